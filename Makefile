@@ -1,0 +1,85 @@
+# The short way to everything: `make help` lists the goals. Each goal installs what it needs (cmake/setup.sh), so a
+# fresh clone needs no other step. By hand, CMakePresets.json has the same builds.
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.NOTPARALLEL:
+
+# Processes at once: DISTILE_JOBS, or one for each processor.
+JOBS := $(or $(DISTILE_JOBS),$(shell nproc))
+CMAKE := .venv/bin/cmake
+CTEST := .venv/bin/ctest
+
+FILTER ?= .*
+OUT ?= build/bench.json
+export FILTER OUT
+
+# The sanitizers of older compilers fail at random where the kernel spreads addresses widely, so their programs run
+# without address randomization, where the system lets us turn it off.
+FIXED_ADDRESSES = $$(setarch -R true 2>/dev/null && echo setarch -R || true)
+
+.PHONY: help
+help:  ## list the goals
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r goal text; do \
+		printf 'make %-10s %s\n' "$$goal" "$$text"; done
+
+.PHONY: demo
+demo: build/release/build.ninja  ## build and run the demonstration
+	@$(CMAKE) --build --preset release -j $(JOBS) --target distile_demo
+	@build/release/apps/distile_demo
+
+.PHONY: test
+test: build/release/build.ninja build/asan-ubsan/build.ninja  ## build and run all tests, plain and under ASan and UBSan
+	@$(CMAKE) --build --preset release -j $(JOBS)
+	@$(CTEST) --preset release -j $(JOBS)
+	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset asan-ubsan -j $(JOBS)
+	@$(FIXED_ADDRESSES) $(CTEST) --preset asan-ubsan -j $(JOBS)
+
+.PHONY: tsan
+tsan: build/tsan/build.ninja  ## build and run all tests under ThreadSanitizer
+	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset tsan -j $(JOBS)
+	@$(FIXED_ADDRESSES) $(CTEST) --preset tsan -j $(JOBS)
+
+# Configured anew each time, because only a configuration finds peers that were installed after the last one.
+.PHONY: bench
+bench:  ## run the benchmarks; FILTER=<regex> chooses rows, OUT=<file.json> gets the numbers
+	@cmake/setup.sh bench
+	@$(CMAKE) --preset release
+	@$(CMAKE) --build --preset release -j $(JOBS) --target distile_bench
+	@LD_LIBRARY_PATH="$(CURDIR)/.venv/lib$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}" \
+		OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so" \
+		build/release/bench/distile_bench --filter "$$FILTER" --out "$$OUT"
+
+# The build comes before clang-tidy because sources include headers that Halide generates. The header filter leaves
+# those out, and Halide's own: it takes all folders here but build/ and .venv/. GCC has warning options that clang does
+# not know. The last grep drops clang's counts of the warnings in other people's headers.
+.PHONY: lint
+lint:  ## check the format of the sources and run clang-tidy over them
+	@cmake/setup.sh lint
+	@git ls-files -z -- '*.c' '*.cpp' '*.h' '*.hpp' | xargs -0 -r clang-format --dry-run -Werror
+	@$(CMAKE) --preset release
+	@$(CMAKE) --build --preset release -j $(JOBS)
+	@sed -n 's/^ *"file": "\(.*\)",\{0,1\}$$/\1/p' build/release/compile_commands.json | sort -u | \
+		{ grep -vF '$(CURDIR)/build/' || true; } | \
+		xargs -d '\n' -r -n 1 -P $(JOBS) clang-tidy -p build/release --quiet \
+			--header-filter='/$(notdir $(CURDIR))/([^.b]|b[^u])' --extra-arg=-Wno-unknown-warning-option 2>&1 | \
+		{ grep -vE '^[0-9]+ warnings?( and [0-9]+ errors?)? generated\.$$' || true; }
+
+.PHONY: clean
+clean:  ## remove what was built
+	rm -rf build
+
+.PHONY: distclean
+distclean: clean  ## remove what was built and what was installed into this folder
+	rm -rf .venv
+
+# A preset is configured once, and again when the presets or the Python environment change; Ninja sees to the rest.
+build/%/build.ninja: CMakePresets.json .venv/distile.stamp
+	@$(CMAKE) --preset $*
+
+.PHONY: setup
+setup:
+	@cmake/setup.sh
+
+# The script runs each time, and changes the stamp only when it installed something.
+.venv/distile.stamp: setup ;

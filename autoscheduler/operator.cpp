@@ -1,0 +1,244 @@
+#include "operator.h"
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace distile {
+
+namespace {
+
+using nlohmann::json;
+
+struct IntegerParam {
+    const char *name;
+    int fallback, least, most;
+};
+
+/** The integer parameters of masked_conv2d: the generator's defaults and ranges. */
+const IntegerParam integer_params[] = {
+    {"in_channels", 64, 1, 1 << 20}, {"out_channels", 64, 1, 1 << 20}, {"kernel_h", 3, 1, 1024},
+    {"kernel_w", 3, 1, 1024},        {"stride_h", 1, 1, 1024},         {"stride_w", 1, 1, 1024},
+    {"pad_top", 1, 0, 1 << 16},      {"pad_bottom", 1, 0, 1 << 16},    {"pad_left", 1, 0, 1 << 16},
+    {"pad_right", 1, 0, 1 << 16},    {"dilation_h", 1, 1, 1024},       {"dilation_w", 1, 1, 1024},
+};
+
+const char *const epilogues[] = {"none", "relu", "relu6", "silu"};
+
+[[noreturn]] void refuse(const std::string &where, const std::string &what) {
+    throw FileError(where + ": " + what);
+}
+
+const json &member(const json &object, const char *name, const std::string &where) {
+    if (!object.is_object() || !object.contains(name)) {
+        refuse(where, std::string("the member \"") + name + "\" is missing");
+    }
+    return object.at(name);
+}
+
+/** True for a name that can be part of a file name and a C identifier. */
+bool is_name(const std::string &text) {
+    const bool letters = text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") ==
+                         std::string::npos;
+    return !text.empty() && text.size() <= 128 && letters && (text[0] < '0' || text[0] > '9');
+}
+
+int typical_extent(const json &typical, const char *name, int fallback, const std::string &where) {
+    if (!typical.contains(name)) {
+        return fallback;
+    }
+    const json &value = typical.at(name);
+    if (!value.is_number_integer() || value < 1 || value > 65535) {
+        refuse(where, std::string("\"typical\": \"") + name + "\" is " + value.dump() + ", not an integer from 1 to 65535");
+    }
+    return value.get<int>();
+}
+
+int output_extent(int input, int pads, int kernel, int stride, int dilation) {
+    const int room = input + pads - dilation * (kernel - 1) - 1;
+    return room < 0 ? 0 : room / stride + 1;
+}
+
+}  // namespace
+
+distile_conv2d Operator::conv2d() const {
+    const auto integer = [&](const char *name) {
+        const auto found = params.find(name);
+        if (found != params.end()) {
+            return std::stoi(found->second);
+        }
+        for (const IntegerParam &param : integer_params) {
+            if (std::string(param.name) == name) {
+                return param.fallback;
+            }
+        }
+        return 0;
+    };
+    distile_conv2d conv{};
+    conv.in_channels = integer("in_channels");
+    conv.out_channels = integer("out_channels");
+    conv.kernel_h = integer("kernel_h");
+    conv.kernel_w = integer("kernel_w");
+    conv.stride_h = integer("stride_h");
+    conv.stride_w = integer("stride_w");
+    conv.pad_top = integer("pad_top");
+    conv.pad_bottom = integer("pad_bottom");
+    conv.pad_left = integer("pad_left");
+    conv.pad_right = integer("pad_right");
+    conv.dilation_h = integer("dilation_h");
+    conv.dilation_w = integer("dilation_w");
+    const auto epilogue = params.find("epilogue");
+    for (int i = 0; epilogue != params.end() && i < 4; i++) {
+        if (epilogue->second == epilogues[i]) {
+            conv.epilogue = static_cast<distile_epilogue>(i);
+        }
+    }
+    const auto residual = params.find("residual");
+    conv.residual = residual != params.end() && residual->second == "true" ? 1 : 0;
+    return conv;
+}
+
+int Operator::typical_output_height() const {
+    const distile_conv2d conv = conv2d();
+    return output_extent(typical_height, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.stride_h, conv.dilation_h);
+}
+
+int Operator::typical_output_width() const {
+    const distile_conv2d conv = conv2d();
+    return output_extent(typical_width, conv.pad_left + conv.pad_right, conv.kernel_w, conv.stride_w, conv.dilation_w);
+}
+
+std::string Operator::summary() const {
+    const distile_conv2d conv = conv2d();
+    std::ostringstream text;
+    text << conv.kernel_h << "x" << conv.kernel_w << " convolution, " << conv.in_channels << " -> "
+         << conv.out_channels << " channels";
+    if (conv.stride_h != 1 || conv.stride_w != 1) {
+        text << ", stride " << conv.stride_h << "x" << conv.stride_w;
+    }
+    if (conv.dilation_h != 1 || conv.dilation_w != 1) {
+        text << ", dilation " << conv.dilation_h << "x" << conv.dilation_w;
+    }
+    text << ", padding " << conv.pad_top << "/" << conv.pad_bottom << "/" << conv.pad_left << "/" << conv.pad_right
+         << " (top/bottom/left/right)";
+    if (conv.residual != 0) {
+        text << ", residual";
+    }
+    text << ", epilogue " << epilogues[conv.epilogue];
+    return text.str();
+}
+
+Operator parse_operator(const json &json, const std::string &where) {
+    const auto &version = member(json, "distile_operator", where);
+    if (version != 1) {
+        refuse(where, "the version \"distile_operator\" is " + version.dump() + "; this program reads version 1");
+    }
+    Operator op;
+    const auto &name = member(json, "name", where), &generator = member(json, "generator", where);
+    if (!name.is_string() || !is_name(name)) {
+        refuse(where, "\"name\" is " + name.dump() + ", not letters, digits and underscores after a letter");
+    }
+    op.name = name;
+    if (generator != "masked_conv2d") {
+        refuse(where, "\"generator\" is " + generator.dump() + "; this version has the generator \"masked_conv2d\"");
+    }
+    op.generator = generator;
+    const auto &params = member(json, "params", where);
+    if (!params.is_object()) {
+        refuse(where, "\"params\" is not an object");
+    }
+    for (const auto &[key, value] : params.items()) {
+        const std::string what = "the parameter \"" + key + "\" is " + value.dump();
+        if (key == "dtype") {
+            if (value != "float32") {
+                refuse(where, what + "; this version computes in \"float32\"");
+            }
+        } else if (key == "epilogue") {
+            bool known = false;
+            for (const char *epilogue : epilogues) {
+                known = known || value == epilogue;
+            }
+            if (!known) {
+                refuse(where, what + ", not \"none\", \"relu\", \"relu6\" or \"silu\"");
+            }
+        } else if (key == "residual") {
+            if (!value.is_boolean()) {
+                refuse(where, what + ", not true or false");
+            }
+        } else {
+            const IntegerParam *known = nullptr;
+            for (const IntegerParam &param : integer_params) {
+                known = key == param.name ? &param : known;
+            }
+            if (!known) {
+                refuse(where, "masked_conv2d has no parameter \"" + key + "\"");
+            }
+            if (!value.is_number_integer() || value < known->least || value > known->most) {
+                refuse(where, what + ", not an integer from " + std::to_string(known->least) + " to " +
+                                  std::to_string(known->most));
+            }
+        }
+        op.params[key] = value.is_string() ? value.get<std::string>() : value.dump();
+    }
+    if (json.contains("typical")) {
+        const auto &typical = json.at("typical");
+        if (!typical.is_object()) {
+            refuse(where, "\"typical\" is not an object");
+        }
+        op.typical_batch = typical_extent(typical, "batch", 1, where);
+        op.typical_height = typical_extent(typical, "height", 40, where);
+        op.typical_width = typical_extent(typical, "width", 40, where);
+    }
+    if (op.typical_output_height() < 1 || op.typical_output_width() < 1) {
+        refuse(where, "the typical input is smaller than the kernel");
+    }
+    return op;
+}
+
+json to_json(const Operator &op) {
+    json params = json::object();
+    for (const auto &[key, value] : op.params) {
+        const bool text = key == "dtype" || key == "epilogue";
+        params[key] = text ? json(value) : json::parse(value);
+    }
+    return {{"distile_operator", 1},
+            {"name", op.name},
+            {"generator", op.generator},
+            {"params", params},
+            {"typical", {{"batch", op.typical_batch}, {"height", op.typical_height}, {"width", op.typical_width}}}};
+}
+
+Operator read_operator(const std::string &path) {
+    return parse_operator(read_json(path), "the operator file '" + path + "'");
+}
+
+json read_json(const std::string &path) {
+    std::ifstream stream(path);
+    if (!stream) {
+        throw FileError("the file '" + path + "' cannot be opened");
+    }
+    try {
+        return json::parse(stream, nullptr, true, true);
+    } catch (const json::exception &error) {
+        throw FileError("the file '" + path + "' is not JSON: " + error.what());
+    }
+}
+
+void write_file(const std::string &path, const std::string &text) {
+    const std::string temporary = path + ".new";
+    {
+        std::ofstream stream(temporary, std::ios::trunc | std::ios::binary);
+        stream << text;
+        stream.flush();
+        if (!stream) {
+            std::remove(temporary.c_str());
+            throw FileError("the file '" + temporary + "' cannot be written (is the disk full, or the folder missing?)");
+        }
+    }
+    if (std::rename(temporary.c_str(), path.c_str()) != 0) {
+        std::remove(temporary.c_str());
+        throw FileError("the file '" + path + "' cannot be replaced");
+    }
+}
+
+}  // namespace distile

@@ -1,0 +1,261 @@
+#include "plan.h"
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+namespace distile {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int plan_version = 1;
+
+[[noreturn]] void refuse(const std::string &where, const std::string &what) {
+    throw FileError(where + ": " + what);
+}
+
+const json &member(const json &object, const char *name, json::value_t type, const std::string &where) {
+    if (!object.is_object() || !object.contains(name)) {
+        refuse(where, std::string("the member \"") + name + "\" is missing");
+    }
+    const json &value = object.at(name);
+    if (value.type() != type) {
+        refuse(where, std::string("the member \"") + name + "\" is " + value.type_name() + ", not " + json(type).type_name());
+    }
+    return value;
+}
+
+/** Letters, digits and underscores: what may stand in C identifiers, file names and build rules. */
+std::string name_member(const json &object, const std::string &where) {
+    const json *value = object.is_object() && object.contains("name") ? &object.at("name") : nullptr;
+    const std::string name = value && value->is_string() ? value->get<std::string>() : "";
+    const bool legal = !name.empty() && name.size() <= 128 && std::all_of(name.begin(), name.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    });
+    if (!legal) {
+        refuse(where, "\"name\" must be letters, digits and underscores");
+    }
+    return name;
+}
+
+std::string text_member(const json &object, const char *name, const std::string &where) {
+    if (!object.is_object() || !object.contains(name) || !object.at(name).is_string()) {
+        refuse(where, std::string("the member \"") + name + "\" is missing or not a string");
+    }
+    return object.at(name).get<std::string>();
+}
+
+PlanVariant parse_variant(const json &json, const std::string &where) {
+    PlanVariant variant;
+    variant.name = name_member(json, where);
+    if (json.contains("dense")) {
+        if (!json.at("dense").is_boolean()) {
+            refuse(where, "\"dense\" is not true or false");
+        }
+        variant.dense = json.at("dense").get<bool>();
+    }
+    if (!json.contains("theta") || !json.at("theta").is_object()) {
+        refuse(where, "the member \"theta\" is missing or not an object");
+    }
+    for (const auto &[knob, value] : json.at("theta").items()) {
+        if (!value.is_number_integer() || value < 0 || value > 65535) {
+            refuse(where, "the knob \"" + knob + "\" is " + value.dump() + ", not an integer from 0 to 65535");
+        }
+        variant.theta[knob] = value.get<int>();
+    }
+    for (const char *knob : {"tile_h", "tile_w"}) {
+        if (variant.theta.count(knob) == 0 || variant.theta.at(knob) < 1) {
+            refuse(where, std::string("the knob \"") + knob + "\" is missing or 0");
+        }
+    }
+    return variant;
+}
+
+PlanTime parse_time(const json &json, const Plan &plan, const std::string &where) {
+    const auto number = [&](const char *name, double least, double most) {
+        if (!json.is_object() || !json.contains(name) || !json.at(name).is_number() || json.at(name) < least ||
+            json.at(name) > most) {
+            refuse(where, std::string("\"") + name + "\" is missing or out of range");
+        }
+        return json.at(name).get<double>();
+    };
+    PlanTime time;
+    time.variant = text_member(json, "variant", where);
+    if (std::none_of(plan.variants.begin(), plan.variants.end(),
+                     [&](const PlanVariant &variant) { return variant.name == time.variant; })) {
+        refuse(where, "the plan has no variant \"" + time.variant + "\"");
+    }
+    time.threads = static_cast<int>(number("threads", 1, 4096));
+    time.tiles = static_cast<int64_t>(number("tiles", 1, 1e12));
+    time.microseconds = number("us", 1e-3, 1e12);
+    return time;
+}
+
+std::string quoted(const std::string &text) {
+    return json(text).dump(-1, ' ', true);
+}
+
+}  // namespace
+
+const PlanVariant *Plan::find(const std::string &name_or_index) const {
+    for (size_t i = 0; i < variants.size(); i++) {
+        if (variants[i].name == name_or_index || std::to_string(i) == name_or_index) {
+            return &variants[i];
+        }
+    }
+    return nullptr;
+}
+
+Plan read_plan(const std::string &path) {
+    const json json = read_json(path);
+    const std::string where = "the plan '" + path + "'";
+    if (!json.is_object() || !json.contains("distile_plan")) {
+        refuse(where, "the member \"distile_plan\" is missing: this is not a plan");
+    }
+    if (json.at("distile_plan") != plan_version) {
+        refuse(where, "it has version " + json.at("distile_plan").dump() + "; this program reads version " +
+                          std::to_string(plan_version) + ". Make the plan again with this version of distile");
+    }
+    Plan plan;
+    plan.name = name_member(json, where);
+    plan.op = parse_operator(member(json, "operator", json::value_t::object, where), where + ", \"operator\"");
+    plan.backend = text_member(json, "backend", where);
+    plan.layout = text_member(json, "layout", where);
+    if (plan.backend != "cpu" || plan.layout != "cpu-o16") {
+        refuse(where, "the backend \"" + plan.backend + "\" with the layout \"" + plan.layout +
+                          "\" is not known; this program knows \"cpu\" with \"cpu-o16\"");
+    }
+    plan.target = text_member(json, "target", where);
+    cpu_features(plan.target);
+    const auto &variants = member(json, "variants", json::value_t::array, where);
+    if (variants.empty() || variants.size() > 64) {
+        refuse(where, "it has " + std::to_string(variants.size()) + " variants; 1 to 64 are allowed");
+    }
+    std::set<std::string> names;
+    for (size_t i = 0; i < variants.size(); i++) {
+        const std::string place = where + ", variant " + std::to_string(i);
+        plan.variants.push_back(parse_variant(variants[i], place));
+        if (!names.insert(plan.variants.back().name).second) {
+            refuse(place, "the name \"" + plan.variants.back().name + "\" is used twice");
+        }
+    }
+    if (json.contains("profile")) {
+        const auto &profile = member(json, "profile", json::value_t::object, where);
+        plan.profiled_device = text_member(profile, "device", where + ", \"profile\"");
+        const auto &times = member(profile, "times", json::value_t::array, where + ", \"profile\"");
+        for (size_t i = 0; i < times.size(); i++) {
+            plan.times.push_back(parse_time(times[i], plan, where + ", \"profile\", time " + std::to_string(i)));
+        }
+    }
+    return plan;
+}
+
+json to_json(const std::vector<PlanTime> &times) {
+    json rows = json::array();
+    for (const PlanTime &time : times) {
+        rows.push_back({{"variant", time.variant},
+                        {"threads", time.threads},
+                        {"tiles", time.tiles},
+                        {"us", std::round(time.microseconds * 100) / 100}});
+    }
+    return rows;
+}
+
+json to_json(const Plan &plan) {
+    json variants = json::array();
+    for (const PlanVariant &variant : plan.variants) {
+        json row = {{"name", variant.name}, {"theta", variant.theta}};
+        if (variant.dense) {
+            row["dense"] = true;
+        }
+        variants.push_back(row);
+    }
+    json result = {{"distile_plan", plan_version}, {"name", plan.name},     {"operator", to_json(plan.op)},
+                   {"backend", plan.backend},      {"layout", plan.layout}, {"target", plan.target},
+                   {"variants", variants}};
+    if (!plan.times.empty()) {
+        result["profile"] = {{"device", plan.profiled_device}, {"times", to_json(plan.times)}};
+    }
+    return result;
+}
+
+std::string cpu_features(const std::string &target) {
+    // What each of Halide's features lets the compiler use, and what a target may say beside them.
+    const std::map<std::string, std::string> known = {
+        {"x86", ""},          {"64", ""},         {"linux", ""},           {"sse41", "sse41"},
+        {"avx", "avx"},       {"avx2", "avx2"},   {"fma", "fma"},          {"f16c", "f16c"},
+        {"avx512", "avx512f avx512cd"}, {"avx512_skylake", "avx512f avx512cd avx512bw avx512dq avx512vl"},
+    };
+    if (target.rfind("x86-64-linux", 0) != 0) {
+        throw FileError("the target '" + target + "' does not begin with x86-64-linux");
+    }
+    std::istringstream words(target);
+    std::string word, features;
+    std::set<std::string> added;
+    while (std::getline(words, word, '-')) {
+        const auto found = known.find(word);
+        if (found == known.end()) {
+            throw FileError("the target '" + target + "' has the feature '" + word +
+                            "', for which distile cannot check a CPU");
+        }
+        std::istringstream parts(found->second);
+        std::string part;
+        while (parts >> part) {
+            if (added.insert(part).second) {
+                features += (features.empty() ? "" : " ") + part;
+            }
+        }
+    }
+    return features;
+}
+
+std::string emit_polykernel(const Plan &plan, const std::string &symbol) {
+    const distile_conv2d conv = plan.op.conv2d();
+    std::ostringstream c;
+    c << "/* The PolyKernel " << plan.name << ": " << plan.op.summary() << ". Made from its plan. */\n"
+      << "#include <distile/polykernel.h>\n\n";
+    for (const PlanVariant &variant : plan.variants) {
+        c << "extern int " << symbol << "_" << variant.name << "_argv(void **args);\n";
+    }
+    c << "\nstatic const distile_variant variants[] = {\n";
+    for (const PlanVariant &variant : plan.variants) {
+        c << "    {\"" << variant.name << "\", " << variant.theta.at("tile_h") << ", " << variant.theta.at("tile_w")
+          << ", " << (variant.dense ? 1 : 0) << ", " << symbol << "_" << variant.name << "_argv},\n";
+    }
+    c << "};\n\n";
+    std::vector<distile_time_point> points;
+    for (const PlanTime &time : plan.times) {
+        for (size_t i = 0; i < plan.variants.size(); i++) {
+            if (plan.variants[i].name == time.variant) {
+                points.push_back({static_cast<int32_t>(i), time.threads, time.tiles, time.microseconds});
+            }
+        }
+    }
+    std::sort(points.begin(), points.end(), [](const distile_time_point &a, const distile_time_point &b) {
+        return std::tie(a.variant, a.threads, a.tiles) < std::tie(b.variant, b.threads, b.tiles);
+    });
+    if (!points.empty()) {
+        c << "static const distile_time_point times[] = {\n" << std::fixed << std::setprecision(2);
+        for (const distile_time_point &point : points) {
+            c << "    {" << point.variant << ", " << point.threads << ", " << point.tiles << ", " << point.microseconds
+              << "},\n";
+        }
+        c << "};\n\n";
+    }
+    c << "extern const distile_polykernel " << symbol << ";\n"
+      << "const distile_polykernel " << symbol << " = {\n"
+      << "    DISTILE_POLYKERNEL_VERSION, " << quoted(plan.name) << ", DISTILE_MASKED_CONV2D, DISTILE_FLOAT32, "
+      << quoted(plan.layout) << ",\n    {" << conv.in_channels << ", " << conv.out_channels << ", " << conv.kernel_h
+      << ", " << conv.kernel_w << ", " << conv.stride_h << ", " << conv.stride_w << ", " << conv.pad_top << ", "
+      << conv.pad_bottom << ", " << conv.pad_left << ", " << conv.pad_right << ", " << conv.dilation_h << ", "
+      << conv.dilation_w << ", (distile_epilogue)" << static_cast<int>(conv.epilogue) << ", " << conv.residual
+      << "},\n    " << quoted(cpu_features(plan.target)) << ",\n    " << plan.variants.size() << ", variants, "
+      << points.size() << ", " << (points.empty() ? "0" : "times") << "};\n";
+    return c.str();
+}
+
+}  // namespace distile

@@ -1,0 +1,66 @@
+/** \file
+ * Plan files: a PolyKernel as JSON, the link between tuning and building.
+ *
+ *     {"distile_plan": 1, "name": "conv3x3_256_avx512", "operator": {...}, "layout": "cpu-o16",
+ *      "backend": "cpu", "target": "x86-64-linux-avx-avx2-...",
+ *      "variants": [{"name": "p12c32", "theta": {"tile_h": 1, ...}},
+ *                   {"name": "dense", "dense": true, "theta": {...}}],
+ *      "profile": {"device": "...", "times": [{"variant": "p12c32", "threads": 2, "tiles": 160, "us": 410.5}, ...]}}
+ *
+ * docs/plans.md describes every member.
+ */
+#ifndef DISTILE_PLAN_H
+#define DISTILE_PLAN_H
+
+#include "operator.h"
+#include "space.h"
+#include <cstdint>
+#include <vector>
+
+namespace distile {
+
+struct PlanVariant {
+    std::string name;
+    Theta theta;
+    bool dense = false;
+};
+
+/** A measured time: a variant took `microseconds` for `tiles` tiles with `threads` threads. */
+struct PlanTime {
+    std::string variant;
+    int threads;
+    int64_t tiles;
+    double microseconds;
+};
+
+struct Plan {
+    std::string name;
+    Operator op;
+    std::string layout, backend;
+    std::string target; /**< A Halide target, without user_context and no_runtime. */
+    std::vector<PlanVariant> variants;
+    std::string profiled_device; /**< Where `times` were measured; "" if they were not. */
+    std::vector<PlanTime> times;
+
+    /** The variant of a name, or of an index in decimal; null if there is none. */
+    const PlanVariant *find(const std::string &name_or_index) const;
+};
+
+/** Throws FileError that says which member is wrong. Does not check thetas against a space. */
+Plan read_plan(const std::string &path);
+nlohmann::json to_json(const Plan &plan);
+
+/** The rows of a time table as plans and time tables hold them. */
+nlohmann::json to_json(const std::vector<PlanTime> &times);
+
+/** The CPU features that code for a Halide target needs, named as the runtime names them and separated by
+ * spaces. Throws FileError for a feature that the runtime cannot check. */
+std::string cpu_features(const std::string &target);
+
+/** The C source of the distile_polykernel of a plan: a constant `symbol` whose variants are the functions
+ * `<symbol>_<variant>_argv`. */
+std::string emit_polykernel(const Plan &plan, const std::string &symbol);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Installs what the build needs: the distribution's packages, and a Python environment in .venv with Halide, CMake and
+# Ninja. Run by every goal of the Makefile; does nothing when all is there.
+#
+# Usage: cmake/setup.sh [bench] [lint]
+#   bench  also installs the peers that the benchmarks measure against (requirements-bench.txt)
+#   lint   also installs clang-format and clang-tidy
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+packages=(g++ make python3-venv catch2 libcli11-dev nlohmann-json3-dev libfmt-dev libstb-dev)
+programs=(g++ make python3)
+headers=(CLI/CLI.hpp nlohmann/json.hpp fmt/core.h stb/stb_image.h)
+want_bench=no
+for extra in "$@"; do
+    case $extra in
+    bench)
+        want_bench=yes
+        ;;
+    lint)
+        packages+=(clang-format clang-tidy git)
+        programs+=(clang-format clang-tidy git)
+        ;;
+    *)
+        echo "cmake/setup.sh: error: unknown argument '$extra'; the arguments are 'bench' and 'lint'." >&2
+        exit 2
+        ;;
+    esac
+done
+
+say() {
+    echo "distile: $*"
+}
+
+fail() {
+    printf '%s\n' "distile: error: $1" "${@:2}" >&2
+    exit 1
+}
+
+# Debian, Ubuntu and what derives from them: missing packages are installed when we are root, and named when not.
+install_debian_packages() {
+    local installed missing=() package
+    installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null || true)
+    for package in "${packages[@]}"; do
+        grep -qxF "$package installed" <<<"$installed" || missing+=("$package")
+    done
+    ((${#missing[@]})) || return 0
+    if ((EUID != 0)); then
+        fail "these packages are missing: ${missing[*]}" \
+            "Install them with the line below, then run the same command again." \
+            "    sudo apt-get update && sudo apt-get install -y --no-install-recommends ${missing[*]}"
+    fi
+
+    say "installing packages (a minute or two): ${missing[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    # An apt-get that was killed leaves packages unpacked but not configured, and refuses to go on before this.
+    dpkg --configure -a </dev/null
+    apt-get update -qq </dev/null
+    apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" </dev/null ||
+        fail "apt-get could not install the packages; its own message is above."
+}
+
+# Everywhere else we do not know the package manager, so we look for what the packages hold and say what is missing.
+check_programs_and_headers() {
+    local missing=() program header
+    for program in "${programs[@]}"; do
+        command -v "$program" >/dev/null || missing+=("the program $program")
+    done
+    if command -v g++ >/dev/null; then
+        for header in "${headers[@]}"; do
+            echo "#include <$header>" | g++ -x c++ -std=c++17 -E - >/dev/null 2>&1 ||
+                missing+=("the C++ header <$header>")
+        done
+        # Catch2 renamed its main header in version 3, and the tests take either version.
+        echo '#if !__has_include(<catch2/catch_test_macros.hpp>) && !__has_include(<catch2/catch.hpp>)
+              #error
+              #endif' | g++ -x c++ -std=c++17 -E - >/dev/null 2>&1 || missing+=("Catch2, version 2 or 3")
+    fi
+    if command -v python3 >/dev/null && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+        missing+=("the Python modules ensurepip and venv")
+    fi
+    ((${#missing[@]} == 0)) || fail "this system lacks:" "${missing[@]/#/    }" \
+        "Install them with your system's package manager (on Debian: ${packages[*]}), then run the same command again."
+}
+
+# The environment is made anew whenever its stamp does not say what it should, be it that an install was interrupted,
+# the requirements changed, the system has another Python or the folder was moved (scripts hold absolute paths).
+make_python_environment() {
+    local python=/usr/bin/python3 key home
+    [[ -x $python ]] || python=$(command -v python3)
+    key="$(sha256sum requirements.txt) $("$python" --version) $PWD"
+    if [[ $(cat .venv/distile.stamp 2>/dev/null) != "$key" ]]; then
+        say "installing Halide, CMake and Ninja into .venv (120 MB to download)"
+        "$python" -m venv --clear .venv
+        pip_install -r requirements.txt
+        # CMakePresets.json looks for Halide here, so that it need not know the version of Python.
+        home=$(cd .venv && bin/python -c 'import os, halide; print(os.path.relpath(halide.install_dir()))')
+        ln -sfn "$home" .venv/halide
+        [[ -f .venv/halide/lib64/cmake/Halide/HalideConfig.cmake ]] ||
+            fail "the halide wheel in $PWD/.venv has no lib64/cmake/Halide, where CMakePresets.json looks for it."
+        echo "$key" >.venv/distile.stamp
+    fi
+
+    [[ $want_bench == yes ]] || return 0
+    key=$(sha256sum requirements-bench.txt)
+    if [[ $(cat .venv/distile-bench.stamp 2>/dev/null) != "$key" ]]; then
+        say "installing the benchmarks' peers into .venv (640 MB to download, 2.3 GB unpacked)"
+        # An interrupted install can leave a package that pip takes for whole; --ignore-installed unpacks it again.
+        pip_install --ignore-installed -r requirements-bench.txt
+        echo "$key" >.venv/distile-bench.stamp
+    fi
+}
+
+pip_install() {
+    .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off "$@" </dev/null ||
+        fail "pip could not install $* into $PWD/.venv; its own message is above." \
+            "Check the network and the free disk space, then run the same command again."
+}
+
+[[ $(uname -sm) == "Linux x86_64" ]] ||
+    fail "this is $(uname -sm), but Halide's wheel is made for Linux x86_64 only." \
+        "Build Halide 21 yourself and run: cmake --preset release -DHalide_DIR=... -DHalideHelpers_DIR=..."
+
+# Two installs started at once in this folder take turns. The lock ends with the last process that holds it, so that a
+# pip that outlives a killed build is waited for.
+if command -v flock >/dev/null; then
+    exec 9<requirements.txt
+    flock -n 9 || { say "waiting for another install in this folder" && flock 9; }
+fi
+
+if command -v dpkg-query >/dev/null && command -v apt-get >/dev/null; then
+    install_debian_packages
+else
+    check_programs_and_headers
+fi
+make_python_environment

@@ -1,0 +1,66 @@
+/** \file
+ * Bitmasks: packing bytes into bits, and counting and listing the active tiles of any granularity.
+ * Pure functions over memory that the caller owns; none of them allocates or fails.
+ */
+#ifndef DISTILE_BITMASK_H
+#define DISTILE_BITMASK_H
+
+#include <cstdint>
+
+namespace distile {
+
+/** One bit per pixel, rows padded with zero bits to whole 64-bit words (the layout that
+ * distile_mask_bits() documents). Does not own its words. */
+struct Bitmask {
+    const uint64_t *words;
+    int32_t batch, height, width;
+
+    int32_t words_per_row() const {
+        return (width + 63) / 64;
+    }
+};
+
+/** A tile's extent in output pixels. */
+struct Granularity {
+    int32_t h, w;
+
+    bool operator==(const Granularity &other) const {
+        return h == other.h && w == other.w;
+    }
+};
+
+/** A half-open rectangle of an image's tile grid: rows [y0, y1), columns [x0, x1), in tiles. */
+struct TileRect {
+    int32_t x0, x1, y0, y1;
+
+    bool operator==(const TileRect &other) const {
+        return x0 == other.x0 && x1 == other.x1 && y0 == other.y0 && y1 == other.y1;
+    }
+};
+
+/** Packs bytes[n * stride_n + y * stride_h + x] (0: inactive, else active) into
+ * batch * height * ceil(width / 64) words, and returns the number of active pixels. */
+int64_t pack_bitmask(const uint8_t *bytes, int64_t stride_n, int64_t stride_h, int32_t batch, int32_t height,
+                     int32_t width, uint64_t *words);
+
+/** 64-bit words of scratch that count_tiles() and list_tiles() need. */
+int64_t tile_scratch_words(const Bitmask &mask, int32_t num_granularities);
+
+/** Counts the tiles with at least one active pixel at each of several granularities, in one pass over
+ * the words: counts[i] for granularities[i]. */
+void count_tiles(const Bitmask &mask, const Granularity *granularities, int32_t num_granularities,
+                 uint64_t *scratch, int64_t *counts);
+
+/** Entries beyond the last one that list_tiles() may overwrite, so that it can store whole vectors. */
+constexpr int64_t tile_list_slack = 16;
+
+/** Writes the active tiles at a granularity: first those inside `interior` (of every image), then the
+ * others, each part ordered by image, row and column. xy holds the origin in pixels, x | y << 16; image
+ * the index of the image. Both have room for the count plus tile_list_slack entries.
+ * Returns the number of interior tiles. */
+int64_t list_tiles(const Bitmask &mask, Granularity granularity, const TileRect &interior, uint64_t *scratch,
+                   uint32_t *xy, uint32_t *image);
+
+}  // namespace distile
+
+#endif

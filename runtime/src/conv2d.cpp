@@ -1,0 +1,361 @@
+#include "context.h"
+#include "operators.h"
+#include "weights.h"
+#include <HalideRuntime.h>
+#include <algorithm>
+#include <cstring>
+
+namespace distile {
+
+namespace {
+
+constexpr int64_t largest_span = (int64_t{1} << 31) - 1;
+constexpr int32_t largest_extent = 65535;
+
+/** Distance between the first and the last element of a tensor, its border included. */
+int64_t span_of(const distile_tensor &tensor) {
+    return (tensor.batch - 1) * tensor.stride_n +
+           (int64_t{tensor.height} - 1 + tensor.border_top + tensor.border_bottom) * tensor.stride_h +
+           (int64_t{tensor.width} - 1 + tensor.border_left + tensor.border_right) * tensor.stride_w + tensor.channels -
+           1;
+}
+
+distile_tensor without_border(distile_tensor tensor) {
+    tensor.border_top = tensor.border_bottom = tensor.border_left = tensor.border_right = 0;
+    return tensor;
+}
+
+/** Output pixels along one axis. */
+int64_t output_extent(int64_t input, int64_t pad_before, int64_t pad_after, int64_t kernel, int64_t stride,
+                      int64_t dilation) {
+    const int64_t room = input + pad_before + pad_after - dilation * (kernel - 1) - 1;
+    return room < 0 ? 0 : room / stride + 1;
+}
+
+distile_status check_tensor(const distile_kernel &kernel, const distile_tensor *tensor, const char *name,
+                            int32_t channels, bool has_border) {
+    distile_context *context = kernel.context;
+    if (!tensor || !tensor->data) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_run: the %s or its data is null", name);
+    }
+    if (tensor->dtype != kernel.polykernel->dtype) {
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "distile_run: the %s has data type %d, the operator %d", name,
+                    static_cast<int>(tensor->dtype), static_cast<int>(kernel.polykernel->dtype));
+    }
+    if (tensor->batch < 1 || tensor->height < 1 || tensor->width < 1 || tensor->batch > largest_extent ||
+        tensor->height > largest_extent || tensor->width > largest_extent) {
+        return fail(context, DISTILE_ERROR_BAD_SHAPE,
+                    "distile_run: the %s has batch %d, height %d, width %d: each goes from 1 to %d", name,
+                    tensor->batch, tensor->height, tensor->width, largest_extent);
+    }
+    if (tensor->channels != channels) {
+        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "distile_run: the %s has %d channels, the operator %d", name,
+                    tensor->channels, channels);
+    }
+    if (has_border) {
+        const int32_t borders[] = {tensor->border_top, tensor->border_bottom, tensor->border_left,
+                                   tensor->border_right};
+        for (int32_t border : borders) {
+            if (border < 0 || border > largest_extent) {
+                return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_run: the %s has a border of %d pixels", name,
+                            border);
+            }
+        }
+    }
+    const distile_tensor extent = has_border ? *tensor : without_border(*tensor);
+    constexpr int64_t largest_stride = largest_span;
+    if (tensor->stride_w < tensor->channels || tensor->stride_w > largest_stride ||
+        tensor->stride_h < tensor->stride_w * tensor->width || tensor->stride_h > largest_stride ||
+        (tensor->batch > 1 && (tensor->stride_n < tensor->stride_h * tensor->height || tensor->stride_n > largest_stride))) {
+        return fail(context, DISTILE_ERROR_BAD_STRIDE,
+                    "distile_run: the %s has strides n %lld, h %lld, w %lld: each must be at least what it spans, "
+                    "and below 2^31 elements",
+                    name, static_cast<long long>(tensor->stride_n), static_cast<long long>(tensor->stride_h),
+                    static_cast<long long>(tensor->stride_w));
+    }
+    if (span_of(extent) > largest_span) {
+        return fail(context, DISTILE_ERROR_BAD_STRIDE,
+                    "distile_run: the %s spans %lld elements; at most 2^31 can be addressed", name,
+                    static_cast<long long>(span_of(extent)));
+    }
+    return DISTILE_OK;
+}
+
+bool same_view(const distile_tensor &a, const distile_tensor &b) {
+    return a.data == b.data && a.stride_w == b.stride_w && a.stride_h == b.stride_h &&
+           (a.batch == 1 || a.stride_n == b.stride_n);
+}
+
+/** True if two views share an element. Exact for views of one tensor (equal strides), and otherwise
+ * true whenever their address ranges meet. */
+bool overlap(const distile_tensor &a, const distile_tensor &b) {
+    const auto *first = static_cast<const float *>(a.data), *second = static_cast<const float *>(b.data);
+    const distile_tensor *low = &a, *high = &b;
+    if (std::less<>()(second, first)) {
+        std::swap(first, second);
+        std::swap(low, high);
+    }
+    // Compare as integers: the views may belong to different allocations.
+    const auto distance = static_cast<int64_t>((reinterpret_cast<uintptr_t>(second) - reinterpret_cast<uintptr_t>(first)));
+    const int64_t low_bytes = (span_of(without_border(*low)) + 1) * static_cast<int64_t>(sizeof(float));
+    if (distance >= low_bytes) {
+        return false;
+    }
+    if (a.stride_w != b.stride_w || a.stride_h != b.stride_h || (a.batch > 1 && a.stride_n != b.stride_n) ||
+        a.stride_h % a.stride_w != 0 || (a.batch > 1 && a.stride_n % a.stride_w != 0) || distance % sizeof(float) != 0) {
+        return true;
+    }
+    // Every pixel of either view starts at a multiple of stride_w from its origin: the channels decide.
+    const int64_t channel = distance / static_cast<int64_t>(sizeof(float)) % a.stride_w;
+    return channel < low->channels || channel + high->channels > a.stride_w;
+}
+
+halide_buffer_t make_buffer(void *host, halide_type_t type, int32_t dimensions, halide_dimension_t *dims) {
+    halide_buffer_t buffer{};
+    buffer.host = static_cast<uint8_t *>(host);
+    buffer.type = type;
+    buffer.dimensions = dimensions;
+    buffer.dim = dims;
+    return buffer;
+}
+
+/** A tensor as the kernels see it: channel, x, y, n, with the border at negative coordinates. */
+struct TensorBuffer {
+    explicit TensorBuffer(const distile_tensor &tensor)
+        : dims{{0, tensor.channels, 1},
+               {-tensor.border_left, tensor.width + tensor.border_left + tensor.border_right,
+                static_cast<int32_t>(tensor.stride_w)},
+               {-tensor.border_top, tensor.height + tensor.border_top + tensor.border_bottom,
+                static_cast<int32_t>(tensor.stride_h)},
+               {0, tensor.batch, tensor.batch > 1 ? static_cast<int32_t>(tensor.stride_n) : 0}},
+          buffer(make_buffer(static_cast<float *>(tensor.data) - tensor.border_left * tensor.stride_w -
+                                 tensor.border_top * tensor.stride_h,
+                             halide_type_of<float>(), 4, dims)) {
+    }
+    TensorBuffer(const TensorBuffer &) = delete;
+    TensorBuffer &operator=(const TensorBuffer &) = delete;
+
+    halide_dimension_t dims[4];
+    halide_buffer_t buffer;
+};
+
+/** The tiles along one axis whose reads all lie inside the input and its border: [first, last). */
+struct TileRange {
+    int32_t first, last;
+};
+
+TileRange interior_tiles(int64_t input, int64_t border_before, int64_t border_after, int64_t output, int64_t pad,
+                         int64_t kernel, int64_t stride, int64_t dilation, int64_t tile) {
+    // Output pixel x reads from x * stride - pad to x * stride - pad + dilation * (kernel - 1).
+    const int64_t first_read = pad - border_before;
+    const int64_t first_pixel = first_read <= 0 ? 0 : (first_read + stride - 1) / stride;
+    const int64_t last_read = input - 1 + border_after + pad - dilation * (kernel - 1);
+    const int64_t end_pixel = last_read < 0 ? 0 : std::min(output, last_read / stride + 1);
+    const int64_t num_tiles = (output + tile - 1) / tile;
+    const int64_t first = (first_pixel + tile - 1) / tile;
+    const int64_t last = end_pixel >= output ? num_tiles : end_pixel / tile;
+    return {static_cast<int32_t>(std::min(first, num_tiles)), static_cast<int32_t>(last)};
+}
+
+/** Zeroes the inactive pixels of an output, a run of rows a task. */
+struct FillInactive {
+    const distile_tensor &output;
+    const Bitmask &bits;
+    int64_t rows_per_task;
+
+    static void run(void *closure, int32_t task) {
+        const FillInactive &fill = *static_cast<FillInactive *>(closure);
+        const distile_tensor &output = fill.output;
+        const int64_t rows = int64_t{output.batch} * output.height;
+        const int64_t end = std::min(rows, (task + 1) * fill.rows_per_task);
+        for (int64_t row = task * fill.rows_per_task; row < end; row++) {
+            const uint64_t *words = fill.bits.words + row * fill.bits.words_per_row();
+            float *pixels = static_cast<float *>(output.data) + row / output.height * output.stride_n +
+                            row % output.height * output.stride_h;
+            for (int32_t x = 0; x < output.width; x++) {
+                if (((words[x / 64] >> (x % 64)) & 1) == 0) {
+                    std::fill_n(pixels + x * output.stride_w, output.channels, 0.0f);
+                }
+            }
+        }
+    }
+};
+
+void fill_inactive(distile_context *context, const distile_tensor &output, const Bitmask &bits) {
+    const int64_t rows = int64_t{output.batch} * output.height;
+    // A few tasks a thread even out rows with few inactive pixels.
+    const int64_t tasks = std::min<int64_t>(rows, int64_t{4} * context->options.threads);
+    FillInactive fill{output, bits, (rows + tasks - 1) / tasks};
+    context->run_parallel(&FillInactive::run, &fill, static_cast<int32_t>(tasks));
+}
+
+}  // namespace
+
+distile_status check_conv2d(const distile_kernel &kernel, const distile_run_args &args) {
+    const distile_conv2d &conv = kernel.polykernel->conv2d;
+    distile_context *context = kernel.context;
+    if (args.inactive < DISTILE_KEEP || args.inactive > DISTILE_ZERO || args.store < DISTILE_STORE_EXACT ||
+        args.store > DISTILE_STORE_TILES) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_run: inactive is %d and store is %d: each is 0 or 1",
+                    static_cast<int>(args.inactive), static_cast<int>(args.store));
+    }
+    distile_status status = check_tensor(kernel, args.input, "input", conv.in_channels, true);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    status = check_tensor(kernel, args.output, "output", conv.out_channels, false);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    const distile_tensor &input = *args.input, &output = *args.output;
+    const int64_t height = output_extent(input.height, conv.pad_top, conv.pad_bottom, conv.kernel_h, conv.stride_h,
+                                         conv.dilation_h);
+    const int64_t width = output_extent(input.width, conv.pad_left, conv.pad_right, conv.kernel_w, conv.stride_w,
+                                        conv.dilation_w);
+    if (output.batch != input.batch || output.height != height || output.width != width) {
+        return fail(context, DISTILE_ERROR_BAD_SHAPE,
+                    "distile_run: the output is %d x %d x %d (batch, height, width); this input gives %d x %lld x %lld",
+                    output.batch, output.height, output.width, input.batch, static_cast<long long>(height),
+                    static_cast<long long>(width));
+    }
+    if (conv.residual != 0) {
+        status = check_tensor(kernel, args.residual, "residual", conv.out_channels, false);
+        if (status != DISTILE_OK) {
+            return status;
+        }
+        if (args.residual->batch != output.batch || args.residual->height != output.height ||
+            args.residual->width != output.width) {
+            return fail(context, DISTILE_ERROR_BAD_SHAPE,
+                        "distile_run: the residual is %d x %d x %d (batch, height, width), the output %d x %d x %d",
+                        args.residual->batch, args.residual->height, args.residual->width, output.batch, output.height,
+                        output.width);
+        }
+        if (!same_view(*args.residual, output) && overlap(*args.residual, output)) {
+            return fail(context, DISTILE_ERROR_ALIASING,
+                        "distile_run: the residual overlaps the output but is not the same view");
+        }
+    } else if (args.residual) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_run: a residual is given, but '%s' adds none",
+                    kernel.polykernel->name);
+    }
+    if (overlap(input, output)) {
+        return fail(context, DISTILE_ERROR_ALIASING, "distile_run: the input overlaps the output");
+    }
+    if (!args.weights) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_run: the weights are null");
+    }
+    if (!args.weights->fit(*kernel.polykernel)) {
+        return fail(context, DISTILE_ERROR_BAD_WEIGHTS,
+                    "distile_run: the weights are of an operator with %d -> %d channels and a %d x %d kernel (layout "
+                    "%s); '%s' has %d -> %d and %d x %d (layout %s)",
+                    args.weights->in_channels, args.weights->out_channels, args.weights->kernel_h,
+                    args.weights->kernel_w, args.weights->layout, kernel.polykernel->name, conv.in_channels,
+                    conv.out_channels, conv.kernel_h, conv.kernel_w, kernel.polykernel->layout);
+    }
+    if (!args.mask) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_run: the mask is null");
+    }
+    const Bitmask &bits = args.mask->bits;
+    if (!args.mask->is_set()) {
+        return fail(context, DISTILE_ERROR_BAD_MASK, "distile_run: the mask was never set");
+    }
+    if (args.mask->context != context) {
+        return fail(context, DISTILE_ERROR_BAD_MASK, "distile_run: the mask belongs to another context");
+    }
+    if (bits.batch != output.batch || bits.height != output.height || bits.width != output.width) {
+        return fail(context, DISTILE_ERROR_BAD_MASK,
+                    "distile_run: the mask is %d x %d x %d (batch, height, width), the output %d x %d x %d", bits.batch,
+                    bits.height, bits.width, output.batch, output.height, output.width);
+    }
+    return DISTILE_OK;
+}
+
+distile_status run_conv2d(distile_kernel &kernel, const distile_run_args &args, int32_t index) {
+    const distile_conv2d &conv = kernel.polykernel->conv2d;
+    const distile_variant &variant = kernel.polykernel->variants[index];
+    distile_context *context = kernel.context;
+    const distile_tensor &input = *args.input, &output = *args.output;
+    const distile_weights &weights = *args.weights;
+    const Bitmask &bits = args.mask->bits;
+
+    const TileRange columns =
+        interior_tiles(input.width, input.border_left, input.border_right, output.width, conv.pad_left, conv.kernel_w,
+                       conv.stride_w, conv.dilation_w, variant.tile_w);
+    const TileRange rows = interior_tiles(input.height, input.border_top, input.border_bottom, output.height,
+                                          conv.pad_top, conv.kernel_h, conv.stride_h, conv.dilation_h, variant.tile_h);
+    distile_mask &listed = variant.dense ? kernel.full_mask(bits) : *args.mask;
+    const TileList tiles =
+        listed.list({variant.tile_h, variant.tile_w}, {columns.first, columns.last, rows.first, rows.last});
+    if (tiles.count * variant.tile_h * variant.tile_w > largest_span) {
+        return fail(context, DISTILE_ERROR_BAD_SHAPE, "distile_run: %lld tiles of %d x %d are more than 2^31 pixels",
+                    static_cast<long long>(tiles.count), variant.tile_h, variant.tile_w);
+    }
+
+    if (args.inactive == DISTILE_ZERO && args.mask->active_pixels < int64_t{bits.batch} * bits.height * bits.width) {
+        fill_inactive(context, output, bits);
+    }
+    if (tiles.count == 0) {
+        return DISTILE_OK;
+    }
+
+    TensorBuffer input_buffer(input), output_buffer(without_border(output));
+    TensorBuffer residual_buffer(without_border(conv.residual != 0 ? *args.residual : output));
+    const int32_t taps = conv.kernel_h * conv.kernel_w * conv.in_channels * DISTILE_CPU_CHANNEL_BLOCK;
+    halide_dimension_t weights_dims[] = {
+        {0, DISTILE_CPU_CHANNEL_BLOCK, 1},
+        {0, conv.in_channels, DISTILE_CPU_CHANNEL_BLOCK},
+        {0, conv.kernel_w, DISTILE_CPU_CHANNEL_BLOCK * conv.in_channels},
+        {0, conv.kernel_h, DISTILE_CPU_CHANNEL_BLOCK * conv.in_channels * conv.kernel_w},
+        {0, weights.num_blocks(), taps}};
+    halide_dimension_t bias_dims[] = {{0, DISTILE_CPU_CHANNEL_BLOCK * weights.num_blocks(), 1}};
+    // The kernels read the list as [tile, 2] and the 64-bit words as pairs of 32-bit ones.
+    halide_dimension_t tiles_dims[] = {{0, static_cast<int32_t>(tiles.count), 1},
+                                       {0, 2, static_cast<int32_t>(tiles.capacity)}};
+    const int32_t words_per_row = 2 * bits.words_per_row();
+    halide_dimension_t bits_dims[] = {
+        {0, words_per_row, 1}, {0, bits.height, words_per_row}, {0, bits.batch, words_per_row * bits.height}};
+    halide_buffer_t weights_buffer = make_buffer(weights.filter.get(), halide_type_of<float>(), 5, weights_dims);
+    halide_buffer_t bias_buffer = make_buffer(weights.bias.get(), halide_type_of<float>(), 1, bias_dims);
+    halide_buffer_t tiles_buffer =
+        make_buffer(const_cast<uint32_t *>(tiles.xy), halide_type_of<uint32_t>(), 2, tiles_dims);
+    halide_buffer_t bits_buffer =
+        make_buffer(const_cast<uint64_t *>(bits.words), halide_type_of<uint32_t>(), 3, bits_dims);
+
+    void *user_context = static_cast<distile_hooks *>(context);
+    auto num_interior = static_cast<int32_t>(tiles.num_interior), num_tiles = static_cast<int32_t>(tiles.count);
+    int32_t threads = context->options.threads;
+    bool store_tiles = args.store == DISTILE_STORE_TILES && variant.dense == 0;
+    void *arguments[12] = {&user_context, &input_buffer.buffer, &weights_buffer, &bias_buffer,
+                           &tiles_buffer, &bits_buffer,         &num_interior,   &num_tiles,
+                           &threads,      &store_tiles};
+    int32_t count = 10;
+    if (conv.residual != 0) {
+        arguments[count++] = &residual_buffer.buffer;
+    }
+    arguments[count] = &output_buffer.buffer;
+    context->message[0] = '\0';
+    const int status = variant.run(arguments);
+    if (status != 0) {
+        const std::string reason = context->message;
+        return fail(context, status == halide_error_code_out_of_memory ? DISTILE_ERROR_OUT_OF_MEMORY : DISTILE_ERROR_KERNEL,
+                    "distile_run: the variant '%s' of '%s' failed with code %d: %s", variant.name,
+                    kernel.polykernel->name, status, reason.c_str());
+    }
+    return DISTILE_OK;
+}
+
+}  // namespace distile
+
+distile_tensor distile_tensor_make(void *data, int32_t batch, int32_t height, int32_t width, int32_t channels) {
+    distile_tensor tensor{};
+    tensor.data = data;
+    tensor.dtype = DISTILE_FLOAT32;
+    tensor.batch = batch;
+    tensor.height = height;
+    tensor.width = width;
+    tensor.channels = channels;
+    tensor.stride_w = channels;
+    tensor.stride_h = int64_t{width} * channels;
+    tensor.stride_n = int64_t{height} * width * channels;
+    return tensor;
+}

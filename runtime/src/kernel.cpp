@@ -1,0 +1,205 @@
+#include "kernel.h"
+#include "context.h"
+#include "cpu_features.h"
+#include "operators.h"
+#include <chrono>
+#include <cstring>
+#include <memory>
+
+using distile::fail;
+using distile::guarded;
+
+distile_kernel::distile_kernel(distile_context *context, const distile_polykernel *polykernel)
+    : context(context), polykernel(polykernel),
+      times(std::vector<distile_time_point>(polykernel->times, polykernel->times + polykernel->num_times),
+            polykernel->num_variants, context->options.threads),
+      tiles_(polykernel->num_variants), full_mask_(context) {
+    for (int32_t i = 0; i < polykernel->num_variants; i++) {
+        granularities_.push_back({polykernel->variants[i].tile_h, polykernel->variants[i].tile_w});
+    }
+}
+
+const std::vector<int64_t> &distile_kernel::count_tiles(distile_mask &mask) {
+    mask.count(granularities_.data(), polykernel->num_variants, tiles_.data());
+    for (int32_t i = 0; i < polykernel->num_variants; i++) {
+        const distile_variant &variant = polykernel->variants[i];
+        if (variant.dense) {
+            const int64_t rows = (mask.bits.height + variant.tile_h - 1) / variant.tile_h;
+            const int64_t columns = (mask.bits.width + variant.tile_w - 1) / variant.tile_w;
+            tiles_[i] = mask.bits.batch * rows * columns;
+        }
+    }
+    return tiles_;
+}
+
+distile_choice distile_kernel::choice_of(int32_t variant, const distile_mask &mask, int64_t tiles) const {
+    const distile_variant &chosen = polykernel->variants[variant];
+    distile_choice choice{};
+    choice.kernel = polykernel->name;
+    choice.variant = chosen.name;
+    choice.variant_index = variant;
+    choice.dense = chosen.dense;
+    choice.tile_h = chosen.tile_h;
+    choice.tile_w = chosen.tile_w;
+    choice.tiles = tiles;
+    choice.active_pixels = mask.active_pixels;
+    choice.predicted_us = times.knows(variant) ? times.predict(variant, tiles) : 0;
+    return choice;
+}
+
+distile_choice distile_kernel::describe(int32_t variant, distile_mask &mask) {
+    return choice_of(variant, mask, count_tiles(mask)[variant]);
+}
+
+distile_choice distile_kernel::choose(distile_mask &mask) {
+    const std::vector<int64_t> &tiles = count_tiles(mask);
+    int32_t best = 0;
+    double best_cost = 0;
+    bool best_known = false;
+    for (int32_t i = 0; i < polykernel->num_variants; i++) {
+        const distile_variant &variant = polykernel->variants[i];
+        const bool known = times.knows(i);
+        const double pixels = static_cast<double>(tiles[i]) * variant.tile_h * variant.tile_w;
+        const double cost = known ? times.predict(i, tiles[i]) : pixels;
+        if (i == 0 || (known && !best_known) || (known == best_known && cost < best_cost)) {
+            best = i;
+            best_cost = cost;
+            best_known = known;
+        }
+    }
+    return choice_of(best, mask, tiles[best]);
+}
+
+distile_mask &distile_kernel::full_mask(const distile::Bitmask &shape) {
+    const distile::Bitmask &have = full_mask_.bits;
+    if (!full_mask_.is_set() || have.batch != shape.batch || have.height != shape.height || have.width != shape.width) {
+        full_mask_.set_all(shape.batch, shape.height, shape.width);
+    }
+    return full_mask_;
+}
+
+extern "C" {
+
+distile_status distile_kernel_create(distile_context *context, const distile_polykernel *polykernel,
+                                     distile_kernel **kernel) {
+    if (!context) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!polykernel || !kernel) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER,
+                    "distile_kernel_create: the PolyKernel or the address for the kernel is null");
+    }
+    if (polykernel->version != DISTILE_POLYKERNEL_VERSION) {
+        return fail(context, DISTILE_ERROR_VERSION,
+                    "distile_kernel_create: the PolyKernel has version %u, this library reads version %u; build it "
+                    "again with this version of distile",
+                    polykernel->version, DISTILE_POLYKERNEL_VERSION);
+    }
+    return guarded(context, [&] {
+        const std::string missing = distile::missing_cpu_feature(polykernel->cpu_features);
+        if (!missing.empty()) {
+            return fail(context, DISTILE_ERROR_UNSUPPORTED_CPU,
+                        "distile_kernel_create: '%s' needs the CPU features '%s', and this CPU lacks '%s'",
+                        polykernel->name, polykernel->cpu_features, missing.c_str());
+        }
+        *kernel = std::make_unique<distile_kernel>(context, polykernel).release();
+        return DISTILE_OK;
+    });
+}
+
+void distile_kernel_destroy(distile_kernel *kernel) {
+    std::unique_ptr<distile_kernel> owned(kernel);
+}
+
+int32_t distile_kernel_num_variants(const distile_kernel *kernel) {
+    return kernel ? kernel->polykernel->num_variants : 0;
+}
+
+const char *distile_kernel_variant_name(const distile_kernel *kernel, int32_t index) {
+    if (!kernel || index < 0 || index >= kernel->polykernel->num_variants) {
+        return nullptr;
+    }
+    return kernel->polykernel->variants[index].name;
+}
+
+distile_status distile_kernel_load_times(distile_kernel *kernel, const char *path) {
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_context *context = kernel->context;
+    if (!path) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_kernel_load_times: the path is null");
+    }
+    return guarded(context, [&] {
+        std::vector<distile_time_point> points;
+        std::string message;
+        const distile_status status = distile::read_time_table(path, *kernel->polykernel, points, message);
+        if (status != DISTILE_OK) {
+            return fail(context, status, "distile_kernel_load_times: %s", message.c_str());
+        }
+        kernel->times = distile::TimeTable(points, kernel->polykernel->num_variants, context->options.threads);
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_kernel_choose(distile_kernel *kernel, distile_mask *mask, distile_choice *choice) {
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_context *context = kernel->context;
+    if (!mask || !choice) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER,
+                    "distile_kernel_choose: the mask or the address for the choice is null");
+    }
+    if (!mask->is_set()) {
+        return fail(context, DISTILE_ERROR_BAD_MASK, "distile_kernel_choose: the mask was never set");
+    }
+    return guarded(context, [&] {
+        *choice = kernel->choose(*mask);
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_run(distile_kernel *kernel, const distile_run_args *args) {
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_context *context = kernel->context;
+    if (!args) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_run: the arguments are null");
+    }
+    return guarded(context, [&]() -> distile_status {
+        const distile_status status = distile::check_conv2d(*kernel, *args);
+        if (status != DISTILE_OK) {
+            return status;
+        }
+        distile_choice choice{};
+        if (args->variant) {
+            int32_t variant = 0;
+            while (variant < kernel->polykernel->num_variants &&
+                   std::strcmp(args->variant, kernel->polykernel->variants[variant].name) != 0) {
+                variant++;
+            }
+            if (variant == kernel->polykernel->num_variants) {
+                return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_run: '%s' has no variant '%s'",
+                            kernel->polykernel->name, args->variant);
+            }
+            choice = kernel->describe(variant, *args->mask);
+        } else {
+            choice = kernel->choose(*args->mask);
+        }
+        if (!context->options.trace) {
+            return distile::run_conv2d(*kernel, *args, choice.variant_index);
+        }
+        using Clock = std::chrono::steady_clock;
+        const Clock::time_point start = Clock::now();
+        const distile_status result = distile::run_conv2d(*kernel, *args, choice.variant_index);
+        choice.elapsed_us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+        if (result == DISTILE_OK) {
+            context->options.trace(context->options.trace_user, &choice);
+        }
+        return result;
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,18 @@
+/** \file
+ * How the runtime checks and calls each kind of operator: one pair of functions and one file a kind.
+ */
+#ifndef DISTILE_OPERATORS_H
+#define DISTILE_OPERATORS_H
+
+#include "kernel.h"
+
+namespace distile {
+
+/** Checks every argument of distile_run for a masked convolution. Writes nothing but the context's message. */
+distile_status check_conv2d(const distile_kernel &kernel, const distile_run_args &args);
+/** Runs one variant on arguments that were checked. */
+distile_status run_conv2d(distile_kernel &kernel, const distile_run_args &args, int32_t variant);
+
+}  // namespace distile
+
+#endif

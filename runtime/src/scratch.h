@@ -1,0 +1,45 @@
+/** \file
+ * Scratch memory for kernels: blocks that are kept when they are freed, so that the steady state allocates
+ * nothing.
+ */
+#ifndef DISTILE_SCRATCH_H
+#define DISTILE_SCRATCH_H
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <distile/distile.h>
+
+namespace distile {
+
+/** May be used by several threads at once, without locks: a block belongs to whoever takes it out of its slot. */
+class Scratch {
+public:
+    /** A null `allocate` stands for the C library's aligned allocation. */
+    Scratch(distile_allocate allocate, distile_deallocate deallocate, void *user);
+    ~Scratch();
+    Scratch(const Scratch &) = delete;
+    Scratch &operator=(const Scratch &) = delete;
+
+    /** Memory aligned to 64 bytes that may also be read 64 bytes before and after; null if there is none. */
+    void *take(size_t bytes);
+    /** Returns memory from take(). */
+    void give_back(void *memory);
+
+private:
+    /** Stands in front of the memory that take() returns. */
+    struct alignas(64) Header {
+        size_t bytes;
+    };
+
+    void release(Header *block);
+
+    distile_allocate allocate_;
+    distile_deallocate deallocate_;
+    void *user_;
+    std::array<std::atomic<Header *>, 64> kept_{};
+};
+
+}  // namespace distile
+
+#endif

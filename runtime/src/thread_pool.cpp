@@ -1,0 +1,319 @@
+/** \file
+ * Callers post their loops on a board, a single atomic word; workers that find one there join it. The
+ * word also counts the workers that look at it and those that sleep, so that posting a loop and deciding
+ * whom to wake are one atomic step, as are finding no loop and going to sleep: no wake-up can be lost.
+ */
+#include "thread_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <thread>
+#include <vector>
+
+namespace distile {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/** How long a worker looks for another loop before it sleeps. */
+constexpr Clock::duration spin_time = std::chrono::microseconds(50);
+/** Pauses, each of some tens of nanoseconds, after which a worker that looks for a loop lets others run on its
+ * core: often a woken one shares it with its caller. */
+constexpr int32_t pauses_per_yield = 64;
+/** Pauses after which a caller that waits for its helpers suspects that one has lost its core. */
+constexpr int32_t pauses_before_yield = 500;
+
+constexpr size_t cache_line = 64;
+
+/** The fields of the board: a bit for each loop that has indices left, the number of spinning workers,
+ * that of sleeping ones, and a bit that ends them all. */
+constexpr int32_t max_loops = 32;
+constexpr uint64_t any_loop = 0xffffffff;
+constexpr uint64_t spinner = uint64_t(1) << 32;
+constexpr uint64_t sleeper = uint64_t(1) << 48;
+constexpr uint64_t stop = uint64_t(1) << 63;
+constexpr int32_t max_workers = 0x7fff;
+
+uint64_t spinners(uint64_t board) {
+    return board / spinner & max_workers;
+}
+
+uint64_t sleepers(uint64_t board) {
+    return board / sleeper & max_workers;
+}
+
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("isb");  // Unlike yield, it takes some time on all cores.
+#endif
+}
+
+/** A loop that workers may join. It belongs to the pool, not to the caller's stack, so that a late worker
+ * can look at it and see that it is over. */
+struct alignas(cache_line) Loop {
+    /** The number of helpers while the loop is open, else one of the following. */
+    std::atomic<int32_t> state{vacant};
+    static constexpr int32_t vacant = -1, owned = -2;
+
+    std::atomic<uint32_t> next{0};  // Unsigned, as each participant may draw once beyond the last index.
+    uint32_t last = 0;
+    void (*task)(void *closure, int32_t index) = nullptr;
+    void *closure = nullptr;
+
+    /** Takes a vacant loop. Acquires the end of its former use, whose fields the new owner overwrites. */
+    bool claim() {
+        int32_t expected = vacant;
+        return state.load(std::memory_order_relaxed) == vacant &&
+               state.compare_exchange_strong(expected, owned, std::memory_order_acquire, std::memory_order_relaxed);
+    }
+
+    /** Releases the fields, and all that the caller wrote before, to those who join. */
+    void open() {
+        state.store(0, std::memory_order_release);
+    }
+
+    bool join() {
+        int32_t helpers = state.load(std::memory_order_relaxed);
+        while (helpers >= 0) {
+            if (state.compare_exchange_weak(helpers, helpers + 1, std::memory_order_acquire,
+                                            std::memory_order_relaxed)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** Releases what the helper's tasks wrote to the caller. */
+    void leave() {
+        state.fetch_sub(1, std::memory_order_release);
+    }
+
+    /** Acquires what all helpers wrote, and releases the fields to the next owner. */
+    bool close() {
+        int32_t expected = 0;
+        return state.load(std::memory_order_relaxed) == 0 &&
+               state.compare_exchange_weak(expected, vacant, std::memory_order_acq_rel, std::memory_order_relaxed);
+    }
+};
+
+/** Keeps signals from threads started in its scope, so that the application's handlers run on its own
+ * threads. Faults stay deliverable: they strike the thread that causes them, and blocking them would kill
+ * the process without a word from its crash handler. */
+class SignalBlocker {
+public:
+    SignalBlocker() {
+        sigset_t blocked;
+        sigfillset(&blocked);
+        for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
+            sigdelset(&blocked, fault);
+        }
+        pthread_sigmask(SIG_SETMASK, &blocked, &former_);
+    }
+    ~SignalBlocker() {
+        pthread_sigmask(SIG_SETMASK, &former_, nullptr);
+    }
+    SignalBlocker(const SignalBlocker &) = delete;
+    SignalBlocker &operator=(const SignalBlocker &) = delete;
+
+private:
+    sigset_t former_;
+};
+
+}  // namespace
+
+struct ThreadPool::Impl {
+    /** All accesses are relaxed: the board says where to look, and a loop's state orders the data. That a
+     * single word has a single order of modifications is all that waking and sleeping rely on. */
+    alignas(cache_line) std::atomic<uint64_t> board{0};
+    Loop loops[max_loops];
+    sem_t wake_ups;
+    std::once_flag started;
+    std::vector<std::thread> workers;
+    const int32_t threads;
+
+    explicit Impl(int32_t wanted) : threads(std::min(std::max(wanted, 1), max_workers + 1)) {
+        workers.reserve(size_t(threads - 1));
+        sem_init(&wake_ups, 0, 0);
+    }
+
+    ~Impl() {
+        wake(sleepers(board.fetch_or(stop, std::memory_order_relaxed)));
+        for (std::thread &worker : workers) {
+            worker.join();
+        }
+        sem_destroy(&wake_ups);
+    }
+
+    /** Goes on with fewer workers, or none, where the system denies more. */
+    void start() {
+        SignalBlocker blocker;
+        try {
+            while (workers.size() < size_t(threads - 1)) {
+                workers.emplace_back([this] { work(); });
+            }
+        } catch (const std::exception &) {}
+    }
+
+    uint64_t bit(const Loop &loop) const {
+        return uint64_t(1) << (&loop - loops);
+    }
+
+    /** Adds a loop's bit to the board and calls as many sleepers as a loop wants beyond those who spin
+     * already. Those called count as spinning at once, so that nobody calls for them again. Returns their
+     * number, for wake(). */
+    uint64_t post(uint64_t bit, uint64_t wanted) {
+        uint64_t before = board.load(std::memory_order_relaxed);
+        uint64_t called;
+        do {
+            called = std::min(sleepers(before), wanted - std::min(wanted, spinners(before)));
+        } while (!board.compare_exchange_weak(before, (before | bit) + called * spinner - called * sleeper,
+                                              std::memory_order_relaxed));
+        return called;
+    }
+
+    void wake(uint64_t called) {
+        while (called-- != 0) {
+            sem_post(&wake_ups);
+        }
+    }
+
+    /** Takes loops or workers off the board. Two loops may have counted on the same spinners; hence
+     * whoever leaves indices there for which nobody looks any more calls somebody. */
+    void retract(uint64_t what) {
+        uint64_t after = board.fetch_sub(what, std::memory_order_relaxed) - what;
+        if ((after & any_loop) != 0 && spinners(after) == 0 && sleepers(after) != 0) {
+            wake(post(0, 1));
+        }
+    }
+
+    /** Runs indices until there are none left to draw. Retracts `leaving` with the first one, and the loop
+     * with the last one. Returns whether there was any. */
+    bool run(Loop &loop, uint64_t leaving) {
+        bool any = false;
+        uint32_t index;
+        // The order of draws does not matter: who draws has joined, and the caller waits for it.
+        while ((index = loop.next.fetch_add(1, std::memory_order_relaxed)) <= loop.last) {
+            uint64_t what = (any ? 0 : leaving) | (index == loop.last ? bit(loop) : 0);
+            any = true;
+            if (what != 0) {
+                retract(what);
+            }
+            loop.task(loop.closure, int32_t(index));
+            if (index == loop.last) {
+                break;
+            }
+        }
+        return any;
+    }
+
+    void work() {
+#if defined(__linux__)
+        pthread_setname_np(pthread_self(), "distile");
+#endif
+        board.fetch_add(spinner, std::memory_order_relaxed);
+        while (Loop *loop = find_loop()) {
+            bool was_busy = run(*loop, spinner);
+            loop->leave();
+            if (was_busy) {
+                board.fetch_add(spinner, std::memory_order_relaxed);
+            }
+        }
+    }
+
+    /** Waits for a loop and joins it. Returns null when the pool stops. */
+    Loop *find_loop() {
+        Clock::time_point bedtime = Clock::now() + spin_time;
+        for (;;) {
+            for (int32_t i = 0; i < pauses_per_yield; ++i) {
+                uint64_t now = board.load(std::memory_order_relaxed);
+                if ((now & stop) != 0) {
+                    return nullptr;
+                }
+                for (uint64_t left = now & any_loop; left != 0; left &= left - 1) {
+                    Loop &loop = loops[__builtin_ctzll(left)];
+                    if (loop.join()) {
+                        return &loop;
+                    }
+                }
+                pause();
+            }
+            std::this_thread::yield();
+            if (Clock::now() >= bedtime) {
+                sleep();
+                bedtime = Clock::now() + spin_time;
+            }
+        }
+    }
+
+    /** Sleeps until called, but only while there is no reason to be awake. */
+    void sleep() {
+        uint64_t before = board.load(std::memory_order_relaxed);
+        do {
+            if ((before & (any_loop | stop)) != 0) {
+                return;
+            }
+        } while (!board.compare_exchange_weak(before, before - spinner + sleeper, std::memory_order_relaxed));
+        while (sem_wait(&wake_ups) != 0) {}
+    }
+
+    Loop *claim_loop() {
+        for (Loop &loop : loops) {
+            if (loop.claim()) {
+                return &loop;
+            }
+        }
+        return nullptr;
+    }
+};
+
+ThreadPool::ThreadPool(int32_t threads) : impl_(std::make_unique<Impl>(threads)) {
+}
+
+ThreadPool::~ThreadPool() = default;
+
+int32_t ThreadPool::threads() const {
+    return impl_->threads;
+}
+
+void ThreadPool::parallel_for(void (*task)(void *closure, int32_t index), void *closure, int32_t count) {
+    Loop *loop = nullptr;
+    if (count > 1 && impl_->threads > 1) {
+        std::call_once(impl_->started, [this] { impl_->start(); });
+        // Where no loop is vacant, the workers have enough others to help with.
+        loop = impl_->workers.empty() ? nullptr : impl_->claim_loop();
+    }
+    if (loop == nullptr) {
+        for (int32_t i = 0; i < count; ++i) {
+            task(closure, i);
+        }
+        return;
+    }
+    loop->next.store(0, std::memory_order_relaxed);
+    loop->last = uint32_t(count - 1);
+    loop->task = task;
+    loop->closure = closure;
+    // Posted before it opens: a late worker may join as soon as it is open, and retract it.
+    uint64_t called = impl_->post(impl_->bit(*loop), uint64_t(count - 1));
+    loop->open();
+    impl_->wake(called);
+    impl_->run(*loop, 0);
+    // Joining other loops meanwhile could keep the caller long after its own one is done.
+    for (int32_t pauses = 0; !loop->close(); ++pauses) {
+        if (pauses < pauses_before_yield) {
+            pause();
+        } else {
+            std::this_thread::yield();
+        }
+    }
+}
+
+}  // namespace distile

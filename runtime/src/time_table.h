@@ -1,0 +1,44 @@
+/** \file
+ * Time tables: how long each variant takes for a number of tiles, by number of threads.
+ */
+#ifndef DISTILE_TIME_TABLE_H
+#define DISTILE_TIME_TABLE_H
+
+#include <cstdint>
+#include <distile/polykernel.h>
+#include <string>
+#include <vector>
+
+namespace distile {
+
+/** The version of the files that hold time tables. */
+constexpr int time_table_version = 1;
+
+class TimeTable {
+public:
+    TimeTable() = default;
+    /** Keeps, for each variant, the points of the number of threads nearest to `threads`. */
+    TimeTable(const std::vector<distile_time_point> &points, int32_t num_variants, int32_t threads);
+
+    /** True if the variant has at least one point. */
+    bool knows(int32_t variant) const;
+    /** The time in microseconds: linear between points, the first one's below it, and at the last one's rate
+     * for each tile beyond it. Needs knows(variant). */
+    double predict(int32_t variant, int64_t tiles) const;
+
+private:
+    struct Point {
+        int64_t tiles;
+        double microseconds;
+    };
+    std::vector<std::vector<Point>> variants_;
+};
+
+/** Reads the points of a file for the variants of a PolyKernel. Throws std::bad_alloc only; any other failure
+ * is returned, with a sentence about it in `message`, and leaves `points` as they were. */
+distile_status read_time_table(const char *path, const distile_polykernel &polykernel,
+                               std::vector<distile_time_point> &points, std::string &message);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,121 @@
+#include "weights.h"
+#include "context.h"
+#include "kernel.h"
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+using distile::fail;
+using distile::guarded;
+
+namespace {
+
+constexpr int32_t block = DISTILE_CPU_CHANNEL_BLOCK;
+
+std::unique_ptr<float[], distile::FreeMemory> allocate_zeros(size_t count) {
+    constexpr size_t alignment = 64;
+    const size_t bytes = (count * sizeof(float) + alignment - 1) / alignment * alignment;
+    void *memory = std::aligned_alloc(alignment, bytes);
+    if (!memory) {
+        throw std::bad_alloc();
+    }
+    std::memset(memory, 0, bytes);
+    return std::unique_ptr<float[], distile::FreeMemory>(static_cast<float *>(memory));
+}
+
+/** Distances in the source between neighbours in each dimension. */
+struct SourceStrides {
+    size_t out_channel, in_channel, row, column;
+};
+
+SourceStrides strides_of(distile_weights_order order, size_t o, size_t i, size_t h, size_t w) {
+    switch (order) {
+    case DISTILE_OIHW:
+        return {i * h * w, h * w, w, 1};
+    case DISTILE_OHWI:
+        return {h * w * i, 1, w * i, i};
+    case DISTILE_HWIO:
+        return {1, o, w * i * o, i * o};
+    }
+    return {};
+}
+
+}  // namespace
+
+bool distile_weights::fit(const distile_polykernel &polykernel) const {
+    const distile_conv2d &conv = polykernel.conv2d;
+    return dtype == polykernel.dtype && std::strcmp(layout, polykernel.layout) == 0 &&
+           in_channels == conv.in_channels && out_channels == conv.out_channels && kernel_h == conv.kernel_h &&
+           kernel_w == conv.kernel_w;
+}
+
+extern "C" {
+
+distile_status distile_weights_pack(distile_kernel *kernel, const distile_weights_source *source,
+                                    distile_weights **weights) {
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_context *context = kernel->context;
+    if (!source || !source->filter || !weights) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER,
+                    "distile_weights_pack: the source, its filter or the address for the weights is null");
+    }
+    if (source->order < DISTILE_OIHW || source->order > DISTILE_HWIO) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_weights_pack: %d is no order of the dimensions",
+                    static_cast<int>(source->order));
+    }
+    const bool normalised = source->bn_mean && source->bn_variance;
+    if (!normalised && (source->bn_mean || source->bn_variance || source->bn_gamma || source->bn_beta)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE,
+                    "distile_weights_pack: batch normalisation needs both the mean and the variance");
+    }
+    return guarded(context, [&] {
+        const distile_conv2d &conv = kernel->polykernel->conv2d;
+        auto packed = std::make_unique<distile_weights>();
+        packed->dtype = kernel->polykernel->dtype;
+        packed->layout = kernel->polykernel->layout;
+        packed->in_channels = conv.in_channels;
+        packed->out_channels = conv.out_channels;
+        packed->kernel_h = conv.kernel_h;
+        packed->kernel_w = conv.kernel_w;
+        const size_t blocks = packed->num_blocks();
+        const size_t rows = conv.kernel_h, columns = conv.kernel_w, in_channels = conv.in_channels;
+        packed->filter = allocate_zeros(blocks * rows * columns * in_channels * block);
+        packed->bias = allocate_zeros(blocks * block);
+
+        const SourceStrides from = strides_of(source->order, conv.out_channels, in_channels, rows, columns);
+        for (int32_t o = 0; o < conv.out_channels; o++) {
+            float scale = 1, bias = source->bias ? source->bias[o] : 0;
+            if (normalised) {
+                const float variance = source->bn_variance[o] + source->bn_epsilon;
+                if (!(variance > 0)) {
+                    return fail(context, DISTILE_ERROR_BAD_VALUE,
+                                "distile_weights_pack: variance + epsilon is %g at output channel %d, not above 0",
+                                static_cast<double>(variance), o);
+                }
+                scale = (source->bn_gamma ? source->bn_gamma[o] : 1) / std::sqrt(variance);
+                bias = (bias - source->bn_mean[o]) * scale + (source->bn_beta ? source->bn_beta[o] : 0);
+            }
+            packed->bias[o] = bias;
+            float *to = packed->filter.get() + static_cast<size_t>(o / block) * rows * columns * in_channels * block +
+                        o % block;
+            for (size_t row = 0; row < rows; row++) {
+                for (size_t column = 0; column < columns; column++) {
+                    for (size_t i = 0; i < in_channels; i++, to += block) {
+                        *to = scale * source->filter[o * from.out_channel + i * from.in_channel + row * from.row +
+                                                     column * from.column];
+                    }
+                }
+            }
+        }
+        *weights = packed.release();
+        return DISTILE_OK;
+    });
+}
+
+void distile_weights_destroy(distile_weights *weights) {
+    std::unique_ptr<distile_weights> owned(weights);
+}
+
+}  // extern "C"

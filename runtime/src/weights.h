@@ -1,0 +1,36 @@
+/** \file
+ * Weights in the canonical layout of the CPU kernels, "cpu-o16": output channels in blocks of 16, each block
+ * [kernel row][kernel column][input channel][output channel in block], the last one padded with zeros.
+ */
+#ifndef DISTILE_WEIGHTS_H
+#define DISTILE_WEIGHTS_H
+
+#include <cstddef>
+#include <cstdlib>
+#include <distile/polykernel.h>
+#include <memory>
+
+namespace distile {
+
+struct FreeMemory {
+    void operator()(void *memory) const {
+        std::free(memory);
+    }
+};
+
+}  // namespace distile
+
+struct distile_weights {
+    distile_dtype dtype;
+    const char *layout;
+    int32_t in_channels, out_channels, kernel_h, kernel_w;
+    std::unique_ptr<float[], distile::FreeMemory> filter, bias;
+
+    /** True if the kernel reads weights of this shape, data type and layout. */
+    bool fit(const distile_polykernel &polykernel) const;
+    int32_t num_blocks() const {
+        return (out_channels + DISTILE_CPU_CHANNEL_BLOCK - 1) / DISTILE_CPU_CHANNEL_BLOCK;
+    }
+};
+
+#endif

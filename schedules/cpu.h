@@ -1,0 +1,25 @@
+/** \file
+ * CPU schedules: their space, and the function that applies one to a masked operator.
+ */
+#ifndef DISTILE_SCHEDULES_CPU_H
+#define DISTILE_SCHEDULES_CPU_H
+
+#include "Halide.h"
+#include "masked_operator.h"
+#include "space.h"
+
+namespace distile {
+
+/** The space of CPU schedules. */
+const Space &cpu_space();
+
+/** The same facts for a target: its vector lanes and registers. */
+Problem cpu_problem(const MaskedOperator &op, const Halide::Target &target);
+
+/** Applies a theta that is legal for cpu_problem(op, target). Throws Halide::CompileError if it is not.
+ * Returns the schedule as C++, one statement a line, over Funcs and loop names as they appear in it. */
+std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Halide::Target &target);
+
+}  // namespace distile
+
+#endif

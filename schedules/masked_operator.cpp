@@ -1,0 +1,167 @@
+#include "masked_operator.h"
+#include <map>
+#include <optional>
+#include <set>
+
+namespace distile {
+
+namespace {
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+[[noreturn]] void refuse(const std::string &difference) {
+    throw CompileError("PolyKernel schedules masked operators over a virtual pixel domain, as "
+                       "schedules/masked_operator.h describes them; this pipeline differs: " +
+                       difference + ".\n");
+}
+
+using Environment = std::map<std::string, Function>;
+
+/** The Funcs and the buffer parameters that an expression reads. A generator wraps each input buffer in a
+ * Func that only loads from it: such a call counts as a read of the buffer. */
+class FindReads : public IRVisitor {
+public:
+    explicit FindReads(const Environment &environment) : environment(environment) {
+    }
+
+    std::set<std::string> funcs;
+    std::map<std::string, Parameter> buffers;
+
+private:
+    using IRVisitor::visit;
+    const Environment &environment;
+
+    void visit(const Call *op) override {
+        IRVisitor::visit(op);
+        if (op->call_type == Call::Image && op->param.defined()) {
+            buffers.emplace(op->name, op->param);
+        } else if (op->call_type == Call::Halide) {
+            const Function &callee = environment.at(op->name);
+            const Call *load = callee.has_pure_definition() && callee.updates().empty() && callee.outputs() == 1
+                                   ? callee.values()[0].as<Call>()
+                                   : nullptr;
+            if (load && load->call_type == Call::Image && load->param.defined()) {
+                buffers.emplace(load->name, load->param);
+            } else {
+                funcs.insert(op->name);
+            }
+        }
+    }
+};
+
+FindReads reads_of(const Definition &definition, const Environment &environment) {
+    FindReads reads(environment);
+    for (const Expr &value : definition.values()) {
+        value.accept(&reads);
+    }
+    return reads;
+}
+
+int constant_extent(const Expr &extent, const std::string &what) {
+    std::optional<int64_t> value;
+    if (extent.defined()) {
+        value = as_const_int(simplify(extent));
+    }
+    if (!value) {
+        refuse(what + " is not a constant");
+    }
+    return static_cast<int>(*value);
+}
+
+void refuse_scheduled(const Function &function) {
+    bool scheduled = !function.schedule().bounds().empty() || !function.definition().schedule().splits().empty();
+    for (const Definition &update : function.updates()) {
+        scheduled = scheduled || !update.schedule().splits().empty();
+    }
+    if (scheduled) {
+        refuse("the Func '" + function.name() + "' has a schedule already");
+    }
+}
+
+}  // namespace
+
+MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
+    std::vector<Func> outputs = pipeline.outputs();
+    if (outputs.size() != 1) {
+        refuse("it has " + std::to_string(outputs.size()) + " outputs, not one");
+    }
+    MaskedOperator op;
+    op.output = outputs[0];
+    Function output = op.output.function();
+    if (output.outputs() != 1) {
+        refuse("the output is a Tuple");
+    }
+    if (output.updates().empty()) {
+        refuse("the output '" + output.name() + "' has no update stage that scatters over the virtual pixels");
+    }
+    op.bytes_per_element = output.output_types()[0].bytes();
+    op.out_channels = constant_extent(output.output_buffers()[0].extent_constraint(0),
+                                      "the channel extent of the output '" + output.name() + "'");
+
+    const Environment environment = find_transitive_calls(output);
+    for (size_t i = 0; i < output.updates().size(); i++) {
+        const Definition &update = output.update(static_cast<int>(i));
+        const std::string where = "update " + std::to_string(i) + " of the output '" + output.name() + "'";
+        const std::vector<ReductionVariable> &pixels = update.schedule().rvars();
+        if (pixels.size() != 1) {
+            refuse(where + " runs over " + std::to_string(pixels.size()) + " RVars, not over one virtual pixel");
+        }
+        FindReads reads = reads_of(update, environment);
+        if (reads.funcs.size() != 1) {
+            refuse(where + " reads " + std::to_string(reads.funcs.size()) + " Funcs, not one accumulator");
+        }
+        Function accumulator = environment.at(*reads.funcs.begin());
+        const std::string name = "the accumulator '" + accumulator.name() + "'";
+        if (accumulator.dimensions() != 2 || accumulator.updates().size() != 1) {
+            refuse(name + " is not of the form f(channel, pixel) with one update");
+        }
+        refuse_scheduled(accumulator);
+        const Definition &sum = accumulator.update(0);
+        const std::vector<ReductionVariable> &taps = sum.schedule().rvars();
+        if (taps.size() != 3) {
+            refuse(name + " does not reduce over (input channel, kernel column, kernel row)");
+        }
+        MaskedStage stage;
+        stage.update = static_cast<int>(i);
+        stage.pixels = pixels[0];
+        stage.accumulator = Func(accumulator);
+        stage.in_channel = RVar(taps[0].var);
+        stage.kernel_x = RVar(taps[1].var);
+        stage.kernel_y = RVar(taps[2].var);
+        op.in_channels = constant_extent(taps[0].extent, "the number of input channels");
+        op.kernel_w = constant_extent(taps[1].extent, "the kernel's width");
+        op.kernel_h = constant_extent(taps[2].extent, "the kernel's height");
+
+        FindReads inner = reads_of(sum, environment);
+        inner.funcs.erase(accumulator.name());
+        if (inner.funcs.size() > 1) {
+            refuse(name + " reads more than one staging Func");
+        }
+        if (!inner.funcs.empty()) {
+            Function staging = environment.at(*inner.funcs.begin());
+            if (staging.dimensions() != 4 || !staging.updates().empty()) {
+                refuse("the staging Func '" + staging.name() +
+                       "' is not of the form f(input channel, kernel column, kernel row, pixel)");
+            }
+            refuse_scheduled(staging);
+            stage.staging = Func(staging);
+        }
+        bool has_weights = false;
+        for (const auto &[buffer_name, buffer] : inner.buffers) {
+            if (buffer.dimensions() == 5) {
+                has_weights = true;
+                op.channel_block = constant_extent(buffer.extent_constraint(0),
+                                                   "the channel block of the weights '" + buffer_name + "'");
+            }
+        }
+        if (!has_weights) {
+            refuse(name + " reads no weights [channel in block, input channel, kernel column, kernel row, block]");
+        }
+        op.stages.push_back(stage);
+    }
+    refuse_scheduled(output);
+    return op;
+}
+
+}  // namespace distile

@@ -1,0 +1,42 @@
+/** \file
+ * The structure that every schedule expects of a masked operator, and its recognition in a pipeline.
+ *
+ * A masked operator over a virtual pixel domain is a pipeline with one output Func of which
+ *  - the pure definition is undef, and its first argument is the output channel;
+ *  - every update stage scatters over one RVar, the virtual pixel, and reads one accumulator Func;
+ * an accumulator `f(channel, pixel)` has one update over a reduction domain (input channel, kernel column,
+ * kernel row), and may read one staging Func `g(input channel, kernel column, kernel row, pixel)`. The output's
+ * channel extent and the reduction's extents are constants. A scalar input named `threads` holds the number
+ * of threads of the call.
+ */
+#ifndef DISTILE_SCHEDULES_MASKED_OPERATOR_H
+#define DISTILE_SCHEDULES_MASKED_OPERATOR_H
+
+#include "Halide.h"
+#include <vector>
+
+namespace distile {
+
+/** One update stage of the output. */
+struct MaskedStage {
+    int update;                                 /**< Index of the output's update definition. */
+    Halide::Internal::ReductionVariable pixels; /**< Its virtual pixel domain. */
+    Halide::Func accumulator;
+    Halide::RVar in_channel, kernel_x, kernel_y; /**< The accumulator's reduction. */
+    Halide::Func staging;                        /**< Defined only for a stage that copies its input first. */
+};
+
+struct MaskedOperator {
+    Halide::Func output;
+    std::vector<MaskedStage> stages;
+    int in_channels, out_channels, kernel_h, kernel_w, channel_block;
+    int bytes_per_element;
+};
+
+/** Recognises a masked operator. Throws Halide::CompileError with the first difference from the structure
+ * above where the pipeline has another, or is scheduled already. */
+MaskedOperator recognise_masked_operator(const Halide::Pipeline &pipeline);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,253 @@
+#include "catch.h"
+#include "thread_pool.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <pthread.h>
+#include <signal.h>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+using distile::ThreadPool;
+
+namespace {
+
+/** Longer than workers spin: when it is over, they sleep. */
+constexpr std::chrono::milliseconds nap(1);
+
+template<typename Body> void parallel_for(ThreadPool &pool, int32_t count, Body &&body) {
+    auto task = [](void *closure, int32_t index) { (*static_cast<std::remove_reference_t<Body> *>(closure))(index); };
+    pool.parallel_for(task, &body, count);
+}
+
+/** Returns whether a loop runs every index once. The increments are not atomic, so that a thread sanitizer
+ * tells if the caller sees a task's writes, or a task the caller's, without synchronisation. */
+bool runs_each_once(ThreadPool &pool, int32_t count) {
+    std::vector<int32_t> runs(size_t(count > 0 ? count : 0), 1);
+    parallel_for(pool, count, [&](int32_t i) { ++runs[size_t(i)]; });
+    for (int32_t n : runs) {
+        if (n != 2) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/** Sums 1 over a tree of loops in which each of `count` tasks runs a loop, `depth` deep. */
+int64_t count_leaves(ThreadPool &pool, int32_t count, int32_t depth) {
+    if (depth == 0) {
+        return 1;
+    }
+    std::vector<int64_t> leaves(size_t(count), 0);
+    parallel_for(pool, count, [&](int32_t i) { leaves[size_t(i)] = count_leaves(pool, count, depth - 1); });
+    int64_t sum = 0;
+    for (int64_t n : leaves) {
+        sum += n;
+    }
+    return sum;
+}
+
+/** Runs body(0), ..., body(count - 1) in a thread each, and waits for them. */
+template<typename Body> void in_threads(int32_t count, Body body) {
+    std::vector<std::thread> threads;
+    for (int32_t i = 0; i < count; ++i) {
+        threads.emplace_back(body, i);
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+}
+
+/** Where as many tasks as expected meet only if as many threads run them. Nobody waits for the missing ones
+ * forever, so that a test fails rather than hangs. */
+class Rendezvous {
+public:
+    explicit Rendezvous(int32_t expected) : missing_(expected) {
+    }
+
+    void arrive() {
+        missing_.fetch_sub(1);
+        while (missing_.load() > 0) {
+            if (std::chrono::steady_clock::now() > deadline_) {
+                complete_.store(false);
+                return;
+            }
+            std::this_thread::yield();
+        }
+    }
+
+    bool complete() const {
+        return complete_.load();
+    }
+
+private:
+    std::atomic<int32_t> missing_;
+    std::atomic<bool> complete_{true};
+    const std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+};
+
+}  // namespace
+
+TEST_CASE("A pool has at least one thread", "[thread_pool]") {
+    CHECK(ThreadPool(-1).threads() == 1);
+    CHECK(ThreadPool(0).threads() == 1);
+    CHECK(ThreadPool(1).threads() == 1);
+    CHECK(ThreadPool(8).threads() == 8);
+}
+
+TEST_CASE("A loop runs every index exactly once", "[thread_pool]") {
+    int32_t threads = GENERATE(1, 2, 3, 8);
+    ThreadPool pool(threads);
+    for (int32_t count : {-1, 0, 1, 2, 3, 4, 7, 8, 9, 31, 64, 100, 1000, 10000}) {
+        CAPTURE(threads, count);
+        CHECK(runs_each_once(pool, count));
+    }
+}
+
+TEST_CASE("Loops nest", "[thread_pool]") {
+    int32_t threads = GENERATE(1, 2, 3, 8);
+    ThreadPool pool(threads);
+    int32_t wrong = 0;
+    for (int32_t repeat = 0; repeat < 50; ++repeat) {
+        wrong += count_leaves(pool, 10, 2) != 100;
+        wrong += count_leaves(pool, 5, 3) != 125;
+    }
+    CAPTURE(threads);
+    CHECK(wrong == 0);
+    // More loops at a time than a pool keeps track of.
+    CHECK(count_leaves(pool, 2, 10) == 1024);
+    CHECK(count_leaves(pool, 2, 12) == 4096);
+}
+
+TEST_CASE("A loop of one index passes its thread on to nested loops", "[thread_pool]") {
+    ThreadPool pool(3);
+    CHECK(count_leaves(pool, 1, 100) == 1);
+    bool each_once = false;
+    parallel_for(pool, 1, [&](int32_t) { each_once = runs_each_once(pool, 100); });
+    CHECK(each_once);
+}
+
+TEST_CASE("Short loops follow each other closely", "[thread_pool]") {
+    int32_t threads = GENERATE(2, 3, 8);
+    ThreadPool pool(threads);
+    std::vector<int64_t> sums(size_t(threads), 0);
+    constexpr int32_t loops = 5000;
+    for (int32_t loop = 0; loop < loops; ++loop) {
+        parallel_for(pool, threads, [&](int32_t i) { sums[size_t(i)] += loop; });
+    }
+    for (int64_t sum : sums) {
+        CHECK(sum == int64_t(loops) * (loops - 1) / 2);
+    }
+}
+
+TEST_CASE("Loops arrive as workers fall asleep", "[thread_pool]") {
+    int32_t threads = GENERATE(2, 3, 8);
+    ThreadPool pool(threads);
+    int32_t wrong = 0;
+    for (int32_t loop = 0; loop < 1000; ++loop) {
+        wrong += !runs_each_once(pool, threads);
+        // From 0 to 198 us, in a scrambled order: workers spin for some tens.
+        auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(loop * 37 % 100 * 2);
+        if (loop % 2 == 0) {
+            std::this_thread::sleep_until(until);
+        }
+        while (std::chrono::steady_clock::now() < until) {}
+    }
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("A sleeping pool helps", "[thread_pool]") {
+    ThreadPool pool(4);
+    for (int32_t repeat = 0; repeat < 20; ++repeat) {
+        Rendezvous rendezvous(4);
+        parallel_for(pool, 4, [&](int32_t) { rendezvous.arrive(); });
+        REQUIRE(rendezvous.complete());
+        std::this_thread::sleep_for(nap);
+    }
+}
+
+TEST_CASE("Idle workers help nested loops", "[thread_pool]") {
+    ThreadPool pool(4);
+    for (int32_t repeat = 0; repeat < 20; ++repeat) {
+        // In turn, both tasks of a loop need help and one does. Three threads can meet for sure: the fourth
+        // may be the caller, which does not help others while it waits for its helpers.
+        bool both = repeat % 2 == 0;
+        Rendezvous rendezvous(3);
+        parallel_for(pool, 2, [&](int32_t outer) {
+            if (both || outer == 0) {
+                parallel_for(pool, both ? 2 : 3, [&](int32_t) { rendezvous.arrive(); });
+            }
+        });
+        REQUIRE(rendezvous.complete());
+        std::this_thread::sleep_for(nap);
+    }
+}
+
+TEST_CASE("Pools do not interfere", "[thread_pool]") {
+    std::vector<int32_t> wrong(3, 0);
+    in_threads(3, [&](int32_t thread) {
+        ThreadPool pool(thread + 2);
+        for (int32_t loop = 0; loop < 300; ++loop) {
+            wrong[size_t(thread)] += !runs_each_once(pool, loop % 20);
+            if (loop % 100 == 0) {
+                std::this_thread::sleep_for(nap);
+            }
+        }
+    });
+    CHECK(wrong == std::vector<int32_t>(3, 0));
+}
+
+TEST_CASE("Several threads share a pool", "[thread_pool]") {
+    int32_t threads = GENERATE(1, 2, 3, 8);
+    ThreadPool pool(threads);
+    std::vector<int32_t> wrong(4, 0);
+    in_threads(4, [&](int32_t thread) {
+        for (int32_t loop = 0; loop < 300; ++loop) {
+            wrong[size_t(thread)] += !runs_each_once(pool, loop % 20);
+            wrong[size_t(thread)] += count_leaves(pool, 3, 2) != 9;
+            if (loop % 100 == 0) {
+                std::this_thread::sleep_for(nap);
+            }
+        }
+    });
+    CHECK(wrong == std::vector<int32_t>(4, 0));
+}
+
+TEST_CASE("A pool may go at any time between loops", "[thread_pool]") {
+    int32_t threads = GENERATE(1, 2, 8);
+    int32_t wrong = 0;
+    for (int32_t repeat = 0; repeat < 30; ++repeat) {
+        ThreadPool unused(threads);
+        {
+            ThreadPool used(threads);
+            wrong += !runs_each_once(used, threads);
+        }
+        {
+            ThreadPool asleep(threads);
+            wrong += !runs_each_once(asleep, 2 * threads);
+            std::this_thread::sleep_for(nap);
+        }
+    }
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("Workers leave signals to the application's threads", "[thread_pool]") {
+    auto blocked = [](int signal) {
+        sigset_t mask;
+        pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+        return sigismember(&mask, signal) == 1;
+    };
+    const bool caller_blocked = blocked(SIGUSR1);
+    const std::thread::id caller = std::this_thread::get_id();
+    ThreadPool pool(4);
+    std::vector<char> right(1000, 0);
+    parallel_for(pool, int32_t(right.size()), [&](int32_t i) {
+        bool worker = std::this_thread::get_id() != caller;
+        right[size_t(i)] = worker ? blocked(SIGUSR1) && !blocked(SIGSEGV) : blocked(SIGUSR1) == caller_blocked;
+        std::this_thread::yield();
+    });
+    CHECK(right == std::vector<char>(right.size(), 1));
+}
