@@ -1,11 +1,17 @@
 /** \file
  * The distile command.
  */
+#include "info.h"
 #include "plan.h"
+#include "profile.h"
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <fmt/core.h>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <unistd.h>
 
 namespace {
 
@@ -13,6 +19,46 @@ using namespace distile;
 
 struct EmitOptions {
     std::string op, plan, symbol, source, header;
+};
+
+struct InfoOptions {
+    std::string plan;
+    bool json = false;
+};
+
+struct ProfileCommandOptions {
+    std::string plan, out;
+    bool into_plan = false, json = false, quiet = false;
+    ProfileOptions profile;
+};
+
+/** A line on the terminal that shows how far the work is. Nothing where the output is no terminal. */
+class ProgressLine {
+public:
+    explicit ProgressLine(bool quiet) : shown_(!quiet && isatty(STDERR_FILENO) != 0) {
+    }
+    ~ProgressLine() {
+        if (shown_ && started_) {
+            std::fputs("\r\033[K", stderr);
+        }
+    }
+    ProgressLine(const ProgressLine &) = delete;
+    ProgressLine &operator=(const ProgressLine &) = delete;
+
+    void show(const std::string &what, double part) {
+        if (shown_) {
+            constexpr int width = 30;
+            const int filled = static_cast<int>(part * width);
+            std::fputs(fmt::format("\r\033[K[{}{}] {}", std::string(filled, '#'), std::string(width - filled, '.'), what)
+                           .c_str(),
+                       stderr);
+            std::fflush(stderr);
+            started_ = true;
+        }
+    }
+
+private:
+    bool shown_, started_ = false;
 };
 
 void emit(const EmitOptions &options) {
@@ -32,11 +78,82 @@ void emit(const EmitOptions &options) {
                                            plan.name, op.summary(), options.symbol));
 }
 
+void info(const InfoOptions &options) {
+    const Plan plan = read_plan(options.plan);
+    if (options.json) {
+        nlohmann::json json = to_json(plan);
+        json["summary"] = plan.op.summary();
+        json["cpu_features"] = cpu_features(plan.target);
+        std::puts(json.dump(2).c_str());
+    } else {
+        std::fputs(describe_plan(plan).c_str(), stdout);
+    }
+}
+
+void profile_plan(ProfileCommandOptions options) {
+    Plan plan = read_plan(options.plan);
+    if (options.profile.threads.empty()) {
+        const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+        options.profile.threads = cores > 1 ? std::vector<int>{1, cores} : std::vector<int>{1};
+    }
+    {
+        ProgressLine line(options.quiet);
+        plan.times = profile(plan, options.profile,
+                             [&](const std::string &what, double part) { line.show(what, part); });
+    }
+    plan.profiled_device = device_name();
+    const nlohmann::json table = {{"distile_times", 1},
+                                  {"kernel", plan.name},
+                                  {"device", plan.profiled_device},
+                                  {"times", to_json(plan.times)}};
+    const std::string path = options.into_plan ? options.plan : options.out.empty() ? plan.name + ".times.json" : options.out;
+    write_file(path, (options.into_plan ? to_json(plan) : table).dump(1) + "\n");
+    if (options.json) {
+        std::puts(table.dump(1).c_str());
+    } else if (!options.quiet) {
+        std::fputs(describe_plan(plan).c_str(), stdout);
+        std::fputs(fmt::format("\nWritten to {}\n", path).c_str(), stdout);
+    }
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
     CLI::App app("distile: masked operators that compute only where a mask says so");
     app.require_subcommand(1);
+
+    InfoOptions info_options;
+    CLI::App *info_command = app.add_subcommand("info", "Explain a plan in words");
+    info_command->add_option("plan", info_options.plan, "Plan file")->required();
+    info_command->add_flag("--json", info_options.json, "Print JSON");
+    info_command->footer("Example:\n  distile info data/plans/conv3x3_256_avx2.json");
+    info_command->callback([&] { info(info_options); });
+
+    ProfileCommandOptions profile_options;
+    CLI::App *profile_command = app.add_subcommand(
+        "profile", "Compile a plan and measure its time table on this machine, by which the dispatcher chooses");
+    profile_command->add_option("plan", profile_options.plan, "Plan file")->required();
+    CLI::Option *out = profile_command->add_option(
+        "-o,--out", profile_options.out,
+        "Time table to write, for distile_kernel_load_times (default: NAME.times.json)");
+    profile_command->add_flag("--into-plan", profile_options.into_plan, "Write the table into the plan file instead")
+        ->excludes(out);
+    profile_command
+        ->add_option("--threads", profile_options.profile.threads,
+                     "Numbers of threads to measure with (default: 1 and one per core)")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 4096));
+    profile_command
+        ->add_option("--seconds", profile_options.profile.seconds_per_variant,
+                     "Seconds to spend on each variant and number of threads")
+        ->capture_default_str()
+        ->check(CLI::Range(0.01, 600.0));
+    profile_command->add_flag("--json", profile_options.json, "Print the table as JSON");
+    profile_command->add_flag("-q,--quiet", profile_options.quiet, "Print nothing but errors");
+    profile_command->footer("Examples:\n  distile profile data/plans/conv3x3_256_avx2.json -o times.json\n"
+                            "  distile profile my_plan.json --into-plan --threads 1,2,4");
+    profile_command->callback([&] { profile_plan(profile_options); });
+
     EmitOptions emit_options;
     CLI::App *emit_command = app.add_subcommand("emit", "Write the C descriptor of a plan (used by the build)");
     emit_command->add_option("--operator", emit_options.op, "Operator file")->required();
@@ -45,6 +162,7 @@ int main(int argc, char **argv) {
     emit_command->add_option("--source", emit_options.source, "C file to write")->required();
     emit_command->add_option("--header", emit_options.header, "Header to write")->required();
     emit_command->callback([&] { emit(emit_options); });
+
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError &error) {

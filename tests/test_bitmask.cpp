@@ -140,7 +140,7 @@ void check_pack(const BitmaskLevel &level, const TestMask &mask) {
 
 void check_count(const BitmaskLevel &level, const TestMask &mask, const std::vector<Granularity> &granularities) {
     const auto num_granularities = static_cast<int32_t>(granularities.size());
-    Guarded<uint64_t> scratch(tile_scratch_words(mask.bits(), num_granularities));
+    Guarded<uint64_t> scratch(tile_scratch_words(mask.bits()));
     Guarded<int64_t> counts(num_granularities);
     count_tiles(level, mask.bits(), granularities.data(), num_granularities, scratch.data(), counts.data());
     for (int32_t g = 0; g < num_granularities; g++) {
@@ -160,7 +160,7 @@ void check_list(const BitmaskLevel &level, const TestMask &mask, Granularity gra
         return interior.y0 <= y && y < interior.y1 && interior.x0 <= x && x < interior.x1;
     });
     const auto count = static_cast<int64_t>(tiles.size());
-    Guarded<uint64_t> scratch(tile_scratch_words(mask.bits(), 1));
+    Guarded<uint64_t> scratch(tile_scratch_words(mask.bits()));
     Guarded<uint32_t> xy(count + tile_list_slack), image(count + tile_list_slack);
     const int64_t num_interior =
         list_tiles(level, mask.bits(), granularity, interior, scratch.data(), xy.data(), image.data());
@@ -324,7 +324,7 @@ TEST_CASE("The functions without a level give the same results", "[bitmask]") {
 
     const Granularity granularity = {2, 3};
     const std::vector<Tile> tiles = active_tiles(mask, granularity);
-    std::vector<uint64_t> scratch(static_cast<size_t>(tile_scratch_words(mask.bits(), 1)));
+    std::vector<uint64_t> scratch(static_cast<size_t>(tile_scratch_words(mask.bits())));
     int64_t count = -1;
     count_tiles(mask.bits(), &granularity, 1, scratch.data(), &count);
     REQUIRE(count == static_cast<int64_t>(tiles.size()));

@@ -389,7 +389,7 @@ int64_t pack_bitmask(const BitmaskLevel &level, const uint8_t *bytes, int64_t st
     return active;
 }
 
-int64_t tile_scratch_words(const Bitmask &mask, int32_t) {
+int64_t tile_scratch_words(const Bitmask &mask) {
     // All rows of tiles and up to three rows of columns.
     return (int64_t{mask.batch} * mask.height + 3) * mask.words_per_row();
 }

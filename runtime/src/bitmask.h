@@ -9,8 +9,8 @@
 
 namespace distile {
 
-/** One bit per pixel, rows padded with zero bits to whole 64-bit words (the layout that
- * distile_mask_bits() documents). Does not own its words. */
+/** One bit per pixel, rows padded to whole 64-bit words with bits that must be 0 (the layout that
+ * distile_mask_bits() documents). Extents from 1 to 65535. Does not own its words. */
 struct Bitmask {
     const uint64_t *words;
     int32_t batch, height, width;
@@ -44,10 +44,10 @@ int64_t pack_bitmask(const uint8_t *bytes, int64_t stride_n, int64_t stride_h, i
                      int32_t width, uint64_t *words);
 
 /** 64-bit words of scratch that count_tiles() and list_tiles() need. */
-int64_t tile_scratch_words(const Bitmask &mask, int32_t num_granularities);
+int64_t tile_scratch_words(const Bitmask &mask);
 
-/** Counts the tiles with at least one active pixel at each of several granularities, in one pass over
- * the words: counts[i] for granularities[i]. */
+/** Counts the tiles with at least one active pixel at each of several granularities: counts[i] for
+ * granularities[i]. Image by image, so that an image's words are in the cache for all of them. */
 void count_tiles(const Bitmask &mask, const Granularity *granularities, int32_t num_granularities,
                  uint64_t *scratch, int64_t *counts);
 
@@ -55,7 +55,8 @@ void count_tiles(const Bitmask &mask, const Granularity *granularities, int32_t 
 constexpr int64_t tile_list_slack = 16;
 
 /** Writes the active tiles at a granularity: first those inside `interior` (of every image), then the
- * others, each part ordered by image, row and column. xy holds the origin in pixels, x | y << 16; image
+ * others, each part ordered by image, row and column. What of `interior` lies outside the grid is ignored; it may
+ * be empty. xy holds the origin in pixels, x | y << 16; image
  * the index of the image. Both have room for the count plus tile_list_slack entries.
  * Returns the number of interior tiles. */
 int64_t list_tiles(const Bitmask &mask, Granularity granularity, const TileRect &interior, uint64_t *scratch,

@@ -4,6 +4,9 @@
 #include <HalideRuntime.h>
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
 
 namespace distile {
 
@@ -157,36 +160,115 @@ TileRange interior_tiles(int64_t input, int64_t border_before, int64_t border_af
     return {static_cast<int32_t>(std::min(first, num_tiles)), static_cast<int32_t>(last)};
 }
 
-/** Zeroes the inactive pixels of an output, a run of rows a task. */
-struct FillInactive {
-    const distile_tensor &output;
-    const Bitmask &bits;
-    int64_t rows_per_task;
+/** Visits the pixels of an output that the mask has or has not, a run of rows a task. */
+template<typename Visit>
+class ForPixels {
+public:
+    ForPixels(const distile_tensor &output, const Bitmask &bits, bool active, const Visit &visit)
+        : output_(output), bits_(bits), active_(active), visit_(visit) {
+    }
 
-    static void run(void *closure, int32_t task) {
-        const FillInactive &fill = *static_cast<FillInactive *>(closure);
-        const distile_tensor &output = fill.output;
-        const int64_t rows = int64_t{output.batch} * output.height;
-        const int64_t end = std::min(rows, (task + 1) * fill.rows_per_task);
-        for (int64_t row = task * fill.rows_per_task; row < end; row++) {
-            const uint64_t *words = fill.bits.words + row * fill.bits.words_per_row();
-            float *pixels = static_cast<float *>(output.data) + row / output.height * output.stride_n +
-                            row % output.height * output.stride_h;
-            for (int32_t x = 0; x < output.width; x++) {
-                if (((words[x / 64] >> (x % 64)) & 1) == 0) {
-                    std::fill_n(pixels + x * output.stride_w, output.channels, 0.0f);
+    void run(distile_context *context) {
+        // A few tasks a thread even out rows with few pixels to visit.
+        const int64_t rows = int64_t{output_.batch} * output_.height;
+        const int64_t tasks = std::min<int64_t>(rows, int64_t{4} * context->options.threads);
+        rows_per_task_ = (rows + tasks - 1) / tasks;
+        context->run_parallel(&ForPixels::visit_rows, this, static_cast<int32_t>(tasks));
+    }
+
+private:
+    static void visit_rows(void *closure, int32_t task) {
+        const ForPixels &self = *static_cast<ForPixels *>(closure);
+        const int64_t rows = int64_t{self.output_.batch} * self.output_.height;
+        const int64_t end = std::min(rows, (task + 1) * self.rows_per_task_);
+        for (int64_t row = task * self.rows_per_task_; row < end; row++) {
+            const uint64_t *words = self.bits_.words + row * self.bits_.words_per_row();
+            for (int32_t x = 0; x < self.output_.width; x++) {
+                if ((((words[x / 64] >> (x % 64)) & 1) != 0) == self.active_) {
+                    self.visit_(static_cast<int32_t>(row / self.output_.height),
+                                static_cast<int32_t>(row % self.output_.height), x);
                 }
             }
         }
     }
+
+    const distile_tensor &output_;
+    const Bitmask &bits_;
+    bool active_;
+    const Visit &visit_;
+    int64_t rows_per_task_ = 0;
 };
 
-void fill_inactive(distile_context *context, const distile_tensor &output, const Bitmask &bits) {
-    const int64_t rows = int64_t{output.batch} * output.height;
-    // A few tasks a thread even out rows with few inactive pixels.
-    const int64_t tasks = std::min<int64_t>(rows, int64_t{4} * context->options.threads);
-    FillInactive fill{output, bits, (rows + tasks - 1) / tasks};
-    context->run_parallel(&FillInactive::run, &fill, static_cast<int32_t>(tasks));
+float *pixel_of(const distile_tensor &tensor, int32_t image, int32_t y, int32_t x) {
+    return static_cast<float *>(tensor.data) + image * tensor.stride_n + y * tensor.stride_h + x * tensor.stride_w;
+}
+
+void zero_inactive(distile_context *context, const distile_tensor &output, const Bitmask &bits) {
+    const auto zero = [&](int32_t image, int32_t y, int32_t x) {
+        std::fill_n(pixel_of(output, image, y, x), output.channels, 0.0f);
+    };
+    ForPixels(output, bits, false, zero).run(context);
+}
+
+void copy_active(distile_context *context, const distile_tensor &from, const distile_tensor &to, const Bitmask &bits) {
+    const auto copy = [&](int32_t image, int32_t y, int32_t x) {
+        std::copy_n(pixel_of(from, image, y, x), to.channels, pixel_of(to, image, y, x));
+    };
+    ForPixels(to, bits, true, copy).run(context);
+}
+
+bool is_full(const distile_mask &mask) {
+    return mask.active_pixels == int64_t{mask.bits.batch} * mask.bits.height * mask.bits.width;
+}
+
+distile_status fail_variant(const distile_kernel &kernel, const Variant &variant, int code) {
+    const std::string reason = kernel.context->message;
+    return fail(kernel.context,
+                code == halide_error_code_out_of_memory ? DISTILE_ERROR_OUT_OF_MEMORY : DISTILE_ERROR_KERNEL,
+                "distile_run: the variant '%s' of '%s' failed with code %d: %s", variant.name, kernel.polykernel->name,
+                code, reason.c_str());
+}
+
+/** Runs a dense candidate of the application's so that exactly the pixels that are due change. */
+distile_status run_external(distile_kernel &kernel, const distile_run_args &args, const Variant &variant) {
+    distile_context *context = kernel.context;
+    const distile_tensor &output = *args.output;
+    const bool aliased = args.residual && same_view(*args.residual, output);
+    const bool every_pixel = is_full(*args.mask) || args.store == DISTILE_STORE_TILES;
+    const bool in_place = !aliased && (every_pixel || args.inactive == DISTILE_ZERO);
+    context->message[0] = '\0';
+    if (in_place) {
+        const int code = variant.external.run(variant.external.user, args.input, args.residual, &output);
+        if (code != 0) {
+            return fail_variant(kernel, variant, code);
+        }
+        if (!every_pixel) {
+            zero_inactive(context, output, args.mask->bits);
+        }
+        return DISTILE_OK;
+    }
+    distile_tensor result = distile_tensor_make(nullptr, output.batch, output.height, output.width, output.channels);
+    const auto give_back = [&](void *memory) { context->scratch.give_back(memory); };
+    const std::unique_ptr<void, decltype(give_back)> memory(
+        context->scratch.take(static_cast<size_t>(result.batch * result.stride_n) * sizeof(float)), give_back);
+    if (!memory) {
+        return fail(context, DISTILE_ERROR_OUT_OF_MEMORY, "distile_run: no scratch memory for the variant '%s'",
+                    variant.name);
+    }
+    result.data = memory.get();
+    const int code = variant.external.run(variant.external.user, args.input, args.residual, &result);
+    if (code != 0) {
+        return fail_variant(kernel, variant, code);
+    }
+    if (every_pixel) {
+        copy_active(context, result, output, kernel.full_mask(args.mask->bits).bits);
+        return DISTILE_OK;
+    }
+    copy_active(context, result, output, args.mask->bits);
+    if (args.inactive == DISTILE_ZERO) {
+        zero_inactive(context, output, args.mask->bits);
+    }
+    return DISTILE_OK;
 }
 
 }  // namespace
@@ -272,7 +354,10 @@ distile_status check_conv2d(const distile_kernel &kernel, const distile_run_args
 
 distile_status run_conv2d(distile_kernel &kernel, const distile_run_args &args, int32_t index) {
     const distile_conv2d &conv = kernel.polykernel->conv2d;
-    const distile_variant &variant = kernel.polykernel->variants[index];
+    const Variant &variant = kernel.variants[index];
+    if (variant.external.run) {
+        return run_external(kernel, args, variant);
+    }
     distile_context *context = kernel.context;
     const distile_tensor &input = *args.input, &output = *args.output;
     const distile_weights &weights = *args.weights;
@@ -291,8 +376,8 @@ distile_status run_conv2d(distile_kernel &kernel, const distile_run_args &args, 
                     static_cast<long long>(tiles.count), variant.tile_h, variant.tile_w);
     }
 
-    if (args.inactive == DISTILE_ZERO && args.mask->active_pixels < int64_t{bits.batch} * bits.height * bits.width) {
-        fill_inactive(context, output, bits);
+    if (args.inactive == DISTILE_ZERO && !is_full(*args.mask)) {
+        zero_inactive(context, output, bits);
     }
     if (tiles.count == 0) {
         return DISTILE_OK;
@@ -324,7 +409,7 @@ distile_status run_conv2d(distile_kernel &kernel, const distile_run_args &args, 
     void *user_context = static_cast<distile_hooks *>(context);
     auto num_interior = static_cast<int32_t>(tiles.num_interior), num_tiles = static_cast<int32_t>(tiles.count);
     int32_t threads = context->options.threads;
-    bool store_tiles = args.store == DISTILE_STORE_TILES && variant.dense == 0;
+    bool store_tiles = args.store == DISTILE_STORE_TILES;
     void *arguments[12] = {&user_context, &input_buffer.buffer, &weights_buffer, &bias_buffer,
                            &tiles_buffer, &bits_buffer,         &num_interior,   &num_tiles,
                            &threads,      &store_tiles};
@@ -334,14 +419,8 @@ distile_status run_conv2d(distile_kernel &kernel, const distile_run_args &args, 
     }
     arguments[count] = &output_buffer.buffer;
     context->message[0] = '\0';
-    const int status = variant.run(arguments);
-    if (status != 0) {
-        const std::string reason = context->message;
-        return fail(context, status == halide_error_code_out_of_memory ? DISTILE_ERROR_OUT_OF_MEMORY : DISTILE_ERROR_KERNEL,
-                    "distile_run: the variant '%s' of '%s' failed with code %d: %s", variant.name,
-                    kernel.polykernel->name, status, reason.c_str());
-    }
-    return DISTILE_OK;
+    const int code = variant.run(arguments);
+    return code == 0 ? DISTILE_OK : fail_variant(kernel, variant, code);
 }
 
 }  // namespace distile

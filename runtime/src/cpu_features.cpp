@@ -1,9 +1,20 @@
 #include "cpu_features.h"
 #include <sstream>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 namespace distile {
 
 namespace {
+
+#if defined(__x86_64__)
+/** Clang does not know "f16c" in __builtin_cpu_supports. The system support that it needs is AVX's. */
+bool has_f16c() {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0 && __builtin_cpu_supports("avx") != 0;
+}
+#endif
 
 bool has(const std::string &feature) {
 #if defined(__x86_64__)
@@ -17,7 +28,7 @@ bool has(const std::string &feature) {
         {"avx", __builtin_cpu_supports("avx") != 0},
         {"avx2", __builtin_cpu_supports("avx2") != 0},
         {"fma", __builtin_cpu_supports("fma") != 0},
-        {"f16c", __builtin_cpu_supports("f16c") != 0},
+        {"f16c", has_f16c()},
         {"avx512f", __builtin_cpu_supports("avx512f") != 0},
         {"avx512cd", __builtin_cpu_supports("avx512cd") != 0},
         {"avx512bw", __builtin_cpu_supports("avx512bw") != 0},

@@ -2,7 +2,9 @@
 #include "context.h"
 #include "cpu_features.h"
 #include "operators.h"
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <memory>
 
@@ -10,19 +12,63 @@ using distile::fail;
 using distile::guarded;
 
 distile_kernel::distile_kernel(distile_context *context, const distile_polykernel *polykernel)
-    : context(context), polykernel(polykernel),
-      times(std::vector<distile_time_point>(polykernel->times, polykernel->times + polykernel->num_times),
-            polykernel->num_variants, context->options.threads),
-      tiles_(polykernel->num_variants), full_mask_(context) {
+    : context(context), polykernel(polykernel), full_mask_(context) {
     for (int32_t i = 0; i < polykernel->num_variants; i++) {
-        granularities_.push_back({polykernel->variants[i].tile_h, polykernel->variants[i].tile_w});
+        const distile_variant &variant = polykernel->variants[i];
+        variants.push_back({variant, {}});
+        granularities_.push_back({variant.tile_h, variant.tile_w});
     }
+    tiles_.resize(variants.size());
+    set_times(std::vector<distile_time_point>(polykernel->times, polykernel->times + polykernel->num_times));
+}
+
+int32_t distile_kernel::find(const char *name) const {
+    for (int32_t i = 0; i < num_variants(); i++) {
+        if (std::strcmp(name, variants[i].name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+void distile_kernel::add(const distile_dense_candidate &candidate) {
+    // Room is made first, so that a failure leaves the kernel as it was.
+    variants.reserve(variants.size() + 1);
+    granularities_.reserve(variants.size() + 1);
+    tiles_.reserve(variants.size() + 1);
+    names_.emplace_back(candidate.name);
+    distile::Variant variant{};
+    variant.name = names_.back().c_str();
+    variant.tile_h = variant.tile_w = 1;
+    variant.dense = 1;
+    variant.external = candidate;
+    variant.external.name = variant.name;
+    variants.push_back(variant);
+    granularities_.push_back({1, 1});
+    tiles_.push_back(0);
+}
+
+void distile_kernel::set_times(std::vector<distile_time_point> points) {
+    times_ = distile::TimeTable(points, num_variants(), context->options.threads);
+    points_ = std::move(points);
+}
+
+void distile_kernel::add_time(int32_t variant, int64_t tiles, double microseconds) {
+    const int32_t threads = context->options.threads;
+    std::vector<distile_time_point> points = points_;
+    points.erase(std::remove_if(points.begin(), points.end(),
+                                [&](const distile_time_point &point) {
+                                    return point.variant == variant && point.tiles == tiles && point.threads == threads;
+                                }),
+                 points.end());
+    points.push_back({variant, threads, tiles, microseconds});
+    set_times(std::move(points));
 }
 
 const std::vector<int64_t> &distile_kernel::count_tiles(distile_mask &mask) {
-    mask.count(granularities_.data(), polykernel->num_variants, tiles_.data());
-    for (int32_t i = 0; i < polykernel->num_variants; i++) {
-        const distile_variant &variant = polykernel->variants[i];
+    mask.count(granularities_.data(), num_variants(), tiles_.data());
+    for (int32_t i = 0; i < num_variants(); i++) {
+        const distile_variant &variant = variants[i];
         if (variant.dense) {
             const int64_t rows = (mask.bits.height + variant.tile_h - 1) / variant.tile_h;
             const int64_t columns = (mask.bits.width + variant.tile_w - 1) / variant.tile_w;
@@ -33,7 +79,7 @@ const std::vector<int64_t> &distile_kernel::count_tiles(distile_mask &mask) {
 }
 
 distile_choice distile_kernel::choice_of(int32_t variant, const distile_mask &mask, int64_t tiles) const {
-    const distile_variant &chosen = polykernel->variants[variant];
+    const distile_variant &chosen = variants[variant];
     distile_choice choice{};
     choice.kernel = polykernel->name;
     choice.variant = chosen.name;
@@ -43,7 +89,7 @@ distile_choice distile_kernel::choice_of(int32_t variant, const distile_mask &ma
     choice.tile_w = chosen.tile_w;
     choice.tiles = tiles;
     choice.active_pixels = mask.active_pixels;
-    choice.predicted_us = times.knows(variant) ? times.predict(variant, tiles) : 0;
+    choice.predicted_us = times_.knows(variant) ? times_.predict(variant, tiles) : 0;
     return choice;
 }
 
@@ -56,11 +102,11 @@ distile_choice distile_kernel::choose(distile_mask &mask) {
     int32_t best = 0;
     double best_cost = 0;
     bool best_known = false;
-    for (int32_t i = 0; i < polykernel->num_variants; i++) {
-        const distile_variant &variant = polykernel->variants[i];
-        const bool known = times.knows(i);
+    for (int32_t i = 0; i < num_variants(); i++) {
+        const distile_variant &variant = variants[i];
+        const bool known = times_.knows(i);
         const double pixels = static_cast<double>(tiles[i]) * variant.tile_h * variant.tile_w;
-        const double cost = known ? times.predict(i, tiles[i]) : pixels;
+        const double cost = known ? times_.predict(i, tiles[i]) : pixels;
         if (i == 0 || (known && !best_known) || (known == best_known && cost < best_cost)) {
             best = i;
             best_cost = cost;
@@ -112,14 +158,14 @@ void distile_kernel_destroy(distile_kernel *kernel) {
 }
 
 int32_t distile_kernel_num_variants(const distile_kernel *kernel) {
-    return kernel ? kernel->polykernel->num_variants : 0;
+    return kernel ? kernel->num_variants() : 0;
 }
 
 const char *distile_kernel_variant_name(const distile_kernel *kernel, int32_t index) {
-    if (!kernel || index < 0 || index >= kernel->polykernel->num_variants) {
+    if (!kernel || index < 0 || index >= kernel->num_variants()) {
         return nullptr;
     }
-    return kernel->polykernel->variants[index].name;
+    return kernel->variants[index].name;
 }
 
 distile_status distile_kernel_load_times(distile_kernel *kernel, const char *path) {
@@ -133,11 +179,55 @@ distile_status distile_kernel_load_times(distile_kernel *kernel, const char *pat
     return guarded(context, [&] {
         std::vector<distile_time_point> points;
         std::string message;
-        const distile_status status = distile::read_time_table(path, *kernel->polykernel, points, message);
+        const distile_status status = distile::read_time_table(path, *kernel, points, message);
         if (status != DISTILE_OK) {
             return fail(context, status, "distile_kernel_load_times: %s", message.c_str());
         }
-        kernel->times = distile::TimeTable(points, kernel->polykernel->num_variants, context->options.threads);
+        kernel->set_times(std::move(points));
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_kernel_add_time(distile_kernel *kernel, const char *variant, int64_t tiles,
+                                       double microseconds) {
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_context *context = kernel->context;
+    if (!variant) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_kernel_add_time: the variant's name is null");
+    }
+    const int32_t index = kernel->find(variant);
+    if (index < 0) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_kernel_add_time: '%s' has no variant '%s'",
+                    kernel->polykernel->name, variant);
+    }
+    if (tiles < 1 || !(microseconds > 0) || !std::isfinite(microseconds)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE,
+                    "distile_kernel_add_time: %lld tiles in %g microseconds: both must be above 0",
+                    static_cast<long long>(tiles), microseconds);
+    }
+    return guarded(context, [&] {
+        kernel->add_time(index, tiles, microseconds);
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_kernel_add_dense(distile_kernel *kernel, const distile_dense_candidate *candidate) {
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_context *context = kernel->context;
+    if (!candidate || !candidate->name || !candidate->run) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER,
+                    "distile_kernel_add_dense: the candidate, its name or its function is null");
+    }
+    if (kernel->find(candidate->name) >= 0) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_kernel_add_dense: '%s' already has a variant '%s'",
+                    kernel->polykernel->name, candidate->name);
+    }
+    return guarded(context, [&] {
+        kernel->add(*candidate);
         return DISTILE_OK;
     });
 }
@@ -175,12 +265,8 @@ distile_status distile_run(distile_kernel *kernel, const distile_run_args *args)
         }
         distile_choice choice{};
         if (args->variant) {
-            int32_t variant = 0;
-            while (variant < kernel->polykernel->num_variants &&
-                   std::strcmp(args->variant, kernel->polykernel->variants[variant].name) != 0) {
-                variant++;
-            }
-            if (variant == kernel->polykernel->num_variants) {
+            const int32_t variant = kernel->find(args->variant);
+            if (variant < 0) {
                 return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_run: '%s' has no variant '%s'",
                             kernel->polykernel->name, args->variant);
             }

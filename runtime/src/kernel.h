@@ -7,7 +7,18 @@
 #include "mask.h"
 #include "time_table.h"
 #include <distile/polykernel.h>
+#include <deque>
+#include <string>
 #include <vector>
+
+namespace distile {
+
+/** A variant of a kernel: one of the PolyKernel's, or a dense candidate of the application's. */
+struct Variant : distile_variant {
+    distile_dense_candidate external; /**< `run` is null for the PolyKernel's own. */
+};
+
+}  // namespace distile
 
 struct distile_kernel {
     distile_kernel(distile_context *context, const distile_polykernel *polykernel);
@@ -19,16 +30,27 @@ struct distile_kernel {
     distile_choice describe(int32_t variant, distile_mask &mask);
     /** The mask of a shape with every pixel active: what dense candidates run over. */
     distile_mask &full_mask(const distile::Bitmask &shape);
+    /** The index of a variant by name; -1 if there is none. */
+    int32_t find(const char *name) const;
+    void add(const distile_dense_candidate &candidate);
+    void set_times(std::vector<distile_time_point> points);
+    void add_time(int32_t variant, int64_t tiles, double microseconds);
+    int32_t num_variants() const {
+        return static_cast<int32_t>(variants.size());
+    }
 
     distile_context *context;
     const distile_polykernel *polykernel;
-    distile::TimeTable times;
+    std::vector<distile::Variant> variants;
 
 private:
     /** The tiles that each variant would compute. */
     const std::vector<int64_t> &count_tiles(distile_mask &mask);
     distile_choice choice_of(int32_t variant, const distile_mask &mask, int64_t tiles) const;
 
+    std::vector<distile_time_point> points_;
+    distile::TimeTable times_;
+    std::deque<std::string> names_; // Of the candidates that were added; the variants point into it.
     std::vector<distile::Granularity> granularities_;
     std::vector<int64_t> tiles_;
     distile_mask full_mask_;

@@ -70,7 +70,7 @@ void distile_mask::count(const Granularity *granularities, int32_t num_granulari
     }
     if (!missing_.empty()) {
         const auto num_missing = static_cast<int32_t>(missing_.size());
-        const auto words = static_cast<size_t>(distile::tile_scratch_words(bits, num_missing));
+        const auto words = static_cast<size_t>(distile::tile_scratch_words(bits));
         if (scratch_.size() < words) {
             scratch_.resize(words);
         }
@@ -95,7 +95,7 @@ TileList distile_mask::list(Granularity granularity, TileRect interior) {
     }
     int64_t count = 0;
     this->count(&granularity, 1, &count);
-    const auto words = static_cast<size_t>(distile::tile_scratch_words(bits, 1));
+    const auto words = static_cast<size_t>(distile::tile_scratch_words(bits));
     if (scratch_.size() < words) {
         scratch_.resize(words);
     }
@@ -159,6 +159,13 @@ distile_status distile_mask_set_bytes(distile_mask *mask, const uint8_t *bytes, 
                     "distile_mask_set_bytes: stride_h %lld must be at least the width %d, and stride_n %lld at least "
                     "stride_h times the height %d",
                     static_cast<long long>(stride_h), width, static_cast<long long>(stride_n), height);
+    }
+    // The kernels address the bits in 32-bit words with 32-bit indices.
+    constexpr int64_t most_words = (int64_t{1} << 30) - 1;
+    if (int64_t{batch} * height > most_words / ((width + 63) / 64)) {
+        return fail(context, DISTILE_ERROR_BAD_SHAPE,
+                    "distile_mask_set_bytes: batch %d, height %d, width %d are more than 2^30 words of 64 pixels", batch,
+                    height, width);
     }
     return guarded(context, [&] {
         mask->set_bytes(bytes, stride_n, stride_h, batch, height, width);

@@ -1,4 +1,5 @@
 #include "time_table.h"
+#include "kernel.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -46,7 +47,7 @@ double TimeTable::predict(int32_t variant, int64_t tiles) const {
     return below.microseconds + part * (above->microseconds - below.microseconds);
 }
 
-distile_status read_time_table(const char *path, const distile_polykernel &polykernel,
+distile_status read_time_table(const char *path, const distile_kernel &kernel,
                                std::vector<distile_time_point> &points, std::string &message) {
     const std::string file = std::string("the time table '") + path + "'";
     std::ifstream stream(path);
@@ -69,10 +70,10 @@ distile_status read_time_table(const char *path, const distile_polykernel &polyk
                   std::to_string(time_table_version);
         return DISTILE_ERROR_VERSION;
     }
-    const auto kernel = json.find("kernel");
-    if (kernel == json.end() || *kernel != polykernel.name) {
-        message = file + " is of the kernel " + (kernel == json.end() ? "(none)" : kernel->dump()) + ", not of \"" +
-                  polykernel.name + "\"";
+    const auto name = json.find("kernel");
+    if (name == json.end() || *name != kernel.polykernel->name) {
+        message = file + " is of the kernel " + (name == json.end() ? "(none)" : name->dump()) + ", not of \"" +
+                  kernel.polykernel->name + "\"";
         return DISTILE_ERROR_OTHER_OPERATOR;
     }
     const auto times = json.find("times");
@@ -97,10 +98,9 @@ distile_status read_time_table(const char *path, const distile_polykernel &polyk
                       " is not {\"variant\": name, \"threads\": 1 or more, \"tiles\": 0 or more, \"us\": above 0}";
             return DISTILE_ERROR_BAD_FILE;
         }
-        for (int32_t i = 0; i < polykernel.num_variants; i++) {
-            if (variant == polykernel.variants[i].name) {
-                read.push_back({i, threads.get<int32_t>(), tiles.get<int64_t>(), microseconds.get<double>()});
-            }
+        const int32_t index = kernel.find(variant.get_ref<const std::string &>().c_str());
+        if (index >= 0) {
+            read.push_back({index, threads.get<int32_t>(), tiles.get<int64_t>(), microseconds.get<double>()});
         }
     }
     if (read.empty()) {

@@ -149,6 +149,24 @@ DISTILE_API distile_status distile_mask_count_tiles(distile_mask *mask, int32_t 
 DISTILE_API distile_status distile_mask_tiles(distile_mask *mask, int32_t tile_h, int32_t tile_w,
                                               distile_tile_list *list);
 
+/* ---- Tensors ------------------------------------------------------------------------------ */
+
+/** An activation [batch, height, width, channels], channels innermost and contiguous. Other strides
+ * are free, in elements, so a slice of the channels or a crop of a larger tensor is a view. */
+typedef struct distile_tensor {
+    void *data;          /**< Channel 0 of pixel (0, 0) of image 0. */
+    distile_dtype dtype;
+    int32_t batch, height, width, channels;
+    int64_t stride_n, stride_h, stride_w;
+    /** Rows and columns around every image that may be read and hold zeros. With a border as wide as
+     * the padding no tile needs staging. 0 for a plain tensor. Ignored for outputs and residuals. */
+    int32_t border_top, border_bottom, border_left, border_right;
+} distile_tensor;
+
+/** A contiguous tensor without a border. */
+DISTILE_API distile_tensor distile_tensor_make(void *data, int32_t batch, int32_t height, int32_t width,
+                                               int32_t channels);
+
 /* ---- Kernels ------------------------------------------------------------------------------ */
 
 /** A PolyKernel as the build emits it (see polykernel.h): constant data and code. */
@@ -171,6 +189,27 @@ DISTILE_API const char *distile_kernel_variant_name(const distile_kernel *kernel
 /** Replaces the time table by one from a file that `distile profile` wrote.
  * Errors: NULL_POINTER, BAD_FILE, VERSION, OTHER_OPERATOR; the old table then stays. */
 DISTILE_API distile_status distile_kernel_load_times(distile_kernel *kernel, const char *path);
+
+/** Adds a point to the time table: the variant takes `microseconds` for `tiles` tiles with this context's
+ * threads. Replaces a point for the same number of tiles. Errors: NULL_POINTER, BAD_VALUE (no such variant, or
+ * a number that is not above 0), OUT_OF_MEMORY. */
+DISTILE_API distile_status distile_kernel_add_time(distile_kernel *kernel, const char *variant, int64_t tiles,
+                                                   double microseconds);
+
+/** A dense implementation of the same operator that the application brings, for instance a vendor's library.
+ * `run` computes every pixel of the output, epilogue and residual included, returns 0 for success and may be
+ * called with any shape. The residual is null for operators without one and never overlaps the output. */
+typedef struct distile_dense_candidate {
+    const char *name; /**< Copied. The variant's name in choices, traces and time tables. */
+    int (*run)(void *user, const distile_tensor *input, const distile_tensor *residual, const distile_tensor *output);
+    void *user; /**< Must live as long as the kernel. */
+} distile_dense_candidate;
+
+/** Adds a dense candidate to the kernel's variants. The dispatcher takes it where the time table says that it is
+ * fastest, so give it times (its tiles are output pixels). The exactness of distile_run holds for it too: unless
+ * every pixel is active it runs into scratch memory and its active pixels are copied, or in mode DISTILE_ZERO the
+ * others are zeroed. Errors: NULL_POINTER, BAD_VALUE (a name that is taken), OUT_OF_MEMORY. */
+DISTILE_API distile_status distile_kernel_add_dense(distile_kernel *kernel, const distile_dense_candidate *candidate);
 
 /* ---- Weights ------------------------------------------------------------------------------ */
 
@@ -204,22 +243,6 @@ DISTILE_API void distile_weights_destroy(distile_weights *weights);
 
 /* ---- Running ------------------------------------------------------------------------------ */
 
-/** An activation [batch, height, width, channels], channels innermost and contiguous. Other strides
- * are free, in elements, so a slice of the channels or a crop of a larger tensor is a view. */
-typedef struct distile_tensor {
-    void *data;          /**< Channel 0 of pixel (0, 0) of image 0. */
-    distile_dtype dtype;
-    int32_t batch, height, width, channels;
-    int64_t stride_n, stride_h, stride_w;
-    /** Rows and columns around every image that may be read and hold zeros. With a border as wide as
-     * the padding no tile needs staging. 0 for a plain tensor. Ignored for outputs and residuals. */
-    int32_t border_top, border_bottom, border_left, border_right;
-} distile_tensor;
-
-/** A contiguous tensor without a border. */
-DISTILE_API distile_tensor distile_tensor_make(void *data, int32_t batch, int32_t height, int32_t width,
-                                               int32_t channels);
-
 /** What happens to the output pixels that the mask leaves out. */
 typedef enum distile_inactive {
     DISTILE_KEEP = 0, /**< They keep what the output held. */
@@ -228,7 +251,8 @@ typedef enum distile_inactive {
 
 typedef enum distile_store {
     DISTILE_STORE_EXACT = 0, /**< Only active pixels are written. */
-    DISTILE_STORE_TILES = 1  /**< Every pixel of an active tile (of the chosen variant's granularity) is written. */
+    DISTILE_STORE_TILES = 1  /**< Every pixel of the tiles that the chosen variant computes is written; a dense
+                                  candidate computes them all. */
 } distile_store;
 
 /** Zero-initialise, then set what the operator takes. */

@@ -1,0 +1,111 @@
+#include "info.h"
+#include <algorithm>
+#include <cmath>
+#include <fmt/core.h>
+#include <set>
+
+namespace distile {
+
+namespace {
+
+/** The time of a variant at a number of tiles, linear between its points; negative where it has none. */
+double time_at(const Plan &plan, const std::string &variant, int threads, double tiles) {
+    const PlanTime *below = nullptr, *above = nullptr;
+    for (const PlanTime &time : plan.times) {
+        if (time.variant != variant || time.threads != threads) {
+            continue;
+        }
+        if (static_cast<double>(time.tiles) <= tiles && (!below || time.tiles > below->tiles)) {
+            below = &time;
+        }
+        if (static_cast<double>(time.tiles) >= tiles && (!above || time.tiles < above->tiles)) {
+            above = &time;
+        }
+    }
+    if (!below || !above) {
+        return -1;
+    }
+    if (below->tiles == above->tiles) {
+        return below->microseconds;
+    }
+    const double part = (tiles - static_cast<double>(below->tiles)) / static_cast<double>(above->tiles - below->tiles);
+    return below->microseconds + part * (above->microseconds - below->microseconds);
+}
+
+std::string describe_times(const Plan &plan) {
+    if (plan.times.empty()) {
+        return "No time table: the dispatcher takes the variant that computes the fewest pixels.\n"
+               "`distile profile` measures one.\n";
+    }
+    std::string text = fmt::format("Time table of: {}\n", plan.profiled_device);
+    const int height = plan.op.typical_output_height(), width = plan.op.typical_output_width();
+    std::set<int> thread_counts;
+    for (const PlanTime &time : plan.times) {
+        thread_counts.insert(time.threads);
+    }
+    for (int threads : thread_counts) {
+        text += fmt::format("\nMicroseconds on {} x {} x {} output pixels with {} thread{}, by active pixels "
+                            "in whole tiles (* the fastest)\n  {:<14}",
+                            plan.op.typical_batch, height, width, threads, threads == 1 ? "" : "s", "");
+        const double densities[] = {0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0};
+        for (double density : densities) {
+            text += fmt::format("{:>9.0f} %", 100 * density);
+        }
+        text += "\n";
+        const auto tiles_of = [&](const PlanVariant &variant, double density) {
+            const int tile_h = variant.theta.at("tile_h"), tile_w = variant.theta.at("tile_w");
+            const double all = plan.op.typical_batch * std::ceil(static_cast<double>(height) / tile_h) *
+                               std::ceil(static_cast<double>(width) / tile_w);
+            return variant.dense ? all : std::max(1.0, std::round(density * all));
+        };
+        std::vector<double> fastest;
+        for (double density : densities) {
+            double best = -1;
+            for (const PlanVariant &variant : plan.variants) {
+                const double time = time_at(plan, variant.name, threads, tiles_of(variant, density));
+                best = time >= 0 && (best < 0 || time < best) ? time : best;
+            }
+            fastest.push_back(best);
+        }
+        for (const PlanVariant &variant : plan.variants) {
+            text += fmt::format("  {:<14}", variant.name);
+            for (size_t i = 0; i < fastest.size(); i++) {
+                const double time = time_at(plan, variant.name, threads, tiles_of(variant, densities[i]));
+                text += time < 0 ? fmt::format("{:>11}", "-")
+                                 : fmt::format("{:>10.1f}{}", time, time <= fastest[i] ? "*" : " ");
+            }
+            text += "\n";
+        }
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string describe_theta(const Theta &theta) {
+    const auto knob = [&](const char *name) {
+        const auto found = theta.find(name);
+        return found == theta.end() ? 0 : found->second;
+    };
+    const char *const orders[] = {"rows, columns, input channels", "input channels, rows, columns",
+                                  "rows, input channels, columns"};
+    return fmt::format("tiles of {} x {}; register tiles of {} pixels x {} channels; up to {} of them a task; output "
+                       "channels in {} part{}; reduction over {}, {} input channel{} unrolled",
+                       knob("tile_h"), knob("tile_w"), knob("pixels"), knob("channels"), knob("group"),
+                       knob("channel_splits"), knob("channel_splits") == 1 ? "" : "s",
+                       orders[std::clamp(knob("order"), 0, 2)], knob("unroll"), knob("unroll") == 1 ? "" : "s");
+}
+
+std::string describe_plan(const Plan &plan) {
+    std::string text = fmt::format("PolyKernel {}\nOperator   {}: {}\nBackend    {}, weight layout {}\n"
+                                   "Needs      a CPU with {}\n\nVariants\n",
+                                   plan.name, plan.op.name, plan.op.summary(), plan.backend, plan.layout,
+                                   cpu_features(plan.target));
+    for (const PlanVariant &variant : plan.variants) {
+        text += fmt::format("  {:<14}{}{}\n", variant.name, describe_theta(variant.theta),
+                            variant.dense ? " (dense candidate: every pixel)" : "");
+    }
+    return text + "\n" + describe_times(plan);
+}
+
+}  // namespace distile

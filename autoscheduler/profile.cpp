@@ -1,0 +1,224 @@
+#include "profile.h"
+#include "shared_object.h"
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <distile/distile.hpp>
+#include <fstream>
+#include <thread>
+
+namespace distile {
+
+namespace {
+
+/** A byte mask with the `wanted` tiles that lie nearest to the image's centre: one compact region, as masks
+ * of objects are. */
+std::vector<uint8_t> disc_of_tiles(int64_t wanted, int height, int width, int tile_h, int tile_w) {
+    struct Tile {
+        double distance;
+        int y, x;
+    };
+    std::vector<Tile> tiles;
+    for (int y = 0; y < height; y += tile_h) {
+        for (int x = 0; x < width; x += tile_w) {
+            const double dy = y + 0.5 * tile_h - 0.5 * height, dx = x + 0.5 * tile_w - 0.5 * width;
+            tiles.push_back({std::hypot(dy, dx), y, x});
+        }
+    }
+    std::stable_sort(tiles.begin(), tiles.end(), [](const Tile &a, const Tile &b) { return a.distance < b.distance; });
+    std::vector<uint8_t> bytes(static_cast<size_t>(height) * width, 0);
+    for (int64_t i = 0; i < wanted; i++) {
+        for (int y = tiles[i].y; y < std::min(tiles[i].y + tile_h, height); y++) {
+            for (int x = tiles[i].x; x < std::min(tiles[i].x + tile_w, width); x++) {
+                bytes[static_cast<size_t>(y) * width + x] = 1;
+            }
+        }
+    }
+    return bytes;
+}
+
+/** Tile counts to measure: a few small ones, where a call's fixed costs show, then parts of the image. */
+std::vector<int64_t> tile_counts(int64_t all) {
+    std::vector<int64_t> counts = {1, 16, 48};
+    for (double part : {0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 0.85, 1.0}) {
+        counts.push_back(std::llround(part * static_cast<double>(all)));
+    }
+    counts.erase(std::remove_if(counts.begin(), counts.end(), [&](int64_t count) { return count < 1 || count > all; }),
+                 counts.end());
+    std::sort(counts.begin(), counts.end());
+    counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+    return counts;
+}
+
+/** One point to measure: a variant with a mask, over the whole typical image or, for a dense candidate, over
+ * its upper part. */
+struct Point {
+    const char *variant;
+    int64_t tiles;
+    distile_tensor input, output;
+    Mask mask;
+    std::vector<double> microseconds;
+};
+
+/** The tensors of a plan's typical size: a bordered input and an output. */
+struct Tensors {
+    explicit Tensors(const Operator &op) {
+        const distile_conv2d conv = op.conv2d();
+        const int64_t rows = op.typical_height + conv.pad_top + conv.pad_bottom;
+        const int64_t columns = op.typical_width + conv.pad_left + conv.pad_right;
+        input_values.resize(op.typical_batch * rows * columns * conv.in_channels);
+        input = distile_tensor_make(
+            input_values.data() + (conv.pad_top * columns + conv.pad_left) * conv.in_channels, op.typical_batch,
+            op.typical_height, op.typical_width, conv.in_channels);
+        input.stride_h = columns * conv.in_channels;
+        input.stride_n = rows * input.stride_h;
+        input.border_top = conv.pad_top;
+        input.border_bottom = conv.pad_bottom;
+        input.border_left = conv.pad_left;
+        input.border_right = conv.pad_right;
+        const int height = op.typical_output_height(), width = op.typical_output_width();
+        output_values.resize(int64_t{op.typical_batch} * height * width * conv.out_channels);
+        output = distile_tensor_make(output_values.data(), op.typical_batch, height, width, conv.out_channels);
+        // Any numbers will do that are neither all zero nor denormal.
+        for (size_t i = 0; i < input_values.size(); i++) {
+            input_values[i] = static_cast<float>(i % 17) * 0.125f - 1.0f;
+        }
+    }
+
+    std::vector<float> input_values, output_values;
+    distile_tensor input{}, output{};
+};
+
+double median(std::vector<double> values) {
+    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+    return values[values.size() / 2];
+}
+
+/** The input rows that give `rows` output rows with all of the padding. */
+int input_rows(const distile_conv2d &conv, int rows) {
+    return (rows - 1) * conv.stride_h + conv.dilation_h * (conv.kernel_h - 1) + 1 - conv.pad_top - conv.pad_bottom;
+}
+
+std::vector<Point> make_points(const Plan &plan, const Context &context, const Tensors &tensors) {
+    const distile_conv2d conv = plan.op.conv2d();
+    const int height = tensors.output.height, width = tensors.output.width, batch = tensors.output.batch;
+    std::vector<Point> points;
+    for (const PlanVariant &variant : plan.variants) {
+        const int tile_h = variant.theta.at("tile_h"), tile_w = variant.theta.at("tile_w");
+        const int64_t columns = (width + tile_w - 1) / tile_w, rows = (height + tile_h - 1) / tile_h;
+        if (variant.dense) {
+            for (int part : {8, 4, 2, 1}) {
+                Point point{variant.name.c_str(), 0, tensors.input, tensors.output, make_mask(context), {}};
+                point.output.height = height / part;
+                point.input.height = part == 1 ? point.input.height : input_rows(conv, point.output.height);
+                if (point.output.height < 1 || point.input.height < 1) {
+                    continue;
+                }
+                point.tiles = batch * columns * ((point.output.height + tile_h - 1) / tile_h);
+                const int64_t pixels = int64_t{point.output.height} * width;
+                const std::vector<uint8_t> bytes(batch * pixels, 1);
+                check(context, distile_mask_set_bytes(point.mask.get(), bytes.data(), batch, point.output.height, width,
+                                                      pixels, width));
+                points.push_back(std::move(point));
+            }
+            continue;
+        }
+        for (int64_t count : tile_counts(columns * rows)) {
+            Point point{variant.name.c_str(), batch * count, tensors.input, tensors.output, make_mask(context), {}};
+            const std::vector<uint8_t> image = disc_of_tiles(count, height, width, tile_h, tile_w);
+            std::vector<uint8_t> bytes;
+            for (int n = 0; n < batch; n++) {
+                bytes.insert(bytes.end(), image.begin(), image.end());
+            }
+            check(context, distile_mask_set_bytes(point.mask.get(), bytes.data(), batch, height, width,
+                                                  int64_t{height} * width, width));
+            points.push_back(std::move(point));
+        }
+    }
+    return points;
+}
+
+}  // namespace
+
+std::string device_name() {
+    std::ifstream cpuinfo("/proc/cpuinfo");
+    std::string line;
+    while (std::getline(cpuinfo, line)) {
+        if (line.rfind("model name", 0) == 0) {
+            return line.substr(line.find(':') + 2);
+        }
+    }
+    return "unknown CPU";
+}
+
+std::vector<PlanTime> profile(const Plan &plan, const ProfileOptions &options, const Progress &progress) {
+    // Refuse a machine that lacks the plan's CPU features before anything is compiled.
+    distile_polykernel features{};
+    features.version = DISTILE_POLYKERNEL_VERSION;
+    features.name = plan.name.c_str();
+    const std::string needed = cpu_features(plan.target);
+    features.cpu_features = needed.c_str();
+    {
+        const Context context = make_context();
+        make_kernel(context, features);
+    }
+
+    const int jobs = std::max(1u, std::thread::hardware_concurrency());
+    const SharedObject object(plan, jobs, [&](int done) {
+        progress("compiling", static_cast<double>(done) / static_cast<double>(plan.variants.size()));
+    });
+    std::vector<PlanTime> times;
+    for (int threads : options.threads) {
+        distile_context_options context_options{};
+        context_options.threads = threads;
+        const Context context = make_context(context_options);
+        const Kernel kernel = make_kernel(context, object.polykernel());
+        const distile_conv2d conv = plan.op.conv2d();
+        const std::vector<float> filter(
+            static_cast<size_t>(conv.in_channels) * conv.out_channels * conv.kernel_h * conv.kernel_w, 0.01f);
+        distile_weights_source source{};
+        source.filter = filter.data();
+        source.order = DISTILE_OHWI;
+        const Weights weights = pack_weights(context, kernel, source);
+        const Tensors tensors(plan.op);
+        std::vector<float> residual(conv.residual != 0 ? tensors.output_values.size() : 0, 0.5f);
+        std::vector<Point> points = make_points(plan, context, tensors);
+
+        using Clock = std::chrono::steady_clock;
+        const double budget = options.seconds_per_variant * static_cast<double>(plan.variants.size());
+        const Clock::time_point start = Clock::now();
+        double elapsed = 0;
+        // The variants take turns, so that a change of the machine's speed meets all of them alike.
+        for (int round = 0; round < 5 || elapsed < budget; round++) {
+            for (Point &point : points) {
+                distile_tensor residual_tensor = point.output;
+                residual_tensor.data = residual.data();
+                distile_run_args args{};
+                args.input = &point.input;
+                args.output = &point.output;
+                args.residual = conv.residual != 0 ? &residual_tensor : nullptr;
+                args.weights = weights.get();
+                args.mask = point.mask.get();
+                args.variant = point.variant;
+                // Twice: a variant in steady use finds its code and the pool's threads ready.
+                for (int repeat = 0; repeat < 2; repeat++) {
+                    const Clock::time_point before = Clock::now();
+                    check(context, distile_run(kernel.get(), &args));
+                    if (repeat == 1 && round > 0) {
+                        point.microseconds.push_back(
+                            std::chrono::duration<double, std::micro>(Clock::now() - before).count());
+                    }
+                }
+            }
+            elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+            progress("measuring with " + std::to_string(threads) + (threads == 1 ? " thread" : " threads"),
+                     std::min(1.0, elapsed / budget));
+        }
+        for (Point &point : points) {
+            times.push_back({point.variant, threads, point.tiles, median(point.microseconds)});
+        }
+    }
+    return times;
+}
+
+}  // namespace distile

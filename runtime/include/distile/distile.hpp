@@ -1,0 +1,84 @@
+/** \file
+ * C++17 ownership for the C API: unique pointers and an exception in place of status codes. Header only.
+ */
+#ifndef DISTILE_DISTILE_HPP
+#define DISTILE_DISTILE_HPP
+
+#include <distile/distile.h>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace distile {
+
+/** A call that returned another status than DISTILE_OK. */
+class Error : public std::runtime_error {
+public:
+    Error(distile_status status, const std::string &message)
+        : std::runtime_error(std::string(distile_status_name(status)) + ": " + message), status_(status) {
+    }
+    distile_status status() const {
+        return status_;
+    }
+
+private:
+    distile_status status_;
+};
+
+struct Destroy {
+    void operator()(distile_context *context) const {
+        distile_context_destroy(context);
+    }
+    void operator()(distile_mask *mask) const {
+        distile_mask_destroy(mask);
+    }
+    void operator()(distile_kernel *kernel) const {
+        distile_kernel_destroy(kernel);
+    }
+    void operator()(distile_weights *weights) const {
+        distile_weights_destroy(weights);
+    }
+};
+
+using Context = std::unique_ptr<distile_context, Destroy>;
+using Mask = std::unique_ptr<distile_mask, Destroy>;
+using Kernel = std::unique_ptr<distile_kernel, Destroy>;
+using Weights = std::unique_ptr<distile_weights, Destroy>;
+
+/** Throws Error with the context's message unless the status is DISTILE_OK. */
+inline void check(const Context &context, distile_status status) {
+    if (status != DISTILE_OK) {
+        throw Error(status, distile_context_message(context.get()));
+    }
+}
+
+inline Context make_context(const distile_context_options &options = {}) {
+    distile_context *context = nullptr;
+    const distile_status status = distile_context_create(&options, &context);
+    if (status != DISTILE_OK) {
+        throw Error(status, "a context cannot be made");
+    }
+    return Context(context);
+}
+
+inline Mask make_mask(const Context &context) {
+    distile_mask *mask = nullptr;
+    check(context, distile_mask_create(context.get(), &mask));
+    return Mask(mask);
+}
+
+inline Kernel make_kernel(const Context &context, const distile_polykernel &polykernel) {
+    distile_kernel *kernel = nullptr;
+    check(context, distile_kernel_create(context.get(), &polykernel, &kernel));
+    return Kernel(kernel);
+}
+
+inline Weights pack_weights(const Context &context, const Kernel &kernel, const distile_weights_source &source) {
+    distile_weights *weights = nullptr;
+    check(context, distile_weights_pack(kernel.get(), &source, &weights));
+    return Weights(weights);
+}
+
+}  // namespace distile
+
+#endif
