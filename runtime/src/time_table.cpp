@@ -83,9 +83,9 @@ distile_status read_time_table(const char *path, const distile_kernel &kernel,
     }
     std::vector<distile_time_point> read;
     for (const nlohmann::json &row : *times) {
-        const auto field = [&](const char *name) -> const nlohmann::json & {
+        const auto field = [&](const char *key) -> const nlohmann::json & {
             static const nlohmann::json missing;
-            const auto found = row.is_object() ? row.find(name) : row.end();
+            const auto found = row.is_object() ? row.find(key) : row.end();
             return row.is_object() && found != row.end() ? *found : missing;
         };
         const nlohmann::json &variant = field("variant"), &threads = field("threads");
