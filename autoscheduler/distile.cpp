@@ -49,9 +49,10 @@ public:
         if (shown_) {
             constexpr int width = 30;
             const int filled = static_cast<int>(part * width);
-            std::fputs(fmt::format("\r\033[K[{}{}] {}", std::string(filled, '#'), std::string(width - filled, '.'), what)
-                           .c_str(),
-                       stderr);
+            std::fputs(
+                fmt::format("\r\033[K[{}{}] {}", std::string(filled, '#'), std::string(width - filled, '.'), what)
+                    .c_str(),
+                stderr);
             std::fflush(stderr);
             started_ = true;
         }
@@ -98,15 +99,15 @@ void profile_plan(ProfileCommandOptions options) {
     }
     {
         ProgressLine line(options.quiet);
-        plan.times = profile(plan, options.profile,
-                             [&](const std::string &what, double part) { line.show(what, part); });
+        plan.times =
+            profile(plan, options.profile, [&](const std::string &what, double part) { line.show(what, part); });
     }
     plan.profiled_device = device_name();
-    const nlohmann::json table = {{"distile_times", 1},
-                                  {"kernel", plan.name},
-                                  {"device", plan.profiled_device},
-                                  {"times", to_json(plan.times)}};
-    const std::string path = options.into_plan ? options.plan : options.out.empty() ? plan.name + ".times.json" : options.out;
+    const nlohmann::json table = {
+        {"distile_times", 1}, {"kernel", plan.name}, {"device", plan.profiled_device}, {"times", to_json(plan.times)}};
+    const std::string path = options.into_plan     ? options.plan
+                             : options.out.empty() ? plan.name + ".times.json"
+                                                   : options.out;
     write_file(path, (options.into_plan ? to_json(plan) : table).dump(1) + "\n");
     if (options.json) {
         std::puts(table.dump(1).c_str());
@@ -116,9 +117,7 @@ void profile_plan(ProfileCommandOptions options) {
     }
 }
 
-}  // namespace
-
-int main(int argc, char **argv) {
+int run(int argc, char **argv) {
     CLI::App app("distile: masked operators that compute only where a mask says so");
     app.require_subcommand(1);
 
@@ -133,9 +132,9 @@ int main(int argc, char **argv) {
     CLI::App *profile_command = app.add_subcommand(
         "profile", "Compile a plan and measure its time table on this machine, by which the dispatcher chooses");
     profile_command->add_option("plan", profile_options.plan, "Plan file")->required();
-    CLI::Option *out = profile_command->add_option(
-        "-o,--out", profile_options.out,
-        "Time table to write, for distile_kernel_load_times (default: NAME.times.json)");
+    CLI::Option *out =
+        profile_command->add_option("-o,--out", profile_options.out,
+                                    "Time table to write, for distile_kernel_load_times (default: NAME.times.json)");
     profile_command->add_flag("--into-plan", profile_options.into_plan, "Write the table into the plan file instead")
         ->excludes(out);
     profile_command
@@ -167,9 +166,17 @@ int main(int argc, char **argv) {
         app.parse(argc, argv);
     } catch (const CLI::ParseError &error) {
         return app.exit(error);
-    } catch (const std::exception &error) {
-        std::fputs(fmt::format("distile: error: {}.\n", error.what()).c_str(), stderr);
-        return 1;
     }
     return 0;
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    try {
+        return run(argc, argv);
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "distile: error: %s.\n", error.what());
+        return 1;
+    }
 }

@@ -97,10 +97,10 @@ std::string describe_theta(const Theta &theta) {
 }
 
 std::string describe_plan(const Plan &plan) {
-    std::string text = fmt::format("PolyKernel {}\nOperator   {}: {}\nBackend    {}, weight layout {}\n"
-                                   "Needs      a CPU with {}\n\nVariants\n",
-                                   plan.name, plan.op.name, plan.op.summary(), plan.backend, plan.layout,
-                                   cpu_features(plan.target));
+    std::string text =
+        fmt::format("PolyKernel {}\nOperator   {}: {}\nBackend    {}, weight layout {}\n"
+                    "Needs      a CPU with {}\n\nVariants\n",
+                    plan.name, plan.op.name, plan.op.summary(), plan.backend, plan.layout, cpu_features(plan.target));
     for (const PlanVariant &variant : plan.variants) {
         text += fmt::format("  {:<14}{}{}\n", variant.name, describe_theta(variant.theta),
                             variant.dense ? " (dense candidate: every pixel)" : "");

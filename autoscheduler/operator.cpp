@@ -38,8 +38,8 @@ const json &member(const json &object, const char *name, const std::string &wher
 
 /** True for a name that can be part of a file name and a C identifier. */
 bool is_name(const std::string &text) {
-    const bool letters = text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") ==
-                         std::string::npos;
+    const bool letters =
+        text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == std::string::npos;
     return !text.empty() && text.size() <= 128 && letters && (text[0] < '0' || text[0] > '9');
 }
 
@@ -49,7 +49,8 @@ int typical_extent(const json &typical, const char *name, int fallback, const st
     }
     const json &value = typical.at(name);
     if (!value.is_number_integer() || value < 1 || value > 65535) {
-        refuse(where, std::string("\"typical\": \"") + name + "\" is " + value.dump() + ", not an integer from 1 to 65535");
+        refuse(where,
+               std::string("\"typical\": \"") + name + "\" is " + value.dump() + ", not an integer from 1 to 65535");
     }
     return value.get<int>();
 }
@@ -111,8 +112,8 @@ int Operator::typical_output_width() const {
 std::string Operator::summary() const {
     const distile_conv2d conv = conv2d();
     std::ostringstream text;
-    text << conv.kernel_h << "x" << conv.kernel_w << " convolution, " << conv.in_channels << " -> "
-         << conv.out_channels << " channels";
+    text << conv.kernel_h << "x" << conv.kernel_w << " convolution, " << conv.in_channels << " -> " << conv.out_channels
+         << " channels";
     if (conv.stride_h != 1 || conv.stride_w != 1) {
         text << ", stride " << conv.stride_h << "x" << conv.stride_w;
     }
@@ -232,7 +233,8 @@ void write_file(const std::string &path, const std::string &text) {
         stream.flush();
         if (!stream) {
             std::remove(temporary.c_str());
-            throw FileError("the file '" + temporary + "' cannot be written (is the disk full, or the folder missing?)");
+            throw FileError("the file '" + temporary +
+                            "' cannot be written (is the disk full, or the folder missing?)");
         }
     }
     if (std::rename(temporary.c_str(), path.c_str()) != 0) {

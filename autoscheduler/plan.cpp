@@ -24,7 +24,8 @@ const json &member(const json &object, const char *name, json::value_t type, con
     }
     const json &value = object.at(name);
     if (value.type() != type) {
-        refuse(where, std::string("the member \"") + name + "\" is " + value.type_name() + ", not " + json(type).type_name());
+        refuse(where,
+               std::string("the member \"") + name + "\" is " + value.type_name() + ", not " + json(type).type_name());
     }
     return value;
 }
@@ -32,7 +33,7 @@ const json &member(const json &object, const char *name, json::value_t type, con
 /** Letters, digits and underscores: what may stand in C identifiers, file names and build rules. */
 std::string name_member(const json &object, const std::string &where) {
     const json *value = object.is_object() && object.contains("name") ? &object.at("name") : nullptr;
-    const std::string name = value && value->is_string() ? value->get<std::string>() : "";
+    std::string name = value && value->is_string() ? value->get<std::string>() : "";
     const bool legal = !name.empty() && name.size() <= 128 && std::all_of(name.begin(), name.end(), [](char c) {
         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
     });
@@ -186,9 +187,16 @@ json to_json(const Plan &plan) {
 std::string cpu_features(const std::string &target) {
     // What each of Halide's features lets the compiler use, and what a target may say beside them.
     const std::map<std::string, std::string> known = {
-        {"x86", ""},          {"64", ""},         {"linux", ""},           {"sse41", "sse41"},
-        {"avx", "avx"},       {"avx2", "avx2"},   {"fma", "fma"},          {"f16c", "f16c"},
-        {"avx512", "avx512f avx512cd"}, {"avx512_skylake", "avx512f avx512cd avx512bw avx512dq avx512vl"},
+        {"x86", ""},
+        {"64", ""},
+        {"linux", ""},
+        {"sse41", "sse41"},
+        {"avx", "avx"},
+        {"avx2", "avx2"},
+        {"fma", "fma"},
+        {"f16c", "f16c"},
+        {"avx512", "avx512f avx512cd"},
+        {"avx512_skylake", "avx512f avx512cd avx512bw avx512dq avx512vl"},
     };
     if (target.rfind("x86-64-linux", 0) != 0) {
         throw FileError("the target '" + target + "' does not begin with x86-64-linux");
@@ -199,14 +207,13 @@ std::string cpu_features(const std::string &target) {
     while (std::getline(words, word, '-')) {
         const auto found = known.find(word);
         if (found == known.end()) {
-            throw FileError("the target '" + target + "' has the feature '" + word +
-                            "', for which distile cannot check a CPU");
+            refuse("the target '" + target + "'", "distile cannot check a CPU for its feature '" + word + "'");
         }
         std::istringstream parts(found->second);
         std::string part;
         while (parts >> part) {
             if (added.insert(part).second) {
-                features += (features.empty() ? "" : " ") + part;
+                features.append(features.empty() ? "" : " ").append(part);
             }
         }
     }

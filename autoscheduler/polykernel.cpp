@@ -37,7 +37,8 @@ void poly_kernel(const Pipeline &pipeline, const Target &target, const Autosched
             throw CompileError("PolyKernel: the plan '" + plan.name + "' has no variant '" + wanted + "'.\n");
         }
         const Target built_for(plan.target);
-        if (target.arch != built_for.arch || target.has_feature(Target::AVX512) != built_for.has_feature(Target::AVX512)) {
+        if (target.arch != built_for.arch ||
+            target.has_feature(Target::AVX512) != built_for.has_feature(Target::AVX512)) {
             throw CompileError("PolyKernel: the plan '" + plan.name + "' is for the target " + plan.target +
                                ", not for " + target.to_string() + ".\n");
         }

@@ -67,9 +67,8 @@ struct Tensors {
         const int64_t rows = op.typical_height + conv.pad_top + conv.pad_bottom;
         const int64_t columns = op.typical_width + conv.pad_left + conv.pad_right;
         input_values.resize(op.typical_batch * rows * columns * conv.in_channels);
-        input = distile_tensor_make(
-            input_values.data() + (conv.pad_top * columns + conv.pad_left) * conv.in_channels, op.typical_batch,
-            op.typical_height, op.typical_width, conv.in_channels);
+        input = distile_tensor_make(input_values.data() + (conv.pad_top * columns + conv.pad_left) * conv.in_channels,
+                                    op.typical_batch, op.typical_height, op.typical_width, conv.in_channels);
         input.stride_h = columns * conv.in_channels;
         input.stride_n = rows * input.stride_h;
         input.border_top = conv.pad_top;

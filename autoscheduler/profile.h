@@ -10,8 +10,8 @@
 namespace distile {
 
 struct ProfileOptions {
-    std::vector<int> threads;          /**< Numbers of threads to measure with. */
-    double seconds_per_variant = 0.5;  /**< Time to spend on each variant and number of threads. */
+    std::vector<int> threads;         /**< Numbers of threads to measure with. */
+    double seconds_per_variant = 0.5; /**< Time to spend on each variant and number of threads. */
 };
 
 /** What is being done, and how much of it is done, from 0 to 1. */

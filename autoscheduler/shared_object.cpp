@@ -14,12 +14,26 @@ SharedObject::SharedObject(const Plan &plan, int jobs, const std::function<void(
     for (const PlanVariant &variant : plan.variants) {
         const std::string name = symbol + "_" + variant.name;
         Command command;
-        command.words = {DISTILE_GENERATORS, "-n", name, "-g", plan.op.generator, "-f", name, "-e", "object",
-                         "-o", folder_.path(), "-p", DISTILE_PLUGIN, "target=" + plan.target + "-user_context-no_runtime",
-                         "autoscheduler=PolyKernel", "autoscheduler.plan=" + plan_path,
+        command.words = {DISTILE_GENERATORS,
+                         "-n",
+                         name,
+                         "-g",
+                         plan.op.generator,
+                         "-f",
+                         name,
+                         "-e",
+                         "object",
+                         "-o",
+                         folder_.path(),
+                         "-p",
+                         DISTILE_PLUGIN,
+                         "target=" + plan.target + "-user_context-no_runtime",
+                         "autoscheduler=PolyKernel",
+                         "autoscheduler.plan=" + plan_path,
                          "autoscheduler.variant=" + variant.name};
         for (const auto &[key, value] : plan.op.params) {
-            command.words.push_back(key + "=" + value);
+            command.words.push_back(key + "=");
+            command.words.back() += value;
         }
         for (const char *knob : {"tile_h", "tile_w"}) {
             command.words.push_back(std::string(knob) + "=" + std::to_string(variant.theta.at(knob)));
@@ -30,12 +44,14 @@ SharedObject::SharedObject(const Plan &plan, int jobs, const std::function<void(
     run_commands(generators, jobs, progress);
 
     Command link;
-    link.words = {DISTILE_C_COMPILER, "-shared", "-fPIC", "-O2", "-I", DISTILE_INCLUDE, "-o", base + ".so", base + ".c"};
+    link.words = {DISTILE_C_COMPILER, "-shared", "-fPIC",      "-O2",      "-I",
+                  DISTILE_INCLUDE,    "-o",      base + ".so", base + ".c"};
     for (const PlanVariant &variant : plan.variants) {
         link.words.push_back(base + "_" + variant.name + ".o");
     }
-    for (const char *word : {DISTILE_HOOKS, DISTILE_HALIDE_RUNTIME, "-Wl,-Bsymbolic", "-lstdc++", "-ldl", "-lpthread"}) {
-        link.words.push_back(word);
+    for (const char *word :
+         {DISTILE_HOOKS, DISTILE_HALIDE_RUNTIME, "-Wl,-Bsymbolic", "-lstdc++", "-ldl", "-lpthread"}) {
+        link.words.emplace_back(word);
     }
     link.log = base + ".log";
     run_commands({link}, 1, [](int) {});

@@ -33,12 +33,10 @@ public:
     GeneratorParam<int> pad_right{"pad_right", 1, 0, 1 << 16};
     GeneratorParam<int> dilation_h{"dilation_h", 1, 1, 1024};
     GeneratorParam<int> dilation_w{"dilation_w", 1, 1, 1024};
-    GeneratorParam<Epilogue> epilogue{"epilogue",
-                                      Epilogue::None,
-                                      {{"none", Epilogue::None},
-                                       {"relu", Epilogue::Relu},
-                                       {"relu6", Epilogue::Relu6},
-                                       {"silu", Epilogue::Silu}}};
+    GeneratorParam<Epilogue> epilogue{
+        "epilogue",
+        Epilogue::None,
+        {{"none", Epilogue::None}, {"relu", Epilogue::Relu}, {"relu6", Epilogue::Relu6}, {"silu", Epilogue::Silu}}};
     GeneratorParam<bool> residual{"residual", false};
 
     // The canonical weight layout: output channels in blocks, padded with zeros to whole blocks.
@@ -113,10 +111,8 @@ public:
     void schedule() {
         // Estimates let any autoscheduler run; the masked pixels dominate, so 40 x 40 serves as well as any.
         const int extent = 40;
-        input.set_estimates(
-            {{0, in_channels}, {0, extent * stride_w.value()}, {0, extent * stride_h.value()}, {0, 1}});
-        weights.set_estimates(
-            {{0, channel_block}, {0, in_channels}, {0, kernel_w}, {0, kernel_h}, {0, num_blocks()}});
+        input.set_estimates({{0, in_channels}, {0, extent * stride_w.value()}, {0, extent * stride_h.value()}, {0, 1}});
+        weights.set_estimates({{0, channel_block}, {0, in_channels}, {0, kernel_w}, {0, kernel_h}, {0, num_blocks()}});
         bias.set_estimates({{0, channel_block.value() * num_blocks()}});
         tiles.set_estimates({{0, extent * extent}, {0, 2}});
         bits.set_estimates({{0, 2}, {0, extent}, {0, 1}});
@@ -144,7 +140,7 @@ private:
         return (out_channels.value() + channel_block.value() - 1) / channel_block.value();
     }
 
-    Pixel pixel_at(Expr index) {
+    Pixel pixel_at(const Expr &index) {
         const int pixels_per_tile = tile_h.value() * tile_w.value();
         // A schedule rounds the domain up to whole register tiles: beyond its end it repeats the last tile.
         Expr tile = pixels_per_tile == 1 ? index : index / pixels_per_tile;
@@ -177,7 +173,7 @@ private:
     }
 
     /** The input that an output pixel reads at one position of the kernel. */
-    Expr load_input(const Pixel &pixel, Expr channel, Expr i, Expr j, bool zero_outside) {
+    Expr load_input(const Pixel &pixel, const Expr &channel, const Expr &i, const Expr &j, bool zero_outside) {
         Expr at[2] = {pixel.x * stride_w - pad_left + i * dilation_w, pixel.y * stride_h - pad_top + j * dilation_h};
         Expr inside = cast<bool>(true);
         Expr legal[2];
@@ -192,7 +188,7 @@ private:
         return zero_outside ? select(inside, value, cast(dtype, 0)) : value;
     }
 
-    Expr apply_epilogue(Expr value) {
+    Expr apply_epilogue(const Expr &value) {
         switch (epilogue) {
         case Epilogue::None:
             return value;
@@ -207,7 +203,7 @@ private:
     }
 
     /** Adds the update stage of the output for the tiles [first, last). */
-    void add_stage(const std::string &name, Expr first, Expr last, bool staged) {
+    void add_stage(const std::string &name, const Expr &first, const Expr &last, bool staged) {
         const int pixels_per_tile = tile_h.value() * tile_w.value();
         RDom taps(0, in_channels, 0, kernel_w, 0, kernel_h, name + "_taps");
 

@@ -34,9 +34,12 @@ const Space &cpu_space() {
         {
             {"tile_h", "height of a tile in output pixels", {1, 2, 4, 8}},
             {"tile_w", "width of a tile in output pixels", {1, 2, 4, 8, 16}},
-            {"pixels", "virtual pixels in a register tile", {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 20, 24, 28}},
+            {"pixels",
+             "virtual pixels in a register tile",
+             {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 20, 24, 28}},
             {"channels", "output channels in a register tile", {16, 32, 48, 64}},
-            {"group", "register tiles that one task may run over before it takes the next channels",
+            {"group",
+             "register tiles that one task may run over before it takes the next channels",
              {1, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64}},
             {"channel_splits", "parts into which the output channels are cut for the threads", {1, 2, 4, 8, 16}},
             {"order", "nesting of the reduction: 0 for ky, kx, ci; 1 for ci, ky, kx; 2 for ky, ci, kx", {0, 1, 2}},
@@ -48,8 +51,7 @@ const Space &cpu_space() {
                  return std::all_of(theta.begin(), theta.end(),
                                     [](const auto &knob) { return knob.first == "order" || knob.second >= 1; });
              }},
-            {"an order from 0 to 2",
-             [](const Theta &theta, const Problem &) { return theta.at("order") <= KyCiKx; }},
+            {"an order from 0 to 2", [](const Theta &theta, const Problem &) { return theta.at("order") <= KyCiKx; }},
             {"channels that are whole vectors",
              [](const Theta &theta, const Problem &problem) {
                  return theta.at("channels") % problem.vector_lanes == 0;
@@ -64,9 +66,7 @@ const Space &cpu_space() {
                  return tile_registers(theta, problem) <= problem.vector_registers;
              }},
             {"an unroll that divides the input channels",
-             [](const Theta &theta, const Problem &problem) {
-                 return problem.in_channels % theta.at("unroll") == 0;
-             }},
+             [](const Theta &theta, const Problem &problem) { return problem.in_channels % theta.at("unroll") == 0; }},
             {"at most 64 unrolled steps of the reduction, or the code grows beyond the instruction cache",
              [](const Theta &theta, const Problem &problem) {
                  const int kernel = theta.at("order") == CiKyKx   ? problem.kernel_h * problem.kernel_w
@@ -112,19 +112,19 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
     source << "const int lanes = " << lanes << ", split_channels = " << split_channels << ";\n";
 
 // The source is the very statements that are applied.
-#define DISTILE_APPLY(statement)            \
-    do {                                    \
-        statement;                          \
-        source << #statement << ";\n";      \
+#define DISTILE_APPLY(statement)                                                                                       \
+    do {                                                                                                               \
+        statement;                                                                                                     \
+        source << #statement << ";\n";                                                                                 \
     } while (false)
 
     // A staged tile is copied once and read by all output channels: bound a task's copy to a half of a
     // typical level 2 cache.
-    constexpr int64_t staging_bytes = 512 * 1024;
+    constexpr int64_t staging_bytes = 512 << 10;
     const int64_t bytes_per_register_tile =
         int64_t{pixels} * op.in_channels * op.kernel_h * op.kernel_w * op.bytes_per_element;
-    const int staged_group = static_cast<int>(
-        std::clamp<int64_t>(staging_bytes / bytes_per_register_tile, 1, theta.at("group")));
+    const int staged_group =
+        static_cast<int>(std::clamp<int64_t>(staging_bytes / bytes_per_register_tile, 1, theta.at("group")));
 
     // The input `threads` of the operator: balances the tasks at run time.
     Expr threads = Internal::Variable::make(Int(32), "threads", Parameter(Int(32), false, 0, "threads"));

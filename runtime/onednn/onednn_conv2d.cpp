@@ -12,13 +12,12 @@ namespace {
 using dnnl::memory;
 
 /** Runs the body and turns oneDNN's exceptions, which name a status but no cause, into ours. */
-template<typename Body>
-auto translated(const char *what, const Body &body) {
+template<typename Body> auto translated(const char *what, const Body &body) {
     try {
         return body();
     } catch (const dnnl::error &error) {
         throw std::runtime_error(std::string("oneDNN cannot ") + what + ": " + error.what() + " (status " +
-                                 dnnl_status2str(error.status) + "); set ONEDNN_VERBOSE=1 to see its reason");
+                                 std::to_string(error.status) + "); set ONEDNN_VERBOSE=1 to see its reason");
     }
 }
 
@@ -206,8 +205,8 @@ memory OneDnnConv2d::Impl::packed(const memory::desc &desc) {
 }
 
 std::unique_ptr<OneDnnConv2d::Impl::Primitive> OneDnnConv2d::Impl::make(const View &view,
-                                                                         const distile_tensor *residual,
-                                                                         const distile_tensor &output, Residual kind) {
+                                                                        const distile_tensor *residual,
+                                                                        const distile_tensor &output, Residual kind) {
     auto made = std::make_unique<Primitive>();
     made->input = describe(view.input);
     made->output = describe(output);
@@ -218,8 +217,8 @@ std::unique_ptr<OneDnnConv2d::Impl::Primitive> OneDnnConv2d::Impl::make(const Vi
     // oneDNN counts the pixels that a dilation skips.
     const dnnl::convolution_forward::primitive_desc desc(
         engine->engine, dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, made->input,
-        any_filter, bias_desc, made->output, {conv.stride_h, conv.stride_w},
-        {conv.dilation_h - 1, conv.dilation_w - 1}, view.pad_before, view.pad_after, attributes(residual, kind));
+        any_filter, bias_desc, made->output, {conv.stride_h, conv.stride_w}, {conv.dilation_h - 1, conv.dilation_w - 1},
+        view.pad_before, view.pad_after, attributes(residual, kind));
     made->implementation = desc.impl_info_str();
     made->forward = dnnl::convolution_forward(desc);
 
@@ -237,7 +236,7 @@ std::unique_ptr<OneDnnConv2d::Impl::Primitive> OneDnnConv2d::Impl::make(const Vi
 }
 
 OneDnnConv2d::Impl::Primitive &OneDnnConv2d::Impl::primitive(const View &view, const distile_tensor *residual,
-                                                              const distile_tensor &output) {
+                                                             const distile_tensor &output) {
     const Residual kind = !residual                      ? Residual::none
                           : same_view(*residual, output) ? Residual::output
                                                          : Residual::tensor;
@@ -264,9 +263,8 @@ void OneDnnConv2d::Impl::check(const distile_tensor &input, const distile_tensor
     due.channels = conv.in_channels;
     check_tensor(input, "input", due);
     due.channels = conv.out_channels;
-    due.height = (input.height + conv.pad_top + conv.pad_bottom - conv.dilation_h * (conv.kernel_h - 1) - 1) /
-                     conv.stride_h +
-                 1;
+    due.height =
+        (input.height + conv.pad_top + conv.pad_bottom - conv.dilation_h * (conv.kernel_h - 1) - 1) / conv.stride_h + 1;
     due.width =
         (input.width + conv.pad_left + conv.pad_right - conv.dilation_w * (conv.kernel_w - 1) - 1) / conv.stride_w + 1;
     check_tensor(output, "output", due);
@@ -306,9 +304,8 @@ void OneDnnConv2d::run(const distile_tensor &input, const distile_tensor *residu
 std::string OneDnnConv2d::implementation(const distile_tensor &input, const distile_tensor *residual,
                                          const distile_tensor &output) {
     impl_->check(input, residual, output);
-    return translated("make the convolution", [&] {
-        return impl_->primitive(View(impl_->conv, input), residual, output).implementation;
-    });
+    return translated("make the convolution",
+                      [&] { return impl_->primitive(View(impl_->conv, input), residual, output).implementation; });
 }
 
 }  // namespace distile

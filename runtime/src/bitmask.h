@@ -48,8 +48,8 @@ int64_t tile_scratch_words(const Bitmask &mask);
 
 /** Counts the tiles with at least one active pixel at each of several granularities: counts[i] for
  * granularities[i]. Image by image, so that an image's words are in the cache for all of them. */
-void count_tiles(const Bitmask &mask, const Granularity *granularities, int32_t num_granularities,
-                 uint64_t *scratch, int64_t *counts);
+void count_tiles(const Bitmask &mask, const Granularity *granularities, int32_t num_granularities, uint64_t *scratch,
+                 int64_t *counts);
 
 /** Entries beyond the last one that list_tiles() may overwrite, so that it can store whole vectors. */
 constexpr int64_t tile_list_slack = 16;

@@ -10,7 +10,7 @@
 #include <new>
 
 struct distile_context : distile_hooks {
-    explicit distile_context(const distile_context_options &options);
+    explicit distile_context(const distile_context_options &given);
 
     distile_context_options options;
     distile::ThreadPool pool;
@@ -28,8 +28,7 @@ __attribute__((format(printf, 3, 4))) distile_status fail(distile_context *conte
                                                           const char *format, ...);
 
 /** Runs the body of an API function, of which no exception may leave. */
-template<typename Body>
-distile_status guarded(distile_context *context, const Body &body) {
+template<typename Body> distile_status guarded(distile_context *context, const Body &body) {
     try {
         return body();
     } catch (const std::bad_alloc &) {

@@ -69,7 +69,8 @@ distile_status check_tensor(const distile_kernel &kernel, const distile_tensor *
     constexpr int64_t largest_stride = largest_span;
     if (tensor->stride_w < tensor->channels || tensor->stride_w > largest_stride ||
         tensor->stride_h < tensor->stride_w * tensor->width || tensor->stride_h > largest_stride ||
-        (tensor->batch > 1 && (tensor->stride_n < tensor->stride_h * tensor->height || tensor->stride_n > largest_stride))) {
+        (tensor->batch > 1 &&
+         (tensor->stride_n < tensor->stride_h * tensor->height || tensor->stride_n > largest_stride))) {
         return fail(context, DISTILE_ERROR_BAD_STRIDE,
                     "distile_run: the %s has strides n %lld, h %lld, w %lld: each must be at least what it spans, "
                     "and below 2^31 elements",
@@ -99,13 +100,15 @@ bool overlap(const distile_tensor &a, const distile_tensor &b) {
         std::swap(low, high);
     }
     // Compare as integers: the views may belong to different allocations.
-    const auto distance = static_cast<int64_t>((reinterpret_cast<uintptr_t>(second) - reinterpret_cast<uintptr_t>(first)));
+    const auto distance =
+        static_cast<int64_t>((reinterpret_cast<uintptr_t>(second) - reinterpret_cast<uintptr_t>(first)));
     const int64_t low_bytes = (span_of(without_border(*low)) + 1) * static_cast<int64_t>(sizeof(float));
     if (distance >= low_bytes) {
         return false;
     }
     if (a.stride_w != b.stride_w || a.stride_h != b.stride_h || (a.batch > 1 && a.stride_n != b.stride_n) ||
-        a.stride_h % a.stride_w != 0 || (a.batch > 1 && a.stride_n % a.stride_w != 0) || distance % sizeof(float) != 0) {
+        a.stride_h % a.stride_w != 0 || (a.batch > 1 && a.stride_n % a.stride_w != 0) ||
+        distance % sizeof(float) != 0) {
         return true;
     }
     // Every pixel of either view starts at a multiple of stride_w from its origin: the channels decide.
@@ -161,8 +164,7 @@ TileRange interior_tiles(int64_t input, int64_t border_before, int64_t border_af
 }
 
 /** Visits the pixels of an output that the mask has or has not, a run of rows a task. */
-template<typename Visit>
-class ForPixels {
+template<typename Visit> class ForPixels {
 public:
     ForPixels(const distile_tensor &output, const Bitmask &bits, bool active, const Visit &visit)
         : output_(output), bits_(bits), active_(active), visit_(visit) {
@@ -290,10 +292,10 @@ distile_status check_conv2d(const distile_kernel &kernel, const distile_run_args
         return status;
     }
     const distile_tensor &input = *args.input, &output = *args.output;
-    const int64_t height = output_extent(input.height, conv.pad_top, conv.pad_bottom, conv.kernel_h, conv.stride_h,
-                                         conv.dilation_h);
-    const int64_t width = output_extent(input.width, conv.pad_left, conv.pad_right, conv.kernel_w, conv.stride_w,
-                                        conv.dilation_w);
+    const int64_t height =
+        output_extent(input.height, conv.pad_top, conv.pad_bottom, conv.kernel_h, conv.stride_h, conv.dilation_h);
+    const int64_t width =
+        output_extent(input.width, conv.pad_left, conv.pad_right, conv.kernel_w, conv.stride_w, conv.dilation_w);
     if (output.batch != input.batch || output.height != height || output.width != width) {
         return fail(context, DISTILE_ERROR_BAD_SHAPE,
                     "distile_run: the output is %d x %d x %d (batch, height, width); this input gives %d x %lld x %lld",
@@ -399,8 +401,10 @@ distile_status run_conv2d(distile_kernel &kernel, const distile_run_args &args, 
     const int32_t words_per_row = 2 * bits.words_per_row();
     halide_dimension_t bits_dims[] = {
         {0, words_per_row, 1}, {0, bits.height, words_per_row}, {0, bits.batch, words_per_row * bits.height}};
-    halide_buffer_t weights_buffer = make_buffer(weights.filter.get(), halide_type_of<float>(), 5, weights_dims);
-    halide_buffer_t bias_buffer = make_buffer(weights.bias.get(), halide_type_of<float>(), 1, bias_dims);
+    halide_buffer_t weights_buffer =
+        make_buffer(const_cast<ChannelBlock *>(weights.filter.data()), halide_type_of<float>(), 5, weights_dims);
+    halide_buffer_t bias_buffer =
+        make_buffer(const_cast<ChannelBlock *>(weights.bias.data()), halide_type_of<float>(), 1, bias_dims);
     halide_buffer_t tiles_buffer =
         make_buffer(const_cast<uint32_t *>(tiles.xy), halide_type_of<uint32_t>(), 2, tiles_dims);
     halide_buffer_t bits_buffer =
@@ -410,9 +414,8 @@ distile_status run_conv2d(distile_kernel &kernel, const distile_run_args &args, 
     auto num_interior = static_cast<int32_t>(tiles.num_interior), num_tiles = static_cast<int32_t>(tiles.count);
     int32_t threads = context->options.threads;
     bool store_tiles = args.store == DISTILE_STORE_TILES;
-    void *arguments[12] = {&user_context, &input_buffer.buffer, &weights_buffer, &bias_buffer,
-                           &tiles_buffer, &bits_buffer,         &num_interior,   &num_tiles,
-                           &threads,      &store_tiles};
+    void *arguments[12] = {&user_context, &input_buffer.buffer, &weights_buffer, &bias_buffer, &tiles_buffer,
+                           &bits_buffer,  &num_interior,        &num_tiles,      &threads,     &store_tiles};
     int32_t count = 10;
     if (conv.residual != 0) {
         arguments[count++] = &residual_buffer.buffer;

@@ -33,6 +33,8 @@ struct ParallelLoop {
 
 extern "C" {
 
+// Halide declares the closure as it is.
+// NOLINTNEXTLINE(readability-non-const-parameter)
 int halide_do_par_for(void *user_context, halide_task_t task, int min, int size, uint8_t *closure) {
     if (size <= 0) {
         return 0;
@@ -43,15 +45,15 @@ int halide_do_par_for(void *user_context, halide_task_t task, int min, int size,
     return loop.status.load(std::memory_order_relaxed);
 }
 
-void *halide_malloc(void *user_context, size_t bytes) {
+void *halide_malloc(void *user_context, size_t x) {
     distile_hooks *hooks = hooks_of(user_context);
-    return hooks->allocate(hooks, bytes);
+    return hooks->allocate(hooks, x);
 }
 
-void halide_free(void *user_context, void *memory) {
-    if (memory) {
+void halide_free(void *user_context, void *ptr) {
+    if (ptr) {
         distile_hooks *hooks = hooks_of(user_context);
-        hooks->deallocate(hooks, memory);
+        hooks->deallocate(hooks, ptr);
     }
 }
 

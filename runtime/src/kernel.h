@@ -6,8 +6,8 @@
 
 #include "mask.h"
 #include "time_table.h"
-#include <distile/polykernel.h>
 #include <deque>
+#include <distile/polykernel.h>
 #include <string>
 #include <vector>
 
@@ -50,7 +50,7 @@ private:
 
     std::vector<distile_time_point> points_;
     distile::TimeTable times_;
-    std::deque<std::string> names_; // Of the candidates that were added; the variants point into it.
+    std::deque<std::string> names_;  // Of the candidates that were added; the variants point into it.
     std::vector<distile::Granularity> granularities_;
     std::vector<int64_t> tiles_;
     distile_mask full_mask_;

@@ -62,8 +62,8 @@ void distile_mask::count(const Granularity *granularities, int32_t num_granulari
     missing_.clear();
     for (int32_t i = 0; i < num_granularities; i++) {
         const auto same = [&](const auto &known) { return known == granularities[i]; };
-        const bool known = std::any_of(counts_.begin(), counts_.end(),
-                                       [&](const Count &count) { return same(count.granularity); });
+        const bool known =
+            std::any_of(counts_.begin(), counts_.end(), [&](const Count &count) { return same(count.granularity); });
         if (!known && std::none_of(missing_.begin(), missing_.end(), same)) {
             missing_.push_back(granularities[i]);
         }
@@ -164,8 +164,8 @@ distile_status distile_mask_set_bytes(distile_mask *mask, const uint8_t *bytes, 
     constexpr int64_t most_words = (int64_t{1} << 30) - 1;
     if (int64_t{batch} * height > most_words / ((width + 63) / 64)) {
         return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                    "distile_mask_set_bytes: batch %d, height %d, width %d are more than 2^30 words of 64 pixels", batch,
-                    height, width);
+                    "distile_mask_set_bytes: batch %d, height %d, width %d are more than 2^30 words of 64 pixels",
+                    batch, height, width);
     }
     return guarded(context, [&] {
         mask->set_bytes(bytes, stride_n, stride_h, batch, height, width);

@@ -10,8 +10,8 @@ namespace distile {
 
 /** Checks every argument of distile_run for a masked convolution. Writes nothing but the context's message. */
 distile_status check_conv2d(const distile_kernel &kernel, const distile_run_args &args);
-/** Runs one variant on arguments that were checked. */
-distile_status run_conv2d(distile_kernel &kernel, const distile_run_args &args, int32_t variant);
+/** Runs the variant of an index on arguments that were checked. */
+distile_status run_conv2d(distile_kernel &kernel, const distile_run_args &args, int32_t index);
 
 }  // namespace distile
 

@@ -8,6 +8,8 @@ namespace {
 
 constexpr size_t alignment = 64;
 
+// These two are the boundary where ownership is handed over.
+// NOLINTBEGIN(cppcoreguidelines-owning-memory,cppcoreguidelines-no-malloc)
 void *default_allocate(void *, size_t bytes, size_t align) {
     return std::aligned_alloc(align, (bytes + align - 1) / align * align);
 }
@@ -15,6 +17,7 @@ void *default_allocate(void *, size_t bytes, size_t align) {
 void default_deallocate(void *, void *memory) {
     std::free(memory);
 }
+// NOLINTEND(cppcoreguidelines-owning-memory,cppcoreguidelines-no-malloc)
 
 }  // namespace
 

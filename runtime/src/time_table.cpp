@@ -47,8 +47,8 @@ double TimeTable::predict(int32_t variant, int64_t tiles) const {
     return below.microseconds + part * (above->microseconds - below.microseconds);
 }
 
-distile_status read_time_table(const char *path, const distile_kernel &kernel,
-                               std::vector<distile_time_point> &points, std::string &message) {
+distile_status read_time_table(const char *path, const distile_kernel &kernel, std::vector<distile_time_point> &points,
+                               std::string &message) {
     const std::string file = std::string("the time table '") + path + "'";
     std::ifstream stream(path);
     if (!stream) {

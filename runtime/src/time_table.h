@@ -36,8 +36,8 @@ private:
 
 /** Reads the points of a file for the variants of a kernel. Throws std::bad_alloc only; any other failure
  * is returned, with a sentence about it in `message`, and leaves `points` as they were. */
-distile_status read_time_table(const char *path, const distile_kernel &kernel,
-                               std::vector<distile_time_point> &points, std::string &message);
+distile_status read_time_table(const char *path, const distile_kernel &kernel, std::vector<distile_time_point> &points,
+                               std::string &message);
 
 }  // namespace distile
 

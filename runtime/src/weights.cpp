@@ -1,9 +1,9 @@
 #include "weights.h"
 #include "context.h"
 #include "kernel.h"
-#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 
 using distile::fail;
 using distile::guarded;
@@ -11,17 +11,6 @@ using distile::guarded;
 namespace {
 
 constexpr int32_t block = DISTILE_CPU_CHANNEL_BLOCK;
-
-std::unique_ptr<float[], distile::FreeMemory> allocate_zeros(size_t count) {
-    constexpr size_t alignment = 64;
-    const size_t bytes = (count * sizeof(float) + alignment - 1) / alignment * alignment;
-    void *memory = std::aligned_alloc(alignment, bytes);
-    if (!memory) {
-        throw std::bad_alloc();
-    }
-    std::memset(memory, 0, bytes);
-    return std::unique_ptr<float[], distile::FreeMemory>(static_cast<float *>(memory));
-}
 
 /** Distances in the source between neighbours in each dimension. */
 struct SourceStrides {
@@ -81,8 +70,8 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
         packed->kernel_w = conv.kernel_w;
         const size_t blocks = packed->num_blocks();
         const size_t rows = conv.kernel_h, columns = conv.kernel_w, in_channels = conv.in_channels;
-        packed->filter = allocate_zeros(blocks * rows * columns * in_channels * block);
-        packed->bias = allocate_zeros(blocks * block);
+        packed->filter.resize(blocks * rows * columns * in_channels);
+        packed->bias.resize(blocks);
 
         const SourceStrides from = strides_of(source->order, conv.out_channels, in_channels, rows, columns);
         for (int32_t o = 0; o < conv.out_channels; o++) {
@@ -97,14 +86,13 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
                 scale = (source->bn_gamma ? source->bn_gamma[o] : 1) / std::sqrt(variance);
                 bias = (bias - source->bn_mean[o]) * scale + (source->bn_beta ? source->bn_beta[o] : 0);
             }
-            packed->bias[o] = bias;
-            float *to = packed->filter.get() + static_cast<size_t>(o / block) * rows * columns * in_channels * block +
-                        o % block;
+            packed->bias[o / block].channels[o % block] = bias;
+            distile::ChannelBlock *to = &packed->filter[static_cast<size_t>(o / block) * rows * columns * in_channels];
             for (size_t row = 0; row < rows; row++) {
                 for (size_t column = 0; column < columns; column++) {
-                    for (size_t i = 0; i < in_channels; i++, to += block) {
-                        *to = scale * source->filter[o * from.out_channel + i * from.in_channel + row * from.row +
-                                                     column * from.column];
+                    for (size_t i = 0; i < in_channels; i++, to++) {
+                        to->channels[o % block] = scale * source->filter[o * from.out_channel + i * from.in_channel +
+                                                                         row * from.row + column * from.column];
                     }
                 }
             }

@@ -5,17 +5,14 @@
 #ifndef DISTILE_WEIGHTS_H
 #define DISTILE_WEIGHTS_H
 
-#include <cstddef>
-#include <cstdlib>
 #include <distile/polykernel.h>
-#include <memory>
+#include <vector>
 
 namespace distile {
 
-struct FreeMemory {
-    void operator()(void *memory) const {
-        std::free(memory);
-    }
+/** The output channels of one block at one position of the filter; aligned for any vector load. */
+struct alignas(64) ChannelBlock {
+    float channels[DISTILE_CPU_CHANNEL_BLOCK] = {};
 };
 
 }  // namespace distile
@@ -24,7 +21,7 @@ struct distile_weights {
     distile_dtype dtype;
     const char *layout;
     int32_t in_channels, out_channels, kernel_h, kernel_w;
-    std::unique_ptr<float[], distile::FreeMemory> filter, bias;
+    std::vector<distile::ChannelBlock> filter, bias;
 
     /** True if the kernel reads weights of this shape, data type and layout. */
     bool fit(const distile_polykernel &polykernel) const;

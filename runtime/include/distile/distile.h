@@ -31,29 +31,27 @@ extern "C" {
 
 typedef enum distile_status {
     DISTILE_OK = 0,
-    DISTILE_ERROR_NULL_POINTER,     /**< A required pointer is null. */
-    DISTILE_ERROR_BAD_VALUE,        /**< An enumerator, count or option is outside its range. */
-    DISTILE_ERROR_BAD_SHAPE,        /**< A batch, height or width is not the one that is due, or too large. */
-    DISTILE_ERROR_BAD_STRIDE,       /**< A stride is smaller than the extent that it spans, or above 2^31 elements. */
-    DISTILE_ERROR_BAD_TYPE,         /**< A data type that the operator was not built for. */
-    DISTILE_ERROR_BAD_CHANNELS,     /**< A number of channels that the operator was not built for. */
-    DISTILE_ERROR_BAD_MASK,         /**< The mask has another batch, height or width than the output, or holds no data yet. */
-    DISTILE_ERROR_BAD_WEIGHTS,      /**< The weights were packed for another operator. */
-    DISTILE_ERROR_ALIASING,         /**< Tensors overlap in a way that the operator does not allow. */
-    DISTILE_ERROR_BAD_FILE,         /**< A file cannot be read, or is malformed. */
-    DISTILE_ERROR_VERSION,          /**< A file or descriptor has a version that this library does not know. */
-    DISTILE_ERROR_OTHER_OPERATOR,   /**< A time table or plan belongs to another operator. */
-    DISTILE_ERROR_UNSUPPORTED_CPU,  /**< The kernels need CPU features that this machine lacks. */
-    DISTILE_ERROR_OUT_OF_MEMORY,    /**< An allocation or the start of a thread failed. */
-    DISTILE_ERROR_KERNEL            /**< A generated kernel reported an error; the output may be partly written. */
+    DISTILE_ERROR_NULL_POINTER, /**< A required pointer is null. */
+    DISTILE_ERROR_BAD_VALUE,    /**< An enumerator, count or option is outside its range. */
+    DISTILE_ERROR_BAD_SHAPE,    /**< A batch, height or width is not the one that is due, or too large. */
+    DISTILE_ERROR_BAD_STRIDE,   /**< A stride is smaller than the extent that it spans, or above 2^31 elements. */
+    DISTILE_ERROR_BAD_TYPE,     /**< A data type that the operator was not built for. */
+    DISTILE_ERROR_BAD_CHANNELS, /**< A number of channels that the operator was not built for. */
+    DISTILE_ERROR_BAD_MASK, /**< The mask has another batch, height or width than the output, or holds no data yet. */
+    DISTILE_ERROR_BAD_WEIGHTS,     /**< The weights were packed for another operator. */
+    DISTILE_ERROR_ALIASING,        /**< Tensors overlap in a way that the operator does not allow. */
+    DISTILE_ERROR_BAD_FILE,        /**< A file cannot be read, or is malformed. */
+    DISTILE_ERROR_VERSION,         /**< A file or descriptor has a version that this library does not know. */
+    DISTILE_ERROR_OTHER_OPERATOR,  /**< A time table or plan belongs to another operator. */
+    DISTILE_ERROR_UNSUPPORTED_CPU, /**< The kernels need CPU features that this machine lacks. */
+    DISTILE_ERROR_OUT_OF_MEMORY,   /**< An allocation or the start of a thread failed. */
+    DISTILE_ERROR_KERNEL           /**< A generated kernel reported an error; the output may be partly written. */
 } distile_status;
 
 /** The name of a status, for instance "DISTILE_ERROR_BAD_SHAPE". Never null. */
 DISTILE_API const char *distile_status_name(distile_status status);
 
-typedef enum distile_dtype {
-    DISTILE_FLOAT32 = 1
-} distile_dtype;
+typedef enum distile_dtype { DISTILE_FLOAT32 = 1 } distile_dtype;
 
 /* ---- Context ------------------------------------------------------------------------------ */
 
@@ -73,15 +71,15 @@ typedef void (*distile_deallocate)(void *user, void *memory);
 
 /** What the dispatcher chose for one call, and why. */
 typedef struct distile_choice {
-    const char *kernel;      /**< Name of the PolyKernel. */
-    const char *variant;     /**< Name of the variant; owned by the kernel. */
-    int32_t variant_index;   /**< Its index in [0, distile_kernel_num_variants). */
-    int32_t dense;           /**< 1 if it is a dense candidate: it computes every output pixel. */
-    int32_t tile_h, tile_w;  /**< Its granularity in output pixels. */
-    int64_t tiles;           /**< Tiles that it computes. */
-    int64_t active_pixels;   /**< Output pixels that the mask asks for. */
-    double predicted_us;     /**< Time that the table predicts, in microseconds; 0 if it has none. */
-    double elapsed_us;       /**< In a trace, the time of the kernel in microseconds; otherwise 0. */
+    const char *kernel;     /**< Name of the PolyKernel. */
+    const char *variant;    /**< Name of the variant; owned by the kernel. */
+    int32_t variant_index;  /**< Its index in [0, distile_kernel_num_variants). */
+    int32_t dense;          /**< 1 if it is a dense candidate: it computes every output pixel. */
+    int32_t tile_h, tile_w; /**< Its granularity in output pixels. */
+    int64_t tiles;          /**< Tiles that it computes. */
+    int64_t active_pixels;  /**< Output pixels that the mask asks for. */
+    double predicted_us;    /**< Time that the table predicts, in microseconds; 0 if it has none. */
+    double elapsed_us;      /**< In a trace, the time of the kernel in microseconds; otherwise 0. */
 } distile_choice;
 
 /** Called after every distile_run when set, on the thread that called it. */
@@ -89,13 +87,13 @@ typedef void (*distile_trace)(void *user, const distile_choice *choice);
 
 /** Zero-initialise, then set what should differ from the default. */
 typedef struct distile_context_options {
-    int32_t threads;                     /**< Threads that a call may use, the caller's included; 0: one per core. */
-    distile_parallel_for parallel_for;   /**< The caller's thread pool; null: a pool of the context's own. */
+    int32_t threads;                   /**< Threads that a call may use, the caller's included; 0: one per core. */
+    distile_parallel_for parallel_for; /**< The caller's thread pool; null: a pool of the context's own. */
     void *parallel_for_user;
-    distile_allocate allocate;           /**< The caller's allocator for kernel scratch; null: aligned malloc. */
-    distile_deallocate deallocate;       /**< Null exactly when allocate is. */
+    distile_allocate allocate;     /**< The caller's allocator for kernel scratch; null: aligned malloc. */
+    distile_deallocate deallocate; /**< Null exactly when allocate is. */
     void *allocator_user;
-    distile_trace trace;                 /**< Null: no trace. */
+    distile_trace trace; /**< Null: no trace. */
     void *trace_user;
 } distile_context_options;
 
@@ -123,8 +121,7 @@ DISTILE_API void distile_mask_destroy(distile_mask *mask);
  * stride_n >= stride_h * height where batch > 1. Extents from 1 to 65535.
  * Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_mask_set_bytes(distile_mask *mask, const uint8_t *bytes, int32_t batch,
-                                                  int32_t height, int32_t width, int64_t stride_n,
-                                                  int64_t stride_h);
+                                                  int32_t height, int32_t width, int64_t stride_n, int64_t stride_h);
 
 /** One bit per pixel: pixel (n, y, x) is bit x % 64 of words[(n * height + y) * words_per_row + x / 64].
  * Bits beyond the width are 0. Valid until the mask is set again. */
@@ -143,8 +140,7 @@ typedef struct distile_tile_list {
 } distile_tile_list;
 
 /** Counts the active tiles at a granularity. Tile extents from 1 to 65535. */
-DISTILE_API distile_status distile_mask_count_tiles(distile_mask *mask, int32_t tile_h, int32_t tile_w,
-                                                    int64_t *count);
+DISTILE_API distile_status distile_mask_count_tiles(distile_mask *mask, int32_t tile_h, int32_t tile_w, int64_t *count);
 /** Lists the active tiles at a granularity. Valid until the mask is set again. */
 DISTILE_API distile_status distile_mask_tiles(distile_mask *mask, int32_t tile_h, int32_t tile_w,
                                               distile_tile_list *list);
@@ -154,7 +150,7 @@ DISTILE_API distile_status distile_mask_tiles(distile_mask *mask, int32_t tile_h
 /** An activation [batch, height, width, channels], channels innermost and contiguous. Other strides
  * are free, in elements, so a slice of the channels or a crop of a larger tensor is a view. */
 typedef struct distile_tensor {
-    void *data;          /**< Channel 0 of pixel (0, 0) of image 0. */
+    void *data; /**< Channel 0 of pixel (0, 0) of image 0. */
     distile_dtype dtype;
     int32_t batch, height, width, channels;
     int64_t stride_n, stride_h, stride_w;
@@ -217,11 +213,7 @@ DISTILE_API distile_status distile_kernel_add_dense(distile_kernel *kernel, cons
 typedef struct distile_weights distile_weights;
 
 /** Order of the dimensions, outermost first: output channels, input channels, kernel rows (H) and columns (W). */
-typedef enum distile_weights_order {
-    DISTILE_OIHW = 1,
-    DISTILE_OHWI = 2,
-    DISTILE_HWIO = 3
-} distile_weights_order;
+typedef enum distile_weights_order { DISTILE_OIHW = 1, DISTILE_OHWI = 2, DISTILE_HWIO = 3 } distile_weights_order;
 
 /** A contiguous float32 filter and what is folded into it. Every vector has one value for each
  * output channel; null leaves it out. With batch normalisation, mean and variance are both
@@ -261,10 +253,10 @@ typedef struct distile_run_args {
     const distile_tensor *residual; /**< Exactly for operators with a residual. May be the output. */
     const distile_tensor *output;
     const distile_weights *weights;
-    distile_mask *mask;             /**< Of the output's batch, height and width. */
+    distile_mask *mask; /**< Of the output's batch, height and width. */
     distile_inactive inactive;
     distile_store store;
-    const char *variant;            /**< Name of the variant to run; null: the dispatcher chooses. */
+    const char *variant; /**< Name of the variant to run; null: the dispatcher chooses. */
 } distile_run_args;
 
 /** output = epilogue(conv(input) + bias [+ residual]) at the active pixels. The output may be the very

@@ -18,9 +18,7 @@ extern "C" {
 #define DISTILE_CPU_CHANNEL_BLOCK 16
 
 /** Every operator that the runtime knows how to call. */
-typedef enum distile_operator_kind {
-    DISTILE_MASKED_CONV2D = 1
-} distile_operator_kind;
+typedef enum distile_operator_kind { DISTILE_MASKED_CONV2D = 1 } distile_operator_kind;
 
 typedef enum distile_epilogue {
     DISTILE_EPILOGUE_NONE = 0,
@@ -73,16 +71,16 @@ typedef struct distile_time_point {
 } distile_time_point;
 
 struct distile_polykernel {
-    uint32_t version;           /**< DISTILE_POLYKERNEL_VERSION. */
+    uint32_t version; /**< DISTILE_POLYKERNEL_VERSION. */
     const char *name;
     distile_operator_kind kind;
     distile_dtype dtype;
-    const char *layout;         /**< Name of the weight layout, for instance "cpu-o16". */
+    const char *layout; /**< Name of the weight layout, for instance "cpu-o16". */
     distile_conv2d conv2d;
-    const char *cpu_features;   /**< Space-separated features that the code needs, for instance "avx2 fma f16c". */
+    const char *cpu_features; /**< Space-separated features that the code needs, for instance "avx2 fma f16c". */
     int32_t num_variants;
     const distile_variant *variants;
-    int64_t num_times;          /**< Points of the built-in time table; 0 if the plan was never profiled. */
+    int64_t num_times;               /**< Points of the built-in time table; 0 if the plan was never profiled. */
     const distile_time_point *times; /**< Ordered by variant, threads and tiles. */
 };
 
