@@ -1,0 +1,295 @@
+#include "layer.h"
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <random>
+#include <stdexcept>
+
+namespace distile {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double microseconds_since(Clock::time_point start) {
+    return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+/** What the output holds before a run; no result of a ReLU is negative. */
+constexpr float untouched = -123.0f;
+
+/** Uniform in [-scale, scale), the same with every standard library. */
+float uniform(std::mt19937_64 &engine, float scale) {
+    return (static_cast<float>(engine() >> 40) / static_cast<float>(1 << 23) - 1) * scale;
+}
+
+/** The value below which a share of the others lies; 0 if there are none. */
+double quantile(std::vector<double> &values, double share) {
+    if (values.empty()) {
+        return 0;
+    }
+    const auto position = values.begin() + static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size()));
+    std::nth_element(values.begin(), position, values.end());
+    return *position;
+}
+
+double median(std::vector<double> &values) {
+    return quantile(values, .5);
+}
+
+/** Calls `timed`, which stores what it measures, for a few milliseconds: at least once and at most eight times. Before
+ * that once for nothing, because the side that ran before has taken the caches and its threads may still spin. */
+void run_block(const std::function<void(bool)> &timed) {
+    timed(false);
+    const Clock::time_point start = Clock::now();
+    for (int call = 0; call < 8 && (call == 0 || microseconds_since(start) < 8000); call++) {
+        timed(true);
+    }
+}
+
+}  // namespace
+
+Layer::Layer(const Context &context, const std::vector<const distile_polykernel *> &polykernels, int32_t height,
+             int32_t width)
+    : height(height), width(width), context_(context) {
+    std::string lacking;
+    for (const distile_polykernel *candidate : polykernels) {
+        try {
+            kernel = make_kernel(context, *candidate);
+            polykernel = candidate;
+            break;
+        } catch (const Error &error) {
+            if (error.status() != DISTILE_ERROR_UNSUPPORTED_CPU) {
+                throw;
+            }
+            lacking += std::string("\n    ") + distile_context_message(context.get());
+        }
+    }
+    if (!polykernel) {
+        throw std::runtime_error("this machine can run none of the kernels that the demonstration was built with:" +
+                                 lacking + "\nTake an x86-64 machine with AVX2, FMA and F16C");
+    }
+    for (int32_t i = 0; i < polykernel->num_variants; i++) {
+        if (polykernel->variants[i].dense != 0) {
+            dense_variant_ = polykernel->variants[i].name;
+        }
+    }
+    if (!dense_variant_) {
+        throw std::runtime_error(std::string("the plan of '") + polykernel->name +
+                                 "' has no dense candidate to compare with; add one and build again");
+    }
+
+    const distile_conv2d &conv = conv2d();
+    const int64_t padded_width = int64_t{width} + conv.pad_left + conv.pad_right;
+    const int64_t padded_height = int64_t{height} + conv.pad_top + conv.pad_bottom;
+    input_memory_ = Floats(padded_height * padded_width * conv.in_channels);
+    output_memory_ = Floats(pixels() * conv.out_channels);
+    output = distile_tensor_make(output_memory_.get(), 1, height, width, conv.out_channels);
+    input = distile_tensor_make(nullptr, 1, height, width, conv.in_channels);
+    input.stride_h = padded_width * conv.in_channels;
+    input.stride_n = padded_height * input.stride_h;
+    input.data = input_memory_.get() + conv.pad_top * input.stride_h + conv.pad_left * input.stride_w;
+    input.border_top = conv.pad_top;
+    input.border_bottom = conv.pad_bottom;
+    input.border_left = conv.pad_left;
+    input.border_right = conv.pad_right;
+
+    std::mt19937_64 engine(1);
+    for (int32_t y = 0; y < height; y++) {
+        float *row = static_cast<float *>(input.data) + y * input.stride_h;
+        std::generate_n(row, width * input.stride_w, [&] { return uniform(engine, 1); });
+    }
+    const int32_t taps = conv.in_channels * conv.kernel_h * conv.kernel_w;
+    filter.resize(static_cast<size_t>(conv.out_channels) * taps);
+    bias.resize(conv.out_channels);
+    // Keeps the outputs near 1, as initialisers of networks do.
+    const float scale = std::sqrt(6.0f / static_cast<float>(taps));
+    std::generate(filter.begin(), filter.end(), [&] { return uniform(engine, scale); });
+    std::generate(bias.begin(), bias.end(), [&] { return uniform(engine, 1); });
+    distile_weights_source source{};
+    source.filter = filter.data();
+    source.order = DISTILE_OIHW;
+    source.bias = bias.data();
+    weights_ = pack_weights(context, kernel, source);
+
+    mask_ = make_mask(context);
+    full_mask_ = make_mask(context);
+    ByteMask full;
+    full.height = height;
+    full.width = width;
+    full.bytes.assign(pixels(), 1);
+    set(full_mask_, full);
+}
+
+double Layer::flops_per_pixel() const {
+    const distile_conv2d &conv = conv2d();
+    return 2.0 * conv.in_channels * conv.out_channels * conv.kernel_h * conv.kernel_w;
+}
+
+std::string Layer::summary() const {
+    const distile_conv2d &conv = conv2d();
+    return std::to_string(conv.kernel_h) + "x" + std::to_string(conv.kernel_w) + " convolution, " +
+           std::to_string(conv.in_channels) + " to " + std::to_string(conv.out_channels) + " channels, " +
+           std::to_string(height) + " x " + std::to_string(width) + " pixels";
+}
+
+void Layer::compute_reference() {
+    const distile_conv2d &conv = conv2d();
+    if (conv.epilogue != DISTILE_EPILOGUE_RELU || conv.residual != 0 || conv.stride_h != 1 || conv.stride_w != 1 ||
+        conv.dilation_h != 1 || conv.dilation_w != 1) {
+        throw std::runtime_error(std::string("'") + polykernel->name +
+                                 "' is not a plain convolution with a ReLU, which is all that the demonstration's "
+                                 "reference computes");
+    }
+    // With the output channels innermost the plain loop is fast enough for every pixel, so no sample is taken.
+    std::vector<double> hwio(filter.size());
+    size_t index = 0;
+    for (int32_t o = 0; o < conv.out_channels; o++) {
+        for (int32_t i = 0; i < conv.in_channels; i++) {
+            for (int32_t tap = 0; tap < conv.kernel_h * conv.kernel_w; tap++) {
+                hwio[(static_cast<size_t>(tap) * conv.in_channels + i) * conv.out_channels + o] = filter[index++];
+            }
+        }
+    }
+    reference_.resize(pixels() * conv.out_channels);
+    std::vector<double> sums(conv.out_channels);
+    for (int32_t y = 0; y < height; y++) {
+        for (int32_t x = 0; x < width; x++) {
+            std::copy(bias.begin(), bias.end(), sums.begin());
+            for (int32_t ky = 0; ky < conv.kernel_h; ky++) {
+                for (int32_t kx = 0; kx < conv.kernel_w; kx++) {
+                    const int32_t input_y = y + ky - conv.pad_top, input_x = x + kx - conv.pad_left;
+                    if (input_y < 0 || input_y >= height || input_x < 0 || input_x >= width) {
+                        continue;
+                    }
+                    const float *in =
+                        static_cast<const float *>(input.data) + input_y * input.stride_h + input_x * input.stride_w;
+                    const double *weights =
+                        &hwio[(static_cast<size_t>(ky) * conv.kernel_w + kx) * conv.in_channels * conv.out_channels];
+                    for (int32_t i = 0; i < conv.in_channels; i++) {
+                        for (int32_t o = 0; o < conv.out_channels; o++) {
+                            sums[o] += in[i] * weights[static_cast<size_t>(i) * conv.out_channels + o];
+                        }
+                    }
+                }
+            }
+            float *out = &reference_[(int64_t{y} * width + x) * conv.out_channels];
+            std::transform(sums.begin(), sums.end(), out,
+                           [](double sum) { return static_cast<float>(std::max(sum, 0.0)); });
+        }
+    }
+}
+
+distile_choice Layer::choose(const ByteMask &bytes) {
+    set(mask_, bytes);
+    distile_choice choice{};
+    distile::check(context_, distile_kernel_choose(kernel.get(), mask_.get(), &choice));
+    return choice;
+}
+
+distile_tile_list Layer::tiles(int32_t tile_h, int32_t tile_w) {
+    distile_tile_list list{};
+    distile::check(context_, distile_mask_tiles(mask_.get(), tile_h, tile_w, &list));
+    return list;
+}
+
+double Layer::error_of(const float *pixels, const ByteMask *mask) const {
+    const size_t channels = conv2d().out_channels;
+    double difference = 0;
+    for (size_t i = 0; i < reference_.size(); i++) {
+        if (!mask || mask->bytes[i / channels] != 0) {
+            const double error = std::abs(static_cast<double>(pixels[i]) - reference_[i]);
+            // A comparison with a NaN is false, so it must not be what keeps the error small.
+            difference = error <= difference ? difference : std::isnan(error) ? HUGE_VAL : error;
+        }
+    }
+    return difference / *std::max_element(reference_.begin(), reference_.end());
+}
+
+Deviation Layer::check(const ByteMask &bytes) {
+    const int64_t channels = conv2d().out_channels;
+    std::fill_n(output_memory_.get(), pixels() * channels, untouched);
+    set(mask_, bytes);
+    run(mask_, nullptr);
+    Deviation deviation;
+    deviation.error = error_of(output_memory_.get(), &bytes);
+    for (int64_t pixel = 0; pixel < pixels(); pixel++) {
+        const float *out = output_memory_.get() + pixel * channels;
+        deviation.touched +=
+            bytes.bytes[pixel] == 0 && std::any_of(out, out + channels, [](float value) { return value != untouched; });
+    }
+    return deviation;
+}
+
+Times Layer::measure(const ByteMask &bytes, const std::function<void()> &vendor, double seconds) {
+    std::vector<double> masked, kernel_only, dense, others;
+    const std::array<std::function<void(bool)>, 3> sides = {[&](bool keep) {
+                                                                const Clock::time_point start = Clock::now();
+                                                                set(mask_, bytes);
+                                                                run(mask_, nullptr);
+                                                                const double whole = microseconds_since(start);
+                                                                // The same call once more, whose counts and tile lists
+                                                                // are there already, shows the kernel alone.
+                                                                const Clock::time_point again = Clock::now();
+                                                                run(mask_, nullptr);
+                                                                const double rest = microseconds_since(again);
+                                                                if (keep) {
+                                                                    masked.push_back(whole);
+                                                                    kernel_only.push_back(rest);
+                                                                }
+                                                            },
+                                                            [&](bool keep) {
+                                                                const Clock::time_point start = Clock::now();
+                                                                run(full_mask_, dense_variant_);
+                                                                if (keep) {
+                                                                    dense.push_back(microseconds_since(start));
+                                                                }
+                                                            },
+                                                            [&](bool keep) {
+                                                                const Clock::time_point start = Clock::now();
+                                                                vendor();
+                                                                if (keep) {
+                                                                    others.push_back(microseconds_since(start));
+                                                                }
+                                                            }};
+    Times times;
+    const Clock::time_point start = Clock::now();
+    while (times.rounds < 3 || microseconds_since(start) < seconds * 1e6) {
+        for (size_t side = 0; side < (vendor ? sides.size() : 2); side++) {
+            run_block(sides[side]);
+        }
+        times.rounds++;
+        if (times.rounds == 1) {
+            // The first round warms up.
+            for (std::vector<double> *values : {&masked, &kernel_only, &dense, &others}) {
+                values->clear();
+            }
+        }
+    }
+    times.rounds--;
+    times.masked = median(masked);
+    times.kernel = median(kernel_only);
+    times.dense = median(dense);
+    times.vendor = median(others);
+    times.scatter = (quantile(masked, .75) - quantile(masked, .25)) / times.masked;
+    return times;
+}
+
+void Layer::set(const Mask &mask, const ByteMask &bytes) {
+    distile::check(context_, distile_mask_set_bytes(mask.get(), bytes.bytes.data(), bytes.batch, bytes.height,
+                                                    bytes.width, int64_t{bytes.height} * bytes.width, bytes.width));
+}
+
+void Layer::run(const Mask &mask, const char *variant) {
+    distile_run_args args{};
+    args.input = &input;
+    args.output = &output;
+    args.weights = weights_.get();
+    args.mask = mask.get();
+    args.inactive = DISTILE_KEEP;
+    args.variant = variant;
+    distile::check(context_, distile_run(kernel.get(), &args));
+}
+
+}  // namespace distile

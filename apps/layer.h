@@ -1,0 +1,107 @@
+/** \file
+ * A masked convolution with everything that a run needs, for the demonstration: random weights, a bordered input, an
+ * output and the result of a plain loop to compare with. What it measures are medians of interleaved runs.
+ */
+#ifndef DISTILE_LAYER_H
+#define DISTILE_LAYER_H
+
+#include "mask_families.h"
+#include <cstdint>
+#include <distile/distile.hpp>
+#include <distile/polykernel.h>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace distile {
+
+/** Zeros, aligned for vectors. */
+class Floats {
+public:
+    explicit Floats(int64_t count = 0) : lines_((count + floats_per_line - 1) / floats_per_line) {
+    }
+    float *get() {
+        return reinterpret_cast<float *>(lines_.data());
+    }
+
+private:
+    static constexpr int64_t floats_per_line = 16;
+    struct alignas(64) Line {
+        float values[floats_per_line];
+    };
+    std::vector<Line> lines_;
+};
+
+/** Sums of some thousand float32 products differ by a few 1e-7 between orders of summation, by the largest sum. */
+constexpr double largest_fair_error = 1e-5;
+
+/** Median times of one mask, in microseconds. */
+struct Times {
+    double masked = 0;  /**< From the byte mask to the result. */
+    double kernel = 0;  /**< The share of it that is left when the mask and its tile lists are there already. */
+    double dense = 0;   /**< Our dense candidate, with every pixel active. */
+    double vendor = 0;  /**< The vendor's dense convolution; 0 where there is none. */
+    double scatter = 0; /**< Distance between the quartiles of the masked times, by their median. */
+    int rounds = 0;     /**< Rounds that the medians are of. */
+};
+
+struct Deviation {
+    double error = 0;    /**< As Layer::error_of() says. */
+    int64_t touched = 0; /**< Inactive pixels that did not keep what the output held. */
+};
+
+class Layer {
+public:
+    /** Takes the first of the PolyKernels, which are of one operator, that this machine can run. Throws Error that
+     * says what the machine lacks if that is none. The operator must keep the size of the image. */
+    Layer(const Context &context, const std::vector<const distile_polykernel *> &polykernels, int32_t height,
+          int32_t width);
+
+    const distile_conv2d &conv2d() const {
+        return polykernel->conv2d;
+    }
+    int64_t pixels() const {
+        return int64_t{height} * width;
+    }
+    /** Floating-point operations of one output pixel. */
+    double flops_per_pixel() const;
+    /** For instance "3x3 convolution, 256 to 256 channels, 40 x 40 pixels". */
+    std::string summary() const;
+
+    /** Runs the plain loop, once; measuring and checking need no more than its result. */
+    void compute_reference();
+    /** The largest difference of an output [height, width, channels] from the plain loop, by the largest value of the
+     * plain loop. Over the active pixels of a mask, or over all if it is null. */
+    double error_of(const float *pixels, const ByteMask *mask = nullptr) const;
+    /** What the dispatcher chooses for a mask, which stays set. */
+    distile_choice choose(const ByteMask &bytes);
+    /** Tiles of the mask that choose() was last called with. */
+    distile_tile_list tiles(int32_t tile_h, int32_t tile_w);
+    /** Runs the mask once and compares every output pixel, active or not. */
+    Deviation check(const ByteMask &bytes);
+    /** Measures for about `seconds`. `vendor` runs the vendor's dense convolution and may be empty. */
+    Times measure(const ByteMask &bytes, const std::function<void()> &vendor, double seconds);
+
+    const distile_polykernel *polykernel = nullptr;
+    Kernel kernel;
+    int32_t height, width;
+    distile_tensor input{}, output{};
+    std::vector<float> filter; /**< Output channels, input channels, rows, columns. */
+    std::vector<float> bias;
+
+private:
+    void set(const Mask &mask, const ByteMask &bytes);
+    void run(const Mask &mask, const char *variant);
+
+    const Context &context_;
+    Weights weights_;
+    Floats input_memory_, output_memory_;
+    std::vector<float> reference_;
+    Mask mask_, full_mask_;
+    const char *dense_variant_ = nullptr;
+};
+
+}  // namespace distile
+
+#endif
