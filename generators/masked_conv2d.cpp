@@ -140,11 +140,13 @@ private:
         return (out_channels.value() + channel_block.value() - 1) / channel_block.value();
     }
 
-    Pixel pixel_at(const Expr &index) {
+    /** The virtual pixel of an index, in a stage over the tiles before `last`. */
+    Pixel pixel_at(const Expr &index, const Expr &last) {
         const int pixels_per_tile = tile_h.value() * tile_w.value();
-        // A schedule rounds the domain up to whole register tiles: beyond its end it repeats the last tile.
+        // A schedule rounds a stage's domain up to whole register tiles: beyond its end it repeats the stage's last
+        // tile, because the next one in the list may not be readable in place.
         Expr tile = pixels_per_tile == 1 ? index : index / pixels_per_tile;
-        tile = min(tile, num_tiles - 1);
+        tile = min(tile, last - 1);
         Expr xy = tiles(tile, 0);
         Expr last_x = output.dim(1).extent() - 1, last_y = output.dim(2).extent() - 1;
         Pixel pixel;
@@ -210,10 +212,10 @@ private:
         Expr value;
         if (staged) {
             Func stage(name + "_input");
-            stage(ci, kx, ky, p) = load_input(pixel_at(p), ci, kx, ky, true);
+            stage(ci, kx, ky, p) = load_input(pixel_at(p, last), ci, kx, ky, true);
             value = stage(taps.x, taps.y, taps.z, p);
         } else {
-            value = load_input(pixel_at(p), taps.x, taps.y, taps.z, false);
+            value = load_input(pixel_at(p, last), taps.x, taps.y, taps.z, false);
         }
 
         Func accumulator(name + "_accumulator");
@@ -221,7 +223,7 @@ private:
         accumulator(co, p) += weights(co % channel_block, taps.x, taps.y, taps.z, co / channel_block) * value;
 
         RDom domain(first * pixels_per_tile, (last - first) * pixels_per_tile, name + "_pixels");
-        Pixel pixel = pixel_at(domain.x);
+        Pixel pixel = pixel_at(domain.x, last);
         domain.where(is_stored(pixel));
         Expr result = accumulator(co, domain.x);
         if (residual) {

@@ -1,0 +1,104 @@
+#include "machine.h"
+#include <algorithm>
+#include <cstdlib>
+#include <ctime>
+#include <fmt/core.h>
+#include <fstream>
+#include <sched.h>
+#include <stdexcept>
+#include <sys/utsname.h>
+
+namespace distile::bench {
+
+std::string cpu_name() {
+    std::ifstream cpuinfo("/proc/cpuinfo");
+    for (std::string line; std::getline(cpuinfo, line);) {
+        const size_t colon = line.find(": ");
+        if (line.rfind("model name", 0) == 0 && colon != std::string::npos) {
+            return line.substr(colon + 2);
+        }
+    }
+    return "unknown CPU";
+}
+
+std::string system_name() {
+    utsname name{};
+    return uname(&name) == 0 ? fmt::format("{} {} {}", name.sysname, name.release, name.machine) : "unknown system";
+}
+
+std::string utc_now() {
+    const std::time_t now = std::time(nullptr);
+    std::tm utc{};
+    gmtime_r(&now, &utc);
+    char text[32] = "";
+    std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc);
+    return text;
+}
+
+double load_average() {
+    double average = 0;
+    return getloadavg(&average, 1) == 1 ? average : 0;
+}
+
+size_t last_level_cache_bytes() {
+    // The kernel's own figures: sysconf() multiplies the cache of virtual machines. A machine that tells nothing is
+    // taken for one with a large cache.
+    size_t largest = size_t{32} << 20;
+    for (int index = 0;; index++) {
+        std::ifstream size(fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/size", index));
+        size_t kibibytes = 0;
+        if (!(size >> kibibytes)) {
+            return largest;
+        }
+        largest = std::max(largest, kibibytes << 10);
+    }
+}
+
+std::vector<int> usable_cores() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    std::vector<int> cores;
+    if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+        for (int core = 0; core < CPU_SETSIZE; core++) {
+            if (CPU_ISSET(core, &set)) {
+                cores.push_back(core);
+            }
+        }
+    }
+    if (cores.empty()) {
+        throw std::runtime_error("the system does not say which cores this process may use");
+    }
+    return cores;
+}
+
+void pin_this_thread(int core) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(core, &set);
+    // Where this is refused, the thread runs anywhere, which is good enough for what we pin.
+    (void)sched_setaffinity(0, sizeof(set), &set);
+}
+
+int32_t restrict_to_cores(int32_t threads) {
+    const std::vector<int> cores = usable_cores();
+    if (threads == 0) {
+        return static_cast<int32_t>(cores.size());
+    }
+    if (threads < 0 || static_cast<size_t>(threads) > cores.size()) {
+        throw std::runtime_error(fmt::format("--threads {}: this process may use {} cores; give 1 to {}, or 0 for all",
+                                             threads, cores.size(), cores.size()));
+    }
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int32_t i = 0; i < threads; i++) {
+        CPU_SET(cores[i], &set);
+    }
+    if (sched_setaffinity(0, sizeof(set), &set) != 0) {
+        throw std::runtime_error(fmt::format("--threads {}: the system refuses to restrict this process to that many "
+                                             "cores; start it with taskset in its place",
+                                             threads));
+    }
+    return threads;
+}
+
+}  // namespace distile::bench

@@ -1,0 +1,35 @@
+/** \file
+ * What the benchmark asks of the operating system.
+ */
+#ifndef DISTILE_BENCH_MACHINE_H
+#define DISTILE_BENCH_MACHINE_H
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace distile::bench {
+
+/** The CPU's model name. */
+std::string cpu_name();
+/** The kernel's name and release. */
+std::string system_name();
+/** The time in UTC, for instance "2026-01-31T12:00:00Z". */
+std::string utc_now();
+/** The average number of runnable processes in the last minute: above 0.5 before a run, others disturb it. */
+double load_average();
+size_t last_level_cache_bytes();
+
+/** The cores that this process may use. */
+std::vector<int> usable_cores();
+void pin_this_thread(int core);
+
+/** Restricts the process to as many of its cores as it shall have threads, because no other limit holds for all of
+ * the libraries that are measured; call it before they start threads. 0 leaves all cores. Returns the number of
+ * cores. Throws std::runtime_error if there are fewer. */
+int32_t restrict_to_cores(int32_t threads);
+
+}  // namespace distile::bench
+
+#endif

@@ -1,0 +1,50 @@
+/** \file
+ * Timing: two sides in turns, and single calls that take less than a clock can tell.
+ */
+#ifndef DISTILE_BENCH_MEASURE_H
+#define DISTILE_BENCH_MEASURE_H
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace distile::bench {
+
+/** Microseconds of the calls of one side. */
+struct Spread {
+    double minimum, first_quartile, median, third_quartile;
+};
+
+Spread spread_of(std::vector<double> microseconds);
+
+/** Drives what was used out of every cache of the cores that this process may use. */
+class CacheFlusher {
+public:
+    void flush();
+
+private:
+    std::vector<uint64_t> memory_;
+};
+
+struct MeasureOptions {
+    int32_t rounds = 30;  /**< At least. */
+    double seconds = 0.5; /**< At least, for all rounds of a row together. */
+};
+
+struct PairTiming {
+    Spread ours, peer;
+    int32_t rounds;
+};
+
+/** Calls both sides in turns. Before its timed call, each side runs untimed for a moment: the threads of the other
+ * side have then stopped spinning for work, and caches and threads are as they are in a program that uses only this
+ * side. With a flusher, the caches are flushed between that and the timed call. */
+PairTiming measure_pair(const std::function<void()> &ours, const std::function<void()> &peer,
+                        const MeasureOptions &options, CacheFlusher *flusher);
+
+/** The time of one call among `calls`, which must take some tens of microseconds together. */
+Spread measure_calls(const std::function<void()> &call, int32_t calls, const MeasureOptions &options, int32_t *rounds);
+
+}  // namespace distile::bench
+
+#endif

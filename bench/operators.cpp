@@ -1,0 +1,107 @@
+#include "operators.h"
+#include "distile_conv3x3_128_avx2.h"
+#include "distile_conv3x3_128_avx512.h"
+#include "distile_conv3x3_256_avx2.h"
+#include "distile_conv3x3_256_avx512.h"
+#include <fmt/core.h>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+namespace distile::bench {
+
+namespace {
+
+std::vector<const distile_polykernel *> find_polykernels(const std::string &name) {
+    if (name == "conv3x3_256") {
+        return {&distile_conv3x3_256_avx512, &distile_conv3x3_256_avx2};
+    }
+    if (name == "conv3x3_128") {
+        return {&distile_conv3x3_128_avx512, &distile_conv3x3_128_avx2};
+    }
+    throw std::runtime_error("this program was built without a PolyKernel '" + name + "'");
+}
+
+struct Line {
+    std::string category;
+    int32_t height, width, in_channels, out_channels, kernel, stride;
+};
+
+Line find_line(const std::string &path, int32_t id) {
+    std::ifstream stream(path);
+    if (!stream) {
+        throw std::runtime_error("the operators '" + path + "' cannot be opened; restore the file from the repository");
+    }
+    std::string text;
+    while (std::getline(stream, text)) {
+        std::vector<std::string> fields;
+        std::istringstream line(text);
+        for (std::string field; std::getline(line, field, ',');) {
+            fields.push_back(field);
+        }
+        if (fields.empty() || fields[0] != std::to_string(id)) {
+            continue;
+        }
+        try {
+            return {fields.at(1),
+                    std::stoi(fields.at(3)),
+                    std::stoi(fields.at(4)),
+                    std::stoi(fields.at(5)),
+                    std::stoi(fields.at(6)),
+                    std::stoi(fields.at(7)),
+                    std::stoi(fields.at(8))};
+        } catch (const std::logic_error &) {
+            throw std::runtime_error(
+                fmt::format("the line of operator {} in '{}' is no convolution: {}", id, path, text));
+        }
+    }
+    throw std::runtime_error(fmt::format("there is no operator {} in '{}'", id, path));
+}
+
+int32_t extent(int32_t input, int32_t padding, int32_t kernel, int32_t dilation, int32_t stride) {
+    return (input + padding - dilation * (kernel - 1) - 1) / stride + 1;
+}
+
+}  // namespace
+
+int32_t Operator::output_height() const {
+    return extent(height, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.dilation_h, conv.stride_h);
+}
+
+int32_t Operator::output_width() const {
+    return extent(width, conv.pad_left + conv.pad_right, conv.kernel_w, conv.dilation_w, conv.stride_w);
+}
+
+std::string Operator::shape() const {
+    return fmt::format("{}x{} {}->{} {}x{}{}", height, width, conv.in_channels, conv.out_channels, conv.kernel_h,
+                       conv.kernel_w, conv.stride_h > 1 ? fmt::format(" stride {}", conv.stride_h) : "");
+}
+
+Operator find_operator(const std::string &csv_path, const OperatorSpec &spec) {
+    const Line line = find_line(csv_path, spec.id);
+    Operator op{spec, line.category, line.height, line.width, {}, find_polykernels(spec.polykernel)};
+    // The file says nothing of padding and epilogues, so those are the PolyKernel's.
+    op.conv = op.polykernels.front()->conv2d;
+    if (op.conv.in_channels != line.in_channels || op.conv.out_channels != line.out_channels ||
+        op.conv.kernel_h != line.kernel || op.conv.kernel_w != line.kernel || op.conv.stride_h != line.stride ||
+        op.conv.stride_w != line.stride) {
+        throw std::runtime_error(fmt::format("the PolyKernel '{}' computes {}, not operator {} of '{}'",
+                                             spec.polykernel, op.shape(), spec.id, csv_path));
+    }
+    return op;
+}
+
+Kernel make_kernel_for(const Context &context, const Operator &op, const distile_polykernel *&chosen) {
+    for (size_t i = 0;; i++) {
+        try {
+            chosen = op.polykernels.at(i);
+            return make_kernel(context, *chosen);
+        } catch (const Error &error) {
+            if (error.status() != DISTILE_ERROR_UNSUPPORTED_CPU || i + 1 == op.polykernels.size()) {
+                throw;
+            }
+        }
+    }
+}
+
+}  // namespace distile::bench

@@ -1,0 +1,39 @@
+/** \file
+ * The operators of data/operators.csv, and the PolyKernels that this program was built with.
+ */
+#ifndef DISTILE_BENCH_OPERATORS_H
+#define DISTILE_BENCH_OPERATORS_H
+
+#include "rows.h"
+#include <distile/distile.hpp>
+#include <distile/polykernel.h>
+#include <string>
+#include <vector>
+
+namespace distile::bench {
+
+/** A convolution at the size that the benchmarks measure. */
+struct Operator {
+    OperatorSpec spec;
+    std::string category;
+    int32_t height, width; /**< Of the input. */
+    distile_conv2d conv;
+    /** The PolyKernels for it, those for the newest CPUs first. */
+    std::vector<const distile_polykernel *> polykernels;
+
+    int32_t output_height() const;
+    int32_t output_width() const;
+    /** For instance "40x40 256->256 3x3". */
+    std::string shape() const;
+};
+
+/** Reads an operator's line. Throws std::runtime_error if it has none, if there is no such PolyKernel, or if the
+ * PolyKernel computes something else. */
+Operator find_operator(const std::string &csv_path, const OperatorSpec &spec);
+
+/** The first PolyKernel of an operator that runs on this CPU. Throws distile::Error with the reason of the last. */
+Kernel make_kernel_for(const Context &context, const Operator &op, const distile_polykernel *&chosen);
+
+}  // namespace distile::bench
+
+#endif

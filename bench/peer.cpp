@@ -1,0 +1,20 @@
+#include "peer.h"
+#include "peer_dense.h"
+#include "peer_onednn.h"
+
+namespace distile::bench {
+
+std::unique_ptr<Peer> make_peer(const std::string &name, Problem &problem, MaskedOperator &masked) {
+    if (name == "dense") {
+        return make_dense_peer(problem, masked);
+    }
+    if (name == "onednn3") {
+        return make_onednn_peer(problem);
+    }
+    if (name == "onednn3-any") {
+        return make_onednn_any_peer(problem);
+    }
+    throw PeerMissing("this program knows no peer '" + name + "'; it knows 'onednn3', 'onednn3-any' and 'dense'");
+}
+
+}  // namespace distile::bench

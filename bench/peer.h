@@ -1,0 +1,40 @@
+/** \file
+ * The other side of a row: a dense convolution by somebody else, or by our own dense candidate.
+ */
+#ifndef DISTILE_BENCH_PEER_H
+#define DISTILE_BENCH_PEER_H
+
+#include "masked.h"
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace distile::bench {
+
+/** A peer that this build, this machine or this row lacks. The row is then reported as skipped with the reason. */
+class PeerMissing : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+class Peer {
+public:
+    virtual ~Peer() = default;
+    /** Name and version. */
+    virtual std::string description() const = 0;
+    /** The code that it runs. */
+    virtual std::string implementation(bool bordered) = 0;
+    /** Computes every output pixel. */
+    virtual void run(bool bordered) = 0;
+    /** The output of the last run. */
+    virtual const float *result() const = 0;
+    /** The largest error that its results may have, relative to the largest value. */
+    virtual double tolerance() const = 0;
+};
+
+/** A peer by its name in the rows, with its weights packed. Throws PeerMissing. */
+std::unique_ptr<Peer> make_peer(const std::string &name, Problem &problem, MaskedOperator &masked);
+
+}  // namespace distile::bench
+
+#endif

@@ -1,0 +1,16 @@
+/** \file
+ * Our own dense candidate as a peer.
+ */
+#ifndef DISTILE_BENCH_PEER_DENSE_H
+#define DISTILE_BENCH_PEER_DENSE_H
+
+#include "peer.h"
+
+namespace distile::bench {
+
+/** Throws PeerMissing if the PolyKernel has no dense candidate. */
+std::unique_ptr<Peer> make_dense_peer(Problem &problem, MaskedOperator &masked);
+
+}  // namespace distile::bench
+
+#endif

@@ -1,0 +1,81 @@
+#include "peer_onednn.h"
+#include "onednn_conv2d.h"
+#include <algorithm>
+#include <fmt/core.h>
+
+namespace distile::bench {
+
+namespace {
+
+/** One engine for all peers: it costs a part of a second, and its threads should exist once. */
+const OneDnnEngine &shared_engine() {
+    static const OneDnnEngine engine;
+    return engine;
+}
+
+class OneDnnPeer : public Peer {
+public:
+    OneDnnPeer(Problem &problem, OneDnnMath math)
+        : problem_(problem), math_(math), conv_(shared_engine(), problem.op().conv, problem.weights(), math),
+          memory_(problem.output_size()), output_(problem.output(memory_)) {
+    }
+
+    std::string description() const override {
+        return onednn_description();
+    }
+    std::string implementation(bool bordered) override {
+        return conv_.implementation(problem_.input(bordered), nullptr, output_);
+    }
+    void run(bool bordered) override {
+        conv_.run(problem_.input(bordered), nullptr, output_);
+    }
+    const float *result() const override {
+        return memory_.data();
+    }
+    double tolerance() const override {
+        return math_ == OneDnnMath::any ? 2e-2 : 1e-4;
+    }
+
+private:
+    Problem &problem_;
+    OneDnnMath math_;
+    OneDnnConv2d conv_;
+    AlignedFloats memory_;
+    distile_tensor output_;
+};
+
+std::unique_ptr<Peer> make(Problem &problem, OneDnnMath math) {
+    if (problem.op().conv.residual != 0) {
+        throw PeerMissing("the benchmark gives oneDNN no residual yet");
+    }
+    try {
+        return std::make_unique<OneDnnPeer>(problem, math);
+    } catch (const std::runtime_error &error) {
+        throw PeerMissing(error.what());
+    }
+}
+
+}  // namespace
+
+std::unique_ptr<Peer> make_onednn_peer(Problem &problem) {
+    return make(problem, OneDnnMath::strict);
+}
+
+std::unique_ptr<Peer> make_onednn_any_peer(Problem &problem) {
+    std::unique_ptr<Peer> any = make(problem, OneDnnMath::any), strict = make(problem, OneDnnMath::strict);
+    const std::string name = any->implementation(true);
+    any->run(true);
+    strict->run(true);
+    // Equal names alone would not tell that nothing was rounded.
+    if (name == strict->implementation(true) &&
+        std::equal(any->result(), any->result() + problem.output_size(), strict->result())) {
+        throw PeerMissing(fmt::format("on this CPU oneDNN runs the same code ('{}') in strict mode", name));
+    }
+    return any;
+}
+
+std::string onednn_description() {
+    return "oneDNN " + OneDnnEngine::version();
+}
+
+}  // namespace distile::bench

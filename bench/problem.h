@@ -1,0 +1,69 @@
+/** \file
+ * The tensors of a convolution to measure, and what its result must be.
+ */
+#ifndef DISTILE_BENCH_PROBLEM_H
+#define DISTILE_BENCH_PROBLEM_H
+
+#include "operators.h"
+#include <cstddef>
+#include <vector>
+
+namespace distile::bench {
+
+/** Floats on a cache line of their own, which vector<float> does not promise: both sides get the same alignment. */
+class AlignedFloats {
+public:
+    explicit AlignedFloats(size_t count);
+    AlignedFloats(const AlignedFloats &) = delete;
+    AlignedFloats &operator=(const AlignedFloats &) = delete;
+
+    float *data() const {
+        return data_;
+    }
+    size_t size() const {
+        return count_;
+    }
+
+private:
+    size_t count_;
+    std::vector<float> memory_;
+    float *data_;
+};
+
+/** Seeded values for one operator and batch. Masked and dense code read the same input and the same weights. */
+class Problem {
+public:
+    Problem(const Operator &op, int32_t batch);
+
+    const Operator &op() const {
+        return op_;
+    }
+    int32_t batch() const {
+        return batch_;
+    }
+    const distile_tensor &input(bool bordered) const {
+        return bordered ? bordered_input_ : plain_input_;
+    }
+    distile_weights_source weights() const;
+
+    /** A contiguous tensor for a result in `memory`, which must hold output_size() floats. */
+    distile_tensor output(const AlignedFloats &memory) const;
+    size_t output_size() const;
+
+    /** The dense result by plain loops with sums in double precision; made by the first call, which takes seconds. */
+    const std::vector<float> &reference();
+
+private:
+    /** The convolution and the bias, for every channel of one output pixel. */
+    void sum_pixel(int32_t n, int32_t y, int32_t x, std::vector<double> &sums) const;
+
+    Operator op_;
+    int32_t batch_;
+    AlignedFloats plain_, bordered_;
+    distile_tensor plain_input_, bordered_input_;
+    std::vector<float> filter_, bias_, reference_;
+};
+
+}  // namespace distile::bench
+
+#endif

@@ -1,0 +1,90 @@
+#include "results.h"
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fmt/core.h>
+#include <fstream>
+#include <stdexcept>
+
+namespace distile::bench {
+
+namespace {
+
+/** What must not differ between runs whose rows share a file. */
+constexpr const char *fixed_fields[] = {"device", "threads", "compiler", "versions"};
+
+Json::const_iterator find_row(const Json &file, const std::string &name) {
+    const Json &rows = file.at("rows");
+    return std::find_if(rows.begin(), rows.end(), [&](const Json &row) { return row.at("row") == name; });
+}
+
+}  // namespace
+
+Json read_results(const std::string &path) {
+    std::ifstream stream(path);
+    if (!stream) {
+        throw std::runtime_error("the results '" + path + "' cannot be opened: " + std::strerror(errno));
+    }
+    try {
+        Json file = Json::parse(stream);
+        if (file.at("distile_bench") != 1) {
+            throw std::runtime_error("'distile_bench' must be 1, the version that this program reads");
+        }
+        file.at("header").at("device");
+        file.at("rows").size();
+        return file;
+    } catch (const std::exception &error) {
+        throw std::runtime_error("the results '" + path + "' cannot be read: " + error.what());
+    }
+}
+
+Results::Results(const std::string &path, bool resume, Json header) : path_(path) {
+    // A file that is not there yet is nothing to resume, and no error.
+    if (resume && std::ifstream(path)) {
+        file_ = read_results(path);
+        for (const char *field : fixed_fields) {
+            const Json had = file_["header"].value(field, Json());
+            if (had != header.at(field)) {
+                throw std::runtime_error(fmt::format("the results '{}' cannot be resumed: their '{}' is {}, now it is "
+                                                     "{}; give another file with --out",
+                                                     path, field, had.dump(), header.at(field).dump()));
+            }
+        }
+        return;
+    }
+    file_ = {{"distile_bench", 1}, {"header", std::move(header)}, {"rows", Json::array()}};
+    write();
+}
+
+bool Results::is_measured(const std::string &row) const {
+    const auto found = find_row(file_, row);
+    return found != file_.at("rows").end() && found->at("status") == "measured";
+}
+
+void Results::add(Json row) {
+    Json &rows = file_.at("rows");
+    const auto found = find_row(file_, row.at("row"));
+    const auto index = static_cast<size_t>(found - std::as_const(rows).begin());
+    if (index < rows.size()) {
+        rows[index] = std::move(row);
+    } else {
+        rows.push_back(std::move(row));
+    }
+    write();
+}
+
+void Results::write() const {
+    if (path_.empty()) {
+        return;
+    }
+    const std::string part = path_ + ".part";
+    std::ofstream stream(part);
+    stream << file_.dump(1) << '\n';
+    stream.close();
+    if (!stream || std::rename(part.c_str(), path_.c_str()) != 0) {
+        throw std::runtime_error("the results '" + path_ + "' cannot be written: " + std::strerror(errno));
+    }
+}
+
+}  // namespace distile::bench

@@ -1,0 +1,39 @@
+/** \file
+ * The file of results. It is replaced as a whole after every row, so that it is complete JSON at any time and a
+ * program that is killed loses nothing that it measured.
+ */
+#ifndef DISTILE_BENCH_RESULTS_H
+#define DISTILE_BENCH_RESULTS_H
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace distile::bench {
+
+/** Order of keys as written: results are read by people, too. */
+using Json = nlohmann::ordered_json;
+
+/** Reads a file of results. Throws std::runtime_error that says what is wrong with it. */
+Json read_results(const std::string &path);
+
+class Results {
+public:
+    /** Without a path, nothing is written. With `resume`, the rows of the file are kept if its header names the same
+     * machine, threads and versions; otherwise this throws std::runtime_error. */
+    Results(const std::string &path, bool resume, Json header);
+
+    /** True if a row was measured before; skipped and failed rows are tried again. */
+    bool is_measured(const std::string &row) const;
+    /** Adds or replaces a row and writes the file. */
+    void add(Json row);
+
+private:
+    void write() const;
+
+    std::string path_;
+    Json file_;
+};
+
+}  // namespace distile::bench
+
+#endif

@@ -1,0 +1,136 @@
+#include "rows.h"
+#include <fmt/core.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+namespace distile::bench {
+
+namespace {
+
+using nlohmann::json;
+
+/** A mask and how row names call its density. */
+struct NamedMask {
+    MaskSpec spec;
+    std::string density;
+};
+
+/** One of two words of the file as a bool; anything else is an error. */
+bool is_first(const std::string &word, const char *first, const char *second) {
+    if (word != first && word != second) {
+        throw std::runtime_error(fmt::format("'{}' is neither '{}' nor '{}'", word, first, second));
+    }
+    return word == first;
+}
+
+class Reader {
+public:
+    explicit Reader(const json &file) : file_(file) {
+        if (file.at("distile_bench_rows") != 1) {
+            throw std::runtime_error("'distile_bench_rows' must be 1, the version that this program reads");
+        }
+    }
+
+    std::vector<Row> read() {
+        for (const json &group : file_.at("convolutions")) {
+            read_convolutions(group);
+        }
+        for (const json &group : file_.at("mask_rows")) {
+            const int32_t height = group.at("height"), width = group.at("width");
+            for (const NamedMask &mask : masks(group)) {
+                add(fmt::format("mask/{}x{}/{}/{}/pack+counts+list", height, width, mask.spec.name, mask.density),
+                    MaskRow{height, width, mask.spec, group.at("goal_us")});
+            }
+        }
+        for (const json &group : file_.at("select_rows")) {
+            for (const std::string op : group.at("operators")) {
+                add("select/" + op, SelectRow{find_operator(op), group.at("goal_us")});
+            }
+        }
+        for (const json &group : file_.at("pool_rows")) {
+            add(fmt::format("pool/{}x{}us", group.at("tasks").dump(), group.at("task_us").dump()),
+                PoolRow{group.at("tasks"), group.at("task_us")});
+        }
+        return std::move(rows_);
+    }
+
+private:
+    template<typename What> void add(const std::string &name, What what) {
+        if (!names_.insert(name).second) {
+            throw std::runtime_error("the row '" + name + "' comes twice");
+        }
+        rows_.push_back({name, std::move(what)});
+    }
+
+    OperatorSpec find_operator(const std::string &name) const {
+        const json &op = file_.at("operators").at(name);
+        return {name, op.at("id"), op.at("polykernel")};
+    }
+
+    std::vector<NamedMask> masks(const json &group) const {
+        const uint64_t seed = file_.at("seed");
+        std::vector<NamedMask> found;
+        for (const json &mask : file_.at("mask_sets").at(group.at("masks").get<std::string>())) {
+            if (!mask.contains("densities")) {
+                found.push_back({{mask.at("mask"), 0, seed}, "real"});
+                continue;
+            }
+            for (const json &density : mask.at("densities")) {
+                // The file's own spelling, so that names stay as they are.
+                found.push_back({{mask.at("mask"), density, seed}, density.dump()});
+            }
+        }
+        return found;
+    }
+
+    void read_convolutions(const json &group) {
+        for (const std::string op : group.at("operators")) {
+            for (const int32_t batch : group.at("batches")) {
+                for (const NamedMask &mask : masks(group)) {
+                    for (const std::string mode : group.at("modes")) {
+                        for (const std::string layout : group.at("layouts")) {
+                            add_convolutions(group, op, batch, mask, mode, layout);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    void add_convolutions(const json &group, const std::string &op, int32_t batch, const NamedMask &mask,
+                          const std::string &mode, const std::string &layout) {
+        for (const std::string state : group.at("states")) {
+            for (const std::string peer : group.at("peers")) {
+                const bool cold = is_first(state, "cold", "hot");
+                const std::string name = fmt::format("{}/{}/{}/n{}/{}/{}/{}{}", op, mask.spec.name, mask.density, batch,
+                                                     mode, layout, peer, cold ? "/cold" : "");
+                add(name, ConvolutionRow{find_operator(op), batch, mask.spec, is_first(mode, "zero", "keep"),
+                                         is_first(layout, "bordered", "plain"), cold, peer});
+            }
+        }
+    }
+
+    const json &file_;
+    std::vector<Row> rows_;
+    std::set<std::string> names_;
+};
+
+}  // namespace
+
+std::vector<Row> read_rows(const std::string &path) {
+    std::ifstream stream(path);
+    if (!stream) {
+        throw std::runtime_error("the rows '" + path + "' cannot be opened; give another file with --rows");
+    }
+    try {
+        const json file = json::parse(stream);
+        return Reader(file).read();
+    } catch (const std::exception &error) {
+        throw std::runtime_error("the rows '" + path + "' cannot be read: " + error.what());
+    }
+}
+
+}  // namespace distile::bench

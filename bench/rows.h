@@ -1,0 +1,68 @@
+/** \file
+ * The rows that the benchmark measures, from a committed file.
+ */
+#ifndef DISTILE_BENCH_ROWS_H
+#define DISTILE_BENCH_ROWS_H
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace distile::bench {
+
+/** A mask by name: a drawn family, a real mask, or "dense" (every pixel active, our dense candidate forced). */
+struct MaskSpec {
+    std::string name;
+    double density = 0; /**< Of drawn families; the others' follows from their pixels. */
+    uint64_t seed = 0;
+};
+
+/** An operator of data/operators.csv and the PolyKernel that implements it. */
+struct OperatorSpec {
+    std::string name; /**< For instance "op3". */
+    int32_t id = 0;
+    std::string polykernel;
+};
+
+/** A masked convolution against a peer's dense one. */
+struct ConvolutionRow {
+    OperatorSpec op;
+    int32_t batch;
+    MaskSpec mask;
+    bool zero;     /**< Mode "zero" in place of "keep". */
+    bool bordered; /**< The input has a zero border as wide as the padding. */
+    bool cold;     /**< The caches are flushed before every call. */
+    std::string peer;
+};
+
+/** From bytes to the tile list, on one core. */
+struct MaskRow {
+    int32_t height, width;
+    MaskSpec mask;
+    double goal_us;
+};
+
+/** The choice of a variant for a mask with known counts. */
+struct SelectRow {
+    OperatorSpec op;
+    double goal_us;
+};
+
+/** A parallel loop of tasks that only wait. */
+struct PoolRow {
+    int32_t tasks;
+    double task_us;
+};
+
+struct Row {
+    std::string name;
+    std::variant<ConvolutionRow, MaskRow, SelectRow, PoolRow> what;
+};
+
+/** All rows of a file, in the order of the file. Throws std::runtime_error that says what is wrong where. */
+std::vector<Row> read_rows(const std::string &path);
+
+}  // namespace distile::bench
+
+#endif

@@ -1,0 +1,142 @@
+#include "runner.h"
+#include "machine.h"
+#include <fmt/core.h>
+#include <stdexcept>
+
+namespace distile::bench {
+
+namespace {
+
+Context make_bench_context(int32_t threads) {
+    distile_context_options options{};
+    options.threads = threads;
+    return make_context(options);
+}
+
+/** The time in microseconds as people read it, without digits that mean nothing. */
+double rounded(double value) {
+    return std::stod(fmt::format("{:.5g}", value));
+}
+
+Json to_json(const Spread &spread) {
+    return {{"min", rounded(spread.minimum)},
+            {"q1", rounded(spread.first_quartile)},
+            {"median", rounded(spread.median)},
+            {"q3", rounded(spread.third_quartile)}};
+}
+
+}  // namespace
+
+Peer &Runner::Workbench::peer(const std::string &name) {
+    if (missing.count(name) != 0) {
+        throw PeerMissing(missing.at(name));
+    }
+    std::unique_ptr<Peer> &known = peers[name];
+    if (!known) {
+        try {
+            known = make_peer(name, problem, masked);
+        } catch (const PeerMissing &error) {
+            missing[name] = error.what();
+            throw;
+        }
+    }
+    return *known;
+}
+
+Runner::Runner(RunnerOptions options) : options_(std::move(options)), context_(make_bench_context(options_.threads)) {
+}
+
+Runner::Workbench &Runner::workbench(const OperatorSpec &op, int32_t batch) {
+    const std::string key = fmt::format("{}/n{}", op.name, batch);
+    if (key != bench_key_ || !bench_) {
+        // The old one goes first: both at once need twice the memory.
+        bench_.reset();
+        bench_ =
+            std::make_unique<Workbench>(context_, find_operator(options_.operators_path, op), batch, options_.times);
+        bench_key_ = key;
+    }
+    return *bench_;
+}
+
+Json Runner::run(const Row &row) {
+    Json result = {{"row", row.name}, {"status", "measured"}, {"backend", "cpu"}, {"device", cpu_name()}};
+    try {
+        std::visit([&](const auto &what) { measure(what, result); }, row.what);
+    } catch (const PeerMissing &error) {
+        result["status"] = "skipped";
+        result["reason"] = error.what();
+    } catch (const std::exception &error) {
+        result["status"] = "failed";
+        result["reason"] = error.what();
+    }
+    return result;
+}
+
+void Runner::measure(const ConvolutionRow &row, Json &result) {
+    const bool forced_dense = row.mask.name == "dense";
+    result["kind"] = "convolution";
+    result["op"] = row.op.name;
+    result["threads"] = options_.threads;
+    result["batch"] = row.batch;
+    result["mask"] = row.mask.name;
+    result["mode"] = row.zero ? "zero" : "keep";
+    result["layout"] = row.bordered ? "bordered" : "plain";
+    result["state"] = row.cold ? "cold" : "hot";
+    result["peer_name"] = row.peer;
+
+    Workbench &bench = workbench(row.op, row.batch);
+    const Operator &op = bench.problem.op();
+    result["category"] = op.category;
+    result["shape"] = op.shape();
+    const ByteMask mask = make_byte_mask(row.mask, row.batch, op.output_height(), op.output_width());
+    const double density = mask.density();
+    result["density"] = rounded(density);
+    Peer &peer = bench.peer(row.peer);
+    result["peer"] = peer.description();
+    result["peer_implementation"] = peer.implementation(row.bordered);
+    const char *variant = forced_dense ? bench.masked.dense_variant() : nullptr;
+    if (forced_dense && !variant) {
+        throw PeerMissing(fmt::format("'{}' has no dense candidate", bench.masked.polykernel().name));
+    }
+    const distile_choice choice = bench.masked.choose(mask);
+
+    bench.masked.spoil_output();
+    const PairTiming timing =
+        measure_pair([&] { bench.masked.run(mask, row.bordered, row.zero, variant); }, [&] { peer.run(row.bordered); },
+                     options_.measure, row.cold ? &flusher_ : nullptr);
+
+    const double t_masked = timing.ours.median, t_peer = timing.peer.median;
+    result["t_masked_us"] = rounded(t_masked);
+    result["t_peer_us"] = rounded(t_peer);
+    // The work that a convolution's mask asks for is the density of its active output pixels.
+    result["eta"] = rounded(t_peer * density / t_masked);
+    result["speedup"] = rounded(t_peer / t_masked);
+    result["kernel"] = bench.masked.polykernel().name;
+    result["variant"] = variant ? variant : choice.variant;
+    result["predicted_us"] = variant ? 0 : rounded(choice.predicted_us);
+    result["rounds"] = timing.rounds;
+    result["masked_us"] = to_json(timing.ours);
+    result["peer_us"] = to_json(timing.peer);
+
+    // Both sides are held to the plain loops, the peer once for each layout.
+    const double error = bench.masked.check_output(mask, row.zero);
+    result["max_rel_err"] = rounded(error);
+    double &peer_error = bench.peer_errors.try_emplace({row.peer, row.bordered}, -1).first->second;
+    if (peer_error < 0) {
+        peer_error = relative_error(peer.result(), bench.problem.reference());
+    }
+    result["peer_max_rel_err"] = rounded(peer_error);
+    constexpr double tolerance = 1e-4;
+    if (!(error <= tolerance)) {
+        throw std::runtime_error(fmt::format("our active pixels differ from plain loops by {} of the largest value; "
+                                             "{} is allowed",
+                                             error, tolerance));
+    }
+    if (!(peer_error <= peer.tolerance())) {
+        throw std::runtime_error(fmt::format("the peer's output differs from plain loops by {} of the largest value; "
+                                             "{} is allowed",
+                                             peer_error, peer.tolerance()));
+    }
+}
+
+}  // namespace distile::bench

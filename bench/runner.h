@@ -1,0 +1,63 @@
+/** \file
+ * Measures rows. What rows share (tensors, weights, peers) is kept from one to the next.
+ */
+#ifndef DISTILE_BENCH_RUNNER_H
+#define DISTILE_BENCH_RUNNER_H
+
+#include "measure.h"
+#include "peer.h"
+#include "results.h"
+#include "rows.h"
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace distile::bench {
+
+struct RunnerOptions {
+    int32_t threads = 1;
+    MeasureOptions measure;
+    std::string operators_path;
+    std::vector<std::string> times; /**< Files of `distile profile`. */
+};
+
+class Runner {
+public:
+    explicit Runner(RunnerOptions options);
+
+    /** Measures a row and checks its results. Never throws for what is wrong with one row: its "status" is then
+     * "skipped" (something that it needs is missing) or "failed", with a "reason". */
+    Json run(const Row &row);
+
+private:
+    /** The tensors and both sides for one operator and batch. */
+    struct Workbench {
+        Workbench(const Context &context, const Operator &op, int32_t batch, const std::vector<std::string> &times)
+            : problem(op, batch), masked(context, problem, times) {
+        }
+        Peer &peer(const std::string &name);
+
+        Problem problem;
+        MaskedOperator masked;
+        std::map<std::string, std::unique_ptr<Peer>> peers;
+        std::map<std::string, std::string> missing; /**< Reasons, so that a missing peer is looked for once. */
+        std::map<std::pair<std::string, bool>, double> peer_errors; /**< By peer and layout, checked once. */
+    };
+
+    Workbench &workbench(const OperatorSpec &op, int32_t batch);
+    void measure(const ConvolutionRow &row, Json &result);
+    void measure(const MaskRow &row, Json &result) const;
+    void measure(const SelectRow &row, Json &result);
+    void measure(const PoolRow &row, Json &result);
+
+    RunnerOptions options_;
+    Context context_;
+    CacheFlusher flusher_;
+    std::string bench_key_; /**< What bench_ is for. Rows come sorted, so one is enough. */
+    std::unique_ptr<Workbench> bench_;
+};
+
+}  // namespace distile::bench
+
+#endif
