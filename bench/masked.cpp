@@ -78,6 +78,15 @@ MaskedOperator::MaskedOperator(const Context &context, Problem &problem, const s
     }
 }
 
+void MaskedOperator::link(const distile_dense_candidate &candidate) {
+    check(context_, distile_kernel_add_dense(kernel_.get(), &candidate));
+}
+
+void MaskedOperator::set_time(const char *candidate, double microseconds) {
+    const int64_t pixels = int64_t{output_.batch} * output_.height * output_.width;
+    check(context_, distile_kernel_add_time(kernel_.get(), candidate, pixels, microseconds));
+}
+
 distile_choice MaskedOperator::choose(const ByteMask &mask) {
     set_mask(context_, mask_, mask);
     distile_choice choice{};

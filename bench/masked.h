@@ -19,6 +19,11 @@ public:
     /** Reads `times`, files of `distile profile`, for the operators that they are of. */
     MaskedOperator(const Context &context, Problem &problem, const std::vector<std::string> &times);
 
+    /** Adds a dense candidate to those that the dispatcher chooses from. */
+    void link(const distile_dense_candidate &candidate);
+    /** Tells the dispatcher how long a candidate takes for every pixel. */
+    void set_time(const char *candidate, double microseconds);
+
     /** What the dispatcher would do with a mask. */
     distile_choice choose(const ByteMask &mask);
     /** Packs the mask and computes its pixels. `variant` is null to let the dispatcher choose. */

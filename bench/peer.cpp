@@ -4,6 +4,10 @@
 
 namespace distile::bench {
 
+distile_dense_candidate Peer::candidate() {
+    throw PeerMissing(description() + " cannot be linked as a dense candidate");
+}
+
 std::unique_ptr<Peer> make_peer(const std::string &name, Problem &problem, MaskedOperator &masked) {
     if (name == "dense") {
         return make_dense_peer(problem, masked);

@@ -30,6 +30,9 @@ public:
     virtual const float *result() const = 0;
     /** The largest error that its results may have, relative to the largest value. */
     virtual double tolerance() const = 0;
+    /** The peer as a dense candidate of our kernels, valid as long as the peer. Throws PeerMissing where it cannot
+     * be one. */
+    virtual distile_dense_candidate candidate();
 };
 
 /** A peer by its name in the rows, with its weights packed. Throws PeerMissing. */

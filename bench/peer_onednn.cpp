@@ -32,11 +32,25 @@ public:
     const float *result() const override {
         return memory_.data();
     }
+    distile_dense_candidate candidate() override {
+        return {"onednn", &OneDnnPeer::run_candidate, &conv_};
+    }
     double tolerance() const override {
         return math_ == OneDnnMath::any ? 2e-2 : 1e-4;
     }
 
 private:
+    /** No exception may pass through the runtime, which is called as a C library. */
+    static int run_candidate(void *conv, const distile_tensor *input, const distile_tensor *residual,
+                             const distile_tensor *output) {
+        try {
+            static_cast<OneDnnConv2d *>(conv)->run(*input, residual, *output);
+            return 0;
+        } catch (const std::exception &) {
+            return 1;
+        }
+    }
+
     Problem &problem_;
     OneDnnMath math_;
     OneDnnConv2d conv_;

@@ -105,10 +105,12 @@ private:
         for (const std::string state : group.at("states")) {
             for (const std::string peer : group.at("peers")) {
                 const bool cold = is_first(state, "cold", "hot");
-                const std::string name = fmt::format("{}/{}/{}/n{}/{}/{}/{}{}", op, mask.spec.name, mask.density, batch,
-                                                     mode, layout, peer, cold ? "/cold" : "");
+                const bool linked = group.value("linked", false);
+                const std::string name =
+                    fmt::format("{}/{}/{}/n{}/{}/{}/{}{}{}", op, mask.spec.name, mask.density, batch, mode, layout,
+                                peer, cold ? "/cold" : "", linked ? "/linked" : "");
                 add(name, ConvolutionRow{find_operator(op), batch, mask.spec, is_first(mode, "zero", "keep"),
-                                         is_first(layout, "bordered", "plain"), cold, peer});
+                                         is_first(layout, "bordered", "plain"), cold, linked, peer});
             }
         }
     }

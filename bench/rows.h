@@ -33,6 +33,7 @@ struct ConvolutionRow {
     bool zero;     /**< Mode "zero" in place of "keep". */
     bool bordered; /**< The input has a zero border as wide as the padding. */
     bool cold;     /**< The caches are flushed before every call. */
+    bool linked;   /**< The peer is also one of the dense candidates that our dispatcher chooses from. */
     std::string peer;
 };
 

@@ -43,6 +43,21 @@ Peer &Runner::Workbench::peer(const std::string &name) {
     return *known;
 }
 
+MaskedOperator &Runner::Workbench::linked(const std::string &peer_name, bool bordered, const MeasureOptions &options) {
+    std::unique_ptr<MaskedOperator> &known = with_peer[{peer_name, bordered}];
+    if (!known) {
+        const distile_dense_candidate candidate = peer(peer_name).candidate();
+        auto made = std::make_unique<MaskedOperator>(context, problem, times);
+        made->link(candidate);
+        const Operator &op = problem.op();
+        const ByteMask mask = draw_mask("blob", problem.batch(), op.output_height(), op.output_width(), 0.9, 1);
+        const auto run = [&] { made->run(mask, bordered, false, candidate.name); };
+        made->set_time(candidate.name, measure_pair(run, run, options, nullptr).ours.median);
+        known = std::move(made);
+    }
+    return *known;
+}
+
 Runner::Runner(RunnerOptions options) : options_(std::move(options)), context_(make_bench_context(options_.threads)) {
 }
 
@@ -94,15 +109,17 @@ void Runner::measure(const ConvolutionRow &row, Json &result) {
     Peer &peer = bench.peer(row.peer);
     result["peer"] = peer.description();
     result["peer_implementation"] = peer.implementation(row.bordered);
-    const char *variant = forced_dense ? bench.masked.dense_variant() : nullptr;
+    MaskedOperator &masked = row.linked ? bench.linked(row.peer, row.bordered, options_.measure) : bench.masked;
+    result["linked"] = row.linked;
+    const char *variant = forced_dense ? masked.dense_variant() : nullptr;
     if (forced_dense && !variant) {
-        throw PeerMissing(fmt::format("'{}' has no dense candidate", bench.masked.polykernel().name));
+        throw PeerMissing(fmt::format("'{}' has no dense candidate", masked.polykernel().name));
     }
-    const distile_choice choice = bench.masked.choose(mask);
+    const distile_choice choice = masked.choose(mask);
 
-    bench.masked.spoil_output();
+    masked.spoil_output();
     const PairTiming timing =
-        measure_pair([&] { bench.masked.run(mask, row.bordered, row.zero, variant); }, [&] { peer.run(row.bordered); },
+        measure_pair([&] { masked.run(mask, row.bordered, row.zero, variant); }, [&] { peer.run(row.bordered); },
                      options_.measure, row.cold ? &flusher_ : nullptr);
 
     const double t_masked = timing.ours.median, t_peer = timing.peer.median;
@@ -111,7 +128,7 @@ void Runner::measure(const ConvolutionRow &row, Json &result) {
     // The work that a convolution's mask asks for is the density of its active output pixels.
     result["eta"] = rounded(t_peer * density / t_masked);
     result["speedup"] = rounded(t_peer / t_masked);
-    result["kernel"] = bench.masked.polykernel().name;
+    result["kernel"] = masked.polykernel().name;
     result["variant"] = variant ? variant : choice.variant;
     result["predicted_us"] = variant ? 0 : rounded(choice.predicted_us);
     result["rounds"] = timing.rounds;
@@ -119,7 +136,7 @@ void Runner::measure(const ConvolutionRow &row, Json &result) {
     result["peer_us"] = to_json(timing.peer);
 
     // Both sides are held to the plain loops, the peer once for each layout.
-    const double error = bench.masked.check_output(mask, row.zero);
+    const double error = masked.check_output(mask, row.zero);
     result["max_rel_err"] = rounded(error);
     double &peer_error = bench.peer_errors.try_emplace({row.peer, row.bordered}, -1).first->second;
     if (peer_error < 0) {

@@ -34,12 +34,17 @@ private:
     /** The tensors and both sides for one operator and batch. */
     struct Workbench {
         Workbench(const Context &context, const Operator &op, int32_t batch, const std::vector<std::string> &times)
-            : problem(op, batch), masked(context, problem, times) {
+            : context(context), times(times), problem(op, batch), masked(context, problem, times) {
         }
         Peer &peer(const std::string &name);
+        /** Our side with a peer among its dense candidates, whose time was measured with a mask of density .9. */
+        MaskedOperator &linked(const std::string &peer_name, bool bordered, const MeasureOptions &options);
 
+        const Context &context;
+        const std::vector<std::string> &times;
         Problem problem;
         MaskedOperator masked;
+        std::map<std::pair<std::string, bool>, std::unique_ptr<MaskedOperator>> with_peer; /**< By peer and layout. */
         std::map<std::string, std::unique_ptr<Peer>> peers;
         std::map<std::string, std::string> missing; /**< Reasons, so that a missing peer is looked for once. */
         std::map<std::pair<std::string, bool>, double> peer_errors; /**< By peer and layout, checked once. */

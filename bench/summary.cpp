@@ -60,7 +60,8 @@ std::string convolutions(const Json &rows) {
     for (const Json &row : rows) {
         // One line for each mask. Its row of mode keep and bordered layout stands for the others.
         if (row.at("status") != "measured" || row.at("kind") != "convolution" || row.at("peer_name") != vendor ||
-            row.at("mode") != "keep" || row.at("layout") != "bordered" || row.at("state") != "hot") {
+            row.at("mode") != "keep" || row.at("layout") != "bordered" || row.at("state") != "hot" ||
+            row.at("linked") == true) {
             continue;
         }
         const auto [mask, density] = mask_of(row);
@@ -83,7 +84,7 @@ std::string other_convolutions(const Json &rows) {
     std::string text;
     for (const Json &row : rows) {
         if (row.at("status") == "measured" && row.at("kind") == "convolution" &&
-            (row.at("peer_name") != vendor || row.at("state") != "hot")) {
+            (row.at("peer_name") != vendor || row.at("state") != "hot" || row.at("linked") == true)) {
             text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", row.at("row").get<std::string>(),
                                 cell(row.at("t_masked_us"), 1), cell(row.at("t_peer_us"), 1), cell(row.at("speedup")),
                                 cell(row.at("eta")), row.at("variant").get<std::string>());
