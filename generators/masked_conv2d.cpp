@@ -72,7 +72,7 @@ public:
         bias.set_type(dtype);
         output.set_type(dtype);
         if (residual) {
-            residual_input = add_input<Buffer<>>("residual", dtype, 4);
+            residual_input = add_input<Buffer<>>("residual_input", dtype, 4);
         }
     }
 
