@@ -236,7 +236,8 @@ Operator read_operator(const std::string &path) {
 
 json read_json(const std::string &path) {
     std::ifstream stream(path);
-    if (!stream) {
+    // A folder can be opened, and fails when it is read.
+    if (!stream || (stream.peek(), stream.bad())) {
         throw FileError("the file '" + path + "' cannot be opened");
     }
     try {

@@ -146,7 +146,8 @@ private:
         // A schedule rounds a stage's domain up to whole register tiles: beyond its end it repeats the stage's last
         // tile, because the next one in the list may not be readable in place.
         Expr tile = pixels_per_tile == 1 ? index : index / pixels_per_tile;
-        tile = min(tile, last - 1);
+        // (Where it has none, nothing runs, but Halide still checks the access.)
+        tile = unsafe_promise_clamped(min(tile, last - 1), 0, tiles.dim(0).max());
         Expr xy = tiles(tile, 0);
         Expr last_x = output.dim(1).extent() - 1, last_y = output.dim(2).extent() - 1;
         Pixel pixel;
