@@ -385,7 +385,7 @@ TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
         CHECK(contains(c, word));
     }
     // The points are ordered by variant, threads and tiles.
-    const char *const points[] = {"{0, 1, 5, 12.50}", "{0, 1, 10, 24.50}", "{0, 2, 10, 12.25}", "{1, 1, 7, 3.50}"};
+    const char *const points[] = {"{0, 1, 5, 12.5", "{0, 1, 10, 24.5", "{0, 2, 10, 12.25", "{1, 1, 7, 3.5"};
     size_t last = 0;
     for (const char *point : points) {
         CAPTURE(point);
