@@ -106,10 +106,9 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         source << "const int " << knob << " = " << value << ";\n";
     }
     const int pixels = theta.at("pixels"), channels = theta.at("channels");
-    const int channel_splits = theta.at("channel_splits"), unroll = theta.at("unroll");
+    const int unroll = theta.at("unroll");
     const int lanes = problem.vector_lanes;
-    const int split_channels = round_up(op.out_channels, op.channel_block) / channel_splits;
-    source << "const int lanes = " << lanes << ", split_channels = " << split_channels << ";\n";
+    source << "const int lanes = " << lanes << ";\n";
 
 // The source is the very statements that are applied.
 #define DISTILE_APPLY(statement)                                                                                       \
@@ -139,14 +138,18 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         source << "\n// Update " << stage.update << " of the output\n";
 
         // Each thread gets an equal share of the register tiles, in as few tasks as `group` allows.
-        const int group = stage.staging.defined() ? staged_group : theta.at("group");
+        // Parts of the channels would each stage the tiles again, so that a staged update has only one.
+        const bool staged = stage.staging.defined();
+        const int group = staged ? staged_group : theta.at("group");
+        const int channel_splits = staged ? 1 : theta.at("channel_splits");
+        const int split_channels = round_up(op.out_channels, op.channel_block) / channel_splits;
         Expr register_tiles = (stage.pixels.extent + (pixels - 1)) / pixels;
         Expr workers = max(threads / channel_splits, 1);
         Expr share = max((register_tiles + workers - 1) / workers, 1);
         Expr tasks = (share + (group - 1)) / group;
         Expr task_pixels = (share + tasks - 1) / tasks * pixels;
         source << "// task_pixels is a thread's share of the pixels, cut to at most " << group
-               << " register tiles a task\n";
+               << " register tiles a task\nconst int split_channels = " << split_channels << ";\n";
 
         DISTILE_APPLY(update.allow_race_conditions());
         DISTILE_APPLY(update.split(pixel, task, in_task, task_pixels, TailStrategy::GuardWithIf));
@@ -179,7 +182,7 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
             DISTILE_APPLY(accumulator.update().unroll(ci, unroll));
         }
 
-        if (stage.staging.defined()) {
+        if (staged) {
             Func staging = stage.staging;
             Var staged_channel = staging.args()[0];
             DISTILE_APPLY(staging.compute_at(output, task));
