@@ -79,7 +79,7 @@ typedef struct distile_choice {
     int64_t tiles;          /**< Tiles that it computes. */
     int64_t active_pixels;  /**< Output pixels that the mask asks for. */
     double predicted_us;    /**< Time that the table predicts, in microseconds; 0 if it has none. */
-    double elapsed_us;      /**< In a trace, the time that the variant took in microseconds, its tile list included; else 0. */
+    double elapsed_us;      /**< In a trace, the time that the variant and its tile list took, in microseconds. */
 } distile_choice;
 
 /** Called after every distile_run when set, on the thread that called it. */
