@@ -90,6 +90,11 @@ PlanTime parse_time(const json &json, const Plan &plan, const std::string &where
                      [&](const PlanVariant &variant) { return variant.name == time.variant; })) {
         refuse(where, "the plan has no variant \"" + time.variant + "\"");
     }
+    for (const char *name : {"threads", "tiles"}) {
+        if (json.is_object() && json.contains(name) && !json.at(name).is_number_integer()) {
+            refuse(where, std::string("\"") + name + "\" is not an integer");
+        }
+    }
     time.threads = static_cast<int>(number("threads", 1, 4096));
     time.tiles = static_cast<int64_t>(number("tiles", 1, 1e12));
     time.microseconds = number("us", 1e-3, 1e12);

@@ -22,6 +22,17 @@ std::string param(const AutoschedulerParams &params, const std::string &name) {
     return found->second;
 }
 
+/** True if a target has all that a plan was made for, and no wider vectors. */
+bool can_use(const Target &target, const Target &made_for) {
+    for (int i = 0; i < Target::FeatureEnd; i++) {
+        const auto feature = static_cast<Target::Feature>(i);
+        if (made_for.has_feature(feature) && !target.has_feature(feature)) {
+            return false;
+        }
+    }
+    return target.arch == made_for.arch && target.natural_vector_size<float>() == made_for.natural_vector_size<float>();
+}
+
 void poly_kernel(const Pipeline &pipeline, const Target &target, const AutoschedulerParams &params,
                  AutoSchedulerResults *results) {
     for (const auto &[name, value] : params.extra) {
@@ -36,9 +47,7 @@ void poly_kernel(const Pipeline &pipeline, const Target &target, const Autosched
         if (!variant) {
             throw CompileError("PolyKernel: the plan '" + plan.name + "' has no variant '" + wanted + "'.\n");
         }
-        const Target built_for(plan.target);
-        if (target.arch != built_for.arch ||
-            target.has_feature(Target::AVX512) != built_for.has_feature(Target::AVX512)) {
+        if (!can_use(target, Target(plan.target))) {
             throw CompileError("PolyKernel: the plan '" + plan.name + "' is for the target " + plan.target +
                                ", not for " + target.to_string() + ".\n");
         }

@@ -52,7 +52,11 @@ distile_context::distile_context(const distile_context_options &given)
         static_cast<distile_context *>(hooks)->scratch.give_back(memory);
     };
     report = [](distile_hooks *hooks, const char *text) {
-        distile::fail(static_cast<distile_context *>(hooks), DISTILE_ERROR_KERNEL, "%s", text);
+        // Several threads may fail at once: the first one's message is kept.
+        auto *context = static_cast<distile_context *>(hooks);
+        if (!context->kernel_failed.exchange(true, std::memory_order_relaxed)) {
+            distile::fail(context, DISTILE_ERROR_KERNEL, "%s", text);
+        }
     };
 }
 

@@ -41,9 +41,9 @@ distile_status check_tensor(const distile_kernel &kernel, const distile_tensor *
     if (!tensor || !tensor->data) {
         return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_run: the %s or its data is null", name);
     }
-    if (tensor->dtype != kernel.polykernel->dtype) {
+    if (raw(tensor->dtype) != raw(kernel.polykernel->dtype)) {
         return fail(context, DISTILE_ERROR_BAD_TYPE, "distile_run: the %s has data type %d, the operator %d", name,
-                    static_cast<int>(tensor->dtype), static_cast<int>(kernel.polykernel->dtype));
+                    raw(tensor->dtype), raw(kernel.polykernel->dtype));
     }
     if (tensor->batch < 1 || tensor->height < 1 || tensor->width < 1 || tensor->batch > largest_extent ||
         tensor->height > largest_extent || tensor->width > largest_extent) {
@@ -67,10 +67,12 @@ distile_status check_tensor(const distile_kernel &kernel, const distile_tensor *
     }
     const distile_tensor extent = has_border ? *tensor : without_border(*tensor);
     constexpr int64_t largest_stride = largest_span;
+    // The border at the end of a row may be the one at the beginning of the next.
+    const int64_t columns = int64_t{extent.width} + std::max(extent.border_left, extent.border_right);
+    const int64_t rows = int64_t{extent.height} + std::max(extent.border_top, extent.border_bottom);
     if (tensor->stride_w < tensor->channels || tensor->stride_w > largest_stride ||
-        tensor->stride_h < tensor->stride_w * tensor->width || tensor->stride_h > largest_stride ||
-        (tensor->batch > 1 &&
-         (tensor->stride_n < tensor->stride_h * tensor->height || tensor->stride_n > largest_stride))) {
+        tensor->stride_h < tensor->stride_w * columns || tensor->stride_h > largest_stride ||
+        (tensor->batch > 1 && (tensor->stride_n < tensor->stride_h * rows || tensor->stride_n > largest_stride))) {
         return fail(context, DISTILE_ERROR_BAD_STRIDE,
                     "distile_run: the %s has strides n %lld, h %lld, w %lld: each must be at least what it spans, "
                     "and below 2^31 elements",
@@ -95,20 +97,25 @@ bool same_view(const distile_tensor &a, const distile_tensor &b) {
            (a.batch == 1 || a.stride_n == b.stride_n);
 }
 
-/** True if two views share an element. Exact for views of one tensor (equal strides), and otherwise
- * true whenever their address ranges meet. */
-bool overlap(const distile_tensor &a, const distile_tensor &b) {
-    const auto *first = static_cast<const float *>(a.data), *second = static_cast<const float *>(b.data);
-    const distile_tensor *low = &a, *high = &b;
-    if (std::less<>()(second, first)) {
-        std::swap(first, second);
-        std::swap(low, high);
+/** The address of the first element, and the number of bytes to the end of the last one, with the border. */
+struct MemoryRange {
+    explicit MemoryRange(const distile_tensor &tensor)
+        : begin(reinterpret_cast<uintptr_t>(tensor.data) -
+                static_cast<uintptr_t>(tensor.border_top * tensor.stride_h + tensor.border_left * tensor.stride_w) *
+                    sizeof(float)),
+          bytes((static_cast<uintptr_t>(span_of(tensor)) + 1) * sizeof(float)) {
     }
-    // Compare as integers: the views may belong to different allocations.
-    const auto distance =
-        static_cast<int64_t>((reinterpret_cast<uintptr_t>(second) - reinterpret_cast<uintptr_t>(first)));
-    const int64_t low_bytes = (span_of(without_border(*low)) + 1) * static_cast<int64_t>(sizeof(float));
-    if (distance >= low_bytes) {
+    uintptr_t begin, bytes;
+};
+
+/** True if two views may share an element. False for disjoint channels of one tensor (equal strides); otherwise true
+ * whenever the address ranges meet. */
+bool overlap(const distile_tensor &a, const distile_tensor &b) {
+    const MemoryRange range_a(a), range_b(b);
+    const bool a_first = range_a.begin <= range_b.begin;
+    const MemoryRange &low = a_first ? range_a : range_b, &high = a_first ? range_b : range_a;
+    const uintptr_t distance = high.begin - low.begin;
+    if (distance >= low.bytes) {
         return false;
     }
     if (a.stride_w != b.stride_w || a.stride_h != b.stride_h || (a.batch > 1 && a.stride_n != b.stride_n) ||
@@ -117,8 +124,9 @@ bool overlap(const distile_tensor &a, const distile_tensor &b) {
         return true;
     }
     // Every pixel of either view starts at a multiple of stride_w from its origin: the channels decide.
-    const int64_t channel = distance / static_cast<int64_t>(sizeof(float)) % a.stride_w;
-    return channel < low->channels || channel + high->channels > a.stride_w;
+    const auto channel = static_cast<int64_t>(distance / sizeof(float)) % a.stride_w;
+    const int32_t low_channels = a_first ? a.channels : b.channels, high_channels = a_first ? b.channels : a.channels;
+    return channel < low_channels || channel + high_channels > a.stride_w;
 }
 
 halide_buffer_t make_buffer(void *host, halide_type_t type, int32_t dimensions, halide_dimension_t *dims) {
@@ -244,6 +252,7 @@ distile_status run_external(distile_kernel &kernel, const distile_run_args &args
     const bool every_pixel = is_full(*args.mask) || args.store == DISTILE_STORE_TILES;
     const bool in_place = !aliased && (every_pixel || args.inactive == DISTILE_ZERO);
     context->message[0] = '\0';
+    context->kernel_failed.store(false, std::memory_order_relaxed);
     if (in_place) {
         const int code = variant.external.run(variant.external.user, args.input, args.residual, &output);
         if (code != 0) {
@@ -283,10 +292,11 @@ distile_status run_external(distile_kernel &kernel, const distile_run_args &args
 distile_status check_conv2d(const distile_kernel &kernel, const distile_run_args &args) {
     const distile_conv2d &conv = kernel.polykernel->conv2d;
     distile_context *context = kernel.context;
-    if (args.inactive < DISTILE_KEEP || args.inactive > DISTILE_ZERO || args.store < DISTILE_STORE_EXACT ||
-        args.store > DISTILE_STORE_TILES) {
+    const int32_t inactive = raw(args.inactive), store = raw(args.store);
+    if (inactive < DISTILE_KEEP || inactive > DISTILE_ZERO || store < DISTILE_STORE_EXACT ||
+        store > DISTILE_STORE_TILES) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_run: inactive is %d and store is %d: each is 0 or 1",
-                    static_cast<int>(args.inactive), static_cast<int>(args.store));
+                    inactive, store);
     }
     distile_status status = check_tensor(kernel, args.input, "input", conv.in_channels, true);
     if (status != DISTILE_OK) {
@@ -319,7 +329,7 @@ distile_status check_conv2d(const distile_kernel &kernel, const distile_run_args
                         args.residual->batch, args.residual->height, args.residual->width, output.batch, output.height,
                         output.width);
         }
-        if (!same_view(*args.residual, output) && overlap(*args.residual, output)) {
+        if (!same_view(*args.residual, output) && overlap(without_border(*args.residual), without_border(output))) {
             return fail(context, DISTILE_ERROR_ALIASING,
                         "distile_run: the residual overlaps the output but is not the same view");
         }
@@ -327,7 +337,7 @@ distile_status check_conv2d(const distile_kernel &kernel, const distile_run_args
         return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_run: a residual is given, but '%s' adds none",
                     kernel.polykernel->name);
     }
-    if (overlap(input, output)) {
+    if (overlap(input, without_border(output))) {
         return fail(context, DISTILE_ERROR_ALIASING, "distile_run: the input overlaps the output");
     }
     if (!args.weights) {
@@ -427,6 +437,7 @@ distile_status run_conv2d(distile_kernel &kernel, const distile_run_args &args, 
     }
     arguments[count] = &output_buffer.buffer;
     context->message[0] = '\0';
+    context->kernel_failed.store(false, std::memory_order_relaxed);
     const int code = variant.run(arguments);
     return code == 0 ? DISTILE_OK : fail_variant(kernel, variant, code);
 }

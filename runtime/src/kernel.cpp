@@ -244,6 +244,9 @@ distile_status distile_kernel_choose(distile_kernel *kernel, distile_mask *mask,
     if (!mask->is_set()) {
         return fail(context, DISTILE_ERROR_BAD_MASK, "distile_kernel_choose: the mask was never set");
     }
+    if (mask->context != context) {
+        return fail(context, DISTILE_ERROR_BAD_MASK, "distile_kernel_choose: the mask belongs to another context");
+    }
     return guarded(context, [&] {
         *choice = kernel->choose(*mask);
         return DISTILE_OK;

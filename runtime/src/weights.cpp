@@ -50,9 +50,9 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
         return fail(context, DISTILE_ERROR_NULL_POINTER,
                     "distile_weights_pack: the source, its filter or the address for the weights is null");
     }
-    if (source->order < DISTILE_OIHW || source->order > DISTILE_HWIO) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_weights_pack: %d is no order of the dimensions",
-                    static_cast<int>(source->order));
+    const int32_t order = distile::raw(source->order);
+    if (order < DISTILE_OIHW || order > DISTILE_HWIO) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_weights_pack: %d is no order of the dimensions", order);
     }
     const bool normalised = source->bn_mean && source->bn_variance;
     if (!normalised && (source->bn_mean || source->bn_variance || source->bn_gamma || source->bn_beta)) {

@@ -2,7 +2,7 @@
  * The C API of distile: masked operators that compute only the output pixels a mask asks for.
  *
  * Every function returns a distile_status. A call that does not return DISTILE_OK leaves its
- * outputs as they were and stores one sentence about the cause in the context, which
+ * outputs as they were (but see distile_run) and stores one sentence about the cause in the context, which
  * distile_context_message() returns. Nothing here throws, aborts or prints.
  *
  * A context, and every mask, kernel and weights object made from it, belongs to one thread at a
@@ -261,7 +261,9 @@ typedef struct distile_run_args {
 
 /** output = epilogue(conv(input) + bias [+ residual]) at the active pixels. The output may be the very
  * same view as the residual; otherwise it must not overlap the input or the residual (views of
- * disjoint channels of one tensor do not). Everything is checked before anything is written.
+ * disjoint channels of one tensor do not). All arguments are checked before anything is written; only where a kernel
+ * itself fails (KERNEL, or OUT_OF_MEMORY for its scratch) may the output be partly written. With DISTILE_ZERO,
+ * DISTILE_STORE_TILES and a residual that is the output, inactive pixels of stored tiles are unspecified.
  * Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS, BAD_MASK,
  * BAD_WEIGHTS, ALIASING, OUT_OF_MEMORY, KERNEL. */
 DISTILE_API distile_status distile_run(distile_kernel *kernel, const distile_run_args *args);
