@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { SIZE = 40, CHANNELS = 256 };
+enum { SIZE = 40, PIXELS = SIZE * SIZE, CHANNELS = 256 };
 
 static distile_context *context;
 
@@ -15,10 +15,10 @@ static void check(distile_status status) {
 }
 
 int main(void) {
-    float *input = calloc(SIZE * SIZE * CHANNELS, sizeof(float)); /* your activations, channels innermost */
-    float *output = calloc(SIZE * SIZE * CHANNELS, sizeof(float));
-    float *filter = calloc(CHANNELS * CHANNELS * 3 * 3, sizeof(float)); /* your weights */
-    static unsigned char bytes[SIZE * SIZE];                            /* your mask: 1 where the output is needed */
+    float *input = calloc(PIXELS, CHANNELS * sizeof(float)); /* your activations, channels innermost */
+    float *output = calloc(PIXELS, CHANNELS * sizeof(float));
+    float *filter = calloc(CHANNELS, CHANNELS * sizeof(float) * 3 * 3); /* your weights */
+    static unsigned char bytes[PIXELS];                                 /* your mask: 1 where the output is needed */
     bytes[3 * SIZE + 5] = 1;
 
     /* Once: a context (threads, memory), the kernel, and the weights in its layout. */
@@ -33,12 +33,12 @@ int main(void) {
     /* For every input: set the mask, run. Only the active pixels of the output change. */
     distile_tensor in = distile_tensor_make(input, 1, SIZE, SIZE, CHANNELS);
     distile_tensor out = distile_tensor_make(output, 1, SIZE, SIZE, CHANNELS);
-    check(distile_mask_set_bytes(mask, bytes, 1, SIZE, SIZE, SIZE * SIZE, SIZE));
+    check(distile_mask_set_bytes(mask, bytes, 1, SIZE, SIZE, PIXELS, SIZE));
     check(distile_run(kernel, &(distile_run_args){.input = &in, .output = &out, .weights = weights, .mask = mask}));
 
     distile_choice choice;
     check(distile_kernel_choose(kernel, mask, &choice));
-    printf("variant %s computed %lld of %d pixels\n", choice.variant, (long long)choice.tiles, SIZE * SIZE);
+    printf("variant %s computed %lld of %d pixels\n", choice.variant, (long long)choice.tiles, PIXELS);
 
     distile_mask_destroy(mask);
     distile_weights_destroy(weights);

@@ -68,7 +68,7 @@ public:
     const distile_tensor &view() const {
         return view_;
     }
-    float &at(int32_t n, int32_t y, int32_t x, int32_t channel) {
+    float &at(int32_t n, int32_t y, int32_t x, int32_t channel) const {
         return static_cast<float *>(view_.data)[n * view_.stride_n + y * view_.stride_h + x * view_.stride_w + channel];
     }
     void draw(Values values, std::mt19937 &random);
