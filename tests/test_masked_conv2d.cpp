@@ -150,10 +150,9 @@ public:
     }
 
     void run() {
-        for (size_t i = 0; i < std::size(sizes); i++) {
-            if (reference_output_height(conv_, sizes[i].first) > 0 &&
-                reference_output_width(conv_, sizes[i].second) > 0) {
-                sizes_.push_back(sizes[i]);
+        for (const auto &size : sizes) {
+            if (reference_output_height(conv_, size.first) > 0 && reference_output_width(conv_, size.second) > 0) {
+                sizes_.push_back(size);
             }
         }
         layouts_ = input_layouts(conv_);

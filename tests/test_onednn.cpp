@@ -33,7 +33,7 @@ struct TestTensor {
         tensor.border_top = tensor.border_bottom = tensor.border_left = tensor.border_right = border;
     }
 
-    void fill(uint32_t seed) {
+    void fill(uint32_t seed) const {
         const std::vector<float> values = random_values(memory.size(), seed);
         size_t i = 0;
         for (int32_t n = 0; n < tensor.batch; n++) {

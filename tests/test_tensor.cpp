@@ -106,7 +106,7 @@ TestTensor::TestTensor(int32_t batch, int32_t height, int32_t width, int32_t cha
     }
 }
 
-void TestTensor::draw(Values values, std::mt19937 &random) {
+void TestTensor::draw(Values values, std::mt19937 &random) const {
     for (int32_t n = 0; n < view_.batch; n++) {
         for (int32_t y = 0; y < view_.height; y++) {
             for (int32_t x = 0; x < view_.width; x++) {

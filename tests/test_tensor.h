@@ -71,7 +71,7 @@ public:
     float &at(int32_t n, int32_t y, int32_t x, int32_t channel) const {
         return static_cast<float *>(view_.data)[n * view_.stride_n + y * view_.stride_h + x * view_.stride_w + channel];
     }
-    void draw(Values values, std::mt19937 &random);
+    void draw(Values values, std::mt19937 &random) const;
     /** Everything that the memory holds. */
     std::vector<uint32_t> snapshot() const;
 

@@ -53,6 +53,7 @@ int64_t count_leaves(ThreadPool &pool, int32_t count, int32_t depth) {
 /** Runs body(0), ..., body(count - 1) in a thread each, and waits for them. */
 template<typename Body> void in_threads(int32_t count, Body body) {
     std::vector<std::thread> threads;
+    threads.reserve(count);
     for (int32_t i = 0; i < count; ++i) {
         threads.emplace_back(body, i);
     }
