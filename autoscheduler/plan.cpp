@@ -126,9 +126,10 @@ Plan read_plan(const std::string &path) {
     plan.op = parse_operator(member(json, "operator", json::value_t::object, where), where + ", \"operator\"");
     plan.backend = text_member(json, "backend", where);
     plan.layout = text_member(json, "layout", where);
-    if (plan.backend != "cpu" || plan.layout != "cpu-o16") {
+    const std::map<std::string, std::string> layouts = {{"cpu", "cpu-o16"}, {"cuda", "cuda-o32"}};
+    if (layouts.count(plan.backend) == 0 || layouts.at(plan.backend) != plan.layout) {
         refuse(where, "the backend \"" + plan.backend + "\" with the layout \"" + plan.layout +
-                          "\" is not known; this program knows \"cpu\" with \"cpu-o16\"");
+                          "\" is not known; this program knows \"cpu\" with \"cpu-o16\" and \"cuda\" with \"cuda-o32\"");
     }
     plan.target = text_member(json, "target", where);
     cpu_features(plan.target);
@@ -197,6 +198,10 @@ std::string cpu_features(const std::string &target) {
         {"f16c", "f16c"},
         {"avx512", "avx512f avx512cd"},
         {"avx512_skylake", "avx512f avx512cd avx512bw avx512dq avx512vl"},
+        // What a GPU must have is the driver's business: it refuses PTX that it cannot compile.
+        {"cuda", ""},
+        {"cuda_capability_70", ""},
+        {"cuda_capability_80", ""},
     };
     if (target.rfind("x86-64-linux", 0) != 0) {
         throw FileError("the target '" + target + "' does not begin with x86-64-linux");

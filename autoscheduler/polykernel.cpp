@@ -5,6 +5,7 @@
  */
 #include "Halide.h"
 #include "cpu.h"
+#include "cuda.h"
 #include "plan.h"
 
 namespace distile {
@@ -38,12 +39,14 @@ void poly_kernel(const Pipeline &pipeline, const Target &target, const Autosched
         }
         const Target built_for(plan.target);
         if (target.arch != built_for.arch ||
-            target.has_feature(Target::AVX512) != built_for.has_feature(Target::AVX512)) {
+            target.has_feature(Target::AVX512) != built_for.has_feature(Target::AVX512) ||
+            target.has_feature(Target::CUDA) != built_for.has_feature(Target::CUDA)) {
             throw CompileError("PolyKernel: the plan '" + plan.name + "' is for the target " + plan.target +
                                ", not for " + target.to_string() + ".\n");
         }
         MaskedOperator op = recognise_masked_operator(pipeline);
-        results->schedule_source = apply_cpu_schedule(op, variant->theta, target);
+        results->schedule_source = plan.backend == "cuda" ? apply_cuda_schedule(pipeline, op, variant->theta)
+                                                          : apply_cpu_schedule(op, variant->theta, target);
         results->target = target;
         results->autoscheduler_params = params;
     } catch (const FileError &error) {
