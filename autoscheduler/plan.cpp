@@ -128,8 +128,9 @@ Plan read_plan(const std::string &path) {
     plan.layout = text_member(json, "layout", where);
     const std::map<std::string, std::string> layouts = {{"cpu", "cpu-o16"}, {"cuda", "cuda-o32"}};
     if (layouts.count(plan.backend) == 0 || layouts.at(plan.backend) != plan.layout) {
-        refuse(where, "the backend \"" + plan.backend + "\" with the layout \"" + plan.layout +
-                          "\" is not known; this program knows \"cpu\" with \"cpu-o16\" and \"cuda\" with \"cuda-o32\"");
+        refuse(where,
+               "the backend \"" + plan.backend + "\" with the layout \"" + plan.layout +
+                   "\" is not known; this program knows \"cpu\" with \"cpu-o16\" and \"cuda\" with \"cuda-o32\"");
     }
     plan.target = text_member(json, "target", where);
     cpu_features(plan.target);

@@ -166,8 +166,7 @@ private:
     }
 
     /** Lets every pixel begin at a multiple of 16 bytes, if its channels come to one. */
-    template<typename ImageBuffer>
-    void align_pixels(ImageBuffer &image, int channels) {
+    template<typename ImageBuffer> void align_pixels(ImageBuffer &image, int channels) {
         const int lanes = 16 / dtype.value().bytes();
         if (channels % lanes == 0) {
             image.set_host_alignment(16);
@@ -181,10 +180,11 @@ private:
         return (out_channels.value() + channel_block.value() - 1) / channel_block.value();
     }
 
-    /** The length of the list, on a GPU. Only the device may read it, but bounds are computed on the host, and what
-     * they hold of a load from a constant place is the load itself: let the place depend on the pixel's index. */
-    Expr listed_tiles(Expr index) {
-        return (*tile_count)(min(index, 0));
+    /** The length of the list, on a GPU. Only the device may read it; but bounds are computed on the host, and the
+     * bounds of a load from a constant place are the load itself. So we let the place depend on the pixel's index: it
+     * is 0, because the runtime launches no 2^30 virtual pixels at once, but Halide cannot know it. */
+    Expr listed_tiles(const Expr &index) {
+        return (*tile_count)(index / (1 << 30));
     }
 
     /** A pixel as two words whose bounds Halide does not know, so that it has no reason to clamp them again. */

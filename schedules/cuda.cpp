@@ -60,7 +60,9 @@ const Space &cuda_space() {
             {"chunk", "input channels that are staged at once", {4, 8, 16, 32, 64}},
             {"splits", "blocks that share the reduction", {1, 2, 4, 8, 16}},
             {"weights_staged", "1 if weights go through shared memory, 0 if only through the cache", {0, 1}},
-            {"transposed", "1 if the pixels of a staged channel are contiguous, 0 if the channels of a pixel are", {0, 1}},
+            {"transposed",
+             "1 if the pixels of a staged channel are contiguous, 0 if the channels of a pixel are",
+             {0, 1}},
             {"padding", "elements between the rows of the staged inputs, against conflicts of banks", {0, 4}},
             {"prefetch", "1 to load what is staged next while computing with what is staged now", {0, 1}},
         },
@@ -85,7 +87,8 @@ const Space &cuda_space() {
             {"block_channels that divide the output channels, rounded up to whole blocks of the weights, and are "
              "such blocks themselves",
              [](const Theta &theta, const Problem &problem) {
-                 const int channels = theta.at("block_channels"), padded = round_up(problem.out_channels, problem.channel_block);
+                 const int channels = theta.at("block_channels"),
+                           padded = round_up(problem.out_channels, problem.channel_block);
                  return padded % channels == 0 && channels % problem.channel_block == 0;
              }},
             {"32 to 1024 threads a block, in whole warps",
@@ -97,7 +100,13 @@ const Space &cuda_space() {
             {"a chunk and padding that are whole vectors, where the input channels are",
              [](const Theta &theta, const Problem &problem) {
                  return problem.in_channels % problem.vector_lanes != 0 ||
-                        (theta.at("chunk") % problem.vector_lanes == 0 && theta.at("padding") % problem.vector_lanes == 0);
+                        (theta.at("chunk") % problem.vector_lanes == 0 &&
+                         theta.at("padding") % problem.vector_lanes == 0);
+             }},
+            {"threads that stage equal shares of a chunk of the block's pixels",
+             [](const Theta &theta, const Problem &problem) {
+                 const int lanes = problem.in_channels % problem.vector_lanes == 0 ? problem.vector_lanes : 1;
+                 return theta.at("block_pixels") * theta.at("chunk") / lanes % threads(theta) == 0;
              }},
             {"sums and operands that fit a thread's 255 registers and, for all threads, a multiprocessor's 65536",
              [](const Theta &theta, const Problem &) {
@@ -147,27 +156,30 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
     const int lanes = problem.vector_lanes;
     const int in_lanes = op.in_channels % lanes == 0 ? lanes : 1;
     source << "const int channel_threads = " << channel_threads << ", pixel_threads = " << pixel_threads
-           << ", num_threads = " << num_threads << ", lanes = " << lanes << ", in_lanes = " << in_lanes
-           << ";\n";
+           << ", num_threads = " << num_threads << ", lanes = " << lanes << ", in_lanes = " << in_lanes << ";\n";
 
 // The source is the very statements that are applied.
-#define DISTILE_APPLY(statement)            \
-    do {                                    \
-        statement;                          \
-        source << #statement << ";\n";      \
+#define DISTILE_APPLY(statement)                                                                                       \
+    do {                                                                                                               \
+        statement;                                                                                                     \
+        source << #statement << ";\n";                                                                                 \
     } while (false)
 
     MaskedStage &stage = op.stages[0];
     Func output = op.output, accumulator = stage.accumulator, staging = stage.staging, lookup = stage.lookup;
     Func weights = stage.weights;
     Var co = output.args()[0], c = accumulator.args()[0], p = accumulator.args()[1];
-    Var lane("lane"), vector("vector"), group("group"), co_block("co_block"), co_rest("co_rest"), co_thread("co_thread");
+    Var lane("lane"), vector("vector"), group("group"), co_block("co_block"), co_rest("co_rest"),
+        co_thread("co_thread");
     Var p_block("p_block"), p_rest("p_rest"), p_thread("p_thread"), p_item("p_item"), part("part");
     RVar ci = stage.in_channel, kx = stage.kernel_x, ky = stage.kernel_y;
     RVar ci_part("ci_part"), ci_rest("ci_rest"), ci_outer("ci_outer"), ci_inner("ci_inner"), step("step");
     RVar pixel(stage.pixels.var), block("p_block"), rest("p_rest"), thread("p_thread"), item("p_item");
     Stage update = output.update(stage.update);
     IdleBlocks idle_blocks{{}, theta.at("tile_h") * theta.at("tile_w")};
+
+    // It stores nothing, but it must not seem to store from the host.
+    DISTILE_APPLY(output.gpu_single_thread());
 
     // `sums` is what a block holds in registers, `reader` what reads it in the same kernel, at the loop `level`
     // over the blocks.
@@ -256,7 +268,7 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
         DISTILE_APPLY(staging.align_storage(s_ci, chunk + theta.at("padding")));
     }
     DISTILE_APPLY(staging.split(s_ci, vector, lane, in_lanes).vectorize(lane).fuse(vector, s_p, work));
-    DISTILE_APPLY(staging.split(work, turn, worker, num_threads, TailStrategy::GuardWithIf).unroll(turn));
+    DISTILE_APPLY(staging.split(work, turn, worker, num_threads).unroll(turn));
     DISTILE_APPLY(staging.split(worker, worker_y, worker_x, channel_threads));
     DISTILE_APPLY(staging.reorder(lane, turn, worker_x, worker_y, s_kx, s_ky).gpu_threads(worker_x, worker_y));
 
@@ -276,6 +288,7 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
 #undef DISTILE_APPLY
 
     pipeline.add_custom_lowering_pass(new PrivateRegisters);
+    pipeline.add_custom_lowering_pass(new HoistLookups(staging.name()));
     if (theta.at("prefetch")) {
         pipeline.add_custom_lowering_pass(new PrefetchStaged({staging.name(), weights.name()}));
     }

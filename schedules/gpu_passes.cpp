@@ -14,7 +14,12 @@ using namespace Halide::Internal;
     throw CompileError("PolyKernel: " + what + ".\n");
 }
 
-/** Calls a function with every load and store of a name, its index without lets. */
+/** The alignment that we claim for an access to registers: none. Halide 21 would turn an aligned load into one of 128
+ * bits with another index than the store that it meets; where both indices are constants it tells LLVM that
+ * they do not alias, and the loop loses its sums. */
+const ModulusRemainder register_alignment;
+
+/** Collects every load and store of a name, its index without lets. */
 class PrivateAccesses : public IRVisitor {
 public:
     explicit PrivateAccesses(const std::string &name) : name(name) {
@@ -49,8 +54,7 @@ private:
         IRVisitor::visit(op);
     }
 
-    template<typename LetOrLetStmt>
-    void visit_let(const LetOrLetStmt *op) {
+    template<typename LetOrLetStmt> void visit_let(const LetOrLetStmt *op) {
         op->value.accept(this);
         lets.emplace_back(op->name, op->value);
         op->body.accept(this);
@@ -111,8 +115,7 @@ private:
             return IRMutator::visit(op);
         }
         const Expr at = index(op->type.lanes());
-        return Load::make(op->type, name, at, op->image, op->param, mutate(op->predicate),
-                          ModulusRemainder(0, starts[next - 1]));
+        return Load::make(op->type, name, at, op->image, op->param, mutate(op->predicate), register_alignment);
     }
 
     Stmt visit(const Store *op) override {
@@ -120,9 +123,8 @@ private:
             return IRMutator::visit(op);
         }
         const Expr at = index(op->value.type().lanes());
-        const ModulusRemainder alignment(0, starts[next - 1]);
         const Expr predicate = mutate(op->predicate);
-        return Store::make(name, mutate(op->value), at, op->param, predicate, alignment);
+        return Store::make(name, mutate(op->value), at, op->param, predicate, register_alignment);
     }
 };
 
@@ -169,7 +171,8 @@ Stmt PrivateRegisters::visit(const Allocate *op) {
         const Expr &start = accesses.starts[i];
         const std::optional<int64_t> constant = as_const_int(simplify(substitute(thread_0, start)));
         if (!constant) {
-            refuse("the registers of '" + op->name + "' are not addressed by constants: unroll the loops within a thread");
+            refuse("the registers of '" + op->name +
+                   "' are not addressed by constants: unroll the loops within a thread");
         }
         const Expr this_offset = simplify(start - Expr(static_cast<int>(*constant)));
         if (!offset.defined()) {
@@ -244,6 +247,91 @@ Stmt SkipIdleBlocks::visit(const For *op) {
 
 namespace {
 
+/** Puts variables in place of loads from shared memory in the statement that stages a Func. */
+class TakeLookups : public IRMutator {
+public:
+    TakeLookups(const std::string &staging, const std::set<std::string> &shared) : staging(staging), shared(shared) {
+    }
+
+    std::vector<std::pair<std::string, Expr>> lookups;
+    std::set<std::string> inner; /**< Names that only have a value within the loop. */
+
+private:
+    using IRMutator::visit;
+    const std::string &staging;
+    const std::set<std::string> &shared;
+    bool within = false;
+
+    Stmt visit(const ProducerConsumer *op) override {
+        const bool was_within = within;
+        within = within || (op->is_producer && op->name == staging);
+        const Stmt s = IRMutator::visit(op);
+        within = was_within;
+        return s;
+    }
+
+    Stmt visit(const LetStmt *op) override {
+        const Expr value = mutate(op->value);
+        inner.insert(op->name);
+        return LetStmt::make(op->name, value, mutate(op->body));
+    }
+
+    Expr visit(const Let *op) override {
+        const Expr value = mutate(op->value);
+        inner.insert(op->name);
+        return Let::make(op->name, value, mutate(op->body));
+    }
+
+    Expr visit(const Load *op) override {
+        if (!within || shared.count(op->name) == 0) {
+            return IRMutator::visit(op);
+        }
+        for (const std::string &name : inner) {
+            if (expr_uses_var(op->index, name)) {
+                refuse("what '" + staging + "' looks up depends on '" + name + "'");
+            }
+        }
+        for (const auto &[name, load] : lookups) {
+            if (equal(load, op)) {
+                return Variable::make(op->type, name);
+            }
+        }
+        lookups.emplace_back(unique_name(staging + "_lookup"), op);
+        return Variable::make(op->type, lookups.back().first);
+    }
+};
+
+}  // namespace
+
+Stmt HoistLookups::visit(const Allocate *op) {
+    if (op->memory_type == MemoryType::GPUShared) {
+        shared.insert(op->name);
+    }
+    return IRMutator::visit(op);
+}
+
+Stmt HoistLookups::visit(const For *op) {
+    if (op->for_type != ForType::Serial) {
+        return IRMutator::visit(op);
+    }
+    TakeLookups take(staging, shared);
+    take.inner.insert(op->name);
+    const Stmt body = take.mutate(op->body);
+    if (take.lookups.empty()) {
+        return IRMutator::visit(op);
+    }
+    Stmt loop = For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body);
+    // Every thread must have looked up before another stages anything in the same place. 2: fence shared memory.
+    const Expr barrier = Call::make(Int(32), Call::gpu_thread_barrier, {2}, Call::Intrinsic);
+    loop = Block::make(Evaluate::make(barrier), loop);
+    for (auto lookup = take.lookups.rbegin(); lookup != take.lookups.rend(); ++lookup) {
+        loop = LetStmt::make(lookup->first, lookup->second, loop);
+    }
+    return loop;
+}
+
+namespace {
+
 /** Replaces what a staging statement stores, or where it stores it: `fetch` moves the values of its stores to
  * registers, otherwise they are taken from there. */
 class ThroughRegisters : public IRMutator {
@@ -265,18 +353,18 @@ private:
 
     Stmt visit(const Store *op) override {
         type = op->value.type();
-        const ModulusRemainder alignment(0, elements);
         const Expr at = type.is_vector() ? Ramp::make(elements, 1, type.lanes()) : Expr(elements);
         elements += type.lanes();
-        return fetch ? Store::make(registers, op->value, at, Parameter(), const_true(type.lanes()), alignment)
+        return fetch ? Store::make(registers, op->value, at, Parameter(), const_true(type.lanes()), register_alignment)
                      : Store::make(op->name,
                                    Load::make(type, registers, at, Buffer<>(), Parameter(), const_true(type.lanes()),
-                                              alignment),
+                                              register_alignment),
                                    op->index, op->param, op->predicate, op->alignment);
     }
 };
 
-/** The statements of a block in a row. Values that the staging statements share surround them: they are listed apart. */
+/** The statements of a block in a row. Values that the staging statements share surround them: they are listed apart.
+ */
 class Flatten {
 public:
     explicit Flatten(const std::set<std::string> &staged) : staged(staged) {

@@ -45,6 +45,28 @@ private:
     IdleBlocks blocks;
 };
 
+/** Takes what a loop looks up in shared memory for each thing that it stages, and which is the same in every iteration,
+ * out of the loop: into registers.
+ *
+ * It saves the loads, and it must be done: Halide 21 gives what is staged within the loop the memory of a Func
+ * that is computed before the loop and read early in an iteration, as if there were no further iterations.
+ * Throws Halide::CompileError where a look-up depends on the iteration. */
+class HoistLookups : public Halide::Internal::IRMutator {
+public:
+    /** `staging` is the name of the Func that looks things up. */
+    explicit HoistLookups(std::string staging) : staging(std::move(staging)) {
+    }
+
+protected:
+    using Halide::Internal::IRMutator::visit;
+    Halide::Internal::Stmt visit(const Halide::Internal::Allocate *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
+
+private:
+    std::string staging;
+    std::set<std::string> shared; /**< The allocations in shared memory. */
+};
+
 /** Lets a block load what it stages next while it computes with what is staged now.
  *
  * A loop that stages Funcs in shared memory and then consumes them,
