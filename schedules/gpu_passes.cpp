@@ -14,9 +14,8 @@ using namespace Halide::Internal;
     throw CompileError("PolyKernel: " + what + ".\n");
 }
 
-/** The alignment that we claim for an access to registers: none. Halide 21 would turn an aligned load into one of 128
- * bits with another index than the store that it meets; where both indices are constants it tells LLVM that
- * they do not alias, and the loop loses its sums. */
+/** The alignment that we claim for an access to registers: none. They have no address to be aligned, and Halide would
+ * turn an aligned access into one of 128 bits, of another type than the values in them. */
 const ModulusRemainder register_alignment;
 
 /** Collects every load and store of a name, its index without lets. */
