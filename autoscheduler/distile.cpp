@@ -85,7 +85,7 @@ void info(const InfoOptions &options) {
         nlohmann::json json = to_json(plan);
         json["summary"] = plan.op.summary();
         json["cpu_features"] = cpu_features(plan.target);
-        std::puts(json.dump(2).c_str());
+        std::fputs(format_json(json).c_str(), stdout);
     } else {
         std::fputs(describe_plan(plan).c_str(), stdout);
     }
@@ -108,9 +108,9 @@ void profile_plan(ProfileCommandOptions options) {
     const std::string path = options.into_plan     ? options.plan
                              : options.out.empty() ? plan.name + ".times.json"
                                                    : options.out;
-    write_file(path, (options.into_plan ? to_json(plan) : table).dump(1) + "\n");
+    write_file(path, format_json(options.into_plan ? to_json(plan) : table));
     if (options.json) {
-        std::puts(table.dump(1).c_str());
+        std::fputs(format_json(table).c_str(), stdout);
     } else if (!options.quiet) {
         std::fputs(describe_plan(plan).c_str(), stdout);
         std::fputs(fmt::format("\nWritten to {}\n", path).c_str(), stdout);

@@ -55,6 +55,27 @@ int typical_extent(const json &typical, const char *name, int fallback, const st
     return value.get<int>();
 }
 
+void append_formatted(std::string &text, const json &value, int indent) {
+    constexpr size_t line = 110;
+    std::string flat = value.dump();
+    if (!value.is_structured() || flat.size() + indent <= line) {
+        text += flat;
+        return;
+    }
+    const std::string margin(indent + 1, ' ');
+    text += value.is_object() ? "{" : "[";
+    bool first = true;
+    for (const auto &item : value.items()) {
+        text.append(first ? "\n" : ",\n").append(margin);
+        if (value.is_object()) {
+            text.append(json(item.key()).dump()).append(": ");
+        }
+        append_formatted(text, item.value(), indent + 1);
+        first = false;
+    }
+    text.append("\n").append(indent, ' ').append(value.is_object() ? "}" : "]");
+}
+
 int output_extent(int input, int pads, int kernel, int stride, int dilation) {
     const int room = input + pads - dilation * (kernel - 1) - 1;
     return room < 0 ? 0 : room / stride + 1;
@@ -215,7 +236,8 @@ Operator read_operator(const std::string &path) {
 
 json read_json(const std::string &path) {
     std::ifstream stream(path);
-    if (!stream) {
+    // A folder can be opened, and fails when it is read.
+    if (!stream || (stream.peek(), stream.bad())) {
         throw FileError("the file '" + path + "' cannot be opened");
     }
     try {
@@ -223,6 +245,12 @@ json read_json(const std::string &path) {
     } catch (const json::exception &error) {
         throw FileError("the file '" + path + "' is not JSON: " + error.what());
     }
+}
+
+std::string format_json(const json &json) {
+    std::string text;
+    append_formatted(text, json, 0);
+    return text + "\n";
 }
 
 void write_file(const std::string &path, const std::string &text) {

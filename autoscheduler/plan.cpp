@@ -103,8 +103,13 @@ std::string quoted(const std::string &text) {
 }  // namespace
 
 const PlanVariant *Plan::find(const std::string &name_or_index) const {
+    for (const PlanVariant &variant : variants) {
+        if (variant.name == name_or_index) {
+            return &variant;
+        }
+    }
     for (size_t i = 0; i < variants.size(); i++) {
-        if (variants[i].name == name_or_index || std::to_string(i) == name_or_index) {
+        if (std::to_string(i) == name_or_index) {
             return &variants[i];
         }
     }
@@ -133,7 +138,11 @@ Plan read_plan(const std::string &path) {
                    "\" is not known; this program knows \"cpu\" with \"cpu-o16\" and \"cuda\" with \"cuda-o32\"");
     }
     plan.target = text_member(json, "target", where);
-    cpu_features(plan.target);
+    try {
+        cpu_features(plan.target);
+    } catch (const FileError &error) {
+        refuse(where, error.what());
+    }
     const auto &variants = member(json, "variants", json::value_t::array, where);
     if (variants.empty() || variants.size() > 64) {
         refuse(where, "it has " + std::to_string(variants.size()) + " variants; 1 to 64 are allowed");
@@ -163,7 +172,7 @@ json to_json(const std::vector<PlanTime> &times) {
         rows.push_back({{"variant", time.variant},
                         {"threads", time.threads},
                         {"tiles", time.tiles},
-                        {"us", std::round(time.microseconds * 100) / 100}});
+                        {"us", std::round(time.microseconds * 1000) / 1000}});
     }
     return rows;
 }
@@ -252,7 +261,7 @@ std::string emit_polykernel(const Plan &plan, const std::string &symbol) {
         return std::tie(a.variant, a.threads, a.tiles) < std::tie(b.variant, b.threads, b.tiles);
     });
     if (!points.empty()) {
-        c << "static const distile_time_point times[] = {\n" << std::fixed << std::setprecision(2);
+        c << "static const distile_time_point times[] = {\n" << std::fixed << std::setprecision(3);
         for (const distile_time_point &point : points) {
             c << "    {" << point.variant << ", " << point.threads << ", " << point.tiles << ", " << point.microseconds
               << "},\n";

@@ -207,12 +207,11 @@ private:
         // A schedule rounds a stage's domain up to whole register tiles: beyond its end it repeats the stage's last
         // tile, because the next one in the list may not be readable in place.
         Expr tile = pixels_per_tile == 1 ? index : index / pixels_per_tile;
-        if (on_gpu()) {
-            // The promise keeps bounds, which the host computes, from asking for what only the device knows.
-            tile = unsafe_promise_clamped(min(tile, cast<int>(listed_tiles(index)) - 1), 0, last - 1);
-        } else {
-            tile = min(tile, last - 1);
-        }
+        // On a GPU only the device knows how many tiles the list holds. The promise keeps bounds, which the host
+        // computes, from asking for that number. (Where the list is empty nothing runs, but Halide still checks
+        // the access.)
+        const Expr listed = on_gpu() ? cast<int>(listed_tiles(index)) : last;
+        tile = unsafe_promise_clamped(min(tile, listed - 1), 0, tiles.dim(0).max());
         Expr xy = tiles(tile, 0);
         Expr last_x = output.dim(1).extent() - 1, last_y = output.dim(2).extent() - 1;
         Pixel pixel;

@@ -77,10 +77,15 @@ distile_status check_tensor(const distile_kernel &kernel, const distile_tensor *
                     name, static_cast<long long>(tensor->stride_n), static_cast<long long>(tensor->stride_h),
                     static_cast<long long>(tensor->stride_w));
     }
-    if (span_of(extent) > largest_span) {
+    // Halide's limit, which counts whole rows and images: also what lies behind the last pixel of each.
+    const int64_t reach =
+        std::max({(int64_t{extent.width} + extent.border_left + extent.border_right) * extent.stride_w,
+                  (int64_t{extent.height} + extent.border_top + extent.border_bottom) * extent.stride_h,
+                  extent.batch > 1 ? extent.batch * extent.stride_n : 0});
+    if (reach > largest_span) {
         return fail(context, DISTILE_ERROR_BAD_STRIDE,
-                    "distile_run: the %s spans %lld elements; at most 2^31 can be addressed", name,
-                    static_cast<long long>(span_of(extent)));
+                    "distile_run: the %s spans %lld elements; fewer than 2^31 can be addressed", name,
+                    static_cast<long long>(reach));
     }
     return DISTILE_OK;
 }

@@ -51,7 +51,8 @@ distile_status read_time_table(const char *path, const distile_kernel &kernel, s
                                std::string &message) {
     const std::string file = std::string("the time table '") + path + "'";
     std::ifstream stream(path);
-    if (!stream) {
+    // A folder can be opened, and fails when it is read.
+    if (!stream || (stream.peek(), stream.bad())) {
         message = file + " cannot be opened";
         return DISTILE_ERROR_BAD_FILE;
     }

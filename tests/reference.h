@@ -1,0 +1,47 @@
+/** \file
+ * What a masked convolution computes, as plain loops: the tests compare every kernel with it.
+ */
+#ifndef DISTILE_TESTS_REFERENCE_H
+#define DISTILE_TESTS_REFERENCE_H
+
+#include <cstdint>
+#include <distile/polykernel.h>
+#include <vector>
+
+namespace distile {
+
+/** One call of distile_run, with the weights as they were before they were packed. */
+struct ReferenceArgs {
+    distile_conv2d conv{};
+    distile_tensor input{};
+    std::vector<float> filter; /**< [kernel row][kernel column][input channel][output channel] */
+    std::vector<float> bias;   /**< [output channel], or empty. */
+    const distile_tensor *residual = nullptr;
+    std::vector<uint8_t> mask; /**< [image][row][column] of the output. */
+    distile_inactive inactive = DISTILE_KEEP;
+    distile_store store = DISTILE_STORE_EXACT;
+    int32_t tile_h = 1, tile_w = 1; /**< Of the variant that runs. */
+    bool dense = false;             /**< The variant computes every tile, active or not. */
+};
+
+enum class PixelState : uint8_t { Kept, Zeroed, Computed };
+
+struct ReferenceOutput {
+    std::vector<PixelState> states; /**< [image][row][column] */
+    std::vector<float> values;      /**< [image][row][column][channel]; 0 for pixels that are not computed. */
+    double largest = 0;             /**< The largest absolute value before the epilogue: a scale for errors. */
+};
+
+/** The output's extents for an input; 0 if the kernel does not fit. */
+int32_t reference_output_height(const distile_conv2d &conv, int32_t input_height);
+int32_t reference_output_width(const distile_conv2d &conv, int32_t input_width);
+
+ReferenceOutput reference_masked_conv2d(const ReferenceArgs &args);
+
+/** The number of tiles with at least one active pixel, by looking at every pixel of every tile. */
+int64_t reference_active_tiles(const std::vector<uint8_t> &mask, int32_t batch, int32_t height, int32_t width,
+                               int32_t tile_h, int32_t tile_w);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,369 @@
+// Every PolyKernel of the tests against the plain loop. Operators, variants, sizes, masks, layouts and options are too
+// many to try all combinations: any two values of any two of them meet in at least one case.
+#include "callers.h"
+#include "catch.h"
+#include "mask_families.h"
+#include "pairwise.h"
+#include "reference.h"
+#include "test_polykernels.h"
+#include "test_tensor.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <distile/distile.hpp>
+#include <distile/polykernel.h>
+#include <map>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace distile;
+
+namespace {
+
+/** Rows and columns of the input. */
+constexpr std::pair<int32_t, int32_t> sizes[] = {{17, 13}, {40, 40}, {1, 1}, {5, 64}, {65, 9}};
+
+constexpr int32_t batches[] = {1, 3};
+
+const char *const mask_names[] = {"empty",      "full",   "corners", "checkerboard", "one row",
+                                  "one column", "random", "blob",    "real",         "one image"};
+
+/** A mask of a family, another one for every image. */
+std::vector<uint8_t> make_mask(const std::string &name, int32_t batch, int32_t height, int32_t width,
+                               std::mt19937 &random) {
+    std::vector<uint8_t> bytes(static_cast<size_t>(batch) * height * width);
+    const auto at = [&](int32_t n, int32_t y, int32_t x) -> uint8_t & {
+        return bytes[(static_cast<size_t>(n) * height + y) * width + x];
+    };
+    if (name == "full") {
+        std::fill(bytes.begin(), bytes.end(), uint8_t{1});
+    } else if (name == "checkerboard") {
+        bytes = checkerboard_mask(batch, height, width).bytes;
+    }
+    for (int32_t n = 0; n < batch; n++) {
+        if (name == "corners") {
+            // All of them in the first image, and then the last and the first one alone.
+            const std::pair<int32_t, int32_t> corners[] = {
+                {height - 1, width - 1}, {0, 0}, {0, width - 1}, {height - 1, 0}};
+            for (int32_t corner = 0; corner < 4; corner++) {
+                if (n == 0 || corner == n - 1) {
+                    at(n, corners[corner].first, corners[corner].second) = 1;
+                }
+            }
+        } else if (name == "one row") {
+            std::fill_n(&at(n, (height / 2 + 7 * n) % height, 0), width, uint8_t{255});
+        } else if (name == "one column") {
+            for (int32_t y = 0; y < height; y++) {
+                at(n, y, (width / 2 + 7 * n) % width) = 2;
+            }
+        } else if (name == "one image") {
+            // The last one, at random: the lists begin in the middle of the tensor.
+            if (n == batch - 1) {
+                std::generate_n(&at(n, 0, 0), height * width, [&] { return static_cast<uint8_t>(random() % 4 == 0); });
+            }
+        } else if (name == "random" || name == "blob" || name == "real") {
+            const double densities[] = {0.3, 0.05, 0.9};
+            ByteMask mask;
+            if (name == "real") {
+                static const std::vector<std::string> names = real_masks();
+                mask = scale_mask(read_real_mask(names.at(random() % names.size())), height, width);
+            } else {
+                mask = draw_mask(name, 1, height, width, densities[n % 3], random());
+            }
+            std::copy_n(mask.bytes.begin(), height * width, &at(n, 0, 0));
+        }
+    }
+    return bytes;
+}
+
+struct NamedLayout {
+    const char *name;
+    Layout layout;
+};
+
+std::vector<NamedLayout> input_layouts(const distile_conv2d &conv) {
+    const int32_t top = conv.pad_top, bottom = conv.pad_bottom, left = conv.pad_left, right = conv.pad_right;
+    return {{"plain", {}},
+            {"border as wide as the padding", {0, 0, 0, top, bottom, left, right}},
+            {"wider border", {0, 0, 0, top + 2, bottom + 1, left + 3, right + 2}},
+            {"narrow border above and left", {0, 0, 0, top / 2, bottom, std::max(left - 1, 0), right}},
+            {"border above and right only", {0, 0, 0, top + 1, 0, 0, right}},
+            {"border shared between rows and images", {0, 0, 0, top, bottom, left, right, true}},
+            {"slice of the channels", {7, 0, 0}},
+            {"padded rows and images", {0, 3, 11}},
+            {"crop of a slice with a border", {5, 17, 40, top, bottom, left, right}}};
+}
+
+const NamedLayout output_layouts[] = {{"plain", {}},
+                                      {"slice of the channels", {5, 0, 0}},
+                                      {"padded rows and images", {0, 3, 9}},
+                                      {"crop of a slice", {3, 22, 35}}};
+
+const char *const residual_names[] = {"plain", "crop of a slice", "the output itself"};
+
+/** The values that the parameters of a case take, in the order of combine_pairwise(). */
+enum Parameter {
+    Variant,
+    Size,
+    Batch,
+    Mask_,
+    InputLayout,
+    OutputLayout,
+    Residual,
+    Inactive,
+    Store,
+    Threads,
+    Allocator,
+    InputFlush,
+    OutputFlush,
+    Bias,
+    NumParameters
+};
+
+constexpr int num_thread_modes = 4;
+const char *const thread_modes[num_thread_modes] = {"1", "2", "5", "the caller's"};
+
+/** A context with the kernel, kept for all cases with its threads and allocator, so that what is cached in it meets
+ * other masks and shapes. */
+struct Session {
+    CallersPool pool;
+    CallersAllocator allocator;
+    distile_choice traced{};
+    Context context;
+    Kernel kernel;
+    Mask mask;
+    Weights weights[2][2];  // [Values][with bias]
+};
+
+class OperatorTest {
+public:
+    explicit OperatorTest(const distile_polykernel &polykernel) : polykernel_(polykernel), conv_(polykernel.conv2d) {
+        for (Values values : {Values::Floats, Values::Integers}) {
+            const size_t taps = static_cast<size_t>(conv_.kernel_h) * conv_.kernel_w * conv_.in_channels;
+            filters_[static_cast<int>(values)] = distile::draw(values, taps * conv_.out_channels, random_);
+            biases_[static_cast<int>(values)] = distile::draw(values, conv_.out_channels, random_);
+        }
+    }
+
+    void run() {
+        for (size_t i = 0; i < std::size(sizes); i++) {
+            if (reference_output_height(conv_, sizes[i].first) > 0 &&
+                reference_output_width(conv_, sizes[i].second) > 0) {
+                sizes_.push_back(sizes[i]);
+            }
+        }
+        layouts_ = input_layouts(conv_);
+        std::vector<int> num_values(NumParameters, 2);
+        // The last one is the dispatcher's own choice.
+        num_values[Variant] = polykernel_.num_variants + 1;
+        num_values[Size] = static_cast<int>(sizes_.size());
+        num_values[Mask_] = static_cast<int>(std::size(mask_names));
+        num_values[InputLayout] = static_cast<int>(layouts_.size());
+        num_values[OutputLayout] = static_cast<int>(std::size(output_layouts));
+        num_values[Residual] = conv_.residual ? static_cast<int>(std::size(residual_names)) : 1;
+        num_values[Threads] = num_thread_modes;
+        for (const std::vector<int> &values : combine_pairwise(num_values, random_)) {
+            run_case(values, Values::Floats);
+            // Integers are exact whatever the order of the sums, but for the exponential function.
+            if (conv_.epilogue != DISTILE_EPILOGUE_SILU) {
+                run_case(values, Values::Integers);
+            }
+        }
+        for (auto &[key, session] : sessions_) {
+            session->mask.reset();
+            session->kernel.reset();
+            session->context.reset();
+            INFO(polykernel_.name << ", threads: " << thread_modes[key.first]);
+            CHECK(session->allocator.blocks_in_use() == 0);
+            CHECK(session->allocator.mistakes() == 0);
+        }
+    }
+
+private:
+    Session &session_for(int threads, int allocator) {
+        std::unique_ptr<Session> &session = sessions_[{threads, allocator}];
+        if (!session) {
+            session = std::make_unique<Session>();
+            distile_context_options options{};
+            const int32_t numbers[] = {1, 2, 5};
+            if (threads < 3) {
+                options.threads = numbers[threads];
+            } else {
+                session->pool.use_in(options);
+            }
+            if (allocator == 1) {
+                session->allocator.use_in(options);
+            }
+            options.trace = [](void *user, const distile_choice *choice) {
+                *static_cast<distile_choice *>(user) = *choice;
+            };
+            options.trace_user = &session->traced;
+            session->context = make_context(options);
+            session->kernel = make_kernel(session->context, polykernel_);
+            session->mask = make_mask_object(session->context);
+            for (int values = 0; values < 2; values++) {
+                for (int bias = 0; bias < 2; bias++) {
+                    distile_weights_source source{};
+                    source.filter = filters_[values].data();
+                    source.order = DISTILE_HWIO;
+                    source.bias = bias ? biases_[values].data() : nullptr;
+                    session->weights[values][bias] = pack_weights(session->context, session->kernel, source);
+                }
+            }
+        }
+        return *session;
+    }
+
+    static Mask make_mask_object(const Context &context) {
+        return distile::make_mask(context);
+    }
+
+    std::string describe(const std::vector<int> &values, Values kind, const char *variant) const {
+        std::ostringstream text;
+        text << polykernel_.name << ", variant " << (values[Variant] == polykernel_.num_variants ? "automatic: " : "")
+             << variant << ", input of " << sizes_[values[Size]].first << " x " << sizes_[values[Size]].second
+             << ", batch " << batches[values[Batch]] << ", mask: " << mask_names[values[Mask_]]
+             << ", input: " << layouts_[values[InputLayout]].name
+             << ", output: " << output_layouts[values[OutputLayout]].name
+             << ", residual: " << (conv_.residual ? residual_names[values[Residual]] : "none") << ", "
+             << (values[Inactive] ? "zero" : "keep") << ", " << (values[Store] ? "tiles" : "exact")
+             << ", threads: " << thread_modes[values[Threads]]
+             << ", allocator: " << (values[Allocator] ? "the caller's" : "own") << ", guard "
+             << (values[InputFlush] ? "behind" : "before") << " the input and "
+             << (values[OutputFlush] ? "behind" : "before") << " the output, " << (values[Bias] ? "bias" : "no bias")
+             << ", " << (kind == Values::Floats ? "floats" : "integers");
+        return text.str();
+    }
+
+    void run_case(const std::vector<int> &values, Values kind) {
+        const auto [in_height, in_width] = sizes_[values[Size]];
+        const int32_t batch = batches[values[Batch]];
+        const int32_t height = reference_output_height(conv_, in_height);
+        const int32_t width = reference_output_width(conv_, in_width);
+        const Flush input_flush = values[InputFlush] ? Flush::Back : Flush::Front;
+        const Flush output_flush = values[OutputFlush] ? Flush::Back : Flush::Front;
+        Session &session = session_for(values[Threads], values[Allocator]);
+
+        TestTensor input(batch, in_height, in_width, conv_.in_channels, layouts_[values[InputLayout]].layout,
+                         input_flush);
+        input.draw(kind, random_);
+        TestTensor output(batch, height, width, conv_.out_channels, output_layouts[values[OutputLayout]].layout,
+                          output_flush);
+        std::unique_ptr<TestTensor> own_residual;
+        const distile_tensor *residual = nullptr;
+        if (conv_.residual && values[Residual] == 2) {
+            output.draw(kind, random_);
+            residual = &output.view();
+        } else if (conv_.residual) {
+            own_residual =
+                std::make_unique<TestTensor>(batch, height, width, conv_.out_channels,
+                                             values[Residual] == 0 ? Layout{} : Layout{2, 13, 1}, input_flush);
+            own_residual->draw(kind, random_);
+            residual = &own_residual->view();
+        }
+
+        ReferenceArgs reference;
+        reference.conv = conv_;
+        reference.input = input.view();
+        reference.filter = filters_[static_cast<int>(kind)];
+        if (values[Bias]) {
+            reference.bias = biases_[static_cast<int>(kind)];
+        }
+        reference.residual = residual;
+        reference.mask = make_mask(mask_names[values[Mask_]], batch, height, width, random_);
+        reference.inactive = static_cast<distile_inactive>(values[Inactive]);
+        reference.store = static_cast<distile_store>(values[Store]);
+
+        REQUIRE(distile_mask_set_bytes(session.mask.get(), reference.mask.data(), batch, height, width,
+                                       int64_t{height} * width, width) == DISTILE_OK);
+        distile_choice choice{};
+        REQUIRE(distile_kernel_choose(session.kernel.get(), session.mask.get(), &choice) == DISTILE_OK);
+        const bool automatic = values[Variant] == polykernel_.num_variants;
+        const int32_t index = automatic ? choice.variant_index : values[Variant];
+        const distile_variant &variant = polykernel_.variants[index];
+        INFO(describe(values, kind, variant.name));
+        reference.tile_h = variant.tile_h;
+        reference.tile_w = variant.tile_w;
+        reference.dense = variant.dense != 0;
+        ReferenceOutput expected = reference_masked_conv2d(reference);
+
+        distile_run_args args{};
+        args.input = &input.view();
+        args.residual = residual;
+        args.output = &output.view();
+        args.weights = session.weights[static_cast<int>(kind)][values[Bias]].get();
+        args.mask = session.mask.get();
+        args.inactive = reference.inactive;
+        args.store = reference.store;
+        args.variant = automatic ? nullptr : variant.name;
+        const auto input_before = input.snapshot(), output_before = output.snapshot();
+        const auto residual_before = own_residual ? own_residual->snapshot() : std::vector<uint32_t>();
+        session.traced = {};
+        const distile_status status = distile_run(session.kernel.get(), &args);
+        INFO(distile_context_message(session.context.get()));
+        REQUIRE(status == DISTILE_OK);
+
+        const double tolerance = kind == Values::Floats ? 1e-5 * expected.largest : 0;
+        if (args.residual == args.output && args.inactive == DISTILE_ZERO && args.store == DISTILE_STORE_TILES) {
+            forget_inactive(expected, reference.mask, output);
+        }
+        REQUIRE(output.difference(output_before, expected, tolerance) == "");
+        REQUIRE(input.snapshot() == input_before);
+        REQUIRE((!own_residual || own_residual->snapshot() == residual_before));
+
+        const std::vector<uint8_t> all(reference.mask.size(), 1);
+        REQUIRE(session.traced.variant_index == index);
+        REQUIRE(session.traced.tiles == reference_active_tiles(variant.dense ? all : reference.mask, batch, height,
+                                                               width, variant.tile_h, variant.tile_w));
+        REQUIRE(session.traced.active_pixels == std::count_if(reference.mask.begin(), reference.mask.end(),
+                                                              [](uint8_t active) { return active != 0; }));
+    }
+
+    /** Where a residual is the output, what is zeroed may or may not be added again before its tile is stored. */
+    static void forget_inactive(ReferenceOutput &expected, const std::vector<uint8_t> &mask, TestTensor &output) {
+        const distile_tensor &view = output.view();
+        for (size_t pixel = 0; pixel < mask.size(); pixel++) {
+            if (!mask[pixel] && expected.states[pixel] == PixelState::Computed) {
+                const auto row = static_cast<int32_t>(pixel / view.width), x = static_cast<int32_t>(pixel % view.width);
+                std::copy_n(&output.at(row / view.height, row % view.height, x, 0), view.channels,
+                            &expected.values[pixel * view.channels]);
+            }
+        }
+    }
+
+    const distile_polykernel &polykernel_;
+    const distile_conv2d &conv_;
+    std::mt19937 random_{1};
+    std::vector<float> filters_[2], biases_[2];
+    std::vector<std::pair<int32_t, int32_t>> sizes_;
+    std::vector<NamedLayout> layouts_;
+    std::map<std::pair<int, int>, std::unique_ptr<Session>> sessions_;
+};
+
+/** False, and says so, where this CPU lacks what a PolyKernel needs. */
+bool can_run(const distile_polykernel &polykernel) {
+    const Context context = make_context();
+    distile_kernel *kernel = nullptr;
+    const distile_status status = distile_kernel_create(context.get(), &polykernel, &kernel);
+    const Kernel owned(kernel);
+    if (status == DISTILE_ERROR_UNSUPPORTED_CPU) {
+        WARN("skipped: " << distile_context_message(context.get()));
+        return false;
+    }
+    REQUIRE(status == DISTILE_OK);
+    return true;
+}
+
+}  // namespace
+
+TEST_CASE("Every variant computes what the plain loop computes, and touches nothing else", "[masked_conv2d]") {
+    for (const distile_polykernel *polykernel : test_polykernels) {
+        if (can_run(*polykernel)) {
+            OperatorTest(*polykernel).run();
+        }
+    }
+}

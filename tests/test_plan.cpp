@@ -1,0 +1,647 @@
+// Operator and plan files, the space of schedules, and the plugin: what they accept, and what they say where they do
+// not.
+#include "Halide.h"
+#include "catch.h"
+#include "cpu.h"
+#include "operator.h"
+#include "plan.h"
+#include "space.h"
+#include "temporary_folder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace distile;
+using nlohmann::json;
+
+namespace {
+
+const char *const avx2 = "x86-64-linux-avx-avx2-f16c-fma-sse41";
+const char *const avx512 = "x86-64-linux-avx-avx2-avx512-avx512_skylake-f16c-fma-sse41";
+
+bool contains(const std::string &text, const std::string &part) {
+    return text.find(part) != std::string::npos;
+}
+
+/** What a function throws as a FileError, which must name `words`. */
+void refuse(const std::function<void()> &read, const std::vector<std::string> &words) {
+    std::string message = "(nothing was thrown)";
+    try {
+        read();
+    } catch (const FileError &error) {
+        message = error.what();
+    } catch (const std::exception &error) {
+        message = std::string("(another exception) ") + error.what();
+    }
+    INFO("the message is: " << message);
+    for (const std::string &word : words) {
+        CHECK(contains(message, word));
+    }
+    CHECK(message.front() != '(');
+}
+
+json good_operator() {
+    return json::parse(R"({"distile_operator": 1, "name": "conv", "generator": "masked_conv2d",
+        "params": {"dtype": "float32", "in_channels": 16, "out_channels": 48, "kernel_h": 3, "kernel_w": 3,
+                   "pad_top": 1, "pad_bottom": 1, "pad_left": 1, "pad_right": 1, "epilogue": "relu", "residual": false},
+        "typical": {"batch": 1, "height": 20, "width": 30}})");
+}
+
+json good_theta() {
+    return json::parse(R"({"tile_h": 1, "tile_w": 2, "pixels": 6, "channels": 16, "group": 4, "channel_splits": 1,
+                           "order": 0, "unroll": 2})");
+}
+
+json good_plan() {
+    return {{"distile_plan", 1},
+            {"name", "conv_avx2"},
+            {"operator", good_operator()},
+            {"backend", "cpu"},
+            {"layout", "cpu-o16"},
+            {"target", avx2},
+            {"variants",
+             {{{"name", "sparse"}, {"theta", good_theta()}},
+              {{"name", "dense"}, {"dense", true}, {"theta", good_theta()}}}},
+            {"profile",
+             {{"device", "a machine"},
+              {"times",
+               {{{"variant", "sparse"}, {"threads", 2}, {"tiles", 10}, {"us", 12.25}},
+                {{"variant", "dense"}, {"threads", 1}, {"tiles", 7}, {"us", 3.5}},
+                {{"variant", "sparse"}, {"threads", 1}, {"tiles", 10}, {"us", 24.5}},
+                {{"variant", "sparse"}, {"threads", 1}, {"tiles", 5}, {"us", 12.5}}}}}}};
+}
+
+/** A change of a good file, and what must be said about it. */
+struct Change {
+    std::function<void(json &)> make;
+    std::vector<std::string> words;
+};
+
+/** The JSON pointer's value becomes another one, of which the message shows what is in `words`. */
+Change set(const std::string &pointer, const json &value, std::vector<std::string> words) {
+    return {[=](json &file) { file[json::json_pointer(pointer)] = value; }, std::move(words)};
+}
+
+Change erase(const std::string &parent, const std::string &member) {
+    return {[=](json &file) { file[json::json_pointer(parent)].erase(member); }, {member}};
+}
+
+template<typename Read> void refuse_changes(const json &good, const std::vector<Change> &changes, const Read &read) {
+    const TemporaryFolder folder;
+    for (const Change &change : changes) {
+        json bad = good;
+        change.make(bad);
+        REQUIRE(bad != good);
+        const std::string path = folder.write("file.json", bad.dump(1));
+        INFO(bad.dump());
+        std::vector<std::string> words = change.words;
+        words.push_back(path);
+        refuse([&] { read(path); }, words);
+    }
+    const std::string missing = folder.path() + "/missing.json";
+    refuse([&] { read(missing); }, {missing, "opened"});
+    refuse([&] { read(folder.path()); }, {folder.path()});
+    for (const char *text : {"", "{", "{\"a\": 1}}", "nonsense"}) {
+        const std::string path = folder.write("file.json", text);
+        refuse([&] { read(path); }, {path, "JSON"});
+    }
+    const std::string array = folder.write("file.json", "[1, 2]");
+    refuse([&] { read(array); }, {array, "missing"});
+}
+
+}  // namespace
+
+TEST_CASE("A good operator file is read, and written as it was", "[plan]") {
+    const TemporaryFolder folder;
+    json file = good_operator();
+    const Operator op = read_operator(folder.write("op.json", "// A comment.\n" + file.dump()));
+    CHECK(op.name == "conv");
+    CHECK(op.generator == "masked_conv2d");
+    CHECK(op.typical_height == 20);
+    CHECK(op.typical_output_height() == 20);
+    CHECK(op.typical_output_width() == 30);
+    CHECK(to_json(op) == file);
+    CHECK(parse_operator(to_json(op), "here") == op);
+    const distile_conv2d conv = op.conv2d();
+    CHECK(conv.in_channels == 16);
+    CHECK(conv.out_channels == 48);
+    CHECK(conv.stride_h == 1);
+    CHECK(conv.dilation_w == 1);
+    CHECK(conv.epilogue == DISTILE_EPILOGUE_RELU);
+    CHECK(conv.residual == 0);
+    CHECK(contains(op.summary(), "3x3"));
+    CHECK(contains(op.summary(), "16 -> 48"));
+    CHECK(contains(op.summary(), "relu"));
+
+    // What is left out has the generator's defaults.
+    file["params"] = json::object();
+    file.erase("typical");
+    const Operator defaults = parse_operator(file, "here");
+    CHECK(defaults.conv2d().in_channels == 64);
+    CHECK(defaults.conv2d().kernel_w == 3);
+    CHECK(defaults.conv2d().pad_left == 1);
+    CHECK(defaults.typical_height == 40);
+    CHECK_FALSE(defaults == op);
+
+    file["params"] = {{"kernel_h", 5},   {"stride_h", 2},    {"dilation_h", 2},   {"pad_top", 0},
+                      {"pad_bottom", 1}, {"residual", true}, {"epilogue", "silu"}};
+    const Operator other = parse_operator(file, "here");
+    CHECK(other.conv2d().residual == 1);
+    CHECK(other.conv2d().epilogue == DISTILE_EPILOGUE_SILU);
+    // Rows of 40 pixels and one of padding, of which the kernel spans nine.
+    CHECK(other.typical_output_height() == (40 + 1 - 9) / 2 + 1);
+    for (const char *word : {"5x3", "stride 2x1", "dilation 2x1", "residual", "silu", "0/1/1/1"}) {
+        CHECK(contains(other.summary(), word));
+    }
+}
+
+TEST_CASE("A wrong operator file is refused with the file and the member", "[plan]") {
+    std::vector<Change> changes = {
+        erase("", "distile_operator"),
+        erase("", "name"),
+        erase("", "generator"),
+        erase("", "params"),
+        set("/distile_operator", 2, {"distile_operator", "2", "1"}),
+        set("/distile_operator", "1", {"distile_operator"}),
+        set("/name", "3x3", {"name", "3x3"}),
+        set("/name", "a b", {"name", "a b"}),
+        set("/name", "", {"name"}),
+        set("/name", 5, {"name", "5"}),
+        set("/name", std::string(129, 'a'), {"name"}),
+        set("/generator", "conv3d", {"generator", "conv3d", "masked_conv2d"}),
+        set("/params", json::array(), {"params"}),
+        set("/params/tile_h", 1, {"tile_h"}),
+        set("/params/dtype", "float16", {"dtype", "float16", "float32"}),
+        set("/params/dtype", 32, {"dtype", "32"}),
+        set("/params/epilogue", "gelu", {"epilogue", "gelu", "silu"}),
+        set("/params/epilogue", json(), {"epilogue", "null"}),
+        set("/params/residual", "yes", {"residual", "yes"}),
+        set("/params/residual", 1, {"residual", "1"}),
+        set("/typical", 40, {"typical"}),
+        set("/typical/height", 0, {"typical", "height", "0"}),
+        set("/typical/width", 65536, {"typical", "width", "65536"}),
+        set("/typical/batch", 1.5, {"typical", "batch", "1.5"}),
+        set("/params/kernel_h", 23, {"typical", "kernel"}),
+    };
+    const std::pair<const char *, std::vector<int>> ranges[] = {{"in_channels", {0, (1 << 20) + 1}},
+                                                                {"out_channels", {0, (1 << 20) + 1}},
+                                                                {"kernel_h", {0, 1025}},
+                                                                {"kernel_w", {0, 1025}},
+                                                                {"stride_h", {0, 1025}},
+                                                                {"stride_w", {0, 1025}},
+                                                                {"pad_top", {-1, 65537}},
+                                                                {"pad_bottom", {-1, 65537}},
+                                                                {"pad_left", {-1, 65537}},
+                                                                {"pad_right", {-1, 65537}},
+                                                                {"dilation_h", {0, 1025}},
+                                                                {"dilation_w", {0, 1025}}};
+    for (const auto &[param, values] : ranges) {
+        const std::string pointer = std::string("/params/") + param;
+        for (int value : values) {
+            changes.push_back(set(pointer, value, {param, std::to_string(value)}));
+        }
+        changes.push_back(set(pointer, 2.5, {param, "2.5"}));
+        changes.push_back(set(pointer, "3", {param, "\"3\""}));
+        changes.push_back(set(pointer, uint64_t{1} << 63, {param}));
+    }
+    refuse_changes(good_operator(), changes, [](const std::string &path) { return read_operator(path); });
+}
+
+TEST_CASE("A good plan is read, and written as it was", "[plan]") {
+    const TemporaryFolder folder;
+    const json file = good_plan();
+    const Plan plan = read_plan(folder.write("plan.json", file.dump()));
+    CHECK(plan.name == "conv_avx2");
+    CHECK(plan.op == parse_operator(good_operator(), "here"));
+    CHECK(plan.target == avx2);
+    REQUIRE(plan.variants.size() == 2);
+    CHECK(plan.variants[0].theta.at("pixels") == 6);
+    CHECK_FALSE(plan.variants[0].dense);
+    CHECK(plan.variants[1].dense);
+    CHECK(plan.profiled_device == "a machine");
+    REQUIRE(plan.times.size() == 4);
+    CHECK(plan.times[1].variant == "dense");
+    CHECK(plan.times[1].tiles == 7);
+    CHECK(plan.times[1].microseconds == 3.5);
+    CHECK(to_json(plan) == file);
+
+    const std::string copy = folder.path() + "/copy.json";
+    write_file(copy, to_json(plan).dump(1));
+    CHECK(to_json(read_plan(copy)) == file);
+    CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2);
+
+    json unprofiled = file;
+    unprofiled.erase("profile");
+    CHECK(to_json(read_plan(folder.write("plan.json", unprofiled.dump()))) == unprofiled);
+}
+
+TEST_CASE("Every plan of the tests is read and written as it was", "[plan]") {
+    int plans = 0;
+    for (const auto &entry : std::filesystem::directory_iterator(DISTILE_TESTS_FOLDER "/plans")) {
+        CAPTURE(entry.path());
+        const Plan plan = read_plan(entry.path().string());
+        CHECK(plan.name == entry.path().stem().string());
+        CHECK(to_json(plan) == read_json(entry.path().string()));
+        CHECK(plan.op == read_operator(DISTILE_TESTS_FOLDER "/operators/" + plan.op.name + ".json"));
+        plans++;
+    }
+    CHECK(plans >= 10);
+}
+
+TEST_CASE("Whatever time a plan may hold is kept when it is written", "[plan]") {
+    const TemporaryFolder folder;
+    for (double microseconds : {0.001, 0.004, 0.01, 1.0, 123456.78, 1e11}) {
+        json file = good_plan();
+        file["profile"]["times"][0]["us"] = microseconds;
+        std::string text = file.dump();
+        try {
+            text = to_json(read_plan(folder.write("plan.json", text))).dump();
+        } catch (const FileError &) {
+            continue;  // Refused from the start: a legal answer for times that are too short to be kept.
+        }
+        CAPTURE(microseconds, text);
+        const double kept = read_plan(folder.write("plan.json", text)).times[0].microseconds;
+        CHECK(kept == Approx(microseconds).epsilon(0.01));
+    }
+}
+
+TEST_CASE("A wrong plan is refused with the file and the member", "[plan]") {
+    const auto many = [](size_t count) {
+        json variants = json::array();
+        for (size_t i = 0; i < count; i++) {
+            variants.push_back({{"name", "v" + std::to_string(i)}, {"theta", good_theta()}});
+        }
+        return variants;
+    };
+    std::vector<Change> changes = {
+        erase("", "distile_plan"),
+        erase("", "name"),
+        erase("", "operator"),
+        erase("", "backend"),
+        erase("", "layout"),
+        erase("", "target"),
+        erase("", "variants"),
+        set("/distile_plan", 2, {"version 2", "version 1"}),
+        set("/distile_plan", "new", {"new"}),
+        set("/name", "a-b", {"name"}),
+        set("/name", 3, {"name"}),
+        set("/operator", "conv", {"operator", "string"}),
+        set("/operator/params/kernel_h", 0, {"operator", "kernel_h", "0"}),
+        set("/operator/distile_operator", 3, {"operator", "distile_operator", "3"}),
+        set("/backend", "gpu", {"backend", "gpu"}),
+        set("/backend", 1, {"backend"}),
+        set("/layout", "cpu-o8", {"layout", "cpu-o8"}),
+        set("/target", "x86-64-linux-avx10_1", {"target", "avx10_1"}),
+        set("/target", "arm-64-linux", {"target", "arm-64-linux"}),
+        set("/target", "", {"target"}),
+        set("/target", json::array(), {"target"}),
+        set("/variants", json::object(), {"variants", "object"}),
+        set("/variants", json::array(), {"0 variants"}),
+        set("/variants", many(65), {"65 variants"}),
+        set("/variants/1", 3, {"variant 1"}),
+        set("/variants/1/name", "sparse", {"variant 1", "sparse", "twice"}),
+        set("/variants/0/name", "p 4", {"variant 0", "name"}),
+        set("/variants/0/dense", 1, {"variant 0", "dense"}),
+        set("/variants/1/theta", json::array(), {"variant 1", "theta"}),
+        set("/variants/1/theta/unroll", -1, {"variant 1", "unroll", "-1"}),
+        set("/variants/1/theta/group", 65536, {"variant 1", "group", "65536"}),
+        set("/variants/1/theta/group", 1.5, {"variant 1", "group", "1.5"}),
+        set("/variants/1/theta/group", "4", {"variant 1", "group", "4"}),
+        set("/variants/1/theta/tile_h", 0, {"variant 1", "tile_h"}),
+        set("/profile", json::array(), {"profile"}),
+        set("/profile/device", 1, {"profile", "device"}),
+        set("/profile/times", "fast", {"profile", "times"}),
+        set("/profile/times/2", 4, {"profile", "time 2", "variant"}),
+        set("/profile/times/2/variant", "unknown", {"profile", "time 2", "unknown"}),
+        set("/profile/times/2/threads", 0, {"time 2", "threads"}),
+        set("/profile/times/2/threads", 4097, {"time 2", "threads"}),
+        set("/profile/times/2/tiles", 0, {"time 2", "tiles"}),
+        set("/profile/times/2/tiles", -3, {"time 2", "tiles"}),
+        set("/profile/times/2/us", 0, {"time 2", "us"}),
+        set("/profile/times/2/us", "1", {"time 2", "us"}),
+        erase("/variants/0", "theta"),
+        erase("/variants/0", "name"),
+        erase("/variants/0/theta", "tile_w"),
+        erase("/profile", "device"),
+        erase("/profile", "times"),
+        erase("/profile/times/1", "variant"),
+        erase("/profile/times/1", "threads"),
+        erase("/profile/times/1", "tiles"),
+        erase("/profile/times/1", "us"),
+    };
+    refuse_changes(good_plan(), changes, [](const std::string &path) { return read_plan(path); });
+}
+
+TEST_CASE("Variants are found by name, and else by index", "[plan]") {
+    const TemporaryFolder folder;
+    json file = good_plan();
+    file.erase("profile");
+    file["variants"].push_back({{"name", "0"}, {"theta", good_theta()}});
+    const Plan plan = read_plan(folder.write("plan.json", file.dump()));
+    CHECK(plan.find("dense") == &plan.variants[1]);
+    CHECK(plan.find("1") == &plan.variants[1]);
+    // A build asks by name, so that a name is not taken for an index.
+    CHECK(plan.find("0") == &plan.variants[2]);
+    CHECK(plan.find("3") == nullptr);
+    CHECK(plan.find("") == nullptr);
+    CHECK(plan.find("spars") == nullptr);
+}
+
+TEST_CASE("A file that cannot be written is reported, and nothing is left behind", "[plan]") {
+    const TemporaryFolder folder;
+    const std::string path = folder.path() + "/no_such_folder/file.json";
+    refuse([&] { write_file(path, "text"); }, {path});
+    // A folder of that name cannot be replaced by a file.
+    std::filesystem::create_directory(folder.path() + "/taken");
+    refuse([&] { write_file(folder.path() + "/taken", "text"); }, {folder.path() + "/taken"});
+    CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+}
+
+TEST_CASE("CPU features are named as the runtime checks them", "[plan]") {
+    CHECK(cpu_features("x86-64-linux").empty());
+    CHECK(cpu_features(avx2) == "avx avx2 f16c fma sse41");
+    CHECK(cpu_features("x86-64-linux-avx512_skylake") == "avx512f avx512cd avx512bw avx512dq avx512vl");
+    CHECK(cpu_features("x86-64-linux-avx512-avx512_skylake") == cpu_features("x86-64-linux-avx512_skylake"));
+    refuse([] { cpu_features("x86-64-linux-avx2-opencl"); }, {"x86-64-linux-avx2-opencl", "'opencl'"});
+    refuse([] { cpu_features("x86-64-windows"); }, {"x86-64-windows"});
+}
+
+TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
+    const TemporaryFolder folder;
+    const Plan plan = read_plan(folder.write("plan.json", good_plan().dump()));
+    const std::string c = emit_polykernel(plan, "my_symbol");
+    for (const char *word :
+         {"const distile_polykernel my_symbol =", "extern int my_symbol_sparse_argv(void **args);",
+          "{\"sparse\", 1, 2, 0, my_symbol_sparse_argv}", "{\"dense\", 1, 2, 1, my_symbol_dense_argv}", "\"conv_avx2\"",
+          "\"cpu-o16\"", "\"avx avx2 f16c fma sse41\"",
+          "{16, 48, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, (distile_epilogue)1, 0}", "2, variants, 4, times"}) {
+        CAPTURE(word);
+        CHECK(contains(c, word));
+    }
+    // The points are ordered by variant, threads and tiles.
+    const char *const points[] = {"{0, 1, 5, 12.5", "{0, 1, 10, 24.5", "{0, 2, 10, 12.25", "{1, 1, 7, 3.5"};
+    size_t last = 0;
+    for (const char *point : points) {
+        CAPTURE(point);
+        CHECK(c.find(point) != std::string::npos);
+        CHECK(c.find(point) > last);
+        last = c.find(point);
+    }
+    json unprofiled = good_plan();
+    unprofiled.erase("profile");
+    CHECK(contains(emit_polykernel(read_plan(folder.write("plan.json", unprofiled.dump())), "s"), "2, variants, 0, 0"));
+}
+
+TEST_CASE("The space says why a theta is illegal", "[plan]") {
+    const Problem problem{16, 40, 3, 3, 16, 8, 16};
+    const Theta good = good_theta().get<Theta>();
+    const auto why = [&](const Theta &changes, const Problem &of) {
+        Theta theta = good;
+        for (const auto &[knob, value] : changes) {
+            theta[knob] = value;
+        }
+        return cpu_space().why_illegal(theta, of);
+    };
+    CHECK(why({}, problem).empty());
+    CHECK(cpu_space().backend == "cpu");
+    for (const Knob &knob : cpu_space().knobs) {
+        CAPTURE(knob.name);
+        CHECK_FALSE(knob.meaning.empty());
+        CHECK_FALSE(knob.values.empty());
+        Theta without = good;
+        without.erase(knob.name);
+        CHECK(contains(cpu_space().why_illegal(without, problem), "'" + knob.name + "'"));
+        CHECK(contains(why({{knob.name, -1}}, problem), "'" + knob.name + "' is negative"));
+        CHECK((knob.name == "order" ? why({{knob.name, 0}}, problem).empty()
+                                    : contains(why({{knob.name, 0}}, problem), "at least 1")));
+    }
+    CHECK(contains(why({{"warp", 1}}, problem), "'warp'"));
+    CHECK(contains(why({{"order", 3}}, problem), "order from 0 to 2"));
+    CHECK(contains(why({{"channels", 12}}, problem), "whole vectors"));
+    // 40 channels are 48 with whole blocks.
+    CHECK(contains(why({{"channels", 32}, {"pixels", 2}}, problem), "divide the output channels"));
+    CHECK(contains(why({{"channel_splits", 2}}, problem), "divide the output channels"));
+    CHECK(why({{"channel_splits", 3}}, problem).empty());
+    CHECK(why({{"channels", 8}, {"channel_splits", 6}}, problem).empty());
+    // Of 16 registers, 6 x 2 accumulators, 2 of weights and 1 of the input fit; 7 x 2 do not.
+    CHECK(contains(why({{"pixels", 7}}, problem), "registers"));
+    CHECK(why({{"pixels", 13}, {"channels", 8}}, problem).empty());
+    CHECK(contains(why({{"unroll", 3}}, problem), "divides the input channels"));
+    CHECK(contains(why({{"unroll", 16}, {"order", 1}}, problem), "64 unrolled"));
+    CHECK(why({{"unroll", 4}, {"order", 1}}, problem).empty());
+    CHECK(why({{"unroll", 16}, {"order", 2}}, problem).empty());
+    CHECK(why({{"tile_h", 64}, {"tile_w", 64}}, problem).empty());
+    CHECK(contains(why({{"tile_h", 64}, {"tile_w", 65}}, problem), "4096"));
+    CHECK(contains(why({{"tile_h", 65535}, {"tile_w", 65535}}, problem), "4096"));
+    // With 32 registers the broadcast needs none of its own.
+    const Problem wide{16, 48, 3, 3, 16, 16, 32};
+    CHECK(why({{"pixels", 31}}, wide).empty());
+    CHECK(contains(why({{"pixels", 32}}, wide), "registers"));
+}
+
+namespace {
+
+/** The pipeline of the generator masked_conv2d, not yet scheduled. */
+Halide::Pipeline masked_conv2d(const std::map<std::string, std::string> &params = {}, const char *target = avx2) {
+    const auto generator =
+        Halide::Internal::GeneratorRegistry::create("masked_conv2d", Halide::GeneratorContext(Halide::Target(target)));
+    for (const auto &[name, value] :
+         std::map<std::string, std::string>{{"in_channels", "16"}, {"out_channels", "48"}}) {
+        generator->set_generatorparam_value(name, value);
+    }
+    for (const auto &[name, value] : params) {
+        generator->set_generatorparam_value(name, value);
+    }
+    return generator->build_pipeline();
+}
+
+/** The schedule that the plugin applies. */
+std::string schedule(const Halide::Pipeline &pipeline, const std::map<std::string, std::string> &params,
+                     const char *target = avx2) {
+    const Halide::AutoschedulerParams all("PolyKernel", params);
+    return pipeline.apply_autoscheduler(Halide::Target(target), all).schedule_source;
+}
+
+void refuse_schedule(const Halide::Pipeline &pipeline, const std::map<std::string, std::string> &params,
+                     const std::vector<std::string> &words, const char *target = avx2) {
+    std::string message = "(nothing was thrown)";
+    try {
+        schedule(pipeline, params, target);
+    } catch (const Halide::CompileError &error) {
+        message = error.what();
+    }
+    INFO("the message is: " << message);
+    CHECK(contains(message, "PolyKernel"));
+    for (const std::string &word : words) {
+        CHECK(contains(message, word));
+    }
+}
+
+}  // namespace
+
+TEST_CASE("The plugin schedules a masked operator as the plan's variant says", "[plugin]") {
+    const TemporaryFolder folder;
+    const std::string plan = folder.write("plan.json", good_plan().dump());
+    for (const char *variant : {"sparse", "dense", "0", "1"}) {
+        const std::string source = schedule(masked_conv2d({{"tile_w", "2"}}), {{"plan", plan}, {"variant", variant}});
+        for (const char *word : {"const int pixels = 6;", "const int channels = 16;", "const int unroll = 2;",
+                                 "const int lanes = 8", "parallel(task)", "unroll(ci, unroll)"}) {
+            CAPTURE(variant, word, source);
+            CHECK(contains(source, word));
+        }
+        CHECK_FALSE(contains(source, "unroll(kx)"));
+    }
+    CHECK_FALSE(
+        schedule(masked_conv2d({{"residual", "true"}, {"epilogue", "silu"}}), {{"plan", plan}, {"variant", "0"}})
+            .empty());
+}
+
+TEST_CASE("The plugin's orders of the reduction differ", "[plugin]") {
+    const TemporaryFolder folder;
+    const char *const words[] = {"reorder(c, p, ci, kx, ky)", "reorder(c, p, kx, ky, ci)", "reorder(c, p, kx, ci, ky)"};
+    for (int order = 0; order < 3; order++) {
+        json file = good_plan();
+        file["variants"][0]["theta"]["order"] = order;
+        const std::string source =
+            schedule(masked_conv2d(), {{"plan", folder.write("plan.json", file.dump())}, {"variant", "0"}});
+        for (int other = 0; other < 3; other++) {
+            CAPTURE(order, other);
+            CHECK(contains(source, words[other]) == (other == order));
+        }
+    }
+}
+
+TEST_CASE("The plugin refuses parameters that are wrong", "[plugin]") {
+    const TemporaryFolder folder;
+    const std::string plan = folder.write("plan.json", good_plan().dump());
+    const Halide::Pipeline pipeline = masked_conv2d();
+    refuse_schedule(pipeline, {{"variant", "sparse"}}, {"autoscheduler.plan", "missing"});
+    refuse_schedule(pipeline, {{"plan", plan}}, {"autoscheduler.variant", "missing"});
+    refuse_schedule(pipeline, {{"plan", plan}, {"variant", "sparse"}, {"speed", "9"}}, {"autoscheduler.speed"});
+    for (const char *variant : {"none", "2", "-1", ""}) {
+        refuse_schedule(pipeline, {{"plan", plan}, {"variant", variant}},
+                        {"conv_avx2", std::string("'") + variant + "'"});
+    }
+    const std::string missing = folder.path() + "/missing.json";
+    refuse_schedule(pipeline, {{"plan", missing}, {"variant", "sparse"}}, {missing, "opened"});
+    const std::string bad = folder.write("bad.json", "{\"distile_plan\": 7}");
+    refuse_schedule(pipeline, {{"plan", bad}, {"variant", "sparse"}}, {bad, "version 7"});
+    refuse_schedule(pipeline, {{"plan", plan}, {"variant", "sparse"}}, {"conv_avx2", avx2, "avx512"}, avx512);
+    refuse_schedule(masked_conv2d({}, "arm-64-linux"), {{"plan", plan}, {"variant", "sparse"}}, {avx2, "arm-64"},
+                    "arm-64-linux");
+    // None of this has scheduled anything.
+    CHECK_FALSE(schedule(pipeline, {{"plan", plan}, {"variant", "sparse"}}).empty());
+}
+
+TEST_CASE("The plugin refuses an illegal theta with the constraint", "[plugin]") {
+    const TemporaryFolder folder;
+    const std::pair<json, std::string> changes[] = {{{{"unroll", 3}}, "unroll"},
+                                                    {{{"pixels", 16}}, "registers"},
+                                                    {{{"warp", 1}}, "'warp'"},
+                                                    {{{"order", 9}}, "order"}};
+    for (const auto &[change, word] : changes) {
+        json file = good_plan();
+        file["variants"][0]["theta"].update(change);
+        refuse_schedule(masked_conv2d(), {{"plan", folder.write("plan.json", file.dump())}, {"variant", "sparse"}},
+                        {"theta", "not legal", word});
+    }
+}
+
+TEST_CASE("The plugin refuses pipelines that are no masked operators, and says how they differ", "[plugin]") {
+    using namespace Halide;
+    const TemporaryFolder folder;
+    const std::map<std::string, std::string> params = {{"plan", folder.write("plan.json", good_plan().dump())},
+                                                       {"variant", "sparse"}};
+    Var x("x"), y("y");
+    const auto refuse_foreign = [&](const Pipeline &pipeline, const std::vector<std::string> &words) {
+        std::vector<std::string> all = {"masked operators", "differs"};
+        all.insert(all.end(), words.begin(), words.end());
+        refuse_schedule(pipeline, params, all);
+    };
+    {
+        Func blur("blur");
+        blur(x, y) = cast<float>(x + y) / 2;
+        refuse_foreign(blur, {"blur", "no update stage"});
+    }
+    {
+        Func one("one"), two("two");
+        one(x) = x;
+        two(x) = x;
+        refuse_foreign(Pipeline({one, two}), {"2 outputs"});
+    }
+    {
+        Func pair("pair");
+        pair(x) = Tuple(x, x);
+        refuse_foreign(pair, {"Tuple"});
+    }
+    {
+        // The number of channels is not known.
+        Func sum("sum");
+        RDom r(0, 10);
+        sum(x) = 0.0f;
+        sum(x) += cast<float>(r);
+        refuse_foreign(sum, {"channel extent", "sum", "constant"});
+    }
+    {
+        Func histogram("histogram");
+        RDom r(0, 10, 0, 10);
+        histogram(x) = 0.0f;
+        histogram(x) += cast<float>(r.x + r.y);
+        histogram.output_buffer().dim(0).set_bounds(0, 8);
+        refuse_foreign(histogram, {"update 0", "2 RVars"});
+    }
+    {
+        Func reads_nothing("reads_nothing");
+        RDom r(0, 10);
+        reads_nothing(x, y) = 0.0f;
+        reads_nothing(x, r) = 1.0f;
+        reads_nothing.output_buffer().dim(0).set_bounds(0, 8);
+        refuse_foreign(reads_nothing, {"0 Funcs"});
+    }
+    const auto scatter = [&](const Func &accumulator) {
+        Func output("output");
+        RDom r(0, 10);
+        output(x, y) = undef<float>();
+        output(x, r) = accumulator(x, r);
+        output.output_buffer().dim(0).set_bounds(0, 8);
+        return Pipeline(output);
+    };
+    {
+        Func accumulator("accumulator");
+        accumulator(x, y) = 0.0f;
+        refuse_foreign(scatter(accumulator), {"accumulator", "one update"});
+    }
+    {
+        Func accumulator("accumulator");
+        RDom taps(0, 3, 0, 3);
+        accumulator(x, y) = 0.0f;
+        accumulator(x, y) += cast<float>(taps.x + taps.y);
+        refuse_foreign(scatter(accumulator), {"accumulator", "reduce"});
+    }
+    {
+        Func accumulator("accumulator");
+        RDom taps(0, 3, 0, 3, 0, 3);
+        accumulator(x, y) = 0.0f;
+        accumulator(x, y) += cast<float>(taps.x + taps.y + taps.z);
+        refuse_foreign(scatter(accumulator), {"accumulator", "no weights"});
+    }
+    {
+        Func accumulator("accumulator"), staging("staging");
+        RDom taps(0, 3, 0, 3, 0, 3);
+        staging(x, y) = cast<float>(x);
+        accumulator(x, y) = 0.0f;
+        accumulator(x, y) += staging(taps.x, y);
+        refuse_foreign(scatter(accumulator), {"staging"});
+    }
+    {
+        const Pipeline twice = masked_conv2d();
+        CHECK_FALSE(schedule(twice, params).empty());
+        refuse_foreign(twice, {"schedule already"});
+    }
+}

@@ -1,0 +1,89 @@
+/** \file
+ * Tensors for the tests, in memory that shows every access to what does not belong to them.
+ */
+#ifndef DISTILE_TESTS_TEST_TENSOR_H
+#define DISTILE_TESTS_TEST_TENSOR_H
+
+#include "reference.h"
+#include <cstdint>
+#include <distile/distile.h>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace distile {
+
+/** Memory between two pages that nobody may touch. It cannot touch both unless its size is that of whole pages. */
+enum class Flush { Front, Back };
+
+class GuardedMemory {
+public:
+    GuardedMemory(size_t bytes, Flush flush);
+    ~GuardedMemory();
+    GuardedMemory(const GuardedMemory &) = delete;
+    GuardedMemory &operator=(const GuardedMemory &) = delete;
+
+    void *data() const {
+        return data_;
+    }
+    /** All words between the two pages: those of the memory, and those that fill up its pages. */
+    uint32_t *words() const {
+        return words_;
+    }
+    size_t num_words() const {
+        return num_words_;
+    }
+
+private:
+    char *pages_;
+    size_t page_, num_words_;
+    uint32_t *words_;
+    void *data_;
+};
+
+/** How a view lies in memory: elements between its pixels, rows and images, and its border in pixels. */
+struct Layout {
+    int32_t pixel_gap = 0, row_gap = 0, image_gap = 0;
+    int32_t border_top = 0, border_bottom = 0, border_left = 0, border_right = 0;
+    /** The border right of a row is the one left of the next row, and the same between images. */
+    bool shared_border = false;
+};
+
+/** How the elements of a tensor are drawn. */
+enum class Values {
+    Floats,  /**< From -1 to 1. */
+    Integers /**< From -4 to 4: their products and sums are exact in float32. */
+};
+
+float draw(Values values, std::mt19937 &random);
+std::vector<float> draw(Values values, size_t count, std::mt19937 &random);
+
+/** A view in guarded memory that ends with its own first and last element. Whatever is not a pixel or its border,
+ * the gaps included, is filled with NaNs that differ from word to word. So are the pixels at first. */
+class TestTensor {
+public:
+    TestTensor(int32_t batch, int32_t height, int32_t width, int32_t channels, const Layout &layout = {},
+               Flush flush = Flush::Back);
+
+    const distile_tensor &view() const {
+        return view_;
+    }
+    float &at(int32_t n, int32_t y, int32_t x, int32_t channel) {
+        return static_cast<float *>(view_.data)[n * view_.stride_n + y * view_.stride_h + x * view_.stride_w + channel];
+    }
+    void draw(Values values, std::mt19937 &random);
+    /** Everything that the memory holds. */
+    std::vector<uint32_t> snapshot() const;
+
+    /** "" if the memory holds what a call must have made of `before`: at the pixels of this view what the reference
+     * says, with absolute errors of at most `tolerance` where it computes, and elsewhere what it held before. */
+    std::string difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected, double tolerance);
+
+private:
+    GuardedMemory memory_;
+    distile_tensor view_;
+};
+
+}  // namespace distile
+
+#endif
