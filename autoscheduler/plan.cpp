@@ -143,6 +143,9 @@ Plan read_plan(const std::string &path) {
     } catch (const FileError &error) {
         refuse(where, error.what());
     }
+    if ((plan.backend == "cuda") != (compute_capability(plan.target) != 0)) {
+        refuse(where, "the backend \"" + plan.backend + "\" has a target of another, '" + plan.target + "'");
+    }
     const auto &variants = member(json, "variants", json::value_t::array, where);
     if (variants.empty() || variants.size() > 64) {
         refuse(where, "it has " + std::to_string(variants.size()) + " variants; 1 to 64 are allowed");
@@ -235,6 +238,12 @@ std::string cpu_features(const std::string &target) {
     return features;
 }
 
+int compute_capability(const std::string &target) {
+    const std::string feature = "cuda_capability_";
+    const size_t found = target.find(feature);
+    return found == std::string::npos ? 0 : std::stoi(target.substr(found + feature.size()));
+}
+
 std::string emit_polykernel(const Plan &plan, const std::string &symbol) {
     const distile_conv2d conv = plan.op.conv2d();
     std::ostringstream c;
@@ -275,8 +284,8 @@ std::string emit_polykernel(const Plan &plan, const std::string &symbol) {
       << ", " << conv.kernel_w << ", " << conv.stride_h << ", " << conv.stride_w << ", " << conv.pad_top << ", "
       << conv.pad_bottom << ", " << conv.pad_left << ", " << conv.pad_right << ", " << conv.dilation_h << ", "
       << conv.dilation_w << ", (distile_epilogue)" << static_cast<int>(conv.epilogue) << ", " << conv.residual
-      << "},\n    " << quoted(cpu_features(plan.target)) << ",\n    " << plan.variants.size() << ", variants, "
-      << points.size() << ", " << (points.empty() ? "0" : "times") << "};\n";
+      << "},\n    " << compute_capability(plan.target) << ", " << quoted(cpu_features(plan.target)) << ",\n    "
+      << plan.variants.size() << ", variants, " << points.size() << ", " << (points.empty() ? "0" : "times") << "};\n";
     return c.str();
 }
 
