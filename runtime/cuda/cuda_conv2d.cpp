@@ -226,7 +226,7 @@ distile_choice choose(distile_cuda_kernel &kernel, const distile_cuda_run_args &
         choice.predicted_us = 0;
         return choice;
     }
-    if (mask.captured || cuda.is_capturing()) {
+    if (mask.captured || (cuda.is_capturing() && !mask.knows(kernel.granularities))) {
         throw CudaFailure{fail(cuda.host, DISTILE_ERROR_BAD_VALUE,
                                "%s: the host cannot know how many tiles a mask has that is set in a graph: name a "
                                "variant, or set the mask again",

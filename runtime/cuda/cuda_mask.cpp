@@ -122,6 +122,14 @@ void distile_cuda_mask::count(const std::vector<Granularity> &granularities, int
     }
 }
 
+bool distile_cuda_mask::knows(const std::vector<Granularity> &granularities) const {
+    return std::all_of(granularities.begin(), granularities.end(), [&](Granularity granularity) {
+        return std::any_of(levels_.begin(), levels_.end(), [&](const Level &level) {
+            return level.read_back && level.grid.tile_h == granularity.h && level.grid.tile_w == granularity.w;
+        });
+    });
+}
+
 DeviceTiles distile_cuda_mask::list(Granularity granularity) {
     Level &one = level(granularity);
     const int64_t capacity = one.grid.tiles;

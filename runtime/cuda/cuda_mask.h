@@ -37,6 +37,8 @@ struct distile_cuda_mask {
     }
     /** Counts at several granularities; waits for the device where one of them was not yet read back. */
     void count(const std::vector<distile::Granularity> &granularities, int64_t *counts);
+    /** True if count() would not wait. */
+    bool knows(const std::vector<distile::Granularity> &granularities) const;
     /** Lists at a granularity, without any wait. */
     distile::DeviceTiles list(distile::Granularity granularity);
 
