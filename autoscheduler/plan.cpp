@@ -136,15 +136,20 @@ Plan read_plan(const std::string &path) {
     plan.op = parse_operator(member(json, "operator", json::value_t::object, where), where + ", \"operator\"");
     plan.backend = text_member(json, "backend", where);
     plan.layout = text_member(json, "layout", where);
-    if (plan.backend != "cpu" || plan.layout != "cpu-o16") {
-        refuse(where, "the backend \"" + plan.backend + "\" with the layout \"" + plan.layout +
-                          "\" is not known; this program knows \"cpu\" with \"cpu-o16\"");
+    const std::map<std::string, std::string> layouts = {{"cpu", "cpu-o16"}, {"cuda", "cuda-o32"}};
+    if (layouts.count(plan.backend) == 0 || layouts.at(plan.backend) != plan.layout) {
+        refuse(where,
+               "the backend \"" + plan.backend + "\" with the layout \"" + plan.layout +
+                   "\" is not known; this program knows \"cpu\" with \"cpu-o16\" and \"cuda\" with \"cuda-o32\"");
     }
     plan.target = text_member(json, "target", where);
     try {
         cpu_features(plan.target);
     } catch (const FileError &error) {
         refuse(where, error.what());
+    }
+    if ((plan.backend == "cuda") != (compute_capability(plan.target) != 0)) {
+        refuse(where, "the backend \"" + plan.backend + "\" has a target of another, '" + plan.target + "'");
     }
     const auto &variants = member(json, "variants", json::value_t::array, where);
     if (variants.empty() || variants.size() > 64) {
@@ -211,6 +216,10 @@ std::string cpu_features(const std::string &target) {
         {"f16c", "f16c"},
         {"avx512", "avx512f avx512cd"},
         {"avx512_skylake", "avx512f avx512cd avx512bw avx512dq avx512vl"},
+        // What a GPU must have is the driver's business: it refuses PTX that it cannot compile.
+        {"cuda", ""},
+        {"cuda_capability_70", ""},
+        {"cuda_capability_80", ""},
     };
     if (target.rfind("x86-64-linux", 0) != 0) {
         throw FileError("the target '" + target + "' does not begin with x86-64-linux");
@@ -232,6 +241,12 @@ std::string cpu_features(const std::string &target) {
         }
     }
     return features;
+}
+
+int compute_capability(const std::string &target) {
+    const std::string feature = "cuda_capability_";
+    const size_t found = target.find(feature);
+    return found == std::string::npos ? 0 : std::stoi(target.substr(found + feature.size()));
 }
 
 std::string emit_polykernel(const Plan &plan, const std::string &symbol) {
@@ -274,8 +289,8 @@ std::string emit_polykernel(const Plan &plan, const std::string &symbol) {
       << ", " << conv.kernel_w << ", " << conv.stride_h << ", " << conv.stride_w << ", " << conv.pad_top << ", "
       << conv.pad_bottom << ", " << conv.pad_left << ", " << conv.pad_right << ", " << conv.dilation_h << ", "
       << conv.dilation_w << ", (distile_epilogue)" << static_cast<int>(conv.epilogue) << ", " << conv.residual
-      << "},\n    " << quoted(cpu_features(plan.target)) << ",\n    " << plan.variants.size() << ", variants, "
-      << points.size() << ", " << (points.empty() ? "0" : "times") << "};\n";
+      << "},\n    " << compute_capability(plan.target) << ", " << quoted(cpu_features(plan.target)) << ",\n    "
+      << plan.variants.size() << ", variants, " << points.size() << ", " << (points.empty() ? "0" : "times") << "};\n";
     return c.str();
 }
 

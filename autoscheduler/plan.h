@@ -57,6 +57,9 @@ nlohmann::json to_json(const std::vector<PlanTime> &times);
  * spaces. Throws FileError for a feature that the runtime cannot check. */
 std::string cpu_features(const std::string &target);
 
+/** The compute capability that the GPU code of a Halide target needs, for instance 70; 0 for a CPU's target. */
+int compute_capability(const std::string &target);
+
 /** The C source of the distile_polykernel of a plan: a constant `symbol` whose variants are the functions
  * `<symbol>_<variant>_argv`. */
 std::string emit_polykernel(const Plan &plan, const std::string &symbol);

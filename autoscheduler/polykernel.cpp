@@ -5,6 +5,7 @@
  */
 #include "Halide.h"
 #include "cpu.h"
+#include "cuda.h"
 #include "plan.h"
 
 namespace distile {
@@ -52,7 +53,8 @@ void poly_kernel(const Pipeline &pipeline, const Target &target, const Autosched
                                ", not for " + target.to_string() + ".\n");
         }
         MaskedOperator op = recognise_masked_operator(pipeline);
-        results->schedule_source = apply_cpu_schedule(op, variant->theta, target);
+        results->schedule_source = plan.backend == "cuda" ? apply_cuda_schedule(pipeline, op, variant->theta)
+                                                          : apply_cpu_schedule(op, variant->theta, target);
         results->target = target;
         results->autoscheduler_params = params;
     } catch (const FileError &error) {

@@ -81,6 +81,22 @@ function(distile_add_polykernel target)
         message(FATAL_ERROR "distile_add_polykernel: '${arg_PLAN}' has no variants")
     endif ()
 
+    # Code for a GPU has a layout of the weights of its own, and calls back more.
+    set(hooks distile_hooks)
+    _distile_json(backend "${plan}" backend)
+    if (backend STREQUAL "cuda")
+        if (NOT TARGET distile_cuda)
+            message(FATAL_ERROR "distile_add_polykernel: '${arg_PLAN}' is for NVIDIA GPUs, and distile was built "
+                                "without a CUDA toolkit")
+        endif ()
+        list(APPEND hooks distile_cuda_hooks)
+        list(APPEND generator_params channel_block=32)
+    endif ()
+    set(hook_objects "")
+    foreach (hook IN LISTS hooks)
+        list(APPEND hook_objects "$<TARGET_OBJECTS:${hook}>")
+    endforeach ()
+
     set(archives "")
     math(EXPR last "${num_variants} - 1")
     foreach (i RANGE ${last})
@@ -110,15 +126,17 @@ function(distile_add_polykernel target)
     add_custom_command(
         OUTPUT "${base}.o"
         COMMAND "${CMAKE_LINKER}" -r --force-group-allocation --gc-sections -u ${target} -o "${base}.joined.o"
-                "$<TARGET_OBJECTS:${target}_descriptor>" "$<TARGET_OBJECTS:distile_hooks>" ${archives}
-                "${halide_runtime}"
+                "$<TARGET_OBJECTS:${target}_descriptor>" ${hook_objects} ${archives} "${halide_runtime}"
         COMMAND "${CMAKE_OBJCOPY}" --keep-global-symbol=${target} "${base}.joined.o" "${base}.o"
-        DEPENDS ${target}_descriptor "$<TARGET_OBJECTS:${target}_descriptor>" distile_hooks
-                "$<TARGET_OBJECTS:distile_hooks>" ${archives} "${halide_runtime}" distile_halide_runtime
+        DEPENDS ${target}_descriptor "$<TARGET_OBJECTS:${target}_descriptor>" ${hooks} ${hook_objects}
+                ${archives} "${halide_runtime}" distile_halide_runtime
         COMMAND_EXPAND_LISTS COMMENT "Joining the variants of ${target}" VERBATIM)
     add_library(${target} STATIC "${base}.o")
     set_source_files_properties("${base}.o" PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
     set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
     target_include_directories(${target} INTERFACE "${CMAKE_CURRENT_BINARY_DIR}")
     target_link_libraries(${target} PUBLIC distile::runtime)
+    if (backend STREQUAL "cuda")
+        target_link_libraries(${target} PUBLIC distile::cuda)
+    endif ()
 endfunction()

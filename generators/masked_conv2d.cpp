@@ -5,9 +5,13 @@
  *
  * at the active pixels of the tiles in a list; every other output pixel keeps its value. The algorithm
  * runs over a *virtual pixel domain*: pixel p is pixel p % (tile_h * tile_w) of tile p / (tile_h * tile_w)
- * of the list, so that a schedule may cut the domain anywhere, also across tiles. It has two update stages:
- * the first for tiles whose reads all lie inside the input's allocation, read in place; the second for the
- * others, whose reads outside (phantom reads) are replaced by zeros while they are staged.
+ * of the list, so that a schedule may cut the domain anywhere, also across tiles. On a CPU it has two update
+ * stages: the first for tiles whose reads all lie inside the input's allocation, read in place; the second for
+ * the others, whose reads outside (phantom reads) are replaced by zeros while they are staged.
+ *
+ * A GPU stages every input in shared memory anyway, so that one update stage serves all tiles; it takes no
+ * notice of num_interior and threads. There num_tiles is only what the launch covers: the length of the list
+ * is in the device's memory (tile_count), so that a list made on the device need not be waited for.
  */
 #include "Halide.h"
 
@@ -71,6 +75,9 @@ public:
         weights.set_type(dtype);
         bias.set_type(dtype);
         output.set_type(dtype);
+        if (on_gpu()) {
+            tile_count = add_input<Buffer<uint32_t>>("tile_count", 1);
+        }
         if (residual) {
             residual_input = add_input<Buffer<>>("residual_input", dtype, 4);
         }
@@ -78,8 +85,12 @@ public:
 
     void generate() {
         output(co, x, y, n) = undef(dtype);
-        add_stage("interior", 0, num_interior, false);
-        add_stage("border", num_interior, num_tiles, true);
+        if (on_gpu()) {
+            add_stage("listed", 0, num_tiles, true);
+        } else {
+            add_stage("interior", 0, num_interior, false);
+            add_stage("border", num_interior, num_tiles, true);
+        }
 
         input.dim(0).set_bounds(0, in_channels).set_stride(1);
         input.dim(3).set_min(0);
@@ -106,6 +117,15 @@ public:
         for (int i = 0; i < 3; i++) {
             bits.dim(i).set_min(0);
         }
+        if (on_gpu()) {
+            tile_count->dim(0).set_bounds(0, 1);
+            // A GPU loads 16 bytes at once, but only from addresses that are known to be multiples of 16.
+            align_pixels(input, in_channels);
+            align_pixels(output, out_channels);
+            if (residual) {
+                align_pixels(*residual_input, out_channels);
+            }
+        }
     }
 
     void schedule() {
@@ -120,6 +140,9 @@ public:
         num_tiles.set_estimate(extent * extent / 2);
         threads.set_estimate(2);
         store_tiles.set_estimate(false);
+        if (on_gpu()) {
+            tile_count->set_estimates({{0, 1}});
+        }
         if (residual) {
             residual_input->set_estimates({{0, out_channels}, {0, extent}, {0, extent}, {0, 1}});
         }
@@ -135,9 +158,47 @@ private:
 
     Var co{"co"}, ci{"ci"}, kx{"kx"}, ky{"ky"}, p{"p"}, x{"x"}, y{"y"}, n{"n"};
     Input<Buffer<>> *residual_input = nullptr;
+    // [1]: the number of tiles in the list, at most num_tiles of which are computed.
+    Input<Buffer<uint32_t>> *tile_count = nullptr;
+
+    bool on_gpu() const {
+        return get_target().has_gpu_feature();
+    }
+
+    /** Lets every pixel begin at a multiple of 16 bytes, if its channels come to one. */
+    template<typename ImageBuffer> void align_pixels(ImageBuffer &image, int channels) {
+        const int lanes = 16 / dtype.value().bytes();
+        if (channels % lanes == 0) {
+            image.set_host_alignment(16);
+            for (int i = 1; i < 4; i++) {
+                image.dim(i).set_stride(image.dim(i).stride() / lanes * lanes);
+            }
+        }
+    }
 
     int num_blocks() const {
         return (out_channels.value() + channel_block.value() - 1) / channel_block.value();
+    }
+
+    /** The length of the list, on a GPU. Only the device may read it; but bounds are computed on the host, and the
+     * bounds of a load from a constant place are the load itself. So we let the place depend on the pixel's index: it
+     * is 0, because the runtime launches no 2^30 virtual pixels at once, but Halide cannot know it. */
+    Expr listed_tiles(const Expr &index) {
+        return (*tile_count)(index / (1 << 30));
+    }
+
+    /** A pixel as two words whose bounds Halide does not know, so that it has no reason to clamp them again. */
+    Tuple pack(const Pixel &pixel) {
+        return Tuple(cast<uint32_t>(pixel.x) | cast<uint32_t>(pixel.y) << 16, cast<uint32_t>(pixel.n));
+    }
+
+    Pixel unpack(const Tuple &words) {
+        Pixel pixel;
+        pixel.x = cast<int>(words[0] & 0xffff);
+        pixel.y = cast<int>(words[0] >> 16);
+        pixel.n = cast<int>(words[1]);
+        pixel.exists = cast<bool>(true);
+        return pixel;
     }
 
     /** The virtual pixel of an index, in a stage over the tiles before `last`. */
@@ -146,8 +207,11 @@ private:
         // A schedule rounds a stage's domain up to whole register tiles: beyond its end it repeats the stage's last
         // tile, because the next one in the list may not be readable in place.
         Expr tile = pixels_per_tile == 1 ? index : index / pixels_per_tile;
-        // (Where it has none, nothing runs, but Halide still checks the access.)
-        tile = unsafe_promise_clamped(min(tile, last - 1), 0, tiles.dim(0).max());
+        // On a GPU only the device knows how many tiles the list holds. The promise keeps bounds, which the host
+        // computes, from asking for that number. (Where the list is empty nothing runs, but Halide still checks
+        // the access.)
+        const Expr listed = on_gpu() ? cast<int>(listed_tiles(index)) : last;
+        tile = unsafe_promise_clamped(min(tile, listed - 1), 0, tiles.dim(0).max());
         Expr xy = tiles(tile, 0);
         Expr last_x = output.dim(1).extent() - 1, last_y = output.dim(2).extent() - 1;
         Pixel pixel;
@@ -169,10 +233,16 @@ private:
         return pixel;
     }
 
-    Expr is_stored(const Pixel &pixel) {
+    Expr is_stored(const Pixel &pixel, Expr index) {
         Expr word = bits(pixel.x / 32, pixel.y, pixel.n);
         Expr active = ((word >> cast<uint32_t>(pixel.x % 32)) & 1) != 0;
-        return pixel.exists && (store_tiles || active);
+        Expr stored = pixel.exists && (store_tiles || active);
+        if (on_gpu()) {
+            // As unsigned numbers, because Halide would shrink the domain, on the host, to what it can solve for.
+            const int pixels_per_tile = tile_h.value() * tile_w.value();
+            stored = cast<uint32_t>(index / pixels_per_tile) < listed_tiles(index) && stored;
+        }
+        return stored;
     }
 
     /** The input that an output pixel reads at one position of the kernel. */
@@ -213,7 +283,16 @@ private:
         Expr value;
         if (staged) {
             Func stage(name + "_input");
-            stage(ci, kx, ky, p) = load_input(pixel_at(p, last), ci, kx, ky, true);
+            Pixel pixel;
+            if (on_gpu()) {
+                // A Func of its own, so that a block looks up its pixels once for all taps and channels.
+                Func lookup(name + "_lookup");
+                lookup(p) = pack(pixel_at(p, last));
+                pixel = unpack(lookup(p));
+            } else {
+                pixel = pixel_at(p, last);
+            }
+            stage(ci, kx, ky, p) = load_input(pixel, ci, kx, ky, true);
             value = stage(taps.x, taps.y, taps.z, p);
         } else {
             value = load_input(pixel_at(p, last), taps.x, taps.y, taps.z, false);
@@ -225,7 +304,7 @@ private:
 
         RDom domain(first * pixels_per_tile, (last - first) * pixels_per_tile, name + "_pixels");
         Pixel pixel = pixel_at(domain.x, last);
-        domain.where(is_stored(pixel));
+        domain.where(is_stored(pixel, domain.x));
         Expr result = accumulator(co, domain.x);
         if (residual) {
             result += (*residual_input)(co, pixel.x, pixel.y, pixel.n);

@@ -27,6 +27,7 @@ public:
 
     std::set<std::string> funcs;
     std::map<std::string, Parameter> buffers;
+    std::map<std::string, Function> wrappers; /**< Of the buffers that are read through one, by their names. */
 
 private:
     using IRVisitor::visit;
@@ -43,6 +44,7 @@ private:
                                    : nullptr;
             if (load && load->call_type == Call::Image && load->param.defined()) {
                 buffers.emplace(load->name, load->param);
+                wrappers.emplace(load->name, callee);
             } else {
                 funcs.insert(op->name);
             }
@@ -146,11 +148,22 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
             }
             refuse_scheduled(staging);
             stage.staging = Func(staging);
+            const FindReads lookups = reads_of(staging.definition(), environment);
+            if (lookups.funcs.size() > 1) {
+                refuse("the staging Func '" + staging.name() + "' reads more than one Func");
+            }
+            if (!lookups.funcs.empty()) {
+                stage.lookup = Func(environment.at(*lookups.funcs.begin()));
+            }
         }
         bool has_weights = false;
         for (const auto &[buffer_name, buffer] : inner.buffers) {
             if (buffer.dimensions() == 5) {
                 has_weights = true;
+                const auto wrapper = inner.wrappers.find(buffer_name);
+                if (wrapper != inner.wrappers.end()) {
+                    stage.weights = Func(wrapper->second);
+                }
                 op.channel_block = constant_extent(buffer.extent_constraint(0),
                                                    "the channel block of the weights '" + buffer_name + "'");
             }

@@ -5,7 +5,8 @@
  *  - the pure definition is undef, and its first argument is the output channel;
  *  - every update stage scatters over one RVar, the virtual pixel, and reads one accumulator Func;
  * an accumulator `f(channel, pixel)` has one update over a reduction domain (input channel, kernel column,
- * kernel row), and may read one staging Func `g(input channel, kernel column, kernel row, pixel)`. The output's
+ * kernel row), and may read one staging Func `g(input channel, kernel column, kernel row, pixel)`, which may look
+ * up its pixel in one Func `h(pixel)`. The output's
  * channel extent and the reduction's extents are constants. A scalar input named `threads` holds the number
  * of threads of the call.
  */
@@ -23,7 +24,9 @@ struct MaskedStage {
     Halide::Internal::ReductionVariable pixels; /**< Its virtual pixel domain. */
     Halide::Func accumulator;
     Halide::RVar in_channel, kernel_x, kernel_y; /**< The accumulator's reduction. */
+    Halide::Func weights;                        /**< The Func that wraps the buffer of the weights. */
     Halide::Func staging;                        /**< Defined only for a stage that copies its input first. */
+    Halide::Func lookup;                         /**< Defined only if the staging Func reads it. */
 };
 
 struct MaskedOperator {

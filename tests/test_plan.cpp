@@ -368,8 +368,24 @@ TEST_CASE("CPU features are named as the runtime checks them", "[plan]") {
     CHECK(cpu_features(avx2) == "avx avx2 f16c fma sse41");
     CHECK(cpu_features("x86-64-linux-avx512_skylake") == "avx512f avx512cd avx512bw avx512dq avx512vl");
     CHECK(cpu_features("x86-64-linux-avx512-avx512_skylake") == cpu_features("x86-64-linux-avx512_skylake"));
-    refuse([] { cpu_features("x86-64-linux-avx2-cuda"); }, {"x86-64-linux-avx2-cuda", "'cuda'"});
+    refuse([] { cpu_features("x86-64-linux-avx2-opencl"); }, {"x86-64-linux-avx2-opencl", "'opencl'"});
     refuse([] { cpu_features("x86-64-windows"); }, {"x86-64-windows"});
+}
+
+TEST_CASE("A plan for a GPU says so in its backend, its layout and its target", "[plan]") {
+    const TemporaryFolder folder;
+    json cuda = good_plan();
+    cuda["backend"] = "cuda";
+    refuse([&] { read_plan(folder.write("plan.json", cuda.dump())); }, {"cuda", "cpu-o16"});
+    cuda["layout"] = "cuda-o32";
+    refuse([&] { read_plan(folder.write("plan.json", cuda.dump())); }, {"cuda", "target"});
+    cuda["target"] = "x86-64-linux-cuda-cuda_capability_80";
+    const Plan plan = read_plan(folder.write("plan.json", cuda.dump()));
+    const std::string c = emit_polykernel(plan, "my_symbol");
+    CHECK(contains(c, "\"cuda-o32\""));
+    CHECK(contains(c, " 80, \"\","));
+    CHECK(compute_capability(plan.target) == 80);
+    CHECK(compute_capability(avx2) == 0);
 }
 
 TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {

@@ -104,6 +104,20 @@ const char *distile_status_name(distile_status status) {
         return "DISTILE_ERROR_OUT_OF_MEMORY";
     case DISTILE_ERROR_KERNEL:
         return "DISTILE_ERROR_KERNEL";
+    case DISTILE_ERROR_NO_DRIVER:
+        return "DISTILE_ERROR_NO_DRIVER";
+    case DISTILE_ERROR_OLD_DRIVER:
+        return "DISTILE_ERROR_OLD_DRIVER";
+    case DISTILE_ERROR_NO_GPU:
+        return "DISTILE_ERROR_NO_GPU";
+    case DISTILE_ERROR_UNSUPPORTED_GPU:
+        return "DISTILE_ERROR_UNSUPPORTED_GPU";
+    case DISTILE_ERROR_OUT_OF_DEVICE_MEMORY:
+        return "DISTILE_ERROR_OUT_OF_DEVICE_MEMORY";
+    case DISTILE_ERROR_NOT_DEVICE_MEMORY:
+        return "DISTILE_ERROR_NOT_DEVICE_MEMORY";
+    case DISTILE_ERROR_DEVICE_LOST:
+        return "DISTILE_ERROR_DEVICE_LOST";
     }
     return "unknown status";
 }

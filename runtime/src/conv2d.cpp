@@ -1,7 +1,7 @@
 #include "context.h"
 #include "operators.h"
+#include "tensor_buffer.h"
 #include "weights.h"
-#include <HalideRuntime.h>
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -23,11 +23,6 @@ int64_t span_of(const distile_tensor &tensor) {
            1;
 }
 
-distile_tensor without_border(distile_tensor tensor) {
-    tensor.border_top = tensor.border_bottom = tensor.border_left = tensor.border_right = 0;
-    return tensor;
-}
-
 /** Output pixels along one axis. */
 int64_t output_extent(int64_t input, int64_t pad_before, int64_t pad_after, int64_t kernel, int64_t stride,
                       int64_t dilation) {
@@ -35,24 +30,24 @@ int64_t output_extent(int64_t input, int64_t pad_before, int64_t pad_after, int6
     return room < 0 ? 0 : room / stride + 1;
 }
 
-distile_status check_tensor(const distile_kernel &kernel, const distile_tensor *tensor, const char *name,
-                            int32_t channels, bool has_border) {
+distile_status check_tensor(const distile_kernel &kernel, const char *call, const distile_tensor *tensor,
+                            const char *name, int32_t channels, bool has_border) {
     distile_context *context = kernel.context;
     if (!tensor || !tensor->data) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_run: the %s or its data is null", name);
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the %s or its data is null", call, name);
     }
     if (raw(tensor->dtype) != raw(kernel.polykernel->dtype)) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "distile_run: the %s has data type %d, the operator %d", name,
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %d, the operator %d", call, name,
                     raw(tensor->dtype), raw(kernel.polykernel->dtype));
     }
     if (tensor->batch < 1 || tensor->height < 1 || tensor->width < 1 || tensor->batch > largest_extent ||
         tensor->height > largest_extent || tensor->width > largest_extent) {
         return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                    "distile_run: the %s has batch %d, height %d, width %d: each goes from 1 to %d", name,
-                    tensor->batch, tensor->height, tensor->width, largest_extent);
+                    "%s: the %s has batch %d, height %d, width %d: each goes from 1 to %d", call, name, tensor->batch,
+                    tensor->height, tensor->width, largest_extent);
     }
     if (tensor->channels != channels) {
-        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "distile_run: the %s has %d channels, the operator %d", name,
+        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the %s has %d channels, the operator %d", call, name,
                     tensor->channels, channels);
     }
     if (has_border) {
@@ -60,7 +55,7 @@ distile_status check_tensor(const distile_kernel &kernel, const distile_tensor *
                                    tensor->border_right};
         for (int32_t border : borders) {
             if (border < 0 || border > largest_extent) {
-                return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_run: the %s has a border of %d pixels", name,
+                return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the %s has a border of %d pixels", call, name,
                             border);
             }
         }
@@ -74,9 +69,9 @@ distile_status check_tensor(const distile_kernel &kernel, const distile_tensor *
         tensor->stride_h < tensor->stride_w * columns || tensor->stride_h > largest_stride ||
         (tensor->batch > 1 && (tensor->stride_n < tensor->stride_h * rows || tensor->stride_n > largest_stride))) {
         return fail(context, DISTILE_ERROR_BAD_STRIDE,
-                    "distile_run: the %s has strides n %lld, h %lld, w %lld: each must be at least what it spans, "
+                    "%s: the %s has strides n %lld, h %lld, w %lld: each must be at least what it spans, "
                     "and below 2^31 elements",
-                    name, static_cast<long long>(tensor->stride_n), static_cast<long long>(tensor->stride_h),
+                    call, name, static_cast<long long>(tensor->stride_n), static_cast<long long>(tensor->stride_h),
                     static_cast<long long>(tensor->stride_w));
     }
     // Halide's limit, which counts whole rows and images: also what lies behind the last pixel of each.
@@ -86,7 +81,7 @@ distile_status check_tensor(const distile_kernel &kernel, const distile_tensor *
                   extent.batch > 1 ? extent.batch * extent.stride_n : 0});
     if (reach > largest_span) {
         return fail(context, DISTILE_ERROR_BAD_STRIDE,
-                    "distile_run: the %s spans %lld elements; fewer than 2^31 can be addressed", name,
+                    "%s: the %s spans %lld elements; fewer than 2^31 can be addressed", call, name,
                     static_cast<long long>(reach));
     }
     return DISTILE_OK;
@@ -128,35 +123,6 @@ bool overlap(const distile_tensor &a, const distile_tensor &b) {
     const int32_t low_channels = a_first ? a.channels : b.channels, high_channels = a_first ? b.channels : a.channels;
     return channel < low_channels || channel + high_channels > a.stride_w;
 }
-
-halide_buffer_t make_buffer(void *host, halide_type_t type, int32_t dimensions, halide_dimension_t *dims) {
-    halide_buffer_t buffer{};
-    buffer.host = static_cast<uint8_t *>(host);
-    buffer.type = type;
-    buffer.dimensions = dimensions;
-    buffer.dim = dims;
-    return buffer;
-}
-
-/** A tensor as the kernels see it: channel, x, y, n, with the border at negative coordinates. */
-struct TensorBuffer {
-    explicit TensorBuffer(const distile_tensor &tensor)
-        : dims{{0, tensor.channels, 1},
-               {-tensor.border_left, tensor.width + tensor.border_left + tensor.border_right,
-                static_cast<int32_t>(tensor.stride_w)},
-               {-tensor.border_top, tensor.height + tensor.border_top + tensor.border_bottom,
-                static_cast<int32_t>(tensor.stride_h)},
-               {0, tensor.batch, tensor.batch > 1 ? static_cast<int32_t>(tensor.stride_n) : 0}},
-          buffer(make_buffer(static_cast<float *>(tensor.data) - tensor.border_left * tensor.stride_w -
-                                 tensor.border_top * tensor.stride_h,
-                             halide_type_of<float>(), 4, dims)) {
-    }
-    TensorBuffer(const TensorBuffer &) = delete;
-    TensorBuffer &operator=(const TensorBuffer &) = delete;
-
-    halide_dimension_t dims[4];
-    halide_buffer_t buffer;
-};
 
 /** The tiles along one axis whose reads all lie inside the input and its border: [first, last). */
 struct TileRange {
@@ -289,20 +255,19 @@ distile_status run_external(distile_kernel &kernel, const distile_run_args &args
 
 }  // namespace
 
-distile_status check_conv2d(const distile_kernel &kernel, const distile_run_args &args) {
+distile_status check_conv2d_tensors(const distile_kernel &kernel, const char *call, const Conv2dTensors &args) {
     const distile_conv2d &conv = kernel.polykernel->conv2d;
     distile_context *context = kernel.context;
-    const int32_t inactive = raw(args.inactive), store = raw(args.store);
-    if (inactive < DISTILE_KEEP || inactive > DISTILE_ZERO || store < DISTILE_STORE_EXACT ||
-        store > DISTILE_STORE_TILES) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_run: inactive is %d and store is %d: each is 0 or 1",
-                    inactive, store);
+    if (args.inactive < DISTILE_KEEP || args.inactive > DISTILE_ZERO || args.store < DISTILE_STORE_EXACT ||
+        args.store > DISTILE_STORE_TILES) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: inactive is %d and store is %d: each is 0 or 1", call,
+                    args.inactive, args.store);
     }
-    distile_status status = check_tensor(kernel, args.input, "input", conv.in_channels, true);
+    distile_status status = check_tensor(kernel, call, args.input, "input", conv.in_channels, true);
     if (status != DISTILE_OK) {
         return status;
     }
-    status = check_tensor(kernel, args.output, "output", conv.out_channels, false);
+    status = check_tensor(kernel, call, args.output, "output", conv.out_channels, false);
     if (status != DISTILE_OK) {
         return status;
     }
@@ -318,28 +283,40 @@ distile_status check_conv2d(const distile_kernel &kernel, const distile_run_args
                     static_cast<long long>(width));
     }
     if (conv.residual != 0) {
-        status = check_tensor(kernel, args.residual, "residual", conv.out_channels, false);
+        status = check_tensor(kernel, call, args.residual, "residual", conv.out_channels, false);
         if (status != DISTILE_OK) {
             return status;
         }
         if (args.residual->batch != output.batch || args.residual->height != output.height ||
             args.residual->width != output.width) {
             return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                        "distile_run: the residual is %d x %d x %d (batch, height, width), the output %d x %d x %d",
+                        "%s: the residual is %d x %d x %d (batch, height, width), the output %d x %d x %d", call,
                         args.residual->batch, args.residual->height, args.residual->width, output.batch, output.height,
                         output.width);
         }
         if (!same_view(*args.residual, output) && overlap(without_border(*args.residual), without_border(output))) {
             return fail(context, DISTILE_ERROR_ALIASING,
-                        "distile_run: the residual overlaps the output but is not the same view");
+                        "%s: the residual overlaps the output but is not the same view", call);
         }
     } else if (args.residual) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_run: a residual is given, but '%s' adds none",
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a residual is given, but '%s' adds none", call,
                     kernel.polykernel->name);
     }
     if (overlap(input, without_border(output))) {
-        return fail(context, DISTILE_ERROR_ALIASING, "distile_run: the input overlaps the output");
+        return fail(context, DISTILE_ERROR_ALIASING, "%s: the input overlaps the output", call);
     }
+    return DISTILE_OK;
+}
+
+distile_status check_conv2d(const distile_kernel &kernel, const distile_run_args &args) {
+    distile_context *context = kernel.context;
+    const distile_status status = check_conv2d_tensors(
+        kernel, "distile_run", {args.input, args.residual, args.output, raw(args.inactive), raw(args.store)});
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    const distile_conv2d &conv = kernel.polykernel->conv2d;
+    const distile_tensor &output = *args.output;
     if (!args.weights) {
         return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_run: the weights are null");
     }

@@ -78,7 +78,7 @@ const std::vector<int64_t> &distile_kernel::count_tiles(distile_mask &mask) {
     return tiles_;
 }
 
-distile_choice distile_kernel::choice_of(int32_t variant, const distile_mask &mask, int64_t tiles) const {
+distile_choice distile_kernel::choice_of(int32_t variant, int64_t active_pixels, int64_t tiles) const {
     const distile_variant &chosen = variants[variant];
     distile_choice choice{};
     choice.kernel = polykernel->name;
@@ -88,17 +88,20 @@ distile_choice distile_kernel::choice_of(int32_t variant, const distile_mask &ma
     choice.tile_h = chosen.tile_h;
     choice.tile_w = chosen.tile_w;
     choice.tiles = tiles;
-    choice.active_pixels = mask.active_pixels;
+    choice.active_pixels = active_pixels;
     choice.predicted_us = times_.knows(variant) ? times_.predict(variant, tiles) : 0;
     return choice;
 }
 
 distile_choice distile_kernel::describe(int32_t variant, distile_mask &mask) {
-    return choice_of(variant, mask, count_tiles(mask)[variant]);
+    return choice_of(variant, mask.active_pixels, count_tiles(mask)[variant]);
 }
 
 distile_choice distile_kernel::choose(distile_mask &mask) {
-    const std::vector<int64_t> &tiles = count_tiles(mask);
+    return choose(count_tiles(mask), mask.active_pixels);
+}
+
+distile_choice distile_kernel::choose(const std::vector<int64_t> &tiles, int64_t active_pixels) const {
     int32_t best = 0;
     double best_cost = 0;
     bool best_known = false;
@@ -113,7 +116,7 @@ distile_choice distile_kernel::choose(distile_mask &mask) {
             best_known = known;
         }
     }
-    return choice_of(best, mask, tiles[best]);
+    return choice_of(best, active_pixels, tiles[best]);
 }
 
 distile_mask &distile_kernel::full_mask(const distile::Bitmask &shape) {
@@ -140,6 +143,11 @@ distile_status distile_kernel_create(distile_context *context, const distile_pol
                     "distile_kernel_create: the PolyKernel has version %u, this library reads version %u; build it "
                     "again with this version of distile",
                     polykernel->version, DISTILE_POLYKERNEL_VERSION);
+    }
+    if (polykernel->compute_capability != 0) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE,
+                    "distile_kernel_create: '%s' runs on a GPU: create it with distile_cuda_kernel_create",
+                    polykernel->name);
     }
     return guarded(context, [&] {
         const std::string missing = distile::missing_cpu_feature(polykernel->cpu_features);

@@ -26,6 +26,8 @@ struct distile_kernel {
     /** The fastest variant for a mask by the time table. Without times: the one that computes the fewest
      * pixels, and of several the first. */
     distile_choice choose(distile_mask &mask);
+    /** The same, from the tiles that each variant would compute. */
+    distile_choice choose(const std::vector<int64_t> &tiles, int64_t active_pixels) const;
     /** The same description for a variant that is given. */
     distile_choice describe(int32_t variant, distile_mask &mask);
     /** The mask of a shape with every pixel active: what dense candidates run over. */
@@ -35,6 +37,8 @@ struct distile_kernel {
     void add(const distile_dense_candidate &candidate);
     void set_times(std::vector<distile_time_point> points);
     void add_time(int32_t variant, int64_t tiles, double microseconds);
+    /** The description of a variant that computes a number of tiles. */
+    distile_choice choice_of(int32_t variant, int64_t active_pixels, int64_t tiles) const;
     int32_t num_variants() const {
         return static_cast<int32_t>(variants.size());
     }
@@ -46,7 +50,6 @@ struct distile_kernel {
 private:
     /** The tiles that each variant would compute. */
     const std::vector<int64_t> &count_tiles(distile_mask &mask);
-    distile_choice choice_of(int32_t variant, const distile_mask &mask, int64_t tiles) const;
 
     std::vector<distile_time_point> points_;
     distile::TimeTable times_;

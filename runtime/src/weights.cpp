@@ -10,8 +10,6 @@ using distile::guarded;
 
 namespace {
 
-constexpr int32_t block = DISTILE_CPU_CHANNEL_BLOCK;
-
 /** Distances in the source between neighbours in each dimension. */
 struct SourceStrides {
     size_t out_channel, in_channel, row, column;
@@ -31,6 +29,62 @@ SourceStrides strides_of(distile_weights_order order, size_t o, size_t i, size_t
 
 }  // namespace
 
+namespace distile {
+
+distile_status pack_weights(const distile_kernel &kernel, const char *call, const distile_weights_source &source,
+                            size_t block, float *filter, float *packed_bias) {
+    distile_context *context = kernel.context;
+    const distile_conv2d &conv = kernel.polykernel->conv2d;
+    const bool normalised = source.bn_mean && source.bn_variance;
+    const size_t rows = conv.kernel_h, columns = conv.kernel_w, in_channels = conv.in_channels;
+    const SourceStrides from = strides_of(source.order, conv.out_channels, in_channels, rows, columns);
+    for (int32_t o = 0; o < conv.out_channels; o++) {
+        float scale = 1, bias = source.bias ? source.bias[o] : 0;
+        if (normalised) {
+            const float variance = source.bn_variance[o] + source.bn_epsilon;
+            if (!(variance > 0)) {
+                return fail(context, DISTILE_ERROR_BAD_VALUE,
+                            "%s: variance + epsilon is %g at output channel %d, not above 0", call,
+                            static_cast<double>(variance), o);
+            }
+            scale = (source.bn_gamma ? source.bn_gamma[o] : 1) / std::sqrt(variance);
+            bias = (bias - source.bn_mean[o]) * scale + (source.bn_beta ? source.bn_beta[o] : 0);
+        }
+        packed_bias[o] = bias;
+        float *to = filter + o / block * rows * columns * in_channels * block + o % block;
+        for (size_t row = 0; row < rows; row++) {
+            for (size_t column = 0; column < columns; column++) {
+                for (size_t i = 0; i < in_channels; i++, to += block) {
+                    *to = scale * source.filter[o * from.out_channel + i * from.in_channel + row * from.row +
+                                                column * from.column];
+                }
+            }
+        }
+    }
+    return DISTILE_OK;
+}
+
+distile_status check_weights(const distile_kernel &kernel, const char *call, const distile_weights_source *source,
+                             const void *weights) {
+    distile_context *context = kernel.context;
+    if (!source || !source->filter || !weights) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER,
+                    "%s: the source, its filter or the address for the weights is null", call);
+    }
+    const int32_t order = raw(source->order);
+    if (order < DISTILE_OIHW || order > DISTILE_HWIO) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d is no order of the dimensions", call, order);
+    }
+    const bool normalised = source->bn_mean && source->bn_variance;
+    if (!normalised && (source->bn_mean || source->bn_variance || source->bn_gamma || source->bn_beta)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: batch normalisation needs both the mean and the variance",
+                    call);
+    }
+    return DISTILE_OK;
+}
+
+}  // namespace distile
+
 bool distile_weights::fit(const distile_polykernel &polykernel) const {
     const distile_conv2d &conv = polykernel.conv2d;
     return dtype == polykernel.dtype && std::strcmp(layout, polykernel.layout) == 0 &&
@@ -45,21 +99,12 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
     if (!kernel) {
         return DISTILE_ERROR_NULL_POINTER;
     }
-    distile_context *context = kernel->context;
-    if (!source || !source->filter || !weights) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER,
-                    "distile_weights_pack: the source, its filter or the address for the weights is null");
+    constexpr const char *call = "distile_weights_pack";
+    distile_status status = distile::check_weights(*kernel, call, source, weights);
+    if (status != DISTILE_OK) {
+        return status;
     }
-    const int32_t order = distile::raw(source->order);
-    if (order < DISTILE_OIHW || order > DISTILE_HWIO) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_weights_pack: %d is no order of the dimensions", order);
-    }
-    const bool normalised = source->bn_mean && source->bn_variance;
-    if (!normalised && (source->bn_mean || source->bn_variance || source->bn_gamma || source->bn_beta)) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE,
-                    "distile_weights_pack: batch normalisation needs both the mean and the variance");
-    }
-    return guarded(context, [&] {
+    return guarded(kernel->context, [&] {
         const distile_conv2d &conv = kernel->polykernel->conv2d;
         auto packed = std::make_unique<distile_weights>();
         packed->dtype = kernel->polykernel->dtype;
@@ -69,36 +114,14 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
         packed->kernel_h = conv.kernel_h;
         packed->kernel_w = conv.kernel_w;
         const size_t blocks = packed->num_blocks();
-        const size_t rows = conv.kernel_h, columns = conv.kernel_w, in_channels = conv.in_channels;
-        packed->filter.resize(blocks * rows * columns * in_channels);
+        packed->filter.resize(blocks * conv.kernel_h * conv.kernel_w * conv.in_channels);
         packed->bias.resize(blocks);
-
-        const SourceStrides from = strides_of(source->order, conv.out_channels, in_channels, rows, columns);
-        for (int32_t o = 0; o < conv.out_channels; o++) {
-            float scale = 1, bias = source->bias ? source->bias[o] : 0;
-            if (normalised) {
-                const float variance = source->bn_variance[o] + source->bn_epsilon;
-                if (!(variance > 0)) {
-                    return fail(context, DISTILE_ERROR_BAD_VALUE,
-                                "distile_weights_pack: variance + epsilon is %g at output channel %d, not above 0",
-                                static_cast<double>(variance), o);
-                }
-                scale = (source->bn_gamma ? source->bn_gamma[o] : 1) / std::sqrt(variance);
-                bias = (bias - source->bn_mean[o]) * scale + (source->bn_beta ? source->bn_beta[o] : 0);
-            }
-            packed->bias[o / block].channels[o % block] = bias;
-            distile::ChannelBlock *to = &packed->filter[static_cast<size_t>(o / block) * rows * columns * in_channels];
-            for (size_t row = 0; row < rows; row++) {
-                for (size_t column = 0; column < columns; column++) {
-                    for (size_t i = 0; i < in_channels; i++, to++) {
-                        to->channels[o % block] = scale * source->filter[o * from.out_channel + i * from.in_channel +
-                                                                         row * from.row + column * from.column];
-                    }
-                }
-            }
+        status = distile::pack_weights(*kernel, call, *source, DISTILE_CPU_CHANNEL_BLOCK,
+                                       packed->filter.data()->channels, packed->bias.data()->channels);
+        if (status == DISTILE_OK) {
+            *weights = packed.release();
         }
-        *weights = packed.release();
-        return DISTILE_OK;
+        return status;
     });
 }
 

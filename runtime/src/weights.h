@@ -15,6 +15,14 @@ struct alignas(64) ChannelBlock {
     float channels[DISTILE_CPU_CHANNEL_BLOCK] = {};
 };
 
+/** Checks the arguments of the API function `call`, which packs weights. */
+distile_status check_weights(const distile_kernel &kernel, const char *call, const distile_weights_source *source,
+                             const void *weights);
+/** Packs a source into blocks of `block` output channels, each [kernel row][kernel column][input channel][output
+ * channel in block]. Whatever pads the last block is left as it is. */
+distile_status pack_weights(const distile_kernel &kernel, const char *call, const distile_weights_source &source,
+                            size_t block, float *filter, float *bias);
+
 }  // namespace distile
 
 struct distile_weights {

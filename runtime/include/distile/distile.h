@@ -45,7 +45,15 @@ typedef enum distile_status {
     DISTILE_ERROR_OTHER_OPERATOR,  /**< A time table or plan belongs to another operator. */
     DISTILE_ERROR_UNSUPPORTED_CPU, /**< The kernels need CPU features that this machine lacks. */
     DISTILE_ERROR_OUT_OF_MEMORY,   /**< An allocation or the start of a thread failed. */
-    DISTILE_ERROR_KERNEL           /**< A generated kernel reported an error; the output may be partly written. */
+    DISTILE_ERROR_KERNEL,          /**< A generated kernel reported an error; the output may be partly written. */
+    // The rest comes from GPUs only.
+    DISTILE_ERROR_NO_DRIVER,            /**< There is no GPU driver on this machine. */
+    DISTILE_ERROR_OLD_DRIVER,           /**< The GPU driver is too old for this library. */
+    DISTILE_ERROR_NO_GPU,               /**< There is no GPU, or none of that number. */
+    DISTILE_ERROR_UNSUPPORTED_GPU,      /**< The GPU cannot run the kernels. */
+    DISTILE_ERROR_OUT_OF_DEVICE_MEMORY, /**< An allocation on the GPU failed. */
+    DISTILE_ERROR_NOT_DEVICE_MEMORY,    /**< A pointer is not to memory of this GPU. */
+    DISTILE_ERROR_DEVICE_LOST           /**< An earlier fault on the GPU made its context unusable. */
 } distile_status;
 
 /** The name of a status, for instance "DISTILE_ERROR_BAD_SHAPE". Never null. */

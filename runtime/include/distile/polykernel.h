@@ -12,10 +12,12 @@ extern "C" {
 #endif
 
 /** Raised when the structs below or the arguments of a kernel change. */
-#define DISTILE_POLYKERNEL_VERSION 1
+#define DISTILE_POLYKERNEL_VERSION 2
 
 /** The output channels that one block of the canonical CPU weight layout holds. */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
+/** The same of the CUDA weight layout. */
+#define DISTILE_CUDA_CHANNEL_BLOCK 32
 
 /** Every operator that the runtime knows how to call. */
 typedef enum distile_operator_kind { DISTILE_MASKED_CONV2D = 1 } distile_operator_kind;
@@ -38,6 +40,25 @@ typedef struct distile_conv2d {
     int32_t residual; /**< 1 if a residual is added before the epilogue. */
 } distile_conv2d;
 
+struct distile_hooks;
+
+/** One launch of a CUDA kernel. Extents in blocks and threads; `arguments` as the driver takes them. */
+typedef struct distile_cuda_launch {
+    const char *kernel;
+    int32_t blocks[3], threads[3];
+    int32_t shared_bytes;
+    void **arguments;
+} distile_cuda_launch;
+
+/** What generated code that runs on a GPU calls back. Each returns 0 for success. */
+typedef struct distile_cuda_hooks {
+    /** The kernels launched from now on are those of this PTX, which is the same code whenever its address is. */
+    int (*use_module)(struct distile_hooks *hooks, const char *ptx, size_t bytes);
+    int (*launch)(struct distile_hooks *hooks, const distile_cuda_launch *launch);
+    /** Scratch memory on the device, until the generated function returns. */
+    int (*allocate)(struct distile_hooks *hooks, uint64_t bytes, uint64_t *address);
+} distile_cuda_hooks;
+
 /** What a generated function calls back through its user_context. The code of a PolyKernel reaches its
  * context only through this struct, so that it needs no global state and may live in a library of its own. */
 typedef struct distile_hooks {
@@ -48,11 +69,14 @@ typedef struct distile_hooks {
     void (*deallocate)(struct distile_hooks *hooks, void *memory);
     /** Keeps the message of an error. */
     void (*report)(struct distile_hooks *hooks, const char *message);
+    /** Null where there is no GPU. */
+    const distile_cuda_hooks *cuda;
 } distile_hooks;
 
 /** A generated function in Halide's argv form: 0 for success. The arguments of a masked convolution are
  * user_context, input, weights, bias, tiles, bits, num_interior, num_tiles, threads, store_tiles
- * [, residual], output. */
+ * [, residual], output; those of one that runs on a GPU have a buffer with the number of tiles after store_tiles, and
+ * their num_tiles is the most that it may hold. */
 typedef int (*distile_kernel_function)(void **args);
 
 typedef struct distile_variant {
@@ -77,7 +101,8 @@ struct distile_polykernel {
     distile_dtype dtype;
     const char *layout; /**< Name of the weight layout, for instance "cpu-o16". */
     distile_conv2d conv2d;
-    const char *cpu_features; /**< Space-separated features that the code needs, for instance "avx2 fma f16c". */
+    int32_t compute_capability; /**< Of the oldest GPU that runs the code, for instance 70; 0 for code of the CPU. */
+    const char *cpu_features;   /**< Space-separated features that the code needs, for instance "avx2 fma f16c". */
     int32_t num_variants;
     const distile_variant *variants;
     int64_t num_times;               /**< Points of the built-in time table; 0 if the plan was never profiled. */

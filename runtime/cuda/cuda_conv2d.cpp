@@ -1,0 +1,400 @@
+#include "cuda_mask.h"
+#include "operators.h"
+#include "tensor_buffer.h"
+#include "weights.h"
+#include <chrono>
+#include <cstring>
+
+using namespace distile;
+
+struct distile_cuda_weights {
+    explicit distile_cuda_weights(distile_cuda &cuda) : cuda(cuda), filter(cuda), bias(cuda) {
+    }
+
+    distile_cuda &cuda;
+    distile_conv2d conv{};
+    DeviceMemory filter, bias;
+};
+
+struct distile_cuda_kernel {
+    distile_cuda_kernel(distile_cuda &cuda, const distile_polykernel *polykernel)
+        : cuda(cuda), kernel(cuda.host, polykernel), full(cuda) {
+        for (const Variant &variant : kernel.variants) {
+            granularities.push_back({variant.tile_h, variant.tile_w});
+        }
+        granularities.push_back({1, 1});
+        counts.resize(granularities.size());
+    }
+
+    distile_cuda &cuda;
+    distile_kernel kernel;                   ///< The variants and their times.
+    distile_cuda_mask full;                  ///< With every pixel active: what dense candidates list.
+    std::vector<Granularity> granularities;  ///< Of the variants, and of single pixels.
+    std::vector<int64_t> counts;
+};
+
+namespace {
+
+constexpr const char *run_call = "distile_cuda_run";
+constexpr int32_t vector_lanes = 4;
+constexpr int64_t most_virtual_pixels = int64_t{1} << 30;
+
+int32_t num_blocks(const distile_conv2d &conv) {
+    return (conv.out_channels + DISTILE_CUDA_CHANNEL_BLOCK - 1) / DISTILE_CUDA_CHANNEL_BLOCK;
+}
+
+halide_buffer_t device_buffer(const void *address, halide_type_t type, int32_t dimensions, halide_dimension_t *dims) {
+    halide_buffer_t buffer = make_buffer(nullptr, type, dimensions, dims);
+    buffer.device = reinterpret_cast<uint64_t>(address);
+    return buffer;
+}
+
+/** A tensor as the kernels see it, on the device. */
+struct DeviceTensor : TensorBuffer {
+    explicit DeviceTensor(const distile_tensor &tensor) : TensorBuffer(tensor) {
+        buffer.device = reinterpret_cast<uint64_t>(buffer.host);
+        buffer.host = nullptr;
+    }
+};
+
+/** Everything that a generated function takes. */
+struct Call {
+    distile_tensor input, residual, output;
+    const float *filter, *bias;
+    DeviceBits bits;
+    int32_t batch;
+    DeviceTiles tiles;
+    int32_t num_tiles;
+    bool store_tiles;
+};
+
+distile_status run_variant(distile_cuda_kernel &cuda_kernel, const Variant &variant, const Call &call) {
+    distile_cuda &cuda = cuda_kernel.cuda;
+    const distile_conv2d &conv = cuda_kernel.kernel.polykernel->conv2d;
+    DeviceTensor input(call.input), output(without_border(call.output)), residual(without_border(call.residual));
+    constexpr int32_t block = DISTILE_CUDA_CHANNEL_BLOCK;
+    const int32_t row = block * conv.in_channels * conv.kernel_w;
+    halide_dimension_t weights_dims[] = {{0, block, 1},
+                                         {0, conv.in_channels, block},
+                                         {0, conv.kernel_w, block * conv.in_channels},
+                                         {0, conv.kernel_h, row},
+                                         {0, num_blocks(conv), row * conv.kernel_h}};
+    halide_dimension_t bias_dims[] = {{0, block * num_blocks(conv), 1}};
+    halide_dimension_t tiles_dims[] = {{0, static_cast<int32_t>(call.tiles.capacity), 1},
+                                       {0, 2, static_cast<int32_t>(call.tiles.capacity)}};
+    halide_dimension_t bits_dims[] = {{0, call.bits.words_per_row, 1},
+                                      {0, call.bits.height, call.bits.words_per_row},
+                                      {0, call.batch, call.bits.words_per_row * call.bits.height}};
+    halide_dimension_t count_dims[] = {{0, 1, 1}};
+    halide_buffer_t weights = device_buffer(call.filter, halide_type_of<float>(), 5, weights_dims);
+    halide_buffer_t bias = device_buffer(call.bias, halide_type_of<float>(), 1, bias_dims);
+    halide_buffer_t tiles = device_buffer(call.tiles.xy, halide_type_of<uint32_t>(), 2, tiles_dims);
+    halide_buffer_t bits = device_buffer(call.bits.words, halide_type_of<uint32_t>(), 3, bits_dims);
+    halide_buffer_t count = device_buffer(call.tiles.count, halide_type_of<uint32_t>(), 1, count_dims);
+
+    void *user_context = static_cast<distile_hooks *>(&cuda);
+    int32_t num_interior = 0, num_tiles = call.num_tiles, threads = 1;
+    bool store_tiles = call.store_tiles;
+    void *arguments[13] = {&user_context, &input.buffer, &weights, &bias,        &tiles, &bits,
+                           &num_interior, &num_tiles,    &threads, &store_tiles, &count};
+    int32_t used = 11;
+    if (conv.residual != 0) {
+        arguments[used++] = &residual.buffer;
+    }
+    arguments[used] = &output.buffer;
+    cuda.begin_generated();
+    const int code = variant.run(arguments);
+    if (cuda.generated_result != CUDA_SUCCESS) {
+        return cuda.failed(cuda.generated_result, variant.name);
+    }
+    if (code != 0) {
+        const std::string reason = cuda.host->message;
+        return fail(cuda.host,
+                    code == halide_error_code_out_of_memory ? DISTILE_ERROR_OUT_OF_MEMORY : DISTILE_ERROR_KERNEL,
+                    "the variant '%s' of '%s' failed with code %d: %s", variant.name,
+                    cuda_kernel.kernel.polykernel->name, code, reason.c_str());
+    }
+    return DISTILE_OK;
+}
+
+/** Calls every variant on addresses that nobody reads, so that its code is compiled and loaded. */
+distile_status rehearse(distile_cuda_kernel &kernel) {
+    const distile_conv2d &conv = kernel.kernel.polykernel->conv2d;
+    const int32_t height = conv.dilation_h * (conv.kernel_h - 1) + 1;
+    const int32_t width = conv.dilation_w * (conv.kernel_w - 1) + 1;
+    auto *nowhere = reinterpret_cast<float *>(uintptr_t{256});
+    auto *words = reinterpret_cast<uint32_t *>(nowhere);
+    Call call{};
+    // Whole vectors from pixel to pixel, so that the strides are what the kernels promise.
+    call.input = distile_tensor_make(nowhere, 1, height, width, conv.in_channels);
+    call.output =
+        distile_tensor_make(nowhere, 1, (height + conv.pad_top + conv.pad_bottom - height) / conv.stride_h + 1,
+                            (width + conv.pad_left + conv.pad_right - width) / conv.stride_w + 1, conv.out_channels);
+    call.residual = call.output;
+    call.filter = call.bias = nowhere;
+    call.bits = {words, call.output.height, call.output.width, (call.output.width + 31) / 32};
+    call.batch = 1;
+    call.tiles = {words, words, words, 1};
+    call.num_tiles = 1;
+    kernel.cuda.rehearsal = true;
+    distile_status status = DISTILE_OK;
+    for (const Variant &variant : kernel.kernel.variants) {
+        if (status == DISTILE_OK) {
+            status = run_variant(kernel, variant, call);
+        }
+    }
+    kernel.cuda.rehearsal = false;
+    return status;
+}
+
+/** What only kernels of a GPU ask of a tensor. Throws CudaFailure. */
+void check_device_tensor(distile_cuda &cuda, const distile_tensor &tensor, const char *name) {
+    cuda.check_pointer(tensor.data, run_call, name);
+    if (tensor.channels % vector_lanes != 0) {
+        return;
+    }
+    if (reinterpret_cast<uintptr_t>(tensor.data) % (vector_lanes * sizeof(float)) != 0 ||
+        tensor.stride_w % vector_lanes != 0 || tensor.stride_h % vector_lanes != 0 ||
+        (tensor.batch > 1 && tensor.stride_n % vector_lanes != 0)) {
+        throw CudaFailure{
+            fail(cuda.host, DISTILE_ERROR_BAD_STRIDE,
+                 "%s: the %s must begin at a multiple of 16 bytes, and its strides n %lld, h %lld, w %lld "
+                 "be multiples of 4 elements, because its %d channels are one",
+                 run_call, name, static_cast<long long>(tensor.stride_n), static_cast<long long>(tensor.stride_h),
+                 static_cast<long long>(tensor.stride_w), tensor.channels)};
+    }
+}
+
+/** Zeroes what the mask leaves out. */
+void zero_inactive(distile_cuda_mask &mask, const distile_tensor &output) {
+    distile_cuda &cuda = mask.cuda;
+    const auto pixels = static_cast<uint32_t>(mask.num_pixels());
+    // A warp for each pixel up to what the chip runs at once; more pixels go round.
+    const uint32_t blocks = std::min((pixels + mask_threads / 32 - 1) / (mask_threads / 32),
+                                     8 * static_cast<uint32_t>(cuda.multiprocessors));
+    const int32_t lanes = output.channels % vector_lanes == 0 ? vector_lanes : 1;
+    cuda.launch(lanes == 1 ? cuda.zero_inactive_1 : cuda.zero_inactive_4, blocks, 1, mask.bits, output.data,
+                output.stride_n / lanes, output.stride_h / lanes, output.stride_w / lanes, output.channels / lanes,
+                pixels);
+}
+
+distile_status check_run(const distile_cuda_kernel &kernel, const distile_cuda_run_args &args) {
+    distile_context *host = kernel.cuda.host;
+    const distile_status status = check_conv2d_tensors(
+        kernel.kernel, run_call, {args.input, args.residual, args.output, raw(args.inactive), raw(args.store)});
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    if (!args.weights || !args.mask) {
+        return fail(host, DISTILE_ERROR_NULL_POINTER, "%s: the weights or the mask are null", run_call);
+    }
+    const distile_conv2d &conv = kernel.kernel.polykernel->conv2d, &packed = args.weights->conv;
+    if (&args.weights->cuda != &kernel.cuda || packed.in_channels != conv.in_channels ||
+        packed.out_channels != conv.out_channels || packed.kernel_h != conv.kernel_h ||
+        packed.kernel_w != conv.kernel_w) {
+        return fail(
+            host, DISTILE_ERROR_BAD_WEIGHTS,
+            "%s: the weights are of another GPU, or of an operator with %d -> %d channels and a %d x %d kernel; "
+            "'%s' has %d -> %d and %d x %d",
+            run_call, packed.in_channels, packed.out_channels, packed.kernel_h, packed.kernel_w,
+            kernel.kernel.polykernel->name, conv.in_channels, conv.out_channels, conv.kernel_h, conv.kernel_w);
+    }
+    const distile_cuda_mask &mask = *args.mask;
+    const distile_tensor &output = *args.output;
+    if (&mask.cuda != &kernel.cuda || !mask.is_set()) {
+        return fail(host, DISTILE_ERROR_BAD_MASK, "%s: the mask is of another GPU or was never set", run_call);
+    }
+    if (mask.batch != output.batch || mask.bits.height != output.height || mask.bits.width != output.width) {
+        return fail(host, DISTILE_ERROR_BAD_MASK,
+                    "%s: the mask is %d x %d x %d (batch, height, width), the output %d x %d x %d", run_call,
+                    mask.batch, mask.bits.height, mask.bits.width, output.batch, output.height, output.width);
+    }
+    return DISTILE_OK;
+}
+
+/** The variant that is due, and the tiles to launch it for: as many as there are, or as there can be. */
+distile_choice choose(distile_cuda_kernel &kernel, const distile_cuda_run_args &args) {
+    distile_cuda &cuda = kernel.cuda;
+    distile_cuda_mask &mask = *args.mask;
+    if (args.variant) {
+        const int32_t index = kernel.kernel.find(args.variant);
+        if (index < 0) {
+            throw CudaFailure{fail(cuda.host, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no variant '%s'", run_call,
+                                   kernel.kernel.polykernel->name, args.variant)};
+        }
+        distile_choice choice = kernel.kernel.choice_of(index, -1, -1);
+        choice.predicted_us = 0;
+        return choice;
+    }
+    if (mask.captured || (cuda.is_capturing() && !mask.knows(kernel.granularities))) {
+        throw CudaFailure{fail(cuda.host, DISTILE_ERROR_BAD_VALUE,
+                               "%s: the host cannot know how many tiles a mask has that is set in a graph: name a "
+                               "variant, or set the mask again",
+                               run_call)};
+    }
+    mask.count(kernel.granularities, kernel.counts.data());
+    const int64_t active_pixels = kernel.counts.back();
+    std::vector<int64_t> tiles(kernel.counts.begin(), kernel.counts.end() - 1);
+    for (size_t i = 0; i < tiles.size(); i++) {
+        const Variant &variant = kernel.kernel.variants[i];
+        if (variant.dense) {
+            tiles[i] = int64_t{mask.batch} * ((mask.bits.height + variant.tile_h - 1) / variant.tile_h) *
+                       ((mask.bits.width + variant.tile_w - 1) / variant.tile_w);
+        }
+    }
+    return kernel.kernel.choose(tiles, active_pixels);
+}
+
+distile_status run(distile_cuda_kernel &kernel, const distile_cuda_run_args &args) {
+    distile_cuda &cuda = kernel.cuda;
+    distile_cuda_mask &mask = *args.mask;
+    check_device_tensor(cuda, *args.input, "input");
+    check_device_tensor(cuda, *args.output, "output");
+    if (args.residual) {
+        check_device_tensor(cuda, *args.residual, "residual");
+    }
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point start = Clock::now();
+    distile_choice choice = choose(kernel, args);
+    const Variant &variant = kernel.kernel.variants[choice.variant_index];
+    Call call{};
+    if (choice.tiles != 0) {
+        distile_cuda_mask &listed = variant.dense ? kernel.full : mask;
+        if (variant.dense && (!listed.is_set() || listed.batch != mask.batch ||
+                              listed.bits.height != mask.bits.height || listed.bits.width != mask.bits.width)) {
+            listed.set_all(mask.batch, mask.bits.height, mask.bits.width);
+        }
+        call.tiles = listed.list({variant.tile_h, variant.tile_w});
+    }
+    const int64_t num_tiles = choice.tiles >= 0 ? choice.tiles : call.tiles.capacity;
+    if (num_tiles * variant.tile_h * variant.tile_w >= most_virtual_pixels) {
+        return fail(cuda.host, DISTILE_ERROR_BAD_SHAPE, "%s: %lld tiles of %d x %d are not fewer than 2^30 pixels",
+                    run_call, static_cast<long long>(num_tiles), variant.tile_h, variant.tile_w);
+    }
+    if (args.inactive == DISTILE_ZERO && choice.active_pixels != mask.num_pixels()) {
+        zero_inactive(mask, *args.output);
+    }
+    if (num_tiles > 0) {
+        call.input = *args.input;
+        call.output = *args.output;
+        call.residual = args.residual ? *args.residual : *args.output;
+        call.filter = args.weights->filter.as<const float>();
+        call.bias = args.weights->bias.as<const float>();
+        call.bits = mask.bits;
+        call.batch = mask.batch;
+        call.num_tiles = static_cast<int32_t>(num_tiles);
+        call.store_tiles = args.store == DISTILE_STORE_TILES;
+        const distile_status status = run_variant(kernel, variant, call);
+        if (status != DISTILE_OK) {
+            return status;
+        }
+    }
+    if (cuda.host->options.trace) {
+        choice.elapsed_us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+        cuda.host->options.trace(cuda.host->options.trace_user, &choice);
+    }
+    return DISTILE_OK;
+}
+
+}  // namespace
+
+extern "C" {
+
+distile_status distile_cuda_kernel_create(distile_cuda *cuda, const distile_polykernel *polykernel,
+                                          distile_cuda_kernel **kernel) {
+    if (!cuda) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    constexpr const char *call = "distile_cuda_kernel_create";
+    distile_context *host = cuda->host;
+    if (!polykernel || !kernel) {
+        return fail(host, DISTILE_ERROR_NULL_POINTER, "%s: the PolyKernel or the address for the kernel is null", call);
+    }
+    if (polykernel->version != DISTILE_POLYKERNEL_VERSION) {
+        return fail(host, DISTILE_ERROR_VERSION,
+                    "%s: the PolyKernel has version %u, this library reads version %u; build it again with this "
+                    "version of distile",
+                    call, polykernel->version, DISTILE_POLYKERNEL_VERSION);
+    }
+    if (polykernel->compute_capability == 0) {
+        return fail(host, DISTILE_ERROR_BAD_VALUE, "%s: '%s' runs on a CPU: create it with distile_kernel_create", call,
+                    polykernel->name);
+    }
+    if (polykernel->compute_capability > cuda->capability) {
+        return fail(host, DISTILE_ERROR_UNSUPPORTED_GPU,
+                    "%s: '%s' needs a GPU of compute capability %d.%d, and this one has %d.%d", call, polykernel->name,
+                    polykernel->compute_capability / 10, polykernel->compute_capability % 10, cuda->capability / 10,
+                    cuda->capability % 10);
+    }
+    return guarded_cuda(*cuda, [&] {
+        auto created = std::make_unique<distile_cuda_kernel>(*cuda, polykernel);
+        const distile_status status = rehearse(*created);
+        if (status == DISTILE_OK) {
+            *kernel = created.release();
+        }
+        return status;
+    });
+}
+
+void distile_cuda_kernel_destroy(distile_cuda_kernel *kernel) {
+    if (kernel) {
+        destroy_cuda(kernel->cuda, kernel);
+    }
+}
+
+distile_kernel *distile_cuda_kernel_variants(distile_cuda_kernel *kernel) {
+    return kernel ? &kernel->kernel : nullptr;
+}
+
+distile_status distile_cuda_weights_pack(distile_cuda_kernel *kernel, const distile_weights_source *source,
+                                         distile_cuda_weights **weights) {
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    constexpr const char *call = "distile_cuda_weights_pack";
+    const distile_status checked = check_weights(kernel->kernel, call, source, weights);
+    if (checked != DISTILE_OK) {
+        return checked;
+    }
+    distile_cuda &cuda = kernel->cuda;
+    return guarded_cuda(cuda, [&] {
+        const distile_conv2d &conv = kernel->kernel.polykernel->conv2d;
+        const size_t channels = static_cast<size_t>(num_blocks(conv)) * DISTILE_CUDA_CHANNEL_BLOCK;
+        std::vector<float> filter(channels * conv.in_channels * conv.kernel_h * conv.kernel_w), bias(channels);
+        const distile_status status =
+            pack_weights(kernel->kernel, call, *source, DISTILE_CUDA_CHANNEL_BLOCK, filter.data(), bias.data());
+        if (status != DISTILE_OK) {
+            return status;
+        }
+        auto packed = std::make_unique<distile_cuda_weights>(cuda);
+        packed->conv = conv;
+        for (const auto &[memory, values] : {std::make_pair(&packed->filter, &filter), {&packed->bias, &bias}}) {
+            memory->reserve(values->size() * sizeof(float));
+            cuda.check(cuda.driver.cuMemcpyHtoD(memory->address(), values->data(), values->size() * sizeof(float)),
+                       "cuMemcpyHtoD");
+        }
+        // A stream of the caller's need not wait for the default stream, on which the copies were.
+        cuda.check(cuda.driver.cuCtxSynchronize(), "cuCtxSynchronize");
+        *weights = packed.release();
+        return DISTILE_OK;
+    });
+}
+
+void distile_cuda_weights_destroy(distile_cuda_weights *weights) {
+    if (weights) {
+        destroy_cuda(weights->cuda, weights);
+    }
+}
+
+distile_status distile_cuda_run(distile_cuda_kernel *kernel, const distile_cuda_run_args *args) {
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!args) {
+        return fail(kernel->cuda.host, DISTILE_ERROR_NULL_POINTER, "%s: the arguments are null", run_call);
+    }
+    const distile_status status = check_run(*kernel, *args);
+    return status != DISTILE_OK ? status : guarded_cuda(kernel->cuda, [&] { return run(*kernel, *args); });
+}
+
+}  // extern "C"

@@ -1,0 +1,242 @@
+#include "cuda_mask.h"
+#include <algorithm>
+
+using namespace distile;
+
+distile_cuda_mask::distile_cuda_mask(distile_cuda &cuda) : cuda(cuda), words_(cuda), counts_(cuda), bytes_(cuda) {
+    // Pointers into levels_ stay valid.
+    levels_.reserve(most_counts);
+    counts_.reserve(most_counts * sizeof(uint32_t));
+    void *pinned = nullptr;
+    cuda.check(cuda.driver.cuMemAllocHost(&pinned, most_counts * sizeof(uint32_t)), "cuMemAllocHost");
+    read_back_ = static_cast<uint32_t *>(pinned);
+}
+
+distile_cuda_mask::~distile_cuda_mask() {
+    cuda.driver.cuMemFreeHost(read_back_);
+}
+
+void distile_cuda_mask::set_bytes(const uint8_t *bytes, int64_t stride_n, int64_t stride_h, int32_t batch_,
+                                  int32_t height, int32_t width) {
+    const int32_t words_per_row = (width + 31) / 32;
+    const auto num_words = static_cast<uint32_t>(int64_t{batch_} * height * words_per_row);
+    words_.reserve(uint64_t{num_words} * sizeof(uint32_t));
+    if (batch_ != batch || height != bits.height || width != bits.width) {
+        // Other shapes have other grids, in the memory of the old ones.
+        for (Level &level : levels_) {
+            level.grid.tiles = 0;
+        }
+    }
+    for (Level &level : levels_) {
+        level.counted = level.read_back = level.listed = false;
+    }
+    batch = batch_;
+    bits = {words_.as<uint32_t>(), height, width, words_per_row};
+    captured = cuda.is_capturing();
+    constexpr uint32_t words_per_block = words_per_warp * (mask_threads / 32);
+    cuda.launch(cuda.pack_bits, (num_words + words_per_block - 1) / words_per_block, 1, bytes, stride_n, stride_h, bits,
+                num_words, words_.as<uint32_t>(), counts_.as<uint32_t>());
+}
+
+void distile_cuda_mask::set_all(int32_t batch_, int32_t height, int32_t width) {
+    if (cuda.is_capturing()) {
+        throw CudaFailure{fail(cuda.host, DISTILE_ERROR_BAD_VALUE,
+                               "a graph is being captured: make the same calls with the same shapes once before the "
+                               "capture")};
+    }
+    const int64_t image = int64_t{height} * width;
+    bytes_.reserve(static_cast<uint64_t>(batch_ * image));
+    // It is rare, so it may wait.
+    cuda.check(cuda.driver.cuMemsetD8(bytes_.address(), 1, static_cast<size_t>(batch_ * image)), "cuMemsetD8");
+    cuda.check(cuda.driver.cuCtxSynchronize(), "cuCtxSynchronize");
+    set_bytes(bytes_.as<const uint8_t>(), image, width, batch_, height, width);
+}
+
+distile_cuda_mask::Level &distile_cuda_mask::level(Granularity granularity) {
+    auto found = std::find_if(levels_.begin(), levels_.end(), [&](const Level &level) {
+        return level.grid.tile_h == granularity.h && level.grid.tile_w == granularity.w;
+    });
+    if (found == levels_.end()) {
+        if (levels_.size() == most_counts) {
+            throw CudaFailure{fail(cuda.host, DISTILE_ERROR_BAD_VALUE, "a mask on a GPU knows at most %d granularities",
+                                   static_cast<int>(most_counts))};
+        }
+        Level added;
+        added.grid.tile_h = granularity.h;
+        added.grid.tile_w = granularity.w;
+        added.grid.slot = static_cast<uint32_t>(levels_.size());
+        added.list = std::make_unique<DeviceMemory>(cuda);
+        added.block_counts = std::make_unique<DeviceMemory>(cuda);
+        levels_.push_back(std::move(added));
+        found = levels_.end() - 1;
+    }
+    TileGrid &grid = found->grid;
+    if (grid.tiles == 0) {
+        grid.rows = static_cast<uint32_t>((bits.height + granularity.h - 1) / granularity.h);
+        grid.columns = static_cast<uint32_t>((bits.width + granularity.w - 1) / granularity.w);
+        grid.tiles = grid.rows * grid.columns * static_cast<uint32_t>(batch);
+        found->block_counts->reserve((grid.tiles / tiles_per_block + 1) * sizeof(uint32_t));
+        grid.block_counts = found->block_counts->as<uint32_t>();
+    }
+    return *found;
+}
+
+void distile_cuda_mask::count_on_device(const std::vector<Level *> &levels) {
+    TileGrids grids{};
+    uint32_t count = 0, most_blocks = 0;
+    for (size_t i = 0; i < levels.size(); i++) {
+        if (!levels[i]->counted) {
+            grids.grids[count++] = levels[i]->grid;
+            most_blocks = std::max(most_blocks, (levels[i]->grid.tiles + tiles_per_block - 1) / tiles_per_block);
+            levels[i]->counted = true;
+        }
+        if (count == most_grids || (count > 0 && i + 1 == levels.size())) {
+            cuda.launch(cuda.count_tiles, most_blocks, count, bits, grids, counts_.as<uint32_t>());
+            count = most_blocks = 0;
+        }
+    }
+}
+
+void distile_cuda_mask::count(const std::vector<Granularity> &granularities, int64_t *counts) {
+    std::vector<Level *> wanted;
+    bool read_back = true;
+    for (Granularity granularity : granularities) {
+        Level &one = level(granularity);
+        if (std::find(wanted.begin(), wanted.end(), &one) == wanted.end()) {
+            wanted.push_back(&one);
+        }
+        read_back = read_back && one.read_back;
+    }
+    if (!read_back) {
+        count_on_device(wanted);
+        cuda.check(cuda.driver.cuMemcpyDtoHAsync(read_back_, counts_.address(), levels_.size() * sizeof(uint32_t),
+                                                 cuda.stream),
+                   "cuMemcpyDtoHAsync");
+        cuda.check(cuda.driver.cuStreamSynchronize(cuda.stream), "cuStreamSynchronize");
+        for (Level &one : levels_) {
+            one.read_back = one.counted;
+        }
+    }
+    for (size_t i = 0; i < granularities.size(); i++) {
+        counts[i] = read_back_[level(granularities[i]).grid.slot];
+    }
+}
+
+bool distile_cuda_mask::knows(const std::vector<Granularity> &granularities) const {
+    return std::all_of(granularities.begin(), granularities.end(), [&](Granularity granularity) {
+        return std::any_of(levels_.begin(), levels_.end(), [&](const Level &level) {
+            return level.read_back && level.grid.tile_h == granularity.h && level.grid.tile_w == granularity.w;
+        });
+    });
+}
+
+DeviceTiles distile_cuda_mask::list(Granularity granularity) {
+    Level &one = level(granularity);
+    const int64_t capacity = one.grid.tiles;
+    one.list->reserve(2 * static_cast<uint64_t>(capacity) * sizeof(uint32_t));
+    auto *xy = one.list->as<uint32_t>();
+    if (!one.listed) {
+        if (!captured && cuda.is_capturing()) {
+            throw CudaFailure{fail(cuda.host, DISTILE_ERROR_BAD_VALUE,
+                                   "a graph is being captured, and the mask was set before: set it within the graph, "
+                                   "or make the same call once before the capture")};
+        }
+        count_on_device({&one});
+        cuda.launch(cuda.list_tiles, (one.grid.tiles + tiles_per_block - 1) / tiles_per_block, 1, bits, one.grid, xy,
+                    xy + capacity);
+        one.listed = true;
+    }
+    return {xy, xy + capacity, counts_.as<uint32_t>() + one.grid.slot, capacity};
+}
+
+extern "C" {
+
+distile_status distile_cuda_mask_create(distile_cuda *cuda, distile_cuda_mask **mask) {
+    if (!cuda) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!mask) {
+        return fail(cuda->host, DISTILE_ERROR_NULL_POINTER,
+                    "distile_cuda_mask_create: the address for the mask is null");
+    }
+    return guarded_cuda(*cuda, [&] {
+        *mask = std::make_unique<distile_cuda_mask>(*cuda).release();
+        return DISTILE_OK;
+    });
+}
+
+void distile_cuda_mask_destroy(distile_cuda_mask *mask) {
+    if (mask) {
+        destroy_cuda(mask->cuda, mask);
+    }
+}
+
+distile_status distile_cuda_mask_set_bytes(distile_cuda_mask *mask, const uint8_t *bytes, int32_t batch, int32_t height,
+                                           int32_t width, int64_t stride_n, int64_t stride_h) {
+    if (!mask) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    constexpr const char *call = "distile_cuda_mask_set_bytes";
+    distile_context *host = mask->cuda.host;
+    if (!bytes) {
+        return fail(host, DISTILE_ERROR_NULL_POINTER, "%s: the bytes are null", call);
+    }
+    constexpr int32_t largest = 65535;
+    if (batch < 1 || height < 1 || width < 1 || batch > largest || height > largest || width > largest ||
+        int64_t{batch} * height * width > INT32_MAX) {
+        return fail(host, DISTILE_ERROR_BAD_SHAPE,
+                    "%s: the mask is %d x %d x %d (batch, height, width): each goes from 1 to %d, and all pixels are "
+                    "fewer than 2^31",
+                    call, batch, height, width, largest);
+    }
+    if (stride_h < width || (batch > 1 && stride_n < stride_h * height)) {
+        return fail(host, DISTILE_ERROR_BAD_STRIDE, "%s: the strides are n %lld, h %lld: smaller than what they span",
+                    call, static_cast<long long>(stride_n), static_cast<long long>(stride_h));
+    }
+    return guarded_cuda(mask->cuda, [&] {
+        mask->cuda.check_pointer(bytes, call, "mask");
+        mask->set_bytes(bytes, stride_n, stride_h, batch, height, width);
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_cuda_mask_bits(distile_cuda_mask *mask, const uint32_t **words, int32_t *words_per_row) {
+    if (!mask) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!words || !words_per_row) {
+        return fail(mask->cuda.host, DISTILE_ERROR_NULL_POINTER, "distile_cuda_mask_bits: an address is null");
+    }
+    if (!mask->is_set()) {
+        return fail(mask->cuda.host, DISTILE_ERROR_BAD_MASK, "distile_cuda_mask_bits: the mask was never set");
+    }
+    *words = mask->bits.words;
+    *words_per_row = mask->bits.words_per_row;
+    return DISTILE_OK;
+}
+
+distile_status distile_cuda_mask_tiles(distile_cuda_mask *mask, int32_t tile_h, int32_t tile_w, const uint32_t **xy,
+                                       const uint32_t **image, const uint32_t **count) {
+    if (!mask) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_context *host = mask->cuda.host;
+    if (!xy || !image || !count) {
+        return fail(host, DISTILE_ERROR_NULL_POINTER, "distile_cuda_mask_tiles: an address is null");
+    }
+    if (!mask->is_set()) {
+        return fail(host, DISTILE_ERROR_BAD_MASK, "distile_cuda_mask_tiles: the mask was never set");
+    }
+    if (tile_h < 1 || tile_w < 1 || tile_h > 65535 || tile_w > 65535) {
+        return fail(host, DISTILE_ERROR_BAD_VALUE, "distile_cuda_mask_tiles: tiles of %d x %d", tile_h, tile_w);
+    }
+    return guarded_cuda(mask->cuda, [&] {
+        const DeviceTiles tiles = mask->list({tile_h, tile_w});
+        *xy = tiles.xy;
+        *image = tiles.image;
+        *count = tiles.count;
+        return DISTILE_OK;
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,68 @@
+/** \file
+ * The mask object on a GPU: a bitmask, and the tile counts and lists that were asked of it.
+ */
+#ifndef DISTILE_CUDA_MASK_H
+#define DISTILE_CUDA_MASK_H
+
+#include "bitmask.h"
+#include "device.h"
+#include "mask_kernels.h"
+
+namespace distile {
+
+/** The active tiles at a granularity, on the device. */
+struct DeviceTiles {
+    const uint32_t *xy, *image, *count;
+    int64_t capacity; /**< Tiles of the whole grid: the distance from xy to image, and the most that are listed. */
+};
+
+}  // namespace distile
+
+/** Its functions throw distile::CudaFailure, and need the GPU's context. */
+struct distile_cuda_mask {
+    explicit distile_cuda_mask(distile_cuda &cuda);
+    ~distile_cuda_mask();
+    distile_cuda_mask(const distile_cuda_mask &) = delete;
+    distile_cuda_mask &operator=(const distile_cuda_mask &) = delete;
+
+    void set_bytes(const uint8_t *bytes, int64_t stride_n, int64_t stride_h, int32_t batch_, int32_t height,
+                   int32_t width);
+    /** Makes every pixel of a shape active. */
+    void set_all(int32_t batch_, int32_t height, int32_t width);
+    bool is_set() const {
+        return batch > 0;
+    }
+    int64_t num_pixels() const {
+        return int64_t{batch} * bits.height * bits.width;
+    }
+    /** Counts at several granularities; waits for the device where one of them was not yet read back. */
+    void count(const std::vector<distile::Granularity> &granularities, int64_t *counts);
+    /** True if count() would not wait. */
+    bool knows(const std::vector<distile::Granularity> &granularities) const;
+    /** Lists at a granularity, without any wait. */
+    distile::DeviceTiles list(distile::Granularity granularity);
+
+    distile_cuda &cuda;
+    distile::DeviceBits bits{};
+    int32_t batch = 0;
+    bool captured = false; /**< It was set in a graph: what the host knows of it is not what the device holds. */
+
+private:
+    /** What is known of the mask at a granularity. Its index is the slot of its count. */
+    struct Level {
+        distile::TileGrid grid{};
+        bool counted = false, read_back = false, listed = false;
+        // Kept when the mask is set again.
+        std::unique_ptr<distile::DeviceMemory> list, block_counts;
+    };
+
+    Level &level(distile::Granularity granularity);
+    /** Counts on the device what was not counted. */
+    void count_on_device(const std::vector<Level *> &levels);
+
+    distile::DeviceMemory words_, counts_, bytes_;
+    uint32_t *read_back_ = nullptr;  // Of the host, but the device writes it.
+    std::vector<Level> levels_;
+};
+
+#endif

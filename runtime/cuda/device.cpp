@@ -1,0 +1,322 @@
+#include "device.h"
+#include "mask_ptx.h"
+#include <HalideRuntime.h>
+#include <algorithm>
+
+namespace distile {
+
+DeviceMemory::~DeviceMemory() {
+    for (CUdeviceptr block : blocks_) {
+        cuda_.driver.cuMemFree(block);
+    }
+}
+
+void DeviceMemory::reserve(uint64_t bytes) {
+    if (bytes <= bytes_) {
+        return;
+    }
+    if (cuda_.is_capturing()) {
+        throw CudaFailure{fail(cuda_.host, DISTILE_ERROR_BAD_VALUE,
+                               "a graph is being captured, and memory is missing: make the same calls with the same "
+                               "shapes once before the capture")};
+    }
+    // Twice as much as before, so that all that is kept comes to no more than what is in use.
+    const uint64_t room = std::max(bytes, std::min(2 * bytes_, bytes + bytes / 2));
+    blocks_.reserve(blocks_.size() + 1);
+    CUdeviceptr block = 0;
+    cuda_.check(cuda_.driver.cuMemAlloc(&block, room), "cuMemAlloc");
+    blocks_.push_back(block);
+    bytes_ = room;
+}
+
+namespace {
+
+distile_cuda &cuda_of(distile_hooks *hooks) {
+    return *static_cast<distile_cuda *>(hooks);
+}
+
+distile_status status_of(CUresult result) {
+    switch (result) {
+    case CUDA_SUCCESS:
+        return DISTILE_OK;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return DISTILE_ERROR_OUT_OF_DEVICE_MEMORY;
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_INVALID_DEVICE:
+        return DISTILE_ERROR_NO_GPU;
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+    case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+        return DISTILE_ERROR_OLD_DRIVER;
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_INVALID_PTX:
+        return DISTILE_ERROR_UNSUPPORTED_GPU;
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_DEINITIALIZED:
+        return DISTILE_ERROR_DEVICE_LOST;
+    default:
+        return DISTILE_ERROR_KERNEL;
+    }
+}
+
+}  // namespace
+
+}  // namespace distile
+
+using namespace distile;
+
+distile_cuda::distile_cuda(distile_context *context, const Driver &driver)
+    : distile_hooks{}, host(context), driver(driver) {
+    // Scratch memory of the host, and its threads, are those of the context.
+    parallel_for = [](distile_hooks *hooks, distile_task task, void *closure, int32_t count) {
+        cuda_of(hooks).host->run_parallel(task, closure, count);
+    };
+    distile_hooks::allocate = [](distile_hooks *hooks, size_t bytes) -> void * {
+        return cuda_of(hooks).host->scratch.take(bytes);
+    };
+    deallocate = [](distile_hooks *hooks, void *memory) { cuda_of(hooks).host->scratch.give_back(memory); };
+    report = [](distile_hooks *hooks, const char *text) {
+        fail(cuda_of(hooks).host, DISTILE_ERROR_KERNEL, "%s", text);
+    };
+    static const distile_cuda_hooks functions = {
+        [](distile_hooks *hooks, const char *ptx, size_t) { return cuda_of(hooks).use_module(ptx); },
+        [](distile_hooks *hooks, const distile_cuda_launch *launch) {
+            return cuda_of(hooks).launch_generated(*launch);
+        },
+        [](distile_hooks *hooks, uint64_t bytes, uint64_t *address) {
+            return cuda_of(hooks).allocate_scratch(bytes, address);
+        }};
+    cuda = &functions;
+}
+
+distile_cuda::~distile_cuda() {
+    if (cu && driver.cuCtxPushCurrent(cu) == CUDA_SUCCESS) {
+        driver.cuStreamSynchronize(stream);
+        scratch_.clear();
+        for (const auto &[ptx, module] : modules_) {
+            driver.cuModuleUnload(module.module);
+        }
+        if (mask_module_) {
+            driver.cuModuleUnload(mask_module_);
+        }
+        CUcontext popped = nullptr;
+        driver.cuCtxPopCurrent(&popped);
+    }
+    if (primary_) {
+        driver.cuDevicePrimaryCtxRelease(device);
+    }
+}
+
+distile_status distile_cuda::failed(CUresult result, const char *what) {
+    const char *name = nullptr;
+    driver.cuGetErrorName(result, &name);
+    return fail(host, status_of(result), "the CUDA driver refused %s: %s", what, name ? name : "unknown error");
+}
+
+void distile_cuda::check(CUresult result, const char *what) {
+    if (result != CUDA_SUCCESS) {
+        throw CudaFailure{failed(result, what)};
+    }
+}
+
+void distile_cuda::open(const distile_cuda_options &options) {
+    check(driver.cuInit(0), "cuInit");
+    if (options.context) {
+        cu = static_cast<CUcontext>(options.context);
+    } else {
+        int count = 0;
+        check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount");
+        if (options.device < 0 || options.device >= count) {
+            throw CudaFailure{fail(host, DISTILE_ERROR_NO_GPU, "there is no GPU %d: the driver knows %d of them",
+                                   options.device, count)};
+        }
+        check(driver.cuDeviceGet(&device, options.device), "cuDeviceGet");
+        check(driver.cuDevicePrimaryCtxRetain(&cu, device), "cuDevicePrimaryCtxRetain");
+        primary_ = true;
+    }
+    stream = static_cast<CUstream>(options.stream);
+    const CurrentContext current(*this);
+    check(driver.cuCtxGetDevice(&device), "cuCtxGetDevice");
+    int major = 0, minor = 0;
+    check(driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device), "an attribute");
+    check(driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device), "an attribute");
+    check(driver.cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
+          "an attribute");
+    capability = 10 * major + minor;
+    if (capability < DISTILE_MASK_CAPABILITY) {
+        throw CudaFailure{fail(host, DISTILE_ERROR_UNSUPPORTED_GPU,
+                               "the GPU has compute capability %d.%d, and this library needs %d.%d", major, minor,
+                               DISTILE_MASK_CAPABILITY / 10, DISTILE_MASK_CAPABILITY % 10)};
+    }
+    check(driver.cuModuleLoadData(&mask_module_, distile_mask_ptx), "the kernels of masks");
+    pack_bits = find(mask_module_, "distile_pack_bits");
+    count_tiles = find(mask_module_, "distile_count_tiles");
+    list_tiles = find(mask_module_, "distile_list_tiles");
+    zero_inactive_1 = find(mask_module_, "distile_zero_inactive_1");
+    zero_inactive_4 = find(mask_module_, "distile_zero_inactive_4");
+}
+
+bool distile_cuda::is_capturing() {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    check(driver.cuStreamIsCapturing(stream, &status), "cuStreamIsCapturing");
+    return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+void distile_cuda::check_pointer(const void *pointer, const char *call, const char *name) {
+    const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+    unsigned int type = 0;
+    int ordinal = 0;
+    CUresult result = driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
+    }
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) {
+        throw CudaFailure{failed(result, "cuPointerGetAttribute")};
+    }
+    if (result != CUDA_SUCCESS || type != CU_MEMORYTYPE_DEVICE || ordinal != device) {
+        throw CudaFailure{fail(host, DISTILE_ERROR_NOT_DEVICE_MEMORY, "%s: the %s is not in the memory of GPU %d", call,
+                               name, static_cast<int>(device))};
+    }
+}
+
+CUfunction distile_cuda::find(CUmodule module, const char *name) {
+    CUfunction function = nullptr;
+    check(driver.cuModuleGetFunction(&function, module, name), "cuModuleGetFunction");
+    // Asking for anything of it also loads it, which a driver may otherwise put off until the first launch.
+    int registers = 0;
+    check(driver.cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function), "cuFuncGetAttribute");
+    return function;
+}
+
+void distile_cuda::launch_on_stream(CUfunction function, uint32_t x, uint32_t y, void **arguments) {
+    check(driver.cuLaunchKernel(function, x, y, 1, 256, 1, 1, 0, stream, arguments, nullptr), "cuLaunchKernel");
+}
+
+void distile_cuda::begin_generated() {
+    scratch_used_ = 0;
+    generated_result = CUDA_SUCCESS;
+    host->message[0] = '\0';
+}
+
+int distile_cuda::use_module(const char *ptx) {
+    try {
+        const auto found = modules_.find(ptx);
+        if (found == modules_.end()) {
+            Module module;
+            generated_result = driver.cuModuleLoadData(&module.module, ptx);
+            if (generated_result != CUDA_SUCCESS) {
+                return halide_error_code_gpu_device_error;
+            }
+            module_ = &modules_.emplace(ptx, std::move(module)).first->second;
+        } else {
+            module_ = &found->second;
+        }
+        return 0;
+    } catch (...) {
+        return halide_error_code_out_of_memory;
+    }
+}
+
+int distile_cuda::launch_generated(const distile_cuda_launch &launch) {
+    CUfunction function = nullptr;
+    for (const auto &[name, known] : module_->functions) {
+        if (name == launch.kernel) {
+            function = known;
+        }
+    }
+    if (!function) {
+        try {
+            function = find(module_->module, launch.kernel);
+            module_->functions.emplace_back(launch.kernel, function);
+        } catch (...) {
+            return halide_error_code_gpu_device_error;
+        }
+    }
+    // Nothing to do is no launch; CUDA would call it an error.
+    if (rehearsal || launch.blocks[0] == 0 || launch.blocks[1] == 0 || launch.blocks[2] == 0) {
+        return 0;
+    }
+    generated_result = driver.cuLaunchKernel(
+        function, static_cast<unsigned>(launch.blocks[0]), static_cast<unsigned>(launch.blocks[1]),
+        static_cast<unsigned>(launch.blocks[2]), static_cast<unsigned>(launch.threads[0]),
+        static_cast<unsigned>(launch.threads[1]), static_cast<unsigned>(launch.threads[2]),
+        static_cast<unsigned>(launch.shared_bytes), stream, launch.arguments, nullptr);
+    return generated_result == CUDA_SUCCESS ? 0 : halide_error_code_device_run_failed;
+}
+
+int distile_cuda::allocate_scratch(uint64_t bytes, uint64_t *address) {
+    if (rehearsal) {
+        // Nothing will read it, but null would mean that there is none.
+        *address = 256;
+        return 0;
+    }
+    try {
+        if (scratch_used_ == scratch_.size()) {
+            scratch_.push_back(std::make_unique<DeviceMemory>(*this));
+        }
+        DeviceMemory &memory = *scratch_[scratch_used_];
+        memory.reserve(bytes);
+        scratch_used_++;
+        *address = memory.address();
+        return 0;
+    } catch (const CudaFailure &failure) {
+        generated_result =
+            failure.status == DISTILE_ERROR_OUT_OF_DEVICE_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_PERMITTED;
+        return halide_error_code_device_malloc_failed;
+    } catch (...) {
+        return halide_error_code_out_of_memory;
+    }
+}
+
+extern "C" {
+
+distile_status distile_cuda_create(distile_context *context, const distile_cuda_options *options, distile_cuda **cuda) {
+    if (!context) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!cuda) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_cuda_create: the address for the GPU is null");
+    }
+    return guarded(context, [&]() -> distile_status {
+        std::string why_not;
+        const Driver *driver = load_driver(why_not);
+        if (!driver) {
+            const bool missing = why_not.find("function") == std::string::npos;
+            return fail(context, missing ? DISTILE_ERROR_NO_DRIVER : DISTILE_ERROR_OLD_DRIVER,
+                        "distile_cuda_create: %s", why_not.c_str());
+        }
+        auto opened = std::make_unique<distile_cuda>(context, *driver);
+        try {
+            opened->open(options ? *options : distile_cuda_options{});
+        } catch (const CudaFailure &failure) {
+            return failure.status;
+        }
+        *cuda = opened.release();
+        return DISTILE_OK;
+    });
+}
+
+void distile_cuda_destroy(distile_cuda *cuda) {
+    const std::unique_ptr<distile_cuda> owned(cuda);
+}
+
+distile_status distile_cuda_set_stream(distile_cuda *cuda, void *stream) {
+    if (!cuda) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    cuda->stream = static_cast<CUstream>(stream);
+    return DISTILE_OK;
+}
+
+}  // extern "C"

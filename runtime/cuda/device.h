@@ -1,0 +1,148 @@
+/** \file
+ * A GPU in use: its context, its stream, its memory and the code that is loaded.
+ */
+#ifndef DISTILE_CUDA_DEVICE_H
+#define DISTILE_CUDA_DEVICE_H
+
+#include "context.h"
+#include "driver.h"
+#include <distile/cuda.h>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace distile {
+
+/** Thrown within the library when the driver refuses a call; guarded_cuda() makes a status of it. */
+struct CudaFailure {
+    distile_status status;
+};
+
+/** Memory on the device that grows and never moves under a captured graph: what it grew out of is kept. */
+class DeviceMemory {
+public:
+    explicit DeviceMemory(distile_cuda &cuda) : cuda_(cuda) {
+    }
+    ~DeviceMemory();
+    DeviceMemory(const DeviceMemory &) = delete;
+    DeviceMemory &operator=(const DeviceMemory &) = delete;
+
+    /** Makes room for a number of bytes, whatever they held before. Throws CudaFailure. */
+    void reserve(uint64_t bytes);
+    template<typename T> T *as() const {
+        return reinterpret_cast<T *>(blocks_.empty() ? 0 : blocks_.back());
+    }
+    CUdeviceptr address() const {
+        return blocks_.empty() ? 0 : blocks_.back();
+    }
+
+private:
+    distile_cuda &cuda_;
+    std::vector<CUdeviceptr> blocks_;
+    uint64_t bytes_ = 0;
+};
+
+}  // namespace distile
+
+struct distile_cuda : distile_hooks {
+    distile_cuda(distile_context *context, const distile::Driver &driver);
+    ~distile_cuda();
+    distile_cuda(const distile_cuda &) = delete;
+    distile_cuda &operator=(const distile_cuda &) = delete;
+
+    /** Throws CudaFailure. Everything else needs it. */
+    void open(const distile_cuda_options &options);
+    /** Stores a message about what failed and throws, unless the result is CUDA_SUCCESS. */
+    void check(CUresult result, const char *what);
+    /** The status for a result, whose message is stored. */
+    distile_status failed(CUresult result, const char *what);
+    bool is_capturing();
+    /** Throws CudaFailure unless memory at an address is the GPU's. */
+    void check_pointer(const void *pointer, const char *call, const char *name);
+    /** Puts a kernel on the stream, its blocks along x and y. */
+    template<typename... Args> void launch(CUfunction function, uint32_t x, uint32_t y, Args... args) {
+        void *arguments[] = {&args...};
+        launch_on_stream(function, x, y, arguments);
+    }
+
+    distile_context *host;
+    const distile::Driver &driver;
+    CUdevice device = 0;
+    CUcontext cu = nullptr;
+    CUstream stream = nullptr;
+    int32_t capability = 0, multiprocessors = 0;
+    CUfunction pack_bits = nullptr, count_tiles = nullptr, list_tiles = nullptr;
+    CUfunction zero_inactive_1 = nullptr, zero_inactive_4 = nullptr;
+
+    /** Generated code loads its modules and finds its kernels, but launches and allocates nothing. */
+    bool rehearsal = false;
+    /** Before every call of a generated function. */
+    void begin_generated();
+    /** What the driver said to the last generated function. */
+    CUresult generated_result = CUDA_SUCCESS;
+
+private:
+    struct Module {
+        CUmodule module = nullptr;
+        std::vector<std::pair<const char *, CUfunction>> functions;
+    };
+
+    void launch_on_stream(CUfunction function, uint32_t x, uint32_t y, void **arguments);
+    CUfunction find(CUmodule module, const char *name);
+    int use_module(const char *ptx);
+    int launch_generated(const distile_cuda_launch &launch);
+    int allocate_scratch(uint64_t bytes, uint64_t *address);
+
+    bool primary_ = false;
+    CUmodule mask_module_ = nullptr;
+    std::map<const char *, Module> modules_;
+    Module *module_ = nullptr;
+    // One for each allocation of a generated function. Work on one stream may share it in its order.
+    std::vector<std::unique_ptr<distile::DeviceMemory>> scratch_;
+    size_t scratch_used_ = 0;
+};
+
+namespace distile {
+
+/** Makes the GPU's context current in this thread. */
+class CurrentContext {
+public:
+    explicit CurrentContext(distile_cuda &cuda) : cuda_(cuda) {
+        cuda_.check(cuda_.driver.cuCtxPushCurrent(cuda_.cu), "cuCtxPushCurrent");
+    }
+    ~CurrentContext() {
+        CUcontext popped = nullptr;
+        cuda_.driver.cuCtxPopCurrent(&popped);
+    }
+    CurrentContext(const CurrentContext &) = delete;
+    CurrentContext &operator=(const CurrentContext &) = delete;
+
+private:
+    distile_cuda &cuda_;
+};
+
+/** Runs the body of an API function with the GPU's context. */
+template<typename Body> distile_status guarded_cuda(distile_cuda &cuda, const Body &body) {
+    return guarded(cuda.host, [&]() -> distile_status {
+        try {
+            const CurrentContext current(cuda);
+            return body();
+        } catch (const CudaFailure &failure) {
+            return failure.status;
+        }
+    });
+}
+
+/** Destroys an object, which may hold memory of the GPU. */
+template<typename Object> void destroy_cuda(distile_cuda &cuda, Object *object) {
+    CUcontext popped = nullptr;
+    const bool pushed = cuda.driver.cuCtxPushCurrent(cuda.cu) == CUDA_SUCCESS;
+    delete object;
+    if (pushed) {
+        cuda.driver.cuCtxPopCurrent(&popped);
+    }
+}
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,110 @@
+/** \file
+ * Masked operators on an NVIDIA GPU. The same operators, plans, tensors and options as in distile.h; data, data
+ * pointers and masks are the device's, and nothing is copied but what is said to be.
+ *
+ * The driver is loaded when the first GPU is opened: a program that uses this header needs no CUDA library to start.
+ * A distile_cuda and what is made from it belongs to one thread at a time; so does its distile_context, which keeps
+ * the messages of errors and gets the traces. What is made from a distile_cuda must be destroyed before it, and it
+ * before its distile_context. All work is put on the stream in the order of the calls, and all scratch memory is
+ * reused in that order: a caller that changes the stream, or replays graphs on another, orders the two.
+ *
+ * Errors beside those of distile.h: NO_DRIVER, OLD_DRIVER, NO_GPU, UNSUPPORTED_GPU, OUT_OF_DEVICE_MEMORY,
+ * NOT_DEVICE_MEMORY and DEVICE_LOST, after which the CUDA context, and all that is in it, is lost for CUDA itself.
+ */
+#ifndef DISTILE_CUDA_H
+#define DISTILE_CUDA_H
+
+#include <distile/distile.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A GPU and a stream. */
+typedef struct distile_cuda distile_cuda;
+
+/** Zero-initialise, then set what should differ from the default. */
+typedef struct distile_cuda_options {
+    int32_t device; /**< Its number. Ignored where `context` is given. */
+    void *context;  /**< A CUcontext of the caller's, which must outlive the object; null: the primary context. */
+    void *stream;   /**< A CUstream of that context; null: its default stream. */
+} distile_cuda_options;
+
+/** Opens a GPU. `options` may be null. */
+DISTILE_API distile_status distile_cuda_create(distile_context *context, const distile_cuda_options *options,
+                                               distile_cuda **cuda);
+/** Waits for the GPU. Null is allowed, and so is a GPU whose context was lost. */
+DISTILE_API void distile_cuda_destroy(distile_cuda *cuda);
+/** Puts all later work on another CUstream; null: the default stream. */
+DISTILE_API distile_status distile_cuda_set_stream(distile_cuda *cuda, void *stream);
+
+/* ---- Masks -------------------------------------------------------------------------------- */
+
+typedef struct distile_cuda_mask distile_cuda_mask;
+
+DISTILE_API distile_status distile_cuda_mask_create(distile_cuda *cuda, distile_cuda_mask **mask);
+/** Null is allowed. */
+DISTILE_API void distile_cuda_mask_destroy(distile_cuda_mask *mask);
+/** Sets the mask from bytes on the device, as distile_mask_set_bytes does from bytes on the host. They must stay as
+ * they are until the stream has come to what was put on it here. Fewer than 2^31 pixels. */
+DISTILE_API distile_status distile_cuda_mask_set_bytes(distile_cuda_mask *mask, const uint8_t *bytes, int32_t batch,
+                                                       int32_t height, int32_t width, int64_t stride_n,
+                                                       int64_t stride_h);
+/** The bits, on the device, in the order of distile_mask_bits but in words of 32. */
+DISTILE_API distile_status distile_cuda_mask_bits(distile_cuda_mask *mask, const uint32_t **words,
+                                                  int32_t *words_per_row);
+/** The active tiles at a granularity, on the device: the arrays, with room for every tile of the grid, in the order
+ * of distile_mask_tiles, and the address of their number. */
+DISTILE_API distile_status distile_cuda_mask_tiles(distile_cuda_mask *mask, int32_t tile_h, int32_t tile_w,
+                                                   const uint32_t **xy, const uint32_t **image, const uint32_t **count);
+
+/* ---- Kernels and weights ------------------------------------------------------------------ */
+
+typedef struct distile_cuda_kernel distile_cuda_kernel;
+
+/** Compiles the PolyKernel's code for the GPU, which the driver keeps on disk, and loads all of it. */
+DISTILE_API distile_status distile_cuda_kernel_create(distile_cuda *cuda, const distile_polykernel *polykernel,
+                                                      distile_cuda_kernel **kernel);
+/** Null is allowed. */
+DISTILE_API void distile_cuda_kernel_destroy(distile_cuda_kernel *kernel);
+/** The variants and their time table, for distile_kernel_num_variants, distile_kernel_variant_name,
+ * distile_kernel_load_times and distile_kernel_add_time. It belongs to the kernel; null if that is null. */
+DISTILE_API distile_kernel *distile_cuda_kernel_variants(distile_cuda_kernel *kernel);
+
+typedef struct distile_cuda_weights distile_cuda_weights;
+
+/** Packs weights of the host's and copies them to the device. */
+DISTILE_API distile_status distile_cuda_weights_pack(distile_cuda_kernel *kernel, const distile_weights_source *source,
+                                                     distile_cuda_weights **weights);
+/** Null is allowed. */
+DISTILE_API void distile_cuda_weights_destroy(distile_cuda_weights *weights);
+
+/* ---- Running ------------------------------------------------------------------------------ */
+
+/** Zero-initialise, then set what the operator takes. Data begins at a multiple of 16 bytes, and strides are
+ * multiples of 4 elements, in tensors whose number of channels is one. */
+typedef struct distile_cuda_run_args {
+    const distile_tensor *input;
+    const distile_tensor *residual;
+    const distile_tensor *output;
+    const distile_cuda_weights *weights;
+    distile_cuda_mask *mask;
+    distile_inactive inactive;
+    distile_store store;
+    /** Null: the dispatcher chooses by the number of active tiles, which it waits for, once for every mask.
+     * Otherwise the variant of that name runs without any wait: its launch is as large as the image, and the device
+     * reads the number of tiles. Such a call can be captured in a graph together with the distile_cuda_mask_set_bytes
+     * before it, once both ran outside of a capture with the same shapes. The graph is valid as long as the mask,
+     * the kernel, the weights and the tensors. */
+    const char *variant;
+} distile_cuda_run_args;
+
+/** As distile_run. Returns when everything is on the stream. In traces of calls that name a variant, the numbers of
+ * tiles and pixels are -1, because the host does not know them. */
+DISTILE_API distile_status distile_cuda_run(distile_cuda_kernel *kernel, const distile_cuda_run_args *args);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

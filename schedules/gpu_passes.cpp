@@ -1,0 +1,455 @@
+#include "gpu_passes.h"
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace distile {
+
+namespace {
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+[[noreturn]] void refuse(const std::string &what) {
+    throw CompileError("PolyKernel: " + what + ".\n");
+}
+
+/** The alignment that we claim for an access to registers: none. They have no address to be aligned, and Halide would
+ * turn an aligned access into one of 128 bits, of another type than the values in them. */
+const ModulusRemainder register_alignment;
+
+/** Collects every load and store of a name, its index without lets. */
+class PrivateAccesses : public IRVisitor {
+public:
+    explicit PrivateAccesses(const std::string &name) : name(name) {
+    }
+
+    std::map<std::string, int> threads; /**< The extents of the loops over threads. */
+    std::vector<Expr> starts;           /**< The first element of each access, by the threads. */
+    std::vector<int> lanes;
+
+    /** An index as it is in terms of loops only. */
+    Expr without_lets(Expr index) const {
+        // A let's value may name earlier lets.
+        for (auto let = lets.rbegin(); let != lets.rend(); ++let) {
+            index = substitute(let->first, let->second, index);
+        }
+        return substitute_in_all_lets(index);
+    }
+
+private:
+    using IRVisitor::visit;
+    const std::string &name;
+    std::vector<std::pair<std::string, Expr>> lets;
+
+    void visit(const For *op) override {
+        if (op->for_type == ForType::GPUThread) {
+            const std::optional<int64_t> extent = as_const_int(op->extent);
+            if (!extent) {
+                refuse("the number of threads of a block is not a constant");
+            }
+            threads[op->name] = static_cast<int>(*extent);
+        }
+        IRVisitor::visit(op);
+    }
+
+    template<typename LetOrLetStmt> void visit_let(const LetOrLetStmt *op) {
+        op->value.accept(this);
+        lets.emplace_back(op->name, op->value);
+        op->body.accept(this);
+        lets.pop_back();
+    }
+
+    void visit(const Let *op) override {
+        visit_let(op);
+    }
+
+    void visit(const LetStmt *op) override {
+        visit_let(op);
+    }
+
+    void access(const Expr &index) {
+        const Ramp *ramp = index.as<Ramp>();
+        if (ramp ? !is_const_one(ramp->stride) : !index.type().is_scalar()) {
+            refuse("a vector access to the registers of '" + name + "' is not contiguous");
+        }
+        starts.push_back(simplify(without_lets(ramp ? ramp->base : index)));
+        lanes.push_back(index.type().lanes());
+    }
+
+    void visit(const Load *op) override {
+        if (op->name == name) {
+            access(op->index);
+        }
+        IRVisitor::visit(op);
+    }
+
+    void visit(const Store *op) override {
+        if (op->name == name) {
+            access(op->index);
+        }
+        IRVisitor::visit(op);
+    }
+};
+
+/** Gives the accesses to a name new indices, in the order in which PrivateAccesses meets them. */
+class Readdress : public IRMutator {
+public:
+    Readdress(const std::string &name, const std::vector<int> &starts) : name(name), starts(starts) {
+    }
+
+private:
+    using IRMutator::visit;
+    const std::string &name;
+    const std::vector<int> &starts;
+    size_t next = 0;
+
+    Expr index(int lanes) {
+        const Expr start = starts[next++];
+        return lanes == 1 ? start : Ramp::make(start, 1, lanes);
+    }
+
+    Expr visit(const Load *op) override {
+        if (op->name != name) {
+            return IRMutator::visit(op);
+        }
+        const Expr at = index(op->type.lanes());
+        return Load::make(op->type, name, at, op->image, op->param, mutate(op->predicate), register_alignment);
+    }
+
+    Stmt visit(const Store *op) override {
+        if (op->name != name) {
+            return IRMutator::visit(op);
+        }
+        const Expr at = index(op->value.type().lanes());
+        const Expr predicate = mutate(op->predicate);
+        return Store::make(name, mutate(op->value), at, op->param, predicate, register_alignment);
+    }
+};
+
+/** The elements that an offset by the thread reaches, for every thread. */
+std::vector<int64_t> offsets_of_threads(const Expr &offset, const std::map<std::string, int> &threads) {
+    std::vector<Expr> exprs = {offset};
+    for (const auto &[name, extent] : threads) {
+        std::vector<Expr> next;
+        for (const Expr &expr : exprs) {
+            for (int i = 0; i < extent; i++) {
+                next.push_back(simplify(substitute(name, i, expr)));
+            }
+        }
+        exprs.swap(next);
+    }
+    std::vector<int64_t> values;
+    for (const Expr &expr : exprs) {
+        values.push_back(as_const_int(expr).value_or(-1));
+    }
+    return values;
+}
+
+}  // namespace
+
+Stmt PrivateRegisters::visit(const Allocate *op) {
+    if (op->memory_type != MemoryType::Register) {
+        return IRMutator::visit(op);
+    }
+    PrivateAccesses accesses(op->name);
+    op->body.accept(&accesses);
+    if (accesses.threads.empty()) {
+        // It lies within the threads: it is private already.
+        return IRMutator::visit(op);
+    }
+    // Every index is what it is for thread 0, plus an offset by the thread that all accesses share.
+    std::map<std::string, Expr> thread_0;
+    for (const auto &thread : accesses.threads) {
+        thread_0[thread.first] = 0;
+    }
+    Expr offset;
+    std::vector<int> starts;
+    std::set<int64_t> own;
+    for (size_t i = 0; i < accesses.starts.size(); i++) {
+        const Expr &start = accesses.starts[i];
+        const std::optional<int64_t> constant = as_const_int(simplify(substitute(thread_0, start)));
+        if (!constant) {
+            refuse("the registers of '" + op->name +
+                   "' are not addressed by constants: unroll the loops within a thread");
+        }
+        const Expr this_offset = simplify(start - Expr(static_cast<int>(*constant)));
+        if (!offset.defined()) {
+            offset = this_offset;
+        } else if (!equal(offset, this_offset) && !can_prove(offset == this_offset)) {
+            refuse("the stages of '" + op->name + "' give its elements to different threads");
+        }
+        starts.push_back(static_cast<int>(*constant));
+        for (int lane = 0; lane < accesses.lanes[i]; lane++) {
+            own.insert(*constant + lane);
+        }
+    }
+    std::set<int64_t> taken;
+    for (int64_t thread_offset : offsets_of_threads(offset, accesses.threads)) {
+        for (int64_t element : own) {
+            if (!taken.insert(thread_offset + element).second) {
+                refuse("threads share elements of '" + op->name + "', which is in registers");
+            }
+        }
+    }
+    // Leave out the gaps that the elements of other threads took. Vectors stay contiguous: all their elements are own.
+    for (int &start : starts) {
+        start = static_cast<int>(std::distance(own.begin(), own.find(start)));
+    }
+    const Stmt body = mutate(Readdress(op->name, starts).mutate(op->body));
+    return Allocate::make(op->name, op->type, op->memory_type, {static_cast<int>(own.size())}, op->condition, body,
+                          op->new_expr, op->free_function, op->padding);
+}
+
+namespace {
+
+class FindLoad : public IRVisitor {
+public:
+    explicit FindLoad(const std::string &name) : name(name) {
+    }
+    Expr load;
+
+private:
+    using IRVisitor::visit;
+    const std::string name;
+
+    void visit(const Load *op) override {
+        if (op->name == name) {
+            load = op;
+        }
+        IRVisitor::visit(op);
+    }
+};
+
+}  // namespace
+
+Stmt SkipIdleBlocks::visit(const For *op) {
+    if (op->for_type != ForType::GPUBlock || op->name.find(".p_block.") == std::string::npos) {
+        return IRMutator::visit(op);
+    }
+    for (const auto &[prefix, pixels] : blocks.pixels) {
+        if (op->name.rfind(prefix, 0) == 0) {
+            FindLoad count("tile_count");
+            op->body.accept(&count);
+            if (!count.load.defined()) {
+                refuse("the loop '" + op->name + "' does not read the length of the tile list");
+            }
+            const Expr listed = cast<int>(Load::make(UInt(32), "tile_count", 0, count.load.as<Load>()->image,
+                                                     count.load.as<Load>()->param, const_true(), ModulusRemainder()));
+            const Expr first = Variable::make(Int(32), op->name) * pixels;
+            return For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api,
+                             IfThenElse::make(first < listed * blocks.pixels_per_tile, op->body));
+        }
+    }
+    return IRMutator::visit(op);
+}
+
+namespace {
+
+/** Puts variables in place of loads from shared memory in the statement that stages a Func. */
+class TakeLookups : public IRMutator {
+public:
+    TakeLookups(const std::string &staging, const std::set<std::string> &shared) : staging(staging), shared(shared) {
+    }
+
+    std::vector<std::pair<std::string, Expr>> lookups;
+    std::set<std::string> inner; /**< Names that only have a value within the loop. */
+
+private:
+    using IRMutator::visit;
+    const std::string &staging;
+    const std::set<std::string> &shared;
+    bool within = false;
+
+    Stmt visit(const ProducerConsumer *op) override {
+        const bool was_within = within;
+        within = within || (op->is_producer && op->name == staging);
+        const Stmt s = IRMutator::visit(op);
+        within = was_within;
+        return s;
+    }
+
+    Stmt visit(const LetStmt *op) override {
+        const Expr value = mutate(op->value);
+        inner.insert(op->name);
+        return LetStmt::make(op->name, value, mutate(op->body));
+    }
+
+    Expr visit(const Let *op) override {
+        const Expr value = mutate(op->value);
+        inner.insert(op->name);
+        return Let::make(op->name, value, mutate(op->body));
+    }
+
+    Expr visit(const Load *op) override {
+        if (!within || shared.count(op->name) == 0) {
+            return IRMutator::visit(op);
+        }
+        for (const std::string &name : inner) {
+            if (expr_uses_var(op->index, name)) {
+                refuse("what '" + staging + "' looks up depends on '" + name + "'");
+            }
+        }
+        for (const auto &[name, load] : lookups) {
+            if (equal(load, op)) {
+                return Variable::make(op->type, name);
+            }
+        }
+        lookups.emplace_back(unique_name(staging + "_lookup"), op);
+        return Variable::make(op->type, lookups.back().first);
+    }
+};
+
+}  // namespace
+
+Stmt HoistLookups::visit(const Allocate *op) {
+    if (op->memory_type == MemoryType::GPUShared) {
+        shared.insert(op->name);
+    }
+    return IRMutator::visit(op);
+}
+
+Stmt HoistLookups::visit(const For *op) {
+    if (op->for_type != ForType::Serial) {
+        return IRMutator::visit(op);
+    }
+    TakeLookups take(staging, shared);
+    take.inner.insert(op->name);
+    const Stmt body = take.mutate(op->body);
+    if (take.lookups.empty()) {
+        return IRMutator::visit(op);
+    }
+    Stmt loop = For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body);
+    // Every thread must have looked up before another stages anything in the same place. 2: fence shared memory.
+    const Expr barrier = Call::make(Int(32), Call::gpu_thread_barrier, {2}, Call::Intrinsic);
+    loop = Block::make(Evaluate::make(barrier), loop);
+    for (auto lookup = take.lookups.rbegin(); lookup != take.lookups.rend(); ++lookup) {
+        loop = LetStmt::make(lookup->first, lookup->second, loop);
+    }
+    return loop;
+}
+
+namespace {
+
+/** Replaces what a staging statement stores, or where it stores it: `fetch` moves the values of its stores to
+ * registers, otherwise they are taken from there. */
+class ThroughRegisters : public IRMutator {
+public:
+    ThroughRegisters(const std::string &registers, bool fetch) : registers(registers), fetch(fetch) {
+    }
+
+    int elements = 0; /**< That the statement stores. */
+    Type type;
+
+private:
+    using IRMutator::visit;
+    const std::string &registers;
+    const bool fetch;
+
+    Stmt visit(const For *op) override {
+        refuse("the loop '" + op->name + "', over what a thread stages, is not unrolled");
+    }
+
+    Stmt visit(const Store *op) override {
+        type = op->value.type();
+        const Expr at = type.is_vector() ? Ramp::make(elements, 1, type.lanes()) : Expr(elements);
+        elements += type.lanes();
+        return fetch ? Store::make(registers, op->value, at, Parameter(), const_true(type.lanes()), register_alignment)
+                     : Store::make(op->name,
+                                   Load::make(type, registers, at, Buffer<>(), Parameter(), const_true(type.lanes()),
+                                              register_alignment),
+                                   op->index, op->param, op->predicate, op->alignment);
+    }
+};
+
+/** The statements of a block in a row. Values that the staging statements share surround them: they are listed apart.
+ */
+class Flatten {
+public:
+    explicit Flatten(const std::set<std::string> &staged) : staged(staged) {
+    }
+
+    std::vector<Stmt> statements;
+    std::vector<const LetStmt *> lets;
+    size_t last = 0; /**< One more than the index of the last staging statement. */
+
+    bool is_staging(const Stmt &s) const {
+        const ProducerConsumer *produce = s.as<ProducerConsumer>();
+        return produce && produce->is_producer && staged.count(produce->name) == 1;
+    }
+
+    /** Returns whether there is a staging statement in `s`. */
+    bool add(const Stmt &s) {
+        if (const Block *block = s.as<Block>()) {
+            const bool first = add(block->first);
+            return add(block->rest) || first;
+        }
+        if (const LetStmt *let = s.as<LetStmt>()) {
+            const size_t num_statements = statements.size(), num_lets = lets.size();
+            lets.push_back(let);
+            if (add(let->body)) {
+                return true;
+            }
+            statements.resize(num_statements);
+            lets.resize(num_lets);
+        }
+        statements.push_back(s);
+        if (is_staging(s)) {
+            last = statements.size();
+            return true;
+        }
+        return false;
+    }
+
+private:
+    const std::set<std::string> &staged;
+};
+
+bool is_barrier(const Stmt &s) {
+    const Evaluate *evaluate = s.as<Evaluate>();
+    return evaluate && Call::as_intrinsic(evaluate->value, {Call::gpu_thread_barrier});
+}
+
+}  // namespace
+
+Stmt PrefetchStaged::visit(const For *op) {
+    Flatten flat(staged);
+    if (op->for_type != ForType::Serial || !flat.add(op->body)) {
+        return IRMutator::visit(op);
+    }
+    const auto with_lets = [&](Stmt s) {
+        for (auto let = flat.lets.rbegin(); let != flat.lets.rend(); ++let) {
+            s = LetStmt::make((*let)->name, (*let)->value, s);
+        }
+        return s;
+    };
+
+    std::vector<Stmt> fetch, body;
+    std::vector<std::tuple<std::string, Type, int>> allocations;
+    for (size_t i = 0; i < flat.statements.size(); i++) {
+        const Stmt &s = flat.statements[i];
+        if (flat.is_staging(s)) {
+            const std::string registers = unique_name(s.as<ProducerConsumer>()->name + "_next");
+            ThroughRegisters to(registers, true), from(registers, false);
+            fetch.push_back(to.mutate(s));
+            body.push_back(from.mutate(s));
+            allocations.emplace_back(registers, to.type.element_of(), to.elements);
+        } else if (i >= flat.last || !is_barrier(s)) {
+            body.push_back(s);
+        }
+        if (i == flat.last) {
+            // After the barrier. The last iteration loads itself again, which is cheaper than a branch.
+            const Expr next = min(Variable::make(Int(32), op->name) + 1, op->min + op->extent - 1);
+            body.push_back(substitute(op->name, next, with_lets(Block::make(fetch))));
+        }
+    }
+    Stmt loop = For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api,
+                          with_lets(Block::make(body)));
+    loop = Block::make(substitute(op->name, op->min, with_lets(Block::make(fetch))), loop);
+    for (const auto &[name, type, elements] : allocations) {
+        loop = Allocate::make(name, type, MemoryType::Register, {elements}, const_true(), loop);
+    }
+    return loop;
+}
+
+}  // namespace distile

@@ -1,0 +1,80 @@
+/** \file
+ * The GPU as the tests use it themselves: the driver, memory, streams and graphs.
+ */
+#ifndef DISTILE_TESTS_GPU_H
+#define DISTILE_TESTS_GPU_H
+
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace distile {
+
+#define DISTILE_GPU_TEXT(text) #text
+/** Calls a function of the driver by its name in cuda.h. */
+#define CU(name, ...) ::distile::call_driver<decltype(&::name)>(DISTILE_GPU_TEXT(name) __VA_OPT__(, ) __VA_ARGS__)
+
+template<typename Function, typename... Args> void call_driver(const char *name, Args... args) {
+    static void *const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    const auto function = library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
+    if (!function) {
+        throw std::runtime_error(std::string("the driver has no ") + name);
+    }
+    const CUresult result = function(args...);
+    if (result != CUDA_SUCCESS) {
+        throw std::runtime_error(std::string(name) + " returned " + std::to_string(result));
+    }
+}
+
+/** An array on the device. */
+template<typename T> class DeviceArray {
+public:
+    explicit DeviceArray(size_t count) : count_(count) {
+        CU(cuMemAlloc, &address_, count * sizeof(T));
+    }
+    explicit DeviceArray(const std::vector<T> &values) : DeviceArray(values.size()) {
+        set(values);
+    }
+    ~DeviceArray() {
+        try {
+            CU(cuMemFree, address_);
+        } catch (const std::exception &) {
+            // The context may have been lost on purpose.
+        }
+    }
+    DeviceArray(const DeviceArray &) = delete;
+    DeviceArray &operator=(const DeviceArray &) = delete;
+
+    void set(const std::vector<T> &values) {
+        CU(cuMemcpyHtoD, address_, static_cast<const void *>(values.data()), values.size() * sizeof(T));
+        CU(cuCtxSynchronize);
+    }
+    std::vector<T> get() const {
+        std::vector<T> values(count_);
+        CU(cuCtxSynchronize);
+        CU(cuMemcpyDtoH, static_cast<void *>(values.data()), address_, count_ * sizeof(T));
+        return values;
+    }
+    T *data() const {
+        return reinterpret_cast<T *>(address_);
+    }
+
+private:
+    size_t count_;
+    CUdeviceptr address_ = 0;
+};
+
+template<typename T> std::vector<T> read_device(const T *from, size_t count) {
+    std::vector<T> values(count);
+    CU(cuCtxSynchronize);
+    if (count > 0) {
+        CU(cuMemcpyDtoH, static_cast<void *>(values.data()), reinterpret_cast<CUdeviceptr>(from), count * sizeof(T));
+    }
+    return values;
+}
+
+}  // namespace distile
+
+#endif
