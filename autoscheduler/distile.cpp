@@ -93,6 +93,11 @@ void info(const InfoOptions &options) {
 
 void profile_plan(ProfileCommandOptions options) {
     Plan plan = read_plan(options.plan);
+    if (plan.backend == "cuda") {
+        throw FileError("the plan '" + options.plan +
+                        "' is for NVIDIA GPUs, and this command measures on the CPU only: "
+                        "give a kernel its times on the GPU with distile_kernel_add_time");
+    }
     if (options.profile.threads.empty()) {
         const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
         options.profile.threads = cores > 1 ? std::vector<int>{1, cores} : std::vector<int>{1};

@@ -87,6 +87,14 @@ std::string describe_theta(const Theta &theta) {
         const auto found = theta.find(name);
         return found == theta.end() ? 0 : found->second;
     };
+    if (theta.count("block_pixels") != 0) {
+        return fmt::format("tiles of {} x {}; blocks of {} pixels x {} channels, threads of {} x {}; reduction in {} "
+                           "part{}, {} input channels staged at once{}; weights through {}",
+                           knob("tile_h"), knob("tile_w"), knob("block_pixels"), knob("block_channels"),
+                           knob("thread_pixels"), knob("thread_channels"), knob("splits"),
+                           knob("splits") == 1 ? "" : "s", knob("chunk"), knob("prefetch") != 0 ? ", one ahead" : "",
+                           knob("weights_staged") != 0 ? "shared memory" : "the cache");
+    }
     const char *const orders[] = {"rows, columns, input channels", "input channels, rows, columns",
                                   "rows, input channels, columns"};
     return fmt::format("tiles of {} x {}; register tiles of {} pixels x {} channels; up to {} of them a task; output "
@@ -97,10 +105,13 @@ std::string describe_theta(const Theta &theta) {
 }
 
 std::string describe_plan(const Plan &plan) {
-    std::string text =
-        fmt::format("PolyKernel {}\nOperator   {}: {}\nBackend    {}, weight layout {}\n"
-                    "Needs      a CPU with {}\n\nVariants\n",
-                    plan.name, plan.op.name, plan.op.summary(), plan.backend, plan.layout, cpu_features(plan.target));
+    const int capability = compute_capability(plan.target);
+    const std::string needs = capability == 0 ? "a CPU with " + cpu_features(plan.target)
+                                              : fmt::format("an NVIDIA GPU of compute capability {}.{} or later",
+                                                            capability / 10, capability % 10);
+    std::string text = fmt::format("PolyKernel {}\nOperator   {}: {}\nBackend    {}, weight layout {}\n"
+                                   "Needs      {}\n\nVariants\n",
+                                   plan.name, plan.op.name, plan.op.summary(), plan.backend, plan.layout, needs);
     for (const PlanVariant &variant : plan.variants) {
         text += fmt::format("  {:<14}{}{}\n", variant.name, describe_theta(variant.theta),
                             variant.dense ? " (dense candidate: every pixel)" : "");

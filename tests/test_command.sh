@@ -29,6 +29,11 @@ for shipped in "$source_folder"/data/plans/*.json; do
     "$distile" info "$shipped" >/dev/null || fail "info cannot read $shipped"
 done
 
+cuda_plan=$source_folder/data/plans/conv3x3_256_cuda.json
+"$distile" info "$cuda_plan" | grep -q 'an NVIDIA GPU of compute capability 7.0' || fail "info does not name the GPU"
+"$distile" info "$cuda_plan" | grep -q 'blocks of 64 pixels x 128 channels' || fail "info does not explain a GPU's theta"
+expect_error "is for NVIDIA GPUs" profile "$cuda_plan"
+
 # A time table, and the same table inside the plan.
 cp "$plan" "$folder/plan.json"
 "$distile" profile "$folder/plan.json" -o "$folder/times.json" --threads 1 --seconds 0.01 >"$folder/table"
