@@ -287,12 +287,15 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
     }
 #undef DISTILE_APPLY
 
+    // The pipeline owns its passes.
+    // NOLINTBEGIN(cppcoreguidelines-owning-memory)
     pipeline.add_custom_lowering_pass(new PrivateRegisters);
     pipeline.add_custom_lowering_pass(new HoistLookups(staging.name()));
     if (theta.at("prefetch")) {
         pipeline.add_custom_lowering_pass(new PrefetchStaged({staging.name(), weights.name()}));
     }
     pipeline.add_custom_lowering_pass(new SkipIdleBlocks(idle_blocks));
+    // NOLINTEND(cppcoreguidelines-owning-memory)
     return source.str();
 }
 

@@ -140,6 +140,7 @@ std::vector<int64_t> offsets_of_threads(const Expr &offset, const std::map<std::
         exprs.swap(next);
     }
     std::vector<int64_t> values;
+    values.reserve(exprs.size());
     for (const Expr &expr : exprs) {
         values.push_back(as_const_int(expr).value_or(-1));
     }
@@ -264,7 +265,7 @@ private:
     Stmt visit(const ProducerConsumer *op) override {
         const bool was_within = within;
         within = within || (op->is_producer && op->name == staging);
-        const Stmt s = IRMutator::visit(op);
+        Stmt s = IRMutator::visit(op);
         within = was_within;
         return s;
     }

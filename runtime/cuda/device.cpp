@@ -118,13 +118,13 @@ distile_cuda::~distile_cuda() {
     }
 }
 
-distile_status distile_cuda::failed(CUresult result, const char *what) {
+distile_status distile_cuda::failed(CUresult result, const char *what) const {
     const char *name = nullptr;
     driver.cuGetErrorName(result, &name);
     return fail(host, status_of(result), "the CUDA driver refused %s: %s", what, name ? name : "unknown error");
 }
 
-void distile_cuda::check(CUresult result, const char *what) {
+void distile_cuda::check(CUresult result, const char *what) const {
     if (result != CUDA_SUCCESS) {
         throw CudaFailure{failed(result, what)};
     }
@@ -173,7 +173,7 @@ bool distile_cuda::is_capturing() {
     return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-void distile_cuda::check_pointer(const void *pointer, const char *call, const char *name) {
+void distile_cuda::check_pointer(const void *pointer, const char *call, const char *name) const {
     const auto address = reinterpret_cast<CUdeviceptr>(pointer);
     unsigned int type = 0;
     int ordinal = 0;

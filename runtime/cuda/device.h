@@ -53,12 +53,12 @@ struct distile_cuda : distile_hooks {
     /** Throws CudaFailure. Everything else needs it. */
     void open(const distile_cuda_options &options);
     /** Stores a message about what failed and throws, unless the result is CUDA_SUCCESS. */
-    void check(CUresult result, const char *what);
+    void check(CUresult result, const char *what) const;
     /** The status for a result, whose message is stored. */
-    distile_status failed(CUresult result, const char *what);
+    distile_status failed(CUresult result, const char *what) const;
     bool is_capturing();
     /** Throws CudaFailure unless memory at an address is the GPU's. */
-    void check_pointer(const void *pointer, const char *call, const char *name);
+    void check_pointer(const void *pointer, const char *call, const char *name) const;
     /** Puts a kernel on the stream, its blocks along x and y. */
     template<typename... Args> void launch(CUfunction function, uint32_t x, uint32_t y, Args... args) {
         void *arguments[] = {&args...};
@@ -137,7 +137,7 @@ template<typename Body> distile_status guarded_cuda(distile_cuda &cuda, const Bo
 template<typename Object> void destroy_cuda(distile_cuda &cuda, Object *object) {
     CUcontext popped = nullptr;
     const bool pushed = cuda.driver.cuCtxPushCurrent(cuda.cu) == CUDA_SUCCESS;
-    delete object;
+    std::unique_ptr<Object>(object).reset();
     if (pushed) {
         cuda.driver.cuCtxPopCurrent(&popped);
     }

@@ -14,13 +14,15 @@ namespace distile {
     X(cuInit)                                                                                                          \
     X(cuDeviceGetCount)                                                                                                \
     X(cuDeviceGet)                                                                                                     \
-    X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent)               \
-        X(cuCtxPopCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize) X(cuStreamSynchronize) X(cuStreamIsCapturing)         \
-            X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuLaunchKernel)       \
-                X(cuMemAlloc) X(cuMemFree) X(cuMemAllocHost) X(cuMemFreeHost) X(cuMemcpyHtoD) X(cuMemcpyDtoHAsync)     \
-                    X(cuMemsetD8) X(cuPointerGetAttribute) X(cuGetErrorName)
+    X(cuDeviceGetAttribute)                                                                                            \
+    X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetDevice)  \
+        X(cuCtxSynchronize) X(cuStreamSynchronize) X(cuStreamIsCapturing) X(cuModuleLoadData) X(cuModuleUnload)        \
+            X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuLaunchKernel) X(cuMemAlloc) X(cuMemFree)                  \
+                X(cuMemAllocHost) X(cuMemFreeHost) X(cuMemcpyHtoD) X(cuMemcpyDtoHAsync) X(cuMemsetD8)                  \
+                    X(cuPointerGetAttribute) X(cuGetErrorName)
 
 struct Driver {
+// NOLINTNEXTLINE(bugprone-macro-parentheses)
 #define DISTILE_CUDA_MEMBER(name) decltype(&::name) name;
     DISTILE_CUDA_FUNCTIONS(DISTILE_CUDA_MEMBER)
 #undef DISTILE_CUDA_MEMBER

@@ -35,7 +35,7 @@ void halide_cuda_finalize_kernels(void *, void *) {
 }
 
 // Halide declares the arguments as they are.
-// NOLINTNEXTLINE(readability-non-const-parameter)
+// NOLINTBEGIN(readability-non-const-parameter)
 int halide_cuda_run(void *user_context, void *, const char *entry_name, int blocksX, int blocksY, int blocksZ,
                     int threadsX, int threadsY, int threadsZ, int shared_mem_bytes, size_t arg_sizes[], void *args[],
                     int8_t arg_is_buffer[]) {
@@ -52,6 +52,7 @@ int halide_cuda_run(void *user_context, void *, const char *entry_name, int bloc
         entry_name, {blocksX, blocksY, blocksZ}, {threadsX, threadsY, threadsZ}, shared_mem_bytes, arguments};
     return hooks->cuda->launch(hooks, &launch);
 }
+// NOLINTEND(readability-non-const-parameter)
 
 const halide_device_interface_t *halide_cuda_device_interface() {
     return nullptr;

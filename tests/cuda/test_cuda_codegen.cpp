@@ -6,6 +6,7 @@
 #include "plan.h"
 #include <array>
 #include <cstdio>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -65,9 +66,7 @@ void check_resources(const std::string &path, const std::string &where, int num_
 }
 #endif
 
-}  // namespace
-
-int main() {
+int check_plans() {
     int variants = 0;
     for (const auto &entry : std::filesystem::directory_iterator(DISTILE_PLANS)) {
         const std::string file = entry.path().filename();
@@ -107,4 +106,15 @@ int main() {
     std::cout << (failures == 0 ? "Success! " + std::to_string(variants) + " variants.\n" : "");
 #endif
     return failures == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main() {
+    try {
+        return check_plans();
+    } catch (const std::exception &error) {
+        std::printf("FAILED: %s\n", error.what());
+        return 1;
+    }
 }
