@@ -167,7 +167,7 @@ void distile_cuda::open(const distile_cuda_options &options) {
     zero_inactive_4 = find(mask_module_, "distile_zero_inactive_4");
 }
 
-bool distile_cuda::is_capturing() {
+bool distile_cuda::is_capturing() const {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     check(driver.cuStreamIsCapturing(stream, &status), "cuStreamIsCapturing");
     return status != CU_STREAM_CAPTURE_STATUS_NONE;
@@ -190,7 +190,7 @@ void distile_cuda::check_pointer(const void *pointer, const char *call, const ch
     }
 }
 
-CUfunction distile_cuda::find(CUmodule module, const char *name) {
+CUfunction distile_cuda::find(CUmodule module, const char *name) const {
     CUfunction function = nullptr;
     check(driver.cuModuleGetFunction(&function, module, name), "cuModuleGetFunction");
     // Asking for anything of it also loads it, which a driver may otherwise put off until the first launch.
@@ -199,7 +199,7 @@ CUfunction distile_cuda::find(CUmodule module, const char *name) {
     return function;
 }
 
-void distile_cuda::launch_on_stream(CUfunction function, uint32_t x, uint32_t y, void **arguments) {
+void distile_cuda::launch_on_stream(CUfunction function, uint32_t x, uint32_t y, void **arguments) const {
     check(driver.cuLaunchKernel(function, x, y, 1, 256, 1, 1, 0, stream, arguments, nullptr), "cuLaunchKernel");
 }
 

@@ -56,7 +56,7 @@ struct distile_cuda : distile_hooks {
     void check(CUresult result, const char *what) const;
     /** The status for a result, whose message is stored. */
     distile_status failed(CUresult result, const char *what) const;
-    bool is_capturing();
+    bool is_capturing() const;
     /** Throws CudaFailure unless memory at an address is the GPU's. */
     void check_pointer(const void *pointer, const char *call, const char *name) const;
     /** Puts a kernel on the stream, its blocks along x and y. */
@@ -87,8 +87,8 @@ private:
         std::vector<std::pair<const char *, CUfunction>> functions;
     };
 
-    void launch_on_stream(CUfunction function, uint32_t x, uint32_t y, void **arguments);
-    CUfunction find(CUmodule module, const char *name);
+    void launch_on_stream(CUfunction function, uint32_t x, uint32_t y, void **arguments) const;
+    CUfunction find(CUmodule module, const char *name) const;
     int use_module(const char *ptx);
     int launch_generated(const distile_cuda_launch &launch);
     int allocate_scratch(uint64_t bytes, uint64_t *address);

@@ -10,16 +10,18 @@
 namespace distile {
 
 // cuda.h gives some of these names a version; the members below get the same.
+// clang-format off
 #define DISTILE_CUDA_FUNCTIONS(X)                                                                                      \
     X(cuInit)                                                                                                          \
     X(cuDeviceGetCount)                                                                                                \
     X(cuDeviceGet)                                                                                                     \
     X(cuDeviceGetAttribute)                                                                                            \
     X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetDevice)  \
-        X(cuCtxSynchronize) X(cuStreamSynchronize) X(cuStreamIsCapturing) X(cuModuleLoadData) X(cuModuleUnload)        \
-            X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuLaunchKernel) X(cuMemAlloc) X(cuMemFree)                  \
-                X(cuMemAllocHost) X(cuMemFreeHost) X(cuMemcpyHtoD) X(cuMemcpyDtoHAsync) X(cuMemsetD8)                  \
-                    X(cuPointerGetAttribute) X(cuGetErrorName)
+    X(cuCtxSynchronize) X(cuStreamSynchronize) X(cuStreamIsCapturing) X(cuModuleLoadData) X(cuModuleUnload)        \
+    X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuLaunchKernel) X(cuMemAlloc) X(cuMemFree)                  \
+    X(cuMemAllocHost) X(cuMemFreeHost) X(cuMemcpyHtoD) X(cuMemcpyDtoHAsync) X(cuMemsetD8)                  \
+    X(cuPointerGetAttribute) X(cuGetErrorName)
+// clang-format on
 
 struct Driver {
 // NOLINTNEXTLINE(bugprone-macro-parentheses)
