@@ -1,19 +1,16 @@
 /** \file
- * CPU schedules: their space, and the function that applies one to a masked operator.
+ * CPU schedules: the function that applies one to a masked operator.
  */
 #ifndef DISTILE_SCHEDULES_CPU_H
 #define DISTILE_SCHEDULES_CPU_H
 
 #include "Halide.h"
+#include "cpu_space.h"
 #include "masked_operator.h"
-#include "space.h"
 
 namespace distile {
 
-/** The space of CPU schedules. */
-const Space &cpu_space();
-
-/** The same facts for a target: its vector lanes and registers. */
+/** What the constraints ask for, for a target. */
 Problem cpu_problem(const MaskedOperator &op, const Halide::Target &target);
 
 /** Applies a theta that is legal for cpu_problem(op, target). Throws Halide::CompileError if it is not.

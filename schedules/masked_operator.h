@@ -14,6 +14,7 @@
 #define DISTILE_SCHEDULES_MASKED_OPERATOR_H
 
 #include "Halide.h"
+#include "space.h"
 #include <vector>
 
 namespace distile {
@@ -29,11 +30,9 @@ struct MaskedStage {
     Halide::Func lookup;                         /**< Defined only if the staging Func reads it. */
 };
 
-struct MaskedOperator {
+struct MaskedOperator : OperatorFacts {
     Halide::Func output;
     std::vector<MaskedStage> stages;
-    int in_channels, out_channels, kernel_h, kernel_w, channel_block;
-    int bytes_per_element;
 };
 
 /** Recognises a masked operator. Throws Halide::CompileError with the first difference from the structure

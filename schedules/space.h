@@ -12,16 +12,26 @@
 
 namespace distile {
 
+inline int round_up(int value, int multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+
 /** One point in a space: the value of every knob by name. */
 using Theta = std::map<std::string, int>;
 
-/** The facts of an operator and a target that constraints ask for. Extents of the reduction and of
- * the output channels as the kernel sees them. */
-struct Problem {
-    int in_channels, out_channels, kernel_h, kernel_w;
-    int channel_block;    /**< Output channels in a block of the canonical weight layout. */
-    int vector_lanes;     /**< Lanes of a vector register for the operator's data type. */
-    int vector_registers; /**< Vector registers that the target has. */
+/** The facts of an operator that schedules depend on. Extents of the reduction and of the output channels as the
+ * kernel sees them. */
+struct OperatorFacts {
+    int in_channels = 0, out_channels = 0, kernel_h = 1, kernel_w = 1;
+    int stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
+    int channel_block = 1; /**< Output channels in a block of the canonical weight layout. */
+    int bytes_per_element = 4;
+};
+
+/** What constraints ask for: the operator, and what its target can hold. */
+struct Problem : OperatorFacts {
+    int vector_lanes = 1;     /**< Lanes of a vector register, or of a vector load, for the operator's data type. */
+    int vector_registers = 0; /**< Vector registers that a CPU has. */
 };
 
 struct Knob {

@@ -415,7 +415,11 @@ TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
 }
 
 TEST_CASE("The space says why a theta is illegal", "[plan]") {
-    const Problem problem{16, 40, 3, 3, 16, 8, 16};
+    OperatorFacts facts;
+    facts.in_channels = facts.channel_block = 16;
+    facts.kernel_h = facts.kernel_w = 3;
+    facts.out_channels = 40;
+    const Problem problem = cpu_problem(facts, 8, 16);
     const Theta good = good_theta().get<Theta>();
     const auto why = [&](const Theta &changes, const Problem &of) {
         Theta theta = good;
@@ -456,7 +460,8 @@ TEST_CASE("The space says why a theta is illegal", "[plan]") {
     CHECK(contains(why({{"tile_h", 64}, {"tile_w", 65}}, problem), "4096"));
     CHECK(contains(why({{"tile_h", 65535}, {"tile_w", 65535}}, problem), "4096"));
     // With 32 registers the broadcast needs none of its own.
-    const Problem wide{16, 48, 3, 3, 16, 16, 32};
+    facts.out_channels = 48;
+    const Problem wide = cpu_problem(facts, 16, 32);
     CHECK(why({{"pixels", 31}}, wide).empty());
     CHECK(contains(why({{"pixels", 32}}, wide), "registers"));
 }
