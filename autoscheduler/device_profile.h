@@ -1,0 +1,52 @@
+/** \file
+ * Device profiles: the calibrated figures of one device, by which the bound judges schedules. JSON files in
+ * data/devices/, written by `distile calibrate`.
+ */
+#ifndef DISTILE_DEVICE_PROFILE_H
+#define DISTILE_DEVICE_PROFILE_H
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace distile {
+
+/** A level of a memory hierarchy. */
+struct MemoryLevel {
+    std::string name;    /**< "L1", "L2", "L3", "DRAM"; on a GPU "shared", "L2", "DRAM". */
+    int64_t bytes = 0;   /**< Capacity for one core or multiprocessor, or for all where it is shared; 0 for DRAM. */
+    bool shared = false; /**< One for all cores. */
+    double gb_per_s = 0; /**< Of one core or multiprocessor, or of all where it is shared. */
+    int transaction_bytes = 0; /**< A cache line, or a sector. */
+};
+
+struct DeviceProfile {
+    std::string name;     /**< The device's own name for itself. */
+    std::string backend;  /**< "cpu" or "cuda". */
+    std::string features; /**< Vector extensions of a CPU as the runtime names them, or "sm_90". */
+    int cores = 0;        /**< Cores used, or multiprocessors. */
+    int vector_lanes = 0, vector_registers = 0; /**< Of float32, on a CPU. */
+    double ghz = 0;
+    double fma_per_cycle = 0;        /**< Vector multiply-adds that a core starts in a cycle; lanes on a GPU. */
+    double load_per_cycle = 0;       /**< Vector loads that a core starts in a cycle. */
+    std::vector<MemoryLevel> memory; /**< From the nearest level. */
+    /** Time of a task: alpha_us for a vector operation (a warp's on a GPU), and gamma_us for starting it. Fitted by
+     * least squares. */
+    double alpha_us = 0, gamma_us = 0;
+    double launch_us = 0; /**< Of a call with nothing to compute. */
+
+    // Of a multiprocessor.
+    int max_threads = 0, max_blocks = 0, registers = 0, shared_banks = 0;
+    int64_t shared_bytes = 0;
+
+    const MemoryLevel *level(const std::string &level_name) const;
+};
+
+/** Throw FileError. */
+DeviceProfile read_device_profile(const std::string &path);
+nlohmann::json to_json(const DeviceProfile &device);
+
+}  // namespace distile
+
+#endif
