@@ -177,6 +177,8 @@ struct DifferenceTask {
     }
 };
 
+// The tasks write to the words.
+// NOLINTNEXTLINE(readability-non-const-parameter)
 void find_difference(distile_context &context, const distile_tensor &a, const distile_tensor &b, float threshold,
                      uint64_t *words) {
     // Below this many elements a second thread costs more than it saves.
