@@ -178,9 +178,10 @@ struct DifferenceTask {
 };
 
 // The tasks write to the words.
-// NOLINTNEXTLINE(readability-non-const-parameter)
+// NOLINTBEGIN(readability-non-const-parameter)
 void find_difference(distile_context &context, const distile_tensor &a, const distile_tensor &b, float threshold,
                      uint64_t *words) {
+    // NOLINTEND(readability-non-const-parameter)
     // Below this many elements a second thread costs more than it saves.
     constexpr int64_t elements_per_task = 1 << 16;
     const int64_t rows = int64_t{a.batch} * a.height;
