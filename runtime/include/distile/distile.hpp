@@ -5,6 +5,7 @@
 #define DISTILE_DISTILE_HPP
 
 #include <distile/distile.h>
+#include <distile/planner.h>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -38,12 +39,16 @@ struct Destroy {
     void operator()(distile_weights *weights) const {
         distile_weights_destroy(weights);
     }
+    void operator()(distile_planner *planner) const {
+        distile_planner_destroy(planner);
+    }
 };
 
 using Context = std::unique_ptr<distile_context, Destroy>;
 using Mask = std::unique_ptr<distile_mask, Destroy>;
 using Kernel = std::unique_ptr<distile_kernel, Destroy>;
 using Weights = std::unique_ptr<distile_weights, Destroy>;
+using Planner = std::unique_ptr<distile_planner, Destroy>;
 
 /** Throws Error with the context's message unless the status is DISTILE_OK. */
 inline void check(const Context &context, distile_status status) {
@@ -77,6 +82,12 @@ inline Weights pack_weights(const Context &context, const Kernel &kernel, const 
     distile_weights *weights = nullptr;
     check(context, distile_weights_pack(kernel.get(), &source, &weights));
     return Weights(weights);
+}
+
+inline Planner make_planner(const Context &context, const distile_planner_options &options = {}) {
+    distile_planner *planner = nullptr;
+    check(context, distile_planner_create(context.get(), &options, &planner));
+    return Planner(planner);
 }
 
 }  // namespace distile
