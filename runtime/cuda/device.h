@@ -5,6 +5,7 @@
 #define DISTILE_CUDA_DEVICE_H
 
 #include "context.h"
+#include "cubin_cache.h"
 #include "driver.h"
 #include <distile/cuda.h>
 #include <map>
@@ -27,8 +28,10 @@ public:
     DeviceMemory(const DeviceMemory &) = delete;
     DeviceMemory &operator=(const DeviceMemory &) = delete;
 
-    /** Makes room for a number of bytes, whatever they held before. Throws CudaFailure. */
-    void reserve(uint64_t bytes);
+    /** Makes room for a number of bytes, whatever they held before. True if it is new. Throws CudaFailure. */
+    bool reserve(uint64_t bytes);
+    /** The same, and what is new holds zeros. Waits for the device then. */
+    void reserve_zeros(uint64_t bytes);
     template<typename T> T *as() const {
         return reinterpret_cast<T *>(blocks_.empty() ? 0 : blocks_.back());
     }
@@ -59,10 +62,11 @@ struct distile_cuda : distile_hooks {
     bool is_capturing() const;
     /** Throws CudaFailure unless memory at an address is the GPU's. */
     void check_pointer(const void *pointer, const char *call, const char *name) const;
-    /** Puts a kernel on the stream, its blocks along x and y. */
-    template<typename... Args> void launch(CUfunction function, uint32_t x, uint32_t y, Args... args) {
+    /** Puts a kernel on a stream, its blocks along x and y. */
+    template<typename... Args>
+    void launch(CUfunction function, CUstream on, uint32_t x, uint32_t y, uint32_t threads, Args... args) const {
         void *arguments[] = {&args...};
-        launch_on_stream(function, x, y, arguments);
+        check(driver.cuLaunchKernel(function, x, y, 1, threads, 1, 1, 0, on, arguments, nullptr), "cuLaunchKernel");
     }
 
     distile_context *host;
@@ -71,15 +75,21 @@ struct distile_cuda : distile_hooks {
     CUcontext cu = nullptr;
     CUstream stream = nullptr;
     int32_t capability = 0, multiprocessors = 0;
-    CUfunction pack_bits = nullptr, count_tiles = nullptr, list_tiles = nullptr;
-    CUfunction zero_inactive_1 = nullptr, zero_inactive_4 = nullptr;
+    CUfunction pack_bits = nullptr, list_tiles = nullptr, set_small = nullptr;
+    CUfunction update_pixels_1 = nullptr, update_pixels_4 = nullptr;
+    int32_t zeroing = DISTILE_CUDA_ZEROING_AUTO;
+    /** A second stream and its events; null where the driver makes none. */
+    CUstream side = nullptr;
+    CUevent forked = nullptr, joined = nullptr;
+    /** What a dense candidate of the application's writes before its active pixels are copied. */
+    std::unique_ptr<distile::DeviceMemory> dense_output;
 
     /** Generated code loads its modules and finds its kernels, but launches and allocates nothing. */
     bool rehearsal = false;
     /** Before every call of a generated function. */
     void begin_generated();
-    /** What the driver said to the last generated function. */
-    CUresult generated_result = CUDA_SUCCESS;
+    /** What failed in the last generated function, whose message is stored. */
+    distile_status generated_status = DISTILE_OK;
 
 private:
     struct Module {
@@ -87,13 +97,19 @@ private:
         std::vector<std::pair<const char *, CUfunction>> functions;
     };
 
-    void launch_on_stream(CUfunction function, uint32_t x, uint32_t y, void **arguments) const;
+    void count_multiprocessors();
+    CUmodule load_module(const char *ptx) const;
+    std::string compile(const char *ptx) const;
+    /** Throws unless the driver took some code; the log says more. */
+    void check_code(CUresult result, const char *log) const;
     CUfunction find(CUmodule module, const char *name) const;
-    int use_module(const char *ptx);
-    int launch_generated(const distile_cuda_launch &launch);
-    int allocate_scratch(uint64_t bytes, uint64_t *address);
+    void use_module(const char *ptx);
+    void launch_generated(const distile_cuda_launch &launch);
+    void allocate_scratch(uint64_t bytes, uint64_t *address);
 
     bool primary_ = false;
+    int driver_version_ = 0;
+    distile::CubinCache cache_{"", 0, 0};
     CUmodule mask_module_ = nullptr;
     std::map<const char *, Module> modules_;
     Module *module_ = nullptr;
@@ -116,6 +132,25 @@ public:
     }
     CurrentContext(const CurrentContext &) = delete;
     CurrentContext &operator=(const CurrentContext &) = delete;
+
+private:
+    distile_cuda &cuda_;
+};
+
+/** Lets what is put on the second stream run beside what is put on the caller's, until it ends. In a graph too. */
+class Beside {
+public:
+    explicit Beside(distile_cuda &cuda) : cuda_(cuda) {
+        cuda.check(cuda.driver.cuEventRecord(cuda.forked, cuda.stream), "cuEventRecord");
+        cuda.check(cuda.driver.cuStreamWaitEvent(cuda.side, cuda.forked, 0), "cuStreamWaitEvent");
+    }
+    /** Joins. Only a lost context fails here, which the next call says. */
+    ~Beside() {
+        cuda_.driver.cuEventRecord(cuda_.joined, cuda_.side);
+        cuda_.driver.cuStreamWaitEvent(cuda_.stream, cuda_.joined, 0);
+    }
+    Beside(const Beside &) = delete;
+    Beside &operator=(const Beside &) = delete;
 
 private:
     distile_cuda &cuda_;
