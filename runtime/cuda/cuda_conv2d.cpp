@@ -4,7 +4,6 @@
 #include "weights.h"
 #include <chrono>
 #include <cstring>
-#include <optional>
 
 using namespace distile;
 
@@ -119,9 +118,9 @@ distile_status run_variant(distile_cuda_kernel &cuda_kernel, const Variant &vari
     cuda.begin_generated();
     const int code = variant.run(arguments);
     if (code != 0) {
-        const distile_status known = cuda.generated_status != DISTILE_OK             ? cuda.generated_status :
-                                     code == halide_error_code_out_of_memory ? DISTILE_ERROR_OUT_OF_MEMORY :
-                                                                               DISTILE_ERROR_KERNEL;
+        const distile_status known = cuda.generated_status != DISTILE_OK       ? cuda.generated_status
+                                     : code == halide_error_code_out_of_memory ? DISTILE_ERROR_OUT_OF_MEMORY
+                                                                               : DISTILE_ERROR_KERNEL;
         return fail_variant(cuda_kernel, known, variant, code);
     }
     return DISTILE_OK;
@@ -179,53 +178,24 @@ void check_device_tensor(distile_cuda &cuda, const distile_tensor &tensor, const
 void update_pixels(distile_cuda &cuda, CUstream stream, const DeviceBits &bits, const distile_tensor &output,
                    const void *from, bool zero) {
     const int32_t lanes = output.channels % vector_lanes == 0 ? vector_lanes : 1;
-    const auto num_pixels = static_cast<uint32_t>(output.batch * output.height * output.width);
+    const auto height = static_cast<uint32_t>(output.height);
+    const uint32_t runs = (static_cast<uint32_t>(output.width) + pixels_per_warp - 1) / pixels_per_warp;
+    const uint32_t num_runs = static_cast<uint32_t>(output.batch) * height * runs;
     const PixelUpdate update = {from,
                                 output.data,
                                 output.stride_n / lanes,
                                 output.stride_h / lanes,
                                 output.stride_w / lanes,
-                                make_divisor(static_cast<uint32_t>(output.width)),
-                                make_divisor(static_cast<uint32_t>(output.height)),
-                                num_pixels,
+                                make_divisor(runs),
+                                make_divisor(height),
+                                num_runs,
+                                output.width,
                                 output.channels / lanes,
                                 zero ? 1 : 0};
-    // A warp for each pixel up to what the chip runs at once; more pixels go round.
-    constexpr uint32_t pixels_per_block = mask_threads / 32;
-    const uint32_t blocks =
-        std::min((num_pixels + pixels_per_block - 1) / pixels_per_block, 8 * static_cast<uint32_t>(cuda.multiprocessors));
-    cuda.launch(lanes == 1 ? cuda.update_pixels_1 : cuda.update_pixels_4, stream, blocks, 1, mask_threads, bits,
-                update);
-}
-
-/** The rows of a tensor as one fill takes them. */
-struct Fill {
-    uint64_t pitch, width, rows;  ///< In elements; 0 rows: one fill cannot express the tensor.
-};
-
-Fill fill_of(const distile_tensor &tensor) {
-    const auto row = static_cast<uint64_t>(tensor.width) * static_cast<uint64_t>(tensor.channels);
-    const auto rows = static_cast<uint64_t>(tensor.batch) * static_cast<uint64_t>(tensor.height);
-    if (tensor.stride_w != tensor.channels || (tensor.batch > 1 && tensor.stride_n != tensor.height * tensor.stride_h)) {
-        return {};
-    }
-    const auto pitch = static_cast<uint64_t>(tensor.stride_h);
-    return pitch == row ? Fill{row * rows, row * rows, 1} : Fill{pitch, row, rows};
-}
-
-/** How the inactive pixels of a call become 0. Where the residual is the output, it must stay until it was read. Where
- * whole tiles are stored, that comes last. */
-distile_cuda_zeroing zeroing_of(const distile_cuda &cuda, const distile_cuda_run_args &args) {
-    const bool in_place = args.residual && same_view(*args.residual, *args.output);
-    const bool can_fill = cuda.side && !in_place && fill_of(*args.output).rows > 0;
-    const bool can_go_beside = cuda.side && !in_place && args.store == DISTILE_STORE_EXACT;
-    if (cuda.zeroing == DISTILE_CUDA_ZEROING_FILL && can_fill) {
-        return DISTILE_CUDA_ZEROING_FILL;
-    }
-    if (cuda.zeroing == DISTILE_CUDA_ZEROING_BESIDE && can_go_beside) {
-        return DISTILE_CUDA_ZEROING_BESIDE;
-    }
-    return DISTILE_CUDA_ZEROING_SPARSE;
+    // A warp for each run up to what the chip holds at once; more go round.
+    constexpr uint32_t warps = mask_threads / 32;
+    const uint32_t blocks = std::min((num_runs + warps - 1) / warps, 8 * static_cast<uint32_t>(cuda.multiprocessors));
+    cuda.launch(lanes == 1 ? cuda.update_pixels_1 : cuda.update_pixels_4, stream, blocks, 1, bits, update);
 }
 
 distile_status check_run(const distile_cuda_kernel &kernel, const distile_cuda_run_args &args) {
@@ -306,16 +276,6 @@ distile_status run_own(distile_cuda_kernel &kernel, const distile_cuda_run_args 
         return fail(cuda.host, DISTILE_ERROR_BAD_SHAPE, "%s: %lld tiles of %d x %d are not fewer than 2^30 pixels",
                     run_call, static_cast<long long>(num_tiles), variant.tile_h, variant.tile_w);
     }
-    const bool zero = args.inactive == DISTILE_ZERO && choice.active_pixels != mask.num_pixels();
-    const distile_cuda_zeroing zeroing = zeroing_of(cuda, args);
-    std::optional<Beside> beside;
-    if (zero && zeroing == DISTILE_CUDA_ZEROING_FILL) {
-        const Fill fill = fill_of(*args.output);
-        beside.emplace(cuda);
-        cuda.check(cuda.driver.cuMemsetD2D32Async(reinterpret_cast<CUdeviceptr>(args.output->data),
-                                                  fill.pitch * sizeof(float), 0, fill.width, fill.rows, cuda.side),
-                   "cuMemsetD2D32Async");
-    }
     Call call{};
     if (num_tiles > 0) {
         distile_cuda_mask &listed = variant.dense ? kernel.full : mask;
@@ -325,13 +285,12 @@ distile_status run_own(distile_cuda_kernel &kernel, const distile_cuda_run_args 
         }
         call.tiles = listed.list(granularity);
     }
-    if (zero && zeroing == DISTILE_CUDA_ZEROING_FILL) {
-        beside.reset();
-    } else if (zero) {
-        if (zeroing == DISTILE_CUDA_ZEROING_BESIDE) {
-            beside.emplace(cuda);
-        }
-        update_pixels(cuda, beside ? cuda.side : cuda.stream, mask.bits, *args.output, nullptr, true);
+    const bool store_tiles = args.store == DISTILE_STORE_TILES;
+    const bool zero = args.inactive == DISTILE_ZERO && choice.active_pixels != mask.num_pixels();
+    // Zeros and what the operator stores are different pixels, unless it stores whole tiles, which come last.
+    const bool zero_beside = zero && !store_tiles && num_tiles > 0;
+    if (zero && !zero_beside) {
+        update_pixels(cuda, cuda.stream, mask.bits, *args.output, nullptr, true);
     }
     if (num_tiles == 0) {
         return DISTILE_OK;
@@ -344,8 +303,20 @@ distile_status run_own(distile_cuda_kernel &kernel, const distile_cuda_run_args 
     call.bits = mask.bits;
     call.batch = mask.batch;
     call.num_tiles = static_cast<int32_t>(num_tiles);
-    call.store_tiles = args.store == DISTILE_STORE_TILES;
-    return run_variant(kernel, variant, call);
+    call.store_tiles = store_tiles;
+    if (zero_beside) {
+        cuda.check(cuda.driver.cuEventRecord(cuda.forked, cuda.stream), "cuEventRecord");
+    }
+    const distile_status status = run_variant(kernel, variant, call);
+    if (status != DISTILE_OK || !zero_beside) {
+        return status;
+    }
+    // After the operator, so that its blocks start first and the zeros fill the gaps.
+    cuda.check(cuda.driver.cuStreamWaitEvent(cuda.side, cuda.forked, 0), "cuStreamWaitEvent");
+    update_pixels(cuda, cuda.side, mask.bits, *args.output, nullptr, true);
+    cuda.check(cuda.driver.cuEventRecord(cuda.joined, cuda.side), "cuEventRecord");
+    cuda.check(cuda.driver.cuStreamWaitEvent(cuda.stream, cuda.joined, 0), "cuStreamWaitEvent");
+    return DISTILE_OK;
 }
 
 /** Runs a dense candidate of the application's so that exactly the pixels that are due change. */
@@ -354,8 +325,7 @@ distile_status run_candidate(distile_cuda_kernel &kernel, const distile_cuda_run
     distile_cuda &cuda = kernel.cuda;
     const distile_tensor &output = *args.output;
     const bool in_place = args.residual && same_view(*args.residual, output);
-    const bool every_pixel =
-        choice.active_pixels == args.mask->num_pixels() || args.store == DISTILE_STORE_TILES;
+    const bool every_pixel = choice.active_pixels == args.mask->num_pixels() || args.store == DISTILE_STORE_TILES;
     const bool zero = args.inactive == DISTILE_ZERO && !every_pixel;
     const bool direct = !in_place && (every_pixel || zero);
     distile_tensor result = output;

@@ -3,17 +3,6 @@
 
 using namespace distile;
 
-namespace {
-
-/** Blocks of a launch as long as a warp may have more than a group of tiles for it. */
-constexpr uint32_t most_blocks = 128;
-
-uint32_t num_blocks(uint32_t tiles, uint32_t groups) {
-    return (tiles + mask_threads * groups - 1) / (mask_threads * groups);
-}
-
-}  // namespace
-
 distile_cuda_mask::distile_cuda_mask(distile_cuda &cuda) : cuda(cuda), words_(cuda), counts_(cuda), bytes_(cuda) {
     // Pointers into levels_ stay valid.
     levels_.reserve(most_counts);
@@ -57,14 +46,9 @@ void distile_cuda_mask::set_bytes(const uint8_t *bytes, int64_t stride_n, int64_
                               make_divisor(static_cast<uint32_t>(words_per_row)),
                               make_divisor(static_cast<uint32_t>(height)),
                               num_words};
-    auto *words = words_.as<uint32_t>(), *counts = counts_.as<uint32_t>();
-    if (count > 0 && num_words <= small_mask_words) {
-        cuda.launch(cuda.set_small, cuda.stream, count, 1, small_mask_threads, source, bits, grids, words, counts);
-        return;
-    }
     constexpr uint32_t words_per_block = words_per_warp * (mask_threads / 32);
-    cuda.launch(cuda.pack_bits, cuda.stream, (num_words + words_per_block - 1) / words_per_block, 1, mask_threads,
-                source, bits, words);
+    cuda.launch(cuda.pack_bits, cuda.stream, (num_words + words_per_block - 1) / words_per_block, 1, source, bits,
+                grids, count, words_.as<uint32_t>());
     launch_list(grids, count);
 }
 
@@ -107,8 +91,10 @@ distile_cuda_mask::Level &distile_cuda_mask::level(Granularity granularity) {
         grid.columns = make_divisor(static_cast<uint32_t>(tiles_along(bits.width, granularity.w)));
         const auto tiles = static_cast<uint32_t>(num_tiles(granularity));
         // Enough blocks for the chip, and few enough for each to know soon how many tiles are before its own.
-        grid.groups = std::clamp(tiles / (most_blocks * mask_threads), 1u, most_groups);
-        found->states->reserve_zeros((num_blocks(tiles, grid.groups) + 1) * sizeof(*grid.states));
+        constexpr uint32_t blocks = 128;
+        grid.groups = std::clamp(tiles / (blocks * mask_threads), 1u, most_groups);
+        grid.blocks = (tiles + mask_threads * grid.groups - 1) / (mask_threads * grid.groups);
+        found->states->reserve(grid.blocks * sizeof(*grid.states));
         grid.states = found->states->as<unsigned long long>();
         grid.tiles = tiles;
     }
@@ -124,13 +110,20 @@ TileGrid distile_cuda_mask::grid_of(const Level &level, bool list) const {
     return grid;
 }
 
+TileGrid distile_cuda_mask::prepared(const Level &level, bool list) {
+    const TileGrid grid = grid_of(level, list);
+    cuda.check(cuda.driver.cuMemsetD8Async(level.states->address(), 0, grid.blocks * sizeof(*grid.states), cuda.stream),
+               "cuMemsetD8Async");
+    return grid;
+}
+
 void distile_cuda_mask::launch_list(const TileGrids &grids, uint32_t count) {
     uint32_t blocks = 0;
     for (uint32_t i = 0; i < count; i++) {
-        blocks = std::max(blocks, num_blocks(grids.grids[i].tiles, grids.grids[i].groups));
+        blocks = std::max(blocks, grids.grids[i].blocks);
     }
     if (count > 0) {
-        cuda.launch(cuda.list_tiles, cuda.stream, blocks, count, mask_threads, bits, grids, counts_.as<uint32_t>());
+        cuda.launch(cuda.list_tiles, cuda.stream, blocks, count, bits, grids, counts_.as<uint32_t>());
     }
 }
 
@@ -139,7 +132,7 @@ void distile_cuda_mask::count_on_device(const std::vector<Level *> &levels) {
     uint32_t count = 0;
     for (Level *level : levels) {
         if (!level->counted) {
-            grids.grids[count++] = grid_of(*level, false);
+            grids.grids[count++] = prepared(*level, false);
             level->counted = true;
         }
         if (count == most_grids) {
@@ -197,7 +190,7 @@ DeviceTiles distile_cuda_mask::list(Granularity granularity) {
                                    "or make the same call once before the capture")};
         }
         TileGrids grids{};
-        grids.grids[0] = grid_of(one, true);
+        grids.grids[0] = prepared(one, true);
         launch_list(grids, 1);
         one.counted = one.listed = true;
     }

@@ -64,8 +64,10 @@ private:
     };
 
     Level &level(distile::Granularity granularity);
-    /** The arguments of a launch that counts a level, and lists it. */
+    /** What a launch is told that counts a level, and lists it. */
     distile::TileGrid grid_of(const Level &level, bool list) const;
+    /** The same, with its states cleared. */
+    distile::TileGrid prepared(const Level &level, bool list);
     /** Counts on the device what was not counted. */
     void count_on_device(const std::vector<Level *> &levels);
     void launch_list(const distile::TileGrids &grids, uint32_t count);

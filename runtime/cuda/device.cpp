@@ -12,9 +12,9 @@ DeviceMemory::~DeviceMemory() {
     }
 }
 
-bool DeviceMemory::reserve(uint64_t bytes) {
+void DeviceMemory::reserve(uint64_t bytes) {
     if (bytes <= bytes_) {
-        return false;
+        return;
     }
     if (cuda_.is_capturing()) {
         throw CudaFailure{fail(cuda_.host, DISTILE_ERROR_BAD_VALUE,
@@ -28,15 +28,6 @@ bool DeviceMemory::reserve(uint64_t bytes) {
     cuda_.check(cuda_.driver.cuMemAlloc(&block, room), "cuMemAlloc");
     blocks_.push_back(block);
     bytes_ = room;
-    return true;
-}
-
-void DeviceMemory::reserve_zeros(uint64_t bytes) {
-    if (reserve(bytes)) {
-        cuda_.check(cuda_.driver.cuMemsetD8(address(), 0, bytes_), "cuMemsetD8");
-        // A stream of the caller's need not wait for the default stream.
-        cuda_.check(cuda_.driver.cuCtxSynchronize(), "cuCtxSynchronize");
-    }
 }
 
 namespace {
@@ -179,7 +170,6 @@ void distile_cuda::open(const distile_cuda_options &options) {
                                driver_version_ / 1000, driver_version_ % 1000 / 10, DISTILE_MASK_CUDA / 1000,
                                DISTILE_MASK_CUDA % 1000 / 10)};
     }
-    zeroing = options.zeroing;
     if (options.context) {
         cu = static_cast<CUcontext>(options.context);
     } else {
@@ -210,12 +200,9 @@ void distile_cuda::open(const distile_cuda_options &options) {
     mask_module_ = load_module(reinterpret_cast<const char *>(distile_mask_ptx));
     pack_bits = find(mask_module_, "distile_pack_bits");
     list_tiles = find(mask_module_, "distile_list_tiles");
-    set_small = find(mask_module_, "distile_set_small");
     update_pixels_1 = find(mask_module_, "distile_update_pixels_1");
     update_pixels_4 = find(mask_module_, "distile_update_pixels_4");
-    if (driver.cuStreamCreate(&side, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
-        side = nullptr;
-    }
+    check(driver.cuStreamCreate(&side, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     check(driver.cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
     check(driver.cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
     dense_output = std::make_unique<DeviceMemory>(*this);
@@ -384,11 +371,6 @@ distile_status distile_cuda_create(distile_context *context, const distile_cuda_
         return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_cuda_create: the address for the GPU is null");
     }
     return guarded(context, [&]() -> distile_status {
-        const distile_cuda_options chosen = options ? *options : distile_cuda_options{};
-        const int32_t zeroing = raw(chosen.zeroing);
-        if (zeroing < DISTILE_CUDA_ZEROING_AUTO || zeroing > DISTILE_CUDA_ZEROING_BESIDE) {
-            return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_cuda_create: zeroing is %d", zeroing);
-        }
         DriverFailure missing{};
         const Driver *driver = load_driver(missing);
         if (!driver) {
@@ -396,7 +378,7 @@ distile_status distile_cuda_create(distile_context *context, const distile_cuda_
         }
         auto opened = std::make_unique<distile_cuda>(context, *driver);
         try {
-            opened->open(chosen);
+            opened->open(options ? *options : distile_cuda_options{});
         } catch (const CudaFailure &failure) {
             return failure.status;
         }

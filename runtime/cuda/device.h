@@ -7,6 +7,7 @@
 #include "context.h"
 #include "cubin_cache.h"
 #include "driver.h"
+#include "mask_kernels.h"
 #include <distile/cuda.h>
 #include <map>
 #include <memory>
@@ -28,10 +29,8 @@ public:
     DeviceMemory(const DeviceMemory &) = delete;
     DeviceMemory &operator=(const DeviceMemory &) = delete;
 
-    /** Makes room for a number of bytes, whatever they held before. True if it is new. Throws CudaFailure. */
-    bool reserve(uint64_t bytes);
-    /** The same, and what is new holds zeros. Waits for the device then. */
-    void reserve_zeros(uint64_t bytes);
+    /** Makes room for a number of bytes, whatever they held before. Throws CudaFailure. */
+    void reserve(uint64_t bytes);
     template<typename T> T *as() const {
         return reinterpret_cast<T *>(blocks_.empty() ? 0 : blocks_.back());
     }
@@ -64,9 +63,10 @@ struct distile_cuda : distile_hooks {
     void check_pointer(const void *pointer, const char *call, const char *name) const;
     /** Puts a kernel on a stream, its blocks along x and y. */
     template<typename... Args>
-    void launch(CUfunction function, CUstream on, uint32_t x, uint32_t y, uint32_t threads, Args... args) const {
+    void launch(CUfunction function, CUstream on, uint32_t x, uint32_t y, Args... args) const {
         void *arguments[] = {&args...};
-        check(driver.cuLaunchKernel(function, x, y, 1, threads, 1, 1, 0, on, arguments, nullptr), "cuLaunchKernel");
+        check(driver.cuLaunchKernel(function, x, y, 1, distile::mask_threads, 1, 1, 0, on, arguments, nullptr),
+              "cuLaunchKernel");
     }
 
     distile_context *host;
@@ -75,10 +75,9 @@ struct distile_cuda : distile_hooks {
     CUcontext cu = nullptr;
     CUstream stream = nullptr;
     int32_t capability = 0, multiprocessors = 0;
-    CUfunction pack_bits = nullptr, list_tiles = nullptr, set_small = nullptr;
+    CUfunction pack_bits = nullptr, list_tiles = nullptr;
     CUfunction update_pixels_1 = nullptr, update_pixels_4 = nullptr;
-    int32_t zeroing = DISTILE_CUDA_ZEROING_AUTO;
-    /** A second stream and its events; null where the driver makes none. */
+    /** A second stream, and where it leaves the caller's and comes back. */
     CUstream side = nullptr;
     CUevent forked = nullptr, joined = nullptr;
     /** What a dense candidate of the application's writes before its active pixels are copied. */
@@ -132,25 +131,6 @@ public:
     }
     CurrentContext(const CurrentContext &) = delete;
     CurrentContext &operator=(const CurrentContext &) = delete;
-
-private:
-    distile_cuda &cuda_;
-};
-
-/** Lets what is put on the second stream run beside what is put on the caller's, until it ends. In a graph too. */
-class Beside {
-public:
-    explicit Beside(distile_cuda &cuda) : cuda_(cuda) {
-        cuda.check(cuda.driver.cuEventRecord(cuda.forked, cuda.stream), "cuEventRecord");
-        cuda.check(cuda.driver.cuStreamWaitEvent(cuda.side, cuda.forked, 0), "cuStreamWaitEvent");
-    }
-    /** Joins. Only a lost context fails here, which the next call says. */
-    ~Beside() {
-        cuda_.driver.cuEventRecord(cuda_.joined, cuda_.side);
-        cuda_.driver.cuStreamWaitEvent(cuda_.stream, cuda_.joined, 0);
-    }
-    Beside(const Beside &) = delete;
-    Beside &operator=(const Beside &) = delete;
 
 private:
     distile_cuda &cuda_;

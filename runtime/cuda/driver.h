@@ -25,7 +25,7 @@ namespace distile {
     X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuLinkCreate)                 \
     X(cuLinkAddData) X(cuLinkComplete) X(cuLinkDestroy) X(cuLaunchKernel) X(cuMemAlloc) X(cuMemFree)                   \
     X(cuMemAllocHost) X(cuMemFreeHost) X(cuMemcpyHtoD) X(cuMemcpyDtoHAsync) X(cuMemsetD8)                              \
-    X(cuMemsetD2D32Async) X(cuPointerGetAttribute) X(cuGetErrorName)
+    X(cuMemsetD8Async) X(cuPointerGetAttribute) X(cuGetErrorName)
 // clang-format on
 
 struct Driver {
@@ -34,13 +34,13 @@ struct Driver {
     DISTILE_CUDA_FUNCTIONS(DISTILE_CUDA_MEMBER)
 #undef DISTILE_CUDA_MEMBER
 #ifdef DISTILE_CUDA_RESOURCES
-    decltype(&::cuCtxGetDevResource) cuCtxGetDevResource; ///< Null where the driver is older.
+    decltype(&::cuCtxGetDevResource) cuCtxGetDevResource;  ///< Null where the driver is older.
 #endif
 };
 
 /** What load_driver() did not find. */
 struct DriverFailure {
-    distile_status status; ///< NO_DRIVER or OLD_DRIVER; DISTILE_OK if nothing is missing.
+    distile_status status;  ///< NO_DRIVER or OLD_DRIVER; DISTILE_OK if nothing is missing.
     std::string message;
 };
 

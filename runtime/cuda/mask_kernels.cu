@@ -14,7 +14,7 @@ __device__ uint32_t lane() {
 }
 
 __device__ uint32_t divide(uint32_t number, const Divisor &by) {
-    return static_cast<uint32_t>(uint64_t{number} * by.multiplier >> by.shift);
+    return by.value == 1 ? number : __umulhi(number, by.multiplier) >> by.shift;
 }
 
 __device__ uint32_t warp_sum(uint32_t value) {
@@ -45,11 +45,16 @@ __device__ Tile tile_at(const TileGrid &grid, uint32_t tile) {
 
 /** True if a tile has an active pixel. Bits beyond the width are 0. */
 __device__ bool is_active(const DeviceBits &mask, const TileGrid &grid, uint32_t index) {
+    if (grid.tile_h == 1 && grid.tile_w == 1) {
+        const uint32_t row = divide(index, grid.columns), x = index - row * grid.columns.value;
+        return (mask.words[row * mask.words_per_row + x / 32] >> (x % 32) & 1) != 0;
+    }
     const Tile tile = tile_at(grid, index);
     const int32_t end_x = min(tile.x + grid.tile_w, mask.width), end_y = min(tile.y + grid.tile_h, mask.height);
     const int32_t first = tile.x / 32, last = (end_x - 1) / 32;
     const uint32_t first_bits = ~0u << (tile.x % 32), last_bits = ~0u >> (31 - (end_x - 1) % 32);
-    const uint32_t *words = mask.words + (static_cast<int64_t>(tile.image) * mask.height + tile.y) * mask.words_per_row;
+    // A mask has fewer than 2^31 words.
+    const uint32_t *words = mask.words + (tile.image * mask.height + tile.y) * mask.words_per_row;
     for (int32_t y = tile.y; y < end_y; y++, words += mask.words_per_row) {
         for (int32_t i = first; i <= last; i++) {
             const uint32_t kept = (i == first ? first_bits : ~0u) & (i == last ? last_bits : ~0u);
@@ -62,10 +67,10 @@ __device__ bool is_active(const DeviceBits &mask, const TileGrid &grid, uint32_t
 }
 
 /** The active tiles of a warp's groups of 32, from tile `first` on: a lane gets the bits of the group of its number. */
-__device__ uint32_t find_tiles(const DeviceBits &mask, const TileGrid &grid, uint32_t first, uint32_t groups) {
+__device__ uint32_t find_tiles(const DeviceBits &mask, const TileGrid &grid, uint32_t first) {
     uint32_t bits = 0;
 #pragma unroll 4
-    for (uint32_t group = 0; group < groups; group++) {
+    for (uint32_t group = 0; group < grid.groups; group++) {
         const uint32_t tile = first + group * 32 + lane();
         const uint32_t found = __ballot_sync(all_lanes, tile < grid.tiles && is_active(mask, grid, tile));
         bits = lane() == group ? found : bits;
@@ -74,9 +79,9 @@ __device__ uint32_t find_tiles(const DeviceBits &mask, const TileGrid &grid, uin
 }
 
 /** Lists what find_tiles() found from entry `at` on. */
-__device__ void write_tiles(const TileGrid &grid, uint32_t first, uint32_t groups, uint32_t bits, uint32_t at) {
+__device__ void write_tiles(const TileGrid &grid, uint32_t first, uint32_t bits, uint32_t at) {
 #pragma unroll 4
-    for (uint32_t group = 0; group < groups; group++) {
+    for (uint32_t group = 0; group < grid.groups; group++) {
         const uint32_t found = __shfl_sync(all_lanes, bits, group);
         if ((found >> lane() & 1) != 0) {
             const uint32_t entry = at + __popc(found & ((1u << lane()) - 1));
@@ -86,22 +91,6 @@ __device__ void write_tiles(const TileGrid &grid, uint32_t first, uint32_t group
         }
         at += __popc(found);
     }
-}
-
-/** What the warps of a block found: of those before this one, and of all. */
-struct Counts {
-    uint32_t before, all;
-};
-
-template<uint32_t warps> __device__ Counts count_block(uint32_t bits) {
-    __shared__ uint32_t found[warps];
-    const uint32_t count = warp_sum(__popc(bits)), warp = threadIdx.x / 32;
-    if (lane() == 0) {
-        found[warp] = count;
-    }
-    __syncthreads();
-    const uint32_t mine = lane() < warps ? found[lane()] : 0;
-    return {warp_sum(lane() < warp ? mine : 0), warp_sum(mine)};
 }
 
 // A state's upper half: its lower half is the count of the block alone, or that of it and all blocks before.
@@ -137,9 +126,15 @@ __device__ uint32_t look_back(volatile unsigned long long *states, uint32_t coun
 
 }  // namespace
 
-/** A warp packs words_per_warp words. */
+/** A warp packs words_per_warp words. Also clears the states of the grids that will be listed. */
 extern "C" __global__ void __launch_bounds__(mask_threads)
-    distile_pack_bits(MaskBytes bytes, DeviceBits mask, uint32_t *words) {
+    distile_pack_bits(MaskBytes bytes, DeviceBits mask, TileGrids grids, uint32_t num_grids, uint32_t *words) {
+    for (uint32_t i = 0; i < num_grids; i++) {
+        const TileGrid &grid = grids.grids[i];
+        for (uint32_t j = blockIdx.x * mask_threads + threadIdx.x; j < grid.blocks; j += gridDim.x * mask_threads) {
+            grid.states[j] = 0;
+        }
+    }
     const uint32_t first = (blockIdx.x * (mask_threads / 32) + threadIdx.x / 32) * words_per_warp;
     bool active[words_per_warp];
 #pragma unroll
@@ -158,90 +153,58 @@ extern "C" __global__ void __launch_bounds__(mask_threads)
 /** Counts the active tiles of grids[blockIdx.y] and lists them in their order. */
 extern "C" __global__ void __launch_bounds__(mask_threads)
     distile_list_tiles(DeviceBits mask, TileGrids grids, uint32_t *counts) {
-    constexpr uint32_t warps = mask_threads / 32;
     const TileGrid &grid = grids.grids[blockIdx.y];
-    const uint32_t tiles_per_block = mask_threads * grid.groups;
-    const uint32_t blocks = (grid.tiles + tiles_per_block - 1) / tiles_per_block;
-    if (blockIdx.x >= blocks) {
+    if (blockIdx.x >= grid.blocks) {
         return;
     }
-    const uint32_t first = blockIdx.x * tiles_per_block + threadIdx.x / 32 * 32 * grid.groups;
-    const uint32_t bits = find_tiles(mask, grid, first, grid.groups);
-    const Counts found = count_block<warps>(bits);
-    __shared__ uint32_t before;
-    __shared__ bool is_last;
-    if (threadIdx.x < 32) {
-        const uint32_t sum = look_back(grid.states + 1, found.all);
-        if (threadIdx.x == 0) {
-            before = sum;
-            if (blockIdx.x == blocks - 1) {
-                counts[grid.slot] = sum + found.all;
-            }
-            // Nobody waits any more when all blocks have come here.
-            __threadfence();
-            is_last = atomicAdd(grid.states, 1) == blocks - 1;
-        }
-    }
-    __syncthreads();
-    if (grid.xy) {
-        write_tiles(grid, first, grid.groups, bits, before + found.before);
-    }
-    if (is_last) {
-        for (uint32_t i = threadIdx.x; i <= blocks; i += mask_threads) {
-            grid.states[i] = 0;
-        }
-    }
-}
-
-/** Both for a mask of up to small_mask_words: every block packs all of it for itself, and lists a grid. */
-extern "C" __global__ void __launch_bounds__(small_mask_threads)
-    distile_set_small(MaskBytes bytes, DeviceBits mask, TileGrids grids, uint32_t *words, uint32_t *counts) {
-    constexpr uint32_t warps = small_mask_threads / 32;
-    __shared__ uint32_t packed[small_mask_words];
     const uint32_t warp = threadIdx.x / 32;
-#pragma unroll 4
-    for (uint32_t first = 0; first < bytes.num_words; first += warps) {
-        const uint32_t word = __ballot_sync(all_lanes, is_set(bytes, mask.width, first + warp));
-        if (lane() == 0 && first + warp < bytes.num_words) {
-            packed[first + warp] = word;
-            if (blockIdx.x == 0) {
-                words[first + warp] = word;
+    const uint32_t first = (blockIdx.x * (mask_threads / 32) + warp) * 32 * grid.groups;
+    const uint32_t bits = find_tiles(mask, grid, first);
+    const uint32_t count = warp_sum(__popc(bits));
+    __shared__ uint32_t warp_counts[mask_threads / 32], before_block;
+    if (lane() == 0) {
+        warp_counts[warp] = count;
+    }
+    __syncthreads();
+    const uint32_t other = lane() < mask_threads / 32 ? warp_counts[lane()] : 0;
+    const uint32_t before_warp = warp_sum(lane() < warp ? other : 0);
+    if (warp == 0) {
+        const uint32_t found = warp_sum(other), before = look_back(grid.states, found);
+        if (lane() == 0) {
+            before_block = before;
+            if (blockIdx.x == grid.blocks - 1) {
+                counts[grid.slot] = before + found;
             }
         }
     }
     __syncthreads();
-    mask.words = packed;
-    const TileGrid &grid = grids.grids[blockIdx.x];
-    const uint32_t groups = (grid.tiles + small_mask_threads - 1) / small_mask_threads, first = warp * 32 * groups;
-    const uint32_t bits = find_tiles(mask, grid, first, groups);
-    const Counts found = count_block<warps>(bits);
-    if (threadIdx.x == 0) {
-        counts[grid.slot] = found.all;
-    }
     if (grid.xy) {
-        write_tiles(grid, first, groups, bits, found.before);
+        write_tiles(grid, first, bits, before_block + before_warp);
     }
 }
 
 namespace {
 
-/** Updates pixels, a warp each. `Vector` is what a thread stores at once. Without words all pixels are active. */
+/** Updates pixels, a warp for a run of them. `Vector` is what a thread stores at once. Without words all pixels are
+ * active. */
 template<typename Vector> __device__ void update_pixels(const DeviceBits &mask, const PixelUpdate &update) {
     const uint32_t warps = gridDim.x * (mask_threads / 32);
-    for (uint32_t pixel = blockIdx.x * (mask_threads / 32) + threadIdx.x / 32; pixel < update.num_pixels;
-         pixel += warps) {
-        const uint32_t row = divide(pixel, update.width), x = pixel - row * update.width.value;
-        const bool active = !mask.words ||
-                            (mask.words[static_cast<int64_t>(row) * mask.words_per_row + x / 32] >> (x % 32) & 1) != 0;
-        if (active ? !update.from : update.zero == 0) {
-            continue;
-        }
-        const uint32_t image = divide(row, update.height), y = row - image * update.height.value;
+    for (uint32_t run = blockIdx.x * (mask_threads / 32) + threadIdx.x / 32; run < update.num_runs; run += warps) {
+        const uint32_t row = divide(run, update.runs), image = divide(row, update.height);
+        const uint32_t x = (run - row * update.runs.value) * pixels_per_warp, y = row - image * update.height.value;
+        const uint32_t pixels = min(pixels_per_warp, update.width - x);
+        const uint32_t active = mask.words ? mask.words[row * mask.words_per_row + x / 32] >> (x % 32) : ~0u;
         Vector *to =
             static_cast<Vector *>(update.to) + image * update.stride_n + y * update.stride_h + x * update.stride_w;
-        const Vector *from = static_cast<const Vector *>(update.from) + static_cast<int64_t>(pixel) * update.channels;
-        for (int32_t i = static_cast<int32_t>(lane()); i < update.channels; i += 32) {
-            to[i] = active ? from[i] : Vector{};
+        const Vector *from =
+            static_cast<const Vector *>(update.from) + (static_cast<int64_t>(row) * update.width + x) * update.channels;
+        for (uint32_t i = 0; i < pixels; i++, to += update.stride_w, from += update.channels) {
+            const bool copy = (active >> i & 1) != 0;
+            if (copy ? update.from != nullptr : update.zero != 0) {
+                for (int32_t c = static_cast<int32_t>(lane()); c < update.channels; c += 32) {
+                    to[c] = copy ? from[c] : Vector{};
+                }
+            }
         }
     }
 }

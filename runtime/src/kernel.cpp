@@ -56,7 +56,8 @@ void distile_kernel::add_time(int32_t variant, int64_t tiles, double microsecond
     std::vector<distile_time_point> points = points_;
     points.erase(std::remove_if(points.begin(), points.end(),
                                 [&](const distile_time_point &point) {
-                                    return point.variant == variant && point.tiles == tiles && point.threads == threads_;
+                                    return point.variant == variant && point.tiles == tiles &&
+                                           point.threads == threads_;
                                 }),
                  points.end());
     points.push_back({variant, threads_, tiles, microseconds});

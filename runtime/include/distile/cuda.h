@@ -23,14 +23,6 @@ extern "C" {
 /** A GPU and a stream. */
 typedef struct distile_cuda distile_cuda;
 
-/** How the inactive pixels of an output become 0 in mode DISTILE_ZERO. */
-typedef enum distile_cuda_zeroing {
-    DISTILE_CUDA_ZEROING_AUTO = 0,   /**< What was measured to be the fastest of those that are right. */
-    DISTILE_CUDA_ZEROING_SPARSE = 1, /**< A kernel that writes the inactive pixels alone, before the operator. */
-    DISTILE_CUDA_ZEROING_FILL = 2,   /**< A fill of the whole output on a second stream, before the operator. */
-    DISTILE_CUDA_ZEROING_BESIDE = 3  /**< SPARSE on a second stream, while the operator runs. */
-} distile_cuda_zeroing;
-
 /** Zero-initialise, then set what should differ from the default. */
 typedef struct distile_cuda_options {
     int32_t device; /**< Its number. Ignored where `context` is given. */
@@ -40,7 +32,6 @@ typedef struct distile_cuda_options {
      * there is run. What cannot be read is compiled again, and what cannot be written is no error. Null: none of ours,
      * but the driver keeps a cache of its own. */
     const char *cache_folder;
-    distile_cuda_zeroing zeroing;
 } distile_cuda_options;
 
 /** Opens a GPU. `options` may be null. */
