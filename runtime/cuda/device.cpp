@@ -121,26 +121,28 @@ distile_cuda::distile_cuda(distile_context *context, const Driver &driver)
 }
 
 distile_cuda::~distile_cuda() {
-    if (cu && driver.cuCtxPushCurrent(cu) == CUDA_SUCCESS) {
+    // A context that was lost refuses all of this, but no handle is left out.
+    const bool pushed = cu && driver.cuCtxPushCurrent(cu) == CUDA_SUCCESS;
+    if (pushed) {
         driver.cuStreamSynchronize(stream);
-        if (side) {
-            // What a call that failed left there.
-            driver.cuStreamSynchronize(side);
-            driver.cuStreamDestroy(side);
+    }
+    if (side) {
+        driver.cuStreamDestroy(side);
+    }
+    for (CUevent event : {forked, joined}) {
+        if (event) {
+            driver.cuEventDestroy(event);
         }
-        for (CUevent event : {forked, joined}) {
-            if (event) {
-                driver.cuEventDestroy(event);
-            }
-        }
-        scratch_.clear();
-        dense_output.reset();
-        for (const auto &[ptx, module] : modules_) {
-            driver.cuModuleUnload(module.module);
-        }
-        if (mask_module_) {
-            driver.cuModuleUnload(mask_module_);
-        }
+    }
+    scratch_.clear();
+    dense_output.reset();
+    for (const auto &[ptx, module] : modules_) {
+        driver.cuModuleUnload(module.module);
+    }
+    if (mask_module_) {
+        driver.cuModuleUnload(mask_module_);
+    }
+    if (pushed) {
         CUcontext popped = nullptr;
         driver.cuCtxPopCurrent(&popped);
     }

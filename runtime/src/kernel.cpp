@@ -239,7 +239,9 @@ distile_status distile_kernel_add_dense(distile_kernel *kernel, const distile_de
                     kernel->polykernel->name, candidate->name);
     }
     return guarded(context, [&] {
-        kernel->add_dense(candidate->name).external = *candidate;
+        distile::Variant &variant = kernel->add_dense(candidate->name);
+        variant.external = *candidate;
+        variant.external.name = variant.name;
         return DISTILE_OK;
     });
 }
