@@ -22,7 +22,8 @@ void distile_cuda_mask::set_bytes(const uint8_t *bytes, int64_t stride_n, int64_
     const auto num_words = static_cast<uint32_t>(int64_t{batch_} * height * words_per_row);
     words_.reserve(uint64_t{num_words} * sizeof(uint32_t));
     const bool same_shape = batch_ == batch && height == bits.height && width == bits.width;
-    batch = batch_;
+    // If a launch fails, the mask holds nothing.
+    batch = 0;
     bits = {words_.as<uint32_t>(), height, width, words_per_row};
     captured = cuda.is_capturing();
     // What was asked of the mask before will be asked again.
@@ -50,6 +51,7 @@ void distile_cuda_mask::set_bytes(const uint8_t *bytes, int64_t stride_n, int64_
     cuda.launch(cuda.pack_bits, cuda.stream, (num_words + words_per_block - 1) / words_per_block, 1, source, bits,
                 grids, count, words_.as<uint32_t>());
     launch_list(grids, count);
+    batch = batch_;
 }
 
 void distile_cuda_mask::set_all(int32_t batch_, int32_t height, int32_t width) {
@@ -133,7 +135,6 @@ void distile_cuda_mask::count_on_device(const std::vector<Level *> &levels) {
     for (Level *level : levels) {
         if (!level->counted) {
             grids.grids[count++] = prepared(*level, false);
-            level->counted = true;
         }
         if (count == most_grids) {
             launch_list(grids, count);
@@ -141,6 +142,9 @@ void distile_cuda_mask::count_on_device(const std::vector<Level *> &levels) {
         }
     }
     launch_list(grids, count);
+    for (Level *level : levels) {
+        level->counted = true;
+    }
 }
 
 void distile_cuda_mask::count(const std::vector<Granularity> &granularities, int64_t *counts) {

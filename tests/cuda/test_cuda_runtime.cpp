@@ -398,6 +398,20 @@ TEST_CASE("All code is loaded when a PolyKernel is created", "[.fake_driver]") {
     CHECK(count_fake("alive") == 0);
 }
 
+TEST_CASE("A mask whose setting failed holds nothing", "[.fake_driver]") {
+    Setup setup;
+    setup.set_mask();
+    setup.run();
+    fail_fake("cuLaunchKernel", CUDA_ERROR_NOT_PERMITTED);
+    CHECK(distile_cuda_mask_set_bytes(setup.mask.get(), setup.mask_memory->data(), 2, setup.out_height, setup.out_width,
+                                      int64_t{setup.out_height} * setup.out_width,
+                                      setup.out_width) == DISTILE_ERROR_KERNEL);
+    fail_fake("cuLaunchKernel", 0);
+    setup.refuse_run(DISTILE_ERROR_BAD_MASK, {"never set"});
+    setup.set_mask();
+    setup.run();
+}
+
 TEST_CASE("No tile is no launch of the operator", "[.fake_driver]") {
     const Setup setup;
     setup.set_mask();
