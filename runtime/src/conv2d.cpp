@@ -28,11 +28,6 @@ int64_t output_extent(int64_t input, int64_t pad_before, int64_t pad_after, int6
     return room < 0 ? 0 : room / stride + 1;
 }
 
-bool same_view(const distile_tensor &a, const distile_tensor &b) {
-    return a.data == b.data && a.stride_w == b.stride_w && a.stride_h == b.stride_h &&
-           (a.batch == 1 || a.stride_n == b.stride_n);
-}
-
 /** The address of the first element, and the number of bytes to the end of the last one, with the border. */
 struct MemoryRange {
     explicit MemoryRange(const distile_tensor &tensor)
@@ -221,7 +216,7 @@ distile_status check_conv2d_tensors(const distile_kernel &kernel, const char *ca
         output_extent(input.width, conv.pad_left, conv.pad_right, conv.kernel_w, conv.stride_w, conv.dilation_w);
     if (output.batch != input.batch || output.height != height || output.width != width) {
         return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                    "distile_run: the output is %d x %d x %d (batch, height, width); this input gives %d x %lld x %lld",
+                    "%s: the output is %d x %d x %d (batch, height, width); this input gives %d x %lld x %lld", call,
                     output.batch, output.height, output.width, input.batch, static_cast<long long>(height),
                     static_cast<long long>(width));
     }
