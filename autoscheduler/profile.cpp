@@ -1,5 +1,4 @@
 #include "profile.h"
-#include "shared_object.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -9,33 +8,41 @@
 
 namespace distile {
 
-namespace {
-
-/** A byte mask with the `wanted` tiles that lie nearest to the image's centre: one compact region, as masks
- * of objects are. */
-std::vector<uint8_t> disc_of_tiles(int64_t wanted, int height, int width, int tile_h, int tile_w) {
-    struct Tile {
-        double distance;
-        int y, x;
-    };
-    std::vector<Tile> tiles;
+TileDisc::TileDisc(int height, int width, int tile_h, int tile_w)
+    : height_(height), width_(width), tile_h_(tile_h), tile_w_(tile_w) {
     for (int y = 0; y < height; y += tile_h) {
         for (int x = 0; x < width; x += tile_w) {
             const double dy = y + 0.5 * tile_h - 0.5 * height, dx = x + 0.5 * tile_w - 0.5 * width;
-            tiles.push_back({std::hypot(dy, dx), y, x});
+            tiles_.push_back({std::hypot(dy, dx), y, x});
         }
     }
-    std::stable_sort(tiles.begin(), tiles.end(), [](const Tile &a, const Tile &b) { return a.distance < b.distance; });
-    std::vector<uint8_t> bytes(static_cast<size_t>(height) * width, 0);
-    for (int64_t i = 0; i < wanted; i++) {
-        for (int y = tiles[i].y; y < std::min(tiles[i].y + tile_h, height); y++) {
-            for (int x = tiles[i].x; x < std::min(tiles[i].x + tile_w, width); x++) {
-                bytes[static_cast<size_t>(y) * width + x] = 1;
+    std::stable_sort(tiles_.begin(), tiles_.end(),
+                     [](const Tile &a, const Tile &b) { return a.distance < b.distance; });
+}
+
+std::vector<uint8_t> TileDisc::mask(int64_t num_tiles) const {
+    std::vector<uint8_t> bytes(static_cast<size_t>(height_) * width_, 0);
+    for (int64_t i = 0; i < num_tiles; i++) {
+        const Tile &tile = tiles_[i];
+        for (int y = tile.y; y < std::min(tile.y + tile_h_, height_); y++) {
+            for (int x = tile.x; x < std::min(tile.x + tile_w_, width_); x++) {
+                bytes[static_cast<size_t>(y) * width_ + x] = 1;
             }
         }
     }
     return bytes;
 }
+
+int input_rows(const distile_conv2d &conv, int rows) {
+    return (rows - 1) * conv.stride_h + conv.dilation_h * (conv.kernel_h - 1) + 1 - conv.pad_top - conv.pad_bottom;
+}
+
+double median(std::vector<double> values) {
+    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+    return values[values.size() / 2];
+}
+
+namespace {
 
 /** Tile counts to measure: a few small ones, where a call's fixed costs show, then parts of the image. */
 std::vector<int64_t> tile_counts(int64_t all) {
@@ -88,16 +95,6 @@ struct Tensors {
     distile_tensor input{}, output{};
 };
 
-double median(std::vector<double> values) {
-    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-    return values[values.size() / 2];
-}
-
-/** The input rows that give `rows` output rows with all of the padding. */
-int input_rows(const distile_conv2d &conv, int rows) {
-    return (rows - 1) * conv.stride_h + conv.dilation_h * (conv.kernel_h - 1) + 1 - conv.pad_top - conv.pad_bottom;
-}
-
 std::vector<Point> make_points(const Plan &plan, const Context &context, const Tensors &tensors) {
     const distile_conv2d conv = plan.op.conv2d();
     const int height = tensors.output.height, width = tensors.output.width, batch = tensors.output.batch;
@@ -122,9 +119,10 @@ std::vector<Point> make_points(const Plan &plan, const Context &context, const T
             }
             continue;
         }
+        const TileDisc disc(height, width, tile_h, tile_w);
         for (int64_t count : tile_counts(columns * rows)) {
             Point point{variant.name.c_str(), batch * count, tensors.input, tensors.output, make_mask(context), {}};
-            const std::vector<uint8_t> image = disc_of_tiles(count, height, width, tile_h, tile_w);
+            const std::vector<uint8_t> image = disc.mask(count);
             std::vector<uint8_t> bytes;
             for (int n = 0; n < batch; n++) {
                 bytes.insert(bytes.end(), image.begin(), image.end());
@@ -150,24 +148,31 @@ std::string device_name() {
     return "unknown CPU";
 }
 
-std::vector<PlanTime> profile(const Plan &plan, const ProfileOptions &options, const Progress &progress) {
-    // Refuse a machine that lacks the plan's CPU features before anything is compiled.
+void check_device(const Plan &plan) {
+    if (plan.backend == "cuda") {
+        check_gpu();
+        return;
+    }
     distile_polykernel features{};
     features.version = DISTILE_POLYKERNEL_VERSION;
     features.name = plan.name.c_str();
     const std::string needed = cpu_features(plan.target);
     features.cpu_features = needed.c_str();
-    {
-        const Context context = make_context();
-        make_kernel(context, features);
-    }
+    const Context context = make_context();
+    make_kernel(context, features);
+}
 
-    const int jobs = std::max(1u, std::thread::hardware_concurrency());
-    const SharedObject object(plan, jobs, [&](int done) {
-        progress("compiling", static_cast<double>(done) / static_cast<double>(plan.variants.size()));
-    });
+Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptions &options, const Progress &progress) {
+    if (plan.backend == "cuda") {
+        return profile_cuda(plan, object, options, progress);
+    }
+    std::vector<int> thread_counts = options.threads;
+    if (thread_counts.empty()) {
+        const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+        thread_counts = cores > 1 ? std::vector<int>{1, cores} : std::vector<int>{1};
+    }
     std::vector<PlanTime> times;
-    for (int threads : options.threads) {
+    for (int threads : thread_counts) {
         distile_context_options context_options{};
         context_options.threads = threads;
         const Context context = make_context(context_options);
@@ -217,7 +222,7 @@ std::vector<PlanTime> profile(const Plan &plan, const ProfileOptions &options, c
             times.push_back({point.variant, threads, point.tiles, median(point.microseconds)});
         }
     }
-    return times;
+    return {device_name(), times};
 }
 
 }  // namespace distile
