@@ -2,6 +2,7 @@
 #include "generic_devices.h"
 #include "operator.h"
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 namespace distile {
@@ -170,6 +171,16 @@ DeviceProfile generic_device_profile(const std::string &name) {
         }
     }
     throw FileError("there is no built-in device profile \"" + name + "\"");
+}
+
+std::string halide_target(const DeviceProfile &device) {
+    if (device.backend == "cuda") {
+        // Later GPUs run the code of earlier ones.
+        const bool has_80 = device.features.rfind("sm_", 0) == 0 && std::atoi(device.features.c_str() + 3) >= 80;
+        return std::string("x86-64-linux-cuda-cuda_capability_") + (has_80 ? "80" : "70");
+    }
+    const bool wide = device.features.find("avx512vl") != std::string::npos;
+    return std::string("x86-64-linux-avx-avx2-") + (wide ? "avx512-avx512_skylake-" : "") + "f16c-fma-sse41";
 }
 
 json to_json(const DeviceProfile &device) {

@@ -58,6 +58,9 @@ nlohmann::json to_json(const DeviceProfile &device);
  * "generic_cuda". Throws FileError for any other name. */
 DeviceProfile generic_device_profile(const std::string &name);
 
+/** The Halide target of code for a device, as plans hold it. */
+std::string halide_target(const DeviceProfile &device);
+
 }  // namespace distile
 
 #endif

@@ -1,8 +1,8 @@
 /** \file
- * The GPU as the tests use it themselves: the driver, memory, streams and graphs.
+ * The CUDA driver and its memory for programs around the library: what measures it, and what tests it.
  */
-#ifndef DISTILE_TESTS_GPU_H
-#define DISTILE_TESTS_GPU_H
+#ifndef DISTILE_GPU_H
+#define DISTILE_GPU_H
 
 #include <cuda.h>
 #include <dlfcn.h>
