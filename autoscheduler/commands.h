@@ -14,9 +14,14 @@ class App;
 namespace distile {
 
 void add_calibrate_command(CLI::App &app);
+void add_experiment_command(CLI::App &app);
 void add_info_command(CLI::App &app);
+/** `measure`, and the hidden `worker` that it starts. */
+void add_measure_command(CLI::App &app);
 void add_rank_command(CLI::App &app);
+void add_report_command(CLI::App &app);
 void add_show_command(CLI::App &app);
+void add_tune_command(CLI::App &app);
 
 /** The device profile that an option names: a file, or a generic one that is compiled in. Throws FileError. */
 DeviceProfile device_of_option(const std::string &file_or_name);

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <exception>
 #include <fmt/core.h>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -21,9 +22,15 @@ struct EmitOptions {
     std::string op, plan, symbol, source, header;
 };
 
-struct ProfileCommandOptions {
+struct CompileOptions {
     std::string plan, out;
+    bool quiet = false;
+};
+
+struct ProfileCommandOptions {
+    std::string plan, object, out;
     bool into_plan = false, json = false, quiet = false;
+    std::vector<int> multiprocessors;
     ProfileOptions profile;
 };
 
@@ -44,23 +51,50 @@ void emit(const EmitOptions &options) {
                                            plan.name, op.summary(), options.symbol));
 }
 
-void profile_plan(ProfileCommandOptions options) {
-    Plan plan = read_plan(options.plan);
-    if (plan.backend == "cuda") {
-        throw FileError("the plan '" + options.plan +
-                        "' is for NVIDIA GPUs, and this command measures on the CPU only: "
-                        "give a kernel its times on the GPU with distile_kernel_add_time");
-    }
-    if (options.profile.threads.empty()) {
-        const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-        options.profile.threads = cores > 1 ? std::vector<int>{1, cores} : std::vector<int>{1};
-    }
+/** What compiling reports to. */
+std::function<void(int)> count_variants(ProgressLine &line, const Plan &plan) {
+    return [&](int done) {
+        line.show("compiling", static_cast<double>(done) / static_cast<double>(plan.variants.size()));
+    };
+}
+
+int jobs() {
+    return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+void compile(const CompileOptions &options) {
+    const Plan plan = read_plan(options.plan);
     {
         ProgressLine line(options.quiet);
-        plan.times =
-            profile(plan, options.profile, [&](const std::string &what, double part) { line.show(what, part); });
+        compile_plan(plan, options.out, jobs(), count_variants(line, plan));
     }
-    plan.profiled_device = device_name();
+    if (!options.quiet) {
+        std::fputs(fmt::format("Written to {}\n", options.out).c_str(), stdout);
+    }
+}
+
+void profile_plan(ProfileCommandOptions options) {
+    Plan plan = read_plan(options.plan);
+    const bool gpu = plan.backend == "cuda";
+    if (!(gpu ? options.profile.threads : options.multiprocessors).empty()) {
+        throw FileError(fmt::format("the plan '{}' is for {}", options.plan,
+                                    gpu ? "NVIDIA GPUs: give --multiprocessors in place of --threads"
+                                        : "CPUs: give --threads in place of --multiprocessors"));
+    }
+    if (gpu) {
+        options.profile.threads = options.multiprocessors;
+    }
+    // Before anything is compiled.
+    check_device(plan);
+    {
+        ProgressLine line(options.quiet);
+        const SharedObject object = options.object.empty() ? SharedObject(plan, jobs(), count_variants(line, plan))
+                                                           : SharedObject(plan, options.object);
+        Profile profiled = profile(plan, object, options.profile,
+                                   [&](const std::string &what, double part) { line.show(what, part); });
+        plan.profiled_device = std::move(profiled.device);
+        plan.times = std::move(profiled.times);
+    }
     const nlohmann::json table = {
         {"distile_times", 1}, {"kernel", plan.name}, {"device", plan.profiled_device}, {"times", to_json(plan.times)}};
     const std::string path = options.into_plan     ? options.plan
@@ -83,10 +117,14 @@ int run(int argc, char **argv) {
     add_show_command(app);
     add_calibrate_command(app);
     add_rank_command(app);
+    add_tune_command(app);
+    add_report_command(app);
+    add_measure_command(app);
+    add_experiment_command(app);
 
     ProfileCommandOptions profile_options;
     CLI::App *profile_command = app.add_subcommand(
-        "profile", "Compile a plan and measure its time table on this machine, by which the dispatcher chooses");
+        "profile", "Measure the time table of a plan on this machine, by which the dispatcher chooses");
     profile_command->add_option("plan", profile_options.plan, "Plan file")->required();
     CLI::Option *out =
         profile_command->add_option("-o,--out", profile_options.out,
@@ -103,11 +141,28 @@ int run(int argc, char **argv) {
                      "Seconds to spend on each variant and number of threads")
         ->capture_default_str()
         ->check(CLI::Range(0.01, 600.0));
+    profile_command
+        ->add_option("--multiprocessors", profile_options.multiprocessors,
+                     "Numbers of a GPU's multiprocessors to measure with, by green contexts (default: all)")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 4096));
+    profile_command->add_option("--object", profile_options.object,
+                                "Measure what `distile compile` wrote, and compile nothing");
     profile_command->add_flag("--json", profile_options.json, "Print the table as JSON");
     profile_command->add_flag("-q,--quiet", profile_options.quiet, "Print nothing but errors");
     profile_command->footer("Examples:\n  distile profile data/plans/conv3x3_256_avx2.json -o times.json\n"
-                            "  distile profile my_plan.json --into-plan --threads 1,2,4");
+                            "  distile profile my_plan.json --into-plan --threads 1,2,4\n"
+                            "  distile profile gpu_plan.json --object gpu_plan.so --multiprocessors 132,16");
     profile_command->callback([&] { profile_plan(profile_options); });
+
+    CompileOptions compile_options;
+    CLI::App *compile_command = app.add_subcommand(
+        "compile", "Compile a plan to a shared object, which `distile profile` measures on any machine");
+    compile_command->add_option("plan", compile_options.plan, "Plan file")->required();
+    compile_command->add_option("-o,--out", compile_options.out, "Shared object to write")->required();
+    compile_command->add_flag("-q,--quiet", compile_options.quiet, "Print nothing but errors");
+    compile_command->footer("Example:\n  distile compile data/plans/conv3x3_256_cuda.json -o conv3x3_256_cuda.so");
+    compile_command->callback([&] { compile(compile_options); });
 
     EmitOptions emit_options;
     CLI::App *emit_command = app.add_subcommand("emit", "Write the C descriptor of a plan (used by the build)");

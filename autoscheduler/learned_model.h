@@ -7,7 +7,7 @@
 #define DISTILE_LEARNED_MODEL_H
 
 #include "cost_model.h"
-#include "features.h"
+#include "schedule_features.h"
 #include <memory>
 #include <string>
 #include <vector>

@@ -88,6 +88,17 @@ int64_t MaskSet::all_tiles(std::pair<int, int> granularity) const {
            ((width() + granularity.second - 1) / granularity.second);
 }
 
+std::vector<Bucket> MaskSet::buckets(const Workload &workload) const {
+    const auto pixels = static_cast<ptrdiff_t>(height()) * width();
+    std::vector<MaskImage> images;
+    for (const ByteMask &mask : masks_) {
+        for (auto begin = mask.bytes.begin(); begin != mask.bytes.end(); begin += pixels) {
+            images.push_back({"", height(), width(), {begin, begin + pixels}});
+        }
+    }
+    return mask_buckets(workload, images);
+}
+
 MaskSet MaskSet::subset(const std::vector<size_t> &indices) const {
     std::vector<ByteMask> chosen;
     chosen.reserve(indices.size());

@@ -6,6 +6,7 @@
 
 #include "mask_families.h"
 #include "operator.h"
+#include "rank.h"
 #include <cstdint>
 #include <map>
 #include <string>
@@ -41,6 +42,8 @@ public:
     const std::vector<int64_t> &tiles(std::pair<int, int> granularity) const;
     /** Tiles of the whole image at a granularity. */
     int64_t all_tiles(std::pair<int, int> granularity) const;
+    /** What schedules are ranked for: the masks by density, with the mean of their tile counts. */
+    std::vector<Bucket> buckets(const Workload &workload) const;
     /** The masks of some indices. */
     MaskSet subset(const std::vector<size_t> &indices) const;
 

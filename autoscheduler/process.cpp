@@ -24,6 +24,12 @@ std::string contents(const std::string &path) {
     return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 
+volatile std::sig_atomic_t interrupted = 0;
+
+extern "C" void note_interrupt(int) {
+    interrupted = 1;
+}
+
 /** With `own_group`, what the command starts can be ended together with it. */
 pid_t start(const Command &command, bool own_group) {
     std::vector<char *> arguments;
@@ -126,6 +132,24 @@ void run_commands(const std::vector<Command> &commands, int jobs, const std::fun
     if (!failure.empty()) {
         throw FileError(failure);
     }
+}
+
+Interrupts::Interrupts() {
+    interrupted = 0;
+    struct sigaction action {};
+    action.sa_handler = note_interrupt;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, &before_int_);
+    sigaction(SIGTERM, &action, &before_term_);
+}
+
+Interrupts::~Interrupts() {
+    sigaction(SIGINT, &before_int_, nullptr);
+    sigaction(SIGTERM, &before_term_, nullptr);
+}
+
+bool Interrupts::seen() {
+    return interrupted != 0;
 }
 
 TemporaryFolder::TemporaryFolder() {

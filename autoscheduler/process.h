@@ -4,6 +4,7 @@
 #ifndef DISTILE_PROCESS_H
 #define DISTILE_PROCESS_H
 
+#include <csignal>
 #include <functional>
 #include <string>
 #include <vector>
@@ -43,6 +44,21 @@ void run_each(const std::vector<Command> &commands, int jobs, const CommandLimit
 /** Runs commands, at most `jobs` at once, and calls `finished` with the number done after each. Throws
  * FileError with what a command printed if one fails; the others are then awaited first. */
 void run_commands(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished);
+
+/** While it lives, Ctrl-C and SIGTERM do not end the program but are asked for. One at a time. */
+class Interrupts {
+public:
+    Interrupts();
+    ~Interrupts();
+    Interrupts(const Interrupts &) = delete;
+    Interrupts &operator=(const Interrupts &) = delete;
+
+    /** True from the first signal on. */
+    static bool seen();
+
+private:
+    struct sigaction before_int_ {}, before_term_{};
+};
 
 /** A new empty folder for temporary files, removed with all that it holds at the end. */
 class TemporaryFolder {

@@ -17,6 +17,27 @@ size_t pick(size_t count, std::mt19937_64 &random) {
     return random() % count;
 }
 
+/** The packed form of thetas, without those that have a value which the space does not list. */
+std::vector<PackedTheta> pack(const Space &space, const std::vector<Theta> &thetas) {
+    std::vector<PackedTheta> points;
+    for (const Theta &theta : thetas) {
+        PackedTheta point;
+        bool found = theta.size() == space.knobs.size();
+        for (size_t knob = 0; found && knob < space.knobs.size(); knob++) {
+            const std::vector<int> &values = space.knobs[knob].values;
+            const auto value = theta.find(space.knobs[knob].name);
+            const auto position =
+                value == theta.end() ? values.end() : std::find(values.begin(), values.end(), value->second);
+            found = position != values.end();
+            point.choices.at(knob) = found ? static_cast<uint8_t>(position - values.begin()) : 0;
+        }
+        if (found) {
+            points.push_back(point);
+        }
+    }
+    return points;
+}
+
 /** The cost of a set with one more schedule, summed over the masks. A schedule that gains nothing is better the nearer it
  * comes to that: its own costs break ties. */
 double energy(const Costs &base, const Costs &costs) {
@@ -38,27 +59,18 @@ Pool::Pool(const Space &space, std::vector<PackedTheta> points) : space_(space),
     }
 }
 
+Pool::Pool(const Space &space, const std::vector<Theta> &thetas) : Pool(space, pack(space, thetas)) {
+}
+
 bool Pool::contains(const PackedTheta &point) const {
     return std::binary_search(points_.begin(), points_.end(), point);
 }
 
-std::vector<PackedTheta> Pool::pack(const std::vector<Theta> &thetas) const {
-    std::vector<PackedTheta> points;
-    for (const Theta &theta : thetas) {
-        PackedTheta point;
-        bool found = theta.size() == space_.knobs.size();
-        for (size_t knob = 0; found && knob < space_.knobs.size(); knob++) {
-            const std::vector<int> &values = space_.knobs[knob].values;
-            const auto value = theta.find(space_.knobs[knob].name);
-            const auto position =
-                value == theta.end() ? values.end() : std::find(values.begin(), values.end(), value->second);
-            found = position != values.end();
-            point.choices.at(knob) = found ? static_cast<uint8_t>(position - values.begin()) : 0;
-        }
-        if (found && contains(point)) {
-            points.push_back(point);
-        }
-    }
+std::vector<PackedTheta> Pool::find(const std::vector<Theta> &thetas) const {
+    std::vector<PackedTheta> points = pack(space_, thetas);
+    points.erase(std::remove_if(points.begin(), points.end(),
+                                [&](const PackedTheta &point) { return !contains(point); }),
+                 points.end());
     return points;
 }
 
@@ -245,7 +257,7 @@ std::vector<Trial> Search::propose(const Side &side, const std::vector<const Mea
         const Costs *chosen = order.empty() ? nullptr : &measured_costs[order[0].second];
         double least = order.empty() ? std::numeric_limits<double>::infinity() : order[0].first;
         int wanted = std::min(per_round, most - static_cast<int>(batch.size()));
-        const std::vector<PackedTheta> found = explorer.explore(base, side.pool.pack(seeds), rounds);
+        const std::vector<PackedTheta> found = explorer.explore(base, side.pool.find(seeds), rounds);
         for (auto point = found.begin(); wanted > 0; wanted--) {
             Theta theta;
             const bool random = static_cast<double>(pick(1000, random_)) < 1000 * options_.random_part;
@@ -288,6 +300,17 @@ std::vector<Trial> Search::propose(const std::vector<Measurement> &measured) {
     random_.seed(options_.seed * 1000003 + measured.size());
     const int left = options_.trials - static_cast<int>(measured.size());
     const Measurement *best = best_dense(measured);
+    std::vector<Trial> batch;
+    for (const auto &[theta, is_dense] : options_.include) {
+        // Dense candidates come before all others, which are judged by them.
+        if ((is_dense || best) && is_new(theta, is_dense) && static_cast<int>(batch.size()) < left) {
+            known_.insert({theta, is_dense});
+            batch.push_back(trial(theta, is_dense, masks_));
+        }
+    }
+    if (!batch.empty()) {
+        return batch;
+    }
     const int dense_wanted = std::max(1, static_cast<int>(std::lround(options_.trials * options_.dense_part)));
     if (!best || dense_trials < dense_wanted) {
         const Side side{dense_,
@@ -297,7 +320,7 @@ std::vector<Trial> Search::propose(const std::vector<Measurement> &measured) {
                         [](const Measurement &measurement) { return Costs{measurement.times.back().us}; },
                         {std::numeric_limits<double>::max()}};
         const int most = std::min(left, best ? dense_wanted - dense_trials : left);
-        std::vector<Trial> batch = propose(side, dense, 1, options_.per_round, most);
+        batch = propose(side, dense, 1, options_.per_round, most);
         if (!batch.empty()) {
             return batch;
         }
@@ -305,16 +328,6 @@ std::vector<Trial> Search::propose(const std::vector<Measurement> &measured) {
             throw FileError("no dense schedule could be compiled and measured, so nothing can be compared with it; the "
                             "log says what went wrong");
         }
-    }
-    std::vector<Trial> batch;
-    for (const Theta &theta : options_.include) {
-        if (is_new(theta, false) && static_cast<int>(batch.size()) < left) {
-            known_.insert({theta, false});
-            batch.push_back(trial(theta, false, masks_));
-        }
-    }
-    if (!batch.empty()) {
-        return batch;
     }
     std::vector<size_t> drawn(masks_.size());
     std::iota(drawn.begin(), drawn.end(), size_t{0});

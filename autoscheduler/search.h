@@ -24,7 +24,9 @@ namespace distile {
 /** Points that a search may propose, sorted. */
 class Pool {
 public:
+    /** `space` must outlive it. Throws FileError where there are no points. */
     Pool(const Space &space, std::vector<PackedTheta> points);
+    Pool(const Space &space, const std::vector<Theta> &thetas);
 
     size_t size() const {
         return points_.size();
@@ -36,8 +38,8 @@ public:
         return unpack(space_, point);
     }
     bool contains(const PackedTheta &point) const;
-    /** The packed form of thetas, without those that are not in the pool. */
-    std::vector<PackedTheta> pack(const std::vector<Theta> &thetas) const;
+    /** The packed form of those thetas that are in the pool. */
+    std::vector<PackedTheta> find(const std::vector<Theta> &thetas) const;
     /** A point of the pool that differs from another in one or two knobs, or a random one if none was found. */
     PackedTheta neighbour(PackedTheta point, std::mt19937_64 &random) const;
     /** A point of the pool that takes each knob from one of two, or a neighbour of one if none was found. */
@@ -59,7 +61,7 @@ struct SearchOptions {
     int evaluations = 20000;  /**< Predictions for a batch; a pool that is not larger is predicted whole. */
     int counts = 6;           /**< Numbers of tiles to measure a point at. */
     double dense_part = 0.1;  /**< Of the trials: dense candidates. */
-    std::vector<Theta> include; /**< Measured first, whatever a model says of them. */
+    std::vector<std::pair<Theta, bool>> include; /**< Measured first, whatever a model says; true: dense. */
 };
 
 class Search {

@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr int log_version = 1;
 
-std::string quoted(const std::string &path) {
+std::string the_log(const std::string &path) {
     return "the log '" + path + "'";
 }
 
@@ -57,7 +57,7 @@ Parsed parse(const std::string &text, const std::string &path) {
         const size_t end = text.find('\n', begin);
         const bool last = end == std::string::npos || end + 1 == text.size();
         const json line = json::parse(text.substr(begin, end - begin), nullptr, false);
-        const std::string where = quoted(path) + ", line " + std::to_string(number);
+        const std::string where = the_log(path) + ", line " + std::to_string(number);
         if (line.is_discarded() || end == std::string::npos) {
             if (!last) {
                 throw FileError(where + " is not JSON; remove that line to go on with the others");
@@ -66,7 +66,7 @@ Parsed parse(const std::string &text, const std::string &path) {
             break;
         }
         if (number == 1) {
-            parsed.contents.header = parse_header(line, quoted(path));
+            parsed.contents.header = parse_header(line, the_log(path));
             parsed.has_header = true;
         } else {
             parsed.contents.measured.push_back(parse_measurement(line, where));
@@ -85,7 +85,7 @@ std::string device_words(const json &device) {
 /** Throws FileError unless measurements of both belong together. */
 void check_same(const LogHeader &found, const LogHeader &wanted, const std::string &path) {
     const auto refuse = [&](const std::string &is, const std::string &wants) {
-        throw FileError(quoted(path) + " is of " + is + ", and this search is of " + wants +
+        throw FileError(the_log(path) + " is of " + is + ", and this search is of " + wants +
                         ": name another log with --log");
     };
     if (to_json(found.op) != to_json(wanted.op)) {
@@ -128,11 +128,11 @@ json to_json(const LogHeader &header) {
 LogContents read_search_log(const std::string &path) {
     std::ifstream stream(path, std::ios::binary);
     if (!stream || (stream.peek(), stream.bad())) {
-        throw FileError(quoted(path) + " cannot be opened");
+        throw FileError(the_log(path) + " cannot be opened");
     }
     Parsed parsed = parse(std::string(std::istreambuf_iterator<char>(stream), {}), path);
     if (!parsed.has_header) {
-        throw FileError(quoted(path) + " is empty");
+        throw FileError(the_log(path) + " is empty");
     }
     return std::move(parsed.contents);
 }
@@ -140,11 +140,11 @@ LogContents read_search_log(const std::string &path) {
 SearchLog::SearchLog(const std::string &path, const LogHeader &header) : path_(path) {
     file_ = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (file_ < 0) {
-        throw FileError(quoted(path) + " cannot be opened for writing: " + std::strerror(errno));
+        throw FileError(the_log(path) + " cannot be opened for writing: " + std::strerror(errno));
     }
     try {
         if (flock(file_, LOCK_EX | LOCK_NB) != 0) {
-            throw FileError(quoted(path) + (errno == EWOULDBLOCK
+            throw FileError(the_log(path) + (errno == EWOULDBLOCK
                                                 ? " is in use by another search: wait until that has ended, or name "
                                                   "another log with --log"
                                                 : std::string(" cannot be locked: ") + std::strerror(errno)));
@@ -156,7 +156,7 @@ SearchLog::SearchLog(const std::string &path, const LogHeader &header) : path_(p
             check_same(contents_.header, header, path);
         }
         if (ftruncate(file_, static_cast<off_t>(parsed.good_bytes)) != 0) {
-            throw FileError(quoted(path) + " cannot be rid of its broken last line: " + std::strerror(errno));
+            throw FileError(the_log(path) + " cannot be rid of its broken last line: " + std::strerror(errno));
         }
         if (!parsed.has_header) {
             contents_.header = header;
@@ -190,7 +190,7 @@ void SearchLog::append_line(const json &line) {
     if (known && ftruncate(file_, before.st_size) != 0) {
         // The next run cuts the broken line off.
     }
-    throw FileError(quoted(path_) + " cannot be written (" + cause + "). The " +
+    throw FileError(the_log(path_) + " cannot be written (" + cause + "). The " +
                     std::to_string(contents_.measured.size()) +
                     " measurements before are kept: free some space and run the same command again");
 }

@@ -1,4 +1,4 @@
-#include "features.h"
+#include "schedule_features.h"
 #include <algorithm>
 #include <cmath>
 #include <limits>
