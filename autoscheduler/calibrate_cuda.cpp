@@ -141,20 +141,19 @@ DeviceProfile calibrate(int multiprocessors, const Progress &progress) {
     device.load_per_cycle = shared.gb_per_s / 512 / device.ghz;
 
     // A quarter of the cache fits it whichever half of the chip asks; memory is read beyond any cache.
-    const auto measure_level = [&](MemoryLevel &level, int64_t read_bytes, int passes, int64_t chase_bytes) {
+    const auto measure_level = [&](MemoryLevel &level, int64_t about_bytes, int passes, int64_t chase_bytes) {
         progress("bandwidth of " + level.name, level.bytes > 0 ? 0.6 : 0.8);
-        const DeviceArray<float> data(static_cast<size_t>(read_bytes / 4));
-        CU(cuMemsetD8, reinterpret_cast<CUdeviceptr>(data.data()), static_cast<unsigned char>(0),
-           static_cast<size_t>(read_bytes));
-        const long long vectors = read_bytes / 16;
-        const double us = time_us(slice, kernels.get("distile_read"), 4 * device.cores, 512, 0,
+        constexpr int threads = 1024;
+        const int64_t vectors_at_once = int64_t{4} * threads * device.cores;
+        const long long vectors = std::max<int64_t>(1, about_bytes / 16 / vectors_at_once) * vectors_at_once;
+        const DeviceArray<float> data(std::vector<float>(static_cast<size_t>(4 * vectors)));
+        const double us = time_us(slice, kernels.get("distile_read"), device.cores, threads, 0,
                                   static_cast<const float *>(data.data()), vectors, passes, result);
-        level.gb_per_s = static_cast<double>(read_bytes) * passes / us * 1e-3;
-        const DeviceArray<unsigned> next(chase(chase_bytes));
-        level.latency_ns =
-            time_us(slice, kernels.get("distile_chase"), 1, 1, 0, static_cast<const unsigned *>(next.data()),
-                    chase_loads, reinterpret_cast<unsigned *>(result)) /
-            chase_loads * 1e3;
+        level.gb_per_s = 16.0 * static_cast<double>(vectors) * passes / us * 1e-3;
+        const DeviceArray<unsigned> next(chase(chase_bytes)), place(std::vector<unsigned>{0});
+        level.latency_ns = time_us(slice, kernels.get("distile_chase"), 1, 1, 0,
+                                   static_cast<const unsigned *>(next.data()), chase_loads, place.data()) /
+                           chase_loads * 1e3;
     };
     MemoryLevel l2{"L2", l2_bytes, true, 0, 32, 0}, dram{"DRAM", 0, true, 0, 32, 0};
     measure_level(l2, l2_bytes / 4, 20, int64_t{4} << 20);

@@ -12,6 +12,7 @@ template<int chains> __device__ float multiply_add(int steps, const float *value
     for (int i = 0; i < chains; i++) {
         sums[i] = static_cast<float>(threadIdx.x + i);
     }
+#pragma unroll 16
     for (int step = 0; step < steps; step++) {
 #pragma unroll
         for (int i = 0; i < chains; i++) {
@@ -46,13 +47,13 @@ extern "C" __global__ void distile_one_chain(int steps, const float *values, flo
     *cycles = clock64() - start;
 }
 
-/** Reads `vectors` vectors of 16 bytes, past the L1 cache, some times over. */
+/** Reads `vectors` vectors of 16 bytes, past the L1 cache, some times over: a multiple of four for every thread. */
 extern "C" __global__ void distile_read(const float4 *data, long long vectors, int passes, float *result) {
     float sum = 0;
     const long long stride = static_cast<long long>(gridDim.x) * blockDim.x;
     for (int pass = 0; pass < passes; pass++) {
         long long i = static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x;
-        for (; i + 3 * stride < vectors; i += 4 * stride) {
+        for (; i < vectors; i += 4 * stride) {
             float4 loaded[4];
 #pragma unroll
             for (int j = 0; j < 4; j++) {
@@ -80,7 +81,7 @@ extern "C" __global__ void distile_read_shared(int steps, float *result) {
     for (int step = 0; step < steps; step++) {
 #pragma unroll
         for (int j = 0; j < 8; j++) {
-            const float4 loaded = data[(threadIdx.x + 32 * (j + step)) & 2047];
+            const float4 loaded = data[(threadIdx.x + 32 * (j + 8 * step)) & 2047];
             sum.x += loaded.x;
             sum.y += loaded.y;
             sum.z += loaded.z;
@@ -92,9 +93,10 @@ extern "C" __global__ void distile_read_shared(int steps, float *result) {
     }
 }
 
-/** Loads, each of which takes its place from the one before. */
+/** Loads, each of which takes its place from the one before. A launch goes on where the last one ended, so that it meets
+ * no lines that are in the cache for having been read already. */
 extern "C" __global__ void distile_chase(const unsigned *next, int loads, unsigned *result) {
-    unsigned place = 0;
+    unsigned place = *result;
     for (int i = 0; i < loads; i++) {
         place = __ldcg(next + place);
     }

@@ -103,18 +103,20 @@ Bucket density_bucket(const Workload &workload, double density) {
     if (!(density > 0 && density <= 1)) {
         throw FileError("the density " + std::to_string(density) + " is not above 0 and at most 1");
     }
-    // The boundary of a field with the correlation exp(-(d / length)^2), cut at its quantile u: a column crosses it
-    // sqrt(2) / (pi length) exp(-u^2 / 2) times a pixel (Rice's formula), a row as often. Where a boundary runs through
-    // it, a tile of n pixels along that axis reaches (n - 1) / 2 of them too far.
-    const double quantile = normal_quantile(density);
-    const double crossings = std::sqrt(2.0) / M_PI * std::exp(-quantile * quantile / 2);
+    // The chance that a rectangle meets a field's excursions above u is about their expected Euler characteristic in it
+    // (Adler and Taylor, Random Fields and Geometry). With the correlation exp(-(d / length)^2) and the sides in
+    // lengths times sqrt(2), that is
+    //     P(field > u) + (width + height) exp(-u^2 / 2) / (2 pi) + width height u exp(-u^2 / 2) / (2 pi)^(3/2).
+    const double quantile = normal_quantile(density), fall = std::exp(-quantile * quantile / 2);
+    const double length_h = workload.height / 8.0 / std::sqrt(2.0), length_w = workload.width / 8.0 / std::sqrt(2.0);
     return {density, [=](int tile_h, int tile_w) {
-                const double reach =
-                    crossings * ((tile_h - 1) / (workload.height / 8.0) + (tile_w - 1) / (workload.width / 8.0)) / 2;
-                // What is inactive cannot be reached twice.
-                const double part = density < 1 ? 1 - (1 - density) * std::exp(-reach / (1 - density)) : 1;
+                const double height = (tile_h - 1) / length_h, width = (tile_w - 1) / length_w;
+                const double part = density + (width + height) * fall / (2 * M_PI) +
+                                    width * height * quantile * fall / std::pow(2 * M_PI, 1.5);
                 const int64_t all = tiles_of_image(workload, tile_h, tile_w);
-                return std::clamp<int64_t>(std::llround(part * static_cast<double>(all)), 1, all);
+                const double tiles =
+                    density < 1 ? std::round(part * static_cast<double>(all)) : static_cast<double>(all);
+                return std::clamp<int64_t>(static_cast<int64_t>(tiles), 1, all);
             }};
 }
 

@@ -20,8 +20,8 @@ struct Bucket {
 };
 
 /** A bucket for a density alone. The masks are taken for Gaussian random fields with a correlation length of 1/8 of the
- * image, cut at the quantile of the density (the benchmarks' family "blob"): the longer their expected boundary, the
- * more tiles lie across it. Density 1 gives every tile of the image. */
+ * image, cut at the quantile of the density, as the benchmarks' family "blob" is. Density 1 gives every tile of the
+ * image. */
 Bucket density_bucket(const Workload &workload, double density);
 
 /** Buckets for given masks, which must have the workload's output size: masks whose densities fall between the same

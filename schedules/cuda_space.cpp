@@ -46,7 +46,7 @@ const Space &cuda_space() {
             {"block_channels", "output channels of a block", {32, 64, 128, 256}},
             {"thread_pixels", "virtual pixels of a thread", {2, 4, 8, 16}},
             {"thread_channels", "output channels of a thread", {4, 8, 16}},
-            {"chunk", "input channels that are staged at once", {4, 8, 16, 32, 64}},
+            {"chunk", "input channels that are staged at once", {1, 2, 3, 4, 8, 16, 32, 64}},
             {"splits", "blocks that share the reduction", {1, 2, 4, 8, 16}},
             {"weights_staged", "1 if weights go through shared memory, 0 if only through the cache", {0, 1}},
             {"transposed",

@@ -9,6 +9,12 @@
  * up its pixel in one Func `h(pixel)`. The output's
  * channel extent and the reduction's extents are constants. A scalar input named `threads` holds the number
  * of threads of the call.
+ *
+ * The virtual pixels of a tile are consecutive, row by row: a stage's domain is its tiles times the constant
+ * tile_h * tile_w, and the column that it stores to adds to the tile's own the pixel's index modulo tile_w.
+ *
+ * The virtual pixels of a tile are consecutive: pixel p is pixel p % (tile_h * tile_w) of its tile, and column
+ * p % tile_w of that. A stage's domain is its tiles times tile_h * tile_w.
  */
 #ifndef DISTILE_SCHEDULES_MASKED_OPERATOR_H
 #define DISTILE_SCHEDULES_MASKED_OPERATOR_H
@@ -33,6 +39,7 @@ struct MaskedStage {
 struct MaskedOperator : OperatorFacts {
     Halide::Func output;
     std::vector<MaskedStage> stages;
+    int tile_h = 1, tile_w = 1; /**< The granularity that the pipeline was built for. */
 };
 
 /** Recognises a masked operator. Throws Halide::CompileError with the first difference from the structure
