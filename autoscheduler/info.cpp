@@ -44,9 +44,10 @@ std::string describe_times(const Plan &plan) {
         thread_counts.insert(time.threads);
     }
     for (int threads : thread_counts) {
-        text += fmt::format("\nMicroseconds on {} x {} x {} output pixels with {} thread{}, by active pixels "
+        text += fmt::format("\nMicroseconds on {} x {} x {} output pixels with {} {}{}, by active pixels "
                             "in whole tiles (* the fastest)\n  {:<14}",
-                            plan.op.typical_batch, height, width, threads, threads == 1 ? "" : "s", "");
+                            plan.op.typical_batch, height, width, threads,
+                            plan.backend == "cuda" ? "multiprocessor" : "thread", threads == 1 ? "" : "s", "");
         const double densities[] = {0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0};
         for (double density : densities) {
             text += fmt::format("{:>9.0f} %", 100 * density);

@@ -1,5 +1,4 @@
 #include "profile.h"
-#include "shared_object.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -9,10 +8,6 @@
 
 namespace distile {
 
-namespace {
-
-/** A byte mask with the `wanted` tiles that lie nearest to the image's centre: one compact region, as masks
- * of objects are. */
 std::vector<uint8_t> disc_of_tiles(int64_t wanted, int height, int width, int tile_h, int tile_w) {
     struct Tile {
         double distance;
@@ -36,6 +31,17 @@ std::vector<uint8_t> disc_of_tiles(int64_t wanted, int height, int width, int ti
     }
     return bytes;
 }
+
+int input_rows(const distile_conv2d &conv, int rows) {
+    return (rows - 1) * conv.stride_h + conv.dilation_h * (conv.kernel_h - 1) + 1 - conv.pad_top - conv.pad_bottom;
+}
+
+double median(std::vector<double> values) {
+    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+    return values[values.size() / 2];
+}
+
+namespace {
 
 /** Tile counts to measure: a few small ones, where a call's fixed costs show, then parts of the image. */
 std::vector<int64_t> tile_counts(int64_t all) {
@@ -87,16 +93,6 @@ struct Tensors {
     std::vector<float> input_values, output_values;
     distile_tensor input{}, output{};
 };
-
-double median(std::vector<double> values) {
-    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-    return values[values.size() / 2];
-}
-
-/** The input rows that give `rows` output rows with all of the padding. */
-int input_rows(const distile_conv2d &conv, int rows) {
-    return (rows - 1) * conv.stride_h + conv.dilation_h * (conv.kernel_h - 1) + 1 - conv.pad_top - conv.pad_bottom;
-}
 
 std::vector<Point> make_points(const Plan &plan, const Context &context, const Tensors &tensors) {
     const distile_conv2d conv = plan.op.conv2d();
@@ -150,24 +146,31 @@ std::string device_name() {
     return "unknown CPU";
 }
 
-std::vector<PlanTime> profile(const Plan &plan, const ProfileOptions &options, const Progress &progress) {
-    // Refuse a machine that lacks the plan's CPU features before anything is compiled.
+void check_device(const Plan &plan) {
+    if (plan.backend == "cuda") {
+        check_gpu();
+        return;
+    }
     distile_polykernel features{};
     features.version = DISTILE_POLYKERNEL_VERSION;
     features.name = plan.name.c_str();
     const std::string needed = cpu_features(plan.target);
     features.cpu_features = needed.c_str();
-    {
-        const Context context = make_context();
-        make_kernel(context, features);
-    }
+    const Context context = make_context();
+    make_kernel(context, features);
+}
 
-    const int jobs = std::max(1u, std::thread::hardware_concurrency());
-    const SharedObject object(plan, jobs, [&](int done) {
-        progress("compiling", static_cast<double>(done) / static_cast<double>(plan.variants.size()));
-    });
+Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptions &options, const Progress &progress) {
+    if (plan.backend == "cuda") {
+        return profile_cuda(plan, object, options, progress);
+    }
+    std::vector<int> thread_counts = options.threads;
+    if (thread_counts.empty()) {
+        const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+        thread_counts = cores > 1 ? std::vector<int>{1, cores} : std::vector<int>{1};
+    }
     std::vector<PlanTime> times;
-    for (int threads : options.threads) {
+    for (int threads : thread_counts) {
         distile_context_options context_options{};
         context_options.threads = threads;
         const Context context = make_context(context_options);
@@ -217,7 +220,7 @@ std::vector<PlanTime> profile(const Plan &plan, const ProfileOptions &options, c
             times.push_back({point.variant, threads, point.tiles, median(point.microseconds)});
         }
     }
-    return times;
+    return {device_name(), times};
 }
 
 }  // namespace distile

@@ -5,13 +5,22 @@
 #define DISTILE_PROFILE_H
 
 #include "plan.h"
+#include "shared_object.h"
 #include <functional>
 
 namespace distile {
 
 struct ProfileOptions {
-    std::vector<int> threads;         /**< Numbers of threads to measure with. */
+    /** Numbers of threads to measure with, on a GPU numbers of multiprocessors. Empty: one thread and all, or all
+     * multiprocessors. */
+    std::vector<int> threads;
     double seconds_per_variant = 0.5; /**< Time to spend on each variant and number of threads. */
+};
+
+/** Where a plan was measured, and its time table. */
+struct Profile {
+    std::string device;
+    std::vector<PlanTime> times;
 };
 
 /** What is being done, and how much of it is done, from 0 to 1. */
@@ -20,9 +29,25 @@ using Progress = std::function<void(const std::string &what, double part)>;
 /** The CPU's name as the system tells it. */
 std::string device_name();
 
-/** The time of every variant at several tile counts, medians of calls that alternate between the variants.
- * Throws FileError, also where this machine cannot run the plan. */
-std::vector<PlanTime> profile(const Plan &plan, const ProfileOptions &options, const Progress &progress);
+/** Throws std::runtime_error where this machine cannot run a plan. */
+void check_device(const Plan &plan);
+
+/** The time of every variant at several tile counts, medians of calls that alternate between the variants. */
+Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptions &options, const Progress &progress);
+
+/** The same two for a plan of a GPU, by replays of graphs. */
+void check_gpu();
+Profile profile_cuda(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
+                     const Progress &progress);
+
+/** A byte mask with the `wanted` tiles that lie nearest to the image's centre: one compact region, as masks
+ * of objects are. */
+std::vector<uint8_t> disc_of_tiles(int64_t wanted, int height, int width, int tile_h, int tile_w);
+
+/** The input rows that give `rows` output rows with all of the padding. */
+int input_rows(const distile_conv2d &conv, int rows);
+
+double median(std::vector<double> values);
 
 }  // namespace distile
 

@@ -1,18 +1,53 @@
 #include "shared_object.h"
+#include "process.h"
+#include <algorithm>
 #include <dlfcn.h>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 namespace distile {
 
-SharedObject::SharedObject(const Plan &plan, int jobs, const std::function<void(int)> &progress) {
-    const std::string symbol = "distile_measured", base = folder_.path() + "/" + symbol;
+namespace {
+
+/** The only name that a shared object shows. */
+constexpr const char *symbol = "distile_measured";
+
+/** Whether code was made for the operator of a plan, and for its variants in their order. */
+bool is_of(const distile_polykernel &polykernel, const Plan &plan) {
+    const auto &conv = polykernel.conv2d, wanted = plan.op.conv2d();
+    const auto same_variant = [](const PlanVariant &of_plan, const distile_variant &variant) {
+        return of_plan.name == variant.name && of_plan.theta.at("tile_h") == variant.tile_h &&
+               of_plan.theta.at("tile_w") == variant.tile_w && of_plan.dense == (variant.dense != 0);
+    };
+    return polykernel.name == plan.name && conv.in_channels == wanted.in_channels &&
+           conv.out_channels == wanted.out_channels && conv.kernel_h == wanted.kernel_h &&
+           conv.kernel_w == wanted.kernel_w && conv.stride_h == wanted.stride_h && conv.stride_w == wanted.stride_w &&
+           polykernel.layout == plan.layout &&
+           std::equal(plan.variants.begin(), plan.variants.end(), polykernel.variants,
+                      polykernel.variants + polykernel.num_variants, same_variant);
+}
+
+/** The object file that code for GPUs needs beside the others. */
+std::string cuda_hooks() {
+#ifdef DISTILE_CUDA_HOOKS
+    return DISTILE_CUDA_HOOKS;
+#else
+    throw FileError("this program was built without a CUDA toolkit, and cannot compile plans for NVIDIA GPUs");
+#endif
+}
+
+}  // namespace
+
+void compile_plan(const Plan &plan, const std::string &path, int jobs, const std::function<void(int)> &progress) {
+    const TemporaryFolder folder;
+    const std::string base = folder.path() + "/" + symbol;
     const std::string plan_path = base + ".json";
     write_file(plan_path, to_json(plan).dump());
     write_file(base + ".c", emit_polykernel(plan, symbol));
 
     std::vector<Command> generators;
     for (const PlanVariant &variant : plan.variants) {
-        const std::string name = symbol + "_" + variant.name;
+        const std::string name = std::string(symbol) + "_" + variant.name;
         Command command;
         command.words = {DISTILE_GENERATORS,
                          "-n",
@@ -24,7 +59,7 @@ SharedObject::SharedObject(const Plan &plan, int jobs, const std::function<void(
                          "-e",
                          "object",
                          "-o",
-                         folder_.path(),
+                         folder.path(),
                          "-p",
                          DISTILE_PLUGIN,
                          "target=" + plan.target + "-user_context-no_runtime",
@@ -38,7 +73,10 @@ SharedObject::SharedObject(const Plan &plan, int jobs, const std::function<void(
         for (const char *knob : {"tile_h", "tile_w"}) {
             command.words.push_back(std::string(knob) + "=" + std::to_string(variant.theta.at(knob)));
         }
-        command.log = folder_.path() + "/" + name + ".log";
+        if (plan.backend == "cuda") {
+            command.words.push_back("channel_block=" + std::to_string(DISTILE_CUDA_CHANNEL_BLOCK));
+        }
+        command.log = folder.path() + "/" + name + ".log";
         generators.push_back(command);
     }
     run_commands(generators, jobs, progress);
@@ -49,6 +87,9 @@ SharedObject::SharedObject(const Plan &plan, int jobs, const std::function<void(
     for (const PlanVariant &variant : plan.variants) {
         link.words.push_back(base + "_" + variant.name + ".o");
     }
+    if (plan.backend == "cuda") {
+        link.words.push_back(cuda_hooks());
+    }
     for (const char *word :
          {DISTILE_HOOKS, DISTILE_HALIDE_RUNTIME, "-Wl,-Bsymbolic", "-lstdc++", "-ldl", "-lpthread"}) {
         link.words.emplace_back(word);
@@ -56,8 +97,32 @@ SharedObject::SharedObject(const Plan &plan, int jobs, const std::function<void(
     link.log = base + ".log";
     run_commands({link}, 1, [](int) {});
 
-    handle_.reset(dlopen((base + ".so").c_str(), RTLD_NOW | RTLD_LOCAL));
-    const void *found = handle_ ? dlsym(handle_.get(), symbol.c_str()) : nullptr;
+    std::error_code error;
+    std::filesystem::copy_file(base + ".so", path, std::filesystem::copy_options::overwrite_existing, error);
+    if (error) {
+        throw FileError("the shared object '" + path + "' cannot be written: " + error.message());
+    }
+}
+
+SharedObject::SharedObject(const Plan &plan, int jobs, const std::function<void(int)> &progress) {
+    const TemporaryFolder folder;
+    const std::string path = folder.path() + "/plan.so";
+    compile_plan(plan, path, jobs, progress);
+    load(path);
+}
+
+SharedObject::SharedObject(const Plan &plan, const std::string &path) {
+    load(path);
+    if (polykernel_->version != DISTILE_POLYKERNEL_VERSION || !is_of(*polykernel_, plan)) {
+        throw FileError("the shared object '" + path + "' was not compiled from the plan '" + plan.name +
+                        "' as it is now; `distile compile` makes a new one");
+    }
+}
+
+void SharedObject::load(const std::string &path) {
+    // Without a slash, the loader would search for it elsewhere.
+    handle_.reset(dlopen(std::filesystem::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL));
+    const void *found = handle_ ? dlsym(handle_.get(), symbol) : nullptr;
     if (!found) {
         throw FileError(std::string("the compiled plan cannot be loaded: ") + dlerror());
     }

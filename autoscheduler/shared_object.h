@@ -6,18 +6,23 @@
 #define DISTILE_SHARED_OBJECT_H
 
 #include "plan.h"
-#include "process.h"
 #include <functional>
 #include <memory>
 
 namespace distile {
 
+/** Compiles the variants of a plan, `jobs` at once, into a shared object. `progress` is called with the number of
+ * variants that are done. Throws FileError. */
+void compile_plan(const Plan &plan, const std::string &path, int jobs, const std::function<void(int)> &progress);
+
 /** A compiled and loaded plan. */
 class SharedObject {
 public:
-    /** Compiles the variants of a plan, `jobs` at once. `progress` is called with the number of variants that
-     * are done. Throws FileError. */
+    /** Compiles a plan, as compile_plan() does, and loads it. */
     SharedObject(const Plan &plan, int jobs, const std::function<void(int)> &progress);
+    /** Loads what compile_plan() wrote, maybe on another machine, from the same operator and variants. Throws
+     * FileError. */
+    SharedObject(const Plan &plan, const std::string &path);
 
     const distile_polykernel &polykernel() const {
         return *polykernel_;
@@ -28,7 +33,8 @@ private:
         void operator()(void *handle) const;
     };
 
-    TemporaryFolder folder_;
+    void load(const std::string &path);
+
     std::unique_ptr<void, Close> handle_;
     const distile_polykernel *polykernel_ = nullptr;
 };

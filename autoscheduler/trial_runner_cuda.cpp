@@ -8,67 +8,42 @@ namespace distile {
 
 namespace {
 
-struct DestroyCuda {
-    void operator()(distile_cuda *cuda) const {
-        distile_cuda_destroy(cuda);
-    }
-    void operator()(distile_cuda_kernel *kernel) const {
-        distile_cuda_kernel_destroy(kernel);
-    }
-    void operator()(distile_cuda_weights *weights) const {
-        distile_cuda_weights_destroy(weights);
-    }
-    void operator()(distile_cuda_mask *mask) const {
-        distile_cuda_mask_destroy(mask);
-    }
-};
-
-template<typename Object> using Owned = std::unique_ptr<Object, DestroyCuda>;
-
 /** A slice of the GPU, opened by the runtime. */
 struct Opened {
     explicit Opened(int multiprocessors) : slice(multiprocessors) {
         distile_cuda_options options{};
         options.context = slice.context();
         options.stream = slice.stream();
-        distile_cuda *made = nullptr;
-        check(context, distile_cuda_create(context.get(), &options, &made));
-        cuda.reset(made);
+        cuda = make_cuda(context, options);
     }
 
     GpuSlice slice;
     Context context = make_context();
-    Owned<distile_cuda> cuda;
+    Cuda cuda;
 };
 
 class CudaRunner : public TrialRunner {
 public:
     CudaRunner(const Opened &gpu, const distile_polykernel &polykernel, const TrialData &data)
         : gpu_(gpu), variant_(polykernel.variants[0].name), data_(data), input_(data.input),
-          output_(std::vector<float>(data.output_pixels() * data.conv.out_channels, 0.0f)) {
+          output_(std::vector<float>(data.output_pixels() * data.conv.out_channels, 0.0f)),
+          kernel_(make_kernel(gpu.context, gpu.cuda, polykernel)) {
         if (!data.residual.empty()) {
             residual_ = std::make_unique<DeviceArray<float>>(data.residual);
         }
-        distile_cuda_kernel *kernel = nullptr;
-        check(gpu_.context, distile_cuda_kernel_create(gpu_.cuda.get(), &polykernel, &kernel));
-        kernel_.reset(kernel);
         distile_weights_source source{};
         source.filter = data.filter.data();
         source.order = DISTILE_OHWI;
         source.bias = data.bias.data();
-        distile_cuda_weights *weights = nullptr;
-        check(gpu_.context, distile_cuda_weights_pack(kernel_.get(), &source, &weights));
-        weights_.reset(weights);
+        weights_ = pack_weights(gpu.context, kernel_, source);
     }
 
     size_t add_mask(const std::vector<uint8_t> &bytes) override {
-        distile_cuda_mask *mask = nullptr;
-        check(gpu_.context, distile_cuda_mask_create(gpu_.cuda.get(), &mask));
-        masks_.emplace_back(mask);
+        masks_.push_back(make_mask(gpu_.context, gpu_.cuda));
         graphs_.emplace_back();
         const DeviceArray<uint8_t> device_bytes(bytes);
         check(gpu_.context,
-              distile_cuda_mask_set_bytes(mask, device_bytes.data(), data_.batch, data_.output_height,
+              distile_cuda_mask_set_bytes(masks_.back().get(), device_bytes.data(), data_.batch, data_.output_height,
                                           data_.output_width, int64_t{data_.output_height} * data_.output_width,
                                           data_.output_width));
         // The bytes must stay until the stream has read them.
@@ -119,9 +94,9 @@ private:
     const TrialData &data_;
     DeviceArray<float> input_, output_;
     std::unique_ptr<DeviceArray<float>> residual_;
-    Owned<distile_cuda_kernel> kernel_;
-    Owned<distile_cuda_weights> weights_;
-    std::vector<Owned<distile_cuda_mask>> masks_;
+    CudaKernel kernel_;
+    CudaWeights weights_;
+    std::vector<CudaMask> masks_;
     std::vector<std::unique_ptr<GpuGraph>> graphs_;
 };
 

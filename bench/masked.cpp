@@ -24,38 +24,12 @@ double worse(double worst, double difference) {
     return std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(worst, difference);
 }
 
-/** Repeats a mask of one image for a batch. */
-ByteMask repeat(const ByteMask &mask, int32_t batch) {
-    ByteMask repeated = mask;
-    repeated.batch = batch;
-    for (int32_t n = 1; n < batch; n++) {
-        repeated.bytes.insert(repeated.bytes.end(), mask.bytes.begin(), mask.bytes.end());
-    }
-    return repeated;
-}
-
 void set_mask(const Context &context, const Mask &mask, const ByteMask &bytes) {
     check(context, distile_mask_set_bytes(mask.get(), bytes.bytes.data(), bytes.batch, bytes.height, bytes.width,
                                           int64_t{bytes.height} * bytes.width, bytes.width));
 }
 
 }  // namespace
-
-ByteMask make_byte_mask(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width) {
-    if (spec.name == "dense") {
-        ByteMask full;
-        full.batch = batch;
-        full.height = height;
-        full.width = width;
-        full.bytes.assign(static_cast<size_t>(batch) * height * width, 1);
-        return full;
-    }
-    const std::vector<std::string> real = real_masks();
-    if (std::find(real.begin(), real.end(), spec.name) != real.end()) {
-        return repeat(scale_mask(read_real_mask(spec.name), height, width), batch);
-    }
-    return draw_mask(spec.name, batch, height, width, spec.density, spec.seed);
-}
 
 double relative_error(const float *result, const std::vector<float> &reference) {
     double worst = 0;

@@ -4,15 +4,12 @@
 #ifndef DISTILE_BENCH_MASKED_H
 #define DISTILE_BENCH_MASKED_H
 
-#include "mask_families.h"
+#include "masks.h"
 #include "problem.h"
 #include <string>
 #include <vector>
 
 namespace distile::bench {
-
-/** The mask of a row at a size. Throws std::exception where its file cannot be read. */
-ByteMask make_byte_mask(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width);
 
 class MaskedOperator {
 public:

@@ -1,8 +1,4 @@
 #include "operators.h"
-#include "distile_conv3x3_128_avx2.h"
-#include "distile_conv3x3_128_avx512.h"
-#include "distile_conv3x3_256_avx2.h"
-#include "distile_conv3x3_256_avx512.h"
 #include <fmt/core.h>
 #include <fstream>
 #include <sstream>
@@ -11,16 +7,6 @@
 namespace distile::bench {
 
 namespace {
-
-std::vector<const distile_polykernel *> find_polykernels(const std::string &name) {
-    if (name == "conv3x3_256") {
-        return {&distile_conv3x3_256_avx512, &distile_conv3x3_256_avx2};
-    }
-    if (name == "conv3x3_128") {
-        return {&distile_conv3x3_128_avx512, &distile_conv3x3_128_avx2};
-    }
-    throw std::runtime_error("this program was built without a PolyKernel '" + name + "'");
-}
 
 struct Line {
     std::string category;
@@ -77,9 +63,10 @@ std::string Operator::shape() const {
                        conv.kernel_w, conv.stride_h > 1 ? fmt::format(" stride {}", conv.stride_h) : "");
 }
 
-Operator find_operator(const std::string &csv_path, const OperatorSpec &spec) {
+Operator find_operator(const std::string &csv_path, const OperatorSpec &spec,
+                       std::vector<const distile_polykernel *> polykernels) {
     const Line line = find_line(csv_path, spec.id);
-    Operator op{spec, line.category, line.height, line.width, {}, find_polykernels(spec.polykernel)};
+    Operator op{spec, line.category, line.height, line.width, {}, std::move(polykernels)};
     // The file says nothing of padding and epilogues, so those are the PolyKernel's.
     op.conv = op.polykernels.front()->conv2d;
     if (op.conv.in_channels != line.in_channels || op.conv.out_channels != line.out_channels ||

@@ -27,9 +27,13 @@ struct Operator {
     std::string shape() const;
 };
 
-/** Reads an operator's line. Throws std::runtime_error if it has none, if there is no such PolyKernel, or if the
- * PolyKernel computes something else. */
-Operator find_operator(const std::string &csv_path, const OperatorSpec &spec);
+/** The PolyKernels of that name, those for the newest CPUs first. Throws std::runtime_error if there is none. */
+std::vector<const distile_polykernel *> cpu_polykernels(const std::string &name);
+
+/** Reads an operator's line. Throws std::runtime_error if it has none, or if the first PolyKernel computes something
+ * else. */
+Operator find_operator(const std::string &csv_path, const OperatorSpec &spec,
+                       std::vector<const distile_polykernel *> polykernels);
 
 /** The first PolyKernel of an operator that runs on this CPU. Throws distile::Error with the reason of the last. */
 Kernel make_kernel_for(const Context &context, const Operator &op, const distile_polykernel *&chosen);

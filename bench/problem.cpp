@@ -19,6 +19,15 @@ size_t bordered_size(const Operator &op, int32_t batch) {
            (op.width + op.conv.pad_left + op.conv.pad_right) * op.conv.in_channels;
 }
 
+std::vector<float> random_values(size_t count, float scale, std::mt19937 &random) {
+    std::uniform_real_distribution<float> value(-scale, scale);
+    std::vector<float> values(count);
+    std::generate(values.begin(), values.end(), [&] { return value(random); });
+    return values;
+}
+
+}  // namespace
+
 double activate(distile_epilogue epilogue, double value) {
     switch (epilogue) {
     case DISTILE_EPILOGUE_NONE:
@@ -32,15 +41,6 @@ double activate(distile_epilogue epilogue, double value) {
     }
     return value;
 }
-
-std::vector<float> random_values(size_t count, float scale, std::mt19937 &random) {
-    std::uniform_real_distribution<float> value(-scale, scale);
-    std::vector<float> values(count);
-    std::generate(values.begin(), values.end(), [&] { return value(random); });
-    return values;
-}
-
-}  // namespace
 
 AlignedFloats::AlignedFloats(size_t count) : count_(count), memory_(count + cache_line / sizeof(float)) {
     void *begin = memory_.data();

@@ -30,6 +30,9 @@ private:
     float *data_;
 };
 
+/** An epilogue as plain code. */
+double activate(distile_epilogue epilogue, double value);
+
 /** Seeded values for one operator and batch. Masked and dense code read the same input and the same weights. */
 class Problem {
 public:
@@ -44,6 +47,10 @@ public:
     const distile_tensor &input(bool bordered) const {
         return bordered ? bordered_input_ : plain_input_;
     }
+    /** What that tensor lies in, its border included. */
+    const AlignedFloats &input_memory(bool bordered) const {
+        return bordered ? bordered_ : plain_;
+    }
     distile_weights_source weights() const;
 
     /** A contiguous tensor for a result in `memory`, which must hold output_size() floats. */
@@ -53,10 +60,10 @@ public:
     /** The dense result by plain loops with sums in double precision; made by the first call, which takes seconds. */
     const std::vector<float> &reference();
 
-private:
     /** The convolution and the bias, for every channel of one output pixel. */
     void sum_pixel(int32_t n, int32_t y, int32_t x, std::vector<double> &sums) const;
 
+private:
     Operator op_;
     int32_t batch_;
     AlignedFloats plain_, bordered_;

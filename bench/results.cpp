@@ -21,6 +21,17 @@ Json::const_iterator find_row(const Json &file, const std::string &name) {
 
 }  // namespace
 
+double rounded(double value) {
+    return std::stod(fmt::format("{:.5g}", value));
+}
+
+Json to_json(const Spread &spread) {
+    return {{"min", rounded(spread.minimum)},
+            {"q1", rounded(spread.first_quartile)},
+            {"median", rounded(spread.median)},
+            {"q3", rounded(spread.third_quartile)}};
+}
+
 Json read_results(const std::string &path) {
     std::ifstream stream(path);
     if (!stream) {

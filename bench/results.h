@@ -5,6 +5,7 @@
 #ifndef DISTILE_BENCH_RESULTS_H
 #define DISTILE_BENCH_RESULTS_H
 
+#include "measure.h"
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -12,6 +13,10 @@ namespace distile::bench {
 
 /** Order of keys as written: results are read by people, too. */
 using Json = nlohmann::ordered_json;
+
+/** A number as people read it, without digits that mean nothing. */
+double rounded(double value);
+Json to_json(const Spread &spread);
 
 /** Reads a file of results. Throws std::runtime_error that says what is wrong with it. */
 Json read_results(const std::string &path);

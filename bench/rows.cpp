@@ -1,7 +1,10 @@
 #include "rows.h"
+#include <algorithm>
 #include <fmt/core.h>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -120,9 +123,7 @@ private:
     std::set<std::string> names_;
 };
 
-}  // namespace
-
-std::vector<Row> read_rows(const std::string &path) {
+std::vector<Row> read_all_rows(const std::string &path) {
     std::ifstream stream(path);
     if (!stream) {
         throw std::runtime_error("the rows '" + path + "' cannot be opened; give another file with --rows");
@@ -133,6 +134,45 @@ std::vector<Row> read_rows(const std::string &path) {
     } catch (const std::exception &error) {
         throw std::runtime_error("the rows '" + path + "' cannot be read: " + error.what());
     }
+}
+
+/** Puts the rows of one operator and batch together, in the order of their first ones: they share tensors and peers. */
+void group(std::vector<Row> &rows) {
+    const auto key = [](const Row &row) {
+        const auto *convolution = std::get_if<ConvolutionRow>(&row.what);
+        return convolution ? fmt::format("{}/n{}", convolution->op.name, convolution->batch) : row.name;
+    };
+    std::map<std::string, size_t> first;
+    for (const Row &row : rows) {
+        first.try_emplace(key(row), first.size());
+    }
+    std::stable_sort(rows.begin(), rows.end(),
+                     [&](const Row &a, const Row &b) { return first.at(key(a)) < first.at(key(b)); });
+}
+
+std::regex parse_filter(const std::string &filter) {
+    try {
+        return std::regex(filter);
+    } catch (const std::regex_error &error) {
+        throw std::runtime_error(fmt::format("--filter '{}' is no regular expression: {}", filter, error.what()));
+    }
+}
+
+}  // namespace
+
+std::vector<Row> read_rows(const std::string &path, const std::string &filter) {
+    const std::regex wanted = parse_filter(filter);
+    std::vector<Row> chosen;
+    for (Row &row : read_all_rows(path)) {
+        if (std::regex_search(row.name, wanted)) {
+            chosen.push_back(std::move(row));
+        }
+    }
+    if (chosen.empty()) {
+        throw std::runtime_error(fmt::format("--filter '{}' matches no row; --list shows them all", filter));
+    }
+    group(chosen);
+    return chosen;
 }
 
 }  // namespace distile::bench

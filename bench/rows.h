@@ -61,8 +61,9 @@ struct Row {
     std::variant<ConvolutionRow, MaskRow, SelectRow, PoolRow> what;
 };
 
-/** All rows of a file, in the order of the file. Throws std::runtime_error that says what is wrong where. */
-std::vector<Row> read_rows(const std::string &path);
+/** The rows of a file whose names match a regular expression, in the order of the file but those of one
+ * operator and batch together. Throws std::runtime_error that says what is wrong where, also if there is none. */
+std::vector<Row> read_rows(const std::string &path, const std::string &filter);
 
 }  // namespace distile::bench
 

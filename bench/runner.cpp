@@ -13,18 +13,6 @@ Context make_bench_context(int32_t threads) {
     return make_context(options);
 }
 
-/** The time in microseconds as people read it, without digits that mean nothing. */
-double rounded(double value) {
-    return std::stod(fmt::format("{:.5g}", value));
-}
-
-Json to_json(const Spread &spread) {
-    return {{"min", rounded(spread.minimum)},
-            {"q1", rounded(spread.first_quartile)},
-            {"median", rounded(spread.median)},
-            {"q3", rounded(spread.third_quartile)}};
-}
-
 }  // namespace
 
 Peer &Runner::Workbench::peer(const std::string &name) {
@@ -66,8 +54,9 @@ Runner::Workbench &Runner::workbench(const OperatorSpec &op, int32_t batch) {
     if (key != bench_key_ || !bench_) {
         // The old one goes first: both at once need twice the memory.
         bench_.reset();
-        bench_ =
-            std::make_unique<Workbench>(context_, find_operator(options_.operators_path, op), batch, options_.times);
+        bench_ = std::make_unique<Workbench>(context_,
+                                             find_operator(options_.operators_path, op, cpu_polykernels(op.polykernel)),
+                                             batch, options_.times);
         bench_key_ = key;
     }
     return *bench_;

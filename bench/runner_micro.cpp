@@ -68,7 +68,7 @@ void Runner::measure(const SelectRow &row, Json &result) {
     result["kind"] = "select";
     result["op"] = row.op.name;
     result["threads"] = options_.threads;
-    const Operator op = find_operator(options_.operators_path, row.op);
+    const Operator op = find_operator(options_.operators_path, row.op, cpu_polykernels(row.op.polykernel));
     const distile_polykernel *polykernel = nullptr;
     const Kernel kernel = make_kernel_for(context_, op, polykernel);
     const Mask mask = make_mask(context_);

@@ -1,4 +1,5 @@
 #include "summary.h"
+#include "cuda_summary.h"
 #include <fmt/core.h>
 #include <map>
 #include <vector>
@@ -35,11 +36,6 @@ public:
 private:
     std::map<std::string, const Json *> rows_;
 };
-
-/** A number, or a dash where there is none. */
-std::string cell(double value, int digits = 2) {
-    return value > 0 ? fmt::format("{:.{}f}", value, digits) : "-";
-}
 
 std::string quotient(double numerator, double denominator) {
     return cell(denominator > 0 ? numerator / denominator : 0);
@@ -110,6 +106,12 @@ std::string single_steps(const Json &rows) {
     return text.empty() ? "" : "\n| Step | us | Goal, us | |\n|---|---|---|---|\n" + text;
 }
 
+}  // namespace
+
+std::string cell(double value, int digits) {
+    return value > 0 ? fmt::format("{:.{}f}", value, digits) : "-";
+}
+
 std::string not_measured(const Json &rows) {
     // Rows of one reason stand together.
     std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
@@ -137,9 +139,10 @@ std::string not_measured(const Json &rows) {
     return text.empty() ? "" : "\nNot measured:\n" + text + "\n";
 }
 
-}  // namespace
-
 std::string summarise(const Json &file) {
+    if (file.at("header").value("backend", "cpu") == "cuda") {
+        return cuda_goals(file) + "\n" + cuda_rows(file);
+    }
     const Json &header = file.at("header"), &rows = file.at("rows");
     return fmt::format("{}, {} threads, {}, {}, {}. Medians. eta = peer's dense time x density / masked time, which "
                        "starts at the byte mask.\n\n",

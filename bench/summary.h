@@ -1,5 +1,5 @@
 /** \file
- * Results as Markdown tables.
+ * Results as Markdown.
  */
 #ifndef DISTILE_BENCH_SUMMARY_H
 #define DISTILE_BENCH_SUMMARY_H
@@ -9,9 +9,13 @@
 
 namespace distile::bench {
 
-/** The tables of a file of results: every mask of every operator against oneDNN, the single steps, and what was not
- * measured. No row is left out. */
+/** Tables of every row of a file of results, of a CPU or a GPU, also of those that were not measured. */
 std::string summarise(const Json &file);
+
+/** A number, or a dash where there is none. */
+std::string cell(double value, int digits = 2);
+/** The rows that were skipped or failed, by reason; "" if there are none. */
+std::string not_measured(const Json &rows);
 
 }  // namespace distile::bench
 

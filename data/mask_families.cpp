@@ -89,12 +89,7 @@ std::vector<double> gaussian_field(int32_t height, int32_t width, std::mt19937_6
     return field;
 }
 
-std::string path_of(const std::string &file) {
-    return std::string(DISTILE_MASKS_FOLDER) + "/" + file;
-}
-
-ByteMask read_npy(const std::string &file) {
-    const std::string path = path_of(file);
+ByteMask read_npy(const std::string &path) {
     try {
         const auto array = xt::load_npy<bool>(path);
         if (array.dimension() != 2) {
@@ -114,8 +109,7 @@ struct Photo {
     std::unique_ptr<stbi_uc, void (*)(void *)> rgb{nullptr, stbi_image_free};
 };
 
-Photo read_photo(const std::string &file) {
-    const std::string path = path_of(file);
+Photo read_photo(const std::string &path) {
     Photo photo;
     photo.rgb.reset(stbi_load(path.c_str(), &photo.width, &photo.height, nullptr, 3));
     if (!photo.rgb) {
@@ -130,7 +124,7 @@ Photo read_photo(const std::string &file) {
 ByteMask edit_mask(const std::string &before_file, const std::string &after_file) {
     const Photo before = read_photo(before_file), after = read_photo(after_file);
     if (before.height != after.height || before.width != after.width) {
-        throw std::runtime_error("the photos '" + path_of(before_file) + "' and '" + path_of(after_file) +
+        throw std::runtime_error("the photos '" + before_file + "' and '" + after_file +
                                  "' differ in size; restore the files from the repository");
     }
     constexpr double levels = .01 / 2 * 255;
@@ -211,21 +205,21 @@ std::vector<std::string> real_masks() {
     return {"sige_church", "sige_church_edit", "sige_sd_inpaint"};
 }
 
-ByteMask read_real_mask(const std::string &name) {
+ByteMask read_real_mask(const std::string &name, const std::string &folder) {
     if (name == "sige_church") {
-        return read_npy("sige_church_256.npy");
+        return read_npy(folder + "/sige_church_256.npy");
     }
     if (name == "sige_church_edit") {
-        return edit_mask("sige_church_original.png", "sige_church_edited.png");
+        return edit_mask(folder + "/sige_church_original.png", folder + "/sige_church_edited.png");
     }
     if (name == "sige_sd_inpaint") {
-        return read_npy("sige_sd_inpaint_512x1024.npy");
+        return read_npy(folder + "/sige_sd_inpaint_512x1024.npy");
     }
     std::string names;
     for (const std::string &known : real_masks()) {
         names += (names.empty() ? "'" : ", '") + known + "'";
     }
-    throw std::runtime_error("there is no real mask '" + name + "' in '" + DISTILE_MASKS_FOLDER +
+    throw std::runtime_error("there is no real mask '" + name + "' in '" + folder +
                              "'; those that there are: " + names);
 }
 

@@ -39,7 +39,7 @@ ByteMask draw_mask(const std::string &family, int32_t batch, int32_t height, int
 std::vector<std::string> real_masks();
 
 /** A real mask at its own size, for instance "sige_church". Throws std::runtime_error that names the file. */
-ByteMask read_real_mask(const std::string &name);
+ByteMask read_real_mask(const std::string &name, const std::string &folder = DISTILE_MASKS_FOLDER);
 
 /** Nearest-neighbour scaling of a mask to another size. */
 ByteMask scale_mask(const ByteMask &mask, int32_t height, int32_t width);

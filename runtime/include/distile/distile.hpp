@@ -4,6 +4,7 @@
 #ifndef DISTILE_DISTILE_HPP
 #define DISTILE_DISTILE_HPP
 
+#include <distile/cuda.h>
 #include <distile/distile.h>
 #include <memory>
 #include <stdexcept>
@@ -38,12 +39,30 @@ struct Destroy {
     void operator()(distile_weights *weights) const {
         distile_weights_destroy(weights);
     }
+    void operator()(distile_cuda *cuda) const {
+        distile_cuda_destroy(cuda);
+    }
+    void operator()(distile_cuda_mask *mask) const {
+        distile_cuda_mask_destroy(mask);
+    }
+    void operator()(distile_cuda_kernel *kernel) const {
+        distile_cuda_kernel_destroy(kernel);
+    }
+    void operator()(distile_cuda_weights *weights) const {
+        distile_cuda_weights_destroy(weights);
+    }
 };
 
 using Context = std::unique_ptr<distile_context, Destroy>;
 using Mask = std::unique_ptr<distile_mask, Destroy>;
 using Kernel = std::unique_ptr<distile_kernel, Destroy>;
 using Weights = std::unique_ptr<distile_weights, Destroy>;
+
+// Only what uses these needs the library for GPUs.
+using Cuda = std::unique_ptr<distile_cuda, Destroy>;
+using CudaMask = std::unique_ptr<distile_cuda_mask, Destroy>;
+using CudaKernel = std::unique_ptr<distile_cuda_kernel, Destroy>;
+using CudaWeights = std::unique_ptr<distile_cuda_weights, Destroy>;
 
 /** Throws Error with the context's message unless the status is DISTILE_OK. */
 inline void check(const Context &context, distile_status status) {
@@ -77,6 +96,31 @@ inline Weights pack_weights(const Context &context, const Kernel &kernel, const 
     distile_weights *weights = nullptr;
     check(context, distile_weights_pack(kernel.get(), &source, &weights));
     return Weights(weights);
+}
+
+inline Cuda make_cuda(const Context &context, const distile_cuda_options &options = {}) {
+    distile_cuda *cuda = nullptr;
+    check(context, distile_cuda_create(context.get(), &options, &cuda));
+    return Cuda(cuda);
+}
+
+inline CudaMask make_mask(const Context &context, const Cuda &cuda) {
+    distile_cuda_mask *mask = nullptr;
+    check(context, distile_cuda_mask_create(cuda.get(), &mask));
+    return CudaMask(mask);
+}
+
+inline CudaKernel make_kernel(const Context &context, const Cuda &cuda, const distile_polykernel &polykernel) {
+    distile_cuda_kernel *kernel = nullptr;
+    check(context, distile_cuda_kernel_create(cuda.get(), &polykernel, &kernel));
+    return CudaKernel(kernel);
+}
+
+inline CudaWeights pack_weights(const Context &context, const CudaKernel &kernel,
+                                const distile_weights_source &source) {
+    distile_cuda_weights *weights = nullptr;
+    check(context, distile_cuda_weights_pack(kernel.get(), &source, &weights));
+    return CudaWeights(weights);
 }
 
 }  // namespace distile

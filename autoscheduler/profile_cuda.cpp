@@ -1,0 +1,262 @@
+#include "gpu_measure.h"
+#include "profile.h"
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <distile/cuda.h>
+#include <distile/distile.hpp>
+#include <set>
+
+namespace distile {
+
+namespace {
+
+/** Batches to measure with. A table must reach from one image to as many as anybody brings, and where it does, the
+ * images should be as densely filled as masks fill them. */
+constexpr int batches[] = {1, 4, 32};
+constexpr int most_images = 32;
+
+/** One point to measure. */
+struct Point {
+    const char *variant = nullptr;
+    int64_t tiles = 0;
+    int batch = 1, height = 0;  ///< Of the output.
+    CudaMask mask;
+    /** Dense candidates list every pixel once for a kernel: each shape has a kernel of its own. */
+    CudaKernel kernel;
+    std::unique_ptr<GpuGraph> graph;
+    std::vector<double> microseconds;
+};
+
+/** Tile counts up to `most`. The time of a GPU's kernel moves in waves of blocks, so that many points are due. */
+std::vector<int64_t> tile_counts(int64_t most) {
+    std::set<int64_t> counts = {1};
+    constexpr double first = 24, points_per_octave = 8;
+    for (int i = 0;; i++) {
+        const double count = first * std::exp2(i / points_per_octave);
+        if (count >= static_cast<double>(most)) {
+            break;
+        }
+        counts.insert(std::llround(count));
+    }
+    counts.insert(most);
+    return {counts.begin(), counts.end()};
+}
+
+/** Keeps the points of one variant, sorted by tiles, that linear interpolation needs to be true to the others. */
+void keep_corners(const std::vector<PlanTime> &times, size_t first, size_t last, std::vector<PlanTime> &kept) {
+    constexpr double tolerance = 0.01;
+    const PlanTime &begin = times[first], &end = times[last];
+    size_t worst = first;
+    double largest = tolerance;
+    for (size_t i = first + 1; i < last; i++) {
+        const double part =
+            static_cast<double>(times[i].tiles - begin.tiles) / static_cast<double>(end.tiles - begin.tiles);
+        const double line = begin.microseconds + part * (end.microseconds - begin.microseconds);
+        const double error = std::abs(line / times[i].microseconds - 1);
+        if (error > largest) {
+            worst = i;
+            largest = error;
+        }
+    }
+    if (worst == first) {
+        kept.push_back(end);
+        return;
+    }
+    keep_corners(times, first, worst, kept);
+    keep_corners(times, worst, last, kept);
+}
+
+std::unique_ptr<GpuMemory> upload(const std::vector<float> &values) {
+    return std::make_unique<GpuMemory>(values.data(), values.size() * sizeof(float));
+}
+
+/** Everything of one plan on one GPU or a part of it. */
+class Measurer {
+public:
+    Measurer(const Plan &plan, const SharedObject &object, int multiprocessors)
+        : plan_(plan), conv_(plan.op.conv2d()), polykernel_(object.polykernel()), slice_(multiprocessors) {
+        distile_cuda_options options{};
+        options.context = slice_.context();
+        options.stream = slice_.stream();
+        cuda_ = make_cuda(context_, options);
+        kernel_ = make_kernel(context_, cuda_, polykernel_);
+        const std::vector<float> filter(
+            static_cast<size_t>(conv_.in_channels) * conv_.out_channels * conv_.kernel_h * conv_.kernel_w, 0.01f);
+        distile_weights_source source{};
+        source.filter = filter.data();
+        source.order = DISTILE_OHWI;
+        weights_ = pack_weights(context_, kernel_, source);
+        // Any numbers will do that are neither all zero nor denormal.
+        std::vector<float> image(static_cast<size_t>(op().typical_height) * op().typical_width * conv_.in_channels);
+        for (size_t i = 0; i < image.size(); i++) {
+            image[i] = static_cast<float>(i % 17) * 0.125f - 1.0f;
+        }
+        std::vector<float> images;
+        images.reserve(most_images * image.size());
+        for (int n = 0; n < most_images; n++) {
+            images.insert(images.end(), image.begin(), image.end());
+        }
+        input_ = upload(images);
+        const size_t outputs = static_cast<size_t>(most_images) * op().typical_output_height() *
+                               op().typical_output_width() * conv_.out_channels;
+        output_ = upload(std::vector<float>(outputs, 0.0f));
+        if (conv_.residual != 0) {
+            residual_ = upload(std::vector<float>(outputs, 0.5f));
+        }
+        make_points();
+    }
+
+    const GpuSlice &slice() const {
+        return slice_;
+    }
+
+    std::vector<PlanTime> measure(double seconds, const Progress &progress) {
+        const std::string what = "measuring with " + std::to_string(slice_.multiprocessors()) + " multiprocessors";
+        double done = 0;
+        for (Point &point : points_) {
+            point.graph = std::make_unique<GpuGraph>(slice_, [&] { run(point); });
+            progress(what, 0.5 * ++done / static_cast<double>(points_.size()));
+        }
+        using Clock = std::chrono::steady_clock;
+        const Clock::time_point start = Clock::now();
+        double elapsed = 0;
+        // The variants take turns, so that a change of the machine's speed meets all of them alike.
+        constexpr int least_rounds = 5;
+        for (int round = 0; round < least_rounds || elapsed < seconds; round++) {
+            for (Point &point : points_) {
+                point.microseconds.push_back(point.graph->time());
+            }
+            elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+            progress(what, 0.5 + 0.5 * std::min(1.0, std::min(elapsed / seconds, (round + 1.0) / least_rounds)));
+        }
+        std::vector<PlanTime> times;
+        for (const PlanVariant &variant : plan_.variants) {
+            std::vector<PlanTime> all;
+            for (const Point &point : points_) {
+                if (point.variant == variant.name) {
+                    all.push_back({variant.name, slice_.multiprocessors(), point.tiles, median(point.microseconds)});
+                }
+            }
+            times.push_back(all.front());
+            if (all.size() > 1) {
+                keep_corners(all, 0, all.size() - 1, times);
+            }
+        }
+        return times;
+    }
+
+private:
+    const Operator &op() const {
+        return plan_.op;
+    }
+
+    void make_points() {
+        const int height = op().typical_output_height(), width = op().typical_output_width();
+        for (const PlanVariant &variant : plan_.variants) {
+            const int tile_h = variant.theta.at("tile_h"), tile_w = variant.theta.at("tile_w");
+            const int64_t columns = (width + tile_w - 1) / tile_w, rows = (height + tile_h - 1) / tile_h;
+            if (variant.dense) {
+                for (int part : {8, 4, 2}) {
+                    if (height / part >= 1 && input_rows(conv_, height / part) >= 1) {
+                        add(variant, columns * ((height / part + tile_h - 1) / tile_h), 1, height / part,
+                            std::vector<uint8_t>(static_cast<size_t>(height / part) * width, 1));
+                    }
+                }
+                for (int batch = 1; batch <= most_images; batch *= 2) {
+                    add(variant, batch * columns * rows, batch, height,
+                        std::vector<uint8_t>(static_cast<size_t>(batch) * height * width, 1));
+                }
+                continue;
+            }
+            for (int64_t count : tile_counts(most_images * columns * rows)) {
+                const int64_t images = (count + columns * rows - 1) / (columns * rows);
+                const int batch = *std::find_if(std::begin(batches), std::end(batches),
+                                                [&](int candidate) { return candidate >= images; });
+                // Every image has as many tiles, so that one mask is drawn for all of them.
+                const int64_t each = std::max<int64_t>(1, std::llround(static_cast<double>(count) / batch));
+                const std::vector<uint8_t> image = disc_of_tiles(each, height, width, tile_h, tile_w);
+                std::vector<uint8_t> bytes;
+                for (int n = 0; n < batch; n++) {
+                    bytes.insert(bytes.end(), image.begin(), image.end());
+                }
+                add(variant, each * batch, batch, height, bytes);
+            }
+        }
+    }
+
+    void add(const PlanVariant &variant, int64_t tiles, int batch, int height, const std::vector<uint8_t> &bytes) {
+        if (!points_.empty() && points_.back().variant == variant.name && points_.back().tiles == tiles) {
+            return;
+        }
+        Point point;
+        point.variant = variant.name.c_str();
+        point.tiles = tiles;
+        point.batch = batch;
+        point.height = height;
+        if (variant.dense) {
+            point.kernel = make_kernel(context_, cuda_, polykernel_);
+        }
+        point.mask = make_mask(context_, cuda_);
+        const int width = op().typical_output_width();
+        const GpuMemory device_bytes(bytes.data(), bytes.size());
+        check(context_, distile_cuda_mask_set_bytes(point.mask.get(), static_cast<const uint8_t *>(device_bytes.data()),
+                                                    batch, height, width, int64_t{height} * width, width));
+        // The bytes must stay until the stream has read them.
+        slice_.synchronise();
+        points_.push_back(std::move(point));
+    }
+
+    /** The call that needs no wait. Its tiles are listed by the first one, outside of the graph. */
+    void run(const Point &point) {
+        const bool whole = point.height == op().typical_output_height();
+        const distile_tensor input = distile_tensor_make(input_->data(), point.batch,
+                                                         whole ? op().typical_height : input_rows(conv_, point.height),
+                                                         op().typical_width, conv_.in_channels);
+        const distile_tensor output = distile_tensor_make(output_->data(), point.batch, point.height,
+                                                          op().typical_output_width(), conv_.out_channels);
+        distile_tensor residual = output;
+        residual.data = residual_ ? residual_->data() : nullptr;
+        distile_cuda_run_args args{};
+        args.input = &input;
+        args.output = &output;
+        args.residual = residual_ ? &residual : nullptr;
+        args.weights = weights_.get();
+        args.mask = point.mask.get();
+        args.variant = point.variant;
+        check(context_, distile_cuda_run(point.kernel ? point.kernel.get() : kernel_.get(), &args));
+    }
+
+    const Plan &plan_;
+    const distile_conv2d conv_;
+    const distile_polykernel &polykernel_;
+    const GpuSlice slice_;
+    const Context context_ = make_context();
+    Cuda cuda_;
+    CudaKernel kernel_;
+    CudaWeights weights_;
+    std::unique_ptr<GpuMemory> input_, output_, residual_;
+    std::vector<Point> points_;
+};
+
+}  // namespace
+
+void check_gpu() {
+    const Context context = make_context();
+    make_cuda(context);
+}
+
+Profile profile_cuda(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
+                     const Progress &progress) {
+    Profile profile;
+    for (int multiprocessors : options.threads.empty() ? std::vector<int>{0} : options.threads) {
+        Measurer measurer(plan, object, multiprocessors);
+        profile.device = measurer.slice().device();
+        const std::vector<PlanTime> times =
+            measurer.measure(options.seconds_per_variant * static_cast<double>(plan.variants.size()), progress);
+        profile.times.insert(profile.times.end(), times.begin(), times.end());
+    }
+    return profile;
+}
+
+}  // namespace distile

@@ -1,0 +1,65 @@
+/** \file
+ * Measures rows on a GPU. What rows share (tensors, weights, peers) is kept from one to the next.
+ */
+#ifndef DISTILE_BENCH_CUDA_RUNNER_H
+#define DISTILE_BENCH_CUDA_RUNNER_H
+
+#include "gpu_measure.h"
+#include "gpu_peer.h"
+#include "problem.h"
+#include "results.h"
+#include "rows.h"
+#include <distile/distile.hpp>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace distile::bench {
+
+struct CudaRunnerOptions {
+    int32_t multiprocessors = 0; /**< 0: all. */
+    int32_t rounds = 11;
+    std::string data;               /**< The folder of operators.csv and the masks. */
+    std::vector<std::string> times; /**< Files of `distile profile`. */
+};
+
+class CudaRunner {
+public:
+    /** Throws std::runtime_error where there is no GPU. */
+    explicit CudaRunner(CudaRunnerOptions options);
+    ~CudaRunner();
+
+    const GpuSlice &slice() const {
+        return slice_;
+    }
+    /** The peer's name and version, or why there is none. */
+    std::string peer_description() const;
+
+    /** Measures a row and checks its results. Never throws for what is wrong with one row: its "status" is then
+     * "skipped" (something that it needs is missing) or "failed", with a "reason". */
+    Json run(const Row &row);
+
+private:
+    struct Workbench;
+
+    Workbench &workbench(const ConvolutionRow &row);
+    void measure(const ConvolutionRow &row, Json &result);
+    void measure(const MaskRow &row, Json &result);
+    std::vector<Spread> in_turns(const std::vector<const GpuGraph *> &graphs) const;
+
+    CudaRunnerOptions options_;
+    GpuSlice slice_;
+    distile_choice traced_{};
+    Context context_;
+    Cuda cuda_;
+    std::unique_ptr<Cudnn> cudnn_;
+    std::string no_cudnn_; /**< Why there is none. */
+    std::map<std::string, CudaKernel> kernels_;
+    std::string bench_key_; /**< What bench_ is for. Rows come sorted, so one is enough. */
+    std::unique_ptr<Workbench> bench_;
+};
+
+}  // namespace distile::bench
+
+#endif

@@ -1,0 +1,47 @@
+/** \file
+ * The other side of a row on a GPU: dense convolutions by cuDNN, channels last, without bias and epilogue.
+ */
+#ifndef DISTILE_BENCH_GPU_PEER_H
+#define DISTILE_BENCH_GPU_PEER_H
+
+#include "gpu_measure.h"
+#include <distile/polykernel.h>
+#include <memory>
+#include <string>
+
+namespace distile::bench {
+
+class GpuPeer {
+public:
+    virtual ~GpuPeer() = default;
+    /** Puts the convolution on the stream. */
+    virtual void run() const = 0;
+    /** The code that it runs, and among how many it was chosen. */
+    virtual std::string implementation() const = 0;
+};
+
+/** cuDNN on one stream. */
+class Cudnn {
+public:
+    /** Throws PeerMissing where this build or this machine lacks it. */
+    explicit Cudnn(const GpuSlice &slice);
+    ~Cudnn();
+    Cudnn(const Cudnn &) = delete;
+    Cudnn &operator=(const Cudnn &) = delete;
+
+    /** Its name and version. */
+    std::string description() const;
+
+    /** The fastest of all that its graph interface and its legacy interface offer, by replays of graphs. The tensors
+     * have no border. `filter` is [output channel, row, column, input channel] on the device. */
+    std::unique_ptr<GpuPeer> convolution(const distile_conv2d &conv, const distile_tensor &input, const float *filter,
+                                         const distile_tensor &output, bool tf32) const;
+
+private:
+    struct Session;
+    std::shared_ptr<Session> session_;
+};
+
+}  // namespace distile::bench
+
+#endif

@@ -1,0 +1,18 @@
+/** \file
+ * The masks of rows.
+ */
+#ifndef DISTILE_BENCH_MASKS_H
+#define DISTILE_BENCH_MASKS_H
+
+#include "mask_families.h"
+#include "rows.h"
+
+namespace distile::bench {
+
+/** The mask of a row at a size. Throws std::exception where its file in the folder of real masks cannot be read. */
+ByteMask make_byte_mask(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width,
+                        const std::string &folder = DISTILE_MASKS_FOLDER);
+
+}  // namespace distile::bench
+
+#endif

@@ -1,0 +1,58 @@
+#include "session.h"
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <fmt/core.h>
+
+namespace distile::bench {
+
+void add_session_options(CLI::App &app, SessionOptions &options) {
+    app.add_option("--filter", options.filter, "Regular expression on row names: which rows")->capture_default_str();
+    CLI::Option *out = app.add_option("--out", options.out, "JSON file for the results, written after every row");
+    app.add_flag("--resume", options.resume, "Keep the measured rows of --out and measure the others")->needs(out);
+    app.add_option("--rows", options.rows, "File that lists the rows")->capture_default_str();
+    app.add_flag("--list", options.list, "Print the names of rows and measure nothing");
+    app.add_flag("--quiet", options.quiet, "Print only rows that could not be measured, and the last line");
+}
+
+void list_rows(const SessionOptions &options) {
+    for (const Row &row : read_rows(options.rows, options.filter)) {
+        fmt::print("{}\n", row.name);
+    }
+}
+
+int measure_rows(const SessionOptions &options, Json header, const std::function<Json(const Row &)> &run,
+                 const std::function<std::string(const Json &)> &describe) {
+    const std::vector<Row> rows = read_rows(options.rows, options.filter);
+    int width = 0;
+    for (const Row &row : rows) {
+        width = std::max(width, static_cast<int>(row.name.size()));
+    }
+    Results results(options.out, options.resume, std::move(header));
+    size_t done = 0, skipped = 0, failed = 0, kept = 0;
+    for (const Row &row : rows) {
+        done++;
+        if (results.is_measured(row.name)) {
+            kept++;
+            continue;
+        }
+        const Json result = run(row);
+        results.add(result);
+        const std::string status = result.at("status");
+        skipped += status == "skipped";
+        failed += status == "failed";
+        // What was not measured is said even to those who want it quiet.
+        if (!options.quiet || status != "measured") {
+            fmt::print(
+                "[{:>{}}/{}] {:<{}}  {}\n", done, fmt::formatted_size("{}", rows.size()), rows.size(), row.name, width,
+                status == "measured" ? describe(result) : status + ": " + result.at("reason").get<std::string>());
+            std::fflush(stdout);
+        }
+    }
+    fmt::print("{} rows: {} measured, {} kept from before, {} skipped, {} failed{}\n", rows.size(),
+               rows.size() - kept - skipped - failed, kept, skipped, failed,
+               options.out.empty() ? "; nothing was written, since there is no --out" : ", in " + options.out);
+    return failed > 0 ? 1 : 0;
+}
+
+}  // namespace distile::bench

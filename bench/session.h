@@ -1,0 +1,36 @@
+/** \file
+ * A run over rows: what was measured before is kept, every row is written as soon as it is measured.
+ */
+#ifndef DISTILE_BENCH_SESSION_H
+#define DISTILE_BENCH_SESSION_H
+
+#include "results.h"
+#include "rows.h"
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace distile::bench {
+
+struct SessionOptions {
+    std::string filter = ".*", out, rows;
+    bool list = false, quiet = false, resume = false;
+};
+
+/** The options that choose rows and say what becomes of them. */
+void add_session_options(CLI::App &app, SessionOptions &options);
+
+void list_rows(const SessionOptions &options);
+
+/** Measures the chosen rows by `run` and prints a line for each, whose numbers come from `describe`. Returns the exit
+ * status: 1 if a row failed. */
+int measure_rows(const SessionOptions &options, Json header, const std::function<Json(const Row &)> &run,
+                 const std::function<std::string(const Json &)> &describe);
+
+}  // namespace distile::bench
+
+#endif
