@@ -3,12 +3,14 @@
 #include "report.h"
 #include "search_session.h"
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 namespace distile {
 
