@@ -4,13 +4,13 @@
 #include "search_session.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <thread>
 #include <chrono>
 #include <cstdio>
 #include <fmt/core.h>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 namespace distile {
 
@@ -39,7 +39,9 @@ void measure_random(const RandomOptions &options) {
     const Interrupts interrupts;
     const auto start = std::chrono::steady_clock::now();
     const double before_s = log.measured().empty() ? 0 : log.measured().back().elapsed_s;
-    const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+    const auto elapsed = [&] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
     BatchHooks hooks;
     hooks.stop = [&] { return Interrupts::seen() || (options.seconds > 0 && elapsed() > options.seconds); };
     ProgressLine line(options.quiet);
@@ -69,12 +71,13 @@ void measure_random(const RandomOptions &options) {
                                     : tile_counts(session.masks, granularity, options.search.counts)});
         }
     }
-    const int jobs = options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    const int jobs =
+        options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     hooks.progress = [&](const std::string &what, int) {
-        line.show(fmt::format("{} of {} points: {}", done, all, what), static_cast<double>(done) / static_cast<double>(all));
+        line.show(fmt::format("{} of {} points: {}", done, all, what),
+                  static_cast<double>(done) / static_cast<double>(all));
     };
-    DeviceMeasurer measurer(session.batch_setup(options), jobs, hooks);
-    measurer.know(log.measured());
+    DeviceMeasurer measurer(session.batch_setup(options), jobs, hooks, log.measured());
     constexpr size_t batch = 32;
     for (size_t first = 0; first < wanted.size() && !hooks.stop(); first += batch) {
         const auto begin = wanted.begin() + static_cast<ptrdiff_t>(first);
@@ -99,7 +102,8 @@ void measure_random(const RandomOptions &options) {
 /** A log as a space that a search can be tried on. */
 struct Replay {
     explicit Replay(const ReplayOptions &options)
-        : log(read_search_log(options.log)), session(log.header, options.masks), best(solve(log.measured, session.masks, options.k)) {
+        : log(read_search_log(options.log)), session(log.header, options.masks),
+          best(solve(log.measured, session.masks, options.k)) {
         for (const Measurement &measurement : log.measured) {
             (measurement.dense ? dense : sparse).push_back(measurement.theta);
         }
@@ -162,14 +166,17 @@ json replay(const ReplayOptions &options) {
                          [](const Measurement &measurement) { return measurement.dense; });
             const size_t given = measured.size();
             session_options.search.dense_part = 0;
-            Search search(pool, dense, replay.session.masks, *sparse_model, *dense_model, measurer, session_options.search);
+            Search search(pool, dense, replay.session.masks, *sparse_model, *dense_model, measurer,
+                          session_options.search);
             json curve = json::array();
             double cost = 0;
-            search.run(measured, [](const Measurement &) {}, [&] {
-                cost = solve(measured, replay.session.masks, options.k).costs.back();
-                curve.push_back({measured.size() - given, measured.back().elapsed_s, cost});
-                return cost <= replay.best.costs.back() * (1 + options.within);
-            });
+            search.run(
+                measured, [](const Measurement &) {},
+                [&] {
+                    cost = solve(measured, replay.session.masks, options.k).costs.back();
+                    curve.push_back({measured.size() - given, measured.back().elapsed_s, cost});
+                    return cost <= replay.best.costs.back() * (1 + options.within);
+                });
             cost = solve(measured, replay.session.masks, options.k).costs.back();
             if (cost <= replay.best.costs.back() * (1 + options.within)) {
                 trials.push_back(static_cast<double>(measured.size() - given));
@@ -178,7 +185,9 @@ json replay(const ReplayOptions &options) {
             curves.push_back(curve);
         }
         const auto mean = [](const std::vector<double> &values) {
-            return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+            return values.empty()
+                       ? 0
+                       : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
         };
         rows.push_back({{"bound", bound},
                         {"model", model},
@@ -189,21 +198,16 @@ json replay(const ReplayOptions &options) {
                         {"mean_seconds", mean(seconds)},
                         {"curves", curves}});
     }
-    return {{"distile_replay", 1},
-            {"operator", replay.session.op.name},
-            {"k", options.k},
-            {"within", options.within},
-            {"best", replay.best.costs.back()},
-            {"searches", rows}};
+    return {{"distile_replay", 1},      {"operator", replay.session.op.name}, {"k", options.k},
+            {"within", options.within}, {"best", replay.best.costs.back()},   {"searches", rows}};
 }
 
 std::string describe_replay(const json &result) {
-    std::string text =
-        fmt::format("{}: trials and seconds of compiling and measuring until the set of k = {} is within {:.0f} % of the best "
-                    "({:.4f})\n\n{:<8}{:<8}{:>8}{:>10}{:>10}{:>10}\n",
-                    result.at("operator").get<std::string>(), result.at("k").get<int>(),
-                    100 * result.at("within").get<double>(), result.at("best").get<double>(), "bound", "model", "points",
-                    "reached", "trials", "seconds");
+    std::string text = fmt::format(
+        "{}: trials and seconds of compiling and measuring until the set of k = {} is within {:.0f} % of the best "
+        "({:.4f})\n\n{:<8}{:<8}{:>8}{:>10}{:>10}{:>10}\n",
+        result.at("operator").get<std::string>(), result.at("k").get<int>(), 100 * result.at("within").get<double>(),
+        result.at("best").get<double>(), "bound", "model", "points", "reached", "trials", "seconds");
     for (const json &row : result.at("searches")) {
         text += fmt::format("{:<8}{:<8}{:>8}{:>7}/{}{:>10.0f}{:>10.0f}\n", row.at("bound").get<bool>() ? "yes" : "no",
                             row.at("model").get<bool>() ? "yes" : "no", row.at("points").get<int>(),
@@ -233,7 +237,8 @@ json transfer(const ReplayOptions &options) {
         std::vector<Measurement> measured = {*replay.best.dense};
         // Nothing of this operator's own.
         sparse_model->fit({});
-        measurer.measure(search.propose(measured), [&](const Measurement &measurement) { measured.push_back(measurement); });
+        measurer.measure(search.propose(measured),
+                         [&](const Measurement &measurement) { measured.push_back(measurement); });
         std::vector<double> predicted, actual;
         std::vector<std::pair<Theta, int64_t>> points;
         for (const Measurement *measurement : sparse_measurements(replay.log.measured)) {
@@ -271,11 +276,14 @@ std::string describe_transfer(const json &result) {
     return text;
 }
 
-CLI::App *add_replaying(CLI::App &parent, const char *name, const char *about, const std::shared_ptr<ReplayOptions> &options) {
+CLI::App *add_replaying(CLI::App &parent, const char *name, const char *about,
+                        const std::shared_ptr<ReplayOptions> &options) {
     CLI::App *command = parent.add_subcommand(name, about);
     command->add_option("log", options->log, "Log of what was measured")->required();
     command->add_option("--masks", options->masks, "Masks, as tune takes them (default: those of the log)");
-    command->add_option("-k", options->k, "Variants beside the dense candidate")->capture_default_str()->check(CLI::Range(1, 63));
+    command->add_option("-k", options->k, "Variants beside the dense candidate")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 63));
     command->add_option("--per-round", options->per_round, "Schedules for each of the k rounds of a batch")
         ->capture_default_str()
         ->check(CLI::Range(1, 4096));
@@ -300,12 +308,15 @@ void add_experiment_command(CLI::App &app) {
         command->add_subcommand("random", "Measure points of the space that are drawn at random, to judge a search by");
     add_session_options(*random_command, *random);
     random_command->add_option("--log", random->log, "Log to add to")->required();
-    random_command->add_option("--points", random->points, "Sparse schedules in all")->capture_default_str()->check(CLI::Range(0, 1 << 24));
+    random_command->add_option("--points", random->points, "Sparse schedules in all")
+        ->capture_default_str()
+        ->check(CLI::Range(0, 1 << 24));
     random_command->add_option("--dense-points", random->dense_points, "Dense schedules, of those that the bound keeps")
         ->capture_default_str()
         ->check(CLI::Range(1, 1 << 24));
     random_command->add_flag("--kept", random->kept, "Draw from what the bound keeps, in place of all legal points");
-    random_command->add_option("--seconds", random->seconds, "End this run after so many seconds; the same command goes on");
+    random_command->add_option("--seconds", random->seconds,
+                               "End this run after so many seconds; the same command goes on");
     random_command->add_flag("-q,--quiet", random->quiet, "Print nothing but errors");
     random_command->callback([random] { measure_random(*random); });
 
@@ -316,8 +327,9 @@ void add_experiment_command(CLI::App &app) {
     };
     const auto replay_options = std::make_shared<ReplayOptions>(), transfer_options = std::make_shared<ReplayOptions>();
     const auto replay_output = std::make_shared<Output>(), transfer_output = std::make_shared<Output>();
-    CLI::App *replay_command = add_replaying(
-        *command, "replay", "Search again among what a log holds, with and without the bound and the model", replay_options);
+    CLI::App *replay_command =
+        add_replaying(*command, "replay",
+                      "Search again among what a log holds, with and without the bound and the model", replay_options);
     replay_command->add_option("--seeds", replay_options->seeds, "Searches of each kind")
         ->capture_default_str()
         ->check(CLI::Range(1, 1000));
@@ -341,11 +353,12 @@ void add_experiment_command(CLI::App &app) {
         const json result = transfer(*transfer_options);
         print(result, transfer_output->json, transfer_output->path, describe_transfer(result));
     });
-    command->footer("bench/search/run.sh repeats all experiments.\n"
-                    "Examples:\n"
-                    "  distile experiment random data/operators/conv3x3_256.json --masks masks.npy --points 2000 --log op3.log\n"
-                    "  distile experiment replay op3.log\n"
-                    "  distile experiment transfer op3.log --warm op12.log op21.log");
+    command->footer(
+        "bench/search/run.sh repeats all experiments.\n"
+        "Examples:\n"
+        "  distile experiment random data/operators/conv3x3_256.json --masks masks.npy --points 2000 --log op3.log\n"
+        "  distile experiment replay op3.log\n"
+        "  distile experiment transfer op3.log --warm op12.log op21.log");
 }
 
 }  // namespace distile

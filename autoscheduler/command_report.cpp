@@ -62,7 +62,8 @@ void add_report_command(CLI::App &app) {
     const auto options = std::make_shared<Options>();
     CLI::App *command = app.add_subcommand("report", "Say what searches found, from their logs: tables and figures");
     command->add_option("log", options->logs, "Logs of searches")->required();
-    command->add_option("--masks", options->masks, "Masks to judge by, as tune takes them (default: those of the search)");
+    command->add_option("--masks", options->masks,
+                        "Masks to judge by, as tune takes them (default: those of the search)");
     command->add_option("--held-out", options->held_out, "Masks that the search did not see");
     command->add_option("-k", options->k, "Variants beside the dense candidate")
         ->capture_default_str()

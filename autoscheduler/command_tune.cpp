@@ -25,9 +25,9 @@ struct TuneOptions : SessionOptions {
 /** Letters, digits and underscores of a file's name: the name of the plan in it. */
 std::string name_of(const std::string &path, const Operator &op) {
     const std::string stem = std::filesystem::path(path).stem().string();
-    const bool legal = !stem.empty() && (stem[0] < '0' || stem[0] > '9') &&
-                       stem.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") ==
-                           std::string::npos;
+    const bool legal =
+        !stem.empty() && (stem[0] < '0' || stem[0] > '9') &&
+        stem.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == std::string::npos;
     return legal ? stem : op.name + "_tuned";
 }
 
@@ -46,8 +46,8 @@ public:
         const Batch batch = read_batch(folder_);
         if (to_json(batch.setup.op) != to_json(setup_.op) || batch.setup.target != setup_.target ||
             batch.setup.device != setup_.device || batch.setup.threads != setup_.threads) {
-            throw FileError("the folder '" + folder_ + "' holds trials of '" + batch.setup.op.name + "' for the device '" +
-                            batch.setup.device + "': name another with --folder");
+            throw FileError("the folder '" + folder_ + "' holds trials of '" + batch.setup.op.name +
+                            "' for the device '" + batch.setup.device + "': name another with --folder");
         }
         const std::vector<Measurement> results = read_results(folder_);
         const auto is_of = [](const std::vector<Measurement> &all, const Theta &theta, bool dense) {
@@ -66,16 +66,13 @@ public:
         }));
     }
 
-    void know(const std::vector<Measurement> &measured) {
-        for (const Measurement &measurement : measured) {
-            if (reference_.empty() && measurement.ok()) {
-                reference_.push_back({measurement.theta, measurement.dense, {measurement.times.back().tiles}});
-            }
-        }
+    /** `measured`: what the search knows already. */
+    void choose_reference(const std::vector<Measurement> &measured) {
+        reference_.choose(measured);
     }
 
     void measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &) override {
-        waiting_ = compile_batch(folder_, setup_, batch, reference_.empty() ? nullptr : reference_.data(), jobs_, hooks_);
+        waiting_ = compile_batch(folder_, setup_, batch, reference_.get(), jobs_, hooks_);
     }
 
     bool waiting() const {
@@ -87,7 +84,7 @@ private:
     BatchSetup setup_;
     int jobs_;
     BatchHooks hooks_;
-    std::vector<Trial> reference_;
+    Reference reference_;
     bool waiting_ = false;
 };
 
@@ -128,7 +125,9 @@ void tune(TuneOptions options) {
     const Interrupts interrupts;
     const auto start = std::chrono::steady_clock::now();
     const double before_s = log.measured().empty() ? 0 : log.measured().back().elapsed_s;
-    const auto elapsed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+    const auto elapsed = [&] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    };
     const std::function<bool()> stop = [&] {
         return Interrupts::seen() || (options.seconds > 0 && elapsed() > options.seconds);
     };
@@ -150,22 +149,23 @@ void tune(TuneOptions options) {
             log.append(measurement);
             show("measuring");
         };
-        const int jobs = options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+        const int jobs =
+            options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
         FolderMeasurer folder(options.folder, session.batch_setup(options), jobs, hooks);
-        DeviceMeasurer device(session.batch_setup(options), jobs, hooks);
         if (!options.folder.empty()) {
             const int missing = folder.collect(log.measured(), [&](const Measurement &measurement) {
                 measured.push_back(measurement);
                 record(measurement);
             });
             if (missing > 0) {
-                throw FileError(fmt::format("{} trials in the folder '{}' wait to be measured: run `distile measure {}` on "
-                                            "the device, bring the folder back, and run this command again",
-                                            missing, options.folder, options.folder));
+                throw FileError(
+                    fmt::format("{} trials in the folder '{}' wait to be measured: run `distile measure {}` on "
+                                "the device, bring the folder back, and run this command again",
+                                missing, options.folder, options.folder));
             }
         }
-        folder.know(measured);
-        device.know(measured);
+        folder.choose_reference(measured);
+        DeviceMeasurer device(session.batch_setup(options), jobs, hooks, measured);
         show("ranking the space by the bound");
         const Pool sparse = session.pool(!options.no_bound, false), dense = session.pool(!options.no_bound, true);
         const std::unique_ptr<CostModel> sparse_model = session.model(options, false),
@@ -180,18 +180,20 @@ void tune(TuneOptions options) {
     }
     const size_t trials = log.measured().size();
     if (waiting) {
-        std::fputs(fmt::format("The next trials are compiled in '{0}'. Run `distile measure {0}` on the device, bring the "
-                               "folder back, and run this command again: the {1} measurements so far are kept in {2}\n",
-                               options.folder, trials, options.log)
-                       .c_str(),
-                   stdout);
+        std::fputs(
+            fmt::format("The next trials are compiled in '{0}'. Run `distile measure {0}` on the device, bring the "
+                        "folder back, and run this command again: the {1} measurements so far are kept in {2}\n",
+                        options.folder, trials, options.log)
+                .c_str(),
+            stdout);
         return;
     }
     if (Interrupts::seen()) {
-        std::fputs(fmt::format("distile: stopped. The {} measurements so far are kept in {}: the same command goes on.\n",
-                               trials, options.log)
-                       .c_str(),
-                   stderr);
+        std::fputs(
+            fmt::format("distile: stopped. The {} measurements so far are kept in {}: the same command goes on.\n",
+                        trials, options.log)
+                .c_str(),
+            stderr);
         throw CLI::RuntimeError(130);
     }
     if (!finished && !options.quiet) {
@@ -245,7 +247,8 @@ void add_tune_command(CLI::App &app) {
         "  distile tune data/operators/conv3x3_256.json --masks masks.npy -k 6 --trials 300 -o my_plan.json\n"
         "  distile tune my_operator.json --masks blob:0.1:1 blob:0.3:2 blob:0.6:3 --device my_cpu.json \\\n"
         "      --held-out blob:0.2:9 --seconds 540 -o my_plan.json\n"
-        "  distile tune my_operator.json --masks masks.npy --backend cuda --device h200.json --folder batch -o my_plan.json");
+        "  distile tune my_operator.json --masks masks.npy --backend cuda --device h200.json --folder batch -o "
+        "my_plan.json");
     command->callback([options] { tune(*options); });
 }
 

@@ -97,8 +97,7 @@ void LearnedModel::append(Rows &rows, const Workload &workload, const std::vecto
                           float weight) {
     for (const Measurement &measurement : measured) {
         for (const MeasuredTime &time : measurement.times) {
-            const Bound bounded =
-                options_.with_bound ? bound(workload, measurement.theta, time.tiles) : Bound{};
+            const Bound bounded = options_.with_bound ? bound(workload, measurement.theta, time.tiles) : Bound{};
             features_.append(rows.features, workload, measurement.theta, time.tiles, measurement.dense, bounded);
             rows.labels.push_back(static_cast<float>(std::log(time.us)));
             rows.margins.push_back(margin(bounded));

@@ -1,7 +1,7 @@
 /** \file
  * The learned cost model: gradient-boosted trees (XGBoost) on the features of a schedule. They correct the analytical
- * bound: what they predict is the logarithm of the measured time over it. The library is loaded when a model is made, so
- * that a program which only measures does not need it.
+ * bound: what they predict is the logarithm of the measured time over it. The library is loaded when a model is made,
+ * so that a program which only measures does not need it.
  */
 #ifndef DISTILE_LEARNED_MODEL_H
 #define DISTILE_LEARNED_MODEL_H
@@ -55,7 +55,7 @@ private:
     mutable Features features_;
     Rows warm_;
     std::unique_ptr<Trees> trees_;
-    float offset_ = 0; ///< Mean of what the margins lack.
+    float offset_ = 0;  ///< Mean of what the margins lack.
 };
 
 }  // namespace distile

@@ -37,8 +37,8 @@ public:
     double work(size_t mask) const {
         return work_[mask];
     }
-    /** By mask, the active tiles of a height and width, counted by the runtime's bitmask. Counted once. Not to be called by
-     * several threads at a time. */
+    /** By mask, the active tiles of a height and width, counted by the runtime's bitmask. Counted once. Not to be
+     * called by several threads at a time. */
     const std::vector<int64_t> &tiles(std::pair<int, int> granularity) const;
     /** Tiles of the whole image at a granularity. */
     int64_t all_tiles(std::pair<int, int> granularity) const;
@@ -55,8 +55,8 @@ private:
 
 /** Masks for an operator of its typical size. Each of `sources` is a .npy file (bool or uint8, [n, y, x] or [y, x]), a
  * .png file (active where it is not black), or a family as "blob:DENSITY:SEED", "random:DENSITY:SEED" or
- * "checkerboard". In operators of batch B, every B masks of a file make one. Masks without an active pixel are left out,
- * and `left_out` says how many. Throws FileError. */
+ * "checkerboard". In operators of batch B, every B masks of a file make one. Masks without an active pixel are left
+ * out, and `left_out` says how many. Throws FileError. */
 MaskSet read_mask_set(const std::vector<std::string> &sources, const Operator &op, int *left_out = nullptr);
 
 /** Numbers of tiles at which to measure a schedule: `count` of them at most, log-spaced over what the masks give at its

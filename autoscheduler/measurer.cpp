@@ -1,6 +1,24 @@
 #include "measurer.h"
+#include <algorithm>
+#include <cmath>
 
 namespace distile {
+
+namespace {
+
+/** A change of the reference's time that makes a measurement worthless. */
+constexpr double most_drift = 0.05;
+
+}  // namespace
+
+double unsteadiness(const WorkerResult &result, double expected_us) {
+    const double us = result.measurement.reference_us;
+    return std::max(result.drift, us > 0 && expected_us > 0 ? std::abs(us / expected_us - 1) : 0);
+}
+
+bool is_steady(const WorkerResult &result, double expected_us) {
+    return unsteadiness(result, expected_us) <= most_drift;
+}
 
 ReplayMeasurer::ReplayMeasurer(const std::vector<Measurement> &pool) {
     for (const Measurement &measurement : pool) {

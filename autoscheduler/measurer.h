@@ -27,6 +27,18 @@ public:
     virtual void measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &done) = 0;
 };
 
+/** What a worker tells about one trial. */
+struct WorkerResult {
+    Measurement measurement;
+    double drift = 0; /**< Of the reference in the meantime: 0.05 if its first and second half differ by 5 %. */
+};
+
+/** How far a result is from what it should be: by how much the reference drifted while it was measured, or differs from
+ * `expected_us`, what it took before (0: not known). */
+double unsteadiness(const WorkerResult &result, double expected_us);
+/** True if a result may stand. */
+bool is_steady(const WorkerResult &result, double expected_us);
+
 /** Answers from measurements that are there already, so that searches can be compared without measuring again. */
 class ReplayMeasurer : public Measurer {
 public:

@@ -91,8 +91,7 @@ Costs Objective::dense() const {
 }
 
 Costs Objective::costs(const Measurement &measurement) const {
-    const std::vector<int64_t> &tiles =
-        masks_.tiles({measurement.theta.at("tile_h"), measurement.theta.at("tile_w")});
+    const std::vector<int64_t> &tiles = masks_.tiles({measurement.theta.at("tile_h"), measurement.theta.at("tile_w")});
     Costs costs(masks_.size());
     for (size_t mask = 0; mask < costs.size(); mask++) {
         costs[mask] = cost(measurement.at(tiles[mask]), mask);
@@ -103,8 +102,7 @@ Costs Objective::costs(const Measurement &measurement) const {
 const Measurement *best_dense(const std::vector<Measurement> &measured) {
     const Measurement *best = nullptr;
     for (const Measurement &measurement : measured) {
-        if (measurement.dense && measurement.ok() &&
-            (!best || measurement.times.back().us < best->times.back().us)) {
+        if (measurement.dense && measurement.ok() && (!best || measurement.times.back().us < best->times.back().us)) {
             best = &measurement;
         }
     }

@@ -35,9 +35,9 @@ struct CommandLimits {
     std::function<bool()> stop; /**< Ends them all once it is true; null: nothing does. */
 };
 
-/** Runs commands, at most `jobs` at once, and calls `finished` with the index and the result of each when it ends. After
- * `finished` returned false none is started any more. Throws FileError where a program cannot be started; the others are
- * then awaited first. */
+/** Runs commands, at most `jobs` at once, and calls `finished` with the index and the result of each when it ends.
+ * After `finished` returned false none is started any more. Throws FileError where a program cannot be started; the
+ * others are then awaited first. */
 void run_each(const std::vector<Command> &commands, int jobs, const CommandLimits &limits,
               const std::function<bool(size_t, const CommandResult &)> &finished);
 
@@ -57,7 +57,8 @@ public:
     static bool seen();
 
 private:
-    struct sigaction before_int_ {}, before_term_{};
+    struct sigaction before_int_ {
+    }, before_term_{};
 };
 
 /** A new empty folder for temporary files, removed with all that it holds at the end. */

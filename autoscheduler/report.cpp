@@ -154,8 +154,8 @@ json greedy_against_exhaustive(const std::vector<const Measurement *> &sparse, c
     }
     std::vector<size_t> wins(all.size());
     for (size_t mask = 0; mask < masks.size(); mask++) {
-        const auto best = std::min_element(all.begin(), all.end(),
-                                           [&](const Costs &a, const Costs &b) { return a[mask] < b[mask]; });
+        const auto best =
+            std::min_element(all.begin(), all.end(), [&](const Costs &a, const Costs &b) { return a[mask] < b[mask]; });
         if (best != all.end()) {
             wins[best - all.begin()]++;
         }
@@ -299,10 +299,11 @@ std::string granularity_figure(const json &rows) {
     for (auto &[granularity, color] : colors) {
         color = granularity == "dense" ? gray : palette[next++ % std::size(palette)];
     }
-    std::string text = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"640\" height=\"420\" font-family=\"sans-serif\" "
-                       "font-size=\"12\">\n<rect width=\"640\" height=\"420\" fill=\"white\"/>\n"
-                       "<text x=\"320\" y=\"24\" text-anchor=\"middle\" font-size=\"15\">Granularity chosen by "
-                       "density (part of the masks)</text>\n";
+    std::string text =
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"640\" height=\"420\" font-family=\"sans-serif\" "
+        "font-size=\"12\">\n<rect width=\"640\" height=\"420\" fill=\"white\"/>\n"
+        "<text x=\"320\" y=\"24\" text-anchor=\"middle\" font-size=\"15\">Granularity chosen by "
+        "density (part of the masks)</text>\n";
     const double step = 460.0 / static_cast<double>(std::max<size_t>(rows.size(), 1));
     double x = 60;
     for (const json &row : rows) {
@@ -310,8 +311,8 @@ std::string granularity_figure(const json &rows) {
         for (const auto &[granularity, count] : row.at("granularities").items()) {
             const double height = 320.0 * count.get<double>() / row.at("masks").get<double>();
             y -= height;
-            text += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n", x, y,
-                                step * 0.8, height, colors.at(granularity));
+            text += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>\n", x,
+                                y, step * 0.8, height, colors.at(granularity));
         }
         text += fmt::format("<text x=\"{:.1f}\" y=\"388\" text-anchor=\"middle\">{:.2f}</text>\n", x + step * 0.4,
                             row.at("density").get<double>());
@@ -424,30 +425,32 @@ json make_report(const LogContents &log, const MaskSet &masks, const MaskSet *he
 }
 
 std::string describe_report(const json &report) {
-    std::string text =
-        fmt::format("{}: {}\non {}, {} threads; {} trials in {:.0f} s", report.at("operator").get<std::string>(),
-                    report.at("summary").get<std::string>(), report.at("device").get<std::string>(),
-                    report.at("threads").get<int>(), report.at("trials").get<int>(), report.at("seconds").get<double>());
+    std::string text = fmt::format("{}: {}\non {}, {} threads; {} trials in {:.0f} s",
+                                   report.at("operator").get<std::string>(), report.at("summary").get<std::string>(),
+                                   report.at("device").get<std::string>(), report.at("threads").get<int>(),
+                                   report.at("trials").get<int>(), report.at("seconds").get<double>());
     for (const auto &[outcome, count] : report.at("outcomes").items()) {
         text += outcome == "ok" ? "" : fmt::format(", {} {}", count.get<int>(), outcome);
     }
     const bool held_out = report.contains("held_out_oracle");
-    text += fmt::format("\nDense candidate: {:.1f} us\n\nMean 1/eta (1 is a speed-up proportional to the sparsity over it) "
-                        "of sets of k variants:\n\n{:>8}{:>10}{}\n",
-                        report.at("dense").at("us").get<double>(), "k", "masks", held_out ? "  held out" : "");
+    text +=
+        fmt::format("\nDense candidate: {:.1f} us\n\nMean 1/eta (1 is a speed-up proportional to the sparsity over it) "
+                    "of sets of k variants:\n\n{:>8}{:>10}{}\n",
+                    report.at("dense").at("us").get<double>(), "k", "masks", held_out ? "  held out" : "");
     for (const json &row : report.at("sets")) {
         text += fmt::format("{:>8}{:>10.4f}", row.at("k").get<int>(), row.at("cost").get<double>());
         text += held_out ? fmt::format("{:>10.4f}", row.at("held_out").get<double>()) : "";
-        text += row.contains("theta") ? "  + " + granularity_of(row.at("theta").get<Theta>()) + "\n" : "  dense alone\n";
+        text +=
+            row.contains("theta") ? "  + " + granularity_of(row.at("theta").get<Theta>()) + "\n" : "  dense alone\n";
     }
     text += fmt::format("{:>8}{:>10.4f}", "oracle", report.at("oracle").get<double>());
     text += held_out ? fmt::format("{:>10.4f}", report.at("held_out_oracle").get<double>()) : "";
-    text += fmt::format("  everything measured\n\n{:>8}{:>7}{:>10}{:>10}  granularities of the masks\n", "density", "masks",
-                        "1/eta", "k = 1");
+    text += fmt::format("  everything measured\n\n{:>8}{:>7}{:>10}{:>10}  granularities of the masks\n", "density",
+                        "masks", "1/eta", "k = 1");
     for (const json &row : report.at("densities")) {
-        text += fmt::format("{:>8.3f}{:>7}{:>10.4f}{:>10.4f} ", row.at("density").get<double>(),
-                            row.at("masks").get<int>(), row.at("cost").get<double>(),
-                            row.at("cost_of_first").get<double>());
+        text +=
+            fmt::format("{:>8.3f}{:>7}{:>10.4f}{:>10.4f} ", row.at("density").get<double>(), row.at("masks").get<int>(),
+                        row.at("cost").get<double>(), row.at("cost_of_first").get<double>());
         for (const auto &[granularity, count] : row.at("granularities").items()) {
             text += fmt::format(" {}: {}", granularity, count.get<int>());
         }

@@ -12,15 +12,16 @@
 
 namespace distile {
 
-/** Everything that there is to say: the costs (mean 1/eta against the search's own dense candidate) of the sets of 0 to k
- * variants, the granularities that they take by density, how the search converged, and how well bound and learned model
- * order what was measured. `held_out` may be null. Throws FileError. */
+/** Everything that there is to say: the costs (mean 1/eta against the search's own dense candidate) of the sets of 0 to
+ * k variants, the granularities that they take by density, how the search converged, and how well bound and learned
+ * model order what was measured. `held_out` may be null. Throws FileError. */
 nlohmann::json make_report(const LogContents &log, const MaskSet &masks, const MaskSet *held_out, int k);
 
 /** A report in words and tables. */
 std::string describe_report(const nlohmann::json &report);
 
-/** Writes a report's figures as SVG files with this beginning of their names, and returns their paths. Throws FileError. */
+/** Writes a report's figures as SVG files with this beginning of their names, and returns their paths. Throws
+ * FileError. */
 std::vector<std::string> write_figures(const nlohmann::json &report, const std::string &prefix);
 
 /** Costs of the best set of at most k by numbers of trials, after which it was solved. */

@@ -26,11 +26,10 @@ void Features::append(std::vector<float> &rows, const Workload &workload, const 
     const double pixels = static_cast<double>(tiles) * theta.at("tile_h") * theta.at("tile_w");
     const double all_pixels = static_cast<double>(workload.batch) * workload.height * workload.width;
     const double kernel = static_cast<double>(problem.kernel_h) * problem.kernel_w;
-    for (double value : {static_cast<double>(tiles), pixels, pixels / all_pixels, kernel,
-                         static_cast<double>(problem.in_channels), static_cast<double>(problem.out_channels),
-                         kernel * problem.in_channels * problem.out_channels * pixels,
-                         static_cast<double>(problem.stride_h) * problem.stride_w,
-                         static_cast<double>(workload.threads)}) {
+    for (double value :
+         {static_cast<double>(tiles), pixels, pixels / all_pixels, kernel, static_cast<double>(problem.in_channels),
+          static_cast<double>(problem.out_channels), kernel * problem.in_channels * problem.out_channels * pixels,
+          static_cast<double>(problem.stride_h) * problem.stride_w, static_cast<double>(workload.threads)}) {
         rows.push_back(log2_of(value));
     }
     rows.push_back(dense ? 1.0f : 0.0f);

@@ -26,7 +26,7 @@ public:
 private:
     const Space &space_;
     bool with_bound_;
-    std::vector<std::string> terms_; ///< Names of the bound's terms, from the first row on.
+    std::vector<std::string> terms_;  ///< Names of the bound's terms, from the first row on.
 };
 
 }  // namespace distile

@@ -38,8 +38,8 @@ std::vector<PackedTheta> pack(const Space &space, const std::vector<Theta> &thet
     return points;
 }
 
-/** The cost of a set with one more schedule, summed over the masks. A schedule that gains nothing is better the nearer it
- * comes to that: its own costs break ties. */
+/** The cost of a set with one more schedule, summed over the masks. A schedule that gains nothing is better the nearer
+ * it comes to that: its own costs break ties. */
 double energy(const Costs &base, const Costs &costs) {
     double sum = 0, own = 0;
     for (size_t mask = 0; mask < base.size(); mask++) {
@@ -68,9 +68,9 @@ bool Pool::contains(const PackedTheta &point) const {
 
 std::vector<PackedTheta> Pool::find(const std::vector<Theta> &thetas) const {
     std::vector<PackedTheta> points = pack(space_, thetas);
-    points.erase(std::remove_if(points.begin(), points.end(),
-                                [&](const PackedTheta &point) { return !contains(point); }),
-                 points.end());
+    points.erase(
+        std::remove_if(points.begin(), points.end(), [&](const PackedTheta &point) { return !contains(point); }),
+        points.end());
     return points;
 }
 
@@ -113,7 +113,8 @@ PackedTheta Pool::cross(const PackedTheta &first, const PackedTheta &second, std
     return neighbour(first, random);
 }
 
-/** Finds the points of a pool with the least energy. Predictions are kept, since the rounds of a batch differ in their base only. */
+/** Finds the points of a pool with the least energy. Predictions are kept, since the rounds of a batch differ in their
+ * base only. */
 class Search::Explorer {
 public:
     /** Costs of some points by mask. */
@@ -123,8 +124,8 @@ public:
         : pool_(pool), evaluations_(evaluations), random_(random), predict_(std::move(predict)) {
     }
 
-    /** All points seen so far, best first. `seeds` are points of the pool to begin with, and `rounds` the number of times
-     * that this will be called. */
+    /** All points seen so far, best first. `seeds` are points of the pool to begin with, and `rounds` the number of
+     * times that this will be called. */
     std::vector<PackedTheta> explore(const Costs &base, const std::vector<PackedTheta> &seeds, int rounds) {
         std::vector<PackedTheta> next = seeds;
         if (pool_.size() <= evaluations_) {

@@ -1,10 +1,10 @@
 /** \file
  * The search for a PolyKernel: Algorithm 1 of DynaSpa (SenSys 2024).
  *
- * Until the budget is spent: a mini-batch of masks is drawn; k times, the points of the space are explored for those with
- * the best marginal gain over the dense candidate and what the rounds before chose, by the cost model; what they found is
- * measured, and the model is fitted. A greedy choice from all that was measured, solve() in objective.h, ends it. The
- * dense candidate is searched for first, and in the same way: its only mask is the whole image.
+ * Until the budget is spent: a mini-batch of masks is drawn; k times, the points of the space are explored for those
+ * with the best marginal gain over the dense candidate and what the rounds before chose, by the cost model; what they
+ * found is measured, and the model is fitted. A greedy choice from all that was measured, solve() in objective.h, ends
+ * it. The dense candidate is searched for first, and in the same way: its only mask is the whole image.
  */
 #ifndef DISTILE_SEARCH_H
 #define DISTILE_SEARCH_H
@@ -53,7 +53,7 @@ private:
 
 struct SearchOptions {
     int k = 6;
-    int trials = 200;         /**< Measurements in all, those of the log included. */
+    int trials = 200; /**< Measurements in all, those of the log included. */
     uint64_t seed = 0;
     int per_round = 4;        /**< Points to measure for each of the k rounds. */
     int mini_batch = 32;      /**< Masks that are drawn for each batch. */
@@ -90,7 +90,7 @@ private:
         bool dense;
         const MaskSet &masks;
         std::function<Costs(const Measurement &)> costs;
-        Costs base; ///< Of what every set holds.
+        Costs base;  ///< Of what every set holds.
     };
 
     std::vector<Trial> propose(const Side &side, const std::vector<const Measurement *> &measured, int rounds,
@@ -108,7 +108,7 @@ private:
     Measurer &measurer_;
     SearchOptions options_;
     std::mt19937_64 random_;
-    std::set<std::pair<Theta, bool>> known_; ///< Measured, or about to be.
+    std::set<std::pair<Theta, bool>> known_;  ///< Measured, or about to be.
 };
 
 }  // namespace distile

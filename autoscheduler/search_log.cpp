@@ -120,9 +120,11 @@ std::string knob_names(const Space &space) {
 }
 
 json to_json(const LogHeader &header) {
-    return {{"distile_log", log_version}, {"operator", to_json(header.op)}, {"backend", header.backend},
-            {"target", header.target},    {"device", header.device},        {"threads", header.threads},
-            {"knobs", header.knobs},      {"seed", header.seed},            {"masks", header.masks}};
+    return {{"distile_log", log_version}, {"operator", to_json(header.op)},
+            {"backend", header.backend},  {"target", header.target},
+            {"device", header.device},    {"threads", header.threads},
+            {"knobs", header.knobs},      {"seed", header.seed},
+            {"masks", header.masks}};
 }
 
 LogContents read_search_log(const std::string &path) {
@@ -145,9 +147,9 @@ SearchLog::SearchLog(const std::string &path, const LogHeader &header) : path_(p
     try {
         if (flock(file_, LOCK_EX | LOCK_NB) != 0) {
             throw FileError(the_log(path) + (errno == EWOULDBLOCK
-                                                ? " is in use by another search: wait until that has ended, or name "
-                                                  "another log with --log"
-                                                : std::string(" cannot be locked: ") + std::strerror(errno)));
+                                                 ? " is in use by another search: wait until that has ended, or name "
+                                                   "another log with --log"
+                                                 : std::string(" cannot be locked: ") + std::strerror(errno)));
         }
         std::ifstream stream(path, std::ios::binary);
         Parsed parsed = parse(std::string(std::istreambuf_iterator<char>(stream), {}), path);

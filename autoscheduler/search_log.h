@@ -43,9 +43,9 @@ LogContents read_search_log(const std::string &path);
 /** A log that one search writes. */
 class SearchLog {
 public:
-    /** Opens a log, or begins one. Throws FileError where another search has it, where it is of another operator, device,
-     * number of threads or space, and where it cannot be read or written. A broken last line, which a kill leaves, is cut
-     * off. */
+    /** Opens a log, or begins one. Throws FileError where another search has it, where it is of another operator,
+     * device, number of threads or space, and where it cannot be read or written. A broken last line, which a kill
+     * leaves, is cut off. */
     SearchLog(const std::string &path, const LogHeader &header);
     ~SearchLog();
     SearchLog(const SearchLog &) = delete;

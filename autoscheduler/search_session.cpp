@@ -17,9 +17,7 @@ const char *const avx512_target = "x86-64-linux-avx-avx2-avx512-avx512_skylake-f
 const char *const cuda_target = "x86-64-linux-cuda-cuda_capability_70";
 
 std::string default_target(const DeviceProfile &device) {
-    return device.backend == "cuda"     ? cuda_target
-           : device.vector_lanes >= 16 ? avx512_target
-                                       : avx2_target;
+    return device.backend == "cuda" ? cuda_target : device.vector_lanes >= 16 ? avx512_target : avx2_target;
 }
 
 int cores() {
@@ -41,8 +39,8 @@ DeviceProfile find_device(const SessionOptions &options) {
                         "machine itself)");
     }
     if (device.backend != options.backend) {
-        throw FileError("the device '" + device.name + "' is of the backend \"" + device.backend + "\", and --backend is \"" +
-                        options.backend + "\"");
+        throw FileError("the device '" + device.name + "' is of the backend \"" + device.backend +
+                        "\", and --backend is \"" + options.backend + "\"");
     }
     return device;
 }
@@ -82,7 +80,9 @@ void add_session_options(CLI::App &command, SessionOptions &options) {
 
 void add_search_options(CLI::App &command, SessionOptions &options) {
     SearchOptions &search = options.search;
-    command.add_option("-k", search.k, "Variants beside the dense candidate")->capture_default_str()->check(CLI::Range(1, 63));
+    command.add_option("-k", search.k, "Variants beside the dense candidate")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 63));
     command.add_option("--trials", search.trials, "Schedules to measure in all, those of the log included")
         ->capture_default_str()
         ->check(CLI::Range(2, 1 << 24));
@@ -92,8 +92,10 @@ void add_search_options(CLI::App &command, SessionOptions &options) {
     command.add_option("--mini-batch", search.mini_batch, "Masks that are drawn for a batch")
         ->capture_default_str()
         ->check(CLI::Range(1, 1 << 20));
-    command.add_option("--counts", search.counts, "Numbers of tiles to measure a schedule at (default: 6; on a GPU, "
-                                                  "whose time moves in steps, 12)")
+    command
+        .add_option("--counts", search.counts,
+                    "Numbers of tiles to measure a schedule at (default: 6; on a GPU, "
+                    "whose time moves in steps, 12)")
         ->check(CLI::Range(2, 64));
     command.add_option("--warm", options.warm, "Logs of other operators on the same backend to learn from first");
     command.add_flag("--no-bound", options.no_bound, "Search the whole space, without the analytical bound");
@@ -192,7 +194,8 @@ Plan plan_of(const Session &session, const Solution &solution, const std::string
         PlanVariant variant;
         variant.theta = measurement->theta;
         variant.dense = measurement->dense;
-        variant.name = "t" + std::to_string(variant.theta.at("tile_h")) + "x" + std::to_string(variant.theta.at("tile_w"));
+        variant.name =
+            "t" + std::to_string(variant.theta.at("tile_h")) + "x" + std::to_string(variant.theta.at("tile_w"));
         variant.name = variant.dense ? "dense" : variant.name + "_" + std::to_string(++seen[variant.name]);
         for (const MeasuredTime &time : measurement->times) {
             plan.times.push_back({variant.name, session.workload.threads, time.tiles, time.us});

@@ -20,8 +20,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int batch_version = 1;
 constexpr const char *reference_object = "reference.so";
-/** A change of the reference's time that makes a measurement worthless. */
-constexpr double most_drift = 0.05;
 constexpr int attempts = 3;
 
 double since(Clock::time_point start) {
@@ -82,8 +80,9 @@ std::string beginning(const std::string &text) {
 Measurement after_worker(const BatchTrial &trial, const CommandResult &result, int64_t memory_bytes) {
     const std::string printed = result.printed.empty() ? "" : ": " + beginning(result.printed);
     if (result.timed_out) {
-        return without_times(trial, Outcome::TimedOut, "it took more than " + std::to_string(std::lround(result.seconds)) +
-                                                           " seconds and was ended");
+        return without_times(trial, Outcome::TimedOut,
+                             "it took more than " + std::to_string(std::lround(result.seconds)) +
+                                 " seconds and was ended");
     }
     if (result.signal == SIGKILL) {
         return without_times(trial, Outcome::OutOfMemory,
@@ -91,8 +90,8 @@ Measurement after_worker(const BatchTrial &trial, const CommandResult &result, i
                                  std::to_string(memory_bytes >> 20) + " MiB)");
     }
     if (result.signal != 0) {
-        return without_times(trial, Outcome::Crashed, std::string("it was ended by a signal, ") +
-                                                          strsignal(result.signal) + printed);
+        return without_times(trial, Outcome::Crashed,
+                             std::string("it was ended by a signal, ") + strsignal(result.signal) + printed);
     }
     return without_times(trial, Outcome::Crashed,
                          "it ended with status " + std::to_string(result.exit_status) + printed);
@@ -102,12 +101,6 @@ double median_of_last(const std::vector<double> &values) {
     constexpr ptrdiff_t window = 9;
     const auto count = std::min<ptrdiff_t>(window, static_cast<ptrdiff_t>(values.size()));
     return count == 0 ? 0 : median({values.end() - count, values.end()});
-}
-
-/** How far a result is from what it should be. */
-double unsteadiness(const WorkerResult &result, double expected_us) {
-    const double us = result.measurement.reference_us;
-    return std::max(result.drift, us > 0 && expected_us > 0 ? std::abs(us / expected_us - 1) : 0);
 }
 
 class Workers {
@@ -223,9 +216,10 @@ bool compile_batch(const std::string &folder, const BatchSetup &setup, const std
         const std::string plan = object + ".plan.json";
         write_file(plan, to_json(trial_plan(setup, batch.trials[i].trial)).dump());
         // The shell sets the limit of memory for the compiler and all that it starts.
-        commands.push_back({{"/bin/sh", "-c", "ulimit -v " + std::to_string(setup.memory_bytes >> 10) + R"(; exec "$0" "$@")",
-                             program, "compile", plan, "-o", object, "-q"},
-                            object + ".log"});
+        commands.push_back(
+            {{"/bin/sh", "-c", "ulimit -v " + std::to_string(setup.memory_bytes >> 10) + R"(; exec "$0" "$@")", program,
+              "compile", plan, "-o", object, "-q"},
+             object + ".log"});
         compiled.push_back(i);
     }
     int done = 0;
@@ -325,10 +319,12 @@ bool measure_batch(const std::string &folder, double seconds, const BatchHooks &
             }
         }
         std::ofstream stream(path, std::ios::app);
-        stream << (whole ? "" : "\n") << to_json(measurement).dump(-1, ' ', false, json::error_handler_t::replace) << "\n"
+        stream << (whole ? "" : "\n") << to_json(measurement).dump(-1, ' ', false, json::error_handler_t::replace)
+               << "\n"
                << std::flush;
         if (!stream) {
-            throw FileError("the results '" + path + "' cannot be written (is the disk full?); what was measured before "
+            throw FileError("the results '" + path +
+                            "' cannot be written (is the disk full?); what was measured before "
                             "is kept: free some space and run the same command again");
         }
         done(measurement);
@@ -361,31 +357,28 @@ bool measure_batch(const std::string &folder, double seconds, const BatchHooks &
     return true;
 }
 
-DeviceMeasurer::DeviceMeasurer(BatchSetup setup, int jobs, BatchHooks hooks)
+DeviceMeasurer::DeviceMeasurer(BatchSetup setup, int jobs, BatchHooks hooks, const std::vector<Measurement> &measured)
     : setup_(std::move(setup)), jobs_(jobs), hooks_(std::move(hooks)) {
+    reference_.choose(measured);
 }
 
-void DeviceMeasurer::know(const std::vector<Measurement> &measured) {
+void Reference::choose(const std::vector<Measurement> &measured) {
     for (const Measurement &measurement : measured) {
-        if (reference_.empty() && measurement.ok()) {
-            reference_.push_back({measurement.theta, measurement.dense, {measurement.times.back().tiles}});
+        if (trial_.empty() && measurement.ok()) {
+            trial_.push_back({measurement.theta, measurement.dense, {measurement.times.back().tiles}});
         }
     }
 }
 
 void DeviceMeasurer::measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &done) {
     const TemporaryFolder folder;
-    if (!compile_batch(folder.path(), setup_, batch, reference_.empty() ? nullptr : reference_.data(), jobs_, hooks_)) {
+    if (!compile_batch(folder.path(), setup_, batch, reference_.get(), jobs_, hooks_)) {
         return;
     }
     measure_batch(folder.path(), 0, hooks_, [&](const Measurement &measurement) {
-        know({measurement});
+        reference_.choose({measurement});
         done(measurement);
     });
-}
-
-bool is_steady(const WorkerResult &result, double expected_us) {
-    return unsteadiness(result, expected_us) <= most_drift;
 }
 
 }  // namespace distile

@@ -23,11 +23,11 @@ namespace distile {
 struct BatchSetup {
     Operator op;
     std::string backend, target;
-    std::string device;              /**< Its name; "" where it does not matter. */
-    int threads = 1;                 /**< On a GPU multiprocessors. */
-    double timing_seconds = 0.5;     /**< To spend on the repeats of a trial. */
-    double compile_limit_s = 120;    /**< For compiling one. */
-    double measure_limit_s = 60;     /**< For measuring one: after it, it hangs. */
+    std::string device;               /**< Its name; "" where it does not matter. */
+    int threads = 1;                  /**< On a GPU multiprocessors. */
+    double timing_seconds = 0.5;      /**< To spend on the repeats of a trial. */
+    double compile_limit_s = 120;     /**< For compiling one. */
+    double measure_limit_s = 60;      /**< For measuring one: after it, it hangs. */
     int64_t memory_bytes = 4LL << 30; /**< That a compiler or a worker may use. */
 };
 
@@ -52,7 +52,7 @@ Plan trial_plan(const BatchSetup &setup, const Trial &trial);
 std::string layout_of(const std::string &backend);
 
 struct BatchHooks {
-    std::function<bool()> stop;                                        /**< Ends everything early. */
+    std::function<bool()> stop;                                      /**< Ends everything early. */
     std::function<void(const std::string &what, int done)> progress; /**< Number of trials compiled, or measured. */
 };
 
@@ -71,30 +71,32 @@ std::vector<Measurement> read_results(const std::string &folder);
 bool measure_batch(const std::string &folder, double seconds, const BatchHooks &hooks,
                    const std::function<void(const Measurement &)> &done);
 
+/** The schedule that shows drifts of the device: the first that a search measured with success. */
+class Reference {
+public:
+    void choose(const std::vector<Measurement> &measured);
+    /** Null as long as nothing was chosen. */
+    const Trial *get() const {
+        return trial_.empty() ? nullptr : trial_.data();
+    }
+
+private:
+    std::vector<Trial> trial_;  ///< None or one.
+};
+
 /** Measures on this machine. */
 class DeviceMeasurer : public Measurer {
 public:
-    DeviceMeasurer(BatchSetup setup, int jobs, BatchHooks hooks);
-    /** What was measured before: its first success is the reference. */
-    void know(const std::vector<Measurement> &measured);
+    /** `measured`: what the search knows already. */
+    DeviceMeasurer(BatchSetup setup, int jobs, BatchHooks hooks, const std::vector<Measurement> &measured);
     void measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &done) override;
 
 private:
     BatchSetup setup_;
     int jobs_;
     BatchHooks hooks_;
-    std::vector<Trial> reference_; ///< None or one.
+    Reference reference_;
 };
-
-/** What a worker tells about one trial. */
-struct WorkerResult {
-    Measurement measurement;
-    double drift = 0; /**< Of the reference in the meantime: 0.05 if its first and second half differ by 5 %. */
-};
-
-/** True if a result may stand: neither did the reference drift while it was measured, nor does it differ from
- * `expected_us`, what it took before (0: not known). */
-bool is_steady(const WorkerResult &result, double expected_us);
 
 /** A worker: measures one trial of a folder in this process, beside the reference (-1: none), and writes a
  * WorkerResult. Returns the exit status: 0, or worker_no_device where there is no device to measure on. */

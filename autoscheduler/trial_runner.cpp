@@ -48,9 +48,8 @@ public:
         const int64_t row = int64_t{data.width + left + right} * conv.in_channels;
         const int64_t image = row * (data.height + top + bottom);
         input_.resize(image * data.batch);
-        input_view_ =
-            distile_tensor_make(input_.data() + top * row + int64_t{left} * conv.in_channels, data.batch, data.height,
-                                data.width, conv.in_channels);
+        input_view_ = distile_tensor_make(input_.data() + top * row + int64_t{left} * conv.in_channels, data.batch,
+                                          data.height, data.width, conv.in_channels);
         input_view_.stride_h = row;
         input_view_.stride_n = image;
         input_view_.border_top = top;
@@ -60,12 +59,13 @@ public:
         const size_t line = static_cast<size_t>(data.width) * conv.in_channels;
         for (int n = 0; n < data.batch; n++) {
             for (int y = 0; y < data.height; y++) {
-                std::copy_n(data.input.begin() + static_cast<ptrdiff_t>(line * (static_cast<size_t>(n) * data.height + y)),
+                std::copy_n(data.input.begin() +
+                                static_cast<ptrdiff_t>(line * (static_cast<size_t>(n) * data.height + y)),
                             line, static_cast<float *>(input_view_.data) + n * image + y * row);
             }
         }
-        output_view_ = distile_tensor_make(output_.data(), data.batch, data.output_height, data.output_width,
-                                           conv.out_channels);
+        output_view_ =
+            distile_tensor_make(output_.data(), data.batch, data.output_height, data.output_width, conv.out_channels);
         residual_view_ = output_view_;
         residual_view_.data = residual_.data();
         distile_weights_source source{};
@@ -145,7 +145,8 @@ private:
 
 TrialData::TrialData(const distile_conv2d &operator_, int batch_, int height_, int width_, bool border_)
     : conv(operator_), batch(batch_), height(height_), width(width_),
-      output_height(output_extent(height, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.stride_h, conv.dilation_h)),
+      output_height(
+          output_extent(height, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.stride_h, conv.dilation_h)),
       output_width(output_extent(width, conv.pad_left + conv.pad_right, conv.kernel_w, conv.stride_w, conv.dilation_w)),
       border(border_) {
     std::mt19937 random(1);
@@ -171,8 +172,9 @@ double TrialData::expected(size_t pixel, int channel, double &scale) const {
                 continue;
             }
             const float *value = &input[((n * height + in_y) * width + in_x) * conv.in_channels];
-            const float *weight = &filter[((static_cast<size_t>(channel) * conv.kernel_h + row) * conv.kernel_w + column) *
-                                          conv.in_channels];
+            const float *weight =
+                &filter[((static_cast<size_t>(channel) * conv.kernel_h + row) * conv.kernel_w + column) *
+                        conv.in_channels];
             for (int i = 0; i < conv.in_channels; i++) {
                 const double product = static_cast<double>(value[i]) * weight[i];
                 sum += product;
@@ -194,8 +196,8 @@ std::string check_output(TrialRunner &runner, const TrialData &data, const std::
     runner.set_output(before);
     runner.run(runner.add_mask(mask));
     const std::vector<float> after = runner.output();
-    const auto active = static_cast<size_t>(
-        std::count_if(mask.begin(), mask.end(), [](uint8_t byte) { return byte != 0; }));
+    const auto active =
+        static_cast<size_t>(std::count_if(mask.begin(), mask.end(), [](uint8_t byte) { return byte != 0; }));
     const size_t step = std::max<size_t>(1, active / std::max<size_t>(pixels, 1));
     size_t seen = 0;
     for (size_t pixel = 0; pixel < mask.size(); pixel++) {

@@ -57,8 +57,8 @@ public:
 
 /** This machine's CPU with some threads. */
 std::unique_ptr<TrialDevice> make_cpu_device(int threads);
-/** The first GPU, or so many of its multiprocessors; 0: all. Throws std::runtime_error where there is none, or no support
- * for one in this program. */
+/** The first GPU, or so many of its multiprocessors; 0: all. Throws std::runtime_error where there is none, or no
+ * support for one in this program. */
 std::unique_ptr<TrialDevice> make_cuda_device(int multiprocessors);
 
 /** "" if the variant computes what it should for a mask and leaves the rest of the output alone, otherwise what is

@@ -34,7 +34,8 @@ struct Spread {
     }
 };
 
-/** A worker that outlives the search would disturb its successor's measurements; one that takes all memory, everybody. */
+/** A worker that outlives the search would disturb its successor's measurements; one that takes all memory, everybody.
+ */
 void limit_this_process(int64_t memory_bytes, bool cpu) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -52,9 +53,9 @@ void limit_this_process(int64_t memory_bytes, bool cpu) {
 /** A mask with about so many tiles, the same number in every image. `tiles` gets how many it has. */
 std::vector<uint8_t> mask_of_tiles(const TrialData &data, const Theta &theta, int64_t &tiles) {
     const int tile_h = theta.at("tile_h"), tile_w = theta.at("tile_w");
-    const int64_t all = int64_t{(data.output_height + tile_h - 1) / tile_h} * ((data.output_width + tile_w - 1) / tile_w);
-    const int64_t each =
-        std::clamp<int64_t>(std::llround(static_cast<double>(tiles) / data.batch), 1, all);
+    const int64_t all =
+        int64_t{(data.output_height + tile_h - 1) / tile_h} * ((data.output_width + tile_w - 1) / tile_w);
+    const int64_t each = std::clamp<int64_t>(std::llround(static_cast<double>(tiles) / data.batch), 1, all);
     const std::vector<uint8_t> image = disc_of_tiles(each, data.output_height, data.output_width, tile_h, tile_w);
     std::vector<uint8_t> bytes;
     for (int n = 0; n < data.batch; n++) {
@@ -81,9 +82,9 @@ public:
             return std::max(1, (outputs - 1) * stride + dilation * (kernel - 1) + 1 - pads);
         };
         // An input without a border, of which every second tile or so touches an edge.
-        const TrialData small(conv, 2, extent(5, conv.stride_h, conv.dilation_h, conv.kernel_h, conv.pad_top + conv.pad_bottom),
-                              extent(7, conv.stride_w, conv.dilation_w, conv.kernel_w, conv.pad_left + conv.pad_right),
-                              false);
+        const TrialData small(
+            conv, 2, extent(5, conv.stride_h, conv.dilation_h, conv.kernel_h, conv.pad_top + conv.pad_bottom),
+            extent(7, conv.stride_w, conv.dilation_w, conv.kernel_w, conv.pad_left + conv.pad_right), false);
         std::vector<uint8_t> mask(small.output_pixels());
         for (size_t i = 0; i < mask.size(); i++) {
             mask[i] = i % 3 == 0 || i % 7 == 1 ? 1 : 0;
@@ -136,8 +137,9 @@ public:
                 }
             }
             const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+            // What is steady for a moment need not be for long: a fourth of the time is spent anyway.
             if (round + 1 >= least_rounds &&
-                (elapsed > setup_.timing_seconds || (round + 1 >= 2 * least_rounds && error < wanted_error))) {
+                (elapsed > setup_.timing_seconds || (elapsed > setup_.timing_seconds / 4 && error < wanted_error))) {
                 break;
             }
         }
@@ -150,8 +152,7 @@ public:
             const std::vector<double> &times = points.back().times;
             const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
             result.measurement.reference_us = Spread(times).median;
-            result.drift =
-                std::abs(Spread({middle, times.end()}).median / Spread({times.begin(), middle}).median - 1);
+            result.drift = std::abs(Spread({middle, times.end()}).median / Spread({times.begin(), middle}).median - 1);
         }
         return result;
     }
@@ -201,8 +202,8 @@ int run_worker(const std::string &folder, int index, int reference, const std::s
             fail(Outcome::WrongResult, wrong);
         }
     } catch (const Error &error) {
-        const bool memory = error.status() == DISTILE_ERROR_OUT_OF_MEMORY ||
-                            error.status() == DISTILE_ERROR_OUT_OF_DEVICE_MEMORY;
+        const bool memory =
+            error.status() == DISTILE_ERROR_OUT_OF_MEMORY || error.status() == DISTILE_ERROR_OUT_OF_DEVICE_MEMORY;
         fail(memory ? Outcome::OutOfMemory : Outcome::Crashed, error.what());
     } catch (const std::bad_alloc &) {
         fail(Outcome::OutOfMemory, "an allocation failed");
