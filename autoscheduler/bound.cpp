@@ -104,6 +104,7 @@ Bound bound(const Workload &workload, const Theta &theta, int64_t tiles, BoundFo
     }
     if (workload.device.backend == "cuda") {
         knobs.block = block_needs(workload, theta);
+        knobs.warp = warp_accesses(knobs, workload.problem, workload.device.shared_banks);
     }
     NamedTerms terms;
     add_terms(workload, knobs, tiles, form, terms);
@@ -136,6 +137,7 @@ BoundKnobs BoundOfPoints::read(const PackedTheta &point) const {
     }
     if (!blocks_.empty()) {
         knobs.block = block(point);
+        knobs.warp = warp_accesses(knobs, workload_.problem, workload_.device.shared_banks);
     }
     return knobs;
 }

@@ -50,10 +50,17 @@ struct BlockNeeds {
     int prefetch_registers = 0; /**< Of a thread, if it prefetches. */
 };
 
+/** What a warp loads from shared memory for one staged channel, in instructions and in passes over the banks, and the
+ * passes of one store of what it stages. */
+struct WarpAccesses {
+    int input_loads = 0, input_passes = 0, weight_loads = 0, weight_passes = 0, store_passes = 0;
+};
+
 /** What the bound asks of a theta: the values of the knobs that it knows, in its own order, and a GPU's block. */
 struct BoundKnobs {
     std::array<int, 16> values{};
     BlockNeeds block;
+    WarpAccesses warp;
 };
 
 /** The same for many points of a space: a point is read once, and then judged for many numbers of tiles. Any threads

@@ -17,12 +17,6 @@ inline const std::vector<const char *> &cuda_knobs() {
     return knobs;
 }
 
-/** What a warp loads from shared memory for one staged channel, in instructions and in passes over the banks, and the
- * passes of one store of what it stages. */
-struct WarpAccesses {
-    int input_loads, input_passes, weight_loads, weight_passes, store_passes;
-};
-
 /** Threads lie along the channels first. Those with the same pixels read the same inputs, and those with the same
  * channels the same weights. */
 inline WarpAccesses warp_accesses(const BoundKnobs &knobs, const Problem &problem, int banks) {
@@ -119,7 +113,7 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
 
     // (8): transactions of a block. A pixel's staged channels are contiguous, and no further; a step's weights are a
     // contiguous chunk of every block of channels.
-    const MemoryLevel &dram = device.level("DRAM"), &l2 = device.level("L2"), &fast = device.level("shared");
+    const MemoryLevel &fast = device.memory[0], &l2 = device.memory[1], &dram = device.memory[2];
     const int transaction = corrected ? l2.transaction_bytes / problem.bytes_per_element : 32;
     const double input_transactions =
         steps * static_cast<double>(memory_transactions(staged_pixels, chunk, problem.in_channels, transaction));
@@ -145,7 +139,7 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
     }
 
     // (10): passes over the banks of shared memory.
-    const WarpAccesses warp = warp_accesses(knobs, problem, device.shared_banks);
+    const WarpAccesses &warp = knobs.warp;
     const double input_stores = static_cast<double>(staged_pixels) * chunk / problem.vector_lanes / 32;
     const double weight_stores = static_cast<double>(staged_weights) / problem.vector_lanes / 32;
     const int weight_passes = weights_staged || corrected ? warp.weight_passes : 0;
