@@ -58,13 +58,11 @@ const std::vector<const char *> &known_knobs(const std::string &backend) {
     return backend == "cuda" ? cuda_knobs() : cpu_knobs();
 }
 
-/** What only the space itself knows of a GPU's block. */
-void read_block(const Workload &workload, const Theta &theta, BoundKnobs &knobs) {
-    if (workload.device.backend == "cuda") {
-        knobs.threads = block_threads(theta);
-        knobs.sum_registers = sum_registers(theta);
-        knobs.shared_bytes = shared_bytes(theta, workload.problem);
-    }
+/** A block of a GPU, whether it prefetches or not. */
+BlockNeeds block_needs(const Workload &workload, Theta theta) {
+    theta["prefetch"] = 1;
+    return {shared_bytes(theta, workload.problem), staged_pixels(theta, workload.problem),
+            prefetch_registers(theta, workload.problem)};
 }
 
 template<typename Sink>
@@ -104,7 +102,10 @@ Bound bound(const Workload &workload, const Theta &theta, int64_t tiles, BoundFo
         const auto found = theta.find(names[i]);
         knobs.values[i] = found == theta.end() ? 0 : found->second;
     }
-    read_block(workload, theta, knobs);
+    if (workload.device.backend == "cuda") {
+        knobs.block = block_needs(workload, theta);
+        knobs.warp = warp_accesses(knobs, workload.problem, workload.device.shared_banks);
+    }
     NamedTerms terms;
     add_terms(workload, knobs, tiles, form, terms);
     return terms.finish();
@@ -117,6 +118,15 @@ BoundOfPoints::BoundOfPoints(const Workload &workload, const Space &space, Bound
             std::find_if(space.knobs.begin(), space.knobs.end(), [&](const Knob &knob) { return knob.name == name; });
         positions_.push_back(found == space.knobs.end() ? -1 : static_cast<int>(found - space.knobs.begin()));
     }
+    if (space.backend == "cuda") {
+        size_t count = 1;
+        for (const Knob &knob : space.knobs) {
+            const bool matters = knob.name != "splits" && knob.name != "prefetch";
+            strides_.push_back(matters ? count : 0);
+            count *= matters ? knob.values.size() : 1;
+        }
+        blocks_ = std::vector<std::atomic<uint64_t>>(count);
+    }
 }
 
 BoundKnobs BoundOfPoints::read(const PackedTheta &point) const {
@@ -125,10 +135,28 @@ BoundKnobs BoundOfPoints::read(const PackedTheta &point) const {
         const int knob = positions_[i];
         knobs.values[i] = knob < 0 ? 0 : space_.knobs[knob].values[point.choices[knob]];
     }
-    if (space_.backend == "cuda") {
-        read_block(workload_, unpack(space_, point), knobs);
+    if (!blocks_.empty()) {
+        knobs.block = block(point);
+        knobs.warp = warp_accesses(knobs, workload_.problem, workload_.device.shared_banks);
     }
     return knobs;
+}
+
+BlockNeeds BoundOfPoints::block(const PackedTheta &point) const {
+    size_t index = 0;
+    for (size_t knob = 0; knob < strides_.size(); knob++) {
+        index += strides_[knob] * point.choices[knob];
+    }
+    // No block takes no shared memory, so that 0 stands for nothing yet.
+    uint64_t packed = blocks_[index].load(std::memory_order_relaxed);
+    if (packed == 0) {
+        const BlockNeeds needs = block_needs(workload_, unpack(space_, point));
+        packed = static_cast<uint64_t>(needs.shared_bytes) << 40 | static_cast<uint64_t>(needs.staged_pixels) << 16 |
+                 static_cast<uint64_t>(needs.prefetch_registers);
+        blocks_[index].store(packed, std::memory_order_relaxed);
+    }
+    return {static_cast<int>(packed >> 40), static_cast<int>(packed >> 16 & 0xffffff),
+            static_cast<int>(packed & 0xffff)};
 }
 
 BoundOfPoints::Times BoundOfPoints::operator()(const BoundKnobs &knobs, int64_t tiles) const {

@@ -9,6 +9,7 @@
 #include "device_profile.h"
 #include "space.h"
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -43,15 +44,27 @@ enum class BoundForm {
 /** The bound of a legal theta for a number of tiles of its granularity. */
 Bound bound(const Workload &workload, const Theta &theta, int64_t tiles, BoundForm form = BoundForm::Corrected);
 
-/** What the bound asks of a theta: the values of the knobs that it knows, in its own order, and what a GPU's block
- * takes. */
-struct BoundKnobs {
-    std::array<int, 16> values{};
-    int threads = 0, sum_registers = 0;
-    int64_t shared_bytes = 0;
+/** What a GPU's block takes, which the space's own functions tell. */
+struct BlockNeeds {
+    int shared_bytes = 0, staged_pixels = 0;
+    int prefetch_registers = 0; /**< Of a thread, if it prefetches. */
 };
 
-/** The same for many points of a space: a point is read once, and then judged for many numbers of tiles. */
+/** What a warp loads from shared memory for one staged channel, in instructions and in passes over the banks, and the
+ * passes of one store of what it stages. */
+struct WarpAccesses {
+    int input_loads = 0, input_passes = 0, weight_loads = 0, weight_passes = 0, store_passes = 0;
+};
+
+/** What the bound asks of a theta: the values of the knobs that it knows, in its own order, and a GPU's block. */
+struct BoundKnobs {
+    std::array<int, 16> values{};
+    BlockNeeds block;
+    WarpAccesses warp;
+};
+
+/** The same for many points of a space: a point is read once, and then judged for many numbers of tiles. Any threads
+ * may use it at a time. */
 class BoundOfPoints {
 public:
     struct Times {
@@ -68,6 +81,11 @@ private:
     const Space &space_;
     BoundForm form_;
     std::vector<int> positions_; /**< Of the knobs that the bound knows, in the space; -1 for what it lacks. */
+    /** Blocks are worked out once for all that differs in splits and prefetch alone: packed, and 0 where not yet. */
+    mutable std::vector<std::atomic<uint64_t>> blocks_;
+    std::vector<size_t> strides_; /**< Of the choices of a point in them. */
+
+    BlockNeeds block(const PackedTheta &point) const;
 };
 
 // The counts of which the terms are made, for tests and for the curious.

@@ -11,55 +11,63 @@ namespace distile {
 
 inline const std::vector<const char *> &cuda_knobs() {
     static const std::vector<const char *> knobs = {
-        "tile_h", "tile_w", "block_pixels",   "block_channels", "thread_pixels", "thread_channels",
-        "chunk",  "splits", "weights_staged", "transposed",     "padding",       "prefetch"};
+        "tile_h",          "tile_w",   "block_pixels", "block_channels", "thread_pixels",
+        "thread_channels", "chunk",    "splits",       "weights_staged", "transposed",
+        "padding",         "prefetch", "halo"};
     return knobs;
 }
 
-/** What a warp loads from shared memory for one staged channel, in instructions and in passes over the banks, and the
- * passes of one store of what it stages. */
-struct WarpAccesses {
-    int input_loads, input_passes, weight_loads, weight_passes, store_passes;
-};
-
 /** Threads lie along the channels first. Those with the same pixels read the same inputs, and those with the same
  * channels the same weights. */
-inline WarpAccesses warp_accesses(const std::array<int, 16> &values, int lanes, int banks) {
-    const int block_pixels = values[2], block_channels = values[3], thread_pixels = values[4];
+inline WarpAccesses warp_accesses(const BoundKnobs &knobs, const Problem &problem, int banks) {
+    const std::array<int, 16> &values = knobs.values;
+    const int tile_h = values[0], tile_w = values[1], block_channels = values[3], thread_pixels = values[4];
     const int thread_channels = values[5], chunk = values[6], padding = values[10];
-    const bool weights_staged = values[8] != 0, transposed = values[9] != 0;
+    const bool transposed = values[9] != 0, halo = values[12] != 0;
+    const int lanes = problem.vector_lanes;
     const int along_channels = std::min(32, block_channels / thread_channels), along_pixels = 32 / along_channels;
-    const int row = (transposed ? block_pixels : chunk) + padding;
-    std::array<int, 32> addresses{};
-    const auto passes = [&](int count, int stride, int words) {
-        for (int i = 0; i < count; i++) {
-            addresses[i] = i * stride;
-        }
-        return shared_passes(addresses.data(), count, words, banks);
+
+    // Where a pixel of the block lies in shared memory: in its own place, or in its tile's window; transposed, rows of
+    // windows or all pixels are contiguous, else the channels of a pixel are.
+    const int window_h = (tile_h - 1) * problem.stride_h + (problem.kernel_h - 1) * problem.dilation_h + 1;
+    const int window_w = (tile_w - 1) * problem.stride_w + (problem.kernel_w - 1) * problem.dilation_w + 1;
+    const int row = halo ? window_w : knobs.block.staged_pixels;
+    const int channel_stride = transposed ? knobs.block.staged_pixels / row * (row + padding) : 1;
+    const auto place = [&](int y, int x) {
+        return transposed ? y * (row + padding) + x : (y * row + x) * (chunk + padding);
     };
+    const auto place_of = [&](int pixel) {
+        const int tile = pixel / (tile_h * tile_w);
+        return halo ? place(tile * window_h + pixel / tile_w % tile_h * problem.stride_h,
+                            pixel % tile_w * problem.stride_w)
+                    : place(0, pixel);
+    };
+
+    std::array<int, 32> addresses{};
     WarpAccesses result{};
-    // Transposed, a thread's pixels of a channel are contiguous, and it loads vectors of them.
-    const int words = transposed ? std::min(thread_pixels, lanes) : 1;
-    result.input_loads = thread_pixels / words;
-    result.input_passes = result.input_loads * passes(along_pixels, thread_pixels * (transposed ? 1 : row), words);
-    if (weights_staged) {
-        result.weight_loads = thread_channels / lanes;
-        result.weight_passes = result.weight_loads * passes(along_channels, lanes, lanes);
+    // Transposed, a thread's pixels of a channel are contiguous, and it loads vectors of them; but in a window their
+    // place moves with the position of the kernel.
+    const int words = transposed && !halo ? std::min(thread_pixels, lanes) : 1;
+    for (int i = 0; i < along_pixels; i++) {
+        addresses[i] = place_of(i * thread_pixels);
     }
+    result.input_loads = thread_pixels / words;
+    result.input_passes = result.input_loads * shared_passes(addresses.data(), along_pixels, words, banks);
+    // Weights that are not staged come through the cache, whose memory is the same.
+    for (int i = 0; i < along_channels; i++) {
+        addresses[i] = i * lanes;
+    }
+    result.weight_loads = thread_channels / lanes;
+    result.weight_passes = result.weight_loads * shared_passes(addresses.data(), along_channels, lanes, banks);
     // Threads that stage take the vectors of a pixel's channels first, then the next pixel. A vector that is transposed
     // is stored in single words.
     const int vectors = std::max(1, std::min(32, chunk / lanes));
-    if (transposed) {
-        for (int i = 0; i < 32; i++) {
-            addresses[i] = i % vectors * lanes * row + i / vectors;
-        }
-        result.store_passes = lanes * shared_passes(addresses.data(), 32, 1, banks);
-    } else {
-        for (int i = 0; i < 32; i++) {
-            addresses[i] = i % vectors * lanes + i / vectors * row;
-        }
-        result.store_passes = shared_passes(addresses.data(), 32, lanes, banks);
+    for (int i = 0; i < 32; i++) {
+        const int pixel = i / vectors;
+        addresses[i] = i % vectors * lanes * channel_stride + place(pixel / row, pixel % row);
     }
+    result.store_passes = transposed ? lanes * shared_passes(addresses.data(), 32, 1, banks)
+                                     : shared_passes(addresses.data(), 32, lanes, banks);
     return result;
 }
 
@@ -68,7 +76,7 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
     const std::array<int, 16> &values = knobs.values;
     const int tile_h = values[0], tile_w = values[1], block_pixels = values[2], block_channels = values[3];
     const int thread_pixels = values[4], thread_channels = values[5], chunk = values[6], splits = values[7];
-    const bool weights_staged = values[8] != 0, prefetch = values[11] != 0;
+    const bool weights_staged = values[8] != 0, prefetch = values[11] != 0, halo = values[12] != 0;
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const bool corrected = form == BoundForm::Corrected;
@@ -80,17 +88,21 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
     const int out_channels = round_up(problem.out_channels, problem.channel_block);
     const double pixel_blocks = std::ceil(all_pixels / block_pixels);
     const double blocks = pixel_blocks * (out_channels / block_channels) * splits;
+    const int taps = halo ? problem.kernel_h * problem.kernel_w : 1;  // Of a step.
     const double steps =
-        static_cast<double>(problem.in_channels) / splits / chunk * problem.kernel_h * problem.kernel_w;
-    const int threads = knobs.threads;
+        static_cast<double>(problem.in_channels) / splits / chunk * problem.kernel_h * problem.kernel_w / taps;
+    const int threads = block_pixels / thread_pixels * (block_channels / thread_channels);
     const int warps = threads / 32;
 
     // (9): what a block takes of a multiprocessor. Registers for the sums and operands, for addresses, and for what is
     // on its way from memory; a thread's are dealt in eights.
-    const int staged_elements = chunk * (block_pixels + (weights_staged ? block_channels : 0));
-    const int on_their_way = prefetch ? (staged_elements + threads - 1) / threads : 0;
-    const int thread_registers = round_up(knobs.sum_registers + 32 + on_their_way, 8);
-    const int64_t shared = knobs.shared_bytes;
+    const int staged_pixels = knobs.block.staged_pixels;
+    const int staged_weights = weights_staged ? chunk * taps * block_channels : 0;
+    const int thread_registers = round_up(thread_pixels * thread_channels + thread_pixels + thread_channels + 32 +
+                                              (prefetch ? knobs.block.prefetch_registers : 0),
+                                          8);
+    // The driver keeps a part of shared memory for itself.
+    const int64_t shared = knobs.block.shared_bytes + (corrected ? 1024 : 0);
     const int resident = std::max(1, occupancy(device, threads, std::min(thread_registers, 255), shared));
     const double everywhere = static_cast<double>(resident) * multiprocessors;
     const double rounds = std::ceil(blocks / everywhere);
@@ -101,11 +113,11 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
 
     // (8): transactions of a block. A pixel's staged channels are contiguous, and no further; a step's weights are a
     // contiguous chunk of every block of channels.
-    const MemoryLevel &dram = device.level("DRAM"), &l2 = device.level("L2"), &fast = device.level("shared");
+    const MemoryLevel &fast = device.memory[0], &l2 = device.memory[1], &dram = device.memory[2];
     const int transaction = corrected ? l2.transaction_bytes / problem.bytes_per_element : 32;
     const double input_transactions =
-        steps * static_cast<double>(memory_transactions(block_pixels, chunk, problem.in_channels, transaction));
-    const double weight_transactions = steps * block_channels / problem.channel_block *
+        steps * static_cast<double>(memory_transactions(staged_pixels, chunk, problem.in_channels, transaction));
+    const double weight_transactions = steps * taps * block_channels / problem.channel_block *
                                        static_cast<double>(memory_transactions(
                                            1, int64_t{chunk} * problem.channel_block, int64_t{1} << 40, transaction));
     const double output_transactions =
@@ -127,20 +139,20 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
     }
 
     // (10): passes over the banks of shared memory.
-    const WarpAccesses warp = warp_accesses(values, problem.vector_lanes, device.shared_banks);
-    const double input_stores = static_cast<double>(block_pixels) * chunk / problem.vector_lanes / 32;
-    const double weight_stores =
-        weights_staged ? static_cast<double>(chunk) * block_channels / problem.vector_lanes / 32 : 0;
-    const double step_passes = chunk * warps * static_cast<double>(warp.input_passes + warp.weight_passes) +
+    const WarpAccesses &warp = knobs.warp;
+    const double input_stores = static_cast<double>(staged_pixels) * chunk / problem.vector_lanes / 32;
+    const double weight_stores = static_cast<double>(staged_weights) / problem.vector_lanes / 32;
+    const int weight_passes = weights_staged || corrected ? warp.weight_passes : 0;
+    const double step_passes = chunk * taps * warps * static_cast<double>(warp.input_passes + weight_passes) +
                                input_stores * warp.store_passes + weight_stores * problem.vector_lanes;
     const double pass_bytes = device.shared_banks * 4.0;
     sink.time("shared", block_turns * steps * step_passes * pass_bytes / (fast.gb_per_s * 1e3));
 
     // (11): operations of a warp. The corrected form counts what else takes a turn to be issued, and knows that the
     // four parts of a multiprocessor each take a warp of their own.
-    const double multiply_adds = steps * chunk * thread_pixels * thread_channels;
-    const double step_loads = chunk * static_cast<double>(warp.input_loads + warp.weight_loads);
-    const double step_copies = 2.0 * staged_elements / problem.vector_lanes / threads;
+    const double multiply_adds = steps * chunk * taps * thread_pixels * thread_channels;
+    const double step_loads = chunk * taps * static_cast<double>(warp.input_loads + warp.weight_loads);
+    const double step_copies = 2.0 * (staged_pixels * chunk + staged_weights) / problem.vector_lanes / threads;
     const double others = steps * (step_loads + step_copies + 8);
     const auto round_us = [&](double blocks_at_once) {
         const double warps_at_once = corrected ? std::ceil(blocks_at_once * warps / 4) * 4 : blocks_at_once * warps;
@@ -149,7 +161,7 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
     sink.time("compute", (rounds - 1) * round_us(resident) + round_us(last_resident));
     if (corrected) {
         // The steps of a block follow each other, each with its wait for memory; only a prefetch computes meanwhile.
-        const double step_us = device.alpha_us * chunk * thread_pixels * thread_channels * std::max(warps, 4);
+        const double step_us = device.alpha_us * chunk * taps * thread_pixels * thread_channels * std::max(warps, 4);
         sink.time("latency", rounds * steps * (l2.latency_ns * 1e-3 + (prefetch ? 0 : step_us)));
         sink.launches((splits > 1 ? 2 : 1) * device.launch_us);
     }
@@ -158,7 +170,7 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
     sink.count("steps", steps);
     sink.count("threads", threads);
     sink.count("registers", thread_registers);
-    sink.count("shared_bytes", static_cast<double>(shared));
+    sink.count("shared_bytes", static_cast<double>(knobs.block.shared_bytes));
     sink.count("resident", resident);
     sink.count("rounds", rounds);
     sink.count("idle", 1 - blocks / (rounds * everywhere));

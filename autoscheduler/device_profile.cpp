@@ -153,8 +153,9 @@ DeviceProfile parse_device_profile(const json &json, const std::string &where) {
         device.registers = members.count("registers", 1 << 30);
         device.shared_banks = members.count("shared_banks", 1024);
         device.shared_bytes = members.integer("shared_bytes", 1, 1 << 30);
-        for (const char *name : {"shared", "L2", "DRAM"}) {
-            device.level(name);
+        const auto is_level = [&](size_t i, const char *name) { return device.memory[i].name == name; };
+        if (device.memory.size() != 3 || !is_level(0, "shared") || !is_level(1, "L2") || !is_level(2, "DRAM")) {
+            members.refuse("the member \"memory\" does not hold the levels \"shared\", \"L2\" and \"DRAM\"");
         }
     }
     return device;

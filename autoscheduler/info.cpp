@@ -90,10 +90,11 @@ std::string describe_theta(const Theta &theta) {
     };
     if (theta.count("block_pixels") != 0) {
         return fmt::format("tiles of {} x {}; blocks of {} pixels x {} channels, threads of {} x {}; reduction in {} "
-                           "part{}, {} input channels staged at once{}; weights through {}",
+                           "part{}, {} input channels staged at once{}{}; weights through {}",
                            knob("tile_h"), knob("tile_w"), knob("block_pixels"), knob("block_channels"),
                            knob("thread_pixels"), knob("thread_channels"), knob("splits"),
-                           knob("splits") == 1 ? "" : "s", knob("chunk"), knob("prefetch") != 0 ? ", one ahead" : "",
+                           knob("splits") == 1 ? "" : "s", knob("chunk"), knob("halo") != 0 ? " for whole windows" : "",
+                           knob("prefetch") != 0 ? ", one ahead" : "",
                            knob("weights_staged") != 0 ? "shared memory" : "the cache");
     }
     const char *const orders[] = {"rows, columns, input channels", "input channels, rows, columns",

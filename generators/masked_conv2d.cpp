@@ -10,8 +10,10 @@
  * the others, whose reads outside (phantom reads) are replaced by zeros while they are staged.
  *
  * A GPU stages every input in shared memory anyway, so that one update stage serves all tiles; it takes no
- * notice of num_interior and threads. There num_tiles is only what the launch covers: the length of the list
- * is in the device's memory (tile_count), so that a list made on the device need not be waited for.
+ * notice of num_interior and threads. What it stages is read through a Func over the tiles' *windows*: all the input
+ * that any pixel of a tile reads, which pixels and taps share. A schedule keeps either the windows or the pixels of one
+ * tap in shared memory; the other Func is inlined. There num_tiles is only what the launch covers: the length of the
+ * list is in the device's memory (tile_count), so that a list made on the device need not be waited for.
  */
 #include "Halide.h"
 
@@ -156,7 +158,7 @@ private:
         Expr x, y, n, exists;
     };
 
-    Var co{"co"}, ci{"ci"}, kx{"kx"}, ky{"ky"}, p{"p"}, x{"x"}, y{"y"}, n{"n"};
+    Var co{"co"}, ci{"ci"}, kx{"kx"}, ky{"ky"}, p{"p"}, x{"x"}, y{"y"}, n{"n"}, tile{"tile"}, wx{"wx"}, wy{"wy"};
     Input<Buffer<>> *residual_input = nullptr;
     // [1]: the number of tiles in the list, at most num_tiles of which are computed.
     Input<Buffer<uint32_t>> *tile_count = nullptr;
@@ -174,6 +176,10 @@ private:
                 image.dim(i).set_stride(image.dim(i).stride() / lanes * lanes);
             }
         }
+    }
+
+    int pixels_per_tile() const {
+        return tile_h.value() * tile_w.value();
     }
 
     int num_blocks() const {
@@ -201,17 +207,15 @@ private:
         return pixel;
     }
 
-    /** The virtual pixel of an index, in a stage over the tiles before `last`. */
-    Pixel pixel_at(const Expr &index, const Expr &last) {
-        const int pixels_per_tile = tile_h.value() * tile_w.value();
+    /** The first pixel of a tile, in a stage over the tiles before `last`. */
+    Pixel origin_of(const Expr &index, const Expr &last) {
         // A schedule rounds a stage's domain up to whole register tiles: beyond its end it repeats the stage's last
         // tile, because the next one in the list may not be readable in place.
-        Expr tile = pixels_per_tile == 1 ? index : index / pixels_per_tile;
         // On a GPU only the device knows how many tiles the list holds. The promise keeps bounds, which the host
         // computes, from asking for that number. (Where the list is empty nothing runs, but Halide still checks
         // the access.)
         const Expr listed = on_gpu() ? cast<int>(listed_tiles(index)) : last;
-        tile = unsafe_promise_clamped(min(tile, listed - 1), 0, tiles.dim(0).max());
+        const Expr tile = unsafe_promise_clamped(min(index, listed - 1), 0, tiles.dim(0).max());
         Expr xy = tiles(tile, 0);
         Expr last_x = output.dim(1).extent() - 1, last_y = output.dim(2).extent() - 1;
         Pixel pixel;
@@ -220,6 +224,13 @@ private:
         pixel.y = unsafe_promise_clamped(cast<int>(xy >> 16), 0, last_y);
         pixel.n = unsafe_promise_clamped(cast<int>(tiles(tile, 1)), 0, output.dim(3).extent() - 1);
         pixel.exists = cast<bool>(true);
+        return pixel;
+    }
+
+    /** The virtual pixel of an index, in a stage over the tiles before `last`. */
+    Pixel pixel_at(const Expr &index, const Expr &last) {
+        Pixel pixel = origin_of(index / pixels_per_tile(), last);
+        const Expr last_x = output.dim(1).extent() - 1, last_y = output.dim(2).extent() - 1;
         if (tile_w > 1) {
             Expr virtual_x = pixel.x + index % tile_w;
             pixel.exists = pixel.exists && virtual_x <= last_x;
@@ -233,21 +244,20 @@ private:
         return pixel;
     }
 
-    Expr is_stored(const Pixel &pixel, Expr index) {
+    Expr is_stored(const Pixel &pixel, const Expr &index) {
         Expr word = bits(pixel.x / 32, pixel.y, pixel.n);
         Expr active = ((word >> cast<uint32_t>(pixel.x % 32)) & 1) != 0;
         Expr stored = pixel.exists && (store_tiles || active);
         if (on_gpu()) {
             // As unsigned numbers, because Halide would shrink the domain, on the host, to what it can solve for.
-            const int pixels_per_tile = tile_h.value() * tile_w.value();
-            stored = cast<uint32_t>(index / pixels_per_tile) < listed_tiles(index) && stored;
+            stored = cast<uint32_t>(index / pixels_per_tile()) < listed_tiles(index) && stored;
         }
         return stored;
     }
 
-    /** The input that an output pixel reads at one position of the kernel. */
-    Expr load_input(const Pixel &pixel, const Expr &channel, const Expr &i, const Expr &j, bool zero_outside) {
-        Expr at[2] = {pixel.x * stride_w - pad_left + i * dilation_w, pixel.y * stride_h - pad_top + j * dilation_h};
+    /** The input at (dx, dy) from the first that an output pixel reads. */
+    Expr load_input(const Pixel &pixel, const Expr &channel, const Expr &dx, const Expr &dy, bool zero_outside) {
+        Expr at[2] = {pixel.x * stride_w - pad_left + dx, pixel.y * stride_h - pad_top + dy};
         Expr inside = cast<bool>(true);
         Expr legal[2];
         for (int d = 0; d < 2; d++) {
@@ -277,32 +287,31 @@ private:
 
     /** Adds the update stage of the output for the tiles [first, last). */
     void add_stage(const std::string &name, const Expr &first, const Expr &last, bool staged) {
-        const int pixels_per_tile = tile_h.value() * tile_w.value();
         RDom taps(0, in_channels, 0, kernel_w, 0, kernel_h, name + "_taps");
 
         Expr value;
         if (staged) {
             Func stage(name + "_input");
-            Pixel pixel;
             if (on_gpu()) {
-                // A Func of its own, so that a block looks up its pixels once for all taps and channels.
-                Func lookup(name + "_lookup");
-                lookup(p) = pack(pixel_at(p, last));
-                pixel = unpack(lookup(p));
+                // A Func of its own, so that a block looks up its tiles once for all taps and channels.
+                Func lookup(name + "_lookup"), window(name + "_window");
+                lookup(tile) = pack(origin_of(tile, last));
+                window(ci, wx, wy, tile) = load_input(unpack(lookup(tile)), ci, wx, wy, true);
+                stage(ci, kx, ky, p) = window(ci, p % tile_w * stride_w + kx * dilation_w,
+                                              p / tile_w % tile_h * stride_h + ky * dilation_h, p / pixels_per_tile());
             } else {
-                pixel = pixel_at(p, last);
+                stage(ci, kx, ky, p) = load_input(pixel_at(p, last), ci, kx * dilation_w, ky * dilation_h, true);
             }
-            stage(ci, kx, ky, p) = load_input(pixel, ci, kx, ky, true);
             value = stage(taps.x, taps.y, taps.z, p);
         } else {
-            value = load_input(pixel_at(p, last), taps.x, taps.y, taps.z, false);
+            value = load_input(pixel_at(p, last), taps.x, taps.y * dilation_w, taps.z * dilation_h, false);
         }
 
         Func accumulator(name + "_accumulator");
         accumulator(co, p) = bias(co);
         accumulator(co, p) += weights(co % channel_block, taps.x, taps.y, taps.z, co / channel_block) * value;
 
-        RDom domain(first * pixels_per_tile, (last - first) * pixels_per_tile, name + "_pixels");
+        RDom domain(first * pixels_per_tile(), (last - first) * pixels_per_tile(), name + "_pixels");
         Pixel pixel = pixel_at(domain.x, last);
         domain.where(is_stored(pixel, domain.x));
         Expr result = accumulator(co, domain.x);

@@ -13,9 +13,9 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
     if (!illegal.empty()) {
         throw CompileError("PolyKernel: the theta is not legal for this operator and target: " + illegal + ".\n");
     }
-    if (op.stages.size() != 1 || !op.stages[0].staging.defined() || !op.stages[0].lookup.defined()) {
+    if (op.stages.size() != 1 || !op.stages[0].window.defined()) {
         throw CompileError("PolyKernel: on a GPU a masked operator has one stage, which stages its input and looks up "
-                           "its pixels.\n");
+                           "its tiles.\n");
     }
     std::ostringstream source;
     for (const auto &[knob, value] : theta) {
@@ -26,9 +26,12 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
     const int channel_threads = distile::channel_threads(theta), pixel_threads = distile::pixel_threads(theta);
     const int num_threads = channel_threads * pixel_threads;
     const int lanes = problem.vector_lanes;
-    const int in_lanes = op.in_channels % lanes == 0 ? lanes : 1;
+    const int in_lanes = input_lanes(problem), lookups = looked_up_tiles(theta, problem);
+    const int padding = theta.at("padding");
+    const bool halo = theta.at("halo") != 0;
     source << "const int channel_threads = " << channel_threads << ", pixel_threads = " << pixel_threads
-           << ", num_threads = " << num_threads << ", lanes = " << lanes << ", in_lanes = " << in_lanes << ";\n";
+           << ", num_threads = " << num_threads << ", lanes = " << lanes << ", in_lanes = " << in_lanes
+           << ", lookups = " << lookups << ";\n";
 
 // The source is the very statements that are applied.
 #define DISTILE_APPLY(statement)                                                                                       \
@@ -38,8 +41,9 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
     } while (false)
 
     MaskedStage &stage = op.stages[0];
-    Func output = op.output, accumulator = stage.accumulator, staging = stage.staging, lookup = stage.lookup;
-    Func weights = stage.weights;
+    Func output = op.output, accumulator = stage.accumulator, weights = stage.weights, lookup = stage.lookup;
+    // Of the windows and the pixels of one tap, one is staged and the other inlined.
+    Func staging = halo ? stage.window : stage.staging;
     Var co = output.args()[0], c = accumulator.args()[0], p = accumulator.args()[1];
     Var lane("lane"), vector("vector"), group("group"), co_block("co_block"), co_rest("co_rest"),
         co_thread("co_thread");
@@ -115,34 +119,45 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
             DISTILE_APPLY(sum.reorder(lane, group, p_item, co_thread, p_thread));
         } else {
             DISTILE_APPLY(sum.split(reduced, ci_outer, ci_inner, chunk).unroll(ci_inner));
-            DISTILE_APPLY(sum.reorder(lane, group, p_item, ci_inner, co_thread, p_thread, ci_outer, kx, ky));
-            DISTILE_APPLY(sum.fuse(ci_outer, kx, step).fuse(step, ky, step));
+            if (halo) {
+                // Neighbouring pixels read the same inputs with neighbouring columns of the kernel: once, if unrolled.
+                DISTILE_APPLY(sum.rename(ci_outer, step).unroll(kx));
+                DISTILE_APPLY(sum.reorder(lane, group, p_item, ci_inner, kx, ky, co_thread, p_thread, step));
+            } else {
+                DISTILE_APPLY(sum.reorder(lane, group, p_item, ci_inner, co_thread, p_thread, ci_outer, kx, ky));
+                DISTILE_APPLY(sum.fuse(ci_outer, kx, step).fuse(step, ky, step));
+            }
         }
         DISTILE_APPLY(sum.gpu_threads(co_thread, p_thread).vectorize(lane).unroll(group).unroll(p_item));
     }
 
-    source << "\n// The pixels, the inputs and the weights of a block\n";
+    source << "\n// The tiles, the inputs and the weights of a block\n";
     Var work("work"), turn("turn"), worker("worker"), worker_x("worker_x"), worker_y("worker_y");
-    Var s_ci = staging.args()[0], s_kx = staging.args()[1], s_ky = staging.args()[2], s_p = staging.args()[3];
-    Var l_p = lookup.args()[0];
-    DISTILE_APPLY(lookup.compute_at(level).store_in(MemoryType::GPUShared).bound_extent(l_p, block_pixels));
-    DISTILE_APPLY(lookup.split(l_p, turn, worker, num_threads, TailStrategy::GuardWithIf));
+    Var l_tile = lookup.args()[0];
+    DISTILE_APPLY(lookup.compute_at(level).store_in(MemoryType::GPUShared).bound_extent(l_tile, lookups));
+    DISTILE_APPLY(lookup.split(l_tile, turn, worker, num_threads, TailStrategy::GuardWithIf));
     DISTILE_APPLY(lookup.split(worker, worker_y, worker_x, channel_threads).reorder(turn, worker_x, worker_y));
     DISTILE_APPLY(lookup.gpu_threads(worker_x, worker_y));
 
-    DISTILE_APPLY(staging.compute_at(sums, step).store_in(MemoryType::GPUShared));
-    DISTILE_APPLY(staging.bound_extent(s_ci, chunk).bound_extent(s_p, block_pixels));
-    if (theta.at("transposed")) {
-        DISTILE_APPLY(staging.reorder_storage(s_p, s_ci, s_kx, s_ky));
-        DISTILE_APPLY(staging.align_storage(s_p, block_pixels + theta.at("padding")));
+    // The threads share all that is staged at once, in turns. One pixel of one tap is a window of 1 x 1.
+    const int width = halo ? window_width(theta, problem) : 1, height = halo ? window_height(theta, problem) : 1;
+    const int windows = halo ? block_pixels / idle_blocks.pixels_per_tile : block_pixels;
+    source << "const int width = " << width << ", height = " << height << ", windows = " << windows << ";\n";
+    Var s_ci = staging.args()[0], s_x = staging.args()[1], s_y = staging.args()[2], s_window = staging.args()[3];
+    DISTILE_APPLY(staging.compute_at(sums, step).store_in(MemoryType::GPUShared).bound_extent(s_ci, chunk));
+    DISTILE_APPLY(staging.bound_extent(s_x, width).bound_extent(s_y, height).bound_extent(s_window, windows));
+    if (!theta.at("transposed")) {
+        DISTILE_APPLY(staging.reorder_storage(s_ci, s_x, s_y, s_window).align_storage(s_ci, chunk + padding));
+    } else if (halo) {
+        DISTILE_APPLY(staging.reorder_storage(s_x, s_y, s_window, s_ci).align_storage(s_x, width + padding));
     } else {
-        DISTILE_APPLY(staging.reorder_storage(s_ci, s_p, s_kx, s_ky));
-        DISTILE_APPLY(staging.align_storage(s_ci, chunk + theta.at("padding")));
+        DISTILE_APPLY(staging.reorder_storage(s_window, s_ci, s_x, s_y).align_storage(s_window, windows + padding));
     }
-    DISTILE_APPLY(staging.split(s_ci, vector, lane, in_lanes).vectorize(lane).fuse(vector, s_p, work));
-    DISTILE_APPLY(staging.split(work, turn, worker, num_threads).unroll(turn));
+    DISTILE_APPLY(staging.split(s_ci, vector, lane, in_lanes).vectorize(lane));
+    DISTILE_APPLY(staging.fuse(vector, s_x, work).fuse(work, s_y, work).fuse(work, s_window, work));
+    DISTILE_APPLY(staging.split(work, turn, worker, num_threads, TailStrategy::GuardWithIf).unroll(turn));
     DISTILE_APPLY(staging.split(worker, worker_y, worker_x, channel_threads));
-    DISTILE_APPLY(staging.reorder(lane, turn, worker_x, worker_y, s_kx, s_ky).gpu_threads(worker_x, worker_y));
+    DISTILE_APPLY(staging.reorder(lane, turn, worker_x, worker_y).gpu_threads(worker_x, worker_y));
 
     if (theta.at("weights_staged")) {
         Var w_c = weights.args()[0], w_ci = weights.args()[1], w_kx = weights.args()[2], w_ky = weights.args()[3];
@@ -153,9 +168,13 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
         DISTILE_APPLY(weights.reorder_storage(w_c, w_block, w_ci, w_kx, w_ky));
         DISTILE_APPLY(weights.split(w_c, vector, lane, lanes).vectorize(lane));
         DISTILE_APPLY(weights.fuse(vector, w_ci, work).fuse(work, w_block, work));
+        if (halo) {
+            DISTILE_APPLY(weights.bound_extent(w_kx, op.kernel_w).bound_extent(w_ky, op.kernel_h));
+        }
+        DISTILE_APPLY(weights.fuse(work, w_kx, work).fuse(work, w_ky, work));
         DISTILE_APPLY(weights.split(work, turn, worker, num_threads, TailStrategy::GuardWithIf).unroll(turn));
         DISTILE_APPLY(weights.split(worker, worker_y, worker_x, channel_threads));
-        DISTILE_APPLY(weights.reorder(lane, turn, worker_x, worker_y, w_kx, w_ky).gpu_threads(worker_x, worker_y));
+        DISTILE_APPLY(weights.reorder(lane, turn, worker_x, worker_y).gpu_threads(worker_x, worker_y));
     }
 #undef DISTILE_APPLY
 

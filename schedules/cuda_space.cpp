@@ -5,9 +5,17 @@ namespace distile {
 
 namespace {
 
-/** Elements of shared memory from one staged pixel, or channel if they are transposed, to the next. */
-int staged_row(const Theta &theta) {
-    return (theta.at("transposed") ? theta.at("block_pixels") : theta.at("chunk")) + theta.at("padding");
+int pixels_per_tile(const Theta &theta) {
+    return theta.at("tile_h") * theta.at("tile_w");
+}
+
+/** Taps that are staged at once. */
+int staged_taps(const Theta &theta, const Problem &problem) {
+    return theta.at("halo") ? problem.kernel_h * problem.kernel_w : 1;
+}
+
+int divide_up(int a, int b) {
+    return (a + b - 1) / b;
 }
 
 }  // namespace
@@ -24,16 +32,62 @@ int block_threads(const Theta &theta) {
     return channel_threads(theta) * pixel_threads(theta);
 }
 
+int window_width(const Theta &theta, const Problem &problem) {
+    return (theta.at("tile_w") - 1) * problem.stride_w + (problem.kernel_w - 1) * problem.dilation_w + 1;
+}
+
+int window_height(const Theta &theta, const Problem &problem) {
+    return (theta.at("tile_h") - 1) * problem.stride_h + (problem.kernel_h - 1) * problem.dilation_h + 1;
+}
+
+int staged_pixels(const Theta &theta, const Problem &problem) {
+    const int pixels = theta.at("block_pixels");
+    return theta.at("halo")
+               ? pixels / pixels_per_tile(theta) * window_width(theta, problem) * window_height(theta, problem)
+               : pixels;
+}
+
+int looked_up_tiles(const Theta &theta, const Problem &problem) {
+    const int pixels = theta.at("block_pixels"), tile = pixels_per_tile(theta);
+    // A block without windows may begin within a tile.
+    int tiles = pixels % tile == 0 ? pixels / tile : (pixels - 2) / tile + 2;
+    if (theta.at("halo")) {
+        const int vectors = theta.at("chunk") / input_lanes(problem);
+        const int all_turns = round_up(staged_pixels(theta, problem) * vectors, block_threads(theta));
+        tiles = divide_up(all_turns, window_width(theta, problem) * window_height(theta, problem) * vectors);
+    }
+    return round_up(tiles, 4);
+}
+
+int input_lanes(const Problem &problem) {
+    return problem.in_channels % problem.vector_lanes == 0 ? problem.vector_lanes : 1;
+}
+
 int shared_bytes(const Theta &theta, const Problem &problem) {
-    const int inputs = staged_row(theta) * (theta.at("transposed") ? theta.at("chunk") : theta.at("block_pixels"));
-    const int weights = theta.at("weights_staged") ? theta.at("chunk") * theta.at("block_channels") : 0;
-    const int lookups = 3 * theta.at("block_pixels");
+    const int chunk = theta.at("chunk"), padding = theta.at("padding"), pixels = staged_pixels(theta, problem);
+    // Transposed, the pixels of a row of a window are contiguous, or those of the block where there are no windows.
+    const int row = theta.at("halo") ? window_width(theta, problem) : pixels;
+    const int inputs = theta.at("transposed") ? chunk * (pixels / row) * (row + padding) : (chunk + padding) * pixels;
+    const int weights =
+        theta.at("weights_staged") ? chunk * theta.at("block_channels") * staged_taps(theta, problem) : 0;
+    const int lookups = 2 * looked_up_tiles(theta, problem);
     return (inputs + weights) * (16 / problem.vector_lanes) + lookups * 4;
 }
 
 int sum_registers(const Theta &theta) {
     const int pixels = theta.at("thread_pixels"), channels = theta.at("thread_channels");
     return pixels * channels + pixels + channels;
+}
+
+int prefetch_registers(const Theta &theta, const Problem &problem) {
+    if (!theta.at("prefetch")) {
+        return 0;
+    }
+    const int inputs = theta.at("chunk") * staged_pixels(theta, problem);
+    const int weights =
+        theta.at("weights_staged") ? theta.at("chunk") * theta.at("block_channels") * staged_taps(theta, problem) : 0;
+    const int threads = block_threads(theta) * problem.vector_lanes;
+    return (divide_up(inputs, threads) + divide_up(weights, threads)) * problem.vector_lanes;
 }
 
 const Space &cuda_space() {
@@ -54,8 +108,16 @@ const Space &cuda_space() {
              {0, 1}},
             {"padding", "elements between the rows of the staged inputs, against conflicts of banks", {0, 4}},
             {"prefetch", "1 to load what is staged next while computing with what is staged now", {0, 1}},
+            {"halo",
+             "1 to stage whole windows of the input and all positions of the kernel, 0 to stage each position anew",
+             {0, 1}},
         },
         {
+            {"tiles of at most 4096 pixels",
+             [](const Theta &theta, const Problem &) {
+                 return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
+             },
+             {"tile_h", "tile_w"}},
             {"thread_channels that are whole vectors of 4, and thread_pixels that are 1, 2 or whole vectors of 4",
              [](const Theta &theta, const Problem &) {
                  const int pixels = theta.at("thread_pixels");
@@ -93,26 +155,41 @@ const Space &cuda_space() {
                          theta.at("padding") % problem.vector_lanes == 0);
              },
              {"chunk", "padding"}},
-            {"threads that stage equal shares of a chunk of the block's pixels",
+            {"threads that stage equal shares of a chunk of the block's pixels, where halo is 0",
              [](const Theta &theta, const Problem &problem) {
-                 const int lanes = problem.in_channels % problem.vector_lanes == 0 ? problem.vector_lanes : 1;
-                 return theta.at("block_pixels") * theta.at("chunk") / lanes % block_threads(theta) == 0;
+                 return theta.at("halo") ||
+                        theta.at("block_pixels") * theta.at("chunk") / input_lanes(problem) % block_threads(theta) == 0;
              },
-             {"block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk"}},
-            {"sums and operands that fit a thread's 255 registers and, for all threads, a multiprocessor's 65536",
+             {"block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk", "halo"}},
+            {"block_pixels of whole tiles where halo is 1",
              [](const Theta &theta, const Problem &) {
-                 const int registers = sum_registers(theta) + 32;
+                 return !theta.at("halo") || theta.at("block_pixels") % pixels_per_tile(theta) == 0;
+             },
+             {"tile_h", "tile_w", "block_pixels", "halo"}},
+            {"a chunk of at most 64 channels times columns of the kernel where halo is 1, because they are unrolled",
+             [](const Theta &theta, const Problem &problem) {
+                 return !theta.at("halo") || int64_t{theta.at("chunk")} * problem.kernel_w <= 64;
+             },
+             {"chunk", "halo"}},
+            {"windows of at most 65536 pixels for a block where halo is 1",
+             [](const Theta &theta, const Problem &problem) {
+                 return !theta.at("halo") || int64_t{window_width(theta, problem)} * window_height(theta, problem) *
+                                                     theta.at("block_pixels") <=
+                                                 65536;
+             },
+             {"tile_h", "tile_w", "block_pixels", "halo"}},
+            {"sums, operands and what is prefetched that fit a thread's 255 registers and, for all threads, a "
+             "multiprocessor's 65536",
+             [](const Theta &theta, const Problem &problem) {
+                 const int registers = sum_registers(theta) + prefetch_registers(theta, problem) + 32;
                  return registers <= 255 && registers * block_threads(theta) <= 65536;
              },
-             {"block_pixels", "block_channels", "thread_pixels", "thread_channels"}},
+             {"tile_h", "tile_w", "block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk",
+              "weights_staged", "prefetch", "halo"}},
             {"staged inputs and weights that fit 48 KB of shared memory",
              [](const Theta &theta, const Problem &problem) { return shared_bytes(theta, problem) <= 48 * 1024; },
-             {"block_pixels", "block_channels", "chunk", "weights_staged", "transposed", "padding"}},
-            {"tiles of at most 4096 pixels",
-             [](const Theta &theta, const Problem &) {
-                 return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
-             },
-             {"tile_h", "tile_w"}},
+             {"tile_h", "tile_w", "block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk",
+              "weights_staged", "transposed", "padding", "halo"}},
         }};
     return space;
 }

@@ -4,7 +4,9 @@
  * A block computes `block_pixels` virtual pixels x `block_channels` output channels: it stages `chunk` input
  * channels of one position of the kernel at a time (and the weights that meet them) in shared memory, and keeps
  * its sums in registers, `thread_pixels` x `thread_channels` a thread. With granularity 1 x 1 this is an implicit
- * matrix product whose rows are the active pixels. Where the blocks are too few to fill the chip, the input
+ * matrix product whose rows are the active pixels. With `halo` it stages `chunk` channels of the whole windows of its
+ * tiles, that is of all the input that they read, and the weights of all positions: what neighbouring pixels share is
+ * loaded once, and there are fewer barriers. Where the blocks are too few to fill the chip, the input
  * channels are split over `splits` times as many: their partial sums go through global memory, and a second
  * kernel adds them up.
  */
@@ -29,12 +31,30 @@ int channel_threads(const Theta &theta);
 int pixel_threads(const Theta &theta);
 int block_threads(const Theta &theta);
 
+/** The extents of the input that a tile reads. */
+int window_width(const Theta &theta, const Problem &problem);
+int window_height(const Theta &theta, const Problem &problem);
+
+/** Pixels of the input, for all of a block, that are staged at once. */
+int staged_pixels(const Theta &theta, const Problem &problem);
+
+/** Elements of the input that are loaded at once. */
+int input_lanes(const Problem &problem);
+
+/** Tiles that a block looks up: its own, those that its threads would stage next if all had equal shares (the look-ups
+ * of a thread's last turn are not guarded), and up to whole vectors, so that what follows in shared memory is aligned.
+ */
+int looked_up_tiles(const Theta &theta, const Problem &problem);
+
 /** Bytes of shared memory that a block takes. */
 int shared_bytes(const Theta &theta, const Problem &problem);
 
 /** What a thread holds at once: its sums, and the inputs and weights of one channel. Addresses and what is
  * on its way from memory come on top. */
 int sum_registers(const Theta &theta);
+
+/** What a thread has on its way from memory while it computes. */
+int prefetch_registers(const Theta &theta, const Problem &problem);
 
 }  // namespace distile
 

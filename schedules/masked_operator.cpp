@@ -22,31 +22,35 @@ using Environment = std::map<std::string, Function>;
  * Func that only loads from it: such a call counts as a read of the buffer. */
 class FindReads : public IRVisitor {
 public:
-    explicit FindReads(const Environment &environment) : environment(environment) {
+    explicit FindReads(const Environment &environment) : environment(&environment) {
     }
 
     std::set<std::string> funcs;
     std::map<std::string, Parameter> buffers;
-    std::map<std::string, Function> wrappers; /**< Of the buffers that are read through one, by their names. */
+    std::map<std::string, Function> wrappers;        /**< Of the buffers that are read through one, by their names. */
+    std::map<std::string, std::vector<Expr>> places; /**< Where the Funcs and buffers are read, by their names. */
 
 private:
     using IRVisitor::visit;
-    const Environment &environment;
+    const Environment *environment;
 
     void visit(const Call *op) override {
         IRVisitor::visit(op);
         if (op->call_type == Call::Image && op->param.defined()) {
             buffers.emplace(op->name, op->param);
+            places.emplace(op->name, op->args);
         } else if (op->call_type == Call::Halide) {
-            const Function &callee = environment.at(op->name);
+            const Function &callee = environment->at(op->name);
             const Call *load = callee.has_pure_definition() && callee.updates().empty() && callee.outputs() == 1
                                    ? callee.values()[0].as<Call>()
                                    : nullptr;
             if (load && load->call_type == Call::Image && load->param.defined()) {
                 buffers.emplace(load->name, load->param);
                 wrappers.emplace(load->name, callee);
+                places.emplace(load->name, op->args);
             } else {
                 funcs.insert(op->name);
+                places.emplace(op->name, op->args);
             }
         }
     }
@@ -55,7 +59,8 @@ private:
 FindReads reads_of(const Definition &definition, const Environment &environment) {
     FindReads reads(environment);
     for (const Expr &value : definition.values()) {
-        value.accept(&reads);
+        // Halide shares common parts of a definition in lets; places are recognised without.
+        substitute_in_all_lets(value).accept(&reads);
     }
     return reads;
 }
@@ -104,6 +109,58 @@ void recognise_granularity(MaskedOperator &op, const ReductionVariable &pixels, 
     }
     op.tile_w = pixels_per_tile % column.modulus == 0 ? column.modulus : 1;
     op.tile_h = pixels_per_tile / op.tile_w;
+}
+
+/** An index without the bounds that it is clamped or promised to be in. */
+Expr unclamped(const Expr &index) {
+    if (const Call *promise = Call::as_intrinsic(index, {Call::unsafe_promise_clamped})) {
+        return unclamped(promise->args[0]);
+    }
+    const Max *lower = index.as<Max>();
+    const Min *upper = lower ? lower->a.as<Min>() : nullptr;
+    return upper ? unclamped(upper->a) : index;
+}
+
+/** The constant factor of the term of a sum that `wanted` holds for; none if there is no such term. */
+template<typename Wanted> std::optional<int> factor_in(const Expr &sum, const Wanted &wanted) {
+    const auto in_either = [&](const Expr &a, const Expr &b) {
+        const std::optional<int> factor = factor_in(a, wanted);
+        return factor ? factor : factor_in(b, wanted);
+    };
+    if (const Add *add = sum.as<Add>()) {
+        return in_either(add->a, add->b);
+    }
+    if (const Sub *sub = sum.as<Sub>()) {
+        return in_either(sub->a, sub->b);
+    }
+    const Mul *mul = sum.as<Mul>();
+    const std::optional<int64_t> constant = mul ? as_const_int(mul->b) : std::nullopt;
+    if (constant) {
+        const std::optional<int> factor = factor_in(mul->a, wanted);
+        return factor ? std::optional<int>(*factor * static_cast<int>(*constant)) : std::nullopt;
+    }
+    return wanted(sum) ? std::optional<int>(1) : std::nullopt;
+}
+
+/** Finds strides and dilations: how an input is addressed by the places of pixels, which are read from memory, and by
+ * the position of the kernel. */
+void recognise_steps(OperatorFacts &op, const std::vector<Expr> &load, const std::vector<Expr> &position,
+                     const std::string &column, const std::string &row, const Environment &environment) {
+    const auto is_read = [&](const Expr &term) {
+        FindReads reads(environment);
+        term.accept(&reads);
+        return !reads.funcs.empty() || !reads.buffers.empty();
+    };
+    const auto is_variable = [](const std::string &name) {
+        return [name](const Expr &term) {
+            const Variable *variable = term.as<Variable>();
+            return variable && variable->name == name;
+        };
+    };
+    op.stride_w = factor_in(unclamped(load[1]), is_read).value_or(1);
+    op.stride_h = factor_in(unclamped(load[2]), is_read).value_or(1);
+    op.dilation_w = factor_in(unclamped(position[1]), is_variable(column)).value_or(1);
+    op.dilation_h = factor_in(unclamped(position[2]), is_variable(row)).value_or(1);
 }
 
 void refuse_scheduled(const Function &function) {
@@ -176,6 +233,9 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
         if (inner.funcs.size() > 1) {
             refuse(name + " reads more than one staging Func");
         }
+        // What the kernel's position is called where it is added to a place of the input.
+        std::string column = taps[1].var, row = taps[2].var;
+        FindReads positions = inner, loads = inner;
         if (!inner.funcs.empty()) {
             Function staging = environment.at(*inner.funcs.begin());
             if (staging.dimensions() != 4 || !staging.updates().empty()) {
@@ -184,12 +244,29 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
             }
             refuse_scheduled(staging);
             stage.staging = Func(staging);
-            const FindReads lookups = reads_of(staging.definition(), environment);
-            if (lookups.funcs.size() > 1) {
+            column = staging.args()[1];
+            row = staging.args()[2];
+            positions = loads = reads_of(staging.definition(), environment);
+            if (positions.funcs.size() > 1) {
                 refuse("the staging Func '" + staging.name() + "' reads more than one Func");
             }
-            if (!lookups.funcs.empty()) {
-                stage.lookup = Func(environment.at(*lookups.funcs.begin()));
+            if (!positions.funcs.empty()) {
+                Function window = environment.at(*positions.funcs.begin());
+                loads = reads_of(window.definition(), environment);
+                if (window.dimensions() != 4 || !window.updates().empty() || loads.funcs.size() != 1) {
+                    refuse("the Func '" + window.name() +
+                           "' is not of the form f(input channel, column, row, tile) that looks up its tile");
+                }
+                refuse_scheduled(window);
+                stage.window = Func(window);
+                stage.lookup = Func(environment.at(*loads.funcs.begin()));
+            }
+        }
+        for (const auto &[buffer_name, buffer] : loads.buffers) {
+            if (buffer.dimensions() == 4) {
+                const std::vector<Expr> &load = loads.places.at(buffer_name);
+                recognise_steps(op, load, stage.window.defined() ? positions.places.at(stage.window.name()) : load,
+                                column, row, environment);
             }
         }
         bool has_weights = false;

@@ -5,16 +5,17 @@
  *  - the pure definition is undef, and its first argument is the output channel;
  *  - every update stage scatters over one RVar, the virtual pixel, and reads one accumulator Func;
  * an accumulator `f(channel, pixel)` has one update over a reduction domain (input channel, kernel column,
- * kernel row), and may read one staging Func `g(input channel, kernel column, kernel row, pixel)`, which may look
- * up its pixel in one Func `h(pixel)`. The output's
- * channel extent and the reduction's extents are constants. A scalar input named `threads` holds the number
- * of threads of the call.
+ * kernel row), and may read one staging Func `g(input channel, kernel column, kernel row, pixel)`. That one may read
+ * its input through one Func `w(input channel, column, row, tile)` over the windows of the tiles, which looks up its
+ * tile in one Func `h(tile)`. The output's channel extent and the reduction's extents are constants. A scalar input
+ * named `threads` holds the number of threads of the call.
+ *
+ * Columns and rows of the input are sums of constants and products with constants. The factor of the kernel's position
+ * is the dilation; that of the term which is read from memory, the pixel's place, is the stride. They count as 1 where
+ * there is no such term.
  *
  * The virtual pixels of a tile are consecutive, row by row: a stage's domain is its tiles times the constant
  * tile_h * tile_w, and the column that it stores to adds to the tile's own the pixel's index modulo tile_w.
- *
- * The virtual pixels of a tile are consecutive: pixel p is pixel p % (tile_h * tile_w) of its tile, and column
- * p % tile_w of that. A stage's domain is its tiles times tile_h * tile_w.
  */
 #ifndef DISTILE_SCHEDULES_MASKED_OPERATOR_H
 #define DISTILE_SCHEDULES_MASKED_OPERATOR_H
@@ -33,7 +34,7 @@ struct MaskedStage {
     Halide::RVar in_channel, kernel_x, kernel_y; /**< The accumulator's reduction. */
     Halide::Func weights;                        /**< The Func that wraps the buffer of the weights. */
     Halide::Func staging;                        /**< Defined only for a stage that copies its input first. */
-    Halide::Func lookup;                         /**< Defined only if the staging Func reads it. */
+    Halide::Func window, lookup;                 /**< Defined only if the staging Func reads its input through them. */
 };
 
 struct MaskedOperator : OperatorFacts {

@@ -189,9 +189,13 @@ TEST_CASE("The points of a space are those that are legal", "[points]") {
         const char *backend;
         Theta held;
     };
-    for (const Part &part :
-         {Part{"cpu", {{"tile_h", 7}, {"group", 4}}},
-          Part{"cuda", {{"tile_h", 7}, {"tile_w", 2}, {"splits", 2}, {"padding", 4}, {"block_channels", 64}}}}) {
+    for (const Part &part : {Part{"cpu", {{"tile_h", 7}, {"group", 4}}}, Part{"cuda",
+                                                                              {{"tile_h", 7},
+                                                                               {"tile_w", 2},
+                                                                               {"splits", 2},
+                                                                               {"padding", 4},
+                                                                               {"block_channels", 64},
+                                                                               {"weights_staged", 1}}}}) {
         for (const json &params : {json{{"in_channels", 48}, {"out_channels", 96}}, point_params(3, 17)}) {
             CAPTURE(part.backend, params);
             const Space space = restrict_space(space_of(part.backend), part.held);
@@ -354,9 +358,10 @@ TEST_CASE("The bound on a CPU is as worked by hand", "[bound]") {
 
 TEST_CASE("The bound on a GPU is as worked by hand", "[bound]") {
     const Workload workload = workload_of(make_operator(point_params(32, 32), 8, 8), simple_gpu());
-    const Theta theta = {{"tile_h", 1},         {"tile_w", 1},          {"block_pixels", 32}, {"block_channels", 32},
-                         {"thread_pixels", 4},  {"thread_channels", 4}, {"chunk", 8},         {"splits", 1},
-                         {"weights_staged", 1}, {"transposed", 1},      {"padding", 0},       {"prefetch", 0}};
+    const Theta theta = {
+        {"tile_h", 1},          {"tile_w", 1},   {"block_pixels", 32}, {"block_channels", 32}, {"thread_pixels", 4},
+        {"thread_channels", 4}, {"chunk", 8},    {"splits", 1},        {"weights_staged", 1},  {"transposed", 1},
+        {"padding", 0},         {"prefetch", 0}, {"halo", 0}};
     const Bound paper = bound(workload, theta, 64, BoundForm::Paper);
     // 64 pixels are 2 blocks of 64 threads, which take 4 steps of 8 channels.
     CHECK(paper.terms.at("blocks") == 2);
@@ -403,6 +408,26 @@ TEST_CASE("The bound on a GPU is as worked by hand", "[bound]") {
     const double unpadded = bound(workload, plain, 64).terms.at("t_shared");
     plain["padding"] = 4;
     CHECK(bound(workload, plain, 64).terms.at("t_shared") < unpadded);
+}
+
+TEST_CASE("With windows a GPU's block reads what its pixels share once", "[bound]") {
+    // 3 x 3, of which a tile of 4 x 4 reads a window of 6 x 6.
+    const Workload workload =
+        workload_of(make_operator({{"in_channels", 32}, {"out_channels", 32}}, 8, 8), simple_gpu());
+    Theta theta = {{"tile_h", 4},         {"tile_w", 4},          {"block_pixels", 32}, {"block_channels", 32},
+                   {"thread_pixels", 4},  {"thread_channels", 4}, {"chunk", 8},         {"splits", 1},
+                   {"weights_staged", 1}, {"transposed", 0},      {"padding", 0},       {"prefetch", 0},
+                   {"halo", 0}};
+    const Bound apart = bound(workload, theta, 4, BoundForm::Paper);
+    theta["halo"] = 1;
+    const Bound windows = bound(workload, theta, 4, BoundForm::Paper);
+    CHECK(apart.terms.at("steps") == 4 * 9);
+    CHECK(windows.terms.at("steps") == 4);
+    // 32 pixels at each of 9 positions, or 2 windows of 36 pixels; the weights and the output are the same.
+    CHECK(apart.terms.at("transactions") == 4 * 9 * (32 + 8) + 32);
+    CHECK(windows.terms.at("transactions") == 4 * (2 * 36 + 9 * 8) + 32);
+    CHECK(windows.terms.at("operations") == apart.terms.at("operations"));
+    CHECK(windows.terms.at("shared_bytes") > apart.terms.at("shared_bytes"));
 }
 
 TEST_CASE("A point's bound is its theta's", "[bound]") {

@@ -635,7 +635,8 @@ TEST_CASE("The plugin refuses what it cannot choose a schedule by", "[plugin]") 
 TEST_CASE("The facts of an operator file are those of its pipeline", "[plugin]") {
     const std::vector<std::map<std::string, std::string>> operators = {
         {{"in_channels", "16"}, {"out_channels", "48"}},
-        {{"in_channels", "3"}, {"out_channels", "17"}, {"kernel_h", "5"}, {"kernel_w", "7"}},
+        {{"in_channels", "3"}, {"out_channels", "17"}, {"kernel_h", "5"}, {"kernel_w", "7"}, {"stride_h", "2"}},
+        {{"in_channels", "16"}, {"stride_w", "3"}, {"dilation_h", "2"}, {"dilation_w", "4"}, {"kernel_w", "2"}},
         {{"in_channels", "1024"}, {"out_channels", "1"}, {"kernel_h", "1"}, {"kernel_w", "1"}, {"residual", "true"}}};
     for (const auto &params : operators) {
         for (const bool gpu : {false, true}) {
@@ -647,6 +648,7 @@ TEST_CASE("The facts of an operator file are those of its pipeline", "[plugin]")
             const char *target = gpu ? "x86-64-linux-cuda-cuda_capability_80" : avx512;
             std::map<std::string, std::string> with_block = params;
             with_block["channel_block"] = gpu ? "32" : "16";
+            with_block.emplace("out_channels", "64");
             const MaskedOperator recognised = recognise_masked_operator(masked_conv2d(with_block, target));
             const Problem expected = gpu ? cuda_problem(recognised) : cpu_problem(recognised, Halide::Target(target));
             const Problem found = problem_of(parse_operator(file, "here"), gpu ? "cuda" : "cpu", 16, 32);

@@ -83,11 +83,17 @@ int check_plans() {
             check(count(ptx, ".visible .entry") == (theta.at("splits") > 1 ? 2 : 1), where,
                   "it has another number of kernels");
             check(count(ptx, "__local_depot") == 0 && count(ptx, ".local.") == 0, where, "it uses local memory");
+            // Of a window, the columns of the kernel are unrolled too.
+            const int columns = theta.at("halo") ? plan.op.conv2d().kernel_w : 1;
             check(count(loop, "fma.rn.f32") ==
-                      theta.at("thread_pixels") * theta.at("thread_channels") * theta.at("chunk"),
+                      theta.at("thread_pixels") * theta.at("thread_channels") * theta.at("chunk") * columns,
                   where, "a thread's part of a step is not unrolled");
-            check(count(loop, "ld.global.nc.v2.b64") > 0 && count(loop, "st.shared.v") > 0, where,
+            // Windows are staged outside of the innermost loop.
+            const std::string &staging = theta.at("halo") ? ptx : loop;
+            check(count(staging, "ld.global.nc.v2.b64") > 0 && count(staging, "st.shared.v") > 0, where,
                   "it stages no vectors");
+            // Two for the look-ups. Transposing stores the elements of a vector apart.
+            check(theta.at("transposed") || count(ptx, "st.shared.b32") <= 2, where, "it stages single elements");
             check(count(loop, "ld.global.nc.b32") == 0 && count(loop, "ld.shared.b32") == 0, where,
                   "it loads single elements in the loop");
 #ifdef DISTILE_PTXAS
