@@ -21,7 +21,7 @@ FIXED_ADDRESSES = $$(setarch -R true 2>/dev/null && echo setarch -R || true)
 .PHONY: help
 help:  ## list the goals
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r goal text; do \
-		printf 'make %-10s %s\n' "$$goal" "$$text"; done
+		printf 'make %-14s %s\n' "$$goal" "$$text"; done
 
 .PHONY: demo
 demo: build/release/build.ninja  ## build and run the demonstration
@@ -49,6 +49,27 @@ bench:  ## run the benchmarks; FILTER=<regex> chooses rows, OUT=<file.json> gets
 	@LD_LIBRARY_PATH="$(CURDIR)/.venv/lib$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}" \
 		OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so" \
 		build/release/bench/distile_bench --filter "$$FILTER" --out "$$OUT"
+
+# The benchmark of NVIDIA GPUs, as a folder that a machine with a GPU needs nothing else beside: no compiler, no Halide.
+GPU_PLANS = $(notdir $(wildcard data/plans/*_cuda.json))
+GPU_FOLDER ?= build/gpu
+.PHONY: bench-gpu-pack
+bench-gpu-pack:  ## build the benchmark of GPUs into GPU_FOLDER, which runs on any machine with a GPU
+	@cmake/setup.sh bench-gpu
+	@$(CMAKE) --preset release
+	@$(CMAKE) --build --preset release -j $(JOBS) --target distile_command distile_cuda_bench
+	@mkdir -p "$(GPU_FOLDER)/plans" "$(GPU_FOLDER)/data"
+	@cp build/release/autoscheduler/distile build/release/bench/distile_cuda_bench bench/measure_gpu.sh \
+		bench/rows_cuda.json "$(GPU_FOLDER)"
+	@strip "$(GPU_FOLDER)/distile" "$(GPU_FOLDER)/distile_cuda_bench"
+	@cp -r data/operators.csv data/masks "$(GPU_FOLDER)/data"
+	@for plan in $(GPU_PLANS); do \
+		cp "data/plans/$$plan" "$(GPU_FOLDER)/plans"; \
+		build/release/autoscheduler/distile compile "data/plans/$$plan" -o "$(GPU_FOLDER)/$${plan%.json}.so"; done
+
+.PHONY: bench-gpu
+bench-gpu: bench-gpu-pack  ## profile and benchmark this machine's GPU; GPU_OUT=<folder> gets the numbers
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" "$(GPU_FOLDER)/measure_gpu.sh" "$(or $(GPU_OUT),build/gpu-results)" gpu
 
 # The build comes before clang-tidy because sources include headers that Halide generates. The header filter leaves
 # those out, and Halide's own: it takes all folders here but build/ and .venv/. GCC has warning options that clang does

@@ -1,6 +1,7 @@
 /** \file
  * The demonstration: what masked convolutions gain on this machine, as a table and as pictures.
  */
+#include "gpu_layer.h"
 #include "layer.h"
 #include "mask_families.h"
 #include "onednn_dense.h"
@@ -208,6 +209,47 @@ void print_row(const Row &row) {
     std::fflush(stdout);
 }
 
+/** The same layers on a GPU, or one line that says why not. Returns false if a result is wrong. */
+bool show_gpu(const std::vector<std::unique_ptr<Layer>> &layers, json &document) {
+    std::vector<std::unique_ptr<GpuLayer>> on_gpu;
+    try {
+        for (const std::unique_ptr<Layer> &layer : layers) {
+            on_gpu.push_back(std::make_unique<GpuLayer>(*layer));
+        }
+    } catch (const std::exception &error) {
+        fmt::print("\nNo GPU: {}\n", error.what());
+        return true;
+    }
+    fmt::print("\n{}. Times in us, from the byte mask on the device; dense: our own dense candidate there.\n"
+               "layer                      mask       variant      masked   dense  speedup    eta    error\n"
+               "-------------------------  ---------  ----------  -------  ------  -------  -----  -------\n",
+               on_gpu.front()->device());
+    bool right = true;
+    document["gpu"] = {{"device", on_gpu.front()->device()}, {"rows", json::array()}};
+    for (size_t i = 0; i < layers.size(); i++) {
+        const Layer &layer = *layers[i];
+        for (const double density : {.1, .3}) {
+            const GpuTimes times = on_gpu[i]->measure(blob_mask(1, layer.height, layer.width, density, 1));
+            const double speedup = times.dense / times.masked;
+            fmt::print("{:<25}  blob {:.2f}  {:<10}  {:7.1f}  {:6.1f}  {:6.2f}x  {:5.2f}  {:7.1e}\n",
+                       fmt::format("{} -> {}, {} x {}", layer.conv2d().in_channels, layer.conv2d().out_channels,
+                                   layer.height, layer.width),
+                       density, times.variant, times.masked, times.dense, speedup, speedup * density, times.error);
+            document["gpu"]["rows"].push_back({{"layer", layer.summary()},
+                                               {"density", density},
+                                               {"variant", times.variant},
+                                               {"masked_us", times.masked},
+                                               {"dense_us", times.dense},
+                                               {"largest_error", times.error}});
+            right = right && times.error < largest_fair_error;
+        }
+    }
+    if (!right) {
+        fmt::print(stderr, "distile_demo: error: a result of the GPU is wrong. Please report this table.\n");
+    }
+    return right;
+}
+
 /** What the table shows, in words. */
 void explain(bool vendor_measured, bool unprofiled, int scattered) {
     fmt::print(
@@ -403,6 +445,7 @@ int demonstrate(const Options &options) {
         }
         progress.clear();
     }
+    wrong = !show_gpu(layers, document) || wrong;
     if (!options.json_file.empty()) {
         write_json(options.json_file, document);
     }

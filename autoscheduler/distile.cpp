@@ -143,16 +143,16 @@ int run(int argc, char **argv) {
         ->check(CLI::Range(0.01, 600.0));
     profile_command
         ->add_option("--multiprocessors", profile_options.multiprocessors,
-                     "Numbers of a GPU's multiprocessors to measure with, by green contexts (default: all)")
+                     "Numbers of a GPU's multiprocessors to measure with, by green contexts; 0: all (default)")
         ->delimiter(',')
-        ->check(CLI::Range(1, 4096));
+        ->check(CLI::Range(0, 4096));
     profile_command->add_option("--object", profile_options.object,
                                 "Measure what `distile compile` wrote, and compile nothing");
     profile_command->add_flag("--json", profile_options.json, "Print the table as JSON");
     profile_command->add_flag("-q,--quiet", profile_options.quiet, "Print nothing but errors");
     profile_command->footer("Examples:\n  distile profile data/plans/conv3x3_256_avx2.json -o times.json\n"
                             "  distile profile my_plan.json --into-plan --threads 1,2,4\n"
-                            "  distile profile gpu_plan.json --object gpu_plan.so --multiprocessors 132,16");
+                            "  distile profile gpu_plan.json --object gpu_plan.so --multiprocessors 0,16");
     profile_command->callback([&] { profile_plan(profile_options); });
 
     CompileOptions compile_options;

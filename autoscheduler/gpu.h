@@ -20,7 +20,8 @@ template<typename Function, typename... Args> void call_driver(const char *name,
     static void *const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     const auto function = library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
     if (!function) {
-        throw std::runtime_error(std::string("the driver has no ") + name);
+        throw std::runtime_error(library ? std::string("the NVIDIA driver has no ") + name
+                                         : "there is no NVIDIA driver: libcuda.so.1 cannot be loaded");
     }
     const CUresult result = function(args...);
     if (result != CUDA_SUCCESS) {

@@ -8,24 +8,25 @@
 
 namespace distile {
 
-std::vector<uint8_t> disc_of_tiles(int64_t wanted, int height, int width, int tile_h, int tile_w) {
-    struct Tile {
-        double distance;
-        int y, x;
-    };
-    std::vector<Tile> tiles;
+TileDisc::TileDisc(int height, int width, int tile_h, int tile_w)
+    : height_(height), width_(width), tile_h_(tile_h), tile_w_(tile_w) {
     for (int y = 0; y < height; y += tile_h) {
         for (int x = 0; x < width; x += tile_w) {
             const double dy = y + 0.5 * tile_h - 0.5 * height, dx = x + 0.5 * tile_w - 0.5 * width;
-            tiles.push_back({std::hypot(dy, dx), y, x});
+            tiles_.push_back({std::hypot(dy, dx), y, x});
         }
     }
-    std::stable_sort(tiles.begin(), tiles.end(), [](const Tile &a, const Tile &b) { return a.distance < b.distance; });
-    std::vector<uint8_t> bytes(static_cast<size_t>(height) * width, 0);
-    for (int64_t i = 0; i < wanted; i++) {
-        for (int y = tiles[i].y; y < std::min(tiles[i].y + tile_h, height); y++) {
-            for (int x = tiles[i].x; x < std::min(tiles[i].x + tile_w, width); x++) {
-                bytes[static_cast<size_t>(y) * width + x] = 1;
+    std::stable_sort(tiles_.begin(), tiles_.end(),
+                     [](const Tile &a, const Tile &b) { return a.distance < b.distance; });
+}
+
+std::vector<uint8_t> TileDisc::mask(int64_t num_tiles) const {
+    std::vector<uint8_t> bytes(static_cast<size_t>(height_) * width_, 0);
+    for (int64_t i = 0; i < num_tiles; i++) {
+        const Tile &tile = tiles_[i];
+        for (int y = tile.y; y < std::min(tile.y + tile_h_, height_); y++) {
+            for (int x = tile.x; x < std::min(tile.x + tile_w_, width_); x++) {
+                bytes[static_cast<size_t>(y) * width_ + x] = 1;
             }
         }
     }
@@ -118,9 +119,10 @@ std::vector<Point> make_points(const Plan &plan, const Context &context, const T
             }
             continue;
         }
+        const TileDisc disc(height, width, tile_h, tile_w);
         for (int64_t count : tile_counts(columns * rows)) {
             Point point{variant.name.c_str(), batch * count, tensors.input, tensors.output, make_mask(context), {}};
-            const std::vector<uint8_t> image = disc_of_tiles(count, height, width, tile_h, tile_w);
+            const std::vector<uint8_t> image = disc.mask(count);
             std::vector<uint8_t> bytes;
             for (int n = 0; n < batch; n++) {
                 bytes.insert(bytes.end(), image.begin(), image.end());

@@ -40,9 +40,22 @@ void check_gpu();
 Profile profile_cuda(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
                      const Progress &progress);
 
-/** A byte mask with the `wanted` tiles that lie nearest to the image's centre: one compact region, as masks
- * of objects are. */
-std::vector<uint8_t> disc_of_tiles(int64_t wanted, int height, int width, int tile_h, int tile_w);
+/** Byte masks with the tiles that lie nearest to the image's centre: one compact region, as masks of objects are. */
+class TileDisc {
+public:
+    TileDisc(int height, int width, int tile_h, int tile_w);
+
+    std::vector<uint8_t> mask(int64_t num_tiles) const;
+
+private:
+    struct Tile {
+        double distance;
+        int y, x;
+    };
+
+    int height_, width_, tile_h_, tile_w_;
+    std::vector<Tile> tiles_;
+};
 
 /** The input rows that give `rows` output rows with all of the padding. */
 int input_rows(const distile_conv2d &conv, int rows);

@@ -5,43 +5,27 @@
 #include <cmath>
 #include <distile/cuda.h>
 #include <distile/distile.hpp>
-#include <set>
+#include <random>
 
 namespace distile {
 
 namespace {
 
-/** Batches to measure with. A table must reach from one image to as many as anybody brings, and where it does, the
- * images should be as densely filled as masks fill them. */
-constexpr int batches[] = {1, 4, 32};
-constexpr int most_images = 32;
+/** A table must reach from a part of one image to as many images as anybody brings. Between, few are measured, so that
+ * they are as densely filled as masks fill them. */
+constexpr int few_images = 4, most_images = 32;
 
 /** One point to measure. */
 struct Point {
-    const char *variant = nullptr;
-    int64_t tiles = 0;
-    int batch = 1, height = 0;  ///< Of the output.
+    const PlanVariant *variant = nullptr;
+    int64_t first_tiles = 0, tiles = 0;  ///< The time is that of all counts between these.
+    int batch = 1, height = 0;           ///< Of the output.
     CudaMask mask;
     /** Dense candidates list every pixel once for a kernel: each shape has a kernel of its own. */
     CudaKernel kernel;
     std::unique_ptr<GpuGraph> graph;
     std::vector<double> microseconds;
 };
-
-/** Tile counts up to `most`. The time of a GPU's kernel moves in waves of blocks, so that many points are due. */
-std::vector<int64_t> tile_counts(int64_t most) {
-    std::set<int64_t> counts = {1};
-    constexpr double first = 24, points_per_octave = 8;
-    for (int i = 0;; i++) {
-        const double count = first * std::exp2(i / points_per_octave);
-        if (count >= static_cast<double>(most)) {
-            break;
-        }
-        counts.insert(std::llround(count));
-    }
-    counts.insert(most);
-    return {counts.begin(), counts.end()};
-}
 
 /** Keeps the points of one variant, sorted by tiles, that linear interpolation needs to be true to the others. */
 void keep_corners(const std::vector<PlanTime> &times, size_t first, size_t last, std::vector<PlanTime> &kept) {
@@ -81,17 +65,18 @@ public:
         options.stream = slice_.stream();
         cuda_ = make_cuda(context_, options);
         kernel_ = make_kernel(context_, cuda_, polykernel_);
-        const std::vector<float> filter(
-            static_cast<size_t>(conv_.in_channels) * conv_.out_channels * conv_.kernel_h * conv_.kernel_w, 0.01f);
+        // Random numbers, because those that repeat take less power and so run at a higher clock.
+        std::mt19937 random(1);
+        std::uniform_real_distribution<float> value(-1, 1);
+        std::vector<float> filter(static_cast<size_t>(conv_.in_channels) * conv_.out_channels * conv_.kernel_h *
+                                  conv_.kernel_w);
+        std::generate(filter.begin(), filter.end(), [&] { return 0.1f * value(random); });
         distile_weights_source source{};
         source.filter = filter.data();
         source.order = DISTILE_OHWI;
         weights_ = pack_weights(context_, kernel_, source);
-        // Any numbers will do that are neither all zero nor denormal.
         std::vector<float> image(static_cast<size_t>(op().typical_height) * op().typical_width * conv_.in_channels);
-        for (size_t i = 0; i < image.size(); i++) {
-            image[i] = static_cast<float>(i % 17) * 0.125f - 1.0f;
-        }
+        std::generate(image.begin(), image.end(), [&] { return value(random); });
         std::vector<float> images;
         images.reserve(most_images * image.size());
         for (int n = 0; n < most_images; n++) {
@@ -104,7 +89,6 @@ public:
         if (conv_.residual != 0) {
             residual_ = upload(std::vector<float>(outputs, 0.5f));
         }
-        make_points();
     }
 
     const GpuSlice &slice() const {
@@ -113,16 +97,16 @@ public:
 
     std::vector<PlanTime> measure(double seconds, const Progress &progress) {
         const std::string what = "measuring with " + std::to_string(slice_.multiprocessors()) + " multiprocessors";
-        double done = 0;
-        for (Point &point : points_) {
-            point.graph = std::make_unique<GpuGraph>(slice_, [&] { run(point); });
-            progress(what, 0.5 * ++done / static_cast<double>(points_.size()));
+        for (const PlanVariant &variant : plan_.variants) {
+            progress(what, 0.5 * static_cast<double>(&variant - plan_.variants.data()) /
+                               static_cast<double>(plan_.variants.size()));
+            add_points(variant);
         }
         using Clock = std::chrono::steady_clock;
         const Clock::time_point start = Clock::now();
         double elapsed = 0;
         // The variants take turns, so that a change of the machine's speed meets all of them alike.
-        constexpr int least_rounds = 5;
+        constexpr int least_rounds = 4;
         for (int round = 0; round < least_rounds || elapsed < seconds; round++) {
             for (Point &point : points_) {
                 point.microseconds.push_back(point.graph->time());
@@ -134,8 +118,14 @@ public:
         for (const PlanVariant &variant : plan_.variants) {
             std::vector<PlanTime> all;
             for (const Point &point : points_) {
-                if (point.variant == variant.name) {
-                    all.push_back({variant.name, slice_.multiprocessors(), point.tiles, median(point.microseconds)});
+                if (point.variant != &variant) {
+                    continue;
+                }
+                const double time = median(point.microseconds);
+                for (const int64_t tiles : {point.first_tiles, point.tiles}) {
+                    if (all.empty() || all.back().tiles < tiles) {
+                        all.push_back({variant.name, slice_.multiprocessors(), tiles, time});
+                    }
                 }
             }
             times.push_back(all.front());
@@ -151,46 +141,79 @@ private:
         return plan_.op;
     }
 
-    void make_points() {
+    void add_points(const PlanVariant &variant) {
         const int height = op().typical_output_height(), width = op().typical_output_width();
-        for (const PlanVariant &variant : plan_.variants) {
-            const int tile_h = variant.theta.at("tile_h"), tile_w = variant.theta.at("tile_w");
-            const int64_t columns = (width + tile_w - 1) / tile_w, rows = (height + tile_h - 1) / tile_h;
-            if (variant.dense) {
-                for (int part : {8, 4, 2}) {
-                    if (height / part >= 1 && input_rows(conv_, height / part) >= 1) {
-                        add(variant, columns * ((height / part + tile_h - 1) / tile_h), 1, height / part,
-                            std::vector<uint8_t>(static_cast<size_t>(height / part) * width, 1));
-                    }
+        const int tile_h = variant.theta.at("tile_h"), tile_w = variant.theta.at("tile_w");
+        const int64_t columns = (width + tile_w - 1) / tile_w, rows = (height + tile_h - 1) / tile_h;
+        const size_t first = points_.size();
+        if (variant.dense) {
+            for (int part : {8, 4, 2}) {
+                if (height / part >= 1 && input_rows(conv_, height / part) >= 1) {
+                    const int64_t tiles = columns * ((height / part + tile_h - 1) / tile_h);
+                    add(variant, tiles, tiles, 1, height / part,
+                        std::vector<uint8_t>(static_cast<size_t>(height / part) * width, 1));
                 }
-                for (int batch = 1; batch <= most_images; batch *= 2) {
-                    add(variant, batch * columns * rows, batch, height,
-                        std::vector<uint8_t>(static_cast<size_t>(batch) * height * width, 1));
-                }
-                continue;
             }
-            for (int64_t count : tile_counts(most_images * columns * rows)) {
-                const int64_t images = (count + columns * rows - 1) / (columns * rows);
-                const int batch = *std::find_if(std::begin(batches), std::end(batches),
-                                                [&](int candidate) { return candidate >= images; });
-                // Every image has as many tiles, so that one mask is drawn for all of them.
-                const int64_t each = std::max<int64_t>(1, std::llround(static_cast<double>(count) / batch));
-                const std::vector<uint8_t> image = disc_of_tiles(each, height, width, tile_h, tile_w);
+            for (int batch = 1; batch <= most_images; batch *= 2) {
+                const int64_t tiles = batch * columns * rows;
+                add(variant, tiles, tiles, batch, height,
+                    std::vector<uint8_t>(static_cast<size_t>(batch) * height * width, 1));
+            }
+        } else {
+            // All counts that fill the same blocks take the same time.
+            const auto pixels = variant.theta.find("block_pixels");
+            const int64_t block = pixels == variant.theta.end() ? 1 : std::max(1, pixels->second / (tile_h * tile_w));
+            const int64_t all = most_images * columns * rows, most_blocks = (all + block - 1) / block;
+            const TileDisc disc(height, width, tile_h, tile_w);
+            const auto measure = [&](int64_t blocks) {
+                const int64_t tiles = std::min(blocks * block, all);
+                const int64_t images = (tiles + columns * rows - 1) / (columns * rows);
+                const int batch = images <= 1 ? 1 : images <= few_images ? few_images : most_images;
                 std::vector<uint8_t> bytes;
                 for (int n = 0; n < batch; n++) {
+                    const std::vector<uint8_t> image = disc.mask(tiles * (n + 1) / batch - tiles * n / batch);
                     bytes.insert(bytes.end(), image.begin(), image.end());
                 }
-                add(variant, each * batch, batch, height, bytes);
+                return add(variant, (blocks - 1) * block + 1, tiles, batch, height, bytes);
+            };
+            double below_time = measure(1);
+            for (int64_t below = 1; below < most_blocks;) {
+                const int64_t above = std::min(most_blocks, below + std::max<int64_t>(1, below / 4));
+                const double above_time = measure(above);
+                refine(measure, below, below_time, above, above_time);
+                below = above;
+                below_time = above_time;
             }
         }
+        std::sort(points_.begin() + static_cast<std::ptrdiff_t>(first), points_.end(),
+                  [](const Point &a, const Point &b) { return a.tiles < b.tiles; });
     }
 
-    void add(const PlanVariant &variant, int64_t tiles, int batch, int height, const std::vector<uint8_t> &bytes) {
-        if (!points_.empty() && points_.back().variant == variant.name && points_.back().tiles == tiles) {
+    /** Measures between two numbers of blocks until a line through the points is true: a kernel's time moves in waves
+     * of blocks. */
+    template<typename Measure>
+    void refine(const Measure &measure, int64_t below, double below_time, int64_t above, double above_time) {
+        constexpr double tolerance = 0.02;
+        // Where the ends differ by less, nothing between them is far off.
+        if (above - below <= 1 || std::abs(above_time / below_time - 1) < tolerance) {
             return;
         }
+        const int64_t middle = (below + above) / 2;
+        const double time = measure(middle);
+        const double part = static_cast<double>(middle - below) / static_cast<double>(above - below);
+        if (std::abs((below_time + part * (above_time - below_time)) / time - 1) < tolerance) {
+            return;
+        }
+        refine(measure, below, below_time, middle, time);
+        refine(measure, middle, time, above, above_time);
+    }
+
+    /** Adds a point and returns its time for now. */
+    double add(const PlanVariant &variant, int64_t first_tiles, int64_t tiles, int batch, int height,
+               const std::vector<uint8_t> &bytes) {
         Point point;
-        point.variant = variant.name.c_str();
+        point.variant = &variant;
+        point.first_tiles = first_tiles;
         point.tiles = tiles;
         point.batch = batch;
         point.height = height;
@@ -204,7 +227,9 @@ private:
                                                     batch, height, width, int64_t{height} * width, width));
         // The bytes must stay until the stream has read them.
         slice_.synchronise();
+        point.graph = std::make_unique<GpuGraph>(slice_, [&] { run(point); });
         points_.push_back(std::move(point));
+        return points_.back().graph->time();
     }
 
     /** The call that needs no wait. Its tiles are listed by the first one, outside of the graph. */
@@ -223,7 +248,7 @@ private:
         args.residual = residual_ ? &residual : nullptr;
         args.weights = weights_.get();
         args.mask = point.mask.get();
-        args.variant = point.variant;
+        args.variant = point.variant->name.c_str();
         check(context_, distile_cuda_run(point.kernel ? point.kernel.get() : kernel_.get(), &args));
     }
 

@@ -111,7 +111,7 @@ int main(int argc, char **argv) {
         CLI11_PARSE(app, argc, argv);
         return run(options);
     } catch (const std::exception &error) {
-        fmt::print(stderr, "distile_cuda_bench: error: {}\n", error.what());
+        std::fprintf(stderr, "distile_cuda_bench: error: %s\n", error.what());
         return 1;
     }
 }

@@ -18,8 +18,8 @@
 namespace distile::bench {
 
 struct CudaRunnerOptions {
-    int32_t multiprocessors = 0; /**< 0: all. */
-    int32_t rounds = 11;
+    int32_t multiprocessors = 0;    /**< 0: all. */
+    int32_t rounds = 11;            /**< At most, of rows that take long. */
     std::string data;               /**< The folder of operators.csv and the masks. */
     std::vector<std::string> times; /**< Files of `distile profile`. */
 };
@@ -46,7 +46,7 @@ private:
     Workbench &workbench(const ConvolutionRow &row);
     void measure(const ConvolutionRow &row, Json &result);
     void measure(const MaskRow &row, Json &result);
-    std::vector<Spread> in_turns(const std::vector<const GpuGraph *> &graphs) const;
+    std::vector<Spread> in_turns(const std::vector<const GpuGraph *> &graphs, Json &result) const;
 
     CudaRunnerOptions options_;
     GpuSlice slice_;

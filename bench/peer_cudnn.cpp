@@ -186,8 +186,10 @@ public:
         graph_.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation_.get());
         graph_.finalize();
         for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK}) {
-            add_configurations(mode, multiprocessors);
+            add_configurations(mode, 0);
         }
+        // Asked for a part of the GPU, the heuristics may name no plan for float32, but others for TF32.
+        add_configurations(CUDNN_HEUR_MODE_A, multiprocessors);
     }
 
     size_t size() const {
@@ -239,12 +241,15 @@ private:
         });
     }
 
+    /** For a number of multiprocessors, or for the whole GPU where it is 0. */
     void add_configurations(cudnnBackendHeurMode_t mode, int32_t multiprocessors) {
         Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
         try {
             heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph_.get());
             heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, mode);
-            heuristics.set(CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET, multiprocessors);
+            if (multiprocessors > 0) {
+                heuristics.set(CUDNN_ATTR_ENGINEHEUR_SM_COUNT_TARGET, multiprocessors);
+            }
             heuristics.finalize();
         } catch (const std::runtime_error &) {
             return;  // A version that does not know this mode.

@@ -6,7 +6,7 @@ namespace distile::bench {
 struct Cudnn::Session {};
 
 Cudnn::Cudnn(const GpuSlice &) {
-    throw PeerMissing("this program was built without cuDNN's headers; `cmake/setup.sh bench-cuda` installs them");
+    throw PeerMissing("this program was built without cuDNN's headers; `cmake/setup.sh bench-gpu` installs them");
 }
 
 Cudnn::~Cudnn() = default;

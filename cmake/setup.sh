@@ -2,9 +2,10 @@
 # Installs what the build needs: the distribution's packages, and a Python environment in .venv with Halide, CMake and
 # Ninja. Run by every goal of the Makefile; does nothing when all is there.
 #
-# Usage: cmake/setup.sh [bench] [lint]
-#   bench  also installs the peers that the benchmarks measure against (requirements-bench.txt)
-#   lint   also installs clang-format and clang-tidy
+# Usage: cmake/setup.sh [bench] [bench-gpu] [lint]
+#   bench      also installs the peers that the benchmarks measure against (requirements-bench.txt)
+#   bench-gpu  also installs cuDNN, the peer on NVIDIA GPUs (requirements-bench-gpu.txt)
+#   lint       also installs clang-format and clang-tidy
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -12,18 +13,18 @@ packages=(g++ make python3-venv catch2 libcli11-dev nlohmann-json3-dev libfmt-de
     libxtensor-dev)
 programs=(g++ make python3)
 headers=(CLI/CLI.hpp nlohmann/json.hpp fmt/core.h eigen3/Eigen/Dense xgboost/c_api.h stb/stb_image.h)
-want_bench=no
+extras=()
 for extra in "$@"; do
     case $extra in
-    bench)
-        want_bench=yes
+    bench | bench-gpu)
+        extras+=("$extra")
         ;;
     lint)
         packages+=(clang-format clang-tidy git)
         programs+=(clang-format clang-tidy git)
         ;;
     *)
-        echo "cmake/setup.sh: error: unknown argument '$extra'; the arguments are 'bench' and 'lint'." >&2
+        echo "cmake/setup.sh: error: unknown argument '$extra'; the arguments are 'bench', 'bench-gpu' and 'lint'." >&2
         exit 2
         ;;
     esac
@@ -106,14 +107,18 @@ make_python_environment() {
         echo "$key" >.venv/distile.stamp
     fi
 
-    [[ $want_bench == yes ]] || return 0
-    key=$(sha256sum requirements-bench.txt)
-    if [[ $(cat .venv/distile-bench.stamp 2>/dev/null) != "$key" ]]; then
-        say "installing the benchmarks' peers into .venv (640 MB to download, 2.3 GB unpacked)"
-        # An interrupted install can leave a package that pip takes for whole; --ignore-installed unpacks it again.
-        pip_install --ignore-installed -r requirements-bench.txt
-        echo "$key" >.venv/distile-bench.stamp
-    fi
+    local extra size
+    for extra in ${extras[@]+"${extras[@]}"}; do
+        key=$(sha256sum "requirements-$extra.txt")
+        if [[ $(cat ".venv/distile-$extra.stamp" 2>/dev/null) != "$key" ]]; then
+            size="640 MB to download, 2.3 GB unpacked"
+            [[ $extra == bench ]] || size="800 MB to download, 1.2 GB unpacked"
+            say "installing the benchmarks' peers into .venv ($size)"
+            # An interrupted install can leave a package that pip takes for whole; --ignore-installed unpacks it again.
+            pip_install --ignore-installed -r "requirements-$extra.txt"
+            echo "$key" >".venv/distile-$extra.stamp"
+        fi
+    done
 }
 
 pip_install() {

@@ -32,7 +32,13 @@ done
 cuda_plan=$source_folder/data/plans/conv3x3_256_cuda.json
 "$distile" info "$cuda_plan" | grep -q 'an NVIDIA GPU of compute capability 7.0' || fail "info does not name the GPU"
 "$distile" info "$cuda_plan" | grep -q 'blocks of 64 pixels x 128 channels' || fail "info does not explain a GPU's theta"
-expect_error "is for NVIDIA GPUs" profile "$cuda_plan"
+expect_error "give --multiprocessors in place of --threads" profile "$cuda_plan" --threads 2
+if [[ ! -e /dev/nvidia0 ]]; then
+    # Without a GPU: an error before anything is compiled or written.
+    output=$("$distile" profile "$cuda_plan" -o "$folder/gpu.json" 2>&1) && fail "a profile without a GPU did not fail"
+    [[ $output == *DISTILE_ERROR_NO_* || $output == *"without a CUDA toolkit"* ]] || fail "no GPU gave '$output'"
+    [[ ! -e $folder/gpu.json ]] || fail "a profile without a GPU left a time table"
+fi
 
 # A time table, and the same table inside the plan.
 cp "$plan" "$folder/plan.json"
@@ -41,6 +47,16 @@ grep -q '"distile_times": 1' "$folder/times.json" || fail "profile wrote no time
 grep -q 'Time table of' "$folder/table" || fail "profile printed no table"
 "$distile" profile "$folder/plan.json" --into-plan --threads 1,2 --seconds 0.01 --quiet
 "$distile" info "$folder/plan.json" | grep -q 'with 2 threads' || fail "profile --into-plan wrote no times"
+
+# Compiled first, measured later: only the code of the same plan is taken.
+"$distile" compile "$plan" -o "$folder/plan.so" --quiet
+"$distile" profile "$plan" --object "$folder/plan.so" -o "$folder/object.json" --threads 1 --seconds 0.01 --quiet
+grep -q '"distile_times": 1' "$folder/object.json" || fail "profile --object wrote no time table"
+expect_error "was not compiled from the plan" profile "$source_folder/tests/plans/test_conv3_16_48_avx2.json" \
+    --object "$folder/plan.so" -o "$folder/never.json" --threads 1
+expect_error "cannot be loaded" profile "$plan" --object "$folder/none.so" -o "$folder/never.json" --threads 1
+expect_error "cannot be written" compile "$plan" -o "$folder/none/plan.so"
+expect_error "give --threads in place of --multiprocessors" profile "$plan" --multiprocessors 2
 
 # Bad input.
 expect_error "cannot be opened" info "$folder/none.json"
