@@ -1,16 +1,16 @@
 #include "commands.h"
-#include "process.h"
 #include "report.h"
 #include "search_session.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <fmt/core.h>
+#include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
-#include <thread>
+#include <set>
 
 namespace distile {
 
@@ -35,15 +35,13 @@ struct ReplayOptions {
 /** Measures points of the space that no model chose: the same ones for the same seed. */
 void measure_random(const RandomOptions &options) {
     const Session session(options);
+    session.check_machine(options);
     SearchLog log(options.log, session.header(options));
     const Interrupts interrupts;
-    const auto start = std::chrono::steady_clock::now();
+    const Stopwatch watch(options.seconds);
     const double before_s = log.measured().empty() ? 0 : log.measured().back().elapsed_s;
-    const auto elapsed = [&] {
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    };
     BatchHooks hooks;
-    hooks.stop = [&] { return Interrupts::seen() || (options.seconds > 0 && elapsed() > options.seconds); };
+    hooks.stop = [&] { return watch.stop(); };
     ProgressLine line(options.quiet);
     std::set<std::pair<Theta, bool>> known;
     for (const Measurement &measurement : log.measured()) {
@@ -71,19 +69,17 @@ void measure_random(const RandomOptions &options) {
                                     : tile_counts(session.masks, granularity, options.search.counts)});
         }
     }
-    const int jobs =
-        options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
     hooks.progress = [&](const std::string &what, int) {
         line.show(fmt::format("{} of {} points: {}", done, all, what),
                   static_cast<double>(done) / static_cast<double>(all));
     };
-    DeviceMeasurer measurer(session.batch_setup(options), jobs, hooks, log.measured());
+    DeviceMeasurer measurer(session.batch_setup(options), options.parallel_jobs(), hooks, log.measured());
     constexpr size_t batch = 32;
     for (size_t first = 0; first < wanted.size() && !hooks.stop(); first += batch) {
         const auto begin = wanted.begin() + static_cast<ptrdiff_t>(first);
         const auto end = wanted.begin() + static_cast<ptrdiff_t>(std::min(first + batch, wanted.size()));
         measurer.measure({begin, end}, [&](Measurement measurement) {
-            measurement.elapsed_s = before_s + elapsed();
+            measurement.elapsed_s = before_s + watch.elapsed();
             log.append(measurement);
             done++;
         });
@@ -164,6 +160,9 @@ json replay(const ReplayOptions &options) {
             std::vector<Measurement> measured;
             std::copy_if(replay.log.measured.begin(), replay.log.measured.end(), std::back_inserter(measured),
                          [](const Measurement &measurement) { return measurement.dense; });
+            for (Measurement &measurement : measured) {
+                measurement.elapsed_s = 0;
+            }
             const size_t given = measured.size();
             session_options.search.dense_part = 0;
             Search search(pool, dense, replay.session.masks, *sparse_model, *dense_model, measurer,
@@ -239,16 +238,18 @@ json transfer(const ReplayOptions &options) {
         sparse_model->fit({});
         measurer.measure(search.propose(measured),
                          [&](const Measurement &measurement) { measured.push_back(measurement); });
-        std::vector<double> predicted, actual;
+        // By pixel, with the most tiles that were measured.
+        std::vector<double> predicted, actual, pixels;
         std::vector<std::pair<Theta, int64_t>> points;
         for (const Measurement *measurement : sparse_measurements(replay.log.measured)) {
-            points.emplace_back(measurement->theta, measurement->times.back().tiles);
-            actual.push_back(measurement->times.back().us / static_cast<double>(measurement->times.back().tiles));
+            const MeasuredTime &time = measurement->times.back();
+            points.emplace_back(measurement->theta, time.tiles);
+            pixels.push_back(static_cast<double>(time.tiles) * measurement->theta.at("tile_h") *
+                             measurement->theta.at("tile_w"));
+            actual.push_back(time.us / pixels.back());
         }
         predicted = sparse_model->predict_us(points);
-        for (size_t i = 0; i < points.size(); i++) {
-            predicted[i] /= static_cast<double>(points[i].second);
-        }
+        std::transform(predicted.begin(), predicted.end(), pixels.begin(), predicted.begin(), std::divides<>());
         const double cost = solve(measured, replay.session.masks, options.k).costs.back();
         rows.push_back({{"warm", warm},
                         {"trials", measured.size() - 1},

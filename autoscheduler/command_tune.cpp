@@ -1,16 +1,13 @@
 #include "commands.h"
-#include "process.h"
 #include "report.h"
 #include "search_session.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 namespace distile {
 
@@ -92,6 +89,59 @@ void warn(const std::string &text) {
     std::fputs(fmt::format("distile: warning: {}.\n", text).c_str(), stderr);
 }
 
+enum class Ending { Finished, Stopped, Waiting };
+
+/** Measures until the budget of trials is spent, it is stopped, or the next trials wait to be measured elsewhere. */
+Ending search(const TuneOptions &options, const Session &session, SearchLog &log, const Stopwatch &watch) {
+    ProgressLine line(options.quiet);
+    std::vector<Measurement> measured = log.measured();
+    const double before_s = measured.empty() ? 0 : measured.back().elapsed_s;
+    const auto show = [&](const std::string &what) {
+        const Measurement *dense = best_dense(measured);
+        line.show(fmt::format("{} of {} trials{}: {}", measured.size(), options.search.trials,
+                              dense ? fmt::format(", dense {:.0f} us", dense->times.back().us) : "", what),
+                  std::min(1.0, static_cast<double>(measured.size()) / options.search.trials));
+    };
+    const auto record = [&](Measurement measurement) {
+        measurement.elapsed_s = before_s + watch.elapsed();
+        log.append(measurement);
+        show("measuring");
+    };
+    BatchHooks hooks;
+    hooks.stop = [&] { return watch.stop(); };
+    hooks.progress = [&](const std::string &what, int) { show(what); };
+    const int jobs = options.parallel_jobs();
+    FolderMeasurer folder(options.folder, session.batch_setup(options), jobs, hooks);
+    if (!options.folder.empty()) {
+        const int missing = folder.collect(log.measured(), [&](const Measurement &measurement) {
+            measured.push_back(measurement);
+            record(measurement);
+        });
+        if (missing > 0) {
+            throw FileError(
+                fmt::format("{0} trials in the folder '{1}' wait to be measured: run `distile measure {1}` on "
+                            "the device, bring the folder back, and run this command again",
+                            missing, options.folder));
+        }
+    }
+    if (static_cast<int>(measured.size()) >= options.search.trials) {
+        return Ending::Finished;
+    }
+    folder.choose_reference(measured);
+    DeviceMeasurer device(session.batch_setup(options), jobs, hooks, measured);
+    Measurer &measurer = options.folder.empty() ? static_cast<Measurer &>(device) : folder;
+    show("ranking the space by the bound");
+    const Pool sparse = session.pool(!options.no_bound, false), dense = session.pool(!options.no_bound, true);
+    const std::unique_ptr<CostModel> sparse_model = session.model(options, false),
+                                     dense_model = session.model(options, true);
+    Search search(sparse, dense, session.masks, *sparse_model, *dense_model, measurer, options.search);
+    const bool finished = search.run(measured, record, hooks.stop);
+    if (const auto *learned = dynamic_cast<const LearnedModel *>(sparse_model.get())) {
+        learned->save(options.log + ".model.json");
+    }
+    return folder.waiting() ? Ending::Waiting : finished ? Ending::Finished : Ending::Stopped;
+}
+
 void tune(TuneOptions options) {
     const Session session(options);
     if (options.search.counts == 0) {
@@ -116,6 +166,9 @@ void tune(TuneOptions options) {
             options.search.include.emplace_back(variant.theta, variant.dense);
         }
     }
+    if (options.folder.empty()) {
+        session.check_machine(options);
+    }
     // A write beyond a limit is an error with a message, and no signal.
     std::signal(SIGXFSZ, SIG_IGN);
     SearchLog log(options.log, session.header(options));
@@ -123,63 +176,9 @@ void tune(TuneOptions options) {
         warn(log.warning());
     }
     const Interrupts interrupts;
-    const auto start = std::chrono::steady_clock::now();
-    const double before_s = log.measured().empty() ? 0 : log.measured().back().elapsed_s;
-    const auto elapsed = [&] {
-        return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    };
-    const std::function<bool()> stop = [&] {
-        return Interrupts::seen() || (options.seconds > 0 && elapsed() > options.seconds);
-    };
-    bool finished = false, waiting = false;
-    {
-        ProgressLine line(options.quiet);
-        std::vector<Measurement> measured = log.measured();
-        const auto show = [&](const std::string &what) {
-            const std::string dense =
-                best_dense(measured) ? fmt::format(", dense {:.0f} us", best_dense(measured)->times.back().us) : "";
-            line.show(fmt::format("{} of {} trials{}: {}", measured.size(), options.search.trials, dense, what),
-                      std::min(1.0, static_cast<double>(measured.size()) / options.search.trials));
-        };
-        BatchHooks hooks;
-        hooks.stop = stop;
-        hooks.progress = [&](const std::string &what, int) { show(what); };
-        const auto record = [&](Measurement measurement) {
-            measurement.elapsed_s = before_s + elapsed();
-            log.append(measurement);
-            show("measuring");
-        };
-        const int jobs =
-            options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-        FolderMeasurer folder(options.folder, session.batch_setup(options), jobs, hooks);
-        if (!options.folder.empty()) {
-            const int missing = folder.collect(log.measured(), [&](const Measurement &measurement) {
-                measured.push_back(measurement);
-                record(measurement);
-            });
-            if (missing > 0) {
-                throw FileError(
-                    fmt::format("{} trials in the folder '{}' wait to be measured: run `distile measure {}` on "
-                                "the device, bring the folder back, and run this command again",
-                                missing, options.folder, options.folder));
-            }
-        }
-        folder.choose_reference(measured);
-        DeviceMeasurer device(session.batch_setup(options), jobs, hooks, measured);
-        show("ranking the space by the bound");
-        const Pool sparse = session.pool(!options.no_bound, false), dense = session.pool(!options.no_bound, true);
-        const std::unique_ptr<CostModel> sparse_model = session.model(options, false),
-                                         dense_model = session.model(options, true);
-        Measurer &measurer = options.folder.empty() ? static_cast<Measurer &>(device) : folder;
-        Search search(sparse, dense, session.masks, *sparse_model, *dense_model, measurer, options.search);
-        finished = search.run(measured, record, stop);
-        waiting = folder.waiting();
-        if (const auto *learned = dynamic_cast<const LearnedModel *>(sparse_model.get())) {
-            learned->save(options.log + ".model.json");
-        }
-    }
+    const Ending ending = search(options, session, log, Stopwatch(options.seconds));
     const size_t trials = log.measured().size();
-    if (waiting) {
+    if (ending == Ending::Waiting) {
         std::fputs(
             fmt::format("The next trials are compiled in '{0}'. Run `distile measure {0}` on the device, bring the "
                         "folder back, and run this command again: the {1} measurements so far are kept in {2}\n",
@@ -196,7 +195,7 @@ void tune(TuneOptions options) {
             stderr);
         throw CLI::RuntimeError(130);
     }
-    if (!finished && !options.quiet) {
+    if (ending == Ending::Stopped && !options.quiet) {
         std::fputs(fmt::format("The {:.0f} seconds are spent after {} of {} trials: the same command goes on.\n",
                                options.seconds, trials, options.search.trials)
                        .c_str(),
@@ -206,13 +205,15 @@ void tune(TuneOptions options) {
         throw FileError("no dense schedule is measured yet, so there is no plan to write; the same command goes on");
     }
     const Solution solution = solve(log.measured(), session.masks, options.search.k);
-    const Plan plan = plan_of(session, solution, name_of(options.plan, session.op));
-    write_file(options.plan, format_json(to_json(plan)));
+    write_file(options.plan, format_json(to_json(plan_of(session, solution, name_of(options.plan, session.op)))));
+    if (options.quiet && !options.json) {
+        return;
+    }
     const nlohmann::json report = make_report({log.header(), log.measured(), ""}, session.masks,
                                               held_out.empty() ? nullptr : &held_out.front(), options.search.k);
     if (options.json) {
         std::fputs(format_json(report).c_str(), stdout);
-    } else if (!options.quiet) {
+    } else {
         std::fputs(describe_report(report).c_str(), stdout);
         std::fputs(fmt::format("\nThe plan is written to {}, everything measured is in {}.\n"
                                "distile profile {} --into-plan measures a finer time table.\n",

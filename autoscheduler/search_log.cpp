@@ -189,11 +189,10 @@ void SearchLog::append_line(const json &line) {
         return;
     }
     const std::string cause = errno != 0 ? std::strerror(errno) : "there is no room for all of it";
-    if (known && ftruncate(file_, before.st_size) != 0) {
-        // The next run cuts the broken line off.
-    }
-    throw FileError(the_log(path_) + " cannot be written (" + cause + "). The " +
-                    std::to_string(contents_.measured.size()) +
+    // Should this fail too, the next run cuts the broken line off.
+    const bool whole = known && ftruncate(file_, before.st_size) == 0;
+    throw FileError(the_log(path_) + " cannot be written (" + cause + (whole ? ")" : "), and has a broken last line") +
+                    ". The " + std::to_string(contents_.measured.size()) +
                     " measurements before are kept: free some space and run the same command again");
 }
 

@@ -47,6 +47,10 @@ DeviceProfile find_device(const SessionOptions &options) {
 
 }  // namespace
 
+int SessionOptions::parallel_jobs() const {
+    return jobs > 0 ? jobs : cores();
+}
+
 void add_session_options(CLI::App &command, SessionOptions &options) {
     command.add_option("operator", options.op, "Operator file")->required();
     command.add_option("--masks", options.masks,
@@ -115,6 +119,22 @@ Session::Session(const LogHeader &header, const std::vector<std::string> &other_
       workload(workload_of(op, device)), target(header.target),
       masks(read_mask_set(other_masks.empty() ? header.masks : other_masks, op, &empty_masks)) {
     workload.threads = header.threads;
+}
+
+void Session::check_machine(const SessionOptions &options) const {
+    if (device.backend == "cuda") {
+        check_gpu();
+        return;
+    }
+    const BatchSetup setup = batch_setup(options);
+    if (!setup.device.empty() && setup.device != device_name()) {
+        throw FileError("the device profile is of '" + setup.device + "', and this machine is '" + device_name() +
+                        "': calibrate it with distile calibrate");
+    }
+    const std::string missing = missing_cpu_feature(cpu_features(target).c_str());
+    if (!missing.empty()) {
+        throw FileError("this CPU has no " + missing + ", which the target '" + target + "' needs");
+    }
 }
 
 LogHeader Session::header(const SessionOptions &options) const {

@@ -206,6 +206,7 @@ bool compile_batch(const std::string &folder, const BatchSetup &setup, const std
     }
     std::vector<Command> commands;
     std::vector<size_t> compiled;
+    std::vector<std::string> plans;
     const std::string program = own_path();
     for (size_t i = 0; i < batch.trials.size(); i++) {
         const std::string object = folder + "/" + batch.trials[i].object;
@@ -215,11 +216,15 @@ bool compile_batch(const std::string &folder, const BatchSetup &setup, const std
         fs::remove(object, error);
         const std::string plan = object + ".plan.json";
         write_file(plan, to_json(trial_plan(setup, batch.trials[i].trial)).dump());
-        // The shell sets the limit of memory for the compiler and all that it starts.
-        commands.push_back(
-            {{"/bin/sh", "-c", "ulimit -v " + std::to_string(setup.memory_bytes >> 10) + R"(; exec "$0" "$@")", program,
-              "compile", plan, "-o", object, "-q"},
-             object + ".log"});
+        Command command{{program, "compile", plan, "-o", object, "-q"}, object + ".log"};
+        if (can_limit_memory) {
+            // The shell sets the limit for the compiler and all that it starts.
+            const std::vector<std::string> shell = {
+                "/bin/sh", "-c", "ulimit -v " + std::to_string(setup.memory_bytes >> 10) + R"(; exec "$0" "$@")"};
+            command.words.insert(command.words.begin(), shell.begin(), shell.end());
+        }
+        commands.push_back(command);
+        plans.push_back(plan);
         compiled.push_back(i);
     }
     int done = 0;
@@ -237,9 +242,9 @@ bool compile_batch(const std::string &folder, const BatchSetup &setup, const std
         }
         return true;
     });
-    for (const Command &command : commands) {
-        fs::remove(command.words[5], error);
-        fs::remove(command.log, error);
+    for (size_t i = 0; i < commands.size(); i++) {
+        fs::remove(plans[i], error);
+        fs::remove(commands[i].log, error);
     }
     if (hooks.stop && hooks.stop()) {
         return false;

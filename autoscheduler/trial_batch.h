@@ -98,6 +98,13 @@ private:
     Reference reference_;
 };
 
+/** Sanitizers reserve much more memory than they use, and cannot live with a limit. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool can_limit_memory = false;
+#else
+constexpr bool can_limit_memory = true;
+#endif
+
 /** A worker: measures one trial of a folder in this process, beside the reference (-1: none), and writes a
  * WorkerResult. Returns the exit status: 0, or worker_no_device where there is no device to measure on. */
 int run_worker(const std::string &folder, int trial, int reference, const std::string &result_path);

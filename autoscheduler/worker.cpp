@@ -35,19 +35,13 @@ struct Spread {
 };
 
 /** A worker that outlives the search would disturb its successor's measurements; one that takes all memory, everybody.
- */
+ * GPU drivers reserve much more memory than they use. */
 void limit_this_process(int64_t memory_bytes, bool cpu) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    // Sanitizers and GPU drivers reserve much more than they use.
-    if (cpu) {
+    if (can_limit_memory && cpu) {
         const rlimit limit{static_cast<rlim_t>(memory_bytes), static_cast<rlim_t>(memory_bytes)};
         setrlimit(RLIMIT_DATA, &limit);
     }
-#else
-    (void)memory_bytes;
-    (void)cpu;
-#endif
 }
 
 /** A mask with about so many tiles, the same number in every image. `tiles` gets how many it has. */
@@ -56,7 +50,7 @@ std::vector<uint8_t> mask_of_tiles(const TrialData &data, const Theta &theta, in
     const int64_t all =
         int64_t{(data.output_height + tile_h - 1) / tile_h} * ((data.output_width + tile_w - 1) / tile_w);
     const int64_t each = std::clamp<int64_t>(std::llround(static_cast<double>(tiles) / data.batch), 1, all);
-    const std::vector<uint8_t> image = disc_of_tiles(each, data.output_height, data.output_width, tile_h, tile_w);
+    const std::vector<uint8_t> image = TileDisc(data.output_height, data.output_width, tile_h, tile_w).mask(each);
     std::vector<uint8_t> bytes;
     for (int n = 0; n < data.batch; n++) {
         bytes.insert(bytes.end(), image.begin(), image.end());

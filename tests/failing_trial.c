@@ -14,7 +14,7 @@ static int run(void **args) {
         for (volatile int forever = 1; forever;) {}
         break;
     case MEMORY:
-        for (size_t bytes = 1 << 20;; bytes *= 2) {
+        for (size_t bytes = 1 << 20; bytes <= 1 << 30; bytes *= 2) {
             char *memory = hooks->allocate(hooks, bytes);
             if (!memory) {
                 return -11; /* halide_error_code_out_of_memory */
@@ -23,6 +23,7 @@ static int run(void **args) {
                 memory[i] = 1;
             }
         }
+        break; /* Nobody stopped it. */
     case FAIL:
         hooks->report(hooks, "it does not want to");
         return 1;
