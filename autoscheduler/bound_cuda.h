@@ -31,7 +31,7 @@ inline WarpAccesses warp_accesses(const BoundKnobs &knobs, const Problem &proble
     // windows or all pixels are contiguous, else the channels of a pixel are.
     const int window_h = (tile_h - 1) * problem.stride_h + (problem.kernel_h - 1) * problem.dilation_h + 1;
     const int window_w = (tile_w - 1) * problem.stride_w + (problem.kernel_w - 1) * problem.dilation_w + 1;
-    const int row = halo ? window_w : knobs.block.staged_pixels;
+    const int row = std::max(1, halo ? window_w : knobs.block.staged_pixels);
     const int channel_stride = transposed ? knobs.block.staged_pixels / row * (row + padding) : 1;
     const auto place = [&](int y, int x) {
         return transposed ? y * (row + padding) + x : (y * row + x) * (chunk + padding);
@@ -87,7 +87,8 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
     const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
     const int out_channels = round_up(problem.out_channels, problem.channel_block);
     const double pixel_blocks = std::ceil(all_pixels / block_pixels);
-    const double blocks = pixel_blocks * (out_channels / block_channels) * splits;
+    const int channel_blocks = out_channels / block_channels;
+    const double blocks = pixel_blocks * channel_blocks * splits;
     const int taps = halo ? problem.kernel_h * problem.kernel_w : 1;  // Of a step.
     const double steps =
         static_cast<double>(problem.in_channels) / splits / chunk * problem.kernel_h * problem.kernel_w / taps;
@@ -160,9 +161,11 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
     };
     sink.time("compute", (rounds - 1) * round_us(resident) + round_us(last_resident));
     if (corrected) {
-        // The steps of a block follow each other, each with its wait for memory; only a prefetch computes meanwhile.
+        // The steps of a block follow each other, each with its wait for memory. Only a prefetch computes meanwhile,
+        // and only what is staged can be prefetched.
         const double step_us = device.alpha_us * chunk * taps * thread_pixels * thread_channels * std::max(warps, 4);
-        sink.time("latency", rounds * steps * (l2.latency_ns * 1e-3 + (prefetch ? 0 : step_us)));
+        const bool waits_alone = !prefetch || !weights_staged;
+        sink.time("latency", rounds * steps * (l2.latency_ns * 1e-3 + (waits_alone ? step_us : 0)));
         sink.launches((splits > 1 ? 2 : 1) * device.launch_us);
     }
 

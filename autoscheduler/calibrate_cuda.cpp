@@ -109,7 +109,7 @@ DeviceProfile calibrate(int multiprocessors, const Progress &progress) {
     // A block takes more than half of a multiprocessor's shared memory, so that blocks beyond the multiprocessors
     // make further rounds.
     progress("tasks", 0.2);
-    const CUfunction chains = kernels.get("distile_chains");
+    CUfunction chains = kernels.get("distile_chains");
     const int lone = static_cast<int>(device.shared_bytes / 2 + 1024);
     CU(cuFuncSetAttribute, chains, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, lone);
     std::vector<TaskTime> times;
