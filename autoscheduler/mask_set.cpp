@@ -165,6 +165,7 @@ std::vector<int64_t> tile_counts(const MaskSet &masks, std::pair<int, int> granu
     const auto [least, most] = std::minmax_element(tiles.begin(), tiles.end());
     const double step = std::log(static_cast<double>(*most) / static_cast<double>(*least)) / std::max(count - 1, 1);
     std::vector<int64_t> counts;
+    counts.reserve(count);
     for (int i = 0; i < count; i++) {
         counts.push_back(std::llround(static_cast<double>(*least) * std::exp(step * i)));
     }

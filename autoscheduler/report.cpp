@@ -149,6 +149,7 @@ json by_density(const Solution &solution, const MaskSet &masks) {
 json greedy_against_exhaustive(const std::vector<const Measurement *> &sparse, const MaskSet &masks,
                                const Objective &objective) {
     std::vector<Costs> all;
+    all.reserve(sparse.size());
     for (const Measurement *measurement : sparse) {
         all.push_back(objective.costs(*measurement));
     }
@@ -372,7 +373,7 @@ json make_report(const LogContents &log, const MaskSet &masks, const MaskSet *he
     json report = {{"distile_report", 1},
                    {"operator", log.header.op.name},
                    {"summary", log.header.op.summary()},
-                   {"device", log.header.device.at("name")},
+                   {"device", log.header.device.name},
                    {"threads", log.header.threads},
                    {"trials", log.measured.size()},
                    {"seconds", log.measured.empty() ? 0 : log.measured.back().elapsed_s},
@@ -400,8 +401,7 @@ json make_report(const LogContents &log, const MaskSet &masks, const MaskSet *he
     report["densities"] = by_density(solution, held_out ? *held_out : masks);
     if (!sparse.empty()) {
         report["exhaustive"] = greedy_against_exhaustive(sparse, masks, objective);
-        Workload workload =
-            workload_of(log.header.op, parse_device_profile(log.header.device, "the log's device profile"));
+        Workload workload = workload_of(log.header.op, log.header.device);
         workload.threads = log.header.threads;
         const Scatter bounds = scatter(sparse, objective, BoundModel(workload));
         report["bound"] = {{"rank_correlation", rounded(rank_correlation(bounds.predicted, bounds.measured))},

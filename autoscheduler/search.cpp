@@ -129,6 +129,7 @@ public:
     std::vector<PackedTheta> explore(const Costs &base, const std::vector<PackedTheta> &seeds, int rounds) {
         std::vector<PackedTheta> next = seeds;
         if (pool_.size() <= evaluations_) {
+            next.reserve(next.size() + pool_.size());
             for (size_t i = 0; i < pool_.size(); i++) {
                 next.push_back(pool_[i]);
             }
@@ -239,6 +240,7 @@ std::vector<Trial> Search::propose(const Side &side, const std::vector<const Mea
     };
     Explorer explorer(side.pool, options_.evaluations, random_, predict);
     std::vector<Costs> measured_costs;
+    measured_costs.reserve(measured.size());
     for (const Measurement *measurement : measured) {
         measured_costs.push_back(side.costs(*measurement));
     }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,7 +34,7 @@ LogHeader parse_header(const json &json, const std::string &where) {
         header.op = parse_operator(json.at("operator"), where + ", \"operator\"");
         header.backend = json.at("backend").get<std::string>();
         header.target = json.at("target").get<std::string>();
-        header.device = json.at("device");
+        header.device = parse_device_profile(json.at("device"), where + ", \"device\"");
         header.threads = json.at("threads").get<int>();
         header.knobs = json.at("knobs").get<std::string>();
         header.seed = json.at("seed").get<uint64_t>();
@@ -77,11 +78,6 @@ Parsed parse(const std::string &text, const std::string &path) {
     return parsed;
 }
 
-std::string device_words(const json &device) {
-    return "'" + device.value("name", "") + "' (" + device.value("features", "") + ", " +
-           std::to_string(device.value("cores", 0)) + " cores)";
-}
-
 /** Throws FileError unless measurements of both belong together. */
 void check_same(const LogHeader &found, const LogHeader &wanted, const std::string &path) {
     const auto refuse = [&](const std::string &is, const std::string &wants) {
@@ -98,8 +94,8 @@ void check_same(const LogHeader &found, const LogHeader &wanted, const std::stri
     if (found.backend != wanted.backend || found.target != wanted.target) {
         refuse("the target '" + found.target + "'", "'" + wanted.target + "'");
     }
-    if (device_words(found.device) != device_words(wanted.device)) {
-        refuse("the device " + device_words(found.device), "the device " + device_words(wanted.device));
+    if (found.device.id() != wanted.device.id()) {
+        refuse("the device '" + found.device.id() + "'", "'" + wanted.device.id() + "'");
     }
     if (found.threads != wanted.threads) {
         refuse(std::to_string(found.threads) + " threads", std::to_string(wanted.threads));
@@ -120,10 +116,14 @@ std::string knob_names(const Space &space) {
 }
 
 json to_json(const LogHeader &header) {
-    return {{"distile_log", log_version}, {"operator", to_json(header.op)},
-            {"backend", header.backend},  {"target", header.target},
-            {"device", header.device},    {"threads", header.threads},
-            {"knobs", header.knobs},      {"seed", header.seed},
+    return {{"distile_log", log_version},
+            {"operator", to_json(header.op)},
+            {"backend", header.backend},
+            {"target", header.target},
+            {"device", to_json(header.device)},
+            {"threads", header.threads},
+            {"knobs", header.knobs},
+            {"seed", header.seed},
             {"masks", header.masks}};
 }
 

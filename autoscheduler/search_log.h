@@ -8,7 +8,7 @@
 #include "device_profile.h"
 #include "measurement.h"
 #include "operator.h"
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -18,7 +18,7 @@ namespace distile {
 struct LogHeader {
     Operator op;
     std::string backend, target;
-    nlohmann::json device; /**< The whole device profile. Known by its name, features and cores. */
+    DeviceProfile device; /**< Told from others by its id(). */
     int threads = 1;
     std::string knobs; /**< Of the space, separated by spaces: its version. */
     uint64_t seed = 0;

@@ -115,8 +115,7 @@ Session::Session(const SessionOptions &options)
 }
 
 Session::Session(const LogHeader &header, const std::vector<std::string> &other_masks)
-    : op(header.op), device(parse_device_profile(header.device, "the log's device profile")),
-      workload(workload_of(op, device)), target(header.target),
+    : op(header.op), device(header.device), workload(workload_of(op, device)), target(header.target),
       masks(read_mask_set(other_masks.empty() ? header.masks : other_masks, op, &empty_masks)) {
     workload.threads = header.threads;
 }
@@ -142,7 +141,7 @@ LogHeader Session::header(const SessionOptions &options) const {
     header.op = op;
     header.backend = device.backend;
     header.target = target;
-    header.device = to_json(device);
+    header.device = device;
     header.threads = workload.threads;
     header.knobs = knob_names(space());
     header.seed = options.search.seed;
@@ -192,7 +191,7 @@ std::unique_ptr<CostModel> Session::model(const SessionOptions &options, bool de
             throw FileError("the log '" + path + "' is of the backend \"" + log.header.backend + "\" with the knobs " +
                             log.header.knobs + ": nothing can be learned from it for this space");
         }
-        Workload other = workload_of(log.header.op, parse_device_profile(log.header.device, "the log '" + path + "'"));
+        Workload other = workload_of(log.header.op, log.header.device);
         other.threads = log.header.threads;
         model->warm(other, log.measured);
     }

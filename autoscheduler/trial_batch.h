@@ -107,7 +107,7 @@ constexpr bool can_limit_memory = true;
 
 /** A worker: measures one trial of a folder in this process, beside the reference (-1: none), and writes a
  * WorkerResult. Returns the exit status: 0, or worker_no_device where there is no device to measure on. */
-int run_worker(const std::string &folder, int trial, int reference, const std::string &result_path);
+int run_worker(const std::string &folder, int index, int reference, const std::string &result_path);
 constexpr int worker_no_device = 3;
 
 }  // namespace distile

@@ -143,12 +143,11 @@ private:
 
 }  // namespace
 
-TrialData::TrialData(const distile_conv2d &operator_, int batch_, int height_, int width_, bool border_)
-    : conv(operator_), batch(batch_), height(height_), width(width_),
-      output_height(
-          output_extent(height, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.stride_h, conv.dilation_h)),
-      output_width(output_extent(width, conv.pad_left + conv.pad_right, conv.kernel_w, conv.stride_w, conv.dilation_w)),
-      border(border_) {
+TrialData::TrialData(const distile_conv2d &op, int images, int rows, int columns, bool bordered)
+    : conv(op), batch(images), height(rows), width(columns),
+      output_height(output_extent(rows, op.pad_top + op.pad_bottom, op.kernel_h, op.stride_h, op.dilation_h)),
+      output_width(output_extent(columns, op.pad_left + op.pad_right, op.kernel_w, op.stride_w, op.dilation_w)),
+      border(bordered) {
     std::mt19937 random(1);
     input = draw(static_cast<size_t>(batch) * height * width * conv.in_channels, random);
     bias = draw(conv.out_channels, random);

@@ -14,8 +14,8 @@ namespace distile {
 
 /** The tensors of a call, contiguous, and its weights: drawn numbers. */
 struct TrialData {
-    /** With `border`, the input gets a zero border as wide as the padding where the device takes one. */
-    TrialData(const distile_conv2d &conv, int batch, int height, int width, bool border);
+    /** With `bordered`, the input gets a zero border as wide as the padding where the device takes one. */
+    TrialData(const distile_conv2d &op, int images, int rows, int columns, bool bordered);
 
     distile_conv2d conv;
     int batch, height, width; /**< Of the input. */

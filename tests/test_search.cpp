@@ -14,8 +14,10 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
+#include <set>
 #include <sys/resource.h>
 
 using namespace distile;
@@ -62,7 +64,7 @@ LogHeader some_header() {
     header.op = small_operator();
     header.backend = "cpu";
     header.target = "x86-64-linux-avx-avx2-f16c-fma-sse41";
-    header.device = to_json(generic_device_profile("generic_avx2"));
+    header.device = generic_device_profile("generic_avx2");
     header.threads = 2;
     header.knobs = knob_names(space_of("cpu"));
     header.seed = 7;
@@ -304,7 +306,7 @@ TEST_CASE("A log belongs to one search at a time, and to one operator, device an
     other.op.typical_height = 25;
     CHECK(refusal(other).find("is of the operator") != std::string::npos);
     other = some_header();
-    other.device["cores"] = 77;
+    other.device.cores = 77;
     CHECK(refusal(other).find("77 cores") != std::string::npos);
     other = some_header();
     other.threads = 1;
