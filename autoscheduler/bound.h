@@ -5,9 +5,15 @@
 #ifndef DISTILE_BOUND_H
 #define DISTILE_BOUND_H
 
+#include "candidates.h"
 #include "device_profile.h"
 #include "space.h"
+#include <array>
+#include <atomic>
+#include <cstdint>
 #include <map>
+#include <string>
+#include <vector>
 
 namespace distile {
 
@@ -19,19 +25,85 @@ struct Workload {
     DeviceProfile device;
 };
 
-/** The terms of a bound, in microseconds, and the counts behind them by name: what a learned model gets as features. */
+/** An operator at its typical size, on all cores of a device. */
+Workload workload_of(const Operator &op, const DeviceProfile &device);
+
+/** The terms of a bound by name: what a learned model gets as features. Those that begin with "t_" are times in
+ * microseconds, the others the counts behind them. */
 struct Bound {
-    double us = 0; /**< The largest term. */
+    double us = 0; /**< The largest time, and what every call takes beside. */
     std::map<std::string, double> terms;
-    double sum() const; /**< Of the terms that are times: breaks ties. */
+    double sum() const; /**< Of the times: breaks ties. */
 };
 
 enum class BoundForm {
-    Paper,    /**< As printed. */
+    Paper,    /**< As printed, but for the multiprocessors, which (9) leaves out. On a CPU the same as Corrected. */
     Corrected /**< Unique bytes from DRAM and re-reads from L2, occupancy by the blocks there are, real sectors. */
 };
 
+/** The bound of a legal theta for a number of tiles of its granularity. */
 Bound bound(const Workload &workload, const Theta &theta, int64_t tiles, BoundForm form = BoundForm::Corrected);
+
+/** What a GPU's block takes, which the space's own functions tell. */
+struct BlockNeeds {
+    int shared_bytes = 0, staged_pixels = 0;
+    int prefetch_registers = 0; /**< Of a thread, if it prefetches. */
+};
+
+/** What a warp loads from shared memory for one staged channel, in instructions and in passes over the banks, and the
+ * passes of one store of what it stages. */
+struct WarpAccesses {
+    int input_loads = 0, input_passes = 0, weight_loads = 0, weight_passes = 0, store_passes = 0;
+};
+
+/** What the bound asks of a theta: the values of the knobs that it knows, in its own order, and a GPU's block. */
+struct BoundKnobs {
+    std::array<int, 16> values{};
+    BlockNeeds block;
+    WarpAccesses warp;
+};
+
+/** The same for many points of a space: a point is read once, and then judged for many numbers of tiles. Any threads
+ * may use it at a time. */
+class BoundOfPoints {
+public:
+    struct Times {
+        double us, sum;
+    };
+
+    /** Both must outlive it. */
+    BoundOfPoints(const Workload &workload, const Space &space, BoundForm form = BoundForm::Corrected);
+    BoundKnobs read(const PackedTheta &point) const;
+    Times operator()(const BoundKnobs &knobs, int64_t tiles) const;
+
+private:
+    const Workload &workload_;
+    const Space &space_;
+    BoundForm form_;
+    std::vector<int> positions_; /**< Of the knobs that the bound knows, in the space; -1 for what it lacks. */
+    /** Blocks are worked out once for all that differs in splits and prefetch alone: packed, and 0 where not yet. */
+    mutable std::vector<std::atomic<uint64_t>> blocks_;
+    std::vector<size_t> strides_; /**< Of the choices of a point in them. */
+
+    BlockNeeds block(const PackedTheta &point) const;
+};
+
+// The counts of which the terms are made, for tests and for the curious.
+
+/** Memory transactions of `transaction` elements for a tile of rows x columns elements in a row-major matrix with rows
+ * of `row_elements`, the tile aligned to its own columns. */
+int64_t memory_transactions(int64_t rows, int64_t columns, int64_t row_elements, int64_t transaction);
+
+/** Blocks that a multiprocessor can hold at once: (9). */
+int occupancy(const DeviceProfile &device, int threads, int registers_per_thread, int64_t shared_bytes);
+
+/** Passes over the banks of shared memory that a warp's access takes: its threads touch `words` consecutive words from
+ * `count` addresses (in words, multiples of `words`), and a bank serves one word in a pass, to whoever asks for it. */
+int shared_passes(const int *addresses, int count, int words, int banks);
+
+/** Bytes of input that `pixels` consecutive virtual pixels read, if their tiles lie side by side in rows of the image:
+ * every byte counted once. */
+double input_footprint(const Workload &workload, int tile_h, int tile_w, double pixels);
 
 }  // namespace distile
 

@@ -1,6 +1,6 @@
 /** \file
  * Device profiles: the calibrated figures of one device, by which the bound judges schedules. JSON files in
- * data/devices/, written by `distile calibrate`.
+ * data/devices/, written by `distile calibrate`; docs/autoscheduler.md describes every member.
  */
 #ifndef DISTILE_DEVICE_PROFILE_H
 #define DISTILE_DEVICE_PROFILE_H
@@ -19,6 +19,7 @@ struct MemoryLevel {
     bool shared = false; /**< One for all cores. */
     double gb_per_s = 0; /**< Of one core or multiprocessor, or of all where it is shared. */
     int transaction_bytes = 0; /**< A cache line, or a sector. */
+    double latency_ns = 0;     /**< Of a load that depends on the one before. */
 };
 
 struct DeviceProfile {
@@ -29,8 +30,9 @@ struct DeviceProfile {
     int vector_lanes = 0, vector_registers = 0; /**< Of float32, on a CPU. */
     double ghz = 0;
     double fma_per_cycle = 0;        /**< Vector multiply-adds that a core starts in a cycle; lanes on a GPU. */
-    double load_per_cycle = 0;       /**< Vector loads that a core starts in a cycle. */
-    std::vector<MemoryLevel> memory; /**< From the nearest level. */
+    double fma_latency = 0;          /**< Cycles from a multiply-add to one that needs its result. */
+    double load_per_cycle = 0;       /**< Vector loads that a core starts in a cycle; a warp's on a GPU. */
+    std::vector<MemoryLevel> memory; /**< From the nearest level; the last is DRAM. */
     /** Time of a task: alpha_us for a vector operation (a warp's on a GPU), and gamma_us for starting it. Fitted by
      * least squares. */
     double alpha_us = 0, gamma_us = 0;
@@ -40,12 +42,24 @@ struct DeviceProfile {
     int max_threads = 0, max_blocks = 0, registers = 0, shared_banks = 0;
     int64_t shared_bytes = 0;
 
-    const MemoryLevel *level(const std::string &level_name) const;
+    /** The level of a name. Throws FileError if there is none. */
+    const MemoryLevel &level(const std::string &level_name) const;
+
+    /** What tells devices apart whose measurements must not be mixed: name, features and cores, in words. */
+    std::string id() const;
 };
 
-/** Throw FileError. */
+/** `where` names the place in messages, for instance the file. Throws FileError. */
+DeviceProfile parse_device_profile(const nlohmann::json &json, const std::string &where);
 DeviceProfile read_device_profile(const std::string &path);
 nlohmann::json to_json(const DeviceProfile &device);
+
+/** A profile that is compiled in, for a device that was never calibrated: "generic_avx2", "generic_avx512" or
+ * "generic_cuda". Throws FileError for any other name. */
+DeviceProfile generic_device_profile(const std::string &name);
+
+/** The Halide target of code for a device, as plans hold it. */
+std::string halide_target(const DeviceProfile &device);
 
 }  // namespace distile
 

@@ -1,6 +1,7 @@
 /** \file
  * The distile command.
  */
+#include "commands.h"
 #include "info.h"
 #include "plan.h"
 #include "profile.h"
@@ -12,7 +13,6 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
-#include <unistd.h>
 
 namespace {
 
@@ -20,11 +20,6 @@ using namespace distile;
 
 struct EmitOptions {
     std::string op, plan, symbol, source, header;
-};
-
-struct InfoOptions {
-    std::string plan;
-    bool json = false;
 };
 
 struct CompileOptions {
@@ -37,36 +32,6 @@ struct ProfileCommandOptions {
     bool into_plan = false, json = false, quiet = false;
     std::vector<int> multiprocessors;
     ProfileOptions profile;
-};
-
-/** A line on the terminal that shows how far the work is. Nothing where the output is no terminal. */
-class ProgressLine {
-public:
-    explicit ProgressLine(bool quiet) : shown_(!quiet && isatty(STDERR_FILENO) != 0) {
-    }
-    ~ProgressLine() {
-        if (shown_ && started_) {
-            std::fputs("\r\033[K", stderr);
-        }
-    }
-    ProgressLine(const ProgressLine &) = delete;
-    ProgressLine &operator=(const ProgressLine &) = delete;
-
-    void show(const std::string &what, double part) {
-        if (shown_) {
-            constexpr int width = 30;
-            const int filled = static_cast<int>(part * width);
-            std::fputs(
-                fmt::format("\r\033[K[{}{}] {}", std::string(filled, '#'), std::string(width - filled, '.'), what)
-                    .c_str(),
-                stderr);
-            std::fflush(stderr);
-            started_ = true;
-        }
-    }
-
-private:
-    bool shown_, started_ = false;
 };
 
 void emit(const EmitOptions &options) {
@@ -84,18 +49,6 @@ void emit(const EmitOptions &options) {
                                            "extern const distile_polykernel {2};\n\n"
                                            "#ifdef __cplusplus\n}}\n#endif\n\n#endif\n",
                                            plan.name, op.summary(), options.symbol));
-}
-
-void info(const InfoOptions &options) {
-    const Plan plan = read_plan(options.plan);
-    if (options.json) {
-        nlohmann::json json = to_json(plan);
-        json["summary"] = plan.op.summary();
-        json["cpu_features"] = cpu_features(plan.target);
-        std::fputs(format_json(json).c_str(), stdout);
-    } else {
-        std::fputs(describe_plan(plan).c_str(), stdout);
-    }
 }
 
 /** What compiling reports to. */
@@ -160,12 +113,14 @@ int run(int argc, char **argv) {
     CLI::App app("distile: masked operators that compute only where a mask says so");
     app.require_subcommand(1);
 
-    InfoOptions info_options;
-    CLI::App *info_command = app.add_subcommand("info", "Explain a plan in words");
-    info_command->add_option("plan", info_options.plan, "Plan file")->required();
-    info_command->add_flag("--json", info_options.json, "Print JSON");
-    info_command->footer("Example:\n  distile info data/plans/conv3x3_256_avx2.json");
-    info_command->callback([&] { info(info_options); });
+    add_info_command(app);
+    add_show_command(app);
+    add_calibrate_command(app);
+    add_rank_command(app);
+    add_tune_command(app);
+    add_report_command(app);
+    add_measure_command(app);
+    add_experiment_command(app);
 
     ProfileCommandOptions profile_options;
     CLI::App *profile_command = app.add_subcommand(

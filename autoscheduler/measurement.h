@@ -6,6 +6,7 @@
 
 #include "space.h"
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -34,10 +35,22 @@ struct Measurement {
     std::string message;             /**< What went wrong, "" if nothing did. */
     std::vector<MeasuredTime> times; /**< By tiles, ascending. Empty unless the outcome is Ok. */
     double compile_s = 0, measure_s = 0;
+    double reference_us = 0; /**< What the search's reference kernel took meanwhile: shows drifts of the device. */
+    double elapsed_s = 0;    /**< Seconds that the search had spent when this was known, over all its runs. */
 
-    /** Microseconds for a number of tiles: interpolated as the dispatcher does it. */
+    bool ok() const {
+        return outcome == Outcome::Ok;
+    }
+    /** Microseconds for a number of tiles: interpolated as the dispatcher does it. Needs ok(). */
     double at(int64_t tiles) const;
 };
+
+/** "ok", "not_compiled", ... as logs spell it. */
+const char *outcome_name(Outcome outcome);
+
+nlohmann::json to_json(const Measurement &measurement);
+/** `where` names the place in messages. Throws FileError. */
+Measurement parse_measurement(const nlohmann::json &json, const std::string &where);
 
 }  // namespace distile
 

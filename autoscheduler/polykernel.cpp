@@ -1,12 +1,20 @@
 /** \file
- * The autoscheduler plugin PolyKernel: applies one variant of a plan to a masked operator.
+ * The autoscheduler plugin PolyKernel for masked operators. With a plan it applies one of its variants:
  *
  *     autoscheduler=PolyKernel autoscheduler.plan=FILE autoscheduler.variant=NAME_OR_INDEX
+ *
+ * Without one it takes the schedule that the analytical bound ranks first among all that are legal, for the pipeline's
+ * granularity and the image size of its estimates. Both parameters may be left out:
+ *
+ *     autoscheduler=PolyKernel autoscheduler.density=.3 autoscheduler.device=FILE
  */
 #include "Halide.h"
 #include "cpu.h"
 #include "cuda.h"
 #include "plan.h"
+#include "rank.h"
+#include <optional>
+#include <sstream>
 
 namespace distile {
 
@@ -17,8 +25,9 @@ using namespace Halide;
 std::string param(const AutoschedulerParams &params, const std::string &name) {
     const auto found = params.extra.find(name);
     if (found == params.extra.end()) {
-        throw CompileError("PolyKernel: the parameter autoscheduler." + name +
-                           " is missing; it takes autoscheduler.plan=FILE and autoscheduler.variant=NAME_OR_INDEX.\n");
+        throw CompileError(
+            "PolyKernel: the parameter autoscheduler." + name +
+            " is missing; autoscheduler.plan=FILE and autoscheduler.variant=NAME_OR_INDEX go together.\n");
     }
     return found->second;
 }
@@ -34,27 +43,103 @@ bool can_use(const Target &target, const Target &made_for) {
     return target.arch == made_for.arch && target.natural_vector_size<float>() == made_for.natural_vector_size<float>();
 }
 
+Theta theta_of_plan(const Target &target, const AutoschedulerParams &params) {
+    const Plan plan = read_plan(param(params, "plan"));
+    const std::string wanted = param(params, "variant");
+    const PlanVariant *variant = plan.find(wanted);
+    if (!variant) {
+        throw CompileError("PolyKernel: the plan '" + plan.name + "' has no variant '" + wanted + "'.\n");
+    }
+    if (!can_use(target, Target(plan.target))) {
+        throw CompileError("PolyKernel: the plan '" + plan.name + "' is for the target " + plan.target + ", not for " +
+                           target.to_string() + ".\n");
+    }
+    return variant->theta;
+}
+
+/** The extent of a dimension of the output that the pipeline's author expects. */
+int estimated_extent(const Func &output, int dimension) {
+    const Expr estimate = output.function().output_buffers()[0].extent_constraint_estimate(dimension);
+    const std::optional<int64_t> extent =
+        estimate.defined() ? Internal::as_const_int(Internal::simplify(estimate)) : std::nullopt;
+    if (!extent || *extent < 1) {
+        throw CompileError("PolyKernel: to choose a schedule without a plan, the output '" + output.name() +
+                           "' needs constant estimates [channel, column, row, image]; dimension " +
+                           std::to_string(dimension) + " has none. Set them with set_estimates().\n");
+    }
+    return static_cast<int>(*extent);
+}
+
+double density_of(const AutoschedulerParams &params) {
+    const auto found = params.extra.find("density");
+    if (found == params.extra.end()) {
+        return .3;
+    }
+    std::istringstream stream(found->second);
+    double density = 0;
+    if (!(stream >> density) || !stream.eof() || !(density > 0 && density <= 1)) {
+        throw CompileError("PolyKernel: autoscheduler.density is '" + found->second +
+                           "', not a number above 0 and at most 1.\n");
+    }
+    return density;
+}
+
+DeviceProfile device_of(const Target &target, const AutoschedulerParams &params) {
+    const bool gpu = target.has_gpu_feature();
+    const auto found = params.extra.find("device");
+    const DeviceProfile device = found != params.extra.end()
+                                     ? read_device_profile(found->second)
+                                     : generic_device_profile(gpu                                  ? "generic_cuda"
+                                                              : target.has_feature(Target::AVX512) ? "generic_avx512"
+                                                                                                   : "generic_avx2");
+    if (device.backend != (gpu ? "cuda" : "cpu")) {
+        throw CompileError("PolyKernel: the device profile of '" + device.name + "' is for the backend \"" +
+                           device.backend + "\", not for the target " + target.to_string() + ".\n");
+    }
+    return device;
+}
+
+/** The schedule that the bound ranks first. */
+Theta best_theta(const MaskedOperator &op, const Target &target, const AutoschedulerParams &params) {
+    Workload workload;
+    workload.device = device_of(target, params);
+    workload.problem = target.has_gpu_feature() ? cuda_problem(op) : cpu_problem(op, target);
+    workload.width = estimated_extent(op.output, 1);
+    workload.height = estimated_extent(op.output, 2);
+    workload.batch = estimated_extent(op.output, 3);
+    workload.threads = workload.device.backend == "cpu" ? workload.device.cores : 1;
+    RankOptions options;
+    options.keep = 0;
+    options.per_bucket = 1;
+    options.held = {{"tile_h", op.tile_h}, {"tile_w", op.tile_w}};
+    return rank(workload, {density_bucket(workload, density_of(params))}, options).kept.front().theta;
+}
+
 void poly_kernel(const Pipeline &pipeline, const Target &target, const AutoschedulerParams &params,
                  AutoSchedulerResults *results) {
+    const bool has_plan = params.extra.count("plan") != 0 || params.extra.count("variant") != 0;
     for (const auto &[name, value] : params.extra) {
-        if (name != "plan" && name != "variant") {
+        const bool of_plan = name == "plan" || name == "variant", of_bound = name == "density" || name == "device";
+        if (!of_plan && !of_bound) {
             throw CompileError("PolyKernel: there is no parameter autoscheduler." + name + ".\n");
         }
+        if (has_plan && of_bound) {
+            throw CompileError("PolyKernel: autoscheduler." + name +
+                               " chooses a schedule where there is no autoscheduler.plan; give one or the other.\n");
+        }
+    }
+    if (target.has_gpu_feature() && !target.has_feature(Target::CUDA)) {
+        throw CompileError("PolyKernel: of GPUs it schedules for NVIDIA's by CUDA, not for the target " +
+                           target.to_string() + ".\n");
     }
     try {
-        const Plan plan = read_plan(param(params, "plan"));
-        const std::string wanted = param(params, "variant");
-        const PlanVariant *variant = plan.find(wanted);
-        if (!variant) {
-            throw CompileError("PolyKernel: the plan '" + plan.name + "' has no variant '" + wanted + "'.\n");
-        }
-        if (!can_use(target, Target(plan.target))) {
-            throw CompileError("PolyKernel: the plan '" + plan.name + "' is for the target " + plan.target +
-                               ", not for " + target.to_string() + ".\n");
-        }
+        Theta theta = has_plan ? theta_of_plan(target, params) : Theta();
         MaskedOperator op = recognise_masked_operator(pipeline);
-        results->schedule_source = plan.backend == "cuda" ? apply_cuda_schedule(pipeline, op, variant->theta)
-                                                          : apply_cpu_schedule(op, variant->theta, target);
+        if (!has_plan) {
+            theta = best_theta(op, target, params);
+        }
+        results->schedule_source = target.has_feature(Target::CUDA) ? apply_cuda_schedule(pipeline, op, theta)
+                                                                    : apply_cpu_schedule(op, theta, target);
         results->target = target;
         results->autoscheduler_params = params;
     } catch (const FileError &error) {

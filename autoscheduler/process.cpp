@@ -1,5 +1,8 @@
 #include "process.h"
 #include "operator.h"
+#include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
@@ -9,6 +12,7 @@
 #include <map>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 namespace distile {
@@ -20,7 +24,14 @@ std::string contents(const std::string &path) {
     return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 
-pid_t start(const Command &command) {
+volatile std::sig_atomic_t interrupted = 0;
+
+extern "C" void note_interrupt(int) {
+    interrupted = 1;
+}
+
+/** With `own_group`, what the command starts can be ended together with it. */
+pid_t start(const Command &command, bool own_group) {
     std::vector<char *> arguments;
     for (const std::string &word : command.words) {
         arguments.push_back(const_cast<char *>(word.c_str()));
@@ -31,8 +42,12 @@ pid_t start(const Command &command) {
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, command.log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, own_group ? POSIX_SPAWN_SETPGROUP : 0);
     pid_t pid = -1;
-    const int error = posix_spawnp(&pid, arguments[0], &actions, nullptr, arguments.data(), environ);
+    const int error = posix_spawnp(&pid, arguments[0], &actions, &attributes, arguments.data(), environ);
+    posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     if (error != 0) {
         throw FileError("the program '" + command.words[0] + "' cannot be started: " + std::strerror(error));
@@ -42,35 +57,99 @@ pid_t start(const Command &command) {
 
 }  // namespace
 
-void run_commands(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished) {
-    std::map<pid_t, const Command *> running;
+void run_each(const std::vector<Command> &commands, int jobs, const CommandLimits &limits,
+              const std::function<bool(size_t, const CommandResult &)> &finished) {
+    using Clock = std::chrono::steady_clock;
+    struct Running {
+        size_t index;
+        Clock::time_point start;
+        bool timed_out, stopped;
+    };
+    const bool limited = limits.seconds > 0 || limits.stop;
+    std::map<pid_t, Running> running;
     std::string failure;
     size_t next = 0;
-    int done = 0;
-    while (next < commands.size() || !running.empty()) {
-        while (failure.empty() && next < commands.size() && static_cast<int>(running.size()) < jobs) {
+    bool go_on = true;
+    auto pause = std::chrono::milliseconds(1);
+    while ((go_on && next < commands.size()) || !running.empty()) {
+        const bool stop = limits.stop && limits.stop();
+        go_on = go_on && !stop;
+        while (go_on && next < commands.size() && static_cast<int>(running.size()) < jobs) {
             try {
-                running[start(commands[next])] = &commands[next];
+                running[start(commands[next], limited)] = {next, Clock::now(), false, false};
                 next++;
             } catch (const FileError &error) {
                 failure = error.what();
+                go_on = false;
             }
         }
-        if (running.empty()) {
-            break;
+        bool ended = false;
+        for (auto i = running.begin(); i != running.end();) {
+            const auto [pid, command] = *i;
+            const double seconds = std::chrono::duration<double>(Clock::now() - command.start).count();
+            int status = 0;
+            if (waitpid(pid, &status, WNOHANG) == 0) {
+                i->second.timed_out = limits.seconds > 0 && seconds > limits.seconds;
+                i->second.stopped = stop;
+                if (i->second.timed_out || stop) {
+                    kill(-pid, SIGKILL);
+                }
+                ++i;
+                continue;
+            }
+            CommandResult result;
+            result.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+            result.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+            result.timed_out = command.timed_out;
+            result.stopped = command.stopped;
+            result.seconds = seconds;
+            result.printed = contents(commands[command.index].log);
+            i = running.erase(i);
+            ended = true;
+            go_on = finished(command.index, result) && go_on;
         }
-        int status = 0;
-        const pid_t pid = waitpid(running.begin()->first, &status, 0);
-        const Command &command = *running.at(pid);
-        running.erase(pid);
-        if (failure.empty() && !(WIFEXITED(status) && WEXITSTATUS(status) == 0)) {
-            failure = "'" + command.words[0] + "' failed; it printed:\n" + contents(command.log);
+        // Short commands are not kept waiting, and long ones not disturbed.
+        pause = ended ? std::chrono::milliseconds(1) : std::min(pause * 2, std::chrono::milliseconds(20));
+        if (!running.empty() && !ended) {
+            std::this_thread::sleep_for(pause);
         }
-        finished(++done);
     }
     if (!failure.empty()) {
         throw FileError(failure);
     }
+}
+
+void run_commands(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished) {
+    std::string failure;
+    int done = 0;
+    run_each(commands, jobs, {}, [&](size_t index, const CommandResult &result) {
+        if (failure.empty() && !result.ok()) {
+            failure = "'" + commands[index].words[0] + "' failed; it printed:\n" + result.printed;
+        }
+        finished(++done);
+        return failure.empty();
+    });
+    if (!failure.empty()) {
+        throw FileError(failure);
+    }
+}
+
+Interrupts::Interrupts() {
+    interrupted = 0;
+    struct sigaction action {};
+    action.sa_handler = note_interrupt;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, &before_int_);
+    sigaction(SIGTERM, &action, &before_term_);
+}
+
+Interrupts::~Interrupts() {
+    sigaction(SIGINT, &before_int_, nullptr);
+    sigaction(SIGTERM, &before_term_, nullptr);
+}
+
+bool Interrupts::seen() {
+    return interrupted != 0;
 }
 
 TemporaryFolder::TemporaryFolder() {

@@ -4,6 +4,7 @@
 #ifndef DISTILE_PROCESS_H
 #define DISTILE_PROCESS_H
 
+#include <csignal>
 #include <functional>
 #include <string>
 #include <vector>
@@ -15,9 +16,50 @@ struct Command {
     std::string log;                /**< File that gets what it prints. */
 };
 
+/** How a command ended. */
+struct CommandResult {
+    int exit_status = 0;
+    int signal = 0; /**< That ended it; 0 if none did. */
+    bool timed_out = false, stopped = false;
+    double seconds = 0;
+    std::string printed;
+
+    bool ok() const {
+        return exit_status == 0 && signal == 0 && !timed_out && !stopped;
+    }
+};
+
+/** What ends commands early, with all processes that they started. */
+struct CommandLimits {
+    double seconds = 0;         /**< Of each; 0: no limit. */
+    std::function<bool()> stop; /**< Ends them all once it is true; null: nothing does. */
+};
+
+/** Runs commands, at most `jobs` at once, and calls `finished` with the index and the result of each when it ends.
+ * After `finished` returned false none is started any more. Throws FileError where a program cannot be started; the
+ * others are then awaited first. */
+void run_each(const std::vector<Command> &commands, int jobs, const CommandLimits &limits,
+              const std::function<bool(size_t, const CommandResult &)> &finished);
+
 /** Runs commands, at most `jobs` at once, and calls `finished` with the number done after each. Throws
  * FileError with what a command printed if one fails; the others are then awaited first. */
 void run_commands(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished);
+
+/** While it lives, Ctrl-C and SIGTERM do not end the program but are asked for. One at a time. */
+class Interrupts {
+public:
+    Interrupts();
+    ~Interrupts();
+    Interrupts(const Interrupts &) = delete;
+    Interrupts &operator=(const Interrupts &) = delete;
+
+    /** True from the first signal on. */
+    static bool seen();
+
+private:
+    struct sigaction before_int_ {
+    }, before_term_{};
+};
 
 /** A new empty folder for temporary files, removed with all that it holds at the end. */
 class TemporaryFolder {

@@ -9,9 +9,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-packages=(g++ make python3-venv catch2 libcli11-dev nlohmann-json3-dev libfmt-dev libstb-dev libxtensor-dev)
+packages=(g++ make python3-venv catch2 libcli11-dev nlohmann-json3-dev libfmt-dev libeigen3-dev libxgboost-dev libstb-dev
+    libxtensor-dev)
 programs=(g++ make python3)
-headers=(CLI/CLI.hpp nlohmann/json.hpp fmt/core.h stb/stb_image.h)
+headers=(CLI/CLI.hpp nlohmann/json.hpp fmt/core.h eigen3/Eigen/Dense xgboost/c_api.h stb/stb_image.h)
 extras=()
 for extra in "$@"; do
     case $extra in

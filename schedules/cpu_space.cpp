@@ -18,52 +18,54 @@ const Space &cpu_space() {
     static const Space space{
         "cpu",
         {
-            {"tile_h", "height of a tile in output pixels", {1, 2, 4, 8}},
-            {"tile_w", "width of a tile in output pixels", {1, 2, 4, 8, 16}},
-            {"pixels",
-             "virtual pixels in a register tile",
-             {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 16, 20, 24, 28}},
-            {"channels", "output channels in a register tile", {16, 32, 48, 64}},
+            {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
+            {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
+            {"pixels", "virtual pixels in a register tile", {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12,
+                                                             13, 14, 15, 16, 18, 20, 22, 24, 26, 28, 30}},
+            {"channels", "output channels in a register tile", {8, 16, 32, 48, 64}},
             {"group",
              "register tiles that one task may run over before it takes the next channels",
-             {1, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64}},
+             {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64}},
             {"channel_splits", "parts into which the output channels are cut for the threads", {1, 2, 4, 8, 16}},
             {"order", "nesting of the reduction: 0 for ky, kx, ci; 1 for ci, ky, kx; 2 for ky, ci, kx", {0, 1, 2}},
-            {"unroll", "input channels that are unrolled", {1, 2, 4, 8}},
+            {"unroll", "input channels that are unrolled", {1, 2, 4, 8, 16}},
         },
         {
-            {"at least 1 for every knob but the order",
-             [](const Theta &theta, const Problem &) {
-                 return std::all_of(theta.begin(), theta.end(),
-                                    [](const auto &knob) { return knob.first == "order" || knob.second >= 1; });
-             }},
-            {"an order from 0 to 2", [](const Theta &theta, const Problem &) { return theta.at("order") <= KyCiKx; }},
+            {"an order from 0 to 2",
+             [](const Theta &theta, const Problem &) { return theta.at("order") <= KyCiKx; },
+             {"order"}},
             {"channels that are whole vectors",
              [](const Theta &theta, const Problem &problem) {
                  return theta.at("channels") % problem.vector_lanes == 0;
-             }},
+             },
+             {"channels"}},
             {"channels times channel_splits that divide the output channels, rounded up to whole blocks of the weights",
              [](const Theta &theta, const Problem &problem) {
                  const int padded = round_up(problem.out_channels, problem.channel_block);
                  return padded % (theta.at("channels") * theta.at("channel_splits")) == 0;
-             }},
+             },
+             {"channels", "channel_splits"}},
             {"pixels times channels that fit the vector registers",
              [](const Theta &theta, const Problem &problem) {
                  return tile_registers(theta, problem) <= problem.vector_registers;
-             }},
+             },
+             {"pixels", "channels"}},
             {"an unroll that divides the input channels",
-             [](const Theta &theta, const Problem &problem) { return problem.in_channels % theta.at("unroll") == 0; }},
+             [](const Theta &theta, const Problem &problem) { return problem.in_channels % theta.at("unroll") == 0; },
+             {"unroll"}},
             {"at most 64 unrolled steps of the reduction, or the code grows beyond the instruction cache",
              [](const Theta &theta, const Problem &problem) {
                  const int kernel = theta.at("order") == CiKyKx   ? problem.kernel_h * problem.kernel_w
                                     : theta.at("order") == KyCiKx ? problem.kernel_w
                                                                   : 1;
                  return theta.at("unroll") * kernel <= 64;
-             }},
+             },
+             {"order", "unroll"}},
             {"tiles of at most 4096 pixels",
              [](const Theta &theta, const Problem &) {
                  return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
-             }},
+             },
+             {"tile_h", "tile_w"}},
         }};
     return space;
 }

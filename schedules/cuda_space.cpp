@@ -1,13 +1,9 @@
 #include "cuda_space.h"
 #include <algorithm>
-#include <set>
 
 namespace distile {
 
 namespace {
-
-/** The knobs that may be 0. */
-const std::set<std::string> may_be_0 = {"weights_staged", "transposed", "padding", "prefetch", "halo"};
 
 int pixels_per_tile(const Theta &theta) {
     return theta.at("tile_h") * theta.at("tile_w");
@@ -98,13 +94,13 @@ const Space &cuda_space() {
     static const Space space{
         "cuda",
         {
-            {"tile_h", "height of a tile in output pixels", {1, 2, 4, 8}},
-            {"tile_w", "width of a tile in output pixels", {1, 2, 4, 8}},
+            {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
+            {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
             {"block_pixels", "virtual pixels of a block", {16, 32, 64, 128, 256}},
             {"block_channels", "output channels of a block", {32, 64, 128, 256}},
             {"thread_pixels", "virtual pixels of a thread", {2, 4, 8, 16}},
             {"thread_channels", "output channels of a thread", {4, 8, 16}},
-            {"chunk", "input channels that are staged at once", {4, 8, 16, 32, 64}},
+            {"chunk", "input channels that are staged at once", {1, 2, 3, 4, 8, 16, 32, 64}},
             {"splits", "blocks that share the reduction", {1, 2, 4, 8, 16}},
             {"weights_staged", "1 if weights go through shared memory, 0 if only through the cache", {0, 1}},
             {"transposed",
@@ -117,73 +113,83 @@ const Space &cuda_space() {
              {0, 1}},
         },
         {
-            {"at least 1 for every knob but weights_staged, transposed, padding, prefetch and halo",
-             [](const Theta &theta, const Problem &) {
-                 return std::all_of(theta.begin(), theta.end(),
-                                    [](const auto &knob) { return knob.second >= 1 || may_be_0.count(knob.first); });
-             }},
             {"tiles of at most 4096 pixels",
              [](const Theta &theta, const Problem &) {
                  return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
-             }},
+             },
+             {"tile_h", "tile_w"}},
             {"thread_channels that are whole vectors of 4, and thread_pixels that are 1, 2 or whole vectors of 4",
              [](const Theta &theta, const Problem &) {
                  const int pixels = theta.at("thread_pixels");
                  return theta.at("thread_channels") % 4 == 0 && (pixels <= 2 || pixels % 4 == 0);
-             }},
+             },
+             {"thread_channels", "thread_pixels"}},
             {"block_pixels and block_channels that its thread_pixels and thread_channels divide",
              [](const Theta &theta, const Problem &) {
                  return theta.at("block_pixels") % theta.at("thread_pixels") == 0 &&
                         theta.at("block_channels") % theta.at("thread_channels") == 0;
-             }},
+             },
+             {"block_pixels", "thread_pixels", "block_channels", "thread_channels"}},
             {"block_channels that divide the output channels, rounded up to whole blocks of the weights, and are "
              "such blocks themselves",
              [](const Theta &theta, const Problem &problem) {
                  const int channels = theta.at("block_channels"),
                            padded = round_up(problem.out_channels, problem.channel_block);
                  return padded % channels == 0 && channels % problem.channel_block == 0;
-             }},
+             },
+             {"block_channels"}},
             {"32 to 1024 threads a block, in whole warps",
              [](const Theta &theta, const Problem &) {
                  return block_threads(theta) <= 1024 && block_threads(theta) % 32 == 0;
-             }},
+             },
+             {"block_pixels", "block_channels", "thread_pixels", "thread_channels"}},
             {"a chunk that divides the input channels of a split",
              [](const Theta &theta, const Problem &problem) {
                  return problem.in_channels % (theta.at("chunk") * theta.at("splits")) == 0;
-             }},
+             },
+             {"chunk", "splits"}},
             {"a chunk and padding that are whole vectors, where the input channels are",
              [](const Theta &theta, const Problem &problem) {
                  return problem.in_channels % problem.vector_lanes != 0 ||
                         (theta.at("chunk") % problem.vector_lanes == 0 &&
                          theta.at("padding") % problem.vector_lanes == 0);
-             }},
+             },
+             {"chunk", "padding"}},
             {"threads that stage equal shares of a chunk of the block's pixels, where halo is 0",
              [](const Theta &theta, const Problem &problem) {
                  return theta.at("halo") ||
                         theta.at("block_pixels") * theta.at("chunk") / input_lanes(problem) % block_threads(theta) == 0;
-             }},
+             },
+             {"block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk", "halo"}},
             {"block_pixels of whole tiles where halo is 1",
              [](const Theta &theta, const Problem &) {
                  return !theta.at("halo") || theta.at("block_pixels") % pixels_per_tile(theta) == 0;
-             }},
+             },
+             {"tile_h", "tile_w", "block_pixels", "halo"}},
             {"a chunk of at most 64 channels times columns of the kernel where halo is 1, because they are unrolled",
              [](const Theta &theta, const Problem &problem) {
                  return !theta.at("halo") || int64_t{theta.at("chunk")} * problem.kernel_w <= 64;
-             }},
+             },
+             {"chunk", "halo"}},
             {"windows of at most 65536 pixels for a block where halo is 1",
              [](const Theta &theta, const Problem &problem) {
                  return !theta.at("halo") || int64_t{window_width(theta, problem)} * window_height(theta, problem) *
                                                      theta.at("block_pixels") <=
                                                  65536;
-             }},
+             },
+             {"tile_h", "tile_w", "block_pixels", "halo"}},
             {"sums, operands and what is prefetched that fit a thread's 255 registers and, for all threads, a "
              "multiprocessor's 65536",
              [](const Theta &theta, const Problem &problem) {
                  const int registers = sum_registers(theta) + prefetch_registers(theta, problem) + 32;
                  return registers <= 255 && registers * block_threads(theta) <= 65536;
-             }},
+             },
+             {"tile_h", "tile_w", "block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk",
+              "weights_staged", "prefetch", "halo"}},
             {"staged inputs and weights that fit 48 KB of shared memory",
-             [](const Theta &theta, const Problem &problem) { return shared_bytes(theta, problem) <= 48 * 1024; }},
+             [](const Theta &theta, const Problem &problem) { return shared_bytes(theta, problem) <= 48 * 1024; },
+             {"tile_h", "tile_w", "block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk",
+              "weights_staged", "transposed", "padding", "halo"}},
         }};
     return space;
 }

@@ -76,6 +76,41 @@ int constant_extent(const Expr &extent, const std::string &what) {
     return static_cast<int>(*value);
 }
 
+/** Finds by which constant the remainder of a variable is taken. */
+class FindModulus : public IRVisitor {
+public:
+    explicit FindModulus(const std::string &variable) : variable(variable) {
+    }
+
+    int modulus = 1;
+
+private:
+    using IRVisitor::visit;
+    const std::string &variable;
+
+    void visit(const Mod *op) override {
+        IRVisitor::visit(op);
+        const Variable *dividend = op->a.as<Variable>();
+        const std::optional<int64_t> divisor = as_const_int(op->b);
+        if (dividend && dividend->name == variable && divisor) {
+            modulus = static_cast<int>(*divisor);
+        }
+    }
+};
+
+/** Finds the pixels of a tile and its width in a stage's domain and in the column that it stores to. */
+void recognise_granularity(MaskedOperator &op, const ReductionVariable &pixels, const Definition &update) {
+    const Expr extent = simplify(pixels.extent);
+    const Mul *product = extent.as<Mul>();
+    const int pixels_per_tile = product ? static_cast<int>(as_const_int(product->b).value_or(1)) : 1;
+    FindModulus column(pixels.var);
+    if (update.args().size() > 1) {
+        update.args()[1].accept(&column);
+    }
+    op.tile_w = pixels_per_tile % column.modulus == 0 ? column.modulus : 1;
+    op.tile_h = pixels_per_tile / op.tile_w;
+}
+
 /** An index without the bounds that it is clamped or promised to be in. */
 Expr unclamped(const Expr &index) {
     if (const Call *promise = Call::as_intrinsic(index, {Call::unsafe_promise_clamped})) {
@@ -166,6 +201,7 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
         if (pixels.size() != 1) {
             refuse(where + " runs over " + std::to_string(pixels.size()) + " RVars, not over one virtual pixel");
         }
+        recognise_granularity(op, pixels[0], update);
         FindReads reads = reads_of(update, environment);
         if (reads.funcs.size() != 1) {
             refuse(where + " reads " + std::to_string(reads.funcs.size()) + " Funcs, not one accumulator");

@@ -13,6 +13,9 @@
  * Columns and rows of the input are sums of constants and products with constants. The factor of the kernel's position
  * is the dilation; that of the term which is read from memory, the pixel's place, is the stride. They count as 1 where
  * there is no such term.
+ *
+ * The virtual pixels of a tile are consecutive, row by row: a stage's domain is its tiles times the constant
+ * tile_h * tile_w, and the column that it stores to adds to the tile's own the pixel's index modulo tile_w.
  */
 #ifndef DISTILE_SCHEDULES_MASKED_OPERATOR_H
 #define DISTILE_SCHEDULES_MASKED_OPERATOR_H
@@ -37,6 +40,7 @@ struct MaskedStage {
 struct MaskedOperator : OperatorFacts {
     Halide::Func output;
     std::vector<MaskedStage> stages;
+    int tile_h = 1, tile_w = 1; /**< The granularity that the pipeline was built for. */
 };
 
 /** Recognises a masked operator. Throws Halide::CompileError with the first difference from the structure

@@ -1,4 +1,5 @@
 #include "space.h"
+#include <algorithm>
 
 namespace distile {
 
@@ -10,6 +11,9 @@ std::string Space::why_illegal(const Theta &theta, const Problem &problem) const
         }
         if (found->second < 0) {
             return "the knob '" + knob.name + "' is negative";
+        }
+        if (found->second == 0 && std::count(knob.values.begin(), knob.values.end(), 0) == 0) {
+            return "a theta must have at least 1 for the knob '" + knob.name + "'";
         }
     }
     for (const auto &[name, value] : theta) {

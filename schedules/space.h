@@ -37,12 +37,15 @@ struct Problem : OperatorFacts {
 struct Knob {
     std::string name;
     std::string meaning;
-    std::vector<int> values; /**< What a search tries; a plan may hold any other positive value. */
+    /** What a search tries. A plan may hold any other positive value, and 0 where that is among them. */
+    std::vector<int> values;
 };
 
 struct Constraint {
     std::string meaning; /**< Completes the sentence "a theta must have ...". */
     std::function<bool(const Theta &, const Problem &)> holds;
+    std::vector<std::string> knobs; /**< All that `holds` asks for, so that a search need not try the others; none
+                                     * stands for all. */
 };
 
 struct Space {

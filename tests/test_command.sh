@@ -58,6 +58,46 @@ expect_error "cannot be loaded" profile "$plan" --object "$folder/none.so" -o "$
 expect_error "cannot be written" compile "$plan" -o "$folder/none/plan.so"
 expect_error "give --threads in place of --multiprocessors" profile "$plan" --multiprocessors 2
 
+# Operators, and the spaces of their schedules.
+op=$source_folder/tests/consumer/my_operator.json
+"$distile" info "$op" | grep -q 'NVIDIA GPU .* legal of' || fail "info does not count the schedules of an operator"
+"$distile" info --json "$op" | grep -q '"legal"' || fail "info --json does not count the schedules of an operator"
+
+# Ranking by the bound.
+"$distile" rank "$op" --device generic_avx2 --density .3 --top 3 -o "$folder/kept.json" >"$folder/ranking"
+grep -q 'legal schedules' "$folder/ranking" || fail "rank printed no ranking"
+[[ $(grep -c 'register tiles of' "$folder/ranking") == 3 ]] || fail "rank --top 3 printed another number"
+grep -q '"distile_ranking": 1' "$folder/kept.json" || fail "rank wrote no file"
+"$distile" rank "$op" --device "$source_folder/data/devices/h200.json" --form paper --json | grep -q '"legal_points"' ||
+    fail "rank --json printed no JSON"
+[[ -z $("$distile" rank "$op" --device generic_avx512 --quiet) ]] || fail "rank --quiet printed something"
+for device in "$source_folder"/data/devices/*.json; do
+    "$distile" rank "$op" --device "$device" --density 1 --quiet || fail "rank cannot use $device"
+done
+expect_error "no built-in device profile" rank "$op" --device generic_vax
+expect_error "cannot be opened" rank "$op" --device "$folder/none.json"
+expect_error "is no NumPy array" rank "$op" --device generic_avx2 --masks "$op"
+expect_error '"distile_operator" is missing' rank "$plan" --device generic_avx2
+
+# Schedules as C++.
+"$distile" show "$plan" --density .1 >"$folder/shown"
+grep -q 'const int pixels = 4;' "$folder/shown" || fail "show printed no schedule"
+grep -q 't_fma' "$folder/shown" || fail "show printed no terms"
+"$distile" show "$cuda_plan" --variant dense --json | grep -q '"t_compute"' || fail "show --json printed no terms"
+theta=tile_h=1,tile_w=2,pixels=4,channels=16,group=4,channel_splits=1,order=0,unroll=1
+"$distile" show "$op" --theta "$theta" | grep -q 'const int tile_w = 2;' || fail "show does not know a theta"
+expect_error "no variant 'none'" show "$plan" --variant none
+expect_error "--theta" show "$op"
+expect_error "not legal" show "$op" --theta "${theta/pixels=4/pixels=99}"
+expect_error "is not KNOB=VALUE" show "$op" --theta "pixels"
+expect_error "for the backend" show "$plan" --device generic_cuda
+
+# Calibration writes what can be read again; without a GPU it says so.
+"$distile" calibrate -o "$folder/device.json" --cores 1 | grep -q 'GB/s' || fail "calibrate printed no bandwidth"
+"$distile" rank "$op" --device "$folder/device.json" --density .5 --quiet || fail "the calibrated profile cannot be read"
+"$distile" calibrate --device cuda --quiet 2>"$folder/gpu" || grep -q 'GPU' "$folder/gpu" ||
+    fail "calibrate does not say what it lacks for a GPU"
+
 # Bad input.
 expect_error "cannot be opened" info "$folder/none.json"
 echo '{"distile_plan": 1' >"$folder/broken.json"

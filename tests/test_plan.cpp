@@ -1,8 +1,11 @@
 // Operator and plan files, the space of schedules, and the plugin: what they accept, and what they say where they do
 // not.
 #include "Halide.h"
+#include "candidates.h"
 #include "catch.h"
 #include "cpu.h"
+#include "cuda.h"
+#include "device_profile.h"
 #include "operator.h"
 #include "plan.h"
 #include "space.h"
@@ -571,6 +574,98 @@ TEST_CASE("The plugin refuses an illegal theta with the constraint", "[plugin]")
         file["variants"][0]["theta"].update(change);
         refuse_schedule(masked_conv2d(), {{"plan", folder.write("plan.json", file.dump())}, {"variant", "sparse"}},
                         {"theta", "not legal", word});
+    }
+}
+
+TEST_CASE("Without a plan the plugin takes the best of the space", "[plugin]") {
+    using Params = std::map<std::string, std::string>;
+    const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
+    const Params operators[] = {
+        {},
+        {{"in_channels", "3"}, {"out_channels", "17"}, {"kernel_h", "7"}, {"kernel_w", "7"}, {"stride_h", "2"}},
+        {{"in_channels", "250"}, {"out_channels", "1"}, {"kernel_h", "1"}, {"kernel_w", "1"}, {"residual", "true"}},
+        {{"in_channels", "256"}, {"out_channels", "256"}, {"tile_h", "2"}, {"tile_w", "4"}},
+        {{"tile_h", "3"}, {"tile_w", "7"}, {"dilation_w", "2"}},
+        {{"tile_h", "5"}}};
+    for (const char *target : {avx2, avx512, cuda, "arm-64-linux"}) {
+        for (Params params : operators) {
+            params["channel_block"] = target == cuda ? "32" : "16";
+            CAPTURE(target, params);
+            const std::string source = schedule(masked_conv2d(params, target), {}, target);
+            for (const char *knob : {"tile_h", "tile_w"}) {
+                const std::string value = params.count(knob) != 0 ? params.at(knob) : "1";
+                CHECK(contains(source, std::string("const int ") + knob + " = " + value + ";"));
+            }
+            CHECK(contains(source, target == cuda ? "gpu_blocks" : "parallel(task)"));
+        }
+    }
+    // A density, and the profile of a device: one with two cores makes other tasks than one with many.
+    const TemporaryFolder folder;
+    DeviceProfile device = generic_device_profile("generic_avx2");
+    device.cores = 64;
+    const std::string many = folder.write("many.json", to_json(device).dump());
+    device.cores = 1;
+    const std::string one = folder.write("one.json", to_json(device).dump());
+    const Params params = {{"in_channels", "256"}, {"out_channels", "256"}};
+    CHECK(schedule(masked_conv2d(params), {{"device", many}, {"density", ".05"}}) !=
+          schedule(masked_conv2d(params), {{"device", one}, {"density", "1"}}));
+}
+
+TEST_CASE("The plugin refuses what it cannot choose a schedule by", "[plugin]") {
+    const TemporaryFolder folder;
+    for (const char *density : {"0", "1.5", "-1", "half", ".3x", ""}) {
+        refuse_schedule(masked_conv2d(), {{"density", density}}, {"autoscheduler.density", density});
+    }
+    refuse_schedule(masked_conv2d(), {{"device", "/nowhere/device.json"}}, {"/nowhere/device.json"});
+    const std::string gpu = folder.write("gpu.json", to_json(generic_device_profile("generic_cuda")).dump());
+    refuse_schedule(masked_conv2d(), {{"device", gpu}}, {"cuda", avx2});
+    const std::string plan = folder.write("plan.json", good_plan().dump());
+    refuse_schedule(masked_conv2d(), {{"plan", plan}, {"variant", "0"}, {"density", ".3"}}, {"autoscheduler.density"});
+    const char *const opencl = "x86-64-linux-opencl";
+    refuse_schedule(masked_conv2d({}, opencl), {}, {"CUDA", opencl}, opencl);
+
+    // Without estimates nobody knows the image.
+    Halide::Pipeline pipeline = masked_conv2d();
+    for (int i = 0; i < 4; i++) {
+        pipeline.outputs()[0].output_buffer().dim(i).set_estimate(Halide::Expr(), Halide::Expr());
+    }
+    refuse_schedule(pipeline, {}, {"set_estimates", "output"});
+}
+
+TEST_CASE("The facts of an operator file are those of its pipeline", "[plugin]") {
+    const std::vector<std::map<std::string, std::string>> operators = {
+        {{"in_channels", "16"}, {"out_channels", "48"}},
+        {{"in_channels", "3"}, {"out_channels", "17"}, {"kernel_h", "5"}, {"kernel_w", "7"}, {"stride_h", "2"}},
+        {{"in_channels", "16"}, {"stride_w", "3"}, {"dilation_h", "2"}, {"dilation_w", "4"}, {"kernel_w", "2"}},
+        {{"in_channels", "1024"}, {"out_channels", "1"}, {"kernel_h", "1"}, {"kernel_w", "1"}, {"residual", "true"}}};
+    for (const auto &params : operators) {
+        for (const bool gpu : {false, true}) {
+            json file = good_operator();
+            file["params"] = json::object();
+            for (const auto &[name, value] : params) {
+                file["params"][name] = json::parse(value);
+            }
+            const char *target = gpu ? "x86-64-linux-cuda-cuda_capability_80" : avx512;
+            std::map<std::string, std::string> with_block = params;
+            with_block["channel_block"] = gpu ? "32" : "16";
+            with_block.emplace("out_channels", "64");
+            const MaskedOperator recognised = recognise_masked_operator(masked_conv2d(with_block, target));
+            const Problem expected = gpu ? cuda_problem(recognised) : cpu_problem(recognised, Halide::Target(target));
+            const Problem found = problem_of(parse_operator(file, "here"), gpu ? "cuda" : "cpu", 16, 32);
+            CAPTURE(file.dump(), target);
+            CHECK(found.in_channels == expected.in_channels);
+            CHECK(found.out_channels == expected.out_channels);
+            CHECK(found.kernel_h == expected.kernel_h);
+            CHECK(found.kernel_w == expected.kernel_w);
+            CHECK(found.stride_h == expected.stride_h);
+            CHECK(found.stride_w == expected.stride_w);
+            CHECK(found.dilation_h == expected.dilation_h);
+            CHECK(found.dilation_w == expected.dilation_w);
+            CHECK(found.channel_block == expected.channel_block);
+            CHECK(found.bytes_per_element == expected.bytes_per_element);
+            CHECK(found.vector_lanes == expected.vector_lanes);
+            CHECK(found.vector_registers == expected.vector_registers);
+        }
     }
 }
 

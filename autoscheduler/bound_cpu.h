@@ -1,0 +1,121 @@
+/** \file
+ * The terms of the bound on a CPU. A sink gets them: time(name, us), count(name, value), launches(us).
+ *
+ * The loop nest, outermost first: parts of the output channels and tasks of the pixels (both parallel), groups of
+ * channels, register tiles, the reduction, and in a register tile the pixels and the vectors of channels (schedules/
+ * cpu.cpp). The input has a zero border, so that every tile is read in place.
+ */
+#ifndef DISTILE_BOUND_CPU_H
+#define DISTILE_BOUND_CPU_H
+
+#include "bound.h"
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <tuple>
+#include <vector>
+
+namespace distile {
+
+inline const std::vector<const char *> &cpu_knobs() {
+    static const std::vector<const char *> knobs = {"tile_h", "tile_w",         "pixels", "channels",
+                                                    "group",  "channel_splits", "order",  "unroll"};
+    return knobs;
+}
+
+template<typename Sink>
+void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
+    const auto [tile_h, tile_w, pixels, channels, group, splits, order, unroll] =
+        std::tie(values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7]);
+    const Problem &problem = workload.problem;
+    const DeviceProfile &device = workload.device;
+    const double cycle_us = 1e-3 / device.ghz;
+    const double bytes = problem.bytes_per_element;
+
+    // The tasks, as the schedule cuts them.
+    const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
+    const double all_register_tiles = std::ceil(all_pixels / pixels);
+    const double workers = std::max(workload.threads / splits, 1);
+    const double share = std::ceil(all_register_tiles / workers);
+    const double register_tiles = std::ceil(share / std::ceil(share / group));
+    const double tasks = std::ceil(all_register_tiles / register_tiles) * splits;
+    const double rounds = std::ceil(tasks / workload.threads);
+    const double cores = std::min<double>(tasks, workload.threads);
+
+    // What a task computes. A step of the reduction adds one product to every sum of a register tile.
+    const double vectors = static_cast<double>(channels) / problem.vector_lanes;
+    const double out_channels = round_up(problem.out_channels, problem.channel_block);
+    const double split_channels = out_channels / splits;
+    const double channel_groups = split_channels / channels;
+    const double reduction = static_cast<double>(problem.in_channels) * problem.kernel_h * problem.kernel_w;
+    const double steps = register_tiles * channel_groups * reduction;
+    const double operations = steps * pixels * vectors;
+    // A step loads its weights and broadcasts its inputs. Beyond some twelve pointers to inputs the rest lies on the
+    // stack, and is loaded for every `unroll` channels.
+    constexpr double pointers = 12;
+    const double loads = steps * (vectors + pixels + std::max(0.0, pixels - pointers) / unroll);
+    // Beside it an iteration of the innermost loop counts and jumps.
+    const double taps = order == 0 ? 1 : order == 1 ? problem.kernel_h * problem.kernel_w : problem.kernel_w;
+    const double iterations = steps / (unroll * taps);
+
+    sink.time("fma", rounds * (device.alpha_us * operations + device.gamma_us));
+    // A sum waits for the one before it.
+    sink.time("dependence", rounds * steps * device.fma_latency * cycle_us);
+    sink.time("load", rounds * loads / device.load_per_cycle * cycle_us);
+    sink.time("loop", rounds * iterations * 2 * cycle_us);
+
+    // Bytes, from the footprints of the loop nest: what fits a level stays there, so that only what does not is read
+    // again from the next level.
+    const double panel = reduction * channels * bytes, split_weights = reduction * split_channels * bytes;
+    const double task_pixels = register_tiles * pixels;
+    const double tile_input = input_footprint(workload, tile_h, tile_w, pixels);
+    const double task_input = input_footprint(workload, tile_h, tile_w, std::min(task_pixels, all_pixels));
+    const double task_output = task_pixels * split_channels * bytes;
+    const double all_weights = reduction * out_channels * bytes;
+    const double all_input = input_footprint(workload, tile_h, tile_w, all_pixels);
+    const double all_output = all_pixels * problem.out_channels * bytes;
+    const double own_weights = std::min(rounds, static_cast<double>(splits)) * split_weights;
+    const double own_data = own_weights + std::min(rounds * task_input, all_input) + rounds * task_output;
+
+    const double line = static_cast<double>(problem.vector_lanes) * bytes;
+    const MemoryLevel &nearest = device.memory[0];
+    sink.time(nearest.name.c_str(), rounds * steps * (vectors * line + pixels * bytes) / (nearest.gb_per_s * 1e3));
+    for (size_t i = 1; i < device.memory.size(); i++) {
+        const MemoryLevel &inner = device.memory[i - 1], &level = device.memory[i];
+        const double room = static_cast<double>(inner.bytes);
+        double traffic = 0;  // Of one core.
+        if (inner.shared) {
+            // All cores together fill it; what they share is in it once.
+            const double data = all_weights + all_input + all_output;
+            traffic = data <= room ? 0 : data / cores;
+        } else if (own_data > room) {
+            const double weights = panel + tile_input <= room ? split_weights : register_tiles * split_weights;
+            const double input = panel + task_input <= room ? task_input : channel_groups * task_input;
+            // Consecutive tasks of a thread share a split of the weights that stays.
+            const double read = split_weights + task_input <= room ? own_weights : rounds * weights;
+            traffic = read + rounds * (input + task_output);
+        }
+        const double bandwidth = level.shared ? level.gb_per_s / cores : level.gb_per_s;
+        sink.time(level.name.c_str(), traffic / (bandwidth * 1e3));
+    }
+
+    sink.launches(device.launch_us);
+    sink.count("tasks", tasks);
+    sink.count("rounds", rounds);
+    sink.count("idle", 1 - tasks / (rounds * workload.threads));
+    sink.count("register_tiles", register_tiles);
+    sink.count("operations", operations);
+    sink.count("loads", loads);
+    sink.count("iterations", iterations);
+    sink.count("sums", pixels * vectors);
+    sink.count("unrolled", unroll * taps * pixels * vectors);
+    sink.count("panel_bytes", panel);
+    sink.count("tile_input_bytes", tile_input);
+    sink.count("task_input_bytes", task_input);
+    sink.count("task_weight_bytes", split_weights);
+    sink.count("tail", all_register_tiles * pixels / all_pixels);
+}
+
+}  // namespace distile
+
+#endif

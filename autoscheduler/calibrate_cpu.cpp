@@ -1,0 +1,292 @@
+#include "calibrate.h"
+#include "cpu_features.h"
+#include "operator.h"
+#include "profile.h"
+#include "thread_pool.h"
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <immintrin.h>
+#include <memory>
+#include <numeric>
+#include <random>
+
+namespace distile {
+
+namespace {
+
+// Chains of dependent multiply-adds, and reads of a buffer, for each vector width. The compiler can fold neither: the
+// chains are floating point, and memory counts as changed before every pass over the buffer. As many chains as fill the
+// pipelines give the throughput, and one gives the latency.
+constexpr int chains = 12;
+
+struct VectorCode {
+    const char *feature;
+    int lanes, registers;
+    float (*many_chains)(int64_t steps);
+    float (*one_chain)(int64_t steps);
+    int (*read)(const void *buffer, int64_t bytes, int64_t passes);
+};
+
+// NOLINTBEGIN(bugprone-macro-parentheses)
+#define DISTILE_VECTOR_CODE(suffix, target_name, Float, Int, width, set, add_multiply, store, load, exclusive_or)      \
+    template<int count> __attribute__((target(target_name), noinline)) float chains_##suffix(int64_t steps) {          \
+        const Float factor = set(0.5f), addend = set(1.0f);                                                            \
+        Float sums[count];                                                                                             \
+        for (int i = 0; i < count; i++) {                                                                              \
+            sums[i] = set(static_cast<float>(i));                                                                      \
+        }                                                                                                              \
+        for (int64_t step = 0; step < steps; step++) {                                                                 \
+            _Pragma("GCC unroll 12") for (int i = 0; i < count; i++) {                                                 \
+                sums[i] = add_multiply(sums[i], factor, addend);                                                       \
+            }                                                                                                          \
+        }                                                                                                              \
+        float result = 0, values[width / 4];                                                                           \
+        for (const Float &sum : sums) {                                                                                \
+            store(values, sum);                                                                                        \
+            result += values[0];                                                                                       \
+        }                                                                                                              \
+        return result;                                                                                                 \
+    }                                                                                                                  \
+    __attribute__((target(target_name), noinline)) int read_##suffix(const void *buffer, int64_t bytes,                \
+                                                                     int64_t passes) {                                 \
+        constexpr int count = 8;                                                                                       \
+        Int sums[count] = {};                                                                                          \
+        for (int64_t pass = 0; pass < passes; pass++) {                                                                \
+            const auto *vectors = static_cast<const Int *>(buffer);                                                    \
+            __asm__ volatile("" : "+r"(vectors) : : "memory");                                                         \
+            for (const Int *end = vectors + bytes / width / count * count; vectors < end; vectors += count) {          \
+                _Pragma("GCC unroll 8") for (int i = 0; i < count; i++) {                                              \
+                    sums[i] = exclusive_or(sums[i], load(vectors + i));                                                \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+        Int result = sums[0];                                                                                          \
+        for (int i = 1; i < count; i++) {                                                                              \
+            result = exclusive_or(result, sums[i]);                                                                    \
+        }                                                                                                              \
+        alignas(64) int values[width / 4];                                                                             \
+        __builtin_memcpy(values, &result, width);                                                                      \
+        return values[0];                                                                                              \
+    }
+// NOLINTEND(bugprone-macro-parentheses)
+
+DISTILE_VECTOR_CODE(avx2, "avx2,fma", __m256, __m256i, 32, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_storeu_ps,
+                    _mm256_load_si256, _mm256_xor_si256)
+DISTILE_VECTOR_CODE(avx512, "avx512f", __m512, __m512i, 64, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_storeu_ps,
+                    _mm512_load_si512, _mm512_xor_si512)
+#undef DISTILE_VECTOR_CODE
+
+const VectorCode vector_codes[] = {
+    {"avx512f avx512bw avx512dq avx512vl", 16, 32, chains_avx512<chains>, chains_avx512<1>, read_avx512},
+    {"avx2 fma", 8, 16, chains_avx2<chains>, chains_avx2<1>, read_avx2},
+};
+
+/** Makes a value that nobody needs. */
+template<typename T> void keep(T value) {
+    __asm__ volatile("" : : "g"(value) : "memory");
+}
+
+double seconds_of(const std::function<void()> &work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/** The least time of several calls: on a machine that others use, most noise only adds. */
+double best_seconds(int repeats, const std::function<void()> &work) {
+    double best = seconds_of(work);
+    for (int i = 1; i < repeats; i++) {
+        best = std::min(best, seconds_of(work));
+    }
+    return best;
+}
+
+/** Cycles a second in GHz: additions that depend on each other take one cycle each. */
+double measure_ghz() {
+    constexpr int64_t steps = 200'000;
+    const double seconds = best_seconds(50, [] {
+        int64_t value = 0;
+        for (int64_t i = 0; i < steps; i++) {
+            __asm__ volatile("add $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\t"
+                             "add $1, %0\n\tadd $1, %0\n\tadd $1, %0\n\tadd $1, %0"
+                             : "+r"(value));
+        }
+        keep(value);
+    });
+    return 8 * steps / seconds * 1e-9;
+}
+
+struct Cache {
+    int level = 0;
+    int64_t bytes = 0;
+    int line = 64;
+};
+
+/** The caches of data, as Linux tells them, from the nearest. */
+std::vector<Cache> caches() {
+    std::vector<Cache> result;
+    for (int index = 0; index < 8; index++) {
+        const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index);
+        const auto word = [&](const char *file) {
+            std::string text;
+            std::ifstream(folder + "/" + file) >> text;
+            return text;
+        };
+        const std::string type = word("type"), size = word("size");
+        if (size.empty() || type == "Instruction") {
+            continue;
+        }
+        const int64_t unit = size.back() == 'M' ? 1 << 20 : size.back() == 'K' ? 1 << 10 : 1;
+        result.push_back({std::stoi(word("level")), std::stoll(size) * unit, std::stoi(word("coherency_line_size"))});
+    }
+    std::sort(result.begin(), result.end(), [](const Cache &a, const Cache &b) { return a.level < b.level; });
+    if (result.empty()) {
+        throw FileError("the system does not tell its caches in /sys/devices/system/cpu/cpu0/cache");
+    }
+    return result;
+}
+
+struct FreeBuffer {
+    void operator()(void *memory) const {
+        _mm_free(memory);
+    }
+};
+using Buffer = std::unique_ptr<char, FreeBuffer>;
+
+Buffer make_buffer(int64_t bytes) {
+    Buffer buffer(static_cast<char *>(_mm_malloc(bytes, 4096)));
+    if (!buffer) {
+        throw FileError("there is no memory for a buffer of " + std::to_string(bytes) + " bytes");
+    }
+    std::fill_n(buffer.get(), bytes, '\1');
+    return buffer;
+}
+
+/** Runs one task on each of `threads` threads at once. */
+void on_threads(ThreadPool &pool, int threads, const std::function<void(int)> &task) {
+    pool.parallel_for(
+        [](void *closure, int32_t index) { (*static_cast<const std::function<void(int)> *>(closure))(index); },
+        const_cast<std::function<void(int)> *>(&task), threads);
+}
+
+/** GB/s at which threads read buffers of their own, in all. */
+double read_bandwidth(const VectorCode &code, ThreadPool &pool, int threads, int64_t bytes_each) {
+    std::vector<Buffer> buffers(threads);
+    for (Buffer &buffer : buffers) {
+        buffer = make_buffer(bytes_each);
+    }
+    const int64_t passes = std::max<int64_t>(1, (int64_t{16} << 20) / bytes_each);
+    const double seconds = best_seconds(
+        15, [&] { on_threads(pool, threads, [&](int i) { keep(code.read(buffers[i].get(), bytes_each, passes)); }); });
+    return static_cast<double>(bytes_each) * static_cast<double>(passes) * threads / seconds * 1e-9;
+}
+
+/** Nanoseconds of a load whose address is what the one before loaded, over the lines of a buffer in random order. */
+double load_latency(int64_t bytes, int line) {
+    const int64_t lines = std::max<int64_t>(16, bytes / line);
+    const Buffer buffer = make_buffer(lines * line);
+    std::vector<int64_t> order(lines);
+    std::iota(order.begin(), order.end(), int64_t{0});
+    std::shuffle(order.begin() + 1, order.end(), std::mt19937_64(1));
+    const auto at = [&](int64_t i) { return reinterpret_cast<char **>(buffer.get() + order[i % lines] * line); };
+    for (int64_t i = 0; i < lines; i++) {
+        *at(i) = reinterpret_cast<char *>(at(i + 1));
+    }
+    constexpr int64_t loads = 100'000;
+    char *place = buffer.get();
+    const double seconds = best_seconds(10, [&] {
+        for (int64_t i = 0; i < loads; i++) {
+            place = *reinterpret_cast<char **>(place);
+            __asm__ volatile("" : "+r"(place));
+        }
+    });
+    return seconds / loads * 1e9;
+}
+
+/** Parallel loops like those of kernels: numbers of tasks, each of many chains for some steps. */
+std::vector<TaskTime> time_tasks(const VectorCode &code, ThreadPool &pool) {
+    std::vector<TaskTime> times;
+    for (int64_t steps : {40, 160, 640, 2560, 10240}) {
+        for (int tasks : {1, 2, 3, 4, 6, 8, 16, 32}) {
+            const double us = 1e6 * best_seconds(60, [&] {
+                                  on_threads(pool, tasks * pool.threads(), [&](int) { keep(code.many_chains(steps)); });
+                              });
+            times.push_back(
+                {static_cast<double>(tasks) * static_cast<double>(steps) * chains, static_cast<double>(tasks), us});
+        }
+    }
+    return times;
+}
+
+std::string present_features() {
+    std::string features;
+    for (const char *feature :
+         {"sse41", "avx", "avx2", "fma", "f16c", "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}) {
+        if (missing_cpu_feature(feature).empty()) {
+            features.append(features.empty() ? "" : " ").append(feature);
+        }
+    }
+    return features;
+}
+
+}  // namespace
+
+DeviceProfile calibrate_cpu(int cores, const Progress &progress) {
+    const VectorCode *code = nullptr;
+    for (const VectorCode &candidate : vector_codes) {
+        if (!code && missing_cpu_feature(candidate.feature).empty()) {
+            code = &candidate;
+        }
+    }
+    if (!code) {
+        throw FileError("this CPU has neither AVX2 with FMA nor AVX-512, which the shipped kernels need");
+    }
+    DeviceProfile device;
+    device.name = device_name();
+    device.backend = "cpu";
+    device.features = present_features();
+    device.cores = cores;
+    device.vector_lanes = code->lanes;
+    device.vector_registers = code->registers;
+
+    progress("cycles and operations", 0);
+    device.ghz = measure_ghz();
+    constexpr int64_t steps = 20'000;
+    const double cycles = device.ghz * 1e9;
+    device.fma_per_cycle = steps * chains / (best_seconds(50, [&] { keep(code->many_chains(steps)); }) * cycles);
+    device.fma_latency = best_seconds(50, [&] { keep(code->one_chain(steps)); }) * cycles / steps;
+
+    ThreadPool pool(cores);
+    const std::vector<Cache> found = caches();
+    for (size_t i = 0; i <= found.size(); i++) {
+        MemoryLevel level;
+        const bool is_memory = i == found.size();
+        const Cache cache = is_memory ? Cache{0, 0, found.back().line} : found[i];
+        level.name = is_memory ? "DRAM" : "L" + std::to_string(cache.level);
+        progress("bandwidth of " + level.name, 0.1 + 0.6 * static_cast<double>(i) / static_cast<double>(found.size()));
+        level.bytes = cache.bytes;
+        level.shared = is_memory || cache.level >= 3;
+        level.transaction_bytes = cache.line;
+        // Beyond the next nearer level, and with room to spare in this one.
+        const int64_t inner = i == 0 ? 0 : found[i - 1].bytes;
+        const int64_t bytes = is_memory      ? std::max<int64_t>(4 * found.back().bytes, int64_t{256} << 20)
+                              : level.shared ? std::max(cache.bytes / 2, 2 * inner * cores)
+                                             : std::max(cache.bytes / 2, std::min(2 * inner, cache.bytes));
+        level.gb_per_s = level.shared ? read_bandwidth(*code, pool, cores, bytes / cores / 4096 * 4096)
+                                      : read_bandwidth(*code, pool, 1, bytes / 4096 * 4096);
+        level.latency_ns = load_latency(bytes, cache.line);
+        device.memory.push_back(level);
+    }
+    device.load_per_cycle = device.memory[0].gb_per_s * 1e9 / (4.0 * code->lanes) / cycles;
+
+    progress("tasks", 0.8);
+    const TaskFit fit = fit_task_times(time_tasks(*code, pool));
+    device.alpha_us = fit.alpha_us;
+    device.gamma_us = fit.gamma_us;
+    device.launch_us = fit.launch_us;
+    return device;
+}
+
+}  // namespace distile

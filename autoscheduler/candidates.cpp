@@ -1,0 +1,144 @@
+#include "candidates.h"
+#include "cpu_space.h"
+#include "cuda_space.h"
+#include <algorithm>
+
+namespace distile {
+
+namespace {
+
+/** Walks the product of the values of all knobs, and turns back where a constraint fails of which all knobs are chosen.
+ * What a constraint says is asked once for every combination of the values of its own knobs. */
+class Walk {
+public:
+    Walk(const Space &space, const Problem &problem, const std::function<void(const PackedTheta &)> &visit)
+        : space_(space), problem_(problem), visit_(visit), checks_(space.knobs.size()) {
+        for (const Constraint &constraint : space.constraints) {
+            Check check{&constraint, {}, {}, {}};
+            size_t combinations = 1, last = 0;
+            for (size_t knob = 0; knob < space.knobs.size(); knob++) {
+                const std::vector<std::string> &names = constraint.knobs;
+                if (names.empty() || std::find(names.begin(), names.end(), space.knobs[knob].name) != names.end()) {
+                    check.knobs.push_back(knob);
+                    check.strides.push_back(combinations);
+                    combinations *= space.knobs[knob].values.size();
+                    last = knob;
+                }
+            }
+            check.answers.resize(combinations, Unknown);
+            checks_[last].push_back(std::move(check));
+        }
+    }
+
+    void choose(size_t knob) {
+        if (knob == space_.knobs.size()) {
+            visit_(point_);
+            return;
+        }
+        for (size_t choice = 0; choice < space_.knobs[knob].values.size(); choice++) {
+            point_.choices[knob] = static_cast<uint8_t>(choice);
+            if (std::all_of(checks_[knob].begin(), checks_[knob].end(), [&](Check &check) { return holds(check); })) {
+                choose(knob + 1);
+            }
+        }
+    }
+
+private:
+    enum Answer : uint8_t { Unknown, Holds, Fails };
+
+    struct Check {
+        const Constraint *constraint;
+        std::vector<size_t> knobs, strides;
+        std::vector<Answer> answers; /**< By the choices of its knobs. */
+    };
+
+    const Space &space_;
+    const Problem &problem_;
+    const std::function<void(const PackedTheta &)> &visit_;
+    std::vector<std::vector<Check>> checks_; /**< By the last of their knobs. */
+    PackedTheta point_;
+
+    bool holds(Check &check) const {
+        size_t index = 0;
+        for (size_t i = 0; i < check.knobs.size(); i++) {
+            index += check.strides[i] * point_.choices[check.knobs[i]];
+        }
+        Answer &answer = check.answers[index];
+        if (answer == Unknown) {
+            Theta theta;
+            for (size_t knob : check.knobs) {
+                theta[space_.knobs[knob].name] = space_.knobs[knob].values[point_.choices[knob]];
+            }
+            answer = check.constraint->holds(theta, problem_) ? Holds : Fails;
+        }
+        return answer == Holds;
+    }
+};
+
+}  // namespace
+
+const Space &space_of(const std::string &backend) {
+    if (backend != "cpu" && backend != "cuda") {
+        throw FileError("there is no backend \"" + backend + "\": this program knows \"cpu\" and \"cuda\"");
+    }
+    return backend == "cpu" ? cpu_space() : cuda_space();
+}
+
+Problem problem_of(const Operator &op, const std::string &backend, int lanes, int registers) {
+    const distile_conv2d conv = op.conv2d();
+    OperatorFacts facts;
+    facts.in_channels = conv.in_channels;
+    facts.out_channels = conv.out_channels;
+    facts.kernel_h = conv.kernel_h;
+    facts.kernel_w = conv.kernel_w;
+    facts.stride_h = conv.stride_h;
+    facts.stride_w = conv.stride_w;
+    facts.dilation_h = conv.dilation_h;
+    facts.dilation_w = conv.dilation_w;
+    facts.channel_block = backend == "cuda" ? cuda_channel_block : cpu_channel_block;
+    return backend == "cuda" ? cuda_problem(facts) : cpu_problem(facts, lanes, registers);
+}
+
+Theta unpack(const Space &space, const PackedTheta &point) {
+    Theta theta;
+    for (size_t knob = 0; knob < space.knobs.size(); knob++) {
+        theta[space.knobs[knob].name] = space.knobs[knob].values[point.choices[knob]];
+    }
+    return theta;
+}
+
+Space restrict_space(const Space &space, const Theta &held) {
+    Space result = space;
+    for (const auto &[name, value] : held) {
+        const auto knob = std::find_if(result.knobs.begin(), result.knobs.end(),
+                                       [name = name](const Knob &candidate) { return candidate.name == name; });
+        if (knob == result.knobs.end()) {
+            throw FileError("there is no knob '" + name + "' for the backend '" + space.backend + "'");
+        }
+        knob->values = {value};
+    }
+    return result;
+}
+
+void for_each_legal(const Space &space, const Problem &problem, const std::function<void(const PackedTheta &)> &visit) {
+    if (space.knobs.size() > std::tuple_size_v<decltype(PackedTheta::choices)>) {
+        throw FileError("the space of the backend '" + space.backend + "' has too many knobs to be packed");
+    }
+    Walk(space, problem, visit).choose(0);
+}
+
+std::vector<PackedTheta> legal_points(const Space &space, const Problem &problem) {
+    std::vector<PackedTheta> points;
+    for_each_legal(space, problem, [&](const PackedTheta &point) { points.push_back(point); });
+    return points;
+}
+
+double all_points(const Space &space) {
+    double product = 1;
+    for (const Knob &knob : space.knobs) {
+        product *= static_cast<double>(knob.values.size());
+    }
+    return product;
+}
+
+}  // namespace distile

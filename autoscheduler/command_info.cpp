@@ -1,0 +1,96 @@
+#include "candidates.h"
+#include "commands.h"
+#include "info.h"
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fmt/core.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace distile {
+
+namespace {
+
+struct Options {
+    std::string file;
+    bool json = false;
+};
+
+struct SpaceSize {
+    std::string name;
+    int64_t legal = 0;
+    double all = 0;
+};
+
+/** The sizes of the spaces of an operator: of CPUs by their vectors, and of GPUs. */
+std::vector<SpaceSize> space_sizes(const Operator &op) {
+    struct Kind {
+        const char *name, *backend;
+        int lanes, registers;
+    };
+    std::vector<SpaceSize> sizes;
+    for (const Kind &kind :
+         {Kind{"CPU, AVX2", "cpu", 8, 16}, Kind{"CPU, AVX-512", "cpu", 16, 32}, Kind{"NVIDIA GPU", "cuda", 0, 0}}) {
+        const Space &space = space_of(kind.backend);
+        SpaceSize size{kind.name, 0, all_points(space)};
+        for_each_legal(space, problem_of(op, kind.backend, kind.lanes, kind.registers),
+                       [&](const PackedTheta &) { size.legal++; });
+        sizes.push_back(size);
+    }
+    return sizes;
+}
+
+void print_operator(const Operator &op, bool json) {
+    const std::vector<SpaceSize> sizes = space_sizes(op);
+    if (json) {
+        nlohmann::json spaces = nlohmann::json::array();
+        for (const SpaceSize &size : sizes) {
+            spaces.push_back({{"space", size.name}, {"legal", size.legal}, {"all", size.all}});
+        }
+        nlohmann::json result = to_json(op);
+        result["summary"] = op.summary();
+        result["spaces"] = spaces;
+        std::fputs(format_json(result).c_str(), stdout);
+        return;
+    }
+    std::string text =
+        fmt::format("Operator {}: {}\nTypical output: {} x {} x {} pixels\n\nSchedules\n", op.name, op.summary(),
+                    op.typical_batch, op.typical_output_height(), op.typical_output_width());
+    for (const SpaceSize &size : sizes) {
+        text += fmt::format("  {:<14}{:>10} legal of {:.0f}\n", size.name, size.legal, size.all);
+    }
+    std::fputs(text.c_str(), stdout);
+}
+
+void print_plan(const Plan &plan, bool json) {
+    if (json) {
+        nlohmann::json result = to_json(plan);
+        result["summary"] = plan.op.summary();
+        result["cpu_features"] = cpu_features(plan.target);
+        std::fputs(format_json(result).c_str(), stdout);
+    } else {
+        std::fputs(describe_plan(plan).c_str(), stdout);
+    }
+}
+
+}  // namespace
+
+void add_info_command(CLI::App &app) {
+    const auto options = std::make_shared<Options>();
+    CLI::App *command =
+        app.add_subcommand("info", "Explain a plan in words, or an operator and the sizes of its spaces of schedules");
+    command->add_option("file", options->file, "Plan or operator file")->required();
+    command->add_flag("--json", options->json, "Print JSON");
+    command->footer("Examples:\n  distile info data/plans/conv3x3_256_avx2.json\n"
+                    "  distile info data/operators/conv3x3_256.json");
+    command->callback([options] {
+        const nlohmann::json json = read_json(options->file);
+        if (json.is_object() && json.contains("distile_operator")) {
+            print_operator(read_operator(options->file), options->json);
+        } else {
+            print_plan(read_plan(options->file), options->json);
+        }
+    });
+}
+
+}  // namespace distile

@@ -1,0 +1,130 @@
+#include "commands.h"
+#include "info.h"
+#include "rank.h"
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <fmt/core.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace distile {
+
+namespace {
+
+struct Options {
+    std::string op, device, out, form = "corrected";
+    std::vector<double> densities;
+    std::vector<std::string> masks;
+    int top = 10;
+    bool json = false, quiet = false;
+};
+
+nlohmann::json to_json(const Ranking &ranking, const Operator &op, const DeviceProfile &device, size_t top) {
+    nlohmann::json densities = nlohmann::json::array(), kept = nlohmann::json::array();
+    for (const Bucket &bucket : ranking.buckets) {
+        densities.push_back(bucket.density);
+    }
+    for (size_t i = 0; i < std::min(top, ranking.kept.size()); i++) {
+        kept.push_back({{"theta", ranking.kept[i].theta}, {"us", ranking.kept[i].us}});
+    }
+    return {{"distile_ranking", 1},
+            {"operator", op.name},
+            {"device", device.id()},
+            {"legal_points", ranking.legal_points},
+            {"kept_points", ranking.kept.size()},
+            {"densities", densities},
+            {"kept", kept}};
+}
+
+std::string describe(const Ranking &ranking, size_t top) {
+    std::string text = fmt::format("{} legal schedules, {} kept. The best {} of them, by the bound in microseconds at "
+                                   "a density of\n",
+                                   ranking.legal_points, ranking.kept.size(), std::min(top, ranking.kept.size()));
+    for (const Bucket &bucket : ranking.buckets) {
+        text += fmt::format("{:>10.3f}", bucket.density);
+    }
+    text += "\n";
+    for (size_t i = 0; i < std::min(top, ranking.kept.size()); i++) {
+        for (const double us : ranking.kept[i].us) {
+            text += fmt::format("{:>10.1f}", us);
+        }
+        text += "  " + describe_theta(ranking.kept[i].theta) + "\n";
+    }
+    return text;
+}
+
+void rank_operator(const Options &options) {
+    const Operator op = read_operator(options.op);
+    const DeviceProfile device = device_of_option(options.device);
+    const Workload workload = workload_of(op, device);
+    std::vector<Bucket> buckets;
+    if (!options.masks.empty()) {
+        std::vector<MaskImage> masks;
+        for (const std::string &file : options.masks) {
+            std::vector<MaskImage> more = read_masks(file);
+            std::move(more.begin(), more.end(), std::back_inserter(masks));
+        }
+        buckets = mask_buckets(workload, masks);
+    }
+    for (const double density : options.densities) {
+        buckets.push_back(density_bucket(workload, density));
+    }
+    Ranking ranking;
+    {
+        ProgressLine line(options.quiet);
+        RankOptions rank_options;
+        rank_options.form = options.form == "paper" ? BoundForm::Paper : BoundForm::Corrected;
+        rank_options.progress = [&](const std::string &what, double part) { line.show(what, part); };
+        ranking = rank(workload, buckets, rank_options);
+    }
+    if (!options.out.empty()) {
+        write_file(options.out, format_json(to_json(ranking, op, device, ranking.kept.size())));
+    }
+    if (options.json) {
+        std::fputs(format_json(to_json(ranking, op, device, options.top)).c_str(), stdout);
+    } else if (!options.quiet) {
+        std::fputs(describe(ranking, options.top).c_str(), stdout);
+        if (!options.out.empty()) {
+            std::fputs(fmt::format("\nWritten to {}\n", options.out).c_str(), stdout);
+        }
+    }
+}
+
+}  // namespace
+
+void add_rank_command(CLI::App &app) {
+    const auto options = std::make_shared<Options>();
+    CLI::App *command =
+        app.add_subcommand("rank", "Rank every schedule of an operator by the analytical bound, and keep the best");
+    command->add_option("operator", options->op, "Operator file")->required();
+    command->add_option("--device", options->device, device_option_help)->required();
+    CLI::Option *masks =
+        command->add_option("--masks", options->masks,
+                            "Files of masks over the output: NumPy arrays [height, width] or [masks, height, width]");
+    command
+        ->add_option("--density", options->densities,
+                     "Parts of the pixels that are active (default without masks: .05,.1,.2,.3,.5,.7,.9,1)")
+        ->delimiter(',')
+        ->check(CLI::Range(1e-6, 1.0))
+        ->excludes(masks);
+    command->add_option("--form", options->form, "Form of the bound: corrected, or as the paper prints it")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"corrected", "paper"}));
+    command->add_option("--top", options->top, "Schedules to print")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1 << 30));
+    command->add_option("-o,--out", options->out, "JSON file for all that is kept");
+    command->add_flag("--json", options->json, "Print JSON");
+    command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors");
+    command->footer("Examples:\n  distile rank data/operators/conv3x3_256.json --device generic_avx512 --density .3\n"
+                    "  distile rank my_operator.json --device my_cpu.json --masks masks.npy -o kept.json");
+    command->callback([options] {
+        if (options->masks.empty() && options->densities.empty()) {
+            options->densities = {.05, .1, .2, .3, .5, .7, .9, 1};
+        }
+        rank_operator(*options);
+    });
+}
+
+}  // namespace distile

@@ -1,0 +1,171 @@
+#include "bound.h"
+#include "commands.h"
+#include "info.h"
+#include "plan.h"
+#include "process.h"
+#include "rank.h"
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fmt/core.h>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace distile {
+
+namespace {
+
+struct Options {
+    std::string file, variant, theta, device;
+    double density = .3;
+    bool json = false;
+};
+
+/** A theta as JSON, or as KNOB=VALUE,KNOB=VALUE. */
+Theta parse_theta(const std::string &text) {
+    Theta theta;
+    std::istringstream words(text);
+    for (std::string word; std::getline(words, word, ',');) {
+        std::string knob = word.substr(0, word.find_first_of("=:"));
+        for (const char *ignored = "{}\" "; *ignored != 0; ignored++) {
+            knob.erase(std::remove(knob.begin(), knob.end(), *ignored), knob.end());
+        }
+        try {
+            theta[knob] = std::stoi(word.substr(word.find_first_of("=:") + 1));
+        } catch (const std::exception &) {
+            throw FileError("the theta has '" + word + "' in it, which is not KNOB=VALUE");
+        }
+    }
+    return theta;
+}
+
+/** The schedule as the plugin writes it when it applies a variant. */
+std::string schedule_source(const Plan &plan, const PlanVariant &variant) {
+    const TemporaryFolder folder;
+    const std::string plan_path = folder.path() + "/plan.json";
+    write_file(plan_path, to_json(plan).dump());
+    Command command;
+    command.words = {DISTILE_GENERATORS,
+                     "-g",
+                     plan.op.generator,
+                     "-f",
+                     plan.op.name,
+                     "-n",
+                     "shown",
+                     "-e",
+                     "schedule",
+                     "-o",
+                     folder.path(),
+                     "-p",
+                     DISTILE_PLUGIN,
+                     "target=" + plan.target,
+                     "autoscheduler=PolyKernel",
+                     "autoscheduler.plan=" + plan_path,
+                     "autoscheduler.variant=" + variant.name,
+                     fmt::format("tile_h={}", variant.theta.at("tile_h")),
+                     fmt::format("tile_w={}", variant.theta.at("tile_w"))};
+    if (plan.backend == "cuda") {
+        command.words.emplace_back("channel_block=32");
+    }
+    for (const auto &[key, value] : plan.op.params) {
+        command.words.push_back(fmt::format("{}={}", key, value));
+    }
+    command.log = folder.path() + "/log";
+    run_commands({command}, 1, [](int) {});
+    std::ifstream stream(folder.path() + "/shown.schedule.h");
+    std::ostringstream text;
+    text << stream.rdbuf();
+    return text.str();
+}
+
+/** A plan of one variant, made of an operator file and a theta. */
+Plan plan_of_theta(const Operator &op, const Theta &theta, const DeviceProfile &device) {
+    Plan plan;
+    plan.name = op.name;
+    plan.op = op;
+    plan.backend = device.backend;
+    plan.layout = device.backend == "cuda" ? "cuda-o32" : "cpu-o16";
+    plan.target = halide_target(device);
+    plan.variants = {{"shown", theta, false}};
+    return plan;
+}
+
+/** A profile of the kind of device that a target is for. */
+std::string generic_device(const std::string &target) {
+    return compute_capability(target) != 0              ? "generic_cuda"
+           : target.find("avx512") != std::string::npos ? "generic_avx512"
+                                                        : "generic_avx2";
+}
+
+void show(const Options &options) {
+    const nlohmann::json file = read_json(options.file);
+    Plan plan;
+    DeviceProfile device;
+    if (file.is_object() && file.contains("distile_operator")) {
+        if (options.theta.empty()) {
+            throw FileError("'" + options.file + "' is an operator file: say with --theta what to show of it");
+        }
+        const Theta theta = parse_theta(options.theta);
+        const char *generic = theta.count("block_pixels") != 0 ? "generic_cuda" : "generic_avx2";
+        device = device_of_option(options.device.empty() ? generic : options.device);
+        plan = plan_of_theta(read_operator(options.file), theta, device);
+    } else {
+        plan = read_plan(options.file);
+        device = device_of_option(options.device.empty() ? generic_device(plan.target) : options.device);
+    }
+    if (device.backend != plan.backend) {
+        throw FileError("the device profile is for the backend \"" + device.backend + "\", the schedule for \"" +
+                        plan.backend + "\"");
+    }
+    const PlanVariant *variant = options.variant.empty() ? &plan.variants.front() : plan.find(options.variant);
+    if (!variant) {
+        throw FileError("the plan '" + plan.name + "' has no variant '" + options.variant + "'");
+    }
+    const Workload workload = workload_of(plan.op, device);
+    const std::string illegal = space_of(plan.backend).why_illegal(variant->theta, workload.problem);
+    if (!illegal.empty()) {
+        throw FileError("the theta is not legal for this operator and device: " + illegal);
+    }
+    const double density = variant->dense ? 1 : options.density;
+    const int64_t tiles =
+        density_bucket(workload, density).tiles(variant->theta.at("tile_h"), variant->theta.at("tile_w"));
+    const Bound of = bound(workload, variant->theta, tiles);
+    const std::string source = schedule_source(plan, *variant);
+    if (options.json) {
+        const nlohmann::json result = {{"operator", plan.op.name}, {"device", device.id()}, {"theta", variant->theta},
+                                       {"density", density},       {"tiles", tiles},        {"bound_us", of.us},
+                                       {"terms", of.terms},        {"schedule", source}};
+        std::fputs(format_json(result).c_str(), stdout);
+        return;
+    }
+    std::string text = fmt::format("{}\n\n{}\nThe bound on {}\nat a density of {}, {} tiles: {:.1f} us\n",
+                                   describe_theta(variant->theta), source, device.id(), density, tiles, of.us);
+    for (const auto &[name, value] : of.terms) {
+        text += fmt::format("  {:<20}{:>16.6g}\n", name, value);
+    }
+    std::fputs(text.c_str(), stdout);
+}
+
+}  // namespace
+
+void add_show_command(CLI::App &app) {
+    const auto options = std::make_shared<Options>();
+    CLI::App *command = app.add_subcommand("show", "Show a schedule as C++, and the terms of its bound");
+    command->add_option("file", options->file, "Plan or operator file")->required();
+    CLI::Option *variant =
+        command->add_option("--variant", options->variant, "Variant of the plan (default: the first)");
+    command->add_option("--theta", options->theta, "Schedule of the operator: KNOB=VALUE,... for every knob, or JSON")
+        ->excludes(variant);
+    command->add_option("--device", options->device, std::string(device_option_help) + " (default: a generic one)");
+    command->add_option("--density", options->density, "Part of the pixels that are active, for the bound")
+        ->capture_default_str()
+        ->check(CLI::Range(1e-6, 1.0));
+    command->add_flag("--json", options->json, "Print JSON");
+    command->footer("Examples:\n  distile show data/plans/conv3x3_256_avx2.json --variant dense\n"
+                    "  distile show data/operators/conv3x3_256.json --theta tile_h=1,tile_w=1,pixels=6,channels=16,"
+                    "group=8,channel_splits=1,order=0,unroll=4");
+    command->callback([options] { show(*options); });
+}
+
+}  // namespace distile

@@ -1,0 +1,39 @@
+#include "commands.h"
+#include "operator.h"
+#include <cstdio>
+#include <fmt/core.h>
+#include <unistd.h>
+
+namespace distile {
+
+const char *const device_option_help =
+    "Device profile: a file that distile calibrate wrote, or generic_avx2, generic_avx512 or generic_cuda";
+
+DeviceProfile device_of_option(const std::string &file_or_name) {
+    return file_or_name.rfind("generic_", 0) == 0 && file_or_name.find('.') == std::string::npos
+               ? generic_device_profile(file_or_name)
+               : read_device_profile(file_or_name);
+}
+
+ProgressLine::ProgressLine(bool quiet) : shown_(!quiet && isatty(STDERR_FILENO) != 0) {
+}
+
+ProgressLine::~ProgressLine() {
+    if (shown_ && started_) {
+        std::fputs("\r\033[K", stderr);
+    }
+}
+
+void ProgressLine::show(const std::string &what, double part) {
+    if (shown_) {
+        constexpr int width = 30;
+        const int filled = static_cast<int>(part * width);
+        std::fputs(
+            fmt::format("\r\033[K[{}{}] {}", std::string(filled, '#'), std::string(width - filled, '.'), what).c_str(),
+            stderr);
+        std::fflush(stderr);
+        started_ = true;
+    }
+}
+
+}  // namespace distile

@@ -1,0 +1,82 @@
+/** \file
+ * The objective of a search, equations (1) to (7) of DynaSpa: the cost of a set of schedules over masks, and the choice
+ * of a set by it.
+ *
+ * The cost of a schedule for a mask is its time over what would be proportional to the mask's work, t_dense x work. Its
+ * mean over the masks, each taken by the fastest schedule of a set, is the mean of 1/eta. The dense candidate is a
+ * member of every set, and not counted.
+ */
+#ifndef DISTILE_OBJECTIVE_H
+#define DISTILE_OBJECTIVE_H
+
+#include "mask_set.h"
+#include "measurement.h"
+#include <vector>
+
+namespace distile {
+
+/** The costs of one schedule, by mask. */
+using Costs = std::vector<double>;
+
+/** The cost of a set that holds the dense candidate and those of `schedules` that `members` names by index. */
+double set_cost(const Costs &dense, const std::vector<Costs> &schedules, const std::vector<int> &members);
+
+/** Members of a set in the order in which they were chosen. */
+struct ChosenSet {
+    std::vector<int> members;
+    std::vector<double> costs; /**< costs[i]: of the set's first i members; costs[0] is the dense candidate's alone. */
+};
+
+/** Adds the schedule with the best marginal gain, k times, or until none gains anything. Within 1 - 1/e of the best
+ * set's gain. Ties go to the first. */
+ChosenSet choose_greedily(const Costs &dense, const std::vector<Costs> &schedules, int k);
+
+/** The best set of at most k of all there are. For small numbers of schedules. */
+ChosenSet choose_exhaustively(const Costs &dense, const std::vector<Costs> &schedules, int k);
+
+/** Costs of measured times over masks. */
+class Objective {
+public:
+    /** `dense_us` is the time of the best dense candidate. */
+    Objective(const MaskSet &masks, double dense_us) : masks_(masks), dense_us_(dense_us) {
+    }
+
+    /** Of the dense candidate: 1 / work. */
+    Costs dense() const;
+    Costs costs(const Measurement &measurement) const;
+    /** The cost of a time for one mask. */
+    double cost(double us, size_t mask) const {
+        return us / (dense_us_ * masks_.work(mask));
+    }
+
+private:
+    const MaskSet &masks_;
+    double dense_us_;
+};
+
+/** The fastest dense measurement for the whole image; null if there is none. */
+const Measurement *best_dense(const std::vector<Measurement> &measured);
+
+/** What was measured of the sparse schedules, and worked. */
+std::vector<const Measurement *> sparse_measurements(const std::vector<Measurement> &measured);
+
+/** A set chosen greedily from measurements: the last step of Algorithm 1. */
+struct Solution {
+    const Measurement *dense = nullptr;
+    std::vector<const Measurement *> members;
+    std::vector<double> costs; /**< As ChosenSet has them. */
+    double oracle = 0;         /**< Of the set of everything measured. */
+};
+
+/** Throws FileError where no dense candidate was measured. The result points into `measured`. */
+Solution solve(const std::vector<Measurement> &measured, const MaskSet &masks, int k);
+
+/** The costs on other masks of a solution's first 0, 1, ... members. */
+std::vector<double> costs_on(const Solution &solution, const MaskSet &masks);
+
+/** The cost of everything measured on masks, each taking its fastest: what no choice of a set can beat. */
+double oracle_cost(const std::vector<Measurement> &measured, const MaskSet &masks);
+
+}  // namespace distile
+
+#endif

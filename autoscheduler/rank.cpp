@@ -1,0 +1,273 @@
+#include "rank.h"
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <set>
+#include <thread>
+
+namespace distile {
+
+namespace {
+
+/** A point with its bound in one bucket. Ranked by the bound, then by the sum of its terms, then by its place in the
+ * space, so that a ranking repeats. */
+struct Ranked {
+    float us, sum;
+    uint32_t point;
+
+    bool operator<(const Ranked &other) const {
+        return std::tie(us, sum, point) < std::tie(other.us, other.sum, other.point);
+    }
+};
+
+/** The best of many: a heap whose worst is on top. */
+class Best {
+public:
+    explicit Best(size_t room = 0) : room_(room) {
+    }
+    void offer(const Ranked &ranked) {
+        if (points_.size() < room_) {
+            points_.push_back(ranked);
+            std::push_heap(points_.begin(), points_.end());
+        } else if (room_ > 0 && ranked < points_.front()) {
+            std::pop_heap(points_.begin(), points_.end());
+            points_.back() = ranked;
+            std::push_heap(points_.begin(), points_.end());
+        }
+    }
+    void offer(const Best &other) {
+        for (const Ranked &ranked : other.points_) {
+            offer(ranked);
+        }
+    }
+    const std::vector<Ranked> &points() const {
+        return points_;
+    }
+
+private:
+    size_t room_;
+    std::vector<Ranked> points_;
+};
+
+/** The granularities of a space, and which of them a point has. */
+class Granularities {
+public:
+    explicit Granularities(const Space &space) {
+        for (size_t knob = 0; knob < space.knobs.size(); knob++) {
+            if (space.knobs[knob].name == "tile_h") {
+                height_ = knob;
+            } else if (space.knobs[knob].name == "tile_w") {
+                width_ = knob;
+            }
+        }
+        heights = space.knobs[height_].values;
+        widths = space.knobs[width_].values;
+    }
+    size_t count() const {
+        return heights.size() * widths.size();
+    }
+    size_t of(const PackedTheta &point) const {
+        return point.choices[height_] * widths.size() + point.choices[width_];
+    }
+
+    std::vector<int> heights, widths;
+
+private:
+    size_t height_ = 0, width_ = 0;
+};
+
+/** What is best in one bucket: of all, and of each granularity. */
+struct BestOfBucket {
+    Best all;
+    std::vector<Best> by_granularity;
+};
+
+/** The value that a standard normal variable exceeds with a probability, by bisection. */
+double normal_quantile(double probability) {
+    double low = -10, high = 10;
+    for (int i = 0; i < 60; i++) {
+        const double middle = (low + high) / 2;
+        (std::erfc(middle / std::sqrt(2.0)) / 2 > probability ? low : high) = middle;
+    }
+    return low;
+}
+
+int64_t tiles_of_image(const Workload &workload, int tile_h, int tile_w) {
+    const int64_t rows = (workload.height + tile_h - 1) / tile_h, columns = (workload.width + tile_w - 1) / tile_w;
+    return workload.batch * rows * columns;
+}
+
+}  // namespace
+
+Bucket density_bucket(const Workload &workload, double density) {
+    if (!(density > 0 && density <= 1)) {
+        throw FileError("the density " + std::to_string(density) + " is not above 0 and at most 1");
+    }
+    // The chance that a rectangle meets a field's excursions above u is about their expected Euler characteristic in it
+    // (Adler and Taylor, Random Fields and Geometry). With the correlation exp(-(d / length)^2) and the sides in
+    // lengths times sqrt(2), that is
+    //     P(field > u) + (width + height) exp(-u^2 / 2) / (2 pi) + width height u exp(-u^2 / 2) / (2 pi)^(3/2).
+    const double quantile = normal_quantile(density), fall = std::exp(-quantile * quantile / 2);
+    const double length_h = workload.height / 8.0 / std::sqrt(2.0), length_w = workload.width / 8.0 / std::sqrt(2.0);
+    return {density, [=](int tile_h, int tile_w) {
+                const double height = (tile_h - 1) / length_h, width = (tile_w - 1) / length_w;
+                const double part = density + (width + height) * fall / (2 * M_PI) +
+                                    width * height * quantile * fall / std::pow(2 * M_PI, 1.5);
+                const int64_t all = tiles_of_image(workload, tile_h, tile_w);
+                const double tiles =
+                    density < 1 ? std::round(part * static_cast<double>(all)) : static_cast<double>(all);
+                return std::clamp<int64_t>(static_cast<int64_t>(tiles), 1, all);
+            }};
+}
+
+std::vector<Bucket> mask_buckets(const Workload &workload, const std::vector<MaskImage> &masks) {
+    constexpr std::array<double, 8> bounds = {.02, .075, .15, .25, .4, .6, .8, 1};
+    std::array<std::vector<MaskImage>, bounds.size()> groups;
+    for (const MaskImage &mask : masks) {
+        if (mask.height != workload.height || mask.width != workload.width) {
+            throw FileError("the mask '" + mask.name + "' has " + std::to_string(mask.height) + " x " +
+                            std::to_string(mask.width) + " pixels, but the operator's output has " +
+                            std::to_string(workload.height) + " x " + std::to_string(workload.width));
+        }
+        const double density = mask.density();
+        if (density > 0) {
+            groups[std::lower_bound(bounds.begin(), bounds.end(), density) - bounds.begin()].push_back(mask);
+        }
+    }
+    std::vector<Bucket> buckets;
+    for (std::vector<MaskImage> &group : groups) {
+        if (group.empty()) {
+            continue;
+        }
+        Bucket bucket;
+        for (const MaskImage &mask : group) {
+            bucket.density += mask.density() / static_cast<double>(group.size());
+        }
+        const int batch = workload.batch;
+        bucket.tiles = [batch, group = std::move(group)](int tile_h, int tile_w) {
+            int64_t tiles = 0;
+            for (const MaskImage &mask : group) {
+                tiles += mask.tiles(tile_h, tile_w);
+            }
+            const auto count = static_cast<int64_t>(group.size());
+            return (batch * tiles + count / 2) / count;
+        };
+        buckets.push_back(std::move(bucket));
+    }
+    if (buckets.empty()) {
+        throw FileError("there is no mask with an active pixel");
+    }
+    return buckets;
+}
+
+Ranking rank(const Workload &workload, const std::vector<Bucket> &buckets, const RankOptions &options) {
+    const Space space = restrict_space(space_of(workload.device.backend), options.held);
+    if (options.progress) {
+        options.progress("listing the legal points", 0);
+    }
+    const std::vector<PackedTheta> points = legal_points(space, workload.problem);
+    if (points.empty()) {
+        throw FileError("no schedule of the backend '" + space.backend + "' is legal for this operator" +
+                        (options.held.empty() ? "" : " with the knobs that are held"));
+    }
+    const Granularities granularities(space);
+    std::vector<std::vector<int64_t>> tiles(buckets.size());
+    for (size_t b = 0; b < buckets.size(); b++) {
+        for (int tile_h : granularities.heights) {
+            for (int tile_w : granularities.widths) {
+                tiles[b].push_back(std::max<int64_t>(1, buckets[b].tiles(tile_h, tile_w)));
+            }
+        }
+    }
+
+    const auto num_points = static_cast<double>(points.size());
+    const auto num_buckets = static_cast<double>(buckets.size());
+    const double wanted = std::max(options.keep * num_points, num_buckets * static_cast<double>(options.per_bucket));
+    const double share = std::min(wanted, options.at_most * num_points) / num_buckets;
+    const auto of_all = static_cast<size_t>(std::max(1.0, std::ceil(share / 2)));
+    const auto of_each = static_cast<size_t>(share / 2 / static_cast<double>(granularities.count()));
+
+    // Threads take the points in small parts, and each keeps a best of its own.
+    const BoundOfPoints bound_of(workload, space, options.form);
+    const int num_threads =
+        options.threads > 0 ? options.threads : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    constexpr size_t part = 4096;
+    std::atomic<size_t> next{0};
+    std::vector<std::vector<BestOfBucket>> best(
+        num_threads, std::vector<BestOfBucket>(
+                         buckets.size(), {Best(of_all), std::vector<Best>(granularities.count(), Best(of_each))}));
+    const auto work = [&](int thread) {
+        for (size_t first = next.fetch_add(part); first < points.size(); first = next.fetch_add(part)) {
+            for (size_t i = first; i < std::min(first + part, points.size()); i++) {
+                const BoundKnobs knobs = bound_of.read(points[i]);
+                const size_t granularity = granularities.of(points[i]);
+                for (size_t b = 0; b < buckets.size(); b++) {
+                    const BoundOfPoints::Times times = bound_of(knobs, tiles[b][granularity]);
+                    const Ranked ranked{static_cast<float>(times.us), static_cast<float>(times.sum),
+                                        static_cast<uint32_t>(i)};
+                    best[thread][b].all.offer(ranked);
+                    best[thread][b].by_granularity[granularity].offer(ranked);
+                }
+            }
+            if (thread == 0 && options.progress) {
+                options.progress("ranking", static_cast<double>(first) / num_points);
+            }
+        }
+    };
+    std::vector<std::thread> threads;
+    for (int i = 1; i < num_threads; i++) {
+        threads.emplace_back(work, i);
+    }
+    work(0);
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+
+    std::set<uint32_t> kept;
+    std::vector<double> least(buckets.size());
+    for (size_t b = 0; b < buckets.size(); b++) {
+        BestOfBucket &bucket = best[0][b];
+        for (int i = 1; i < num_threads; i++) {
+            bucket.all.offer(best[i][b].all);
+            for (size_t g = 0; g < granularities.count(); g++) {
+                bucket.by_granularity[g].offer(best[i][b].by_granularity[g]);
+            }
+        }
+        for (const Ranked &ranked : bucket.all.points()) {
+            kept.insert(ranked.point);
+        }
+        for (const Best &some : bucket.by_granularity) {
+            for (const Ranked &ranked : some.points()) {
+                kept.insert(ranked.point);
+            }
+        }
+        least[b] = std::min_element(bucket.all.points().begin(), bucket.all.points().end())->us;
+    }
+
+    Ranking ranking;
+    ranking.legal_points = static_cast<int64_t>(points.size());
+    ranking.buckets = buckets;
+    std::vector<std::tuple<float, float, uint32_t>> order;
+    std::vector<Candidate> candidates;
+    for (const uint32_t point : kept) {
+        const BoundKnobs knobs = bound_of.read(points[point]);
+        const size_t granularity = granularities.of(points[point]);
+        Candidate candidate{unpack(space, points[point]), {}};
+        double ratio = INFINITY, sum = INFINITY;
+        for (size_t b = 0; b < buckets.size(); b++) {
+            const BoundOfPoints::Times times = bound_of(knobs, tiles[b][granularity]);
+            candidate.us.push_back(times.us);
+            ratio = std::min(ratio, times.us / least[b]);
+            sum = std::min(sum, times.sum / least[b]);
+        }
+        order.emplace_back(static_cast<float>(ratio), static_cast<float>(sum), candidates.size());
+        candidates.push_back(std::move(candidate));
+    }
+    std::sort(order.begin(), order.end());
+    for (const auto &[ratio, sum, index] : order) {
+        ranking.kept.push_back(std::move(candidates[index]));
+    }
+    return ranking;
+}
+
+}  // namespace distile

@@ -1,0 +1,60 @@
+/** \file
+ * Ranking a whole space by the bound, to keep the part of it that is worth measuring.
+ */
+#ifndef DISTILE_RANK_H
+#define DISTILE_RANK_H
+
+#include "bound.h"
+#include "mask_file.h"
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace distile {
+
+/** Masks of about one density: what a schedule is ranked for. */
+struct Bucket {
+    double density = 0; /**< Active pixels by all pixels. */
+    /** Tiles with an active pixel, for a granularity. */
+    std::function<int64_t(int tile_h, int tile_w)> tiles;
+};
+
+/** A bucket for a density alone. The masks are taken for Gaussian random fields with a correlation length of 1/8 of the
+ * image, cut at the quantile of the density, as the benchmarks' family "blob" is. Density 1 gives every tile of the
+ * image. */
+Bucket density_bucket(const Workload &workload, double density);
+
+/** Buckets for given masks, which must have the workload's output size: masks whose densities fall between the same
+ * bounds (.02, .075, .15, .25, .4, .6, .8) share one, with the mean of their tile counts. Throws FileError. */
+std::vector<Bucket> mask_buckets(const Workload &workload, const std::vector<MaskImage> &masks);
+
+struct RankOptions {
+    BoundForm form = BoundForm::Corrected;
+    double keep = .001;       /**< Part of the space to keep, ... */
+    int64_t per_bucket = 200; /**< ... but at least so many points a bucket, ... */
+    double at_most = .01;     /**< ... and at most this part. At least one point is kept. */
+    int threads = 0;          /**< 0: one a core. */
+    Theta held;               /**< Knobs that are held at one value. */
+    std::function<void(const std::string &what, double part)> progress;
+};
+
+struct Candidate {
+    Theta theta;
+    std::vector<double> us; /**< The bound, by bucket. */
+};
+
+struct Ranking {
+    int64_t legal_points = 0; /**< Of the whole space. */
+    std::vector<Bucket> buckets;
+    std::vector<Candidate> kept; /**< Best first: by the least ratio to a bucket's best bound. */
+};
+
+/** Ranks every legal point of the space of the workload's backend in every bucket, and keeps the union of the best: of
+ * a bucket's share of the points one half goes to the best whatever their granularity, and the other half to the best
+ * of each granularity, so that none is given up on the bound's word alone. Equal bounds are ranked by the sum of their
+ * terms. Throws FileError where nothing is legal. */
+Ranking rank(const Workload &workload, const std::vector<Bucket> &buckets, const RankOptions &options = {});
+
+}  // namespace distile
+
+#endif

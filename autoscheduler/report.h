@@ -1,0 +1,41 @@
+/** \file
+ * What a search found, from its log: as JSON, as a table, and as figures.
+ */
+#ifndef DISTILE_REPORT_H
+#define DISTILE_REPORT_H
+
+#include "mask_set.h"
+#include "search_log.h"
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace distile {
+
+/** Everything that there is to say: the costs (mean 1/eta against the search's own dense candidate) of the sets of 0 to
+ * k variants, the granularities that they take by density, how the search converged, and how well bound and learned
+ * model order what was measured. `held_out` may be null. Throws FileError. */
+nlohmann::json make_report(const LogContents &log, const MaskSet &masks, const MaskSet *held_out, int k);
+
+/** A report in words and tables. */
+std::string describe_report(const nlohmann::json &report);
+
+/** Writes a report's figures as SVG files with this beginning of their names, and returns their paths. Throws
+ * FileError. */
+std::vector<std::string> write_figures(const nlohmann::json &report, const std::string &prefix);
+
+/** Costs of the best set of at most k by numbers of trials, after which it was solved. */
+struct Convergence {
+    std::vector<size_t> trials;
+    std::vector<double> seconds, costs;
+};
+
+/** The course of a search in some steps. */
+Convergence convergence(const std::vector<Measurement> &measured, const MaskSet &masks, int k, size_t steps);
+
+/** Spearman's rank correlation. */
+double rank_correlation(const std::vector<double> &a, const std::vector<double> &b);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,199 @@
+#include "search_log.h"
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace distile {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int log_version = 1;
+
+std::string the_log(const std::string &path) {
+    return "the log '" + path + "'";
+}
+
+LogHeader parse_header(const json &json, const std::string &where) {
+    if (!json.is_object() || !json.contains("distile_log")) {
+        throw FileError(where + " does not begin with a header: it is not the log of a search");
+    }
+    if (json.at("distile_log") != log_version) {
+        throw FileError(where + " has version " + json.at("distile_log").dump() + "; this program reads version " +
+                        std::to_string(log_version));
+    }
+    try {
+        LogHeader header;
+        header.op = parse_operator(json.at("operator"), where + ", \"operator\"");
+        header.backend = json.at("backend").get<std::string>();
+        header.target = json.at("target").get<std::string>();
+        header.device = parse_device_profile(json.at("device"), where + ", \"device\"");
+        header.threads = json.at("threads").get<int>();
+        header.knobs = json.at("knobs").get<std::string>();
+        header.seed = json.at("seed").get<uint64_t>();
+        header.masks = json.at("masks").get<std::vector<std::string>>();
+        return header;
+    } catch (const nlohmann::json::exception &error) {
+        throw FileError(where + " has a broken header (" + error.what() + ")");
+    }
+}
+
+/** What is read of a log, and the bytes of it that are whole lines. An empty log has no header. */
+struct Parsed {
+    LogContents contents;
+    bool has_header = false;
+    size_t good_bytes = 0;
+};
+
+Parsed parse(const std::string &text, const std::string &path) {
+    Parsed parsed;
+    for (size_t number = 1, begin = 0; begin < text.size(); number++) {
+        const size_t end = text.find('\n', begin);
+        const bool last = end == std::string::npos || end + 1 == text.size();
+        const json line = json::parse(text.substr(begin, end - begin), nullptr, false);
+        const std::string where = the_log(path) + ", line " + std::to_string(number);
+        if (line.is_discarded() || end == std::string::npos) {
+            if (!last) {
+                throw FileError(where + " is not JSON; remove that line to go on with the others");
+            }
+            parsed.contents.warning = where + " is broken, as a kill in the midst of writing leaves it: it is skipped";
+            break;
+        }
+        if (number == 1) {
+            parsed.contents.header = parse_header(line, the_log(path));
+            parsed.has_header = true;
+        } else {
+            parsed.contents.measured.push_back(parse_measurement(line, where));
+        }
+        begin = end + 1;
+        parsed.good_bytes = begin;
+    }
+    return parsed;
+}
+
+/** Throws FileError unless measurements of both belong together. */
+void check_same(const LogHeader &found, const LogHeader &wanted, const std::string &path) {
+    const auto refuse = [&](const std::string &is, const std::string &wants) {
+        throw FileError(the_log(path) + " is of " + is + ", and this search is of " + wants +
+                        ": name another log with --log");
+    };
+    if (to_json(found.op) != to_json(wanted.op)) {
+        const auto words = [](const Operator &op) {
+            return "the operator '" + op.name + "' (" + op.summary() + ", " + std::to_string(op.typical_batch) + " x " +
+                   std::to_string(op.typical_height) + " x " + std::to_string(op.typical_width) + ")";
+        };
+        refuse(words(found.op), words(wanted.op));
+    }
+    if (found.backend != wanted.backend || found.target != wanted.target) {
+        refuse("the target '" + found.target + "'", "'" + wanted.target + "'");
+    }
+    if (found.device.id() != wanted.device.id()) {
+        refuse("the device '" + found.device.id() + "'", "'" + wanted.device.id() + "'");
+    }
+    if (found.threads != wanted.threads) {
+        refuse(std::to_string(found.threads) + " threads", std::to_string(wanted.threads));
+    }
+    if (found.knobs != wanted.knobs) {
+        refuse("a space with the knobs " + found.knobs, "one with the knobs " + wanted.knobs);
+    }
+}
+
+}  // namespace
+
+std::string knob_names(const Space &space) {
+    std::string names;
+    for (const Knob &knob : space.knobs) {
+        names += (names.empty() ? "" : " ") + knob.name;
+    }
+    return names;
+}
+
+json to_json(const LogHeader &header) {
+    return {{"distile_log", log_version},
+            {"operator", to_json(header.op)},
+            {"backend", header.backend},
+            {"target", header.target},
+            {"device", to_json(header.device)},
+            {"threads", header.threads},
+            {"knobs", header.knobs},
+            {"seed", header.seed},
+            {"masks", header.masks}};
+}
+
+LogContents read_search_log(const std::string &path) {
+    std::ifstream stream(path, std::ios::binary);
+    if (!stream || (stream.peek(), stream.bad())) {
+        throw FileError(the_log(path) + " cannot be opened");
+    }
+    Parsed parsed = parse(std::string(std::istreambuf_iterator<char>(stream), {}), path);
+    if (!parsed.has_header) {
+        throw FileError(the_log(path) + " is empty");
+    }
+    return std::move(parsed.contents);
+}
+
+SearchLog::SearchLog(const std::string &path, const LogHeader &header) : path_(path) {
+    file_ = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (file_ < 0) {
+        throw FileError(the_log(path) + " cannot be opened for writing: " + std::strerror(errno));
+    }
+    try {
+        if (flock(file_, LOCK_EX | LOCK_NB) != 0) {
+            throw FileError(the_log(path) + (errno == EWOULDBLOCK
+                                                 ? " is in use by another search: wait until that has ended, or name "
+                                                   "another log with --log"
+                                                 : std::string(" cannot be locked: ") + std::strerror(errno)));
+        }
+        std::ifstream stream(path, std::ios::binary);
+        Parsed parsed = parse(std::string(std::istreambuf_iterator<char>(stream), {}), path);
+        contents_ = std::move(parsed.contents);
+        if (parsed.has_header) {
+            check_same(contents_.header, header, path);
+        }
+        if (ftruncate(file_, static_cast<off_t>(parsed.good_bytes)) != 0) {
+            throw FileError(the_log(path) + " cannot be rid of its broken last line: " + std::strerror(errno));
+        }
+        if (!parsed.has_header) {
+            contents_.header = header;
+            append_line(to_json(header));
+        }
+    } catch (...) {
+        close(file_);
+        throw;
+    }
+}
+
+SearchLog::~SearchLog() {
+    close(file_);
+}
+
+void SearchLog::append(const Measurement &measurement) {
+    append_line(to_json(measurement));
+    contents_.measured.push_back(measurement);
+}
+
+void SearchLog::append_line(const json &line) {
+    const std::string text = line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+    struct stat before {};
+    const bool known = fstat(file_, &before) == 0;
+    errno = 0;
+    const ssize_t written = write(file_, text.data(), text.size());
+    if (written == static_cast<ssize_t>(text.size()) && (fsync(file_) == 0 || errno == EINVAL)) {
+        return;
+    }
+    const std::string cause = errno != 0 ? std::strerror(errno) : "there is no room for all of it";
+    // Should this fail too, the next run cuts the broken line off.
+    const bool whole = known && ftruncate(file_, before.st_size) == 0;
+    throw FileError(the_log(path_) + " cannot be written (" + cause + (whole ? ")" : "), and has a broken last line") +
+                    ". The " + std::to_string(contents_.measured.size()) +
+                    " measurements before are kept: free some space and run the same command again");
+}
+
+}  // namespace distile

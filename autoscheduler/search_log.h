@@ -1,0 +1,76 @@
+/** \file
+ * The log of a search: everything that was measured, kept at once, so that a search which was killed goes on where it
+ * was. A file of JSON lines: a header, then one line a measurement.
+ */
+#ifndef DISTILE_SEARCH_LOG_H
+#define DISTILE_SEARCH_LOG_H
+
+#include "device_profile.h"
+#include "measurement.h"
+#include "operator.h"
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace distile {
+
+/** What all measurements of a log have in common. */
+struct LogHeader {
+    Operator op;
+    std::string backend, target;
+    DeviceProfile device; /**< Told from others by its id(). */
+    int threads = 1;
+    std::string knobs; /**< Of the space, separated by spaces: its version. */
+    uint64_t seed = 0;
+    std::vector<std::string> masks; /**< As they were named; what a report takes by default. */
+};
+
+/** The names of a space's knobs as a header has them. */
+std::string knob_names(const Space &space);
+
+nlohmann::json to_json(const LogHeader &header);
+
+/** A log that was read. */
+struct LogContents {
+    LogHeader header;
+    std::vector<Measurement> measured;
+    std::string warning; /**< About a broken last line; "" if there is none. */
+};
+
+/** Reads a log, also one that a search is writing. Throws FileError. */
+LogContents read_search_log(const std::string &path);
+
+/** A log that one search writes. */
+class SearchLog {
+public:
+    /** Opens a log, or begins one. Throws FileError where another search has it, where it is of another operator,
+     * device, number of threads or space, and where it cannot be read or written. A broken last line, which a kill
+     * leaves, is cut off. */
+    SearchLog(const std::string &path, const LogHeader &header);
+    ~SearchLog();
+    SearchLog(const SearchLog &) = delete;
+    SearchLog &operator=(const SearchLog &) = delete;
+
+    const LogHeader &header() const {
+        return contents_.header;
+    }
+    const std::vector<Measurement> &measured() const {
+        return contents_.measured;
+    }
+    const std::string &warning() const {
+        return contents_.warning;
+    }
+    /** Appends a measurement and waits until the disk has it. Throws FileError; the file is then as it was. */
+    void append(const Measurement &measurement);
+
+private:
+    void append_line(const nlohmann::json &line);
+
+    std::string path_;
+    int file_ = -1;
+    LogContents contents_;
+};
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,227 @@
+#include "search_session.h"
+#include "commands.h"
+#include "cpu_features.h"
+#include "profile.h"
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <set>
+#include <thread>
+
+namespace distile {
+
+namespace {
+
+const char *const avx2_target = "x86-64-linux-avx-avx2-f16c-fma-sse41";
+const char *const avx512_target = "x86-64-linux-avx-avx2-avx512-avx512_skylake-f16c-fma-sse41";
+const char *const cuda_target = "x86-64-linux-cuda-cuda_capability_70";
+
+std::string default_target(const DeviceProfile &device) {
+    return device.backend == "cuda" ? cuda_target : device.vector_lanes >= 16 ? avx512_target : avx2_target;
+}
+
+int cores() {
+    return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
+
+/** The device that an option names. Without one, this machine's CPU as a generic profile describes it. */
+DeviceProfile find_device(const SessionOptions &options) {
+    DeviceProfile device;
+    if (!options.device.empty()) {
+        device = device_of_option(options.device);
+    } else if (options.backend == "cpu") {
+        const bool avx512 = missing_cpu_feature(cpu_features(avx512_target).c_str()).empty();
+        device = generic_device_profile(avx512 ? "generic_avx512" : "generic_avx2");
+        device.name = device_name();
+        device.cores = cores();
+    } else {
+        throw FileError("the device is not known: name its profile with --device (distile calibrate writes one on the "
+                        "machine itself)");
+    }
+    if (device.backend != options.backend) {
+        throw FileError("the device '" + device.name + "' is of the backend \"" + device.backend +
+                        "\", and --backend is \"" + options.backend + "\"");
+    }
+    return device;
+}
+
+}  // namespace
+
+int SessionOptions::parallel_jobs() const {
+    return jobs > 0 ? jobs : cores();
+}
+
+void add_session_options(CLI::App &command, SessionOptions &options) {
+    command.add_option("operator", options.op, "Operator file")->required();
+    command.add_option("--masks", options.masks,
+                       "Masks over the output: .npy files (bool or uint8, [n, y, x]), .png files, or drawn ones as "
+                       "blob:DENSITY:SEED, random:DENSITY:SEED or checkerboard");
+    command.add_option("--backend", options.backend, "Backend")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"cpu", "cuda"}));
+    command.add_option("--device", options.device,
+                       std::string(device_option_help) + " (default: a generic profile of this machine's CPU)");
+    command.add_option("--target", options.target, "Halide target (default: what the device can run)");
+    command.add_option("--threads", options.threads, "Threads of a call (default: one per core of the device)")
+        ->check(CLI::Range(1, 4096));
+    command.add_option("--jobs", options.jobs, "Compilers that run at once (default: one per core)")
+        ->check(CLI::Range(1, 4096));
+    command.add_option("--timing-seconds", options.timing_seconds, "Seconds for the repeats of a measurement")
+        ->capture_default_str()
+        ->check(CLI::Range(0.001, 600.0));
+    command.add_option("--measure-limit", options.measure_limit_s, "Seconds after which a measurement hangs")
+        ->capture_default_str()
+        ->check(CLI::Range(0.1, 3600.0));
+    command.add_option("--compile-limit", options.compile_limit_s, "Seconds after which a compiler hangs")
+        ->capture_default_str()
+        ->check(CLI::Range(0.1, 3600.0));
+    command.add_option("--memory-mb", options.memory_mb, "Memory that a compiler or a measurement may use")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1 << 24));
+    command.add_option("--seed", options.search.seed, "Seed: what makes a search repeatable but for the clock's noise")
+        ->capture_default_str();
+}
+
+void add_search_options(CLI::App &command, SessionOptions &options) {
+    SearchOptions &search = options.search;
+    command.add_option("-k", search.k, "Variants beside the dense candidate")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 63));
+    command.add_option("--trials", search.trials, "Schedules to measure in all, those of the log included")
+        ->capture_default_str()
+        ->check(CLI::Range(2, 1 << 24));
+    command.add_option("--per-round", search.per_round, "Schedules to measure for each of the k rounds of a batch")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 4096));
+    command.add_option("--mini-batch", search.mini_batch, "Masks that are drawn for a batch")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1 << 20));
+    command
+        .add_option("--counts", search.counts,
+                    "Numbers of tiles to measure a schedule at (default: 6; on a GPU, "
+                    "whose time moves in steps, 12)")
+        ->check(CLI::Range(2, 64));
+    command.add_option("--warm", options.warm, "Logs of other operators on the same backend to learn from first");
+    command.add_flag("--no-bound", options.no_bound, "Search the whole space, without the analytical bound");
+    command.add_flag("--no-model", options.no_model, "Search without a learned model, by the bound alone");
+}
+
+Session::Session(const SessionOptions &options)
+    : op(read_operator(options.op)), device(find_device(options)), workload(workload_of(op, device)),
+      target(options.target.empty() ? default_target(device) : options.target),
+      masks(read_mask_set(options.masks, op, &empty_masks)) {
+    workload.threads = options.threads > 0 ? options.threads : workload.threads;
+    cpu_features(target);
+}
+
+Session::Session(const LogHeader &header, const std::vector<std::string> &other_masks)
+    : op(header.op), device(header.device), workload(workload_of(op, device)), target(header.target),
+      masks(read_mask_set(other_masks.empty() ? header.masks : other_masks, op, &empty_masks)) {
+    workload.threads = header.threads;
+}
+
+void Session::check_machine(const SessionOptions &options) const {
+    if (device.backend == "cuda") {
+        check_gpu();
+        return;
+    }
+    const BatchSetup setup = batch_setup(options);
+    if (!setup.device.empty() && setup.device != device_name()) {
+        throw FileError("the device profile is of '" + setup.device + "', and this machine is '" + device_name() +
+                        "': calibrate it with distile calibrate");
+    }
+    const std::string missing = missing_cpu_feature(cpu_features(target).c_str());
+    if (!missing.empty()) {
+        throw FileError("this CPU has no " + missing + ", which the target '" + target + "' needs");
+    }
+}
+
+LogHeader Session::header(const SessionOptions &options) const {
+    LogHeader header;
+    header.op = op;
+    header.backend = device.backend;
+    header.target = target;
+    header.device = device;
+    header.threads = workload.threads;
+    header.knobs = knob_names(space());
+    header.seed = options.search.seed;
+    header.masks = options.masks;
+    return header;
+}
+
+BatchSetup Session::batch_setup(const SessionOptions &options) const {
+    BatchSetup setup;
+    setup.op = op;
+    setup.backend = device.backend;
+    setup.target = target;
+    setup.device = options.device.rfind("generic_", 0) == 0 ? "" : device.name;
+    setup.threads = workload.threads;
+    setup.timing_seconds = options.timing_seconds;
+    setup.compile_limit_s = options.compile_limit_s;
+    setup.measure_limit_s = options.measure_limit_s;
+    setup.memory_bytes = static_cast<int64_t>(options.memory_mb) << 20;
+    return setup;
+}
+
+Pool Session::pool(bool pruned, bool dense) const {
+    if (!pruned) {
+        return Pool(space(), legal_points(space(), workload.problem));
+    }
+    const Ranking ranking =
+        rank(workload, dense ? std::vector<Bucket>{density_bucket(workload, 1)} : masks.buckets(workload));
+    std::vector<Theta> kept;
+    for (const Candidate &candidate : ranking.kept) {
+        kept.push_back(candidate.theta);
+    }
+    return Pool(space(), kept);
+}
+
+std::unique_ptr<CostModel> Session::model(const SessionOptions &options, bool dense) const {
+    if (options.no_model) {
+        return std::make_unique<BoundModel>(workload);
+    }
+    LearnedModelOptions model_options;
+    model_options.dense = dense;
+    model_options.with_bound = !options.no_bound;
+    model_options.seed = options.search.seed;
+    auto model = std::make_unique<LearnedModel>(space(), workload, model_options);
+    for (const std::string &path : options.warm) {
+        const LogContents log = read_search_log(path);
+        if (log.header.backend != device.backend || log.header.knobs != knob_names(space())) {
+            throw FileError("the log '" + path + "' is of the backend \"" + log.header.backend + "\" with the knobs " +
+                            log.header.knobs + ": nothing can be learned from it for this space");
+        }
+        Workload other = workload_of(log.header.op, log.header.device);
+        other.threads = log.header.threads;
+        model->warm(other, log.measured);
+    }
+    return model;
+}
+
+Plan plan_of(const Session &session, const Solution &solution, const std::string &name) {
+    Plan plan;
+    plan.name = name;
+    plan.op = session.op;
+    plan.backend = session.device.backend;
+    plan.layout = layout_of(plan.backend);
+    plan.target = session.target;
+    plan.profiled_device = session.device.name;
+    std::vector<const Measurement *> all = solution.members;
+    all.push_back(solution.dense);
+    std::map<std::string, int> seen;
+    for (const Measurement *measurement : all) {
+        PlanVariant variant;
+        variant.theta = measurement->theta;
+        variant.dense = measurement->dense;
+        variant.name =
+            "t" + std::to_string(variant.theta.at("tile_h")) + "x" + std::to_string(variant.theta.at("tile_w"));
+        variant.name = variant.dense ? "dense" : variant.name + "_" + std::to_string(++seen[variant.name]);
+        for (const MeasuredTime &time : measurement->times) {
+            plan.times.push_back({variant.name, session.workload.threads, time.tiles, time.us});
+        }
+        plan.variants.push_back(variant);
+    }
+    return plan;
+}
+
+}  // namespace distile

@@ -1,0 +1,389 @@
+#include "trial_batch.h"
+#include "process.h"
+#include "profile.h"
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+namespace distile {
+
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr int batch_version = 1;
+constexpr const char *reference_object = "reference.so";
+constexpr int attempts = 3;
+
+double since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/** This program, wherever it is. */
+std::string own_path() {
+    return std::filesystem::read_symlink("/proc/self/exe").string();
+}
+
+json to_json(const Batch &batch) {
+    json trials = json::array();
+    for (const BatchTrial &trial : batch.trials) {
+        trials.push_back({{"theta", trial.trial.theta},
+                          {"dense", trial.trial.dense},
+                          {"tiles", trial.trial.tiles},
+                          {"object", trial.object},
+                          {"message", trial.message},
+                          {"compile_s", trial.compile_s},
+                          {"reference", trial.reference}});
+    }
+    const BatchSetup &setup = batch.setup;
+    return {{"distile_batch", batch_version},
+            {"operator", to_json(setup.op)},
+            {"backend", setup.backend},
+            {"target", setup.target},
+            {"device", setup.device},
+            {"threads", setup.threads},
+            {"timing_seconds", setup.timing_seconds},
+            {"compile_limit_s", setup.compile_limit_s},
+            {"measure_limit_s", setup.measure_limit_s},
+            {"memory_bytes", setup.memory_bytes},
+            {"trials", trials}};
+}
+
+Measurement without_times(const BatchTrial &trial, Outcome outcome, const std::string &message) {
+    Measurement measurement;
+    measurement.theta = trial.trial.theta;
+    measurement.dense = trial.trial.dense;
+    measurement.outcome = outcome;
+    measurement.message = message;
+    measurement.compile_s = trial.compile_s;
+    return measurement;
+}
+
+/** The first lines of what a program printed. */
+std::string beginning(const std::string &text) {
+    constexpr size_t most = 500;
+    std::string result = text.substr(0, most);
+    while (!result.empty() && (result.back() == '\n' || result.back() == ' ')) {
+        result.pop_back();
+    }
+    return result;
+}
+
+/** What a worker's end means for its trial. */
+Measurement after_worker(const BatchTrial &trial, const CommandResult &result, int64_t memory_bytes) {
+    const std::string printed = result.printed.empty() ? "" : ": " + beginning(result.printed);
+    if (result.timed_out) {
+        return without_times(trial, Outcome::TimedOut,
+                             "it took more than " + std::to_string(std::lround(result.seconds)) +
+                                 " seconds and was ended");
+    }
+    if (result.signal == SIGKILL) {
+        return without_times(trial, Outcome::OutOfMemory,
+                             "the system killed it, as it does when memory runs out (it may use " +
+                                 std::to_string(memory_bytes >> 20) + " MiB)");
+    }
+    if (result.signal != 0) {
+        return without_times(trial, Outcome::Crashed,
+                             std::string("it was ended by a signal, ") + strsignal(result.signal) + printed);
+    }
+    return without_times(trial, Outcome::Crashed,
+                         "it ended with status " + std::to_string(result.exit_status) + printed);
+}
+
+double median_of_last(const std::vector<double> &values) {
+    constexpr ptrdiff_t window = 9;
+    const auto count = std::min<ptrdiff_t>(window, static_cast<ptrdiff_t>(values.size()));
+    return count == 0 ? 0 : median({values.end() - count, values.end()});
+}
+
+class Workers {
+public:
+    Workers(std::string folder, const Batch &batch, const BatchHooks &hooks)
+        : folder_(std::move(folder)), batch_(batch), hooks_(hooks) {
+    }
+
+    /** False if it was stopped. */
+    bool measure(int index, int reference, Measurement &measurement) {
+        const BatchTrial &trial = batch_.trials[index];
+        const Clock::time_point start = Clock::now();
+        WorkerResult best;
+        const double expected = median_of_last(reference_us_);
+        for (int attempt = 0; attempt < attempts; attempt++) {
+            WorkerResult result;
+            if (!run(index, reference, result)) {
+                return false;
+            }
+            if (attempt == 0 || !result.measurement.ok() ||
+                unsteadiness(result, expected) < unsteadiness(best, expected)) {
+                best = result;
+            }
+            if (!result.measurement.ok() || is_steady(result, expected)) {
+                break;
+            }
+        }
+        measurement = best.measurement;
+        measurement.compile_s = trial.compile_s;
+        measurement.measure_s = since(start);
+        if (measurement.reference_us > 0) {
+            reference_us_.push_back(measurement.reference_us);
+        }
+        return true;
+    }
+
+private:
+    bool run(int index, int reference, WorkerResult &worker) {
+        const TemporaryFolder temporary;
+        const std::string result_path = temporary.path() + "/result.json";
+        Command command;
+        command.words = {own_path(), "worker", folder_, std::to_string(index), std::to_string(reference), result_path};
+        command.log = temporary.path() + "/worker.log";
+        CommandResult result;
+        run_each({command}, 1, {batch_.setup.measure_limit_s, hooks_.stop}, [&](size_t, const CommandResult &ended) {
+            result = ended;
+            return true;
+        });
+        // What a person or the system ended on purpose is no fault of the trial.
+        if (result.stopped || result.signal == SIGINT || result.signal == SIGTERM || (hooks_.stop && hooks_.stop())) {
+            return false;
+        }
+        if (result.exit_status == worker_no_device) {
+            throw FileError("nothing can be measured here: " + beginning(result.printed));
+        }
+        if (result.ok() && std::filesystem::exists(result_path)) {
+            const json json = read_json(result_path);
+            worker.measurement = parse_measurement(json, "the worker's result");
+            worker.drift = json.at("drift").get<double>();
+        } else {
+            worker = {after_worker(batch_.trials[index], result, batch_.setup.memory_bytes), 0};
+        }
+        return true;
+    }
+
+    std::string folder_;
+    const Batch &batch_;
+    const BatchHooks &hooks_;
+    std::vector<double> reference_us_;
+};
+
+}  // namespace
+
+std::string layout_of(const std::string &backend) {
+    return backend == "cuda" ? "cuda-o32" : "cpu-o16";
+}
+
+Plan trial_plan(const BatchSetup &setup, const Trial &trial) {
+    Plan plan;
+    plan.name = "trial";
+    plan.op = setup.op;
+    plan.backend = setup.backend;
+    plan.layout = layout_of(setup.backend);
+    plan.target = setup.target;
+    plan.variants = {{"trial", trial.theta, trial.dense}};
+    return plan;
+}
+
+bool compile_batch(const std::string &folder, const BatchSetup &setup, const std::vector<Trial> &trials,
+                   const Trial *reference, int jobs, const BatchHooks &hooks) {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    fs::create_directories(folder, error);
+    // Without a request, nobody measures a folder that is not whole.
+    fs::remove(folder + "/request.json", error);
+    fs::remove(folder + "/results.jsonl", error);
+    Batch batch{setup, {}};
+    if (reference) {
+        batch.trials.push_back({*reference, reference_object, "", 0, true});
+    }
+    for (const Trial &trial : trials) {
+        batch.trials.push_back({trial, "trial" + std::to_string(batch.trials.size()) + ".so", "", 0, false});
+    }
+    std::vector<Command> commands;
+    std::vector<size_t> compiled;
+    std::vector<std::string> plans;
+    const std::string program = own_path();
+    for (size_t i = 0; i < batch.trials.size(); i++) {
+        const std::string object = folder + "/" + batch.trials[i].object;
+        if (batch.trials[i].reference && fs::exists(object)) {
+            continue;
+        }
+        fs::remove(object, error);
+        const std::string plan = object + ".plan.json";
+        write_file(plan, to_json(trial_plan(setup, batch.trials[i].trial)).dump());
+        Command command{{program, "compile", plan, "-o", object, "-q"}, object + ".log"};
+        if (can_limit_memory) {
+            // The shell sets the limit for the compiler and all that it starts.
+            const std::vector<std::string> shell = {
+                "/bin/sh", "-c", "ulimit -v " + std::to_string(setup.memory_bytes >> 10) + R"(; exec "$0" "$@")"};
+            command.words.insert(command.words.begin(), shell.begin(), shell.end());
+        }
+        commands.push_back(command);
+        plans.push_back(plan);
+        compiled.push_back(i);
+    }
+    int done = 0;
+    run_each(commands, jobs, {setup.compile_limit_s, hooks.stop}, [&](size_t index, const CommandResult &result) {
+        BatchTrial &trial = batch.trials[compiled[index]];
+        trial.compile_s = result.seconds;
+        if (!result.ok()) {
+            trial.object.clear();
+            trial.message = result.timed_out ? "compiling it took more than " +
+                                                   std::to_string(std::lround(setup.compile_limit_s)) + " seconds"
+                                             : beginning(result.printed);
+        }
+        if (hooks.progress && !result.stopped) {
+            hooks.progress("compiling", ++done);
+        }
+        return true;
+    });
+    for (size_t i = 0; i < commands.size(); i++) {
+        fs::remove(plans[i], error);
+        fs::remove(commands[i].log, error);
+    }
+    if (hooks.stop && hooks.stop()) {
+        return false;
+    }
+    write_file(folder + "/request.json", format_json(to_json(batch)));
+    return true;
+}
+
+Batch read_batch(const std::string &folder) {
+    const std::string path = folder + "/request.json";
+    const json json = read_json(path);
+    if (!json.is_object() || json.value("distile_batch", 0) != batch_version) {
+        throw FileError("the file '" + path + "' is no request of version " + std::to_string(batch_version));
+    }
+    try {
+        Batch batch;
+        BatchSetup &setup = batch.setup;
+        setup.op = parse_operator(json.at("operator"), "the request '" + path + "', \"operator\"");
+        json.at("backend").get_to(setup.backend);
+        json.at("target").get_to(setup.target);
+        json.at("device").get_to(setup.device);
+        json.at("threads").get_to(setup.threads);
+        json.at("timing_seconds").get_to(setup.timing_seconds);
+        json.at("compile_limit_s").get_to(setup.compile_limit_s);
+        json.at("measure_limit_s").get_to(setup.measure_limit_s);
+        json.at("memory_bytes").get_to(setup.memory_bytes);
+        for (const auto &row : json.at("trials")) {
+            BatchTrial trial;
+            row.at("theta").get_to(trial.trial.theta);
+            row.at("dense").get_to(trial.trial.dense);
+            row.at("tiles").get_to(trial.trial.tiles);
+            row.at("object").get_to(trial.object);
+            row.at("message").get_to(trial.message);
+            row.at("compile_s").get_to(trial.compile_s);
+            row.at("reference").get_to(trial.reference);
+            batch.trials.push_back(trial);
+        }
+        return batch;
+    } catch (const nlohmann::json::exception &error) {
+        throw FileError("the request '" + path + "' is broken (" + error.what() + ")");
+    }
+}
+
+std::vector<Measurement> read_results(const std::string &folder) {
+    const std::string path = folder + "/results.jsonl";
+    std::ifstream stream(path);
+    std::vector<Measurement> results;
+    std::string line;
+    while (std::getline(stream, line)) {
+        const json json = json::parse(line, nullptr, false);
+        if (!json.is_discarded()) {
+            results.push_back(parse_measurement(json, "the results '" + path + "'"));
+        }
+    }
+    return results;
+}
+
+bool measure_batch(const std::string &folder, double seconds, const BatchHooks &hooks,
+                   const std::function<void(const Measurement &)> &done) {
+    const Batch batch = read_batch(folder);
+    const std::vector<Measurement> before = read_results(folder);
+    const auto has_result = [&](const Trial &trial, bool successful) {
+        return std::any_of(before.begin(), before.end(), [&](const Measurement &measurement) {
+            return measurement.theta == trial.theta && measurement.dense == trial.dense &&
+                   (measurement.ok() || !successful);
+        });
+    };
+    const std::string path = folder + "/results.jsonl";
+    const auto record = [&](const Measurement &measurement) {
+        // A line that a kill left broken must not swallow this one.
+        bool whole = true;
+        {
+            std::ifstream end(path, std::ios::binary | std::ios::ate);
+            if (end && end.tellg() > 0) {
+                end.seekg(-1, std::ios::end);
+                whole = end.get() == '\n';
+            }
+        }
+        std::ofstream stream(path, std::ios::app);
+        stream << (whole ? "" : "\n") << to_json(measurement).dump(-1, ' ', false, json::error_handler_t::replace)
+               << "\n"
+               << std::flush;
+        if (!stream) {
+            throw FileError("the results '" + path +
+                            "' cannot be written (is the disk full?); what was measured before "
+                            "is kept: free some space and run the same command again");
+        }
+        done(measurement);
+    };
+    Workers workers(folder, batch, hooks);
+    const Clock::time_point start = Clock::now();
+    int reference = -1, finished = 0;
+    for (int i = 0; i < static_cast<int>(batch.trials.size()); i++) {
+        const BatchTrial &trial = batch.trials[i];
+        if (trial.reference || has_result(trial.trial, false)) {
+            // The first that is known to work shows the drifts while the others are measured.
+            const bool works = !trial.object.empty() && (trial.reference || has_result(trial.trial, true));
+            reference = reference < 0 && works ? i : reference;
+            finished++;
+            continue;
+        }
+        if ((hooks.stop && hooks.stop()) || (seconds > 0 && since(start) > seconds)) {
+            return false;
+        }
+        Measurement measurement = without_times(trial, Outcome::NotCompiled, trial.message);
+        if (!trial.object.empty() && !workers.measure(i, reference, measurement)) {
+            return false;
+        }
+        reference = reference < 0 && measurement.ok() ? i : reference;
+        record(measurement);
+        if (hooks.progress) {
+            hooks.progress("measuring", ++finished);
+        }
+    }
+    return true;
+}
+
+DeviceMeasurer::DeviceMeasurer(BatchSetup setup, int jobs, BatchHooks hooks, const std::vector<Measurement> &measured)
+    : setup_(std::move(setup)), jobs_(jobs), hooks_(std::move(hooks)) {
+    reference_.choose(measured);
+}
+
+void Reference::choose(const std::vector<Measurement> &measured) {
+    for (const Measurement &measurement : measured) {
+        if (trial_.empty() && measurement.ok()) {
+            trial_.push_back({measurement.theta, measurement.dense, {measurement.times.back().tiles}});
+        }
+    }
+}
+
+void DeviceMeasurer::measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &done) {
+    const TemporaryFolder folder;
+    if (!compile_batch(folder.path(), setup_, batch, reference_.get(), jobs_, hooks_)) {
+        return;
+    }
+    measure_batch(folder.path(), 0, hooks_, [&](const Measurement &measurement) {
+        reference_.choose({measurement});
+        done(measurement);
+    });
+}
+
+}  // namespace distile

@@ -1,0 +1,115 @@
+/** \file
+ * Batches of trials: compiled into a folder, and measured from there by workers, on this machine or on another one to
+ * which the folder is carried.
+ *
+ * The folder holds request.json, one shared object a trial, and results.jsonl: a line a measurement, as in the log of a
+ * search. Trials are compiled in parallel, and only then measured, one at a time with nothing else running. Each is
+ * measured by a worker, a process of its own that may crash, hang or use up its memory without harm to the others.
+ */
+#ifndef DISTILE_TRIAL_BATCH_H
+#define DISTILE_TRIAL_BATCH_H
+
+#include "measurer.h"
+#include "operator.h"
+#include "plan.h"
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace distile {
+
+/** What all trials of a batch have in common. */
+struct BatchSetup {
+    Operator op;
+    std::string backend, target;
+    std::string device;               /**< Its name; "" where it does not matter. */
+    int threads = 1;                  /**< On a GPU multiprocessors. */
+    double timing_seconds = 0.5;      /**< To spend on the repeats of a trial. */
+    double compile_limit_s = 120;     /**< For compiling one. */
+    double measure_limit_s = 60;      /**< For measuring one: after it, it hangs. */
+    int64_t memory_bytes = 4LL << 30; /**< That a compiler or a worker may use. */
+};
+
+/** A trial in a folder. */
+struct BatchTrial {
+    Trial trial;
+    std::string object;  /**< Its file in the folder; "" if it did not compile. */
+    std::string message; /**< Why it did not. */
+    double compile_s = 0;
+    bool reference = false; /**< Known already: it is there to show drifts of the device. */
+};
+
+struct Batch {
+    BatchSetup setup;
+    std::vector<BatchTrial> trials;
+};
+
+/** A plan with the one variant of a trial. */
+Plan trial_plan(const BatchSetup &setup, const Trial &trial);
+
+/** The layout of the weights of a backend. */
+std::string layout_of(const std::string &backend);
+
+struct BatchHooks {
+    std::function<bool()> stop;                                      /**< Ends everything early. */
+    std::function<void(const std::string &what, int done)> progress; /**< Number of trials compiled, or measured. */
+};
+
+/** Compiles trials into a folder, `jobs` at once. `reference`, which may be null, is compiled too unless the folder has
+ * it. Returns false if it was stopped; the folder then holds no request. Throws FileError. */
+bool compile_batch(const std::string &folder, const BatchSetup &setup, const std::vector<Trial> &trials,
+                   const Trial *reference, int jobs, const BatchHooks &hooks);
+
+/** The request of a folder. Throws FileError. */
+Batch read_batch(const std::string &folder);
+/** What was measured from a folder so far; a broken last line is skipped. */
+std::vector<Measurement> read_results(const std::string &folder);
+
+/** Measures what has no result yet, for at most `seconds` if that is not 0, and hands over each result. Returns true if
+ * everything has a result. Throws FileError, also where the device cannot be used. */
+bool measure_batch(const std::string &folder, double seconds, const BatchHooks &hooks,
+                   const std::function<void(const Measurement &)> &done);
+
+/** The schedule that shows drifts of the device: the first that a search measured with success. */
+class Reference {
+public:
+    void choose(const std::vector<Measurement> &measured);
+    /** Null as long as nothing was chosen. */
+    const Trial *get() const {
+        return trial_.empty() ? nullptr : trial_.data();
+    }
+
+private:
+    std::vector<Trial> trial_;  ///< None or one.
+};
+
+/** Measures on this machine. */
+class DeviceMeasurer : public Measurer {
+public:
+    /** `measured`: what the search knows already. */
+    DeviceMeasurer(BatchSetup setup, int jobs, BatchHooks hooks, const std::vector<Measurement> &measured);
+    void measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &done) override;
+
+private:
+    BatchSetup setup_;
+    int jobs_;
+    BatchHooks hooks_;
+    Reference reference_;
+};
+
+/** Sanitizers reserve much more memory than they use, and cannot live with a limit. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool can_limit_memory = false;
+#else
+constexpr bool can_limit_memory = true;
+#endif
+
+/** A worker: measures one trial of a folder in this process, beside the reference (-1: none), and writes a
+ * WorkerResult. Returns the exit status: 0, or worker_no_device where there is no device to measure on. */
+int run_worker(const std::string &folder, int index, int reference, const std::string &result_path);
+constexpr int worker_no_device = 3;
+
+}  // namespace distile
+
+#endif

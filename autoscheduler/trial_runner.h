@@ -1,0 +1,70 @@
+/** \file
+ * Running one compiled schedule on a device, to check and to time it.
+ */
+#ifndef DISTILE_TRIAL_RUNNER_H
+#define DISTILE_TRIAL_RUNNER_H
+
+#include <cstdint>
+#include <distile/polykernel.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace distile {
+
+/** The tensors of a call, contiguous, and its weights: drawn numbers. */
+struct TrialData {
+    /** With `bordered`, the input gets a zero border as wide as the padding where the device takes one. */
+    TrialData(const distile_conv2d &op, int images, int rows, int columns, bool bordered);
+
+    distile_conv2d conv;
+    int batch, height, width; /**< Of the input. */
+    int output_height, output_width;
+    bool border;
+    std::vector<float> input, residual, bias;
+    std::vector<float> filter; /**< [output channel][kernel row][kernel column][input channel] */
+
+    size_t output_pixels() const {
+        return static_cast<size_t>(batch) * output_height * output_width;
+    }
+    /** A value of the output as plain loops compute it in double precision. `scale` gets the sum of the absolute values
+     * that were added up, by which errors are to be judged. */
+    double expected(size_t pixel, int channel, double &scale) const;
+};
+
+/** A variant of a compiled plan with tensors on a device. Everything throws std::exception. */
+class TrialRunner {
+public:
+    virtual ~TrialRunner() = default;
+    /** Keeps a byte mask over the output, and returns its number. */
+    virtual size_t add_mask(const std::vector<uint8_t> &bytes) = 0;
+    /** Runs the variant for a mask, in the mode that keeps inactive pixels. */
+    virtual void run(size_t mask) = 0;
+    /** Microseconds of a call, after an untimed one. */
+    virtual double time_us(size_t mask) = 0;
+    virtual void set_output(const std::vector<float> &values) = 0;
+    virtual std::vector<float> output() = 0;
+};
+
+class TrialDevice {
+public:
+    virtual ~TrialDevice() = default;
+    /** The device's name for itself. */
+    virtual std::string name() const = 0;
+    /** The first variant of a plan. `data` and the device must outlive the result. */
+    virtual std::unique_ptr<TrialRunner> runner(const distile_polykernel &polykernel, const TrialData &data) = 0;
+};
+
+/** This machine's CPU with some threads. */
+std::unique_ptr<TrialDevice> make_cpu_device(int threads);
+/** The first GPU, or so many of its multiprocessors; 0: all. Throws std::runtime_error where there is none, or no
+ * support for one in this program. */
+std::unique_ptr<TrialDevice> make_cuda_device(int multiprocessors);
+
+/** "" if the variant computes what it should for a mask and leaves the rest of the output alone, otherwise what is
+ * wrong. At most `pixels` active pixels are compared. */
+std::string check_output(TrialRunner &runner, const TrialData &data, const std::vector<uint8_t> &mask, size_t pixels);
+
+}  // namespace distile
+
+#endif

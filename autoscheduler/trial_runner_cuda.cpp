@@ -1,0 +1,126 @@
+#include "gpu.h"
+#include "gpu_measure.h"
+#include "trial_runner.h"
+#include <distile/cuda.h>
+#include <distile/distile.hpp>
+
+namespace distile {
+
+namespace {
+
+/** A slice of the GPU, opened by the runtime. */
+struct Opened {
+    explicit Opened(int multiprocessors) : slice(multiprocessors) {
+        distile_cuda_options options{};
+        options.context = slice.context();
+        options.stream = slice.stream();
+        cuda = make_cuda(context, options);
+    }
+
+    GpuSlice slice;
+    Context context = make_context();
+    Cuda cuda;
+};
+
+class CudaRunner : public TrialRunner {
+public:
+    CudaRunner(const Opened &gpu, const distile_polykernel &polykernel, const TrialData &data)
+        : gpu_(gpu), variant_(polykernel.variants[0].name), data_(data), input_(data.input),
+          output_(std::vector<float>(data.output_pixels() * data.conv.out_channels, 0.0f)),
+          kernel_(make_kernel(gpu.context, gpu.cuda, polykernel)) {
+        if (!data.residual.empty()) {
+            residual_ = std::make_unique<DeviceArray<float>>(data.residual);
+        }
+        distile_weights_source source{};
+        source.filter = data.filter.data();
+        source.order = DISTILE_OHWI;
+        source.bias = data.bias.data();
+        weights_ = pack_weights(gpu.context, kernel_, source);
+    }
+
+    size_t add_mask(const std::vector<uint8_t> &bytes) override {
+        masks_.push_back(make_mask(gpu_.context, gpu_.cuda));
+        graphs_.emplace_back();
+        const DeviceArray<uint8_t> device_bytes(bytes);
+        check(gpu_.context,
+              distile_cuda_mask_set_bytes(masks_.back().get(), device_bytes.data(), data_.batch, data_.output_height,
+                                          data_.output_width, int64_t{data_.output_height} * data_.output_width,
+                                          data_.output_width));
+        // The bytes must stay until the stream has read them.
+        gpu_.slice.synchronise();
+        return masks_.size() - 1;
+    }
+
+    void run(size_t mask) override {
+        launch(mask);
+        gpu_.slice.synchronise();
+    }
+
+    double time_us(size_t mask) override {
+        if (!graphs_[mask]) {
+            graphs_[mask] = std::make_unique<GpuGraph>(gpu_.slice, [&] { launch(mask); });
+        }
+        return graphs_[mask]->time();
+    }
+
+    void set_output(const std::vector<float> &values) override {
+        output_.set(values);
+    }
+
+    std::vector<float> output() override {
+        return output_.get();
+    }
+
+private:
+    void launch(size_t mask) {
+        const distile_tensor input =
+            distile_tensor_make(input_.data(), data_.batch, data_.height, data_.width, data_.conv.in_channels);
+        const distile_tensor output = distile_tensor_make(output_.data(), data_.batch, data_.output_height,
+                                                          data_.output_width, data_.conv.out_channels);
+        distile_tensor residual = output;
+        residual.data = residual_ ? residual_->data() : nullptr;
+        distile_cuda_run_args args{};
+        args.input = &input;
+        args.output = &output;
+        args.residual = residual_ ? &residual : nullptr;
+        args.weights = weights_.get();
+        args.mask = masks_[mask].get();
+        args.variant = variant_;
+        check(gpu_.context, distile_cuda_run(kernel_.get(), &args));
+    }
+
+    const Opened &gpu_;
+    const char *variant_;
+    const TrialData &data_;
+    DeviceArray<float> input_, output_;
+    std::unique_ptr<DeviceArray<float>> residual_;
+    CudaKernel kernel_;
+    CudaWeights weights_;
+    std::vector<CudaMask> masks_;
+    std::vector<std::unique_ptr<GpuGraph>> graphs_;
+};
+
+class CudaDevice : public TrialDevice {
+public:
+    explicit CudaDevice(int multiprocessors) : gpu_(multiprocessors) {
+    }
+
+    std::string name() const override {
+        return gpu_.slice.device();
+    }
+
+    std::unique_ptr<TrialRunner> runner(const distile_polykernel &polykernel, const TrialData &data) override {
+        return std::make_unique<CudaRunner>(gpu_, polykernel, data);
+    }
+
+private:
+    Opened gpu_;
+};
+
+}  // namespace
+
+std::unique_ptr<TrialDevice> make_cuda_device(int multiprocessors) {
+    return std::make_unique<CudaDevice>(multiprocessors);
+}
+
+}  // namespace distile

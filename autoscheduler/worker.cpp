@@ -1,0 +1,215 @@
+// The worker: one trial, measured in a process of its own.
+#include "profile.h"
+#include "shared_object.h"
+#include "trial_batch.h"
+#include "trial_runner.h"
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <distile/distile.hpp>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+
+namespace distile {
+
+namespace {
+
+constexpr int least_rounds = 5, most_rounds = 500;
+/** The error of a median that ends the repeats before the time is up. */
+constexpr double wanted_error = 0.003;
+
+/** Middle half of some times. */
+struct Spread {
+    double low, median, high;
+
+    explicit Spread(std::vector<double> times) {
+        std::sort(times.begin(), times.end());
+        const size_t size = times.size();
+        low = times[size / 4];
+        median = times[size / 2];
+        high = times[size - 1 - size / 4];
+    }
+};
+
+/** A worker that outlives the search would disturb its successor's measurements; one that takes all memory, everybody.
+ * GPU drivers reserve much more memory than they use. */
+void limit_this_process(int64_t memory_bytes, bool cpu) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (can_limit_memory && cpu) {
+        const rlimit limit{static_cast<rlim_t>(memory_bytes), static_cast<rlim_t>(memory_bytes)};
+        setrlimit(RLIMIT_DATA, &limit);
+    }
+}
+
+/** A mask with about so many tiles, the same number in every image. `tiles` gets how many it has. */
+std::vector<uint8_t> mask_of_tiles(const TrialData &data, const Theta &theta, int64_t &tiles) {
+    const int tile_h = theta.at("tile_h"), tile_w = theta.at("tile_w");
+    const int64_t all =
+        int64_t{(data.output_height + tile_h - 1) / tile_h} * ((data.output_width + tile_w - 1) / tile_w);
+    const int64_t each = std::clamp<int64_t>(std::llround(static_cast<double>(tiles) / data.batch), 1, all);
+    const std::vector<uint8_t> image = TileDisc(data.output_height, data.output_width, tile_h, tile_w).mask(each);
+    std::vector<uint8_t> bytes;
+    for (int n = 0; n < data.batch; n++) {
+        bytes.insert(bytes.end(), image.begin(), image.end());
+    }
+    tiles = each * data.batch;
+    return bytes;
+}
+
+/** Loads, checks and times trials. */
+class Worker {
+public:
+    Worker(const std::string &folder, const BatchSetup &setup, TrialDevice &device)
+        : folder_(folder), setup_(setup), device_(device),
+          data_(setup.op.conv2d(), setup.op.typical_batch, setup.op.typical_height, setup.op.typical_width, true) {
+    }
+
+    /** "" if a trial computes what it should, for a small and for the typical size. */
+    std::string check(const BatchTrial &trial) {
+        constexpr size_t most_pixels = 48;
+        const SharedObject object = load(trial);
+        const distile_conv2d conv = setup_.op.conv2d();
+        const auto extent = [](int outputs, int stride, int dilation, int kernel, int pads) {
+            return std::max(1, (outputs - 1) * stride + dilation * (kernel - 1) + 1 - pads);
+        };
+        // An input without a border, of which every second tile or so touches an edge.
+        const TrialData small(
+            conv, 2, extent(5, conv.stride_h, conv.dilation_h, conv.kernel_h, conv.pad_top + conv.pad_bottom),
+            extent(7, conv.stride_w, conv.dilation_w, conv.kernel_w, conv.pad_left + conv.pad_right), false);
+        std::vector<uint8_t> mask(small.output_pixels());
+        for (size_t i = 0; i < mask.size(); i++) {
+            mask[i] = i % 3 == 0 || i % 7 == 1 ? 1 : 0;
+        }
+        std::string wrong = check_output(*device_.runner(object.polykernel(), small), small, mask, most_pixels);
+        if (wrong.empty()) {
+            int64_t tiles = trial.trial.tiles[trial.trial.tiles.size() / 2];
+            wrong = check_output(*device_.runner(object.polykernel(), data_), data_,
+                                 mask_of_tiles(data_, trial.trial.theta, tiles), most_pixels);
+        }
+        return wrong;
+    }
+
+    WorkerResult time(const BatchTrial &trial, const BatchTrial *reference) {
+        struct Point {
+            TrialRunner *runner;
+            size_t mask;
+            int64_t tiles;
+            std::vector<double> times;
+        };
+        const SharedObject object = load(trial);
+        const std::unique_ptr<TrialRunner> runner = device_.runner(object.polykernel(), data_);
+        std::vector<Point> points;
+        for (int64_t tiles : trial.trial.tiles) {
+            const std::vector<uint8_t> mask = mask_of_tiles(data_, trial.trial.theta, tiles);
+            if (points.empty() || points.back().tiles < tiles) {
+                points.push_back({runner.get(), runner->add_mask(mask), tiles, {}});
+            }
+        }
+        const size_t trial_points = points.size();
+        std::unique_ptr<SharedObject> reference_code;
+        std::unique_ptr<TrialRunner> reference_runner;
+        if (reference) {
+            reference_code = std::make_unique<SharedObject>(load(*reference));
+            reference_runner = device_.runner(reference_code->polykernel(), data_);
+            int64_t tiles = reference->trial.tiles.back();
+            const std::vector<uint8_t> mask = mask_of_tiles(data_, reference->trial.theta, tiles);
+            points.push_back({reference_runner.get(), reference_runner->add_mask(mask), tiles, {}});
+        }
+        // All take turns, so that a change of the device's speed meets all of them alike, and the reference shows it.
+        const auto start = std::chrono::steady_clock::now();
+        for (int round = -1; round < most_rounds; round++) {
+            double error = 0;
+            for (Point &point : points) {
+                const double us = point.runner->time_us(point.mask);
+                if (round >= 0) {
+                    point.times.push_back(us);
+                    const Spread spread(point.times);
+                    error = std::max(error, (spread.high - spread.low) / spread.median / std::sqrt(round + 1.0));
+                }
+            }
+            const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+            // What is steady for a moment need not be for long: a fourth of the time is spent anyway.
+            if (round + 1 >= least_rounds &&
+                (elapsed > setup_.timing_seconds || (elapsed > setup_.timing_seconds / 4 && error < wanted_error))) {
+                break;
+            }
+        }
+        WorkerResult result;
+        for (size_t i = 0; i < trial_points; i++) {
+            const Spread spread(points[i].times);
+            result.measurement.times.push_back({points[i].tiles, spread.median, spread.low, spread.high});
+        }
+        if (reference) {
+            const std::vector<double> &times = points.back().times;
+            const auto middle = times.begin() + static_cast<ptrdiff_t>(times.size() / 2);
+            result.measurement.reference_us = Spread(times).median;
+            result.drift = std::abs(Spread({middle, times.end()}).median / Spread({times.begin(), middle}).median - 1);
+        }
+        return result;
+    }
+
+private:
+    SharedObject load(const BatchTrial &trial) const {
+        return SharedObject(trial_plan(setup_, trial.trial), folder_ + "/" + trial.object);
+    }
+
+    const std::string &folder_;
+    const BatchSetup &setup_;
+    TrialDevice &device_;
+    TrialData data_;
+};
+
+}  // namespace
+
+int run_worker(const std::string &folder, int index, int reference, const std::string &result_path) {
+    const Batch batch = read_batch(folder);
+    const BatchTrial &trial = batch.trials.at(index);
+    const bool cpu = batch.setup.backend == "cpu";
+    limit_this_process(batch.setup.memory_bytes, cpu);
+    std::unique_ptr<TrialDevice> device;
+    try {
+        device = cpu ? make_cpu_device(batch.setup.threads) : make_cuda_device(batch.setup.threads);
+        if (!batch.setup.device.empty() && device->name() != batch.setup.device) {
+            throw FileError("the trials are for the device '" + batch.setup.device + "', and this is '" +
+                            device->name() + "'");
+        }
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return worker_no_device;
+    }
+    WorkerResult result;
+    Measurement &measurement = result.measurement;
+    const auto fail = [&](Outcome outcome, const std::string &message) {
+        measurement = {};
+        measurement.outcome = outcome;
+        measurement.message = message;
+    };
+    try {
+        Worker worker(folder, batch.setup, *device);
+        const std::string wrong = worker.check(trial);
+        if (wrong.empty()) {
+            result = worker.time(trial, reference < 0 ? nullptr : &batch.trials.at(reference));
+        } else {
+            fail(Outcome::WrongResult, wrong);
+        }
+    } catch (const Error &error) {
+        const bool memory =
+            error.status() == DISTILE_ERROR_OUT_OF_MEMORY || error.status() == DISTILE_ERROR_OUT_OF_DEVICE_MEMORY;
+        fail(memory ? Outcome::OutOfMemory : Outcome::Crashed, error.what());
+    } catch (const std::bad_alloc &) {
+        fail(Outcome::OutOfMemory, "an allocation failed");
+    } catch (const std::exception &error) {
+        fail(Outcome::Crashed, error.what());
+    }
+    measurement.theta = trial.trial.theta;
+    measurement.dense = trial.trial.dense;
+    nlohmann::json json = to_json(measurement);
+    json["drift"] = result.drift;
+    write_file(result_path, json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    return 0;
+}
+
+}  // namespace distile

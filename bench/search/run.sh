@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# Repeats the experiments on the search: random points, searches, replays, transfer and held-out masks for three operators.
+# Run it on an idle machine. It may be stopped at any time: the same command goes on. Hours, in slices if SECONDS_LEFT is set.
+#
+# Usage: run.sh <distile> <device profile> <folder for results>
+#   POINTS=2000 random points of the first operator, 300 of the others; TRIALS=300 of a search; SECONDS_LEFT: end after so many
+set -euo pipefail
+distile=$(realpath "$1")
+device=$(realpath "$2")
+source_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+mkdir -p "$3"
+cd "$3"
+points=${POINTS:-2000}
+trials=${TRIALS:-300}
+end=$((SECONDS + ${SECONDS_LEFT:-1000000000}))
+
+# Tuning and held-out masks: the same densities, other seeds.
+masks=() held_out=()
+for density in 0.02 0.05 0.1 0.15 0.2 0.3 0.4 0.5 0.65 0.8; do
+    for seed in 1 2 3; do
+        masks+=("blob:$density:$seed")
+        held_out+=("blob:$density:90$seed")
+    done
+    masks+=("random:$density:1")
+    held_out+=("random:$density:901")
+done
+
+left() {
+    echo $((end - SECONDS))
+}
+
+# Ends the script when its time is up.
+check_time() {
+    if (($(left) <= 0)); then
+        echo "The time is up: the same command goes on."
+        exit 0
+    fi
+}
+
+operators=(conv3x3_256 conv3x3s2_256 conv1x1_256_1024)
+for operator in "${operators[@]}"; do
+    file=$source_folder/data/operators/$operator.json
+    # Searches: as they are meant, without the bound, and without the learned model.
+    for kind in full no-bound no-model; do
+        for seed in 1 2 3; do
+            option=()
+            [[ $kind == full ]] || option=("--$kind")
+            [[ $operator == "${operators[0]}" || ($kind == full && $seed == 1) ]] || continue
+            check_time
+            "$distile" tune "$file" --device "$device" --masks "${masks[@]}" --held-out "${held_out[@]}" -k 6 \
+                --trials "$trials" --seed "$seed" --seconds "$(left)" "${option[@]}" -q -o "$operator-$kind-$seed.json"
+        done
+    done
+    # Points that no search chose, of the whole space and of what the bound keeps, in one log with the search's own.
+    check_time
+    [[ -e $operator-all.log ]] || cp "$operator-full-1.log" "$operator-all.log"
+    count=300
+    [[ $operator != "${operators[0]}" ]] || count=$points
+    random=(experiment random "$file" --device "$device" --masks "${masks[@]}" --seed 17 --log "$operator-all.log")
+    check_time
+    "$distile" "${random[@]}" --points "$count" --seconds "$(left)"
+    check_time
+    "$distile" "${random[@]}" --points $((count / 4)) --seconds "$(left)" --kept
+    check_time
+done
+
+for operator in "${operators[@]}"; do
+    "$distile" report "$operator-all.log" --held-out "${held_out[@]}" -o figures
+    "$distile" experiment replay "$operator-all.log" -o "$operator-replay.json"
+    others=()
+    for other in "${operators[@]}"; do
+        [[ $other == "$operator" ]] || others+=("$other-all.log")
+    done
+    "$distile" experiment transfer "$operator-all.log" --warm "${others[@]}" -o "$operator-transfer.json"
+done

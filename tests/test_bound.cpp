@@ -1,0 +1,605 @@
+// Device profiles, the points of a space, the bound on examples worked by hand, and the ranking by it.
+#include "bound.h"
+#include "calibrate.h"
+#include "candidates.h"
+#include "catch.h"
+#include "mask_families.h"
+#include "mask_file.h"
+#include "rank.h"
+#include "temporary_folder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+using namespace distile;
+using nlohmann::json;
+
+namespace {
+
+bool contains(const std::string &text, const std::string &part) {
+    return text.find(part) != std::string::npos;
+}
+
+/** What a function throws as a FileError, which must name `words`. */
+template<typename Function> void refuse(const Function &function, const std::vector<std::string> &words) {
+    std::string message = "(nothing was thrown)";
+    try {
+        function();
+    } catch (const FileError &error) {
+        message = error.what();
+    }
+    INFO("the message is: " << message);
+    for (const std::string &word : words) {
+        CHECK(contains(message, word));
+    }
+    CHECK(message.front() != '(');
+}
+
+Operator make_operator(const json &params, int height = 40, int width = 40) {
+    return parse_operator({{"distile_operator", 1},
+                           {"name", "conv"},
+                           {"generator", "masked_conv2d"},
+                           {"params", params},
+                           {"typical", {{"batch", 1}, {"height", height}, {"width", width}}}},
+                          "here");
+}
+
+/** Operator 3 of the benchmarks. */
+Operator conv3x3_256() {
+    return make_operator({{"in_channels", 256}, {"out_channels", 256}});
+}
+
+json point_params(int in_channels, int out_channels) {
+    return {{"in_channels", in_channels},
+            {"out_channels", out_channels},
+            {"kernel_h", 1},
+            {"kernel_w", 1},
+            {"pad_top", 0},
+            {"pad_bottom", 0},
+            {"pad_left", 0},
+            {"pad_right", 0}};
+}
+
+/** A CPU with round figures: 1 GHz, 8 lanes, 1 KB of L1 and 1 MB of L2. */
+DeviceProfile simple_cpu() {
+    DeviceProfile device = generic_device_profile("generic_avx2");
+    device.cores = 2;
+    device.ghz = 1;
+    device.fma_latency = 4;
+    device.load_per_cycle = 1;
+    device.alpha_us = .001;
+    device.gamma_us = .5;
+    device.launch_us = 2;
+    device.memory = {{"L1", 1024, false, 100, 64, 1}, {"L2", 1 << 20, false, 10, 64, 4}, {"DRAM", 0, true, 1, 64, 100}};
+    return device;
+}
+
+/** A GPU with round figures: 2 multiprocessors that hold 4 blocks at most. */
+DeviceProfile simple_gpu() {
+    DeviceProfile device = generic_device_profile("generic_cuda");
+    device.cores = 2;
+    device.max_threads = 2048;
+    device.max_blocks = 4;
+    device.registers = 65536;
+    device.shared_bytes = 200 << 10;
+    device.alpha_us = .001;
+    device.gamma_us = 1;
+    device.launch_us = 2;
+    device.memory = {{"shared", 200 << 10, false, 1000, 128, 20},
+                     {"L2", 1 << 20, true, 200, 32, 200},
+                     {"DRAM", 0, true, 100, 32, 500}};
+    return device;
+}
+
+std::vector<int> strided(int stride) {
+    std::vector<int> addresses;
+    for (int thread = 0; thread < 32; thread++) {
+        addresses.push_back(thread * stride);
+    }
+    return addresses;
+}
+
+}  // namespace
+
+TEST_CASE("Device profiles are read as they were written, and the generic ones are whole", "[device]") {
+    for (const char *name : {"generic_avx2", "generic_avx512", "generic_cuda"}) {
+        CAPTURE(name);
+        const DeviceProfile device = generic_device_profile(name);
+        const TemporaryFolder folder;
+        const std::string path = folder.write("device.json", to_json(device).dump());
+        CHECK(to_json(read_device_profile(path)) == to_json(device));
+        CHECK(contains(device.id(), device.name));
+        CHECK(contains(device.id(), std::to_string(device.cores)));
+        CHECK(device.memory.back().name == "DRAM");
+        refuse([&] { device.level("L9"); }, {device.name, "L9"});
+    }
+    refuse([] { generic_device_profile("generic_vax"); }, {"generic_vax"});
+    CHECK(halide_target(generic_device_profile("generic_avx2")) == "x86-64-linux-avx-avx2-f16c-fma-sse41");
+    CHECK(contains(halide_target(generic_device_profile("generic_avx512")), "avx512_skylake"));
+    CHECK(contains(halide_target(generic_device_profile("generic_cuda")), "cuda_capability_80"));
+}
+
+TEST_CASE("A wrong device profile is refused with the member", "[device]") {
+    const json good_cpu = to_json(generic_device_profile("generic_avx2"));
+    const json good_gpu = to_json(generic_device_profile("generic_cuda"));
+    for (const json &good : {good_cpu, good_gpu}) {
+        for (const auto &[member, value] : good.items()) {
+            json lacks = good, wrong = good;
+            lacks.erase(member);
+            refuse([&lacks = lacks] { parse_device_profile(lacks, "here"); }, {"here", member});
+            wrong[member] = json();
+            refuse([&] { parse_device_profile(wrong, "here"); },
+                   {"here", member == "distile_device" ? "version" : member});
+        }
+        for (const auto &[member, value] : good["memory"][0].items()) {
+            json wrong = good;
+            wrong["memory"][0].erase(member);
+            refuse([&] { parse_device_profile(wrong, "here"); }, {"here", "memory level 0", member});
+        }
+    }
+    const std::pair<const char *, json> wrong_values[] = {
+        {"distile_device", 2}, {"backend", "gpu"}, {"cores", 0},          {"ghz", -1},
+        {"alpha_us", 0},       {"gamma_us", -1},   {"vector_lanes", 2.5}, {"memory", json::array()}};
+    for (const auto &[member, value] : wrong_values) {
+        json wrong = good_cpu;
+        wrong[member] = value;
+        refuse([&] { parse_device_profile(wrong, "here"); }, {"here"});
+    }
+    json no_l2 = good_gpu;
+    no_l2["memory"][1]["name"] = "L9";
+    refuse([&] { parse_device_profile(no_l2, "here"); }, {"L2"});
+    refuse([] { read_device_profile("/nowhere/device.json"); }, {"/nowhere/device.json"});
+}
+
+TEST_CASE("The fit finds the coefficients that made the times", "[device]") {
+    std::vector<TaskTime> times;
+    for (double operations : {100, 1000, 10000}) {
+        for (double tasks : {1, 2, 8}) {
+            times.push_back({operations, tasks, .002 * operations + .25 * tasks + 3});
+        }
+    }
+    const TaskFit fit = fit_task_times(times);
+    CHECK(fit.alpha_us == Approx(.002));
+    CHECK(fit.gamma_us == Approx(.25));
+    CHECK(fit.launch_us == Approx(3));
+
+    // A coefficient that would be negative is left out.
+    for (TaskTime &time : times) {
+        time.us = .002 * time.operations - .05 * time.tasks + 3;
+    }
+    const TaskFit clamped = fit_task_times(times);
+    CHECK(clamped.gamma_us == 0);
+    CHECK(clamped.alpha_us == Approx(.002).epsilon(.05));
+    for (TaskTime &time : times) {
+        time.us = 3 * time.tasks;
+    }
+    CHECK(fit_task_times(times).alpha_us < 1e-9);
+    for (TaskTime &time : times) {
+        time.us = 10 - .0005 * time.operations;
+    }
+    refuse([&] { fit_task_times(times); }, {"idle"});
+}
+
+TEST_CASE("The points of a space are those that are legal", "[points]") {
+    // Brute force over a part of each space.
+    struct Part {
+        const char *backend;
+        Theta held;
+    };
+    for (const Part &part : {Part{"cpu", {{"tile_h", 7}, {"group", 4}}}, Part{"cuda",
+                                                                              {{"tile_h", 7},
+                                                                               {"tile_w", 2},
+                                                                               {"splits", 2},
+                                                                               {"padding", 4},
+                                                                               {"block_channels", 64},
+                                                                               {"weights_staged", 1}}}}) {
+        for (const json &params : {json{{"in_channels", 48}, {"out_channels", 96}}, point_params(3, 17)}) {
+            CAPTURE(part.backend, params);
+            const Space space = restrict_space(space_of(part.backend), part.held);
+            const Problem problem = problem_of(make_operator(params), part.backend, 8, 16);
+            std::set<Theta> expected;
+            PackedTheta point;
+            for (bool more = true; more;) {
+                const Theta theta = unpack(space, point);
+                if (space.why_illegal(theta, problem).empty()) {
+                    expected.insert(theta);
+                }
+                more = false;
+                for (size_t knob = 0; knob < space.knobs.size() && !more; knob++) {
+                    more = ++point.choices[knob] < space.knobs[knob].values.size();
+                    point.choices[knob] = more ? point.choices[knob] : 0;
+                }
+            }
+            std::set<Theta> found;
+            for (const PackedTheta &legal : legal_points(space, problem)) {
+                CHECK(found.insert(unpack(space, legal)).second);
+            }
+            CHECK(found == expected);
+            CHECK(static_cast<double>(found.size()) < all_points(space));
+        }
+    }
+    refuse([] { restrict_space(space_of("cpu"), {{"warp", 1}}); }, {"warp", "cpu"});
+    refuse([] { space_of("abacus"); }, {"abacus"});
+}
+
+TEST_CASE("Operator 3 has more than a million legal schedules on each backend", "[points]") {
+    struct Kind {
+        const char *backend;
+        int lanes, registers;
+    };
+    for (const Kind &kind : {Kind{"cpu", 8, 16}, Kind{"cpu", 16, 32}, Kind{"cuda", 0, 0}}) {
+        const Space &space = space_of(kind.backend);
+        const Problem problem = problem_of(conv3x3_256(), kind.backend, kind.lanes, kind.registers);
+        const std::vector<PackedTheta> points = legal_points(space, problem);
+        CHECK(points.size() > 1'000'000);
+        // In strict order, so that all are distinct.
+        CHECK(std::adjacent_find(points.begin(), points.end(),
+                                 [](const PackedTheta &a, const PackedTheta &b) { return !(a < b); }) == points.end());
+        std::mt19937 engine(1);
+        for (int i = 0; i < 1000; i++) {
+            const Theta theta = unpack(space, points[engine() % points.size()]);
+            CHECK(space.why_illegal(theta, problem).empty());
+        }
+        for (const Knob &knob : space.knobs) {
+            CHECK(std::set<int>(knob.values.begin(), knob.values.end()).size() == knob.values.size());
+        }
+    }
+}
+
+TEST_CASE("Transactions are counted by the rows that they cover", "[bound]") {
+    // The paper's example: a 4 x 8 tile of a row-major 16 x 16 matrix, in transactions of 32 elements.
+    CHECK(memory_transactions(4, 8, 16, 32) == 2);
+    // In a wide matrix every row of the tile takes its own.
+    CHECK(memory_transactions(4, 8, 1024, 32) == 4);
+    CHECK(memory_transactions(4, 48, 1024, 32) == 8);
+    // Whole rows are contiguous.
+    CHECK(memory_transactions(16, 16, 16, 32) == 8);
+    // Sectors of 8 elements.
+    CHECK(memory_transactions(4, 8, 16, 8) == 4);
+    CHECK(memory_transactions(4, 16, 64, 8) == 8);
+    CHECK(memory_transactions(1, 1, 1, 8) == 1);
+}
+
+TEST_CASE("Occupancy is limited by each resource in turn", "[bound]") {
+    DeviceProfile device = simple_gpu();
+    device.max_blocks = 32;
+    CHECK(occupancy(device, 256, 32, 1024) == 8);      // 2048 threads
+    CHECK(occupancy(device, 256, 128, 1024) == 2);     // 65536 registers
+    CHECK(occupancy(device, 256, 32, 70 << 10) == 2);  // 200 KB of shared memory
+    CHECK(occupancy(device, 32, 16, 1024) == 32);      // blocks
+    CHECK(occupancy(device, 1024, 255, 1024) == 0);    // a block that cannot run
+    CHECK(occupancy(device, 512, 32, 0) == 4);
+}
+
+TEST_CASE("Bank conflicts are counted over the addresses of a warp", "[bound]") {
+    const std::pair<int, int> passes_by_stride[] = {{0, 1}, {1, 1}, {2, 2}, {3, 1}, {4, 4}, {32, 32}, {33, 1}, {36, 4}};
+    for (const auto &[stride, passes] : passes_by_stride) {
+        CAPTURE(stride);
+        CHECK(shared_passes(strided(stride).data(), 32, 1, 32) == passes);
+    }
+    // Vectors of 4 words: 32 of them side by side fill 4 passes; rows of 36 words lie apart in the banks, rows of 32
+    // all in the same.
+    CHECK(shared_passes(strided(4).data(), 32, 4, 32) == 4);
+    CHECK(shared_passes(strided(36).data(), 8, 4, 32) == 1);
+    CHECK(shared_passes(strided(32).data(), 8, 4, 32) == 8);
+    // Who asks for the same word gets it in the same pass.
+    std::vector<int> pairs = strided(1);
+    for (int thread = 0; thread < 32; thread++) {
+        pairs[thread] = thread / 2;
+    }
+    CHECK(shared_passes(pairs.data(), 32, 1, 32) == 1);
+}
+
+TEST_CASE("An input's footprint is its window, every byte once", "[bound]") {
+    Workload workload = workload_of(make_operator({{"in_channels", 2}, {"out_channels", 16}}, 10, 20), simple_cpu());
+    const auto bytes = [&](int tile_h, int tile_w, double pixels) {
+        return input_footprint(workload, tile_h, tile_w, pixels) / (2 * 4);
+    };
+    CHECK(bytes(1, 1, 1) == 3 * 3);
+    CHECK(bytes(1, 1, 2) == 3 * 4);
+    CHECK(bytes(2, 2, 4) == 4 * 4);
+    CHECK(bytes(2, 2, 8) == 4 * 6);
+    // A part of a tile fills its first rows.
+    CHECK(bytes(4, 4, 2) == 3 * 4);
+    CHECK(bytes(4, 4, 8) == 4 * 6);
+    // Rows of tiles as wide as the image, one under the other, up to all of it.
+    CHECK(bytes(1, 1, 20) == 3 * 22);
+    CHECK(bytes(1, 1, 40) == 4 * 22);
+    CHECK(bytes(1, 1, 200) == 12 * 22);
+    CHECK(bytes(1, 1, 4000) == 12 * 22);
+    // With strides beyond the kernel nothing lies between the pixels.
+    json params = point_params(2, 16);
+    params["stride_h"] = params["stride_w"] = 2;
+    workload = workload_of(make_operator(params), simple_cpu());
+    CHECK(bytes(1, 1, 3) == 3);
+}
+
+TEST_CASE("The bound on a CPU is as worked by hand", "[bound]") {
+    const Workload workload = workload_of(make_operator(point_params(16, 16), 4, 4), simple_cpu());
+    const Theta theta = {{"tile_h", 1}, {"tile_w", 1},         {"pixels", 2}, {"channels", 16},
+                         {"group", 2},  {"channel_splits", 1}, {"order", 0},  {"unroll", 1}};
+    const Bound result = bound(workload, theta, 16);
+    const auto term = [&](const char *name) { return result.terms.at(name); };
+    // 16 pixels are 8 register tiles, 4 for each of the 2 threads, which with 2 a task makes 4 tasks in 2 rounds.
+    CHECK(term("tasks") == 4);
+    CHECK(term("rounds") == 2);
+    CHECK(term("register_tiles") == 2);
+    CHECK(term("idle") == 0);
+    // A task: 2 register tiles x 16 channels are 32 steps, each of 2 pixels x 2 vectors.
+    CHECK(term("operations") == 128);
+    CHECK(term("t_fma") == Approx(2 * (.128 + .5)));
+    CHECK(term("t_dependence") == Approx(2 * 32 * 4 * .001));
+    CHECK(term("t_load") == Approx(2 * 32 * (2 + 2) * .001));
+    CHECK(term("t_loop") == Approx(2 * 32 * 2 * .001));
+    // A step loads 2 vectors of 32 bytes and 2 numbers of 4 bytes from the first level.
+    CHECK(term("t_L1") == Approx(2 * 32 * (64 + 8) / 100e3));
+    // 1024 bytes of weights do not stay in 1024 bytes beside the inputs, so that each register tile reads them again;
+    // a task of 4 pixels reads 256 bytes and writes 256.
+    CHECK(term("t_L2") == Approx(2 * (2 * 1024 + 256 + 256) / 10e3));
+    // All of it stays in the second level.
+    CHECK(term("t_DRAM") == 0);
+    CHECK(result.us == Approx(2 + 2 * (.128 + .5)));
+    CHECK(result.sum() ==
+          Approx(term("t_fma") + term("t_dependence") + term("t_load") + term("t_loop") + term("t_L1") + term("t_L2")));
+
+    // With a larger first level the weights are read once.
+    Workload roomy = workload;
+    roomy.device.memory[0].bytes = 1500;
+    CHECK(bound(roomy, theta, 16).terms.at("t_L2") == Approx((1024 + 2 * (256 + 256)) / 10e3));
+    roomy.device.memory[0].bytes = 4096;
+    CHECK(bound(roomy, theta, 16).terms.at("t_L2") == 0);
+    // One pixel is a task of its own, and the other thread idles.
+    CHECK(bound(workload, theta, 1).terms.at("tasks") == 1);
+    CHECK(bound(workload, theta, 1).terms.at("idle") == .5);
+}
+
+TEST_CASE("The bound on a GPU is as worked by hand", "[bound]") {
+    const Workload workload = workload_of(make_operator(point_params(32, 32), 8, 8), simple_gpu());
+    const Theta theta = {
+        {"tile_h", 1},          {"tile_w", 1},   {"block_pixels", 32}, {"block_channels", 32}, {"thread_pixels", 4},
+        {"thread_channels", 4}, {"chunk", 8},    {"splits", 1},        {"weights_staged", 1},  {"transposed", 1},
+        {"padding", 0},         {"prefetch", 0}, {"halo", 0}};
+    const Bound paper = bound(workload, theta, 64, BoundForm::Paper);
+    // 64 pixels are 2 blocks of 64 threads, which take 4 steps of 8 channels.
+    CHECK(paper.terms.at("blocks") == 2);
+    CHECK(paper.terms.at("threads") == 64);
+    CHECK(paper.terms.at("steps") == 4);
+    CHECK(paper.terms.at("resident") == 4);
+    CHECK(paper.terms.at("rounds") == 1);
+    // (8): a step takes a transaction for each of 32 pixels and 8 for the weights; the output's rows are contiguous.
+    CHECK(paper.terms.at("transactions") == 4 * (32 + 8) + 32);
+    CHECK(paper.terms.at("t_global") == Approx(4 * 32 * 192 * 2 / 100e3));
+    // (10): a warp's 4 x 8 threads read 16 inputs and 32 weights a channel, a pass each, in 2 warps. They store 2
+    // vectors a pixel, word by word into columns that meet in the banks; the weights' 2 x 4 passes meet nothing.
+    CHECK(paper.terms.at("t_shared") == Approx(4 * 4 * (8 * 2 * 2 + 2 * 8 + 2 * 4) * 128 / 1e6));
+    // (11): 512 multiply-adds a thread, in the 8 warps of 4 blocks.
+    CHECK(paper.terms.at("operations") == 512);
+    CHECK(paper.terms.at("t_compute") == Approx(.001 * 512 * 8 + 1));
+    CHECK(paper.us == Approx(.001 * 512 * 8 + 1));
+
+    const Bound corrected = bound(workload, theta, 64);
+    // A block for each multiprocessor, whose warps take two of its four parts. A warp also issues its loads of inputs
+    // and weights, its copies into shared memory, and 8 operations a step of its own.
+    CHECK(corrected.terms.at("t_compute") == Approx(.001 * (512 + 4 * (16 + 4 + 8)) * 4 + 1));
+    CHECK(corrected.terms.at("t_shared") == Approx(paper.terms.at("t_shared") / 4));
+    // Every byte once from memory: 64 x 32 inputs, 32 x 32 weights and 64 x 32 outputs.
+    CHECK(corrected.terms.at("t_global") == Approx(4 * (2048 + 1024 + 2048) / 100e3));
+    // In sectors of 8: 32 pixels x 1, 256 weights, and the output's rows.
+    CHECK(corrected.terms.at("transactions") == 4 * (32 + 32) + 128);
+    CHECK(corrected.terms.at("t_L2") == Approx(4 * 8 * 384 * 2 / 200e3));
+    // The steps wait for the second level, and compute after that unless they prefetch.
+    CHECK(corrected.terms.at("t_latency") == Approx(4 * (.2 + .001 * 8 * 16 * 4)));
+    Theta ahead = theta;
+    ahead["prefetch"] = 1;
+    CHECK(bound(workload, ahead, 64).terms.at("t_latency") == Approx(4 * .2));
+    // A reduction in two parts is added up by a second kernel.
+    Theta split = theta;
+    split["splits"] = 2;
+    const Bound halves = bound(workload, split, 64);
+    CHECK(halves.terms.at("blocks") == 4);
+    CHECK(halves.terms.at("steps") == 2);
+    CHECK(halves.terms.at("launch_us") == 4);
+    // Pixels whose channels are contiguous, 8 floats apart, meet in the banks; rows of 12 meet less.
+    Theta plain = theta;
+    plain["transposed"] = 0;
+    const double unpadded = bound(workload, plain, 64).terms.at("t_shared");
+    plain["padding"] = 4;
+    CHECK(bound(workload, plain, 64).terms.at("t_shared") < unpadded);
+}
+
+TEST_CASE("With windows a GPU's block reads what its pixels share once", "[bound]") {
+    // 3 x 3, of which a tile of 4 x 4 reads a window of 6 x 6.
+    const Workload workload =
+        workload_of(make_operator({{"in_channels", 32}, {"out_channels", 32}}, 8, 8), simple_gpu());
+    Theta theta = {{"tile_h", 4},         {"tile_w", 4},          {"block_pixels", 32}, {"block_channels", 32},
+                   {"thread_pixels", 4},  {"thread_channels", 4}, {"chunk", 8},         {"splits", 1},
+                   {"weights_staged", 1}, {"transposed", 0},      {"padding", 0},       {"prefetch", 0},
+                   {"halo", 0}};
+    const Bound apart = bound(workload, theta, 4, BoundForm::Paper);
+    theta["halo"] = 1;
+    const Bound windows = bound(workload, theta, 4, BoundForm::Paper);
+    CHECK(apart.terms.at("steps") == 4 * 9);
+    CHECK(windows.terms.at("steps") == 4);
+    // 32 pixels at each of 9 positions, or 2 windows of 36 pixels; the weights and the output are the same.
+    CHECK(apart.terms.at("transactions") == 4 * 9 * (32 + 8) + 32);
+    CHECK(windows.terms.at("transactions") == 4 * (2 * 36 + 9 * 8) + 32);
+    CHECK(windows.terms.at("operations") == apart.terms.at("operations"));
+    CHECK(windows.terms.at("shared_bytes") > apart.terms.at("shared_bytes"));
+}
+
+TEST_CASE("A point's bound is its theta's", "[bound]") {
+    for (const char *name : {"generic_avx512", "generic_cuda"}) {
+        const Workload workload = workload_of(conv3x3_256(), generic_device_profile(name));
+        const Space &space = space_of(workload.device.backend);
+        const std::vector<PackedTheta> points = legal_points(space, workload.problem);
+        for (const BoundForm form : {BoundForm::Paper, BoundForm::Corrected}) {
+            const BoundOfPoints bound_of(workload, space, form);
+            std::mt19937 engine(2);
+            for (int i = 0; i < 300; i++) {
+                const PackedTheta &point = points[engine() % points.size()];
+                const BoundOfPoints::Times times = bound_of(bound_of.read(point), 123);
+                const Bound expected = bound(workload, unpack(space, point), 123, form);
+                CHECK(times.us == Approx(expected.us));
+                CHECK(times.sum == Approx(expected.sum()));
+                CHECK(expected.us > 0);
+            }
+        }
+    }
+}
+
+TEST_CASE("The tiles of a density are those of blobs", "[rank]") {
+    for (const auto &[height, width] : {std::pair(64, 64), std::pair(48, 80)}) {
+        Workload workload = workload_of(make_operator(json::object(), height, width), simple_cpu());
+        for (const double density : {.05, .2, .5, .8}) {
+            const Bucket bucket = density_bucket(workload, density);
+            CHECK(bucket.tiles(1, 1) == std::llround(density * height * width));
+            for (const auto &[tile_h, tile_w] : {std::pair(2, 2), std::pair(1, 8), std::pair(4, 4), std::pair(8, 8)}) {
+                double counted = 0;
+                constexpr int masks = 20;
+                for (int seed = 0; seed < masks; seed++) {
+                    const ByteMask blob = blob_mask(1, height, width, density, seed);
+                    counted += static_cast<double>(MaskImage{"", height, width, blob.bytes}.tiles(tile_h, tile_w));
+                }
+                CAPTURE(height, width, density, tile_h, tile_w);
+                CHECK(static_cast<double>(bucket.tiles(tile_h, tile_w)) == Approx(counted / masks).epsilon(.12));
+            }
+        }
+        workload.batch = 3;
+        CHECK(density_bucket(workload, 1).tiles(5, 7) == 3 * ((height + 4) / 5) * ((width + 6) / 7));
+        CHECK(density_bucket(workload, 1e-6).tiles(8, 8) == 1);
+        refuse([&] { density_bucket(workload, 0); }, {"density"});
+        refuse([&] { density_bucket(workload, 1.5); }, {"density", "1.5"});
+    }
+}
+
+TEST_CASE("Masks of a like density share a bucket", "[rank]") {
+    const Workload workload = workload_of(make_operator(json::object(), 8, 8), simple_cpu());
+    const auto mask = [](std::vector<int> active, int height = 8, int width = 8) {
+        MaskImage image{"m", height, width, std::vector<uint8_t>(static_cast<size_t>(height) * width)};
+        for (int pixel : active) {
+            image.bytes[pixel] = 255;
+        }
+        return image;
+    };
+    // Two pixels in one tile of 2 x 2 and in two tiles; twenty pixels; none.
+    std::vector<int> many(20);
+    for (int i = 0; i < 20; i++) {
+        many[i] = i;
+    }
+    const std::vector<Bucket> buckets = mask_buckets(workload, {mask({0, 9}), mask(many), mask({1, 2}), mask({})});
+    REQUIRE(buckets.size() == 2);
+    CHECK(buckets[0].density == Approx(2 / 64.0));
+    CHECK(buckets[0].tiles(1, 1) == 2);
+    CHECK(buckets[0].tiles(2, 2) == 2);  // 1.5, rounded up
+    CHECK(buckets[0].tiles(8, 8) == 1);
+    CHECK(buckets[1].density == Approx(20 / 64.0));
+    CHECK(buckets[1].tiles(2, 2) == 6);
+    CHECK(buckets[1].tiles(3, 5) == 2);
+    refuse([&] { mask_buckets(workload, {mask({0}, 4, 16)}); }, {"4 x 16", "8 x 8"});
+    refuse([&] { mask_buckets(workload, {mask({})}); }, {"no mask"});
+}
+
+TEST_CASE("A ranking keeps the best of every bucket and every granularity", "[rank]") {
+    const Workload workload = workload_of(conv3x3_256(), generic_device_profile("generic_avx2"));
+    const std::vector<Bucket> buckets = {density_bucket(workload, .1), density_bucket(workload, 1)};
+    RankOptions options;
+    options.held = {{"group", 8}, {"channels", 16}};
+    options.per_bucket = 100;
+    options.at_most = .05;
+    options.threads = 3;
+    const Ranking ranking = rank(workload, buckets, options);
+    const Space space = restrict_space(space_of("cpu"), options.held);
+    const std::vector<PackedTheta> points = legal_points(space, workload.problem);
+    CHECK(ranking.legal_points == static_cast<int64_t>(points.size()));
+    CHECK(ranking.kept.size() >= 100);
+    CHECK(ranking.kept.size() <= 300);
+    std::set<std::pair<int, int>> granularities;
+    for (const Candidate &candidate : ranking.kept) {
+        CHECK(space_of("cpu").why_illegal(candidate.theta, workload.problem).empty());
+        CHECK(candidate.theta.at("group") == 8);
+        granularities.emplace(candidate.theta.at("tile_h"), candidate.theta.at("tile_w"));
+        for (size_t b = 0; b < buckets.size(); b++) {
+            const int64_t tiles = buckets[b].tiles(candidate.theta.at("tile_h"), candidate.theta.at("tile_w"));
+            CHECK(candidate.us[b] == Approx(bound(workload, candidate.theta, tiles).us));
+        }
+    }
+    // No point of the space is better than what is kept, in any bucket.
+    for (size_t b = 0; b < buckets.size(); b++) {
+        double least = INFINITY, kept = INFINITY;
+        for (size_t i = 0; i < points.size(); i += 7) {
+            Theta theta = unpack(space, points[i]);
+            least = std::min(least, bound(workload, theta, buckets[b].tiles(theta["tile_h"], theta["tile_w"])).us);
+        }
+        for (const Candidate &candidate : ranking.kept) {
+            kept = std::min(kept, candidate.us[b]);
+        }
+        CHECK(kept <= least * 1.0001);
+    }
+
+    // The same with any number of threads.
+    options.threads = 1;
+    const Ranking again = rank(workload, buckets, options);
+    REQUIRE(again.kept.size() == ranking.kept.size());
+    for (size_t i = 0; i < again.kept.size(); i++) {
+        CHECK(again.kept[i].theta == ranking.kept[i].theta);
+    }
+
+    // With room for it, every granularity keeps some.
+    options.per_bucket = 400;
+    granularities.clear();
+    for (const Candidate &candidate : rank(workload, buckets, options).kept) {
+        granularities.emplace(candidate.theta.at("tile_h"), candidate.theta.at("tile_w"));
+    }
+    CHECK(granularities.size() == space.knobs[0].values.size() * space.knobs[1].values.size());
+
+    options.at_most = .001;
+    CHECK(static_cast<double>(rank(workload, buckets, options).kept.size()) <= .001 * points.size() + 2);
+    options.held["channels"] = 24;
+    refuse([&] { rank(workload, buckets, options); }, {"legal"});
+}
+
+TEST_CASE("Masks are read from NumPy's files", "[rank]") {
+    const TemporaryFolder folder;
+    const auto npy = [](const std::string &type, const std::string &order, const std::string &shape,
+                        const std::string &data) {
+        std::string header = "{'descr': '" + type + "', 'fortran_order': " + order + ", 'shape': " + shape + ", }";
+        header.resize((header.size() + 11 + 63) / 64 * 64 - 10, ' ');
+        header.back() = '\n';
+        std::string file = "\x93NUMPY\x01";
+        file += '\0';
+        file += static_cast<char>(header.size() & 0xff);
+        file += static_cast<char>(header.size() >> 8);
+        return file + header + data;
+    };
+    const std::vector<MaskImage> one =
+        read_masks(folder.write("one.npy", npy("|b1", "False", "(2, 3)", std::string("\1\0\0\0\0\1", 6))));
+    REQUIRE(one.size() == 1);
+    CHECK(one[0].height == 2);
+    CHECK(one[0].width == 3);
+    CHECK(one[0].density() == Approx(2 / 6.0));
+    CHECK(one[0].tiles(1, 1) == 2);
+    CHECK(one[0].tiles(2, 2) == 2);
+    CHECK(one[0].tiles(2, 3) == 1);
+    const std::vector<MaskImage> two =
+        read_masks(folder.write("two.npy", npy("|u1", "False", "(2, 1, 2)", std::string("\0\7\0\0", 4))));
+    REQUIRE(two.size() == 2);
+    CHECK(two[0].bytes == std::vector<uint8_t>{0, 7});
+    CHECK(contains(two[1].name, "two.npy[1]"));
+
+    const std::pair<std::string, const char *> wrong[] = {{"", "NumPy"},
+                                                          {"nonsense that is long enough", "NumPy"},
+                                                          {npy("<f4", "False", "(1, 1)", "1234"), "bool"},
+                                                          {npy("|b1", "True", "(1, 2)", "12"), "Fortran"},
+                                                          {npy("|b1", "False", "(2,)", "12"), "shape"},
+                                                          {npy("|b1", "False", "(0, 2)", ""), "shape"},
+                                                          {npy("|b1", "False", "(70000, 2)", "12"), "shape"},
+                                                          {npy("|b1", "False", "(2, 2)", "123"), "early"}};
+    for (const auto &[file, word] : wrong) {
+        const std::string path = folder.write("wrong.npy", file);
+        refuse([&] { read_masks(path); }, {path, word});
+    }
+    refuse([&] { read_masks(folder.path() + "/none.npy"); }, {"none.npy", "opened"});
+}

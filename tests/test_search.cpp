@@ -1,0 +1,612 @@
+// The search for a PolyKernel: the objective, masks, logs, models and Algorithm 1. Nothing is compiled or measured
+// here.
+#include "catch.h"
+#include "learned_model.h"
+#include "objective.h"
+#include "report.h"
+#include "search.h"
+#include "search_log.h"
+#include "temporary_folder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+#include <set>
+#include <sys/resource.h>
+
+using namespace distile;
+
+namespace {
+
+Operator small_operator(const std::string &name = "conv", int out_channels = 64) {
+    Operator op;
+    op.name = name;
+    op.generator = "masked_conv2d";
+    op.params = {{"in_channels", "64"}, {"out_channels", std::to_string(out_channels)}};
+    op.typical_height = op.typical_width = 24;
+    return op;
+}
+
+Workload small_workload(const Operator &op) {
+    return workload_of(op, generic_device_profile("generic_avx2"));
+}
+
+MaskSet some_masks() {
+    return read_mask_set({"blob:0.05:1", "blob:0.1:2", "blob:0.2:3", "blob:0.4:4", "random:0.3:5", "random:0.05:6"},
+                         small_operator());
+}
+
+Theta a_theta(int tile_h, int tile_w, int pixels = 4) {
+    return {{"tile_h", tile_h}, {"tile_w", tile_w},    {"pixels", pixels}, {"channels", 16},
+            {"group", 4},       {"channel_splits", 1}, {"order", 0},       {"unroll", 1}};
+}
+
+Measurement measured(const Theta &theta, bool dense, std::vector<std::pair<int64_t, double>> times) {
+    Measurement measurement;
+    measurement.theta = theta;
+    measurement.dense = dense;
+    for (const auto &[tiles, us] : times) {
+        measurement.times.push_back({tiles, us, us, us});
+    }
+    measurement.compile_s = 2;
+    measurement.measure_s = 0.5;
+    return measurement;
+}
+
+LogHeader some_header() {
+    LogHeader header;
+    header.op = small_operator();
+    header.backend = "cpu";
+    header.target = "x86-64-linux-avx-avx2-f16c-fma-sse41";
+    header.device = generic_device_profile("generic_avx2");
+    header.threads = 2;
+    header.knobs = knob_names(space_of("cpu"));
+    header.seed = 7;
+    header.masks = {"blob:0.1:1"};
+    return header;
+}
+
+std::string contents(const std::string &path) {
+    std::ifstream stream(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+}
+
+std::string message_of(const std::function<void()> &call) {
+    try {
+        call();
+    } catch (const FileError &error) {
+        return error.what();
+    }
+    return "";
+}
+
+/** Times by a rule that the bound does not know: for thousands of points of the real space. */
+double made_up_us(const Theta &theta, int64_t tiles) {
+    const double pixels = static_cast<double>(tiles) * theta.at("tile_h") * theta.at("tile_w");
+    const double rate = 1 + 0.2 * std::abs(theta.at("pixels") - 6) + 0.3 * theta.at("order") +
+                        0.1 * std::abs(std::log2(theta.at("group") / 8.0)) + 0.5 / theta.at("tile_h") +
+                        0.3 / theta.at("unroll");
+    return 5 + 0.05 * pixels * rate;
+}
+
+class MadeUpMeasurer : public Measurer {
+public:
+    void measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &done) override {
+        for (const Trial &trial : batch) {
+            Measurement measurement;
+            measurement.theta = trial.theta;
+            measurement.dense = trial.dense;
+            if (trial.theta.at("order") == 1 && trial.theta.at("unroll") == 4) {
+                measurement.outcome = Outcome::Crashed;
+            } else {
+                for (int64_t tiles : trial.tiles) {
+                    const double us = made_up_us(trial.theta, tiles) * (trial.dense ? 0.7 : 1);
+                    measurement.times.push_back({tiles, us, us, us});
+                }
+            }
+            done(measurement);
+        }
+    }
+};
+
+}  // namespace
+
+TEST_CASE("The cost of a set is the mean over masks of its fastest member", "[search]") {
+    const Costs dense = {4, 2, 1};
+    const std::vector<Costs> schedules = {{1, 3, 3}, {2, 1, 3}, {1, 1, 5}};
+    CHECK(set_cost(dense, schedules, {}) == Approx(7.0 / 3));
+    CHECK(set_cost(dense, schedules, {0}) == Approx(4.0 / 3));
+    CHECK(set_cost(dense, schedules, {0, 1}) == Approx(1));
+    // The third alone does what the first two do together.
+    const ChosenSet chosen = choose_greedily(dense, schedules, 3);
+    CHECK(chosen.members == std::vector<int>{2});
+    CHECK(chosen.costs == std::vector<double>{7.0 / 3, 1});
+    CHECK(choose_exhaustively(dense, schedules, 3).costs.back() == Approx(1));
+    CHECK(choose_greedily(dense, schedules, 0).costs == std::vector<double>{7.0 / 3});
+}
+
+TEST_CASE("The greedy choice is not always the best one, and never far from it", "[search]") {
+    // The first looks best alone; the other two are best together.
+    const Costs dense = {4, 4, 4, 4};
+    const std::vector<Costs> schedules = {{2, 2, 2, 2}, {0, 0, 4, 4}, {4, 4, 0, 0.5}};
+    CHECK(choose_greedily(dense, schedules, 2).members == std::vector<int>{0, 1});
+    CHECK(choose_greedily(dense, schedules, 2).costs.back() == Approx(1));
+    CHECK(choose_exhaustively(dense, schedules, 2).costs.back() == Approx(0.125));
+
+    std::mt19937 random(3);
+    std::uniform_real_distribution<double> cost(0.5, 6);
+    for (int example = 0; example < 200; example++) {
+        Costs base(8);
+        std::generate(base.begin(), base.end(), [&] { return 2 + cost(random); });
+        std::vector<Costs> all(7, Costs(8));
+        for (Costs &costs : all) {
+            std::generate(costs.begin(), costs.end(), [&] { return cost(random); });
+        }
+        for (int k = 1; k <= 3; k++) {
+            const double nothing = set_cost(base, all, {});
+            const double greedy = choose_greedily(base, all, k).costs.back();
+            const double best = choose_exhaustively(base, all, k).costs.back();
+            CHECK(best <= greedy + 1e-12);
+            CHECK(nothing - greedy >= (1 - std::exp(-1)) * (nothing - best) - 1e-12);
+        }
+    }
+}
+
+TEST_CASE("The cost of sets is supermodular: what a schedule gains, it gains less in a larger set", "[search]") {
+    std::mt19937 random(5);
+    std::uniform_real_distribution<double> cost(0.1, 9);
+    for (int example = 0; example < 500; example++) {
+        constexpr int schedules = 9;
+        Costs dense(6);
+        std::generate(dense.begin(), dense.end(), [&] { return cost(random); });
+        std::vector<Costs> all(schedules, Costs(6));
+        for (Costs &costs : all) {
+            std::generate(costs.begin(), costs.end(), [&] { return cost(random); });
+        }
+        std::vector<int> smaller, larger;
+        const int added = static_cast<int>(random() % schedules);
+        for (int i = 0; i < schedules; i++) {
+            const unsigned where = random() % 3;
+            if (i != added && where > 0) {
+                larger.push_back(i);
+                if (where > 1) {
+                    smaller.push_back(i);
+                }
+            }
+        }
+        const auto gain = [&](std::vector<int> set) {
+            const double before = set_cost(dense, all, set);
+            set.push_back(added);
+            return before - set_cost(dense, all, set);
+        };
+        CHECK(gain(smaller) >= gain(larger) - 1e-12);
+        CHECK(gain(larger) >= -1e-12);
+    }
+}
+
+TEST_CASE("Costs of measured times: interpolated by tiles, over the time that is proportional to the work",
+          "[search]") {
+    const MaskSet masks = read_mask_set({"blob:0.25:1"}, small_operator());
+    REQUIRE(masks.work(0) == Approx(0.25));
+    const int64_t tiles = masks.tiles({1, 1})[0];
+    CHECK(tiles == 144);
+    const std::vector<Measurement> all = {measured(a_theta(1, 1), true, {{576, 100}}),
+                                          measured(a_theta(2, 1), true, {{288, 80}}),
+                                          measured(a_theta(1, 1), false, {{100, 20}, {188, 40}})};
+    CHECK(best_dense(all) == &all[1]);
+    const Solution solution = solve(all, masks, 1);
+    REQUIRE(solution.members.size() == 1);
+    // 30 us where 80 x 0.25 are proportional.
+    CHECK(solution.costs == std::vector<double>{4, 1.5});
+    CHECK(solution.oracle == Approx(1.5));
+    CHECK(costs_on(solution, masks) == solution.costs);
+    CHECK(message_of([&] { solve({all[2]}, masks, 1); }).find("no dense schedule") != std::string::npos);
+}
+
+TEST_CASE("Masks are counted as the runtime counts them, and measured where they lie", "[search]") {
+    const MaskSet masks = some_masks();
+    CHECK(masks.size() == 6);
+    for (const auto &granularity : {std::pair{1, 1}, {2, 3}, {8, 16}}) {
+        for (size_t i = 0; i < masks.size(); i++) {
+            CHECK(masks.tiles(granularity)[i] <= masks.all_tiles(granularity));
+        }
+        const MaskSet two = masks.subset({3, 1});
+        CHECK(two.tiles(granularity) == std::vector<int64_t>{masks.tiles(granularity)[3], masks.tiles(granularity)[1]});
+    }
+    CHECK(masks.all_tiles({5, 16}) == 5 * 2);
+    CHECK(masks.tiles({24, 24}) == std::vector<int64_t>(6, 1));
+    const std::vector<int64_t> counts = tile_counts(masks, {1, 1}, 5);
+    CHECK(counts.front() == 29);
+    CHECK(counts.back() == *std::max_element(masks.tiles({1, 1}).begin(), masks.tiles({1, 1}).end()));
+    CHECK(counts.size() == 5);
+    CHECK(std::is_sorted(counts.begin(), counts.end()));
+    CHECK(tile_counts(masks, {24, 24}, 5) == std::vector<int64_t>{1});
+}
+
+TEST_CASE("Masks that cannot be used are refused with a reason", "[search]") {
+    const TemporaryFolder folder;
+    const Operator op = small_operator();
+    const auto refusal = [&](const std::vector<std::string> &sources) {
+        return message_of([&] { read_mask_set(sources, op); });
+    };
+    CHECK(refusal({}).find("there are no masks") != std::string::npos);
+    CHECK(refusal({"blob:0:1"}).find("none of the masks has an active pixel") != std::string::npos);
+    CHECK(refusal({"cloud:0.1:1"}).find("no mask family 'cloud'") != std::string::npos);
+    for (const char *source : {"blob", "blob:0.1", "blob:x:1", "blob:0.1:y", "blob:2:1", "checkerboard:0.1:1", ""}) {
+        INFO(source);
+        CHECK(refusal({source}).find("neither a .npy nor a .png file") != std::string::npos);
+    }
+    CHECK(refusal({folder.path() + "/none.npy"}).find("cannot be opened") != std::string::npos);
+    CHECK(refusal({folder.write("text.png", "text")}).find("PNG") != std::string::npos);
+    std::string npy = "\x93NUMPY\x01";
+    npy.push_back('\0');
+    const std::string header = "{'descr': '|b1', 'fortran_order': False, 'shape': (2, 3, 4), }";
+    npy.push_back(static_cast<char>(header.size()));
+    npy.push_back('\0');
+    const std::string path = folder.write("small.npy", npy + header + std::string(24, '\1'));
+    CHECK(refusal({path}).find("are of 3 x 4 pixels, and the output of 'conv' for its typical input has 24 x 24") !=
+          std::string::npos);
+    Operator fitting = op;
+    fitting.typical_height = 3;
+    fitting.typical_width = 4;
+    int empty = -1;
+    CHECK(read_mask_set({path, "blob:0:1"}, fitting, &empty).size() == 2);
+    CHECK(empty == 1);
+    fitting.typical_batch = 2;
+    CHECK(read_mask_set({path}, fitting).size() == 1);
+    fitting.typical_batch = 3;
+    CHECK(message_of([&] { read_mask_set({path}, fitting); }).find("no whole batches of 3") != std::string::npos);
+}
+
+TEST_CASE("A log gives back what was put in", "[search]") {
+    const TemporaryFolder folder;
+    const std::string path = folder.path() + "/a.log";
+    Measurement failed;
+    failed.theta = a_theta(2, 2);
+    failed.outcome = Outcome::TimedOut;
+    failed.message = "slow \"\n";
+    {
+        SearchLog log(path, some_header());
+        log.append(measured(a_theta(1, 2), true, {{4, 1.5}, {8, 2.25}}));
+        log.append(failed);
+        // Another reader may look at it meanwhile.
+        CHECK(read_search_log(path).measured.size() == 2);
+    }
+    SearchLog again(path, some_header());
+    REQUIRE(again.measured().size() == 2);
+    CHECK(again.warning().empty());
+    CHECK(again.measured()[0].theta == a_theta(1, 2));
+    CHECK(again.measured()[0].dense);
+    CHECK(again.measured()[0].at(6) == Approx(1.875));
+    CHECK(again.measured()[0].compile_s == 2);
+    CHECK(again.measured()[1].outcome == Outcome::TimedOut);
+    CHECK(again.measured()[1].message == failed.message);
+    CHECK(to_json(read_search_log(path).header) == to_json(some_header()));
+}
+
+TEST_CASE("A log belongs to one search at a time, and to one operator, device and space", "[search]") {
+    const TemporaryFolder folder;
+    const std::string path = folder.path() + "/a.log";
+    const auto refusal = [&](const LogHeader &header) { return message_of([&] { SearchLog(path, header); }); };
+    {
+        const SearchLog log(path, some_header());
+        CHECK(refusal(some_header()).find("is in use by another search") != std::string::npos);
+    }
+    const std::string before = contents(path);
+    LogHeader other = some_header();
+    other.op = small_operator("another");
+    CHECK(refusal(other).find("is of the operator 'conv'") != std::string::npos);
+    other = some_header();
+    other.op.typical_height = 25;
+    CHECK(refusal(other).find("is of the operator") != std::string::npos);
+    other = some_header();
+    other.device.cores = 77;
+    CHECK(refusal(other).find("77 cores") != std::string::npos);
+    other = some_header();
+    other.threads = 1;
+    CHECK(refusal(other).find("is of 2 threads") != std::string::npos);
+    other = some_header();
+    other.knobs = "tile_h tile_w";
+    CHECK(refusal(other).find("knobs tile_h tile_w") != std::string::npos);
+    other = some_header();
+    other.target += "-avx512";
+    CHECK(refusal(other).find("target") != std::string::npos);
+    CHECK(contents(path) == before);
+    // What does not change what a measurement means may differ.
+    other = some_header();
+    other.seed = 8;
+    other.masks = {"checkerboard"};
+    CHECK(refusal(other).empty());
+    CHECK(message_of([&] { SearchLog(folder.path() + "/none/a.log", some_header()); }).find("cannot be opened") !=
+          std::string::npos);
+    CHECK(message_of([&] { read_search_log(folder.path() + "/none.log"); }).find("cannot be opened") !=
+          std::string::npos);
+    CHECK(message_of([&] {
+              read_search_log(folder.write("plan.json", "{\"distile_plan\": 1}\n"));
+          }).find("not the log of a search") != std::string::npos);
+}
+
+TEST_CASE("A line that a kill left broken is skipped and cut off", "[search]") {
+    const TemporaryFolder folder;
+    const std::string path = folder.path() + "/a.log";
+    {
+        SearchLog log(path, some_header());
+        log.append(measured(a_theta(1, 1), false, {{1, 1}}));
+        log.append(measured(a_theta(2, 1), false, {{1, 1}}));
+    }
+    const std::string whole = contents(path);
+    // Killed at any byte of the last line, its end included.
+    const size_t last = whole.rfind('\n', whole.size() - 2) + 1;
+    for (size_t size : {last + 1, last + 20, whole.size() - 1}) {
+        folder.write("a.log", whole.substr(0, size));
+        CHECK(read_search_log(path).warning.find("line 3 is broken") != std::string::npos);
+        CHECK(contents(path).size() == size);
+        SearchLog log(path, some_header());
+        CHECK(log.measured().size() == 1);
+        CHECK(log.warning().find("line 3 is broken") != std::string::npos);
+        log.append(measured(a_theta(2, 1), false, {{1, 1}}));
+        CHECK(contents(path) == whole);
+    }
+    folder.write("a.log", whole.substr(0, 30));
+    CHECK(SearchLog(path, some_header()).measured().empty());
+    CHECK(read_search_log(path).measured.empty());
+    // In the midst of the log nobody's kill does that.
+    std::string broken = whole;
+    broken[last - 4] = '"';
+    folder.write("a.log", broken);
+    CHECK(message_of([&] { SearchLog(path, some_header()); }).find("line 2 is not JSON") != std::string::npos);
+    CHECK(contents(path) == broken);
+}
+
+TEST_CASE("A full disk leaves the log as it was", "[search]") {
+    const TemporaryFolder folder;
+    const std::string path = folder.path() + "/a.log";
+    SearchLog log(path, some_header());
+    log.append(measured(a_theta(1, 1), false, {{1, 1}}));
+    const std::string before = contents(path);
+    std::signal(SIGXFSZ, SIG_IGN);
+    rlimit old{};
+    getrlimit(RLIMIT_FSIZE, &old);
+    const rlimit limit{before.size() + 10, old.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    const std::string message = message_of([&] { log.append(measured(a_theta(2, 1), false, {{1, 1}})); });
+    setrlimit(RLIMIT_FSIZE, &old);
+    std::signal(SIGXFSZ, SIG_DFL);
+    CHECK(message.find("cannot be written") != std::string::npos);
+    CHECK(message.find("The 1 measurements before are kept") != std::string::npos);
+    CHECK(contents(path) == before);
+    log.append(measured(a_theta(2, 1), false, {{1, 1}}));
+    CHECK(read_search_log(path).measured.size() == 2);
+}
+
+TEST_CASE("What is no measurement is refused", "[search]") {
+    const nlohmann::json good = to_json(measured(a_theta(1, 1), false, {{1, 1}, {2, 3}}));
+    CHECK(parse_measurement(good, "it").times.size() == 2);
+    const auto refused = [&](const char *member, const nlohmann::json &value) {
+        nlohmann::json bad = good;
+        bad[member] = value;
+        return !message_of([&] { parse_measurement(bad, "it"); }).empty();
+    };
+    CHECK(refused("outcome", "good"));
+    CHECK(refused("theta", 3));
+    CHECK(refused("theta", {{"tile_h", 1}}));
+    CHECK(refused("times", nlohmann::json::array()));
+    CHECK(refused("times", {{1, 0, 1, 1}}));
+    CHECK(refused("times", {{2, 1, 1, 1}, {1, 1, 1, 1}}));
+    CHECK(refused("times", {{1, 1}}));
+}
+
+TEST_CASE("A learned model corrects the bound, the same way every time", "[search]") {
+    const Space &space = space_of("cpu");
+    const Workload workload = small_workload(small_operator());
+    std::vector<PackedTheta> points = legal_points(space, workload.problem);
+    std::mt19937 random(11);
+    std::shuffle(points.begin(), points.end(), random);
+    const auto measure = [&](size_t first, size_t last, double factor) {
+        std::vector<Measurement> result;
+        for (size_t i = first; i < last; i++) {
+            const Theta theta = unpack(space, points[i]);
+            result.push_back(
+                measured(theta, false, {{4, factor * made_up_us(theta, 4)}, {16, factor * made_up_us(theta, 16)}}));
+        }
+        return result;
+    };
+    const auto correlation = [&](const CostModel &model) {
+        std::vector<std::pair<Theta, int64_t>> queries;
+        std::vector<double> truth;
+        for (size_t i = 1000; i < 1200; i++) {
+            queries.emplace_back(unpack(space, points[i]), 9);
+            truth.push_back(made_up_us(queries.back().first, 9));
+        }
+        return rank_correlation(model.predict_us(queries), truth);
+    };
+    LearnedModel model(space, workload, {});
+    const double untaught = correlation(model);
+    BoundModel bound_model(workload);
+    bound_model.fit({});
+    CHECK(untaught == Approx(correlation(bound_model)));
+    model.fit(measure(0, 200, 1));
+    CHECK(correlation(model) > std::max(0.8, untaught));
+    LearnedModel same(space, workload, {});
+    same.fit(measure(0, 200, 1));
+    const std::vector<std::pair<Theta, int64_t>> query = {{unpack(space, points[500]), 7}};
+    CHECK(same.predict_us(query) == model.predict_us(query));
+    CHECK(model.predict_us(query)[0] == Approx(made_up_us(query[0].first, 7)).epsilon(0.5));
+
+    // Another operator, three times as slow, has taught it how schedules compare.
+    LearnedModel warm(space, workload, {});
+    warm.warm(small_workload(small_operator("other", 32)), measure(200, 500, 3));
+    warm.fit({});
+    CHECK(correlation(warm) > 0.8);
+
+    LearnedModelOptions blind_options;
+    blind_options.with_bound = false;
+    LearnedModel blind(space, workload, blind_options);
+    blind.fit(measure(0, 200, 1));
+    CHECK(correlation(blind) > 0.8);
+
+    const TemporaryFolder folder;
+    model.save(folder.path() + "/model.json");
+    CHECK(contents(folder.path() + "/model.json").find("learner") != std::string::npos);
+    CHECK_FALSE(message_of([&] { model.save(folder.path() + "/none/model.json"); }).empty());
+}
+
+TEST_CASE("Moves stay in the pool", "[search]") {
+    const Space &space = space_of("cpu");
+    std::vector<PackedTheta> points = legal_points(space, small_workload(small_operator()).problem);
+    std::mt19937_64 random(2);
+    std::shuffle(points.begin(), points.end(), random);
+    points.resize(500);
+    const Pool pool(space, points);
+    CHECK(pool.size() == 500);
+    size_t moved = 0;
+    for (int i = 0; i < 300; i++) {
+        const PackedTheta point = pool.any(random), next = pool.neighbour(point, random);
+        CHECK(pool.contains(next));
+        CHECK(pool.contains(pool.cross(point, next, random)));
+        moved += point == next ? 0 : 1;
+    }
+    CHECK(moved > 250);
+    CHECK(pool.find({unpack(space, points[3]), a_theta(99, 1)}) == std::vector<PackedTheta>{points[3]});
+    CHECK_THROWS_AS(Pool(space, std::vector<PackedTheta>{}), FileError);
+}
+
+TEST_CASE("Algorithm 1 finds good sets, measures nothing twice and goes on where it was", "[search]") {
+    const Space &space = space_of("cpu");
+    const MaskSet masks = some_masks();
+    const Workload workload = small_workload(small_operator());
+    std::vector<PackedTheta> points = legal_points(space, workload.problem);
+    std::mt19937 random(4);
+    std::shuffle(points.begin(), points.end(), random);
+    points.resize(3000);
+    const Pool pool(space, points);
+    MadeUpMeasurer measurer;
+    SearchOptions options;
+    options.k = 3;
+    options.trials = 90;
+    options.seed = 5;
+    // Once small enough to be predicted whole, and once explored.
+    options.evaluations = GENERATE(20000, 600);
+    options.include = {{unpack(space, points[7]), false}, {a_theta(1, 1, 9), true}};
+    const auto search = [&](std::vector<Measurement> known, int stop_after) {
+        LearnedModel sparse(space, workload, {}), dense(space, workload, LearnedModelOptions{true, true, 0, 1});
+        int asked = 0;
+        const bool finished = Search(pool, pool, masks, sparse, dense, measurer, options)
+                                  .run(
+                                      known, [](const Measurement &) {}, [&] { return ++asked == stop_after; });
+        CHECK(finished == (stop_after == 0));
+        return known;
+    };
+    const std::vector<Measurement> found = search({}, 0);
+    CHECK(found.size() == 90);
+    CHECK(found[0].theta == a_theta(1, 1, 9));
+    CHECK(found[0].dense);
+    std::set<std::pair<Theta, bool>> distinct;
+    int dense = 0;
+    for (const Measurement &measurement : found) {
+        distinct.insert({measurement.theta, measurement.dense});
+        dense += measurement.dense ? 1 : 0;
+    }
+    CHECK(distinct.size() == found.size());
+    CHECK(distinct.count({unpack(space, points[7]), false}) == 1);
+    CHECK(dense == 9);
+
+    // Stopped after any batch, it goes on as if it had not been.
+    const std::vector<Measurement> resumed = search(search({}, 6), 0);
+    REQUIRE(resumed.size() == found.size());
+    for (size_t i = 0; i < found.size(); i++) {
+        CHECK(resumed[i].theta == found[i].theta);
+    }
+
+    // Against everything there is, and against as many points at random.
+    std::vector<Measurement> all = {*best_dense(found)}, drawn = all;
+    std::vector<Trial> everything;
+    for (const PackedTheta &point : points) {
+        const Theta theta = unpack(space, point);
+        everything.push_back({theta, false, tile_counts(masks, {theta.at("tile_h"), theta.at("tile_w")}, 6)});
+    }
+    measurer.measure(everything, [&](const Measurement &measurement) { all.push_back(measurement); });
+    drawn.insert(drawn.end(), all.begin() + 1, all.begin() + 81);
+    const double best = solve(all, masks, 3).costs.back();
+    CHECK(solve(found, masks, 3).costs.back() < 1.05 * best);
+    CHECK(solve(found, masks, 3).costs.back() < solve(drawn, masks, 3).costs.back());
+}
+
+TEST_CASE("A search ends when nothing is left, and needs a dense candidate", "[search]") {
+    const Space &space = space_of("cpu");
+    const MaskSet masks = some_masks();
+    const Workload workload = small_workload(small_operator());
+    std::vector<Measurement> pool_measured;
+    std::vector<Theta> thetas;
+    for (int tile : {1, 2, 4}) {
+        thetas.push_back(a_theta(tile, tile));
+        pool_measured.push_back(measured(a_theta(tile, tile), false, {{1, 5}, {500, 50.0 + tile}}));
+    }
+    pool_measured.push_back(measured(thetas[0], true, {{576, 60}}));
+    const Pool pool(space, thetas);
+    BoundModel model(workload);
+    ReplayMeasurer replay(pool_measured);
+    SearchOptions options;
+    options.k = 2;
+    std::vector<Measurement> found;
+    CHECK(Search(pool, pool, masks, model, model, replay, options)
+              .run(
+                  found, [](const Measurement &) {}, [] { return false; }));
+    // Three sparse and three dense ones, two of which the replay does not know.
+    CHECK(found.size() == 6);
+    CHECK(std::count_if(found.begin(), found.end(), [](const Measurement &m) { return m.ok(); }) == 4);
+    CHECK(found.back().elapsed_s == Approx(4 * 2.5));
+
+    ReplayMeasurer nothing({});
+    std::vector<Measurement> failed;
+    CHECK(message_of([&] {
+              Search(pool, pool, masks, model, model, nothing, options)
+                  .run(
+                      failed, [](const Measurement &) {}, [] { return false; });
+          }).find("no dense schedule could be compiled") != std::string::npos);
+}
+
+TEST_CASE("Measurements while the device drifts do not stand", "[search]") {
+    WorkerResult result;
+    CHECK(is_steady(result, 0));
+    result.measurement.reference_us = 100;
+    CHECK(is_steady(result, 0));
+    CHECK(is_steady(result, 104));
+    CHECK_FALSE(is_steady(result, 110));
+    CHECK_FALSE(is_steady(result, 90));
+    result.drift = 0.06;
+    CHECK_FALSE(is_steady(result, 100));
+}
+
+TEST_CASE("A report tells what a log holds", "[search]") {
+    CHECK(rank_correlation({1, 2, 3, 4}, {10, 20, 30, 25}) == Approx(0.8));
+    CHECK(rank_correlation({1, 2, 3}, {3, 2, 1}) == Approx(-1));
+    CHECK(rank_correlation({1, 1, 2, 2}, {1, 1, 5, 5}) == Approx(1));
+    CHECK(rank_correlation({1, 1}, {1, 2}) == 0);
+
+    LogContents log;
+    log.header = some_header();
+    log.measured = {measured(a_theta(1, 1), true, {{576, 60}}), measured(a_theta(1, 1), false, {{29, 4}, {230, 30}}),
+                    measured(a_theta(4, 4), false, {{3, 5}, {36, 40}})};
+    const MaskSet masks = some_masks();
+    const nlohmann::json report = make_report(log, masks, &masks, 6);
+    CHECK(report.at("sets").size() >= 2);
+    CHECK(report.at("sets")[0].at("cost") == report.at("sets")[0].at("held_out"));
+    CHECK(report.at("oracle") == report.at("held_out_oracle"));
+    CHECK(report.at("convergence").back().at(2) == report.at("sets").back().at("cost"));
+    CHECK(report.at("outcomes").at("ok") == 3);
+    CHECK(describe_report(report).find("Dense candidate: 60.0 us") != std::string::npos);
+    const TemporaryFolder folder;
+    for (const std::string &path : write_figures(report, folder.path() + "/a-")) {
+        const std::string svg = contents(path);
+        CHECK(svg.rfind("<svg", 0) == 0);
+        CHECK(svg.find("</svg>") != std::string::npos);
+        CHECK(svg.find("nan") == std::string::npos);
+    }
+}

@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# Searches as a person would: for a tiny operator, with bad input, interrupted, and on a machine of its own.
+# Usage: test_tune.sh <distile> <source folder> <C compiler> [sanitizers that the command is built with]
+set -euo pipefail
+distile=$1
+source_folder=$2
+cc=$3
+sanitizers=${4-}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+operator=$source_folder/tests/consumer/my_operator.json
+masks=(blob:0.2:1 blob:0.4:2 random:0.5:3)
+quick=(--timing-seconds 0.01 --jobs 2)
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+# expect_error <text> <arguments ...>: exit status 1 and the text on standard error.
+expect_error() {
+    local text=$1 output status=0
+    shift
+    output=$("$distile" "$@" 2>&1 >/dev/null) || status=$?
+    [[ $status == 1 ]] || fail "distile $* ended with status $status, not 1"
+    [[ $output == *"$text"* ]] || fail "distile $* said '$output', not '$text'"
+}
+
+lines() {
+    wc -l <"$1"
+}
+
+for command in tune report measure experiment; do
+    "$distile" "$command" --help | grep -q 'Example' || fail "the help of $command has no example"
+done
+"$distile" --help | grep -q worker && fail "the help shows the worker"
+
+# A search, its report, and the same command again, which has nothing left to do.
+"$distile" tune "$operator" --masks "${masks[@]}" --held-out blob:0.3:9 -k 2 --trials 6 "${quick[@]}" -o a.json >a.txt
+[[ $(lines a.log) == 7 ]] || fail "the log has $(lines a.log) lines, not a header and 6 trials"
+grep -q '"outcome":"ok"' a.log || fail "no trial succeeded"
+"$distile" info a.json | grep -q dense || fail "the plan has no dense candidate"
+grep -q 'held out' a.txt || fail "tune does not tell the held-out masks"
+cp a.log before.log
+"$distile" tune "$operator" --masks "${masks[@]}" -k 2 --trials 6 "${quick[@]}" -o a.json --json | grep -q '"sets"' ||
+    fail "tune --json prints no JSON"
+cmp -s a.log before.log || fail "a search that was finished measured again"
+"$distile" report a.log --held-out blob:0.3:9 -o figures | grep -q 'Rank correlation' || fail "report tells no correlation"
+for figure in convergence bound granularity; do
+    grep -q '</svg>' "figures/a-$figure.svg" || fail "report wrote no figure of $figure"
+done
+grep -q '"convergence"' figures/a-report.json || fail "report wrote no JSON"
+"$distile" experiment replay a.log -k 2 --seeds 1 | grep -q 'trials' || fail "replay printed nothing"
+"$distile" experiment transfer a.log -k 2 --warm a.log | grep -q 'rank correlation' || fail "transfer printed nothing"
+
+# A last line that a kill left broken, and the log of another operator.
+head -c -20 before.log >a.log
+"$distile" tune "$operator" --masks "${masks[@]}" -k 2 --trials 6 "${quick[@]}" -o a.json -q 2>warning
+grep -q 'line 7 is broken' warning || fail "no warning about the broken line"
+[[ $(lines a.log) == 7 ]] || fail "the broken line was not replaced"
+sed 's/my_conv/other_conv/' "$operator" >other.json
+expect_error "is of the operator 'my_conv'" tune other.json --masks "${masks[@]}" --log a.log -o b.json
+
+# Trials that are compiled here and measured "elsewhere": workers may crash, hang, use up the memory or compute nonsense.
+tune=(tune "$operator" --masks "${masks[@]}" -k 1 --trials 8 "${quick[@]}" --per-round 6 --measure-limit 3 --memory-mb 600
+    --folder batch -o c.json)
+"$distile" "${tune[@]}" | grep -q 'distile measure batch' || fail "tune --folder does not say how to go on"
+expect_error "6 trials in the folder 'batch' wait to be measured" "${tune[@]}"
+behaviours=(HANG CRASH WRONG MEMORY FAIL)
+for i in "${!behaviours[@]}"; do
+    read -r tile_h tile_w dense < <(python3 -c "
+import json
+trial = json.load(open('batch/request.json'))['trials'][$i]
+print(trial['theta']['tile_h'], trial['theta']['tile_w'], int(trial['dense']))")
+    "$cc" -shared -fPIC -I "$source_folder/runtime/include" -DBEHAVIOUR="${behaviours[$i]}" -DTILE_H="$tile_h" \
+        -DTILE_W="$tile_w" -DDENSE="$dense" -o "batch/trial$i.so" "$source_folder/tests/failing_trial.c"
+done
+"$distile" measure batch --seconds 0.1 -q
+[[ $(lines batch/results.jsonl) == 1 ]] || fail "measure did not end after its seconds"
+printf '{"broken' >>batch/results.jsonl
+"$distile" measure batch | grep -q 'all of them' || fail "measure did not go on"
+outcomes=(crashed timed_out wrong_result ok)
+# Sanitizers cannot live with a limit.
+[[ -n $sanitizers ]] || outcomes+=(out_of_memory)
+for outcome in "${outcomes[@]}"; do
+    grep -q "\"outcome\":\"$outcome\"" batch/results.jsonl || fail "no trial is $outcome: $(cat batch/results.jsonl)"
+done
+grep -q 'it does not want to' batch/results.jsonl || fail "the error of a kernel is not told"
+cp batch/results.jsonl results
+"$distile" "${tune[@]}" >/dev/null
+[[ $(lines c.log) == 7 ]] || fail "the results were not taken over"
+"$distile" measure batch -q
+"$distile" "${tune[@]}" -q
+[[ $(lines c.log) == 9 ]] || fail "the search in a folder did not end"
+"$distile" info c.json | grep -q dense || fail "the search in a folder wrote no plan"
+sed -i 's/"device": "[^"]*"/"device": "another CPU"/' batch/request.json
+rm batch/results.jsonl
+expect_error "the trials are for the device 'another CPU'" measure batch
+
+# Ctrl-C in the midst of it. (Not from a shell that starts it in the background with Ctrl-C ignored.)
+python3 - "$distile" tune "$operator" --masks "${masks[@]}" -k 1 --trials 40 "${quick[@]}" -o d.json <<'PYTHON'
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+search = subprocess.Popen(sys.argv[1:], stderr=subprocess.PIPE, text=True)
+while not (os.path.exists("d.log") and sum(1 for _ in open("d.log")) > 2) and search.poll() is None:
+    time.sleep(0.02)
+search.send_signal(signal.SIGINT)
+message = search.communicate()[1]
+assert search.returncode == 130, search.returncode
+assert "are kept in d.log: the same command goes on" in message, message
+PYTHON
+[[ ! -e d.json ]] || fail "a search that was stopped wrote a plan"
+measured=$(lines d.log)
+# While one search has the log, a second one is refused; killed, it leaves a log that the next one goes on with.
+"$distile" tune "$operator" --masks "${masks[@]}" -k 1 --trials 40 "${quick[@]}" -o d.json -q &
+search=$!
+while [[ $(lines d.log) == "$measured" ]]; do
+    sleep 0.05
+done
+expect_error "is in use by another search" tune "$operator" --masks "${masks[@]}" -k 1 --trials 40 -o d.json
+kill -9 "$search"
+wait "$search" 2>/dev/null || true
+trials=$(($(lines d.log) + 1))
+"$distile" tune "$operator" --masks "${masks[@]}" -k 1 --trials "$trials" "${quick[@]}" -o d.json -q
+[[ $(lines d.log) == $((trials + 1)) ]] || fail "the search did not go on"
+
+# A disk that is full.
+status=0
+message=$( (ulimit -f 3 && "$distile" tune "$operator" --masks "${masks[@]}" -k 1 --trials 40 "${quick[@]}" --log d.log -o e.json) \
+    2>&1 >/dev/null) || status=$?
+[[ $status == 1 && $message == *"cannot be written"* ]] || fail "a full disk ended with $status: $message"
+
+# Bad input.
+expect_error "there are no masks" tune "$operator" -o x.json
+expect_error "no mask family 'cloud'" tune "$operator" --masks cloud:0.1:1 -o x.json
+expect_error "none of the masks has an active pixel" tune "$operator" --masks blob:0:1 -o x.json
+expect_error "are of 256 x 256 pixels" tune "$operator" --masks "$source_folder/data/masks/sige_church_256.npy" -o x.json
+expect_error "cannot be opened" tune "$operator" --masks blob:0.1:1 --device none.json -o x.json
+sed 's/generic AVX2 CPU/another CPU/' "$source_folder/data/devices/generic_avx2.json" >another.json
+expect_error "the device profile is of 'another CPU'" tune "$operator" --masks blob:0.1:1 --device another.json -o x.json
+expect_error "name its profile with --device" tune "$operator" --masks blob:0.1:1 --backend cuda -o x.json
+expect_error "is of the backend \"cuda\"" tune "$operator" --masks blob:0.1:1 --device generic_cuda -o x.json
+expect_error "cannot be opened" report none.log
+expect_error "cannot be opened" measure none
+for wrong in "-k 0" "--trials 0" "--backend vax" "--threads 0"; do
+    # shellcheck disable=SC2086
+    if "$distile" tune "$operator" --masks blob:0.1:1 -o x.json $wrong 2>/dev/null; then
+        fail "tune accepted $wrong"
+    fi
+done
+[[ ! -e x.json && ! -e x.log ]] || fail "bad input left files"
+echo "all right"
