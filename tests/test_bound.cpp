@@ -414,10 +414,10 @@ TEST_CASE("With windows a GPU's block reads what its pixels share once", "[bound
     // 3 x 3, of which a tile of 4 x 4 reads a window of 6 x 6.
     const Workload workload =
         workload_of(make_operator({{"in_channels", 32}, {"out_channels", 32}}, 8, 8), simple_gpu());
-    Theta theta = {{"tile_h", 4},         {"tile_w", 4},          {"block_pixels", 32}, {"block_channels", 32},
-                   {"thread_pixels", 4},  {"thread_channels", 4}, {"chunk", 8},         {"splits", 1},
-                   {"weights_staged", 1}, {"transposed", 0},      {"padding", 0},       {"prefetch", 0},
-                   {"halo", 0}};
+    Theta theta = {
+        {"tile_h", 4},          {"tile_w", 4},   {"block_pixels", 32}, {"block_channels", 32}, {"thread_pixels", 4},
+        {"thread_channels", 4}, {"chunk", 8},    {"splits", 1},        {"weights_staged", 1},  {"transposed", 0},
+        {"padding", 0},         {"prefetch", 0}, {"halo", 0}};
     const Bound apart = bound(workload, theta, 4, BoundForm::Paper);
     theta["halo"] = 1;
     const Bound windows = bound(workload, theta, 4, BoundForm::Paper);
