@@ -95,9 +95,9 @@ DeviceProfile simple_gpu() {
 }
 
 std::vector<int> strided(int stride) {
-    std::vector<int> addresses;
+    std::vector<int> addresses(32);
     for (int thread = 0; thread < 32; thread++) {
-        addresses.push_back(thread * stride);
+        addresses[thread] = thread * stride;
     }
     return addresses;
 }
@@ -477,7 +477,7 @@ TEST_CASE("The tiles of a density are those of blobs", "[rank]") {
 
 TEST_CASE("Masks of a like density share a bucket", "[rank]") {
     const Workload workload = workload_of(make_operator(json::object(), 8, 8), simple_cpu());
-    const auto mask = [](std::vector<int> active, int height = 8, int width = 8) {
+    const auto mask = [](const std::vector<int> &active, int height = 8, int width = 8) {
         MaskImage image{"m", height, width, std::vector<uint8_t>(static_cast<size_t>(height) * width)};
         for (int pixel : active) {
             image.bytes[pixel] = 255;
