@@ -165,9 +165,9 @@ DeviceProfile calibrate(int multiprocessors, const Progress &progress) {
 }  // namespace
 
 DeviceProfile calibrate_cuda(int multiprocessors, const Progress &progress) {
-    std::string why_not;
-    if (!load_driver(why_not)) {
-        throw FileError("the GPU cannot be calibrated: " + why_not);
+    DriverFailure missing;
+    if (!load_driver(missing)) {
+        throw FileError("the GPU cannot be calibrated: " + missing.message);
     }
     try {
         return calibrate(multiprocessors, progress);
