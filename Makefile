@@ -32,6 +32,7 @@ demo: build/release/build.ninja  ## build and run the demonstration
 test: build/release/build.ninja build/asan-ubsan/build.ninja  ## build and run all tests, plain and under ASan and UBSan
 	@$(CMAKE) --build --preset release -j $(JOBS)
 	@$(CTEST) --preset release -j $(JOBS)
+	@grep -h '\[SKIP\]' build/release/Testing/Temporary/LastTest.log || true
 	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset asan-ubsan -j $(JOBS)
 	@$(FIXED_ADDRESSES) $(CTEST) --preset asan-ubsan -j $(JOBS)
 

@@ -97,8 +97,9 @@ int64_t memory_transactions(int64_t rows, int64_t columns, int64_t row_elements,
 /** Blocks that a multiprocessor can hold at once: (9). */
 int occupancy(const DeviceProfile &device, int threads, int registers_per_thread, int64_t shared_bytes);
 
-/** Passes over the banks of shared memory that a warp's access takes: its threads touch `words` consecutive words from
- * `count` addresses (in words, multiples of `words`), and a bank serves one word in a pass, to whoever asks for it. */
+/** Passes over the banks of shared memory, at most 64, that a warp's access takes: its threads touch `words`
+ * consecutive words from `count` addresses (in words, multiples of `words`), and a bank serves one word in a pass, to
+ * whoever asks for it. */
 int shared_passes(const int *addresses, int count, int words, int banks);
 
 /** Bytes of input that `pixels` consecutive virtual pixels read, if their tiles lie side by side in rows of the image:

@@ -130,10 +130,10 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
             input_footprint(workload, tile_h, tile_w, all_pixels) +
             static_cast<double>(problem.in_channels) * problem.kernel_h * problem.kernel_w * out_channels * bytes +
             all_pixels * out_channels * bytes;
-        // Partial sums are written, and read again by the kernel that adds them up.
-        const double partial = splits > 1 ? 2 * all_pixels * out_channels * bytes * splits : 0;
+        // The blocks of a split reduction write partial sums, which a second kernel reads again to add them up.
+        const double partial_sums = splits > 1 ? all_pixels * out_channels * bytes * splits : 0;
         sink.time("global", unique / (dram.gb_per_s * 1e3));
-        sink.time("L2", (moved + partial / 2) / (l2.gb_per_s * 1e3));
+        sink.time("L2", (moved + partial_sums) / (l2.gb_per_s * 1e3));
         sink.count("unique_bytes", unique);
     } else {
         sink.time("global", moved / (dram.gb_per_s * 1e3));
@@ -149,8 +149,9 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
     const double pass_bytes = device.shared_banks * 4.0;
     sink.time("shared", block_turns * steps * step_passes * pass_bytes / (fast.gb_per_s * 1e3));
 
-    // (11): operations of a warp. The corrected form counts what else takes a turn to be issued, and knows that the
-    // four parts of a multiprocessor each take a warp of their own.
+    // (11): operations of a warp. The corrected form counts what else takes a turn to be issued (loads, copies, and
+    // some eight for the loop and its barriers), and knows that the four parts of a multiprocessor each take a warp of
+    // their own.
     const double multiply_adds = steps * chunk * taps * thread_pixels * thread_channels;
     const double step_loads = chunk * taps * static_cast<double>(warp.input_loads + warp.weight_loads);
     const double step_copies = 2.0 * (staged_pixels * chunk + staged_weights) / problem.vector_lanes / threads;

@@ -151,7 +151,7 @@ DeviceProfile parse_device_profile(const json &json, const std::string &where) {
         device.max_threads = members.count("max_threads", 1 << 20);
         device.max_blocks = members.count("max_blocks", 1 << 20);
         device.registers = members.count("registers", 1 << 30);
-        device.shared_banks = members.count("shared_banks", 1024);
+        device.shared_banks = members.count("shared_banks", 64);
         device.shared_bytes = members.integer("shared_bytes", 1, 1 << 30);
         const auto is_level = [&](size_t i, const char *name) { return device.memory[i].name == name; };
         if (device.memory.size() != 3 || !is_level(0, "shared") || !is_level(1, "L2") || !is_level(2, "DRAM")) {

@@ -57,15 +57,18 @@ Theta theta_of_plan(const Target &target, const AutoschedulerParams &params) {
     return variant->theta;
 }
 
-/** The extent of a dimension of the output that the pipeline's author expects. */
+/** The extent of a dimension of the output that the pipeline's author expects; 1 for one that the output lacks. */
 int estimated_extent(const Func &output, int dimension) {
+    if (dimension >= output.dimensions()) {
+        return 1;
+    }
     const Expr estimate = output.function().output_buffers()[0].extent_constraint_estimate(dimension);
     const std::optional<int64_t> extent =
         estimate.defined() ? Internal::as_const_int(Internal::simplify(estimate)) : std::nullopt;
     if (!extent || *extent < 1) {
         throw CompileError("PolyKernel: to choose a schedule without a plan, the output '" + output.name() +
-                           "' needs constant estimates [channel, column, row, image]; dimension " +
-                           std::to_string(dimension) + " has none. Set them with set_estimates().\n");
+                           "' needs constant estimates; dimension " + std::to_string(dimension) +
+                           " has none. Set them with set_estimates().\n");
     }
     return static_cast<int>(*extent);
 }
@@ -87,11 +90,11 @@ double density_of(const AutoschedulerParams &params) {
 DeviceProfile device_of(const Target &target, const AutoschedulerParams &params) {
     const bool gpu = target.has_gpu_feature();
     const auto found = params.extra.find("device");
-    const DeviceProfile device = found != params.extra.end()
-                                     ? read_device_profile(found->second)
-                                     : generic_device_profile(gpu                                  ? "generic_cuda"
-                                                              : target.has_feature(Target::AVX512) ? "generic_avx512"
-                                                                                                   : "generic_avx2");
+    DeviceProfile device = found != params.extra.end()
+                               ? read_device_profile(found->second)
+                               : generic_device_profile(gpu                                  ? "generic_cuda"
+                                                        : target.has_feature(Target::AVX512) ? "generic_avx512"
+                                                                                             : "generic_avx2");
     if (device.backend != (gpu ? "cuda" : "cpu")) {
         throw CompileError("PolyKernel: the device profile of '" + device.name + "' is for the backend \"" +
                            device.backend + "\", not for the target " + target.to_string() + ".\n");

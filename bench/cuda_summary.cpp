@@ -168,27 +168,44 @@ std::string choice_summary(const Json &file) {
 }
 
 constexpr int panel_width = 380, panel_height = 300, margin = 56;
-constexpr double most_eta = 1.2;
-
 double x_of(double density) {
     return margin + density * (panel_width - margin - 20);
 }
 
-double y_of(double eta) {
-    return 40 + (1 - std::min(eta, most_eta) / most_eta) * (panel_height - 40 - 44);
-}
+/** The vertical axis: from 0 to the first whole step above everything that is drawn. */
+struct EtaAxis {
+    static constexpr double step = 0.2;
+    int steps = 6;
+
+    explicit EtaAxis(const std::vector<Json> &files) {
+        for (const Json &file : files) {
+            const Rows rows(file);
+            for (const int batch : batches) {
+                for (const std::string &density : densities) {
+                    for (const char *field : {"eta", "eta_kernel"}) {
+                        const double mean = rows.mean(batch, density, "plain", field);
+                        steps = std::max(steps, static_cast<int>(std::ceil(mean / step)));
+                    }
+                }
+            }
+        }
+    }
+    double y_of(double eta) const {
+        return 40 + (1 - eta / (steps * step)) * (panel_height - 40 - 44);
+    }
+};
 
 std::string label(double x, double y, const std::string &anchor, const std::string &text) {
     return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor, text);
 }
 
 /** A line through the means of a field, and its points. */
-std::string curve(const Rows &rows, int batch, const char *field, const char *color, bool dashed) {
+std::string curve(const EtaAxis &axis, const Rows &rows, int batch, const char *field, const char *color, bool dashed) {
     std::string points, dots;
     for (const std::string &density : densities) {
         const double mean = rows.mean(batch, density, "plain", field);
         if (mean > 0) {
-            const double x = x_of(std::stod(density)), y = y_of(mean);
+            const double x = x_of(std::stod(density)), y = axis.y_of(mean);
             points += fmt::format("{:.1f},{:.1f} ", x, y);
             dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"/>\n", x, y, color);
         }
@@ -198,27 +215,30 @@ std::string curve(const Rows &rows, int batch, const char *field, const char *co
            dots;
 }
 
-std::string panel(const Json &file, int left) {
+std::string panel(const EtaAxis &axis, const Json &file, int left) {
     const Json &header = file.at("header");
     std::string text = fmt::format("<g transform=\"translate({},0)\">\n", left);
     text += label(panel_width / 2.0, 20, "middle",
                   fmt::format("{}, {} multiprocessors", header.at("device").get<std::string>(),
                               header.at("multiprocessors").get<int>()));
-    for (const double eta : {0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2}) {
+    for (int i = 0; i <= axis.steps; i++) {
+        const double eta = i * EtaAxis::step;
         text += fmt::format("<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n", x_of(0),
-                            x_of(1), y_of(eta), y_of(eta), eta == 1.0 ? "#969ca5" : "#e4e7eb");
-        text += label(x_of(0) - 6, y_of(eta) + 4, "end", fmt::format("{:.1f}", eta));
+                            x_of(1), axis.y_of(eta), axis.y_of(eta), i == 5 ? "#969ca5" : "#e4e7eb");
+        text += label(x_of(0) - 6, axis.y_of(eta) + 4, "end", fmt::format("{:.1f}", eta));
     }
     for (const std::string &density : densities) {
-        text += label(x_of(std::stod(density)), y_of(0) + 16, "middle", density);
+        text += label(x_of(std::stod(density)), axis.y_of(0) + 16, "middle", density);
     }
     text += label(x_of(.5), panel_height - 8, "middle", "active pixels by all pixels");
+    text += label(x_of(0) - 6, 30, "end", "eta");
+    text += label(x_of(1), axis.y_of(0.1) - 64, "end", "dashed: kernels alone");
     const Rows rows(file);
     const char *const colors[] = {"#266ebe", "#d9822b", "#3d9a50"};
     for (size_t i = 0; i < batches.size(); i++) {
-        text += curve(rows, batches[i], "eta_kernel", colors[i], true);
-        text += curve(rows, batches[i], "eta", colors[i], false);
-        const double y = y_of(0.32) + 15.0 * static_cast<double>(i);
+        text += curve(axis, rows, batches[i], "eta_kernel", colors[i], true);
+        text += curve(axis, rows, batches[i], "eta", colors[i], false);
+        const double y = axis.y_of(0.1) - 45 + 15.0 * static_cast<double>(i);
         text += fmt::format("<line x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"{3}\" "
                             "stroke-width=\"1.6\"/>\n",
                             x_of(.72), x_of(.79), y - 4, colors[i]);
@@ -262,8 +282,9 @@ std::string cuda_figure(const std::vector<Json> &files) {
                     "operators</title>\n"
                     "<rect width=\"{0}\" height=\"{1}\" fill=\"#ffffff\"/>\n",
                     width, panel_height);
+    const EtaAxis axis(files);
     for (size_t i = 0; i < files.size(); i++) {
-        text += panel(files[i], panel_width * static_cast<int>(i));
+        text += panel(axis, files[i], panel_width * static_cast<int>(i));
     }
     return text + "</svg>\n";
 }

@@ -1,4 +1,5 @@
 #include "gpu_passes.h"
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <vector>
@@ -27,6 +28,7 @@ public:
     std::map<std::string, int> threads; /**< The extents of the loops over threads. */
     std::vector<Expr> starts;           /**< The first element of each access, by the threads. */
     std::vector<int> lanes;
+    std::vector<Expr> conditions; /**< Under which each access happens. */
 
     /** An index as it is in terms of loops only. */
     Expr without_lets(Expr index) const {
@@ -41,6 +43,19 @@ private:
     using IRVisitor::visit;
     const std::string &name;
     std::vector<std::pair<std::string, Expr>> lets;
+    Expr condition = const_true();
+
+    void visit(const IfThenElse *op) override {
+        op->condition.accept(this);
+        const Expr outer = condition, inner = without_lets(op->condition);
+        condition = outer && inner;
+        op->then_case.accept(this);
+        condition = outer && !inner;
+        if (op->else_case.defined()) {
+            op->else_case.accept(this);
+        }
+        condition = outer;
+    }
 
     void visit(const For *op) override {
         if (op->for_type == ForType::GPUThread) {
@@ -75,6 +90,7 @@ private:
         }
         starts.push_back(simplify(without_lets(ramp ? ramp->base : index)));
         lanes.push_back(index.type().lanes());
+        conditions.push_back(condition);
     }
 
     void visit(const Load *op) override {
@@ -147,6 +163,16 @@ std::vector<int64_t> offsets_of_threads(const Expr &offset, const std::map<std::
     return values;
 }
 
+/** Whether two offsets are the same in every thread that meets the condition. They may look different: where a
+ * condition leaves only thread 0, Halide's simplifier has put 0 for the thread. */
+bool agree(const Expr &a, const Expr &b, const Expr &condition, const std::map<std::string, int> &threads) {
+    if (equal(a, b) || can_prove(a == b)) {
+        return true;
+    }
+    const std::vector<int64_t> differences = offsets_of_threads(select(condition, a - b, 0), threads);
+    return std::all_of(differences.begin(), differences.end(), [](int64_t difference) { return difference == 0; });
+}
+
 }  // namespace
 
 Stmt PrivateRegisters::visit(const Allocate *op) {
@@ -177,7 +203,7 @@ Stmt PrivateRegisters::visit(const Allocate *op) {
         const Expr this_offset = simplify(start - Expr(static_cast<int>(*constant)));
         if (!offset.defined()) {
             offset = this_offset;
-        } else if (!equal(offset, this_offset) && !can_prove(offset == this_offset)) {
+        } else if (!agree(offset, this_offset, accesses.conditions[i], accesses.threads)) {
             refuse("the stages of '" + op->name + "' give its elements to different threads");
         }
         starts.push_back(static_cast<int>(*constant));

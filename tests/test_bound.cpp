@@ -95,9 +95,9 @@ DeviceProfile simple_gpu() {
 }
 
 std::vector<int> strided(int stride) {
-    std::vector<int> addresses;
+    std::vector<int> addresses(32);
     for (int thread = 0; thread < 32; thread++) {
-        addresses.push_back(thread * stride);
+        addresses[thread] = thread * stride;
     }
     return addresses;
 }
@@ -414,10 +414,10 @@ TEST_CASE("With windows a GPU's block reads what its pixels share once", "[bound
     // 3 x 3, of which a tile of 4 x 4 reads a window of 6 x 6.
     const Workload workload =
         workload_of(make_operator({{"in_channels", 32}, {"out_channels", 32}}, 8, 8), simple_gpu());
-    Theta theta = {{"tile_h", 4},         {"tile_w", 4},          {"block_pixels", 32}, {"block_channels", 32},
-                   {"thread_pixels", 4},  {"thread_channels", 4}, {"chunk", 8},         {"splits", 1},
-                   {"weights_staged", 1}, {"transposed", 0},      {"padding", 0},       {"prefetch", 0},
-                   {"halo", 0}};
+    Theta theta = {
+        {"tile_h", 4},          {"tile_w", 4},   {"block_pixels", 32}, {"block_channels", 32}, {"thread_pixels", 4},
+        {"thread_channels", 4}, {"chunk", 8},    {"splits", 1},        {"weights_staged", 1},  {"transposed", 0},
+        {"padding", 0},         {"prefetch", 0}, {"halo", 0}};
     const Bound apart = bound(workload, theta, 4, BoundForm::Paper);
     theta["halo"] = 1;
     const Bound windows = bound(workload, theta, 4, BoundForm::Paper);
@@ -477,7 +477,7 @@ TEST_CASE("The tiles of a density are those of blobs", "[rank]") {
 
 TEST_CASE("Masks of a like density share a bucket", "[rank]") {
     const Workload workload = workload_of(make_operator(json::object(), 8, 8), simple_cpu());
-    const auto mask = [](std::vector<int> active, int height = 8, int width = 8) {
+    const auto mask = [](const std::vector<int> &active, int height = 8, int width = 8) {
         MaskImage image{"m", height, width, std::vector<uint8_t>(static_cast<size_t>(height) * width)};
         for (int pixel : active) {
             image.bytes[pixel] = 255;

@@ -2,7 +2,7 @@
 // many to try all combinations: any two values of any two of them meet in at least one case.
 #include "callers.h"
 #include "catch.h"
-#include "mask_families.h"
+#include "conv2d_cases.h"
 #include "pairwise.h"
 #include "reference.h"
 #include "test_polykernels.h"
@@ -28,82 +28,6 @@ namespace {
 constexpr std::pair<int32_t, int32_t> sizes[] = {{17, 13}, {40, 40}, {1, 1}, {5, 64}, {65, 9}};
 
 constexpr int32_t batches[] = {1, 3};
-
-const char *const mask_names[] = {"empty",      "full",   "corners", "checkerboard", "one row",
-                                  "one column", "random", "blob",    "real",         "one image"};
-
-/** A mask of a family, another one for every image. */
-std::vector<uint8_t> make_mask(const std::string &name, int32_t batch, int32_t height, int32_t width,
-                               std::mt19937 &random) {
-    std::vector<uint8_t> bytes(static_cast<size_t>(batch) * height * width);
-    const auto at = [&](int32_t n, int32_t y, int32_t x) -> uint8_t & {
-        return bytes[(static_cast<size_t>(n) * height + y) * width + x];
-    };
-    if (name == "full") {
-        std::fill(bytes.begin(), bytes.end(), uint8_t{1});
-    } else if (name == "checkerboard") {
-        bytes = checkerboard_mask(batch, height, width).bytes;
-    }
-    for (int32_t n = 0; n < batch; n++) {
-        if (name == "corners") {
-            // All of them in the first image, and then the last and the first one alone.
-            const std::pair<int32_t, int32_t> corners[] = {
-                {height - 1, width - 1}, {0, 0}, {0, width - 1}, {height - 1, 0}};
-            for (int32_t corner = 0; corner < 4; corner++) {
-                if (n == 0 || corner == n - 1) {
-                    at(n, corners[corner].first, corners[corner].second) = 1;
-                }
-            }
-        } else if (name == "one row") {
-            std::fill_n(&at(n, (height / 2 + 7 * n) % height, 0), width, uint8_t{255});
-        } else if (name == "one column") {
-            for (int32_t y = 0; y < height; y++) {
-                at(n, y, (width / 2 + 7 * n) % width) = 2;
-            }
-        } else if (name == "one image") {
-            // The last one, at random: the lists begin in the middle of the tensor.
-            if (n == batch - 1) {
-                std::generate_n(&at(n, 0, 0), height * width, [&] { return static_cast<uint8_t>(random() % 4 == 0); });
-            }
-        } else if (name == "random" || name == "blob" || name == "real") {
-            const double densities[] = {0.3, 0.05, 0.9};
-            ByteMask mask;
-            if (name == "real") {
-                static const std::vector<std::string> names = real_masks();
-                mask = scale_mask(read_real_mask(names.at(random() % names.size())), height, width);
-            } else {
-                mask = draw_mask(name, 1, height, width, densities[n % 3], random());
-            }
-            std::copy_n(mask.bytes.begin(), height * width, &at(n, 0, 0));
-        }
-    }
-    return bytes;
-}
-
-struct NamedLayout {
-    const char *name;
-    Layout layout;
-};
-
-std::vector<NamedLayout> input_layouts(const distile_conv2d &conv) {
-    const int32_t top = conv.pad_top, bottom = conv.pad_bottom, left = conv.pad_left, right = conv.pad_right;
-    return {{"plain", {}},
-            {"border as wide as the padding", {0, 0, 0, top, bottom, left, right}},
-            {"wider border", {0, 0, 0, top + 2, bottom + 1, left + 3, right + 2}},
-            {"narrow border above and left", {0, 0, 0, top / 2, bottom, std::max(left - 1, 0), right}},
-            {"border above and right only", {0, 0, 0, top + 1, 0, 0, right}},
-            {"border shared between rows and images", {0, 0, 0, top, bottom, left, right, true}},
-            {"slice of the channels", {7, 0, 0}},
-            {"padded rows and images", {0, 3, 11}},
-            {"crop of a slice with a border", {5, 17, 40, top, bottom, left, right}}};
-}
-
-const NamedLayout output_layouts[] = {{"plain", {}},
-                                      {"slice of the channels", {5, 0, 0}},
-                                      {"padded rows and images", {0, 3, 9}},
-                                      {"crop of a slice", {3, 22, 35}}};
-
-const char *const residual_names[] = {"plain", "crop of a slice", "the output itself"};
 
 /** The values that the parameters of a case take, in the order of combine_pairwise(). */
 enum Parameter {
@@ -156,14 +80,17 @@ public:
             }
         }
         layouts_ = input_layouts(conv_);
+        output_layouts_ = output_layouts(conv_);
+        residual_layouts_ = residual_layouts(conv_);
         std::vector<int> num_values(NumParameters, 2);
         // The last one is the dispatcher's own choice.
         num_values[Variant] = polykernel_.num_variants + 1;
         num_values[Size] = static_cast<int>(sizes_.size());
         num_values[Mask_] = static_cast<int>(std::size(mask_names));
         num_values[InputLayout] = static_cast<int>(layouts_.size());
-        num_values[OutputLayout] = static_cast<int>(std::size(output_layouts));
-        num_values[Residual] = conv_.residual ? static_cast<int>(std::size(residual_names)) : 1;
+        num_values[OutputLayout] = static_cast<int>(output_layouts_.size());
+        // The last one is the output itself.
+        num_values[Residual] = conv_.residual ? static_cast<int>(residual_layouts_.size()) + 1 : 1;
         num_values[Threads] = num_thread_modes;
         for (const std::vector<int> &values : combine_pairwise(num_values, random_)) {
             run_case(values, Values::Floats);
@@ -221,16 +148,21 @@ private:
         return distile::make_mask(context);
     }
 
+    const char *residual_name(size_t value) const {
+        return !conv_.residual                    ? "none"
+               : value < residual_layouts_.size() ? residual_layouts_[value].name
+                                                  : "the output itself";
+    }
+
     std::string describe(const std::vector<int> &values, Values kind, const char *variant) const {
         std::ostringstream text;
         text << polykernel_.name << ", variant " << (values[Variant] == polykernel_.num_variants ? "automatic: " : "")
              << variant << ", input of " << sizes_[values[Size]].first << " x " << sizes_[values[Size]].second
              << ", batch " << batches[values[Batch]] << ", mask: " << mask_names[values[Mask_]]
              << ", input: " << layouts_[values[InputLayout]].name
-             << ", output: " << output_layouts[values[OutputLayout]].name
-             << ", residual: " << (conv_.residual ? residual_names[values[Residual]] : "none") << ", "
-             << (values[Inactive] ? "zero" : "keep") << ", " << (values[Store] ? "tiles" : "exact")
-             << ", threads: " << thread_modes[values[Threads]]
+             << ", output: " << output_layouts_[values[OutputLayout]].name
+             << ", residual: " << residual_name(values[Residual]) << ", " << (values[Inactive] ? "zero" : "keep")
+             << ", " << (values[Store] ? "tiles" : "exact") << ", threads: " << thread_modes[values[Threads]]
              << ", allocator: " << (values[Allocator] ? "the caller's" : "own") << ", guard "
              << (values[InputFlush] ? "behind" : "before") << " the input and "
              << (values[OutputFlush] ? "behind" : "before") << " the output, " << (values[Bias] ? "bias" : "no bias")
@@ -250,17 +182,16 @@ private:
         TestTensor input(batch, in_height, in_width, conv_.in_channels, layouts_[values[InputLayout]].layout,
                          input_flush);
         input.draw(kind, random_);
-        TestTensor output(batch, height, width, conv_.out_channels, output_layouts[values[OutputLayout]].layout,
+        TestTensor output(batch, height, width, conv_.out_channels, output_layouts_[values[OutputLayout]].layout,
                           output_flush);
         std::unique_ptr<TestTensor> own_residual;
         const distile_tensor *residual = nullptr;
-        if (conv_.residual && values[Residual] == 2) {
+        if (conv_.residual && values[Residual] == static_cast<int>(residual_layouts_.size())) {
             output.draw(kind, random_);
             residual = &output.view();
         } else if (conv_.residual) {
-            own_residual =
-                std::make_unique<TestTensor>(batch, height, width, conv_.out_channels,
-                                             values[Residual] == 0 ? Layout{} : Layout{2, 13, 1}, input_flush);
+            own_residual = std::make_unique<TestTensor>(batch, height, width, conv_.out_channels,
+                                                        residual_layouts_[values[Residual]].layout, input_flush);
             own_residual->draw(kind, random_);
             residual = &own_residual->view();
         }
@@ -322,24 +253,12 @@ private:
                                                               [](uint8_t active) { return active != 0; }));
     }
 
-    /** Where a residual is the output, what is zeroed may or may not be added again before its tile is stored. */
-    static void forget_inactive(ReferenceOutput &expected, const std::vector<uint8_t> &mask, TestTensor &output) {
-        const distile_tensor &view = output.view();
-        for (size_t pixel = 0; pixel < mask.size(); pixel++) {
-            if (!mask[pixel] && expected.states[pixel] == PixelState::Computed) {
-                const auto row = static_cast<int32_t>(pixel / view.width), x = static_cast<int32_t>(pixel % view.width);
-                std::copy_n(&output.at(row / view.height, row % view.height, x, 0), view.channels,
-                            &expected.values[pixel * view.channels]);
-            }
-        }
-    }
-
     const distile_polykernel &polykernel_;
     const distile_conv2d &conv_;
     std::mt19937 random_{1};
     std::vector<float> filters_[2], biases_[2];
     std::vector<std::pair<int32_t, int32_t>> sizes_;
-    std::vector<NamedLayout> layouts_;
+    std::vector<NamedLayout> layouts_, output_layouts_, residual_layouts_;
     std::map<std::pair<int, int>, std::unique_ptr<Session>> sessions_;
 };
 

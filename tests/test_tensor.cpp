@@ -120,6 +120,10 @@ std::vector<uint32_t> TestTensor::snapshot() const {
     return {memory_.words(), memory_.words() + memory_.num_words()};
 }
 
+size_t TestTensor::num_own_words() const {
+    return elements(view_);
+}
+
 std::string TestTensor::difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected,
                                    double tolerance) {
     const char *const names[] = {"kept", "zeroed", "computed"};

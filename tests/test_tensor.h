@@ -74,6 +74,11 @@ public:
     void draw(Values values, std::mt19937 &random) const;
     /** Everything that the memory holds. */
     std::vector<uint32_t> snapshot() const;
+    /** The view's own words, from its first element to its last one, the border and the gaps included. */
+    uint32_t *own_words() const {
+        return static_cast<uint32_t *>(memory_.data());
+    }
+    size_t num_own_words() const;
 
     /** "" if the memory holds what a call must have made of `before`: at the pixels of this view what the reference
      * says, with absolute errors of at most `tolerance` where it computes, and elsewhere what it held before. */

@@ -18,19 +18,25 @@ struct distile_cuda_weights {
 
 struct distile_cuda_kernel {
     distile_cuda_kernel(distile_cuda &cuda, const distile_polykernel *polykernel)
-        : cuda(cuda), kernel(cuda.host, polykernel), full(cuda) {
+        : cuda(cuda), kernel(cuda.host, polykernel, cuda.multiprocessors), full(cuda) {
         for (const Variant &variant : kernel.variants) {
             granularities.push_back({variant.tile_h, variant.tile_w});
         }
         granularities.push_back({1, 1});
-        counts.resize(granularities.size());
+    }
+
+    /** The dense candidate of the application's that a variant is; null if it is one of the PolyKernel's. */
+    const distile_cuda_dense_candidate *candidate(int32_t variant) const {
+        const int32_t own = kernel.polykernel->num_variants;
+        return variant < own ? nullptr : &candidates[variant - own];
     }
 
     distile_cuda &cuda;
-    distile_kernel kernel;                   ///< The variants and their times.
-    distile_cuda_mask full;                  ///< With every pixel active: what dense candidates list.
-    std::vector<Granularity> granularities;  ///< Of the variants, and of single pixels.
-    std::vector<int64_t> counts;
+    distile_kernel kernel;   ///< The variants and their times.
+    distile_cuda_mask full;  ///< With every pixel active: what dense variants list.
+    /** Of the PolyKernel's variants, and of single pixels, which are those of the candidates too. */
+    std::vector<Granularity> granularities;
+    std::vector<distile_cuda_dense_candidate> candidates;
 };
 
 namespace {
@@ -68,6 +74,13 @@ struct Call {
     bool store_tiles;
 };
 
+distile_status fail_variant(const distile_cuda_kernel &kernel, distile_status status, const Variant &variant,
+                            int code) {
+    const std::string reason = kernel.cuda.host->message;
+    return fail(kernel.cuda.host, status, "the variant '%s' of '%s' failed with code %d: %s", variant.name,
+                kernel.kernel.polykernel->name, code, reason.c_str());
+}
+
 distile_status run_variant(distile_cuda_kernel &cuda_kernel, const Variant &variant, const Call &call) {
     distile_cuda &cuda = cuda_kernel.cuda;
     const distile_conv2d &conv = cuda_kernel.kernel.polykernel->conv2d;
@@ -104,15 +117,11 @@ distile_status run_variant(distile_cuda_kernel &cuda_kernel, const Variant &vari
     arguments[used] = &output.buffer;
     cuda.begin_generated();
     const int code = variant.run(arguments);
-    if (cuda.generated_result != CUDA_SUCCESS) {
-        return cuda.failed(cuda.generated_result, variant.name);
-    }
     if (code != 0) {
-        const std::string reason = cuda.host->message;
-        return fail(cuda.host,
-                    code == halide_error_code_out_of_memory ? DISTILE_ERROR_OUT_OF_MEMORY : DISTILE_ERROR_KERNEL,
-                    "the variant '%s' of '%s' failed with code %d: %s", variant.name,
-                    cuda_kernel.kernel.polykernel->name, code, reason.c_str());
+        const distile_status known = cuda.generated_status != DISTILE_OK       ? cuda.generated_status
+                                     : code == halide_error_code_out_of_memory ? DISTILE_ERROR_OUT_OF_MEMORY
+                                                                               : DISTILE_ERROR_KERNEL;
+        return fail_variant(cuda_kernel, known, variant, code);
     }
     return DISTILE_OK;
 }
@@ -165,17 +174,28 @@ void check_device_tensor(distile_cuda &cuda, const distile_tensor &tensor, const
     }
 }
 
-/** Zeroes what the mask leaves out. */
-void zero_inactive(distile_cuda_mask &mask, const distile_tensor &output) {
-    distile_cuda &cuda = mask.cuda;
-    const auto pixels = static_cast<uint32_t>(mask.num_pixels());
-    // A warp for each pixel up to what the chip runs at once; more pixels go round.
-    const uint32_t blocks = std::min((pixels + mask_threads / 32 - 1) / (mask_threads / 32),
-                                     8 * static_cast<uint32_t>(cuda.multiprocessors));
+/** Writes pixels of an output: active ones from a contiguous tensor, unless that is null, and zeros into the others. */
+void update_pixels(distile_cuda &cuda, CUstream stream, const DeviceBits &bits, const distile_tensor &output,
+                   const void *from, bool zero) {
     const int32_t lanes = output.channels % vector_lanes == 0 ? vector_lanes : 1;
-    cuda.launch(lanes == 1 ? cuda.zero_inactive_1 : cuda.zero_inactive_4, blocks, 1, mask.bits, output.data,
-                output.stride_n / lanes, output.stride_h / lanes, output.stride_w / lanes, output.channels / lanes,
-                pixels);
+    const auto height = static_cast<uint32_t>(output.height);
+    const uint32_t runs = (static_cast<uint32_t>(output.width) + pixels_per_warp - 1) / pixels_per_warp;
+    const uint32_t num_runs = static_cast<uint32_t>(output.batch) * height * runs;
+    const PixelUpdate update = {from,
+                                output.data,
+                                output.stride_n / lanes,
+                                output.stride_h / lanes,
+                                output.stride_w / lanes,
+                                make_divisor(runs),
+                                make_divisor(height),
+                                num_runs,
+                                output.width,
+                                output.channels / lanes,
+                                zero ? 1 : 0};
+    // A warp for each run up to what the chip holds at once; more go round.
+    constexpr uint32_t warps = mask_threads / 32;
+    const uint32_t blocks = std::min((num_runs + warps - 1) / warps, 8 * static_cast<uint32_t>(cuda.multiprocessors));
+    cuda.launch(lanes == 1 ? cuda.update_pixels_1 : cuda.update_pixels_4, stream, blocks, 1, bits, update);
 }
 
 distile_status check_run(const distile_cuda_kernel &kernel, const distile_cuda_run_args &args) {
@@ -232,22 +252,102 @@ distile_choice choose(distile_cuda_kernel &kernel, const distile_cuda_run_args &
                                "variant, or set the mask again",
                                run_call)};
     }
-    mask.count(kernel.granularities, kernel.counts.data());
-    const int64_t active_pixels = kernel.counts.back();
-    std::vector<int64_t> tiles(kernel.counts.begin(), kernel.counts.end() - 1);
+    std::vector<int64_t> tiles(kernel.granularities.size());
+    mask.count(kernel.granularities, tiles.data());
+    const int64_t active_pixels = tiles.back();
+    tiles.resize(kernel.kernel.variants.size());
     for (size_t i = 0; i < tiles.size(); i++) {
         const Variant &variant = kernel.kernel.variants[i];
         if (variant.dense) {
-            tiles[i] = int64_t{mask.batch} * ((mask.bits.height + variant.tile_h - 1) / variant.tile_h) *
-                       ((mask.bits.width + variant.tile_w - 1) / variant.tile_w);
+            tiles[i] = mask.num_tiles({variant.tile_h, variant.tile_w});
         }
     }
     return kernel.kernel.choose(tiles, active_pixels);
 }
 
-distile_status run(distile_cuda_kernel &kernel, const distile_cuda_run_args &args) {
+/** Runs a variant of the PolyKernel's. */
+distile_status run_own(distile_cuda_kernel &kernel, const distile_cuda_run_args &args, const distile_choice &choice) {
     distile_cuda &cuda = kernel.cuda;
     distile_cuda_mask &mask = *args.mask;
+    const Variant &variant = kernel.kernel.variants[choice.variant_index];
+    const Granularity granularity = {variant.tile_h, variant.tile_w};
+    const int64_t num_tiles = choice.tiles >= 0 ? choice.tiles : mask.num_tiles(granularity);
+    if (num_tiles * variant.tile_h * variant.tile_w >= most_virtual_pixels) {
+        return fail(cuda.host, DISTILE_ERROR_BAD_SHAPE, "%s: %lld tiles of %d x %d are not fewer than 2^30 pixels",
+                    run_call, static_cast<long long>(num_tiles), variant.tile_h, variant.tile_w);
+    }
+    Call call{};
+    if (num_tiles > 0) {
+        distile_cuda_mask &listed = variant.dense ? kernel.full : mask;
+        if (variant.dense && (!listed.is_set() || listed.batch != mask.batch ||
+                              listed.bits.height != mask.bits.height || listed.bits.width != mask.bits.width)) {
+            listed.set_all(mask.batch, mask.bits.height, mask.bits.width);
+        }
+        call.tiles = listed.list(granularity);
+    }
+    const bool store_tiles = args.store == DISTILE_STORE_TILES;
+    const bool zero = args.inactive == DISTILE_ZERO && choice.active_pixels != mask.num_pixels();
+    // Zeros and what the operator stores are different pixels, unless it stores whole tiles, which come last.
+    const bool zero_beside = zero && !store_tiles && num_tiles > 0;
+    if (zero && !zero_beside) {
+        update_pixels(cuda, cuda.stream, mask.bits, *args.output, nullptr, true);
+    }
+    if (num_tiles == 0) {
+        return DISTILE_OK;
+    }
+    call.input = *args.input;
+    call.output = *args.output;
+    call.residual = args.residual ? *args.residual : *args.output;
+    call.filter = args.weights->filter.as<const float>();
+    call.bias = args.weights->bias.as<const float>();
+    call.bits = mask.bits;
+    call.batch = mask.batch;
+    call.num_tiles = static_cast<int32_t>(num_tiles);
+    call.store_tiles = store_tiles;
+    if (zero_beside) {
+        cuda.check(cuda.driver.cuEventRecord(cuda.forked, cuda.stream), "cuEventRecord");
+    }
+    const distile_status status = run_variant(kernel, variant, call);
+    if (status != DISTILE_OK || !zero_beside) {
+        return status;
+    }
+    // After the operator, so that its blocks start first and the zeros fill the gaps.
+    cuda.check(cuda.driver.cuStreamWaitEvent(cuda.side, cuda.forked, 0), "cuStreamWaitEvent");
+    update_pixels(cuda, cuda.side, mask.bits, *args.output, nullptr, true);
+    cuda.check(cuda.driver.cuEventRecord(cuda.joined, cuda.side), "cuEventRecord");
+    cuda.check(cuda.driver.cuStreamWaitEvent(cuda.stream, cuda.joined, 0), "cuStreamWaitEvent");
+    return DISTILE_OK;
+}
+
+/** Runs a dense candidate of the application's so that exactly the pixels that are due change. */
+distile_status run_candidate(distile_cuda_kernel &kernel, const distile_cuda_run_args &args,
+                             const distile_choice &choice, const distile_cuda_dense_candidate &candidate) {
+    distile_cuda &cuda = kernel.cuda;
+    const distile_tensor &output = *args.output;
+    const bool in_place = args.residual && same_view(*args.residual, output);
+    const bool every_pixel = choice.active_pixels == args.mask->num_pixels() || args.store == DISTILE_STORE_TILES;
+    const bool zero = args.inactive == DISTILE_ZERO && !every_pixel;
+    const bool direct = !in_place && (every_pixel || zero);
+    distile_tensor result = output;
+    if (!direct) {
+        result = distile_tensor_make(nullptr, output.batch, output.height, output.width, output.channels);
+        cuda.dense_output->reserve(static_cast<uint64_t>(result.batch * result.stride_n) * sizeof(float));
+        result.data = cuda.dense_output->as<float>();
+    }
+    cuda.host->message[0] = '\0';
+    const int code = candidate.run(candidate.user, cuda.stream, args.input, args.residual, &result);
+    if (code != 0) {
+        return fail_variant(kernel, DISTILE_ERROR_KERNEL, kernel.kernel.variants[choice.variant_index], code);
+    }
+    if (!direct || zero) {
+        const DeviceBits bits = every_pixel ? DeviceBits{} : args.mask->bits;
+        update_pixels(cuda, cuda.stream, bits, output, direct ? nullptr : result.data, zero);
+    }
+    return DISTILE_OK;
+}
+
+distile_status run(distile_cuda_kernel &kernel, const distile_cuda_run_args &args) {
+    distile_cuda &cuda = kernel.cuda;
     check_device_tensor(cuda, *args.input, "input");
     check_device_tensor(cuda, *args.output, "output");
     if (args.residual) {
@@ -256,38 +356,11 @@ distile_status run(distile_cuda_kernel &kernel, const distile_cuda_run_args &arg
     using Clock = std::chrono::steady_clock;
     const Clock::time_point start = Clock::now();
     distile_choice choice = choose(kernel, args);
-    const Variant &variant = kernel.kernel.variants[choice.variant_index];
-    Call call{};
-    if (choice.tiles != 0) {
-        distile_cuda_mask &listed = variant.dense ? kernel.full : mask;
-        if (variant.dense && (!listed.is_set() || listed.batch != mask.batch ||
-                              listed.bits.height != mask.bits.height || listed.bits.width != mask.bits.width)) {
-            listed.set_all(mask.batch, mask.bits.height, mask.bits.width);
-        }
-        call.tiles = listed.list({variant.tile_h, variant.tile_w});
-    }
-    const int64_t num_tiles = choice.tiles >= 0 ? choice.tiles : call.tiles.capacity;
-    if (num_tiles * variant.tile_h * variant.tile_w >= most_virtual_pixels) {
-        return fail(cuda.host, DISTILE_ERROR_BAD_SHAPE, "%s: %lld tiles of %d x %d are not fewer than 2^30 pixels",
-                    run_call, static_cast<long long>(num_tiles), variant.tile_h, variant.tile_w);
-    }
-    if (args.inactive == DISTILE_ZERO && choice.active_pixels != mask.num_pixels()) {
-        zero_inactive(mask, *args.output);
-    }
-    if (num_tiles > 0) {
-        call.input = *args.input;
-        call.output = *args.output;
-        call.residual = args.residual ? *args.residual : *args.output;
-        call.filter = args.weights->filter.as<const float>();
-        call.bias = args.weights->bias.as<const float>();
-        call.bits = mask.bits;
-        call.batch = mask.batch;
-        call.num_tiles = static_cast<int32_t>(num_tiles);
-        call.store_tiles = args.store == DISTILE_STORE_TILES;
-        const distile_status status = run_variant(kernel, variant, call);
-        if (status != DISTILE_OK) {
-            return status;
-        }
+    const distile_cuda_dense_candidate *candidate = kernel.candidate(choice.variant_index);
+    const distile_status status =
+        candidate ? run_candidate(kernel, args, choice, *candidate) : run_own(kernel, args, choice);
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (cuda.host->options.trace) {
         choice.elapsed_us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
@@ -344,6 +417,32 @@ void distile_cuda_kernel_destroy(distile_cuda_kernel *kernel) {
 
 distile_kernel *distile_cuda_kernel_variants(distile_cuda_kernel *kernel) {
     return kernel ? &kernel->kernel : nullptr;
+}
+
+distile_status distile_cuda_kernel_add_dense(distile_cuda_kernel *kernel,
+                                             const distile_cuda_dense_candidate *candidate) {
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    constexpr const char *call = "distile_cuda_kernel_add_dense";
+    distile_context *host = kernel->cuda.host;
+    if (!candidate || !candidate->name || !candidate->run) {
+        return fail(host, DISTILE_ERROR_NULL_POINTER, "%s: the candidate, its name or its function is null", call);
+    }
+    if (kernel->kernel.find(candidate->name) >= 0) {
+        return fail(host, DISTILE_ERROR_BAD_VALUE, "%s: '%s' already has a variant '%s'", call,
+                    kernel->kernel.polykernel->name, candidate->name);
+    }
+    return guarded(host, [&] {
+        // Room is made first, so that a failure leaves the kernel as it was.
+        kernel->candidates.reserve(kernel->candidates.size() + 1);
+        kernel->granularities.reserve(kernel->granularities.size() + 1);
+        const Variant &variant = kernel->kernel.add_dense(candidate->name);
+        kernel->candidates.push_back(*candidate);
+        kernel->candidates.back().name = variant.name;
+        kernel->granularities.push_back({1, 1});
+        return DISTILE_OK;
+    });
 }
 
 distile_status distile_cuda_weights_pack(distile_cuda_kernel *kernel, const distile_weights_source *source,

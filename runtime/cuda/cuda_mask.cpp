@@ -21,21 +21,37 @@ void distile_cuda_mask::set_bytes(const uint8_t *bytes, int64_t stride_n, int64_
     const int32_t words_per_row = (width + 31) / 32;
     const auto num_words = static_cast<uint32_t>(int64_t{batch_} * height * words_per_row);
     words_.reserve(uint64_t{num_words} * sizeof(uint32_t));
-    if (batch_ != batch || height != bits.height || width != bits.width) {
-        // Other shapes have other grids, in the memory of the old ones.
-        for (Level &level : levels_) {
+    const bool same_shape = batch_ == batch && height == bits.height && width == bits.width;
+    // If a launch fails, the mask holds nothing.
+    batch = 0;
+    bits = {words_.as<uint32_t>(), height, width, words_per_row};
+    captured = cuda.is_capturing();
+    // What was asked of the mask before will be asked again.
+    TileGrids grids{};
+    uint32_t count = 0;
+    for (Level &level : levels_) {
+        const bool make = same_shape && level.count_asked && count < most_grids;
+        level.counted = make;
+        level.listed = make && level.list_asked;
+        level.read_back = level.count_asked = level.list_asked = false;
+        if (make) {
+            grids.grids[count++] = grid_of(level, level.listed);
+        } else if (!same_shape) {
+            // Another shape has another grid, in the memory of the old one.
             level.grid.tiles = 0;
         }
     }
-    for (Level &level : levels_) {
-        level.counted = level.read_back = level.listed = false;
-    }
-    batch = batch_;
-    bits = {words_.as<uint32_t>(), height, width, words_per_row};
-    captured = cuda.is_capturing();
+    const MaskBytes source = {bytes,
+                              stride_n,
+                              stride_h,
+                              make_divisor(static_cast<uint32_t>(words_per_row)),
+                              make_divisor(static_cast<uint32_t>(height)),
+                              num_words};
     constexpr uint32_t words_per_block = words_per_warp * (mask_threads / 32);
-    cuda.launch(cuda.pack_bits, (num_words + words_per_block - 1) / words_per_block, 1, bytes, stride_n, stride_h, bits,
-                num_words, words_.as<uint32_t>(), counts_.as<uint32_t>());
+    cuda.launch(cuda.pack_bits, cuda.stream, (num_words + words_per_block - 1) / words_per_block, 1, source, bits,
+                grids, count, words_.as<uint32_t>());
+    launch_list(grids, count);
+    batch = batch_;
 }
 
 void distile_cuda_mask::set_all(int32_t batch_, int32_t height, int32_t width) {
@@ -66,34 +82,68 @@ distile_cuda_mask::Level &distile_cuda_mask::level(Granularity granularity) {
         added.grid.tile_w = granularity.w;
         added.grid.slot = static_cast<uint32_t>(levels_.size());
         added.list = std::make_unique<DeviceMemory>(cuda);
-        added.block_counts = std::make_unique<DeviceMemory>(cuda);
+        added.states = std::make_unique<DeviceMemory>(cuda);
         levels_.push_back(std::move(added));
         found = levels_.end() - 1;
     }
     TileGrid &grid = found->grid;
     if (grid.tiles == 0) {
-        grid.rows = static_cast<uint32_t>((bits.height + granularity.h - 1) / granularity.h);
-        grid.columns = static_cast<uint32_t>((bits.width + granularity.w - 1) / granularity.w);
-        grid.tiles = grid.rows * grid.columns * static_cast<uint32_t>(batch);
-        found->block_counts->reserve((grid.tiles / tiles_per_block + 1) * sizeof(uint32_t));
-        grid.block_counts = found->block_counts->as<uint32_t>();
+        const auto tiles_along = [](int32_t extent, int32_t tile) { return (extent + tile - 1) / tile; };
+        grid.rows = make_divisor(static_cast<uint32_t>(tiles_along(bits.height, granularity.h)));
+        grid.columns = make_divisor(static_cast<uint32_t>(tiles_along(bits.width, granularity.w)));
+        const auto tiles = static_cast<uint32_t>(num_tiles(granularity));
+        // Enough blocks for the chip, and few enough for each to know soon how many tiles are before its own.
+        constexpr uint32_t blocks = 128;
+        grid.groups = std::clamp(tiles / (blocks * mask_threads), 1u, most_groups);
+        grid.blocks = (tiles + mask_threads * grid.groups - 1) / (mask_threads * grid.groups);
+        found->states->reserve(grid.blocks * sizeof(*grid.states));
+        grid.states = found->states->as<unsigned long long>();
+        grid.tiles = tiles;
     }
     return *found;
 }
 
+TileGrid distile_cuda_mask::grid_of(const Level &level, bool list) const {
+    TileGrid grid = level.grid;
+    if (list) {
+        grid.xy = level.list->as<uint32_t>();
+        grid.images = grid.xy + grid.tiles;
+    }
+    return grid;
+}
+
+TileGrid distile_cuda_mask::prepared(const Level &level, bool list) {
+    const TileGrid grid = grid_of(level, list);
+    cuda.check(cuda.driver.cuMemsetD8Async(level.states->address(), 0, grid.blocks * sizeof(*grid.states), cuda.stream),
+               "cuMemsetD8Async");
+    return grid;
+}
+
+void distile_cuda_mask::launch_list(const TileGrids &grids, uint32_t count) {
+    uint32_t blocks = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        blocks = std::max(blocks, grids.grids[i].blocks);
+    }
+    if (count > 0) {
+        cuda.launch(cuda.list_tiles, cuda.stream, blocks, count, bits, grids, counts_.as<uint32_t>());
+    }
+}
+
 void distile_cuda_mask::count_on_device(const std::vector<Level *> &levels) {
     TileGrids grids{};
-    uint32_t count = 0, most_blocks = 0;
-    for (size_t i = 0; i < levels.size(); i++) {
-        if (!levels[i]->counted) {
-            grids.grids[count++] = levels[i]->grid;
-            most_blocks = std::max(most_blocks, (levels[i]->grid.tiles + tiles_per_block - 1) / tiles_per_block);
-            levels[i]->counted = true;
+    uint32_t count = 0;
+    for (Level *level : levels) {
+        if (!level->counted) {
+            grids.grids[count++] = prepared(*level, false);
         }
-        if (count == most_grids || (count > 0 && i + 1 == levels.size())) {
-            cuda.launch(cuda.count_tiles, most_blocks, count, bits, grids, counts_.as<uint32_t>());
-            count = most_blocks = 0;
+        if (count == most_grids) {
+            launch_list(grids, count);
+            count = 0;
         }
+    }
+    launch_list(grids, count);
+    for (Level *level : levels) {
+        level->counted = true;
     }
 }
 
@@ -102,6 +152,7 @@ void distile_cuda_mask::count(const std::vector<Granularity> &granularities, int
     bool read_back = true;
     for (Granularity granularity : granularities) {
         Level &one = level(granularity);
+        one.count_asked = true;
         if (std::find(wanted.begin(), wanted.end(), &one) == wanted.end()) {
             wanted.push_back(&one);
         }
@@ -134,6 +185,7 @@ DeviceTiles distile_cuda_mask::list(Granularity granularity) {
     Level &one = level(granularity);
     const int64_t capacity = one.grid.tiles;
     one.list->reserve(2 * static_cast<uint64_t>(capacity) * sizeof(uint32_t));
+    one.count_asked = one.list_asked = true;
     auto *xy = one.list->as<uint32_t>();
     if (!one.listed) {
         if (!captured && cuda.is_capturing()) {
@@ -141,10 +193,10 @@ DeviceTiles distile_cuda_mask::list(Granularity granularity) {
                                    "a graph is being captured, and the mask was set before: set it within the graph, "
                                    "or make the same call once before the capture")};
         }
-        count_on_device({&one});
-        cuda.launch(cuda.list_tiles, (one.grid.tiles + tiles_per_block - 1) / tiles_per_block, 1, bits, one.grid, xy,
-                    xy + capacity);
-        one.listed = true;
+        TileGrids grids{};
+        grids.grids[0] = prepared(one, true);
+        launch_list(grids, 1);
+        one.counted = one.listed = true;
     }
     return {xy, xy + capacity, counts_.as<uint32_t>() + one.grid.slot, capacity};
 }

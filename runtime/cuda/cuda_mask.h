@@ -35,6 +35,11 @@ struct distile_cuda_mask {
     int64_t num_pixels() const {
         return int64_t{batch} * bits.height * bits.width;
     }
+    /** The tiles of the whole grid, active or not. */
+    int64_t num_tiles(distile::Granularity granularity) const {
+        const int64_t rows = (int64_t{bits.height} + granularity.h - 1) / granularity.h;
+        return batch * rows * ((int64_t{bits.width} + granularity.w - 1) / granularity.w);
+    }
     /** Counts at several granularities; waits for the device where one of them was not yet read back. */
     void count(const std::vector<distile::Granularity> &granularities, int64_t *counts);
     /** True if count() would not wait. */
@@ -52,13 +57,20 @@ private:
     struct Level {
         distile::TileGrid grid{};
         bool counted = false, read_back = false, listed = false;
+        /** Asked for since the mask was set: then it is made at once when the mask is set again. */
+        bool count_asked = false, list_asked = false;
         // Kept when the mask is set again.
-        std::unique_ptr<distile::DeviceMemory> list, block_counts;
+        std::unique_ptr<distile::DeviceMemory> list, states;
     };
 
     Level &level(distile::Granularity granularity);
+    /** What a launch is told that counts a level, and lists it. */
+    distile::TileGrid grid_of(const Level &level, bool list) const;
+    /** The same, with its states cleared. */
+    distile::TileGrid prepared(const Level &level, bool list);
     /** Counts on the device what was not counted. */
     void count_on_device(const std::vector<Level *> &levels);
+    void launch_list(const distile::TileGrids &grids, uint32_t count);
 
     distile::DeviceMemory words_, counts_, bytes_;
     uint32_t *read_back_ = nullptr;  // Of the host, but the device writes it.

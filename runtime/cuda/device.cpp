@@ -2,6 +2,7 @@
 #include "mask_ptx.h"
 #include <HalideRuntime.h>
 #include <algorithm>
+#include <cstring>
 
 namespace distile {
 
@@ -33,6 +34,20 @@ namespace {
 
 distile_cuda &cuda_of(distile_hooks *hooks) {
     return *static_cast<distile_cuda *>(hooks);
+}
+
+/** Does what generated code asked for, of which no exception may leave. */
+template<typename Body> int from_generated(distile_hooks *hooks, const Body &body) {
+    distile_cuda &cuda = cuda_of(hooks);
+    cuda.generated_status = guarded(cuda.host, [&]() -> distile_status {
+        try {
+            body(cuda);
+            return DISTILE_OK;
+        } catch (const CudaFailure &failure) {
+            return failure.status;
+        }
+    });
+    return cuda.generated_status == DISTILE_OK ? 0 : halide_error_code_gpu_device_error;
 }
 
 distile_status status_of(CUresult result) {
@@ -87,29 +102,47 @@ distile_cuda::distile_cuda(distile_context *context, const Driver &driver)
     };
     deallocate = [](distile_hooks *hooks, void *memory) { cuda_of(hooks).host->scratch.give_back(memory); };
     report = [](distile_hooks *hooks, const char *text) {
-        fail(cuda_of(hooks).host, DISTILE_ERROR_KERNEL, "%s", text);
+        // Generated code also reports what it was told by a hook that failed, which said more.
+        if (cuda_of(hooks).generated_status == DISTILE_OK) {
+            fail(cuda_of(hooks).host, DISTILE_ERROR_KERNEL, "%s", text);
+        }
     };
     static const distile_cuda_hooks functions = {
-        [](distile_hooks *hooks, const char *ptx, size_t) { return cuda_of(hooks).use_module(ptx); },
+        [](distile_hooks *hooks, const char *ptx, size_t) {
+            return from_generated(hooks, [&](distile_cuda &cuda) { cuda.use_module(ptx); });
+        },
         [](distile_hooks *hooks, const distile_cuda_launch *launch) {
-            return cuda_of(hooks).launch_generated(*launch);
+            return from_generated(hooks, [&](distile_cuda &cuda) { cuda.launch_generated(*launch); });
         },
         [](distile_hooks *hooks, uint64_t bytes, uint64_t *address) {
-            return cuda_of(hooks).allocate_scratch(bytes, address);
+            return from_generated(hooks, [&](distile_cuda &cuda) { cuda.allocate_scratch(bytes, address); });
         }};
     cuda = &functions;
 }
 
 distile_cuda::~distile_cuda() {
-    if (cu && driver.cuCtxPushCurrent(cu) == CUDA_SUCCESS) {
+    // A context that was lost refuses all of this, but no handle is left out.
+    const bool pushed = cu && driver.cuCtxPushCurrent(cu) == CUDA_SUCCESS;
+    if (pushed) {
         driver.cuStreamSynchronize(stream);
-        scratch_.clear();
-        for (const auto &[ptx, module] : modules_) {
-            driver.cuModuleUnload(module.module);
+    }
+    if (side) {
+        driver.cuStreamDestroy(side);
+    }
+    for (CUevent event : {forked, joined}) {
+        if (event) {
+            driver.cuEventDestroy(event);
         }
-        if (mask_module_) {
-            driver.cuModuleUnload(mask_module_);
-        }
+    }
+    scratch_.clear();
+    dense_output.reset();
+    for (const auto &[ptx, module] : modules_) {
+        driver.cuModuleUnload(module.module);
+    }
+    if (mask_module_) {
+        driver.cuModuleUnload(mask_module_);
+    }
+    if (pushed) {
         CUcontext popped = nullptr;
         driver.cuCtxPopCurrent(&popped);
     }
@@ -132,6 +165,13 @@ void distile_cuda::check(CUresult result, const char *what) const {
 
 void distile_cuda::open(const distile_cuda_options &options) {
     check(driver.cuInit(0), "cuInit");
+    check(driver.cuDriverGetVersion(&driver_version_), "cuDriverGetVersion");
+    if (driver_version_ < DISTILE_MASK_CUDA) {
+        throw CudaFailure{fail(host, DISTILE_ERROR_OLD_DRIVER,
+                               "the driver is for CUDA %d.%d, and this library was built with CUDA %d.%d",
+                               driver_version_ / 1000, driver_version_ % 1000 / 10, DISTILE_MASK_CUDA / 1000,
+                               DISTILE_MASK_CUDA % 1000 / 10)};
+    }
     if (options.context) {
         cu = static_cast<CUcontext>(options.context);
     } else {
@@ -151,20 +191,36 @@ void distile_cuda::open(const distile_cuda_options &options) {
     int major = 0, minor = 0;
     check(driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device), "an attribute");
     check(driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device), "an attribute");
-    check(driver.cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
-          "an attribute");
     capability = 10 * major + minor;
     if (capability < DISTILE_MASK_CAPABILITY) {
         throw CudaFailure{fail(host, DISTILE_ERROR_UNSUPPORTED_GPU,
                                "the GPU has compute capability %d.%d, and this library needs %d.%d", major, minor,
                                DISTILE_MASK_CAPABILITY / 10, DISTILE_MASK_CAPABILITY % 10)};
     }
-    check(driver.cuModuleLoadData(&mask_module_, distile_mask_ptx), "the kernels of masks");
+    count_multiprocessors();
+    cache_ = CubinCache(options.cache_folder ? options.cache_folder : "", driver_version_, capability);
+    mask_module_ = load_module(reinterpret_cast<const char *>(distile_mask_ptx));
     pack_bits = find(mask_module_, "distile_pack_bits");
-    count_tiles = find(mask_module_, "distile_count_tiles");
     list_tiles = find(mask_module_, "distile_list_tiles");
-    zero_inactive_1 = find(mask_module_, "distile_zero_inactive_1");
-    zero_inactive_4 = find(mask_module_, "distile_zero_inactive_4");
+    update_pixels_1 = find(mask_module_, "distile_update_pixels_1");
+    update_pixels_4 = find(mask_module_, "distile_update_pixels_4");
+    check(driver.cuStreamCreate(&side, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    check(driver.cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    check(driver.cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    dense_output = std::make_unique<DeviceMemory>(*this);
+}
+
+void distile_cuda::count_multiprocessors() {
+    check(driver.cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
+          "an attribute");
+#ifdef DISTILE_CUDA_RESOURCES
+    // A green context has fewer. Where the driver cannot say, it made no such context.
+    CUdevResource resource{};
+    if (driver.cuCtxGetDevResource &&
+        driver.cuCtxGetDevResource(cu, &resource, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS && resource.sm.smCount > 0) {
+        multiprocessors = static_cast<int32_t>(resource.sm.smCount);
+    }
+#endif
 }
 
 bool distile_cuda::is_capturing() const {
@@ -199,36 +255,77 @@ CUfunction distile_cuda::find(CUmodule module, const char *name) const {
     return function;
 }
 
-void distile_cuda::launch_on_stream(CUfunction function, uint32_t x, uint32_t y, void **arguments) const {
-    check(driver.cuLaunchKernel(function, x, y, 1, 256, 1, 1, 0, stream, arguments, nullptr), "cuLaunchKernel");
+void distile_cuda::check_code(CUresult result, const char *log) const {
+    if (result != CUDA_SUCCESS) {
+        const char *name = nullptr;
+        driver.cuGetErrorName(result, &name);
+        throw CudaFailure{fail(host, status_of(result),
+                               "a driver for CUDA %d.%d and a GPU of compute capability %d.%d refused the code: %s %s",
+                               driver_version_ / 1000, driver_version_ % 1000 / 10, capability / 10, capability % 10,
+                               name ? name : "unknown error", log)};
+    }
+}
+
+std::string distile_cuda::compile(const char *ptx) const {
+    char log[256] = "";
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, reinterpret_cast<void *>(sizeof(log))};
+    CUlinkState state = nullptr;
+    check(driver.cuLinkCreate(2, options, values, &state), "cuLinkCreate");
+    void *cubin = nullptr;
+    size_t bytes = 0;
+    CUresult result = driver.cuLinkAddData(state, CU_JIT_INPUT_PTX, const_cast<char *>(ptx), std::strlen(ptx) + 1,
+                                           "distile", 0, nullptr, nullptr);
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuLinkComplete(state, &cubin, &bytes);
+    }
+    std::string copy;
+    if (result == CUDA_SUCCESS) {
+        // The linker owns it.
+        copy.assign(static_cast<const char *>(cubin), bytes);
+    }
+    driver.cuLinkDestroy(state);
+    check_code(result, log);
+    return copy;
+}
+
+CUmodule distile_cuda::load_module(const char *ptx) const {
+    CUmodule module = nullptr;
+    if (!cache_.is_on()) {
+        // The driver keeps what it compiles here in a cache of its own.
+        check_code(driver.cuModuleLoadData(&module, ptx), "");
+        return module;
+    }
+    const std::string kept = cache_.find(ptx);
+    if (kept.empty() || driver.cuModuleLoadData(&module, kept.data()) != CUDA_SUCCESS) {
+        const std::string cubin = compile(ptx);
+        check_code(driver.cuModuleLoadData(&module, cubin.data()), "");
+        cache_.keep(ptx, cubin);
+    }
+    return module;
 }
 
 void distile_cuda::begin_generated() {
     scratch_used_ = 0;
-    generated_result = CUDA_SUCCESS;
+    generated_status = DISTILE_OK;
     host->message[0] = '\0';
 }
 
-int distile_cuda::use_module(const char *ptx) {
-    try {
-        const auto found = modules_.find(ptx);
-        if (found == modules_.end()) {
-            Module module;
-            generated_result = driver.cuModuleLoadData(&module.module, ptx);
-            if (generated_result != CUDA_SUCCESS) {
-                return halide_error_code_gpu_device_error;
-            }
-            module_ = &modules_.emplace(ptx, std::move(module)).first->second;
-        } else {
-            module_ = &found->second;
+void distile_cuda::use_module(const char *ptx) {
+    auto found = modules_.find(ptx);
+    if (found == modules_.end()) {
+        found = modules_.emplace(ptx, Module{}).first;
+        try {
+            found->second.module = load_module(ptx);
+        } catch (...) {
+            modules_.erase(found);
+            throw;
         }
-        return 0;
-    } catch (...) {
-        return halide_error_code_out_of_memory;
     }
+    module_ = &found->second;
 }
 
-int distile_cuda::launch_generated(const distile_cuda_launch &launch) {
+void distile_cuda::launch_generated(const distile_cuda_launch &launch) {
     CUfunction function = nullptr;
     for (const auto &[name, known] : module_->functions) {
         if (name == launch.kernel) {
@@ -236,47 +333,34 @@ int distile_cuda::launch_generated(const distile_cuda_launch &launch) {
         }
     }
     if (!function) {
-        try {
-            function = find(module_->module, launch.kernel);
-            module_->functions.emplace_back(launch.kernel, function);
-        } catch (...) {
-            return halide_error_code_gpu_device_error;
-        }
+        function = find(module_->module, launch.kernel);
+        module_->functions.emplace_back(launch.kernel, function);
     }
     // Nothing to do is no launch; CUDA would call it an error.
     if (rehearsal || launch.blocks[0] == 0 || launch.blocks[1] == 0 || launch.blocks[2] == 0) {
-        return 0;
+        return;
     }
-    generated_result = driver.cuLaunchKernel(
-        function, static_cast<unsigned>(launch.blocks[0]), static_cast<unsigned>(launch.blocks[1]),
-        static_cast<unsigned>(launch.blocks[2]), static_cast<unsigned>(launch.threads[0]),
-        static_cast<unsigned>(launch.threads[1]), static_cast<unsigned>(launch.threads[2]),
-        static_cast<unsigned>(launch.shared_bytes), stream, launch.arguments, nullptr);
-    return generated_result == CUDA_SUCCESS ? 0 : halide_error_code_device_run_failed;
+    check(driver.cuLaunchKernel(function, static_cast<unsigned>(launch.blocks[0]),
+                                static_cast<unsigned>(launch.blocks[1]), static_cast<unsigned>(launch.blocks[2]),
+                                static_cast<unsigned>(launch.threads[0]), static_cast<unsigned>(launch.threads[1]),
+                                static_cast<unsigned>(launch.threads[2]), static_cast<unsigned>(launch.shared_bytes),
+                                stream, launch.arguments, nullptr),
+          "cuLaunchKernel");
 }
 
-int distile_cuda::allocate_scratch(uint64_t bytes, uint64_t *address) {
+void distile_cuda::allocate_scratch(uint64_t bytes, uint64_t *address) {
     if (rehearsal) {
         // Nothing will read it, but null would mean that there is none.
         *address = 256;
-        return 0;
+        return;
     }
-    try {
-        if (scratch_used_ == scratch_.size()) {
-            scratch_.push_back(std::make_unique<DeviceMemory>(*this));
-        }
-        DeviceMemory &memory = *scratch_[scratch_used_];
-        memory.reserve(bytes);
-        scratch_used_++;
-        *address = memory.address();
-        return 0;
-    } catch (const CudaFailure &failure) {
-        generated_result =
-            failure.status == DISTILE_ERROR_OUT_OF_DEVICE_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_PERMITTED;
-        return halide_error_code_device_malloc_failed;
-    } catch (...) {
-        return halide_error_code_out_of_memory;
+    if (scratch_used_ == scratch_.size()) {
+        scratch_.push_back(std::make_unique<DeviceMemory>(*this));
     }
+    DeviceMemory &memory = *scratch_[scratch_used_];
+    memory.reserve(bytes);
+    scratch_used_++;
+    *address = memory.address();
 }
 
 extern "C" {
@@ -289,12 +373,10 @@ distile_status distile_cuda_create(distile_context *context, const distile_cuda_
         return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_cuda_create: the address for the GPU is null");
     }
     return guarded(context, [&]() -> distile_status {
-        std::string why_not;
-        const Driver *driver = load_driver(why_not);
+        DriverFailure missing{};
+        const Driver *driver = load_driver(missing);
         if (!driver) {
-            const bool missing = why_not.find("function") == std::string::npos;
-            return fail(context, missing ? DISTILE_ERROR_NO_DRIVER : DISTILE_ERROR_OLD_DRIVER,
-                        "distile_cuda_create: %s", why_not.c_str());
+            return fail(context, missing.status, "distile_cuda_create: %s", missing.message.c_str());
         }
         auto opened = std::make_unique<distile_cuda>(context, *driver);
         try {
@@ -309,6 +391,10 @@ distile_status distile_cuda_create(distile_context *context, const distile_cuda_
 
 void distile_cuda_destroy(distile_cuda *cuda) {
     const std::unique_ptr<distile_cuda> owned(cuda);
+}
+
+int32_t distile_cuda_multiprocessors(const distile_cuda *cuda) {
+    return cuda ? cuda->multiprocessors : 0;
 }
 
 distile_status distile_cuda_set_stream(distile_cuda *cuda, void *stream) {

@@ -5,7 +5,9 @@
 #define DISTILE_CUDA_DEVICE_H
 
 #include "context.h"
+#include "cubin_cache.h"
 #include "driver.h"
+#include "mask_kernels.h"
 #include <distile/cuda.h>
 #include <map>
 #include <memory>
@@ -59,10 +61,12 @@ struct distile_cuda : distile_hooks {
     bool is_capturing() const;
     /** Throws CudaFailure unless memory at an address is the GPU's. */
     void check_pointer(const void *pointer, const char *call, const char *name) const;
-    /** Puts a kernel on the stream, its blocks along x and y. */
-    template<typename... Args> void launch(CUfunction function, uint32_t x, uint32_t y, Args... args) {
+    /** Puts a kernel on a stream, its blocks along x and y. */
+    template<typename... Args>
+    void launch(CUfunction function, CUstream on, uint32_t x, uint32_t y, Args... args) const {
         void *arguments[] = {&args...};
-        launch_on_stream(function, x, y, arguments);
+        check(driver.cuLaunchKernel(function, x, y, 1, distile::mask_threads, 1, 1, 0, on, arguments, nullptr),
+              "cuLaunchKernel");
     }
 
     distile_context *host;
@@ -71,15 +75,20 @@ struct distile_cuda : distile_hooks {
     CUcontext cu = nullptr;
     CUstream stream = nullptr;
     int32_t capability = 0, multiprocessors = 0;
-    CUfunction pack_bits = nullptr, count_tiles = nullptr, list_tiles = nullptr;
-    CUfunction zero_inactive_1 = nullptr, zero_inactive_4 = nullptr;
+    CUfunction pack_bits = nullptr, list_tiles = nullptr;
+    CUfunction update_pixels_1 = nullptr, update_pixels_4 = nullptr;
+    /** A second stream, and where it leaves the caller's and comes back. */
+    CUstream side = nullptr;
+    CUevent forked = nullptr, joined = nullptr;
+    /** What a dense candidate of the application's writes before its active pixels are copied. */
+    std::unique_ptr<distile::DeviceMemory> dense_output;
 
     /** Generated code loads its modules and finds its kernels, but launches and allocates nothing. */
     bool rehearsal = false;
     /** Before every call of a generated function. */
     void begin_generated();
-    /** What the driver said to the last generated function. */
-    CUresult generated_result = CUDA_SUCCESS;
+    /** What failed in the last generated function, whose message is stored. */
+    distile_status generated_status = DISTILE_OK;
 
 private:
     struct Module {
@@ -87,13 +96,19 @@ private:
         std::vector<std::pair<const char *, CUfunction>> functions;
     };
 
-    void launch_on_stream(CUfunction function, uint32_t x, uint32_t y, void **arguments) const;
+    void count_multiprocessors();
+    CUmodule load_module(const char *ptx) const;
+    std::string compile(const char *ptx) const;
+    /** Throws unless the driver took some code; the log says more. */
+    void check_code(CUresult result, const char *log) const;
     CUfunction find(CUmodule module, const char *name) const;
-    int use_module(const char *ptx);
-    int launch_generated(const distile_cuda_launch &launch);
-    int allocate_scratch(uint64_t bytes, uint64_t *address);
+    void use_module(const char *ptx);
+    void launch_generated(const distile_cuda_launch &launch);
+    void allocate_scratch(uint64_t bytes, uint64_t *address);
 
     bool primary_ = false;
+    int driver_version_ = 0;
+    distile::CubinCache cache_{"", 0, 0};
     CUmodule mask_module_ = nullptr;
     std::map<const char *, Module> modules_;
     Module *module_ = nullptr;

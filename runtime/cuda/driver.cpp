@@ -7,33 +7,43 @@ namespace {
 
 struct Loaded {
     Driver driver{};
-    std::string why_not;
+    DriverFailure failure{DISTILE_OK, ""};
 
     Loaded() {
         void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
         if (!library) {
             const char *error = dlerror();
-            why_not = std::string("the CUDA driver cannot be loaded: ") + (error ? error : "unknown reason");
+            failure = {DISTILE_ERROR_NO_DRIVER,
+                       std::string("the CUDA driver cannot be loaded: ") + (error ? error : "unknown reason")};
             return;
         }
+// Twice, so that names that cuda.h gives a version get it.
 #define DISTILE_TEXT(text) #text
-#define DISTILE_LOAD(name)                                                                                             \
-    driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(library, DISTILE_TEXT(name)));                         \
-    if (!driver.name) {                                                                                                \
-        why_not = "the CUDA driver has no function " DISTILE_TEXT(name);                                               \
-    }
+#define DISTILE_LOAD(name) load(library, DISTILE_TEXT(name), driver.name);
         DISTILE_CUDA_FUNCTIONS(DISTILE_LOAD)
+#ifdef DISTILE_CUDA_RESOURCES
+        driver.cuCtxGetDevResource =
+            reinterpret_cast<decltype(driver.cuCtxGetDevResource)>(dlsym(library, DISTILE_TEXT(cuCtxGetDevResource)));
+#endif
 #undef DISTILE_LOAD
 #undef DISTILE_TEXT
+    }
+
+private:
+    template<typename Function> void load(void *library, const char *name, Function &function) {
+        function = reinterpret_cast<Function>(dlsym(library, name));
+        if (!function) {
+            failure = {DISTILE_ERROR_OLD_DRIVER, std::string("the CUDA driver is too old: it has no ") + name};
+        }
     }
 };
 
 }  // namespace
 
-const Driver *load_driver(std::string &why_not) {
+const Driver *load_driver(DriverFailure &failure) {
     static const Loaded loaded;
-    why_not = loaded.why_not;
-    return why_not.empty() ? &loaded.driver : nullptr;
+    failure = loaded.failure;
+    return failure.status == DISTILE_OK ? &loaded.driver : nullptr;
 }
 
 }  // namespace distile

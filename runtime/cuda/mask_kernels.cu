@@ -1,5 +1,5 @@
-// The kernels around the operators': bytes to bits, counts and lists of tiles, and zeros. Compiled to PTX, which
-// the library holds.
+// The kernels around the operators': bytes to bits, counts and lists of tiles, zeros and masked copies. Compiled to
+// PTX, which the library holds.
 #include "mask_kernels.h"
 #include <cstdint>
 
@@ -7,18 +7,56 @@ using namespace distile;
 
 namespace {
 
+constexpr uint32_t all_lanes = ~0u;
+
+__device__ uint32_t lane() {
+    return threadIdx.x % 32;
+}
+
+__device__ uint32_t divide(uint32_t number, const Divisor &by) {
+    return by.value == 1 ? number : __umulhi(number, by.multiplier) >> by.shift;
+}
+
+__device__ uint32_t warp_sum(uint32_t value) {
+    for (int step = 16; step > 0; step /= 2) {
+        value += __shfl_xor_sync(all_lanes, value, step);
+    }
+    return value;
+}
+
+/** True if this lane's pixel of a word is active. */
+__device__ bool is_set(const MaskBytes &bytes, int32_t width, uint32_t word) {
+    const uint32_t row = divide(word, bytes.words_per_row), image = divide(row, bytes.height);
+    const uint32_t x = (word - row * bytes.words_per_row.value) * 32 + lane(), y = row - image * bytes.height.value;
+    return word < bytes.num_words && x < static_cast<uint32_t>(width) &&
+           bytes.bytes[image * bytes.stride_n + y * bytes.stride_h + x] != 0;
+}
+
+/** The origin of a tile. */
+struct Tile {
+    int32_t x, y, image;
+};
+
+__device__ Tile tile_at(const TileGrid &grid, uint32_t tile) {
+    const uint32_t row = divide(tile, grid.columns), image = divide(row, grid.rows);
+    return {static_cast<int32_t>(tile - row * grid.columns.value) * grid.tile_w,
+            static_cast<int32_t>(row - image * grid.rows.value) * grid.tile_h, static_cast<int32_t>(image)};
+}
+
 /** True if a tile has an active pixel. Bits beyond the width are 0. */
-__device__ bool is_active(const DeviceBits &mask, const TileGrid &grid, uint32_t tile, int &x, int &y, int &image) {
-    const uint32_t row = tile / grid.columns;
-    x = static_cast<int>(tile % grid.columns) * grid.tile_w;
-    y = static_cast<int>(row % grid.rows) * grid.tile_h;
-    image = static_cast<int>(row / grid.rows);
-    const int end_x = min(x + grid.tile_w, mask.width), end_y = min(y + grid.tile_h, mask.height);
-    const int first = x / 32, last = (end_x - 1) / 32;
-    const uint32_t first_bits = ~0u << (x % 32), last_bits = ~0u >> (31 - (end_x - 1) % 32);
-    for (int v = y; v < end_y; v++) {
-        const uint32_t *words = mask.words + (static_cast<int64_t>(image) * mask.height + v) * mask.words_per_row;
-        for (int i = first; i <= last; i++) {
+__device__ bool is_active(const DeviceBits &mask, const TileGrid &grid, uint32_t index) {
+    if (grid.tile_h == 1 && grid.tile_w == 1) {
+        const uint32_t row = divide(index, grid.columns), x = index - row * grid.columns.value;
+        return (mask.words[row * mask.words_per_row + x / 32] >> (x % 32) & 1) != 0;
+    }
+    const Tile tile = tile_at(grid, index);
+    const int32_t end_x = min(tile.x + grid.tile_w, mask.width), end_y = min(tile.y + grid.tile_h, mask.height);
+    const int32_t first = tile.x / 32, last = (end_x - 1) / 32;
+    const uint32_t first_bits = ~0u << (tile.x % 32), last_bits = ~0u >> (31 - (end_x - 1) % 32);
+    // A mask has fewer than 2^31 words.
+    const uint32_t *words = mask.words + (tile.image * mask.height + tile.y) * mask.words_per_row;
+    for (int32_t y = tile.y; y < end_y; y++, words += mask.words_per_row) {
+        for (int32_t i = first; i <= last; i++) {
             const uint32_t kept = (i == first ? first_bits : ~0u) & (i == last ? last_bits : ~0u);
             if ((words[i] & kept) != 0) {
                 return true;
@@ -28,142 +66,157 @@ __device__ bool is_active(const DeviceBits &mask, const TileGrid &grid, uint32_t
     return false;
 }
 
-/** The sum of a number of every thread of the block, in all of them. */
-__device__ uint32_t block_sum(uint32_t value, uint32_t *shared) {
-    for (int step = 16; step > 0; step /= 2) {
-        value += __shfl_xor_sync(~0u, value, step);
+/** The active tiles of a warp's groups of 32, from tile `first` on: a lane gets the bits of the group of its number. */
+__device__ uint32_t find_tiles(const DeviceBits &mask, const TileGrid &grid, uint32_t first) {
+    uint32_t bits = 0;
+#pragma unroll 4
+    for (uint32_t group = 0; group < grid.groups; group++) {
+        const uint32_t tile = first + group * 32 + lane();
+        const uint32_t found = __ballot_sync(all_lanes, tile < grid.tiles && is_active(mask, grid, tile));
+        bits = lane() == group ? found : bits;
     }
-    if (threadIdx.x % 32 == 0) {
-        shared[threadIdx.x / 32] = value;
+    return bits;
+}
+
+/** Lists what find_tiles() found from entry `at` on. */
+__device__ void write_tiles(const TileGrid &grid, uint32_t first, uint32_t bits, uint32_t at) {
+#pragma unroll 4
+    for (uint32_t group = 0; group < grid.groups; group++) {
+        const uint32_t found = __shfl_sync(all_lanes, bits, group);
+        if ((found >> lane() & 1) != 0) {
+            const uint32_t entry = at + __popc(found & ((1u << lane()) - 1));
+            const Tile tile = tile_at(grid, first + group * 32 + lane());
+            grid.xy[entry] = static_cast<uint32_t>(tile.x) | static_cast<uint32_t>(tile.y) << 16;
+            grid.images[entry] = static_cast<uint32_t>(tile.image);
+        }
+        at += __popc(found);
     }
-    __syncthreads();
-    uint32_t sum = 0;
-    for (int i = 0; i < mask_threads / 32; i++) {
-        sum += shared[i];
+}
+
+// A state's upper half: its lower half is the count of the block alone, or that of it and all blocks before.
+enum : unsigned long long { of_block = 1ull << 32, of_all = 2ull << 32 };
+
+/** The tiles of all blocks before this one, for which a warp of it waits: the hardware starts blocks in their order,
+ * so that each waits only for running ones. A state is one word, so that no reader sees half of it. */
+__device__ uint32_t look_back(volatile unsigned long long *states, uint32_t count) {
+    const uint32_t block = blockIdx.x;
+    if (lane() == 0) {
+        states[block] = (block == 0 ? of_all : of_block) | count;
     }
-    __syncthreads();
-    return sum;
+    uint32_t before = 0;
+    for (int64_t end = block; end > 0; end -= 32) {
+        const int64_t other = end - 1 - lane();
+        unsigned long long state = of_all;
+        do {
+            state = other >= 0 ? states[other] : state;
+        } while (__any_sync(all_lanes, state == 0));
+        const uint32_t knowing = __ballot_sync(all_lanes, state >= of_all);
+        // The nearest that knows all before it is the last one to add.
+        const bool adds = knowing == 0 || lane() < static_cast<uint32_t>(__ffs(knowing));
+        before += warp_sum(adds ? static_cast<uint32_t>(state) : 0);
+        if (knowing != 0) {
+            break;
+        }
+    }
+    if (lane() == 0 && block > 0) {
+        states[block] = of_all | (before + count);
+    }
+    return before;
 }
 
 }  // namespace
 
-/** A warp packs words_per_warp words. Also clears the counts of tiles, which belong to the mask that was. */
+/** A warp packs words_per_warp words. Also clears the states of the grids that will be listed. */
 extern "C" __global__ void __launch_bounds__(mask_threads)
-    distile_pack_bits(const uint8_t *bytes, int64_t stride_n, int64_t stride_h, DeviceBits mask, uint32_t num_words,
-                      uint32_t *words, uint32_t *counts) {
-    if (blockIdx.x == 0 && threadIdx.x < most_counts) {
-        counts[threadIdx.x] = 0;
+    distile_pack_bits(MaskBytes bytes, DeviceBits mask, TileGrids grids, uint32_t num_grids, uint32_t *words) {
+    for (uint32_t i = 0; i < num_grids; i++) {
+        const TileGrid &grid = grids.grids[i];
+        for (uint32_t j = blockIdx.x * mask_threads + threadIdx.x; j < grid.blocks; j += gridDim.x * mask_threads) {
+            grid.states[j] = 0;
+        }
     }
-    const uint32_t lane = threadIdx.x % 32;
     const uint32_t first = (blockIdx.x * (mask_threads / 32) + threadIdx.x / 32) * words_per_warp;
     bool active[words_per_warp];
 #pragma unroll
     for (uint32_t i = 0; i < words_per_warp; i++) {
-        const uint32_t word = first + i, row = word / mask.words_per_row, x = word % mask.words_per_row * 32 + lane;
-        active[i] = word < num_words && x < static_cast<uint32_t>(mask.width) &&
-                    bytes[row / mask.height * stride_n + row % mask.height * stride_h + x] != 0;
+        active[i] = is_set(bytes, mask.width, first + i);
     }
 #pragma unroll
     for (uint32_t i = 0; i < words_per_warp; i++) {
-        const uint32_t word = __ballot_sync(~0u, active[i]);
-        if (lane == i && first + i < num_words) {
+        const uint32_t word = __ballot_sync(all_lanes, active[i]);
+        if (lane() == i && first + i < bytes.num_words) {
             words[first + i] = word;
         }
     }
 }
 
-/** Counts the active tiles of grid.count[blockIdx.y], in all and in each block's share. */
+/** Counts the active tiles of grids[blockIdx.y] and lists them in their order. */
 extern "C" __global__ void __launch_bounds__(mask_threads)
-    distile_count_tiles(DeviceBits mask, TileGrids grids, uint32_t *counts) {
+    distile_list_tiles(DeviceBits mask, TileGrids grids, uint32_t *counts) {
     const TileGrid &grid = grids.grids[blockIdx.y];
-    const uint32_t first = blockIdx.x * tiles_per_block;
-    if (first >= grid.tiles) {
+    if (blockIdx.x >= grid.blocks) {
         return;
     }
-    uint32_t found = 0;
-    for (uint32_t i = 0; i < tiles_per_block / mask_threads; i++) {
-        const uint32_t tile = first + i * mask_threads + threadIdx.x;
-        int x, y, image;
-        found += tile < grid.tiles && is_active(mask, grid, tile, x, y, image) ? 1 : 0;
-    }
-    __shared__ uint32_t shared[mask_threads / 32];
-    const uint32_t sum = block_sum(found, shared);
-    if (threadIdx.x == 0) {
-        grid.block_counts[blockIdx.x] = sum;
-        atomicAdd(&counts[grid.slot], sum);
-    }
-}
-
-/** Lists the active tiles of one grid in its order. */
-extern "C" __global__ void __launch_bounds__(mask_threads)
-    distile_list_tiles(DeviceBits mask, TileGrid grid, uint32_t *xy, uint32_t *images) {
-    __shared__ uint32_t shared[mask_threads / 32];
-    uint32_t before = 0;
-    for (uint32_t i = threadIdx.x; i < blockIdx.x; i += mask_threads) {
-        before += grid.block_counts[i];
-    }
-    before = block_sum(before, shared);
-
-    constexpr uint32_t tiles_per_thread = tiles_per_block / mask_threads;
-    const uint32_t first = blockIdx.x * tiles_per_block + threadIdx.x * tiles_per_thread;
-    uint32_t tile_xy[tiles_per_thread], tile_image[tiles_per_thread], found = 0;
-#pragma unroll
-    for (uint32_t i = 0; i < tiles_per_thread; i++) {
-        int x = 0, y = 0, image = 0;
-        const bool active = first + i < grid.tiles && is_active(mask, grid, first + i, x, y, image);
-        tile_xy[i] = active ? static_cast<uint32_t>(x) | static_cast<uint32_t>(y) << 16 : ~0u;
-        tile_image[i] = static_cast<uint32_t>(image);
-        found += active ? 1 : 0;
-    }
-    // An inclusive sum over the warp, and the warps before it.
-    uint32_t upto = found;
-    for (int step = 1; step < 32; step *= 2) {
-        const uint32_t other = __shfl_up_sync(~0u, upto, step);
-        upto += threadIdx.x % 32 >= step ? other : 0;
-    }
-    if (threadIdx.x % 32 == 31) {
-        shared[threadIdx.x / 32] = upto;
+    const uint32_t warp = threadIdx.x / 32;
+    const uint32_t first = (blockIdx.x * (mask_threads / 32) + warp) * 32 * grid.groups;
+    const uint32_t bits = find_tiles(mask, grid, first);
+    const uint32_t count = warp_sum(__popc(bits));
+    __shared__ uint32_t warp_counts[mask_threads / 32], before_block;
+    if (lane() == 0) {
+        warp_counts[warp] = count;
     }
     __syncthreads();
-    uint32_t at = before + upto - found;
-    for (uint32_t i = 0; i < threadIdx.x / 32; i++) {
-        at += shared[i];
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < tiles_per_thread; i++) {
-        // No tile begins at 65535, 65535: extents end there.
-        if (tile_xy[i] != ~0u) {
-            xy[at] = tile_xy[i];
-            images[at++] = tile_image[i];
+    const uint32_t other = lane() < mask_threads / 32 ? warp_counts[lane()] : 0;
+    const uint32_t before_warp = warp_sum(lane() < warp ? other : 0);
+    if (warp == 0) {
+        const uint32_t found = warp_sum(other), before = look_back(grid.states, found);
+        if (lane() == 0) {
+            before_block = before;
+            if (blockIdx.x == grid.blocks - 1) {
+                counts[grid.slot] = before + found;
+            }
         }
+    }
+    __syncthreads();
+    if (grid.xy) {
+        write_tiles(grid, first, bits, before_block + before_warp);
     }
 }
 
-/** Zeroes the inactive pixels, a warp each. `Vector` is what a thread stores at once. */
-template<typename Vector> __device__ void zero_inactive(const DeviceBits &mask, Vector *output, int64_t stride_n,
-                                                        int64_t stride_h, int64_t stride_w, int channels,
-                                                        uint32_t num_pixels) {
+namespace {
+
+/** Updates pixels, a warp for a run of them. `Vector` is what a thread stores at once. Without words all pixels are
+ * active. */
+template<typename Vector> __device__ void update_pixels(const DeviceBits &mask, const PixelUpdate &update) {
     const uint32_t warps = gridDim.x * (mask_threads / 32);
-    for (uint32_t pixel = blockIdx.x * (mask_threads / 32) + threadIdx.x / 32; pixel < num_pixels; pixel += warps) {
-        const uint32_t row = pixel / mask.width, x = pixel % mask.width;
-        if ((mask.words[static_cast<int64_t>(row) * mask.words_per_row + x / 32] >> (x % 32) & 1) == 0) {
-            Vector *to = output + row / mask.height * stride_n + row % mask.height * stride_h + x * stride_w;
-            for (int i = threadIdx.x % 32; i < channels; i += 32) {
-                to[i] = Vector{};
+    for (uint32_t run = blockIdx.x * (mask_threads / 32) + threadIdx.x / 32; run < update.num_runs; run += warps) {
+        const uint32_t row = divide(run, update.runs), image = divide(row, update.height);
+        const uint32_t x = (run - row * update.runs.value) * pixels_per_warp, y = row - image * update.height.value;
+        const uint32_t pixels = min(pixels_per_warp, update.width - x);
+        const uint32_t active = mask.words ? mask.words[row * mask.words_per_row + x / 32] >> (x % 32) : ~0u;
+        Vector *to =
+            static_cast<Vector *>(update.to) + image * update.stride_n + y * update.stride_h + x * update.stride_w;
+        const Vector *from =
+            static_cast<const Vector *>(update.from) + (static_cast<int64_t>(row) * update.width + x) * update.channels;
+        for (uint32_t i = 0; i < pixels; i++, to += update.stride_w, from += update.channels) {
+            const bool copy = (active >> i & 1) != 0;
+            if (copy ? update.from != nullptr : update.zero != 0) {
+                for (int32_t c = static_cast<int32_t>(lane()); c < update.channels; c += 32) {
+                    to[c] = copy ? from[c] : Vector{};
+                }
             }
         }
     }
 }
 
+}  // namespace
+
 extern "C" __global__ void __launch_bounds__(mask_threads)
-    distile_zero_inactive_1(DeviceBits mask, float *output, int64_t stride_n, int64_t stride_h, int64_t stride_w,
-                            int channels, uint32_t num_pixels) {
-    zero_inactive(mask, output, stride_n, stride_h, stride_w, channels, num_pixels);
+    distile_update_pixels_1(DeviceBits mask, PixelUpdate update) {
+    update_pixels<float>(mask, update);
 }
 
-/** Strides and channels in vectors of 4. */
 extern "C" __global__ void __launch_bounds__(mask_threads)
-    distile_zero_inactive_4(DeviceBits mask, float4 *output, int64_t stride_n, int64_t stride_h, int64_t stride_w,
-                            int channels, uint32_t num_pixels) {
-    zero_inactive(mask, output, stride_n, stride_h, stride_w, channels, num_pixels);
+    distile_update_pixels_4(DeviceBits mask, PixelUpdate update) {
+    update_pixels<float4>(mask, update);
 }

@@ -8,11 +8,27 @@
 
 namespace distile {
 
-constexpr uint32_t mask_threads = 256;      ///< Of a block of any of the kernels.
-constexpr uint32_t words_per_warp = 4;      ///< That distile_pack_bits packs.
-constexpr uint32_t tiles_per_block = 1024;  ///< That distile_count_tiles and distile_list_tiles look at.
-constexpr uint32_t most_counts = 65;        ///< Granularities of a mask: those of a kernel, and single pixels.
-constexpr uint32_t most_grids = 16;         ///< Granularities that a launch counts.
+constexpr uint32_t mask_threads = 256;  ///< Of a block of any of the kernels.
+constexpr uint32_t words_per_warp = 4;  ///< That distile_pack_bits packs.
+constexpr uint32_t most_groups = 32;    ///< Of 32 tiles, that a warp looks at.
+constexpr uint32_t most_counts = 65;    ///< Granularities of a mask: those of a kernel, and single pixels.
+constexpr uint32_t most_grids = 16;     ///< Granularities of a launch.
+
+/** A number to divide numbers below 2^31 by. */
+struct Divisor {
+    uint32_t value, multiplier, shift;
+};
+
+/** n / value is the upper word of n * multiplier, shifted, unless value is 1: what the multiplier is rounded up by adds
+ * less than 1 / value. */
+constexpr Divisor make_divisor(uint32_t value) {
+    uint32_t bits = 1;
+    while (uint64_t{1} << bits < value) {
+        bits++;
+    }
+    const uint64_t power = uint64_t{1} << (31 + bits);
+    return {value, value == 1 ? 0 : static_cast<uint32_t>((power + value - 1) / value), bits - 1};
+}
 
 /** A bitmask on the device, in words of 32. Does not own them. */
 struct DeviceBits {
@@ -20,17 +36,42 @@ struct DeviceBits {
     int32_t height, width, words_per_row;
 };
 
-/** The tiles of all images at a granularity. */
+/** The bytes that a mask is set from. */
+struct MaskBytes {
+    const uint8_t *bytes;
+    int64_t stride_n, stride_h;
+    Divisor words_per_row, height;
+    uint32_t num_words;
+};
+
+/** The tiles of all images at a granularity, and where their number and their list go. */
 struct TileGrid {
     int32_t tile_h, tile_w;
-    uint32_t rows, columns;  ///< Of an image.
-    uint32_t tiles;          ///< Of all images.
-    uint32_t slot;           ///< Where its count is.
-    uint32_t *block_counts;  ///< The counts of each block's share.
+    Divisor rows, columns;  ///< Of an image.
+    uint32_t tiles;         ///< Of all images.
+    uint32_t groups;        ///< Of 32 tiles, that a warp of distile_list_tiles looks at: up to most_groups.
+    uint32_t slot;          ///< Where the count is.
+    uint32_t blocks;        ///< Of distile_list_tiles.
+    /** What each block knows of the tiles before its own: 0 before distile_list_tiles. */
+    unsigned long long *states;
+    uint32_t *xy, *images;  ///< Null: the tiles are only counted.
 };
 
 struct TileGrids {
     TileGrid grids[most_grids];
+};
+
+constexpr uint32_t pixels_per_warp = 8;  ///< That an update visits at once. They share a word of the mask.
+
+/** Pixels to write, in vectors: strides and channels are counted in them. */
+struct PixelUpdate {
+    const void *from;  ///< A contiguous tensor that active pixels are copied from; null: they stay.
+    void *to;
+    int64_t stride_n, stride_h, stride_w;
+    Divisor runs, height;  ///< Of pixels_per_warp pixels, in a row; and rows of an image.
+    uint32_t num_runs;     ///< Of all images.
+    int32_t width, channels;
+    int32_t zero;  ///< 1: inactive pixels become 0; 0: they stay.
 };
 
 }  // namespace distile

@@ -453,6 +453,11 @@ int64_t pack_bitmask(const uint8_t *bytes, int64_t stride_n, int64_t stride_h, i
     return pack_bitmask(best_level(), bytes, stride_n, stride_h, batch, height, width, words);
 }
 
+int64_t count_pixels(const Bitmask &mask, uint64_t *scratch) {
+    set_multiples(scratch, mask.width, 1);
+    return best_level().count({mask.words, scratch, mask.batch * mask.height, mask.words_per_row()});
+}
+
 void count_tiles(const Bitmask &mask, const Granularity *granularities, int32_t num_granularities, uint64_t *scratch,
                  int64_t *counts) {
     count_tiles(best_level(), mask, granularities, num_granularities, scratch, counts);

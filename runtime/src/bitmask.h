@@ -43,6 +43,9 @@ struct TileRect {
 int64_t pack_bitmask(const uint8_t *bytes, int64_t stride_n, int64_t stride_h, int32_t batch, int32_t height,
                      int32_t width, uint64_t *words);
 
+/** The number of active pixels. `scratch` has room for a row. */
+int64_t count_pixels(const Bitmask &mask, uint64_t *scratch);
+
 /** 64-bit words of scratch that count_tiles() and list_tiles() need. */
 int64_t tile_scratch_words(const Bitmask &mask);
 

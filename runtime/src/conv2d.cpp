@@ -1,5 +1,6 @@
 #include "context.h"
 #include "operators.h"
+#include "tensor.h"
 #include "tensor_buffer.h"
 #include "weights.h"
 #include <algorithm>
@@ -11,9 +12,6 @@
 namespace distile {
 
 namespace {
-
-constexpr int64_t largest_span = (int64_t{1} << 31) - 1;
-constexpr int32_t largest_extent = 65535;
 
 /** Distance between the first and the last element of a tensor, its border included. */
 int64_t span_of(const distile_tensor &tensor) {
@@ -28,68 +26,6 @@ int64_t output_extent(int64_t input, int64_t pad_before, int64_t pad_after, int6
                       int64_t dilation) {
     const int64_t room = input + pad_before + pad_after - dilation * (kernel - 1) - 1;
     return room < 0 ? 0 : room / stride + 1;
-}
-
-distile_status check_tensor(const distile_kernel &kernel, const char *call, const distile_tensor *tensor,
-                            const char *name, int32_t channels, bool has_border) {
-    distile_context *context = kernel.context;
-    if (!tensor || !tensor->data) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the %s or its data is null", call, name);
-    }
-    if (raw(tensor->dtype) != raw(kernel.polykernel->dtype)) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %d, the operator %d", call, name,
-                    raw(tensor->dtype), raw(kernel.polykernel->dtype));
-    }
-    if (tensor->batch < 1 || tensor->height < 1 || tensor->width < 1 || tensor->batch > largest_extent ||
-        tensor->height > largest_extent || tensor->width > largest_extent) {
-        return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                    "%s: the %s has batch %d, height %d, width %d: each goes from 1 to %d", call, name, tensor->batch,
-                    tensor->height, tensor->width, largest_extent);
-    }
-    if (tensor->channels != channels) {
-        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the %s has %d channels, the operator %d", call, name,
-                    tensor->channels, channels);
-    }
-    if (has_border) {
-        const int32_t borders[] = {tensor->border_top, tensor->border_bottom, tensor->border_left,
-                                   tensor->border_right};
-        for (int32_t border : borders) {
-            if (border < 0 || border > largest_extent) {
-                return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the %s has a border of %d pixels", call, name,
-                            border);
-            }
-        }
-    }
-    const distile_tensor extent = has_border ? *tensor : without_border(*tensor);
-    constexpr int64_t largest_stride = largest_span;
-    // The border at the end of a row may be the one at the beginning of the next.
-    const int64_t columns = int64_t{extent.width} + std::max(extent.border_left, extent.border_right);
-    const int64_t rows = int64_t{extent.height} + std::max(extent.border_top, extent.border_bottom);
-    if (tensor->stride_w < tensor->channels || tensor->stride_w > largest_stride ||
-        tensor->stride_h < tensor->stride_w * columns || tensor->stride_h > largest_stride ||
-        (tensor->batch > 1 && (tensor->stride_n < tensor->stride_h * rows || tensor->stride_n > largest_stride))) {
-        return fail(context, DISTILE_ERROR_BAD_STRIDE,
-                    "%s: the %s has strides n %lld, h %lld, w %lld: each must be at least what it spans, "
-                    "and below 2^31 elements",
-                    call, name, static_cast<long long>(tensor->stride_n), static_cast<long long>(tensor->stride_h),
-                    static_cast<long long>(tensor->stride_w));
-    }
-    // Halide's limit, which counts whole rows and images: also what lies behind the last pixel of each.
-    const int64_t reach =
-        std::max({(int64_t{extent.width} + extent.border_left + extent.border_right) * extent.stride_w,
-                  (int64_t{extent.height} + extent.border_top + extent.border_bottom) * extent.stride_h,
-                  extent.batch > 1 ? extent.batch * extent.stride_n : 0});
-    if (reach > largest_span) {
-        return fail(context, DISTILE_ERROR_BAD_STRIDE,
-                    "%s: the %s spans %lld elements; fewer than 2^31 can be addressed", call, name,
-                    static_cast<long long>(reach));
-    }
-    return DISTILE_OK;
-}
-
-bool same_view(const distile_tensor &a, const distile_tensor &b) {
-    return a.data == b.data && a.stride_w == b.stride_w && a.stride_h == b.stride_h &&
-           (a.batch == 1 || a.stride_n == b.stride_n);
 }
 
 /** The address of the first element, and the number of bytes to the end of the last one, with the border. */
@@ -263,11 +199,13 @@ distile_status check_conv2d_tensors(const distile_kernel &kernel, const char *ca
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: inactive is %d and store is %d: each is 0 or 1", call,
                     args.inactive, args.store);
     }
-    distile_status status = check_tensor(kernel, call, args.input, "input", conv.in_channels, true);
+    distile_status status =
+        check_tensor(context, raw(kernel.polykernel->dtype), call, args.input, "input", conv.in_channels, true);
     if (status != DISTILE_OK) {
         return status;
     }
-    status = check_tensor(kernel, call, args.output, "output", conv.out_channels, false);
+    status =
+        check_tensor(context, raw(kernel.polykernel->dtype), call, args.output, "output", conv.out_channels, false);
     if (status != DISTILE_OK) {
         return status;
     }
@@ -278,12 +216,13 @@ distile_status check_conv2d_tensors(const distile_kernel &kernel, const char *ca
         output_extent(input.width, conv.pad_left, conv.pad_right, conv.kernel_w, conv.stride_w, conv.dilation_w);
     if (output.batch != input.batch || output.height != height || output.width != width) {
         return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                    "distile_run: the output is %d x %d x %d (batch, height, width); this input gives %d x %lld x %lld",
+                    "%s: the output is %d x %d x %d (batch, height, width); this input gives %d x %lld x %lld", call,
                     output.batch, output.height, output.width, input.batch, static_cast<long long>(height),
                     static_cast<long long>(width));
     }
     if (conv.residual != 0) {
-        status = check_tensor(kernel, call, args.residual, "residual", conv.out_channels, false);
+        status = check_tensor(context, raw(kernel.polykernel->dtype), call, args.residual, "residual",
+                              conv.out_channels, false);
         if (status != DISTILE_OK) {
             return status;
         }

@@ -11,8 +11,8 @@
 using distile::fail;
 using distile::guarded;
 
-distile_kernel::distile_kernel(distile_context *context, const distile_polykernel *polykernel)
-    : context(context), polykernel(polykernel), full_mask_(context) {
+distile_kernel::distile_kernel(distile_context *context, const distile_polykernel *polykernel, int32_t threads)
+    : context(context), polykernel(polykernel), threads_(threads), full_mask_(context) {
     for (int32_t i = 0; i < polykernel->num_variants; i++) {
         const distile_variant &variant = polykernel->variants[i];
         variants.push_back({variant, {}});
@@ -31,37 +31,36 @@ int32_t distile_kernel::find(const char *name) const {
     return -1;
 }
 
-void distile_kernel::add(const distile_dense_candidate &candidate) {
+distile::Variant &distile_kernel::add_dense(const char *name) {
     // Room is made first, so that a failure leaves the kernel as it was.
     variants.reserve(variants.size() + 1);
     granularities_.reserve(variants.size() + 1);
     tiles_.reserve(variants.size() + 1);
-    names_.emplace_back(candidate.name);
+    names_.emplace_back(name);
     distile::Variant variant{};
     variant.name = names_.back().c_str();
     variant.tile_h = variant.tile_w = 1;
     variant.dense = 1;
-    variant.external = candidate;
-    variant.external.name = variant.name;
     variants.push_back(variant);
     granularities_.push_back({1, 1});
     tiles_.push_back(0);
+    return variants.back();
 }
 
 void distile_kernel::set_times(std::vector<distile_time_point> points) {
-    times_ = distile::TimeTable(points, num_variants(), context->options.threads);
+    times_ = distile::TimeTable(points, num_variants(), threads_);
     points_ = std::move(points);
 }
 
 void distile_kernel::add_time(int32_t variant, int64_t tiles, double microseconds) {
-    const int32_t threads = context->options.threads;
     std::vector<distile_time_point> points = points_;
     points.erase(std::remove_if(points.begin(), points.end(),
                                 [&](const distile_time_point &point) {
-                                    return point.variant == variant && point.tiles == tiles && point.threads == threads;
+                                    return point.variant == variant && point.tiles == tiles &&
+                                           point.threads == threads_;
                                 }),
                  points.end());
-    points.push_back({variant, threads, tiles, microseconds});
+    points.push_back({variant, threads_, tiles, microseconds});
     set_times(std::move(points));
 }
 
@@ -156,7 +155,7 @@ distile_status distile_kernel_create(distile_context *context, const distile_pol
                         "distile_kernel_create: '%s' needs the CPU features '%s', and this CPU lacks '%s'",
                         polykernel->name, polykernel->cpu_features, missing.c_str());
         }
-        *kernel = std::make_unique<distile_kernel>(context, polykernel).release();
+        *kernel = std::make_unique<distile_kernel>(context, polykernel, context->options.threads).release();
         return DISTILE_OK;
     });
 }
@@ -230,12 +229,19 @@ distile_status distile_kernel_add_dense(distile_kernel *kernel, const distile_de
         return fail(context, DISTILE_ERROR_NULL_POINTER,
                     "distile_kernel_add_dense: the candidate, its name or its function is null");
     }
+    if (kernel->polykernel->compute_capability != 0) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE,
+                    "distile_kernel_add_dense: '%s' runs on a GPU: use distile_cuda_kernel_add_dense",
+                    kernel->polykernel->name);
+    }
     if (kernel->find(candidate->name) >= 0) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_kernel_add_dense: '%s' already has a variant '%s'",
                     kernel->polykernel->name, candidate->name);
     }
     return guarded(context, [&] {
-        kernel->add(*candidate);
+        distile::Variant &variant = kernel->add_dense(candidate->name);
+        variant.external = *candidate;
+        variant.external.name = variant.name;
         return DISTILE_OK;
     });
 }
@@ -268,6 +274,10 @@ distile_status distile_run(distile_kernel *kernel, const distile_run_args *args)
     distile_context *context = kernel->context;
     if (!args) {
         return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_run: the arguments are null");
+    }
+    if (kernel->polykernel->compute_capability != 0) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "distile_run: '%s' runs on a GPU: use distile_cuda_run",
+                    kernel->polykernel->name);
     }
     return guarded(context, [&]() -> distile_status {
         const distile_status status = distile::check_conv2d(*kernel, *args);

@@ -15,13 +15,14 @@ namespace distile {
 
 /** A variant of a kernel: one of the PolyKernel's, or a dense candidate of the application's. */
 struct Variant : distile_variant {
-    distile_dense_candidate external; /**< `run` is null for the PolyKernel's own. */
+    distile_dense_candidate external; /**< `run` is null for the PolyKernel's own, and on a GPU. */
 };
 
 }  // namespace distile
 
 struct distile_kernel {
-    distile_kernel(distile_context *context, const distile_polykernel *polykernel);
+    /** `threads` are those of the time table: threads, or multiprocessors of a GPU. */
+    distile_kernel(distile_context *context, const distile_polykernel *polykernel, int32_t threads);
 
     /** The fastest variant for a mask by the time table. Without times: the one that computes the fewest
      * pixels, and of several the first. */
@@ -34,7 +35,8 @@ struct distile_kernel {
     distile_mask &full_mask(const distile::Bitmask &shape);
     /** The index of a variant by name; -1 if there is none. */
     int32_t find(const char *name) const;
-    void add(const distile_dense_candidate &candidate);
+    /** Adds a dense variant, whose `external` is still empty. */
+    distile::Variant &add_dense(const char *name);
     void set_times(std::vector<distile_time_point> points);
     void add_time(int32_t variant, int64_t tiles, double microseconds);
     /** The description of a variant that computes a number of tiles. */
@@ -51,6 +53,7 @@ private:
     /** The tiles that each variant would compute. */
     const std::vector<int64_t> &count_tiles(distile_mask &mask);
 
+    int32_t threads_;
     std::vector<distile_time_point> points_;
     distile::TimeTable times_;
     std::deque<std::string> names_;  // Of the candidates that were added; the variants point into it.

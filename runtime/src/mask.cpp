@@ -1,17 +1,17 @@
 #include "mask.h"
 #include "context.h"
+#include "tensor.h"
 #include <algorithm>
 #include <memory>
 
 using distile::fail;
 using distile::Granularity;
 using distile::guarded;
+using distile::largest_extent;
 using distile::TileList;
 using distile::TileRect;
 
 namespace {
-
-constexpr int32_t largest_extent = 65535;
 
 distile_status check_set(distile_mask *mask) {
     return mask->is_set() ? DISTILE_OK : fail(mask->context, DISTILE_ERROR_BAD_MASK, "the mask was never set");
@@ -28,7 +28,7 @@ distile_status check_granularity(distile_mask *mask, int32_t tile_h, int32_t til
 }  // namespace
 
 void distile_mask::resize(int32_t batch, int32_t height, int32_t width) {
-    const size_t words = static_cast<size_t>(batch) * height * ((width + 63) / 64);
+    const size_t words = num_words(batch, height, width);
     if (words_.size() < words) {
         // Allocate before anything is changed, so that a failure leaves the old mask as it was.
         std::vector<uint64_t> grown(words);
@@ -37,6 +37,15 @@ void distile_mask::resize(int32_t batch, int32_t height, int32_t width) {
     bits = {words_.data(), batch, height, width};
     counts_.clear();
     num_lists_ = 0;
+}
+
+void distile_mask::take_next(int32_t batch, int32_t height, int32_t width) {
+    scratch_.resize(std::max(scratch_.size(), static_cast<size_t>((width + 63) / 64)));
+    words_.swap(next_words_);
+    bits = {words_.data(), batch, height, width};
+    counts_.clear();
+    num_lists_ = 0;
+    active_pixels = distile::count_pixels(bits, scratch_.data());
 }
 
 void distile_mask::set_all(int32_t batch, int32_t height, int32_t width) {
@@ -120,6 +129,23 @@ TileList distile_mask::list(Granularity granularity, TileRect interior) {
     return list.tiles;
 }
 
+distile_status distile::check_mask_shape(distile_context *context, const char *call, int32_t batch, int32_t height,
+                                         int32_t width) {
+    if (batch < 1 || height < 1 || width < 1 || batch > largest_extent || height > largest_extent ||
+        width > largest_extent) {
+        return fail(context, DISTILE_ERROR_BAD_SHAPE, "%s: batch %d, height %d, width %d: each goes from 1 to %d", call,
+                    batch, height, width, largest_extent);
+    }
+    // The kernels address the bits in 32-bit words with 32-bit indices.
+    constexpr int64_t most_words = (int64_t{1} << 30) - 1;
+    if (int64_t{batch} * height > most_words / ((width + 63) / 64)) {
+        return fail(context, DISTILE_ERROR_BAD_SHAPE,
+                    "%s: batch %d, height %d, width %d are more than 2^30 words of 64 pixels", call, batch, height,
+                    width);
+    }
+    return DISTILE_OK;
+}
+
 extern "C" {
 
 distile_status distile_mask_create(distile_context *context, distile_mask **mask) {
@@ -148,24 +174,15 @@ distile_status distile_mask_set_bytes(distile_mask *mask, const uint8_t *bytes, 
     if (!bytes) {
         return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_mask_set_bytes: the bytes are null");
     }
-    if (batch < 1 || height < 1 || width < 1 || batch > largest_extent || height > largest_extent ||
-        width > largest_extent) {
-        return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                    "distile_mask_set_bytes: batch %d, height %d, width %d: each goes from 1 to %d", batch, height,
-                    width, largest_extent);
+    const distile_status status = distile::check_mask_shape(context, "distile_mask_set_bytes", batch, height, width);
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (stride_h < width || (batch > 1 && (stride_n < 0 || stride_n / height < stride_h))) {
         return fail(context, DISTILE_ERROR_BAD_STRIDE,
                     "distile_mask_set_bytes: stride_h %lld must be at least the width %d, and stride_n %lld at least "
                     "stride_h times the height %d",
                     static_cast<long long>(stride_h), width, static_cast<long long>(stride_n), height);
-    }
-    // The kernels address the bits in 32-bit words with 32-bit indices.
-    constexpr int64_t most_words = (int64_t{1} << 30) - 1;
-    if (int64_t{batch} * height > most_words / ((width + 63) / 64)) {
-        return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                    "distile_mask_set_bytes: batch %d, height %d, width %d are more than 2^30 words of 64 pixels",
-                    batch, height, width);
     }
     return guarded(context, [&] {
         mask->set_bytes(bytes, stride_n, stride_h, batch, height, width);

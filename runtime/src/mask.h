@@ -5,6 +5,7 @@
 #define DISTILE_MASK_H
 
 #include "bitmask.h"
+#include <algorithm>
 #include <distile/distile.h>
 #include <vector>
 
@@ -17,6 +18,10 @@ struct TileList {
     int64_t capacity; /**< Distance from xy to image, in entries. */
 };
 
+/** Whether a mask may have a shape, for the API function `call`. */
+distile_status check_mask_shape(distile_context *context, const char *call, int32_t batch, int32_t height,
+                                int32_t width);
+
 }  // namespace distile
 
 struct distile_mask {
@@ -25,6 +30,8 @@ struct distile_mask {
 
     /** Makes every pixel of a shape active. */
     void set_all(int32_t batch, int32_t height, int32_t width);
+    /** Makes it the mask of a shape whose words `write(words)` fills, which may read what this mask was. */
+    template<typename Write> void set_words(int32_t batch, int32_t height, int32_t width, const Write &write);
     void set_bytes(const uint8_t *bytes, int64_t stride_n, int64_t stride_h, int32_t batch, int32_t height,
                    int32_t width);
     bool is_set() const {
@@ -51,9 +58,14 @@ private:
         std::vector<uint32_t> entries;
     };
 
+    static size_t num_words(int32_t batch, int32_t height, int32_t width) {
+        return static_cast<size_t>(batch) * height * ((width + 63) / 64);
+    }
     void resize(int32_t batch, int32_t height, int32_t width);
+    /** Makes the next words the mask's. */
+    void take_next(int32_t batch, int32_t height, int32_t width);
 
-    std::vector<uint64_t> words_, scratch_;
+    std::vector<uint64_t> words_, next_words_, scratch_;
     std::vector<Count> counts_;
     // Work space of count(), kept so that the steady state allocates nothing.
     std::vector<distile::Granularity> missing_;
@@ -62,5 +74,12 @@ private:
     std::vector<List> lists_;
     size_t num_lists_ = 0;
 };
+
+template<typename Write>
+void distile_mask::set_words(int32_t batch, int32_t height, int32_t width, const Write &write) {
+    next_words_.resize(std::max(next_words_.size(), num_words(batch, height, width)));
+    write(next_words_.data());
+    take_next(batch, height, width);
+}
 
 #endif

@@ -1,5 +1,5 @@
 /** \file
- * Buffers as generated code takes them.
+ * Tensors, and buffers as generated code takes them.
  */
 #ifndef DISTILE_TENSOR_BUFFER_H
 #define DISTILE_TENSOR_BUFFER_H
@@ -12,6 +12,12 @@ namespace distile {
 inline distile_tensor without_border(distile_tensor tensor) {
     tensor.border_top = tensor.border_bottom = tensor.border_left = tensor.border_right = 0;
     return tensor;
+}
+
+/** True if two views of the same shape are the same memory. */
+inline bool same_view(const distile_tensor &a, const distile_tensor &b) {
+    return a.data == b.data && a.stride_w == b.stride_w && a.stride_h == b.stride_h &&
+           (a.batch == 1 || a.stride_n == b.stride_n);
 }
 
 inline halide_buffer_t make_buffer(void *host, halide_type_t type, int32_t dimensions, halide_dimension_t *dims) {

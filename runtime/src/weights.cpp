@@ -100,6 +100,10 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
         return DISTILE_ERROR_NULL_POINTER;
     }
     constexpr const char *call = "distile_weights_pack";
+    if (kernel->polykernel->compute_capability != 0) {
+        return fail(kernel->context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' runs on a GPU: use distile_cuda_weights_pack",
+                    call, kernel->polykernel->name);
+    }
     distile_status status = distile::check_weights(*kernel, call, source, weights);
     if (status != DISTILE_OK) {
         return status;

@@ -1,7 +1,8 @@
-// The runtime for GPUs: what it says without one, and with one every PolyKernel against the plain loop.
+// The runtime for GPUs: what it says without one, and with one its masks, choices, graphs and errors.
 #include "bitmask.h"
 #include "catch.h"
-#include "gpu.h"
+#include "conv2d_cases.h"
+#include "gpu_session.h"
 #include "mask_families.h"
 #include "reference.h"
 #include "test_cuda_polykernels.h"
@@ -17,79 +18,10 @@ using namespace distile;
 
 namespace {
 
-struct DestroyCuda {
-    void operator()(distile_cuda *cuda) const {
-        distile_cuda_destroy(cuda);
-    }
-    void operator()(distile_cuda_mask *mask) const {
-        distile_cuda_mask_destroy(mask);
-    }
-    void operator()(distile_cuda_kernel *kernel) const {
-        distile_cuda_kernel_destroy(kernel);
-    }
-    void operator()(distile_cuda_weights *weights) const {
-        distile_cuda_weights_destroy(weights);
-    }
-};
-template<typename Object> using Owned = std::unique_ptr<Object, DestroyCuda>;
-
-/** A context with a GPU, which is current in this thread; or the reason why there is none. */
-struct Gpu {
-    Gpu() {
-        distile_cuda *opened = nullptr;
-        status = distile_cuda_create(context.get(), nullptr, &opened);
-        cuda.reset(opened);
-        if (cuda) {
-            CUdevice device = 0;
-            CU(cuDeviceGet, &device, 0);
-            CU(cuDevicePrimaryCtxRetain, &current, device);
-            CU(cuCtxSetCurrent, current);
-        } else {
-            std::cout << "[SKIP] " << distile_status_name(status) << ": " << distile_context_message(context.get())
-                      << "\n";
-        }
-    }
-
-    void check(distile_status result) const {
-        INFO(distile_context_message(context.get()));
-        REQUIRE(distile_status_name(result) == std::string("DISTILE_OK"));
-    }
-    Owned<distile_cuda_mask> make_mask() const {
-        distile_cuda_mask *mask = nullptr;
-        check(distile_cuda_mask_create(cuda.get(), &mask));
-        return Owned<distile_cuda_mask>(mask);
-    }
-    Owned<distile_cuda_kernel> make_kernel(const distile_polykernel *polykernel) const {
-        distile_cuda_kernel *kernel = nullptr;
-        check(distile_cuda_kernel_create(cuda.get(), polykernel, &kernel));
-        return Owned<distile_cuda_kernel>(kernel);
-    }
-
-    Context context = make_context();
-    distile_status status = DISTILE_OK;
-    Owned<distile_cuda> cuda;
-    CUcontext current = nullptr;
-};
-
-std::vector<uint8_t> make_bytes(const std::string &family, int32_t batch, int32_t height, int32_t width) {
-    std::vector<uint8_t> bytes(static_cast<size_t>(batch) * height * width, family == "full" ? 255 : 0);
-    if (family == "corner") {
-        bytes.back() = 1;
-    } else if (family == "column") {
-        for (size_t i = width / 2; i < bytes.size(); i += width) {
-            bytes[i] = 2;
-        }
-    } else if (family == "checkerboard") {
-        bytes = checkerboard_mask(batch, height, width).bytes;
-    } else if (family == "random" || family == "blob") {
-        bytes = draw_mask(family, batch, height, width, 0.3, 5).bytes;
-    } else if (family == "sparse") {
-        bytes = random_mask(batch, height, width, 0.02, 7).bytes;
-    }
-    return bytes;
+std::vector<uint8_t> make_bytes(const std::string &name, int32_t batch, int32_t height, int32_t width) {
+    std::mt19937 random(5);
+    return make_mask(name, batch, height, width, random);
 }
-
-const char *const families[] = {"empty", "full", "corner", "column", "checkerboard", "random", "blob", "sparse"};
 
 /** A kernel with its weights and its tensors on the device, and what the plain loop makes of the full mask. */
 struct Problem {
@@ -221,17 +153,34 @@ TEST_CASE("Masks on the GPU are those of the CPU", "[gpu]") {
     }
     const Owned<distile_cuda_mask> mask = gpu.make_mask();
     const Context host = make_context();
-    const Mask expected = make_mask(host);
+    const Mask expected = distile::make_mask(host);
     const int32_t shapes[][3] = {{1, 1, 1}, {2, 17, 13}, {1, 64, 129}, {3, 40, 40}, {1, 256, 256}, {2, 300, 777}};
     const Granularity granularities[] = {{1, 1}, {1, 4}, {2, 2}, {8, 8}, {3, 5}, {7, 33}, {40, 70}, {65535, 65535}};
+    std::vector<std::pair<std::string, ByteMask>> masks;
+    std::mt19937 random(1);
     for (const auto &[batch, height, width] : shapes) {
-        for (const char *family : families) {
-            CAPTURE(batch, height, width, family);
-            const std::vector<uint8_t> bytes = make_bytes(family, batch, height, width);
-            const DeviceArray<uint8_t> device_bytes(bytes);
-            const int64_t image = int64_t{height} * width;
-            gpu.check(distile_cuda_mask_set_bytes(mask.get(), device_bytes.data(), batch, height, width, image, width));
-            check(host, distile_mask_set_bytes(expected.get(), bytes.data(), batch, height, width, image, width));
+        for (const char *name : mask_names) {
+            masks.push_back({name, {batch, height, width, distile::make_mask(name, batch, height, width, random)}});
+        }
+    }
+    for (const std::string &name : real_masks()) {
+        masks.emplace_back(name, read_real_mask(name));
+    }
+    for (const auto &[name, byte_mask] : masks) {
+        const auto &[batch, height, width, bytes] = byte_mask;
+        // Packed, and with bytes between the rows and the images, which would show as active pixels.
+        for (const int32_t gap : {0, 5}) {
+            CAPTURE(name, batch, height, width, gap);
+            const int64_t stride_h = width + gap, stride_n = height * stride_h + gap;
+            std::vector<uint8_t> spread(static_cast<size_t>(batch * stride_n - 2 * gap), 1);
+            for (int64_t y = 0; y < int64_t{batch} * height; y++) {
+                std::copy_n(&bytes[y * width], width, &spread[y / height * stride_n + y % height * stride_h]);
+            }
+            const DeviceArray<uint8_t> device_bytes(spread);
+            gpu.check(
+                distile_cuda_mask_set_bytes(mask.get(), device_bytes.data(), batch, height, width, stride_n, stride_h));
+            check(host, distile_mask_set_bytes(expected.get(), bytes.data(), batch, height, width,
+                                               int64_t{height} * width, width));
             const uint32_t *bits = nullptr;
             const uint64_t *host_bits = nullptr;
             int32_t words_per_row = 0, host_words_per_row = 0;
@@ -259,42 +208,6 @@ TEST_CASE("Masks on the GPU are those of the CPU", "[gpu]") {
             }
         }
     }
-}
-
-TEST_CASE("Every variant computes what the plain loop does, with and without a wait", "[gpu]") {
-    const Gpu gpu;
-    if (!gpu.cuda) {
-        return;
-    }
-    const int32_t shapes[][3] = {{2, 17, 13}, {1, 9, 40}, {1, 4, 3}};
-    int cases = 0;
-    for (const distile_polykernel *polykernel : test_cuda_polykernels) {
-        for (const auto &[batch, height, width] : shapes) {
-            Problem problem(gpu, *polykernel, batch, height, width);
-            distile_kernel *variants = distile_cuda_kernel_variants(problem.kernel.get());
-            const Owned<distile_cuda_mask> mask = gpu.make_mask();
-            for (const char *family : families) {
-                const std::vector<uint8_t> bytes = make_bytes(family, batch, problem.out_height, problem.out_width);
-                const DeviceArray<uint8_t> device_bytes(bytes);
-                for (distile_inactive inactive : {DISTILE_KEEP, DISTILE_ZERO}) {
-                    // The last one stands for the dispatcher's choice.
-                    for (int32_t i = 0; i <= polykernel->num_variants; i++) {
-                        const char *name = distile_kernel_variant_name(variants, i);
-                        CAPTURE(polykernel->name, batch, height, width, family, inactive, name ? name : "any");
-                        problem.output_memory->set(problem.before);
-                        set_mask(gpu, mask.get(), device_bytes, problem.output);
-                        distile_cuda_run_args args = problem.run_args(mask.get());
-                        args.inactive = inactive;
-                        args.variant = name;
-                        gpu.check(distile_cuda_run(problem.kernel.get(), &args));
-                        CHECK(problem.difference(bytes, inactive) == "");
-                        cases++;
-                    }
-                }
-            }
-        }
-    }
-    std::cout << cases << " cases\n";
 }
 
 TEST_CASE("The host's path takes the variant that the time table says is fastest", "[gpu]") {
@@ -326,9 +239,7 @@ TEST_CASE("The path without a wait runs in a graph, with other masks at every la
     if (!gpu.cuda) {
         return;
     }
-    CUstream stream = nullptr;
-    CU(cuStreamCreate, &stream, CU_STREAM_NON_BLOCKING);
-    gpu.check(distile_cuda_set_stream(gpu.cuda.get(), stream));
+    const StreamInUse stream(gpu);
     for (const distile_polykernel *polykernel : {&test_odd_cuda, test_cuda_polykernels[0]}) {
         Problem problem(gpu, *polykernel, 2, 20, 24);
         distile_kernel *variants = distile_cuda_kernel_variants(problem.kernel.get());
@@ -341,33 +252,25 @@ TEST_CASE("The path without a wait runs in a graph, with other masks at every la
             CAPTURE(polykernel->name, args.variant);
             set_mask(gpu, mask.get(), bytes, problem.output);
             gpu.check(distile_cuda_run(problem.kernel.get(), &args));
-            CUgraph graph = nullptr;
-            CUgraphExec executable = nullptr;
-            CU(cuStreamSynchronize, stream);
-            CU(cuStreamBeginCapture, stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
-            set_mask(gpu, mask.get(), bytes, problem.output);
-            gpu.check(distile_cuda_run(problem.kernel.get(), &args));
-            // What only the host can decide, it must refuse, and the capture goes on.
-            args.variant = nullptr;
-            CHECK(distile_cuda_run(problem.kernel.get(), &args) == DISTILE_ERROR_BAD_VALUE);
-            CU(cuStreamEndCapture, stream, &graph);
-            CU(cuGraphInstantiate, &executable, graph, 0ULL);
-            for (const char *family : families) {
+            const Graph graph(stream.get(), [&] {
+                set_mask(gpu, mask.get(), bytes, problem.output);
+                gpu.check(distile_cuda_run(problem.kernel.get(), &args));
+                // What only the host can decide, it must refuse, and the capture goes on.
+                args.variant = nullptr;
+                CHECK(distile_cuda_run(problem.kernel.get(), &args) == DISTILE_ERROR_BAD_VALUE);
+            });
+            for (const char *family : mask_names) {
                 CAPTURE(family);
                 const std::vector<uint8_t> now = make_bytes(family, 2, problem.out_height, problem.out_width);
                 DeviceArray<uint8_t> source(now);
                 CU(cuMemcpyDtoD, reinterpret_cast<CUdeviceptr>(bytes.data()),
                    reinterpret_cast<CUdeviceptr>(source.data()), now.size());
                 problem.output_memory->set(problem.before);
-                CU(cuGraphLaunch, executable, stream);
+                graph.launch();
                 CHECK(problem.difference(now, DISTILE_ZERO) == "");
             }
-            CU(cuGraphExecDestroy, executable);
-            CU(cuGraphDestroy, graph);
         }
     }
-    gpu.check(distile_cuda_set_stream(gpu.cuda.get(), nullptr));
-    CU(cuStreamDestroy, stream);
 }
 
 TEST_CASE("Bad arguments and faults give a status, and nothing is written", "[gpu]") {

@@ -28,6 +28,10 @@ typedef struct distile_cuda_options {
     int32_t device; /**< Its number. Ignored where `context` is given. */
     void *context;  /**< A CUcontext of the caller's, which must outlive the object; null: the primary context. */
     void *stream;   /**< A CUstream of that context; null: its default stream. */
+    /** A folder of the caller's own for code that was compiled for this GPU, made where it is missing: what is found
+     * there is run. What cannot be read is compiled again, and what cannot be written is no error. Null: none of ours,
+     * but the driver keeps a cache of its own. */
+    const char *cache_folder;
 } distile_cuda_options;
 
 /** Opens a GPU. `options` may be null. */
@@ -35,6 +39,9 @@ DISTILE_API distile_status distile_cuda_create(distile_context *context, const d
                                                distile_cuda **cuda);
 /** Waits for the GPU. Null is allowed, and so is a GPU whose context was lost. */
 DISTILE_API void distile_cuda_destroy(distile_cuda *cuda);
+/** The multiprocessors of the context, of which a green context has fewer than the GPU: what the `threads` of a time
+ * table mean for a kernel on a GPU. 0 if `cuda` is null. */
+DISTILE_API int32_t distile_cuda_multiprocessors(const distile_cuda *cuda);
 /** Puts all later work on another CUstream; null: the default stream. */
 DISTILE_API distile_status distile_cuda_set_stream(distile_cuda *cuda, void *stream);
 
@@ -62,7 +69,7 @@ DISTILE_API distile_status distile_cuda_mask_tiles(distile_cuda_mask *mask, int3
 
 typedef struct distile_cuda_kernel distile_cuda_kernel;
 
-/** Compiles the PolyKernel's code for the GPU, which the driver keeps on disk, and loads all of it. */
+/** Compiles the PolyKernel's code for the GPU, unless a cache has it, and loads all of it. */
 DISTILE_API distile_status distile_cuda_kernel_create(distile_cuda *cuda, const distile_polykernel *polykernel,
                                                       distile_cuda_kernel **kernel);
 /** Null is allowed. */
@@ -70,6 +77,21 @@ DISTILE_API void distile_cuda_kernel_destroy(distile_cuda_kernel *kernel);
 /** The variants and their time table, for distile_kernel_num_variants, distile_kernel_variant_name,
  * distile_kernel_load_times and distile_kernel_add_time. It belongs to the kernel; null if that is null. */
 DISTILE_API distile_kernel *distile_cuda_kernel_variants(distile_cuda_kernel *kernel);
+
+/** A dense implementation of the same operator that the application brings, for instance cuDNN's. `run` puts on the
+ * CUstream `stream` what computes every pixel of the output, epilogue and residual included, waits for nothing, and
+ * returns 0 for success; the GPU's context is current. The residual is null for operators without one and never
+ * overlaps the output. */
+typedef struct distile_cuda_dense_candidate {
+    const char *name; /**< Copied. The variant's name in choices, traces and time tables. */
+    int (*run)(void *user, void *stream, const distile_tensor *input, const distile_tensor *residual,
+               const distile_tensor *output);
+    void *user; /**< Must live as long as the kernel. */
+} distile_cuda_dense_candidate;
+
+/** As distile_kernel_add_dense. */
+DISTILE_API distile_status distile_cuda_kernel_add_dense(distile_cuda_kernel *kernel,
+                                                         const distile_cuda_dense_candidate *candidate);
 
 typedef struct distile_cuda_weights distile_cuda_weights;
 

@@ -195,8 +195,8 @@ DISTILE_API const char *distile_kernel_variant_name(const distile_kernel *kernel
 DISTILE_API distile_status distile_kernel_load_times(distile_kernel *kernel, const char *path);
 
 /** Adds a point to the time table: the variant takes `microseconds` for `tiles` tiles with this context's
- * threads. Replaces a point for the same number of tiles. Errors: NULL_POINTER, BAD_VALUE (no such variant, or
- * a number that is not above 0), OUT_OF_MEMORY. */
+ * threads, or this GPU's multiprocessors. Replaces a point for the same number of tiles. Errors: NULL_POINTER,
+ * BAD_VALUE (no such variant, or a number that is not above 0), OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_kernel_add_time(distile_kernel *kernel, const char *variant, int64_t tiles,
                                                    double microseconds);
 

@@ -6,6 +6,7 @@
 
 #include <distile/cuda.h>
 #include <distile/distile.h>
+#include <distile/planner.h>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -39,6 +40,9 @@ struct Destroy {
     void operator()(distile_weights *weights) const {
         distile_weights_destroy(weights);
     }
+    void operator()(distile_planner *planner) const {
+        distile_planner_destroy(planner);
+    }
     void operator()(distile_cuda *cuda) const {
         distile_cuda_destroy(cuda);
     }
@@ -57,6 +61,7 @@ using Context = std::unique_ptr<distile_context, Destroy>;
 using Mask = std::unique_ptr<distile_mask, Destroy>;
 using Kernel = std::unique_ptr<distile_kernel, Destroy>;
 using Weights = std::unique_ptr<distile_weights, Destroy>;
+using Planner = std::unique_ptr<distile_planner, Destroy>;
 
 // Only what uses these needs the library for GPUs.
 using Cuda = std::unique_ptr<distile_cuda, Destroy>;
@@ -96,6 +101,12 @@ inline Weights pack_weights(const Context &context, const Kernel &kernel, const 
     distile_weights *weights = nullptr;
     check(context, distile_weights_pack(kernel.get(), &source, &weights));
     return Weights(weights);
+}
+
+inline Planner make_planner(const Context &context, const distile_planner_options &options = {}) {
+    distile_planner *planner = nullptr;
+    check(context, distile_planner_create(context.get(), &options, &planner));
+    return Planner(planner);
 }
 
 inline Cuda make_cuda(const Context &context, const distile_cuda_options &options = {}) {

@@ -1,0 +1,80 @@
+#include "cubin_cache.h"
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <distile/distile.h>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <unistd.h>
+
+namespace distile {
+
+namespace {
+
+/** FNV-1a: finds a file's name, and errors of the disk. */
+uint64_t hash_of(const std::string &text) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (char c : text) {
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    }
+    return hash;
+}
+
+/** The first line of a file, and what must follow before the code. */
+std::string header_of(const std::string &environment, const std::string &ptx, const std::string &cubin) {
+    std::ostringstream header;
+    header << environment << " ptx " << ptx.size() << " cubin " << cubin.size() << " hash " << hash_of(cubin) << "\n";
+    return header.str() + ptx;
+}
+
+}  // namespace
+
+CubinCache::CubinCache(std::string folder, int32_t driver_version, int32_t capability) : folder_(std::move(folder)) {
+    std::ostringstream environment;
+    environment << "distile cubin " << DISTILE_VERSION_MAJOR << "." << DISTILE_VERSION_MINOR << "."
+                << DISTILE_VERSION_PATCH << " driver " << driver_version << " capability " << capability;
+    environment_ = environment.str();
+}
+
+std::string CubinCache::path_of(const std::string &ptx) const {
+    char name[64];
+    std::snprintf(name, sizeof(name), "distile-%016" PRIx64 ".cubin", hash_of(environment_ + "\n" + ptx));
+    return (std::filesystem::path(folder_) / name).string();
+}
+
+std::string CubinCache::find(const std::string &ptx) const {
+    std::ifstream stream(path_of(ptx), std::ios::binary);
+    const std::string file{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+    const size_t line = file.find('\n');
+    if (line == std::string::npos || file.size() - line - 1 < ptx.size()) {
+        return "";
+    }
+    std::string cubin = file.substr(line + 1 + ptx.size());
+    return file.compare(0, file.size() - cubin.size(), header_of(environment_, ptx, cubin)) == 0 ? cubin : "";
+}
+
+void CubinCache::keep(const std::string &ptx, const std::string &cubin) const {
+    std::error_code error;
+    std::filesystem::create_directories(folder_, error);
+    // Under another name first: a reader finds the old file or the new one, and never a part.
+    const std::string path = path_of(ptx);
+    std::string temporary = path + ".XXXXXX";
+    const int file = mkstemp(temporary.data());
+    if (file < 0) {
+        return;
+    }
+    close(file);
+    std::ofstream stream(temporary, std::ios::binary);
+    stream << header_of(environment_, ptx, cubin) << cubin;
+    stream.close();
+    if (stream) {
+        std::filesystem::rename(temporary, path, error);
+    }
+    if (!stream || error) {
+        std::filesystem::remove(temporary, error);
+    }
+}
+
+}  // namespace distile

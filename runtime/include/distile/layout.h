@@ -1,0 +1,34 @@
+/** \file
+ * Tensors of frameworks that keep channels outermost (NCHW), converted to and from ours.
+ */
+#ifndef DISTILE_LAYOUT_H
+#define DISTILE_LAYOUT_H
+
+#include "distile.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A float32 tensor [batch, channels, height, width] whose rows are contiguous; strides in elements. */
+typedef struct distile_nchw {
+    float *data;
+    int64_t stride_n, stride_c, stride_h;
+} distile_nchw;
+
+/** A contiguous one. */
+DISTILE_API distile_nchw distile_nchw_make(float *data, int32_t channels, int32_t height, int32_t width);
+
+/** Copies every pixel of `from`, which has the extents of `to`, into `to`. The border stays. The two must not overlap.
+ * Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS. */
+DISTILE_API distile_status distile_from_nchw(distile_context *context, const distile_nchw *from,
+                                             const distile_tensor *to);
+/** The reverse. */
+DISTILE_API distile_status distile_to_nchw(distile_context *context, const distile_tensor *from,
+                                           const distile_nchw *to);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

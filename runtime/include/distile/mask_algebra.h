@@ -1,0 +1,72 @@
+/** \file
+ * Masks from masks: what networks need between operators. All functions are exact and work on bits, 64 pixels at once.
+ *
+ * Each writes its result into a mask object, which takes the result's shape, as distile_mask_set_bytes does; the
+ * result may be one of the operands. All masks of a call belong to one context. Errors of all functions: NULL_POINTER,
+ * BAD_MASK (a mask that was never set or belongs to another context), BAD_SHAPE, BAD_VALUE, OUT_OF_MEMORY; the result
+ * then stays as it was.
+ */
+#ifndef DISTILE_MASK_ALGEBRA_H
+#define DISTILE_MASK_ALGEBRA_H
+
+#include "distile.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The window of a convolution or pooling: output pixel (y, x) reads the input pixels
+ * (y * stride_h - pad_top + i * dilation_h, x * stride_w - pad_left + j * dilation_w), 0 <= i < kernel_h,
+ * 0 <= j < kernel_w, where they exist. Padding below and to the right follows from the sizes of input and output.
+ * Kernel, stride and dilation go from 1 to 65535, padding from 0 to 65535. */
+typedef struct distile_window {
+    int32_t kernel_h, kernel_w;
+    int32_t stride_h, stride_w;
+    int32_t dilation_h, dilation_w;
+    int32_t pad_top, pad_left;
+} distile_window;
+
+/** The window of a kernel's operator; all 0 if `kernel` is null. */
+DISTILE_API distile_window distile_kernel_window(const distile_kernel *kernel);
+
+/** The input pixels, of images of in_height x in_width, that an operator's active output pixels read. For a transposed
+ * convolution it is the reverse: the outputs that active inputs reach. With kernel = stride = f and no padding it
+ * repeats every pixel f x f times (nearest upsampling). */
+DISTILE_API distile_status distile_mask_needed_input(distile_mask *result, distile_mask *output,
+                                                     const distile_window *window, int32_t in_height, int32_t in_width);
+
+/** The output pixels, of images of out_height x out_width, that read at least one active input pixel. For a transposed
+ * convolution it is the reverse: the inputs that active outputs need. */
+DISTILE_API distile_status distile_mask_affected_output(distile_mask *result, distile_mask *input,
+                                                        const distile_window *window, int32_t out_height,
+                                                        int32_t out_width);
+
+/** Every pixel with an active one at most radius_h rows and radius_w columns away. Radii from 0 to 32767. */
+DISTILE_API distile_status distile_mask_dilate(distile_mask *result, distile_mask *mask, int32_t radius_h,
+                                               int32_t radius_w);
+
+/** The mask at a lower resolution: a pixel for every factor_h x factor_w pixels, active if any of them is. The last row
+ * and column may cover fewer. Factors from 1 to 65535. */
+DISTILE_API distile_status distile_mask_pool(distile_mask *result, distile_mask *mask, int32_t factor_h,
+                                             int32_t factor_w);
+
+// Two masks of one shape.
+/** a or b */
+DISTILE_API distile_status distile_mask_unite(distile_mask *result, distile_mask *a, distile_mask *b);
+/** a and b */
+DISTILE_API distile_status distile_mask_intersect(distile_mask *result, distile_mask *a, distile_mask *b);
+/** a and not b */
+DISTILE_API distile_status distile_mask_subtract(distile_mask *result, distile_mask *a, distile_mask *b);
+/** not a */
+DISTILE_API distile_status distile_mask_invert(distile_mask *result, distile_mask *a);
+
+/** The pixels at which two tensors of one shape differ by more than `threshold` in at least one channel, or at which
+ * one of them is not a number: an edit mask. The threshold is at least 0. Further errors: BAD_TYPE, BAD_STRIDE. */
+DISTILE_API distile_status distile_mask_set_difference(distile_mask *result, const distile_tensor *a,
+                                                       const distile_tensor *b, float threshold);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,66 @@
+/** \file
+ * Output buffers for a chain of masked operators: zero wherever nothing was computed, with the zero border that the
+ * next operator reads, and without a fill in the way of any of them.
+ *
+ * A planner rotates a few buffers. Each is cleared before it is handed out again, and of a buffer only the pixels that
+ * its last use wrote need clearing. So operators run in mode DISTILE_KEEP into tensors that are zero already:
+ *
+ *     distile_planner_next(planner, &spec, mask, DISTILE_STORE_EXACT, &output);
+ *     distile_run(kernel, &(distile_run_args){.input = &input, .output = &output, .weights = weights, .mask = mask});
+ *
+ * Cached activations, whose inactive pixels are those of an earlier input, need no planner: keep the tensor and run
+ * into it again in mode DISTILE_KEEP.
+ */
+#ifndef DISTILE_PLANNER_H
+#define DISTILE_PLANNER_H
+
+#include "distile.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct distile_planner distile_planner;
+
+/** When and how a buffer is cleared. */
+typedef enum distile_clearing {
+    DISTILE_CLEAR_WRITTEN = 0, /**< The written pixels, when the buffer is handed out. */
+    DISTILE_CLEAR_ALL = 1,     /**< Every byte, when the buffer is handed out. */
+    DISTILE_CLEAR_BACKGROUND =
+        2, /**< The written pixels, on a thread of the planner's as soon as the buffer is free. */
+} distile_clearing;
+
+/** Zero-initialise, then set what should differ from the default. */
+typedef struct distile_planner_options {
+    int32_t buffers; /**< 2 to 64; 0: 3, for operators that read one tensor. One more for each that is read later. */
+    distile_clearing clearing;
+} distile_planner_options;
+
+/** A float32 tensor to write: its extents, and the border of zeros around every image that its readers need. */
+typedef struct distile_output_spec {
+    int32_t batch, height, width, channels;
+    int32_t border_top, border_bottom, border_left, border_right;
+} distile_output_spec;
+
+/** Makes a planner; `options` may be null. Buffers come from the context's allocator when they are first needed.
+ * Errors: NULL_POINTER, BAD_VALUE, OUT_OF_MEMORY. */
+DISTILE_API distile_status distile_planner_create(distile_context *context, const distile_planner_options *options,
+                                                  distile_planner **planner);
+/** Frees the buffers too. Null is allowed. */
+DISTILE_API void distile_planner_destroy(distile_planner *planner);
+
+/** The next tensor, all of it zero. It stays the caller's until as many further tensors were asked for as there are
+ * buffers, less one; from then on it must not be used. The caller writes only pixels that are active in `mask` (of the
+ * spec's batch, height and width; it may be set anew afterwards), or with DISTILE_STORE_TILES any pixel, and never the
+ * border. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_MASK, OUT_OF_MEMORY; no buffer was then taken. */
+DISTILE_API distile_status distile_planner_next(distile_planner *planner, const distile_output_spec *spec,
+                                                distile_mask *mask, distile_store store, distile_tensor *output);
+
+/** Bytes that the planner's buffers hold at present; 0 if `planner` is null. */
+DISTILE_API int64_t distile_planner_bytes(const distile_planner *planner);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

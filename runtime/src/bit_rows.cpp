@@ -1,0 +1,258 @@
+#include "bit_rows.h"
+#include <algorithm>
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define DISTILE_BIT_ROWS_X86 1
+#include <immintrin.h>
+#define DISTILE_TARGET_BMI2 __attribute__((target("bmi2,popcnt")))
+#endif
+
+namespace distile {
+
+namespace {
+
+int32_t words_for(int64_t bits) {
+    return static_cast<int32_t>((bits + 63) / 64);
+}
+
+/** The 64 bits of a row of num_words that begin at a bit, 0 beyond its end. */
+inline uint64_t word_at(const uint64_t *row, int32_t num_words, int64_t bit) {
+    const int64_t word = bit / 64, shift = bit % 64;
+    const uint64_t low = word < num_words ? row[word] >> shift : 0;
+    // In two shifts, because a shift by 64 bits is undefined.
+    const uint64_t high = word + 1 < num_words ? row[word + 1] << 1 << (63 - shift) : 0;
+    return low | high;
+}
+
+/** row[x] |= row[x + bits] for all x, where the row is longer than that. */
+void or_from_above(uint64_t *row, int32_t num_words, int64_t bits) {
+    const auto words = static_cast<int32_t>(bits / 64);
+    const int64_t shift = bits % 64;
+    const int32_t last = num_words - 1 - words;
+    for (int32_t i = 0; i < last; i++) {
+        row[i] |= row[i + words] >> shift | row[i + words + 1] << 1 << (63 - shift);
+    }
+    row[last] |= row[num_words - 1] >> shift;
+}
+
+/** row[x + bits] |= row[x] for all x. */
+void or_from_below(uint64_t *row, int32_t num_words, int64_t bits) {
+    const auto words = static_cast<int32_t>(bits / 64);
+    const int64_t shift = bits % 64;
+    for (int32_t i = num_words - 1; i > words; i--) {
+        row[i] |= row[i - words] << shift | row[i - words - 1] >> 1 >> (63 - shift);
+    }
+    row[words] |= row[0] << shift;
+}
+
+/** Calls step(distance) such that row[x] |= row[x + distance] for each of them in turn makes row[x] the union of
+ * row[x + i * dilation], 0 <= i < kernel. */
+template<typename Step> void for_each_distance(const WindowAxis &axis, Step step) {
+    for (int32_t done = 1; done < axis.kernel;) {
+        const int32_t more = std::min(done, axis.kernel - done);
+        step(int64_t{more} * axis.dilation);
+        done += more;
+    }
+}
+
+// ---- Levels ----------------------------------------------------------------------------------
+
+uint64_t lowest_bit(uint64_t word) {
+    return word & (~word + 1);
+}
+
+void extract_portable(const uint64_t *row, const uint64_t *places, int32_t num_words, uint64_t *out) {
+    uint64_t pending = 0;
+    int filled = 0;
+    for (int32_t i = 0; i < num_words; i++) {
+        for (uint64_t rest = places[i]; rest != 0; rest &= rest - 1) {
+            pending |= static_cast<uint64_t>((row[i] & lowest_bit(rest)) != 0) << filled;
+            if (++filled == 64) {
+                *out++ = pending;
+                pending = 0;
+                filled = 0;
+            }
+        }
+    }
+    if (filled > 0) {
+        *out = pending;
+    }
+}
+
+void deposit_portable(const uint64_t *in, int32_t in_words, const uint64_t *places, int32_t num_words, uint64_t *row) {
+    int64_t at = 0;
+    for (int32_t i = 0; i < num_words; i++) {
+        row[i] = 0;
+        uint64_t bits = word_at(in, in_words, at);
+        for (uint64_t rest = places[i]; rest != 0; rest &= rest - 1, bits >>= 1, at++) {
+            row[i] |= (bits & 1) != 0 ? lowest_bit(rest) : 0;
+        }
+    }
+}
+
+#ifdef DISTILE_BIT_ROWS_X86
+
+DISTILE_TARGET_BMI2 void extract_bmi2(const uint64_t *row, const uint64_t *places, int32_t num_words, uint64_t *out) {
+    uint64_t pending = 0;
+    int64_t filled = 0;
+    for (int32_t i = 0; i < num_words; i++) {
+        const uint64_t bits = _pext_u64(row[i], places[i]);
+        const int64_t count = _mm_popcnt_u64(places[i]);
+        pending |= bits << filled;
+        filled += count;
+        if (filled >= 64) {
+            *out++ = pending;
+            filled -= 64;
+            pending = bits >> (count - filled);
+        }
+    }
+    if (filled > 0) {
+        *out = pending;
+    }
+}
+
+DISTILE_TARGET_BMI2 void deposit_bmi2(const uint64_t *in, int32_t in_words, const uint64_t *places, int32_t num_words,
+                                      uint64_t *row) {
+    int64_t at = 0;
+    for (int32_t i = 0; i < num_words; i++) {
+        row[i] = _pdep_u64(word_at(in, in_words, at), places[i]);
+        at += _mm_popcnt_u64(places[i]);
+    }
+}
+
+#endif
+
+constexpr BitRowsLevel all_levels[] = {
+    {"portable", extract_portable, deposit_portable},
+#ifdef DISTILE_BIT_ROWS_X86
+    {"bmi2", extract_bmi2, deposit_bmi2},
+#endif
+};
+
+int32_t count_supported_levels() {
+#ifdef DISTILE_BIT_ROWS_X86
+    return __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") ? 2 : 1;
+#else
+    return 1;
+#endif
+}
+
+}  // namespace
+
+BitRowsLevels supported_bit_rows_levels() {
+    static const int32_t count = count_supported_levels();
+    return {all_levels, count};
+}
+
+const BitRowsLevel &best_bit_rows_level() {
+    const BitRowsLevels supported = supported_bit_rows_levels();
+    return supported.levels[supported.count - 1];
+}
+
+// ---- Rows ------------------------------------------------------------------------------------
+
+// Only the taps and the outputs that meet an input count: rows stay short whatever the window.
+RowWindow::RowWindow(const WindowAxis &axis, int32_t in_width, int32_t out_width, const BitRowsLevel &level)
+    : axis_(axis), in_width_(in_width), out_words_(words_for(out_width)), level_(level) {
+    const int32_t last = axis.pad + in_width - 1;
+    axis_.kernel = std::min(axis.kernel, last / axis.dilation + 1);
+    const int32_t outputs = std::min(out_width, last / axis.stride + 1);
+    const int64_t last_place = int64_t{outputs - 1} * axis.stride;
+    padded_.resize(words_for(std::max(last_place + int64_t{axis_.kernel - 1} * axis.dilation, int64_t{last}) + 1));
+    places_.resize(words_for(last_place + 1));
+    for (int32_t o = 0; o < outputs; o++) {
+        const int64_t bit = int64_t{o} * axis.stride;
+        places_[bit / 64] |= uint64_t{1} << (bit % 64);
+    }
+}
+
+void RowWindow::gather(const uint64_t *in, uint64_t *out) {
+    const auto num_words = static_cast<int32_t>(padded_.size()), num_places = static_cast<int32_t>(places_.size());
+    std::fill(padded_.begin(), padded_.end(), 0);
+    std::copy_n(in, words_for(in_width_), padded_.begin() + axis_.pad / 64);
+    const int32_t shift = axis_.pad % 64;
+    if (shift != 0) {
+        for (int32_t i = num_words - 1; i >= 0; i--) {
+            padded_[i] = padded_[i] << shift | (i > 0 ? padded_[i - 1] >> (64 - shift) : 0);
+        }
+    }
+    for_each_distance(axis_, [&](int64_t distance) { or_from_above(padded_.data(), num_words, distance); });
+    std::fill_n(out, out_words_, uint64_t{0});
+    if (axis_.stride == 1) {
+        std::copy_n(padded_.begin(), num_places, out);
+        out[num_places - 1] &= places_.back();
+    } else {
+        level_.extract(padded_.data(), places_.data(), num_places, out);
+    }
+}
+
+void RowWindow::scatter(const uint64_t *out, uint64_t *in) {
+    const auto num_words = static_cast<int32_t>(padded_.size()), num_places = static_cast<int32_t>(places_.size());
+    if (axis_.stride == 1) {
+        std::copy_n(out, num_places, padded_.begin());
+        padded_[num_places - 1] &= places_.back();
+    } else {
+        level_.deposit(out, out_words_, places_.data(), num_places, padded_.data());
+    }
+    std::fill(padded_.begin() + num_places, padded_.end(), 0);
+    for_each_distance(axis_, [&](int64_t distance) { or_from_below(padded_.data(), num_words, distance); });
+    const int32_t in_words = words_for(in_width_);
+    for (int32_t i = 0; i < in_words; i++) {
+        in[i] = word_at(padded_.data(), num_words, axis_.pad + int64_t{64} * i);
+    }
+    in[in_words - 1] &= ~uint64_t{0} >> (64 * in_words - in_width_);
+}
+
+// ---- Images ----------------------------------------------------------------------------------
+
+namespace {
+
+/** Calls read(y) for the rows [0, in_height) that an output row reads. */
+template<typename Read> void for_each_row(const WindowAxis &axis, int32_t o, int32_t in_height, Read read) {
+    const int64_t first = int64_t{o} * axis.stride - axis.pad;
+    const int64_t begin = first < 0 ? (-first + axis.dilation - 1) / axis.dilation : 0;
+    for (int64_t i = begin; i < axis.kernel && first + i * axis.dilation < in_height; i++) {
+        read(first + i * axis.dilation);
+    }
+}
+
+void or_row(const uint64_t *from, int32_t num_words, uint64_t *to) {
+    for (int32_t i = 0; i < num_words; i++) {
+        to[i] |= from[i];
+    }
+}
+
+}  // namespace
+
+void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, int32_t out_width, uint64_t *out) {
+    RowWindow columns(window.x, in.width, out_width);
+    const int32_t in_words = in.words_per_row(), out_words = words_for(out_width);
+    std::vector<uint64_t> any(in_words);
+    for (int32_t n = 0; n < in.batch; n++) {
+        const uint64_t *image = in.words + int64_t{n} * in.height * in_words;
+        for (int32_t o = 0; o < out_height; o++, out += out_words) {
+            std::fill(any.begin(), any.end(), 0);
+            for_each_row(window.y, o, in.height,
+                         [&](int64_t y) { or_row(image + y * in_words, in_words, any.data()); });
+            columns.gather(any.data(), out);
+        }
+    }
+}
+
+void scatter_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width, uint64_t *in) {
+    RowWindow columns(window.x, in_width, out.width);
+    const int32_t in_words = words_for(in_width), out_words = out.words_per_row();
+    std::vector<uint64_t> reached(in_words);
+    std::fill_n(in, int64_t{out.batch} * in_height * in_words, uint64_t{0});
+    const uint64_t *row = out.words;
+    for (int32_t n = 0; n < out.batch; n++) {
+        uint64_t *image = in + int64_t{n} * in_height * in_words;
+        for (int32_t o = 0; o < out.height; o++, row += out_words) {
+            columns.scatter(row, reached.data());
+            for_each_row(window.y, o, in_height,
+                         [&](int64_t y) { or_row(reached.data(), in_words, image + y * in_words); });
+        }
+    }
+}
+
+}  // namespace distile

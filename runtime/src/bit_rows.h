@@ -1,0 +1,76 @@
+/** \file
+ * Windows over rows of bits: the arithmetic behind masks of masks. Pure functions over memory that the caller owns.
+ */
+#ifndef DISTILE_BIT_ROWS_H
+#define DISTILE_BIT_ROWS_H
+
+#include "bitmask.h"
+#include <vector>
+
+namespace distile {
+
+/** One axis of a window: output o reads the inputs o * stride - pad + i * dilation, 0 <= i < kernel. */
+struct WindowAxis {
+    int32_t kernel, stride, pad, dilation;
+};
+
+struct Window {
+    WindowAxis y, x;
+};
+
+/** Moves bits together and apart. All levels give the same results. */
+struct BitRowsLevel {
+    const char *name;
+
+    /** Writes the bits of a row that are set in `places`, moved together. At most 32 are set in a word of `places`. */
+    void (*extract)(const uint64_t *row, const uint64_t *places, int32_t num_words, uint64_t *out);
+
+    /** The reverse: writes the next bit of `in`, of in_words words, to each of the places, and 0 between them. */
+    void (*deposit)(const uint64_t *in, int32_t in_words, const uint64_t *places, int32_t num_words, uint64_t *row);
+};
+
+/** The levels that this CPU can run, the fastest last. */
+struct BitRowsLevels {
+    const BitRowsLevel *levels;
+    int32_t count;
+
+    const BitRowsLevel *begin() const {
+        return levels;
+    }
+    const BitRowsLevel *end() const {
+        return levels + count;
+    }
+};
+BitRowsLevels supported_bit_rows_levels();
+const BitRowsLevel &best_bit_rows_level();
+
+/** A window over rows of one length, with its work space. Rows are padded to whole words with bits that are 0. */
+class RowWindow {
+public:
+    RowWindow(const WindowAxis &axis, int32_t in_width, int32_t out_width,
+              const BitRowsLevel &level = best_bit_rows_level());
+
+    /** out[o] = any of in[what o reads]. */
+    void gather(const uint64_t *in, uint64_t *out);
+    /** in[x] = any of out[o that reads x]. */
+    void scatter(const uint64_t *out, uint64_t *in);
+
+private:
+    WindowAxis axis_;
+    int32_t in_width_, out_words_;
+    const BitRowsLevel &level_;
+    /** A row of inputs, moved up by the padding: output o reads from bit o * stride on. */
+    std::vector<uint64_t> padded_;
+    /** The bits at o * stride, for the outputs that read anything. */
+    std::vector<uint64_t> places_;
+};
+
+/** Writes out[o] = any of in[what o reads] for images of out_height x out_width. */
+void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, int32_t out_width, uint64_t *out);
+
+/** Writes in[x] = any of out[o that reads x] for images of in_height x in_width. */
+void scatter_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width, uint64_t *in);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,36 @@
+/** \file
+ * Where two tensors differ. Pure functions over memory that the caller owns.
+ */
+#ifndef DISTILE_DIFFERENCE_H
+#define DISTILE_DIFFERENCE_H
+
+#include <cstdint>
+
+namespace distile {
+
+/** The inner loop. All levels give the same results. */
+struct DifferenceLevel {
+    const char *name;
+
+    /** Bit i of `bits`, of ceil(count / 64) words: whether |a[i] - b[i]| > threshold or is not a number. */
+    void (*compare)(const float *a, const float *b, int64_t count, float threshold, uint64_t *bits);
+};
+
+/** The levels that this CPU can run, the fastest last. */
+struct DifferenceLevels {
+    const DifferenceLevel *levels;
+    int32_t count;
+
+    const DifferenceLevel *begin() const {
+        return levels;
+    }
+    const DifferenceLevel *end() const {
+        return levels + count;
+    }
+};
+DifferenceLevels supported_difference_levels();
+const DifferenceLevel &best_difference_level();
+
+}  // namespace distile
+
+#endif

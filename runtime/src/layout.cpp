@@ -1,0 +1,107 @@
+#include "context.h"
+#include "tensor.h"
+#include "transpose.h"
+#include <algorithm>
+#include <distile/layout.h>
+
+using namespace distile;
+
+namespace {
+
+/** A conversion, cut into parts for the threads. */
+struct Conversion {
+    distile_nchw planes;
+    distile_tensor tensor;
+    bool to_planes;
+    /** Rows of an image, joined to one where both tensors allow it. */
+    int64_t rows, columns;
+    int64_t parts_per_row;
+    const TransposeLevel &level;
+
+    void run(int32_t task) const {
+        const int64_t part = task % parts_per_row, row = task / parts_per_row % rows, n = task / parts_per_row / rows;
+        const int64_t blocks = (columns + transpose_block - 1) / transpose_block;
+        const int64_t begin = blocks * part / parts_per_row * transpose_block;
+        const int64_t end = std::min(blocks * (part + 1) / parts_per_row * transpose_block, columns);
+        float *plane = planes.data + n * planes.stride_n + row * planes.stride_h + begin;
+        float *pixel =
+            static_cast<float *>(tensor.data) + n * tensor.stride_n + row * tensor.stride_h + begin * tensor.stride_w;
+        if (to_planes) {
+            transpose(level, pixel, tensor.stride_w, plane, planes.stride_c, end - begin, tensor.channels);
+        } else {
+            transpose(level, plane, planes.stride_c, pixel, tensor.stride_w, tensor.channels, end - begin);
+        }
+    }
+};
+
+distile_status convert(const char *call, distile_context *context, const distile_nchw *planes,
+                       const distile_tensor *tensor, bool to_planes) {
+    if (!context) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!planes || !planes->data) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the NCHW tensor or its data is null", call);
+    }
+    if (!tensor) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the tensor is null", call);
+    }
+    if (tensor->channels < 1) {
+        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the tensor has %d channels", call, tensor->channels);
+    }
+    const distile_status status =
+        check_tensor(context, DISTILE_FLOAT32, call, tensor, "tensor", tensor->channels, false);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    const int64_t height = tensor->height, width = tensor->width, channels = tensor->channels;
+    if (planes->stride_h < width || planes->stride_c < planes->stride_h * (height - 1) + width ||
+        (tensor->batch > 1 && planes->stride_n < planes->stride_c * (channels - 1) + planes->stride_c)) {
+        return fail(context, DISTILE_ERROR_BAD_STRIDE,
+                    "%s: the NCHW tensor has strides n %lld, c %lld, h %lld: each must be at least what it spans", call,
+                    static_cast<long long>(planes->stride_n), static_cast<long long>(planes->stride_c),
+                    static_cast<long long>(planes->stride_h));
+    }
+    return guarded(context, [&] {
+        const bool joined = planes->stride_h == width && tensor->stride_h == width * tensor->stride_w;
+        Conversion conversion{*planes,
+                              *tensor,
+                              to_planes,
+                              joined ? 1 : height,
+                              joined ? height * width : width,
+                              1,
+                              best_transpose_level()};
+        // Below this many elements a second thread costs more than it saves.
+        constexpr int64_t elements_per_task = 1 << 15;
+        const int64_t row_elements = conversion.columns * channels;
+        conversion.parts_per_row =
+            std::clamp<int64_t>(row_elements / elements_per_task, 1, int64_t{4} * context->options.threads);
+        const auto run = [](void *closure, int32_t task) { static_cast<const Conversion *>(closure)->run(task); };
+        const auto num_tasks = static_cast<int32_t>(tensor->batch * conversion.rows * conversion.parts_per_row);
+        if (row_elements * conversion.rows * tensor->batch < 2 * elements_per_task) {
+            for (int32_t task = 0; task < num_tasks; task++) {
+                conversion.run(task);
+            }
+        } else {
+            context->run_parallel(run, &conversion, num_tasks);
+        }
+        return DISTILE_OK;
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+distile_nchw distile_nchw_make(float *data, int32_t channels, int32_t height, int32_t width) {
+    return {data, int64_t{channels} * height * width, int64_t{height} * width, width};
+}
+
+distile_status distile_from_nchw(distile_context *context, const distile_nchw *from, const distile_tensor *to) {
+    return convert("distile_from_nchw", context, from, to, false);
+}
+
+distile_status distile_to_nchw(distile_context *context, const distile_tensor *from, const distile_nchw *to) {
+    return convert("distile_to_nchw", context, to, from, true);
+}
+
+}  // extern "C"

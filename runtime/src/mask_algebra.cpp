@@ -1,0 +1,326 @@
+#include "bit_rows.h"
+#include "context.h"
+#include "difference.h"
+#include "kernel.h"
+#include "tensor.h"
+#include <algorithm>
+#include <distile/mask_algebra.h>
+#include <initializer_list>
+
+using namespace distile;
+
+namespace {
+
+/** Checks the masks that a call reads and the one that it sets. */
+distile_status check_masks(const char *call, std::initializer_list<distile_mask *> operands, distile_mask *result) {
+    if (!result) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_context *context = result->context;
+    for (const distile_mask *mask : operands) {
+        if (!mask) {
+            return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: a mask is null", call);
+        }
+        if (mask->context != context) {
+            return fail(context, DISTILE_ERROR_BAD_MASK, "%s: a mask belongs to another context than the result", call);
+        }
+        if (!mask->is_set()) {
+            return fail(context, DISTILE_ERROR_BAD_MASK, "%s: a mask was never set", call);
+        }
+    }
+    return DISTILE_OK;
+}
+
+distile_status check_window(distile_context *context, const char *call, const distile_window *window, int32_t height,
+                            int32_t width, int32_t batch) {
+    if (!window) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the window is null", call);
+    }
+    for (int32_t extent : {window->kernel_h, window->kernel_w, window->stride_h, window->stride_w, window->dilation_h,
+                           window->dilation_w}) {
+        if (extent < 1 || extent > largest_extent) {
+            return fail(context, DISTILE_ERROR_BAD_VALUE,
+                        "%s: a window with a kernel, stride or dilation of %d: each goes from 1 to %d", call, extent,
+                        largest_extent);
+        }
+    }
+    for (int32_t pad : {window->pad_top, window->pad_left}) {
+        if (pad < 0 || pad > largest_extent) {
+            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a window with a padding of %d: it goes from 0 to %d",
+                        call, pad, largest_extent);
+        }
+    }
+    return check_mask_shape(context, call, batch, height, width);
+}
+
+Window window_of(const distile_window &window) {
+    return {{window.kernel_h, window.stride_h, window.pad_top, window.dilation_h},
+            {window.kernel_w, window.stride_w, window.pad_left, window.dilation_w}};
+}
+
+using Transfer = void (*)(const Bitmask &from, const Window &window, int32_t height, int32_t width, uint64_t *to);
+
+distile_status transfer(const char *call, distile_mask *result, distile_mask *from, const distile_window *window,
+                        int32_t height, int32_t width, Transfer bits) {
+    distile_status status = check_masks(call, {from}, result);
+    if (status == DISTILE_OK) {
+        status = check_window(result->context, call, window, height, width, from->bits.batch);
+    }
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    return guarded(result->context, [&] {
+        result->set_words(from->bits.batch, height, width,
+                          [&](uint64_t *words) { bits(from->bits, window_of(*window), height, width, words); });
+        return DISTILE_OK;
+    });
+}
+
+/** result = combine(a, b), word by word. */
+template<typename Combine> distile_status combine_words(const char *call, distile_mask *result, distile_mask *a,
+                                                        distile_mask *b, const Combine &combine) {
+    const distile_status status = check_masks(call, {a, b}, result);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    const Bitmask &left = a->bits, &right = b->bits;
+    if (left.batch != right.batch || left.height != right.height || left.width != right.width) {
+        return fail(result->context, DISTILE_ERROR_BAD_SHAPE, "%s: masks of %d x %d x %d and of %d x %d x %d", call,
+                    left.batch, left.height, left.width, right.batch, right.height, right.width);
+    }
+    return guarded(result->context, [&] {
+        result->set_words(left.batch, left.height, left.width, [&](uint64_t *words) {
+            const int64_t count = int64_t{left.batch} * left.height * left.words_per_row();
+            for (int64_t i = 0; i < count; i++) {
+                words[i] = combine(left.words[i], right.words[i]);
+            }
+        });
+        return DISTILE_OK;
+    });
+}
+
+/** Compares rows of two tensors; one for each task, because it holds the work space. */
+class RowDifference {
+public:
+    RowDifference(const distile_tensor &a, const distile_tensor &b, float threshold)
+        : a_(a), b_(b), threshold_(threshold), level_(best_difference_level()), packed_(is_packed(a) && is_packed(b)),
+          channels_(packed_ ? RowWindow({a.channels, a.channels, 0, 1}, pixels_at_once * a.channels, pixels_at_once)
+                            : RowWindow({1, 1, 0, 1}, 1, 1)) {
+        bits_.resize(packed_ ? pixels_at_once / 64 * int64_t{a.channels} : (a.channels + 63) / 64);
+    }
+
+    /** Row y of image n. */
+    void compare(int32_t n, int32_t y, uint64_t *words) {
+        const float *a = row(a_, n, y), *b = row(b_, n, y);
+        for (int32_t x = 0; x < a_.width; x += pixels_at_once, words += pixels_at_once / 64) {
+            const int32_t pixels = std::min(a_.width - x, pixels_at_once);
+            if (packed_) {
+                compare_packed(a + int64_t{x} * a_.channels, b + int64_t{x} * b_.channels, pixels, words);
+            } else {
+                compare_pixels(a + x * a_.stride_w, b + x * b_.stride_w, pixels, words);
+            }
+        }
+    }
+
+private:
+    static constexpr int32_t pixels_at_once = 512;
+
+    static bool is_packed(const distile_tensor &tensor) {
+        return tensor.stride_w == tensor.channels && tensor.channels <= largest_extent;
+    }
+
+    static const float *row(const distile_tensor &tensor, int32_t n, int32_t y) {
+        return static_cast<const float *>(tensor.data) + n * tensor.stride_n + y * tensor.stride_h;
+    }
+
+    /** Pixels without gaps: all elements are compared as one vector. */
+    void compare_packed(const float *a, const float *b, int32_t pixels, uint64_t *words) {
+        const int64_t count = int64_t{pixels} * a_.channels;
+        level_.compare(a, b, count, threshold_, a_.channels == 1 ? words : bits_.data());
+        if (a_.channels > 1) {
+            std::fill(bits_.begin() + (count + 63) / 64, bits_.end(), 0);
+            uint64_t any[pixels_at_once / 64];
+            channels_.gather(bits_.data(), any);
+            std::copy_n(any, (pixels + 63) / 64, words);
+        }
+    }
+
+    void compare_pixels(const float *a, const float *b, int32_t pixels, uint64_t *words) {
+        std::fill_n(words, (pixels + 63) / 64, uint64_t{0});
+        for (int32_t x = 0; x < pixels; x++, a += a_.stride_w, b += b_.stride_w) {
+            level_.compare(a, b, a_.channels, threshold_, bits_.data());
+            const bool differs = std::any_of(bits_.begin(), bits_.end(), [](uint64_t word) { return word != 0; });
+            words[x / 64] |= static_cast<uint64_t>(differs) << (x % 64);
+        }
+    }
+
+    const distile_tensor &a_, &b_;
+    float threshold_;
+    const DifferenceLevel &level_;
+    bool packed_;
+    RowWindow channels_;
+    std::vector<uint64_t> bits_;
+};
+
+/** Some of the rows of all images. */
+struct DifferenceTask {
+    RowDifference rows;
+    int64_t begin, end;
+    int32_t height, words_per_row;
+    uint64_t *words;
+
+    void run() {
+        for (int64_t row = begin; row < end; row++) {
+            rows.compare(static_cast<int32_t>(row / height), static_cast<int32_t>(row % height),
+                         words + row * words_per_row);
+        }
+    }
+};
+
+// The tasks write to the words.
+// NOLINTBEGIN(readability-non-const-parameter)
+void find_difference(distile_context &context, const distile_tensor &a, const distile_tensor &b, float threshold,
+                     uint64_t *words) {
+    // NOLINTEND(readability-non-const-parameter)
+    // Below this many elements a second thread costs more than it saves.
+    constexpr int64_t elements_per_task = 1 << 16;
+    const int64_t rows = int64_t{a.batch} * a.height;
+    const int64_t wanted = rows * a.width / elements_per_task * a.channels + 1;
+    const int64_t num_tasks = std::min<int64_t>({wanted, rows, context.options.threads});
+    std::vector<DifferenceTask> tasks;
+    for (int64_t i = 0; i < num_tasks; i++) {
+        tasks.push_back({RowDifference(a, b, threshold), rows * i / num_tasks, rows * (i + 1) / num_tasks, a.height,
+                         (a.width + 63) / 64, words});
+    }
+    context.run_parallel([](void *closure, int32_t i) { static_cast<DifferenceTask *>(closure)[i].run(); },
+                         tasks.data(), static_cast<int32_t>(num_tasks));
+}
+
+}  // namespace
+
+extern "C" {
+
+distile_window distile_kernel_window(const distile_kernel *kernel) {
+    distile_window window{};
+    if (kernel) {
+        const distile_conv2d &conv = kernel->polykernel->conv2d;
+        window = {conv.kernel_h,   conv.kernel_w,   conv.stride_h, conv.stride_w,
+                  conv.dilation_h, conv.dilation_w, conv.pad_top,  conv.pad_left};
+    }
+    return window;
+}
+
+distile_status distile_mask_needed_input(distile_mask *result, distile_mask *output, const distile_window *window,
+                                         int32_t in_height, int32_t in_width) {
+    return transfer("distile_mask_needed_input", result, output, window, in_height, in_width, scatter_bits);
+}
+
+distile_status distile_mask_affected_output(distile_mask *result, distile_mask *input, const distile_window *window,
+                                            int32_t out_height, int32_t out_width) {
+    return transfer("distile_mask_affected_output", result, input, window, out_height, out_width, gather_bits);
+}
+
+distile_status distile_mask_dilate(distile_mask *result, distile_mask *mask, int32_t radius_h, int32_t radius_w) {
+    constexpr const char *call = "distile_mask_dilate";
+    constexpr int32_t largest_radius = (largest_extent - 1) / 2;
+    const distile_status status = check_masks(call, {mask}, result);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    if (radius_h < 0 || radius_w < 0 || radius_h > largest_radius || radius_w > largest_radius) {
+        return fail(result->context, DISTILE_ERROR_BAD_VALUE, "%s: radii of %d and %d pixels: each goes from 0 to %d",
+                    call, radius_h, radius_w, largest_radius);
+    }
+    const distile_window window{2 * radius_h + 1, 2 * radius_w + 1, 1, 1, 1, 1, radius_h, radius_w};
+    return transfer(call, result, mask, &window, mask->bits.height, mask->bits.width, gather_bits);
+}
+
+distile_status distile_mask_pool(distile_mask *result, distile_mask *mask, int32_t factor_h, int32_t factor_w) {
+    constexpr const char *call = "distile_mask_pool";
+    const distile_status status = check_masks(call, {mask}, result);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    if (factor_h < 1 || factor_w < 1) {
+        return fail(result->context, DISTILE_ERROR_BAD_VALUE, "%s: factors of %d and %d: each goes from 1 to %d", call,
+                    factor_h, factor_w, largest_extent);
+    }
+    const distile_window window{factor_h, factor_w, factor_h, factor_w, 1, 1, 0, 0};
+    const auto pooled = [](int32_t extent, int32_t factor) { return (extent - 1) / factor + 1; };
+    return transfer(call, result, mask, &window, pooled(mask->bits.height, factor_h),
+                    pooled(mask->bits.width, factor_w), gather_bits);
+}
+
+distile_status distile_mask_unite(distile_mask *result, distile_mask *a, distile_mask *b) {
+    return combine_words("distile_mask_unite", result, a, b, [](uint64_t x, uint64_t y) { return x | y; });
+}
+
+distile_status distile_mask_intersect(distile_mask *result, distile_mask *a, distile_mask *b) {
+    return combine_words("distile_mask_intersect", result, a, b, [](uint64_t x, uint64_t y) { return x & y; });
+}
+
+distile_status distile_mask_subtract(distile_mask *result, distile_mask *a, distile_mask *b) {
+    return combine_words("distile_mask_subtract", result, a, b, [](uint64_t x, uint64_t y) { return x & ~y; });
+}
+
+distile_status distile_mask_invert(distile_mask *result, distile_mask *a) {
+    const distile_status status = check_masks("distile_mask_invert", {a}, result);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    return guarded(result->context, [&] {
+        const Bitmask &bits = a->bits;
+        result->set_words(bits.batch, bits.height, bits.width, [&](uint64_t *words) {
+            const int32_t words_per_row = bits.words_per_row();
+            const uint64_t last = ~uint64_t{0} >> (64 * words_per_row - bits.width);
+            const int64_t count = int64_t{bits.batch} * bits.height * words_per_row;
+            for (int64_t i = 0; i < count; i++) {
+                words[i] = ~bits.words[i];
+            }
+            for (int64_t i = words_per_row - 1; i < count; i += words_per_row) {
+                words[i] &= last;
+            }
+        });
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_mask_set_difference(distile_mask *result, const distile_tensor *a, const distile_tensor *b,
+                                           float threshold) {
+    constexpr const char *call = "distile_mask_set_difference";
+    if (!result) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_context *context = result->context;
+    for (const distile_tensor *tensor : {a, b}) {
+        const char *name = tensor == a ? "first tensor" : "second tensor";
+        if (tensor && tensor->channels < 1) {
+            return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the %s has %d channels", call, name,
+                        tensor->channels);
+        }
+        const distile_status status =
+            check_tensor(context, DISTILE_FLOAT32, call, tensor, name, tensor ? tensor->channels : 0, false);
+        if (status != DISTILE_OK) {
+            return status;
+        }
+    }
+    if (a->batch != b->batch || a->height != b->height || a->width != b->width || a->channels != b->channels) {
+        return fail(context, DISTILE_ERROR_BAD_SHAPE, "%s: tensors of %d x %d x %d x %d and of %d x %d x %d x %d", call,
+                    a->batch, a->height, a->width, a->channels, b->batch, b->height, b->width, b->channels);
+    }
+    if (!(threshold >= 0)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a threshold of %g: it must be at least 0", call,
+                    static_cast<double>(threshold));
+    }
+    const distile_status status = check_mask_shape(context, call, a->batch, a->height, a->width);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    return guarded(context, [&] {
+        result->set_words(a->batch, a->height, a->width,
+                          [&](uint64_t *words) { find_difference(*context, *a, *b, threshold, words); });
+        return DISTILE_OK;
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,320 @@
+#include "context.h"
+#include "mask.h"
+#include "tensor.h"
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <distile/planner.h>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+using namespace distile;
+
+namespace {
+
+/** A buffer and what was written to it since it was all zero. */
+class Buffer {
+public:
+    explicit Buffer(distile_context *context) : context_(context) {
+    }
+    ~Buffer() {
+        release();
+    }
+    Buffer(const Buffer &) = delete;
+    Buffer &operator=(const Buffer &) = delete;
+
+    size_t bytes() const {
+        return bytes_;
+    }
+
+    /** Makes the written pixels zero, or everything. */
+    void clear(bool everything, bool in_parallel) {
+        if (!written_) {
+            return;
+        }
+        everything_ = everything;
+        // Below this many bytes a second thread costs more than it saves.
+        constexpr int64_t bytes_per_task = 256 << 10;
+        const int64_t rows = int64_t{tensor_.batch} * tensor_.height;
+        const int64_t wanted = rows * tensor_.stride_h * static_cast<int64_t>(sizeof(float)) / bytes_per_task;
+        num_tasks_ = static_cast<int32_t>(
+            in_parallel ? std::clamp<int64_t>(wanted, 1, std::min<int64_t>(rows, context_->options.threads)) : 1);
+        if (num_tasks_ > 1) {
+            context_->run_parallel([](void *closure, int32_t i) { static_cast<Buffer *>(closure)->clear_part(i); },
+                                   this, num_tasks_);
+        } else {
+            clear_part(0);
+        }
+        written_ = false;
+    }
+
+    /** Makes room for a tensor. The buffer is clear before and after. Throws std::bad_alloc. */
+    void reserve(size_t bytes) {
+        if (bytes <= bytes_) {
+            return;
+        }
+        auto *grown = static_cast<float *>(context_->scratch.take(bytes));
+        if (!grown) {
+            throw std::bad_alloc();
+        }
+        std::memset(grown, 0, bytes);
+        release();
+        memory_ = grown;
+        bytes_ = bytes;
+    }
+
+    /** The tensor of a spec at the beginning of the buffer, whose active pixels will be written. Throws
+     * std::bad_alloc. */
+    distile_tensor hand_out(const distile_output_spec &spec, const distile_mask &mask, bool whole) {
+        distile_tensor tensor = tensor_of(spec);
+        tensor.data = memory_ + spec.border_top * tensor.stride_h + spec.border_left * tensor.stride_w;
+        whole_ = whole;
+        if (!whole) {
+            const int64_t count = int64_t{spec.batch} * spec.height * mask.bits.words_per_row();
+            words_.assign(mask.bits.words, mask.bits.words + count);
+        }
+        tensor_ = tensor;
+        written_ = true;
+        return tensor;
+    }
+
+    /** Its strides and border. */
+    static distile_tensor tensor_of(const distile_output_spec &spec) {
+        distile_tensor tensor = distile_tensor_make(nullptr, spec.batch, spec.height, spec.width, spec.channels);
+        tensor.stride_h = (int64_t{spec.width} + spec.border_left + spec.border_right) * tensor.stride_w;
+        tensor.stride_n = (int64_t{spec.height} + spec.border_top + spec.border_bottom) * tensor.stride_h;
+        tensor.border_top = spec.border_top;
+        tensor.border_bottom = spec.border_bottom;
+        tensor.border_left = spec.border_left;
+        tensor.border_right = spec.border_right;
+        return tensor;
+    }
+
+private:
+    void clear_part(int32_t part) {
+        const int64_t rows = int64_t{tensor_.batch} * tensor_.height;
+        const int64_t end = rows * (part + 1) / num_tasks_;
+        const size_t pixel_bytes = tensor_.channels * sizeof(float);
+        for (int64_t row = rows * part / num_tasks_; row < end; row++) {
+            float *pixels = static_cast<float *>(tensor_.data) + row / tensor_.height * tensor_.stride_n +
+                            row % tensor_.height * tensor_.stride_h;
+            if (everything_ || whole_) {
+                std::memset(pixels, 0, tensor_.width * pixel_bytes);
+                continue;
+            }
+            const int32_t words_per_row = (tensor_.width + 63) / 64;
+            for (int32_t i = 0; i < words_per_row; i++) {
+                // Runs of pixels at once.
+                for (uint64_t word = words_[row * words_per_row + i]; word != 0;) {
+                    const int first = __builtin_ctzll(word);
+                    const uint64_t rest = ~(word >> first);
+                    const int count = rest == 0 ? 64 : __builtin_ctzll(rest);
+                    std::memset(pixels + (64 * i + first) * tensor_.stride_w, 0, count * pixel_bytes);
+                    word = first + count == 64 ? 0 : word & (~uint64_t{0} << (first + count));
+                }
+            }
+        }
+    }
+
+    void release() {
+        if (memory_) {
+            context_->scratch.give_back(memory_);
+        }
+        memory_ = nullptr;
+        bytes_ = 0;
+    }
+
+    distile_context *context_;
+    float *memory_ = nullptr;
+    size_t bytes_ = 0;
+    bool written_ = false, whole_ = false, everything_ = false;
+    int32_t num_tasks_ = 1;
+    distile_tensor tensor_{};
+    std::vector<uint64_t> words_;
+};
+
+/** A thread that clears one buffer at a time. */
+class Cleaner {
+public:
+    ~Cleaner() {
+        if (thread_.joinable()) {
+            {
+                const std::lock_guard<std::mutex> lock(mutex_);
+                ending_ = true;
+            }
+            changed_.notify_all();
+            thread_.join();
+        }
+    }
+
+    /** Starts to clear a buffer, once the one before is done. Where no thread can be started it clears at once. */
+    void start(Buffer &buffer) {
+        if (!thread_.joinable()) {
+            try {
+                thread_ = std::thread([this] { run(); });
+            } catch (...) {
+                buffer.clear(false, true);
+                return;
+            }
+        }
+        wait();
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            buffer_ = &buffer;
+        }
+        changed_.notify_all();
+    }
+
+    void wait() {
+        std::unique_lock<std::mutex> lock(mutex_);
+        changed_.wait(lock, [this] { return !buffer_; });
+    }
+
+private:
+    void run() {
+        std::unique_lock<std::mutex> lock(mutex_);
+        while (true) {
+            changed_.wait(lock, [this] { return buffer_ || ending_; });
+            if (!buffer_) {
+                return;
+            }
+            lock.unlock();
+            buffer_->clear(false, false);
+            lock.lock();
+            buffer_ = nullptr;
+            changed_.notify_all();
+        }
+    }
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    Buffer *buffer_ = nullptr;
+    bool ending_ = false;
+    std::thread thread_;
+};
+
+}  // namespace
+
+struct distile_planner {
+    distile_planner(distile_context *given, int32_t num_buffers, int32_t how) : context(given), clearing(how) {
+        for (int32_t i = 0; i < num_buffers; i++) {
+            buffers.push_back(std::make_unique<Buffer>(given));
+        }
+    }
+
+    distile_context *context;
+    int32_t clearing;
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    size_t next = 0;
+    Cleaner cleaner;  // Ends before the buffers go.
+};
+
+namespace {
+
+distile_status check_spec(distile_context *context, const distile_output_spec &spec, const distile_mask &mask) {
+    constexpr const char *call = "distile_planner_next";
+    for (int32_t border : {spec.border_top, spec.border_bottom, spec.border_left, spec.border_right}) {
+        if (border < 0 || border > largest_extent) {
+            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a border of %d pixels: it goes from 0 to %d", call,
+                        border, largest_extent);
+        }
+    }
+    if (spec.channels < 1) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d channels", call, spec.channels);
+    }
+    const Bitmask &bits = mask.bits;
+    if (bits.batch != spec.batch || bits.height != spec.height || bits.width != spec.width) {
+        return fail(context, DISTILE_ERROR_BAD_MASK, "%s: a mask of %d x %d x %d for a tensor of %d x %d x %d", call,
+                    bits.batch, bits.height, bits.width, spec.batch, spec.height, spec.width);
+    }
+    distile_tensor tensor = Buffer::tensor_of(spec);
+    tensor.data = context;  // Anything but null: the buffer is still to come.
+    return check_tensor(context, DISTILE_FLOAT32, call, &tensor, "spec", spec.channels, true);
+}
+
+}  // namespace
+
+extern "C" {
+
+distile_status distile_planner_create(distile_context *context, const distile_planner_options *options,
+                                      distile_planner **planner) {
+    constexpr const char *call = "distile_planner_create";
+    if (!context) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!planner) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the address for the planner is null", call);
+    }
+    constexpr int32_t usual_buffers = 3, fewest_buffers = 2, most_buffers = 64;
+    const int32_t buffers = options && options->buffers != 0 ? options->buffers : usual_buffers;
+    if (buffers < fewest_buffers || buffers > most_buffers) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d buffers: there may be %d to %d", call, buffers,
+                    fewest_buffers, most_buffers);
+    }
+    const int32_t clearing = options ? raw(options->clearing) : DISTILE_CLEAR_WRITTEN;
+    if (clearing < DISTILE_CLEAR_WRITTEN || clearing > DISTILE_CLEAR_BACKGROUND) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there is no clearing %d", call, clearing);
+    }
+    return guarded(context, [&] {
+        *planner = std::make_unique<distile_planner>(context, buffers, clearing).release();
+        return DISTILE_OK;
+    });
+}
+
+void distile_planner_destroy(distile_planner *planner) {
+    const std::unique_ptr<distile_planner> owned(planner);
+}
+
+distile_status distile_planner_next(distile_planner *planner, const distile_output_spec *spec, distile_mask *mask,
+                                    distile_store store, distile_tensor *output) {
+    constexpr const char *call = "distile_planner_next";
+    if (!planner) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_context *context = planner->context;
+    if (!spec || !mask || !output) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the spec, the mask or the address for the tensor is null",
+                    call);
+    }
+    if (!mask->is_set() || mask->context != context) {
+        return fail(context, DISTILE_ERROR_BAD_MASK, "%s: the mask %s", call,
+                    mask->is_set() ? "belongs to another context" : "was never set");
+    }
+    const int32_t how = raw(store);
+    if (how != DISTILE_STORE_EXACT && how != DISTILE_STORE_TILES) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there is no way to store %d", call, how);
+    }
+    const distile_status status = check_spec(context, *spec, *mask);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    return guarded(context, [&] {
+        const bool background = planner->clearing == DISTILE_CLEAR_BACKGROUND;
+        Buffer &buffer = *planner->buffers[planner->next];
+        if (background) {
+            planner->cleaner.wait();
+        }
+        buffer.clear(planner->clearing == DISTILE_CLEAR_ALL, true);
+        buffer.reserve(static_cast<size_t>(spec->batch) * Buffer::tensor_of(*spec).stride_n * sizeof(float));
+        *output = buffer.hand_out(*spec, *mask, how == DISTILE_STORE_TILES);
+        planner->next = (planner->next + 1) % planner->buffers.size();
+        if (background) {
+            planner->cleaner.start(*planner->buffers[planner->next]);
+        }
+        return DISTILE_OK;
+    });
+}
+
+int64_t distile_planner_bytes(const distile_planner *planner) {
+    int64_t bytes = 0;
+    if (planner) {
+        for (const std::unique_ptr<Buffer> &buffer : planner->buffers) {
+            bytes += static_cast<int64_t>(buffer->bytes());
+        }
+    }
+    return bytes;
+}
+
+}  // extern "C"

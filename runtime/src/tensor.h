@@ -1,0 +1,23 @@
+/** \file
+ * What every function of the API checks of a tensor.
+ */
+#ifndef DISTILE_TENSOR_H
+#define DISTILE_TENSOR_H
+
+#include <distile/distile.h>
+
+namespace distile {
+
+/** The most elements that a tensor or a list may span: what 32-bit indices reach. */
+constexpr int64_t largest_span = (int64_t{1} << 31) - 1;
+/** The most images, rows or columns that anything has. */
+constexpr int32_t largest_extent = 65535;
+
+/** Checks a tensor of the caller's, which messages call the `name` of the API function `call`. A border counts only
+ * where it is said to have one. */
+distile_status check_tensor(distile_context *context, int32_t dtype, const char *call, const distile_tensor *tensor,
+                            const char *name, int32_t channels, bool has_border);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,43 @@
+/** \file
+ * Transposition of float32 matrices. Pure functions over memory that the caller owns.
+ */
+#ifndef DISTILE_TRANSPOSE_H
+#define DISTILE_TRANSPOSE_H
+
+#include <cstdint>
+
+namespace distile {
+
+/** Rows and columns that are transposed together: a cache line of each. */
+constexpr int64_t transpose_block = 16;
+
+/** The inner loop. All levels give the same results. */
+struct TransposeLevel {
+    const char *name;
+
+    /** Transposes transpose_block rows and columns. */
+    void (*block)(const float *from, int64_t from_stride, float *to, int64_t to_stride);
+};
+
+/** The levels that this CPU can run, the fastest last. */
+struct TransposeLevels {
+    const TransposeLevel *levels;
+    int32_t count;
+
+    const TransposeLevel *begin() const {
+        return levels;
+    }
+    const TransposeLevel *end() const {
+        return levels + count;
+    }
+};
+TransposeLevels supported_transpose_levels();
+const TransposeLevel &best_transpose_level();
+
+/** to[c * to_stride + r] = from[r * from_stride + c] for r < rows and c < columns. */
+void transpose(const TransposeLevel &level, const float *from, int64_t from_stride, float *to, int64_t to_stride,
+               int64_t rows, int64_t columns);
+
+}  // namespace distile
+
+#endif

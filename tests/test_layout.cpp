@@ -1,0 +1,122 @@
+#include "catch.h"
+#include "test_tensor.h"
+#include "transpose.h"
+#include <cstdint>
+#include <distile/distile.hpp>
+#include <distile/layout.h>
+#include <random>
+#include <vector>
+
+using namespace distile;
+
+TEST_CASE("Tensors go to NCHW and come back", "[layout]") {
+    std::mt19937 random(21);
+    for (int32_t threads : {1, 3}) {
+        distile_context_options options{};
+        options.threads = threads;
+        const Context context = make_context(options);
+        const Layout layouts[] = {{}, {3, 0, 0}, {0, 5, 7}, {2, 9, 30, 1, 2, 1, 2}};
+        const int32_t shapes[][4] = {{1, 1, 1, 1},    {2, 3, 5, 7},   {1, 16, 16, 16},   {2, 9, 33, 40},
+                                     {1, 20, 20, 65}, {3, 2, 100, 3}, {1, 200, 300, 33}, {2, 1, 1, 300}};
+        for (const auto &shape : shapes) {
+            const int32_t batch = shape[0], height = shape[1], width = shape[2], channels = shape[3];
+            for (const Layout &layout : layouts) {
+                for (int32_t gap : {0, 4}) {
+                    CAPTURE(threads, batch, height, width, channels, layout.pixel_gap, layout.row_gap, gap);
+                    TestTensor tensor(batch, height, width, channels, layout);
+                    tensor.draw(Values::Floats, random);
+                    distile_nchw planes = distile_nchw_make(nullptr, channels, height, width);
+                    if (gap > 0) {
+                        planes.stride_h = width + gap;
+                        planes.stride_c = planes.stride_h * height + gap;
+                        planes.stride_n = planes.stride_c * channels + gap;
+                    }
+                    const float untouched = 12345;
+                    std::vector<float> values(static_cast<size_t>(planes.stride_n) * batch, untouched);
+                    planes.data = values.data();
+                    REQUIRE(distile_to_nchw(context.get(), &tensor.view(), &planes) == DISTILE_OK);
+
+                    std::vector<float> expected(values.size(), untouched);
+                    for (int32_t n = 0; n < batch; n++) {
+                        for (int32_t y = 0; y < height; y++) {
+                            for (int32_t x = 0; x < width; x++) {
+                                for (int32_t c = 0; c < channels; c++) {
+                                    expected[n * planes.stride_n + c * planes.stride_c + y * planes.stride_h + x] =
+                                        tensor.at(n, y, x, c);
+                                }
+                            }
+                        }
+                    }
+                    CHECK(values == expected);
+
+                    // Back into a view whose gaps and border must keep what they hold.
+                    TestTensor back(batch, height, width, channels, layout, Flush::Front);
+                    back.draw(Values::Floats, random);
+                    const std::vector<uint32_t> before = back.snapshot();
+                    REQUIRE(distile_from_nchw(context.get(), &planes, &back.view()) == DISTILE_OK);
+                    ReferenceOutput all;
+                    for (int32_t n = 0; n < batch; n++) {
+                        for (int32_t y = 0; y < height; y++) {
+                            for (int32_t x = 0; x < width; x++) {
+                                all.states.push_back(PixelState::Computed);
+                                for (int32_t c = 0; c < channels; c++) {
+                                    all.values.push_back(tensor.at(n, y, x, c));
+                                }
+                            }
+                        }
+                    }
+                    CHECK(back.difference(before, all, 0).empty());
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("Every level transposes alike", "[layout]") {
+    std::mt19937 random(22);
+    const std::vector<float> from = draw(Values::Floats, 100 * 100, random);
+    for (const TransposeLevel &level : supported_transpose_levels()) {
+        for (int64_t rows : {1, 15, 16, 17, 48}) {
+            for (int64_t columns : {1, 16, 31, 50}) {
+                CAPTURE(level.name, rows, columns);
+                std::vector<float> to(100 * 100, 0), expected = to;
+                transpose(level, from.data(), 100, to.data(), 99, rows, columns);
+                for (int64_t r = 0; r < rows; r++) {
+                    for (int64_t c = 0; c < columns; c++) {
+                        expected[c * 99 + r] = from[r * 100 + c];
+                    }
+                }
+                CHECK(to == expected);
+            }
+        }
+    }
+}
+
+TEST_CASE("A conversion refuses what makes no sense", "[layout]") {
+    const Context context = make_context();
+    std::vector<float> values(120), others(120);
+    const distile_tensor tensor = distile_tensor_make(values.data(), 2, 3, 4, 5);
+    const distile_nchw planes = distile_nchw_make(others.data(), 5, 3, 4);
+    CHECK(distile_from_nchw(nullptr, &planes, &tensor) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_from_nchw(context.get(), nullptr, &tensor) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_from_nchw(context.get(), &planes, nullptr) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_to_nchw(context.get(), nullptr, &planes) == DISTILE_ERROR_NULL_POINTER);
+    distile_nchw bad = planes;
+    bad.data = nullptr;
+    CHECK(distile_to_nchw(context.get(), &tensor, &bad) == DISTILE_ERROR_NULL_POINTER);
+    for (int64_t distile_nchw::*stride : {&distile_nchw::stride_h, &distile_nchw::stride_c, &distile_nchw::stride_n}) {
+        bad = planes;
+        bad.*stride -= 1;
+        CHECK(distile_to_nchw(context.get(), &tensor, &bad) == DISTILE_ERROR_BAD_STRIDE);
+    }
+    distile_tensor wrong = tensor;
+    wrong.channels = 0;
+    CHECK(distile_to_nchw(context.get(), &wrong, &planes) == DISTILE_ERROR_BAD_CHANNELS);
+    wrong = tensor;
+    wrong.height = 0;
+    CHECK(distile_to_nchw(context.get(), &wrong, &planes) == DISTILE_ERROR_BAD_SHAPE);
+    wrong = tensor;
+    wrong.stride_w = 4;
+    CHECK(distile_to_nchw(context.get(), &wrong, &planes) == DISTILE_ERROR_BAD_STRIDE);
+    CHECK(others == std::vector<float>(120));
+}

@@ -1,0 +1,300 @@
+#include "callers.h"
+#include "catch.h"
+#include "reference.h"
+#include "test_polykernels.h"
+#include "test_tensor.h"
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <distile/distile.hpp>
+#include <distile/mask_algebra.h>
+#include <distile/planner.h>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace distile;
+
+namespace {
+
+/** One operator of a chain, with its weights as they were and packed. */
+struct Layer {
+    Layer(const Context &context, const distile_polykernel &polykernel, std::mt19937 &random)
+        : kernel(make_kernel(context, polykernel)), conv(polykernel.conv2d) {
+        const size_t count = static_cast<size_t>(conv.kernel_h) * conv.kernel_w * conv.in_channels * conv.out_channels;
+        filter = draw(Values::Floats, count, random);
+        bias = draw(Values::Floats, conv.out_channels, random);
+        distile_weights_source source{};
+        source.filter = filter.data();
+        source.order = DISTILE_HWIO;
+        source.bias = bias.data();
+        weights = pack_weights(context, kernel, source);
+    }
+
+    Kernel kernel;
+    distile_conv2d conv;
+    std::vector<float> filter, bias;
+    Weights weights;
+};
+
+/** Every value of a tensor with its border, which may hold nothing else; NaN stands for memory out of reach. */
+std::vector<float> values_with_border(const distile_tensor &tensor) {
+    std::vector<float> values;
+    for (int32_t n = 0; n < tensor.batch; n++) {
+        for (int32_t y = -tensor.border_top; y < tensor.height + tensor.border_bottom; y++) {
+            for (int32_t x = -tensor.border_left; x < tensor.width + tensor.border_right; x++) {
+                const float *pixel = static_cast<const float *>(tensor.data) + n * tensor.stride_n +
+                                     y * tensor.stride_h + x * tensor.stride_w;
+                values.insert(values.end(), pixel, pixel + tensor.channels);
+            }
+        }
+    }
+    return values;
+}
+
+bool is_zero(const distile_tensor &tensor) {
+    const std::vector<float> values = values_with_border(tensor);
+    return std::all_of(values.begin(), values.end(), [](float value) { return value == 0; });
+}
+
+std::vector<uint8_t> random_mask(size_t count, double density, std::mt19937 &random) {
+    std::vector<uint8_t> bytes(count);
+    std::bernoulli_distribution active(density);
+    std::generate(bytes.begin(), bytes.end(), [&] { return active(random); });
+    return bytes;
+}
+
+const distile_clearing clearings[] = {DISTILE_CLEAR_WRITTEN, DISTILE_CLEAR_ALL, DISTILE_CLEAR_BACKGROUND};
+
+}  // namespace
+
+TEST_CASE("A chain of operators through a planner computes dense-then-mask at every step", "[planner]") {
+    for (const distile_clearing clearing : clearings) {
+        for (int32_t threads : {1, 3}) {
+            CAPTURE(clearing, threads);
+            std::mt19937 random(11);
+            CallersAllocator allocator;
+            distile_context_options options{};
+            options.threads = threads;
+            allocator.use_in(options);
+            const Context context = make_context(options);
+            // 16 -> 48, 48 -> 16 with the chain's input as residual, 16 -> 48.
+            Layer layers[] = {Layer(context, test_conv3_16_48_avx2, random),
+                              Layer(context, test_conv3_48_16_residual_avx2, random),
+                              Layer(context, test_conv3_16_48_avx2, random)};
+            distile_planner_options planner_options{};
+            planner_options.clearing = clearing;
+            planner_options.buffers = 3;
+            const Planner planner = make_planner(context, planner_options);
+            const Mask mask = make_mask(context);
+
+            for (int32_t step = 0; step < 60; step++) {
+                const auto batch = static_cast<int32_t>(1 + random() % 2);
+                const auto height = static_cast<int32_t>(1 + random() % 9);
+                const auto width = static_cast<int32_t>(1 + random() % (step % 7 == 0 ? 70 : 11));
+                const size_t pixels = static_cast<size_t>(batch) * height * width;
+                CAPTURE(step, batch, height, width);
+                TestTensor input(batch, height, width, 16);
+                input.draw(Values::Floats, random);
+                distile_tensor from = input.view();
+                for (Layer &layer : layers) {
+                    const double densities[] = {0.0, 0.1, 0.5, 1.0};
+                    const std::vector<uint8_t> bytes = random_mask(pixels, densities[random() % 4], random);
+                    check(context, distile_mask_set_bytes(mask.get(), bytes.data(), batch, height, width,
+                                                          int64_t{height} * width, width));
+                    const bool bordered = random() % 2 == 0, whole_tiles = random() % 4 == 0;
+                    const int32_t border = bordered ? 1 : 0;
+                    const distile_output_spec spec{batch,  height, width,  layer.conv.out_channels,
+                                                   border, border, border, border};
+                    distile_tensor output{};
+                    const distile_store store = whole_tiles ? DISTILE_STORE_TILES : DISTILE_STORE_EXACT;
+                    REQUIRE(distile_planner_next(planner.get(), &spec, mask.get(), store, &output) == DISTILE_OK);
+                    REQUIRE(is_zero(output));
+
+                    distile_run_args args{};
+                    args.input = &from;
+                    args.output = &output;
+                    args.residual = layer.conv.residual != 0 ? &input.view() : nullptr;
+                    args.weights = layer.weights.get();
+                    args.mask = mask.get();
+                    args.store = store;
+                    distile_choice choice{};
+                    REQUIRE(distile_kernel_choose(layer.kernel.get(), mask.get(), &choice) == DISTILE_OK);
+                    REQUIRE(distile_run(layer.kernel.get(), &args) == DISTILE_OK);
+
+                    ReferenceArgs expected_args;
+                    expected_args.conv = layer.conv;
+                    expected_args.input = from;
+                    expected_args.filter = layer.filter;
+                    expected_args.bias = layer.bias;
+                    expected_args.residual = args.residual;
+                    expected_args.mask = bytes;
+                    expected_args.inactive = DISTILE_ZERO;
+                    expected_args.store = store;
+                    expected_args.tile_h = choice.tile_h;
+                    expected_args.tile_w = choice.tile_w;
+                    expected_args.dense = choice.dense != 0;
+                    const ReferenceOutput expected = reference_masked_conv2d(expected_args);
+                    distile_tensor inside = output;
+                    inside.border_top = inside.border_bottom = inside.border_left = inside.border_right = 0;
+                    const std::vector<float> computed = values_with_border(inside);
+                    REQUIRE(computed.size() == expected.values.size());
+                    double worst = 0;
+                    for (size_t i = 0; i < computed.size(); i++) {
+                        const bool zero = expected.states[i / layer.conv.out_channels] != PixelState::Computed;
+                        const double error = std::abs(computed[i] - (zero ? 0 : expected.values[i]));
+                        worst = std::max(worst, zero ? 1e30 * error : error);
+                    }
+                    CHECK(worst <= 1e-5 * expected.largest);
+                    from = output;
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("A tensor stays the caller's until the planner's other buffers were handed out", "[planner]") {
+    for (const distile_clearing clearing : clearings) {
+        for (int32_t buffers : {2, 3, 5}) {
+            CAPTURE(clearing, buffers);
+            const Context context = make_context();
+            const Planner planner = make_planner(context, {buffers, clearing});
+            const Mask mask = make_mask(context);
+            std::mt19937 random(12);
+            std::vector<distile_tensor> handed;
+            for (int32_t step = 0; step < 40; step++) {
+                const distile_output_spec spec{1, 3, static_cast<int32_t>(60 + random() % 10), 2, 1, 0, 2, 1};
+                const std::vector<uint8_t> bytes =
+                    random_mask(static_cast<size_t>(spec.height) * spec.width, 0.4, random);
+                check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, spec.height, spec.width,
+                                                      int64_t{spec.height} * spec.width, spec.width));
+                distile_tensor output{};
+                REQUIRE(distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_EXACT, &output) ==
+                        DISTILE_OK);
+                REQUIRE(is_zero(output));
+                // The step's number in every active pixel.
+                for (int32_t y = 0; y < spec.height; y++) {
+                    for (int32_t x = 0; x < spec.width; x++) {
+                        if (bytes[y * spec.width + x] != 0) {
+                            std::fill_n(static_cast<float *>(output.data) + y * output.stride_h + x * output.stride_w,
+                                        2, static_cast<float>(step + 1));
+                        }
+                    }
+                }
+                handed.push_back(output);
+                for (int32_t back = 0; back < std::min(buffers - 1, step + 1); back++) {
+                    const std::vector<float> values = values_with_border(handed[step - back]);
+                    CHECK(std::all_of(values.begin(), values.end(), [&](float value) {
+                        return value == 0 || value == static_cast<float>(step - back + 1);
+                    }));
+                    CHECK(std::any_of(values.begin(), values.end(), [](float value) { return value != 0; }));
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("A planner allocates no more once it met its largest tensor", "[planner]") {
+    CallersAllocator allocator;
+    distile_context_options options{};
+    allocator.use_in(options);
+    const Context context = make_context(options);
+    const Planner planner = make_planner(context);
+    const Mask mask = make_mask(context);
+    CHECK(distile_planner_bytes(planner.get()) == 0);
+    CHECK(distile_planner_bytes(nullptr) == 0);
+    const auto next = [&](int32_t height, int32_t width) {
+        const std::vector<uint8_t> bytes(static_cast<size_t>(height) * width, 1);
+        check(context,
+              distile_mask_set_bytes(mask.get(), bytes.data(), 1, height, width, int64_t{height} * width, width));
+        const distile_output_spec spec{1, height, width, 4, 0, 0, 0, 0};
+        distile_tensor output{};
+        REQUIRE(distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_EXACT, &output) == DISTILE_OK);
+        CHECK(reinterpret_cast<uintptr_t>(output.data) % 64 == 0);
+    };
+    for (int32_t i = 0; i < 3; i++) {
+        next(10, 30);
+    }
+    const int64_t bytes = distile_planner_bytes(planner.get());
+    CHECK(bytes == 3 * 10 * 30 * 4 * 4);
+    for (int32_t i = 0; i < 20; i++) {
+        next(1 + i % 10, 30 - i);
+        CHECK(distile_planner_bytes(planner.get()) == bytes);
+    }
+}
+
+TEST_CASE("A planner refuses what makes no sense, and takes no buffer", "[planner]") {
+    const Context context = make_context(), other = make_context();
+    distile_planner *made = nullptr;
+    CHECK(distile_planner_create(nullptr, nullptr, &made) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_planner_create(context.get(), nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
+    for (int32_t buffers : {-1, 1, 65}) {
+        const distile_planner_options options{buffers, DISTILE_CLEAR_WRITTEN};
+        CHECK(distile_planner_create(context.get(), &options, &made) == DISTILE_ERROR_BAD_VALUE);
+    }
+    distile_planner_options options{};
+    const int32_t no_clearing = 3;
+    std::memcpy(&options.clearing, &no_clearing, sizeof(no_clearing));
+    CHECK(distile_planner_create(context.get(), &options, &made) == DISTILE_ERROR_BAD_VALUE);
+    CHECK(made == nullptr);
+    distile_planner_destroy(nullptr);
+
+    const Planner planner = make_planner(context);
+    const Mask mask = make_mask(context), foreign = make_mask(other), unset = make_mask(context);
+    const std::vector<uint8_t> bytes(12, 1);
+    check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, 3, 4, 12, 4));
+    check(other, distile_mask_set_bytes(foreign.get(), bytes.data(), 1, 3, 4, 12, 4));
+    const distile_output_spec good{1, 3, 4, 2, 1, 1, 1, 1};
+    const auto next = [&](const distile_output_spec *spec, distile_mask *given, distile_tensor *output) {
+        return distile_planner_next(planner.get(), spec, given, DISTILE_STORE_EXACT, output);
+    };
+    distile_tensor output{};
+    CHECK(distile_planner_next(nullptr, &good, mask.get(), DISTILE_STORE_EXACT, &output) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(next(nullptr, mask.get(), &output) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(next(&good, nullptr, &output) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(next(&good, mask.get(), nullptr) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(next(&good, unset.get(), &output) == DISTILE_ERROR_BAD_MASK);
+    CHECK(next(&good, foreign.get(), &output) == DISTILE_ERROR_BAD_MASK);
+    distile_output_spec bad = good;
+    bad.height = 4;
+    CHECK(next(&bad, mask.get(), &output) == DISTILE_ERROR_BAD_MASK);
+    bad = good;
+    bad.border_left = -1;
+    CHECK(next(&bad, mask.get(), &output) == DISTILE_ERROR_BAD_VALUE);
+    bad = good;
+    bad.channels = 0;
+    CHECK(next(&bad, mask.get(), &output) == DISTILE_ERROR_BAD_VALUE);
+    bad = good;
+    bad.channels = 1 << 30;
+    CHECK(next(&bad, mask.get(), &output) == DISTILE_ERROR_BAD_STRIDE);
+    distile_store store{};
+    const int32_t no_store = 2;
+    std::memcpy(&store, &no_store, sizeof(no_store));
+    CHECK(distile_planner_next(planner.get(), &good, mask.get(), store, &output) == DISTILE_ERROR_BAD_VALUE);
+    CHECK(output.data == nullptr);
+    CHECK(distile_planner_bytes(planner.get()) == 0);
+}
+
+TEST_CASE("A planner that gets no memory says so and goes on when there is some", "[planner]") {
+    static bool refuse;
+    refuse = true;
+    distile_context_options options{};
+    options.allocate = [](void *, size_t bytes, size_t alignment) -> void * {
+        return refuse ? nullptr : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    };
+    // NOLINTNEXTLINE(cppcoreguidelines-no-malloc,cppcoreguidelines-owning-memory)
+    options.deallocate = [](void *, void *memory) { std::free(memory); };
+    const Context context = make_context(options);
+    const Planner planner = make_planner(context);
+    const Mask mask = make_mask(context);
+    const std::vector<uint8_t> bytes(12, 1);
+    check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, 3, 4, 12, 4));
+    const distile_output_spec spec{1, 3, 4, 2, 1, 1, 1, 1};
+    distile_tensor output{};
+    CHECK(distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_EXACT, &output) ==
+          DISTILE_ERROR_OUT_OF_MEMORY);
+    CHECK(output.data == nullptr);
+    refuse = false;
+    CHECK(distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_EXACT, &output) == DISTILE_OK);
+    CHECK(is_zero(output));
+}
