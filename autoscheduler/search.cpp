@@ -179,6 +179,7 @@ private:
         }
         std::sort(scored.begin(), scored.end());
         std::vector<PackedTheta> points;
+        points.reserve(scored.size());
         for (const auto &[value, point] : scored) {
             points.push_back(point);
         }

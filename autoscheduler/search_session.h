@@ -47,7 +47,7 @@ struct SessionOptions {
     int jobs = 0;    /**< Compilers at once; 0: one a core. */
     /** Compilers at once. */
     int parallel_jobs() const;
-    double timing_seconds = 0.5, measure_limit_s = 60, compile_limit_s = 120;
+    double timing_seconds = 0.5, measure_limit_s = 60, compile_limit_s = 60;
     int memory_mb = 4096;
     bool no_bound = false, no_model = false;
     SearchOptions search;

@@ -26,7 +26,7 @@ struct BatchSetup {
     std::string device;               /**< Its name; "" where it does not matter. */
     int threads = 1;                  /**< On a GPU multiprocessors. */
     double timing_seconds = 0.5;      /**< To spend on the repeats of a trial. */
-    double compile_limit_s = 120;     /**< For compiling one. */
+    double compile_limit_s = 60;      /**< For compiling one. */
     double measure_limit_s = 60;      /**< For measuring one: after it, it hangs. */
     int64_t memory_bytes = 4LL << 30; /**< That a compiler or a worker may use. */
 };

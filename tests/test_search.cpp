@@ -47,7 +47,7 @@ Theta a_theta(int tile_h, int tile_w, int pixels = 4) {
             {"group", 4},       {"channel_splits", 1}, {"order", 0},       {"unroll", 1}};
 }
 
-Measurement measured(const Theta &theta, bool dense, std::vector<std::pair<int64_t, double>> times) {
+Measurement measured(const Theta &theta, bool dense, const std::vector<std::pair<int64_t, double>> &times) {
     Measurement measurement;
     measurement.theta = theta;
     measurement.dense = dense;
