@@ -1,5 +1,6 @@
 #include "commands.h"
 #include "info.h"
+#include "mask_set.h"
 #include "rank.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -60,12 +61,7 @@ void rank_operator(const Options &options) {
     const Workload workload = workload_of(op, device);
     std::vector<Bucket> buckets;
     if (!options.masks.empty()) {
-        std::vector<MaskImage> masks;
-        for (const std::string &file : options.masks) {
-            std::vector<MaskImage> more = read_masks(file);
-            std::move(more.begin(), more.end(), std::back_inserter(masks));
-        }
-        buckets = mask_buckets(workload, masks);
+        buckets = read_mask_set(options.masks, op).buckets(workload);
     }
     for (const double density : options.densities) {
         buckets.push_back(density_bucket(workload, density));
@@ -99,9 +95,7 @@ void add_rank_command(CLI::App &app) {
         app.add_subcommand("rank", "Rank every schedule of an operator by the analytical bound, and keep the best");
     command->add_option("operator", options->op, "Operator file")->required();
     command->add_option("--device", options->device, device_option_help)->required();
-    CLI::Option *masks =
-        command->add_option("--masks", options->masks,
-                            "Files of masks over the output: NumPy arrays [height, width] or [masks, height, width]");
+    CLI::Option *masks = command->add_option("--masks", options->masks, mask_option_help);
     command
         ->add_option("--density", options->densities,
                      "Parts of the pixels that are active (default without masks: .05,.1,.2,.3,.5,.7,.9,1)")

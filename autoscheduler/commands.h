@@ -27,6 +27,8 @@ void add_tune_command(CLI::App &app);
 DeviceProfile device_of_option(const std::string &file_or_name);
 /** What to say of that option. */
 extern const char *const device_option_help;
+/** What to say of an option that takes masks. */
+extern const char *const mask_option_help;
 
 /** A line on the terminal that shows how far the work is. Nothing where the output is no terminal. */
 class ProgressLine {

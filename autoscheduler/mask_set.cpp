@@ -1,17 +1,37 @@
 #include "mask_set.h"
 #include "bitmask.h"
-#include "mask_file.h"
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <memory>
 #include <sstream>
 #include <stb/stb_image.h>
+// xtensor moved its headers into folders in version 0.26.
+#if __has_include(<xtensor/xnpy.hpp>)
+#include <xtensor/xarray.hpp>
+#include <xtensor/xnpy.hpp>
+#else
+#include <xtensor/containers/xarray.hpp>
+#include <xtensor/io/xnpy.hpp>
+#endif
+
 namespace distile {
 
 namespace {
 
 [[noreturn]] void refuse(const std::string &source, const std::string &what) {
     throw FileError("the masks '" + source + "' " + what);
+}
+
+/** An array of bytes, or of bools as bytes. Throws what xtensor throws. */
+xt::xarray<uint8_t> load_array(std::ifstream &stream) {
+    try {
+        return xt::load_npy<uint8_t>(stream);
+    } catch (const std::runtime_error &) {
+        stream.clear();
+        stream.seekg(0);
+        return xt::load_npy<bool>(stream);
+    }
 }
 
 MaskImage read_png(const std::string &path) {
@@ -114,6 +134,44 @@ MaskSet MaskSet::subset(const std::vector<size_t> &indices) const {
     return result;
 }
 
+std::vector<MaskImage> read_npy_masks(const std::string &path) {
+    std::ifstream stream(path, std::ios::binary);
+    if (!stream || (stream.peek(), stream.bad())) {
+        throw FileError("the file '" + path + "' cannot be opened");
+    }
+    xt::xarray<uint8_t> array;
+    try {
+        // Otherwise the end of a file that is too short would go unnoticed.
+        stream.exceptions(std::ios::failbit | std::ios::badbit);
+        array = load_array(stream);
+    } catch (const std::exception &error) {
+        refuse(path, std::string("are no NumPy array of type bool or uint8 (") + error.what() +
+                         "); save them with numpy.save");
+    }
+    const size_t dimensions = array.dimension(), most = 65535;
+    const auto extent = [&](size_t from_last) { return array.shape(dimensions - 1 - from_last); };
+    if (dimensions < 2 || dimensions > 3 || array.size() == 0 || extent(0) > most || extent(1) > most) {
+        std::string shape;
+        for (size_t i = 0; i < dimensions; i++) {
+            shape += (i > 0 ? ", " : "") + std::to_string(array.shape(i));
+        }
+        refuse(path, "have the shape (" + shape + "), not [height, width] or [masks, height, width]");
+    }
+    const size_t pixels = extent(0) * extent(1), count = array.size() / pixels;
+    std::vector<MaskImage> masks;
+    auto next = array.begin();
+    for (size_t i = 0; i < count; i++) {
+        MaskImage mask;
+        mask.name = count == 1 ? path : path + "[" + std::to_string(i) + "]";
+        mask.height = static_cast<int>(extent(1));
+        mask.width = static_cast<int>(extent(0));
+        mask.bytes.assign(next, next + static_cast<ptrdiff_t>(pixels));
+        next += static_cast<ptrdiff_t>(pixels);
+        masks.push_back(std::move(mask));
+    }
+    return masks;
+}
+
 MaskSet read_mask_set(const std::vector<std::string> &sources, const Operator &op, int *left_out) {
     const int batch = op.typical_batch, height = op.typical_output_height(), width = op.typical_output_width();
     std::vector<ByteMask> masks;
@@ -131,7 +189,7 @@ MaskSet read_mask_set(const std::vector<std::string> &sources, const Operator &o
             continue;
         }
         const std::vector<MaskImage> images =
-            ends_with(source, ".npy") ? read_masks(source) : std::vector<MaskImage>{read_png(source)};
+            ends_with(source, ".npy") ? read_npy_masks(source) : std::vector<MaskImage>{read_png(source)};
         if (images[0].height != height || images[0].width != width) {
             refuse(source, "are of " + std::to_string(images[0].height) + " x " + std::to_string(images[0].width) +
                                " pixels, and the output of '" + op.name + "' for its typical input has " +

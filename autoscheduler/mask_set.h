@@ -59,6 +59,10 @@ private:
  * out, and `left_out` says how many. Throws FileError. */
 MaskSet read_mask_set(const std::vector<std::string> &sources, const Operator &op, int *left_out = nullptr);
 
+/** The masks of a NumPy file: an array of type bool or uint8, [height, width] or [masks, height, width]. Throws
+ * FileError. */
+std::vector<MaskImage> read_npy_masks(const std::string &path);
+
 /** Numbers of tiles at which to measure a schedule: `count` of them at most, log-spaced over what the masks give at its
  * granularity. */
 std::vector<int64_t> tile_counts(const MaskSet &masks, std::pair<int, int> granularity, int count);

@@ -99,6 +99,27 @@ int64_t tiles_of_image(const Workload &workload, int tile_h, int tile_w) {
 
 }  // namespace
 
+double MaskImage::density() const {
+    const auto active = std::count_if(bytes.begin(), bytes.end(), [](uint8_t byte) { return byte != 0; });
+    return bytes.empty() ? 0 : static_cast<double>(active) / static_cast<double>(bytes.size());
+}
+
+int64_t MaskImage::tiles(int tile_h, int tile_w) const {
+    int64_t count = 0;
+    const int columns = (width + tile_w - 1) / tile_w;
+    std::vector<uint8_t> row(columns);
+    for (int top = 0; top < height; top += tile_h) {
+        std::fill(row.begin(), row.end(), 0);
+        for (int y = top; y < std::min(top + tile_h, height); y++) {
+            for (int x = 0; x < width; x++) {
+                row[x / tile_w] |= bytes[static_cast<size_t>(y) * width + x];
+            }
+        }
+        count += columns - std::count(row.begin(), row.end(), 0);
+    }
+    return count;
+}
+
 Bucket density_bucket(const Workload &workload, double density) {
     if (!(density > 0 && density <= 1)) {
         throw FileError("the density " + std::to_string(density) + " is not above 0 and at most 1");

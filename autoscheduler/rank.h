@@ -5,12 +5,24 @@
 #define DISTILE_RANK_H
 
 #include "bound.h"
-#include "mask_file.h"
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 namespace distile {
+
+/** The mask of one image: not 0 for active pixels. */
+struct MaskImage {
+    std::string name; /**< The file, and the index in it where it holds several. */
+    int height = 0, width = 0;
+    std::vector<uint8_t> bytes;
+
+    /** Active pixels by all pixels. */
+    double density() const;
+    /** Tiles of a granularity that have an active pixel. */
+    int64_t tiles(int tile_h, int tile_w) const;
+};
 
 /** Masks of about one density: what a schedule is ranked for. */
 struct Bucket {

@@ -53,9 +53,7 @@ int SessionOptions::parallel_jobs() const {
 
 void add_session_options(CLI::App &command, SessionOptions &options) {
     command.add_option("operator", options.op, "Operator file")->required();
-    command.add_option("--masks", options.masks,
-                       "Masks over the output: .npy files (bool or uint8, [n, y, x]), .png files, or drawn ones as "
-                       "blob:DENSITY:SEED, random:DENSITY:SEED or checkerboard");
+    command.add_option("--masks", options.masks, mask_option_help);
     command.add_option("--backend", options.backend, "Backend")
         ->capture_default_str()
         ->check(CLI::IsMember({"cpu", "cuda"}));

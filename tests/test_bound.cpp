@@ -4,7 +4,6 @@
 #include "candidates.h"
 #include "catch.h"
 #include "mask_families.h"
-#include "mask_file.h"
 #include "rank.h"
 #include "temporary_folder.h"
 
@@ -559,47 +558,4 @@ TEST_CASE("A ranking keeps the best of every bucket and every granularity", "[ra
     CHECK(static_cast<double>(rank(workload, buckets, options).kept.size()) <= .001 * points.size() + 2);
     options.held["channels"] = 24;
     refuse([&] { rank(workload, buckets, options); }, {"legal"});
-}
-
-TEST_CASE("Masks are read from NumPy's files", "[rank]") {
-    const TemporaryFolder folder;
-    const auto npy = [](const std::string &type, const std::string &order, const std::string &shape,
-                        const std::string &data) {
-        std::string header = "{'descr': '" + type + "', 'fortran_order': " + order + ", 'shape': " + shape + ", }";
-        header.resize((header.size() + 11 + 63) / 64 * 64 - 10, ' ');
-        header.back() = '\n';
-        std::string file = "\x93NUMPY\x01";
-        file += '\0';
-        file += static_cast<char>(header.size() & 0xff);
-        file += static_cast<char>(header.size() >> 8);
-        return file + header + data;
-    };
-    const std::vector<MaskImage> one =
-        read_masks(folder.write("one.npy", npy("|b1", "False", "(2, 3)", std::string("\1\0\0\0\0\1", 6))));
-    REQUIRE(one.size() == 1);
-    CHECK(one[0].height == 2);
-    CHECK(one[0].width == 3);
-    CHECK(one[0].density() == Approx(2 / 6.0));
-    CHECK(one[0].tiles(1, 1) == 2);
-    CHECK(one[0].tiles(2, 2) == 2);
-    CHECK(one[0].tiles(2, 3) == 1);
-    const std::vector<MaskImage> two =
-        read_masks(folder.write("two.npy", npy("|u1", "False", "(2, 1, 2)", std::string("\0\7\0\0", 4))));
-    REQUIRE(two.size() == 2);
-    CHECK(two[0].bytes == std::vector<uint8_t>{0, 7});
-    CHECK(contains(two[1].name, "two.npy[1]"));
-
-    const std::pair<std::string, const char *> wrong[] = {{"", "NumPy"},
-                                                          {"nonsense that is long enough", "NumPy"},
-                                                          {npy("<f4", "False", "(1, 1)", "1234"), "bool"},
-                                                          {npy("|b1", "True", "(1, 2)", "12"), "Fortran"},
-                                                          {npy("|b1", "False", "(2,)", "12"), "shape"},
-                                                          {npy("|b1", "False", "(0, 2)", ""), "shape"},
-                                                          {npy("|b1", "False", "(70000, 2)", "12"), "shape"},
-                                                          {npy("|b1", "False", "(2, 2)", "123"), "early"}};
-    for (const auto &[file, word] : wrong) {
-        const std::string path = folder.write("wrong.npy", file);
-        refuse([&] { read_masks(path); }, {path, word});
-    }
-    refuse([&] { read_masks(folder.path() + "/none.npy"); }, {"none.npy", "opened"});
 }

@@ -33,6 +33,19 @@ Operator small_operator(const std::string &name = "conv", int out_channels = 64)
     return op;
 }
 
+/** A NumPy file. */
+std::string npy(const std::string &type, const std::string &fortran_order, const std::string &shape,
+                const std::string &data) {
+    std::string header = "{'descr': '" + type + "', 'fortran_order': " + fortran_order + ", 'shape': " + shape + ", }";
+    header.resize((header.size() + 11 + 63) / 64 * 64 - 10, ' ');
+    header.back() = '\n';
+    std::string file = "\x93NUMPY\x01";
+    file += '\0';
+    file += static_cast<char>(header.size() & 0xff);
+    file += static_cast<char>(header.size() >> 8);
+    return file + header + data;
+}
+
 Workload small_workload(const Operator &op) {
     return workload_of(op, generic_device_profile("generic_avx2"));
 }
@@ -229,6 +242,45 @@ TEST_CASE("Masks are counted as the runtime counts them, and measured where they
     CHECK(tile_counts(masks, {24, 24}, 5) == std::vector<int64_t>{1});
 }
 
+TEST_CASE("Masks are read from NumPy's files", "[search]") {
+    const TemporaryFolder folder;
+    const std::vector<MaskImage> one =
+        read_npy_masks(folder.write("one.npy", npy("|b1", "False", "(2, 3)", std::string("\1\0\0\0\0\1", 6))));
+    REQUIRE(one.size() == 1);
+    CHECK(one[0].height == 2);
+    CHECK(one[0].width == 3);
+    CHECK(one[0].bytes == std::vector<uint8_t>{1, 0, 0, 0, 0, 1});
+    CHECK(one[0].density() == Approx(2 / 6.0));
+    CHECK(one[0].tiles(1, 1) == 2);
+    CHECK(one[0].tiles(2, 2) == 2);
+    CHECK(one[0].tiles(2, 3) == 1);
+    const std::vector<MaskImage> two =
+        read_npy_masks(folder.write("two.npy", npy("|u1", "False", "(2, 1, 2)", std::string("\0\7\0\0", 4))));
+    REQUIRE(two.size() == 2);
+    CHECK(two[0].bytes == std::vector<uint8_t>{0, 7});
+    CHECK(two[1].name.find("two.npy[1]") != std::string::npos);
+    const std::vector<MaskImage> columns_first =
+        read_npy_masks(folder.write("fortran.npy", npy("|u1", "True", "(2, 3)", "\1\2\3\4\5\6")));
+    REQUIRE(columns_first.size() == 1);
+    CHECK(columns_first[0].bytes == std::vector<uint8_t>{1, 3, 5, 2, 4, 6});
+
+    const std::pair<std::string, const char *> wrong[] = {
+        {"", "no NumPy array"},
+        {"nonsense that is long enough", "no NumPy array"},
+        {npy("<f4", "False", "(1, 1)", "1234"), "bool or uint8"},
+        {npy("|b1", "False", "(2,)", "12"), "shape (2)"},
+        {npy("|b1", "False", "(0, 2)", ""), "shape (0, 2)"},
+        {npy("|b1", "False", "(70000, 2)", std::string(140000, '1')), "shape (70000, 2)"},
+        {npy("|b1", "False", "(2, 2)", "123"), "no NumPy array"}};
+    for (const auto &[file, word] : wrong) {
+        const std::string path = folder.write("wrong.npy", file);
+        const std::string message = message_of([&] { read_npy_masks(path); });
+        CAPTURE(word, message);
+        CHECK(message.find(path) != std::string::npos);
+        CHECK(message.find(word) != std::string::npos);
+    }
+}
+
 TEST_CASE("Masks that cannot be used are refused with a reason", "[search]") {
     const TemporaryFolder folder;
     const Operator op = small_operator();
@@ -244,12 +296,7 @@ TEST_CASE("Masks that cannot be used are refused with a reason", "[search]") {
     }
     CHECK(refusal({folder.path() + "/none.npy"}).find("cannot be opened") != std::string::npos);
     CHECK(refusal({folder.write("text.png", "text")}).find("PNG") != std::string::npos);
-    std::string npy = "\x93NUMPY\x01";
-    npy.push_back('\0');
-    const std::string header = "{'descr': '|b1', 'fortran_order': False, 'shape': (2, 3, 4), }";
-    npy.push_back(static_cast<char>(header.size()));
-    npy.push_back('\0');
-    const std::string path = folder.write("small.npy", npy + header + std::string(24, '\1'));
+    const std::string path = folder.write("small.npy", npy("|b1", "False", "(2, 3, 4)", std::string(24, '\1')));
     CHECK(refusal({path}).find("are of 3 x 4 pixels, and the output of 'conv' for its typical input has 24 x 24") !=
           std::string::npos);
     Operator fitting = op;
