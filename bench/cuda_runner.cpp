@@ -293,6 +293,7 @@ std::vector<Spread> CudaRunner::in_turns(const std::vector<const GpuGraph *> &gr
     }
     result["rounds"] = times.front().size();
     std::vector<Spread> spreads;
+    spreads.reserve(times.size());
     for (std::vector<double> &series : times) {
         spreads.push_back(spread_of(std::move(series)));
     }
