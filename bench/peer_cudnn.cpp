@@ -395,6 +395,7 @@ private:
 
     static double median_of(const GpuGraph &graph, int rounds) {
         std::vector<double> times;
+        times.reserve(rounds);
         for (int i = 0; i < rounds; i++) {
             times.push_back(graph.time());
         }
