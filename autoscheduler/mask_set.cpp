@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <sstream>
 #include <stb/stb_image.h>
@@ -23,15 +24,18 @@ namespace {
     throw FileError("the masks '" + source + "' " + what);
 }
 
-/** An array of bytes, or of bools as bytes. Throws what xtensor throws. */
-xt::xarray<uint8_t> load_array(std::ifstream &stream) {
-    try {
-        return xt::load_npy<uint8_t>(stream);
-    } catch (const std::runtime_error &) {
-        stream.clear();
-        stream.seekg(0);
-        return xt::load_npy<bool>(stream);
+/** The array of a NumPy file of type bool or uint8. Throws what xtensor throws. */
+xt::xarray<uint8_t> load_array(std::string file) {
+    // Bools are read as bytes, because a file may hold bytes that are no bools.
+    const std::string bools = "'descr': '|b1'";
+    const size_t type = file.substr(0, file.find('\n')).find(bools);
+    if (type != std::string::npos) {
+        file[type + bools.find("b1")] = 'u';
     }
+    std::istringstream stream(file);
+    // Otherwise the end of a file that is too short would go unnoticed.
+    stream.exceptions(std::ios::failbit | std::ios::badbit);
+    return xt::load_npy<uint8_t>(stream);
 }
 
 MaskImage read_png(const std::string &path) {
@@ -141,9 +145,7 @@ std::vector<MaskImage> read_npy_masks(const std::string &path) {
     }
     xt::xarray<uint8_t> array;
     try {
-        // Otherwise the end of a file that is too short would go unnoticed.
-        stream.exceptions(std::ios::failbit | std::ios::badbit);
-        array = load_array(stream);
+        array = load_array(std::string(std::istreambuf_iterator<char>(stream), {}));
     } catch (const std::exception &error) {
         refuse(path, std::string("are no NumPy array of type bool or uint8 (") + error.what() +
                          "); save them with numpy.save");

@@ -76,7 +76,7 @@ for device in "$source_folder"/data/devices/*.json; do
 done
 expect_error "no built-in device profile" rank "$op" --device generic_vax
 expect_error "cannot be opened" rank "$op" --device "$folder/none.json"
-expect_error "is no NumPy array" rank "$op" --device generic_avx2 --masks "$op"
+expect_error "neither a .npy nor a .png file" rank "$op" --device generic_avx2 --masks "$op"
 expect_error '"distile_operator" is missing' rank "$plan" --device generic_avx2
 
 # Schedules as C++.
