@@ -192,16 +192,17 @@ Row measure_row(Layer &layer, const NamedMask &named, const std::function<void()
     return row;
 }
 
-constexpr const char *table_heading = "                  -- density --             ----- time in us ------           "
-                                      "--- eta = rate x waste x overhead --\n"
-                                      "mask              pixels  tiles  variant     masked   dense  oneDNN  speedup    "
-                                      "eta   rate  waste  overhead    error\n"
-                                      "----------------  ------  -----  ---------  -------  ------  ------  -------  "
-                                      "-----  -----  -----  --------  -------\n";
+constexpr const char *table_heading =
+    "                  -- density --                 ----- time in us ------           "
+    "--- eta = rate x waste x overhead --\n"
+    "mask              pixels  tiles  variant         masked   dense  oneDNN  speedup    "
+    "eta   rate  waste  overhead    error\n"
+    "----------------  ------  -----  -------------  -------  ------  ------  -------  "
+    "-----  -----  -----  --------  -------\n";
 
 void print_row(const Row &row) {
     fmt::print(
-        "{:<16}  {:6.3f}  {:5.3f}  {:<9}  {:7.0f}  {:6.0f}  {:>6}  {:6.2f}x  {:5.2f}  {:5.2f}  {:5.2f}  {:8.2f}  "
+        "{:<16}  {:6.3f}  {:5.3f}  {:<13}  {:7.0f}  {:6.0f}  {:>6}  {:6.2f}x  {:5.2f}  {:5.2f}  {:5.2f}  {:8.2f}  "
         "{:7.1e}\n",
         row.mask, row.density, row.tile_density, row.choice.variant, row.times.masked, row.times.dense,
         row.times.vendor > 0 ? fmt::format("{:.0f}", row.times.vendor) : "-", row.speedup, row.eta, row.rate, row.waste,
