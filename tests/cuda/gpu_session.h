@@ -14,21 +14,7 @@
 
 namespace distile {
 
-struct DestroyCuda {
-    void operator()(distile_cuda *cuda) const {
-        distile_cuda_destroy(cuda);
-    }
-    void operator()(distile_cuda_mask *mask) const {
-        distile_cuda_mask_destroy(mask);
-    }
-    void operator()(distile_cuda_kernel *kernel) const {
-        distile_cuda_kernel_destroy(kernel);
-    }
-    void operator()(distile_cuda_weights *weights) const {
-        distile_cuda_weights_destroy(weights);
-    }
-};
-template<typename Object> using Owned = std::unique_ptr<Object, DestroyCuda>;
+template<typename Object> using Owned = std::unique_ptr<Object, Destroy>;
 
 /** A context with a GPU, which is current in this thread; or none, and a line that names the test and says why. */
 struct Gpu {
