@@ -85,7 +85,8 @@ int run(const Options &options) {
     }
     CudaRunner runner(options.runner);
     return measure_rows(
-        options, make_header(runner, options), [&](const Row &row) { return runner.run(row); }, describe);
+        options, make_header(runner, options), [&](const Row &row, Json &result) { runner.run(row, result); },
+        describe);
 }
 
 }  // namespace

@@ -252,24 +252,16 @@ CudaRunner::Workbench &CudaRunner::workbench(const ConvolutionRow &row) {
     return *bench_;
 }
 
-Json CudaRunner::run(const Row &row) {
-    Json result = {{"row", row.name}, {"status", "measured"}, {"backend", "cuda"}, {"device", slice_.device()}};
-    try {
-        if (const auto *convolution = std::get_if<ConvolutionRow>(&row.what)) {
-            measure(*convolution, result);
-        } else if (const auto *mask = std::get_if<MaskRow>(&row.what)) {
-            measure(*mask, result);
-        } else {
-            throw PeerMissing("it is a row of a CPU");
-        }
-    } catch (const PeerMissing &error) {
-        result["status"] = "skipped";
-        result["reason"] = error.what();
-    } catch (const std::exception &error) {
-        result["status"] = "failed";
-        result["reason"] = error.what();
+void CudaRunner::run(const Row &row, Json &result) {
+    result["backend"] = "cuda";
+    result["device"] = slice_.device();
+    if (const auto *convolution = std::get_if<ConvolutionRow>(&row.what)) {
+        measure(*convolution, result);
+    } else if (const auto *mask = std::get_if<MaskRow>(&row.what)) {
+        measure(*mask, result);
+    } else {
+        throw PeerMissing("it is a row of a CPU");
     }
-    return result;
 }
 
 std::vector<Spread> CudaRunner::in_turns(const std::vector<const GpuGraph *> &graphs, Json &result) const {

@@ -36,9 +36,9 @@ public:
     /** The peer's name and version, or why there is none. */
     std::string peer_description() const;
 
-    /** Measures a row and checks its results. Never throws for what is wrong with one row: its "status" is then
-     * "skipped" (something that it needs is missing) or "failed", with a "reason". */
-    Json run(const Row &row);
+    /** Measures a row, checks what it computes, and adds the numbers to its result. Throws PeerMissing where something
+     * that it needs is missing, and other exceptions where it failed. */
+    void run(const Row &row, Json &result);
 
 private:
     struct Workbench;

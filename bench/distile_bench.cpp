@@ -76,7 +76,8 @@ int measure(const Options &options) {
     const int32_t threads = restrict_to_cores(options.threads);
     Runner runner({threads, options.measure, DISTILE_BENCH_OPERATORS, options.times});
     return measure_rows(
-        options, make_header(options, threads), [&](const Row &row) { return runner.run(row); }, describe);
+        options, make_header(options, threads), [&](const Row &row, Json &result) { runner.run(row, result); },
+        describe);
 }
 
 int run(const Options &options) {

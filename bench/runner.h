@@ -26,9 +26,9 @@ class Runner {
 public:
     explicit Runner(RunnerOptions options);
 
-    /** Measures a row and checks its results. Never throws for what is wrong with one row: its "status" is then
-     * "skipped" (something that it needs is missing) or "failed", with a "reason". */
-    Json run(const Row &row);
+    /** Measures a row, checks what it computes, and adds the numbers to its result. Throws PeerMissing where something
+     * that it needs is missing, and other exceptions where it failed. */
+    void run(const Row &row, Json &result);
 
 private:
     /** The tensors and both sides for one operator and batch. */

@@ -1,4 +1,5 @@
 #include "session.h"
+#include "peer.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -21,7 +22,7 @@ void list_rows(const SessionOptions &options) {
     }
 }
 
-int measure_rows(const SessionOptions &options, Json header, const std::function<Json(const Row &)> &run,
+int measure_rows(const SessionOptions &options, Json header, const std::function<void(const Row &, Json &)> &run,
                  const std::function<std::string(const Json &)> &describe) {
     const std::vector<Row> rows = read_rows(options.rows, options.filter);
     int width = 0;
@@ -36,7 +37,16 @@ int measure_rows(const SessionOptions &options, Json header, const std::function
             kept++;
             continue;
         }
-        const Json result = run(row);
+        Json result = {{"row", row.name}, {"status", "measured"}};
+        try {
+            run(row, result);
+        } catch (const PeerMissing &error) {
+            result["status"] = "skipped";
+            result["reason"] = error.what();
+        } catch (const std::exception &error) {
+            result["status"] = "failed";
+            result["reason"] = error.what();
+        }
         results.add(result);
         const std::string status = result.at("status");
         skipped += status == "skipped";

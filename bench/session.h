@@ -26,9 +26,10 @@ void add_session_options(CLI::App &app, SessionOptions &options);
 
 void list_rows(const SessionOptions &options);
 
-/** Measures the chosen rows by `run` and prints a line for each, whose numbers come from `describe`. Returns the exit
- * status: 1 if a row failed. */
-int measure_rows(const SessionOptions &options, Json header, const std::function<Json(const Row &)> &run,
+/** Measures the chosen rows by `run` and prints a line for each, whose numbers come from `describe`. `run` adds to a
+ * result that has the row's name; where it throws PeerMissing the row is skipped, and with any other exception it
+ * failed. Returns the exit status: 1 if a row failed. */
+int measure_rows(const SessionOptions &options, Json header, const std::function<void(const Row &, Json &)> &run,
                  const std::function<std::string(const Json &)> &describe);
 
 }  // namespace distile::bench
