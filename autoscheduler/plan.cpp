@@ -284,9 +284,10 @@ std::string emit_polykernel(const Plan &plan, const std::string &symbol) {
     }
     c << "extern const distile_polykernel " << symbol << ";\n"
       << "const distile_polykernel " << symbol << " = {\n"
-      << "    DISTILE_POLYKERNEL_VERSION, " << quoted(plan.name) << ", DISTILE_MASKED_CONV2D, DISTILE_FLOAT32, "
-      << quoted(plan.layout) << ",\n    {" << conv.in_channels << ", " << conv.out_channels << ", " << conv.kernel_h
-      << ", " << conv.kernel_w << ", " << conv.stride_h << ", " << conv.stride_w << ", " << conv.pad_top << ", "
+      << "    DISTILE_POLYKERNEL_VERSION, " << quoted(plan.name) << ", (distile_operator_kind)"
+      << static_cast<int>(plan.op.kind()) << ", DISTILE_FLOAT32, " << quoted(plan.layout) << ",\n    {"
+      << conv.in_channels << ", " << conv.out_channels << ", " << conv.groups << ", " << conv.kernel_h << ", "
+      << conv.kernel_w << ", " << conv.stride_h << ", " << conv.stride_w << ", " << conv.pad_top << ", "
       << conv.pad_bottom << ", " << conv.pad_left << ", " << conv.pad_right << ", " << conv.dilation_h << ", "
       << conv.dilation_w << ", (distile_epilogue)" << static_cast<int>(conv.epilogue) << ", " << conv.residual
       << "},\n    " << compute_capability(plan.target) << ", " << quoted(cpu_features(plan.target)) << ",\n    "

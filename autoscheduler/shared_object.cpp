@@ -19,10 +19,10 @@ bool is_of(const distile_polykernel &polykernel, const Plan &plan) {
         return of_plan.name == variant.name && of_plan.theta.at("tile_h") == variant.tile_h &&
                of_plan.theta.at("tile_w") == variant.tile_w && of_plan.dense == (variant.dense != 0);
     };
-    return polykernel.name == plan.name && conv.in_channels == wanted.in_channels &&
-           conv.out_channels == wanted.out_channels && conv.kernel_h == wanted.kernel_h &&
-           conv.kernel_w == wanted.kernel_w && conv.stride_h == wanted.stride_h && conv.stride_w == wanted.stride_w &&
-           polykernel.layout == plan.layout &&
+    return polykernel.name == plan.name && polykernel.kind == plan.op.kind() && conv.groups == wanted.groups &&
+           conv.in_channels == wanted.in_channels && conv.out_channels == wanted.out_channels &&
+           conv.kernel_h == wanted.kernel_h && conv.kernel_w == wanted.kernel_w && conv.stride_h == wanted.stride_h &&
+           conv.stride_w == wanted.stride_w && polykernel.layout == plan.layout &&
            std::equal(plan.variants.begin(), plan.variants.end(), polykernel.variants,
                       polykernel.variants + polykernel.num_variants, same_variant);
 }

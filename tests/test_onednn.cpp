@@ -58,6 +58,7 @@ struct TestTensor {
 distile_conv2d conv3x3(int32_t in, int32_t out) {
     distile_conv2d conv{};
     conv.in_channels = in;
+    conv.groups = 1;
     conv.out_channels = out;
     conv.kernel_h = conv.kernel_w = 3;
     conv.stride_h = conv.stride_w = 1;

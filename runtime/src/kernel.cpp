@@ -137,11 +137,9 @@ distile_status distile_kernel_create(distile_context *context, const distile_pol
         return fail(context, DISTILE_ERROR_NULL_POINTER,
                     "distile_kernel_create: the PolyKernel or the address for the kernel is null");
     }
-    if (polykernel->version != DISTILE_POLYKERNEL_VERSION) {
-        return fail(context, DISTILE_ERROR_VERSION,
-                    "distile_kernel_create: the PolyKernel has version %u, this library reads version %u; build it "
-                    "again with this version of distile",
-                    polykernel->version, DISTILE_POLYKERNEL_VERSION);
+    const distile_status known = distile::check_polykernel(context, "distile_kernel_create", *polykernel);
+    if (known != DISTILE_OK) {
+        return known;
     }
     if (polykernel->compute_capability != 0) {
         return fail(context, DISTILE_ERROR_BAD_VALUE,
@@ -280,7 +278,7 @@ distile_status distile_run(distile_kernel *kernel, const distile_run_args *args)
                     kernel->polykernel->name);
     }
     return guarded(context, [&]() -> distile_status {
-        const distile_status status = distile::check_conv2d(*kernel, *args);
+        const distile_status status = distile::check_run(*kernel, *args);
         if (status != DISTILE_OK) {
             return status;
         }
@@ -296,11 +294,11 @@ distile_status distile_run(distile_kernel *kernel, const distile_run_args *args)
             choice = kernel->choose(*args->mask);
         }
         if (!context->options.trace) {
-            return distile::run_conv2d(*kernel, *args, choice.variant_index);
+            return distile::run_variant(*kernel, *args, choice.variant_index);
         }
         using Clock = std::chrono::steady_clock;
         const Clock::time_point start = Clock::now();
-        const distile_status result = distile::run_conv2d(*kernel, *args, choice.variant_index);
+        const distile_status result = distile::run_variant(*kernel, *args, choice.variant_index);
         choice.elapsed_us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
         if (result == DISTILE_OK) {
             context->options.trace(context->options.trace_user, &choice);

@@ -36,7 +36,8 @@ distile_status pack_weights(const distile_kernel &kernel, const char *call, cons
     distile_context *context = kernel.context;
     const distile_conv2d &conv = kernel.polykernel->conv2d;
     const bool normalised = source.bn_mean && source.bn_variance;
-    const size_t rows = conv.kernel_h, columns = conv.kernel_w, in_channels = conv.in_channels;
+    const size_t rows = conv.kernel_h, columns = conv.kernel_w;
+    const size_t in_channels = conv.in_channels / conv.groups;
     const SourceStrides from = strides_of(source.order, conv.out_channels, in_channels, rows, columns);
     for (int32_t o = 0; o < conv.out_channels; o++) {
         float scale = 1, bias = source.bias ? source.bias[o] : 0;
@@ -88,8 +89,8 @@ distile_status check_weights(const distile_kernel &kernel, const char *call, con
 bool distile_weights::fit(const distile_polykernel &polykernel) const {
     const distile_conv2d &conv = polykernel.conv2d;
     return dtype == polykernel.dtype && std::strcmp(layout, polykernel.layout) == 0 &&
-           in_channels == conv.in_channels && out_channels == conv.out_channels && kernel_h == conv.kernel_h &&
-           kernel_w == conv.kernel_w;
+           in_channels == conv.in_channels && out_channels == conv.out_channels && groups == conv.groups &&
+           kernel_h == conv.kernel_h && kernel_w == conv.kernel_w;
 }
 
 extern "C" {
@@ -115,10 +116,11 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
         packed->layout = kernel->polykernel->layout;
         packed->in_channels = conv.in_channels;
         packed->out_channels = conv.out_channels;
+        packed->groups = conv.groups;
         packed->kernel_h = conv.kernel_h;
         packed->kernel_w = conv.kernel_w;
         const size_t blocks = packed->num_blocks();
-        packed->filter.resize(blocks * conv.kernel_h * conv.kernel_w * conv.in_channels);
+        packed->filter.resize(blocks * conv.kernel_h * conv.kernel_w * (conv.in_channels / conv.groups));
         packed->bias.resize(blocks);
         status = distile::pack_weights(*kernel, call, *source, DISTILE_CPU_CHANNEL_BLOCK,
                                        packed->filter.data()->channels, packed->bias.data()->channels);

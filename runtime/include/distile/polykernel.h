@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised when the structs below or the arguments of a kernel change. */
-#define DISTILE_POLYKERNEL_VERSION 2
+#define DISTILE_POLYKERNEL_VERSION 3
 
 /** The output channels that one block of the canonical CPU weight layout holds. */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
@@ -32,6 +32,7 @@ typedef enum distile_epilogue {
 /** The compile-time part of a masked convolution. Extents and padding in pixels. */
 typedef struct distile_conv2d {
     int32_t in_channels, out_channels;
+    int32_t groups; /**< Divides both: 1 where every output channel reads every input channel. */
     int32_t kernel_h, kernel_w;
     int32_t stride_h, stride_w;
     int32_t pad_top, pad_bottom, pad_left, pad_right;
@@ -74,9 +75,9 @@ typedef struct distile_hooks {
 } distile_hooks;
 
 /** A generated function in Halide's argv form: 0 for success. The arguments of a masked convolution are
- * user_context, input, weights, bias, tiles, bits, num_interior, num_tiles, threads, store_tiles
- * [, residual], output; those of one that runs on a GPU have a buffer with the number of tiles after store_tiles, and
- * their num_tiles is the most that it may hold. */
+ * user_context, input, tiles, bits, num_interior, num_tiles, threads, store_tiles, weights, bias [, residual], output;
+ * those of one that runs on a GPU have a buffer with the number of tiles after bias, and their num_tiles is the most
+ * that it may hold. */
 typedef int (*distile_kernel_function)(void **args);
 
 typedef struct distile_variant {

@@ -1,0 +1,54 @@
+#include "operator_kind.h"
+
+namespace distile {
+
+namespace {
+
+const std::vector<const OperatorKind *> &all_kinds() {
+    static const std::vector<const OperatorKind *> kinds = {&conv2d_kind()};
+    return kinds;
+}
+
+}  // namespace
+
+const OperatorKind *find_operator_kind(const std::string &generator) {
+    for (const OperatorKind *kind : all_kinds()) {
+        if (generator == kind->generator) {
+            return kind;
+        }
+    }
+    return nullptr;
+}
+
+std::string known_generators() {
+    std::string names;
+    for (const OperatorKind *kind : all_kinds()) {
+        names.append(names.empty() ? "\"" : ", \"").append(kind->generator).append("\"");
+    }
+    return names;
+}
+
+std::vector<IntegerParam> filter_params() {
+    return {{"kernel_h", 3, 1, 1024},    {"kernel_w", 3, 1, 1024},     {"stride_h", 1, 1, 1024},
+            {"stride_w", 1, 1, 1024},    {"pad_top", 1, 0, 1 << 16},   {"pad_bottom", 1, 0, 1 << 16},
+            {"pad_left", 1, 0, 1 << 16}, {"pad_right", 1, 0, 1 << 16}, {"dilation_h", 1, 1, 1024},
+            {"dilation_w", 1, 1, 1024}};
+}
+
+distile_conv2d filter_conv2d(const ParamValue &param) {
+    distile_conv2d conv{};
+    conv.groups = 1;
+    conv.kernel_h = param("kernel_h");
+    conv.kernel_w = param("kernel_w");
+    conv.stride_h = param("stride_h");
+    conv.stride_w = param("stride_w");
+    conv.pad_top = param("pad_top");
+    conv.pad_bottom = param("pad_bottom");
+    conv.pad_left = param("pad_left");
+    conv.pad_right = param("pad_right");
+    conv.dilation_h = param("dilation_h");
+    conv.dilation_w = param("dilation_w");
+    return conv;
+}
+
+}  // namespace distile
