@@ -167,6 +167,8 @@ BoundOfPoints::Times BoundOfPoints::operator()(const BoundKnobs &knobs, int64_t 
 
 double input_footprint(const Workload &workload, int tile_h, int tile_w, double pixels) {
     const Problem &problem = workload.problem;
+    const int image_h = (workload.height + problem.scale_h - 1) / problem.scale_h;
+    const int image_w = (workload.width + problem.scale_w - 1) / problem.scale_w;
     // The columns of the image that the pixels fill, over the height of a tile, and the rows of tiles that takes. A
     // part of a tile fills its rows one after the other.
     double columns = std::ceil(pixels / tile_h), rows = tile_h;
@@ -174,9 +176,9 @@ double input_footprint(const Workload &workload, int tile_h, int tile_w, double 
         columns = std::min<double>(pixels, tile_w);
         rows = std::ceil(pixels / tile_w);
     }
-    if (columns > workload.width) {
-        rows *= std::ceil(columns / workload.width);
-        columns = workload.width;
+    if (columns > image_w) {
+        rows *= std::ceil(columns / image_w);
+        columns = image_w;
     }
     const auto window = [](double outputs, int stride, int kernel, int dilation) {
         return (outputs - 1) * stride + (kernel - 1) * dilation + 1;
@@ -188,7 +190,7 @@ double input_footprint(const Workload &workload, int tile_h, int tile_w, double 
     };
     // Where the strides skip parts of the input, pixels that share nothing read less.
     const double apart = pixels * problem.kernel_h * problem.kernel_w * problem.in_channels * problem.bytes_per_element;
-    return std::min({bytes_of(rows, columns), apart, workload.batch * bytes_of(workload.height, workload.width)});
+    return std::min({bytes_of(rows, columns), apart, workload.batch * bytes_of(image_h, image_w)});
 }
 
 int64_t memory_transactions(int64_t rows, int64_t columns, int64_t row_elements, int64_t transaction) {

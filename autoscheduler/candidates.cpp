@@ -1,6 +1,7 @@
 #include "candidates.h"
 #include "cpu_space.h"
 #include "cuda_space.h"
+#include "polyphase.h"
 #include <algorithm>
 
 namespace distile {
@@ -85,6 +86,7 @@ const Space &space_of(const std::string &backend) {
 }
 
 Problem problem_of(const Operator &op, const std::string &backend, int lanes, int registers) {
+    op.check_backend(backend);
     const distile_conv2d conv = op.conv2d();
     OperatorFacts facts;
     facts.in_channels = conv.in_channels;
@@ -95,6 +97,16 @@ Problem problem_of(const Operator &op, const std::string &backend, int lanes, in
     facts.stride_w = conv.stride_w;
     facts.dilation_h = conv.dilation_h;
     facts.dilation_w = conv.dilation_w;
+    if (const std::optional<Polyphase> phases = polyphase_of(op.kind(), conv)) {
+        // The phases are convolutions with stride 1.
+        facts.kernel_h = phases->rows.most_taps();
+        facts.kernel_w = phases->columns.most_taps();
+        facts.stride_h = facts.stride_w = 1;
+        facts.dilation_h = phases->rows.step();
+        facts.dilation_w = phases->columns.step();
+        facts.scale_h = phases->rows.stride;
+        facts.scale_w = phases->columns.stride;
+    }
     facts.channel_block = backend == "cuda" ? cuda_channel_block : cpu_channel_block;
     return backend == "cuda" ? cuda_problem(facts) : cpu_problem(facts, lanes, registers);
 }

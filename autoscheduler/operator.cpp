@@ -1,5 +1,6 @@
 #include "operator.h"
 #include "operator_kind.h"
+#include "polyphase.h"
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -103,16 +104,35 @@ distile_operator_kind Operator::kind() const {
     return kind_of(generator).kind;
 }
 
-int Operator::typical_output_height() const {
+bool Operator::runs_on(const std::string &backend) const {
+    return backend != "cuda" || !polyphase_of(kind(), conv2d());
+}
+
+void Operator::check_backend(const std::string &backend) const {
+    if (!runs_on(backend)) {
+        throw FileError("the operator '" + name + "' is of the generator \"" + generator +
+                        "\", for which there is no code for NVIDIA GPUs; the backend \"cpu\" has it");
+    }
+}
+
+int Operator::output_height(int rows) const {
     const distile_conv2d conv = conv2d();
-    return kind_of(generator).output_extent(typical_height, conv.pad_top + conv.pad_bottom, conv.kernel_h,
-                                            conv.stride_h, conv.dilation_h);
+    return kind_of(generator).output_extent(rows, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.stride_h,
+                                            conv.dilation_h);
+}
+
+int Operator::output_width(int columns) const {
+    const distile_conv2d conv = conv2d();
+    return kind_of(generator).output_extent(columns, conv.pad_left + conv.pad_right, conv.kernel_w, conv.stride_w,
+                                            conv.dilation_w);
+}
+
+int Operator::typical_output_height() const {
+    return output_height(typical_height);
 }
 
 int Operator::typical_output_width() const {
-    const distile_conv2d conv = conv2d();
-    return kind_of(generator).output_extent(typical_width, conv.pad_left + conv.pad_right, conv.kernel_w, conv.stride_w,
-                                            conv.dilation_w);
+    return output_width(typical_width);
 }
 
 std::string Operator::summary() const {
@@ -121,7 +141,8 @@ std::string Operator::summary() const {
     text << conv.kernel_h << "x" << conv.kernel_w << " " << kind_of(generator).noun << ", " << conv.in_channels
          << " -> " << conv.out_channels << " channels";
     if (conv.stride_h != 1 || conv.stride_w != 1) {
-        text << ", stride " << conv.stride_h << "x" << conv.stride_w;
+        text << (kind() == DISTILE_MASKED_UPSAMPLE_CONV2D ? ", scale " : ", stride ") << conv.stride_h << "x"
+             << conv.stride_w;
     }
     if (conv.dilation_h != 1 || conv.dilation_w != 1) {
         text << ", dilation " << conv.dilation_h << "x" << conv.dilation_w;

@@ -34,9 +34,16 @@ struct Operator {
         return name == other.name && generator == other.generator && params == other.params;
     }
     distile_operator_kind kind() const;
+    /** Whether there is code for a backend. */
+    bool runs_on(const std::string &backend) const;
+    /** Throws FileError where there is none. */
+    void check_backend(const std::string &backend) const;
     /** The compile-time part as the runtime sees it. */
     distile_conv2d conv2d() const;
-    /** The height and width of the output for an input of the typical size. */
+    /** Rows and columns of the output for those of an input; 0 if there are none. */
+    int output_height(int rows) const;
+    int output_width(int columns) const;
+    /** The same for an input of the typical size. */
     int typical_output_height() const;
     int typical_output_width() const;
     /** One line in words, for instance "3x3 convolution, 256 -> 256 channels, relu". */

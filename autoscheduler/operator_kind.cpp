@@ -5,7 +5,8 @@ namespace distile {
 namespace {
 
 const std::vector<const OperatorKind *> &all_kinds() {
-    static const std::vector<const OperatorKind *> kinds = {&conv2d_kind()};
+    static const std::vector<const OperatorKind *> kinds = {&conv2d_kind(), &conv_transpose2d_kind(),
+                                                            &upsample_conv2d_kind()};
     return kinds;
 }
 

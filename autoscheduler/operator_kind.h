@@ -36,6 +36,8 @@ struct OperatorKind {
 };
 
 const OperatorKind &conv2d_kind();
+const OperatorKind &conv_transpose2d_kind();
+const OperatorKind &upsample_conv2d_kind();
 
 /** The kind that a generator computes; null if there is none. */
 const OperatorKind *find_operator_kind(const std::string &generator);

@@ -1,4 +1,5 @@
 #include "profile.h"
+#include "polyphase.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -37,6 +38,14 @@ int input_rows(const distile_conv2d &conv, int rows) {
     return (rows - 1) * conv.stride_h + conv.dilation_h * (conv.kernel_h - 1) + 1 - conv.pad_top - conv.pad_bottom;
 }
 
+Border border_of(distile_operator_kind kind, const distile_conv2d &conv) {
+    if (const std::optional<Polyphase> phases = polyphase_of(kind, conv)) {
+        return {phases->rows.border_before(), phases->rows.border_after(), phases->columns.border_before(),
+                phases->columns.border_after()};
+    }
+    return {conv.pad_top, conv.pad_bottom, conv.pad_left, conv.pad_right};
+}
+
 double median(std::vector<double> values) {
     std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
     return values[values.size() / 2];
@@ -71,17 +80,18 @@ struct Point {
 struct Tensors {
     explicit Tensors(const Operator &op) {
         const distile_conv2d conv = op.conv2d();
-        const int64_t rows = op.typical_height + conv.pad_top + conv.pad_bottom;
-        const int64_t columns = op.typical_width + conv.pad_left + conv.pad_right;
+        const Border border = border_of(op.kind(), conv);
+        const int64_t rows = op.typical_height + border.top + border.bottom;
+        const int64_t columns = op.typical_width + border.left + border.right;
         input_values.resize(op.typical_batch * rows * columns * conv.in_channels);
-        input = distile_tensor_make(input_values.data() + (conv.pad_top * columns + conv.pad_left) * conv.in_channels,
+        input = distile_tensor_make(input_values.data() + (border.top * columns + border.left) * conv.in_channels,
                                     op.typical_batch, op.typical_height, op.typical_width, conv.in_channels);
         input.stride_h = columns * conv.in_channels;
         input.stride_n = rows * input.stride_h;
-        input.border_top = conv.pad_top;
-        input.border_bottom = conv.pad_bottom;
-        input.border_left = conv.pad_left;
-        input.border_right = conv.pad_right;
+        input.border_top = border.top;
+        input.border_bottom = border.bottom;
+        input.border_left = border.left;
+        input.border_right = border.right;
         const int height = op.typical_output_height(), width = op.typical_output_width();
         output_values.resize(int64_t{op.typical_batch} * height * width * conv.out_channels);
         output = distile_tensor_make(output_values.data(), op.typical_batch, height, width, conv.out_channels);
@@ -97,6 +107,7 @@ struct Tensors {
 
 std::vector<Point> make_points(const Plan &plan, const Context &context, const Tensors &tensors) {
     const distile_conv2d conv = plan.op.conv2d();
+    const std::optional<Polyphase> phases = polyphase_of(plan.op.kind(), conv);
     const int height = tensors.output.height, width = tensors.output.width, batch = tensors.output.batch;
     std::vector<Point> points;
     for (const PlanVariant &variant : plan.variants) {
@@ -105,8 +116,13 @@ std::vector<Point> make_points(const Plan &plan, const Context &context, const T
         if (variant.dense) {
             for (int part : {8, 4, 2, 1}) {
                 Point point{variant.name.c_str(), 0, tensors.input, tensors.output, make_mask(context), {}};
-                point.output.height = height / part;
-                point.input.height = part == 1 ? point.input.height : input_rows(conv, point.output.height);
+                if (phases) {
+                    point.input.height /= part;
+                    point.output.height = static_cast<int>(phases->rows.output_extent(point.input.height));
+                } else {
+                    point.output.height = height / part;
+                    point.input.height = part == 1 ? point.input.height : input_rows(conv, point.output.height);
+                }
                 if (point.output.height < 1 || point.input.height < 1) {
                     continue;
                 }

@@ -19,8 +19,17 @@ std::vector<float> draw(size_t count, std::mt19937 &random) {
     return values;
 }
 
-int output_extent(int input, int pads, int kernel, int stride, int dilation) {
-    return (input + pads - dilation * (kernel - 1) - 1) / stride + 1;
+/** The input that position j of the kernel adds to output o along an axis; negative, or beyond the input, if none. */
+int input_at(distile_operator_kind kind, int o, int j, int stride, int pad, int dilation) {
+    if (kind == DISTILE_MASKED_CONV_TRANSPOSE2D) {
+        const int distance = o + pad - j * dilation;
+        return distance % stride == 0 ? distance / stride : -1;
+    }
+    if (kind == DISTILE_MASKED_UPSAMPLE_CONV2D) {
+        const int enlarged = o - pad + j * dilation;
+        return enlarged < 0 ? -1 : enlarged / stride;
+    }
+    return o * stride - pad + j * dilation;
 }
 
 double apply_epilogue(double value, distile_epilogue epilogue) {
@@ -43,8 +52,7 @@ public:
         : context_(context), variant_(polykernel.variants[0].name), data_(data), residual_(data.residual),
           output_(data.output_pixels() * data.conv.out_channels), kernel_(make_kernel(context, polykernel)) {
         const distile_conv2d &conv = data.conv;
-        const int top = data.border ? conv.pad_top : 0, left = data.border ? conv.pad_left : 0;
-        const int bottom = data.border ? conv.pad_bottom : 0, right = data.border ? conv.pad_right : 0;
+        const auto [top, bottom, left, right] = data.border ? border_of(data.kind, conv) : Border{};
         const int64_t row = int64_t{data.width + left + right} * conv.in_channels;
         const int64_t image = row * (data.height + top + bottom);
         input_.resize(image * data.batch);
@@ -143,11 +151,9 @@ private:
 
 }  // namespace
 
-TrialData::TrialData(const distile_conv2d &op, int images, int rows, int columns, bool bordered)
-    : conv(op), batch(images), height(rows), width(columns),
-      output_height(output_extent(rows, op.pad_top + op.pad_bottom, op.kernel_h, op.stride_h, op.dilation_h)),
-      output_width(output_extent(columns, op.pad_left + op.pad_right, op.kernel_w, op.stride_w, op.dilation_w)),
-      border(bordered) {
+TrialData::TrialData(const Operator &op, int images, int rows, int columns, bool bordered)
+    : kind(op.kind()), conv(op.conv2d()), batch(images), height(rows), width(columns),
+      output_height(op.output_height(rows)), output_width(op.output_width(columns)), border(bordered) {
     std::mt19937 random(1);
     input = draw(static_cast<size_t>(batch) * height * width * conv.in_channels, random);
     bias = draw(conv.out_channels, random);
@@ -165,8 +171,8 @@ double TrialData::expected(size_t pixel, int channel, double &scale) const {
     scale = std::abs(sum);
     for (int row = 0; row < conv.kernel_h; row++) {
         for (int column = 0; column < conv.kernel_w; column++) {
-            const int in_y = y * conv.stride_h - conv.pad_top + row * conv.dilation_h;
-            const int in_x = x * conv.stride_w - conv.pad_left + column * conv.dilation_w;
+            const int in_y = input_at(kind, y, row, conv.stride_h, conv.pad_top, conv.dilation_h);
+            const int in_x = input_at(kind, x, column, conv.stride_w, conv.pad_left, conv.dilation_w);
             if (in_y < 0 || in_y >= height || in_x < 0 || in_x >= width) {
                 continue;
             }

@@ -4,6 +4,7 @@
 #ifndef DISTILE_TRIAL_RUNNER_H
 #define DISTILE_TRIAL_RUNNER_H
 
+#include "operator.h"
 #include <cstdint>
 #include <distile/polykernel.h>
 #include <memory>
@@ -15,8 +16,9 @@ namespace distile {
 /** The tensors of a call, contiguous, and its weights: drawn numbers. */
 struct TrialData {
     /** With `bordered`, the input gets a zero border as wide as the padding where the device takes one. */
-    TrialData(const distile_conv2d &op, int images, int rows, int columns, bool bordered);
+    TrialData(const Operator &op, int images, int rows, int columns, bool bordered);
 
+    distile_operator_kind kind;
     distile_conv2d conv;
     int batch, height, width; /**< Of the input. */
     int output_height, output_width;

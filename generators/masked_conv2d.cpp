@@ -29,13 +29,13 @@ public:
     void generate() {
         define_output([this](const Stage &stage) { return sums(stage); });
         constrain_buffers(in_channels, out_channels);
-        constrain_filter(in_channels, out_channels);
+        constrain_filter(in_channels, out_channels, kernel_w, kernel_h);
     }
 
     void schedule() {
         estimate_buffers(in_channels, out_channels, estimated_extent * stride_w.value(),
                          estimated_extent * stride_h.value());
-        estimate_filter(in_channels, out_channels);
+        estimate_filter(in_channels, out_channels, kernel_w, kernel_h);
     }
 
 private:

@@ -9,8 +9,8 @@ void MaskedFilter::set_filter_types() {
     bias.set_type(dtype);
 }
 
-void MaskedFilter::constrain_filter(int filter_channels, int out_channels) {
-    const int extents[] = {channel_block, filter_channels, kernel_w, kernel_h, num_blocks(out_channels)};
+void MaskedFilter::constrain_filter(int filter_channels, int out_channels, int columns, int rows) {
+    const int extents[] = {channel_block, filter_channels, columns, rows, num_blocks(out_channels)};
     for (int i = 0, stride = 1; i < 5; i++) {
         weights.dim(i).set_bounds(0, extents[i]).set_stride(stride);
         stride *= extents[i];
@@ -20,9 +20,9 @@ void MaskedFilter::constrain_filter(int filter_channels, int out_channels) {
     bias.set_host_alignment(64);
 }
 
-void MaskedFilter::estimate_filter(int filter_channels, int out_channels) {
+void MaskedFilter::estimate_filter(int filter_channels, int out_channels, int columns, int rows) {
     const int blocks = num_blocks(out_channels);
-    weights.set_estimates({{0, channel_block}, {0, filter_channels}, {0, kernel_w}, {0, kernel_h}, {0, blocks}});
+    weights.set_estimates({{0, channel_block}, {0, filter_channels}, {0, columns}, {0, rows}, {0, blocks}});
     bias.set_estimates({{0, channel_block.value() * blocks}});
 }
 

@@ -36,9 +36,9 @@ protected:
 
     void set_filter_types();
     /** What is known of the weights and the bias of an operator whose output channels read `filter_channels` input
-     * channels each; and their estimates. */
-    void constrain_filter(int filter_channels, int out_channels);
-    void estimate_filter(int filter_channels, int out_channels);
+     * channels each; and their estimates. `columns` and `rows` are those of the packed weights. */
+    void constrain_filter(int filter_channels, int out_channels, int columns, int rows);
+    void estimate_filter(int filter_channels, int out_channels, int columns, int rows);
     int num_blocks(int out_channels) const;
 
     /** A convolution's input at (dx, dy) from the first that an output pixel reads. */

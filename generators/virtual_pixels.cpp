@@ -17,6 +17,11 @@ void VirtualPixels::add_last_arguments(Internal::GeneratorBase &generator) {
 }
 
 void VirtualPixels::define_output(const std::function<Func(const Stage &)> &sums) {
+    if (tile_h % scale_h != 0 || tile_w % scale_w != 0) {
+        throw CompileError("tiles of " + std::to_string(tile_h) + " x " + std::to_string(tile_w) +
+                           " output pixels: each extent must be a multiple of the operator's stride or scale, " +
+                           std::to_string(scale_h) + " x " + std::to_string(scale_w) + ".\n");
+    }
     (*output)(co, x, y, n) = undef(dtype);
     if (on_gpu()) {
         add_stage({"listed", 0, num_tiles, false}, sums);
@@ -114,18 +119,38 @@ VirtualPixels::Pixel VirtualPixels::origin_of(const Expr &index, const Expr &las
 
 VirtualPixels::Pixel VirtualPixels::pixel_at(const Expr &index, const Expr &last) {
     Pixel pixel = origin_of(index / pixels_per_tile(), last);
-    const Expr last_x = output->dim(1).extent() - 1, last_y = output->dim(2).extent() - 1;
-    if (tile_w > 1) {
-        Expr virtual_x = pixel.x + index % tile_w;
+    const Expr last_x = (output->dim(1).extent() - 1) / scale_w, last_y = (output->dim(2).extent() - 1) / scale_h;
+    if (has_phases()) {
+        pixel.x = pixel.x / scale_w;
+        pixel.y = pixel.y / scale_h;
+    }
+    if (tile_columns() > 1) {
+        Expr virtual_x = pixel.x + index % tile_columns();
         pixel.exists = pixel.exists && virtual_x <= last_x;
         pixel.x = min(virtual_x, last_x);
     }
-    if (tile_h > 1) {
-        Expr virtual_y = pixel.y + (index / tile_w) % tile_h;
+    if (tile_rows() > 1) {
+        Expr virtual_y = pixel.y + (index / tile_columns()) % tile_rows();
         pixel.exists = pixel.exists && virtual_y <= last_y;
         pixel.y = min(virtual_y, last_y);
     }
     return pixel;
+}
+
+VirtualPixels::Pixel VirtualPixels::output_pixel(const Pixel &pixel, const Expr &phase_index) {
+    Pixel result = pixel;
+    const Expr last_x = output->dim(1).extent() - 1, last_y = output->dim(2).extent() - 1;
+    if (scale_w > 1) {
+        Expr output_x = pixel.x * scale_w + phase_index % scale_w;
+        result.exists = result.exists && output_x <= last_x;
+        result.x = min(output_x, last_x);
+    }
+    if (scale_h > 1) {
+        Expr output_y = pixel.y * scale_h + phase_index / scale_w;
+        result.exists = result.exists && output_y <= last_y;
+        result.y = min(output_y, last_y);
+    }
+    return result;
 }
 
 Expr VirtualPixels::is_stored(const Pixel &pixel, const Expr &index) {
@@ -170,11 +195,13 @@ Expr VirtualPixels::apply_epilogue(const Expr &value) const {
 
 void VirtualPixels::add_stage(const Stage &stage, const std::function<Func(const Stage &)> &sums) {
     Func accumulator = sums(stage);
-    RDom domain(stage.first * pixels_per_tile(), (stage.last - stage.first) * pixels_per_tile(),
-                stage.name + "_pixels");
-    Pixel pixel = pixel_at(domain.x, stage.last);
+    const Expr begin = stage.first * pixels_per_tile(), extent = (stage.last - stage.first) * pixels_per_tile();
+    const std::string pixels = stage.name + "_pixels";
+    RDom domain = has_phases() ? RDom(begin, extent, 0, scale_h * scale_w, pixels) : RDom(begin, extent, pixels);
+    const Expr phase_index = has_phases() ? Expr(domain.y) : Expr(0);
+    Pixel pixel = output_pixel(pixel_at(domain.x, stage.last), phase_index);
     domain.where(is_stored(pixel, domain.x));
-    Expr result = accumulator(co, domain.x);
+    Expr result = has_phases() ? accumulator(co, domain.x, domain.y) : accumulator(co, domain.x);
     if (residual) {
         result += (*residual_input)(co, pixel.x, pixel.y, pixel.n);
     }

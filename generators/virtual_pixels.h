@@ -7,6 +7,10 @@
  * whose reads all lie inside the input's allocation, read in place; the second for the others, whose reads outside
  * (phantom reads) are zeros.
  *
+ * An operator whose output has a higher resolution than its input has virtual pixels of the input's resolution, each of
+ * which stands for scale_h x scale_w output pixels. Those that have the same place in it form a *phase*; a stage runs
+ * over the phases, and for each over all of its virtual pixels.
+ *
  * On a GPU one update stage serves all tiles; it takes no notice of num_interior and threads. There num_tiles is only
  * what the launch covers: the length of the list is in the device's memory (tile_count), so that a list made on the
  * device need not be waited for.
@@ -52,7 +56,7 @@ public:
     Halide::GeneratorInput<bool> store_tiles{"store_tiles"};
 
 protected:
-    /** An output pixel, and whether its virtual pixel lies inside the image at all (a tile at the
+    /** A virtual or an output pixel, and whether its virtual pixel lies inside the image at all (a tile at the
      * right or bottom edge may reach beyond it; its coordinates are then clamped). */
     struct Pixel {
         Halide::Expr x, y, n, exists;
@@ -70,7 +74,8 @@ protected:
 
     /** For configure(): adds the arguments that come after the generator's own inputs. */
     void add_last_arguments(Halide::Internal::GeneratorBase &generator);
-    /** For generate(): the output's update stages. `sums` makes the accumulator of one, a Func of (co, p). */
+    /** For generate(): the output's update stages. `sums` makes the accumulator of one, a Func of (co, p), or of (co,
+     * p, phase) if there are phases. Throws Halide::CompileError for tiles that are not whole virtual pixels. */
     void define_output(const std::function<Halide::Func(const Stage &)> &sums);
     /** For generate(): what is known of the extents and strides of the buffers. */
     void constrain_buffers(int in_channels, int out_channels);
@@ -83,14 +88,26 @@ protected:
     bool on_gpu() const {
         return gpu;
     }
+    bool has_phases() const {
+        return scale_h * scale_w > 1;
+    }
+    /** Extents of a tile in virtual pixels. */
+    int tile_rows() const {
+        return tile_h.value() / scale_h;
+    }
+    int tile_columns() const {
+        return tile_w.value() / scale_w;
+    }
     int pixels_per_tile() const {
-        return tile_h.value() * tile_w.value();
+        return tile_rows() * tile_columns();
     }
 
     /** The first pixel of a tile, in a stage over the tiles before `last`. */
     Pixel origin_of(const Halide::Expr &index, const Halide::Expr &last);
     /** The virtual pixel of an index, in a stage over the tiles before `last`. */
     Pixel pixel_at(const Halide::Expr &index, const Halide::Expr &last);
+    /** The output pixel of a phase that a virtual pixel stands for. */
+    Pixel output_pixel(const Pixel &pixel, const Halide::Expr &phase_index);
     /** A pixel as two words whose bounds Halide does not know, so that it has no reason to clamp them again. */
     static Halide::Tuple pack(const Pixel &pixel);
     static Pixel unpack(const Halide::Tuple &words);
@@ -100,7 +117,8 @@ protected:
     Halide::Expr load_input(const Halide::Expr &channel, const Halide::Expr &in_x, const Halide::Expr &in_y,
                             const Halide::Expr &image, bool in_place);
 
-    Halide::Var co{"co"}, p{"p"}, x{"x"}, y{"y"}, n{"n"};
+    Halide::Var co{"co"}, p{"p"}, phase{"phase"}, x{"x"}, y{"y"}, n{"n"};
+    int scale_h = 1, scale_w = 1; /**< To be set before the output is defined. */
 
 private:
     Halide::GeneratorInput<Halide::Buffer<>> *residual_input = nullptr;

@@ -72,7 +72,13 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         DISTILE_APPLY(update.split(in_task, register_tile, in_tile, pixels, TailStrategy::GuardWithIf));
         DISTILE_APPLY(update.split(co, co_split, co_rest, split_channels, TailStrategy::GuardWithIf));
         DISTILE_APPLY(update.split(co_rest, co_outer, co_inner, channels, TailStrategy::GuardWithIf));
-        DISTILE_APPLY(update.reorder(co_inner, in_tile, register_tile, co_outer, task, co_split));
+        if (op.scale_h * op.scale_w == 1) {
+            DISTILE_APPLY(update.reorder(co_inner, in_tile, register_tile, co_outer, task, co_split));
+        } else {
+            // All tiles in one phase, then all in the next: its weights and its taps are the same for all of them.
+            RVar phase = stage.phase;
+            DISTILE_APPLY(update.reorder(co_inner, in_tile, register_tile, co_outer, task, phase, co_split));
+        }
         DISTILE_APPLY(update.vectorize(co_inner, lanes).unroll(co_inner).unroll(in_tile));
         // Only the stores of the last register tile are guarded: a second copy of the loop would not be faster.
         DISTILE_APPLY(update.never_partition(task, register_tile, in_tile));

@@ -14,8 +14,13 @@
  * is the dilation; that of the term which is read from memory, the pixel's place, is the stride. They count as 1 where
  * there is no such term.
  *
+ * Where the output has scale_h * scale_w *phases*, an update stage runs over a second RVar outside of the virtual pixels,
+ * the phase, by which the accumulator and the staging Func have one more dimension at the end. The reduction is then that
+ * of the phase with the most taps. The column that a stage stores to adds the phase modulo scale_w.
+ *
  * The virtual pixels of a tile are consecutive, row by row: a stage's domain is its tiles times the constant
- * tile_h * tile_w, and the column that it stores to adds to the tile's own the pixel's index modulo tile_w.
+ * tile_h * tile_w (in virtual pixels), and the column that it stores to adds to the tile's own the pixel's index modulo
+ * tile_w.
  */
 #ifndef DISTILE_SCHEDULES_MASKED_OPERATOR_H
 #define DISTILE_SCHEDULES_MASKED_OPERATOR_H
@@ -31,6 +36,7 @@ struct MaskedStage {
     int update;                                 /**< Index of the output's update definition. */
     Halide::Internal::ReductionVariable pixels; /**< Its virtual pixel domain. */
     Halide::Func accumulator;
+    Halide::RVar phase; /**< Defined only where there are phases. */
     Halide::RVar in_channel, kernel_x, kernel_y; /**< The accumulator's reduction. */
     Halide::Func weights;                        /**< The Func that wraps the buffer of the weights. */
     Halide::Func staging;                        /**< Defined only for a stage that copies its input first. */
@@ -40,7 +46,7 @@ struct MaskedStage {
 struct MaskedOperator : OperatorFacts {
     Halide::Func output;
     std::vector<MaskedStage> stages;
-    int tile_h = 1, tile_w = 1; /**< The granularity that the pipeline was built for. */
+    int tile_h = 1, tile_w = 1; /**< The granularity, in output pixels, that the pipeline was built for. */
 };
 
 /** Recognises a masked operator. Throws Halide::CompileError with the first difference from the structure

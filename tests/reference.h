@@ -12,6 +12,7 @@ namespace distile {
 
 /** One call of distile_run, with the weights as they were before they were packed. */
 struct ReferenceArgs {
+    distile_operator_kind kind = DISTILE_MASKED_CONV2D;
     distile_conv2d conv{};
     distile_tensor input{};
     std::vector<float> filter; /**< [kernel row][kernel column][input channel][output channel] */
@@ -33,9 +34,12 @@ struct ReferenceOutput {
 };
 
 /** The output's extents for an input; 0 if the kernel does not fit. */
-int32_t reference_output_height(const distile_conv2d &conv, int32_t input_height);
-int32_t reference_output_width(const distile_conv2d &conv, int32_t input_width);
+int32_t reference_output_height(const distile_conv2d &conv, int32_t input_height,
+                                distile_operator_kind kind = DISTILE_MASKED_CONV2D);
+int32_t reference_output_width(const distile_conv2d &conv, int32_t input_width,
+                               distile_operator_kind kind = DISTILE_MASKED_CONV2D);
 
+/** Of any kind of operator. */
 ReferenceOutput reference_masked_conv2d(const ReferenceArgs &args);
 
 /** The number of tiles with at least one active pixel, by looking at every pixel of every tile. */

@@ -425,10 +425,10 @@ TEST_CASE("Enumerators that do not exist are refused", "[api]") {
         call.args.store = DISTILE_STORE_EXACT;
         distile_weights_source source{};
         source.filter = call.reference.filter.data();
-        set_raw(source.order, bad == 2 ? 4 : bad);
+        set_raw(source.order, bad == 2 ? 5 : bad);
         distile_weights *weights = nullptr;
         CHECK(distile_weights_pack(call.kernel.get(), &source, &weights) == DISTILE_ERROR_BAD_VALUE);
-        CHECK(contains(call.message(), std::to_string(bad == 2 ? 4 : bad)));
+        CHECK(contains(call.message(), std::to_string(bad == 2 ? 5 : bad)));
         CHECK(weights == nullptr);
     }
     call.accept();

@@ -240,12 +240,15 @@ TEST_CASE("oneDNN may round to bfloat16 when allowed to", "[onednn]") {
 TEST_CASE("oneDNN takes every order of the weights", "[onednn]") {
     const distile_conv2d conv = conv3x3(4, 6);
     const std::vector<float> oihw = random_values(size_t{6} * 4 * 9, 7);
-    const distile_weights_order order = GENERATE(DISTILE_OHWI, DISTILE_HWIO);
+    const distile_weights_order order = GENERATE(DISTILE_OHWI, DISTILE_HWIO, DISTILE_IOHW);
     std::vector<float> filter(oihw.size());
     for (int o = 0, from = 0; o < 6; o++) {
         for (int i = 0; i < 4; i++) {
             for (int tap = 0; tap < 9; tap++, from++) {
-                filter[order == DISTILE_OHWI ? (o * 9 + tap) * 4 + i : (tap * 4 + i) * 6 + o] = oihw[from];
+                const int to = order == DISTILE_OHWI   ? (o * 9 + tap) * 4 + i
+                               : order == DISTILE_HWIO ? (tap * 4 + i) * 6 + o
+                                                       : (i * 6 + o) * 9 + tap;
+                filter[to] = oihw[from];
             }
         }
     }

@@ -87,6 +87,8 @@ memory::dims filter_strides(const distile_conv2d &conv, distile_weights_order or
         return {height * width * in, 1, width * in, in};
     case DISTILE_HWIO:
         return {1, out, width * in * out, in * out};
+    case DISTILE_IOHW:
+        return {height * width, out * height * width, width, 1};
     }
     throw std::runtime_error("the order of the weights is " + std::to_string(static_cast<int>(order)) +
                              ", which is none that distile knows");

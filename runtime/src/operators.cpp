@@ -13,46 +13,6 @@ namespace distile {
 
 namespace {
 
-/** Distance between the first and the last element of a tensor, its border included. */
-int64_t span_of(const distile_tensor &tensor) {
-    return (tensor.batch - 1) * tensor.stride_n +
-           (int64_t{tensor.height} - 1 + tensor.border_top + tensor.border_bottom) * tensor.stride_h +
-           (int64_t{tensor.width} - 1 + tensor.border_left + tensor.border_right) * tensor.stride_w + tensor.channels -
-           1;
-}
-
-/** The address of the first element, and the number of bytes to the end of the last one, with the border. */
-struct MemoryRange {
-    explicit MemoryRange(const distile_tensor &tensor)
-        : begin(reinterpret_cast<uintptr_t>(tensor.data) -
-                static_cast<uintptr_t>(tensor.border_top * tensor.stride_h + tensor.border_left * tensor.stride_w) *
-                    sizeof(float)),
-          bytes((static_cast<uintptr_t>(span_of(tensor)) + 1) * sizeof(float)) {
-    }
-    uintptr_t begin, bytes;
-};
-
-/** True if two views may share an element. False for disjoint channels of one tensor (equal strides); otherwise true
- * whenever the address ranges meet. */
-bool overlap(const distile_tensor &a, const distile_tensor &b) {
-    const MemoryRange range_a(a), range_b(b);
-    const bool a_first = range_a.begin <= range_b.begin;
-    const MemoryRange &low = a_first ? range_a : range_b, &high = a_first ? range_b : range_a;
-    const uintptr_t distance = high.begin - low.begin;
-    if (distance >= low.bytes) {
-        return false;
-    }
-    if (a.stride_w != b.stride_w || a.stride_h != b.stride_h || (a.batch > 1 && a.stride_n != b.stride_n) ||
-        a.stride_h % a.stride_w != 0 || (a.batch > 1 && a.stride_n % a.stride_w != 0) ||
-        distance % sizeof(float) != 0) {
-        return true;
-    }
-    // Every pixel of either view starts at a multiple of stride_w from its origin: the channels decide.
-    const auto channel = static_cast<int64_t>(distance / sizeof(float)) % a.stride_w;
-    const int32_t low_channels = a_first ? a.channels : b.channels, high_channels = a_first ? b.channels : a.channels;
-    return channel < low_channels || channel + high_channels > a.stride_w;
-}
-
 /** The tiles along one axis whose reads all lie inside the input and its border: [first, last). */
 struct TileRange {
     int32_t first, last;
@@ -190,6 +150,10 @@ const OperatorKind *find_operator_kind(distile_operator_kind kind) {
     switch (raw(kind)) {
     case DISTILE_MASKED_CONV2D:
         return &conv2d_kind;
+    case DISTILE_MASKED_CONV_TRANSPOSE2D:
+        return &conv_transpose2d_kind;
+    case DISTILE_MASKED_UPSAMPLE_CONV2D:
+        return &upsample_conv2d_kind;
     default:
         return nullptr;
     }
@@ -286,6 +250,12 @@ distile_status check_run(const distile_kernel &kernel, const distile_run_args &a
                     args.weights->kernel_w, args.weights->layout, kernel.polykernel->name, conv.in_channels,
                     conv.out_channels, conv.groups, conv.kernel_h, conv.kernel_w, kernel.polykernel->layout);
     }
+    if (!(args.weights->phases == polyphase_of(kernel.polykernel->kind, conv))) {
+        return fail(context, DISTILE_ERROR_BAD_WEIGHTS,
+                    "distile_run: the weights were packed for another kind of operator than '%s', or for another "
+                    "stride, scale, padding or dilation",
+                    kernel.polykernel->name);
+    }
     if (!args.mask) {
         return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_run: the mask is null");
     }
@@ -339,12 +309,12 @@ distile_status run_variant(distile_kernel &kernel, const distile_run_args &args,
     TensorBuffer input_buffer(input), output_buffer(without_border(output));
     TensorBuffer residual_buffer(without_border(conv.residual != 0 ? *args.residual : output));
     const int32_t filter_channels = conv.in_channels / conv.groups;
-    const int32_t column = DISTILE_CPU_CHANNEL_BLOCK * filter_channels, row = column * conv.kernel_w;
+    const int32_t column = DISTILE_CPU_CHANNEL_BLOCK * filter_channels, row = column * weights.columns;
     halide_dimension_t weights_dims[] = {{0, DISTILE_CPU_CHANNEL_BLOCK, 1},
                                          {0, filter_channels, DISTILE_CPU_CHANNEL_BLOCK},
-                                         {0, conv.kernel_w, column},
-                                         {0, conv.kernel_h, row},
-                                         {0, weights.num_blocks(), row * conv.kernel_h}};
+                                         {0, weights.columns, column},
+                                         {0, weights.rows, row},
+                                         {0, weights.num_blocks(), row * weights.rows}};
     halide_dimension_t bias_dims[] = {{0, DISTILE_CPU_CHANNEL_BLOCK * weights.num_blocks(), 1}};
     // The kernels read the list as [tile, 2] and the 64-bit words as pairs of 32-bit ones.
     halide_dimension_t tiles_dims[] = {{0, static_cast<int32_t>(tiles.count), 1},

@@ -31,7 +31,7 @@ struct OperatorKind {
     PixelRange (*interior)(const Axis &axis, const PixelRange &readable);
 };
 
-extern const OperatorKind conv2d_kind;
+extern const OperatorKind conv2d_kind, conv_transpose2d_kind, upsample_conv2d_kind;
 
 /** Null if this library does not know the kind. */
 const OperatorKind *find_operator_kind(distile_operator_kind kind);

@@ -1,11 +1,14 @@
 /** \file
  * Weights in the canonical layout of the CPU kernels, "cpu-o16": output channels in blocks of 16, each block
- * [kernel row][kernel column][input channel of the group][output channel in block], the last one padded with zeros.
+ * [kernel row][kernel column][input channel of the group][output channel in block], the last one padded with zeros. Of
+ * operators with phases the rows and columns are the taps of all phases, one phase after the other (polyphase.h).
  */
 #ifndef DISTILE_WEIGHTS_H
 #define DISTILE_WEIGHTS_H
 
+#include "polyphase.h"
 #include <distile/polykernel.h>
+#include <optional>
 #include <vector>
 
 namespace distile {
@@ -29,9 +32,11 @@ struct distile_weights {
     distile_dtype dtype;
     const char *layout;
     int32_t in_channels, out_channels, groups, kernel_h, kernel_w;
+    std::optional<distile::Polyphase> phases; /**< In whose order the taps stand. */
+    int32_t rows, columns;                    /**< Of taps: the kernel's, or those of all phases. */
     std::vector<distile::ChannelBlock> filter, bias;
 
-    /** True if the kernel reads weights of this shape, data type and layout. */
+    /** True if the kernel reads weights of this shape, data type and layout, if not of these phases. */
     bool fit(const distile_polykernel &polykernel) const;
     int32_t num_blocks() const {
         return (out_channels + DISTILE_CPU_CHANNEL_BLOCK - 1) / DISTILE_CPU_CHANNEL_BLOCK;

@@ -220,8 +220,14 @@ DISTILE_API distile_status distile_kernel_add_dense(distile_kernel *kernel, cons
 /** Weights in the one layout that every variant of a PolyKernel reads. */
 typedef struct distile_weights distile_weights;
 
-/** Order of the dimensions, outermost first: output channels, input channels, kernel rows (H) and columns (W). */
-typedef enum distile_weights_order { DISTILE_OIHW = 1, DISTILE_OHWI = 2, DISTILE_HWIO = 3 } distile_weights_order;
+/** Order of the dimensions, outermost first: output channels, input channels, kernel rows (H) and columns (W).
+ * PyTorch's transposed convolutions have IOHW. */
+typedef enum distile_weights_order {
+    DISTILE_OIHW = 1,
+    DISTILE_OHWI = 2,
+    DISTILE_HWIO = 3,
+    DISTILE_IOHW = 4
+} distile_weights_order;
 
 /** A contiguous float32 filter and what is folded into it. Every vector has one value for each
  * output channel; null leaves it out. With batch normalisation, mean and variance are both
