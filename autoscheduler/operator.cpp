@@ -103,6 +103,10 @@ distile_operator_kind Operator::kind() const {
     return kind_of(generator).kind;
 }
 
+bool Operator::is_depthwise() const {
+    return kind_of(generator).depthwise;
+}
+
 int Operator::typical_output_height() const {
     const distile_conv2d conv = conv2d();
     return kind_of(generator).output_extent(typical_height, conv.pad_top + conv.pad_bottom, conv.kernel_h,
@@ -120,6 +124,9 @@ std::string Operator::summary() const {
     std::ostringstream text;
     text << conv.kernel_h << "x" << conv.kernel_w << " " << kind_of(generator).noun << ", " << conv.in_channels
          << " -> " << conv.out_channels << " channels";
+    if (conv.groups != 1 && !is_depthwise()) {
+        text << " in " << conv.groups << " groups";
+    }
     if (conv.stride_h != 1 || conv.stride_w != 1) {
         text << ", stride " << conv.stride_h << "x" << conv.stride_w;
     }

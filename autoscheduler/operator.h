@@ -34,6 +34,7 @@ struct Operator {
         return name == other.name && generator == other.generator && params == other.params;
     }
     distile_operator_kind kind() const;
+    bool is_depthwise() const;
     /** The compile-time part as the runtime sees it. */
     distile_conv2d conv2d() const;
     /** The height and width of the output for an input of the typical size. */
