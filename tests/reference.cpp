@@ -52,7 +52,7 @@ ReferenceOutput reference_masked_conv2d(const ReferenceArgs &args) {
                 for (int32_t o = 0; o < conv.out_channels; o++) {
                     output.largest = std::max(output.largest, std::abs(sums[o]));
                     output.values[pixel * conv.out_channels + o] =
-                        static_cast<float>(apply_epilogue(sums[o], conv.epilogue));
+                        static_cast<float>(apply_epilogue(conv.epilogue, sums[o]));
                 }
             }
         }
