@@ -6,32 +6,17 @@
 #define DISTILE_LAYER_H
 
 #include "mask_families.h"
+#include "tensors.h"
 #include <cstdint>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace distile {
-
-/** Zeros, aligned for vectors. */
-class Floats {
-public:
-    explicit Floats(int64_t count = 0) : lines_((count + floats_per_line - 1) / floats_per_line) {
-    }
-    float *get() {
-        return reinterpret_cast<float *>(lines_.data());
-    }
-
-private:
-    static constexpr int64_t floats_per_line = 16;
-    struct alignas(64) Line {
-        float values[floats_per_line];
-    };
-    std::vector<Line> lines_;
-};
 
 /** Sums of some thousand float32 products differ by a few 1e-7 between orders of summation, by the largest sum. */
 constexpr double largest_fair_error = 1e-5;
@@ -64,6 +49,7 @@ public:
     int64_t pixels() const {
         return int64_t{height} * width;
     }
+    distile_weights_source weights_source() const;
     /** Floating-point operations of one output pixel. */
     double flops_per_pixel() const;
     /** For instance "3x3 convolution, 256 to 256 channels, 40 x 40 pixels". */
@@ -96,7 +82,7 @@ private:
 
     const Context &context_;
     Weights weights_;
-    Floats input_memory_, output_memory_;
+    std::optional<BorderedTensor> input_, output_;
     std::vector<float> reference_;
     Mask mask_, full_mask_;
     const char *dense_variant_ = nullptr;

@@ -1,6 +1,7 @@
 #include "candidates.h"
 #include "cpu_space.h"
 #include "cuda_space.h"
+#include "depthwise_space.h"
 #include "polyphase.h"
 #include <algorithm>
 
@@ -78,19 +79,20 @@ private:
 
 }  // namespace
 
-const Space &space_of(const std::string &backend) {
+const Space &space_of(const std::string &backend, const OperatorFacts &op) {
     if (backend != "cpu" && backend != "cuda") {
         throw FileError("there is no backend \"" + backend + "\": this program knows \"cpu\" and \"cuda\"");
     }
-    return backend == "cpu" ? cpu_space() : cuda_space();
+    return backend == "cuda" ? cuda_space() : op.depthwise ? cpu_depthwise_space() : cpu_space();
 }
 
 Problem problem_of(const Operator &op, const std::string &backend, int lanes, int registers) {
-    op.check_backend(backend);
     const distile_conv2d conv = op.conv2d();
     OperatorFacts facts;
-    facts.in_channels = conv.in_channels;
+    facts.in_channels = conv.in_channels / conv.groups;
     facts.out_channels = conv.out_channels;
+    facts.groups = conv.groups;
+    facts.depthwise = op.is_depthwise();
     facts.kernel_h = conv.kernel_h;
     facts.kernel_w = conv.kernel_w;
     facts.stride_h = conv.stride_h;

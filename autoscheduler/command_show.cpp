@@ -123,7 +123,7 @@ void show(const Options &options) {
         throw FileError("the plan '" + plan.name + "' has no variant '" + options.variant + "'");
     }
     const Workload workload = workload_of(plan.op, device);
-    const std::string illegal = space_of(plan.backend).why_illegal(variant->theta, workload.problem);
+    const std::string illegal = space_of(plan.backend, workload.problem).why_illegal(variant->theta, workload.problem);
     if (!illegal.empty()) {
         throw FileError("the theta is not legal for this operator and device: " + illegal);
     }

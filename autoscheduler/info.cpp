@@ -97,6 +97,13 @@ std::string describe_theta(const Theta &theta) {
                            knob("prefetch") != 0 ? ", one ahead" : "",
                            knob("weights_staged") != 0 ? "shared memory" : "the cache");
     }
+    if (theta.count("tasks") != 0) {
+        const char *const unrolled[] = {"nothing", "a kernel row", "the kernel"};
+        return fmt::format(
+            "tiles of {} x {}; register tiles of {} pixels x {} channels; {} task{} a thread; {} unrolled",
+            knob("tile_h"), knob("tile_w"), knob("pixels"), knob("channels"), knob("tasks"),
+            knob("tasks") == 1 ? "" : "s", unrolled[std::clamp(knob("unroll"), 0, 2)]);
+    }
     const char *const orders[] = {"rows, columns, input channels", "input channels, rows, columns",
                                   "rows, input channels, columns"};
     return fmt::format("tiles of {} x {}; register tiles of {} pixels x {} channels; up to {} of them a task; output "

@@ -74,6 +74,7 @@ const OperatorKind &conv_transpose2d_kind() {
                                       DISTILE_MASKED_CONV_TRANSPOSE2D,
                                       "transposed convolution",
                                       transposed_params(),
+                                      false,
                                       transposed,
                                       why_illegal_transposed,
                                       output_extent<false>};
@@ -85,6 +86,7 @@ const OperatorKind &upsample_conv2d_kind() {
                                       DISTILE_MASKED_UPSAMPLE_CONV2D,
                                       "convolution after nearest upsampling",
                                       upsampled_params(),
+                                      false,
                                       upsampled,
                                       why_illegal_upsampled,
                                       output_extent<true>};

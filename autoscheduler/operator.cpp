@@ -1,6 +1,5 @@
 #include "operator.h"
 #include "operator_kind.h"
-#include "polyphase.h"
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -104,15 +103,8 @@ distile_operator_kind Operator::kind() const {
     return kind_of(generator).kind;
 }
 
-bool Operator::runs_on(const std::string &backend) const {
-    return backend != "cuda" || !polyphase_of(kind(), conv2d());
-}
-
-void Operator::check_backend(const std::string &backend) const {
-    if (!runs_on(backend)) {
-        throw FileError("the operator '" + name + "' is of the generator \"" + generator +
-                        "\", for which there is no code for NVIDIA GPUs; the backend \"cpu\" has it");
-    }
+bool Operator::is_depthwise() const {
+    return kind_of(generator).depthwise;
 }
 
 int Operator::output_height(int rows) const {
@@ -140,6 +132,9 @@ std::string Operator::summary() const {
     std::ostringstream text;
     text << conv.kernel_h << "x" << conv.kernel_w << " " << kind_of(generator).noun << ", " << conv.in_channels
          << " -> " << conv.out_channels << " channels";
+    if (conv.groups != 1 && !is_depthwise()) {
+        text << " in " << conv.groups << " groups";
+    }
     if (conv.stride_h != 1 || conv.stride_w != 1) {
         text << (kind() == DISTILE_MASKED_UPSAMPLE_CONV2D ? ", scale " : ", stride ") << conv.stride_h << "x"
              << conv.stride_w;

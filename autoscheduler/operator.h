@@ -34,10 +34,7 @@ struct Operator {
         return name == other.name && generator == other.generator && params == other.params;
     }
     distile_operator_kind kind() const;
-    /** Whether there is code for a backend. */
-    bool runs_on(const std::string &backend) const;
-    /** Throws FileError where there is none. */
-    void check_backend(const std::string &backend) const;
+    bool is_depthwise() const;
     /** The compile-time part as the runtime sees it. */
     distile_conv2d conv2d() const;
     /** Rows and columns of the output for those of an input; 0 if there are none. */

@@ -5,8 +5,8 @@ namespace distile {
 namespace {
 
 const std::vector<const OperatorKind *> &all_kinds() {
-    static const std::vector<const OperatorKind *> kinds = {&conv2d_kind(), &conv_transpose2d_kind(),
-                                                            &upsample_conv2d_kind()};
+    static const std::vector<const OperatorKind *> kinds = {&conv2d_kind(), &depthwise_conv2d_kind(),
+                                                            &conv_transpose2d_kind(), &upsample_conv2d_kind()};
     return kinds;
 }
 
@@ -50,6 +50,11 @@ distile_conv2d filter_conv2d(const ParamValue &param) {
     conv.dilation_h = param("dilation_h");
     conv.dilation_w = param("dilation_w");
     return conv;
+}
+
+int conv_output_extent(int input, int pads, int kernel, int stride, int dilation) {
+    const int room = input + pads - dilation * (kernel - 1) - 1;
+    return room < 0 ? 0 : room / stride + 1;
 }
 
 }  // namespace distile

@@ -27,6 +27,7 @@ struct OperatorKind {
     const char *noun;           /**< What people call it. */
     /** The generator's integer parameters, their defaults and ranges. All have dtype, epilogue and residual beside. */
     std::vector<IntegerParam> params;
+    bool depthwise; /**< Every channel is computed from its own alone, in loops of their own. */
     /** The operator as the runtime sees it, but for epilogue and residual. */
     distile_conv2d (*conv2d)(const ParamValue &param);
     /** "", or a sentence that says which parameters do not go together. */
@@ -36,6 +37,7 @@ struct OperatorKind {
 };
 
 const OperatorKind &conv2d_kind();
+const OperatorKind &depthwise_conv2d_kind();
 const OperatorKind &conv_transpose2d_kind();
 const OperatorKind &upsample_conv2d_kind();
 
@@ -50,6 +52,8 @@ std::string known_generators();
 std::vector<IntegerParam> filter_params();
 /** The same in a descriptor, with one group. */
 distile_conv2d filter_conv2d(const ParamValue &param);
+/** A convolution's output pixels along an axis. */
+int conv_output_extent(int input, int pads, int kernel, int stride, int dilation);
 
 }  // namespace distile
 

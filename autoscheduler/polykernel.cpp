@@ -10,6 +10,7 @@
  */
 #include "Halide.h"
 #include "cpu.h"
+#include "cpu_depthwise.h"
 #include "cuda.h"
 #include "plan.h"
 #include "rank.h"
@@ -142,6 +143,7 @@ void poly_kernel(const Pipeline &pipeline, const Target &target, const Autosched
             theta = best_theta(op, target, params);
         }
         results->schedule_source = target.has_feature(Target::CUDA) ? apply_cuda_schedule(pipeline, op, theta)
+                                   : op.depthwise                   ? apply_cpu_depthwise_schedule(op, theta, target)
                                                                     : apply_cpu_schedule(op, theta, target);
         results->target = target;
         results->autoscheduler_params = params;

@@ -1,5 +1,7 @@
 #include "profile.h"
+#include "conv2d_reference.h"
 #include "polyphase.h"
+#include "tensors.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -38,14 +40,6 @@ int input_rows(const distile_conv2d &conv, int rows) {
     return (rows - 1) * conv.stride_h + conv.dilation_h * (conv.kernel_h - 1) + 1 - conv.pad_top - conv.pad_bottom;
 }
 
-Border border_of(distile_operator_kind kind, const distile_conv2d &conv) {
-    if (const std::optional<Polyphase> phases = polyphase_of(kind, conv)) {
-        return {phases->rows.border_before(), phases->rows.border_after(), phases->columns.border_before(),
-                phases->columns.border_after()};
-    }
-    return {conv.pad_top, conv.pad_bottom, conv.pad_left, conv.pad_right};
-}
-
 double median(std::vector<double> values) {
     std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
     return values[values.size() / 2];
@@ -78,31 +72,22 @@ struct Point {
 
 /** The tensors of a plan's typical size: a bordered input and an output. */
 struct Tensors {
-    explicit Tensors(const Operator &op) {
-        const distile_conv2d conv = op.conv2d();
-        const Border border = border_of(op.kind(), conv);
-        const int64_t rows = op.typical_height + border.top + border.bottom;
-        const int64_t columns = op.typical_width + border.left + border.right;
-        input_values.resize(op.typical_batch * rows * columns * conv.in_channels);
-        input = distile_tensor_make(input_values.data() + (border.top * columns + border.left) * conv.in_channels,
-                                    op.typical_batch, op.typical_height, op.typical_width, conv.in_channels);
-        input.stride_h = columns * conv.in_channels;
-        input.stride_n = rows * input.stride_h;
-        input.border_top = border.top;
-        input.border_bottom = border.bottom;
-        input.border_left = border.left;
-        input.border_right = border.right;
-        const int height = op.typical_output_height(), width = op.typical_output_width();
-        output_values.resize(int64_t{op.typical_batch} * height * width * conv.out_channels);
-        output = distile_tensor_make(output_values.data(), op.typical_batch, height, width, conv.out_channels);
+    explicit Tensors(const Operator &op)
+        : input_tensor(op.typical_batch, op.typical_height, op.typical_width, op.conv2d().in_channels,
+                       padding_of(op.conv2d(), op.kind())),
+          output_tensor(op.typical_batch, op.typical_output_height(), op.typical_output_width(),
+                        op.conv2d().out_channels),
+          input(input_tensor.view()), output(output_tensor.view()) {
         // Any numbers will do that are neither all zero nor denormal.
-        for (size_t i = 0; i < input_values.size(); i++) {
-            input_values[i] = static_cast<float>(i % 17) * 0.125f - 1.0f;
+        std::vector<float> values(int64_t{input.batch} * input.height * input.width * input.channels);
+        for (size_t i = 0; i < values.size(); i++) {
+            values[i] = static_cast<float>(i % 17) * 0.125f - 1.0f;
         }
+        input_tensor.set(values.data());
     }
 
-    std::vector<float> input_values, output_values;
-    distile_tensor input{}, output{};
+    BorderedTensor input_tensor, output_tensor;
+    distile_tensor input, output;
 };
 
 std::vector<Point> make_points(const Plan &plan, const Context &context, const Tensors &tensors) {
@@ -195,14 +180,13 @@ Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptio
         const Context context = make_context(context_options);
         const Kernel kernel = make_kernel(context, object.polykernel());
         const distile_conv2d conv = plan.op.conv2d();
-        const std::vector<float> filter(
-            static_cast<size_t>(conv.in_channels) * conv.out_channels * conv.kernel_h * conv.kernel_w, 0.01f);
+        const std::vector<float> filter(filter_size(conv), 0.01f);
         distile_weights_source source{};
         source.filter = filter.data();
         source.order = DISTILE_OHWI;
         const Weights weights = pack_weights(context, kernel, source);
         const Tensors tensors(plan.op);
-        std::vector<float> residual(conv.residual != 0 ? tensors.output_values.size() : 0, 0.5f);
+        std::vector<float> residual(conv.residual != 0 ? tensors.output_tensor.memory().size() : 0, 0.5f);
         std::vector<Point> points = make_points(plan, context, tensors);
 
         using Clock = std::chrono::steady_clock;

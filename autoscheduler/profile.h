@@ -60,12 +60,6 @@ private:
 /** The input rows that give `rows` output rows with all of the padding. */
 int input_rows(const distile_conv2d &conv, int rows);
 
-/** The zero border of an input with which every tile is read in place. */
-struct Border {
-    int top, bottom, left, right;
-};
-Border border_of(distile_operator_kind kind, const distile_conv2d &conv);
-
 double median(std::vector<double> values);
 
 }  // namespace distile

@@ -29,9 +29,7 @@ struct TrialData {
     size_t output_pixels() const {
         return static_cast<size_t>(batch) * output_height * output_width;
     }
-    /** A value of the output as plain loops compute it in double precision. `scale` gets the sum of the absolute values
-     * that were added up, by which errors are to be judged. */
-    double expected(size_t pixel, int channel, double &scale) const;
+    distile_weights_source weights() const;
 };
 
 /** A variant of a compiled plan with tensors on a device. Everything throws std::exception. */

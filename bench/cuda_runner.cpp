@@ -137,7 +137,7 @@ struct CudaRunner::Workbench {
         const auto width = static_cast<size_t>(op.output_width());
         const size_t size = width * static_cast<size_t>(op.output_height());
         const auto channels = static_cast<size_t>(op.conv.out_channels);
-        std::vector<double> sums(channels);
+        std::vector<double> sums;
         double worst = 0, largest = std::numeric_limits<double>::min();
         for (const size_t pixel : pixels) {
             problem.sum_pixel(static_cast<int32_t>(pixel / size), static_cast<int32_t>(pixel % size / width),
@@ -182,7 +182,7 @@ struct CudaRunner::Workbench {
         }
         const distile_epilogue epilogue = problem.op().conv.epilogue;
         const double error = error_of(result, sample(std::move(active), sampled_pixels),
-                                      [&](double sum, size_t) { return activate(epilogue, sum); });
+                                      [&](double sum, size_t) { return apply_epilogue(epilogue, sum); });
         if (!(error <= tolerance)) {
             throw std::runtime_error(fmt::format("our active pixels differ from plain loops by {} of the largest "
                                                  "value; {} is allowed",

@@ -1,4 +1,5 @@
 #include "operators.h"
+#include "conv2d_reference.h"
 #include <fmt/core.h>
 #include <fstream>
 #include <sstream>
@@ -44,18 +45,14 @@ Line find_line(const std::string &path, int32_t id) {
     throw std::runtime_error(fmt::format("there is no operator {} in '{}'", id, path));
 }
 
-int32_t extent(int32_t input, int32_t padding, int32_t kernel, int32_t dilation, int32_t stride) {
-    return (input + padding - dilation * (kernel - 1) - 1) / stride + 1;
-}
-
 }  // namespace
 
 int32_t Operator::output_height() const {
-    return extent(height, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.dilation_h, conv.stride_h);
+    return reference_output_height(conv, height);
 }
 
 int32_t Operator::output_width() const {
-    return extent(width, conv.pad_left + conv.pad_right, conv.kernel_w, conv.dilation_w, conv.stride_w);
+    return reference_output_width(conv, width);
 }
 
 std::string Operator::shape() const {

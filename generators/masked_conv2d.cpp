@@ -3,7 +3,8 @@
  *
  *     output(co, x, y, n) = epilogue(bias(co) + sum over ci, kx, ky of weights * input [+ residual])
  *
- * at the active pixels of the tiles in a list (virtual_pixels.h). On a CPU the tiles at a border stage their input, so
+ * at the active pixels of the tiles in a list (virtual_pixels.h). With groups, ci runs over the input channels of the
+ * output channel's group alone. On a CPU the tiles at a border stage their input, so
  * that phantom reads are replaced by zeros once for all output channels.
  *
  * A GPU stages every input in shared memory anyway. What it stages is read through a Func over the tiles' *windows*:
@@ -21,7 +22,13 @@ public:
     GeneratorParam<int> in_channels{"in_channels", 64, 1, 1 << 20};
     GeneratorParam<int> out_channels{"out_channels", 64, 1, 1 << 20};
 
+    // Divides both: output channels read the input channels of their own group only.
+    GeneratorParam<int> groups{"groups", 1, 1, 1 << 20};
+
     void configure() {
+        if (in_channels.value() % groups.value() != 0 || out_channels.value() % groups.value() != 0) {
+            throw CompileError("masked_conv2d: groups must divide in_channels and out_channels.\n");
+        }
         set_filter_types();
         add_last_arguments(*this);
     }
@@ -29,25 +36,44 @@ public:
     void generate() {
         define_output([this](const Stage &stage) { return sums(stage); });
         constrain_buffers(in_channels, out_channels);
-        constrain_filter(in_channels, out_channels, kernel_w, kernel_h);
+        constrain_filter(filter_channels(), out_channels, kernel_w, kernel_h);
     }
 
     void schedule() {
         estimate_buffers(in_channels, out_channels, estimated_extent * stride_w.value(),
                          estimated_extent * stride_h.value());
-        estimate_filter(in_channels, out_channels, kernel_w, kernel_h);
+        estimate_filter(filter_channels(), out_channels, kernel_w, kernel_h);
     }
 
 private:
     Var ci{"ci"}, kx{"kx"}, ky{"ky"}, tile{"tile"}, wx{"wx"}, wy{"wy"};
 
+    /** The input channels that an output channel reads. */
+    int filter_channels() const {
+        return in_channels.value() / groups.value();
+    }
+
+    /** The first input channel of an output channel's group. */
+    Expr first_channel() const {
+        if (groups == 1) {
+            return 0;
+        }
+        const int group_channels = out_channels.value() / groups.value(), block = channel_block;
+        // Where groups fill whole blocks, a block has one group, which Halide sees only if we say so. Elsewhere inputs
+        // are gathered, and the zeros that pad the last block meet the last group's.
+        Expr group =
+            group_channels % block == 0 ? co / block / (group_channels / block) : min(co / group_channels, groups - 1);
+        return group * filter_channels();
+    }
+
     Func sums(const Stage &stage) {
-        RDom taps(0, in_channels, 0, kernel_w, 0, kernel_h, stage.name + "_taps");
+        RDom taps(0, filter_channels(), 0, kernel_w, 0, kernel_h, stage.name + "_taps");
+        const Expr channel = first_channel() + taps.x;
         Expr value;
         if (stage.in_place) {
-            value = load_window(pixel_at(p, stage.last), taps.x, taps.y * dilation_w, taps.z * dilation_h, true);
+            value = load_window(pixel_at(p, stage.last), channel, taps.y * dilation_w, taps.z * dilation_h, true);
         } else {
-            value = staged_input(stage)(taps.x, taps.y, taps.z, p);
+            value = staged_input(stage)(channel, taps.y, taps.z, p);
         }
         Func accumulator(stage.name + "_accumulator");
         accumulator(co, p) = bias(co);

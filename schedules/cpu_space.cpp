@@ -61,8 +61,8 @@ const Space &cpu_space() {
                  return theta.at("unroll") * kernel <= 64;
              },
              {"order", "unroll"}},
-            {"a tile_h and a tile_w that are multiples of the stride of a transposed convolution, or of the scale of an "
-             "upsampling",
+            {"a tile_h and a tile_w that are multiples of a transposed convolution's stride, or of an upsampling's "
+             "scale",
              [](const Theta &theta, const Problem &problem) {
                  return theta.at("tile_h") % problem.scale_h == 0 && theta.at("tile_w") % problem.scale_w == 0;
              },

@@ -229,9 +229,11 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
         refuse_scheduled(accumulator);
         const Definition &sum = accumulator.update(0);
         const std::vector<ReductionVariable> &taps = sum.schedule().rvars();
-        if (taps.size() != 3) {
-            refuse(name + " does not reduce over (input channel, kernel column, kernel row)");
+        if (taps.size() != 2 && taps.size() != 3) {
+            refuse(name + " does not reduce over (input channel, kernel column, kernel row), nor without the channel");
         }
+        op.depthwise = taps.size() == 2;
+        const ReductionVariable &columns = taps[taps.size() - 2], &rows = taps[taps.size() - 1];
         MaskedStage stage;
         stage.update = static_cast<int>(i);
         stage.pixels = domain[0];
@@ -239,12 +241,15 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
             stage.phase = RVar(domain[1].var);
         }
         stage.accumulator = Func(accumulator);
-        stage.in_channel = RVar(taps[0].var);
-        stage.kernel_x = RVar(taps[1].var);
-        stage.kernel_y = RVar(taps[2].var);
-        op.in_channels = constant_extent(taps[0].extent, "the number of input channels");
-        op.kernel_w = constant_extent(taps[1].extent, "the kernel's width");
-        op.kernel_h = constant_extent(taps[2].extent, "the kernel's height");
+        stage.kernel_x = RVar(columns.var);
+        stage.kernel_y = RVar(rows.var);
+        op.in_channels = 1;
+        if (!op.depthwise) {
+            stage.in_channel = RVar(taps[0].var);
+            op.in_channels = constant_extent(taps[0].extent, "the number of input channels");
+        }
+        op.kernel_w = constant_extent(columns.extent, "the kernel's width");
+        op.kernel_h = constant_extent(rows.extent, "the kernel's height");
 
         FindReads inner = reads_of(sum, environment);
         inner.funcs.erase(accumulator.name());
@@ -252,7 +257,7 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
             refuse(name + " reads more than one staging Func");
         }
         // What the kernel's position is called where it is added to a place of the input.
-        std::string column = taps[1].var, row = taps[2].var;
+        std::string column = columns.var, row = rows.var;
         FindReads positions = inner, loads = inner;
         if (!inner.funcs.empty()) {
             Function staging = environment.at(*inner.funcs.begin());
@@ -283,6 +288,9 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
         }
         for (const auto &[buffer_name, buffer] : loads.buffers) {
             if (buffer.dimensions() == 4) {
+                op.groups = constant_extent(buffer.extent_constraint(0),
+                                            "the channel extent of the input '" + buffer_name + "'") /
+                            op.in_channels;
                 const std::vector<Expr> &load = loads.places.at(buffer_name);
                 recognise_steps(op, load, stage.window.defined() ? positions.places.at(stage.window.name()) : load,
                                 column, row, environment);

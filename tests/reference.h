@@ -4,8 +4,8 @@
 #ifndef DISTILE_TESTS_REFERENCE_H
 #define DISTILE_TESTS_REFERENCE_H
 
+#include "conv2d_reference.h"
 #include <cstdint>
-#include <distile/polykernel.h>
 #include <vector>
 
 namespace distile {
@@ -32,12 +32,6 @@ struct ReferenceOutput {
     std::vector<float> values;      /**< [image][row][column][channel]; 0 for pixels that are not computed. */
     double largest = 0;             /**< The largest absolute value before the epilogue: a scale for errors. */
 };
-
-/** The output's extents for an input; 0 if the kernel does not fit. */
-int32_t reference_output_height(const distile_conv2d &conv, int32_t input_height,
-                                distile_operator_kind kind = DISTILE_MASKED_CONV2D);
-int32_t reference_output_width(const distile_conv2d &conv, int32_t input_width,
-                               distile_operator_kind kind = DISTILE_MASKED_CONV2D);
 
 /** Of any kind of operator. */
 ReferenceOutput reference_masked_conv2d(const ReferenceArgs &args);

@@ -4,8 +4,8 @@
 #include "catch.h"
 #include "conv2d_cases.h"
 #include "pairwise.h"
-#include "polyphase.h"
 #include "reference.h"
+#include "tensors.h"
 #include "test_polykernels.h"
 #include "test_tensor.h"
 
@@ -15,7 +15,6 @@
 #include <distile/polykernel.h>
 #include <map>
 #include <memory>
-#include <optional>
 #include <random>
 #include <sstream>
 #include <string>
@@ -69,7 +68,8 @@ class OperatorTest {
 public:
     explicit OperatorTest(const distile_polykernel &polykernel) : polykernel_(polykernel), conv_(polykernel.conv2d) {
         for (Values values : {Values::Floats, Values::Integers}) {
-            const size_t taps = static_cast<size_t>(conv_.kernel_h) * conv_.kernel_w * conv_.in_channels;
+            const size_t taps =
+                static_cast<size_t>(conv_.kernel_h) * conv_.kernel_w * (conv_.in_channels / conv_.groups);
             filters_[static_cast<int>(values)] = distile::draw(values, taps * conv_.out_channels, random_);
             biases_[static_cast<int>(values)] = distile::draw(values, conv_.out_channels, random_);
         }
@@ -77,15 +77,13 @@ public:
 
     void run() {
         distile_conv2d bordered = conv_;
-        const std::optional<Polyphase> phases = polyphase_of(polykernel_.kind, conv_);
-        if (phases) {
-            bordered.pad_top = phases->rows.border_before();
-            bordered.pad_bottom = phases->rows.border_after();
-            bordered.pad_left = phases->columns.border_before();
-            bordered.pad_right = phases->columns.border_after();
-        }
+        const Border border = padding_of(conv_, polykernel_.kind);
+        bordered.pad_top = border.top;
+        bordered.pad_bottom = border.bottom;
+        bordered.pad_left = border.left;
+        bordered.pad_right = border.right;
         for (auto size : sizes) {
-            if (phases) {
+            if (polykernel_.kind != DISTILE_MASKED_CONV2D) {
                 // Their outputs are larger.
                 size = {(size.first + 1) / 2, (size.second + 1) / 2};
             }

@@ -220,7 +220,8 @@ DISTILE_API distile_status distile_kernel_add_dense(distile_kernel *kernel, cons
 /** Weights in the one layout that every variant of a PolyKernel reads. */
 typedef struct distile_weights distile_weights;
 
-/** Order of the dimensions, outermost first: output channels, input channels, kernel rows (H) and columns (W).
+/** Order of the dimensions, outermost first: output channels, input channels, kernel rows (H) and columns (W). With
+ * groups, the input channels are those of one group: as many as an output channel reads, one if it is depthwise.
  * PyTorch's transposed convolutions have IOHW. */
 typedef enum distile_weights_order {
     DISTILE_OIHW = 1,

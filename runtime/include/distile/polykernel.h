@@ -24,9 +24,9 @@ typedef enum distile_operator_kind {
     DISTILE_MASKED_CONV2D = 1,
     /** A transposed convolution. Its padding is cut from the output; below and to the right it is less the output
      * padding, and may be negative. */
-    DISTILE_MASKED_CONV_TRANSPOSE2D = 3,
+    DISTILE_MASKED_CONV_TRANSPOSE2D = 2,
     /** A convolution with stride 1 after nearest upsampling. The strides are the scales. */
-    DISTILE_MASKED_UPSAMPLE_CONV2D = 4
+    DISTILE_MASKED_UPSAMPLE_CONV2D = 3
 } distile_operator_kind;
 
 typedef enum distile_epilogue {
