@@ -48,22 +48,25 @@ Line find_line(const std::string &path, int32_t id) {
 }  // namespace
 
 int32_t Operator::output_height() const {
-    return reference_output_height(conv, height);
+    return reference_output_height(conv, height, kind);
 }
 
 int32_t Operator::output_width() const {
-    return reference_output_width(conv, width);
+    return reference_output_width(conv, width, kind);
 }
 
 std::string Operator::shape() const {
+    const char *step = kind == DISTILE_MASKED_CONV_TRANSPOSE2D  ? "transposed, stride"
+                       : kind == DISTILE_MASKED_UPSAMPLE_CONV2D ? "after upsampling by"
+                                                                : "stride";
     return fmt::format("{}x{} {}->{} {}x{}{}", height, width, conv.in_channels, conv.out_channels, conv.kernel_h,
-                       conv.kernel_w, conv.stride_h > 1 ? fmt::format(" stride {}", conv.stride_h) : "");
+                       conv.kernel_w, conv.stride_h > 1 ? fmt::format(" {} {}", step, conv.stride_h) : "");
 }
 
 Operator find_operator(const std::string &csv_path, const OperatorSpec &spec,
                        std::vector<const distile_polykernel *> polykernels) {
     const Line line = find_line(csv_path, spec.id);
-    Operator op{spec, line.category, line.height, line.width, {}, std::move(polykernels)};
+    Operator op{spec, line.category, line.height, line.width, polykernels.front()->kind, {}, std::move(polykernels)};
     // The file says nothing of padding and epilogues, so those are the PolyKernel's.
     op.conv = op.polykernels.front()->conv2d;
     if (op.conv.in_channels != line.in_channels || op.conv.out_channels != line.out_channels ||

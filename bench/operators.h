@@ -12,11 +12,12 @@
 
 namespace distile::bench {
 
-/** A convolution at the size that the benchmarks measure. */
+/** A convolution, of any kind, at the size that the benchmarks measure. */
 struct Operator {
     OperatorSpec spec;
     std::string category;
     int32_t height, width; /**< Of the input. */
+    distile_operator_kind kind;
     distile_conv2d conv;
     /** The PolyKernels for it, those for the newest CPUs first. */
     std::vector<const distile_polykernel *> polykernels;

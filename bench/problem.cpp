@@ -19,7 +19,7 @@ std::vector<float> random_values(size_t count, float scale, std::mt19937 &random
 
 Problem::Problem(const Operator &op, int32_t batch)
     : op_(op), batch_(batch), plain_(batch, op.height, op.width, op.conv.in_channels),
-      bordered_(batch, op.height, op.width, op.conv.in_channels, padding_of(op.conv)) {
+      bordered_(batch, op.height, op.width, op.conv.in_channels, padding_of(op.conv, op.kind)) {
     const distile_conv2d &conv = op.conv;
     std::mt19937 random(1);
     const std::vector<float> values = random_values(plain_.memory().size(), 1.0f, random);
@@ -30,7 +30,7 @@ Problem::Problem(const Operator &op, int32_t batch)
     const float scale = std::sqrt(9.0f / static_cast<float>(elements / conv.out_channels));
     filter_ = random_values(elements, scale, random);
     bias_ = random_values(conv.out_channels, 0.5f, random);
-    loops_ = std::make_unique<Conv2dReference>(conv, weights());
+    loops_ = std::make_unique<Conv2dReference>(conv, weights(), op.kind);
 }
 
 distile_weights_source Problem::weights() const {

@@ -113,9 +113,8 @@ const Space &cuda_space() {
              {0, 1}},
         },
         {
-            {"an operator of one group and without phases: convolutions that are grouped, depthwise, transposed or "
-             "after "
-             "an upsampling run on CPUs only",
+            {"an operator of one group and without phases: grouped, depthwise and transposed convolutions, and those "
+             "after an upsampling, run on CPUs only",
              [](const Theta &, const Problem &problem) {
                  return problem.groups == 1 && problem.scale_h * problem.scale_w == 1;
              },

@@ -164,6 +164,45 @@ TEST_CASE("A good operator file is read, and written as it was", "[plan]") {
     }
 }
 
+TEST_CASE("Operators with larger outputs have parameters of their own", "[plan]") {
+    json file = good_operator();
+    file["generator"] = "masked_conv_transpose2d";
+    file["params"].update({{"stride_h", 2}, {"stride_w", 3}, {"output_padding_h", 1}, {"dilation_w", 2}});
+    const Operator transposed = parse_operator(file, "here");
+    CHECK(transposed.kind() == DISTILE_MASKED_CONV_TRANSPOSE2D);
+    CHECK(to_json(transposed) == file);
+    // As PyTorch counts: (input - 1) * stride - 2 * padding + dilation * (kernel - 1) + output padding + 1.
+    CHECK(transposed.typical_output_height() == 19 * 2 - 2 + 2 + 1 + 1);
+    CHECK(transposed.typical_output_width() == 29 * 3 - 2 + 2 * 2 + 1);
+    CHECK(transposed.conv2d().pad_bottom == 0);
+    for (const char *word : {"3x3 transposed convolution", "stride 2x3", "dilation 1x2", "1/0/1/1"}) {
+        CHECK(contains(transposed.summary(), word));
+    }
+    file["params"]["output_padding_h"] = 3;
+    refuse([&] { parse_operator(file, "here"); }, {"here", "output padding", "stride"});
+    file["params"]["output_padding_h"] = -1;
+    refuse([&] { parse_operator(file, "here"); }, {"output_padding_h", "-1"});
+    file["params"].erase("output_padding_h");
+    file["params"]["scale_h"] = 2;
+    refuse([&] { parse_operator(file, "here"); }, {"masked_conv_transpose2d", "scale_h"});
+
+    file["generator"] = "masked_upsample_conv2d";
+    refuse([&] { parse_operator(file, "here"); }, {"masked_upsample_conv2d", "stride_h"});
+    file["params"].erase("stride_h");
+    file["params"].erase("stride_w");
+    const Operator upsampled = parse_operator(file, "here");
+    CHECK(upsampled.kind() == DISTILE_MASKED_UPSAMPLE_CONV2D);
+    CHECK(upsampled.conv2d().stride_h == 2);
+    CHECK(upsampled.conv2d().stride_w == 2);
+    CHECK(upsampled.typical_output_height() == 40);
+    CHECK(upsampled.typical_output_width() == 60 - 2);
+    for (const char *word : {"3x3 convolution after nearest upsampling", "scale 2x2"}) {
+        CHECK(contains(upsampled.summary(), word));
+    }
+    file["params"]["scale_w"] = 0;
+    refuse([&] { parse_operator(file, "here"); }, {"scale_w", "0"});
+}
+
 TEST_CASE("A wrong operator file is refused with the file and the member", "[plan]") {
     std::vector<Change> changes = {
         erase("", "distile_operator"),
@@ -471,18 +510,23 @@ TEST_CASE("The space says why a theta is illegal", "[plan]") {
 
 namespace {
 
-/** The pipeline of the generator masked_conv2d, not yet scheduled. */
-Halide::Pipeline masked_conv2d(const std::map<std::string, std::string> &params = {}, const char *target = avx2) {
+/** The pipeline of a generator, not yet scheduled. */
+Halide::Pipeline pipeline_of(const std::string &name, const std::map<std::string, std::string> &params,
+                             const char *target = avx2) {
     const auto generator =
-        Halide::Internal::GeneratorRegistry::create("masked_conv2d", Halide::GeneratorContext(Halide::Target(target)));
-    for (const auto &[name, value] :
+        Halide::Internal::GeneratorRegistry::create(name, Halide::GeneratorContext(Halide::Target(target)));
+    for (const auto &[param, value] :
          std::map<std::string, std::string>{{"in_channels", "16"}, {"out_channels", "48"}}) {
-        generator->set_generatorparam_value(name, value);
+        generator->set_generatorparam_value(param, value);
     }
-    for (const auto &[name, value] : params) {
-        generator->set_generatorparam_value(name, value);
+    for (const auto &[param, value] : params) {
+        generator->set_generatorparam_value(param, value);
     }
     return generator->build_pipeline();
+}
+
+Halide::Pipeline masked_conv2d(const std::map<std::string, std::string> &params = {}, const char *target = avx2) {
+    return pipeline_of("masked_conv2d", params, target);
 }
 
 /** The schedule that the plugin applies. */
@@ -669,6 +713,86 @@ TEST_CASE("The facts of an operator file are those of its pipeline", "[plugin]")
     }
 }
 
+TEST_CASE("The phases of an operator are known from its file and from its pipeline", "[plugin]") {
+    const std::pair<const char *, json> operators[] = {
+        {"masked_conv_transpose2d", {{"kernel_h", 4}, {"kernel_w", 4}, {"stride_h", 2}, {"stride_w", 2}}},
+        {"masked_conv_transpose2d",
+         {{"kernel_h", 2}, {"kernel_w", 5}, {"stride_h", 1}, {"stride_w", 3}, {"dilation_w", 2}, {"pad_left", 4}}},
+        {"masked_conv_transpose2d",
+         {{"kernel_w", 1}, {"stride_h", 4}, {"stride_w", 2}, {"dilation_h", 6}, {"output_padding_h", 3}}},
+        {"masked_conv_transpose2d", {{"stride_h", 1}, {"stride_w", 1}, {"dilation_h", 2}}},
+        {"masked_upsample_conv2d", {{"scale_h", 2}, {"scale_w", 2}}},
+        {"masked_upsample_conv2d", {{"scale_h", 3}, {"scale_w", 1}, {"kernel_h", 7}, {"dilation_w", 3}}}};
+    for (const auto &[generator, params] : operators) {
+        json file = good_operator();
+        file["generator"] = generator;
+        file["params"] = params;
+        file["params"]["out_channels"] = 48;
+        file["params"]["in_channels"] = 16;
+        const Problem found = problem_of(parse_operator(file, "here"), "cpu", 16, 32);
+        for (int tiles : {1, 3}) {
+            std::map<std::string, std::string> values;
+            for (const auto &[name, value] : params.items()) {
+                values[name] = value.dump();
+            }
+            values["tile_h"] = std::to_string(tiles * found.scale_h);
+            values["tile_w"] = std::to_string(tiles * found.scale_w);
+            CAPTURE(file.dump(), tiles);
+            const Halide::Pipeline pipeline = pipeline_of(generator, values, avx512);
+            const MaskedOperator recognised = recognise_masked_operator(pipeline);
+            CHECK(recognised.tile_h == tiles * found.scale_h);
+            CHECK(recognised.tile_w == tiles * found.scale_w);
+            CHECK(recognised.scale_h == found.scale_h);
+            CHECK(recognised.scale_w == found.scale_w);
+            CHECK(recognised.kernel_h == found.kernel_h);
+            CHECK(recognised.kernel_w == found.kernel_w);
+            CHECK(recognised.stride_h == 1);
+            CHECK(recognised.stride_w == 1);
+            CHECK(found.stride_h == 1);
+            CHECK(found.stride_w == 1);
+            // A kernel of one tap has no dilation that matters.
+            CHECK((found.kernel_h == 1 || recognised.dilation_h == found.dilation_h));
+            CHECK((found.kernel_w == 1 || recognised.dilation_w == found.dilation_w));
+            // Without a plan it is scheduled for the granularity that it was built for.
+            const std::string source = schedule(pipeline, {}, avx512);
+            CHECK(contains(source, "const int tile_h = " + values["tile_h"] + ";"));
+            CHECK(contains(source, "task, phase") == (found.scale_h * found.scale_w > 1));
+        }
+    }
+}
+
+TEST_CASE("Tiles are whole multiples of the stride of a transposed convolution", "[plugin]") {
+    const auto refuse_pipeline = [](const std::string &generator, const std::map<std::string, std::string> &params,
+                                    const char *target, const std::string &word) {
+        std::string message = "(nothing was thrown)";
+        try {
+            pipeline_of(generator, params, target);
+        } catch (const Halide::CompileError &error) {
+            message = error.what();
+        }
+        INFO("the message is: " << message);
+        CHECK(contains(message, word));
+    };
+    const std::map<std::string, std::string> params = {{"stride_h", "2"}, {"stride_w", "3"}, {"tile_h", "2"}};
+    refuse_pipeline("masked_conv_transpose2d", params, avx2, "2 x 1");
+    refuse_pipeline("masked_conv_transpose2d", {}, "x86-64-linux-cuda-cuda_capability_80", "CPUs");
+    refuse_pipeline("masked_upsample_conv2d", {{"stride_w", "2"}, {"tile_h", "2"}, {"tile_w", "2"}}, avx2, "scale_h");
+
+    Problem problem = cpu_problem(OperatorFacts(), 8, 16);
+    problem.in_channels = problem.out_channels = problem.channel_block = 16;
+    problem.scale_h = 2;
+    problem.scale_w = 3;
+    Theta theta = good_theta().get<Theta>();
+    CHECK(contains(cpu_space().why_illegal(theta, problem), "tile_h"));
+    theta["tile_h"] = 4;
+    CHECK(contains(cpu_space().why_illegal(theta, problem), "tile_w"));
+    theta["tile_w"] = 3;
+    CHECK(cpu_space().why_illegal(theta, problem).empty());
+    int64_t legal = 0;
+    for_each_legal(space_of("cuda"), cuda_problem(problem), [&](const PackedTheta &) { legal++; });
+    CHECK(legal == 0);
+}
+
 TEST_CASE("The plugin refuses pipelines that are no masked operators, and says how they differ", "[plugin]") {
     using namespace Halide;
     const TemporaryFolder folder;
@@ -706,11 +830,11 @@ TEST_CASE("The plugin refuses pipelines that are no masked operators, and says h
     }
     {
         Func histogram("histogram");
-        RDom r(0, 10, 0, 10);
+        RDom r(0, 10, 0, 10, 0, 10);
         histogram(x) = 0.0f;
-        histogram(x) += cast<float>(r.x + r.y);
+        histogram(x) += cast<float>(r.x + r.y + r.z);
         histogram.output_buffer().dim(0).set_bounds(0, 8);
-        refuse_foreign(histogram, {"update 0", "2 RVars"});
+        refuse_foreign(histogram, {"update 0", "3 RVars"});
     }
     {
         Func reads_nothing("reads_nothing");

@@ -4,6 +4,7 @@
 #include "catch.h"
 #include "polyphase.h"
 #include "reference.h"
+#include "tensors.h"
 #include "test_polykernels.h"
 #include "test_tensor.h"
 
@@ -178,7 +179,8 @@ TEST_CASE("The phases read what the definition says", "[polyphase]") {
     }
 }
 
-TEST_CASE("A kernel's window says what its operator reads", "[polyphase]") {
+TEST_CASE("A kernel's window says what its operator reads, and its border how far", "[polyphase]") {
+    CHECK(distile_kernel_border(nullptr).left == 0);
     std::mt19937 random(2);
     const Context context = make_context();
     for (const distile_polykernel *polykernel :
@@ -186,6 +188,12 @@ TEST_CASE("A kernel's window says what its operator reads", "[polyphase]") {
         const distile_conv2d &conv = polykernel->conv2d;
         const Kernel kernel = make_kernel(context, *polykernel);
         const distile_window window = distile_kernel_window(kernel.get());
+        const distile_border border = distile_kernel_border(kernel.get());
+        const Border due = padding_of(conv, polykernel->kind);
+        CHECK(border.top == due.top);
+        CHECK(border.bottom == due.bottom);
+        CHECK(border.left == due.left);
+        CHECK(border.right == due.right);
         // The outputs that one input pixel reaches: those that change with it.
         const int32_t height = 6, width = 7;
         TestTensor input(1, height, width, conv.in_channels);

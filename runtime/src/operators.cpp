@@ -1,5 +1,6 @@
 #include "operators.h"
 #include "context.h"
+#include "polyphase.h"
 #include "tensor.h"
 #include "tensor_buffer.h"
 #include "weights.h"
@@ -350,6 +351,19 @@ distile_status run_variant(distile_kernel &kernel, const distile_run_args &args,
 }
 
 }  // namespace distile
+
+distile_border distile_kernel_border(const distile_kernel *kernel) {
+    distile_border border{};
+    if (kernel) {
+        const distile_conv2d &conv = kernel->polykernel->conv2d;
+        border = {conv.pad_top, conv.pad_bottom, conv.pad_left, conv.pad_right};
+        if (const auto phases = distile::polyphase_of(kernel->polykernel->kind, conv)) {
+            border = {phases->rows.border_before(), phases->rows.border_after(), phases->columns.border_before(),
+                      phases->columns.border_after()};
+        }
+    }
+    return border;
+}
 
 distile_tensor distile_tensor_make(void *data, int32_t batch, int32_t height, int32_t width, int32_t channels) {
     distile_tensor tensor{};

@@ -185,6 +185,14 @@ DISTILE_API distile_status distile_kernel_create(distile_context *context, const
 /** Null is allowed. */
 DISTILE_API void distile_kernel_destroy(distile_kernel *kernel);
 
+/** Rows and columns around an image. */
+typedef struct distile_border {
+    int32_t top, bottom, left, right;
+} distile_border;
+
+/** The zero border with which a kernel reads all of its input in place; all 0 if `kernel` is null. */
+DISTILE_API distile_border distile_kernel_border(const distile_kernel *kernel);
+
 /** The number of variants, dense candidates included; 0 if `kernel` is null. */
 DISTILE_API int32_t distile_kernel_num_variants(const distile_kernel *kernel);
 /** The name of a variant; null if there is none of that index. */
