@@ -86,8 +86,7 @@ void check_case(const Case &test, OneDnnMath math = OneDnnMath::strict, double t
     TestTensor residual(test.batch, height, width, conv.out_channels);
     residual.fill(2);
 
-    const std::vector<float> filter =
-        random_values(filter_size(conv), 3);
+    const std::vector<float> filter = random_values(filter_size(conv), 3);
     const std::vector<float> bias = random_values(conv.out_channels, 4), mean = random_values(conv.out_channels, 5);
     const std::vector<float> variance(conv.out_channels, 0.25f);
     distile_weights_source source{};
@@ -152,6 +151,19 @@ TEST_CASE("oneDNN computes convolutions of every geometry", "[onednn]") {
     SECTION("1x1 without padding") {
         test.conv.kernel_h = test.conv.kernel_w = 1;
         test.conv.pad_top = test.conv.pad_bottom = test.conv.pad_left = test.conv.pad_right = 0;
+    }
+    SECTION("groups") {
+        test.conv.groups = 4;
+        test.batch_norm = true;
+    }
+    SECTION("groups of odd channels") {
+        test.conv.in_channels = 15;
+        test.conv.out_channels = 21;
+        test.conv.groups = 3;
+    }
+    SECTION("depthwise") {
+        test.conv.in_channels = test.conv.out_channels = test.conv.groups = 24;
+        test.batch_norm = true;
     }
     SECTION("batch normalisation") {
         test.batch_norm = true;
