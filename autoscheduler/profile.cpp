@@ -157,6 +157,7 @@ void check_device(const Plan &plan) {
     distile_polykernel features{};
     features.version = DISTILE_POLYKERNEL_VERSION;
     features.kind = plan.op.kind();
+    features.conv2d = plan.op.conv2d();
     features.name = plan.name.c_str();
     const std::string needed = cpu_features(plan.target);
     features.cpu_features = needed.c_str();

@@ -97,6 +97,21 @@ int64_t tiles_of_image(const Workload &workload, int tile_h, int tile_w) {
     return workload.batch * rows * columns;
 }
 
+/** "", or what none of the points of a space has, where that takes a single knob to know. */
+std::string unsatisfied(const Space &space, const Problem &problem) {
+    for (const Constraint &constraint : space.constraints) {
+        for (const Knob &knob : space.knobs) {
+            if (constraint.knobs == std::vector<std::string>{knob.name} &&
+                std::none_of(knob.values.begin(), knob.values.end(), [&](int value) {
+                    return constraint.holds({{knob.name, value}}, problem);
+                })) {
+                return ": none has " + constraint.meaning;
+            }
+        }
+    }
+    return "";
+}
+
 }  // namespace
 
 double MaskImage::density() const {
@@ -180,25 +195,6 @@ std::vector<Bucket> mask_buckets(const Workload &workload, const std::vector<Mas
     }
     return buckets;
 }
-
-namespace {
-
-/** "", or what none of the points of a space has, where that takes a single knob to know. */
-std::string unsatisfied(const Space &space, const Problem &problem) {
-    for (const Constraint &constraint : space.constraints) {
-        for (const Knob &knob : space.knobs) {
-            if (constraint.knobs == std::vector<std::string>{knob.name} &&
-                std::none_of(knob.values.begin(), knob.values.end(), [&](int value) {
-                    return constraint.holds({{knob.name, value}}, problem);
-                })) {
-                return ": none has " + constraint.meaning;
-            }
-        }
-    }
-    return "";
-}
-
-}  // namespace
 
 Ranking rank(const Workload &workload, const std::vector<Bucket> &buckets, const RankOptions &options) {
     const Space space = restrict_space(space_of(workload.device.backend, workload.problem), options.held);

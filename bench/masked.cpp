@@ -73,6 +73,7 @@ void MaskedOperator::run(const ByteMask &mask, bool bordered, bool zero, const c
     distile_run_args args{};
     args.input = &problem_.input(bordered);
     args.output = &output_;
+    args.residual = problem_.residual();
     args.weights = weights_.get();
     args.mask = mask_.get();
     args.inactive = zero ? DISTILE_ZERO : DISTILE_KEEP;
@@ -84,6 +85,7 @@ void MaskedOperator::run_dense(bool bordered, const distile_tensor &output) {
     distile_run_args args{};
     args.input = &problem_.input(bordered);
     args.output = &output;
+    args.residual = problem_.residual();
     args.weights = weights_.get();
     args.mask = full_mask_.get();
     args.variant = dense_variant();

@@ -59,8 +59,9 @@ std::string Operator::shape() const {
     const char *step = kind == DISTILE_MASKED_CONV_TRANSPOSE2D  ? "transposed, stride"
                        : kind == DISTILE_MASKED_UPSAMPLE_CONV2D ? "after upsampling by"
                                                                 : "stride";
-    return fmt::format("{}x{} {}->{} {}x{}{}", height, width, conv.in_channels, conv.out_channels, conv.kernel_h,
-                       conv.kernel_w, conv.stride_h > 1 ? fmt::format(" {} {}", step, conv.stride_h) : "");
+    return fmt::format("{}x{} {}->{} {}x{}{}{}", height, width, conv.in_channels, conv.out_channels, conv.kernel_h,
+                       conv.kernel_w, conv.stride_h > 1 ? fmt::format(" {} {}", step, conv.stride_h) : "",
+                       conv.groups > 1 ? fmt::format(" in {} groups", conv.groups) : "");
 }
 
 Operator find_operator(const std::string &csv_path, const OperatorSpec &spec,
@@ -71,7 +72,7 @@ Operator find_operator(const std::string &csv_path, const OperatorSpec &spec,
     op.conv = op.polykernels.front()->conv2d;
     if (op.conv.in_channels != line.in_channels || op.conv.out_channels != line.out_channels ||
         op.conv.kernel_h != line.kernel || op.conv.kernel_w != line.kernel || op.conv.stride_h != line.stride ||
-        op.conv.stride_w != line.stride) {
+        op.conv.stride_w != line.stride || op.conv.groups != (line.category == "depthwise" ? line.in_channels : 1)) {
         throw std::runtime_error(fmt::format("the PolyKernel '{}' computes {}, not operator {} of '{}'",
                                              spec.polykernel, op.shape(), spec.id, csv_path));
     }

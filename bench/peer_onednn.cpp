@@ -24,10 +24,10 @@ public:
         return onednn_description();
     }
     std::string implementation(bool bordered) override {
-        return conv_.implementation(problem_.input(bordered), nullptr, output_);
+        return conv_.implementation(problem_.input(bordered), problem_.residual(), output_);
     }
     void run(bool bordered) override {
-        conv_.run(problem_.input(bordered), nullptr, output_);
+        conv_.run(problem_.input(bordered), problem_.residual(), output_);
     }
     const float *result() const override {
         return memory_.data();
@@ -59,9 +59,6 @@ private:
 };
 
 std::unique_ptr<Peer> make(Problem &problem, OneDnnMath math) {
-    if (problem.op().conv.residual != 0) {
-        throw PeerMissing("the benchmark gives oneDNN no residual yet");
-    }
     try {
         return std::make_unique<OneDnnPeer>(problem, math);
     } catch (const std::runtime_error &error) {

@@ -19,7 +19,8 @@ std::vector<float> random_values(size_t count, float scale, std::mt19937 &random
 
 Problem::Problem(const Operator &op, int32_t batch)
     : op_(op), batch_(batch), plain_(batch, op.height, op.width, op.conv.in_channels),
-      bordered_(batch, op.height, op.width, op.conv.in_channels, padding_of(op.conv, op.kind)) {
+      bordered_(batch, op.height, op.width, op.conv.in_channels, padding_of(op.conv, op.kind)),
+      residual_(batch, op.output_height(), op.output_width(), op.conv.residual != 0 ? op.conv.out_channels : 0) {
     const distile_conv2d &conv = op.conv;
     std::mt19937 random(1);
     const std::vector<float> values = random_values(plain_.memory().size(), 1.0f, random);
@@ -30,6 +31,7 @@ Problem::Problem(const Operator &op, int32_t batch)
     const float scale = std::sqrt(9.0f / static_cast<float>(elements / conv.out_channels));
     filter_ = random_values(elements, scale, random);
     bias_ = random_values(conv.out_channels, 0.5f, random);
+    residual_.set(random_values(residual_.memory().size(), 1.0f, random).data());
     loops_ = std::make_unique<Conv2dReference>(conv, weights(), op.kind);
 }
 
@@ -50,7 +52,7 @@ distile_tensor Problem::output(const AlignedFloats &memory) const {
 }
 
 void Problem::sum_pixel(int32_t n, int32_t y, int32_t x, std::vector<double> &sums) const {
-    loops_->sums(plain_.view(), nullptr, n, y, x, sums);
+    loops_->sums(plain_.view(), residual(), n, y, x, sums);
 }
 
 const std::vector<float> &Problem::reference() {

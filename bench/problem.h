@@ -32,6 +32,10 @@ public:
         return (bordered ? bordered_ : plain_).memory();
     }
     distile_weights_source weights() const;
+    /** What is added to every result; null for operators that add nothing. */
+    const distile_tensor *residual() const {
+        return op_.conv.residual != 0 ? &residual_.view() : nullptr;
+    }
 
     /** A contiguous tensor for a result in `memory`, which must hold output_size() floats. */
     distile_tensor output(const AlignedFloats &memory) const;
@@ -40,13 +44,13 @@ public:
     /** The dense result by plain loops with sums in double precision; made by the first call, which takes seconds. */
     const std::vector<float> &reference();
 
-    /** The convolution and the bias, for every channel of one output pixel. */
+    /** The convolution, the bias and the residual, for every channel of one output pixel. */
     void sum_pixel(int32_t n, int32_t y, int32_t x, std::vector<double> &sums) const;
 
 private:
     Operator op_;
     int32_t batch_;
-    BorderedTensor plain_, bordered_;
+    BorderedTensor plain_, bordered_, residual_;
     std::vector<float> filter_, bias_;
     std::unique_ptr<const Conv2dReference> loops_;
     std::vector<float> reference_;

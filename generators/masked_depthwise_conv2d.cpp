@@ -37,8 +37,7 @@ private:
         RDom taps(0, kernel_w, 0, kernel_h, stage.name + "_taps");
         // The last block of the weights may be padded; the input has no channels for it. They are few, so that others
         // get a loop of their own.
-        const Expr channel =
-            channels.value() % channel_block.value() == 0 ? Expr(co) : min(likely(co), channels.value() - 1);
+        const Expr channel = channels.value() % channel_block.value() == 0 ? Expr(co) : min(likely(co), channels - 1);
         Func accumulator(stage.name + "_accumulator");
         accumulator(co, p) = bias(co);
         accumulator(co, p) +=

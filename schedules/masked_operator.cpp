@@ -65,11 +65,12 @@ FindReads reads_of(const Definition &definition, const Environment &environment)
     return reads;
 }
 
+std::optional<int64_t> constant(const Expr &value) {
+    return value.defined() ? as_const_int(simplify(value)) : std::nullopt;
+}
+
 int constant_extent(const Expr &extent, const std::string &what) {
-    std::optional<int64_t> value;
-    if (extent.defined()) {
-        value = as_const_int(simplify(extent));
-    }
+    const std::optional<int64_t> value = constant(extent);
     if (!value) {
         refuse(what + " is not a constant");
     }
@@ -288,9 +289,10 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
         }
         for (const auto &[buffer_name, buffer] : loads.buffers) {
             if (buffer.dimensions() == 4) {
-                op.groups = constant_extent(buffer.extent_constraint(0),
-                                            "the channel extent of the input '" + buffer_name + "'") /
-                            op.in_channels;
+                const std::optional<int64_t> channels = constant(buffer.extent_constraint(0));
+                op.groups = channels       ? static_cast<int>(*channels) / op.in_channels
+                            : op.depthwise ? op.out_channels
+                                           : 1;
                 const std::vector<Expr> &load = loads.places.at(buffer_name);
                 recognise_steps(op, load, stage.window.defined() ? positions.places.at(stage.window.name()) : load,
                                 column, row, environment);

@@ -7,9 +7,9 @@
  * an accumulator `f(channel, pixel)` has one update over a reduction domain (input channel, kernel column,
  * kernel row), or over (kernel column, kernel row) for a depthwise convolution, and may read one staging Func `g(input
  * channel, kernel column, kernel row, pixel)`. That one may read its input through one Func `w(input channel, column,
- * row, tile)` over the windows of the tiles, which looks up its tile in one Func `h(tile)`. The extents of the output's
- * and the input's channels and of the reduction are constants; those of the input are the reduction's times the number
- * of groups. A scalar input named `threads` holds the number of threads of the call.
+ * row, tile)` over the windows of the tiles, which looks up its tile in one Func `h(tile)`. The output's channel extent
+ * and the reduction's extents are constants; if the input's channel extent is one too, it is the reduction's times the
+ * number of groups. A scalar input named `threads` holds the number of threads of the call.
  *
  * Columns and rows of the input are sums of constants and products with constants. The factor of the kernel's position
  * is the dilation; that of the term which is read from memory, the pixel's place, is the stride. They count as 1 where

@@ -53,8 +53,7 @@ struct Call {
         residual.draw(Values::Integers, random);
         reference.conv = conv;
         reference.input = input_view;
-        reference.filter = draw(Values::Integers,
-                                size_t(conv.kernel_h) * conv.kernel_w * conv.in_channels * conv.out_channels, random);
+        reference.filter = draw(Values::Integers, filter_size(conv), random);
         reference.bias = draw(Values::Integers, conv.out_channels, random);
         distile_weights_source source{};
         source.filter = reference.filter.data();
@@ -471,6 +470,12 @@ TEST_CASE("Weights of another operator are refused", "[api]") {
     call.refuse(DISTILE_ERROR_BAD_WEIGHTS, {"17 -> 48", "1 x 1", "3 x 3"});
     call.args.weights = call.weights.get();
     call.accept();
+    // The same channels and kernel, in other groups.
+    distile_polykernel ungrouped = test_groups2_32_32_avx2;
+    ungrouped.conv2d.groups = 1;
+    Call grouped(test_groups2_32_32_avx2), dense(ungrouped);
+    grouped.args.weights = dense.weights.get();
+    grouped.refuse(DISTILE_ERROR_BAD_WEIGHTS, {"in 1 groups", "32 -> 32 in 2"});
 }
 
 TEST_CASE("An unknown variant is refused", "[api]") {
@@ -577,6 +582,17 @@ TEST_CASE("A PolyKernel of another version or for another CPU is refused", "[api
     other.version = 77;
     CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_VERSION);
     CHECK(contains(distile_context_message(context.get()), "77"));
+    other = plain_kernel;
+    set_raw(other.kind, 78);
+    CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_VERSION);
+    CHECK(contains(distile_context_message(context.get()), "kind 78"));
+    // Of 16 -> 48 channels.
+    for (int32_t groups : {0, -1, 3, 32}) {
+        other = plain_kernel;
+        other.conv2d.groups = groups;
+        CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_BAD_CHANNELS);
+        CHECK(contains(distile_context_message(context.get()), std::to_string(groups) + " groups"));
+    }
     other = plain_kernel;
     other.cpu_features = "sse41 quantum avx";
     CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_UNSUPPORTED_CPU);
@@ -892,9 +908,12 @@ TEST_CASE("A trace tells what ran, and only when it ran", "[api]") {
 }
 
 TEST_CASE("The orders of a filter's dimensions mean the same weights", "[api]") {
-    Call call;
+    const distile_polykernel *polykernel =
+        GENERATE(&plain_kernel, &test_groups2_32_32_avx2, &test_depthwise3_24_avx2, &test_multiplier_8_24_avx2);
+    CAPTURE(polykernel->name);
+    Call call(*polykernel);
     const distile_conv2d &conv = call.conv;
-    const size_t o_count = conv.out_channels, i_count = conv.in_channels, h_count = conv.kernel_h,
+    const size_t o_count = conv.out_channels, i_count = conv.in_channels / conv.groups, h_count = conv.kernel_h,
                  w_count = conv.kernel_w;
     std::vector<float> oihw(call.reference.filter.size()), ohwi(oihw.size());
     for (size_t o = 0; o < o_count; o++) {

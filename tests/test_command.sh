@@ -63,6 +63,21 @@ op=$source_folder/tests/consumer/my_operator.json
 "$distile" info "$op" | grep -q 'NVIDIA GPU .* legal of' || fail "info does not count the schedules of an operator"
 "$distile" info --json "$op" | grep -q '"legal"' || fail "info --json does not count the schedules of an operator"
 
+# Depthwise convolutions have schedules of their own, and none on GPUs.
+depthwise=$source_folder/data/operators/depthwise3x3_576.json
+"$distile" info "$depthwise" | grep -q 'depthwise convolution, 576 -> 576' || fail "info does not know depthwise"
+"$distile" info "$depthwise" | grep -q 'NVIDIA GPU  *0 legal of' || fail "info counts schedules that GPUs do not have"
+"$distile" info "$source_folder/data/plans/depthwise3x3_576_avx2.json" | grep -q '1 task a thread; the kernel unrolled' ||
+    fail "info does not explain a depthwise theta"
+"$distile" rank "$depthwise" --device generic_avx512 --density .3 --top 2 | grep -q 'tasks\? a thread' ||
+    fail "rank does not know depthwise"
+expect_error "grouped and depthwise convolutions run on CPUs only" rank "$depthwise" --device generic_cuda
+"$distile" show "$depthwise" --theta tile_h=1,tile_w=1,pixels=4,channels=16,tasks=1,unroll=2 | grep -q 'unroll(ky)' ||
+    fail "show does not know a depthwise theta"
+"$distile" profile "$source_folder/tests/plans/test_depthwise3_24_avx2.json" -o "$folder/depthwise.json" --threads 1 \
+    --seconds 0.01 --quiet
+grep -q '"variant":"dense"' "$folder/depthwise.json" || fail "profile wrote no times of a depthwise convolution"
+
 # Ranking by the bound.
 "$distile" rank "$op" --device generic_avx2 --density .3 --top 3 -o "$folder/kept.json" >"$folder/ranking"
 grep -q 'legal schedules' "$folder/ranking" || fail "rank printed no ranking"

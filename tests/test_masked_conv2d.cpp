@@ -68,9 +68,7 @@ class OperatorTest {
 public:
     explicit OperatorTest(const distile_polykernel &polykernel) : polykernel_(polykernel), conv_(polykernel.conv2d) {
         for (Values values : {Values::Floats, Values::Integers}) {
-            const size_t taps =
-                static_cast<size_t>(conv_.kernel_h) * conv_.kernel_w * (conv_.in_channels / conv_.groups);
-            filters_[static_cast<int>(values)] = distile::draw(values, taps * conv_.out_channels, random_);
+            filters_[static_cast<int>(values)] = distile::draw(values, filter_size(conv_), random_);
             biases_[static_cast<int>(values)] = distile::draw(values, conv_.out_channels, random_);
         }
     }

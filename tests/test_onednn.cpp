@@ -152,6 +152,19 @@ TEST_CASE("oneDNN computes convolutions of every geometry", "[onednn]") {
         test.conv.kernel_h = test.conv.kernel_w = 1;
         test.conv.pad_top = test.conv.pad_bottom = test.conv.pad_left = test.conv.pad_right = 0;
     }
+    SECTION("groups") {
+        test.conv.groups = 4;
+        test.batch_norm = true;
+    }
+    SECTION("groups of odd channels") {
+        test.conv.in_channels = 15;
+        test.conv.out_channels = 21;
+        test.conv.groups = 3;
+    }
+    SECTION("depthwise") {
+        test.conv.in_channels = test.conv.out_channels = test.conv.groups = 24;
+        test.batch_norm = true;
+    }
     SECTION("batch normalisation") {
         test.batch_norm = true;
     }

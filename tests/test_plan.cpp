@@ -5,6 +5,7 @@
 #include "catch.h"
 #include "cpu.h"
 #include "cuda.h"
+#include "depthwise_space.h"
 #include "device_profile.h"
 #include "operator.h"
 #include "plan.h"
@@ -216,7 +217,13 @@ TEST_CASE("A wrong operator file is refused with the file and the member", "[pla
         set("/name", "", {"name"}),
         set("/name", 5, {"name", "5"}),
         set("/name", std::string(129, 'a'), {"name"}),
-        set("/generator", "conv3d", {"generator", "conv3d", "masked_conv2d"}),
+        set("/generator", "conv3d", {"generator", "conv3d", "masked_conv2d", "masked_depthwise_conv2d"}),
+        set("/generator", 3, {"generator", "3", "masked_conv2d"}),
+        // The rest of the parameters are of other operators.
+        set("/generator", "masked_depthwise_conv2d", {"masked_depthwise_conv2d", "no parameter", "in_channels"}),
+        // Of 16 -> 48 channels.
+        set("/params/groups", 3, {"groups", "3", "16 input", "48 output"}),
+        set("/params/groups", 32, {"groups", "32"}),
         set("/params", json::array(), {"params"}),
         set("/params/tile_h", 1, {"tile_h"}),
         set("/params/dtype", "float16", {"dtype", "float16", "float32"}),
@@ -233,6 +240,7 @@ TEST_CASE("A wrong operator file is refused with the file and the member", "[pla
     };
     const std::pair<const char *, std::vector<int>> ranges[] = {{"in_channels", {0, (1 << 20) + 1}},
                                                                 {"out_channels", {0, (1 << 20) + 1}},
+                                                                {"groups", {0, (1 << 20) + 1}},
                                                                 {"kernel_h", {0, 1025}},
                                                                 {"kernel_w", {0, 1025}},
                                                                 {"stride_h", {0, 1025}},
@@ -510,7 +518,22 @@ TEST_CASE("The space says why a theta is illegal", "[plan]") {
 
 namespace {
 
-/** The pipeline of a generator, not yet scheduled. */
+/** A legal theta for depthwise convolutions. */
+Theta depthwise_theta() {
+    return {{"tile_h", 1}, {"tile_w", 1}, {"pixels", 6}, {"channels", 16}, {"tasks", 2}, {"unroll", 2}};
+}
+
+/** The pipeline of the generator masked_depthwise_conv2d, not yet scheduled. */
+Halide::Pipeline masked_depthwise_conv2d(const std::map<std::string, std::string> &params, const char *target) {
+    const auto generator = Halide::Internal::GeneratorRegistry::create(
+        "masked_depthwise_conv2d", Halide::GeneratorContext(Halide::Target(target)));
+    for (const auto &[name, value] : params) {
+        generator->set_generatorparam_value(name, value);
+    }
+    return generator->build_pipeline();
+}
+
+/** The pipeline of a generator with input and output channels, not yet scheduled. */
 Halide::Pipeline pipeline_of(const std::string &name, const std::map<std::string, std::string> &params,
                              const char *target = avx2) {
     const auto generator =
@@ -698,6 +721,7 @@ TEST_CASE("The facts of an operator file are those of its pipeline", "[plugin]")
             const Problem found = problem_of(parse_operator(file, "here"), gpu ? "cuda" : "cpu", 16, 32);
             CAPTURE(file.dump(), target);
             CHECK(found.in_channels == expected.in_channels);
+            CHECK(found.groups == expected.groups);
             CHECK(found.out_channels == expected.out_channels);
             CHECK(found.kernel_h == expected.kernel_h);
             CHECK(found.kernel_w == expected.kernel_w);
@@ -789,8 +813,100 @@ TEST_CASE("Tiles are whole multiples of the stride of a transposed convolution",
     theta["tile_w"] = 3;
     CHECK(cpu_space().why_illegal(theta, problem).empty());
     int64_t legal = 0;
-    for_each_legal(space_of("cuda"), cuda_problem(problem), [&](const PackedTheta &) { legal++; });
+    for_each_legal(cuda_space(), cuda_problem(problem), [&](const PackedTheta &) { legal++; });
     CHECK(legal == 0);
+}
+
+TEST_CASE("The space of depthwise convolutions says why a theta is illegal", "[plan]") {
+    OperatorFacts facts;
+    facts.in_channels = 1;
+    facts.out_channels = facts.groups = 40;
+    facts.channel_block = 16;
+    facts.depthwise = true;
+    facts.kernel_h = facts.kernel_w = 9;
+    const Problem problem = cpu_problem(facts, 8, 16);
+    const auto why = [&](const Theta &changes) {
+        Theta theta = depthwise_theta();
+        for (const auto &[knob, value] : changes) {
+            theta[knob] = value;
+        }
+        return cpu_depthwise_space().why_illegal(theta, problem);
+    };
+    CHECK(&space_of("cpu", problem) == &cpu_depthwise_space());
+    CHECK(&space_of("cpu") == &cpu_space());
+    CHECK(contains(why({}), "64 unrolled taps"));
+    CHECK(why({{"unroll", UnrollRow}}).empty());
+    CHECK(why({{"unroll", UnrollNothing}}).empty());
+    CHECK(contains(why({{"unroll", 3}}), "unroll from 0 to 2"));
+    CHECK(contains(why({{"unroll", 1}, {"tasks", 0}}), "'tasks'"));
+    CHECK(contains(why({{"unroll", 1}, {"channels", 12}}), "whole vectors"));
+    // 40 channels are 48 with whole blocks.
+    CHECK(contains(why({{"unroll", 1}, {"channels", 32}}), "divide the operator's"));
+    CHECK(why({{"unroll", 1}, {"channels", 48}, {"pixels", 1}}).empty());
+    // Of 16 registers, 7 x 2 sums and 2 of weights fit; 8 x 2 do not.
+    CHECK(why({{"unroll", 1}, {"pixels", 7}}).empty());
+    CHECK(contains(why({{"unroll", 1}, {"pixels", 8}}), "registers"));
+    CHECK(contains(why({{"unroll", 1}, {"tile_h", 64}, {"tile_w", 65}}), "4096"));
+}
+
+TEST_CASE("Groups and depthwise convolutions are recognised, and have no schedule on a GPU", "[plugin]") {
+    const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
+    const auto read = [](const char *generator, const json &params) {
+        json file = good_operator();
+        file["generator"] = generator;
+        file["params"] = params;
+        return parse_operator(file, "here");
+    };
+    const auto compare = [](const MaskedOperator &recognised, const Operator &op) {
+        const Problem found = problem_of(op, "cpu", 16, 32);
+        CHECK(recognised.in_channels == found.in_channels);
+        CHECK(recognised.out_channels == found.out_channels);
+        CHECK(recognised.groups == found.groups);
+        CHECK(recognised.depthwise == found.depthwise);
+        CHECK(recognised.kernel_h == found.kernel_h);
+        CHECK(recognised.kernel_w == found.kernel_w);
+        CHECK(recognised.stride_h == found.stride_h);
+        CHECK(recognised.dilation_w == found.dilation_w);
+    };
+    const Operator grouped =
+        read("masked_conv2d", {{"in_channels", 32}, {"out_channels", 96}, {"groups", 2}, {"dilation_w", 2}});
+    const MaskedOperator groups = recognise_masked_operator(
+        masked_conv2d({{"in_channels", "32"}, {"out_channels", "96"}, {"groups", "2"}, {"dilation_w", "2"}}, avx512));
+    compare(groups, grouped);
+    CHECK(groups.in_channels == 16);
+    CHECK(groups.groups == 2);
+    CHECK_FALSE(groups.depthwise);
+    CHECK(contains(grouped.summary(), "in 2 groups"));
+
+    const std::map<std::string, std::string> params = {
+        {"channels", "48"}, {"kernel_h", "5"}, {"stride_h", "2"}, {"dilation_w", "3"}};
+    const Operator alone =
+        read("masked_depthwise_conv2d", {{"channels", 48}, {"kernel_h", 5}, {"stride_h", 2}, {"dilation_w", 3}});
+    const MaskedOperator depthwise = recognise_masked_operator(masked_depthwise_conv2d(params, avx512));
+    compare(depthwise, alone);
+    CHECK(depthwise.in_channels == 1);
+    CHECK(depthwise.groups == 48);
+    CHECK(depthwise.depthwise);
+    CHECK(alone.conv2d().in_channels == 48);
+    CHECK(alone.conv2d().out_channels == 48);
+    CHECK(alone.conv2d().groups == 48);
+    CHECK(contains(alone.summary(), "depthwise convolution"));
+
+    // Without a plan, the best of the space; with one, its own; on a GPU, what is missing.
+    for (const char *target : {avx2, avx512}) {
+        CHECK(contains(schedule(masked_depthwise_conv2d(params, target), {}, target), "const int tasks = "));
+    }
+    const TemporaryFolder folder;
+    json plan = good_plan();
+    plan["operator"] = to_json(alone);
+    plan["variants"][0]["theta"] = depthwise_theta();
+    const std::string path = folder.write("plan.json", plan.dump());
+    CHECK(contains(schedule(masked_depthwise_conv2d(params, avx2), {{"plan", path}, {"variant", "sparse"}}),
+                   "unroll(ky)"));
+    CHECK(contains(emit_polykernel(read_plan(path), "s"), "{48, 48, 48, 5, 3, 2, 1"));
+    refuse_schedule(masked_depthwise_conv2d(params, cuda), {}, {"legal", "CPUs only"}, cuda);
+    refuse_schedule(masked_conv2d({{"groups", "4"}}, cuda), {}, {"legal", "CPUs only"}, cuda);
+    CHECK_THROWS_AS(masked_conv2d({{"groups", "5"}}), Halide::CompileError);
 }
 
 TEST_CASE("The plugin refuses pipelines that are no masked operators, and says how they differ", "[plugin]") {

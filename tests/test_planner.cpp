@@ -21,8 +21,7 @@ namespace {
 struct Layer {
     Layer(const Context &context, const distile_polykernel &polykernel, std::mt19937 &random)
         : kernel(make_kernel(context, polykernel)), conv(polykernel.conv2d) {
-        const size_t count = static_cast<size_t>(conv.kernel_h) * conv.kernel_w * conv.in_channels * conv.out_channels;
-        filter = draw(Values::Floats, count, random);
+        filter = draw(Values::Floats, filter_size(conv), random);
         bias = draw(Values::Floats, conv.out_channels, random);
         distile_weights_source source{};
         source.filter = filter.data();

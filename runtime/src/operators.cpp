@@ -173,6 +173,11 @@ distile_status check_polykernel(distile_context *context, const char *call, cons
                     "version of distile",
                     call, polykernel.name, raw(polykernel.kind));
     }
+    const distile_conv2d &conv = polykernel.conv2d;
+    if (conv.groups < 1 || conv.in_channels % conv.groups != 0 || conv.out_channels % conv.groups != 0) {
+        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: '%s' has %d groups of %d -> %d channels", call,
+                    polykernel.name, conv.groups, conv.in_channels, conv.out_channels);
+    }
     return DISTILE_OK;
 }
 
