@@ -51,15 +51,12 @@ private:
     PolyphaseAxis columns{}, rows{};
     Var ci{"ci"}, kx{"kx"}, ky{"ky"};
 
-    /** What is known of a phase along an axis. */
+    /** A phase along an axis. What is the same for all of them is a constant. */
     struct PhaseExprs {
-        Expr first, begin, taps;
-        int step;
-        bool alike; /**< All phases have the same number of taps. */
+        Expr first, step, taps, begin;
     };
 
-    /** One of several constants, by an index. */
-    static Expr select_constant(const Expr &index, const std::vector<Phase> &phases, int Phase::*member) {
+    static Expr member_of(const std::vector<Phase> &phases, int Phase::*member, const Expr &index) {
         std::vector<Expr> values;
         bool alike = true;
         for (const Phase &phase : phases) {
@@ -71,12 +68,8 @@ private:
 
     static PhaseExprs exprs_of(const PolyphaseAxis &axis, const Expr &index) {
         const std::vector<Phase> phases = axis.phases();
-        bool alike = true;
-        for (const Phase &phase : phases) {
-            alike = alike && phase.taps == phases[0].taps;
-        }
-        return {select_constant(index, phases, &Phase::first), select_constant(index, phases, &Phase::begin),
-                select_constant(index, phases, &Phase::taps), phases[0].step, alike};
+        return {member_of(phases, &Phase::first, index), member_of(phases, &Phase::step, index),
+                member_of(phases, &Phase::taps, index), member_of(phases, &Phase::begin, index)};
     }
 
     /** The input that a tap of a phase reads for a virtual pixel. */
@@ -91,10 +84,10 @@ private:
         const PhaseExprs across = exprs_of(columns, phase % scale_w), down = exprs_of(rows, phase / scale_w);
         RDom taps(0, in_channels, 0, columns.most_taps(), 0, rows.most_taps(), stage.name + "_taps");
         // A phase may have fewer taps than another.
-        if (!across.alike) {
+        if (!Internal::is_const(across.taps)) {
             taps.where(taps.y < across.taps);
         }
-        if (!down.alike) {
+        if (!Internal::is_const(down.taps)) {
             taps.where(taps.z < down.taps);
         }
         const std::vector<Var> place = has_phases() ? std::vector<Var>{p, phase} : std::vector<Var>{p};

@@ -63,6 +63,23 @@ op=$source_folder/tests/consumer/my_operator.json
 "$distile" info "$op" | grep -q 'NVIDIA GPU .* legal of' || fail "info does not count the schedules of an operator"
 "$distile" info --json "$op" | grep -q '"legal"' || fail "info --json does not count the schedules of an operator"
 
+# Transposed convolutions, and convolutions after upsampling, have tiles of whole strides, and no schedules on GPUs.
+transposed=$source_folder/data/operators/conv_transpose4x4s2_256_128.json
+"$distile" info "$transposed" | grep -q '4x4 transposed convolution, 256 -> 128 channels, stride 2x2' ||
+    fail "info does not know transposed convolutions"
+"$distile" info "$source_folder/data/operators/upsample2_conv3x3_256.json" | grep -q 'upsampling.*scale 2x2' ||
+    fail "info does not know upsampling"
+"$distile" rank "$transposed" --device generic_avx512 --density .3 --top 2 | grep -q 'tiles of 2 x 2' ||
+    fail "rank does not take the finest tiles of a transposed convolution"
+expect_error "transposed convolutions, and those after an upsampling, run on CPUs only" rank "$transposed" \
+    --device generic_cuda
+theta=tile_h=2,tile_w=4,pixels=4,channels=16,group=4,channel_splits=1,order=0,unroll=1
+"$distile" show "$transposed" --theta "$theta" | grep -q 'task, phase' || fail "show does not know phases"
+expect_error "multiples of a transposed convolution's stride" show "$transposed" --theta "${theta/tile_w=4/tile_w=3}"
+"$distile" profile "$source_folder/tests/plans/test_transpose34_s23_3_17_avx2.json" -o "$folder/transposed.json" \
+    --threads 1 --seconds 0.01 --quiet
+grep -q '"variant":"dense"' "$folder/transposed.json" || fail "profile wrote no times of a transposed convolution"
+
 # Depthwise convolutions have schedules of their own, and none on GPUs.
 depthwise=$source_folder/data/operators/depthwise3x3_576.json
 "$distile" info "$depthwise" | grep -q 'depthwise convolution, 576 -> 576' || fail "info does not know depthwise"

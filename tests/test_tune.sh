@@ -54,6 +54,11 @@ grep -q '"convergence"' figures/a-report.json || fail "report wrote no JSON"
 "$distile" experiment replay a.log -k 2 --seeds 1 | grep -q 'trials' || fail "replay printed nothing"
 "$distile" experiment transfer a.log -k 2 --warm a.log | grep -q 'rank correlation' || fail "transfer printed nothing"
 
+# A transposed convolution, whose tiles are whole strides.
+"$distile" tune "$source_folder/tests/operators/test_transpose2_s2_17_3.json" --masks "${masks[@]}" -k 1 --trials 3 \
+    "${quick[@]}" -o t.json -q
+[[ $(grep -c '"outcome":"ok"' t.log) == 3 ]] || fail "not every trial of a transposed convolution succeeded"
+
 # Depthwise convolutions have a space of their own.
 sed -e 's/"channels": 24/"channels": 16/' "$source_folder/tests/operators/test_depthwise3_24.json" >depthwise.json
 "$distile" tune depthwise.json --masks "${masks[@]}" -k 1 --trials 3 "${quick[@]}" -o d.json -q
