@@ -5,30 +5,26 @@ namespace distile {
 
 namespace {
 
-std::vector<IntegerParam> channel_params() {
-    return {{"in_channels", 64, 1, 1 << 20}, {"out_channels", 64, 1, 1 << 20}};
-}
-
 std::vector<IntegerParam> transposed_params() {
     std::vector<IntegerParam> params = filter_params();
-    for (const std::vector<IntegerParam> &more :
-         {channel_params(), {{"output_padding_h", 0, 0, 1023}, {"output_padding_w", 0, 0, 1023}}}) {
-        params.insert(params.end(), more.begin(), more.end());
-    }
+    params.insert(params.end(), {{"in_channels", 64, 1, 1 << 20},
+                                 {"out_channels", 64, 1, 1 << 20},
+                                 {"output_padding_h", 0, 0, 1023},
+                                 {"output_padding_w", 0, 0, 1023}});
     return params;
 }
 
 /** Those of a convolution with scales in place of its strides. */
 std::vector<IntegerParam> upsampled_params() {
-    std::vector<IntegerParam> params = channel_params();
-    for (const IntegerParam &param : filter_params()) {
-        const std::string name = param.name;
-        if (name == "stride_h" || name == "stride_w") {
-            params.push_back({name == "stride_h" ? "scale_h" : "scale_w", 2, 1, 1024});
-        } else {
-            params.push_back(param);
-        }
-    }
+    std::vector<IntegerParam> params = filter_params();
+    const auto is_stride = [](const IntegerParam &param) {
+        return std::string(param.name) == "stride_h" || std::string(param.name) == "stride_w";
+    };
+    params.erase(std::remove_if(params.begin(), params.end(), is_stride), params.end());
+    params.insert(params.end(), {{"in_channels", 64, 1, 1 << 20},
+                                 {"out_channels", 64, 1, 1 << 20},
+                                 {"scale_h", 2, 1, 1024},
+                                 {"scale_w", 2, 1, 1024}});
     return params;
 }
 
