@@ -365,6 +365,39 @@ TEST_CASE("The bound of a depthwise convolution is as worked by hand", "[bound]"
     CHECK(result.us == Approx(2 + 2 * (.216 + .5)));
 }
 
+TEST_CASE("The bound of phases is that of one of them, as often as there are phases", "[bound]") {
+    // Without overlap each of the 2 x 3 phases of a transposed convolution is a 1x1 convolution of the input.
+    json params = point_params(32, 64);
+    const Workload point = workload_of(make_operator(params, 10, 12), simple_cpu());
+    params.update({{"kernel_h", 2}, {"kernel_w", 3}, {"stride_h", 2}, {"stride_w", 3}});
+    const Operator op = parse_operator({{"distile_operator", 1},
+                                        {"name", "transposed"},
+                                        {"generator", "masked_conv_transpose2d"},
+                                        {"params", params},
+                                        {"typical", {{"batch", 1}, {"height", 10}, {"width", 12}}}},
+                                       "here");
+    const Workload transposed = workload_of(op, simple_cpu());
+    CHECK(transposed.height == 20);
+    CHECK(transposed.width == 36);
+    Theta theta = {{"tile_h", 2}, {"tile_w", 1},         {"pixels", 4}, {"channels", 16},
+                   {"group", 3},  {"channel_splits", 1}, {"order", 0},  {"unroll", 4}};
+    for (int64_t tiles : {1, 7, 60}) {
+        theta["tile_h"] = 2;
+        theta["tile_w"] = 1;
+        const Bound one = bound(point, theta, tiles);
+        theta["tile_h"] = 4;
+        theta["tile_w"] = 3;
+        const Bound all = bound(transposed, theta, tiles);
+        CAPTURE(tiles);
+        REQUIRE(one.terms.size() == all.terms.size());
+        for (const auto &[name, value] : one.terms) {
+            CAPTURE(name);
+            CHECK(all.terms.at(name) == Approx(name.rfind("t_", 0) == 0 ? 6 * value : value));
+        }
+        CHECK(all.us - one.terms.at("launch_us") == Approx(6 * (one.us - one.terms.at("launch_us"))));
+    }
+}
+
 TEST_CASE("What has no schedule on a GPU is not ranked there, and says why", "[rank]") {
     for (const json &file : {json{{"generator", "masked_conv2d"}, {"params", {{"groups", 4}}}},
                              json{{"generator", "masked_depthwise_conv2d"}, {"params", json::object()}}}) {
