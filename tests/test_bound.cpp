@@ -400,7 +400,9 @@ TEST_CASE("The bound of phases is that of one of them, as often as there are pha
 
 TEST_CASE("What has no schedule on a GPU is not ranked there, and says why", "[rank]") {
     for (const json &file : {json{{"generator", "masked_conv2d"}, {"params", {{"groups", 4}}}},
-                             json{{"generator", "masked_depthwise_conv2d"}, {"params", json::object()}}}) {
+                             json{{"generator", "masked_depthwise_conv2d"}, {"params", json::object()}},
+                             json{{"generator", "masked_conv_transpose2d"}, {"params", {{"stride_w", 2}}}},
+                             json{{"generator", "masked_upsample_conv2d"}, {"params", json::object()}}}) {
         json op = {{"distile_operator", 1}, {"name", "grouped"}};
         op.update(file);
         const Workload workload = workload_of(parse_operator(op, "here"), simple_gpu());

@@ -36,7 +36,8 @@ typedef struct distile_planner_options {
     distile_clearing clearing;
 } distile_planner_options;
 
-/** A float32 tensor to write: its extents, and the border of zeros around every image that its readers need. */
+/** A float32 tensor to write: its extents, and the border of zeros around every image that its readers need
+ * (distile_kernel_border). */
 typedef struct distile_output_spec {
     int32_t batch, height, width, channels;
     int32_t border_top, border_bottom, border_left, border_right;
