@@ -7,6 +7,9 @@
 # Every variant is one add_halide_library with the autoscheduler distile::PolyKernel. The variants, the descriptor
 # and one Halide runtime are then joined into one object of which only the symbol <target> is visible, so that an
 # application may hold any other Halide runtime beside it. Changing either file rebuilds the library.
+#
+# Used by the project itself and, from where it is installed, by others: what it needs are targets in distile::. The
+# property distile_polykernels of a folder lists those that were built there.
 
 function(_distile_json result json)
     string(JSON value ERROR_VARIABLE error GET "${json}" ${ARGN})
@@ -15,23 +18,6 @@ function(_distile_json result json)
         message(FATAL_ERROR "distile_add_polykernel: '${_distile_file}' has no ${path} (${error})")
     endif ()
     set(${result} "${value}" PARENT_SCOPE)
-endfunction()
-
-# Halide's own runtime and our hooks, once for all PolyKernels of a build. The runtime is built for the baseline of the
-# architecture: it may run before a CPU was checked.
-function(_distile_halide_runtime result)
-    set(object "${CMAKE_BINARY_DIR}/distile/distile_halide_runtime.o")
-    if (NOT TARGET distile_halide_runtime)
-        file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/distile")
-        add_custom_command(
-            OUTPUT "${object}"
-            COMMAND distile_generators -r distile_halide_runtime -e object -o "${CMAKE_BINARY_DIR}/distile"
-                    target=x86-64-linux
-            DEPENDS distile_generators
-            COMMENT "Generating the Halide runtime" VERBATIM)
-        add_custom_target(distile_halide_runtime DEPENDS "${object}")
-    endif ()
-    set(${result} "${object}" PARENT_SCOPE)
 endfunction()
 
 function(distile_add_polykernel target)
@@ -81,21 +67,20 @@ function(distile_add_polykernel target)
         message(FATAL_ERROR "distile_add_polykernel: '${arg_PLAN}' has no variants")
     endif ()
 
-    # Code for a GPU has a layout of the weights of its own, and calls back more.
-    set(hooks distile_hooks)
+    # What every PolyKernel holds beside its variants lies beside the distile command. Code for a GPU has a layout of the
+    # weights of its own, and calls back more.
+    set(tools "$<TARGET_FILE_DIR:distile::command>")
+    set(hooks "${tools}/distile_hooks.o")
+    set(halide_runtime "${tools}/distile_halide_runtime.o")
     _distile_json(backend "${plan}" backend)
     if (backend STREQUAL "cuda")
-        if (NOT TARGET distile_cuda)
+        if (NOT TARGET distile::cuda)
             message(FATAL_ERROR "distile_add_polykernel: '${arg_PLAN}' is for NVIDIA GPUs, and distile was built "
                                 "without a CUDA toolkit")
         endif ()
-        list(APPEND hooks distile_cuda_hooks)
+        list(APPEND hooks "${tools}/distile_cuda_hooks.o")
         list(APPEND generator_params channel_block=32)
     endif ()
-    set(hook_objects "")
-    foreach (hook IN LISTS hooks)
-        list(APPEND hook_objects "$<TARGET_OBJECTS:${hook}>")
-    endforeach ()
 
     set(archives "")
     math(EXPR last "${num_variants} - 1")
@@ -103,7 +88,7 @@ function(distile_add_polykernel target)
         _distile_json(name "${plan}" variants ${i} name)
         _distile_json(tile_h "${plan}" variants ${i} theta tile_h)
         _distile_json(tile_w "${plan}" variants ${i} theta tile_w)
-        add_halide_library(${target}_${name} FROM distile_generators GENERATOR ${generator}
+        add_halide_library(${target}_${name} FROM distile::generators GENERATOR ${generator}
             USE_RUNTIME Halide::Runtime TARGETS ${halide_target}-user_context
             AUTOSCHEDULER distile::PolyKernel
             PARAMS ${generator_params} tile_h=${tile_h} tile_w=${tile_w}
@@ -122,21 +107,21 @@ function(distile_add_polykernel target)
     add_library(${target}_descriptor OBJECT "${base}.c")
     target_link_libraries(${target}_descriptor PRIVATE distile::runtime)
 
-    _distile_halide_runtime(halide_runtime)
     add_custom_command(
         OUTPUT "${base}.o"
         COMMAND "${CMAKE_LINKER}" -r --force-group-allocation --gc-sections -u ${target} -o "${base}.joined.o"
-                "$<TARGET_OBJECTS:${target}_descriptor>" ${hook_objects} ${archives} "${halide_runtime}"
+                "$<TARGET_OBJECTS:${target}_descriptor>" ${hooks} ${archives} "${halide_runtime}"
         COMMAND "${CMAKE_OBJCOPY}" --keep-global-symbol=${target} "${base}.joined.o" "${base}.o"
-        DEPENDS ${target}_descriptor "$<TARGET_OBJECTS:${target}_descriptor>" ${hooks} ${hook_objects}
-                ${archives} "${halide_runtime}" distile_halide_runtime
+        DEPENDS ${target}_descriptor "$<TARGET_OBJECTS:${target}_descriptor>" ${hooks} ${archives}
+                "${halide_runtime}"
         COMMAND_EXPAND_LISTS COMMENT "Joining the variants of ${target}" VERBATIM)
     add_library(${target} STATIC "${base}.o")
     set_source_files_properties("${base}.o" PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
     set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
-    target_include_directories(${target} INTERFACE "${CMAKE_CURRENT_BINARY_DIR}")
+    target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${CMAKE_CURRENT_BINARY_DIR}" FILES "${base}.h")
     target_link_libraries(${target} PUBLIC distile::runtime)
     if (backend STREQUAL "cuda")
         target_link_libraries(${target} PUBLIC distile::cuda)
     endif ()
+    set_property(DIRECTORY APPEND PROPERTY distile_polykernels ${target})
 endfunction()
