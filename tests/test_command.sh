@@ -6,7 +6,7 @@ distile=$1
 source_folder=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-plan=$source_folder/tests/consumer/my_plan.json
+plan=$source_folder/tests/consumer/operator/my_plan.json
 
 fail() {
     echo "FAILED: $*" >&2
@@ -59,7 +59,7 @@ expect_error "cannot be written" compile "$plan" -o "$folder/none/plan.so"
 expect_error "give --threads in place of --multiprocessors" profile "$plan" --multiprocessors 2
 
 # Operators, and the spaces of their schedules.
-op=$source_folder/tests/consumer/my_operator.json
+op=$source_folder/tests/consumer/operator/my_operator.json
 "$distile" info "$op" | grep -q 'NVIDIA GPU .* legal of' || fail "info does not count the schedules of an operator"
 "$distile" info --json "$op" | grep -q '"legal"' || fail "info --json does not count the schedules of an operator"
 
