@@ -12,7 +12,7 @@ std::string own_path() {
 }
 
 std::string tool(const std::string &name) {
-    const std::string path = (std::filesystem::path(own_path()).parent_path() / name).string();
+    std::string path = (std::filesystem::path(own_path()).parent_path() / name).string();
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) {
         throw FileError("'" + path + "' is missing, with which plans are compiled: run the `distile` of a whole " +

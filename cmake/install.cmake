@@ -93,6 +93,7 @@ install(FILES "${built}/distile-config.cmake" "${built}/distile-config-version.c
 install(FILES cmake/DistilePolykernel.cmake DESTINATION "${package_folder}" ${compiler})
 
 file(RELATIVE_PATH prefix "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
+string(REGEX REPLACE "/$" "" prefix "${prefix}")
 # Programs that link the static library need what it needs.
 set(libraries "-ldistile")
 if (TARGET distile_cuda AND NOT TARGET distile_shared)

@@ -18,8 +18,10 @@ public:
 
     void generate() {
         Var co{"co"}, x{"x"}, y{"y"}, n{"n"}, p{"p"};
+        // A schedule rounds the list up to whole register tiles, which then repeat the last pixel.
         const auto place = [&](const Expr &pixel, int axis) {
-            return unsafe_promise_clamped(pixels(pixel, axis), 0, output.dim(1 + axis).extent() - 1);
+            const Expr last = pixels.dim(0).extent() - 1;
+            return unsafe_promise_clamped(pixels(clamp(pixel, 0, last), axis), 0, output.dim(1 + axis).extent() - 1);
         };
         RDom taps(0, in_channels, 0, 1, 0, 1);
         Func sum{"sum"};

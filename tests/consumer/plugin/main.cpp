@@ -8,7 +8,8 @@ int main() {
     constexpr int width = 5, height = 4, in_channels = 3, out_channels = 4, block = 16;
     Buffer<float> input(in_channels, width, height, 1), weights(block, in_channels, 1, 1, 1);
     Buffer<float> output(out_channels, width, height, 1);
-    input.for_each_element([&](int c, int x, int y, int n) { input(c, x, y, n) = static_cast<float>(c + 2 * x + 5 * y); });
+    input.for_each_element(
+        [&](int c, int x, int y, int n) { input(c, x, y, n) = static_cast<float>(c + 2 * x + 5 * y); });
     weights.for_each_element([&](int o, int c, int x, int y, int b) {
         weights(o, c, x, y, b) = o < out_channels ? static_cast<float>(o - 2 * c) : 0;
     });
