@@ -4,6 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#ifdef PACKAGE_VERSION_MAJOR
+_Static_assert(PACKAGE_VERSION_MAJOR == DISTILE_VERSION_MAJOR && PACKAGE_VERSION_MINOR == DISTILE_VERSION_MINOR &&
+                   PACKAGE_VERSION_PATCH == DISTILE_VERSION_PATCH,
+               "the package has another version than its headers");
+#endif
+
 enum { SIZE = 6, PIXELS = SIZE * SIZE, CHANNELS = 256, TAPS = 9 };
 
 int main(void) {
