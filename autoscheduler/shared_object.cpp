@@ -43,11 +43,11 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
     const std::string base = folder.path() + "/" + symbol;
     const std::string plan_path = base + ".json";
     write_file(plan_path, to_json(plan).dump());
-    write_file(base + ".c", emit_polykernel(plan, symbol));
+    write_file(base + ".c", emit_polykernels({plan}, symbol));
 
     std::vector<Command> generators;
     for (const PlanVariant &variant : plan.variants) {
-        const std::string name = std::string(symbol) + "_" + variant.name;
+        const std::string name = function_name(symbol, 0, variant.name);
         Command command;
         command.words = {DISTILE_GENERATORS,
                          "-n",
@@ -85,7 +85,7 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
     link.words = {DISTILE_C_COMPILER, "-shared", "-fPIC",      "-O2",      "-I",
                   DISTILE_INCLUDE,    "-o",      base + ".so", base + ".c"};
     for (const PlanVariant &variant : plan.variants) {
-        link.words.push_back(base + "_" + variant.name + ".o");
+        link.words.push_back(folder.path() + "/" + function_name(symbol, 0, variant.name) + ".o");
     }
     if (plan.backend == "cuda") {
         link.words.push_back(cuda_hooks());
