@@ -15,7 +15,8 @@ Plan portable_plan(const Operator &op) {
         RankOptions options;
         options.keep = 0;
         options.per_bucket = 1;
-        options.held = {{"tile_h", tile}, {"tile_w", tile}};
+        // Unrolled little, because every operator pays for compiling it and few CPUs run it.
+        options.held = {{"tile_h", tile}, {"tile_w", tile}, {"unroll", 1}};
         plan.variants.push_back(
             {name, rank(workload, {density_bucket(workload, density)}, options).kept.front().theta, dense});
     };

@@ -38,9 +38,9 @@ function(_distile_halide_runtime result)
     set(${result} "${object}" PARENT_SCOPE)
 endfunction()
 
-# Adds the Halide library of one variant of the plan of an index, and its archive to a list.
-function(_distile_add_variant archives target index name tile_h tile_w)
-    cmake_parse_arguments(PARSE_ARGV 6 arg "" "GENERATOR;HALIDE_TARGET;PLAN" "PARAMS")
+# Adds the Halide library of one variant of the plan of an index, and its archive to the list of the caller's `archives`.
+function(_distile_add_variant target index name tile_h tile_w)
+    cmake_parse_arguments(PARSE_ARGV 5 arg "" "GENERATOR;HALIDE_TARGET;PLAN" "PARAMS")
     set(library ${target}_${index}_${name})
     add_halide_library(${library} FROM distile_generators GENERATOR ${arg_GENERATOR}
         USE_RUNTIME Halide::Runtime TARGETS ${arg_HALIDE_TARGET}-user_context
@@ -48,7 +48,7 @@ function(_distile_add_variant archives target index name tile_h tile_w)
         PARAMS ${arg_PARAMS} tile_h=${tile_h} tile_w=${tile_w}
                autoscheduler.plan=${arg_PLAN} autoscheduler.variant=${name}
         DEPENDS "${arg_PLAN}")
-    set(${archives} ${${archives}} "$<TARGET_FILE:${library}>" PARENT_SCOPE)
+    set(archives ${archives} "$<TARGET_FILE:${library}>" PARENT_SCOPE)
 endfunction()
 
 function(distile_add_polykernel target)
@@ -123,7 +123,7 @@ function(distile_add_polykernel target)
             _distile_json(name "${plan}" variants ${i} name)
             _distile_json(tile_h "${plan}" variants ${i} theta tile_h)
             _distile_json(tile_w "${plan}" variants ${i} theta tile_w)
-            _distile_add_variant(archives ${target} ${index} ${name} ${tile_h} ${tile_w}
+            _distile_add_variant(${target} ${index} ${name} ${tile_h} ${tile_w}
                 GENERATOR ${generator} HALIDE_TARGET ${halide_target} PLAN "${plan_file}" PARAMS ${generator_params})
         endforeach ()
         math(EXPR index "${index} + 1")
@@ -142,7 +142,7 @@ function(distile_add_polykernel target)
         foreach (variant IN ITEMS "t1x1;1" "t4x4;4" "dense;1")
             list(GET variant 0 name)
             list(GET variant 1 tile)
-            _distile_add_variant(archives ${target} ${index} ${name} ${tile} ${tile}
+            _distile_add_variant(${target} ${index} ${name} ${tile} ${tile}
                 GENERATOR ${generator} HALIDE_TARGET x86-64-linux PLAN "${plan_file}" PARAMS ${generator_params})
         endforeach ()
         list(APPEND plans "${plan_file}")
