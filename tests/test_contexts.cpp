@@ -134,9 +134,9 @@ Seen *seen = nullptr;
 
 /** Many tasks at once take two blocks each, of many sizes, and use them to their ends. */
 int use_scratch(void **args) {
-    auto *hooks = *static_cast<distile_hooks **>(args[0]);
-    hooks->parallel_for(
-        hooks,
+    auto *context = *static_cast<distile_hooks **>(args[0]);
+    context->parallel_for(
+        context,
         [](void *closure, int32_t index) {
             auto *hooks = static_cast<distile_hooks *>(closure);
             unsigned char *blocks[2];
@@ -157,7 +157,7 @@ int use_scratch(void **args) {
                 hooks->deallocate(hooks, blocks[i]);
             }
         },
-        hooks, 50);
+        context, 50);
     return 0;
 }
 
@@ -189,9 +189,9 @@ TEST_CASE("All scratch memory is the caller's allocator's, is aligned, and goes 
             const distile_dense_candidate dense{
                 "brought",
                 [](void *user, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
-                    auto *what = static_cast<Seen *>(user);
-                    what->outputs++;
-                    what->foreign += !what->allocator->owns(output->data);
+                    auto *saw = static_cast<Seen *>(user);
+                    saw->outputs++;
+                    saw->foreign += !saw->allocator->owns(output->data);
                     return 0;
                 },
                 &what};

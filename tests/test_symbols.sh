@@ -31,7 +31,7 @@ newer+='|pmaddubsw|pmulhrsw|(p?blend).*|(p)?(extr|insr)[bdq]|(extract|insert)ps|
 newer+='|pmov[sz]x.*|pmul(dq|ld)|packusdw|pcmp(eqq|gtq|[ei]str.*)|ptest|movntdqa|crc32.*|popcnt.*|lzcnt.*|andn|blsr|shlx|sarx|shrx|rorx|mulx|pdep|pext'
 for file in "$@"; do
     code=$("$objdump" --disassemble --no-show-raw-insn "$file" | awk -F'\t' 'NF > 1 {split($2, words, " "); print words[1]}')
-    [[ $(wc -l <<<"$code") -gt 50 ]] || fail "$file holds no code"
+    [[ $(wc -l <<<"$code") -gt 20 ]] || fail "$file holds no code"
     grep -qxE "$newer" <<<"$code" && fail "$file has" $(grep -xE "$newer" <<<"$code" | sort -u)
 done
 echo "all right"
