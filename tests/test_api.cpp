@@ -578,6 +578,7 @@ TEST_CASE("A PolyKernel of another version or for another CPU is refused", "[api
     CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_VERSION);
     CHECK(contains(distile_context_message(context.get()), "77"));
     other = plain_kernel;
+    other.otherwise = nullptr;
     other.cpu_features = "sse41 quantum avx";
     CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_UNSUPPORTED_CPU);
     CHECK(contains(distile_context_message(context.get()), "'quantum'"));
