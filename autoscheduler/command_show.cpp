@@ -92,13 +92,6 @@ Plan plan_of_theta(const Operator &op, const Theta &theta, const DeviceProfile &
     return plan;
 }
 
-/** A profile of the kind of device that a target is for. */
-std::string generic_device(const std::string &target) {
-    return compute_capability(target) != 0              ? "generic_cuda"
-           : target.find("avx512") != std::string::npos ? "generic_avx512"
-                                                        : "generic_avx2";
-}
-
 void show(const Options &options) {
     const nlohmann::json file = read_json(options.file);
     Plan plan;
@@ -113,7 +106,7 @@ void show(const Options &options) {
         plan = plan_of_theta(read_operator(options.file), theta, device);
     } else {
         plan = read_plan(options.file);
-        device = device_of_option(options.device.empty() ? generic_device(plan.target) : options.device);
+        device = device_of_option(options.device.empty() ? generic_device_of(plan.target) : options.device);
     }
     if (device.backend != plan.backend) {
         throw FileError("the device profile is for the backend \"" + device.backend + "\", the schedule for \"" +

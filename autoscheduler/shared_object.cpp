@@ -36,11 +36,11 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
     const std::string base = folder.path() + "/" + symbol;
     const std::string plan_path = base + ".json";
     write_file(plan_path, to_json(plan).dump());
-    write_file(base + ".c", emit_polykernel(plan, symbol));
+    write_file(base + ".c", emit_polykernels({plan}, symbol));
 
     std::vector<Command> generators;
     for (const PlanVariant &variant : plan.variants) {
-        const std::string name = std::string(symbol) + "_" + variant.name;
+        const std::string name = function_name(symbol, 0, variant.name);
         Command command;
         command.words = {tool("distile_generators"),
                          "-n",
@@ -79,7 +79,7 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
     const auto add = [&](std::initializer_list<std::string> words) { link.words.insert(link.words.end(), words); };
     add({"-shared", "-fPIC", "-O2", "-I", tool("include"), "-o", base + ".so", base + ".c"});
     for (const PlanVariant &variant : plan.variants) {
-        add({base + "_" + variant.name + ".o"});
+        add({folder.path() + "/" + function_name(symbol, 0, variant.name) + ".o"});
     }
     if (plan.backend == "cuda") {
         add({tool("distile_cuda_hooks.o")});

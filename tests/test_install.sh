@@ -50,7 +50,7 @@ if command -v pkg-config >/dev/null; then
     PKG_CONFIG_PATH=$(dirname "$(find "$moved" -name distile.pc)")
     # The PolyKernel comes before the library that it needs.
     ${CC:-cc} -std=c11 "$source_folder/tests/consumer/kernel/main.c" -o "$moved.program" \
-        $(pkg-config --cflags --libs-only-L distile) -ldistile_conv3x3_256_avx2 $(pkg-config --libs-only-l --libs-only-other distile)
+        $(pkg-config --cflags --libs-only-L distile) -ldistile_conv3x3_256 $(pkg-config --libs-only-l --libs-only-other distile)
     LD_LIBRARY_PATH=$(pkg-config --variable=libdir distile) "$moved.program" | grep -q right || fail "the program of pkg-config"
 fi
 echo "all right"

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised when the structs below or the arguments of a kernel change. */
-#define DISTILE_POLYKERNEL_VERSION 2
+#define DISTILE_POLYKERNEL_VERSION 3
 
 /** The output channels that one block of the canonical CPU weight layout holds. */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
@@ -107,6 +107,8 @@ struct distile_polykernel {
     const distile_variant *variants;
     int64_t num_times;               /**< Points of the built-in time table; 0 if the plan was never profiled. */
     const distile_time_point *times; /**< Ordered by variant, threads and tiles. */
+    /** The same operator for CPUs that lack some of the features, in the same weight layout; null if there is none. */
+    const distile_polykernel *otherwise;
 };
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* Two pixels of a 3x3 convolution of 256 channels with relu, each channel of which adds two values. */
 #include <distile/distile.h>
-#include <distile_conv3x3_256_avx2.h>
+#include <distile_conv3x3_256.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -39,7 +39,7 @@ int main(void) {
     const distile_tensor in = distile_tensor_make(input, 1, SIZE, SIZE, CHANNELS);
     const distile_tensor out = distile_tensor_make(output, 1, SIZE, SIZE, CHANNELS);
     int failed = distile_context_create(NULL, &context) != DISTILE_OK ||
-                 distile_kernel_create(context, &distile_conv3x3_256_avx2, &kernel) != DISTILE_OK ||
+                 distile_kernel_create(context, &distile_conv3x3_256, &kernel) != DISTILE_OK ||
                  distile_weights_pack(kernel, &source, &weights) != DISTILE_OK ||
                  distile_mask_create(context, &mask) != DISTILE_OK ||
                  distile_mask_set_bytes(mask, bytes, 1, SIZE, SIZE, PIXELS, SIZE) != DISTILE_OK;
