@@ -7,6 +7,7 @@
 # Nothing that is installed knows where: the tree can be moved.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
+block()
 set(development COMPONENT distile_development)
 set(compiler COMPONENT distile_compiler)
 set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/distile")
@@ -105,3 +106,4 @@ if (NOT TARGET distile_shared)
 endif ()
 configure_file(cmake/distile.pc.in "${built}/distile.pc" @ONLY)
 install(FILES "${built}/distile.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" ${development})
+endblock()
