@@ -37,7 +37,7 @@ test: build/release/build.ninja build/asan-ubsan/build.ninja  ## build and run a
 	@$(FIXED_ADDRESSES) $(CTEST) --preset asan-ubsan -j $(JOBS)
 
 .PHONY: tsan
-tsan: build/tsan/build.ninja  ## build and run all tests under ThreadSanitizer
+tsan: build/tsan/build.ninja  ## build and run the tests of threads under ThreadSanitizer
 	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset tsan -j $(JOBS)
 	@$(FIXED_ADDRESSES) $(CTEST) --preset tsan -j $(JOBS)
 

@@ -51,26 +51,9 @@ void run_block(const std::function<void(bool)> &timed) {
 
 }  // namespace
 
-Layer::Layer(const Context &context, const std::vector<const distile_polykernel *> &polykernels, int32_t height,
-             int32_t width)
-    : height(height), width(width), context_(context) {
-    std::string lacking;
-    for (const distile_polykernel *candidate : polykernels) {
-        try {
-            kernel = make_kernel(context, *candidate);
-            polykernel = candidate;
-            break;
-        } catch (const Error &error) {
-            if (error.status() != DISTILE_ERROR_UNSUPPORTED_CPU) {
-                throw;
-            }
-            lacking += std::string("\n    ") + distile_context_message(context.get());
-        }
-    }
-    if (!polykernel) {
-        throw std::runtime_error("this machine can run none of the kernels that the demonstration was built with:" +
-                                 lacking + "\nTake an x86-64 machine with AVX2, FMA and F16C");
-    }
+Layer::Layer(const Context &context, const distile_polykernel &built, int32_t height, int32_t width)
+    : kernel(make_kernel(context, built)), polykernel(distile_kernel_polykernel(kernel.get())), height(height),
+      width(width), context_(context) {
     for (int32_t i = 0; i < polykernel->num_variants; i++) {
         if (polykernel->variants[i].dense != 0) {
             dense_variant_ = polykernel->variants[i].name;

@@ -38,10 +38,8 @@ struct Deviation {
 
 class Layer {
 public:
-    /** Takes the first of the PolyKernels, which are of one operator, that this machine can run. Throws Error that
-     * says what the machine lacks if that is none. The operator must keep the size of the image. */
-    Layer(const Context &context, const std::vector<const distile_polykernel *> &polykernels, int32_t height,
-          int32_t width);
+    /** The operator must keep the size of the image. Throws Error if this machine cannot run it. */
+    Layer(const Context &context, const distile_polykernel &built, int32_t height, int32_t width);
 
     const distile_conv2d &conv2d() const {
         return polykernel->conv2d;
@@ -69,8 +67,8 @@ public:
     /** Measures for about `seconds`. `vendor` runs the vendor's dense convolution and may be empty. */
     Times measure(const ByteMask &bytes, const std::function<void()> &vendor, double seconds);
 
-    const distile_polykernel *polykernel = nullptr;
     Kernel kernel;
+    const distile_polykernel *polykernel; /**< What of the one that was built this machine runs. */
     int32_t height, width;
     distile_tensor input{}, output{};
     std::vector<float> filter; /**< Output channels, input channels, rows, columns. */

@@ -115,7 +115,8 @@ std::string describe_theta(const Theta &theta) {
 
 std::string describe_plan(const Plan &plan) {
     const int capability = compute_capability(plan.target);
-    const std::string needs = capability == 0 ? "a CPU with " + cpu_features(plan.target)
+    const std::string features = cpu_features(plan.target);
+    const std::string needs = capability == 0 ? (features.empty() ? "any x86-64 CPU" : "a CPU with " + features)
                                               : fmt::format("an NVIDIA GPU of compute capability {}.{} or later",
                                                             capability / 10, capability % 10);
     std::string text = fmt::format("PolyKernel {}\nOperator   {}: {}\nBackend    {}, weight layout {}\n"

@@ -149,22 +149,6 @@ std::string device_name() {
     return "unknown CPU";
 }
 
-void check_device(const Plan &plan) {
-    if (plan.backend == "cuda") {
-        check_gpu();
-        return;
-    }
-    distile_polykernel features{};
-    features.version = DISTILE_POLYKERNEL_VERSION;
-    features.kind = plan.op.kind();
-    features.conv2d = plan.op.conv2d();
-    features.name = plan.name.c_str();
-    const std::string needed = cpu_features(plan.target);
-    features.cpu_features = needed.c_str();
-    const Context context = make_context();
-    make_kernel(context, features);
-}
-
 Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptions &options, const Progress &progress) {
     if (plan.backend == "cuda") {
         return profile_cuda(plan, object, options, progress);

@@ -25,11 +25,11 @@ constexpr double tf32_tolerance = 5e-3;
 /** Pixels whose result is compared with plain loops, for each row. */
 constexpr size_t sampled_pixels = 192;
 
-std::vector<const distile_polykernel *> cuda_polykernels(const std::string &name) {
+const distile_polykernel &cuda_polykernel(const std::string &name) {
     for (const distile_polykernel *polykernel : {&distile_conv3x3_256_cuda, &distile_conv3x3_128_cuda,
                                                  &distile_conv3x3s2_256_cuda, &distile_conv1x1_256_1024_cuda}) {
         if (polykernel->name == name) {
-            return {polykernel};
+            return *polykernel;
         }
     }
     throw std::runtime_error("this program was built without a PolyKernel '" + name + "'");
@@ -235,10 +235,10 @@ CudaRunner::Workbench &CudaRunner::workbench(const ConvolutionRow &row) {
     }
     // The old one goes first: both at once need twice the memory.
     bench_.reset();
-    const Operator op = find_operator(options_.data + "/operators.csv", row.op, cuda_polykernels(row.op.polykernel));
+    const Operator op = find_operator(options_.data + "/operators.csv", row.op, cuda_polykernel(row.op.polykernel));
     CudaKernel &kernel = kernels_[row.op.polykernel];
     if (!kernel) {
-        kernel = make_kernel(context_, cuda_, *op.polykernels.front());
+        kernel = make_kernel(context_, cuda_, *op.polykernel);
         for (const std::string &path : options_.times) {
             const distile_status status =
                 distile_kernel_load_times(distile_cuda_kernel_variants(kernel.get()), path.c_str());
@@ -401,7 +401,7 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     result["t_host_path_us"] = rounded(t_lists + t_kernels);
     result["t_host_until_launched_us"] = rounded(spread_of(launched).median);
     result["t_host_until_done_us"] = rounded(spread_of(done).median);
-    result["kernel"] = op.polykernels.front()->name;
+    result["kernel"] = op.polykernel->name;
     result["variant"] = choice.variant;
     result["predicted_us"] = rounded(choice.predicted_us);
     result["best_variant"] = distile_kernel_variant_name(variants, static_cast<int32_t>(best - 2));

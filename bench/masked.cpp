@@ -40,7 +40,7 @@ double relative_error(const float *result, const std::vector<float> &reference) 
 }
 
 MaskedOperator::MaskedOperator(const Context &context, Problem &problem, const std::vector<std::string> &times)
-    : context_(context), problem_(problem), kernel_(make_kernel_for(context, problem.op(), polykernel_)),
+    : context_(context), problem_(problem), kernel_(make_kernel(context, *problem.op().polykernel)),
       weights_(pack_weights(context, kernel_, problem.weights())), mask_(make_mask(context)),
       full_mask_(make_mask(context)), output_memory_(problem.output_size()), output_(problem.output(output_memory_)) {
     set_mask(context, full_mask_, make_byte_mask({"dense"}, output_.batch, output_.height, output_.width));
@@ -93,9 +93,9 @@ void MaskedOperator::run_dense(bool bordered, const distile_tensor &output) {
 }
 
 const char *MaskedOperator::dense_variant() const {
-    const distile_variant *end = polykernel_->variants + polykernel_->num_variants;
+    const distile_variant *begin = polykernel().variants, *end = begin + polykernel().num_variants;
     const distile_variant *dense =
-        std::find_if(polykernel_->variants, end, [](const distile_variant &variant) { return variant.dense != 0; });
+        std::find_if(begin, end, [](const distile_variant &variant) { return variant.dense != 0; });
     return dense == end ? nullptr : dense->name;
 }
 

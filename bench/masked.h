@@ -30,8 +30,9 @@ public:
 
     /** The name of our dense candidate; null if the PolyKernel has none. */
     const char *dense_variant() const;
+    /** What of the one that was built this machine runs. */
     const distile_polykernel &polykernel() const {
-        return *polykernel_;
+        return *distile_kernel_polykernel(kernel_.get());
     }
 
     /** Fills the output with a value that no result has, so that check() sees what was written. */
@@ -43,7 +44,6 @@ public:
 private:
     const Context &context_;
     Problem &problem_;
-    const distile_polykernel *polykernel_ = nullptr;
     Kernel kernel_;
     Weights weights_;
     Mask mask_, full_mask_;

@@ -64,12 +64,11 @@ std::string Operator::shape() const {
                        conv.groups > 1 ? fmt::format(" in {} groups", conv.groups) : "");
 }
 
-Operator find_operator(const std::string &csv_path, const OperatorSpec &spec,
-                       std::vector<const distile_polykernel *> polykernels) {
+Operator find_operator(const std::string &csv_path, const OperatorSpec &spec, const distile_polykernel &polykernel) {
     const Line line = find_line(csv_path, spec.id);
-    Operator op{spec, line.category, line.height, line.width, polykernels.front()->kind, {}, std::move(polykernels)};
+    Operator op{spec, line.category, line.height, line.width, polykernel.kind, {}, &polykernel};
     // The file says nothing of padding and epilogues, so those are the PolyKernel's.
-    op.conv = op.polykernels.front()->conv2d;
+    op.conv = polykernel.conv2d;
     if (op.conv.in_channels != line.in_channels || op.conv.out_channels != line.out_channels ||
         op.conv.kernel_h != line.kernel || op.conv.kernel_w != line.kernel || op.conv.stride_h != line.stride ||
         op.conv.stride_w != line.stride || op.conv.groups != (line.category == "depthwise" ? line.in_channels : 1)) {
@@ -77,19 +76,6 @@ Operator find_operator(const std::string &csv_path, const OperatorSpec &spec,
                                              spec.polykernel, op.shape(), spec.id, csv_path));
     }
     return op;
-}
-
-Kernel make_kernel_for(const Context &context, const Operator &op, const distile_polykernel *&chosen) {
-    for (size_t i = 0;; i++) {
-        try {
-            chosen = op.polykernels.at(i);
-            return make_kernel(context, *chosen);
-        } catch (const Error &error) {
-            if (error.status() != DISTILE_ERROR_UNSUPPORTED_CPU || i + 1 == op.polykernels.size()) {
-                throw;
-            }
-        }
-    }
 }
 
 }  // namespace distile::bench

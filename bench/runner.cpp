@@ -54,9 +54,8 @@ Runner::Workbench &Runner::workbench(const OperatorSpec &op, int32_t batch) {
     if (key != bench_key_ || !bench_) {
         // The old one goes first: both at once need twice the memory.
         bench_.reset();
-        bench_ = std::make_unique<Workbench>(context_,
-                                             find_operator(options_.operators_path, op, cpu_polykernels(op.polykernel)),
-                                             batch, options_.times);
+        bench_ = std::make_unique<Workbench>(
+            context_, find_operator(options_.operators_path, op, cpu_polykernel(op.polykernel)), batch, options_.times);
         bench_key_ = key;
     }
     return *bench_;

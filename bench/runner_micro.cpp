@@ -68,9 +68,9 @@ void Runner::measure(const SelectRow &row, Json &result) {
     result["kind"] = "select";
     result["op"] = row.op.name;
     result["threads"] = options_.threads;
-    const Operator op = find_operator(options_.operators_path, row.op, cpu_polykernels(row.op.polykernel));
-    const distile_polykernel *polykernel = nullptr;
-    const Kernel kernel = make_kernel_for(context_, op, polykernel);
+    const Operator op = find_operator(options_.operators_path, row.op, cpu_polykernel(row.op.polykernel));
+    const Kernel kernel = make_kernel(context_, *op.polykernel);
+    const distile_polykernel *polykernel = distile_kernel_polykernel(kernel.get());
     const Mask mask = make_mask(context_);
     const ByteMask bytes = make_byte_mask({"blob", 0.3, 1}, 1, op.output_height(), op.output_width());
     check(context_, distile_mask_set_bytes(mask.get(), bytes.bytes.data(), 1, bytes.height, bytes.width,

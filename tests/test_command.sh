@@ -6,7 +6,7 @@ distile=$1
 source_folder=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-plan=$source_folder/tests/consumer/my_plan.json
+plan=$source_folder/tests/consumer/operator/my_plan.json
 
 fail() {
     echo "FAILED: $*" >&2
@@ -58,8 +58,30 @@ expect_error "cannot be loaded" profile "$plan" --object "$folder/none.so" -o "$
 expect_error "cannot be written" compile "$plan" -o "$folder/none/plan.so"
 expect_error "give --threads in place of --multiprocessors" profile "$plan" --multiprocessors 2
 
+# Of several plans the one that this CPU runs is measured, and where it runs none, the portable one.
+op=$source_folder/tests/consumer/operator/my_operator.json
+"$distile" portable "$op" -o "$folder/portable.json"
+"$distile" portable "$op" | cmp -s - "$folder/portable.json" || fail "portable prints what it does not write"
+"$distile" info "$folder/portable.json" | grep -q 'any x86-64 CPU' || fail "info does not say that any CPU will do"
+sed '0,/"my_conv"/s//"wide"/; s/avx-avx2-f16c/avx-avx2-avx512_skylake-f16c/' "$plan" >"$folder/wide.json"
+# profile_limited <features> <plans ...>: the name of the kernel that was measured.
+profile_limited() {
+    "$distile" profile "${@:2}" --cpu-features "$1" -o "$folder/limited.json" --threads 1 --seconds 0.01 --quiet
+    sed -n 's/.*"kernel": "\([^"]*\)".*/\1/p' "$folder/limited.json"
+}
+avx2="avx avx2 f16c fma sse41"
+[[ $(profile_limited "$avx2" "$folder/wide.json" "$plan") == my_conv ]] || fail "profile measured another plan"
+[[ $(profile_limited "" "$folder/wide.json" "$plan") == my_conv_portable ]] || fail "profile did not fall back"
+"$distile" profile "$plan" --cpu-features avx -o "$folder/limited.json" --threads 1 --seconds 0.01 2>&1 >/dev/null |
+    grep -q "lacks 'avx2' for '$plan': measuring the portable plan" || fail "profile does not say that it falls back"
+expect_error "lacks 'avx2'" profile "$plan" --cpu-features avx --into-plan
+expect_error "lacks 'avx2'" profile "$plan" --cpu-features avx --object "$folder/plan.so"
+expect_error "'quantum'" profile "$plan" --cpu-features quantum
+expect_error "measure it by itself" profile "$plan" "$cuda_plan" --cpu-features avx
+expect_error "another operator" profile "$folder/wide.json" "$source_folder/tests/plans/test_conv3_16_48_avx2.json" \
+    --cpu-features avx
+
 # Operators, and the spaces of their schedules.
-op=$source_folder/tests/consumer/my_operator.json
 "$distile" info "$op" | grep -q 'NVIDIA GPU .* legal of' || fail "info does not count the schedules of an operator"
 "$distile" info --json "$op" | grep -q '"legal"' || fail "info --json does not count the schedules of an operator"
 

@@ -9,10 +9,12 @@
 #include "device_profile.h"
 #include "operator.h"
 #include "plan.h"
+#include "portable.h"
 #include "space.h"
 #include "temporary_folder.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -431,7 +433,7 @@ TEST_CASE("A plan for a GPU says so in its backend, its layout and its target", 
     refuse([&] { read_plan(folder.write("plan.json", cuda.dump())); }, {"cuda", "target"});
     cuda["target"] = "x86-64-linux-cuda-cuda_capability_80";
     const Plan plan = read_plan(folder.write("plan.json", cuda.dump()));
-    const std::string c = emit_polykernel(plan, "my_symbol");
+    const std::string c = emit_polykernels({plan}, "my_symbol");
     CHECK(contains(c, "\"cuda-o32\""));
     CHECK(contains(c, " 80, \"\","));
     CHECK(compute_capability(plan.target) == 80);
@@ -441,12 +443,12 @@ TEST_CASE("A plan for a GPU says so in its backend, its layout and its target", 
 TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
     const TemporaryFolder folder;
     const Plan plan = read_plan(folder.write("plan.json", good_plan().dump()));
-    const std::string c = emit_polykernel(plan, "my_symbol");
+    const std::string c = emit_polykernels({plan}, "my_symbol");
     for (const char *word :
-         {"const distile_polykernel my_symbol =", "extern int my_symbol_sparse_argv(void **args);",
-          "{\"sparse\", 1, 2, 0, my_symbol_sparse_argv}", "{\"dense\", 1, 2, 1, my_symbol_dense_argv}", "\"conv_avx2\"",
-          "\"cpu-o16\"", "\"avx avx2 f16c fma sse41\"",
-          "{16, 48, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, (distile_epilogue)1, 0}", "2, variants, 4, times"}) {
+         {"const distile_polykernel my_symbol =", "extern int my_symbol_0_sparse_argv(void **args);",
+          "{\"sparse\", 1, 2, 0, my_symbol_0_sparse_argv}", "{\"dense\", 1, 2, 1, my_symbol_0_dense_argv}",
+          "\"conv_avx2\"", "\"cpu-o16\"", "\"avx avx2 f16c fma sse41\"",
+          "{16, 48, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, (distile_epilogue)1, 0}", "2, variants_0, 4, times_0, 0}"}) {
         CAPTURE(word);
         CHECK(contains(c, word));
     }
@@ -461,7 +463,68 @@ TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
     }
     json unprofiled = good_plan();
     unprofiled.erase("profile");
-    CHECK(contains(emit_polykernel(read_plan(folder.write("plan.json", unprofiled.dump())), "s"), "2, variants, 0, 0"));
+    CHECK(contains(emit_polykernels({read_plan(folder.write("plan.json", unprofiled.dump()))}, "s"),
+                   "2, variants_0, 0, 0, 0}"));
+}
+
+TEST_CASE("The descriptors of several plans are chained in their order", "[plan]") {
+    const TemporaryFolder folder;
+    const auto plan = [&](const char *name, const char *target) {
+        json changed = good_plan();
+        changed["name"] = name;
+        changed["target"] = target;
+        return read_plan(folder.write("plan.json", changed.dump()));
+    };
+    const Plan wide = plan("wide", avx512), narrow = plan("narrow", avx2), any = plan("any", "x86-64-linux");
+    const std::string c = emit_polykernels({wide, narrow, any}, "s");
+    for (const char *word : {"\nconst distile_polykernel s = {", "\nstatic const distile_polykernel polykernel_1 = {",
+                             "\nstatic const distile_polykernel polykernel_2 = {",
+                             "variants_0, 4, times_0, &polykernel_1}", "variants_1, 4, times_1, &polykernel_2}",
+                             "variants_2, 4, times_2, 0}", "s_1_sparse_argv}", "s_2_dense_argv}"}) {
+        CAPTURE(word);
+        CHECK(contains(c, word));
+    }
+    CHECK(c.find("\"any\"") < c.find("\"narrow\""));
+    CHECK(c.find("\"narrow\"") < c.find("\"wide\""));
+
+    refuse([&] { emit_polykernels({narrow, wide}, "s"); }, {"'wide'", "never be taken", "'narrow'"});
+    refuse([&] { emit_polykernels({any, narrow}, "s"); }, {"'narrow'", "never be taken", "'any'"});
+    refuse([&] { emit_polykernels({narrow, plan("again", avx2)}, "s"); }, {"'again'", "never be taken"});
+    refuse([&] { emit_polykernels({wide, plan("wide", avx2)}, "s"); }, {"'wide'", "name"});
+    Plan other = narrow;
+    other.op.params["in_channels"] = "32";
+    refuse([&] { emit_polykernels({wide, other}, "s"); }, {"'narrow'", "another operator"});
+    Plan gpu = narrow;
+    gpu.backend = "cuda";
+    refuse([&] { emit_polykernels({gpu, any}, "s"); }, {"'any'", "CPUs"});
+    refuse([&] { emit_polykernels({any, gpu}, "s"); }, {"'narrow'", "CPUs"});
+}
+
+TEST_CASE("The portable plan of an operator is legal on any x86-64 CPU", "[plan]") {
+    const TemporaryFolder folder;
+    for (const auto &[in_channels, out_channels, kernel] :
+         {std::array{1, 1, 1}, {3, 17, 7}, {16, 48, 3}, {250, 3, 3}, {256, 256, 3}, {256, 1024, 1}}) {
+        CAPTURE(in_channels, out_channels, kernel);
+        json file = good_operator();
+        file["params"]["in_channels"] = in_channels;
+        file["params"]["out_channels"] = out_channels;
+        file["params"]["kernel_h"] = file["params"]["kernel_w"] = kernel;
+        const Operator op = read_operator(folder.write("operator.json", file.dump()));
+        const Plan plan = portable_plan(op);
+        CHECK(plan.name == op.name + "_portable");
+        CHECK(cpu_features(plan.target).empty());
+        CHECK(plan.times.empty());
+        std::string shapes;
+        for (const PlanVariant &variant : plan.variants) {
+            CHECK(cpu_space().why_illegal(variant.theta, problem_of(op, "cpu", 4, 16)) == "");
+            shapes += variant.name + (variant.dense ? "!" : "") + " " + std::to_string(variant.theta.at("tile_h")) +
+                      "x" + std::to_string(variant.theta.at("tile_w")) + ", ";
+        }
+        // As DistilePolykernel.cmake has them.
+        CHECK(shapes == "t1x1 1x1, t4x4 4x4, dense! 1x1, ");
+        // What is written is read again.
+        CHECK(to_json(read_plan(folder.write("plan.json", to_json(plan).dump()))) == to_json(plan));
+    }
 }
 
 TEST_CASE("The space says why a theta is illegal", "[plan]") {

@@ -1,7 +1,8 @@
 #include "callers.h"
 #include "catch.h"
 #include "reference.h"
-#include "test_polykernels.h"
+#include "test_conv3_16_48_avx2.h"
+#include "test_conv3_48_16_residual_avx2.h"
 #include "test_tensor.h"
 #include <algorithm>
 #include <cstdint>

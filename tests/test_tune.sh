@@ -9,7 +9,7 @@ sanitizers=${4-}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
-operator=$source_folder/tests/consumer/my_operator.json
+operator=$source_folder/tests/consumer/operator/my_operator.json
 masks=(blob:0.2:1 blob:0.4:2 random:0.5:3)
 quick=(--timing-seconds 0.01 --jobs 2)
 

@@ -115,6 +115,8 @@ struct distile_polykernel {
     const distile_variant *variants;
     int64_t num_times;               /**< Points of the built-in time table; 0 if the plan was never profiled. */
     const distile_time_point *times; /**< Ordered by variant, threads and tiles. */
+    /** The same operator for CPUs that lack some of the features, in the same weight layout; null if there is none. */
+    const distile_polykernel *otherwise;
 };
 
 #ifdef __cplusplus
