@@ -30,8 +30,8 @@ struct distile_cuda_mask {
                    int32_t width);
     /** Makes every pixel of a shape active. */
     void set_all(int32_t batch_, int32_t height, int32_t width);
-    /** Makes it the mask of a shape. `write(words, grids, num_grids)` puts the launch of a kernel on the stream that sets
-     * the words, and clears the states of grids which are then listed. Where it throws, the mask holds nothing. */
+    /** Makes it the mask of a shape. `write(words, grids, num_grids)` puts the launch of a kernel on the stream that
+     * sets the words, and clears the states of grids which are then listed. Where it throws, the mask holds nothing. */
     template<typename Write> void set_words(const distile::MaskShape &shape, const Write &write) {
         uint32_t num_grids = 0;
         const distile::TileGrids grids = begin_words(shape, num_grids);

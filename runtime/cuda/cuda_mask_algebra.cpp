@@ -13,8 +13,8 @@ uint32_t blocks_for(uint64_t threads) {
  * to before and behind one with stride 1. */
 struct Passage {
     Passage(const WindowAxis &given, bool scatters_, bool upsampled_, int32_t in_extent)
-        : scatters(scatters_), upsampled(upsampled_),
-          inputs(upsampled_ ? in_extent * given.stride : in_extent), axis(clip(given, inputs)) {
+        : scatters(scatters_), upsampled(upsampled_), inputs(upsampled_ ? in_extent * given.stride : in_extent),
+          axis(clip(given, inputs)) {
     }
 
     /** Places of inputs, with the padding before them. */
@@ -25,7 +25,7 @@ struct Passage {
         return (axis.kernel - 1) * axis.dilation;
     }
 
-    bool scatters;   ///< From outputs to inputs.
+    bool scatters;  ///< From outputs to inputs.
     bool upsampled;
     int32_t inputs;  ///< After the upsampling.
     WindowAxis axis;
@@ -54,7 +54,8 @@ BitRow row_of(const Passage &passage, int32_t from_width, int32_t to_width) {
     row.take = apart ? 1 : stride;
     row.shift = passage.scatters ? -pad : pad;
     row.words = (passage.places() + 31) / 32;
-    row.from_bits = std::min(from_width, (passage.scatters ? passage.places() - 1 : passage.inputs - 1) / row.spread + 1);
+    row.from_bits =
+        std::min(from_width, (passage.scatters ? passage.places() - 1 : passage.inputs - 1) / row.spread + 1);
     row.to_bits = std::min(to_width, (passage.scatters ? passage.inputs - 1 : passage.places() - 1) / row.take + 1);
     const auto add_up = [&](int64_t distance) { row.up[row.num_up++] = static_cast<int32_t>(distance); };
     const auto add_down = [&](int64_t distance) { row.down[row.num_down++] = static_cast<int32_t>(distance); };
@@ -200,9 +201,9 @@ distile_status distile_cuda_mask_dilate(distile_cuda_mask *result, distile_cuda_
     if (status == DISTILE_OK) {
         status = make_dilation(result->host(), call, radius_h, radius_w, window);
     }
-    return status != DISTILE_OK ? status
-                                : transfer(call, result, mask, &window, mask->bits.height, mask->bits.width,
-                                           Direction::ToOutput);
+    return status != DISTILE_OK
+               ? status
+               : transfer(call, result, mask, &window, mask->bits.height, mask->bits.width, Direction::ToOutput);
 }
 
 distile_status distile_cuda_mask_pool(distile_cuda_mask *result, distile_cuda_mask *mask, int32_t factor_h,

@@ -11,7 +11,8 @@ namespace {
 /** A buffer, and on the device the record of what was written to it since it was all zero. */
 class Buffer {
 public:
-    explicit Buffer(distile_cuda &cuda) : cuda_(cuda), memory_(cuda), record_(cuda), kept_{DeviceMemory(cuda), DeviceMemory(cuda)} {
+    explicit Buffer(distile_cuda &cuda)
+        : cuda_(cuda), memory_(cuda), record_(cuda), kept_{DeviceMemory(cuda), DeviceMemory(cuda)} {
         record_.reserve(sizeof(BufferRecord));
         cuda.check(cuda.driver.cuMemsetD8Async(record_.address(), 0, sizeof(BufferRecord), cuda.stream),
                    "cuMemsetD8Async");
@@ -41,9 +42,9 @@ public:
 
     /** Clears every byte of a tensor. */
     void clear_all(const distile_output_spec &spec) const {
-        cuda_.check(cuda_.driver.cuMemsetD8Async(memory_.address(), 0, static_cast<size_t>(bytes_of(spec)),
-                                                 cuda_.stream),
-                    "cuMemsetD8Async");
+        cuda_.check(
+            cuda_.driver.cuMemsetD8Async(memory_.address(), 0, static_cast<size_t>(bytes_of(spec)), cuda_.stream),
+            "cuMemsetD8Async");
     }
 
     /** Clears what the record says. */

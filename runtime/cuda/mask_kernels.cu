@@ -270,9 +270,8 @@ extern "C" __global__ void __launch_bounds__(mask_threads)
     team.step([&](int32_t i) {
         uint32_t any = 0;
         if (exists && i * 32 < row.from_bits) {
-            for_each_row(transfer.column, from.height, y, [&](int32_t at) {
-                any |= from_words[static_cast<int64_t>(at) * from.words_per_row + i];
-            });
+            for_each_row(transfer.column, from.height, y,
+                         [&](int32_t at) { any |= from_words[static_cast<int64_t>(at) * from.words_per_row + i]; });
         }
         return any;
     });

@@ -73,8 +73,8 @@ struct BitRow {
     int32_t up[most_steps], down[most_steps];
 };
 
-/** The rows that row y of the result unites: for each tap, with t = y * scale + start + tap * dilation, the rows between
- * (t - before) / divisor and (t + behind) / divisor. */
+/** The rows that row y of the result unites: for each tap, with t = y * scale + start + tap * dilation, the rows
+ * between (t - before) / divisor and (t + behind) / divisor. */
 struct BitColumn {
     int32_t taps, dilation, scale, start, before, behind;
     Divisor divisor;
@@ -135,8 +135,8 @@ struct WrittenPixels {
     int32_t lanes;  ///< Of a vector.
 };
 
-/** What was last written to a buffer, on the device: a graph that is replayed finds what the replay before it wrote. One
- * slot is read while the other is written. All 0: nothing. */
+/** What was last written to a buffer, on the device: a graph that is replayed finds what the replay before it wrote.
+ * One slot is read while the other is written. All 0: nothing. */
 struct BufferRecord {
     WrittenPixels slots[2];
     uint32_t current, blocks_done;

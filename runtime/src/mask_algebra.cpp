@@ -177,9 +177,9 @@ distile_status distile_mask_dilate(distile_mask *result, distile_mask *mask, int
     if (status == DISTILE_OK) {
         status = make_dilation(result->context, call, radius_h, radius_w, window);
     }
-    return status != DISTILE_OK ? status
-                                : transfer(call, result, mask, &window, mask->bits.height, mask->bits.width,
-                                           Direction::ToOutput);
+    return status != DISTILE_OK
+               ? status
+               : transfer(call, result, mask, &window, mask->bits.height, mask->bits.width, Direction::ToOutput);
 }
 
 distile_status distile_mask_pool(distile_mask *result, distile_mask *mask, int32_t factor_h, int32_t factor_w) {

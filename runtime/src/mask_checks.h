@@ -63,9 +63,9 @@ distile_status check_masks(const char *call, std::initializer_list<const Mask *>
 }
 
 /** Checks the arguments of a call that moves bits through a window. */
-template<typename Mask>
-distile_status check_transfer(const char *call, const Mask *result, const Mask *from, const distile_window *window,
-                              Direction direction, int32_t height, int32_t width) {
+template<typename Mask> distile_status check_transfer(const char *call, const Mask *result, const Mask *from,
+                                                      const distile_window *window, Direction direction, int32_t height,
+                                                      int32_t width) {
     distile_status status = check_masks<Mask>(call, {from}, result);
     if (status == DISTILE_OK) {
         status = check_window(result->host(), call, window, direction, from->shape(), height, width);

@@ -27,10 +27,9 @@ distile_status check_spec(distile_context *context, const char *call, const dist
                           const MaskShape &mask);
 
 /** Checks what is asked of a planner that was made from `owner`. */
-template<typename Mask>
-distile_status check_output(distile_context *context, const void *owner, const char *call,
-                            const distile_output_spec *spec, const Mask *mask, distile_store store,
-                            const distile_tensor *output) {
+template<typename Mask> distile_status check_output(distile_context *context, const void *owner, const char *call,
+                                                    const distile_output_spec *spec, const Mask *mask,
+                                                    distile_store store, const distile_tensor *output) {
     if (!spec || !mask || !output) {
         return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the spec, the mask or the address for the tensor is null",
                     call);

@@ -2,9 +2,9 @@
  * Masks from masks on an NVIDIA GPU: the functions of mask_algebra.h on masks of the device, with the same results,
  * windows and errors.
  *
- * Nothing waits: a call puts one kernel on the stream, a copy before it where the result of a window is its operand, and
- * what lists the tiles that were asked of the result before. Memory is taken when a shape is first met. After that, calls
- * can be captured in a graph.
+ * Nothing waits: a call puts one kernel on the stream, a copy before it where the result of a window is its operand,
+ * and what lists the tiles that were asked of the result before. Memory is taken when a shape is first met. After that,
+ * calls can be captured in a graph.
  *
  * The result may be one of the operands. All masks of a call are of one distile_cuda, and have fewer than 2^31 pixels.
  * Further errors: those of cuda.h. A wrong argument leaves the result as it was; where the GPU fails, it holds nothing.
@@ -19,7 +19,8 @@
 extern "C" {
 #endif
 
-/** As distile_mask_needed_input. The window of a kernel is distile_kernel_window(distile_cuda_kernel_variants(kernel)). */
+/** As distile_mask_needed_input. The window of a kernel is distile_kernel_window(distile_cuda_kernel_variants(kernel)).
+ */
 DISTILE_API distile_status distile_cuda_mask_needed_input(distile_cuda_mask *result, distile_cuda_mask *output,
                                                           const distile_window *window, int32_t in_height,
                                                           int32_t in_width);

@@ -5,8 +5,8 @@
  *     distile_cuda_run(kernel, &(distile_cuda_run_args){.input = &input, .output = &output, .weights = weights,
  *                                                       .mask = mask});
  *
- * Nothing waits. What was written to a buffer is recorded on the device, its mask too, which may be set anew at once. So
- * calls can be captured in a graph once every buffer met its largest tensor, and each replay clears what was written
+ * Nothing waits. What was written to a buffer is recorded on the device, its mask too, which may be set anew at once.
+ * So calls can be captured in a graph once every buffer met its largest tensor, and each replay clears what was written
  * last, by whatever wrote it. The tensors of a graph stay those of its capture.
  */
 #ifndef DISTILE_CUDA_PLANNER_H
@@ -38,8 +38,8 @@ DISTILE_API distile_status distile_cuda_planner_next(distile_cuda_planner *plann
  * the planner begins, before it ends, and before its graph is replayed. */
 DISTILE_API distile_status distile_cuda_planner_join(distile_cuda_planner *planner);
 
-/** Bytes that the planner's buffers hold at present; 0 if `planner` is null. Buffers that were outgrown are kept, because
- * a graph may use them. */
+/** Bytes that the planner's buffers hold at present; 0 if `planner` is null. Buffers that were outgrown are kept,
+ * because a graph may use them. */
 DISTILE_API int64_t distile_cuda_planner_bytes(const distile_cuda_planner *planner);
 
 #ifdef __cplusplus
