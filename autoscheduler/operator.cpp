@@ -1,7 +1,9 @@
 #include "operator.h"
+#include "strict_json.h"
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <iterator>
 #include <sstream>
 
 namespace distile {
@@ -74,6 +76,23 @@ void append_formatted(std::string &text, const json &value, int indent) {
         first = false;
     }
     text.append("\n").append(indent, ' ').append(value.is_object() ? "}" : "]");
+}
+
+/** Refuses an operator whose weights, or whose tensors of the typical size, 32-bit indices do not reach: what the
+ * runtime would refuse too, after all memory was asked for. */
+void check_sizes(const Operator &op, const std::string &where) {
+    constexpr double most = 2147483647;
+    const distile_conv2d conv = op.conv2d();
+    const double taps = static_cast<double>(conv.kernel_h) * conv.kernel_w * conv.in_channels;
+    if (taps * (conv.out_channels + DISTILE_CUDA_CHANNEL_BLOCK) > most) {
+        refuse(where, "its weights have more than 2^31 elements");
+    }
+    const double rows = op.typical_height + conv.pad_top + conv.pad_bottom;
+    const double columns = op.typical_width + conv.pad_left + conv.pad_right;
+    const double outputs = static_cast<double>(op.typical_output_height()) * op.typical_output_width();
+    if (op.typical_batch * std::max(rows * columns * conv.in_channels, outputs * conv.out_channels) > most) {
+        refuse(where, "its input or output of the typical size has more than 2^31 elements");
+    }
 }
 
 int output_extent(int input, int pads, int kernel, int stride, int dilation) {
@@ -214,6 +233,7 @@ Operator parse_operator(const json &json, const std::string &where) {
     if (op.typical_output_height() < 1 || op.typical_output_width() < 1) {
         refuse(where, "the typical input is smaller than the kernel");
     }
+    check_sizes(op, where);
     return op;
 }
 
@@ -240,11 +260,16 @@ json read_json(const std::string &path) {
     if (!stream || (stream.peek(), stream.bad())) {
         throw FileError("the file '" + path + "' cannot be opened");
     }
-    try {
-        return json::parse(stream, nullptr, true, true);
-    } catch (const json::exception &error) {
-        throw FileError("the file '" + path + "' is not JSON: " + error.what());
+    return parse_json(std::string(std::istreambuf_iterator<char>(stream), {}), "the file '" + path + "'");
+}
+
+json parse_json(const std::string &text, const std::string &where) {
+    std::string fault;
+    json json = parse_strictly(text, true, fault);
+    if (json.is_discarded()) {
+        throw FileError(where + " " + fault);
     }
+    return json;
 }
 
 std::string format_json(const json &json) {

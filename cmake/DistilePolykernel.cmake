@@ -17,6 +17,14 @@ function(_distile_json result json)
     set(${result} "${value}" PARENT_SCOPE)
 endfunction()
 
+# What comes from the files becomes words of command lines and names of targets and files. `emit` checks the files as a
+# whole, but not before variants were built.
+function(_distile_require what value pattern)
+    if (NOT value MATCHES "^${pattern}$")
+        message(FATAL_ERROR "distile_add_polykernel: '${_distile_file}' has a ${what} that cannot be: '${value}'")
+    endif ()
+endfunction()
+
 # Halide's own runtime and our hooks, once for all PolyKernels of a build. The runtime is built for the baseline of the
 # architecture: it may run before a CPU was checked.
 function(_distile_halide_runtime result)
@@ -55,6 +63,7 @@ function(distile_add_polykernel target)
     set(_distile_file "${arg_OPERATOR}")
     file(READ "${arg_OPERATOR}" operator)
     _distile_json(generator "${operator}" generator)
+    _distile_require(generator "${generator}" "[a-z0-9_]+")
     _distile_json(params "${operator}" params)
     set(generator_params "")
     string(JSON num_params LENGTH "${params}")
@@ -68,6 +77,7 @@ function(distile_add_polykernel target)
                 string(REPLACE "ON" "true" value "${value}")
                 string(REPLACE "OFF" "false" value "${value}")
             endif ()
+            _distile_require(parameter "${key}=${value}" "[a-z0-9_]+=[A-Za-z0-9_]+")
             list(APPEND generator_params "${key}=${value}")
         endforeach ()
     endif ()
@@ -75,10 +85,11 @@ function(distile_add_polykernel target)
     set(_distile_file "${arg_PLAN}")
     file(READ "${arg_PLAN}" plan)
     _distile_json(halide_target "${plan}" target)
+    _distile_require(target "${halide_target}" "x86-64-linux[a-z0-9_-]*")
     _distile_json(variants "${plan}" variants)
     string(JSON num_variants LENGTH "${variants}")
-    if (NOT num_variants GREATER 0)
-        message(FATAL_ERROR "distile_add_polykernel: '${arg_PLAN}' has no variants")
+    if (NOT num_variants GREATER 0 OR num_variants GREATER 64)
+        message(FATAL_ERROR "distile_add_polykernel: '${arg_PLAN}' has ${num_variants} variants, not 1 to 64")
     endif ()
 
     # Code for a GPU has a layout of the weights of its own, and calls back more.
@@ -103,6 +114,8 @@ function(distile_add_polykernel target)
         _distile_json(name "${plan}" variants ${i} name)
         _distile_json(tile_h "${plan}" variants ${i} theta tile_h)
         _distile_json(tile_w "${plan}" variants ${i} theta tile_w)
+        _distile_require("variant's name" "${name}" "[A-Za-z0-9_]+")
+        _distile_require("tile" "${tile_h}x${tile_w}" "[0-9]+x[0-9]+")
         add_halide_library(${target}_${name} FROM distile_generators GENERATOR ${generator}
             USE_RUNTIME Halide::Runtime TARGETS ${halide_target}-user_context
             AUTOSCHEDULER distile::PolyKernel
