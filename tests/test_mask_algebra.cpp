@@ -3,6 +3,7 @@
 #include "difference.h"
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <distile/distile.hpp>
 #include <distile/mask_algebra.h>
 #include <functional>
@@ -75,14 +76,26 @@ void check_pixels(const Mask &mask, const Pixels &expected) {
     CHECK(counted == active);
 }
 
-/** Calls read(y, x) for the input pixels that an output pixel reads. */
-template<typename Read> void for_each_read(const distile_window &window, int32_t y, int32_t x, const Read &read) {
-    for (int32_t i = 0; i < window.kernel_h; i++) {
-        for (int32_t j = 0; j < window.kernel_w; j++) {
-            read(int64_t{y} * window.stride_h - window.pad_top + int64_t{i} * window.dilation_h,
-                 int64_t{x} * window.stride_w - window.pad_left + int64_t{j} * window.dilation_w);
+/** Calls read(i) for the inputs that output o reads along one axis. */
+template<typename Read> void for_each_read(const distile_window &window, bool columns, int32_t o, const Read &read) {
+    const int64_t kernel = columns ? window.kernel_w : window.kernel_h;
+    const int64_t stride = columns ? window.stride_w : window.stride_h;
+    const int64_t dilation = columns ? window.dilation_w : window.dilation_h;
+    const int64_t pad = columns ? window.pad_left : window.pad_top;
+    for (int64_t i = 0; i < kernel; i++) {
+        if (window.kind == DISTILE_WINDOW_CONV) {
+            read(o * stride - pad + i * dilation);
+        } else if (window.kind == DISTILE_WINDOW_UPSAMPLED) {
+            read(static_cast<int64_t>(std::floor(static_cast<double>(o - pad + i * dilation) / stride)));
+        } else if ((o + pad - i * dilation) % stride == 0) {
+            read((o + pad - i * dilation) / stride);
         }
     }
+}
+
+/** Calls read(y, x) for the input pixels that an output pixel reads. */
+template<typename Read> void for_each_read(const distile_window &window, int32_t y, int32_t x, const Read &read) {
+    for_each_read(window, false, y, [&](int64_t v) { for_each_read(window, true, x, [&](int64_t u) { read(v, u); }); });
 }
 
 Pixels needed_input(const Pixels &output, const distile_window &window, int32_t height, int32_t width) {
@@ -119,13 +132,32 @@ Pixels affected_output(const Pixels &input, const distile_window &window, int32_
     return affected;
 }
 
-const std::vector<distile_window> windows = {
-    {1, 1, 1, 1, 1, 1, 0, 0},       {3, 3, 1, 1, 1, 1, 1, 1},    {3, 3, 2, 2, 1, 1, 1, 1},
-    {3, 3, 2, 2, 1, 1, 0, 0},       {1, 1, 2, 2, 1, 1, 0, 0},    {7, 7, 2, 2, 1, 1, 3, 3},
-    {5, 2, 1, 1, 1, 1, 0, 1},       {3, 3, 1, 1, 2, 3, 2, 3},    {2, 2, 2, 2, 1, 1, 0, 0},
-    {3, 3, 3, 3, 1, 1, 0, 0},       {1, 3, 3, 2, 1, 5, 7, 2},    {4, 70, 1, 1, 1, 1, 3, 69},
-    {2, 3, 5, 7, 9, 31, 4, 64},     {1, 2, 70, 65, 1, 64, 0, 1}, {3, 3, 1, 1, 40, 70, 40, 70},
-    {9, 130, 2, 64, 1, 1, 100, 200}};
+/** Windows of a kind. */
+std::vector<distile_window> windows_of(distile_window_kind kind) {
+    const int32_t extents[][8] = {
+        {1, 1, 1, 1, 1, 1, 0, 0},   {3, 3, 1, 1, 1, 1, 1, 1},       {3, 3, 2, 2, 1, 1, 1, 1},
+        {3, 3, 2, 2, 1, 1, 0, 0},   {1, 1, 2, 2, 1, 1, 0, 0},       {7, 7, 2, 2, 1, 1, 3, 3},
+        {5, 2, 1, 1, 1, 1, 0, 1},   {3, 3, 1, 1, 2, 3, 2, 3},       {2, 2, 2, 2, 1, 1, 0, 0},
+        {3, 3, 3, 3, 1, 1, 0, 0},   {1, 3, 3, 2, 1, 5, 7, 2},       {4, 70, 1, 1, 1, 1, 3, 69},
+        {2, 3, 5, 7, 9, 31, 4, 64}, {1, 2, 70, 65, 1, 64, 0, 1},    {3, 3, 1, 1, 40, 70, 40, 70},
+        {4, 4, 2, 2, 1, 1, 1, 1},   {9, 130, 2, 64, 1, 1, 100, 200}};
+    std::vector<distile_window> windows;
+    for (const auto &e : extents) {
+        windows.push_back({e[0], e[1], e[2], e[3], e[4], e[5], e[6], e[7], kind});
+    }
+    return windows;
+}
+
+constexpr distile_window_kind kinds[] = {DISTILE_WINDOW_CONV, DISTILE_WINDOW_TRANSPOSED, DISTILE_WINDOW_UPSAMPLED};
+
+std::vector<distile_window> all_windows() {
+    std::vector<distile_window> windows;
+    for (distile_window_kind kind : kinds) {
+        const std::vector<distile_window> more = windows_of(kind);
+        windows.insert(windows.end(), more.begin(), more.end());
+    }
+    return windows;
+}
 
 }  // namespace
 
@@ -133,7 +165,7 @@ TEST_CASE("Needed inputs and affected outputs are what every pixel's definition 
     std::mt19937 random(1);
     const Masks masks;
     const int32_t sizes[][2] = {{1, 1}, {1, 64}, {5, 63}, {7, 65}, {17, 13}, {20, 40}, {9, 130}, {3, 200}};
-    for (const distile_window &window : windows) {
+    for (const distile_window &window : all_windows()) {
         for (const auto &from : sizes) {
             for (double density : {0.0, 0.02, 0.3, 1.0}) {
                 const Pixels pixels = random_pixels(2, from[0], from[1], density, random);
@@ -144,8 +176,13 @@ TEST_CASE("Needed inputs and affected outputs are what every pixel's definition 
                                          {from[0] * window.stride_h, from[1] * window.stride_w},
                                          {11, 129}};
                 for (const auto &size : to) {
+                    // The definition would take too long, or the input be too large.
+                    if (window.kind != DISTILE_WINDOW_CONV && (size[0] * size[1] > 50000 || size[1] > 2000)) {
+                        continue;
+                    }
                     CAPTURE(window.kernel_h, window.kernel_w, window.stride_h, window.stride_w, window.dilation_h,
-                            window.dilation_w, window.pad_top, window.pad_left, from[0], from[1], size[0], size[1]);
+                            window.dilation_w, window.pad_top, window.pad_left, window.kind, from[0], from[1], size[0],
+                            size[1]);
                     REQUIRE(distile_mask_needed_input(masks.result.get(), masks.a.get(), &window, size[0], size[1]) ==
                             DISTILE_OK);
                     check_pixels(masks.result, needed_input(pixels, window, size[0], size[1]));
@@ -162,7 +199,7 @@ TEST_CASE("A chain of operators needs what a search from the output finds", "[ma
     // An output pixel changes exactly if a needed input does: the two functions are each other's transpose.
     std::mt19937 random(2);
     const Masks masks;
-    for (const distile_window &window : windows) {
+    for (const distile_window &window : all_windows()) {
         const int32_t height = 12, width = 90, out_height = 7, out_width = 66;
         for (int32_t trial = 0; trial < 3; trial++) {
             const Pixels input = random_pixels(1, height, width, 0.02, random);
@@ -323,7 +360,7 @@ TEST_CASE("A difference of tensors is a mask", "[mask_algebra]") {
 
 TEST_CASE("Every level of the processor gives the same bits", "[mask_algebra]") {
     std::mt19937_64 random(6);
-    for (const distile_window &window : windows) {
+    for (const distile_window &window : windows_of(DISTILE_WINDOW_CONV)) {
         const WindowAxis axis{window.kernel_w, window.stride_w, window.pad_left, window.dilation_w};
         for (int32_t in_width : {1, 64, 200}) {
             for (int32_t out_width : {1, 65, 300}) {
@@ -374,7 +411,7 @@ TEST_CASE("The largest windows are as good as any", "[mask_algebra]") {
     const Pixels pixels = random_pixels(1, 3, 70, 0.1, random);
     masks.set(masks.a, pixels);
     const int32_t most = 65535;
-    const distile_window window{most, most, most, most, most, most, most, most};
+    distile_window window{most, most, most, most, most, most, most, most, DISTILE_WINDOW_CONV};
     REQUIRE(distile_mask_needed_input(masks.result.get(), masks.a.get(), &window, 80, 90) == DISTILE_OK);
     // Output 0 reads from -65535 in steps of 65535: input 0 is its second tap, and the first of output 1.
     Pixels expected(1, 80, 90);
@@ -388,6 +425,20 @@ TEST_CASE("The largest windows are as good as any", "[mask_algebra]") {
     int64_t active = -1;
     REQUIRE(distile_mask_active_pixels(masks.result.get(), &active) == DISTILE_OK);
     CHECK(active == (pixels.active(0, 0, 0) ? 4 : 0));
+    // A transposed convolution is the reverse.
+    window.kind = DISTILE_WINDOW_TRANSPOSED;
+    REQUIRE(distile_mask_affected_output(masks.result.get(), masks.a.get(), &window, 80, 90) == DISTILE_OK);
+    check_pixels(masks.result, expected);
+    // Nearest upsampling of one pixel: the outputs from 0 to 65534 read it through the second position of the kernel.
+    window.kind = DISTILE_WINDOW_UPSAMPLED;
+    Pixels one(1, 1, 1);
+    one.at(0, 0, 0) = 1;
+    masks.set(masks.b, one);
+    REQUIRE(distile_mask_affected_output(masks.result.get(), masks.b.get(), &window, 3, most) == DISTILE_OK);
+    REQUIRE(distile_mask_active_pixels(masks.result.get(), &active) == DISTILE_OK);
+    CHECK(active == int64_t{3} * most);
+    REQUIRE(distile_mask_needed_input(masks.result.get(), masks.result.get(), &window, 1, 1) == DISTILE_OK);
+    check_pixels(masks.result, one);
     REQUIRE(distile_mask_dilate(masks.result.get(), masks.a.get(), 32767, 32767) == DISTILE_OK);
     REQUIRE(distile_mask_active_pixels(masks.result.get(), &active) == DISTILE_OK);
     CHECK(active == 3 * 70);
@@ -403,7 +454,7 @@ TEST_CASE("Mask algebra refuses what makes no sense, and leaves the result", "[m
     others.set(others.a, pixels);
     masks.set(masks.b, Pixels(1, 4, 71));
     distile_mask *const result = masks.result.get(), *const a = masks.a.get(), *const b = masks.b.get();
-    const distile_window good{3, 3, 1, 1, 1, 1, 1, 1};
+    const distile_window good{3, 3, 1, 1, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
 
     CHECK(distile_mask_needed_input(nullptr, a, &good, 4, 70) == DISTILE_ERROR_NULL_POINTER);
     CHECK(distile_mask_needed_input(result, nullptr, &good, 4, 70) == DISTILE_ERROR_NULL_POINTER);
@@ -428,6 +479,19 @@ TEST_CASE("Mask algebra refuses what makes no sense, and leaves the result", "[m
             CHECK(distile_mask_needed_input(result, a, &bad, 4, 70) == DISTILE_ERROR_BAD_VALUE);
         }
     }
+    for (int32_t kind : {-1, 3}) {
+        distile_window bad = good;
+        std::memcpy(&bad.kind, &kind, sizeof(kind));
+        CHECK(distile_mask_affected_output(result, a, &bad, 4, 70) == DISTILE_ERROR_BAD_VALUE);
+    }
+    // 2 x 65535 enlarged columns are the most that there may be.
+    distile_window enlarged = good;
+    enlarged.kind = DISTILE_WINDOW_UPSAMPLED;
+    enlarged.stride_w = 1873;
+    CHECK(distile_mask_affected_output(result, a, &enlarged, 4, 70) == DISTILE_ERROR_BAD_SHAPE);
+    CHECK(distile_mask_needed_input(result, a, &enlarged, 4, 70) == DISTILE_ERROR_BAD_SHAPE);
+    enlarged.stride_h = 65535;
+    CHECK(distile_mask_needed_input(result, a, &enlarged, 4, 1) == DISTILE_ERROR_BAD_SHAPE);
     CHECK(distile_mask_unite(result, a, b) == DISTILE_ERROR_BAD_SHAPE);
     CHECK(std::string(distile_context_message(masks.context.get())).find("1 x 4 x 71") != std::string::npos);
     CHECK(distile_mask_intersect(result, a, nullptr) == DISTILE_ERROR_NULL_POINTER);
@@ -463,7 +527,7 @@ TEST_CASE("Mask algebra refuses what makes no sense, and leaves the result", "[m
 TEST_CASE("Masks of masks work in steady state without allocating, in any order of sizes", "[mask_algebra]") {
     std::mt19937 random(9);
     const Masks masks;
-    const distile_window window{3, 3, 2, 2, 1, 1, 1, 1};
+    const distile_window window{3, 3, 2, 2, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
     for (int32_t step = 0; step < 50; step++) {
         const auto height = static_cast<int32_t>(1 + random() % 40), width = static_cast<int32_t>(1 + random() % 150);
         const Pixels pixels = random_pixels(1, height, width, 0.2, random);

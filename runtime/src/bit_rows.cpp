@@ -216,6 +216,16 @@ template<typename Read> void for_each_row(const WindowAxis &axis, int32_t o, int
     }
 }
 
+/** Nearest upsampling by the stride, in reverse: an input reads all that it is repeated to. */
+WindowAxis repetition(const WindowAxis &axis) {
+    return {axis.stride, axis.stride, 0, 1};
+}
+
+/** What follows the upsampling. */
+WindowAxis after(const WindowAxis &axis) {
+    return {axis.kernel, 1, axis.pad, axis.dilation};
+}
+
 void or_row(const uint64_t *from, int32_t num_words, uint64_t *to) {
     for (int32_t i = 0; i < num_words; i++) {
         to[i] |= from[i];
@@ -251,6 +261,43 @@ void scatter_bits(const Bitmask &out, const Window &window, int32_t in_height, i
             columns.scatter(row, reached.data());
             for_each_row(window.y, o, in_height,
                          [&](int64_t y) { or_row(reached.data(), in_words, image + y * in_words); });
+        }
+    }
+}
+
+void gather_upsampled_bits(const Bitmask &in, const Window &window, int32_t out_height, int32_t out_width,
+                           uint64_t *out) {
+    const int32_t large_height = in.height * window.y.stride, large_width = in.width * window.x.stride;
+    RowWindow repeat(repetition(window.x), large_width, in.width), columns(after(window.x), large_width, out_width);
+    const int32_t in_words = in.words_per_row(), out_words = words_for(out_width);
+    std::vector<uint64_t> any(in_words), large(words_for(large_width));
+    for (int32_t n = 0; n < in.batch; n++) {
+        const uint64_t *image = in.words + int64_t{n} * in.height * in_words;
+        for (int32_t o = 0; o < out_height; o++, out += out_words) {
+            std::fill(any.begin(), any.end(), 0);
+            for_each_row(after(window.y), o, large_height,
+                         [&](int64_t y) { or_row(image + y / window.y.stride * in_words, in_words, any.data()); });
+            repeat.scatter(any.data(), large.data());
+            columns.gather(large.data(), out);
+        }
+    }
+}
+
+void scatter_upsampled_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width,
+                            uint64_t *in) {
+    const int32_t large_height = in_height * window.y.stride, large_width = in_width * window.x.stride;
+    RowWindow repeat(repetition(window.x), large_width, in_width), columns(after(window.x), large_width, out.width);
+    const int32_t in_words = words_for(in_width), out_words = out.words_per_row();
+    std::vector<uint64_t> reached(in_words), large(words_for(large_width));
+    std::fill_n(in, int64_t{out.batch} * in_height * in_words, uint64_t{0});
+    const uint64_t *row = out.words;
+    for (int32_t n = 0; n < out.batch; n++) {
+        uint64_t *image = in + int64_t{n} * in_height * in_words;
+        for (int32_t o = 0; o < out.height; o++, row += out_words) {
+            columns.scatter(row, large.data());
+            repeat.gather(large.data(), reached.data());
+            for_each_row(after(window.y), o, large_height,
+                         [&](int64_t y) { or_row(reached.data(), in_words, image + y / window.y.stride * in_words); });
         }
     }
 }

@@ -71,6 +71,13 @@ void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, in
 /** Writes in[x] = any of out[o that reads x] for images of in_height x in_width. */
 void scatter_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width, uint64_t *in);
 
+// The same for windows over the input after nearest upsampling by the strides: output o reads the inputs
+// floor((o - pad + i * dilation) / stride).
+void gather_upsampled_bits(const Bitmask &in, const Window &window, int32_t out_height, int32_t out_width,
+                           uint64_t *out);
+void scatter_upsampled_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width,
+                            uint64_t *in);
+
 }  // namespace distile
 
 #endif

@@ -50,7 +50,24 @@ distile_status check_window(distile_context *context, const char *call, const di
                         call, pad, largest_extent);
         }
     }
+    const int32_t kind = raw(window->kind);
+    if (kind < DISTILE_WINDOW_CONV || kind > DISTILE_WINDOW_UPSAMPLED) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there is no kind %d of windows", call, kind);
+    }
     return check_mask_shape(context, call, batch, height, width);
+}
+
+/** Checks the size of an input that an upsampling enlarges. */
+distile_status check_enlarged(distile_context *context, const char *call, const distile_window &window, int32_t height,
+                              int32_t width) {
+    // An output of the largest extent and the largest padding around it.
+    constexpr int64_t largest_enlarged = 2 * int64_t{largest_extent};
+    if (int64_t{height} * window.stride_h > largest_enlarged || int64_t{width} * window.stride_w > largest_enlarged) {
+        return fail(context, DISTILE_ERROR_BAD_SHAPE,
+                    "%s: an input of %d x %d enlarged %d x %d times has more than %lld rows or columns", call, height,
+                    width, window.stride_h, window.stride_w, static_cast<long long>(largest_enlarged));
+    }
+    return DISTILE_OK;
 }
 
 Window window_of(const distile_window &window) {
@@ -58,17 +75,28 @@ Window window_of(const distile_window &window) {
             {window.kernel_w, window.stride_w, window.pad_left, window.dilation_w}};
 }
 
-using Transfer = void (*)(const Bitmask &from, const Window &window, int32_t height, int32_t width, uint64_t *to);
+/** Whether bits go from the outputs of a window to its inputs, or the other way. */
+enum class Direction { ToInput, ToOutput };
 
 distile_status transfer(const char *call, distile_mask *result, distile_mask *from, const distile_window *window,
-                        int32_t height, int32_t width, Transfer bits) {
+                        int32_t height, int32_t width, Direction direction) {
     distile_status status = check_masks(call, {from}, result);
     if (status == DISTILE_OK) {
         status = check_window(result->context, call, window, height, width, from->bits.batch);
     }
+    const bool to_input = direction == Direction::ToInput;
+    if (status == DISTILE_OK && window->kind == DISTILE_WINDOW_UPSAMPLED) {
+        status = to_input ? check_enlarged(result->context, call, *window, height, width)
+                          : check_enlarged(result->context, call, *window, from->bits.height, from->bits.width);
+    }
     if (status != DISTILE_OK) {
         return status;
     }
+    // A transposed convolution is the convolution from its output to its input.
+    const auto bits = window->kind == DISTILE_WINDOW_UPSAMPLED
+                          ? (to_input ? scatter_upsampled_bits : gather_upsampled_bits)
+                      : to_input == (window->kind == DISTILE_WINDOW_CONV) ? scatter_bits
+                                                                          : gather_bits;
     return guarded(result->context, [&] {
         result->set_words(from->bits.batch, height, width,
                           [&](uint64_t *words) { bits(from->bits, window_of(*window), height, width, words); });
@@ -204,20 +232,20 @@ distile_window distile_kernel_window(const distile_kernel *kernel) {
     distile_window window{};
     if (kernel) {
         const distile_conv2d &conv = kernel->polykernel->conv2d;
-        window = {conv.kernel_h,   conv.kernel_w,   conv.stride_h, conv.stride_w,
-                  conv.dilation_h, conv.dilation_w, conv.pad_top,  conv.pad_left};
+        window = {conv.kernel_h,   conv.kernel_w, conv.stride_h, conv.stride_w,      conv.dilation_h,
+                  conv.dilation_w, conv.pad_top,  conv.pad_left, DISTILE_WINDOW_CONV};
     }
     return window;
 }
 
 distile_status distile_mask_needed_input(distile_mask *result, distile_mask *output, const distile_window *window,
                                          int32_t in_height, int32_t in_width) {
-    return transfer("distile_mask_needed_input", result, output, window, in_height, in_width, scatter_bits);
+    return transfer("distile_mask_needed_input", result, output, window, in_height, in_width, Direction::ToInput);
 }
 
 distile_status distile_mask_affected_output(distile_mask *result, distile_mask *input, const distile_window *window,
                                             int32_t out_height, int32_t out_width) {
-    return transfer("distile_mask_affected_output", result, input, window, out_height, out_width, gather_bits);
+    return transfer("distile_mask_affected_output", result, input, window, out_height, out_width, Direction::ToOutput);
 }
 
 distile_status distile_mask_dilate(distile_mask *result, distile_mask *mask, int32_t radius_h, int32_t radius_w) {
@@ -231,8 +259,9 @@ distile_status distile_mask_dilate(distile_mask *result, distile_mask *mask, int
         return fail(result->context, DISTILE_ERROR_BAD_VALUE, "%s: radii of %d and %d pixels: each goes from 0 to %d",
                     call, radius_h, radius_w, largest_radius);
     }
-    const distile_window window{2 * radius_h + 1, 2 * radius_w + 1, 1, 1, 1, 1, radius_h, radius_w};
-    return transfer(call, result, mask, &window, mask->bits.height, mask->bits.width, gather_bits);
+    const distile_window window{2 * radius_h + 1, 2 * radius_w + 1,   1, 1, 1, 1, radius_h,
+                                radius_w,         DISTILE_WINDOW_CONV};
+    return transfer(call, result, mask, &window, mask->bits.height, mask->bits.width, Direction::ToOutput);
 }
 
 distile_status distile_mask_pool(distile_mask *result, distile_mask *mask, int32_t factor_h, int32_t factor_w) {
@@ -245,10 +274,10 @@ distile_status distile_mask_pool(distile_mask *result, distile_mask *mask, int32
         return fail(result->context, DISTILE_ERROR_BAD_VALUE, "%s: factors of %d and %d: each goes from 1 to %d", call,
                     factor_h, factor_w, largest_extent);
     }
-    const distile_window window{factor_h, factor_w, factor_h, factor_w, 1, 1, 0, 0};
+    const distile_window window{factor_h, factor_w, factor_h, factor_w, 1, 1, 0, 0, DISTILE_WINDOW_CONV};
     const auto pooled = [](int32_t extent, int32_t factor) { return (extent - 1) / factor + 1; };
     return transfer(call, result, mask, &window, pooled(mask->bits.height, factor_h),
-                    pooled(mask->bits.width, factor_w), gather_bits);
+                    pooled(mask->bits.width, factor_w), Direction::ToOutput);
 }
 
 distile_status distile_mask_unite(distile_mask *result, distile_mask *a, distile_mask *b) {

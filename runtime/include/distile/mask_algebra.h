@@ -15,28 +15,38 @@
 extern "C" {
 #endif
 
-/** The window of a convolution or pooling: output pixel (y, x) reads the input pixels
- * (y * stride_h - pad_top + i * dilation_h, x * stride_w - pad_left + j * dilation_w), 0 <= i < kernel_h,
- * 0 <= j < kernel_w, where they exist. Padding below and to the right follows from the sizes of input and output.
+/** How a window relates the pixels of an output to those of an input. */
+typedef enum distile_window_kind {
+    /** A convolution or pooling: output pixel (y, x) reads the input pixels (y * stride_h - pad_top + i * dilation_h,
+     * x * stride_w - pad_left + j * dilation_w), 0 <= i < kernel_h, 0 <= j < kernel_w, where they exist. */
+    DISTILE_WINDOW_CONV = 0,
+    /** A transposed convolution: the reverse, the output pixels that input pixel (y, x) reaches by the same formula. */
+    DISTILE_WINDOW_TRANSPOSED = 1,
+    /** Nearest upsampling by stride_h x stride_w, and then a convolution or pooling with stride 1: output pixel (y, x)
+     * reads the pixels (y - pad_top + i * dilation_h, x - pad_left + j * dilation_w) of the enlarged input, which has
+     * at most 131070 rows and columns. */
+    DISTILE_WINDOW_UPSAMPLED = 2
+} distile_window_kind;
+
+/** The window of an operator. Padding below and to the right follows from the sizes of input and output.
  * Kernel, stride and dilation go from 1 to 65535, padding from 0 to 65535. */
 typedef struct distile_window {
     int32_t kernel_h, kernel_w;
     int32_t stride_h, stride_w;
     int32_t dilation_h, dilation_w;
     int32_t pad_top, pad_left;
+    distile_window_kind kind;
 } distile_window;
 
 /** The window of a kernel's operator; all 0 if `kernel` is null. */
 DISTILE_API distile_window distile_kernel_window(const distile_kernel *kernel);
 
-/** The input pixels, of images of in_height x in_width, that an operator's active output pixels read. For a transposed
- * convolution it is the reverse: the outputs that active inputs reach. With kernel = stride = f and no padding it
- * repeats every pixel f x f times (nearest upsampling). */
+/** The input pixels, of images of in_height x in_width, that an operator's active output pixels read. */
 DISTILE_API distile_status distile_mask_needed_input(distile_mask *result, distile_mask *output,
                                                      const distile_window *window, int32_t in_height, int32_t in_width);
 
-/** The output pixels, of images of out_height x out_width, that read at least one active input pixel. For a transposed
- * convolution it is the reverse: the inputs that active outputs need. */
+/** The output pixels, of images of out_height x out_width, that read at least one active input pixel. A window of kind
+ * DISTILE_WINDOW_UPSAMPLED with a kernel of 1 and no padding repeats every pixel: nearest upsampling of the mask. */
 DISTILE_API distile_status distile_mask_affected_output(distile_mask *result, distile_mask *input,
                                                         const distile_window *window, int32_t out_height,
                                                         int32_t out_width);

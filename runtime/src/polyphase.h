@@ -1,0 +1,132 @@
+/** \file
+ * Convolutions whose output is larger than their input, cut into phases along each axis.
+ *
+ * With a stride (or scale) s, the output pixels s * i + p of one phase p, 0 <= p < s, form an image of the input's
+ * resolution, and are a convolution of the input with stride 1. The taps of all phases stand one phase after the other
+ * in the layout of the weights: the canonical one with num_taps() rows or columns.
+ */
+#ifndef DISTILE_POLYPHASE_H
+#define DISTILE_POLYPHASE_H
+
+#include <cstdint>
+#include <distile/polykernel.h>
+#include <numeric>
+#include <vector>
+
+namespace distile {
+
+/** Output pixel s * i + p of a phase p reads the input pixels i + first + t * step, 0 <= t < taps. */
+struct Phase {
+    int first = 0, step = 1, taps = 0;
+    int begin = 0; /**< Of its taps among those of all phases. */
+};
+
+/** The positions of the kernel [begin, end) whose weights a tap is the sum of: one for a transposed convolution. */
+struct MergedTap {
+    int begin, end;
+};
+
+/** One axis of an operator. */
+struct PolyphaseAxis {
+    int kernel, stride, pad_before, pad_after, dilation;
+    /** False: a transposed convolution, where position j of the kernel adds input pixel i to the output pixel
+     * i * stride - pad_before + j * dilation. True: a convolution with stride 1 over the input after nearest
+     * upsampling, where it adds input pixel floor((o - pad_before + j * dilation) / stride) to output pixel o. */
+    bool nearest;
+
+    /** Output pixels for some input pixels; at most 0 if there are none. */
+    int64_t output_extent(int64_t input) const {
+        return nearest ? input * stride + pad_before + pad_after - reach()
+                       : (input - 1) * stride + reach() + 1 - pad_before - pad_after;
+    }
+    /** The first and the last input pixel that any phase reads for the output pixels s * i + p, relative to i. */
+    int first_read() const {
+        return nearest ? floor_divide(-pad_before) : ceil_divide(pad_before - reach());
+    }
+    int last_read() const {
+        return nearest ? floor_divide(stride - 1 - pad_before + reach()) : ceil_divide(pad_before);
+    }
+    /** The taps of all phases. */
+    int num_taps() const {
+        return nearest ? reach() + stride : kernel;
+    }
+    /** The most taps that a phase has. */
+    int most_taps() const {
+        return nearest ? ceil_divide(reach()) + 1 : (kernel - 1) / (stride / std::gcd(stride, dilation)) + 1;
+    }
+    std::vector<Phase> phases() const {
+        std::vector<Phase> result(stride);
+        for (int p = 0, begin = 0; p < stride; p++) {
+            Phase &phase = result[p];
+            phase.begin = begin;
+            if (nearest) {
+                phase.first = read_at(p, 0);
+                phase.taps = read_at(p, kernel - 1) - phase.first + 1;
+            } else {
+                const int last = last_position(p);
+                if (last >= 0) {
+                    phase.first = read_at(p, last);
+                    phase.taps = last / every() + 1;
+                }
+                phase.step = dilation / std::gcd(stride, dilation);
+            }
+            begin += phase.taps;
+        }
+        return result;
+    }
+    /** What the taps of all phases are made of. */
+    std::vector<MergedTap> taps() const {
+        std::vector<MergedTap> result;
+        for (int p = 0; p < stride; p++) {
+            if (!nearest) {
+                // In the order of the input pixels, which is the reverse of the kernel's.
+                for (int j = last_position(p); j >= 0; j -= every()) {
+                    result.push_back({j, j + 1});
+                }
+                continue;
+            }
+            // A dilation that exceeds the stride leaves pixels between, whose taps are sums of nothing.
+            int j = 0;
+            for (int pixel = read_at(p, 0); pixel <= read_at(p, kernel - 1); pixel++) {
+                const int begin = j;
+                while (j < kernel && read_at(p, j) == pixel) {
+                    j++;
+                }
+                result.push_back({begin, j});
+            }
+        }
+        return result;
+    }
+
+private:
+    int reach() const {
+        return dilation * (kernel - 1);
+    }
+    int floor_divide(int a) const {
+        return a >= 0 ? a / stride : -((stride - 1 - a) / stride);
+    }
+    int ceil_divide(int a) const {
+        return -floor_divide(-a);
+    }
+    /** The input pixel that a position of the kernel reads for the output pixel p, if it reads any. */
+    int read_at(int p, int j) const {
+        return nearest ? floor_divide(p - pad_before + j * dilation) : floor_divide(p + pad_before - j * dilation);
+    }
+    /** Of a transposed convolution: a phase has every so manyth position of the kernel ... */
+    int every() const {
+        return stride / std::gcd(stride, dilation);
+    }
+    /** ... of which this is the last; negative if it has none. */
+    int last_position(int p) const {
+        for (int j = kernel - 1; j >= 0 && j >= kernel - every(); j--) {
+            if ((p + pad_before - j * dilation) % stride == 0) {
+                return j;
+            }
+        }
+        return -1;
+    }
+};
+
+}  // namespace distile
+
+#endif
