@@ -22,8 +22,9 @@ struct Options : SessionOptions {
 };
 
 constexpr const char *examples = R"(
-Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/cudnn and
-mask/<size>/<mask>/<density>/pack+counts+list.
+Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/cudnn,
+mask/<size>/<mask>/<density>/pack+counts+list, algebra/<size>/<mask>/<density>/<function>, difference/<size> and
+planner/<layers>x<operator>/<mask>/<density>.
 
 Examples:
   distile_cuda_bench --out results.json                             measure all rows
@@ -62,7 +63,19 @@ Json make_header(const CudaRunner &runner, const Options &options) {
 
 /** The numbers of a row that was measured. */
 std::string describe(const Json &row) {
-    if (row.at("kind") != "convolution") {
+    const std::string kind = row.at("kind");
+    if (kind == "planner") {
+        return fmt::format("keep {:7.2f}  zero {:7.2f}  written {:7.2f}  all {:7.2f}  background {:7.2f} us a layer",
+                           row.at("t_keep_us").get<double>(), row.at("t_zero_us").get<double>(),
+                           row.at("t_written_us").get<double>(), row.at("t_all_us").get<double>(),
+                           row.at("t_background_us").get<double>());
+    }
+    if (kind == "difference") {
+        return fmt::format("{:8.2f} us, a copy {:8.2f} us: ratio {:.2f}  goal < {} {}", row.at("t_us").get<double>(),
+                           row.at("t_copy_us").get<double>(), row.at("ratio").get<double>(),
+                           row.at("goal_ratio").dump(), row.at("met") == true ? "met" : "MISSED");
+    }
+    if (kind != "convolution") {
         return fmt::format("{:8.2f} us  goal < {} us {}", row.at("t_us").get<double>(), row.at("goal_us").dump(),
                            row.at("met") == true ? "met" : "MISSED");
     }

@@ -228,15 +228,15 @@ std::string CudaRunner::peer_description() const {
     return cudnn_ ? cudnn_->description() : "none: " + no_cudnn_;
 }
 
-CudaRunner::Workbench &CudaRunner::workbench(const ConvolutionRow &row) {
-    const std::string key = fmt::format("{}/n{}", row.op.name, row.batch);
+CudaRunner::Workbench &CudaRunner::workbench(const OperatorSpec &spec, int32_t batch) {
+    const std::string key = fmt::format("{}/n{}", spec.name, batch);
     if (key == bench_key_ && bench_) {
         return *bench_;
     }
     // The old one goes first: both at once need twice the memory.
     bench_.reset();
-    const Operator op = find_operator(options_.data + "/operators.csv", row.op, cuda_polykernels(row.op.polykernel));
-    CudaKernel &kernel = kernels_[row.op.polykernel];
+    const Operator op = find_operator(options_.data + "/operators.csv", spec, cuda_polykernels(spec.polykernel));
+    CudaKernel &kernel = kernels_[spec.polykernel];
     if (!kernel) {
         kernel = make_kernel(context_, cuda_, *op.polykernels.front());
         for (const std::string &path : options_.times) {
@@ -247,7 +247,7 @@ CudaRunner::Workbench &CudaRunner::workbench(const ConvolutionRow &row) {
             }
         }
     }
-    bench_ = std::make_unique<Workbench>(*this, op, row.batch, kernel);
+    bench_ = std::make_unique<Workbench>(*this, op, batch, kernel);
     bench_key_ = key;
     return *bench_;
 }
@@ -255,13 +255,18 @@ CudaRunner::Workbench &CudaRunner::workbench(const ConvolutionRow &row) {
 void CudaRunner::run(const Row &row, Json &result) {
     result["backend"] = "cuda";
     result["device"] = slice_.device();
-    if (const auto *convolution = std::get_if<ConvolutionRow>(&row.what)) {
-        measure(*convolution, result);
-    } else if (const auto *mask = std::get_if<MaskRow>(&row.what)) {
-        measure(*mask, result);
-    } else {
-        throw PeerMissing("it is a row of a CPU");
-    }
+    std::visit(
+        [&](const auto &what) {
+            using What = std::decay_t<decltype(what)>;
+            if constexpr (std::is_same_v<What, ConvolutionRow> || std::is_same_v<What, MaskRow> ||
+                          std::is_same_v<What, AlgebraRow> || std::is_same_v<What, DifferenceRow> ||
+                          std::is_same_v<What, PlannerRow>) {
+                measure(what, result);
+            } else {
+                throw PeerMissing("it is a row of a CPU");
+            }
+        },
+        row.what);
 }
 
 std::vector<Spread> CudaRunner::in_turns(const std::vector<const GpuGraph *> &graphs, Json &result) const {
@@ -307,7 +312,7 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
         throw std::runtime_error("a GPU is measured hot, against 'cudnn'");
     }
 
-    const Workbench &bench = workbench(row);
+    const Workbench &bench = workbench(row.op, row.batch);
     const Operator &op = bench.problem.op();
     result["category"] = op.category;
     result["shape"] = op.shape();
@@ -432,24 +437,71 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     result["eta_tf32"] = eta(tf32, ours.median);
 }
 
-void CudaRunner::measure(const MaskRow &row, Json &result) {
-    result["kind"] = "mask";
+void CudaRunner::measure(const PlannerRow &row, Json &result) {
+    result["kind"] = "planner";
+    result["op"] = row.op.name;
     result["mask"] = row.mask.name;
     result["density"] = row.mask.density;
-    const ByteMask bytes = make_byte_mask(row.mask, 1, row.height, row.width, options_.data + "/masks");
+    const Workbench &bench = workbench(row.op, 1);
+    const Operator &op = bench.problem.op();
+    const ByteMask bytes = make_byte_mask(row.mask, 1, op.output_height(), op.output_width(), options_.data + "/masks");
     const DeviceArray<uint8_t> device_bytes(bytes.bytes);
-    const CudaMask mask = make_mask(context_, cuda_);
-    const GpuGraph graph(slice_, [&] {
-        const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
-        check(context_, distile_cuda_mask_set_bytes(mask.get(), device_bytes.data(), 1, row.height, row.width,
-                                                    int64_t{row.height} * row.width, row.width));
-        check(context_, distile_cuda_mask_tiles(mask.get(), 1, 1, &xy, &images, &count));
-    });
-    const Spread spread = in_turns({&graph}, result).front();
-    result["t_us"] = rounded(spread.median);
-    result["us"] = to_json(spread);
-    result["goal_us"] = row.goal_us;
-    result["met"] = spread.median < row.goal_us;
+    bench.set_mask(bench.mask, bytes, device_bytes);
+    const distile_tensor input = bench.input(false), own = bench.output_tensor();
+    distile_cuda_run_args args{};
+    args.input = &input;
+    args.weights = bench.weights.get();
+    args.mask = bench.mask.get();
+    const auto run = [&](const distile_tensor &output, distile_inactive inactive) {
+        args.output = &output;
+        args.inactive = inactive;
+        check(context_, distile_cuda_run(bench.kernel.get(), &args));
+    };
+    const auto graph = [&](
+                           const std::function<void()> &layer, const std::function<void()> &end = [] {}) {
+        return std::make_unique<GpuGraph>(slice_, [this, layer, end, &row] {
+            for (int32_t i = 0; i < row.layers; i++) {
+                layer();
+            }
+            end();
+        });
+    };
+    // A bare operator, one that zeroes what it does not compute, and those of every planner: its tensors alone, and
+    // with the operator.
+    std::vector<std::string> names = {"keep", "zero"};
+    std::vector<std::unique_ptr<GpuGraph>> graphs;
+    graphs.push_back(graph([&] { run(own, DISTILE_KEEP); }));
+    graphs.push_back(graph([&] { run(own, DISTILE_ZERO); }));
+    const distile_output_spec spec{1, own.height, own.width, own.channels, 0, 0, 0, 0};
+    std::vector<CudaPlanner> planners;
+    for (const auto &[clearing, name] : {std::pair(DISTILE_CLEAR_WRITTEN, "written"),
+                                         {DISTILE_CLEAR_ALL, "all"},
+                                         {DISTILE_CLEAR_BACKGROUND, "background"}}) {
+        planners.push_back(make_planner(context_, cuda_, {0, clearing}));
+        distile_cuda_planner *const planner = planners.back().get();
+        for (const bool with_operator : {false, true}) {
+            const auto layer = [&, planner, with_operator] {
+                distile_tensor output{};
+                check(context_,
+                      distile_cuda_planner_next(planner, &spec, bench.mask.get(), DISTILE_STORE_EXACT, &output));
+                if (with_operator) {
+                    run(output, DISTILE_KEEP);
+                }
+            };
+            const auto end = [&, planner] { check(context_, distile_cuda_planner_join(planner)); };
+            names.push_back(with_operator ? name : fmt::format("{}_alone", name));
+            graphs.push_back(graph(layer, end));
+        }
+    }
+    std::vector<const GpuGraph *> sides;
+    sides.reserve(graphs.size());
+    for (const std::unique_ptr<GpuGraph> &one : graphs) {
+        sides.push_back(one.get());
+    }
+    const std::vector<Spread> spreads = in_turns(sides, result);
+    for (size_t i = 0; i < names.size(); i++) {
+        result["t_" + names[i] + "_us"] = rounded(spreads[i].median / row.layers);
+    }
 }
 
 }  // namespace distile::bench

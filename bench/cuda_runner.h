@@ -43,9 +43,12 @@ public:
 private:
     struct Workbench;
 
-    Workbench &workbench(const ConvolutionRow &row);
+    Workbench &workbench(const OperatorSpec &op, int32_t batch);
     void measure(const ConvolutionRow &row, Json &result);
     void measure(const MaskRow &row, Json &result);
+    void measure(const AlgebraRow &row, Json &result);
+    void measure(const DifferenceRow &row, Json &result);
+    void measure(const PlannerRow &row, Json &result);
     std::vector<Spread> in_turns(const std::vector<const GpuGraph *> &graphs, Json &result) const;
 
     CudaRunnerOptions options_;

@@ -57,6 +57,25 @@ public:
             add(fmt::format("pool/{}x{}us", group.at("tasks").dump(), group.at("task_us").dump()),
                 PoolRow{group.at("tasks"), group.at("task_us")});
         }
+        for (const json &group : groups("algebra_rows")) {
+            read_algebra(group);
+        }
+        for (const json &group : groups("difference_rows")) {
+            for (const json &shape : group.at("shapes")) {
+                const int32_t height = shape.at(0), width = shape.at(1), channels = shape.at(2);
+                add(fmt::format("difference/{}x{}x{}", height, width, channels),
+                    DifferenceRow{height, width, channels, group.at("goal_ratio")});
+            }
+        }
+        for (const json &group : groups("planner_rows")) {
+            for (const std::string op : group.at("operators")) {
+                for (const NamedMask &mask : masks(group)) {
+                    const int32_t layers = group.at("layers");
+                    add(fmt::format("planner/{}x{}/{}/{}", layers, op, mask.spec.name, mask.density),
+                        PlannerRow{find_operator(op), layers, mask.spec});
+                }
+            }
+        }
         return std::move(rows_);
     }
 
@@ -66,6 +85,21 @@ private:
             throw std::runtime_error("the row '" + name + "' comes twice");
         }
         rows_.push_back({name, std::move(what)});
+    }
+
+    /** The groups of rows of a kind, of which a file may have none. */
+    json groups(const char *kind) const {
+        return file_.value(kind, json::array());
+    }
+
+    void read_algebra(const json &group) {
+        const int32_t height = group.at("height"), width = group.at("width");
+        for (const NamedMask &mask : masks(group)) {
+            for (const std::string function : group.at("functions")) {
+                add(fmt::format("algebra/{}x{}/{}/{}/{}", height, width, mask.spec.name, mask.density, function),
+                    AlgebraRow{function, height, width, mask.spec, group.at("goal_us")});
+            }
+        }
     }
 
     OperatorSpec find_operator(const std::string &name) const {

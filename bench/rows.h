@@ -56,9 +56,30 @@ struct PoolRow {
     double task_us;
 };
 
+/** A mask from masks. */
+struct AlgebraRow {
+    std::string function;
+    int32_t height, width;
+    MaskSpec mask;
+    double goal_us;
+};
+
+/** The mask of where two images differ, against reading both. */
+struct DifferenceRow {
+    int32_t height, width, channels;
+    double goal_ratio;
+};
+
+/** Steps of a chain of equal operators, by every way to have zeros where it computes nothing. */
+struct PlannerRow {
+    OperatorSpec op;
+    int32_t layers;
+    MaskSpec mask;
+};
+
 struct Row {
     std::string name;
-    std::variant<ConvolutionRow, MaskRow, SelectRow, PoolRow> what;
+    std::variant<ConvolutionRow, MaskRow, SelectRow, PoolRow, AlgebraRow, DifferenceRow, PlannerRow> what;
 };
 
 /** The rows of a file whose names match a regular expression, in the order of the file but those of one

@@ -10,6 +10,7 @@
 #include "rows.h"
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,9 @@ private:
     void measure(const ConvolutionRow &row, Json &result);
     void measure(const MaskRow &row, Json &result) const;
     void measure(const SelectRow &row, Json &result);
+    template<typename Other> static void measure(const Other &, Json &) {
+        throw std::runtime_error("it is a row of a GPU");
+    }
     void measure(const PoolRow &row, Json &result);
 
     RunnerOptions options_;

@@ -1,5 +1,6 @@
 #include "cuda_mask.h"
 #include "operators.h"
+#include "pixel_update.h"
 #include "tensor_buffer.h"
 #include "weights.h"
 #include <chrono>
@@ -42,7 +43,6 @@ struct distile_cuda_kernel {
 namespace {
 
 constexpr const char *run_call = "distile_cuda_run";
-constexpr int32_t vector_lanes = 4;
 constexpr int64_t most_virtual_pixels = int64_t{1} << 30;
 
 int32_t num_blocks(const distile_conv2d &conv) {
@@ -174,30 +174,6 @@ void check_device_tensor(distile_cuda &cuda, const distile_tensor &tensor, const
     }
 }
 
-/** Writes pixels of an output: active ones from a contiguous tensor, unless that is null, and zeros into the others. */
-void update_pixels(distile_cuda &cuda, CUstream stream, const DeviceBits &bits, const distile_tensor &output,
-                   const void *from, bool zero) {
-    const int32_t lanes = output.channels % vector_lanes == 0 ? vector_lanes : 1;
-    const auto height = static_cast<uint32_t>(output.height);
-    const uint32_t runs = (static_cast<uint32_t>(output.width) + pixels_per_warp - 1) / pixels_per_warp;
-    const uint32_t num_runs = static_cast<uint32_t>(output.batch) * height * runs;
-    const PixelUpdate update = {from,
-                                output.data,
-                                output.stride_n / lanes,
-                                output.stride_h / lanes,
-                                output.stride_w / lanes,
-                                make_divisor(runs),
-                                make_divisor(height),
-                                num_runs,
-                                output.width,
-                                output.channels / lanes,
-                                zero ? 1 : 0};
-    // A warp for each run up to what the chip holds at once; more go round.
-    constexpr uint32_t warps = mask_threads / 32;
-    const uint32_t blocks = std::min((num_runs + warps - 1) / warps, 8 * static_cast<uint32_t>(cuda.multiprocessors));
-    cuda.launch(lanes == 1 ? cuda.update_pixels_1 : cuda.update_pixels_4, stream, blocks, 1, bits, update);
-}
-
 distile_status check_run(const distile_cuda_kernel &kernel, const distile_cuda_run_args &args) {
     distile_context *host = kernel.cuda.host;
     const distile_status status = check_conv2d_tensors(
@@ -305,17 +281,17 @@ distile_status run_own(distile_cuda_kernel &kernel, const distile_cuda_run_args 
     call.num_tiles = static_cast<int32_t>(num_tiles);
     call.store_tiles = store_tiles;
     if (zero_beside) {
-        cuda.check(cuda.driver.cuEventRecord(cuda.forked, cuda.stream), "cuEventRecord");
+        cuda.side->fork();
     }
     const distile_status status = run_variant(kernel, variant, call);
     if (status != DISTILE_OK || !zero_beside) {
         return status;
     }
     // After the operator, so that its blocks start first and the zeros fill the gaps.
-    cuda.check(cuda.driver.cuStreamWaitEvent(cuda.side, cuda.forked, 0), "cuStreamWaitEvent");
-    update_pixels(cuda, cuda.side, mask.bits, *args.output, nullptr, true);
-    cuda.check(cuda.driver.cuEventRecord(cuda.joined, cuda.side), "cuEventRecord");
-    cuda.check(cuda.driver.cuStreamWaitEvent(cuda.stream, cuda.joined, 0), "cuStreamWaitEvent");
+    cuda.side->begin();
+    update_pixels(cuda, cuda.side->stream(), mask.bits, *args.output, nullptr, true);
+    cuda.side->end();
+    cuda.side->join();
     return DISTILE_OK;
 }
 

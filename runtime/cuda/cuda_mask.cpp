@@ -1,4 +1,5 @@
 #include "cuda_mask.h"
+#include "tensor.h"
 #include <algorithm>
 
 using namespace distile;
@@ -16,42 +17,46 @@ distile_cuda_mask::~distile_cuda_mask() {
     cuda.driver.cuMemFreeHost(read_back_);
 }
 
-void distile_cuda_mask::set_bytes(const uint8_t *bytes, int64_t stride_n, int64_t stride_h, int32_t batch_,
-                                  int32_t height, int32_t width) {
-    const int32_t words_per_row = (width + 31) / 32;
-    const auto num_words = static_cast<uint32_t>(int64_t{batch_} * height * words_per_row);
-    words_.reserve(uint64_t{num_words} * sizeof(uint32_t));
-    const bool same_shape = batch_ == batch && height == bits.height && width == bits.width;
+TileGrids distile_cuda_mask::begin_words(const MaskShape &to, uint32_t &num_grids) {
+    const int32_t words_per_row = (to.width + 31) / 32;
+    words_.reserve(static_cast<uint64_t>(to.batch) * to.height * words_per_row * sizeof(uint32_t));
+    const bool same_shape = shape() == to;
     // If a launch fails, the mask holds nothing.
     batch = 0;
-    bits = {words_.as<uint32_t>(), height, width, words_per_row};
+    bits = {words_.as<uint32_t>(), to.height, to.width, words_per_row};
     captured = cuda.is_capturing();
     // What was asked of the mask before will be asked again.
     TileGrids grids{};
-    uint32_t count = 0;
+    num_grids = 0;
     for (Level &level : levels_) {
-        const bool make = same_shape && level.count_asked && count < most_grids;
+        const bool make = same_shape && level.count_asked && num_grids < most_grids;
         level.counted = make;
         level.listed = make && level.list_asked;
         level.read_back = level.count_asked = level.list_asked = false;
         if (make) {
-            grids.grids[count++] = grid_of(level, level.listed);
+            grids.grids[num_grids++] = grid_of(level, level.listed);
         } else if (!same_shape) {
             // Another shape has another grid, in the memory of the old one.
             level.grid.tiles = 0;
         }
     }
-    const MaskBytes source = {bytes,
-                              stride_n,
-                              stride_h,
-                              make_divisor(static_cast<uint32_t>(words_per_row)),
-                              make_divisor(static_cast<uint32_t>(height)),
-                              num_words};
-    constexpr uint32_t words_per_block = words_per_warp * (mask_threads / 32);
-    cuda.launch(cuda.pack_bits, cuda.stream, (num_words + words_per_block - 1) / words_per_block, 1, source, bits,
-                grids, count, words_.as<uint32_t>());
-    launch_list(grids, count);
-    batch = batch_;
+    return grids;
+}
+
+void distile_cuda_mask::set_bytes(const uint8_t *bytes, int64_t stride_n, int64_t stride_h, int32_t batch_,
+                                  int32_t height, int32_t width) {
+    set_words({batch_, height, width}, [&](uint32_t *words, const TileGrids &grids, uint32_t num_grids) {
+        const auto num_words = static_cast<uint32_t>(int64_t{batch_} * height * bits.words_per_row);
+        const MaskBytes source = {bytes,
+                                  stride_n,
+                                  stride_h,
+                                  make_divisor(static_cast<uint32_t>(bits.words_per_row)),
+                                  make_divisor(static_cast<uint32_t>(height)),
+                                  num_words};
+        constexpr uint32_t words_per_block = words_per_warp * (mask_threads / 32);
+        cuda.launch(cuda.pack_bits, cuda.stream, (num_words + words_per_block - 1) / words_per_block, 1, source, bits,
+                    grids, num_grids, words);
+    });
 }
 
 void distile_cuda_mask::set_all(int32_t batch_, int32_t height, int32_t width) {
@@ -201,6 +206,18 @@ DeviceTiles distile_cuda_mask::list(Granularity granularity) {
     return {xy, xy + capacity, counts_.as<uint32_t>() + one.grid.slot, capacity};
 }
 
+distile_status distile_cuda_mask::check_shape(const char *call, const MaskShape &shape) const {
+    const auto &[images, height, width] = shape;
+    if (images < 1 || height < 1 || width < 1 || images > largest_extent || height > largest_extent ||
+        width > largest_extent || int64_t{images} * height * width > INT32_MAX) {
+        return fail(cuda.host, DISTILE_ERROR_BAD_SHAPE,
+                    "%s: the mask is %d x %d x %d (batch, height, width): each goes from 1 to %d, and all pixels are "
+                    "fewer than 2^31",
+                    call, images, height, width, largest_extent);
+    }
+    return DISTILE_OK;
+}
+
 extern "C" {
 
 distile_status distile_cuda_mask_create(distile_cuda *cuda, distile_cuda_mask **mask) {
@@ -233,13 +250,9 @@ distile_status distile_cuda_mask_set_bytes(distile_cuda_mask *mask, const uint8_
     if (!bytes) {
         return fail(host, DISTILE_ERROR_NULL_POINTER, "%s: the bytes are null", call);
     }
-    constexpr int32_t largest = 65535;
-    if (batch < 1 || height < 1 || width < 1 || batch > largest || height > largest || width > largest ||
-        int64_t{batch} * height * width > INT32_MAX) {
-        return fail(host, DISTILE_ERROR_BAD_SHAPE,
-                    "%s: the mask is %d x %d x %d (batch, height, width): each goes from 1 to %d, and all pixels are "
-                    "fewer than 2^31",
-                    call, batch, height, width, largest);
+    const distile_status status = mask->check_shape(call, {batch, height, width});
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (stride_h < width || (batch > 1 && stride_n < stride_h * height)) {
         return fail(host, DISTILE_ERROR_BAD_STRIDE, "%s: the strides are n %lld, h %lld: smaller than what they span",
@@ -279,7 +292,7 @@ distile_status distile_cuda_mask_tiles(distile_cuda_mask *mask, int32_t tile_h, 
     if (!mask->is_set()) {
         return fail(host, DISTILE_ERROR_BAD_MASK, "distile_cuda_mask_tiles: the mask was never set");
     }
-    if (tile_h < 1 || tile_w < 1 || tile_h > 65535 || tile_w > 65535) {
+    if (tile_h < 1 || tile_w < 1 || tile_h > largest_extent || tile_w > largest_extent) {
         return fail(host, DISTILE_ERROR_BAD_VALUE, "distile_cuda_mask_tiles: tiles of %d x %d", tile_h, tile_w);
     }
     return guarded_cuda(mask->cuda, [&] {

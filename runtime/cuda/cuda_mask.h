@@ -6,6 +6,7 @@
 
 #include "bitmask.h"
 #include "device.h"
+#include "mask_checks.h"
 #include "mask_kernels.h"
 
 namespace distile {
@@ -29,8 +30,30 @@ struct distile_cuda_mask {
                    int32_t width);
     /** Makes every pixel of a shape active. */
     void set_all(int32_t batch_, int32_t height, int32_t width);
+    /** Makes it the mask of a shape. `write(words, grids, num_grids)` puts the launch of a kernel on the stream that
+     * sets the words, and clears the states of grids which are then listed. Where it throws, the mask holds nothing. */
+    template<typename Write> void set_words(const distile::MaskShape &shape, const Write &write) {
+        uint32_t num_grids = 0;
+        const distile::TileGrids grids = begin_words(shape, num_grids);
+        write(words_.as<uint32_t>(), grids, num_grids);
+        launch_list(grids, num_grids);
+        batch = shape.batch;
+    }
     bool is_set() const {
         return batch > 0;
+    }
+    distile_context *host() const {
+        return cuda.host;
+    }
+    const void *owner() const {
+        return &cuda;
+    }
+    distile::MaskShape shape() const {
+        return {batch, bits.height, bits.width};
+    }
+    distile_status check_shape(const char *call, const distile::MaskShape &shape) const;
+    uint32_t num_words() const {
+        return static_cast<uint32_t>(int64_t{batch} * bits.height * bits.words_per_row);
     }
     int64_t num_pixels() const {
         return int64_t{batch} * bits.height * bits.width;
@@ -63,6 +86,8 @@ private:
         std::unique_ptr<distile::DeviceMemory> list, states;
     };
 
+    /** Makes room for a shape. The mask holds nothing then. Gives the grids that will be asked for again. */
+    distile::TileGrids begin_words(const distile::MaskShape &shape, uint32_t &num_grids);
     Level &level(distile::Granularity granularity);
     /** What a launch is told that counts a level, and lists it. */
     distile::TileGrid grid_of(const Level &level, bool list) const;

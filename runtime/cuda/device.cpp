@@ -28,6 +28,49 @@ void DeviceMemory::reserve(uint64_t bytes) {
     cuda_.check(cuda_.driver.cuMemAlloc(&block, room), "cuMemAlloc");
     blocks_.push_back(block);
     bytes_ = room;
+    total_bytes_ += room;
+}
+
+SideStream::SideStream(distile_cuda &cuda) : cuda_(cuda) {
+    try {
+        cuda.check(cuda.driver.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+        cuda.check(cuda.driver.cuEventCreate(&forked_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+        cuda.check(cuda.driver.cuEventCreate(&ended_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    } catch (...) {
+        destroy();
+        throw;
+    }
+}
+
+SideStream::~SideStream() {
+    destroy();
+}
+
+void SideStream::destroy() const {
+    if (stream_) {
+        cuda_.driver.cuStreamDestroy(stream_);
+    }
+    for (CUevent event : {forked_, ended_}) {
+        if (event) {
+            cuda_.driver.cuEventDestroy(event);
+        }
+    }
+}
+
+void SideStream::fork() const {
+    cuda_.check(cuda_.driver.cuEventRecord(forked_, cuda_.stream), "cuEventRecord");
+}
+
+void SideStream::begin() const {
+    cuda_.check(cuda_.driver.cuStreamWaitEvent(stream_, forked_, 0), "cuStreamWaitEvent");
+}
+
+void SideStream::end() const {
+    cuda_.check(cuda_.driver.cuEventRecord(ended_, stream_), "cuEventRecord");
+}
+
+void SideStream::join() const {
+    cuda_.check(cuda_.driver.cuStreamWaitEvent(cuda_.stream, ended_, 0), "cuStreamWaitEvent");
 }
 
 namespace {
@@ -126,16 +169,10 @@ distile_cuda::~distile_cuda() {
     if (pushed) {
         driver.cuStreamSynchronize(stream);
     }
-    if (side) {
-        driver.cuStreamDestroy(side);
-    }
-    for (CUevent event : {forked, joined}) {
-        if (event) {
-            driver.cuEventDestroy(event);
-        }
-    }
+    side.reset();
     scratch_.clear();
     dense_output.reset();
+    operand.reset();
     for (const auto &[ptx, module] : modules_) {
         driver.cuModuleUnload(module.module);
     }
@@ -200,14 +237,20 @@ void distile_cuda::open(const distile_cuda_options &options) {
     count_multiprocessors();
     cache_ = CubinCache(options.cache_folder ? options.cache_folder : "", driver_version_, capability);
     mask_module_ = load_module(reinterpret_cast<const char *>(distile_mask_ptx));
-    pack_bits = find(mask_module_, "distile_pack_bits");
-    list_tiles = find(mask_module_, "distile_list_tiles");
-    update_pixels_1 = find(mask_module_, "distile_update_pixels_1");
-    update_pixels_4 = find(mask_module_, "distile_update_pixels_4");
-    check(driver.cuStreamCreate(&side, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-    check(driver.cuEventCreate(&forked, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-    check(driver.cuEventCreate(&joined, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    for (const auto &[function, name] : {std::pair(&pack_bits, "distile_pack_bits"),
+                                         {&list_tiles, "distile_list_tiles"},
+                                         {&transfer_bits, "distile_transfer_bits"},
+                                         {&combine_bits, "distile_combine_bits"},
+                                         {&compare_1, "distile_compare_1"},
+                                         {&compare_4, "distile_compare_4"},
+                                         {&update_pixels_1, "distile_update_pixels_1"},
+                                         {&update_pixels_4, "distile_update_pixels_4"},
+                                         {&hand_out, "distile_hand_out"}}) {
+        *function = find(mask_module_, name);
+    }
+    side = std::make_unique<SideStream>(*this);
     dense_output = std::make_unique<DeviceMemory>(*this);
+    operand = std::make_unique<DeviceMemory>(*this);
 }
 
 void distile_cuda::count_multiprocessors() {

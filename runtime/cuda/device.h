@@ -37,11 +37,44 @@ public:
     CUdeviceptr address() const {
         return blocks_.empty() ? 0 : blocks_.back();
     }
+    /** Bytes of the memory, and of all that is kept. */
+    uint64_t bytes() const {
+        return bytes_;
+    }
+    uint64_t total_bytes() const {
+        return total_bytes_;
+    }
 
 private:
     distile_cuda &cuda_;
     std::vector<CUdeviceptr> blocks_;
-    uint64_t bytes_ = 0;
+    uint64_t bytes_ = 0, total_bytes_ = 0;
+};
+
+/** A second stream beside the caller's. Throws CudaFailure. */
+class SideStream {
+public:
+    explicit SideStream(distile_cuda &cuda);
+    ~SideStream();
+    SideStream(const SideStream &) = delete;
+    SideStream &operator=(const SideStream &) = delete;
+
+    CUstream stream() const {
+        return stream_;
+    }
+    /** Remembers what is on the caller's stream now; begin() lets this one wait for it. */
+    void fork() const;
+    void begin() const;
+    /** Remembers what is on this stream now; join() lets the caller's wait for it. */
+    void end() const;
+    void join() const;
+
+private:
+    void destroy() const;
+
+    distile_cuda &cuda_;
+    CUstream stream_ = nullptr;
+    CUevent forked_ = nullptr, ended_ = nullptr;
 };
 
 }  // namespace distile
@@ -64,8 +97,13 @@ struct distile_cuda : distile_hooks {
     /** Puts a kernel on a stream, its blocks along x and y. */
     template<typename... Args>
     void launch(CUfunction function, CUstream on, uint32_t x, uint32_t y, Args... args) const {
+        launch_sharing(function, on, x, y, 0, args...);
+    }
+    /** The same with some bytes of shared memory for each block. */
+    template<typename... Args>
+    void launch_sharing(CUfunction function, CUstream on, uint32_t x, uint32_t y, uint32_t bytes, Args... args) const {
         void *arguments[] = {&args...};
-        check(driver.cuLaunchKernel(function, x, y, 1, distile::mask_threads, 1, 1, 0, on, arguments, nullptr),
+        check(driver.cuLaunchKernel(function, x, y, 1, distile::mask_threads, 1, 1, bytes, on, arguments, nullptr),
               "cuLaunchKernel");
     }
 
@@ -76,12 +114,14 @@ struct distile_cuda : distile_hooks {
     CUstream stream = nullptr;
     int32_t capability = 0, multiprocessors = 0;
     CUfunction pack_bits = nullptr, list_tiles = nullptr;
-    CUfunction update_pixels_1 = nullptr, update_pixels_4 = nullptr;
-    /** A second stream, and where it leaves the caller's and comes back. */
-    CUstream side = nullptr;
-    CUevent forked = nullptr, joined = nullptr;
+    CUfunction transfer_bits = nullptr, combine_bits = nullptr, compare_1 = nullptr, compare_4 = nullptr;
+    CUfunction update_pixels_1 = nullptr, update_pixels_4 = nullptr, hand_out = nullptr;
+    /** For zeros beside an operator. */
+    std::unique_ptr<distile::SideStream> side;
     /** What a dense candidate of the application's writes before its active pixels are copied. */
     std::unique_ptr<distile::DeviceMemory> dense_output;
+    /** The words of a mask that is made from itself. */
+    std::unique_ptr<distile::DeviceMemory> operand;
 
     /** Generated code loads its modules and finds its kernels, but launches and allocates nothing. */
     bool rehearsal = false;

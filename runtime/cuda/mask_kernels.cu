@@ -1,5 +1,5 @@
-// The kernels around the operators': bytes to bits, counts and lists of tiles, zeros and masked copies. Compiled to
-// PTX, which the library holds.
+// The kernels around the operators': bytes to bits, counts and lists of tiles, masks from masks and from tensors, zeros
+// and masked copies. Compiled to PTX, which the library holds.
 #include "mask_kernels.h"
 #include <cstdint>
 
@@ -124,17 +124,24 @@ __device__ uint32_t look_back(volatile unsigned long long *states, uint32_t coun
     return before;
 }
 
-}  // namespace
-
-/** A warp packs words_per_warp words. Also clears the states of the grids that will be listed. */
-extern "C" __global__ void __launch_bounds__(mask_threads)
-    distile_pack_bits(MaskBytes bytes, DeviceBits mask, TileGrids grids, uint32_t num_grids, uint32_t *words) {
+/** Clears the states of the grids that will be listed. */
+__device__ void clear_states(const TileGrids &grids, uint32_t num_grids) {
     for (uint32_t i = 0; i < num_grids; i++) {
         const TileGrid &grid = grids.grids[i];
         for (uint32_t j = blockIdx.x * mask_threads + threadIdx.x; j < grid.blocks; j += gridDim.x * mask_threads) {
             grid.states[j] = 0;
         }
     }
+}
+
+}  // namespace
+
+// Whatever sets a mask also clears the states of the grids that will be listed after it.
+
+/** A warp packs words_per_warp words. */
+extern "C" __global__ void __launch_bounds__(mask_threads)
+    distile_pack_bits(MaskBytes bytes, DeviceBits mask, TileGrids grids, uint32_t num_grids, uint32_t *words) {
+    clear_states(grids, num_grids);
     const uint32_t first = (blockIdx.x * (mask_threads / 32) + threadIdx.x / 32) * words_per_warp;
     bool active[words_per_warp];
 #pragma unroll
@@ -183,17 +190,245 @@ extern "C" __global__ void __launch_bounds__(mask_threads)
     }
 }
 
+// ---- Masks from masks ------------------------------------------------------------------------
+
+namespace {
+
+/** The 32 bits of a row that begin at a bit, which may lie before it; 0 beyond its ends. */
+__device__ uint32_t word_at(const uint32_t *row, int32_t words, int32_t bit) {
+    const int32_t word = bit >> 5;
+    const uint32_t low = word >= 0 && word < words ? row[word] : 0;
+    const uint32_t high = word + 1 >= 0 && word + 1 < words ? row[word + 1] : 0;
+    return __funnelshift_r(low, high, bit & 31);
+}
+
+__device__ bool bit_at(const uint32_t *row, int32_t bit) {
+    return (row[bit / 32] >> (bit % 32) & 1) != 0;
+}
+
+/** Calls read(f) for the rows [0, height) that row y of the result unites. */
+template<typename Read>
+__device__ void for_each_row(const BitColumn &column, int32_t height, uint32_t y, const Read &read) {
+    const auto divisor = static_cast<int32_t>(column.divisor.value);
+    int64_t at = static_cast<int64_t>(y) * column.scale + column.start;
+    int32_t tap = 0;
+    if (at + column.behind < 0) {
+        tap = (static_cast<int32_t>(-at) - column.behind + column.dilation - 1) / column.dilation;
+        at += static_cast<int64_t>(tap) * column.dilation;
+    }
+    const int64_t end = static_cast<int64_t>(height - 1) * divisor + column.before;
+#pragma unroll 4
+    for (; tap < column.taps && at <= end; tap++, at += column.dilation) {
+        const auto t = static_cast<int32_t>(at);
+        const int32_t first =
+            t <= column.before ? 0 : static_cast<int32_t>(divide(t - column.before + divisor - 1, column.divisor));
+        const int32_t last = min(static_cast<int32_t>(divide(t + column.behind, column.divisor)), height - 1);
+        for (int32_t row = first; row <= last; row++) {
+            read(row);
+        }
+    }
+}
+
+/** A row on its way, and the threads of a block that move it. All teams of a block take the same steps. */
+struct Team {
+    int32_t rank, size, words;
+    uint32_t *now, *next;
+
+    /** Makes word i of the row make(i) from the words as they were. */
+    template<typename Make> __device__ void step(const Make &make) {
+        for (int32_t i = rank; i < words; i += size) {
+            next[i] = make(i);
+        }
+        __syncthreads();
+        uint32_t *const before = now;
+        now = next;
+        next = before;
+    }
+};
+
+extern __shared__ uint32_t shared_words[];
+
+}  // namespace
+
+/** Makes a mask from another through a window: for every row of the result a team unites rows, and then moves the bits
+ * of the union. */
+extern "C" __global__ void __launch_bounds__(mask_threads)
+    distile_transfer_bits(BitTransfer transfer, TileGrids grids, uint32_t num_grids, uint32_t *to) {
+    clear_states(grids, num_grids);
+    const BitRow &row = transfer.row;
+    const uint32_t team_of_block = threadIdx.x / transfer.team;
+    uint32_t *const words = shared_words + 2 * team_of_block * row.words;
+    Team team = {static_cast<int32_t>(threadIdx.x % transfer.team), static_cast<int32_t>(transfer.team), row.words,
+                 words + row.words, words};
+    const uint32_t to_row = blockIdx.x * (mask_threads / transfer.team) + team_of_block;
+    const bool exists = to_row < transfer.num_rows;
+    const uint32_t image = divide(exists ? to_row : 0, transfer.height);
+    const uint32_t y = to_row - image * transfer.height.value;
+    const DeviceBits &from = transfer.from;
+    const uint32_t *const from_words = from.words + static_cast<int64_t>(image) * from.height * from.words_per_row;
+
+    team.step([&](int32_t i) {
+        uint32_t any = 0;
+        if (exists && i * 32 < row.from_bits) {
+            for_each_row(transfer.column, from.height, y,
+                         [&](int32_t at) { any |= from_words[static_cast<int64_t>(at) * from.words_per_row + i]; });
+        }
+        return any;
+    });
+    if (row.spread > 1) {
+        team.step([&](int32_t i) {
+            uint32_t word = 0;
+            const int32_t first = (32 * i + row.spread - 1) / row.spread;
+            for (int32_t bit = first, at = first * row.spread - 32 * i; at < 32 && bit < row.from_bits;
+                 bit++, at += row.spread) {
+                word |= static_cast<uint32_t>(bit_at(team.now, bit)) << at;
+            }
+            return word;
+        });
+    }
+    for (int32_t s = 0; s < row.num_up; s++) {
+        team.step([&](int32_t i) { return team.now[i] | word_at(team.now, row.words, 32 * i - row.up[s]); });
+    }
+    if (row.shift != 0) {
+        team.step([&](int32_t i) { return word_at(team.now, row.words, 32 * i - row.shift); });
+    }
+    for (int32_t s = 0; s < row.num_down; s++) {
+        team.step([&](int32_t i) { return team.now[i] | word_at(team.now, row.words, 32 * i + row.down[s]); });
+    }
+    if (!exists) {
+        return;
+    }
+    for (int32_t i = team.rank; i < transfer.words_per_row; i += team.size) {
+        uint32_t word = 0;
+        const int32_t bits = min(row.to_bits - 32 * i, 32);
+        if (row.take == 1) {
+            word = bits > 0 ? team.now[i] & ~0u >> (32 - bits) : 0;
+        } else {
+            for (int32_t bit = 0; bit < bits; bit++) {
+                word |= static_cast<uint32_t>(bit_at(team.now, (32 * i + bit) * row.take)) << bit;
+            }
+        }
+        to[static_cast<int64_t>(to_row) * transfer.words_per_row + i] = word;
+    }
+}
+
+/** Combines masks of one shape, a thread for a word. The result may be one of them. */
+extern "C" __global__ void __launch_bounds__(mask_threads)
+    distile_combine_bits(BitCombination combination, TileGrids grids, uint32_t num_grids, uint32_t *to) {
+    clear_states(grids, num_grids);
+    const uint32_t word = blockIdx.x * mask_threads + threadIdx.x;
+    if (word >= combination.num_words) {
+        return;
+    }
+    const uint32_t a = combination.a[word], b = combination.b[word];
+    const uint32_t row = divide(word, combination.words_per_row), words = combination.words_per_row.value;
+    switch (combination.how) {
+    case Combination::Unite:
+        to[word] = a | b;
+        break;
+    case Combination::Intersect:
+        to[word] = a & b;
+        break;
+    case Combination::Subtract:
+        to[word] = a & ~b;
+        break;
+    case Combination::Invert:
+        to[word] = ~a & (word - row * words == words - 1 ? combination.last_bits : ~0u);
+        break;
+    }
+}
+
+// ---- Masks from tensors ----------------------------------------------------------------------
+
+namespace {
+
+__device__ float4 load(const float *from, float4) {
+    return *reinterpret_cast<const float4 *>(from);
+}
+__device__ float load(const float *from, float) {
+    return *from;
+}
+
+/** The elements at which vectors differ, or are not numbers, as bits. */
+__device__ uint32_t differing(float a, float b, float threshold) {
+    // Not "above": a difference that is not a number must count.
+    return !(fabsf(a - b) <= threshold) ? 1 : 0;
+}
+__device__ uint32_t differing(const float4 &a, const float4 &b, float threshold) {
+    return differing(a.x, b.x, threshold) | differing(a.y, b.y, threshold) << 1 | differing(a.z, b.z, threshold) << 2 |
+           differing(a.w, b.w, threshold) << 3;
+}
+
+/** Compares tensors. Some lanes of a warp compare the elements of the 32 pixels of a word, a vector each at once: a
+ * vector lies in one pixel, unless there is nothing between pixels. */
+template<typename Vector>
+__device__ void compare(const Comparison &comparison, const TileGrids &grids, uint32_t num_grids, uint32_t *to) {
+    clear_states(grids, num_grids);
+    constexpr uint32_t size = sizeof(Vector) / sizeof(float);
+    const uint32_t lanes = comparison.lanes, rank = threadIdx.x % lanes;
+    const uint32_t word = blockIdx.x * (mask_threads / lanes) + threadIdx.x / lanes;
+    const uint32_t row = divide(word, comparison.words_per_row), image = divide(row, comparison.height);
+    const uint32_t x = (word - row * comparison.words_per_row.value) * 32, y = row - image * comparison.height.value;
+    const Elements &a = comparison.a, &b = comparison.b;
+    const float *const from_a = a.data + image * a.stride_n + y * a.stride_h + x * a.stride_w;
+    const float *const from_b = b.data + image * b.stride_n + y * b.stride_h + x * b.stride_w;
+    const uint32_t channels = comparison.channels.value;
+    const int64_t gap_a = a.stride_w - channels, gap_b = b.stride_w - channels;
+    const uint32_t elements = word < comparison.num_words ? min(32u, comparison.width - x) * channels : 0;
+    const auto pixel_of = [&](uint32_t element) { return divide(element, comparison.channels); };
+    uint32_t bits = 0;
+#pragma unroll 4
+    for (uint32_t element = rank * size; element + size <= elements; element += lanes * size) {
+        const uint32_t pixel = pixel_of(element);
+        const Vector one = load(from_a + element + pixel * gap_a, Vector{});
+        const Vector other = load(from_b + element + pixel * gap_b, Vector{});
+        const uint32_t found = differing(one, other, comparison.threshold);
+#pragma unroll
+        for (uint32_t i = 0; i < size; i++) {
+            bits |= (found >> i & 1) << (i == 0 ? pixel : pixel_of(element + i));
+        }
+    }
+    // Elements that do not fill a vector.
+    const uint32_t rest = elements / size * size + rank;
+    if (size > 1 && rank < size - 1 && rest < elements) {
+        const uint32_t pixel = pixel_of(rest);
+        bits |= differing(from_a[rest + pixel * gap_a], from_b[rest + pixel * gap_b], comparison.threshold) << pixel;
+    }
+    for (uint32_t step = lanes / 2; step > 0; step /= 2) {
+        bits |= __shfl_xor_sync(all_lanes, bits, static_cast<int>(step));
+    }
+    if (rank == 0 && word < comparison.num_words) {
+        to[word] = bits;
+    }
+}
+
+}  // namespace
+
+extern "C" __global__ void __launch_bounds__(mask_threads)
+    distile_compare_1(Comparison comparison, TileGrids grids, uint32_t num_grids, uint32_t *to) {
+    compare<float>(comparison, grids, num_grids, to);
+}
+
+extern "C" __global__ void __launch_bounds__(mask_threads)
+    distile_compare_4(Comparison comparison, TileGrids grids, uint32_t num_grids, uint32_t *to) {
+    compare<float4>(comparison, grids, num_grids, to);
+}
+
+// ---- Pixels ----------------------------------------------------------------------------------
+
 namespace {
 
 /** Updates pixels, a warp for a run of them. `Vector` is what a thread stores at once. Without words all pixels are
- * active. */
-template<typename Vector> __device__ void update_pixels(const DeviceBits &mask, const PixelUpdate &update) {
+ * active. With `flip` ~0 active pixels change places with inactive ones. */
+template<typename Vector>
+__device__ void update_pixels(const DeviceBits &mask, const PixelUpdate &update, uint32_t flip) {
     const uint32_t warps = gridDim.x * (mask_threads / 32);
     for (uint32_t run = blockIdx.x * (mask_threads / 32) + threadIdx.x / 32; run < update.num_runs; run += warps) {
         const uint32_t row = divide(run, update.runs), image = divide(row, update.height);
         const uint32_t x = (run - row * update.runs.value) * pixels_per_warp, y = row - image * update.height.value;
         const uint32_t pixels = min(pixels_per_warp, update.width - x);
-        const uint32_t active = mask.words ? mask.words[row * mask.words_per_row + x / 32] >> (x % 32) : ~0u;
+        const uint32_t word = mask.words ? mask.words[row * mask.words_per_row + x / 32] : ~0u;
+        const uint32_t active = (word ^ flip) >> (x % 32);
         Vector *to =
             static_cast<Vector *>(update.to) + image * update.stride_n + y * update.stride_h + x * update.stride_w;
         const Vector *from =
@@ -213,10 +448,44 @@ template<typename Vector> __device__ void update_pixels(const DeviceBits &mask, 
 
 extern "C" __global__ void __launch_bounds__(mask_threads)
     distile_update_pixels_1(DeviceBits mask, PixelUpdate update) {
-    update_pixels<float>(mask, update);
+    update_pixels<float>(mask, update, 0);
 }
 
 extern "C" __global__ void __launch_bounds__(mask_threads)
     distile_update_pixels_4(DeviceBits mask, PixelUpdate update) {
-    update_pixels<float4>(mask, update);
+    update_pixels<float4>(mask, update, 0);
+}
+
+/** Makes the pixels of a buffer 0 that its last use wrote, and records which the next will write. */
+extern "C" __global__ void __launch_bounds__(mask_threads) distile_hand_out(HandOut out) {
+    __shared__ uint32_t shared_slot;
+    if (threadIdx.x == 0) {
+        shared_slot = *static_cast<volatile uint32_t *>(&out.record->current);
+        __threadfence();
+        // The slots change places for the next launch, once every block of this one knows which is which.
+        if (out.keep != 0 && atomicInc(&out.record->blocks_done, gridDim.x - 1) == gridDim.x - 1) {
+            out.record->current = 1 - shared_slot;
+        }
+    }
+    __syncthreads();
+    const uint32_t slot = shared_slot;
+    if (out.clear != 0) {
+        const WrittenPixels last = out.record->slots[slot];
+        if (last.lanes == 4) {
+            update_pixels<float4>(last.bits, last.update, ~0u);
+        } else {
+            update_pixels<float>(last.bits, last.update, ~0u);
+        }
+    }
+    if (out.keep != 0) {
+        uint32_t *const kept = out.kept[1 - slot];
+        for (uint32_t i = blockIdx.x * mask_threads + threadIdx.x; i < out.num_words; i += gridDim.x * mask_threads) {
+            kept[i] = out.written.bits.words[i];
+        }
+        if (blockIdx.x == 0 && threadIdx.x == 0) {
+            WrittenPixels &next = out.record->slots[1 - slot];
+            next = out.written;
+            next.bits.words = out.num_words > 0 ? kept : nullptr;
+        }
+    }
 }

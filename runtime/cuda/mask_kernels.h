@@ -61,6 +61,60 @@ struct TileGrids {
     TileGrid grids[most_grids];
 };
 
+constexpr uint32_t most_steps = 16;  ///< That copy a bit to 65535 places.
+
+/** How the bits of a row move: they are put `spread` places apart, copied up by each of the distances in turn, moved up
+ * by `shift`, which may be negative, and copied down; every `take`th then is a bit of the result. */
+struct BitRow {
+    int32_t from_bits, to_bits;  ///< That count.
+    int32_t words;               ///< Of a row on its way.
+    int32_t spread, shift, take;
+    int32_t num_up, num_down;
+    int32_t up[most_steps], down[most_steps];
+};
+
+/** The rows that row y of the result unites: for each tap, with t = y * scale + start + tap * dilation, the rows
+ * between (t - before) / divisor and (t + behind) / divisor. */
+struct BitColumn {
+    int32_t taps, dilation, scale, start, before, behind;
+    Divisor divisor;
+};
+
+/** A mask that is made from another through a window. A team of threads, a power of two, makes a row. */
+struct BitTransfer {
+    DeviceBits from;
+    BitColumn column;
+    BitRow row;
+    Divisor height;  ///< Of the result.
+    uint32_t num_rows, team;
+    int32_t words_per_row;  ///< Of the result.
+};
+
+/** What becomes of the bits of two masks, or of the first alone. */
+enum class Combination : int32_t { Unite, Intersect, Subtract, Invert };
+
+struct BitCombination {
+    const uint32_t *a, *b;
+    Combination how;
+    Divisor words_per_row;
+    uint32_t num_words, last_bits;  ///< Of a row's last word, those that are pixels.
+};
+
+/** Elements of a tensor. */
+struct Elements {
+    const float *data;
+    int64_t stride_n, stride_h, stride_w;
+};
+
+/** Two tensors that are compared. Some lanes of a warp, a power of two, make a word. */
+struct Comparison {
+    Elements a, b;
+    Divisor words_per_row, height, channels;
+    uint32_t num_words, lanes;
+    int32_t width;
+    float threshold;
+};
+
 constexpr uint32_t pixels_per_warp = 8;  ///< That an update visits at once. They share a word of the mask.
 
 /** Pixels to write, in vectors: strides and channels are counted in them. */
@@ -72,6 +126,30 @@ struct PixelUpdate {
     uint32_t num_runs;     ///< Of all images.
     int32_t width, channels;
     int32_t zero;  ///< 1: inactive pixels become 0; 0: they stay.
+};
+
+/** Pixels of a buffer that will be written: the active ones, or without words all. */
+struct WrittenPixels {
+    DeviceBits bits;
+    PixelUpdate update;
+    int32_t lanes;  ///< Of a vector.
+};
+
+/** What was last written to a buffer, on the device: a graph that is replayed finds what the replay before it wrote.
+ * One slot is read while the other is written. All 0: nothing. */
+struct BufferRecord {
+    WrittenPixels slots[2];
+    uint32_t current, blocks_done;
+};
+
+/** A buffer that is handed out. */
+struct HandOut {
+    BufferRecord *record;
+    int32_t clear;  ///< 1: what was last written becomes 0.
+    int32_t keep;   ///< 1: what will be written is recorded, its bits copied to one of `kept`.
+    WrittenPixels written;
+    uint32_t num_words;
+    uint32_t *kept[2];
 };
 
 }  // namespace distile

@@ -45,16 +45,6 @@ void or_from_below(uint64_t *row, int32_t num_words, int64_t bits) {
     row[words] |= row[0] << shift;
 }
 
-/** Calls step(distance) such that row[x] |= row[x + distance] for each of them in turn makes row[x] the union of
- * row[x + i * dilation], 0 <= i < kernel. */
-template<typename Step> void for_each_distance(const WindowAxis &axis, Step step) {
-    for (int32_t done = 1; done < axis.kernel;) {
-        const int32_t more = std::min(done, axis.kernel - done);
-        step(int64_t{more} * axis.dilation);
-        done += more;
-    }
-}
-
 // ---- Levels ----------------------------------------------------------------------------------
 
 uint64_t lowest_bit(uint64_t word) {
@@ -153,9 +143,8 @@ const BitRowsLevel &best_bit_rows_level() {
 
 // Only the taps and the outputs that meet an input count: rows stay short whatever the window.
 RowWindow::RowWindow(const WindowAxis &axis, int32_t in_width, int32_t out_width, const BitRowsLevel &level)
-    : axis_(axis), in_width_(in_width), out_words_(words_for(out_width)), level_(level) {
+    : axis_(clip(axis, in_width)), in_width_(in_width), out_words_(words_for(out_width)), level_(level) {
     const int32_t last = axis.pad + in_width - 1;
-    axis_.kernel = std::min(axis.kernel, last / axis.dilation + 1);
     const int32_t outputs = std::min(out_width, last / axis.stride + 1);
     const int64_t last_place = int64_t{outputs - 1} * axis.stride;
     padded_.resize(words_for(std::max(last_place + int64_t{axis_.kernel - 1} * axis.dilation, int64_t{last}) + 1));

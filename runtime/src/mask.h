@@ -5,6 +5,7 @@
 #define DISTILE_MASK_H
 
 #include "bitmask.h"
+#include "mask_checks.h"
 #include <algorithm>
 #include <distile/distile.h>
 #include <vector>
@@ -36,6 +37,18 @@ struct distile_mask {
                    int32_t width);
     bool is_set() const {
         return bits.words != nullptr;
+    }
+    distile_context *host() const {
+        return context;
+    }
+    const void *owner() const {
+        return context;
+    }
+    distile::MaskShape shape() const {
+        return {bits.batch, bits.height, bits.width};
+    }
+    distile_status check_shape(const char *call, const distile::MaskShape &shape) const {
+        return distile::check_mask_shape(context, call, shape.batch, shape.height, shape.width);
     }
     /** Counts at several granularities; one pass over the words for those that were not counted yet. */
     void count(const distile::Granularity *granularities, int32_t num_granularities, int64_t *counts);

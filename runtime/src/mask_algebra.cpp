@@ -2,96 +2,22 @@
 #include "context.h"
 #include "difference.h"
 #include "kernel.h"
+#include "mask.h"
 #include "tensor.h"
 #include <algorithm>
 #include <distile/mask_algebra.h>
-#include <initializer_list>
 
 using namespace distile;
 
 namespace {
 
-/** Checks the masks that a call reads and the one that it sets. */
-distile_status check_masks(const char *call, std::initializer_list<distile_mask *> operands, distile_mask *result) {
-    if (!result) {
-        return DISTILE_ERROR_NULL_POINTER;
-    }
-    distile_context *context = result->context;
-    for (const distile_mask *mask : operands) {
-        if (!mask) {
-            return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: a mask is null", call);
-        }
-        if (mask->context != context) {
-            return fail(context, DISTILE_ERROR_BAD_MASK, "%s: a mask belongs to another context than the result", call);
-        }
-        if (!mask->is_set()) {
-            return fail(context, DISTILE_ERROR_BAD_MASK, "%s: a mask was never set", call);
-        }
-    }
-    return DISTILE_OK;
-}
-
-distile_status check_window(distile_context *context, const char *call, const distile_window *window, int32_t height,
-                            int32_t width, int32_t batch) {
-    if (!window) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the window is null", call);
-    }
-    for (int32_t extent : {window->kernel_h, window->kernel_w, window->stride_h, window->stride_w, window->dilation_h,
-                           window->dilation_w}) {
-        if (extent < 1 || extent > largest_extent) {
-            return fail(context, DISTILE_ERROR_BAD_VALUE,
-                        "%s: a window with a kernel, stride or dilation of %d: each goes from 1 to %d", call, extent,
-                        largest_extent);
-        }
-    }
-    for (int32_t pad : {window->pad_top, window->pad_left}) {
-        if (pad < 0 || pad > largest_extent) {
-            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a window with a padding of %d: it goes from 0 to %d",
-                        call, pad, largest_extent);
-        }
-    }
-    const int32_t kind = raw(window->kind);
-    if (kind < DISTILE_WINDOW_CONV || kind > DISTILE_WINDOW_UPSAMPLED) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there is no kind %d of windows", call, kind);
-    }
-    return check_mask_shape(context, call, batch, height, width);
-}
-
-/** Checks the size of an input that an upsampling enlarges. */
-distile_status check_enlarged(distile_context *context, const char *call, const distile_window &window, int32_t height,
-                              int32_t width) {
-    // An output of the largest extent and the largest padding around it.
-    constexpr int64_t largest_enlarged = 2 * int64_t{largest_extent};
-    if (int64_t{height} * window.stride_h > largest_enlarged || int64_t{width} * window.stride_w > largest_enlarged) {
-        return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                    "%s: an input of %d x %d enlarged %d x %d times has more than %lld rows or columns", call, height,
-                    width, window.stride_h, window.stride_w, static_cast<long long>(largest_enlarged));
-    }
-    return DISTILE_OK;
-}
-
-Window window_of(const distile_window &window) {
-    return {{window.kernel_h, window.stride_h, window.pad_top, window.dilation_h},
-            {window.kernel_w, window.stride_w, window.pad_left, window.dilation_w}};
-}
-
-/** Whether bits go from the outputs of a window to its inputs, or the other way. */
-enum class Direction { ToInput, ToOutput };
-
-distile_status transfer(const char *call, distile_mask *result, distile_mask *from, const distile_window *window,
+distile_status transfer(const char *call, distile_mask *result, const distile_mask *from, const distile_window *window,
                         int32_t height, int32_t width, Direction direction) {
-    distile_status status = check_masks(call, {from}, result);
-    if (status == DISTILE_OK) {
-        status = check_window(result->context, call, window, height, width, from->bits.batch);
-    }
-    const bool to_input = direction == Direction::ToInput;
-    if (status == DISTILE_OK && window->kind == DISTILE_WINDOW_UPSAMPLED) {
-        status = to_input ? check_enlarged(result->context, call, *window, height, width)
-                          : check_enlarged(result->context, call, *window, from->bits.height, from->bits.width);
-    }
+    const distile_status status = check_transfer(call, result, from, window, direction, height, width);
     if (status != DISTILE_OK) {
         return status;
     }
+    const bool to_input = direction == Direction::ToInput;
     // A transposed convolution is the convolution from its output to its input.
     const auto bits = window->kind == DISTILE_WINDOW_UPSAMPLED
                           ? (to_input ? scatter_upsampled_bits : gather_upsampled_bits)
@@ -105,18 +31,14 @@ distile_status transfer(const char *call, distile_mask *result, distile_mask *fr
 }
 
 /** result = combine(a, b), word by word. */
-template<typename Combine> distile_status combine_words(const char *call, distile_mask *result, distile_mask *a,
-                                                        distile_mask *b, const Combine &combine) {
-    const distile_status status = check_masks(call, {a, b}, result);
+template<typename Combine> distile_status combine_words(const char *call, distile_mask *result, const distile_mask *a,
+                                                        const distile_mask *b, const Combine &combine) {
+    const distile_status status = check_combination(call, result, a, b);
     if (status != DISTILE_OK) {
         return status;
     }
-    const Bitmask &left = a->bits, &right = b->bits;
-    if (left.batch != right.batch || left.height != right.height || left.width != right.width) {
-        return fail(result->context, DISTILE_ERROR_BAD_SHAPE, "%s: masks of %d x %d x %d and of %d x %d x %d", call,
-                    left.batch, left.height, left.width, right.batch, right.height, right.width);
-    }
     return guarded(result->context, [&] {
+        const Bitmask &left = a->bits, &right = b->bits;
         result->set_words(left.batch, left.height, left.width, [&](uint64_t *words) {
             const int64_t count = int64_t{left.batch} * left.height * left.words_per_row();
             for (int64_t i = 0; i < count; i++) {
@@ -250,34 +172,28 @@ distile_status distile_mask_affected_output(distile_mask *result, distile_mask *
 
 distile_status distile_mask_dilate(distile_mask *result, distile_mask *mask, int32_t radius_h, int32_t radius_w) {
     constexpr const char *call = "distile_mask_dilate";
-    constexpr int32_t largest_radius = (largest_extent - 1) / 2;
-    const distile_status status = check_masks(call, {mask}, result);
-    if (status != DISTILE_OK) {
-        return status;
+    distile_window window{};
+    distile_status status = check_masks<distile_mask>(call, {mask}, result);
+    if (status == DISTILE_OK) {
+        status = make_dilation(result->context, call, radius_h, radius_w, window);
     }
-    if (radius_h < 0 || radius_w < 0 || radius_h > largest_radius || radius_w > largest_radius) {
-        return fail(result->context, DISTILE_ERROR_BAD_VALUE, "%s: radii of %d and %d pixels: each goes from 0 to %d",
-                    call, radius_h, radius_w, largest_radius);
-    }
-    const distile_window window{2 * radius_h + 1, 2 * radius_w + 1,   1, 1, 1, 1, radius_h,
-                                radius_w,         DISTILE_WINDOW_CONV};
-    return transfer(call, result, mask, &window, mask->bits.height, mask->bits.width, Direction::ToOutput);
+    return status != DISTILE_OK
+               ? status
+               : transfer(call, result, mask, &window, mask->bits.height, mask->bits.width, Direction::ToOutput);
 }
 
 distile_status distile_mask_pool(distile_mask *result, distile_mask *mask, int32_t factor_h, int32_t factor_w) {
     constexpr const char *call = "distile_mask_pool";
-    const distile_status status = check_masks(call, {mask}, result);
-    if (status != DISTILE_OK) {
-        return status;
+    distile_window window{};
+    MaskShape pooled{};
+    distile_status status = check_masks<distile_mask>(call, {mask}, result);
+    if (status == DISTILE_OK) {
+        pooled = mask->shape();
+        status = make_pooling(result->context, call, factor_h, factor_w, window, pooled);
     }
-    if (factor_h < 1 || factor_w < 1) {
-        return fail(result->context, DISTILE_ERROR_BAD_VALUE, "%s: factors of %d and %d: each goes from 1 to %d", call,
-                    factor_h, factor_w, largest_extent);
-    }
-    const distile_window window{factor_h, factor_w, factor_h, factor_w, 1, 1, 0, 0, DISTILE_WINDOW_CONV};
-    const auto pooled = [](int32_t extent, int32_t factor) { return (extent - 1) / factor + 1; };
-    return transfer(call, result, mask, &window, pooled(mask->bits.height, factor_h),
-                    pooled(mask->bits.width, factor_w), Direction::ToOutput);
+    return status != DISTILE_OK
+               ? status
+               : transfer(call, result, mask, &window, pooled.height, pooled.width, Direction::ToOutput);
 }
 
 distile_status distile_mask_unite(distile_mask *result, distile_mask *a, distile_mask *b) {
@@ -293,7 +209,7 @@ distile_status distile_mask_subtract(distile_mask *result, distile_mask *a, dist
 }
 
 distile_status distile_mask_invert(distile_mask *result, distile_mask *a) {
-    const distile_status status = check_masks("distile_mask_invert", {a}, result);
+    const distile_status status = check_masks<distile_mask>("distile_mask_invert", {a}, result);
     if (status != DISTILE_OK) {
         return status;
     }
@@ -321,27 +237,10 @@ distile_status distile_mask_set_difference(distile_mask *result, const distile_t
         return DISTILE_ERROR_NULL_POINTER;
     }
     distile_context *context = result->context;
-    for (const distile_tensor *tensor : {a, b}) {
-        const char *name = tensor == a ? "first tensor" : "second tensor";
-        if (tensor && tensor->channels < 1) {
-            return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the %s has %d channels", call, name,
-                        tensor->channels);
-        }
-        const distile_status status =
-            check_tensor(context, DISTILE_FLOAT32, call, tensor, name, tensor ? tensor->channels : 0, false);
-        if (status != DISTILE_OK) {
-            return status;
-        }
+    distile_status status = check_difference(context, call, a, b, threshold);
+    if (status == DISTILE_OK) {
+        status = result->check_shape(call, {a->batch, a->height, a->width});
     }
-    if (a->batch != b->batch || a->height != b->height || a->width != b->width || a->channels != b->channels) {
-        return fail(context, DISTILE_ERROR_BAD_SHAPE, "%s: tensors of %d x %d x %d x %d and of %d x %d x %d x %d", call,
-                    a->batch, a->height, a->width, a->channels, b->batch, b->height, b->width, b->channels);
-    }
-    if (!(threshold >= 0)) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a threshold of %g: it must be at least 0", call,
-                    static_cast<double>(threshold));
-    }
-    const distile_status status = check_mask_shape(context, call, a->batch, a->height, a->width);
     if (status != DISTILE_OK) {
         return status;
     }

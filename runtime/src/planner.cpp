@@ -1,10 +1,9 @@
 #include "context.h"
 #include "mask.h"
-#include "tensor.h"
+#include "output_spec.h"
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
-#include <distile/planner.h>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -68,8 +67,7 @@ public:
     /** The tensor of a spec at the beginning of the buffer, whose active pixels will be written. Throws
      * std::bad_alloc. */
     distile_tensor hand_out(const distile_output_spec &spec, const distile_mask &mask, bool whole) {
-        distile_tensor tensor = tensor_of(spec);
-        tensor.data = memory_ + spec.border_top * tensor.stride_h + spec.border_left * tensor.stride_w;
+        const distile_tensor tensor = tensor_of(spec, memory_);
         whole_ = whole;
         if (!whole) {
             const int64_t count = int64_t{spec.batch} * spec.height * mask.bits.words_per_row();
@@ -77,18 +75,6 @@ public:
         }
         tensor_ = tensor;
         written_ = true;
-        return tensor;
-    }
-
-    /** Its strides and border. */
-    static distile_tensor tensor_of(const distile_output_spec &spec) {
-        distile_tensor tensor = distile_tensor_make(nullptr, spec.batch, spec.height, spec.width, spec.channels);
-        tensor.stride_h = (int64_t{spec.width} + spec.border_left + spec.border_right) * tensor.stride_w;
-        tensor.stride_n = (int64_t{spec.height} + spec.border_top + spec.border_bottom) * tensor.stride_h;
-        tensor.border_top = spec.border_top;
-        tensor.border_bottom = spec.border_bottom;
-        tensor.border_left = spec.border_left;
-        tensor.border_right = spec.border_right;
         return tensor;
     }
 
@@ -211,31 +197,6 @@ struct distile_planner {
     Cleaner cleaner;  // Ends before the buffers go.
 };
 
-namespace {
-
-distile_status check_spec(distile_context *context, const distile_output_spec &spec, const distile_mask &mask) {
-    constexpr const char *call = "distile_planner_next";
-    for (int32_t border : {spec.border_top, spec.border_bottom, spec.border_left, spec.border_right}) {
-        if (border < 0 || border > largest_extent) {
-            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a border of %d pixels: it goes from 0 to %d", call,
-                        border, largest_extent);
-        }
-    }
-    if (spec.channels < 1) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d channels", call, spec.channels);
-    }
-    const Bitmask &bits = mask.bits;
-    if (bits.batch != spec.batch || bits.height != spec.height || bits.width != spec.width) {
-        return fail(context, DISTILE_ERROR_BAD_MASK, "%s: a mask of %d x %d x %d for a tensor of %d x %d x %d", call,
-                    bits.batch, bits.height, bits.width, spec.batch, spec.height, spec.width);
-    }
-    distile_tensor tensor = Buffer::tensor_of(spec);
-    tensor.data = context;  // Anything but null: the buffer is still to come.
-    return check_tensor(context, DISTILE_FLOAT32, call, &tensor, "spec", spec.channels, true);
-}
-
-}  // namespace
-
 extern "C" {
 
 distile_status distile_planner_create(distile_context *context, const distile_planner_options *options,
@@ -247,18 +208,13 @@ distile_status distile_planner_create(distile_context *context, const distile_pl
     if (!planner) {
         return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the address for the planner is null", call);
     }
-    constexpr int32_t usual_buffers = 3, fewest_buffers = 2, most_buffers = 64;
-    const int32_t buffers = options && options->buffers != 0 ? options->buffers : usual_buffers;
-    if (buffers < fewest_buffers || buffers > most_buffers) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d buffers: there may be %d to %d", call, buffers,
-                    fewest_buffers, most_buffers);
-    }
-    const int32_t clearing = options ? raw(options->clearing) : DISTILE_CLEAR_WRITTEN;
-    if (clearing < DISTILE_CLEAR_WRITTEN || clearing > DISTILE_CLEAR_BACKGROUND) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there is no clearing %d", call, clearing);
+    PlannerSettings settings{};
+    const distile_status status = read_planner_options(context, call, options, settings);
+    if (status != DISTILE_OK) {
+        return status;
     }
     return guarded(context, [&] {
-        *planner = std::make_unique<distile_planner>(context, buffers, clearing).release();
+        *planner = std::make_unique<distile_planner>(context, settings.buffers, settings.clearing).release();
         return DISTILE_OK;
     });
 }
@@ -274,19 +230,7 @@ distile_status distile_planner_next(distile_planner *planner, const distile_outp
         return DISTILE_ERROR_NULL_POINTER;
     }
     distile_context *context = planner->context;
-    if (!spec || !mask || !output) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the spec, the mask or the address for the tensor is null",
-                    call);
-    }
-    if (!mask->is_set() || mask->context != context) {
-        return fail(context, DISTILE_ERROR_BAD_MASK, "%s: the mask %s", call,
-                    mask->is_set() ? "belongs to another context" : "was never set");
-    }
-    const int32_t how = raw(store);
-    if (how != DISTILE_STORE_EXACT && how != DISTILE_STORE_TILES) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there is no way to store %d", call, how);
-    }
-    const distile_status status = check_spec(context, *spec, *mask);
+    const distile_status status = check_output(context, context, call, spec, mask, store, output);
     if (status != DISTILE_OK) {
         return status;
     }
@@ -297,8 +241,8 @@ distile_status distile_planner_next(distile_planner *planner, const distile_outp
             planner->cleaner.wait();
         }
         buffer.clear(planner->clearing == DISTILE_CLEAR_ALL, true);
-        buffer.reserve(static_cast<size_t>(spec->batch) * Buffer::tensor_of(*spec).stride_n * sizeof(float));
-        *output = buffer.hand_out(*spec, *mask, how == DISTILE_STORE_TILES);
+        buffer.reserve(static_cast<size_t>(bytes_of(*spec)));
+        *output = buffer.hand_out(*spec, *mask, store == DISTILE_STORE_TILES);
         planner->next = (planner->next + 1) % planner->buffers.size();
         if (background) {
             planner->cleaner.start(*planner->buffers[planner->next]);

@@ -274,6 +274,10 @@ CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr, size_t bytes, CUstream) {
     return enter("cuMemcpyDtoHAsync");
 }
 
+CUresult cuMemcpyDtoDAsync(CUdeviceptr, CUdeviceptr, size_t, CUstream) {
+    return enter("cuMemcpyDtoDAsync");
+}
+
 CUresult cuMemsetD8(CUdeviceptr, unsigned char, size_t) {
     return enter("cuMemsetD8", true);
 }

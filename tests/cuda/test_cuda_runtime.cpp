@@ -3,7 +3,7 @@
 #include "bitmask.h"
 #include "catch.h"
 #include "cubin_cache.h"
-#include "fake_driver.h"
+#include "fake_session.h"
 #include "gpu.h"
 #include "mask_families.h"
 #include "mask_kernels.h"
@@ -12,6 +12,7 @@
 #include "test_cuda_polykernels.h"
 #include <cmath>
 #include <cstring>
+#include <distile/cuda_mask_algebra.h>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
 #include <filesystem>
@@ -25,53 +26,6 @@ using namespace distile;
 namespace {
 
 namespace fs = std::filesystem;
-
-bool contains(const std::string &text, const std::string &part) {
-    return text.find(part) != std::string::npos;
-}
-
-std::string name_of(distile_status status) {
-    return distile_status_name(status);
-}
-
-// ---- A driver of our own ---------------------------------------------------------------------
-
-/** A function of the fake driver. The test fails if the driver is a GPU's. */
-template<typename Function> Function fake_function(const char *name) {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    const auto function = library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
-    if (!function) {
-        throw std::runtime_error("run these tests with ctest: the driver is not the fake one");
-    }
-    return function;
-}
-
-void set_fake(const char *what, int64_t value) {
-    fake_function<decltype(&fake_driver_set)>("fake_driver_set")(what, value);
-}
-void fail_fake(const char *function, int result) {
-    fake_function<decltype(&fake_driver_fail)>("fake_driver_fail")(function, result);
-}
-int64_t count_fake(const char *what) {
-    return fake_function<decltype(&fake_driver_count)>("fake_driver_count")(what);
-}
-
-/** Sets something of the fake driver for a while. */
-class FakeSetting {
-public:
-    FakeSetting(const char *what, int64_t value, int64_t before) : what_(what), before_(before) {
-        set_fake(what, value);
-    }
-    ~FakeSetting() {
-        set_fake(what_, before_);
-    }
-    FakeSetting(const FakeSetting &) = delete;
-    FakeSetting &operator=(const FakeSetting &) = delete;
-
-private:
-    const char *what_;
-    int64_t before_;
-};
 
 /** Functions of the driver that the runtime calls and that can fail. */
 const char *const fallible[] = {"cuInit",
@@ -92,6 +46,7 @@ const char *const fallible[] = {"cuInit",
                                 "cuMemAllocHost",
                                 "cuMemcpyHtoD",
                                 "cuMemcpyDtoHAsync",
+                                "cuMemcpyDtoDAsync",
                                 "cuMemsetD8",
                                 "cuMemsetD8Async",
                                 "cuCtxSynchronize",
@@ -345,6 +300,7 @@ TEST_CASE("Any function of the driver may fail, and nothing is left behind", "[.
                                                   setup.out_width, int64_t{setup.out_height} * setup.out_width,
                                                   setup.out_width),
                       distile_cuda_mask_tiles(setup.mask.get(), 3, 3, &xy, &images, &count),
+                      distile_cuda_mask_dilate(setup.mask.get(), setup.mask.get(), 1, 1),
                       distile_cuda_run(setup.kernel.get(), &setup.args)}) {
                     failures += status != DISTILE_OK ? 1 : 0;
                 }

@@ -5,6 +5,7 @@
 #define DISTILE_DISTILE_HPP
 
 #include <distile/cuda.h>
+#include <distile/cuda_planner.h>
 #include <distile/distile.h>
 #include <distile/planner.h>
 #include <memory>
@@ -55,6 +56,9 @@ struct Destroy {
     void operator()(distile_cuda_weights *weights) const {
         distile_cuda_weights_destroy(weights);
     }
+    void operator()(distile_cuda_planner *planner) const {
+        distile_cuda_planner_destroy(planner);
+    }
 };
 
 using Context = std::unique_ptr<distile_context, Destroy>;
@@ -68,6 +72,7 @@ using Cuda = std::unique_ptr<distile_cuda, Destroy>;
 using CudaMask = std::unique_ptr<distile_cuda_mask, Destroy>;
 using CudaKernel = std::unique_ptr<distile_cuda_kernel, Destroy>;
 using CudaWeights = std::unique_ptr<distile_cuda_weights, Destroy>;
+using CudaPlanner = std::unique_ptr<distile_cuda_planner, Destroy>;
 
 /** Throws Error with the context's message unless the status is DISTILE_OK. */
 inline void check(const Context &context, distile_status status) {
@@ -132,6 +137,12 @@ inline CudaWeights pack_weights(const Context &context, const CudaKernel &kernel
     distile_cuda_weights *weights = nullptr;
     check(context, distile_cuda_weights_pack(kernel.get(), &source, &weights));
     return CudaWeights(weights);
+}
+
+inline CudaPlanner make_planner(const Context &context, const Cuda &cuda, const distile_planner_options &options = {}) {
+    distile_cuda_planner *planner = nullptr;
+    check(context, distile_cuda_planner_create(cuda.get(), &options, &planner));
+    return CudaPlanner(planner);
 }
 
 }  // namespace distile

@@ -1,0 +1,90 @@
+/** \file
+ * What the functions that make masks from masks check of their arguments, for masks in any memory. A `Mask` has host(),
+ * owner(), is_set(), shape() and check_shape().
+ */
+#ifndef DISTILE_MASK_CHECKS_H
+#define DISTILE_MASK_CHECKS_H
+
+#include "bit_rows.h"
+#include "context.h"
+#include <distile/mask_algebra.h>
+#include <initializer_list>
+
+namespace distile {
+
+struct MaskShape {
+    int32_t batch, height, width;
+
+    bool operator==(const MaskShape &other) const {
+        return batch == other.batch && height == other.height && width == other.width;
+    }
+};
+
+/** Whether bits go from the outputs of a window to its inputs, or the other way. */
+enum class Direction { ToInput, ToOutput };
+
+Window window_of(const distile_window &window);
+
+/** Checks a window between masks of one shape and images of height x width. */
+distile_status check_window(distile_context *context, const char *call, const distile_window *window,
+                            Direction direction, const MaskShape &from, int32_t height, int32_t width);
+
+/** The window of a dilation. */
+distile_status make_dilation(distile_context *context, const char *call, int32_t radius_h, int32_t radius_w,
+                             distile_window &window);
+
+/** The window of a pooling, and what becomes of a shape. */
+distile_status make_pooling(distile_context *context, const char *call, int32_t factor_h, int32_t factor_w,
+                            distile_window &window, MaskShape &shape);
+
+/** Checks tensors that are compared, but not the shape of the mask. */
+distile_status check_difference(distile_context *context, const char *call, const distile_tensor *a,
+                                const distile_tensor *b, float threshold);
+
+/** Checks the masks that a call reads and the one that it sets. */
+template<typename Mask>
+distile_status check_masks(const char *call, std::initializer_list<const Mask *> operands, const Mask *result) {
+    if (!result) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    for (const Mask *mask : operands) {
+        if (!mask) {
+            return fail(result->host(), DISTILE_ERROR_NULL_POINTER, "%s: a mask is null", call);
+        }
+        if (mask->owner() != result->owner()) {
+            return fail(result->host(), DISTILE_ERROR_BAD_MASK,
+                        "%s: a mask belongs to another context or GPU than the result", call);
+        }
+        if (!mask->is_set()) {
+            return fail(result->host(), DISTILE_ERROR_BAD_MASK, "%s: a mask was never set", call);
+        }
+    }
+    return DISTILE_OK;
+}
+
+/** Checks the arguments of a call that moves bits through a window. */
+template<typename Mask> distile_status check_transfer(const char *call, const Mask *result, const Mask *from,
+                                                      const distile_window *window, Direction direction, int32_t height,
+                                                      int32_t width) {
+    distile_status status = check_masks<Mask>(call, {from}, result);
+    if (status == DISTILE_OK) {
+        status = check_window(result->host(), call, window, direction, from->shape(), height, width);
+    }
+    return status == DISTILE_OK ? result->check_shape(call, {from->shape().batch, height, width}) : status;
+}
+
+/** Checks two masks that are combined pixel by pixel. */
+template<typename Mask>
+distile_status check_combination(const char *call, const Mask *result, const Mask *a, const Mask *b) {
+    const distile_status status = check_masks<Mask>(call, {a, b}, result);
+    if (status != DISTILE_OK || a->shape() == b->shape()) {
+        return status;
+    }
+    const MaskShape left = a->shape(), right = b->shape();
+    return fail(result->host(), DISTILE_ERROR_BAD_SHAPE, "%s: masks of %d x %d x %d and of %d x %d x %d", call,
+                left.batch, left.height, left.width, right.batch, right.height, right.width);
+}
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,574 @@
+// Masks from masks and from tensors on a GPU: wrong arguments, memory and captures on a driver of our own; with a GPU,
+// every function against the CPU's.
+#include "catch.h"
+#include "fake_session.h"
+#include "gpu_session.h"
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <distile/cuda_mask_algebra.h>
+#include <distile/distile.hpp>
+#include <functional>
+#include <limits>
+#include <random>
+
+using namespace distile;
+
+namespace {
+
+constexpr distile_window plain_3x3{3, 3, 1, 1, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
+
+struct Size {
+    int32_t batch, height, width;
+
+    size_t pixels() const {
+        return static_cast<size_t>(batch) * height * width;
+    }
+};
+
+std::vector<uint8_t> random_bytes(const Size &size, double density, std::mt19937 &random) {
+    std::vector<uint8_t> bytes(size.pixels());
+    std::bernoulli_distribution active(density);
+    std::generate(bytes.begin(), bytes.end(), [&] { return active(random); });
+    return bytes;
+}
+
+/** A mask on the GPU, and the one on the CPU that it must equal. */
+struct Twin {
+    Twin(const Gpu &gpu, size_t most_pixels)
+        : gpu(gpu), device(gpu.make_mask()), host(make_mask(gpu.context)), bytes(most_pixels) {
+    }
+
+    void set(const Size &size, const std::vector<uint8_t> &values) {
+        bytes.set(values);
+        set_device(size);
+        set_host(size, values);
+    }
+    void set_device(const Size &size) const {
+        gpu.check(distile_cuda_mask_set_bytes(device.get(), bytes.data(), size.batch, size.height, size.width,
+                                              int64_t{size.height} * size.width, size.width));
+    }
+    void set_host(const Size &size, const std::vector<uint8_t> &values) const {
+        gpu.check(distile_mask_set_bytes(host.get(), values.data(), size.batch, size.height, size.width,
+                                         int64_t{size.height} * size.width, size.width));
+    }
+
+    /** "" if the bits are the same, and the list of tiles. */
+    std::string difference(const Size &size, int32_t tile = 0) const {
+        const uint32_t *words = nullptr;
+        const uint64_t *host_words = nullptr;
+        int32_t words_per_row = 0, host_words_per_row = 0;
+        gpu.check(distile_cuda_mask_bits(device.get(), &words, &words_per_row));
+        gpu.check(distile_mask_bits(host.get(), &host_words, &host_words_per_row));
+        if (words_per_row != (size.width + 31) / 32 || host_words_per_row != (size.width + 63) / 64) {
+            return "rows of another width";
+        }
+        const std::vector<uint32_t> found =
+            read_device(words, static_cast<size_t>(size.batch) * size.height * words_per_row);
+        for (int64_t row = 0; row < int64_t{size.batch} * size.height; row++) {
+            for (int32_t i = 0; i < words_per_row; i++) {
+                const auto due = static_cast<uint32_t>(host_words[row * host_words_per_row + i / 2] >> (i % 2 * 32));
+                if (found[row * words_per_row + i] != due) {
+                    return "word " + std::to_string(i) + " of row " + std::to_string(row) + " is " +
+                           std::to_string(found[row * words_per_row + i]) + ", not " + std::to_string(due);
+                }
+            }
+        }
+        return tile == 0 ? "" : difference_of_tiles(tile);
+    }
+
+    const Gpu &gpu;
+    Owned<distile_cuda_mask> device;
+    Mask host;
+    DeviceArray<uint8_t> bytes;
+
+private:
+    std::string difference_of_tiles(int32_t tile) const {
+        const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
+        distile_tile_list list{};
+        gpu.check(distile_cuda_mask_tiles(device.get(), tile, tile, &xy, &images, &count));
+        gpu.check(distile_mask_tiles(host.get(), tile, tile, &list));
+        const uint32_t found = read_device(count, 1)[0];
+        if (found != list.count) {
+            return std::to_string(found) + " tiles, not " + std::to_string(list.count);
+        }
+        const bool same = read_device(xy, found) == std::vector<uint32_t>(list.xy, list.xy + list.count) &&
+                          read_device(images, found) == std::vector<uint32_t>(list.image, list.image + list.count);
+        return same ? "" : "other tiles";
+    }
+};
+
+template<typename Number> Number pick(std::initializer_list<Number> numbers, std::mt19937 &random) {
+    return numbers.begin()[random() % numbers.size()];
+}
+
+/** Mostly small, sometimes as large as can be. */
+distile_window random_window(std::mt19937 &random) {
+    const auto small = [&](std::initializer_list<int32_t> numbers) { return pick(numbers, random); };
+    return {
+        small({1, 2, 3, 3, 4, 7, 40, 65535}),
+        small({1, 2, 3, 3, 5, 7, 70, 130, 65535}),
+        small({1, 1, 2, 2, 3, 5, 70}),
+        small({1, 1, 2, 2, 3, 7, 32, 64, 65}),
+        small({1, 1, 1, 2, 3, 9, 65535}),
+        small({1, 1, 1, 2, 3, 5, 31, 64, 65535}),
+        small({0, 0, 1, 1, 2, 3, 40, 65535}),
+        small({0, 0, 1, 1, 2, 3, 31, 69, 200, 65535}),
+        pick({DISTILE_WINDOW_CONV, DISTILE_WINDOW_CONV, DISTILE_WINDOW_TRANSPOSED, DISTILE_WINDOW_UPSAMPLED}, random)};
+}
+
+Size random_size(std::mt19937 &random, int32_t batch) {
+    return {batch, pick({1, 2, 5, 9, 17, 40, 131}, random), pick({1, 13, 31, 32, 33, 63, 64, 65, 130, 300}, random)};
+}
+
+}  // namespace
+
+TEST_CASE("Null masks of a GPU give a status to every function of masks of masks", "[cuda]") {
+    CHECK(distile_cuda_mask_needed_input(nullptr, nullptr, &plain_3x3, 1, 1) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_cuda_mask_affected_output(nullptr, nullptr, &plain_3x3, 1, 1) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_cuda_mask_dilate(nullptr, nullptr, 1, 1) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_cuda_mask_pool(nullptr, nullptr, 1, 1) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_cuda_mask_unite(nullptr, nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_cuda_mask_intersect(nullptr, nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_cuda_mask_subtract(nullptr, nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_cuda_mask_invert(nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_cuda_mask_set_difference(nullptr, nullptr, nullptr, 0) == DISTILE_ERROR_NULL_POINTER);
+}
+
+// ---- On a driver of our own ------------------------------------------------------------------
+
+namespace {
+
+/** Masks on the fake driver. */
+struct FakeMasks {
+    void set(const CudaMask &mask, int32_t batch, int32_t height, int32_t width) const {
+        check(context, distile_cuda_mask_set_bytes(mask.get(), bytes.data(), batch, height, width,
+                                                   int64_t{height} * width, width));
+    }
+    /** Every function once, on masks of 1 x height x width. */
+    void call_all(int32_t height, int32_t width) const {
+        set(a, 1, height, width);
+        set(b, 1, height, width);
+        distile_cuda_mask *const x = a.get(), *const y = b.get(), *const to = result.get();
+        const distile_tensor tensor = distile_tensor_make(floats.data(), 1, height, width, 3);
+        for (distile_status status :
+             {distile_cuda_mask_needed_input(to, x, &plain_3x3, 2 * height, width),
+              distile_cuda_mask_affected_output(to, x, &plain_3x3, height, 2 * width),
+              distile_cuda_mask_dilate(to, x, 2, 2), distile_cuda_mask_dilate(to, to, 2, 2),
+              distile_cuda_mask_pool(to, to, 2, 2), distile_cuda_mask_unite(to, x, y),
+              distile_cuda_mask_intersect(to, to, y), distile_cuda_mask_subtract(to, y, to),
+              distile_cuda_mask_invert(to, to), distile_cuda_mask_set_difference(to, &tensor, &tensor, 0)}) {
+            check(context, status);
+        }
+    }
+
+    Context context = make_context();
+    Cuda cuda = make_cuda(context);
+    CudaMask a = make_mask(context, cuda), b = make_mask(context, cuda), result = make_mask(context, cuda);
+    DeviceArray<uint8_t> bytes = DeviceArray<uint8_t>(1 << 20);
+    DeviceArray<float> floats = DeviceArray<float>(1 << 20);
+};
+
+}  // namespace
+
+TEST_CASE("Masks of masks on a GPU refuse what makes no sense, and launch nothing", "[.fake_driver]") {
+    const FakeMasks masks, others;
+    const CudaMask unset = make_mask(masks.context, masks.cuda);
+    masks.set(masks.a, 1, 4, 70);
+    masks.set(masks.result, 1, 4, 70);
+    masks.set(masks.b, 1, 4, 71);
+    others.set(others.a, 1, 4, 70);
+    distile_cuda_mask *const result = masks.result.get(), *const a = masks.a.get(), *const b = masks.b.get();
+    const int64_t launches = count_fake("cuLaunchKernel");
+    const auto refuse = [&](distile_status status, distile_status due, const std::string &word = "") {
+        INFO(distile_context_message(masks.context.get()));
+        CHECK(name_of(status) == name_of(due));
+        CHECK(contains(distile_context_message(masks.context.get()), "distile_cuda_mask_"));
+        CHECK(contains(distile_context_message(masks.context.get()), word));
+    };
+    // What all functions of one operand refuse, and those of two in both places.
+    const std::function<distile_status(distile_cuda_mask *)> of_one[] = {
+        [&](distile_cuda_mask *mask) { return distile_cuda_mask_needed_input(result, mask, &plain_3x3, 4, 70); },
+        [&](distile_cuda_mask *mask) { return distile_cuda_mask_affected_output(result, mask, &plain_3x3, 4, 70); },
+        [&](distile_cuda_mask *mask) { return distile_cuda_mask_dilate(result, mask, 1, 1); },
+        [&](distile_cuda_mask *mask) { return distile_cuda_mask_pool(result, mask, 2, 2); },
+        [&](distile_cuda_mask *mask) { return distile_cuda_mask_invert(result, mask); },
+        [&](distile_cuda_mask *mask) { return distile_cuda_mask_unite(result, mask, a); },
+        [&](distile_cuda_mask *mask) { return distile_cuda_mask_unite(result, a, mask); },
+        [&](distile_cuda_mask *mask) { return distile_cuda_mask_intersect(result, mask, a); },
+        [&](distile_cuda_mask *mask) { return distile_cuda_mask_intersect(result, a, mask); },
+        [&](distile_cuda_mask *mask) { return distile_cuda_mask_subtract(result, mask, a); },
+        [&](distile_cuda_mask *mask) { return distile_cuda_mask_subtract(result, a, mask); }};
+    for (const auto &call : of_one) {
+        refuse(call(nullptr), DISTILE_ERROR_NULL_POINTER, "null");
+        refuse(call(unset.get()), DISTILE_ERROR_BAD_MASK, "never set");
+        refuse(call(others.a.get()), DISTILE_ERROR_BAD_MASK, "another context or GPU");
+    }
+    refuse(distile_cuda_mask_unite(result, a, b), DISTILE_ERROR_BAD_SHAPE, "1 x 4 x 71");
+    refuse(distile_cuda_mask_intersect(result, b, a), DISTILE_ERROR_BAD_SHAPE);
+    refuse(distile_cuda_mask_subtract(result, a, b), DISTILE_ERROR_BAD_SHAPE);
+
+    // Windows, sizes, radii and factors.
+    refuse(distile_cuda_mask_needed_input(result, a, nullptr, 4, 70), DISTILE_ERROR_NULL_POINTER, "window");
+    refuse(distile_cuda_mask_affected_output(result, a, nullptr, 4, 70), DISTILE_ERROR_NULL_POINTER, "window");
+    for (int32_t extent : {0, -1, 65536}) {
+        refuse(distile_cuda_mask_needed_input(result, a, &plain_3x3, extent, 70), DISTILE_ERROR_BAD_SHAPE);
+        refuse(distile_cuda_mask_affected_output(result, a, &plain_3x3, 4, extent), DISTILE_ERROR_BAD_SHAPE);
+        for (int32_t distile_window::*member :
+             {&distile_window::kernel_h, &distile_window::kernel_w, &distile_window::stride_h,
+              &distile_window::stride_w, &distile_window::dilation_h, &distile_window::dilation_w}) {
+            distile_window bad = plain_3x3;
+            bad.*member = extent;
+            refuse(distile_cuda_mask_affected_output(result, a, &bad, 4, 70), DISTILE_ERROR_BAD_VALUE);
+            refuse(distile_cuda_mask_needed_input(result, a, &bad, 4, 70), DISTILE_ERROR_BAD_VALUE);
+        }
+    }
+    for (int32_t pad : {-1, 65536}) {
+        for (int32_t distile_window::*member : {&distile_window::pad_top, &distile_window::pad_left}) {
+            distile_window bad = plain_3x3;
+            bad.*member = pad;
+            refuse(distile_cuda_mask_needed_input(result, a, &bad, 4, 70), DISTILE_ERROR_BAD_VALUE);
+        }
+    }
+    distile_window upsampled = plain_3x3;
+    upsampled.kind = DISTILE_WINDOW_UPSAMPLED;
+    upsampled.stride_w = 2000;
+    refuse(distile_cuda_mask_affected_output(result, a, &upsampled, 4, 70), DISTILE_ERROR_BAD_SHAPE, "131070");
+    // As many pixels as a mask on a CPU may have, but not one on a GPU.
+    masks.set(masks.b, 60000, 1, 1);
+    refuse(distile_cuda_mask_needed_input(result, b, &plain_3x3, 60000, 2), DISTILE_ERROR_BAD_SHAPE, "2^31");
+    for (int32_t radius : {-1, 32768}) {
+        refuse(distile_cuda_mask_dilate(result, a, radius, 0), DISTILE_ERROR_BAD_VALUE);
+        refuse(distile_cuda_mask_dilate(result, a, 0, radius), DISTILE_ERROR_BAD_VALUE);
+    }
+    for (int32_t factor : {0, 65536}) {
+        refuse(distile_cuda_mask_pool(result, a, factor, 1), DISTILE_ERROR_BAD_VALUE);
+        refuse(distile_cuda_mask_pool(result, a, 1, factor), DISTILE_ERROR_BAD_VALUE);
+    }
+
+    // Tensors.
+    const distile_tensor good = distile_tensor_make(masks.floats.data(), 1, 2, 4, 3);
+    const auto refuse_tensor = [&](distile_status due, const std::function<void(distile_tensor &)> &spoil) {
+        distile_tensor bad = good;
+        spoil(bad);
+        refuse(distile_cuda_mask_set_difference(result, &bad, &good, 0), due);
+        refuse(distile_cuda_mask_set_difference(result, &good, &bad, 0), due);
+    };
+    float on_host[24] = {};
+    refuse(distile_cuda_mask_set_difference(result, nullptr, &good, 0), DISTILE_ERROR_NULL_POINTER);
+    refuse(distile_cuda_mask_set_difference(result, &good, nullptr, 0), DISTILE_ERROR_NULL_POINTER);
+    refuse(distile_cuda_mask_set_difference(result, &good, &good, -1), DISTILE_ERROR_BAD_VALUE);
+    refuse(distile_cuda_mask_set_difference(result, &good, &good, std::nanf("")), DISTILE_ERROR_BAD_VALUE);
+    refuse_tensor(DISTILE_ERROR_NULL_POINTER, [](distile_tensor &t) { t.data = nullptr; });
+    refuse_tensor(DISTILE_ERROR_NOT_DEVICE_MEMORY, [&](distile_tensor &t) { t.data = on_host; });
+    refuse_tensor(DISTILE_ERROR_BAD_SHAPE, [](distile_tensor &t) { t.channels = 2; });
+    refuse_tensor(DISTILE_ERROR_BAD_SHAPE, [](distile_tensor &t) { t.height = 1; });
+    refuse_tensor(DISTILE_ERROR_BAD_SHAPE, [](distile_tensor &t) { t.batch = 0; });
+    refuse_tensor(DISTILE_ERROR_BAD_CHANNELS, [](distile_tensor &t) { t.channels = 0; });
+    refuse_tensor(DISTILE_ERROR_BAD_STRIDE, [](distile_tensor &t) { t.stride_w = 2; });
+    refuse_tensor(DISTILE_ERROR_BAD_STRIDE, [](distile_tensor &t) { t.stride_h = 11; });
+    refuse_tensor(DISTILE_ERROR_BAD_TYPE, [](distile_tensor &t) { std::memset(&t.dtype, 9, 1); });
+
+    // One launch was that of the mask with 60000 images.
+    CHECK(count_fake("cuLaunchKernel") == launches + 1);
+    const uint32_t *words = nullptr;
+    int32_t words_per_row = 0;
+    check(masks.context, distile_cuda_mask_bits(result, &words, &words_per_row));
+    CHECK(words_per_row == 3);
+}
+
+TEST_CASE("Masks of masks on a GPU wait for nothing and allocate only for a new shape, so that graphs take them",
+          "[.fake_driver]") {
+    const FakeMasks masks;
+    masks.call_all(40, 50);
+    const int64_t allocations = count_fake("cuMemAlloc"), launches = count_fake("cuLaunchKernel"),
+                  copies = count_fake("cuMemcpyDtoDAsync");
+    const auto waits = [] {
+        return count_fake("cuStreamSynchronize") + count_fake("cuCtxSynchronize") + count_fake("cuMemcpyDtoHAsync");
+    };
+    const int64_t waited = waits();
+    masks.call_all(40, 50);
+    masks.call_all(20, 50);
+    {
+        const FakeSetting capturing("capturing", 1, 0);
+        masks.call_all(40, 50);
+        CHECK(distile_cuda_mask_dilate(masks.result.get(), masks.a.get(), 1, 1) == DISTILE_OK);
+        CHECK(distile_cuda_mask_needed_input(masks.result.get(), masks.a.get(), &plain_3x3, 400, 500) ==
+              DISTILE_ERROR_BAD_VALUE);
+        CHECK(contains(distile_context_message(masks.context.get()), "being captured"));
+        CHECK(count_fake("forbidden") == 0);
+    }
+    CHECK(count_fake("cuMemAlloc") == allocations);
+    CHECK(waits() == waited);
+    // A launch for each, the setting of two masks included, and a copy for the two windows in place.
+    CHECK(count_fake("cuLaunchKernel") == launches + 3 * 12 + 1);
+    CHECK(count_fake("cuMemcpyDtoDAsync") == copies + 3 * 2);
+}
+
+TEST_CASE("A mask of masks whose launch failed holds nothing, and its operand is as it was", "[.fake_driver]") {
+    const FakeMasks masks;
+    masks.call_all(5, 6);
+    const uint32_t *words = nullptr;
+    int32_t words_per_row = 0;
+    for (int result : {CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_ILLEGAL_ADDRESS}) {
+        masks.set(masks.result, 1, 5, 6);
+        fail_fake("cuLaunchKernel", result);
+        const distile_status due =
+            result == CUDA_ERROR_ILLEGAL_ADDRESS ? DISTILE_ERROR_DEVICE_LOST : DISTILE_ERROR_KERNEL;
+        CHECK(name_of(distile_cuda_mask_dilate(masks.result.get(), masks.a.get(), 1, 1)) == name_of(due));
+        fail_fake("cuLaunchKernel", 0);
+        CHECK(distile_cuda_mask_bits(masks.result.get(), &words, &words_per_row) == DISTILE_ERROR_BAD_MASK);
+        CHECK(distile_cuda_mask_bits(masks.a.get(), &words, &words_per_row) == DISTILE_OK);
+    }
+    // Without memory the result stays as it was.
+    masks.set(masks.result, 1, 5, 6);
+    fail_fake("cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(name_of(distile_cuda_mask_needed_input(masks.result.get(), masks.a.get(), &plain_3x3, 500, 60)) ==
+          "DISTILE_ERROR_OUT_OF_DEVICE_MEMORY");
+    fail_fake("cuMemAlloc", 0);
+    CHECK(distile_cuda_mask_bits(masks.result.get(), &words, &words_per_row) == DISTILE_OK);
+    CHECK(words_per_row == 1);
+}
+
+// ---- With a GPU ------------------------------------------------------------------------------
+
+TEST_CASE("Needed inputs and affected outputs on a GPU are those of the CPU", "[gpu_algebra]") {
+    const Gpu gpu;
+    if (!gpu.cuda) {
+        return;
+    }
+    std::mt19937 random(1);
+    Twin from(gpu, 1 << 20), to(gpu, 1);
+    const auto compare = [&](const Size &size, const distile_window &window, const Size &target, int32_t tile) {
+        CAPTURE(size.batch, size.height, size.width, target.height, target.width, window.kind, window.kernel_h,
+                window.kernel_w, window.stride_h, window.stride_w, window.dilation_h, window.dilation_w, window.pad_top,
+                window.pad_left);
+        for (const bool to_input : {true, false}) {
+            const auto on_gpu = to_input ? distile_cuda_mask_needed_input : distile_cuda_mask_affected_output;
+            const auto on_cpu = to_input ? distile_mask_needed_input : distile_mask_affected_output;
+            const distile_status due = on_cpu(to.host.get(), from.host.get(), &window, target.height, target.width);
+            REQUIRE(on_gpu(to.device.get(), from.device.get(), &window, target.height, target.width) == due);
+            if (due == DISTILE_OK) {
+                REQUIRE(to.difference(target, tile) == "");
+            }
+        }
+        // The operand is as it was.
+        REQUIRE(from.difference(size) == "");
+    };
+    for (int32_t trial = 0; trial < 1500; trial++) {
+        const Size size = random_size(random, pick({1, 2, 5}, random));
+        from.set(size, random_bytes(size, pick({0.0, 0.02, 0.3, 1.0}, random), random));
+        const distile_window window = random_window(random);
+        const int32_t half_h = (size.height + 1) / 2, half_w = (size.width + 1) / 2;
+        const Size target = pick<Size>({size,
+                                        {size.batch, half_h, half_w},
+                                        {size.batch, 2 * size.height, 2 * size.width},
+                                        random_size(random, size.batch)},
+                                       random);
+        compare(size, window, target, trial % 5);
+    }
+    // The longest rows there are, and images of some size.
+    for (int32_t trial = 0; trial < 40; trial++) {
+        const Size size =
+            pick<Size>({{1, 1, 65535}, {1, 65535, 1}, {2, 1, 65535}, {3, 33, 5000}, {1, 1024, 1000}}, random);
+        from.set(size, random_bytes(size, pick({0.0001, 0.01, 0.5}, random), random));
+        distile_window window = random_window(random);
+        if (size.height > 1000) {
+            window.kernel_h = std::min(window.kernel_h, 130);
+        }
+        const auto larger = [](int32_t extent, int32_t scale) { return std::min(extent * scale, 65535); };
+        compare(size, window,
+                pick<Size>({size,
+                            {size.batch, size.height, (size.width + 2) / 3},
+                            {size.batch, larger(size.height, 2), larger(size.width, 2)}},
+                           random),
+                trial % 5);
+    }
+}
+
+TEST_CASE("Dilation and pooling on a GPU are those of the CPU, in place too", "[gpu_algebra]") {
+    const Gpu gpu;
+    if (!gpu.cuda) {
+        return;
+    }
+    std::mt19937 random(2);
+    Twin mask(gpu, 1 << 20);
+    for (int32_t trial = 0; trial < 400; trial++) {
+        const Size size = trial < 380 ? random_size(random, pick({1, 3}, random)) : Size{1, 700, 1050};
+        mask.set(size, random_bytes(size, pick({0.001, 0.05, 0.5}, random), random));
+        Size expected = size;
+        if (trial % 2 == 0) {
+            const int32_t h = pick({0, 1, 3, 50, 32767}, random), w = pick({0, 1, 2, 31, 200, 32767}, random);
+            CAPTURE(size.batch, size.height, size.width, h, w);
+            gpu.check(distile_cuda_mask_dilate(mask.device.get(), mask.device.get(), h, w));
+            gpu.check(distile_mask_dilate(mask.host.get(), mask.host.get(), h, w));
+            REQUIRE(mask.difference(expected, trial % 3) == "");
+        } else {
+            const int32_t h = pick({1, 2, 3, 64, 65535}, random), w = pick({1, 2, 3, 5, 32, 64, 100}, random);
+            CAPTURE(size.batch, size.height, size.width, h, w);
+            gpu.check(distile_cuda_mask_pool(mask.device.get(), mask.device.get(), h, w));
+            gpu.check(distile_mask_pool(mask.host.get(), mask.host.get(), h, w));
+            expected = {size.batch, (size.height - 1) / h + 1, (size.width - 1) / w + 1};
+            REQUIRE(mask.difference(expected, trial % 3) == "");
+        }
+    }
+}
+
+TEST_CASE("Masks of one shape combine on a GPU as on the CPU, into any of them", "[gpu_algebra]") {
+    const Gpu gpu;
+    if (!gpu.cuda) {
+        return;
+    }
+    std::mt19937 random(3);
+    Twin a(gpu, 1 << 20), b(gpu, 1 << 20), apart(gpu, 1);
+    for (const Size &size :
+         {Size{1, 1, 1}, {2, 5, 31}, {2, 5, 32}, {3, 7, 33}, {1, 40, 200}, {1, 1, 65535}, {2, 700, 600}}) {
+        for (int32_t where = 0; where < 3; where++) {
+            for (int32_t how = 0; how < 4; how++) {
+                CAPTURE(size.batch, size.height, size.width, where, how);
+                a.set(size, random_bytes(size, 0.4, random));
+                b.set(size, random_bytes(size, 0.6, random));
+                Twin &to = where == 0 ? apart : where == 1 ? a : b;
+                distile_cuda_mask *const x = a.device.get(), *const y = b.device.get(), *const z = to.device.get();
+                distile_mask *const u = a.host.get(), *const v = b.host.get(), *const w = to.host.get();
+                switch (how) {
+                case 0:
+                    gpu.check(distile_cuda_mask_unite(z, x, y));
+                    gpu.check(distile_mask_unite(w, u, v));
+                    break;
+                case 1:
+                    gpu.check(distile_cuda_mask_intersect(z, x, y));
+                    gpu.check(distile_mask_intersect(w, u, v));
+                    break;
+                case 2:
+                    gpu.check(distile_cuda_mask_subtract(z, x, y));
+                    gpu.check(distile_mask_subtract(w, u, v));
+                    break;
+                default:
+                    gpu.check(distile_cuda_mask_invert(z, x));
+                    gpu.check(distile_mask_invert(w, u));
+                }
+                REQUIRE(to.difference(size, 3) == "");
+            }
+        }
+    }
+}
+
+TEST_CASE("Tensors that differ make the same mask on a GPU as on the CPU", "[gpu_algebra]") {
+    const Gpu gpu;
+    if (!gpu.cuda) {
+        return;
+    }
+    std::mt19937 random(4);
+    std::uniform_real_distribution<float> number(-1, 1);
+    const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+    Twin mask(gpu, 1);
+    constexpr size_t room = 1 << 20;
+    DeviceArray<float> device_a(room), device_b(room);
+    for (int32_t width : {1, 7, 32, 33, 513}) {
+        for (int32_t channels : {1, 2, 3, 4, 5, 8, 16, 64, 65}) {
+            for (int32_t layout = 0; layout < 5; layout++) {
+                const Size size{2, 3, width};
+                CAPTURE(width, channels, layout);
+                distile_tensor a = distile_tensor_make(nullptr, size.batch, size.height, width, channels);
+                // Packed, with gaps that vectors fit into or not, and away from a multiple of 16 bytes.
+                const int32_t gap = layout == 1 ? 4 : layout == 2 ? 5 : 0, row_gap = layout == 3 ? 1 : gap;
+                const size_t offset = layout == 4 ? 1 : 0;
+                a.stride_w = channels + gap;
+                a.stride_h = a.stride_w * width + row_gap;
+                a.stride_n = a.stride_h * size.height + row_gap;
+                std::vector<float> values(static_cast<size_t>(a.stride_n) * size.batch + offset);
+                REQUIRE(values.size() <= room);
+                std::generate(values.begin(), values.end(), [&] { return number(random); });
+                std::vector<float> changed = values;
+                // Elements of gaps differ too, and must not be seen.
+                for (float &value : changed) {
+                    const uint32_t drawn = random() % (20 * channels);
+                    value = drawn == 0   ? value + 0.5f
+                            : drawn == 1 ? value - 0.5f
+                            : drawn == 2 ? value + 0.01f
+                            : drawn == 3 ? nan
+                            : drawn == 4 ? infinity
+                                         : value;
+                }
+                device_a.set(values);
+                device_b.set(changed);
+                distile_tensor b = a, on_a = a, on_b = a;
+                a.data = values.data() + offset;
+                b.data = changed.data() + offset;
+                on_a.data = device_a.data() + offset;
+                on_b.data = device_b.data() + offset;
+                for (float threshold : {0.0f, 0.1f}) {
+                    gpu.check(distile_cuda_mask_set_difference(mask.device.get(), &on_a, &on_b, threshold));
+                    gpu.check(distile_mask_set_difference(mask.host.get(), &a, &b, threshold));
+                    REQUIRE(mask.difference(size, 2) == "");
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("A chain of masks runs in a graph, with other masks and tensors at every launch", "[gpu_algebra]") {
+    const Gpu gpu;
+    if (!gpu.cuda) {
+        return;
+    }
+    const StreamInUse stream(gpu);
+    std::mt19937 random(5);
+    const Size size{2, 50, 77}, half{2, 25, 39};
+    const distile_window down{3, 3, 2, 2, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
+    Twin edit(gpu, size.pixels()), mask(gpu, size.pixels()), small(gpu, 1);
+    DeviceArray<float> device_a(3 * size.pixels()), device_b(3 * size.pixels());
+    std::vector<float> a(3 * size.pixels()), b(3 * size.pixels());
+    const auto tensor = [&](float *data) { return distile_tensor_make(data, size.batch, size.height, size.width, 3); };
+    const distile_tensor on_a = tensor(device_a.data()), on_b = tensor(device_b.data());
+    const auto on_device = [&] {
+        mask.set_device(size);
+        gpu.check(distile_cuda_mask_set_difference(edit.device.get(), &on_a, &on_b, 0.25f));
+        gpu.check(distile_cuda_mask_dilate(edit.device.get(), edit.device.get(), 2, 1));
+        gpu.check(distile_cuda_mask_intersect(edit.device.get(), edit.device.get(), mask.device.get()));
+        gpu.check(
+            distile_cuda_mask_affected_output(small.device.get(), edit.device.get(), &down, half.height, half.width));
+        gpu.check(distile_cuda_mask_invert(small.device.get(), small.device.get()));
+        gpu.check(
+            distile_cuda_mask_needed_input(mask.device.get(), small.device.get(), &down, size.height, size.width));
+        gpu.check(distile_cuda_mask_subtract(mask.device.get(), mask.device.get(), edit.device.get()));
+        // Lists that are made in the graph.
+        const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
+        gpu.check(distile_cuda_mask_tiles(mask.device.get(), 4, 4, &xy, &images, &count));
+    };
+    const auto draw = [&] {
+        const std::vector<uint8_t> bytes = random_bytes(size, 0.7, random);
+        for (size_t i = 0; i < a.size(); i++) {
+            a[i] = static_cast<float>(random() % 8);
+            b[i] = random() % 200 == 0 ? a[i] + 0.5f : a[i];
+        }
+        mask.bytes.set(bytes);
+        mask.set_host(size, bytes);
+        device_a.set(a);
+        device_b.set(b);
+        const distile_tensor from_a = tensor(a.data()), from_b = tensor(b.data());
+        gpu.check(distile_mask_set_difference(edit.host.get(), &from_a, &from_b, 0.25f));
+        gpu.check(distile_mask_dilate(edit.host.get(), edit.host.get(), 2, 1));
+        gpu.check(distile_mask_intersect(edit.host.get(), edit.host.get(), mask.host.get()));
+        gpu.check(distile_mask_affected_output(small.host.get(), edit.host.get(), &down, half.height, half.width));
+        gpu.check(distile_mask_invert(small.host.get(), small.host.get()));
+        gpu.check(distile_mask_needed_input(mask.host.get(), small.host.get(), &down, size.height, size.width));
+        gpu.check(distile_mask_subtract(mask.host.get(), mask.host.get(), edit.host.get()));
+    };
+    const auto check_masks = [&] {
+        CHECK(edit.difference(size) == "");
+        CHECK(small.difference(half) == "");
+        CHECK(mask.difference(size, 4) == "");
+    };
+    draw();
+    on_device();
+    check_masks();
+    const Graph graph(stream.get(), on_device);
+    for (int32_t round = 0; round < 20; round++) {
+        CAPTURE(round);
+        draw();
+        graph.launch();
+        check_masks();
+    }
+}
