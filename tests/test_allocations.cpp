@@ -275,7 +275,7 @@ private:
     }
 
     void use_algebra(distile_mask *mask, distile_mask *other, distile_mask *result) {
-        const distile_window window{3, 3, 1, 1, 2, 1, 1, 1};
+        const distile_window window{3, 3, 1, 1, 2, 1, 1, 1, DISTILE_WINDOW_CONV};
         set_mask("dilate", other, [&] { return distile_mask_dilate(other, mask, 1, 2); });
         set_mask("needed_input", other, [&] { return distile_mask_needed_input(other, mask, &window, height, width); });
         set_mask("affected_output", other,

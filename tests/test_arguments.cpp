@@ -380,6 +380,8 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
                   &distile_window::stride_w, &distile_window::dilation_h, &distile_window::dilation_w}) {
                 function.template wrong<2>(DISTILE_ERROR_BAD_VALUE, extent, {0, -1, 65536, INT_MIN, INT_MAX});
             }
+            function.template wrong_number<2>(DISTILE_ERROR_BAD_VALUE, &distile_window::kind,
+                                              {-1, 3, INT_MIN, INT_MAX});
             for (int32_t distile_window::*pad : {&distile_window::pad_top, &distile_window::pad_left}) {
                 function.template wrong<2>(DISTILE_ERROR_BAD_VALUE, pad, {-1, 65536, INT_MIN, INT_MAX});
             }

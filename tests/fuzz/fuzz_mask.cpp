@@ -159,9 +159,9 @@ private:
         case 1:
             return set_bytes();
         case 2:
-            return transfer(distile_mask_needed_input, false);
+            return transfer(distile_mask_needed_input);
         case 3:
-            return transfer(distile_mask_affected_output, true);
+            return transfer(distile_mask_affected_output);
         case 4:
             return dilate();
         case 5:
@@ -202,15 +202,18 @@ private:
     }
 
     distile_window window() {
-        return {bytes_.extent(5), bytes_.extent(5), bytes_.extent(3), bytes_.extent(3),
-                bytes_.extent(3), bytes_.extent(3), bytes_.extent(4), bytes_.extent(4)};
+        distile_window made{bytes_.extent(5), bytes_.extent(5), bytes_.extent(3), bytes_.extent(3),   bytes_.extent(3),
+                            bytes_.extent(3), bytes_.extent(4), bytes_.extent(4), DISTILE_WINDOW_CONV};
+        const int32_t kind = bytes_.choice(3);
+        std::memcpy(&made.kind, &kind, sizeof(kind));
+        return made;
     }
 
-    template<typename Transfer> Status transfer(Transfer function, bool gathers) {
+    template<typename Transfer> Status transfer(Transfer function) {
         Object &from = object();
         const distile_window window = this->window();
         const int32_t height = bytes_.extent(40), width = bytes_.extent(200), batch = from.batch;
-        const int32_t outputs = gathers ? height : from.height;
+        const int32_t outputs = std::max(height, from.height);
         const __int128 words = words_of(batch, height, width);
         if (words > most_words || __int128{outputs} * window.kernel_h * ((width + 63) / 64) > 1 << 20) {
             return std::nullopt;
