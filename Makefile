@@ -41,6 +41,14 @@ tsan: build/tsan/build.ninja  ## build and run the tests of threads under Thread
 	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset tsan -j $(JOBS)
 	@$(FIXED_ADDRESSES) $(CTEST) --preset tsan -j $(JOBS)
 
+FUZZ_SECONDS ?= 60
+.PHONY: fuzz
+fuzz:  ## feed hostile input to every fuzz target for FUZZ_SECONDS each, with clang's libFuzzer
+	@cmake/setup.sh fuzz
+	@$(CMAKE) --preset fuzz
+	@$(CMAKE) --build --preset fuzz -j $(JOBS) --target distile_fuzzers
+	@tests/fuzz/run.sh build/fuzz "$(FUZZ_SECONDS)"
+
 # Configured anew each time, because only a configuration finds peers that were installed after the last one.
 .PHONY: bench
 bench:  ## run the benchmarks; FILTER=<regex> chooses rows, OUT=<file.json> gets the numbers

@@ -243,13 +243,20 @@ int run(int argc, char **argv) {
     return 0;
 }
 
+/** Without characters that steer a terminal: messages quote what files say. */
+std::string printable(std::string text) {
+    std::replace_if(
+        text.begin(), text.end(), [](unsigned char c) { return (c < ' ' && c != '\n') || c == 0x7f; }, '?');
+    return text;
+}
+
 }  // namespace
 
 int main(int argc, char **argv) {
     try {
         return run(argc, argv);
     } catch (const std::exception &error) {
-        std::fprintf(stderr, "distile: error: %s.\n", error.what());
+        std::fprintf(stderr, "distile: error: %s.\n", printable(error.what()).c_str());
         return 1;
     }
 }

@@ -1,5 +1,5 @@
 #include "measurement.h"
-#include "operator.h"
+#include "plan.h"
 #include "time_table.h"
 #include <algorithm>
 #include <array>
@@ -62,7 +62,7 @@ json to_json(const Measurement &measurement) {
 Measurement parse_measurement(const json &json, const std::string &where) {
     try {
         Measurement result;
-        result.theta = json.at("theta").get<Theta>();
+        result.theta = parse_theta(json.at("theta"), where);
         result.dense = json.value("dense", false);
         const auto name = json.at("outcome").get<std::string>();
         const auto found = std::find(outcome_names.begin(), outcome_names.end(), name);
@@ -77,6 +77,9 @@ Measurement parse_measurement(const json &json, const std::string &where) {
         result.elapsed_s = json.value("elapsed_s", 0.0);
         if (result.ok()) {
             for (const auto &row : json.at("times")) {
+                if (!row.at(0).is_number_integer()) {
+                    throw FileError(where + ": a number of tiles is no integer");
+                }
                 MeasuredTime time{row.at(0).get<int64_t>(), row.at(1).get<double>(), row.at(2).get<double>(),
                                   row.at(3).get<double>()};
                 if (time.tiles < 1 || !(time.us > 0) ||
@@ -87,11 +90,6 @@ Measurement parse_measurement(const json &json, const std::string &where) {
             }
             if (result.times.empty()) {
                 throw FileError(where + ": its outcome is ok, and it has no times");
-            }
-        }
-        for (const char *knob : {"tile_h", "tile_w"}) {
-            if (result.theta.count(knob) == 0 || result.theta.at(knob) < 1) {
-                throw FileError(where + ": its theta has no knob \"" + knob + "\" of 1 or more");
             }
         }
         return result;

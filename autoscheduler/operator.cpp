@@ -1,9 +1,10 @@
 #include "operator.h"
 #include "operator_kind.h"
+#include "strict_json.h"
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <iterator>
 #include <sstream>
 
 namespace distile {
@@ -72,6 +73,24 @@ const OperatorKind &kind_of(const std::string &generator) {
         throw FileError("there is no generator \"" + generator + "\"");
     }
     return *kind;
+}
+
+/** Refuses an operator whose weights, or whose tensors of the typical size, 32-bit indices do not reach: what the
+ * runtime would refuse too, after all memory was asked for. */
+void check_sizes(const Operator &op, const std::string &where) {
+    constexpr double most = 2147483647;
+    const distile_conv2d conv = op.conv2d();
+    const double taps =
+        static_cast<double>(conv.kernel_h) * conv.kernel_w * conv.in_channels / std::max(conv.groups, 1);
+    if (taps * (conv.out_channels + DISTILE_CUDA_CHANNEL_BLOCK) > most) {
+        refuse(where, "its weights have more than 2^31 elements");
+    }
+    const double rows = op.typical_height + conv.pad_top + conv.pad_bottom;
+    const double columns = op.typical_width + conv.pad_left + conv.pad_right;
+    const double outputs = static_cast<double>(op.typical_output_height()) * op.typical_output_width();
+    if (op.typical_batch * std::max(rows * columns * conv.in_channels, outputs * conv.out_channels) > most) {
+        refuse(where, "its input or output of the typical size has more than 2^31 elements");
+    }
 }
 
 }  // namespace
@@ -220,6 +239,7 @@ Operator parse_operator(const json &json, const std::string &where) {
     if (op.typical_output_height() < 1 || op.typical_output_width() < 1) {
         refuse(where, "the typical input is smaller than the kernel");
     }
+    check_sizes(op, where);
     return op;
 }
 
@@ -246,11 +266,16 @@ json read_json(const std::string &path) {
     if (!stream || (stream.peek(), stream.bad())) {
         throw FileError("the file '" + path + "' cannot be opened");
     }
-    try {
-        return json::parse(stream, nullptr, true, true);
-    } catch (const json::exception &error) {
-        throw FileError("the file '" + path + "' is not JSON: " + error.what());
+    return parse_json(std::string(std::istreambuf_iterator<char>(stream), {}), "the file '" + path + "'");
+}
+
+json parse_json(const std::string &text, const std::string &where) {
+    std::string fault;
+    json json = parse_strictly(text, true, fault);
+    if (json.is_discarded()) {
+        throw FileError(where + " " + fault);
     }
+    return json;
 }
 
 std::string format_json(const json &json) {

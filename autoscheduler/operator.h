@@ -54,6 +54,8 @@ Operator read_operator(const std::string &path);
 
 /** Reads a JSON file whose comments are allowed. Throws FileError. */
 nlohmann::json read_json(const std::string &path);
+/** The same of a text, which messages call `where`. */
+nlohmann::json parse_json(const std::string &text, const std::string &where);
 /** JSON for people: what fits a line stands on one. */
 std::string format_json(const nlohmann::json &json);
 /** Writes a file through a temporary one beside it, so that a kill leaves the old or the new one whole. */

@@ -14,6 +14,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int plan_version = 1;
+/** Far above what a schedule can use, and small enough that products of two knobs fit an int. */
+constexpr int largest_knob = 4096;
 
 [[noreturn]] void refuse(const std::string &where, const std::string &what) {
     throw FileError(where + ": " + what);
@@ -32,13 +34,20 @@ const json &member(const json &object, const char *name, json::value_t type, con
 }
 
 /** Letters, digits and underscores: what may stand in C identifiers, file names and build rules. */
+bool is_name(const std::string &text) {
+    return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    });
+}
+
+std::string quoted(const std::string &text) {
+    return json(text).dump(-1, ' ', true);
+}
+
 std::string name_member(const json &object, const std::string &where) {
     const json *value = object.is_object() && object.contains("name") ? &object.at("name") : nullptr;
     std::string name = value && value->is_string() ? value->get<std::string>() : "";
-    const bool legal = !name.empty() && name.size() <= 128 && std::all_of(name.begin(), name.end(), [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-    });
-    if (!legal) {
+    if (!is_name(name)) {
         refuse(where, "\"name\" must be letters, digits and underscores");
     }
     return name;
@@ -48,7 +57,12 @@ std::string text_member(const json &object, const char *name, const std::string 
     if (!object.is_object() || !object.contains(name) || !object.at(name).is_string()) {
         refuse(where, std::string("the member \"") + name + "\" is missing or not a string");
     }
-    return object.at(name).get<std::string>();
+    auto text = object.at(name).get<std::string>();
+    // They are printed, and some characters steer a terminal.
+    if (std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; })) {
+        refuse(where, std::string("the member \"") + name + "\" holds control characters");
+    }
+    return text;
 }
 
 PlanVariant parse_variant(const json &json, const std::string &where) {
@@ -60,20 +74,10 @@ PlanVariant parse_variant(const json &json, const std::string &where) {
         }
         variant.dense = json.at("dense").get<bool>();
     }
-    if (!json.contains("theta") || !json.at("theta").is_object()) {
-        refuse(where, "the member \"theta\" is missing or not an object");
+    if (!json.contains("theta")) {
+        refuse(where, "the member \"theta\" is missing");
     }
-    for (const auto &[knob, value] : json.at("theta").items()) {
-        if (!value.is_number_integer() || value < 0 || value > 65535) {
-            refuse(where, "the knob \"" + knob + "\" is " + value.dump() + ", not an integer from 0 to 65535");
-        }
-        variant.theta[knob] = value.get<int>();
-    }
-    for (const char *knob : {"tile_h", "tile_w"}) {
-        if (variant.theta.count(knob) == 0 || variant.theta.at(knob) < 1) {
-            refuse(where, std::string("the knob \"") + knob + "\" is missing or 0");
-        }
-    }
+    variant.theta = parse_theta(json.at("theta"), where);
     return variant;
 }
 
@@ -102,10 +106,6 @@ PlanTime parse_time(const json &json, const Plan &plan, const std::string &where
     return time;
 }
 
-std::string quoted(const std::string &text) {
-    return json(text).dump(-1, ' ', true);
-}
-
 }  // namespace
 
 const PlanVariant *Plan::find(const std::string &name_or_index) const {
@@ -120,6 +120,29 @@ const PlanVariant *Plan::find(const std::string &name_or_index) const {
         }
     }
     return nullptr;
+}
+
+Theta parse_theta(const json &json, const std::string &where) {
+    if (!json.is_object()) {
+        refuse(where, "the member \"theta\" is not an object");
+    }
+    Theta theta;
+    for (const auto &[knob, value] : json.items()) {
+        if (!is_name(knob)) {
+            refuse(where, "the knob " + quoted(knob) + " is no name of letters, digits and underscores");
+        }
+        if (!value.is_number_integer() || value < 0 || value > largest_knob) {
+            refuse(where, "the knob \"" + knob + "\" is " + value.dump() + ", not an integer from 0 to " +
+                              std::to_string(largest_knob));
+        }
+        theta[knob] = value.get<int>();
+    }
+    for (const char *knob : {"tile_h", "tile_w"}) {
+        if (theta.count(knob) == 0 || theta.at(knob) < 1) {
+            refuse(where, std::string("the knob \"") + knob + "\" is missing or 0");
+        }
+    }
+    return theta;
 }
 
 Plan read_plan(const std::string &path) {
@@ -240,6 +263,10 @@ std::string cpu_features(const std::string &target) {
                 features.append(features.empty() ? "" : " ").append(part);
             }
         }
+    }
+    const std::string capability = "cuda_capability_";
+    if (target.find(capability) != target.rfind(capability) || target.back() == '-') {
+        refuse("the target '" + target + "'", "it has more than one compute capability, or ends with '-'");
     }
     return features;
 }

@@ -50,6 +50,9 @@ struct Plan {
 Plan read_plan(const std::string &path);
 nlohmann::json to_json(const Plan &plan);
 
+/** A schedule: knobs by name, tile_h and tile_w among them. Throws FileError. Asks no space whether it is legal. */
+Theta parse_theta(const nlohmann::json &json, const std::string &where);
+
 /** The rows of a time table as plans and time tables hold them. */
 nlohmann::json to_json(const std::vector<PlanTime> &times);
 

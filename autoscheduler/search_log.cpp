@@ -35,9 +35,15 @@ LogHeader parse_header(const json &json, const std::string &where) {
         header.backend = json.at("backend").get<std::string>();
         header.target = json.at("target").get<std::string>();
         header.device = parse_device_profile(json.at("device"), where + ", \"device\"");
-        header.threads = json.at("threads").get<int>();
+        const auto &threads = json.at("threads"), &seed = json.at("seed");
+        constexpr int most_threads = 1 << 16;
+        if (!threads.is_number_integer() || threads < 1 || threads > most_threads || !seed.is_number_unsigned()) {
+            throw FileError(where + " has a broken header (its \"threads\" are no integer from 1 to " +
+                            std::to_string(most_threads) + ", or its \"seed\" is none)");
+        }
+        header.threads = threads.get<int>();
         header.knobs = json.at("knobs").get<std::string>();
-        header.seed = json.at("seed").get<uint64_t>();
+        header.seed = seed.get<uint64_t>();
         header.masks = json.at("masks").get<std::vector<std::string>>();
         return header;
     } catch (const nlohmann::json::exception &error) {
@@ -57,12 +63,18 @@ Parsed parse(const std::string &text, const std::string &path) {
     for (size_t number = 1, begin = 0; begin < text.size(); number++) {
         const size_t end = text.find('\n', begin);
         const bool last = end == std::string::npos || end + 1 == text.size();
-        const json line = json::parse(text.substr(begin, end - begin), nullptr, false);
         const std::string where = the_log(path) + ", line " + std::to_string(number);
-        if (line.is_discarded() || end == std::string::npos) {
-            if (!last) {
-                throw FileError(where + " is not JSON; remove that line to go on with the others");
-            }
+        json line;
+        std::string fault;
+        try {
+            line = parse_json(text.substr(begin, end - begin), where);
+        } catch (const FileError &error) {
+            fault = error.what();
+        }
+        if (!fault.empty() && !last) {
+            throw FileError(fault + "; remove that line to go on with the others");
+        }
+        if (!fault.empty() || end == std::string::npos) {
             parsed.contents.warning = where + " is broken, as a kill in the midst of writing leaves it: it is skipped";
             break;
         }

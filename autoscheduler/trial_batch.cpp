@@ -1,6 +1,7 @@
 #include "trial_batch.h"
 #include "process.h"
 #include "profile.h"
+#include "strict_json.h"
 #include "tools.h"
 #include <algorithm>
 #include <cerrno>
@@ -269,13 +270,21 @@ Batch read_batch(const std::string &folder) {
         json.at("memory_bytes").get_to(setup.memory_bytes);
         for (const auto &row : json.at("trials")) {
             BatchTrial trial;
-            row.at("theta").get_to(trial.trial.theta);
+            trial.trial.theta = parse_theta(row.at("theta"), "the request '" + path + "'");
             row.at("dense").get_to(trial.trial.dense);
             row.at("tiles").get_to(trial.trial.tiles);
             row.at("object").get_to(trial.object);
             row.at("message").get_to(trial.message);
             row.at("compile_s").get_to(trial.compile_s);
             row.at("reference").get_to(trial.reference);
+            const std::vector<int64_t> &tiles = trial.trial.tiles;
+            if (tiles.empty() || std::any_of(tiles.begin(), tiles.end(), [](int64_t count) { return count < 1; })) {
+                throw FileError("the request '" + path + "' has a trial without numbers of tiles");
+            }
+            // Its code is run.
+            if (trial.object.find('/') != std::string::npos) {
+                throw FileError("the request '" + path + "' names an object outside of its folder");
+            }
             batch.trials.push_back(trial);
         }
         return batch;
@@ -290,7 +299,8 @@ std::vector<Measurement> read_results(const std::string &folder) {
     std::vector<Measurement> results;
     std::string line;
     while (std::getline(stream, line)) {
-        const json json = json::parse(line, nullptr, false);
+        std::string ignored;
+        const json json = parse_strictly(line, false, ignored);
         if (!json.is_discarded()) {
             results.push_back(parse_measurement(json, "the results '" + path + "'"));
         }

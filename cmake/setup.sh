@@ -2,9 +2,10 @@
 # Installs what the build needs: the distribution's packages, and a Python environment in .venv with Halide, CMake and
 # Ninja. Run by every goal of the Makefile; does nothing when all is there.
 #
-# Usage: cmake/setup.sh [bench] [bench-gpu] [lint]
+# Usage: cmake/setup.sh [bench] [bench-gpu] [fuzz] [lint]
 #   bench      also installs the peers that the benchmarks measure against (requirements-bench.txt)
 #   bench-gpu  also installs cuDNN, the peer on NVIDIA GPUs (requirements-bench-gpu.txt)
+#   fuzz       also installs clang with libFuzzer
 #   lint       also installs clang-format and clang-tidy
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -19,12 +20,16 @@ for extra in "$@"; do
     bench | bench-gpu)
         extras+=("$extra")
         ;;
+    fuzz)
+        packages+=(clang libclang-rt-dev)
+        programs+=(clang++)
+        ;;
     lint)
         packages+=(clang-format clang-tidy git)
         programs+=(clang-format clang-tidy git)
         ;;
     *)
-        echo "cmake/setup.sh: error: unknown argument '$extra'; the arguments are 'bench', 'bench-gpu' and 'lint'." >&2
+        echo "cmake/setup.sh: error: unknown argument '$extra'; the arguments are 'bench', 'bench-gpu', 'fuzz' and 'lint'." >&2
         exit 2
         ;;
     esac

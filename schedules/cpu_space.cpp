@@ -42,7 +42,7 @@ const Space &cpu_space() {
             {"channels times channel_splits that divide the output channels, rounded up to whole blocks of the weights",
              [](const Theta &theta, const Problem &problem) {
                  const int padded = round_up(problem.out_channels, problem.channel_block);
-                 return padded % (theta.at("channels") * theta.at("channel_splits")) == 0;
+                 return padded % (int64_t{theta.at("channels")} * theta.at("channel_splits")) == 0;
              },
              {"channels", "channel_splits"}},
             {"pixels times channels that fit the vector registers",
@@ -55,9 +55,9 @@ const Space &cpu_space() {
              {"unroll"}},
             {"at most 64 unrolled steps of the reduction, or the code grows beyond the instruction cache",
              [](const Theta &theta, const Problem &problem) {
-                 const int kernel = theta.at("order") == CiKyKx   ? problem.kernel_h * problem.kernel_w
-                                    : theta.at("order") == KyCiKx ? problem.kernel_w
-                                                                  : 1;
+                 const int64_t kernel = theta.at("order") == CiKyKx   ? problem.kernel_h * problem.kernel_w
+                                        : theta.at("order") == KyCiKx ? problem.kernel_w
+                                                                      : 1;
                  return theta.at("unroll") * kernel <= 64;
              },
              {"order", "unroll"}},

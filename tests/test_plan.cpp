@@ -239,6 +239,8 @@ TEST_CASE("A wrong operator file is refused with the file and the member", "[pla
         set("/typical/width", 65536, {"typical", "width", "65536"}),
         set("/typical/batch", 1.5, {"typical", "batch", "1.5"}),
         set("/params/kernel_h", 23, {"typical", "kernel"}),
+        set("/params", {{"in_channels", 1 << 20}, {"out_channels", 1 << 10}}, {"weights", "2^31"}),
+        set("/typical", {{"batch", 65535}, {"height", 65535}, {"width", 65535}}, {"typical", "2^31"}),
     };
     const std::pair<const char *, std::vector<int>> ranges[] = {{"in_channels", {0, (1 << 20) + 1}},
                                                                 {"out_channels", {0, (1 << 20) + 1}},
@@ -362,10 +364,16 @@ TEST_CASE("A wrong plan is refused with the file and the member", "[plan]") {
         set("/variants/0/dense", 1, {"variant 0", "dense"}),
         set("/variants/1/theta", json::array(), {"variant 1", "theta"}),
         set("/variants/1/theta/unroll", -1, {"variant 1", "unroll", "-1"}),
-        set("/variants/1/theta/group", 65536, {"variant 1", "group", "65536"}),
+        set("/variants/1/theta/group", 4097, {"variant 1", "group", "4097"}),
         set("/variants/1/theta/group", 1.5, {"variant 1", "group", "1.5"}),
         set("/variants/1/theta/group", "4", {"variant 1", "group", "4"}),
         set("/variants/1/theta/tile_h", 0, {"variant 1", "tile_h"}),
+        set("/variants/1/theta/a;b", 1, {"variant 1", "knob", "a;b"}),
+        set("/target", "x86-64-linux-avx2-", {"target", "ends with"}),
+        set("/target", "x86-64-linux-avx2-no_asserts", {"target", "no_asserts"}),
+        set("/target", "x86-64-linux-avx2-no_bounds_query", {"target", "no_bounds_query"}),
+        set("/target", "x86-64-linux-avx2\nx", {"target", "control"}),
+        set("/profile/device", "\x1b[2J", {"device", "control"}),
         set("/profile", json::array(), {"profile"}),
         set("/profile/device", 1, {"profile", "device"}),
         set("/profile/times", "fast", {"profile", "times"}),
@@ -388,6 +396,38 @@ TEST_CASE("A wrong plan is refused with the file and the member", "[plan]") {
         erase("/profile/times/1", "us"),
     };
     refuse_changes(good_plan(), changes, [](const std::string &path) { return read_plan(path); });
+}
+
+TEST_CASE("JSON that nobody means is refused before it is looked at", "[plan]") {
+    const TemporaryFolder folder;
+    const auto message = [&](const std::string &text) {
+        const std::string path = folder.write("hostile.json", text);
+        try {
+            read_json(path);
+        } catch (const FileError &error) {
+            INFO(error.what());
+            CHECK(contains(error.what(), path));
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+    const auto nested = [](size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+    CHECK(message(nested(32)).empty());
+    CHECK(contains(message(nested(33)), "nested deeper than 32 levels"));
+    CHECK(contains(message("// [[[[\n\"\\\"[[\"/*"), "is not JSON"));
+    // Deep enough to exhaust any stack, also where it does not end.
+    CHECK(contains(message(nested(1000000)), "nested deeper"));
+    CHECK(contains(message(std::string(1000000, '[')), "nested deeper"));
+    std::string objects;
+    for (int i = 0; i < 100000; i++) {
+        objects += R"({"a":)";
+    }
+    CHECK(contains(message(objects), "nested deeper"));
+    CHECK(contains(message(R"({"a": 1, "b": {"a": 2}, "a": 3})"), "\"a\" twice"));
+    CHECK(message(R"([{"a": 1, "b": {"a": 2}}, {"a": 3}])").empty());
+    CHECK(contains(message("1e999"), "is not JSON"));
+    CHECK(contains(message("\"\xff\""), "is not JSON"));
+    CHECK(contains(message(""), "is not JSON"));
 }
 
 TEST_CASE("Variants are found by name, and else by index", "[plan]") {

@@ -271,7 +271,14 @@ TEST_CASE("Masks are read from NumPy's files", "[search]") {
         {npy("|b1", "False", "(2,)", "12"), "shape (2)"},
         {npy("|b1", "False", "(0, 2)", ""), "shape (0, 2)"},
         {npy("|b1", "False", "(70000, 2)", std::string(140000, '1')), "shape (70000, 2)"},
-        {npy("|b1", "False", "(2, 2)", "123"), "no NumPy array"}};
+        {npy("|b1", "False", "(2, 2)", "123"), "no NumPy array"},
+        // 2^64 and some elements, which are few where products wrap.
+        {npy("|b1", "False", "(170804740106741571, 9, 12)", std::string(216, '\1')), "shorter than its shape"},
+        {npy("|b1", "False", "(18446744073709551617, 1, 1)", "1"), "broken shape"},
+        {npy("|b1", "False", "(-1, 1)", "1"), "broken shape"},
+        {npy("|b1", "False", "(1, 1, 1, 1, 1, 1, 1, 1, 1)", "1"), "broken shape"},
+        {npy("|b1", "False", "(1, 1", "1"), "no shape"},
+        {std::string("\x93NUMPY\2\0\xff\xff\xff\xff{}", 14), "within its header"}};
     for (const auto &[file, word] : wrong) {
         const std::string path = folder.write("wrong.npy", file);
         const std::string message = message_of([&] { read_npy_masks(path); });
@@ -443,6 +450,10 @@ TEST_CASE("What is no measurement is refused", "[search]") {
     CHECK(refused("outcome", "good"));
     CHECK(refused("theta", 3));
     CHECK(refused("theta", {{"tile_h", 1}}));
+    CHECK(refused("theta", {{"tile_h", 1}, {"tile_w", 1}, {"pixels", 1e300}}));
+    CHECK(refused("theta", {{"tile_h", 1}, {"tile_w", 1}, {"pixels", int64_t{1} << 40}}));
+    CHECK(refused("times", {{1.5, 1, 1, 1}}));
+    CHECK(refused("times", {{1e300, 1, 1, 1}}));
     CHECK(refused("times", nlohmann::json::array()));
     CHECK(refused("times", {{1, 0, 1, 1}}));
     CHECK(refused("times", {{2, 1, 1, 1}, {1, 1, 1, 1}}));

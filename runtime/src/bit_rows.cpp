@@ -142,8 +142,10 @@ const BitRowsLevel &best_bit_rows_level() {
 // ---- Rows ------------------------------------------------------------------------------------
 
 // Only the taps and the outputs that meet an input count: rows stay short whatever the window.
-RowWindow::RowWindow(const WindowAxis &axis, int32_t in_width, int32_t out_width, const BitRowsLevel &level)
-    : axis_(clip(axis, in_width)), in_width_(in_width), out_words_(words_for(out_width)), level_(level) {
+RowWindow::RowWindow(const WindowAxis &axis, int32_t in_width, int32_t out_width, RowMemory &memory,
+                     const BitRowsLevel &level)
+    : axis_(clip(axis, in_width)), in_width_(in_width), out_words_(words_for(out_width)), level_(level),
+      padded_(memory.take(0)), places_(memory.take(0)) {
     const int32_t last = axis.pad + in_width - 1;
     const int32_t outputs = std::min(out_width, last / axis.stride + 1);
     const int64_t last_place = int64_t{outputs - 1} * axis.stride;
@@ -223,10 +225,11 @@ void or_row(const uint64_t *from, int32_t num_words, uint64_t *to) {
 
 }  // namespace
 
-void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, int32_t out_width, uint64_t *out) {
-    RowWindow columns(window.x, in.width, out_width);
+void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, int32_t out_width, uint64_t *out,
+                 RowMemory &memory) {
+    RowWindow columns(window.x, in.width, out_width, memory);
     const int32_t in_words = in.words_per_row(), out_words = words_for(out_width);
-    std::vector<uint64_t> any(in_words);
+    std::vector<uint64_t> &any = memory.take(in_words);
     for (int32_t n = 0; n < in.batch; n++) {
         const uint64_t *image = in.words + int64_t{n} * in.height * in_words;
         for (int32_t o = 0; o < out_height; o++, out += out_words) {
@@ -238,10 +241,11 @@ void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, in
     }
 }
 
-void scatter_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width, uint64_t *in) {
-    RowWindow columns(window.x, in_width, out.width);
+void scatter_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width, uint64_t *in,
+                  RowMemory &memory) {
+    RowWindow columns(window.x, in_width, out.width, memory);
     const int32_t in_words = words_for(in_width), out_words = out.words_per_row();
-    std::vector<uint64_t> reached(in_words);
+    std::vector<uint64_t> &reached = memory.take(in_words);
     std::fill_n(in, int64_t{out.batch} * in_height * in_words, uint64_t{0});
     const uint64_t *row = out.words;
     for (int32_t n = 0; n < out.batch; n++) {
@@ -255,11 +259,12 @@ void scatter_bits(const Bitmask &out, const Window &window, int32_t in_height, i
 }
 
 void gather_upsampled_bits(const Bitmask &in, const Window &window, int32_t out_height, int32_t out_width,
-                           uint64_t *out) {
+                           uint64_t *out, RowMemory &memory) {
     const int32_t large_height = in.height * window.y.stride, large_width = in.width * window.x.stride;
-    RowWindow repeat(repetition(window.x), large_width, in.width), columns(after(window.x), large_width, out_width);
+    RowWindow repeat(repetition(window.x), large_width, in.width, memory);
+    RowWindow columns(after(window.x), large_width, out_width, memory);
     const int32_t in_words = in.words_per_row(), out_words = words_for(out_width);
-    std::vector<uint64_t> any(in_words), large(words_for(large_width));
+    std::vector<uint64_t> &any = memory.take(in_words), &large = memory.take(words_for(large_width));
     for (int32_t n = 0; n < in.batch; n++) {
         const uint64_t *image = in.words + int64_t{n} * in.height * in_words;
         for (int32_t o = 0; o < out_height; o++, out += out_words) {
@@ -272,12 +277,13 @@ void gather_upsampled_bits(const Bitmask &in, const Window &window, int32_t out_
     }
 }
 
-void scatter_upsampled_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width,
-                            uint64_t *in) {
+void scatter_upsampled_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width, uint64_t *in,
+                            RowMemory &memory) {
     const int32_t large_height = in_height * window.y.stride, large_width = in_width * window.x.stride;
-    RowWindow repeat(repetition(window.x), large_width, in_width), columns(after(window.x), large_width, out.width);
+    RowWindow repeat(repetition(window.x), large_width, in_width, memory);
+    RowWindow columns(after(window.x), large_width, out.width, memory);
     const int32_t in_words = words_for(in_width), out_words = out.words_per_row();
-    std::vector<uint64_t> reached(in_words), large(words_for(large_width));
+    std::vector<uint64_t> &reached = memory.take(in_words), &large = memory.take(words_for(large_width));
     std::fill_n(in, int64_t{out.batch} * in_height * in_words, uint64_t{0});
     const uint64_t *row = out.words;
     for (int32_t n = 0; n < out.batch; n++) {

@@ -6,6 +6,8 @@
 
 #include "bitmask.h"
 #include <algorithm>
+#include <cstddef>
+#include <deque>
 #include <vector>
 
 namespace distile {
@@ -60,10 +62,30 @@ struct BitRowsLevels {
 BitRowsLevels supported_bit_rows_levels();
 const BitRowsLevel &best_bit_rows_level();
 
-/** A window over rows of one length, with its work space. Rows are padded to whole words with bits that are 0. */
+/** Work space: rows of words, which are kept so that the steady state allocates nothing. */
+class RowMemory {
+public:
+    /** A row of zeros, until reset(). */
+    std::vector<uint64_t> &take(size_t words) {
+        if (taken_ == rows_.size()) {
+            rows_.emplace_back();
+        }
+        rows_[taken_].assign(words, 0);
+        return rows_[taken_++];
+    }
+    void reset() {
+        taken_ = 0;
+    }
+
+private:
+    std::deque<std::vector<uint64_t>> rows_;  // Rows that are taken stay where they are.
+    size_t taken_ = 0;
+};
+
+/** A window over rows of one length. Rows are padded to whole words with bits that are 0. */
 class RowWindow {
 public:
-    RowWindow(const WindowAxis &axis, int32_t in_width, int32_t out_width,
+    RowWindow(const WindowAxis &axis, int32_t in_width, int32_t out_width, RowMemory &memory,
               const BitRowsLevel &level = best_bit_rows_level());
 
     /** out[o] = any of in[what o reads]. */
@@ -76,23 +98,25 @@ private:
     int32_t in_width_, out_words_;
     const BitRowsLevel &level_;
     /** A row of inputs, moved up by the padding: output o reads from bit o * stride on. */
-    std::vector<uint64_t> padded_;
+    std::vector<uint64_t> &padded_;
     /** The bits at o * stride, for the outputs that read anything. */
-    std::vector<uint64_t> places_;
+    std::vector<uint64_t> &places_;
 };
 
 /** Writes out[o] = any of in[what o reads] for images of out_height x out_width. */
-void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, int32_t out_width, uint64_t *out);
+void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, int32_t out_width, uint64_t *out,
+                 RowMemory &memory);
 
 /** Writes in[x] = any of out[o that reads x] for images of in_height x in_width. */
-void scatter_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width, uint64_t *in);
+void scatter_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width, uint64_t *in,
+                  RowMemory &memory);
 
 // The same for windows over the input after nearest upsampling by the strides: output o reads the inputs
 // floor((o - pad + i * dilation) / stride).
 void gather_upsampled_bits(const Bitmask &in, const Window &window, int32_t out_height, int32_t out_width,
-                           uint64_t *out);
-void scatter_upsampled_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width,
-                            uint64_t *in);
+                           uint64_t *out, RowMemory &memory);
+void scatter_upsampled_bits(const Bitmask &out, const Window &window, int32_t in_height, int32_t in_width, uint64_t *in,
+                            RowMemory &memory);
 
 }  // namespace distile
 

@@ -54,8 +54,10 @@ distile_status convert(const char *call, distile_context *context, const distile
         return status;
     }
     const int64_t height = tensor->height, width = tensor->width, channels = tensor->channels;
-    if (planes->stride_h < width || planes->stride_c < planes->stride_h * (height - 1) + width ||
-        (tensor->batch > 1 && planes->stride_n < planes->stride_c * (channels - 1) + planes->stride_c)) {
+    // By division, because products of strides may be too large.
+    if (planes->stride_h < width || planes->stride_c < width ||
+        (planes->stride_c - width) / planes->stride_h < height - 1 ||
+        (tensor->batch > 1 && planes->stride_n / planes->stride_c < channels)) {
         return fail(context, DISTILE_ERROR_BAD_STRIDE,
                     "%s: the NCHW tensor has strides n %lld, c %lld, h %lld: each must be at least what it spans", call,
                     static_cast<long long>(planes->stride_n), static_cast<long long>(planes->stride_c),

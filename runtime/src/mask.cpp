@@ -108,11 +108,21 @@ TileList distile_mask::list(Granularity granularity, TileRect interior) {
     if (scratch_.size() < words) {
         scratch_.resize(words);
     }
-    if (num_lists_ == lists_.size()) {
+    // A list that has room already, or one with room for every tile of the shape, if they are not too many: whatever
+    // masks follow, they need no more.
+    const auto kept = std::find_if(lists_.begin() + static_cast<ptrdiff_t>(num_lists_), lists_.end(),
+                                   [&](const List &list) { return list.granularity == granularity; });
+    if (kept == lists_.end()) {
         lists_.emplace_back();
+        std::swap(lists_[num_lists_], lists_.back());
+    } else {
+        std::swap(lists_[num_lists_], *kept);
     }
     List &list = lists_[num_lists_];
-    const int64_t capacity = count + distile::tile_list_slack;
+    const int64_t rows = (bits.height - 1) / granularity.h + 1, columns = (bits.width - 1) / granularity.w + 1;
+    constexpr int64_t most_to_spare = 1 << 22;
+    const int64_t all = bits.batch * rows * columns;
+    const int64_t capacity = (all <= most_to_spare ? all : count) + distile::tile_list_slack;
     if (list.entries.size() < static_cast<size_t>(2 * capacity)) {
         list.entries.clear();
         list.entries.resize(2 * capacity);

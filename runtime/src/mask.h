@@ -4,7 +4,7 @@
 #ifndef DISTILE_MASK_H
 #define DISTILE_MASK_H
 
-#include "bitmask.h"
+#include "bit_rows.h"
 #include "mask_checks.h"
 #include <algorithm>
 #include <distile/distile.h>
@@ -58,6 +58,7 @@ struct distile_mask {
     distile_context *context;
     distile::Bitmask bits{};
     int64_t active_pixels = 0;
+    std::vector<distile::RowMemory> row_memory; /**< Of calls that set this mask, one for each of their tasks. */
 
 private:
     struct Count {

@@ -12,6 +12,15 @@ using namespace distile;
 
 namespace {
 
+/** The work space of a call's tasks. */
+std::vector<RowMemory> &memory_of_tasks(distile_mask &result, size_t num_tasks) {
+    result.row_memory.resize(std::max(result.row_memory.size(), num_tasks));
+    for (RowMemory &memory : result.row_memory) {
+        memory.reset();
+    }
+    return result.row_memory;
+}
+
 distile_status transfer(const char *call, distile_mask *result, const distile_mask *from, const distile_window *window,
                         int32_t height, int32_t width, Direction direction) {
     const distile_status status = check_transfer(call, result, from, window, direction, height, width);
@@ -25,8 +34,9 @@ distile_status transfer(const char *call, distile_mask *result, const distile_ma
                       : to_input == (window->kind == DISTILE_WINDOW_CONV) ? scatter_bits
                                                                           : gather_bits;
     return guarded(result->context, [&] {
+        RowMemory &memory = memory_of_tasks(*result, 1)[0];
         result->set_words(from->bits.batch, height, width,
-                          [&](uint64_t *words) { bits(from->bits, window_of(*window), height, width, words); });
+                          [&](uint64_t *words) { bits(from->bits, window_of(*window), height, width, words, memory); });
         return DISTILE_OK;
     });
 }
@@ -50,14 +60,14 @@ template<typename Combine> distile_status combine_words(const char *call, distil
     });
 }
 
-/** Compares rows of two tensors; one for each task, because it holds the work space. */
+/** Compares rows of two tensors, in a work space that no other task uses. */
 class RowDifference {
 public:
-    RowDifference(const distile_tensor &a, const distile_tensor &b, float threshold)
+    RowDifference(const distile_tensor &a, const distile_tensor &b, float threshold, RowMemory &memory)
         : a_(a), b_(b), threshold_(threshold), level_(best_difference_level()), packed_(is_packed(a) && is_packed(b)),
-          channels_(packed_ ? RowWindow({a.channels, a.channels, 0, 1}, pixels_at_once * a.channels, pixels_at_once)
-                            : RowWindow({1, 1, 0, 1}, 1, 1)) {
-        bits_.resize(packed_ ? pixels_at_once / 64 * int64_t{a.channels} : (a.channels + 63) / 64);
+          channels_(packed_ ? WindowAxis{a.channels, a.channels, 0, 1} : WindowAxis{1, 1, 0, 1},
+                    packed_ ? pixels_at_once * a.channels : 1, packed_ ? pixels_at_once : 1, memory),
+          bits_(memory.take(packed_ ? pixels_at_once / 64 * int64_t{a.channels} : (a.channels + 63) / 64)) {
     }
 
     /** Row y of image n. */
@@ -110,41 +120,49 @@ private:
     const DifferenceLevel &level_;
     bool packed_;
     RowWindow channels_;
-    std::vector<uint64_t> bits_;
+    std::vector<uint64_t> &bits_;
 };
 
-/** Some of the rows of all images. */
-struct DifferenceTask {
-    RowDifference rows;
-    int64_t begin, end;
-    int32_t height, words_per_row;
+/** The rows of all images, in parts. */
+struct Difference {
+    const distile_tensor &a, &b;
+    float threshold;
     uint64_t *words;
+    int64_t num_tasks;
+    std::vector<RowMemory> &memory;
 
-    void run() {
-        for (int64_t row = begin; row < end; row++) {
-            rows.compare(static_cast<int32_t>(row / height), static_cast<int32_t>(row % height),
-                         words + row * words_per_row);
+    RowDifference rows_of(int64_t task) const {
+        memory[task].reset();
+        return {a, b, threshold, memory[task]};
+    }
+    void run(int64_t task) const {
+        RowDifference difference = rows_of(task);
+        const int64_t rows = int64_t{a.batch} * a.height, words_per_row = (a.width + 63) / 64;
+        for (int64_t row = rows * task / num_tasks; row < rows * (task + 1) / num_tasks; row++) {
+            difference.compare(static_cast<int32_t>(row / a.height), static_cast<int32_t>(row % a.height),
+                               words + row * words_per_row);
         }
     }
 };
 
 // The tasks write to the words.
 // NOLINTBEGIN(readability-non-const-parameter)
-void find_difference(distile_context &context, const distile_tensor &a, const distile_tensor &b, float threshold,
+void find_difference(distile_mask &result, const distile_tensor &a, const distile_tensor &b, float threshold,
                      uint64_t *words) {
     // NOLINTEND(readability-non-const-parameter)
     // Below this many elements a second thread costs more than it saves.
     constexpr int64_t elements_per_task = 1 << 16;
+    distile_context &context = *result.context;
     const int64_t rows = int64_t{a.batch} * a.height;
     const int64_t wanted = rows * a.width / elements_per_task * a.channels + 1;
     const int64_t num_tasks = std::min<int64_t>({wanted, rows, context.options.threads});
-    std::vector<DifferenceTask> tasks;
-    for (int64_t i = 0; i < num_tasks; i++) {
-        tasks.push_back({RowDifference(a, b, threshold), rows * i / num_tasks, rows * (i + 1) / num_tasks, a.height,
-                         (a.width + 63) / 64, words});
+    Difference difference{a, b, threshold, words, num_tasks, memory_of_tasks(result, num_tasks)};
+    // What is allocated is allocated here, where it may fail: no exception may leave a task.
+    for (int64_t task = 0; task < num_tasks; task++) {
+        difference.rows_of(task);
     }
-    context.run_parallel([](void *closure, int32_t i) { static_cast<DifferenceTask *>(closure)[i].run(); },
-                         tasks.data(), static_cast<int32_t>(num_tasks));
+    context.run_parallel([](void *closure, int32_t task) { static_cast<Difference *>(closure)->run(task); },
+                         &difference, static_cast<int32_t>(num_tasks));
 }
 
 }  // namespace
@@ -257,7 +275,7 @@ distile_status distile_mask_set_difference(distile_mask *result, const distile_t
     }
     return guarded(context, [&] {
         result->set_words(a->batch, a->height, a->width,
-                          [&](uint64_t *words) { find_difference(*context, *a, *b, threshold, words); });
+                          [&](uint64_t *words) { find_difference(*result, *a, *b, threshold, words); });
         return DISTILE_OK;
     });
 }

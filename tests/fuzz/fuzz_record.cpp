@@ -1,0 +1,58 @@
+// The other JSON files of the command. The first byte of an input says which: the log of a search, the profile of a
+// device, or the result of a trial.
+#include "fuzz.h"
+#include "operator.h"
+#include "search_log.h"
+#include <nlohmann/json.hpp>
+
+using namespace distile;
+
+namespace {
+
+void read_log(const std::string &path) {
+    const LogContents log = read_search_log(path);
+    to_json(log.header).dump();
+    for (const Measurement &measurement : log.measured) {
+        if (measurement.ok()) {
+            for (int64_t tiles : {int64_t{1}, int64_t{1} << 40}) {
+                require(measurement.at(tiles) > 0, "a measured schedule takes no time");
+            }
+        }
+    }
+}
+
+void read_profile(const std::string &path) {
+    const DeviceProfile device = read_device_profile(path);
+    require(!device.id().empty() && !halide_target(device).empty(), "a device has no name");
+    // Numbers are rounded when they are written, and not again.
+    const nlohmann::json written = to_json(device);
+    require(to_json(parse_device_profile(written, "written")) == written, "a profile is read another than written");
+}
+
+void read_result(const std::string &path) {
+    const Measurement measurement = parse_measurement(read_json(path), "the result");
+    to_json(measurement).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const InputFile file;
+    if (size == 0) {
+        return 0;
+    }
+    file.write(data + 1, size - 1);
+    try {
+        switch (data[0] % 3) {
+        case 0:
+            read_log(file.path());
+            break;
+        case 1:
+            read_profile(file.path());
+            break;
+        default:
+            read_result(file.path());
+        }
+    } catch (const FileError &) {}
+    return 0;
+}

@@ -1,0 +1,331 @@
+// distile_run and the conversions of tensors, with descriptors that the input spells. Every tensor that may be legal
+// lies in memory of just its span between pages that nobody may touch, and every other where all access is a fault: a
+// call succeeds and writes what the mask asks for, or is refused and writes nothing.
+#include "fuzz.h"
+#include "test_tensor.h"
+#include <algorithm>
+#include <array>
+#include <distile/distile.hpp>
+#include <distile/layout.h>
+#include <distile/polykernel.h>
+#include <memory>
+#include <optional>
+#include <test_conv3_16_48_avx2.h>
+#include <test_conv3_48_16_residual_avx2.h>
+#include <vector>
+
+using namespace distile;
+
+namespace {
+
+constexpr __int128 most_elements = 1 << 20;
+constexpr uint32_t untouched = 0x7fc0beef;  // A NaN that no kernel makes.
+
+/** What a task of the library does needs no threads to be seen; the last goes first. */
+void run_backwards(void *, distile_task task, void *closure, int32_t count) {
+    for (int32_t i = count - 1; i >= 0; i--) {
+        task(closure, i);
+    }
+}
+
+/** The application's dense candidate: zeros. */
+int fill_zero(void *, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
+    for (int32_t n = 0; n < output->batch; n++) {
+        for (int32_t y = 0; y < output->height; y++) {
+            for (int32_t x = 0; x < output->width; x++) {
+                std::fill_n(static_cast<float *>(output->data) + n * output->stride_n + y * output->stride_h +
+                                x * output->stride_w,
+                            output->channels, 0.0f);
+            }
+        }
+    }
+    return 0;
+}
+
+/** A kernel with weights. */
+struct Loaded {
+    Loaded(const Context &context, const distile_polykernel &polykernel)
+        : conv(polykernel.conv2d), kernel(make_kernel(context, polykernel)) {
+        const std::vector<float> filter(static_cast<size_t>(conv.in_channels) * conv.out_channels * 9, 0.25f);
+        distile_weights_source source{};
+        source.filter = filter.data();
+        source.order = DISTILE_OHWI;
+        weights = pack_weights(context, kernel, source);
+        const distile_dense_candidate dense{"vendor", fill_zero, nullptr};
+        check(context, distile_kernel_add_dense(kernel.get(), &dense));
+    }
+
+    distile_conv2d conv;
+    Kernel kernel;
+    Weights weights;
+};
+
+struct Session {
+    explicit Session(int32_t threads)
+        : context(make(threads)), plain(context, test_conv3_16_48_avx2),
+          residual(context, test_conv3_48_16_residual_avx2), mask(make_mask(context)) {
+    }
+
+    static Context make(int32_t threads) {
+        distile_context_options options{};
+        options.threads = threads;
+        options.parallel_for = run_backwards;
+        return make_context(options);
+    }
+
+    Context context;
+    Loaded plain, residual;
+    Mask mask;
+};
+
+/** A tensor that the input spells, and the memory that it may touch. */
+struct Tensor {
+    distile_tensor view{};
+    std::unique_ptr<GuardedMemory> memory;
+    bool huge = false; /**< It may be legal, but is too large to be tried. */
+
+    const distile_tensor *address() const {
+        return &view;
+    }
+    void place(Bytes &bytes) {
+        const auto extent = [](int32_t value) { return value >= 1 && value <= 65535; };
+        const auto border = [](int32_t value) { return value >= 0 && value <= 65535; };
+        const auto stride = [](int64_t value) { return value >= 1 && value < int64_t{1} << 31; };
+        const bool may_be_legal = extent(view.batch) && extent(view.height) && extent(view.width) &&
+                                  view.channels >= 1 && border(view.border_top) && border(view.border_bottom) &&
+                                  border(view.border_left) && border(view.border_right) && stride(view.stride_w) &&
+                                  stride(view.stride_h) && (view.batch == 1 || stride(view.stride_n));
+        __int128 elements = 0, origin = 0;
+        if (may_be_legal) {
+            origin = __int128{view.border_top} * view.stride_h + __int128{view.border_left} * view.stride_w;
+            elements = origin + __int128{view.height - 1 + view.border_bottom} * view.stride_h +
+                       __int128{view.width - 1 + view.border_right} * view.stride_w + view.channels +
+                       (view.batch > 1 ? __int128{view.batch - 1} * view.stride_n : 0);
+            huge = elements > most_elements;
+        }
+        memory = std::make_unique<GuardedMemory>(huge ? 0 : static_cast<size_t>(elements) * sizeof(float),
+                                                 bytes.flag() ? Flush::Front : Flush::Back);
+        std::fill_n(memory->words(), memory->num_words(), untouched);
+        // The guard page itself where no access is legal.
+        view.data = may_be_legal && !huge ? static_cast<float *>(memory->data()) + static_cast<int64_t>(origin)
+                                          : static_cast<void *>(memory->words() + memory->num_words());
+    }
+    std::vector<uint32_t> contents() const {
+        return {memory->words(), memory->words() + memory->num_words()};
+    }
+};
+
+void spell(Bytes &bytes, distile_tensor &view) {
+    if (bytes.choice(15) == 0) {
+        view.batch = bytes.extent(3);
+    }
+    if (bytes.choice(15) == 0) {
+        view.height = bytes.extent(12);
+    }
+    if (bytes.choice(15) == 0) {
+        view.width = bytes.extent(12);
+    }
+    if (bytes.choice(31) == 0) {
+        view.channels = bytes.extent(64);
+    }
+    const bool bordered = bytes.choice(3) == 0;
+    for (int32_t *border : {&view.border_top, &view.border_bottom, &view.border_left, &view.border_right}) {
+        *border = bordered ? bytes.extent(3) : 0;
+    }
+    if (bytes.choice(31) == 0) {
+        const auto dtype = bytes.take<int32_t>();
+        std::memcpy(&view.dtype, &dtype, sizeof(dtype));
+    } else {
+        view.dtype = DISTILE_FLOAT32;
+    }
+    // Rows that share their borders, or have one each.
+    constexpr int64_t range = int64_t{1} << 31;
+    const int64_t shared = bytes.choice(1);
+    view.stride_w = bytes.stride(view.channels);
+    view.stride_h = bytes.stride((view.width + view.border_left + (shared != 0 ? 0 : int64_t{view.border_right})) %
+                                 range * (view.stride_w % range));
+    view.stride_n = bytes.stride((view.height + view.border_top + (shared != 0 ? 0 : int64_t{view.border_bottom})) %
+                                 range * (view.stride_h % range));
+}
+
+int32_t extent_of(int64_t input, int64_t pads, int64_t stride) {
+    return static_cast<int32_t>(std::max<int64_t>(0, (input + pads - 3) / stride + 1));
+}
+
+class Call {
+public:
+    Call(Bytes &bytes, Session &session)
+        : bytes_(bytes), session_(session), loaded_(bytes.flag() ? session.plain : session.residual) {
+    }
+
+    void run() {
+        const distile_conv2d &conv = loaded_.conv;
+        input_.view.batch = bytes_.extent(2);
+        input_.view.height = bytes_.extent(10);
+        input_.view.width = bytes_.extent(10);
+        input_.view.channels = conv.in_channels;
+        spell(bytes_, input_.view);
+        output_.view.batch = residual_.view.batch = input_.view.batch;
+        output_.view.height = residual_.view.height = extent_of(input_.view.height, 2, conv.stride_h);
+        output_.view.width = residual_.view.width = extent_of(input_.view.width, 2, conv.stride_w);
+        output_.view.channels = residual_.view.channels = conv.out_channels;
+        spell(bytes_, output_.view);
+        spell(bytes_, residual_.view);
+        distile_run_args args{};
+        args.input = input_.address();
+        args.output = output_.address();
+        args.residual = conv.residual != 0 ? residual_.address() : nullptr;
+        args.weights = loaded_.weights.get();
+        args.mask = session_.mask.get();
+        input_.place(bytes_);
+        output_.place(bytes_);
+        residual_.place(bytes_);
+        for (size_t i = 0; i < input_.memory->num_words(); i++) {
+            input_.memory->words()[i] = 0x3f000000;  // 0.5
+        }
+        // Overlaps, of which some are legal.
+        switch (bytes_.choice(15)) {
+        case 0:
+            args.residual = output_.address();
+            break;
+        case 1:
+            output_.view.data = static_cast<float *>(input_.view.data) + bytes_.choice(63);
+            aliased_ = true;
+            break;
+        case 2:
+            args.residual = nullptr;
+            break;
+        case 3:
+            args.weights = (&loaded_ == &session_.plain ? session_.residual : session_.plain).weights.get();
+            break;
+        default:
+            break;
+        }
+        const auto options = bytes_.take<uint8_t>();
+        const int32_t inactive = options % 16 == 15 ? options : options & 1;
+        const int32_t store = options / 16 == 15 ? options : options >> 4 & 1;
+        std::memcpy(&args.inactive, &inactive, sizeof(inactive));
+        std::memcpy(&args.store, &store, sizeof(store));
+        const int32_t num_variants = distile_kernel_num_variants(loaded_.kernel.get());
+        const int32_t variant = bytes_.choice(num_variants + 1);
+        args.variant = variant <= num_variants ? distile_kernel_variant_name(loaded_.kernel.get(), variant) : "none";
+        set_mask();
+        if (input_.huge || output_.huge || residual_.huge) {
+            return;
+        }
+        const std::vector<uint32_t> before = output_.contents();
+        const distile_status status = distile_run(loaded_.kernel.get(), &args);
+        if (status != DISTILE_OK) {
+            require(status != DISTILE_ERROR_KERNEL, distile_context_message(session_.context.get()));
+            require(output_.contents() == before, "a run that was refused wrote to the output");
+        } else {
+            require(!aliased_, "an output that lies over the input is accepted");
+            check_output(args);
+        }
+    }
+
+private:
+    void set_mask() {
+        distile_tensor shape = output_.view;
+        if (bytes_.choice(15) == 0) {
+            shape.height = bytes_.extent(10);
+            shape.width = bytes_.extent(10);
+        }
+        const auto small = [](int32_t extent) { return extent >= 1 && extent <= 64; };
+        if (!small(shape.batch) || !small(shape.height) || !small(shape.width)) {
+            shape.batch = shape.height = shape.width = 1;
+        }
+        height_ = shape.height;
+        width_ = shape.width;
+        pixels_.assign(static_cast<size_t>(shape.batch) * height_ * width_, 0);
+        uint8_t eight = 0;
+        for (size_t i = 0; i < pixels_.size(); i++) {
+            eight = i % 8 == 0 ? bytes_.take<uint8_t>() : eight >> 1;
+            pixels_[i] = eight & 1;
+        }
+        check(session_.context, distile_mask_set_bytes(session_.mask.get(), pixels_.data(), shape.batch, height_,
+                                                       width_, int64_t{height_} * width_, width_));
+    }
+
+    /** Every active pixel is computed. With DISTILE_KEEP the others are what they were, if only pixels are stored. */
+    void check_output(const distile_run_args &args) const {
+        const distile_tensor &view = output_.view;
+        const auto *data = static_cast<const uint32_t *>(view.data);
+        for (size_t pixel = 0; pixel < pixels_.size(); pixel++) {
+            const auto x = static_cast<int64_t>(pixel % width_), y = static_cast<int64_t>(pixel / width_ % height_);
+            const auto n = static_cast<int64_t>(pixel / width_ / height_);
+            const uint32_t *channels = data + n * view.stride_n + y * view.stride_h + x * view.stride_w;
+            const auto is_untouched = [](uint32_t word) { return word == untouched; };
+            if (args.store == DISTILE_STORE_EXACT && pixels_[pixel] == 0) {
+                require(std::all_of(channels, channels + view.channels,
+                                    [&](uint32_t word) {
+                                        return args.inactive == DISTILE_KEEP ? is_untouched(word) : word == 0;
+                                    }),
+                        "an inactive pixel is not what it should be");
+            } else if (pixels_[pixel] != 0 && !args.residual) {
+                require(std::none_of(channels, channels + view.channels, is_untouched),
+                        "an active pixel was not computed");
+            }
+        }
+    }
+
+    Bytes &bytes_;
+    Session &session_;
+    Loaded &loaded_;
+    Tensor input_, output_, residual_;
+    bool aliased_ = false;
+    int32_t height_ = 0, width_ = 0;
+    std::vector<uint8_t> pixels_;
+};
+
+/** NCHW to ours or back. */
+void convert(Bytes &bytes, Session &session) {
+    Tensor tensor;
+    tensor.view = distile_tensor_make(nullptr, bytes.extent(2), bytes.extent(9), bytes.extent(40), bytes.extent(40));
+    spell(bytes, tensor.view);
+    // These calls read and write pixels only, and ignore the border.
+    distile_tensor given = tensor.view;
+    tensor.view.border_top = tensor.view.border_bottom = tensor.view.border_left = tensor.view.border_right = 0;
+    tensor.place(bytes);
+    given.data = tensor.view.data;
+    distile_nchw planes{};
+    constexpr int64_t range = int64_t{1} << 31;
+    planes.stride_h = bytes.stride(given.width);
+    planes.stride_c = bytes.stride(planes.stride_h % range * given.height);
+    planes.stride_n = bytes.stride(planes.stride_c % range * (given.channels % 65536));
+    const bool positive = given.batch >= 1 && given.height >= 1 && given.width >= 1 && given.channels >= 1 &&
+                          planes.stride_h >= 1 && planes.stride_c >= 1 && (given.batch == 1 || planes.stride_n >= 1);
+    __int128 elements = 0;
+    if (positive) {
+        elements = __int128{given.channels - 1} * planes.stride_c + __int128{given.height - 1} * planes.stride_h +
+                   given.width + (given.batch > 1 ? __int128{given.batch - 1} * planes.stride_n : 0);
+    }
+    if (tensor.huge || elements > most_elements) {
+        return;
+    }
+    const GuardedMemory memory(static_cast<size_t>(elements) * sizeof(float),
+                               bytes.flag() ? Flush::Front : Flush::Back);
+    planes.data = static_cast<float *>(elements > 0 ? memory.data() : memory.words() + memory.num_words());
+    if (bytes.flag()) {
+        distile_from_nchw(session.context.get(), &planes, &given);
+    } else {
+        distile_to_nchw(session.context.get(), &given, &planes);
+    }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+        return 0;  // Nothing can be run here.
+    }
+    static Session one(1), three(3);
+    Bytes bytes(data, size);
+    Session &session = bytes.flag() ? one : three;
+    if (bytes.choice(3) == 0) {
+        convert(bytes, session);
+    } else {
+        Call(bytes, session).run();
+    }
+    return 0;
+}
