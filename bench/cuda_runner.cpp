@@ -308,7 +308,7 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     result["state"] = "hot";
     result["linked"] = false;
     result["peer_name"] = row.peer;
-    if (row.peer != "cudnn" || row.cold || row.linked) {
+    if (row.peer != "cudnn" || row.state != State::Hot || row.linked) {
         throw std::runtime_error("a GPU is measured hot, against 'cudnn'");
     }
 

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 namespace distile::bench {
 
@@ -24,12 +25,12 @@ double worse(double worst, double difference) {
     return std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(worst, difference);
 }
 
+}  // namespace
+
 void set_mask(const Context &context, const Mask &mask, const ByteMask &bytes) {
     check(context, distile_mask_set_bytes(mask.get(), bytes.bytes.data(), bytes.batch, bytes.height, bytes.width,
                                           int64_t{bytes.height} * bytes.width, bytes.width));
 }
-
-}  // namespace
 
 double relative_error(const float *result, const std::vector<float> &reference) {
     double worst = 0;
@@ -39,10 +40,11 @@ double relative_error(const float *result, const std::vector<float> &reference) 
     return worst / largest_magnitude(reference);
 }
 
-MaskedOperator::MaskedOperator(const Context &context, Problem &problem, const std::vector<std::string> &times)
+MaskedOperator::MaskedOperator(const Context &context, Problem &problem, const std::vector<std::string> &times,
+                               AlignedFloats output)
     : context_(context), problem_(problem), kernel_(make_kernel(context, *problem.op().polykernel)),
       weights_(pack_weights(context, kernel_, problem.weights())), mask_(make_mask(context)),
-      full_mask_(make_mask(context)), output_memory_(problem.output_size()), output_(problem.output(output_memory_)) {
+      full_mask_(make_mask(context)), output_memory_(std::move(output)), output_(problem.output(output_memory_)) {
     set_mask(context, full_mask_, make_byte_mask({"dense"}, output_.batch, output_.height, output_.width));
     for (const std::string &path : times) {
         const distile_status status = distile_kernel_load_times(kernel_.get(), path.c_str());

@@ -11,10 +11,14 @@
 
 namespace distile::bench {
 
+void set_mask(const Context &context, const Mask &mask, const ByteMask &bytes);
+
 class MaskedOperator {
 public:
-    /** Reads `times`, files of `distile profile`, for the operators that they are of. */
-    MaskedOperator(const Context &context, Problem &problem, const std::vector<std::string> &times);
+    /** Computes into `output`, of problem.output_size() floats. Reads `times`, files of `distile profile`, for the
+     * operators that they are of. */
+    MaskedOperator(const Context &context, Problem &problem, const std::vector<std::string> &times,
+                   AlignedFloats output);
 
     /** Adds a dense candidate to those that the dispatcher chooses from. */
     void link(const distile_dense_candidate &candidate);

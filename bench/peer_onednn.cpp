@@ -2,6 +2,7 @@
 #include "onednn_conv2d.h"
 #include <algorithm>
 #include <fmt/core.h>
+#include <utility>
 
 namespace distile::bench {
 
@@ -15,9 +16,9 @@ const OneDnnEngine &shared_engine() {
 
 class OneDnnPeer : public Peer {
 public:
-    OneDnnPeer(Problem &problem, OneDnnMath math)
+    OneDnnPeer(Problem &problem, OneDnnMath math, AlignedFloats output)
         : problem_(problem), math_(math), conv_(shared_engine(), problem.op().conv, problem.weights(), math),
-          memory_(problem.output_size()), output_(problem.output(memory_)) {
+          memory_(std::move(output)), output_(problem.output(memory_)) {
     }
 
     std::string description() const override {
@@ -58,9 +59,9 @@ private:
     distile_tensor output_;
 };
 
-std::unique_ptr<Peer> make(Problem &problem, OneDnnMath math) {
+std::unique_ptr<Peer> make(Problem &problem, OneDnnMath math, AlignedFloats output) {
     try {
-        return std::make_unique<OneDnnPeer>(problem, math);
+        return std::make_unique<OneDnnPeer>(problem, math, std::move(output));
     } catch (const std::runtime_error &error) {
         throw PeerMissing(error.what());
     }
@@ -68,12 +69,13 @@ std::unique_ptr<Peer> make(Problem &problem, OneDnnMath math) {
 
 }  // namespace
 
-std::unique_ptr<Peer> make_onednn_peer(Problem &problem) {
-    return make(problem, OneDnnMath::strict);
+std::unique_ptr<Peer> make_onednn_peer(Problem &problem, AlignedFloats output) {
+    return make(problem, OneDnnMath::strict, std::move(output));
 }
 
-std::unique_ptr<Peer> make_onednn_any_peer(Problem &problem) {
-    std::unique_ptr<Peer> any = make(problem, OneDnnMath::any), strict = make(problem, OneDnnMath::strict);
+std::unique_ptr<Peer> make_onednn_any_peer(Problem &problem, AlignedFloats output) {
+    std::unique_ptr<Peer> any = make(problem, OneDnnMath::any, std::move(output));
+    std::unique_ptr<Peer> strict = make(problem, OneDnnMath::strict, AlignedFloats(problem.output_size()));
     const std::string name = any->implementation(true);
     any->run(true);
     strict->run(true);
