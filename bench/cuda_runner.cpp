@@ -442,9 +442,11 @@ void CudaRunner::measure(const PlannerRow &row, Json &result) {
     result["op"] = row.op.name;
     result["mask"] = row.mask.name;
     result["density"] = row.mask.density;
-    const Workbench &bench = workbench(row.op, 1);
+    result["batch"] = row.batch;
+    const Workbench &bench = workbench(row.op, row.batch);
     const Operator &op = bench.problem.op();
-    const ByteMask bytes = make_byte_mask(row.mask, 1, op.output_height(), op.output_width(), options_.data + "/masks");
+    const ByteMask bytes =
+        make_byte_mask(row.mask, row.batch, op.output_height(), op.output_width(), options_.data + "/masks");
     const DeviceArray<uint8_t> device_bytes(bytes.bytes);
     bench.set_mask(bench.mask, bytes, device_bytes);
     const distile_tensor input = bench.input(false), own = bench.output_tensor();
@@ -472,7 +474,7 @@ void CudaRunner::measure(const PlannerRow &row, Json &result) {
     std::vector<std::unique_ptr<GpuGraph>> graphs;
     graphs.push_back(graph([&] { run(own, DISTILE_KEEP); }));
     graphs.push_back(graph([&] { run(own, DISTILE_ZERO); }));
-    const distile_output_spec spec{1, own.height, own.width, own.channels, 0, 0, 0, 0};
+    const distile_output_spec spec{row.batch, own.height, own.width, own.channels, 0, 0, 0, 0};
     std::vector<CudaPlanner> planners;
     for (const auto &[clearing, name] : {std::pair(DISTILE_CLEAR_WRITTEN, "written"),
                                          {DISTILE_CLEAR_ALL, "all"},

@@ -89,9 +89,10 @@ public:
         for (const json &group : groups("planner_rows")) {
             for (const std::string op : group.at("operators")) {
                 for (const NamedMask &mask : masks(group)) {
-                    const int32_t layers = group.at("layers");
-                    add(fmt::format("planner/{}x{}/{}/{}", layers, op, mask.spec.name, mask.density),
-                        PlannerRow{find_operator(op), layers, mask.spec});
+                    const int32_t layers = group.at("layers"), batch = group.value("batch", 1);
+                    add(fmt::format("planner/{}x{}/{}/{}{}", layers, op, mask.spec.name, mask.density,
+                                    batch == 1 ? "" : fmt::format("/n{}", batch)),
+                        PlannerRow{find_operator(op), layers, mask.spec, batch});
                 }
             }
         }

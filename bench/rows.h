@@ -94,6 +94,7 @@ struct PlannerRow {
     OperatorSpec op;
     int32_t layers;
     MaskSpec mask;
+    int32_t batch;
 };
 
 struct Row {
