@@ -4,16 +4,10 @@ namespace distile {
 
 namespace {
 
-<<<<<<< HEAD:autoscheduler/operator_kind.cpp
-const std::vector<const OperatorKind *> &all_kinds() {
-    static const std::vector<const OperatorKind *> kinds = {&conv2d_kind(), &depthwise_conv2d_kind(),
-                                                            &conv_transpose2d_kind(), &upsample_conv2d_kind()};
-    return kinds;
-=======
 const std::vector<const OperatorSchema *> &all_schemas() {
-    static const std::vector<const OperatorSchema *> schemas = {&conv2d_schema(), &depthwise_conv2d_schema()};
+    static const std::vector<const OperatorSchema *> schemas = {&conv2d_schema(), &depthwise_conv2d_schema(),
+                                                                &conv_transpose2d_schema(), &upsample_conv2d_schema()};
     return schemas;
->>>>>>> h-groups:autoscheduler/operator_schema.cpp
 }
 
 }  // namespace

@@ -36,15 +36,10 @@ struct OperatorSchema {
     int (*output_extent)(int input, int pads, int kernel, int stride, int dilation);
 };
 
-<<<<<<< HEAD:autoscheduler/operator_kind.h
-const OperatorKind &conv2d_kind();
-const OperatorKind &depthwise_conv2d_kind();
-const OperatorKind &conv_transpose2d_kind();
-const OperatorKind &upsample_conv2d_kind();
-=======
 const OperatorSchema &conv2d_schema();
 const OperatorSchema &depthwise_conv2d_schema();
->>>>>>> h-groups:autoscheduler/operator_schema.h
+const OperatorSchema &conv_transpose2d_schema();
+const OperatorSchema &upsample_conv2d_schema();
 
 /** The schema of a generator; null if there is none. */
 const OperatorSchema *find_schema(const std::string &generator);
