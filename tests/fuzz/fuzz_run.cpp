@@ -142,10 +142,11 @@ void spell(Bytes &bytes, distile_tensor &view) {
     constexpr int64_t range = int64_t{1} << 31;
     const int64_t shared = bytes.choice(1);
     view.stride_w = bytes.stride(view.channels);
-    view.stride_h = bytes.stride((view.width + view.border_left + (shared != 0 ? 0 : int64_t{view.border_right})) %
-                                 range * (view.stride_w % range));
-    view.stride_n = bytes.stride((view.height + view.border_top + (shared != 0 ? 0 : int64_t{view.border_bottom})) %
-                                 range * (view.stride_h % range));
+    const auto spanned = [&](int64_t extent, int64_t before, int64_t after, int64_t stride) {
+        return (extent + before + (shared != 0 ? 0 : after)) % range * (stride % range);
+    };
+    view.stride_h = bytes.stride(spanned(view.width, view.border_left, view.border_right, view.stride_w));
+    view.stride_n = bytes.stride(spanned(view.height, view.border_top, view.border_bottom, view.stride_h));
 }
 
 int32_t extent_of(int64_t input, int64_t pads, int64_t stride) {
@@ -189,7 +190,8 @@ public:
             args.residual = output_.address();
             break;
         case 1:
-            output_.view.data = static_cast<float *>(input_.view.data) + bytes_.choice(63);
+            // Within the channels of the input: elsewhere a view of equal strides might be legal.
+            output_.view.data = static_cast<float *>(input_.view.data) + bytes_.choice(conv.in_channels - 1);
             aliased_ = true;
             break;
         case 2:
