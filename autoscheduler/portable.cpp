@@ -11,17 +11,19 @@ Plan portable_plan(const Operator &op) {
     plan.backend = "cpu";
     plan.layout = "cpu-o16";
     plan.target = halide_target(workload.device);
+    // `tile` counts phases at once, where the operator has them.
     const auto add = [&](const char *name, int tile, double density, bool dense) {
         RankOptions options;
         options.keep = 0;
         options.per_bucket = 1;
         // Unrolled little, because every operator pays for compiling it and few CPUs run it.
-        options.held = {{"tile_h", tile}, {"tile_w", tile}, {"unroll", 1}};
+        options.held = {
+            {"tile_h", tile * workload.problem.scale_h}, {"tile_w", tile * workload.problem.scale_w}, {"unroll", 1}};
         plan.variants.push_back(
             {name, rank(workload, {density_bucket(workload, density)}, options).kept.front().theta, dense});
     };
-    add("t1x1", 1, .3, false);
-    add("t4x4", 4, .3, false);
+    add("fine", 1, .3, false);
+    add("coarse", 4, .3, false);
     add("dense", 1, 1, true);
     return plan;
 }

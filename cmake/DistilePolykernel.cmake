@@ -32,6 +32,19 @@ function(_distile_require what value pattern)
     endif ()
 endfunction()
 
+# The output pixels along an axis that a tile is a multiple of: an operator with phases has tiles of whole ones.
+function(_distile_scale result generator params axis)
+    set(scale 1)
+    if (generator STREQUAL "masked_conv_transpose2d")
+        string(JSON scale ERROR_VARIABLE missing GET "${params}" stride_${axis})
+        string(REGEX REPLACE ".*NOTFOUND$" "1" scale "${scale}")
+    elseif (generator STREQUAL "masked_upsample_conv2d")
+        string(JSON scale ERROR_VARIABLE missing GET "${params}" scale_${axis})
+        string(REGEX REPLACE ".*NOTFOUND$" "2" scale "${scale}")
+    endif ()
+    set(${result} "${scale}" PARENT_SCOPE)
+endfunction()
+
 # Adds the Halide library of one variant of the plan of an index, and its archive to the list of the caller's `archives`.
 function(_distile_add_variant target index name tile_h tile_w)
     cmake_parse_arguments(PARSE_ARGV 5 arg "" "GENERATOR;HALIDE_TARGET;PLAN" "PARAMS")
@@ -141,10 +154,14 @@ function(distile_add_polykernel target)
             COMMAND distile::command portable "${arg_OPERATOR}" -o "${plan_file}"
             DEPENDS distile::command "${arg_OPERATOR}"
             COMMENT "Writing the portable plan of ${target}" VERBATIM)
-        foreach (variant IN ITEMS "t1x1;1" "t4x4;4" "dense;1")
+        _distile_scale(scale_h "${generator}" "${params}" h)
+        _distile_scale(scale_w "${generator}" "${params}" w)
+        foreach (variant IN ITEMS "fine;1" "coarse;4" "dense;1")
             list(GET variant 0 name)
             list(GET variant 1 tile)
-            _distile_add_variant(${target} ${index} ${name} ${tile} ${tile}
+            math(EXPR tile_h "${tile} * ${scale_h}")
+            math(EXPR tile_w "${tile} * ${scale_w}")
+            _distile_add_variant(${target} ${index} ${name} ${tile_h} ${tile_w}
                 GENERATOR ${generator} HALIDE_TARGET x86-64-linux PLAN "${plan_file}" PARAMS ${generator_params})
         endforeach ()
         list(APPEND plans "${plan_file}")

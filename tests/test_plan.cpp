@@ -561,10 +561,21 @@ TEST_CASE("The portable plan of an operator is legal on any x86-64 CPU", "[plan]
                       "x" + std::to_string(variant.theta.at("tile_w")) + ", ";
         }
         // As DistilePolykernel.cmake has them.
-        CHECK(shapes == "t1x1 1x1, t4x4 4x4, dense! 1x1, ");
+        CHECK(shapes == "fine 1x1, coarse 4x4, dense! 1x1, ");
         // What is written is read again.
         CHECK(to_json(read_plan(folder.write("plan.json", to_json(plan).dump()))) == to_json(plan));
     }
+    // Tiles are whole numbers of phases.
+    json file = good_operator();
+    file["generator"] = "masked_upsample_conv2d";
+    file["params"] = {{"in_channels", 16}, {"out_channels", 48}, {"scale_h", 2}, {"scale_w", 3}};
+    std::string shapes;
+    for (const PlanVariant &variant :
+         portable_plan(read_operator(folder.write("operator.json", file.dump()))).variants) {
+        shapes += variant.name + " " + std::to_string(variant.theta.at("tile_h")) + "x" +
+                  std::to_string(variant.theta.at("tile_w")) + ", ";
+    }
+    CHECK(shapes == "fine 2x3, coarse 8x12, dense 2x3, ");
 }
 
 TEST_CASE("The space says why a theta is illegal", "[plan]") {

@@ -22,21 +22,3 @@ PixelRange interior(const Axis &axis, const PixelRange &readable) {
 const OperatorKind conv2d_kind = {output_extent, interior};
 
 }  // namespace distile
-<<<<<<< ours
-=======
-
-distile_tensor distile_tensor_make(void *data, int32_t batch, int32_t height, int32_t width, int32_t channels) {
-    distile_tensor tensor{};
-    tensor.data = data;
-    tensor.dtype = DISTILE_FLOAT32;
-    tensor.batch = batch;
-    tensor.height = height;
-    tensor.width = width;
-    tensor.channels = channels;
-    tensor.stride_w = channels;
-    tensor.stride_h = int64_t{width} * channels;
-    // Of extents that no tensor has the product may be too large; the calls refuse them.
-    tensor.stride_n = static_cast<int64_t>(static_cast<uint64_t>(tensor.stride_h) * static_cast<uint64_t>(height));
-    return tensor;
-}
->>>>>>> theirs
