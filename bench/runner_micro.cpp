@@ -21,7 +21,9 @@ struct Algebra {
 /** The function of a row by its name there. Throws std::runtime_error if there is none. */
 Algebra find_algebra(const AlgebraRow &row) {
     const int32_t height = row.height, width = row.width;
-    const auto window = [](int32_t stride) { return distile_window{3, 3, stride, stride, 1, 1, 1, 1}; };
+    const auto window = [](int32_t stride) {
+        return distile_window{3, 3, stride, stride, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
+    };
     const auto needed = [=](int32_t stride) {
         return [=](distile_mask *result, distile_mask *a, distile_mask *) {
             const distile_window read = window(stride);
