@@ -1,5 +1,5 @@
 #include "operator.h"
-#include "operator_kind.h"
+#include "operator_schema.h"
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -65,19 +65,19 @@ void append_formatted(std::string &text, const json &value, int indent) {
     text.append("\n").append(indent, ' ').append(value.is_object() ? "}" : "]");
 }
 
-/** The kind of an operator that was read, or made by hand, and so may be unknown. Throws FileError. */
-const OperatorKind &kind_of(const std::string &generator) {
-    const OperatorKind *kind = find_operator_kind(generator);
-    if (!kind) {
+/** The schema of an operator that was read, or made by hand, and so may be unknown. Throws FileError. */
+const OperatorSchema &schema_of(const std::string &generator) {
+    const OperatorSchema *schema = find_schema(generator);
+    if (!schema) {
         throw FileError("there is no generator \"" + generator + "\"");
     }
-    return *kind;
+    return *schema;
 }
 
 }  // namespace
 
 distile_conv2d Operator::conv2d() const {
-    const OperatorKind &known = kind_of(generator);
+    const OperatorSchema &known = schema_of(generator);
     distile_conv2d conv = known.conv2d([&](const char *name) {
         const auto found = params.find(name);
         if (found != params.end()) {
@@ -100,23 +100,23 @@ distile_conv2d Operator::conv2d() const {
 }
 
 distile_operator_kind Operator::kind() const {
-    return kind_of(generator).kind;
+    return schema_of(generator).kind;
 }
 
 bool Operator::is_depthwise() const {
-    return kind_of(generator).depthwise;
+    return schema_of(generator).depthwise;
 }
 
 int Operator::output_height(int rows) const {
     const distile_conv2d conv = conv2d();
-    return kind_of(generator).output_extent(rows, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.stride_h,
-                                            conv.dilation_h);
+    return schema_of(generator).output_extent(rows, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.stride_h,
+                                              conv.dilation_h);
 }
 
 int Operator::output_width(int columns) const {
     const distile_conv2d conv = conv2d();
-    return kind_of(generator).output_extent(columns, conv.pad_left + conv.pad_right, conv.kernel_w, conv.stride_w,
-                                            conv.dilation_w);
+    return schema_of(generator).output_extent(columns, conv.pad_left + conv.pad_right, conv.kernel_w, conv.stride_w,
+                                              conv.dilation_w);
 }
 
 int Operator::typical_output_height() const {
@@ -130,7 +130,7 @@ int Operator::typical_output_width() const {
 std::string Operator::summary() const {
     const distile_conv2d conv = conv2d();
     std::ostringstream text;
-    text << conv.kernel_h << "x" << conv.kernel_w << " " << kind_of(generator).noun << ", " << conv.in_channels
+    text << conv.kernel_h << "x" << conv.kernel_w << " " << schema_of(generator).noun << ", " << conv.in_channels
          << " -> " << conv.out_channels << " channels";
     if (conv.groups != 1 && !is_depthwise()) {
         text << " in " << conv.groups << " groups";
@@ -162,8 +162,8 @@ Operator parse_operator(const json &json, const std::string &where) {
         refuse(where, "\"name\" is " + name.dump() + ", not letters, digits and underscores after a letter");
     }
     op.name = name;
-    const OperatorKind *kind = generator.is_string() ? find_operator_kind(generator.get<std::string>()) : nullptr;
-    if (!kind) {
+    const OperatorSchema *schema = generator.is_string() ? find_schema(generator.get<std::string>()) : nullptr;
+    if (!schema) {
         refuse(where, "\"generator\" is " + generator.dump() + "; this version has " + known_generators());
     }
     op.generator = generator;
@@ -191,7 +191,7 @@ Operator parse_operator(const json &json, const std::string &where) {
             }
         } else {
             const IntegerParam *known = nullptr;
-            for (const IntegerParam &param : kind->params) {
+            for (const IntegerParam &param : schema->params) {
                 known = key == param.name ? &param : known;
             }
             if (!known) {
@@ -204,7 +204,7 @@ Operator parse_operator(const json &json, const std::string &where) {
         }
         op.params[key] = value.is_string() ? value.get<std::string>() : value.dump();
     }
-    const std::string illegal = kind->why_illegal(op.conv2d());
+    const std::string illegal = schema->why_illegal(op.conv2d());
     if (!illegal.empty()) {
         refuse(where, illegal);
     }

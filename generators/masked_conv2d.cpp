@@ -4,8 +4,8 @@
  *     output(co, x, y, n) = epilogue(bias(co) + sum over ci, kx, ky of weights * input [+ residual])
  *
  * at the active pixels of the tiles in a list (virtual_pixels.h). With groups, ci runs over the input channels of the
- * output channel's group alone. On a CPU the tiles at a border stage their input, so
- * that phantom reads are replaced by zeros once for all output channels.
+ * output channel's group alone. On a CPU the tiles at a border stage their input, so that phantom reads are replaced by
+ * zeros once for all output channels.
  *
  * A GPU stages every input in shared memory anyway. What it stages is read through a Func over the tiles' *windows*:
  * all the input that any pixel of a tile reads, which pixels and taps share. A schedule keeps either the windows or the
@@ -21,7 +21,6 @@ class MaskedConv2d : public Generator<MaskedConv2d>, public distile::MaskedFilte
 public:
     GeneratorParam<int> in_channels{"in_channels", 64, 1, 1 << 20};
     GeneratorParam<int> out_channels{"out_channels", 64, 1, 1 << 20};
-
     // Divides both: output channels read the input channels of their own group only.
     GeneratorParam<int> groups{"groups", 1, 1, 1 << 20};
 
@@ -55,9 +54,6 @@ private:
 
     /** The first input channel of an output channel's group. */
     Expr first_channel() const {
-        if (groups == 1) {
-            return 0;
-        }
         const int group_channels = out_channels.value() / groups.value(), block = channel_block;
         // Where groups fill whole blocks, a block has one group, which Halide sees only if we say so. Elsewhere inputs
         // are gathered, and the zeros that pad the last block meet the last group's.
@@ -68,7 +64,7 @@ private:
 
     Func sums(const Stage &stage) {
         RDom taps(0, filter_channels(), 0, kernel_w, 0, kernel_h, stage.name + "_taps");
-        const Expr channel = first_channel() + taps.x;
+        const Expr channel = groups == 1 ? Expr(taps.x) : first_channel() + taps.x;
         Expr value;
         if (stage.in_place) {
             value = load_window(pixel_at(p, stage.last), channel, taps.y * dilation_w, taps.z * dilation_h, true);

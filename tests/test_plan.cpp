@@ -446,7 +446,7 @@ TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
          {"const distile_polykernel my_symbol =", "extern int my_symbol_sparse_argv(void **args);",
           "{\"sparse\", 1, 2, 0, my_symbol_sparse_argv}", "{\"dense\", 1, 2, 1, my_symbol_dense_argv}", "\"conv_avx2\"",
           "\"cpu-o16\"", "\"avx avx2 f16c fma sse41\"",
-          "{16, 48, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, (distile_epilogue)1, 0}", "2, variants, 4, times"}) {
+          "{16, 48, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, (distile_epilogue)1, 0}", "2, variants, 4, times"}) {
         CAPTURE(word);
         CHECK(contains(c, word));
     }
@@ -975,10 +975,18 @@ TEST_CASE("The plugin refuses pipelines that are no masked operators, and says h
     }
     {
         Func accumulator("accumulator");
+        RDom taps(0, 3);
+        accumulator(x, y) = 0.0f;
+        accumulator(x, y) += cast<float>(taps);
+        refuse_foreign(scatter(accumulator), {"accumulator", "reduce"});
+    }
+    {
+        // Depthwise.
+        Func accumulator("accumulator");
         RDom taps(0, 3, 0, 3);
         accumulator(x, y) = 0.0f;
         accumulator(x, y) += cast<float>(taps.x + taps.y);
-        refuse_foreign(scatter(accumulator), {"accumulator", "reduce"});
+        refuse_foreign(scatter(accumulator), {"accumulator", "no weights"});
     }
     {
         Func accumulator("accumulator");

@@ -1,4 +1,4 @@
-#include "operator_kind.h"
+#include "operator_schema.h"
 
 namespace distile {
 
@@ -23,11 +23,11 @@ std::string why_illegal(const distile_conv2d &) {
 
 }  // namespace
 
-const OperatorKind &depthwise_conv2d_kind() {
-    static const OperatorKind kind = {
+const OperatorSchema &depthwise_conv2d_schema() {
+    static const OperatorSchema schema = {
         "masked_depthwise_conv2d", DISTILE_MASKED_CONV2D, "depthwise convolution", params(), true, conv2d, why_illegal,
         conv_output_extent};
-    return kind;
+    return schema;
 }
 
 }  // namespace distile

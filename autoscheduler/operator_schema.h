@@ -1,9 +1,9 @@
 /** \file
- * What the tools know of each kind of operator. A further kind is one file that defines its OperatorKind, and one line
- * in operator_kind.cpp.
+ * What the tools know of each kind of operator. A further kind is one file that defines its OperatorSchema, and one
+ * line in operator_schema.cpp.
  */
-#ifndef DISTILE_OPERATOR_KIND_H
-#define DISTILE_OPERATOR_KIND_H
+#ifndef DISTILE_OPERATOR_SCHEMA_H
+#define DISTILE_OPERATOR_SCHEMA_H
 
 #include <distile/polykernel.h>
 #include <functional>
@@ -21,7 +21,7 @@ struct IntegerParam {
 using ParamValue = std::function<int(const char *name)>;
 
 /** A kind of operator, known by its generator. */
-struct OperatorKind {
+struct OperatorSchema {
     const char *generator;
     distile_operator_kind kind; /**< As the runtime knows it. */
     const char *noun;           /**< What people call it. */
@@ -36,13 +36,13 @@ struct OperatorKind {
     int (*output_extent)(int input, int pads, int kernel, int stride, int dilation);
 };
 
-const OperatorKind &conv2d_kind();
-const OperatorKind &depthwise_conv2d_kind();
-const OperatorKind &conv_transpose2d_kind();
-const OperatorKind &upsample_conv2d_kind();
+const OperatorSchema &conv2d_schema();
+const OperatorSchema &depthwise_conv2d_schema();
+const OperatorSchema &conv_transpose2d_schema();
+const OperatorSchema &upsample_conv2d_schema();
 
-/** The kind that a generator computes; null if there is none. */
-const OperatorKind *find_operator_kind(const std::string &generator);
+/** The schema of a generator; null if there is none. */
+const OperatorSchema *find_schema(const std::string &generator);
 /** The names of all generators, for messages. */
 std::string known_generators();
 

@@ -1,4 +1,4 @@
-#include "operator_kind.h"
+#include "operator_schema.h"
 #include "polyphase.h"
 
 namespace distile {
@@ -65,28 +65,28 @@ template<bool nearest> int output_extent(int input, int pads, int kernel, int st
 
 }  // namespace
 
-const OperatorKind &conv_transpose2d_kind() {
-    static const OperatorKind kind = {"masked_conv_transpose2d",
-                                      DISTILE_MASKED_CONV_TRANSPOSE2D,
-                                      "transposed convolution",
-                                      transposed_params(),
-                                      false,
-                                      transposed,
-                                      why_illegal_transposed,
-                                      output_extent<false>};
-    return kind;
+const OperatorSchema &conv_transpose2d_schema() {
+    static const OperatorSchema schema = {"masked_conv_transpose2d",
+                                          DISTILE_MASKED_CONV_TRANSPOSE2D,
+                                          "transposed convolution",
+                                          transposed_params(),
+                                          false,
+                                          transposed,
+                                          why_illegal_transposed,
+                                          output_extent<false>};
+    return schema;
 }
 
-const OperatorKind &upsample_conv2d_kind() {
-    static const OperatorKind kind = {"masked_upsample_conv2d",
-                                      DISTILE_MASKED_UPSAMPLE_CONV2D,
-                                      "convolution after nearest upsampling",
-                                      upsampled_params(),
-                                      false,
-                                      upsampled,
-                                      why_illegal_upsampled,
-                                      output_extent<true>};
-    return kind;
+const OperatorSchema &upsample_conv2d_schema() {
+    static const OperatorSchema schema = {"masked_upsample_conv2d",
+                                          DISTILE_MASKED_UPSAMPLE_CONV2D,
+                                          "convolution after nearest upsampling",
+                                          upsampled_params(),
+                                          false,
+                                          upsampled,
+                                          why_illegal_upsampled,
+                                          output_extent<true>};
+    return schema;
 }
 
 }  // namespace distile

@@ -1,21 +1,21 @@
-#include "operator_kind.h"
+#include "operator_schema.h"
 
 namespace distile {
 
 namespace {
 
-const std::vector<const OperatorKind *> &all_kinds() {
-    static const std::vector<const OperatorKind *> kinds = {&conv2d_kind(), &depthwise_conv2d_kind(),
-                                                            &conv_transpose2d_kind(), &upsample_conv2d_kind()};
-    return kinds;
+const std::vector<const OperatorSchema *> &all_schemas() {
+    static const std::vector<const OperatorSchema *> schemas = {&conv2d_schema(), &depthwise_conv2d_schema(),
+                                                                &conv_transpose2d_schema(), &upsample_conv2d_schema()};
+    return schemas;
 }
 
 }  // namespace
 
-const OperatorKind *find_operator_kind(const std::string &generator) {
-    for (const OperatorKind *kind : all_kinds()) {
-        if (generator == kind->generator) {
-            return kind;
+const OperatorSchema *find_schema(const std::string &generator) {
+    for (const OperatorSchema *schema : all_schemas()) {
+        if (generator == schema->generator) {
+            return schema;
         }
     }
     return nullptr;
@@ -23,8 +23,8 @@ const OperatorKind *find_operator_kind(const std::string &generator) {
 
 std::string known_generators() {
     std::string names;
-    for (const OperatorKind *kind : all_kinds()) {
-        names.append(names.empty() ? "\"" : ", \"").append(kind->generator).append("\"");
+    for (const OperatorSchema *schema : all_schemas()) {
+        names.append(names.empty() ? "\"" : ", \"").append(schema->generator).append("\"");
     }
     return names;
 }

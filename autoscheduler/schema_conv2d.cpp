@@ -1,4 +1,4 @@
-#include "operator_kind.h"
+#include "operator_schema.h"
 
 namespace distile {
 
@@ -30,10 +30,10 @@ std::string why_illegal(const distile_conv2d &conv) {
 
 }  // namespace
 
-const OperatorKind &conv2d_kind() {
-    static const OperatorKind kind = {"masked_conv2d", DISTILE_MASKED_CONV2D, "convolution",     params(), false,
-                                      conv2d,          why_illegal,           conv_output_extent};
-    return kind;
+const OperatorSchema &conv2d_schema() {
+    static const OperatorSchema schema = {"masked_conv2d", DISTILE_MASKED_CONV2D, "convolution",     params(), false,
+                                          conv2d,          why_illegal,           conv_output_extent};
+    return schema;
 }
 
 }  // namespace distile
