@@ -6,7 +6,7 @@
 #
 # Several plans are for several kinds of CPU, the most demanding first: the first that a CPU can run is taken when it
 # runs. Behind them stands a portable plan that every x86-64 CPU runs (`distile portable`), unless NO_PORTABLE leaves it
-# out. A plan for a GPU stands alone.
+# out or the last plan is such a one. A plan for a GPU stands alone.
 #
 # Every variant is one add_halide_library with the autoscheduler distile::PolyKernel. The variants, the descriptor
 # and one Halide runtime are then joined into one object of which only the symbol <target> is visible, so that an
@@ -146,7 +146,7 @@ function(distile_add_polykernel target)
     if (cuda AND index GREATER 1)
         message(FATAL_ERROR "distile_add_polykernel: a plan for GPUs stands alone")
     endif ()
-    if (NOT cuda AND NOT arg_NO_PORTABLE)
+    if (NOT cuda AND NOT arg_NO_PORTABLE AND NOT halide_target STREQUAL "x86-64-linux")
         # The plan is written by the build; these are its variants, and the target, as autoscheduler/portable.cpp has them.
         set(plan_file "${base}_portable.json")
         add_custom_command(

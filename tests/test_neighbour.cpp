@@ -45,6 +45,7 @@ public:
                 }
                 return status;
             });
+        // NOLINTBEGIN(cppcoreguidelines-owning-memory,cppcoreguidelines-no-malloc)
         // The end of what is allocated may be read beyond, which aligned_alloc does not know.
         malloc_ = halide_set_custom_malloc([](void *, size_t bytes) {
             counts.allocations++;
@@ -54,6 +55,7 @@ public:
             counts.deallocations++;
             std::free(memory);
         });
+        // NOLINTEND(cppcoreguidelines-owning-memory,cppcoreguidelines-no-malloc)
     }
     ~ForeignHooks() {
         halide_set_error_handler(error_);
