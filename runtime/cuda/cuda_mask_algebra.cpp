@@ -1,5 +1,6 @@
 #include "cuda_mask.h"
 #include "pixel_update.h"
+#include <algorithm>
 #include <distile/cuda_mask_algebra.h>
 
 using namespace distile;
@@ -26,6 +27,11 @@ struct Passage {
         return (axis.kernel - 1) * axis.dilation;
     }
 
+    /** Whether bits are put a stride apart at first, rather than taken so at the end. */
+    bool moves_apart() const {
+        return scatters != upsampled;
+    }
+
     bool scatters;  ///< From outputs to inputs.
     bool upsampled;
     int32_t inputs;  ///< After the upsampling.
@@ -34,8 +40,7 @@ struct Passage {
 
 BitColumn column_of(const Passage &passage) {
     const auto &[kernel, stride, pad, dilation] = passage.axis;
-    // What is moved apart on the way, and what is taken of it at the end.
-    const bool apart = passage.scatters != passage.upsampled;
+    const bool apart = passage.moves_apart();
     BitColumn column{};
     column.taps = kernel;
     column.dilation = dilation;
@@ -49,7 +54,7 @@ BitColumn column_of(const Passage &passage) {
 
 BitRow row_of(const Passage &passage, int32_t from_width, int32_t to_width) {
     const auto &[kernel, stride, pad, dilation] = passage.axis;
-    const bool apart = passage.scatters != passage.upsampled;
+    const bool apart = passage.moves_apart();
     BitRow row{};
     row.spread = apart ? stride : 1;
     row.take = apart ? 1 : stride;
