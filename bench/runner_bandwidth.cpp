@@ -4,9 +4,8 @@
 #include <cstring>
 #include <distile/layout.h>
 #include <distile/mask_algebra.h>
-#include <fmt/core.h>
+#include <numeric>
 #include <random>
-#include <stdexcept>
 
 namespace distile::bench {
 

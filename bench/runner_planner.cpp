@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <fmt/core.h>
+#include <functional>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -157,6 +159,8 @@ void Runner::measure(const PlannerRow &row, Json &result) {
     };
     std::vector<Turn> turns;
     std::vector<std::function<void()>> sides;
+    turns.reserve(std::size(ways));
+    sides.reserve(std::size(ways));
     for (const Way &way : ways) {
         turns.push_back({std::make_unique<Chain>(context_, layers, row.layers, way.zeros), 0});
     }

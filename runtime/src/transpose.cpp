@@ -194,12 +194,15 @@ DISTILE_TARGET_AVX2 void transpose_many(const float *from, int64_t from_stride, 
 
 DISTILE_TARGET_AVX2 void transpose_avx2(const float *from, int64_t from_stride, float *to, int64_t to_stride,
                                         int64_t rows, int64_t columns) {
-    const bool from_planes = rows == to_stride, to_planes = columns == from_stride;
-    const int64_t channels = to_planes ? columns : rows, pixels = to_planes ? rows : columns;
-    if ((from_planes || to_planes) && channels == 3) {
-        transpose_few<3>(from, from_stride, to, to_stride, pixels, to_planes);
-    } else if ((from_planes || to_planes) && channels == 4) {
-        transpose_few<4>(from, from_stride, to, to_stride, pixels, to_planes);
+    // A few channels, if their pixels are contiguous.
+    if (rows == 3 && to_stride == 3) {
+        transpose_few<3>(from, from_stride, to, to_stride, columns, false);
+    } else if (rows == 4 && to_stride == 4) {
+        transpose_few<4>(from, from_stride, to, to_stride, columns, false);
+    } else if (columns == 3 && from_stride == 3) {
+        transpose_few<3>(from, from_stride, to, to_stride, rows, true);
+    } else if (columns == 4 && from_stride == 4) {
+        transpose_few<4>(from, from_stride, to, to_stride, rows, true);
     } else {
         transpose_many(from, from_stride, to, to_stride, rows, columns);
     }
