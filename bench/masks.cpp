@@ -36,6 +36,7 @@ ByteMask make_byte_mask(const MaskSpec &spec, int32_t batch, int32_t height, int
 std::vector<ByteMask> make_byte_masks(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width) {
     constexpr uint64_t num_masks = 8;
     std::vector<ByteMask> masks;
+    masks.reserve(num_masks);
     for (uint64_t i = 0; i < num_masks; i++) {
         MaskSpec seeded = spec;
         seeded.seed += i;

@@ -89,12 +89,15 @@ void Runner::measure_first(const std::string &name, const ConvolutionRow &row, J
     result["shape"] = op.shape();
     result["density"] = rounded(density);
     std::vector<Json> ours, peer;
+    ours.reserve(rounds);
+    peer.reserve(rounds);
     for (int32_t i = 0; i < rounds; i++) {
         ours.push_back(measure_first_call_apart(name, Side::Ours, options_));
         peer.push_back(measure_first_call_apart(name, Side::Peer, options_));
     }
     const auto spread = [](const std::vector<Json> &calls, const char *field) {
         std::vector<double> values;
+        values.reserve(calls.size());
         for (const Json &call : calls) {
             values.push_back(call.at(field));
         }

@@ -168,12 +168,14 @@ void Runner::measure(const AlgebraRow &row, Json &result) const {
     result["density"] = row.mask.density;
     const Context context = make_bench_context(1);
     const Mask made = make_mask(context);
-    std::vector<Mask> masks;
     const Algebra algebra = find_algebra(row);
-    for (const ByteMask &bytes :
-         make_byte_masks(row.mask, 1, row.height / algebra.coarser, row.width / algebra.coarser)) {
+    const std::vector<ByteMask> bytes =
+        make_byte_masks(row.mask, 1, row.height / algebra.coarser, row.width / algebra.coarser);
+    std::vector<Mask> masks;
+    masks.reserve(bytes.size());
+    for (const ByteMask &one : bytes) {
         masks.push_back(make_mask(context));
-        set_mask(context, masks.back(), bytes);
+        set_mask(context, masks.back(), one);
     }
     size_t next = 0;
     int32_t rounds = 0;
