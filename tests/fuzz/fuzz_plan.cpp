@@ -61,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const std::string written = to_json(plan).dump();
     file.write(written.data(), written.size());
     require(to_json(read_plan(file.path())).dump() == written, "a plan is read another than it was written");
-    const std::string source = emit_polykernel(plan, "fuzzed");
+    const std::string source = emit_polykernels({plan}, "fuzzed");
     require(std::all_of(source.begin(), source.end(), [](char c) { return c == '\n' || (c >= ' ' && c <= '~'); }),
             "the source of a plan holds what is no text");
     require(source.find("*/") == source.rfind("*/"), "the source of a plan has more than one comment");

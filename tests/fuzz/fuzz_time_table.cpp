@@ -24,7 +24,7 @@ distile_polykernel make_polykernel() {
     made.kind = DISTILE_MASKED_CONV2D;
     made.dtype = DISTILE_FLOAT32;
     made.layout = "cpu-o16";
-    made.conv2d = {1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 0};
+    made.conv2d = {1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 0};
     made.cpu_features = "";
     made.num_variants = 3;
     made.variants = variants;
