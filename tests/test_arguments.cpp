@@ -9,6 +9,7 @@
 #include <distile/mask_algebra.h>
 #include <distile/planner.h>
 #include <distile/polykernel.h>
+#include <distile/upsample.h>
 #include <limits>
 #include <vector>
 
@@ -194,6 +195,10 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
             .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
         all.note("distile_kernel_destroy");
         distile_kernel_destroy(nullptr);
+        all.note("distile_kernel_polykernel");
+        CHECK(distile_kernel_polykernel(nullptr) == nullptr);
+        all.note("distile_kernel_border");
+        CHECK(distile_kernel_border(nullptr).top == 0);
         all.note("distile_kernel_num_variants");
         CHECK(distile_kernel_num_variants(nullptr) == 0);
         all.note("distile_kernel_variant_name");
@@ -262,7 +267,7 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
             .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
             .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
             .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_weights_source::filter, {nullptr})
-            .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::order, {0, -1, 4, INT_MAX})
+            .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::order, {0, -1, 5, INT_MAX})
             .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::bn_mean, {nullptr})
             .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::bn_variance,
                       {nullptr, negative.data(), nan.data()})
@@ -358,6 +363,30 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
         spoil(from, First(), Second());
         auto to = all.of("distile_to_nchw", distile_to_nchw, context, &f.input.view, &planes);
         spoil(to, Second(), First());
+    }
+
+    // upsample.h
+    {
+        Activation small(16), large(16);
+        small.view = distile_tensor_make(small.values.data(), images, rows / 2, columns, 16);
+        f.set(f.mask);
+        distile_upsample_args args{};
+        args.input = &small.view;
+        args.output = &large.view;
+        args.mask = f.mask.get();
+        args.scale_h = 2;
+        args.scale_w = 1;
+        auto upsample = all.of("distile_upsample_nearest", distile_upsample_nearest, context, &args);
+        upsample.wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_upsample_args::input, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_upsample_args::output, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_upsample_args::mask, {nullptr})
+            .wrong<1>(DISTILE_ERROR_BAD_MASK, &distile_upsample_args::mask, {unset, foreign})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_upsample_args::scale_h, {0, -1, INT_MIN})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_upsample_args::scale_w, {0, -1, INT_MIN})
+            .wrong<1>(DISTILE_ERROR_BAD_SHAPE, &distile_upsample_args::scale_h, {1, 3, INT_MAX})
+            .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_upsample_args::inactive, {-1, 2, INT_MAX});
     }
 
     // mask_algebra.h
@@ -490,6 +519,6 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
             next.wrong<1>(DISTILE_ERROR_BAD_VALUE, border, {-1, 65536, INT_MIN, INT_MAX});
         }
     }
-    CHECK(all.tested() ==
-          declared_functions(DISTILE_INCLUDE_FOLDER, {"distile.h", "layout.h", "mask_algebra.h", "planner.h"}));
+    CHECK(all.tested() == declared_functions(DISTILE_INCLUDE_FOLDER,
+                                             {"distile.h", "layout.h", "mask_algebra.h", "planner.h", "upsample.h"}));
 }

@@ -87,7 +87,7 @@ TEST_CASE("Time tables are replaced from a file while other contexts run", "[con
                    (fast ? "0.001}" : "900}");
         };
         const std::string table = std::string(R"({"distile_times": 1, "kernel": ")") + portable.name +
-                                  R"(", "times": [)" + row("t1x1", round % 2 == 0) + ", " +
+                                  R"(", "times": [)" + row("fine", round % 2 == 0) + ", " +
                                   row("dense", round % 2 == 1) + "]}";
         // As `distile profile` does: whoever reads meanwhile gets the old or the new table whole.
         return std::rename(folder.write("next.json", table).c_str(), path.c_str()) == 0;

@@ -61,9 +61,9 @@ grep -q '"convergence"' figures/a-report.json || fail "report wrote no JSON"
 
 # Depthwise convolutions have a space of their own.
 sed -e 's/"channels": 24/"channels": 16/' "$source_folder/tests/operators/test_depthwise3_24.json" >depthwise.json
-"$distile" tune depthwise.json --masks "${masks[@]}" -k 2 --trials 6 "${quick[@]}" -o d.json -q
-[[ $(grep -c '"outcome":"ok"' d.log) == 6 ]] || fail "not every trial of a depthwise convolution succeeded"
-"$distile" info d.json | grep -q 'a thread; .* unrolled' || fail "the plan of a depthwise convolution has another space"
+"$distile" tune depthwise.json --masks "${masks[@]}" -k 2 --trials 6 "${quick[@]}" -o dw.json -q
+[[ $(grep -c '"outcome":"ok"' dw.log) == 6 ]] || fail "not every trial of a depthwise convolution succeeded"
+"$distile" info dw.json | grep -q 'a thread; .* unrolled' || fail "the plan of a depthwise convolution has another space"
 
 # A last line that a kill left broken, and the log of another operator.
 head -c -20 before.log >a.log

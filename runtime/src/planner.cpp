@@ -56,6 +56,8 @@ public:
         } else {
             next_words_.assign(mask.bits.words, mask.bits.words + rows * words_per_row);
         }
+        // They change places: what comes next must find room in both.
+        words_.reserve(next_words_.size());
         // What is going to be written anyway needs no zeros, if it surely is and lies where it did.
         clear(clear_all, !whole && is_same(tensor) ? next_words_.data() : nullptr, true);
         words_.swap(next_words_);
@@ -99,7 +101,7 @@ private:
         if (bytes <= bytes_) {
             return;
         }
-        auto *grown = static_cast<float *>(context_->scratch.take(bytes));
+        auto *grown = static_cast<float *>(context_->scratch.make(bytes));
         if (!grown) {
             throw std::bad_alloc();
         }

@@ -1,6 +1,8 @@
 #include "scratch.h"
+#include <algorithm>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 namespace distile {
 
@@ -27,8 +29,8 @@ Scratch::Scratch(distile_allocate allocate, distile_deallocate deallocate, void 
 }
 
 Scratch::~Scratch() {
-    for (std::atomic<Header *> &slot : kept_) {
-        release(slot.load(std::memory_order_acquire));
+    for (Header *block : kept_) {
+        release(block);
     }
 }
 
@@ -39,17 +41,31 @@ void Scratch::release(Header *block) {
 }
 
 void *Scratch::take(size_t bytes) {
-    for (std::atomic<Header *> &slot : kept_) {
-        if (!slot.load(std::memory_order_relaxed)) {
-            continue;
+    Header *outgrown = nullptr;
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        // The smallest that is large enough; otherwise the largest makes way, so that what is kept comes to hold
+        // what is needed at once, whatever the order in which sizes are asked for.
+        Header **fit = nullptr, **largest = nullptr;
+        for (Header *&block : kept_) {
+            if (block && block->bytes >= bytes) {
+                fit = !fit || block->bytes < (*fit)->bytes ? &block : fit;
+            } else if (block) {
+                largest = !largest || block->bytes > (*largest)->bytes ? &block : largest;
+            }
         }
-        Header *block = slot.exchange(nullptr, std::memory_order_acquire);
-        if (block && block->bytes >= bytes) {
-            return block + 1;
+        if (fit) {
+            return std::exchange(*fit, nullptr) + 1;
         }
-        // Too small: it will not serve the sizes that are in use now.
-        release(block);
+        if (largest) {
+            outgrown = std::exchange(*largest, nullptr);
+        }
     }
+    release(outgrown);
+    return make(bytes);
+}
+
+void *Scratch::make(size_t bytes) {
     if (bytes > SIZE_MAX - 2 * sizeof(Header)) {
         return nullptr;
     }
@@ -59,9 +75,11 @@ void *Scratch::take(size_t bytes) {
 
 void Scratch::give_back(void *memory) {
     Header *block = static_cast<Header *>(memory) - 1;
-    for (std::atomic<Header *> &slot : kept_) {
-        Header *empty = nullptr;
-        if (slot.compare_exchange_strong(empty, block, std::memory_order_release, std::memory_order_relaxed)) {
+    {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto empty = std::find(kept_.begin(), kept_.end(), nullptr);
+        if (empty != kept_.end()) {
+            *empty = block;
             return;
         }
     }

@@ -6,13 +6,13 @@
 #define DISTILE_SCRATCH_H
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <distile/distile.h>
+#include <mutex>
 
 namespace distile {
 
-/** May be used by several threads at once, without locks: a block belongs to whoever takes it out of its slot. */
+/** May be used by several threads at once. */
 class Scratch {
 public:
     /** A null `allocate` stands for the C library's aligned allocation. */
@@ -23,7 +23,9 @@ public:
 
     /** Memory aligned to 64 bytes that may also be read 64 bytes before and after; null if there is none. */
     void *take(size_t bytes);
-    /** Returns memory from take(). */
+    /** The same for memory that is held for long: what is kept for others stays there. */
+    void *make(size_t bytes);
+    /** Returns memory from take() or make(). */
     void give_back(void *memory);
 
 private:
@@ -37,7 +39,8 @@ private:
     distile_allocate allocate_;
     distile_deallocate deallocate_;
     void *user_;
-    std::array<std::atomic<Header *>, 64> kept_{};
+    std::mutex mutex_;
+    std::array<Header *, 64> kept_{};
 };
 
 }  // namespace distile

@@ -87,9 +87,12 @@ struct Tensor {
     const distile_tensor *address() const {
         return &view;
     }
-    void place(Bytes &bytes) {
+    /** `bordered`: of inputs, whose borders are read; those of other tensors are ignored, whatever they are. */
+    void place(Bytes &bytes, bool bordered) {
         const auto extent = [](int32_t value) { return value >= 1 && value <= 65535; };
-        const auto border = [](int32_t value) { return value >= 0 && value <= 65535; };
+        const auto border = [&](int32_t value) { return !bordered || (value >= 0 && value <= 65535); };
+        const int32_t top = bordered ? view.border_top : 0, bottom = bordered ? view.border_bottom : 0;
+        const int32_t left = bordered ? view.border_left : 0, right = bordered ? view.border_right : 0;
         const auto stride = [](int64_t value) { return value >= 1 && value < int64_t{1} << 31; };
         const bool may_be_legal = extent(view.batch) && extent(view.height) && extent(view.width) &&
                                   view.channels >= 1 && border(view.border_top) && border(view.border_bottom) &&
@@ -97,9 +100,9 @@ struct Tensor {
                                   stride(view.stride_h) && (view.batch == 1 || stride(view.stride_n));
         __int128 elements = 0, origin = 0;
         if (may_be_legal) {
-            origin = __int128{view.border_top} * view.stride_h + __int128{view.border_left} * view.stride_w;
-            elements = origin + __int128{view.height - 1 + view.border_bottom} * view.stride_h +
-                       __int128{view.width - 1 + view.border_right} * view.stride_w + view.channels +
+            origin = __int128{top} * view.stride_h + __int128{left} * view.stride_w;
+            elements = origin + __int128{view.height - 1 + bottom} * view.stride_h +
+                       __int128{view.width - 1 + right} * view.stride_w + view.channels +
                        (view.batch > 1 ? __int128{view.batch - 1} * view.stride_n : 0);
             huge = elements > most_elements;
         }
@@ -178,9 +181,9 @@ public:
         args.residual = conv.residual != 0 ? residual_.address() : nullptr;
         args.weights = loaded_.weights.get();
         args.mask = session_.mask.get();
-        input_.place(bytes_);
-        output_.place(bytes_);
-        residual_.place(bytes_);
+        input_.place(bytes_, true);
+        output_.place(bytes_, false);
+        residual_.place(bytes_, false);
         for (size_t i = 0; i < input_.memory->num_words(); i++) {
             input_.memory->words()[i] = 0x3f000000;  // 0.5
         }
@@ -286,10 +289,8 @@ void convert(Bytes &bytes, Session &session) {
     tensor.view = distile_tensor_make(nullptr, bytes.extent(2), bytes.extent(9), bytes.extent(40), bytes.extent(40));
     spell(bytes, tensor.view);
     // These calls read and write pixels only, and ignore the border.
-    distile_tensor given = tensor.view;
-    tensor.view.border_top = tensor.view.border_bottom = tensor.view.border_left = tensor.view.border_right = 0;
-    tensor.place(bytes);
-    given.data = tensor.view.data;
+    tensor.place(bytes, false);
+    const distile_tensor &given = tensor.view;
     distile_nchw planes{};
     constexpr int64_t range = int64_t{1} << 31;
     planes.stride_h = bytes.stride(given.width);
