@@ -97,21 +97,6 @@ int64_t tiles_of_image(const Workload &workload, int tile_h, int tile_w) {
     return workload.batch * rows * columns;
 }
 
-/** "", or what none of the points of a space has, where that takes a single knob to know. */
-std::string unsatisfied(const Space &space, const Problem &problem) {
-    for (const Constraint &constraint : space.constraints) {
-        for (const Knob &knob : space.knobs) {
-            if (constraint.knobs == std::vector<std::string>{knob.name} &&
-                std::none_of(knob.values.begin(), knob.values.end(), [&](int value) {
-                    return constraint.holds({{knob.name, value}}, problem);
-                })) {
-                return ": none has " + constraint.meaning;
-            }
-        }
-    }
-    return "";
-}
-
 }  // namespace
 
 double MaskImage::density() const {
@@ -196,6 +181,20 @@ std::vector<Bucket> mask_buckets(const Workload &workload, const std::vector<Mas
     return buckets;
 }
 
+std::string why_none_is_legal(const Space &space, const Problem &problem) {
+    for (const Constraint &constraint : space.constraints) {
+        for (const Knob &knob : space.knobs) {
+            if (constraint.knobs == std::vector<std::string>{knob.name} &&
+                std::none_of(knob.values.begin(), knob.values.end(), [&](int value) {
+                    return constraint.holds({{knob.name, value}}, problem);
+                })) {
+                return ": none has " + constraint.meaning;
+            }
+        }
+    }
+    return "";
+}
+
 Ranking rank(const Workload &workload, const std::vector<Bucket> &buckets, const RankOptions &options) {
     const Space space = restrict_space(space_of(workload.device.backend, workload.problem), options.held);
     if (options.progress) {
@@ -205,7 +204,7 @@ Ranking rank(const Workload &workload, const std::vector<Bucket> &buckets, const
     if (points.empty()) {
         throw FileError("no schedule of the backend '" + space.backend + "' is legal for this operator" +
                         (options.held.empty() ? "" : " with the knobs that are held") +
-                        unsatisfied(space, workload.problem));
+                        why_none_is_legal(space, workload.problem));
     }
     const Granularities granularities(space);
     std::vector<std::vector<int64_t>> tiles(buckets.size());

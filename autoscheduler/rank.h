@@ -61,6 +61,9 @@ struct Ranking {
     std::vector<Candidate> kept; /**< Best first: by the least ratio to a bucket's best bound. */
 };
 
+/** What none of the points of a space has, after a colon, where that takes a single knob to know; otherwise "". */
+std::string why_none_is_legal(const Space &space, const Problem &problem);
+
 /** Ranks every legal point of the space of the workload's backend in every bucket, and keeps the union of the best: of
  * a bucket's share of the points one half goes to the best whatever their granularity, and the other half to the best
  * of each granularity, so that none is given up on the bound's word alone. Equal bounds are ranked by the sum of their

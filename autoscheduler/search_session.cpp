@@ -2,8 +2,11 @@
 #include "commands.h"
 #include "cpu_features.h"
 #include "profile.h"
+#include "rank.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
+#include <fmt/core.h>
 #include <map>
 #include <set>
 #include <thread>
@@ -109,6 +112,10 @@ Session::Session(const SessionOptions &options)
       masks(read_mask_set(options.masks, op, &empty_masks)) {
     workload.threads = options.threads > 0 ? options.threads : workload.threads;
     cpu_features(target);
+    const std::string reason = why_none_is_legal(space(), workload.problem);
+    if (!reason.empty()) {
+        throw FileError("no schedule of the backend '" + device.backend + "' is legal for this operator" + reason);
+    }
 }
 
 Session::Session(const LogHeader &header, const std::vector<std::string> &other_masks)
