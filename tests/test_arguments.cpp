@@ -174,7 +174,7 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
     {
         // It only fills in a struct.
         all.note("distile_tensor_make");
-        CHECK(distile_tensor_make(nullptr, -1, INT_MAX, INT_MAX, 1).data == nullptr);
+        CHECK(distile_tensor_make(nullptr, -1, INT_MAX, INT_MAX, INT_MIN).data == nullptr);
 
         distile_polykernel version = f.polykernel, features = f.polykernel, gpu = f.polykernel;
         version.version = 0;
@@ -326,7 +326,7 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
         std::vector<float> memory(f.input.values.size());
         const distile_nchw planes = distile_nchw_make(memory.data(), 48, rows, columns);
         all.note("distile_nchw_make");
-        CHECK(distile_nchw_make(nullptr, INT_MAX, 0, -1).data == nullptr);
+        CHECK(distile_nchw_make(nullptr, INT_MAX, INT_MIN, INT_MAX).data == nullptr);
         const auto spoil = [&](auto &function, auto planes_at, auto tensor_at) {
             constexpr size_t p = decltype(planes_at)::value, t = decltype(tensor_at)::value;
             function.template wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})

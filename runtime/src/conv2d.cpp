@@ -370,6 +370,7 @@ distile_tensor distile_tensor_make(void *data, int32_t batch, int32_t height, in
     tensor.channels = channels;
     tensor.stride_w = channels;
     tensor.stride_h = int64_t{width} * channels;
-    tensor.stride_n = int64_t{height} * width * channels;
+    // Of extents that no tensor has the product may be too large; the calls refuse them.
+    tensor.stride_n = static_cast<int64_t>(static_cast<uint64_t>(tensor.stride_h) * static_cast<uint64_t>(height));
     return tensor;
 }

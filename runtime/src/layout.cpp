@@ -95,7 +95,9 @@ distile_status convert(const char *call, distile_context *context, const distile
 extern "C" {
 
 distile_nchw distile_nchw_make(float *data, int32_t channels, int32_t height, int32_t width) {
-    return {data, int64_t{channels} * height * width, int64_t{height} * width, width};
+    // Of extents that no tensor has the product may be too large; the calls refuse them.
+    const int64_t plane = int64_t{height} * width;
+    return {data, static_cast<int64_t>(static_cast<uint64_t>(plane) * static_cast<uint64_t>(channels)), plane, width};
 }
 
 distile_status distile_from_nchw(distile_context *context, const distile_nchw *from, const distile_tensor *to) {

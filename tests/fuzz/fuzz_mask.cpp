@@ -180,7 +180,8 @@ private:
 
     Status set_bytes() {
         const int32_t batch = bytes_.extent(3), height = bytes_.extent(40), width = bytes_.extent(200);
-        const int64_t stride_h = bytes_.stride(width), stride_n = bytes_.stride(int64_t{height} * stride_h % INT32_MAX);
+        constexpr int64_t range = int64_t{1} << 31;
+        const int64_t stride_h = bytes_.stride(width), stride_n = bytes_.stride(stride_h % range * height);
         const __int128 words = words_of(batch, height, width);
         // What the documentation lets the call read.
         __int128 span = 0;

@@ -87,7 +87,12 @@ struct Tensor {
     const distile_tensor *address() const {
         return &view;
     }
-    void place(Bytes &bytes) {
+    /** Outputs and residuals have no border, whatever stands there. */
+    void place(Bytes &bytes, bool bordered) {
+        const distile_tensor given = view;
+        if (!bordered) {
+            view.border_top = view.border_bottom = view.border_left = view.border_right = 0;
+        }
         const auto extent = [](int32_t value) { return value >= 1 && value <= 65535; };
         const auto border = [](int32_t value) { return value >= 0 && value <= 65535; };
         const auto stride = [](int64_t value) { return value >= 1 && value < int64_t{1} << 31; };
@@ -109,6 +114,10 @@ struct Tensor {
         // The guard page itself where no access is legal.
         view.data = may_be_legal && !huge ? static_cast<float *>(memory->data()) + static_cast<int64_t>(origin)
                                           : static_cast<void *>(memory->words() + memory->num_words());
+        view.border_top = given.border_top;
+        view.border_bottom = given.border_bottom;
+        view.border_left = given.border_left;
+        view.border_right = given.border_right;
     }
     std::vector<uint32_t> contents() const {
         return {memory->words(), memory->words() + memory->num_words()};
@@ -142,10 +151,11 @@ void spell(Bytes &bytes, distile_tensor &view) {
     constexpr int64_t range = int64_t{1} << 31;
     const int64_t shared = bytes.choice(1);
     view.stride_w = bytes.stride(view.channels);
-    view.stride_h = bytes.stride((view.width + view.border_left + (shared != 0 ? 0 : int64_t{view.border_right})) %
-                                 range * (view.stride_w % range));
-    view.stride_n = bytes.stride((view.height + view.border_top + (shared != 0 ? 0 : int64_t{view.border_bottom})) %
-                                 range * (view.stride_h % range));
+    const auto spanned = [&](int64_t extent, int64_t before, int64_t after, int64_t stride) {
+        return (extent + before + (shared != 0 ? 0 : after)) % range * (stride % range);
+    };
+    view.stride_h = bytes.stride(spanned(view.width, view.border_left, view.border_right, view.stride_w));
+    view.stride_n = bytes.stride(spanned(view.height, view.border_top, view.border_bottom, view.stride_h));
 }
 
 int32_t extent_of(int64_t input, int64_t pads, int64_t stride) {
@@ -177,9 +187,9 @@ public:
         args.residual = conv.residual != 0 ? residual_.address() : nullptr;
         args.weights = loaded_.weights.get();
         args.mask = session_.mask.get();
-        input_.place(bytes_);
-        output_.place(bytes_);
-        residual_.place(bytes_);
+        input_.place(bytes_, true);
+        output_.place(bytes_, false);
+        residual_.place(bytes_, false);
         for (size_t i = 0; i < input_.memory->num_words(); i++) {
             input_.memory->words()[i] = 0x3f000000;  // 0.5
         }
@@ -189,7 +199,8 @@ public:
             args.residual = output_.address();
             break;
         case 1:
-            output_.view.data = static_cast<float *>(input_.view.data) + bytes_.choice(63);
+            // Within the channels of the input: elsewhere a view of equal strides might be legal.
+            output_.view.data = static_cast<float *>(input_.view.data) + bytes_.choice(conv.in_channels - 1);
             aliased_ = true;
             break;
         case 2:
@@ -283,11 +294,9 @@ void convert(Bytes &bytes, Session &session) {
     Tensor tensor;
     tensor.view = distile_tensor_make(nullptr, bytes.extent(2), bytes.extent(9), bytes.extent(40), bytes.extent(40));
     spell(bytes, tensor.view);
-    // These calls read and write pixels only, and ignore the border.
-    distile_tensor given = tensor.view;
-    tensor.view.border_top = tensor.view.border_bottom = tensor.view.border_left = tensor.view.border_right = 0;
-    tensor.place(bytes);
-    given.data = tensor.view.data;
+    // These calls read and write pixels only.
+    tensor.place(bytes, false);
+    const distile_tensor &given = tensor.view;
     distile_nchw planes{};
     constexpr int64_t range = int64_t{1} << 31;
     planes.stride_h = bytes.stride(given.width);
