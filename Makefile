@@ -37,7 +37,7 @@ test: build/release/build.ninja build/asan-ubsan/build.ninja  ## build and run a
 	@$(FIXED_ADDRESSES) $(CTEST) --preset asan-ubsan -j $(JOBS)
 
 .PHONY: tsan
-tsan: build/tsan/build.ninja  ## build and run all tests under ThreadSanitizer
+tsan: build/tsan/build.ninja  ## build and run the tests of threads under ThreadSanitizer
 	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset tsan -j $(JOBS)
 	@$(FIXED_ADDRESSES) $(CTEST) --preset tsan -j $(JOBS)
 
@@ -58,6 +58,14 @@ bench:  ## run the benchmarks; FILTER=<regex> chooses rows, OUT=<file.json> gets
 	@LD_LIBRARY_PATH="$(CURDIR)/.venv/lib$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}" \
 		OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so" \
 		build/release/bench/distile_bench --filter "$$FILTER" --out "$$OUT"
+
+RESULTS = $(addprefix bench/results/,cpu-avx512.json h200.json h200-16sm.json)
+.PHONY: bench-tables
+bench-tables: build/release/build.ninja  ## write the tables of bench/results into the README and docs/benchmarks.md
+	@$(CMAKE) --build --preset release -j $(JOBS) --target distile_bench
+	@build/release/bench/distile_bench --summary $(RESULTS) --into docs/benchmarks.md \
+		--figure docs/h200.svg
+	@build/release/bench/distile_bench --summary $(filter-out %-16sm.json,$(RESULTS)) --into README.md
 
 # The benchmark of NVIDIA GPUs, as a folder that a machine with a GPU needs nothing else beside: no compiler, no Halide.
 GPU_PLANS = $(notdir $(wildcard data/plans/*_cuda.json))

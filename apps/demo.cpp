@@ -8,10 +8,8 @@
 #include "pictures.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <distile_conv3x3_128_avx2.h>
-#include <distile_conv3x3_128_avx512.h>
-#include <distile_conv3x3_256_avx2.h>
-#include <distile_conv3x3_256_avx512.h>
+#include <distile_conv3x3_128.h>
+#include <distile_conv3x3_256.h>
 #include <exception>
 #include <filesystem>
 #include <fmt/core.h>
@@ -32,10 +30,10 @@ struct Options {
     bool quick = false;
 };
 
-/** A layer of the demonstration: its name and the PolyKernels that compute it, the fastest first. */
+/** A layer of the demonstration: its name and the PolyKernel that computes it. */
 struct Subject {
     std::string name;
-    std::vector<const distile_polykernel *> polykernels;
+    const distile_polykernel *polykernel;
     int32_t size;
 };
 
@@ -362,9 +360,8 @@ void write_json(const std::string &path, const json &document) {
 }
 
 int demonstrate(const Options &options) {
-    const std::vector<Subject> subjects = {
-        {"conv3x3_256", {&distile_conv3x3_256_avx512, &distile_conv3x3_256_avx2}, 40},
-        {"conv3x3_128", {&distile_conv3x3_128_avx512, &distile_conv3x3_128_avx2}, 128}};
+    const std::vector<Subject> subjects = {{"conv3x3_256", &distile_conv3x3_256, 40},
+                                           {"conv3x3_128", &distile_conv3x3_128, 128}};
     // Output files are tried first: nobody wants to learn after a minute that a name was wrong.
     if (!options.json_file.empty() && !std::ofstream(options.json_file, std::ios::app)) {
         throw std::runtime_error(cannot_write(options.json_file));
@@ -387,7 +384,7 @@ int demonstrate(const Options &options) {
     std::vector<std::unique_ptr<Layer>> layers;
     layers.reserve(subjects.size());
     for (const Subject &subject : subjects) {
-        layers.push_back(std::make_unique<Layer>(context, subject.polykernels, subject.size, subject.size));
+        layers.push_back(std::make_unique<Layer>(context, *subject.polykernel, subject.size, subject.size));
     }
     load_times(context, layers, options.times);
 

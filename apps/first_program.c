@@ -1,5 +1,5 @@
 #include <distile/distile.h>
-#include <distile_conv3x3_256_avx2.h> /* a PolyKernel that ships: 3x3, 256 -> 256 channels, relu */
+#include <distile_conv3x3_256.h> /* a PolyKernel that ships: 3x3, 256 -> 256 channels, relu */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ int main(void) {
     distile_weights *weights;
     distile_mask *mask;
     check(distile_context_create(NULL, &context));
-    check(distile_kernel_create(context, &distile_conv3x3_256_avx2, &kernel));
+    check(distile_kernel_create(context, &distile_conv3x3_256, &kernel));
     check(distile_weights_pack(kernel, &(distile_weights_source){.filter = filter, .order = DISTILE_OIHW}, &weights));
     check(distile_mask_create(context, &mask));
 

@@ -1,4 +1,5 @@
 #include "layer.h"
+#include "conv2d_reference.h"
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -50,26 +51,9 @@ void run_block(const std::function<void(bool)> &timed) {
 
 }  // namespace
 
-Layer::Layer(const Context &context, const std::vector<const distile_polykernel *> &polykernels, int32_t height,
-             int32_t width)
-    : height(height), width(width), context_(context) {
-    std::string lacking;
-    for (const distile_polykernel *candidate : polykernels) {
-        try {
-            kernel = make_kernel(context, *candidate);
-            polykernel = candidate;
-            break;
-        } catch (const Error &error) {
-            if (error.status() != DISTILE_ERROR_UNSUPPORTED_CPU) {
-                throw;
-            }
-            lacking += std::string("\n    ") + distile_context_message(context.get());
-        }
-    }
-    if (!polykernel) {
-        throw std::runtime_error("this machine can run none of the kernels that the demonstration was built with:" +
-                                 lacking + "\nTake an x86-64 machine with AVX2, FMA and F16C");
-    }
+Layer::Layer(const Context &context, const distile_polykernel &built, int32_t height, int32_t width)
+    : kernel(make_kernel(context, built)), polykernel(distile_kernel_polykernel(kernel.get())), height(height),
+      width(width), context_(context) {
     for (int32_t i = 0; i < polykernel->num_variants; i++) {
         if (polykernel->variants[i].dense != 0) {
             dense_variant_ = polykernel->variants[i].name;
@@ -81,25 +65,15 @@ Layer::Layer(const Context &context, const std::vector<const distile_polykernel 
     }
 
     const distile_conv2d &conv = conv2d();
-    const int64_t padded_width = int64_t{width} + conv.pad_left + conv.pad_right;
-    const int64_t padded_height = int64_t{height} + conv.pad_top + conv.pad_bottom;
-    input_memory_ = Floats(padded_height * padded_width * conv.in_channels);
-    output_memory_ = Floats(pixels() * conv.out_channels);
-    output = distile_tensor_make(output_memory_.get(), 1, height, width, conv.out_channels);
-    input = distile_tensor_make(nullptr, 1, height, width, conv.in_channels);
-    input.stride_h = padded_width * conv.in_channels;
-    input.stride_n = padded_height * input.stride_h;
-    input.data = input_memory_.get() + conv.pad_top * input.stride_h + conv.pad_left * input.stride_w;
-    input.border_top = conv.pad_top;
-    input.border_bottom = conv.pad_bottom;
-    input.border_left = conv.pad_left;
-    input.border_right = conv.pad_right;
-
+    input_.emplace(1, height, width, conv.in_channels, padding_of(conv));
+    output_.emplace(1, height, width, conv.out_channels);
+    input = input_->view();
+    output = output_->view();
     std::mt19937_64 engine(1);
-    for (int32_t y = 0; y < height; y++) {
-        float *row = static_cast<float *>(input.data) + y * input.stride_h;
-        std::generate_n(row, width * input.stride_w, [&] { return uniform(engine, 1); });
-    }
+    std::vector<float> pixel_values(pixels() * conv.in_channels);
+    std::generate(pixel_values.begin(), pixel_values.end(), [&] { return uniform(engine, 1); });
+    input_->set(pixel_values.data());
+
     const int32_t taps = conv.in_channels * conv.kernel_h * conv.kernel_w;
     filter.resize(static_cast<size_t>(conv.out_channels) * taps);
     bias.resize(conv.out_channels);
@@ -107,11 +81,7 @@ Layer::Layer(const Context &context, const std::vector<const distile_polykernel 
     const float scale = std::sqrt(6.0f / static_cast<float>(taps));
     std::generate(filter.begin(), filter.end(), [&] { return uniform(engine, scale); });
     std::generate(bias.begin(), bias.end(), [&] { return uniform(engine, 1); });
-    distile_weights_source source{};
-    source.filter = filter.data();
-    source.order = DISTILE_OIHW;
-    source.bias = bias.data();
-    weights_ = pack_weights(context, kernel, source);
+    weights_ = pack_weights(context, kernel, weights_source());
 
     mask_ = make_mask(context);
     full_mask_ = make_mask(context);
@@ -120,6 +90,14 @@ Layer::Layer(const Context &context, const std::vector<const distile_polykernel 
     full.width = width;
     full.bytes.assign(pixels(), 1);
     set(full_mask_, full);
+}
+
+distile_weights_source Layer::weights_source() const {
+    distile_weights_source source{};
+    source.filter = filter.data();
+    source.order = DISTILE_OIHW;
+    source.bias = bias.data();
+    return source;
 }
 
 double Layer::flops_per_pixel() const {
@@ -139,44 +117,17 @@ void Layer::compute_reference() {
     if (conv.epilogue != DISTILE_EPILOGUE_RELU || conv.residual != 0 || conv.stride_h != 1 || conv.stride_w != 1 ||
         conv.dilation_h != 1 || conv.dilation_w != 1) {
         throw std::runtime_error(std::string("'") + polykernel->name +
-                                 "' is not a plain convolution with a ReLU, which is all that the demonstration's "
-                                 "reference computes");
+                                 "' is not a plain convolution with a ReLU, which is all that the demonstration takes");
     }
-    // With the output channels innermost the plain loop is fast enough for every pixel, so no sample is taken.
-    std::vector<double> hwio(filter.size());
-    size_t index = 0;
-    for (int32_t o = 0; o < conv.out_channels; o++) {
-        for (int32_t i = 0; i < conv.in_channels; i++) {
-            for (int32_t tap = 0; tap < conv.kernel_h * conv.kernel_w; tap++) {
-                hwio[(static_cast<size_t>(tap) * conv.in_channels + i) * conv.out_channels + o] = filter[index++];
-            }
-        }
-    }
-    reference_.resize(pixels() * conv.out_channels);
-    std::vector<double> sums(conv.out_channels);
+    const Conv2dReference loops(conv, weights_source());
+    reference_.reserve(pixels() * conv.out_channels);
+    std::vector<double> sums;
     for (int32_t y = 0; y < height; y++) {
         for (int32_t x = 0; x < width; x++) {
-            std::copy(bias.begin(), bias.end(), sums.begin());
-            for (int32_t ky = 0; ky < conv.kernel_h; ky++) {
-                for (int32_t kx = 0; kx < conv.kernel_w; kx++) {
-                    const int32_t input_y = y + ky - conv.pad_top, input_x = x + kx - conv.pad_left;
-                    if (input_y < 0 || input_y >= height || input_x < 0 || input_x >= width) {
-                        continue;
-                    }
-                    const float *in =
-                        static_cast<const float *>(input.data) + input_y * input.stride_h + input_x * input.stride_w;
-                    const double *weights =
-                        &hwio[(static_cast<size_t>(ky) * conv.kernel_w + kx) * conv.in_channels * conv.out_channels];
-                    for (int32_t i = 0; i < conv.in_channels; i++) {
-                        for (int32_t o = 0; o < conv.out_channels; o++) {
-                            sums[o] += in[i] * weights[static_cast<size_t>(i) * conv.out_channels + o];
-                        }
-                    }
-                }
+            loops.sums(input, nullptr, 0, y, x, sums);
+            for (const double sum : sums) {
+                reference_.push_back(static_cast<float>(apply_epilogue(conv.epilogue, sum)));
             }
-            float *out = &reference_[(int64_t{y} * width + x) * conv.out_channels];
-            std::transform(sums.begin(), sums.end(), out,
-                           [](double sum) { return static_cast<float>(std::max(sum, 0.0)); });
         }
     }
 }
@@ -209,13 +160,13 @@ double Layer::error_of(const float *pixels, const ByteMask *mask) const {
 
 Deviation Layer::check(const ByteMask &bytes) {
     const int64_t channels = conv2d().out_channels;
-    std::fill_n(output_memory_.get(), pixels() * channels, untouched);
+    std::fill_n(output_->memory().data(), pixels() * channels, untouched);
     set(mask_, bytes);
     run(mask_, nullptr);
     Deviation deviation;
-    deviation.error = error_of(output_memory_.get(), &bytes);
+    deviation.error = error_of(output_->memory().data(), &bytes);
     for (int64_t pixel = 0; pixel < pixels(); pixel++) {
-        const float *out = output_memory_.get() + pixel * channels;
+        const float *out = output_->memory().data() + pixel * channels;
         deviation.touched +=
             bytes.bytes[pixel] == 0 && std::any_of(out, out + channels, [](float value) { return value != untouched; });
     }

@@ -6,32 +6,17 @@
 #define DISTILE_LAYER_H
 
 #include "mask_families.h"
+#include "tensors.h"
 #include <cstdint>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace distile {
-
-/** Zeros, aligned for vectors. */
-class Floats {
-public:
-    explicit Floats(int64_t count = 0) : lines_((count + floats_per_line - 1) / floats_per_line) {
-    }
-    float *get() {
-        return reinterpret_cast<float *>(lines_.data());
-    }
-
-private:
-    static constexpr int64_t floats_per_line = 16;
-    struct alignas(64) Line {
-        float values[floats_per_line];
-    };
-    std::vector<Line> lines_;
-};
 
 /** Sums of some thousand float32 products differ by a few 1e-7 between orders of summation, by the largest sum. */
 constexpr double largest_fair_error = 1e-5;
@@ -53,10 +38,8 @@ struct Deviation {
 
 class Layer {
 public:
-    /** Takes the first of the PolyKernels, which are of one operator, that this machine can run. Throws Error that
-     * says what the machine lacks if that is none. The operator must keep the size of the image. */
-    Layer(const Context &context, const std::vector<const distile_polykernel *> &polykernels, int32_t height,
-          int32_t width);
+    /** The operator must keep the size of the image. Throws Error if this machine cannot run it. */
+    Layer(const Context &context, const distile_polykernel &built, int32_t height, int32_t width);
 
     const distile_conv2d &conv2d() const {
         return polykernel->conv2d;
@@ -64,6 +47,7 @@ public:
     int64_t pixels() const {
         return int64_t{height} * width;
     }
+    distile_weights_source weights_source() const;
     /** Floating-point operations of one output pixel. */
     double flops_per_pixel() const;
     /** For instance "3x3 convolution, 256 to 256 channels, 40 x 40 pixels". */
@@ -83,8 +67,8 @@ public:
     /** Measures for about `seconds`. `vendor` runs the vendor's dense convolution and may be empty. */
     Times measure(const ByteMask &bytes, const std::function<void()> &vendor, double seconds);
 
-    const distile_polykernel *polykernel = nullptr;
     Kernel kernel;
+    const distile_polykernel *polykernel; /**< What of the one that was built this machine runs. */
     int32_t height, width;
     distile_tensor input{}, output{};
     std::vector<float> filter; /**< Output channels, input channels, rows, columns. */
@@ -96,7 +80,7 @@ private:
 
     const Context &context_;
     Weights weights_;
-    Floats input_memory_, output_memory_;
+    std::optional<BorderedTensor> input_, output_;
     std::vector<float> reference_;
     Mask mask_, full_mask_;
     const char *dense_variant_ = nullptr;

@@ -10,27 +10,25 @@ namespace distile {
 
 VendorDense make_onednn_dense(const Layer &layer) {
     struct State {
+        explicit State(const Layer &layer)
+            : convolution(OneDnnEngine(), layer.conv2d(), layer.weights_source()), input(layer.input),
+              output(1, layer.height, layer.width, layer.output.channels) {
+        }
         OneDnnConv2d convolution;
-        distile_tensor input, output;
-        Floats memory;
+        distile_tensor input;
+        BorderedTensor output;
     };
-    distile_weights_source weights{};
-    weights.filter = layer.filter.data();
-    weights.order = DISTILE_OIHW;
-    weights.bias = layer.bias.data();
     // Shared, because a std::function must be one that can be copied.
-    const auto state = std::make_shared<State>(State{OneDnnConv2d(OneDnnEngine(), layer.conv2d(), weights), layer.input,
-                                                     layer.output, Floats(layer.pixels() * layer.output.channels)});
-    state->output.data = state->memory.get();
+    const auto state = std::make_shared<State>(layer);
 
     VendorDense dense;
-    dense.run = [state] { state->convolution.run(state->input, nullptr, state->output); };
+    dense.run = [state] { state->convolution.run(state->input, nullptr, state->output.view()); };
     dense.run();
-    if (!(layer.error_of(state->memory.get()) < largest_fair_error)) {
+    if (!(layer.error_of(state->output.memory().data()) < largest_fair_error)) {
         throw std::runtime_error("its result differs from that of the plain loop");
     }
     dense.name = "oneDNN " + OneDnnEngine::version() + ", " +
-                 state->convolution.implementation(state->input, nullptr, state->output);
+                 state->convolution.implementation(state->input, nullptr, state->output.view());
     return dense;
 }
 

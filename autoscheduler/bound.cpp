@@ -1,6 +1,7 @@
 #include "bound.h"
 #include "bound_cpu.h"
 #include "bound_cuda.h"
+#include "bound_depthwise.h"
 #include "cuda_space.h"
 #include <algorithm>
 #include <cmath>
@@ -54,8 +55,10 @@ private:
 };
 
 /** The knobs that the bound knows, in the order in which it takes their values. */
-const std::vector<const char *> &known_knobs(const std::string &backend) {
-    return backend == "cuda" ? cuda_knobs() : cpu_knobs();
+const std::vector<const char *> &known_knobs(const Workload &workload) {
+    return workload.device.backend == "cuda" ? cuda_knobs()
+           : workload.problem.depthwise      ? depthwise_knobs()
+                                             : cpu_knobs();
 }
 
 /** A block of a GPU, whether it prefetches or not. */
@@ -69,6 +72,8 @@ template<typename Sink>
 void add_terms(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm form, Sink &sink) {
     if (workload.device.backend == "cuda") {
         add_cuda_terms(workload, knobs, tiles, form, sink);
+    } else if (workload.problem.depthwise) {
+        add_depthwise_terms(workload, knobs.values, tiles, sink);
     } else {
         add_cpu_terms(workload, knobs.values, tiles, sink);
     }
@@ -97,7 +102,7 @@ double Bound::sum() const {
 
 Bound bound(const Workload &workload, const Theta &theta, int64_t tiles, BoundForm form) {
     BoundKnobs knobs;
-    const std::vector<const char *> &names = known_knobs(workload.device.backend);
+    const std::vector<const char *> &names = known_knobs(workload);
     for (size_t i = 0; i < names.size(); i++) {
         const auto found = theta.find(names[i]);
         knobs.values[i] = found == theta.end() ? 0 : found->second;
@@ -113,7 +118,7 @@ Bound bound(const Workload &workload, const Theta &theta, int64_t tiles, BoundFo
 
 BoundOfPoints::BoundOfPoints(const Workload &workload, const Space &space, BoundForm form)
     : workload_(workload), space_(space), form_(form) {
-    for (const char *name : known_knobs(workload.device.backend)) {
+    for (const char *name : known_knobs(workload)) {
         const auto found =
             std::find_if(space.knobs.begin(), space.knobs.end(), [&](const Knob &knob) { return knob.name == name; });
         positions_.push_back(found == space.knobs.end() ? -1 : static_cast<int>(found - space.knobs.begin()));
@@ -167,6 +172,10 @@ BoundOfPoints::Times BoundOfPoints::operator()(const BoundKnobs &knobs, int64_t 
 
 double input_footprint(const Workload &workload, int tile_h, int tile_w, double pixels) {
     const Problem &problem = workload.problem;
+    const int image_h = (workload.height + problem.scale_h - 1) / problem.scale_h;
+    const int image_w = (workload.width + problem.scale_w - 1) / problem.scale_w;
+    // Groups together read all channels.
+    const double pixel_bytes = static_cast<double>(problem.in_channels) * problem.groups * problem.bytes_per_element;
     // The columns of the image that the pixels fill, over the height of a tile, and the rows of tiles that takes. A
     // part of a tile fills its rows one after the other.
     double columns = std::ceil(pixels / tile_h), rows = tile_h;
@@ -174,21 +183,20 @@ double input_footprint(const Workload &workload, int tile_h, int tile_w, double 
         columns = std::min<double>(pixels, tile_w);
         rows = std::ceil(pixels / tile_w);
     }
-    if (columns > workload.width) {
-        rows *= std::ceil(columns / workload.width);
-        columns = workload.width;
+    if (columns > image_w) {
+        rows *= std::ceil(columns / image_w);
+        columns = image_w;
     }
     const auto window = [](double outputs, int stride, int kernel, int dilation) {
         return (outputs - 1) * stride + (kernel - 1) * dilation + 1;
     };
     const auto bytes_of = [&](double height, double width) {
         return window(height, problem.stride_h, problem.kernel_h, problem.dilation_h) *
-               window(width, problem.stride_w, problem.kernel_w, problem.dilation_w) * problem.in_channels *
-               problem.bytes_per_element;
+               window(width, problem.stride_w, problem.kernel_w, problem.dilation_w) * pixel_bytes;
     };
     // Where the strides skip parts of the input, pixels that share nothing read less.
-    const double apart = pixels * problem.kernel_h * problem.kernel_w * problem.in_channels * problem.bytes_per_element;
-    return std::min({bytes_of(rows, columns), apart, workload.batch * bytes_of(workload.height, workload.width)});
+    const double apart = pixels * problem.kernel_h * problem.kernel_w * pixel_bytes;
+    return std::min({bytes_of(rows, columns), apart, workload.batch * bytes_of(image_h, image_w)});
 }
 
 int64_t memory_transactions(int64_t rows, int64_t columns, int64_t row_elements, int64_t transaction) {

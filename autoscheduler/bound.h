@@ -102,8 +102,8 @@ int occupancy(const DeviceProfile &device, int threads, int registers_per_thread
  * whoever asks for it. */
 int shared_passes(const int *addresses, int count, int words, int banks);
 
-/** Bytes of input that `pixels` consecutive virtual pixels read, if their tiles lie side by side in rows of the image:
- * every byte counted once. */
+/** Bytes of input that `pixels` consecutive virtual pixels read, in one phase, if their tiles (of tile_h x tile_w
+ * virtual pixels) lie side by side in rows of the image: every byte counted once. */
 double input_footprint(const Workload &workload, int tile_h, int tile_w, double pixels);
 
 }  // namespace distile

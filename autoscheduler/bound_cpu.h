@@ -3,7 +3,8 @@
  *
  * The loop nest, outermost first: parts of the output channels and tasks of the pixels (both parallel), groups of
  * channels, register tiles, the reduction, and in a register tile the pixels and the vectors of channels (schedules/
- * cpu.cpp). The input has a zero border, so that every tile is read in place.
+ * cpu.cpp). The input has a zero border, so that every tile is read in place. Where the output has phases, all of this
+ * is done once a phase, for as many taps as the phase with the most has.
  */
 #ifndef DISTILE_BOUND_CPU_H
 #define DISTILE_BOUND_CPU_H
@@ -25,14 +26,18 @@ inline const std::vector<const char *> &cpu_knobs() {
 
 template<typename Sink>
 void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
-    const auto [tile_h, tile_w, pixels, channels, group, splits, order, unroll] =
-        std::tie(values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7]);
+    const auto [pixels, channels, group, splits, order, unroll] =
+        std::tie(values[2], values[3], values[4], values[5], values[6], values[7]);
     const Problem &problem = workload.problem;
+    // In virtual pixels.
+    const int tile_h = values[0] / problem.scale_h, tile_w = values[1] / problem.scale_w;
+    const double phases = static_cast<double>(problem.scale_h) * problem.scale_w;
+    const auto time = [&](const char *name, double us_of_phase) { sink.time(name, phases * us_of_phase); };
     const DeviceProfile &device = workload.device;
     const double cycle_us = 1e-3 / device.ghz;
     const double bytes = problem.bytes_per_element;
 
-    // The tasks, as the schedule cuts them.
+    // The tasks of a phase, as the schedule cuts them.
     const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
     const double all_register_tiles = std::ceil(all_pixels / pixels);
     const double workers = std::max(workload.threads / splits, 1);
@@ -58,11 +63,11 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     const double taps = order == 0 ? 1 : order == 1 ? problem.kernel_h * problem.kernel_w : problem.kernel_w;
     const double iterations = steps / (unroll * taps);
 
-    sink.time("fma", rounds * (device.alpha_us * operations + device.gamma_us));
+    time("fma", rounds * (device.alpha_us * operations + device.gamma_us));
     // A sum waits for the one before it.
-    sink.time("dependence", rounds * steps * device.fma_latency * cycle_us);
-    sink.time("load", rounds * loads / device.load_per_cycle * cycle_us);
-    sink.time("loop", rounds * iterations * 2 * cycle_us);
+    time("dependence", rounds * steps * device.fma_latency * cycle_us);
+    time("load", rounds * loads / device.load_per_cycle * cycle_us);
+    time("loop", rounds * iterations * 2 * cycle_us);
 
     // Bytes, from the footprints of the loop nest: what fits a level stays there, so that only what does not is read
     // again from the next level.
@@ -79,7 +84,7 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
 
     const double line = static_cast<double>(problem.vector_lanes) * bytes;
     const MemoryLevel &nearest = device.memory[0];
-    sink.time(nearest.name.c_str(), rounds * steps * (vectors * line + pixels * bytes) / (nearest.gb_per_s * 1e3));
+    time(nearest.name.c_str(), rounds * steps * (vectors * line + pixels * bytes) / (nearest.gb_per_s * 1e3));
     for (size_t i = 1; i < device.memory.size(); i++) {
         const MemoryLevel &inner = device.memory[i - 1], &level = device.memory[i];
         const double room = static_cast<double>(inner.bytes);
@@ -96,7 +101,7 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
             traffic = read + rounds * (input + task_output);
         }
         const double bandwidth = level.shared ? level.gb_per_s / cores : level.gb_per_s;
-        sink.time(level.name.c_str(), traffic / (bandwidth * 1e3));
+        time(level.name.c_str(), traffic / (bandwidth * 1e3));
     }
 
     sink.launches(device.launch_us);

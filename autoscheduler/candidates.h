@@ -14,8 +14,8 @@
 
 namespace distile {
 
-/** The space of a backend, "cpu" or "cuda". Throws FileError for any other. */
-const Space &space_of(const std::string &backend);
+/** The space of a backend, "cpu" or "cuda", for an operator. Throws FileError for any other backend. */
+const Space &space_of(const std::string &backend, const OperatorFacts &op = {});
 
 /** What the constraints of a backend's space ask for, known without building the operator: the facts are those that
  * recognise_masked_operator() finds in its pipeline. Lanes and registers are a CPU's. */

@@ -31,10 +31,10 @@ std::vector<SpaceSize> space_sizes(const Operator &op) {
     std::vector<SpaceSize> sizes;
     for (const Kind &kind :
          {Kind{"CPU, AVX2", "cpu", 8, 16}, Kind{"CPU, AVX-512", "cpu", 16, 32}, Kind{"NVIDIA GPU", "cuda", 0, 0}}) {
-        const Space &space = space_of(kind.backend);
+        const Problem problem = problem_of(op, kind.backend, kind.lanes, kind.registers);
+        const Space &space = space_of(kind.backend, problem);
         SpaceSize size{kind.name, 0, all_points(space)};
-        for_each_legal(space, problem_of(op, kind.backend, kind.lanes, kind.registers),
-                       [&](const PackedTheta &) { size.legal++; });
+        for_each_legal(space, problem, [&](const PackedTheta &) { size.legal++; });
         sizes.push_back(size);
     }
     return sizes;

@@ -4,6 +4,7 @@
 #include "plan.h"
 #include "process.h"
 #include "rank.h"
+#include "tools.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fmt/core.h>
@@ -46,7 +47,7 @@ std::string schedule_source(const Plan &plan, const PlanVariant &variant) {
     const std::string plan_path = folder.path() + "/plan.json";
     write_file(plan_path, to_json(plan).dump());
     Command command;
-    command.words = {DISTILE_GENERATORS,
+    command.words = {tool("distile_generators"),
                      "-g",
                      plan.op.generator,
                      "-f",
@@ -58,7 +59,7 @@ std::string schedule_source(const Plan &plan, const PlanVariant &variant) {
                      "-o",
                      folder.path(),
                      "-p",
-                     DISTILE_PLUGIN,
+                     tool("libautoschedule_polykernel.so"),
                      "target=" + plan.target,
                      "autoscheduler=PolyKernel",
                      "autoscheduler.plan=" + plan_path,
@@ -72,7 +73,7 @@ std::string schedule_source(const Plan &plan, const PlanVariant &variant) {
         command.words.push_back(fmt::format("{}={}", key, value));
     }
     command.log = folder.path() + "/log";
-    run_commands({command}, 1, [](int) {});
+    run_generators({command}, 1, [](int) {});
     std::ifstream stream(folder.path() + "/shown.schedule.h");
     std::ostringstream text;
     text << stream.rdbuf();
@@ -91,13 +92,6 @@ Plan plan_of_theta(const Operator &op, const Theta &theta, const DeviceProfile &
     return plan;
 }
 
-/** A profile of the kind of device that a target is for. */
-std::string generic_device(const std::string &target) {
-    return compute_capability(target) != 0              ? "generic_cuda"
-           : target.find("avx512") != std::string::npos ? "generic_avx512"
-                                                        : "generic_avx2";
-}
-
 void show(const Options &options) {
     const nlohmann::json file = read_json(options.file);
     Plan plan;
@@ -112,7 +106,7 @@ void show(const Options &options) {
         plan = plan_of_theta(read_operator(options.file), theta, device);
     } else {
         plan = read_plan(options.file);
-        device = device_of_option(options.device.empty() ? generic_device(plan.target) : options.device);
+        device = device_of_option(options.device.empty() ? generic_device_of(plan.target) : options.device);
     }
     if (device.backend != plan.backend) {
         throw FileError("the device profile is for the backend \"" + device.backend + "\", the schedule for \"" +
@@ -123,7 +117,7 @@ void show(const Options &options) {
         throw FileError("the plan '" + plan.name + "' has no variant '" + options.variant + "'");
     }
     const Workload workload = workload_of(plan.op, device);
-    const std::string illegal = space_of(plan.backend).why_illegal(variant->theta, workload.problem);
+    const std::string illegal = space_of(plan.backend, workload.problem).why_illegal(variant->theta, workload.problem);
     if (!illegal.empty()) {
         throw FileError("the theta is not legal for this operator and device: " + illegal);
     }

@@ -174,14 +174,24 @@ DeviceProfile generic_device_profile(const std::string &name) {
     throw FileError("there is no built-in device profile \"" + name + "\"");
 }
 
+const char *generic_device_of(const std::string &target) {
+    const auto has = [&](const char *feature) { return target.find(feature) != std::string::npos; };
+    return has("-cuda")     ? "generic_cuda"
+           : has("-avx512") ? "generic_avx512"
+           : has("-avx2")   ? "generic_avx2"
+                            : "generic_x86_64";
+}
+
 std::string halide_target(const DeviceProfile &device) {
     if (device.backend == "cuda") {
         // Later GPUs run the code of earlier ones.
         const bool has_80 = device.features.rfind("sm_", 0) == 0 && std::atoi(device.features.c_str() + 3) >= 80;
         return std::string("x86-64-linux-cuda-cuda_capability_") + (has_80 ? "80" : "70");
     }
-    const bool wide = device.features.find("avx512vl") != std::string::npos;
-    return std::string("x86-64-linux-avx-avx2-") + (wide ? "avx512-avx512_skylake-" : "") + "f16c-fma-sse41";
+    const auto has = [&](const char *feature) { return device.features.find(feature) != std::string::npos; };
+    return !has("avx2") ? std::string("x86-64-linux")
+                        : std::string("x86-64-linux-avx-avx2-") + (has("avx512vl") ? "avx512-avx512_skylake-" : "") +
+                              "f16c-fma-sse41";
 }
 
 json to_json(const DeviceProfile &device) {

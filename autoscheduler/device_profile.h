@@ -54,9 +54,12 @@ DeviceProfile parse_device_profile(const nlohmann::json &json, const std::string
 DeviceProfile read_device_profile(const std::string &path);
 nlohmann::json to_json(const DeviceProfile &device);
 
-/** A profile that is compiled in, for a device that was never calibrated: "generic_avx2", "generic_avx512" or
- * "generic_cuda". Throws FileError for any other name. */
+/** A profile that is compiled in, for a device that was never calibrated: "generic_x86_64", "generic_avx2",
+ * "generic_avx512" or "generic_cuda". Throws FileError for any other name. */
 DeviceProfile generic_device_profile(const std::string &name);
+
+/** The name of the one for the kind of device that a Halide target is for. */
+const char *generic_device_of(const std::string &target);
 
 /** The Halide target of code for a device, as plans hold it. */
 std::string halide_target(const DeviceProfile &device);

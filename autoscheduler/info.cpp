@@ -97,6 +97,13 @@ std::string describe_theta(const Theta &theta) {
                            knob("prefetch") != 0 ? ", one ahead" : "",
                            knob("weights_staged") != 0 ? "shared memory" : "the cache");
     }
+    if (theta.count("tasks") != 0) {
+        const char *const unrolled[] = {"nothing", "a kernel row", "the kernel"};
+        return fmt::format(
+            "tiles of {} x {}; register tiles of {} pixels x {} channels; {} task{} a thread; {} unrolled",
+            knob("tile_h"), knob("tile_w"), knob("pixels"), knob("channels"), knob("tasks"),
+            knob("tasks") == 1 ? "" : "s", unrolled[std::clamp(knob("unroll"), 0, 2)]);
+    }
     const char *const orders[] = {"rows, columns, input channels", "input channels, rows, columns",
                                   "rows, input channels, columns"};
     return fmt::format("tiles of {} x {}; register tiles of {} pixels x {} channels; up to {} of them a task; output "
@@ -108,7 +115,8 @@ std::string describe_theta(const Theta &theta) {
 
 std::string describe_plan(const Plan &plan) {
     const int capability = compute_capability(plan.target);
-    const std::string needs = capability == 0 ? "a CPU with " + cpu_features(plan.target)
+    const std::string features = cpu_features(plan.target);
+    const std::string needs = capability == 0 ? (features.empty() ? "any x86-64 CPU" : "a CPU with " + features)
                                               : fmt::format("an NVIDIA GPU of compute capability {}.{} or later",
                                                             capability / 10, capability % 10);
     std::string text = fmt::format("PolyKernel {}\nOperator   {}: {}\nBackend    {}, weight layout {}\n"

@@ -1,4 +1,5 @@
 #include "operator.h"
+#include "operator_schema.h"
 #include "strict_json.h"
 #include <algorithm>
 #include <cstdio>
@@ -11,19 +12,6 @@ namespace distile {
 namespace {
 
 using nlohmann::json;
-
-struct IntegerParam {
-    const char *name;
-    int fallback, least, most;
-};
-
-/** The integer parameters of masked_conv2d: the generator's defaults and ranges. */
-const IntegerParam integer_params[] = {
-    {"in_channels", 64, 1, 1 << 20}, {"out_channels", 64, 1, 1 << 20}, {"kernel_h", 3, 1, 1024},
-    {"kernel_w", 3, 1, 1024},        {"stride_h", 1, 1, 1024},         {"stride_w", 1, 1, 1024},
-    {"pad_top", 1, 0, 1 << 16},      {"pad_bottom", 1, 0, 1 << 16},    {"pad_left", 1, 0, 1 << 16},
-    {"pad_right", 1, 0, 1 << 16},    {"dilation_h", 1, 1, 1024},       {"dilation_w", 1, 1, 1024},
-};
 
 const char *const epilogues[] = {"none", "relu", "relu6", "silu"};
 
@@ -78,12 +66,22 @@ void append_formatted(std::string &text, const json &value, int indent) {
     text.append("\n").append(indent, ' ').append(value.is_object() ? "}" : "]");
 }
 
+/** The schema of an operator that was read, or made by hand, and so may be unknown. Throws FileError. */
+const OperatorSchema &schema_of(const std::string &generator) {
+    const OperatorSchema *schema = find_schema(generator);
+    if (!schema) {
+        throw FileError("there is no generator \"" + generator + "\"");
+    }
+    return *schema;
+}
+
 /** Refuses an operator whose weights, or whose tensors of the typical size, 32-bit indices do not reach: what the
  * runtime would refuse too, after all memory was asked for. */
 void check_sizes(const Operator &op, const std::string &where) {
     constexpr double most = 2147483647;
     const distile_conv2d conv = op.conv2d();
-    const double taps = static_cast<double>(conv.kernel_h) * conv.kernel_w * conv.in_channels;
+    const double taps =
+        static_cast<double>(conv.kernel_h) * conv.kernel_w * conv.in_channels / std::max(conv.groups, 1);
     if (taps * (conv.out_channels + DISTILE_CUDA_CHANNEL_BLOCK) > most) {
         refuse(where, "its weights have more than 2^31 elements");
     }
@@ -95,39 +93,20 @@ void check_sizes(const Operator &op, const std::string &where) {
     }
 }
 
-int output_extent(int input, int pads, int kernel, int stride, int dilation) {
-    const int room = input + pads - dilation * (kernel - 1) - 1;
-    return room < 0 ? 0 : room / stride + 1;
-}
-
 }  // namespace
 
 distile_conv2d Operator::conv2d() const {
-    const auto integer = [&](const char *name) {
+    const OperatorSchema &known = schema_of(generator);
+    distile_conv2d conv = known.conv2d([&](const char *name) {
         const auto found = params.find(name);
         if (found != params.end()) {
             return std::stoi(found->second);
         }
-        for (const IntegerParam &param : integer_params) {
-            if (std::string(param.name) == name) {
-                return param.fallback;
-            }
-        }
-        return 0;
-    };
-    distile_conv2d conv{};
-    conv.in_channels = integer("in_channels");
-    conv.out_channels = integer("out_channels");
-    conv.kernel_h = integer("kernel_h");
-    conv.kernel_w = integer("kernel_w");
-    conv.stride_h = integer("stride_h");
-    conv.stride_w = integer("stride_w");
-    conv.pad_top = integer("pad_top");
-    conv.pad_bottom = integer("pad_bottom");
-    conv.pad_left = integer("pad_left");
-    conv.pad_right = integer("pad_right");
-    conv.dilation_h = integer("dilation_h");
-    conv.dilation_w = integer("dilation_w");
+        const auto param = std::find_if(known.params.begin(), known.params.end(), [&](const IntegerParam &candidate) {
+            return std::string(candidate.name) == name;
+        });
+        return param->fallback;
+    });
     const auto epilogue = params.find("epilogue");
     for (int i = 0; epilogue != params.end() && i < 4; i++) {
         if (epilogue->second == epilogues[i]) {
@@ -139,23 +118,45 @@ distile_conv2d Operator::conv2d() const {
     return conv;
 }
 
-int Operator::typical_output_height() const {
+distile_operator_kind Operator::kind() const {
+    return schema_of(generator).kind;
+}
+
+bool Operator::is_depthwise() const {
+    return schema_of(generator).depthwise;
+}
+
+int Operator::output_height(int rows) const {
     const distile_conv2d conv = conv2d();
-    return output_extent(typical_height, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.stride_h, conv.dilation_h);
+    return schema_of(generator).output_extent(rows, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.stride_h,
+                                              conv.dilation_h);
+}
+
+int Operator::output_width(int columns) const {
+    const distile_conv2d conv = conv2d();
+    return schema_of(generator).output_extent(columns, conv.pad_left + conv.pad_right, conv.kernel_w, conv.stride_w,
+                                              conv.dilation_w);
+}
+
+int Operator::typical_output_height() const {
+    return output_height(typical_height);
 }
 
 int Operator::typical_output_width() const {
-    const distile_conv2d conv = conv2d();
-    return output_extent(typical_width, conv.pad_left + conv.pad_right, conv.kernel_w, conv.stride_w, conv.dilation_w);
+    return output_width(typical_width);
 }
 
 std::string Operator::summary() const {
     const distile_conv2d conv = conv2d();
     std::ostringstream text;
-    text << conv.kernel_h << "x" << conv.kernel_w << " convolution, " << conv.in_channels << " -> " << conv.out_channels
-         << " channels";
+    text << conv.kernel_h << "x" << conv.kernel_w << " " << schema_of(generator).noun << ", " << conv.in_channels
+         << " -> " << conv.out_channels << " channels";
+    if (conv.groups != 1 && !is_depthwise()) {
+        text << " in " << conv.groups << " groups";
+    }
     if (conv.stride_h != 1 || conv.stride_w != 1) {
-        text << ", stride " << conv.stride_h << "x" << conv.stride_w;
+        text << (kind() == DISTILE_MASKED_UPSAMPLE_CONV2D ? ", scale " : ", stride ") << conv.stride_h << "x"
+             << conv.stride_w;
     }
     if (conv.dilation_h != 1 || conv.dilation_w != 1) {
         text << ", dilation " << conv.dilation_h << "x" << conv.dilation_w;
@@ -180,8 +181,9 @@ Operator parse_operator(const json &json, const std::string &where) {
         refuse(where, "\"name\" is " + name.dump() + ", not letters, digits and underscores after a letter");
     }
     op.name = name;
-    if (generator != "masked_conv2d") {
-        refuse(where, "\"generator\" is " + generator.dump() + "; this version has the generator \"masked_conv2d\"");
+    const OperatorSchema *schema = generator.is_string() ? find_schema(generator.get<std::string>()) : nullptr;
+    if (!schema) {
+        refuse(where, "\"generator\" is " + generator.dump() + "; this version has " + known_generators());
     }
     op.generator = generator;
     const auto &params = member(json, "params", where);
@@ -208,11 +210,11 @@ Operator parse_operator(const json &json, const std::string &where) {
             }
         } else {
             const IntegerParam *known = nullptr;
-            for (const IntegerParam &param : integer_params) {
+            for (const IntegerParam &param : schema->params) {
                 known = key == param.name ? &param : known;
             }
             if (!known) {
-                refuse(where, "masked_conv2d has no parameter \"" + key + "\"");
+                refuse(where, op.generator + " has no parameter \"" + key + "\"");
             }
             if (!value.is_number_integer() || value < known->least || value > known->most) {
                 refuse(where, what + ", not an integer from " + std::to_string(known->least) + " to " +
@@ -220,6 +222,10 @@ Operator parse_operator(const json &json, const std::string &where) {
             }
         }
         op.params[key] = value.is_string() ? value.get<std::string>() : value.dump();
+    }
+    const std::string illegal = schema->why_illegal(op.conv2d());
+    if (!illegal.empty()) {
+        refuse(where, illegal);
     }
     if (json.contains("typical")) {
         const auto &typical = json.at("typical");

@@ -33,9 +33,14 @@ struct Operator {
     bool operator==(const Operator &other) const {
         return name == other.name && generator == other.generator && params == other.params;
     }
+    distile_operator_kind kind() const;
+    bool is_depthwise() const;
     /** The compile-time part as the runtime sees it. */
     distile_conv2d conv2d() const;
-    /** The height and width of the output for an input of the typical size. */
+    /** Rows and columns of the output for those of an input; 0 if there are none. */
+    int output_height(int rows) const;
+    int output_width(int columns) const;
+    /** The same for an input of the typical size. */
     int typical_output_height() const;
     int typical_output_width() const;
     /** One line in words, for instance "3x3 convolution, 256 -> 256 channels, relu". */

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -276,18 +277,50 @@ int compute_capability(const std::string &target) {
     return found == std::string::npos ? 0 : std::stoi(target.substr(found + feature.size()));
 }
 
-std::string emit_polykernel(const Plan &plan, const std::string &symbol) {
-    const distile_conv2d conv = plan.op.conv2d();
-    std::ostringstream c;
-    c << "/* The PolyKernel " << plan.name << ": " << plan.op.summary() << ". Made from its plan. */\n"
-      << "#include <distile/polykernel.h>\n\n";
-    for (const PlanVariant &variant : plan.variants) {
-        c << "extern int " << symbol << "_" << variant.name << "_argv(void **args);\n";
+namespace {
+
+std::set<std::string> words_of(const std::string &text) {
+    std::istringstream stream(text);
+    return {std::istream_iterator<std::string>(stream), {}};
+}
+
+/** Refuses plans that cannot be one chain of PolyKernels. */
+void check_chain(const std::vector<Plan> &plans) {
+    for (size_t i = 1; i < plans.size(); i++) {
+        const Plan &plan = plans[i];
+        const std::string where = "the plan '" + plan.name + "'";
+        if (plan.backend != "cpu" || plans.front().backend != "cpu") {
+            refuse(where, "only plans for CPUs can stand behind one another");
+        }
+        if (!(plan.op == plans.front().op)) {
+            refuse(where, "it is for another operator than '" + plans.front().name + "'");
+        }
+        for (size_t j = 0; j < i; j++) {
+            if (plan.name == plans[j].name) {
+                refuse(where, "two plans of one PolyKernel have this name, by which time tables tell them apart");
+            }
+            const std::set<std::string> has = words_of(cpu_features(plan.target));
+            const std::set<std::string> needs = words_of(cpu_features(plans[j].target));
+            if (std::includes(has.begin(), has.end(), needs.begin(), needs.end())) {
+                refuse(where, "it would never be taken: every CPU that has its features can run '" + plans[j].name +
+                                  "', which stands before it. The most demanding plan comes first");
+            }
+        }
     }
-    c << "\nstatic const distile_variant variants[] = {\n";
+}
+
+/** The PolyKernel of one plan in a chain, with what it refers to. */
+void emit_plan(std::ostream &c, const std::vector<Plan> &plans, size_t index, const std::string &symbol) {
+    const Plan &plan = plans[index];
+    const distile_conv2d conv = plan.op.conv2d();
+    const std::string suffix = "_" + std::to_string(index);
+    for (const PlanVariant &variant : plan.variants) {
+        c << "extern int " << function_name(symbol, index, variant.name) << "_argv(void **args);\n";
+    }
+    c << "\nstatic const distile_variant variants" << suffix << "[] = {\n";
     for (const PlanVariant &variant : plan.variants) {
         c << "    {\"" << variant.name << "\", " << variant.theta.at("tile_h") << ", " << variant.theta.at("tile_w")
-          << ", " << (variant.dense ? 1 : 0) << ", " << symbol << "_" << variant.name << "_argv},\n";
+          << ", " << (variant.dense ? 1 : 0) << ", " << function_name(symbol, index, variant.name) << "_argv},\n";
     }
     c << "};\n\n";
     std::vector<distile_time_point> points;
@@ -302,22 +335,45 @@ std::string emit_polykernel(const Plan &plan, const std::string &symbol) {
         return std::tie(a.variant, a.threads, a.tiles) < std::tie(b.variant, b.threads, b.tiles);
     });
     if (!points.empty()) {
-        c << "static const distile_time_point times[] = {\n" << std::fixed << std::setprecision(3);
+        c << "static const distile_time_point times" << suffix << "[] = {\n" << std::fixed << std::setprecision(3);
         for (const distile_time_point &point : points) {
             c << "    {" << point.variant << ", " << point.threads << ", " << point.tiles << ", " << point.microseconds
               << "},\n";
         }
         c << "};\n\n";
     }
-    c << "extern const distile_polykernel " << symbol << ";\n"
-      << "const distile_polykernel " << symbol << " = {\n"
-      << "    DISTILE_POLYKERNEL_VERSION, " << quoted(plan.name) << ", DISTILE_MASKED_CONV2D, DISTILE_FLOAT32, "
-      << quoted(plan.layout) << ",\n    {" << conv.in_channels << ", " << conv.out_channels << ", " << conv.kernel_h
-      << ", " << conv.kernel_w << ", " << conv.stride_h << ", " << conv.stride_w << ", " << conv.pad_top << ", "
+    if (index == 0) {
+        c << "extern const distile_polykernel " << symbol << ";\nconst distile_polykernel " << symbol << " = {\n";
+    } else {
+        c << "static const distile_polykernel polykernel" << suffix << " = {\n";
+    }
+    c << "    DISTILE_POLYKERNEL_VERSION, " << quoted(plan.name) << ", (distile_operator_kind)"
+      << static_cast<int>(plan.op.kind()) << ", DISTILE_FLOAT32, " << quoted(plan.layout) << ",\n    {"
+      << conv.in_channels << ", " << conv.out_channels << ", " << conv.groups << ", " << conv.kernel_h << ", "
+      << conv.kernel_w << ", " << conv.stride_h << ", " << conv.stride_w << ", " << conv.pad_top << ", "
       << conv.pad_bottom << ", " << conv.pad_left << ", " << conv.pad_right << ", " << conv.dilation_h << ", "
       << conv.dilation_w << ", (distile_epilogue)" << static_cast<int>(conv.epilogue) << ", " << conv.residual
       << "},\n    " << compute_capability(plan.target) << ", " << quoted(cpu_features(plan.target)) << ",\n    "
-      << plan.variants.size() << ", variants, " << points.size() << ", " << (points.empty() ? "0" : "times") << "};\n";
+      << plan.variants.size() << ", variants" << suffix << ", " << points.size() << ", "
+      << (points.empty() ? "0" : "times" + suffix) << ", "
+      << (index + 1 == plans.size() ? "0" : "&polykernel_" + std::to_string(index + 1)) << "};\n\n";
+}
+
+}  // namespace
+
+std::string function_name(const std::string &symbol, size_t index, const std::string &variant) {
+    return symbol + "_" + std::to_string(index) + "_" + variant;
+}
+
+std::string emit_polykernels(const std::vector<Plan> &plans, const std::string &symbol) {
+    check_chain(plans);
+    std::ostringstream c;
+    c << "/* The PolyKernel " << symbol << ": " << plans.front().op.summary() << ". Made from its plans. */\n"
+      << "#include <distile/polykernel.h>\n\n";
+    // From the last to the first, because each names the one behind it.
+    for (size_t i = plans.size(); i-- > 0;) {
+        emit_plan(c, plans, i, symbol);
+    }
     return c.str();
 }
 

@@ -63,9 +63,14 @@ std::string cpu_features(const std::string &target);
 /** The compute capability that the GPU code of a Halide target needs, for instance 70; 0 for a CPU's target. */
 int compute_capability(const std::string &target);
 
-/** The C source of the distile_polykernel of a plan: a constant `symbol` whose variants are the functions
- * `<symbol>_<variant>_argv`. */
-std::string emit_polykernel(const Plan &plan, const std::string &symbol);
+/** The name of the generated function of a variant; its argv form has "_argv" behind it. `index` is the plan's in its
+ * chain. DistilePolykernel.cmake makes the same. */
+std::string function_name(const std::string &symbol, size_t index, const std::string &variant);
+
+/** The C source of a chain of distile_polykernels, one for each plan, of which only the first has a visible name,
+ * `symbol`: each stands for CPUs that lack a feature of those before it. Throws FileError if the plans are of different
+ * operators or layouts, two have one name, or one would never be taken. */
+std::string emit_polykernels(const std::vector<Plan> &plans, const std::string &symbol);
 
 }  // namespace distile
 

@@ -10,6 +10,7 @@
  */
 #include "Halide.h"
 #include "cpu.h"
+#include "cpu_depthwise.h"
 #include "cuda.h"
 #include "plan.h"
 #include "rank.h"
@@ -90,11 +91,8 @@ double density_of(const AutoschedulerParams &params) {
 DeviceProfile device_of(const Target &target, const AutoschedulerParams &params) {
     const bool gpu = target.has_gpu_feature();
     const auto found = params.extra.find("device");
-    DeviceProfile device = found != params.extra.end()
-                               ? read_device_profile(found->second)
-                               : generic_device_profile(gpu                                  ? "generic_cuda"
-                                                        : target.has_feature(Target::AVX512) ? "generic_avx512"
-                                                                                             : "generic_avx2");
+    DeviceProfile device = found != params.extra.end() ? read_device_profile(found->second)
+                                                       : generic_device_profile(generic_device_of(target.to_string()));
     if (device.backend != (gpu ? "cuda" : "cpu")) {
         throw CompileError("PolyKernel: the device profile of '" + device.name + "' is for the backend \"" +
                            device.backend + "\", not for the target " + target.to_string() + ".\n");
@@ -142,6 +140,7 @@ void poly_kernel(const Pipeline &pipeline, const Target &target, const Autosched
             theta = best_theta(op, target, params);
         }
         results->schedule_source = target.has_feature(Target::CUDA) ? apply_cuda_schedule(pipeline, op, theta)
+                                   : op.depthwise                   ? apply_cpu_depthwise_schedule(op, theta, target)
                                                                     : apply_cpu_schedule(op, theta, target);
         results->target = target;
         results->autoscheduler_params = params;

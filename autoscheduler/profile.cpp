@@ -1,4 +1,7 @@
 #include "profile.h"
+#include "conv2d_reference.h"
+#include "polyphase.h"
+#include "tensors.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -69,34 +72,27 @@ struct Point {
 
 /** The tensors of a plan's typical size: a bordered input and an output. */
 struct Tensors {
-    explicit Tensors(const Operator &op) {
-        const distile_conv2d conv = op.conv2d();
-        const int64_t rows = op.typical_height + conv.pad_top + conv.pad_bottom;
-        const int64_t columns = op.typical_width + conv.pad_left + conv.pad_right;
-        input_values.resize(op.typical_batch * rows * columns * conv.in_channels);
-        input = distile_tensor_make(input_values.data() + (conv.pad_top * columns + conv.pad_left) * conv.in_channels,
-                                    op.typical_batch, op.typical_height, op.typical_width, conv.in_channels);
-        input.stride_h = columns * conv.in_channels;
-        input.stride_n = rows * input.stride_h;
-        input.border_top = conv.pad_top;
-        input.border_bottom = conv.pad_bottom;
-        input.border_left = conv.pad_left;
-        input.border_right = conv.pad_right;
-        const int height = op.typical_output_height(), width = op.typical_output_width();
-        output_values.resize(int64_t{op.typical_batch} * height * width * conv.out_channels);
-        output = distile_tensor_make(output_values.data(), op.typical_batch, height, width, conv.out_channels);
+    explicit Tensors(const Operator &op)
+        : input_tensor(op.typical_batch, op.typical_height, op.typical_width, op.conv2d().in_channels,
+                       padding_of(op.conv2d(), op.kind())),
+          output_tensor(op.typical_batch, op.typical_output_height(), op.typical_output_width(),
+                        op.conv2d().out_channels),
+          input(input_tensor.view()), output(output_tensor.view()) {
         // Any numbers will do that are neither all zero nor denormal.
-        for (size_t i = 0; i < input_values.size(); i++) {
-            input_values[i] = static_cast<float>(i % 17) * 0.125f - 1.0f;
+        std::vector<float> values(int64_t{input.batch} * input.height * input.width * input.channels);
+        for (size_t i = 0; i < values.size(); i++) {
+            values[i] = static_cast<float>(i % 17) * 0.125f - 1.0f;
         }
+        input_tensor.set(values.data());
     }
 
-    std::vector<float> input_values, output_values;
-    distile_tensor input{}, output{};
+    BorderedTensor input_tensor, output_tensor;
+    distile_tensor input, output;
 };
 
 std::vector<Point> make_points(const Plan &plan, const Context &context, const Tensors &tensors) {
     const distile_conv2d conv = plan.op.conv2d();
+    const std::optional<Polyphase> phases = polyphase_of(plan.op.kind(), conv);
     const int height = tensors.output.height, width = tensors.output.width, batch = tensors.output.batch;
     std::vector<Point> points;
     for (const PlanVariant &variant : plan.variants) {
@@ -105,8 +101,13 @@ std::vector<Point> make_points(const Plan &plan, const Context &context, const T
         if (variant.dense) {
             for (int part : {8, 4, 2, 1}) {
                 Point point{variant.name.c_str(), 0, tensors.input, tensors.output, make_mask(context), {}};
-                point.output.height = height / part;
-                point.input.height = part == 1 ? point.input.height : input_rows(conv, point.output.height);
+                if (phases) {
+                    point.input.height /= part;
+                    point.output.height = static_cast<int>(phases->rows.output_extent(point.input.height));
+                } else {
+                    point.output.height = height / part;
+                    point.input.height = part == 1 ? point.input.height : input_rows(conv, point.output.height);
+                }
                 if (point.output.height < 1 || point.input.height < 1) {
                     continue;
                 }
@@ -148,20 +149,6 @@ std::string device_name() {
     return "unknown CPU";
 }
 
-void check_device(const Plan &plan) {
-    if (plan.backend == "cuda") {
-        check_gpu();
-        return;
-    }
-    distile_polykernel features{};
-    features.version = DISTILE_POLYKERNEL_VERSION;
-    features.name = plan.name.c_str();
-    const std::string needed = cpu_features(plan.target);
-    features.cpu_features = needed.c_str();
-    const Context context = make_context();
-    make_kernel(context, features);
-}
-
 Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptions &options, const Progress &progress) {
     if (plan.backend == "cuda") {
         return profile_cuda(plan, object, options, progress);
@@ -178,14 +165,13 @@ Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptio
         const Context context = make_context(context_options);
         const Kernel kernel = make_kernel(context, object.polykernel());
         const distile_conv2d conv = plan.op.conv2d();
-        const std::vector<float> filter(
-            static_cast<size_t>(conv.in_channels) * conv.out_channels * conv.kernel_h * conv.kernel_w, 0.01f);
+        const std::vector<float> filter(filter_size(conv), 0.01f);
         distile_weights_source source{};
         source.filter = filter.data();
         source.order = DISTILE_OHWI;
         const Weights weights = pack_weights(context, kernel, source);
         const Tensors tensors(plan.op);
-        std::vector<float> residual(conv.residual != 0 ? tensors.output_values.size() : 0, 0.5f);
+        std::vector<float> residual(conv.residual != 0 ? tensors.output_tensor.memory().size() : 0, 0.5f);
         std::vector<Point> points = make_points(plan, context, tensors);
 
         using Clock = std::chrono::steady_clock;

@@ -29,14 +29,12 @@ using Progress = std::function<void(const std::string &what, double part)>;
 /** The CPU's name as the system tells it. */
 std::string device_name();
 
-/** Throws std::runtime_error where this machine cannot run a plan. */
-void check_device(const Plan &plan);
-
 /** The time of every variant at several tile counts, medians of calls that alternate between the variants. */
 Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptions &options, const Progress &progress);
 
-/** The same two for a plan of a GPU, by replays of graphs. */
+/** Throws std::runtime_error where this machine has no GPU that can run plans. */
 void check_gpu();
+/** The same as profile() for a plan of a GPU, by replays of graphs. */
 Profile profile_cuda(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
                      const Progress &progress);
 

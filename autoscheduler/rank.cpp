@@ -97,6 +97,21 @@ int64_t tiles_of_image(const Workload &workload, int tile_h, int tile_w) {
     return workload.batch * rows * columns;
 }
 
+/** "", or what none of the points of a space has, where that takes a single knob to know. */
+std::string unsatisfied(const Space &space, const Problem &problem) {
+    for (const Constraint &constraint : space.constraints) {
+        for (const Knob &knob : space.knobs) {
+            if (constraint.knobs == std::vector<std::string>{knob.name} &&
+                std::none_of(knob.values.begin(), knob.values.end(), [&](int value) {
+                    return constraint.holds({{knob.name, value}}, problem);
+                })) {
+                return ": none has " + constraint.meaning;
+            }
+        }
+    }
+    return "";
+}
+
 }  // namespace
 
 double MaskImage::density() const {
@@ -182,14 +197,15 @@ std::vector<Bucket> mask_buckets(const Workload &workload, const std::vector<Mas
 }
 
 Ranking rank(const Workload &workload, const std::vector<Bucket> &buckets, const RankOptions &options) {
-    const Space space = restrict_space(space_of(workload.device.backend), options.held);
+    const Space space = restrict_space(space_of(workload.device.backend, workload.problem), options.held);
     if (options.progress) {
         options.progress("listing the legal points", 0);
     }
     const std::vector<PackedTheta> points = legal_points(space, workload.problem);
     if (points.empty()) {
         throw FileError("no schedule of the backend '" + space.backend + "' is legal for this operator" +
-                        (options.held.empty() ? "" : " with the knobs that are held"));
+                        (options.held.empty() ? "" : " with the knobs that are held") +
+                        unsatisfied(space, workload.problem));
     }
     const Granularities granularities(space);
     std::vector<std::vector<int64_t>> tiles(buckets.size());

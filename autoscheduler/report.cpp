@@ -88,7 +88,7 @@ Scatter cross_validate(const LogContents &log, const std::vector<const Measureme
                 unseen.push_back(sparse[i]);
             }
         }
-        LearnedModel model(space_of(log.header.backend), workload, {});
+        LearnedModel model(space_of(log.header.backend, workload.problem), workload, {});
         model.fit(seen);
         const Scatter part = scatter(unseen, objective, model);
         all.measured.insert(all.measured.end(), part.measured.begin(), part.measured.end());

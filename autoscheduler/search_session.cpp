@@ -12,12 +12,11 @@ namespace distile {
 
 namespace {
 
-const char *const avx2_target = "x86-64-linux-avx-avx2-f16c-fma-sse41";
 const char *const avx512_target = "x86-64-linux-avx-avx2-avx512-avx512_skylake-f16c-fma-sse41";
 const char *const cuda_target = "x86-64-linux-cuda-cuda_capability_70";
 
 std::string default_target(const DeviceProfile &device) {
-    return device.backend == "cuda" ? cuda_target : device.vector_lanes >= 16 ? avx512_target : avx2_target;
+    return device.backend == "cuda" ? cuda_target : halide_target(device);
 }
 
 int cores() {

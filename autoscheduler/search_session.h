@@ -74,7 +74,7 @@ public:
     MaskSet masks;
 
     const Space &space() const {
-        return space_of(device.backend);
+        return space_of(device.backend, workload.problem);
     }
     /** Throws std::exception unless this machine is the device, so that it can measure. */
     void check_machine(const SessionOptions &options) const;

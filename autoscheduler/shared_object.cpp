@@ -1,8 +1,10 @@
 #include "shared_object.h"
 #include "process.h"
+#include "tools.h"
 #include <algorithm>
 #include <dlfcn.h>
 #include <filesystem>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 namespace distile {
@@ -19,21 +21,12 @@ bool is_of(const distile_polykernel &polykernel, const Plan &plan) {
         return of_plan.name == variant.name && of_plan.theta.at("tile_h") == variant.tile_h &&
                of_plan.theta.at("tile_w") == variant.tile_w && of_plan.dense == (variant.dense != 0);
     };
-    return polykernel.name == plan.name && conv.in_channels == wanted.in_channels &&
-           conv.out_channels == wanted.out_channels && conv.kernel_h == wanted.kernel_h &&
-           conv.kernel_w == wanted.kernel_w && conv.stride_h == wanted.stride_h && conv.stride_w == wanted.stride_w &&
-           polykernel.layout == plan.layout &&
+    return polykernel.name == plan.name && polykernel.kind == plan.op.kind() && conv.groups == wanted.groups &&
+           conv.in_channels == wanted.in_channels && conv.out_channels == wanted.out_channels &&
+           conv.kernel_h == wanted.kernel_h && conv.kernel_w == wanted.kernel_w && conv.stride_h == wanted.stride_h &&
+           conv.stride_w == wanted.stride_w && polykernel.layout == plan.layout &&
            std::equal(plan.variants.begin(), plan.variants.end(), polykernel.variants,
                       polykernel.variants + polykernel.num_variants, same_variant);
-}
-
-/** The object file that code for GPUs needs beside the others. */
-std::string cuda_hooks() {
-#ifdef DISTILE_CUDA_HOOKS
-    return DISTILE_CUDA_HOOKS;
-#else
-    throw FileError("this program was built without a CUDA toolkit, and cannot compile plans for NVIDIA GPUs");
-#endif
 }
 
 }  // namespace
@@ -43,13 +36,13 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
     const std::string base = folder.path() + "/" + symbol;
     const std::string plan_path = base + ".json";
     write_file(plan_path, to_json(plan).dump());
-    write_file(base + ".c", emit_polykernel(plan, symbol));
+    write_file(base + ".c", emit_polykernels({plan}, symbol));
 
     std::vector<Command> generators;
     for (const PlanVariant &variant : plan.variants) {
-        const std::string name = std::string(symbol) + "_" + variant.name;
+        const std::string name = function_name(symbol, 0, variant.name);
         Command command;
-        command.words = {DISTILE_GENERATORS,
+        command.words = {tool("distile_generators"),
                          "-n",
                          name,
                          "-g",
@@ -61,7 +54,7 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
                          "-o",
                          folder.path(),
                          "-p",
-                         DISTILE_PLUGIN,
+                         tool("libautoschedule_polykernel.so"),
                          "target=" + plan.target + "-user_context-no_runtime",
                          "autoscheduler=PolyKernel",
                          "autoscheduler.plan=" + plan_path,
@@ -79,22 +72,22 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
         command.log = folder.path() + "/" + name + ".log";
         generators.push_back(command);
     }
-    run_commands(generators, jobs, progress);
 
+    // Made before anything is compiled, because it finds out what is missing.
     Command link;
-    link.words = {DISTILE_C_COMPILER, "-shared", "-fPIC",      "-O2",      "-I",
-                  DISTILE_INCLUDE,    "-o",      base + ".so", base + ".c"};
+    link.words = c_compiler();
+    const auto add = [&](std::initializer_list<std::string> words) { link.words.insert(link.words.end(), words); };
+    add({"-shared", "-fPIC", "-O2", "-I", tool("include"), "-o", base + ".so", base + ".c"});
     for (const PlanVariant &variant : plan.variants) {
-        link.words.push_back(base + "_" + variant.name + ".o");
+        add({folder.path() + "/" + function_name(symbol, 0, variant.name) + ".o"});
     }
     if (plan.backend == "cuda") {
-        link.words.push_back(cuda_hooks());
+        add({tool("distile_cuda_hooks.o")});
     }
-    for (const char *word :
-         {DISTILE_HOOKS, DISTILE_HALIDE_RUNTIME, "-Wl,-Bsymbolic", "-lstdc++", "-ldl", "-lpthread"}) {
-        link.words.emplace_back(word);
-    }
+    add({tool("distile_hooks.o"), tool("distile_halide_runtime.o"), "-Wl,-Bsymbolic", "-lstdc++", "-ldl", "-lpthread"});
     link.log = base + ".log";
+
+    run_generators(generators, jobs, progress);
     run_commands({link}, 1, [](int) {});
 
     std::error_code error;

@@ -2,6 +2,7 @@
 #include "process.h"
 #include "profile.h"
 #include "strict_json.h"
+#include "tools.h"
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -25,11 +26,6 @@ constexpr int attempts = 3;
 
 double since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-/** This program, wherever it is. */
-std::string own_path() {
-    return std::filesystem::read_symlink("/proc/self/exe").string();
 }
 
 json to_json(const Batch &batch) {

@@ -1,5 +1,7 @@
 #include "trial_runner.h"
+#include "conv2d_reference.h"
 #include "profile.h"
+#include "tensors.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -19,60 +21,17 @@ std::vector<float> draw(size_t count, std::mt19937 &random) {
     return values;
 }
 
-int output_extent(int input, int pads, int kernel, int stride, int dilation) {
-    return (input + pads - dilation * (kernel - 1) - 1) / stride + 1;
-}
-
-double apply_epilogue(double value, distile_epilogue epilogue) {
-    switch (epilogue) {
-    case DISTILE_EPILOGUE_NONE:
-        return value;
-    case DISTILE_EPILOGUE_RELU:
-        return std::max(value, 0.0);
-    case DISTILE_EPILOGUE_RELU6:
-        return std::clamp(value, 0.0, 6.0);
-    case DISTILE_EPILOGUE_SILU:
-        return value / (1 + std::exp(-value));
-    }
-    return value;
-}
-
 class CpuRunner : public TrialRunner {
 public:
     CpuRunner(const Context &context, const distile_polykernel &polykernel, const TrialData &data)
-        : context_(context), variant_(polykernel.variants[0].name), data_(data), residual_(data.residual),
-          output_(data.output_pixels() * data.conv.out_channels), kernel_(make_kernel(context, polykernel)) {
-        const distile_conv2d &conv = data.conv;
-        const int top = data.border ? conv.pad_top : 0, left = data.border ? conv.pad_left : 0;
-        const int bottom = data.border ? conv.pad_bottom : 0, right = data.border ? conv.pad_right : 0;
-        const int64_t row = int64_t{data.width + left + right} * conv.in_channels;
-        const int64_t image = row * (data.height + top + bottom);
-        input_.resize(image * data.batch);
-        input_view_ = distile_tensor_make(input_.data() + top * row + int64_t{left} * conv.in_channels, data.batch,
-                                          data.height, data.width, conv.in_channels);
-        input_view_.stride_h = row;
-        input_view_.stride_n = image;
-        input_view_.border_top = top;
-        input_view_.border_bottom = bottom;
-        input_view_.border_left = left;
-        input_view_.border_right = right;
-        const size_t line = static_cast<size_t>(data.width) * conv.in_channels;
-        for (int n = 0; n < data.batch; n++) {
-            for (int y = 0; y < data.height; y++) {
-                std::copy_n(data.input.begin() +
-                                static_cast<ptrdiff_t>(line * (static_cast<size_t>(n) * data.height + y)),
-                            line, static_cast<float *>(input_view_.data) + n * image + y * row);
-            }
-        }
-        output_view_ =
-            distile_tensor_make(output_.data(), data.batch, data.output_height, data.output_width, conv.out_channels);
-        residual_view_ = output_view_;
+        : context_(context), variant_(polykernel.variants[0].name), data_(data),
+          input_(data.batch, data.height, data.width, data.conv.in_channels,
+                 data.border ? padding_of(data.conv, data.kind) : Border()),
+          output_(data.batch, data.output_height, data.output_width, data.conv.out_channels), residual_(data.residual),
+          residual_view_(output_.view()), kernel_(make_kernel(context, polykernel)),
+          weights_(pack_weights(context, kernel_, data.weights())) {
+        input_.set(data.input.data());
         residual_view_.data = residual_.data();
-        distile_weights_source source{};
-        source.filter = data.filter.data();
-        source.order = DISTILE_OHWI;
-        source.bias = data.bias.data();
-        weights_ = pack_weights(context, kernel_, source);
     }
 
     size_t add_mask(const std::vector<uint8_t> &bytes) override {
@@ -85,8 +44,8 @@ public:
 
     void run(size_t mask) override {
         distile_run_args args{};
-        args.input = &input_view_;
-        args.output = &output_view_;
+        args.input = &input_.view();
+        args.output = &output_.view();
         args.residual = data_.conv.residual != 0 ? &residual_view_ : nullptr;
         args.weights = weights_.get();
         args.mask = masks_[mask].get();
@@ -103,19 +62,21 @@ public:
     }
 
     void set_output(const std::vector<float> &values) override {
-        std::copy(values.begin(), values.end(), output_.begin());
+        output_.set(values.data());
     }
 
     std::vector<float> output() override {
-        return output_;
+        const AlignedFloats &memory = output_.memory();
+        return {memory.data(), memory.data() + memory.size()};
     }
 
 private:
     const Context &context_;
     const char *variant_;
     const TrialData &data_;
-    std::vector<float> input_, residual_, output_;
-    distile_tensor input_view_{}, residual_view_{}, output_view_{};
+    BorderedTensor input_, output_;
+    std::vector<float> residual_;
+    distile_tensor residual_view_;
     Kernel kernel_;
     Weights weights_;
     std::vector<Mask> masks_;
@@ -143,45 +104,22 @@ private:
 
 }  // namespace
 
-TrialData::TrialData(const distile_conv2d &op, int images, int rows, int columns, bool bordered)
-    : conv(op), batch(images), height(rows), width(columns),
-      output_height(output_extent(rows, op.pad_top + op.pad_bottom, op.kernel_h, op.stride_h, op.dilation_h)),
-      output_width(output_extent(columns, op.pad_left + op.pad_right, op.kernel_w, op.stride_w, op.dilation_w)),
-      border(bordered) {
+TrialData::TrialData(const Operator &op, int images, int rows, int columns, bool bordered)
+    : kind(op.kind()), conv(op.conv2d()), batch(images), height(rows), width(columns),
+      output_height(op.output_height(rows)), output_width(op.output_width(columns)), border(bordered) {
     std::mt19937 random(1);
     input = draw(static_cast<size_t>(batch) * height * width * conv.in_channels, random);
     bias = draw(conv.out_channels, random);
-    filter = draw(static_cast<size_t>(conv.out_channels) * conv.kernel_h * conv.kernel_w * conv.in_channels, random);
+    filter = draw(filter_size(conv), random);
     residual = draw(conv.residual != 0 ? output_pixels() * conv.out_channels : 0, random);
 }
 
-double TrialData::expected(size_t pixel, int channel, double &scale) const {
-    const auto x = static_cast<int>(pixel % output_width), y = static_cast<int>(pixel / output_width % output_height);
-    const size_t n = pixel / output_width / output_height;
-    double sum = bias[channel];
-    if (!residual.empty()) {
-        sum += residual[pixel * conv.out_channels + channel];
-    }
-    scale = std::abs(sum);
-    for (int row = 0; row < conv.kernel_h; row++) {
-        for (int column = 0; column < conv.kernel_w; column++) {
-            const int in_y = y * conv.stride_h - conv.pad_top + row * conv.dilation_h;
-            const int in_x = x * conv.stride_w - conv.pad_left + column * conv.dilation_w;
-            if (in_y < 0 || in_y >= height || in_x < 0 || in_x >= width) {
-                continue;
-            }
-            const float *value = &input[((n * height + in_y) * width + in_x) * conv.in_channels];
-            const float *weight =
-                &filter[((static_cast<size_t>(channel) * conv.kernel_h + row) * conv.kernel_w + column) *
-                        conv.in_channels];
-            for (int i = 0; i < conv.in_channels; i++) {
-                const double product = static_cast<double>(value[i]) * weight[i];
-                sum += product;
-                scale += std::abs(product);
-            }
-        }
-    }
-    return apply_epilogue(sum, conv.epilogue);
+distile_weights_source TrialData::weights() const {
+    distile_weights_source source{};
+    source.filter = filter.data();
+    source.order = DISTILE_OHWI;
+    source.bias = bias.data();
+    return source;
 }
 
 std::unique_ptr<TrialDevice> make_cpu_device(int threads) {
@@ -198,12 +136,21 @@ std::string check_output(TrialRunner &runner, const TrialData &data, const std::
     const auto active =
         static_cast<size_t>(std::count_if(mask.begin(), mask.end(), [](uint8_t byte) { return byte != 0; }));
     const size_t step = std::max<size_t>(1, active / std::max<size_t>(pixels, 1));
+    const Conv2dReference reference(data.conv, data.weights(), data.kind);
+    BorderedTensor input(data.batch, data.height, data.width, data.conv.in_channels);
+    BorderedTensor residual(data.batch, data.output_height, data.output_width, data.conv.out_channels);
+    input.set(data.input.data());
+    if (!data.residual.empty()) {
+        residual.set(data.residual.data());
+    }
+    std::vector<double> sums, scales;
     size_t seen = 0;
     for (size_t pixel = 0; pixel < mask.size(); pixel++) {
+        const auto x = static_cast<int>(pixel % data.output_width);
+        const auto y = static_cast<int>(pixel / data.output_width % data.output_height);
+        const auto n = static_cast<int>(pixel / data.output_width / data.output_height);
         const auto where = [&] {
-            return " at image " + std::to_string(pixel / data.output_width / data.output_height) + ", row " +
-                   std::to_string(pixel / data.output_width % data.output_height) + ", column " +
-                   std::to_string(pixel % data.output_width);
+            return " at image " + std::to_string(n) + ", row " + std::to_string(y) + ", column " + std::to_string(x);
         };
         if (mask[pixel] == 0) {
             if (std::memcmp(&before[pixel * channels], &after[pixel * channels], channels * sizeof(float)) != 0) {
@@ -214,11 +161,11 @@ std::string check_output(TrialRunner &runner, const TrialData &data, const std::
         if (seen++ % step != 0) {
             continue;
         }
+        reference.sums(input.view(), data.residual.empty() ? nullptr : &residual.view(), n, y, x, sums, &scales);
         for (size_t channel = 0; channel < channels; channel++) {
-            double scale = 0;
-            const double expected = data.expected(pixel, static_cast<int>(channel), scale);
+            const double expected = apply_epilogue(data.conv.epilogue, sums[channel]);
             const double got = after[pixel * channels + channel];
-            if (!(std::abs(got - expected) <= 1e-5 * scale + 1e-6)) {
+            if (!(std::abs(got - expected) <= 1e-5 * scales[channel] + 1e-6)) {
                 return "channel " + std::to_string(channel) + where() + " is " + std::to_string(got) + ", not " +
                        std::to_string(expected);
             }

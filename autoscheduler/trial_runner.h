@@ -4,6 +4,7 @@
 #ifndef DISTILE_TRIAL_RUNNER_H
 #define DISTILE_TRIAL_RUNNER_H
 
+#include "operator.h"
 #include <cstdint>
 #include <distile/polykernel.h>
 #include <memory>
@@ -15,8 +16,9 @@ namespace distile {
 /** The tensors of a call, contiguous, and its weights: drawn numbers. */
 struct TrialData {
     /** With `bordered`, the input gets a zero border as wide as the padding where the device takes one. */
-    TrialData(const distile_conv2d &op, int images, int rows, int columns, bool bordered);
+    TrialData(const Operator &op, int images, int rows, int columns, bool bordered);
 
+    distile_operator_kind kind;
     distile_conv2d conv;
     int batch, height, width; /**< Of the input. */
     int output_height, output_width;
@@ -27,9 +29,7 @@ struct TrialData {
     size_t output_pixels() const {
         return static_cast<size_t>(batch) * output_height * output_width;
     }
-    /** A value of the output as plain loops compute it in double precision. `scale` gets the sum of the absolute values
-     * that were added up, by which errors are to be judged. */
-    double expected(size_t pixel, int channel, double &scale) const;
+    distile_weights_source weights() const;
 };
 
 /** A variant of a compiled plan with tensors on a device. Everything throws std::exception. */

@@ -27,15 +27,11 @@ public:
     CudaRunner(const Opened &gpu, const distile_polykernel &polykernel, const TrialData &data)
         : gpu_(gpu), variant_(polykernel.variants[0].name), data_(data), input_(data.input),
           output_(std::vector<float>(data.output_pixels() * data.conv.out_channels, 0.0f)),
-          kernel_(make_kernel(gpu.context, gpu.cuda, polykernel)) {
+          kernel_(make_kernel(gpu.context, gpu.cuda, polykernel)),
+          weights_(pack_weights(gpu.context, kernel_, data.weights())) {
         if (!data.residual.empty()) {
             residual_ = std::make_unique<DeviceArray<float>>(data.residual);
         }
-        distile_weights_source source{};
-        source.filter = data.filter.data();
-        source.order = DISTILE_OHWI;
-        source.bias = data.bias.data();
-        weights_ = pack_weights(gpu.context, kernel_, source);
     }
 
     size_t add_mask(const std::vector<uint8_t> &bytes) override {

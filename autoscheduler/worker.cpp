@@ -64,21 +64,18 @@ class Worker {
 public:
     Worker(const std::string &folder, const BatchSetup &setup, TrialDevice &device)
         : folder_(folder), setup_(setup), device_(device),
-          data_(setup.op.conv2d(), setup.op.typical_batch, setup.op.typical_height, setup.op.typical_width, true) {
+          data_(setup.op, setup.op.typical_batch, setup.op.typical_height, setup.op.typical_width, true) {
     }
 
     /** "" if a trial computes what it should, for a small and for the typical size. */
     std::string check(const BatchTrial &trial) {
         constexpr size_t most_pixels = 48;
         const SharedObject object = load(trial);
-        const distile_conv2d conv = setup_.op.conv2d();
-        const auto extent = [](int outputs, int stride, int dilation, int kernel, int pads) {
-            return std::max(1, (outputs - 1) * stride + dilation * (kernel - 1) + 1 - pads);
-        };
+        int rows = 1, columns = 1;
+        for (; setup_.op.output_height(rows) < 5; rows++) {}
+        for (; setup_.op.output_width(columns) < 7; columns++) {}
         // An input without a border, of which every second tile or so touches an edge.
-        const TrialData small(
-            conv, 2, extent(5, conv.stride_h, conv.dilation_h, conv.kernel_h, conv.pad_top + conv.pad_bottom),
-            extent(7, conv.stride_w, conv.dilation_w, conv.kernel_w, conv.pad_left + conv.pad_right), false);
+        const TrialData small(setup_.op, 2, rows, columns, false);
         std::vector<uint8_t> mask(small.output_pixels());
         for (size_t i = 0; i < mask.size(); i++) {
             mask[i] = i % 3 == 0 || i % 7 == 1 ? 1 : 0;

@@ -25,11 +25,11 @@ constexpr double tf32_tolerance = 5e-3;
 /** Pixels whose result is compared with plain loops, for each row. */
 constexpr size_t sampled_pixels = 192;
 
-std::vector<const distile_polykernel *> cuda_polykernels(const std::string &name) {
+const distile_polykernel &cuda_polykernel(const std::string &name) {
     for (const distile_polykernel *polykernel : {&distile_conv3x3_256_cuda, &distile_conv3x3_128_cuda,
                                                  &distile_conv3x3s2_256_cuda, &distile_conv1x1_256_1024_cuda}) {
         if (polykernel->name == name) {
-            return {polykernel};
+            return *polykernel;
         }
     }
     throw std::runtime_error("this program was built without a PolyKernel '" + name + "'");
@@ -137,7 +137,7 @@ struct CudaRunner::Workbench {
         const auto width = static_cast<size_t>(op.output_width());
         const size_t size = width * static_cast<size_t>(op.output_height());
         const auto channels = static_cast<size_t>(op.conv.out_channels);
-        std::vector<double> sums(channels);
+        std::vector<double> sums;
         double worst = 0, largest = std::numeric_limits<double>::min();
         for (const size_t pixel : pixels) {
             problem.sum_pixel(static_cast<int32_t>(pixel / size), static_cast<int32_t>(pixel % size / width),
@@ -182,7 +182,7 @@ struct CudaRunner::Workbench {
         }
         const distile_epilogue epilogue = problem.op().conv.epilogue;
         const double error = error_of(result, sample(std::move(active), sampled_pixels),
-                                      [&](double sum, size_t) { return activate(epilogue, sum); });
+                                      [&](double sum, size_t) { return apply_epilogue(epilogue, sum); });
         if (!(error <= tolerance)) {
             throw std::runtime_error(fmt::format("our active pixels differ from plain loops by {} of the largest "
                                                  "value; {} is allowed",
@@ -235,10 +235,10 @@ CudaRunner::Workbench &CudaRunner::workbench(const OperatorSpec &spec, int32_t b
     }
     // The old one goes first: both at once need twice the memory.
     bench_.reset();
-    const Operator op = find_operator(options_.data + "/operators.csv", spec, cuda_polykernels(spec.polykernel));
+    const Operator op = find_operator(options_.data + "/operators.csv", spec, cuda_polykernel(spec.polykernel));
     CudaKernel &kernel = kernels_[spec.polykernel];
     if (!kernel) {
-        kernel = make_kernel(context_, cuda_, *op.polykernels.front());
+        kernel = make_kernel(context_, cuda_, *op.polykernel);
         for (const std::string &path : options_.times) {
             const distile_status status =
                 distile_kernel_load_times(distile_cuda_kernel_variants(kernel.get()), path.c_str());
@@ -308,7 +308,7 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     result["state"] = "hot";
     result["linked"] = false;
     result["peer_name"] = row.peer;
-    if (row.peer != "cudnn" || row.cold || row.linked) {
+    if (row.peer != "cudnn" || row.state != State::Hot || row.linked) {
         throw std::runtime_error("a GPU is measured hot, against 'cudnn'");
     }
 
@@ -406,7 +406,7 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     result["t_host_path_us"] = rounded(t_lists + t_kernels);
     result["t_host_until_launched_us"] = rounded(spread_of(launched).median);
     result["t_host_until_done_us"] = rounded(spread_of(done).median);
-    result["kernel"] = op.polykernels.front()->name;
+    result["kernel"] = op.polykernel->name;
     result["variant"] = choice.variant;
     result["predicted_us"] = rounded(choice.predicted_us);
     result["best_variant"] = distile_kernel_variant_name(variants, static_cast<int32_t>(best - 2));
@@ -442,9 +442,11 @@ void CudaRunner::measure(const PlannerRow &row, Json &result) {
     result["op"] = row.op.name;
     result["mask"] = row.mask.name;
     result["density"] = row.mask.density;
-    const Workbench &bench = workbench(row.op, 1);
+    result["batch"] = row.batch;
+    const Workbench &bench = workbench(row.op, row.batch);
     const Operator &op = bench.problem.op();
-    const ByteMask bytes = make_byte_mask(row.mask, 1, op.output_height(), op.output_width(), options_.data + "/masks");
+    const ByteMask bytes =
+        make_byte_mask(row.mask, row.batch, op.output_height(), op.output_width(), options_.data + "/masks");
     const DeviceArray<uint8_t> device_bytes(bytes.bytes);
     bench.set_mask(bench.mask, bytes, device_bytes);
     const distile_tensor input = bench.input(false), own = bench.output_tensor();
@@ -472,7 +474,7 @@ void CudaRunner::measure(const PlannerRow &row, Json &result) {
     std::vector<std::unique_ptr<GpuGraph>> graphs;
     graphs.push_back(graph([&] { run(own, DISTILE_KEEP); }));
     graphs.push_back(graph([&] { run(own, DISTILE_ZERO); }));
-    const distile_output_spec spec{1, own.height, own.width, own.channels, 0, 0, 0, 0};
+    const distile_output_spec spec{row.batch, own.height, own.width, own.channels, 0, 0, 0, 0};
     std::vector<CudaPlanner> planners;
     for (const auto &[clearing, name] : {std::pair(DISTILE_CLEAR_WRITTEN, "written"),
                                          {DISTILE_CLEAR_ALL, "all"},

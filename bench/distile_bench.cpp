@@ -1,6 +1,7 @@
 /** \file
  * The benchmark: masked convolutions against dense ones, and the single steps of a masked call.
  */
+#include "first_call.h"
 #include "machine.h"
 #include "peer_onednn.h"
 #include "report.h"
@@ -20,11 +21,14 @@ struct Options : SessionOptions {
     std::vector<std::string> times;
     MeasureOptions measure;
     int32_t threads = 0;
+    std::string first_call;
 };
 
 constexpr const char *examples = R"(
-Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/<peer>[/cold],
-mask/<size>/<mask>/<density>/pack+counts+list, select/<operator> and pool/<tasks>x<time of a task>.
+Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/<peer>[/cold or /first],
+mask/<size>/<mask>/<density>/pack+counts+list, select/<operator>, pool/<tasks>x<time of a task>, dispatch/<operator>,
+algebra/<size>/<mask>/<density>/<function>, difference/<size>, layout/<from_nchw or to_nchw>/<size> and
+planner/<layers>x<operator>/<mask>/<density>.
 
 Examples:
   distile_bench --out results.json                   measure all rows
@@ -59,9 +63,14 @@ Json make_header(const Options &options, int32_t threads) {
 std::string describe(const Json &row) {
     if (row.at("kind") != "convolution") {
         std::string text = fmt::format("{:9.3f} us", row.at("t_us").get<double>());
-        if (row.contains("goal_us")) {
-            text +=
-                fmt::format("  goal < {} us {}", row.at("goal_us").dump(), row.at("met") == true ? "met" : "MISSED");
+        if (row.contains("ratio")) {
+            text += fmt::format("  {:5.2f} x {}", row.at("ratio").get<double>(), row.at("of").get<std::string>());
+        }
+        if (row.contains("met")) {
+            text += row.at("met") == true ? "  met" : "  MISSED";
+        }
+        if (row.contains("fastest")) {
+            text += fmt::format("  fastest: {}", row.at("fastest").get<std::string>());
         }
         return text;
     }
@@ -74,13 +83,34 @@ std::string describe(const Json &row) {
 int measure(const Options &options) {
     // Before any library starts threads.
     const int32_t threads = restrict_to_cores(options.threads);
-    Runner runner({threads, options.measure, DISTILE_BENCH_OPERATORS, options.times});
+    Runner runner({threads, options.measure, DISTILE_BENCH_OPERATORS, options.rows, options.times});
     return measure_rows(
         options, make_header(options, threads), [&](const Row &row, Json &result) { runner.run(row, result); },
         describe);
 }
 
+/** What the process of a first call does: prints what it measured. */
+int measure_first(const Options &options) {
+    RunnerOptions runner;
+    runner.threads = restrict_to_cores(options.threads);
+    runner.operators_path = DISTILE_BENCH_OPERATORS;
+    runner.times = options.times;
+    const Row row = read_rows(options.rows, options.filter).front();
+    Json measured;
+    try {
+        measured = measure_first_call(std::get<ConvolutionRow>(row.what),
+                                      options.first_call == "ours" ? Side::Ours : Side::Peer, runner);
+    } catch (const PeerMissing &error) {
+        measured["missing"] = error.what();
+    }
+    fmt::print("{}\n", measured.dump());
+    return 0;
+}
+
 int run(const Options &options) {
+    if (!options.first_call.empty()) {
+        return measure_first(options);
+    }
     if (!options.report.results.empty()) {
         report(options.report);
         return 0;
@@ -111,6 +141,8 @@ int main(int argc, char **argv) {
             ->check(CLI::Range(0, 4096))
             ->capture_default_str();
         app.add_option("--times", options.times, "Time tables of `distile profile` in place of those built in");
+        // For the processes that this one starts.
+        app.add_option("--first-call", options.first_call)->check(CLI::IsMember({"ours", "peer"}))->group("");
         add_report_options(app, options.report);
         CLI11_PARSE(app, argc, argv);
         return run(options);

@@ -1,9 +1,11 @@
 #include "machine.h"
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <fmt/core.h>
 #include <fstream>
+#include <malloc.h>
 #include <sched.h>
 #include <stdexcept>
 #include <sys/utsname.h>
@@ -51,6 +53,33 @@ size_t last_level_cache_bytes() {
             return largest;
         }
         largest = std::max(largest, kibibytes << 10);
+    }
+}
+
+MemoryUse memory_use() {
+    MemoryUse use{};
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+        long long kibibytes = 0;
+        if (std::sscanf(line.c_str(), "VmHWM: %lld", &kibibytes) == 1) {
+            use.peak_resident = kibibytes << 10;
+        } else if (std::sscanf(line.c_str(), "VmRSS: %lld", &kibibytes) == 1) {
+            use.resident = kibibytes << 10;
+        }
+    }
+    const struct mallinfo2 heap = mallinfo2();
+    use.heap = static_cast<int64_t>(heap.uordblks + heap.hblkhd);
+    return use;
+}
+
+void restart_peak() {
+    malloc_trim(0);
+    std::ofstream clear("/proc/self/clear_refs");
+    clear << "5\n";
+    clear.close();
+    if (!clear) {
+        throw std::runtime_error("the system does not let a process restart its peak of memory "
+                                 "(/proc/self/clear_refs)");
     }
 }
 

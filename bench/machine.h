@@ -21,6 +21,16 @@ std::string utc_now();
 double load_average();
 size_t last_level_cache_bytes();
 
+/** Memory of this process, in bytes. */
+struct MemoryUse {
+    int64_t resident;      /**< Pages that it has. */
+    int64_t peak_resident; /**< The most since the last restart_peak(). */
+    int64_t heap;          /**< What the C library's allocator handed out and did not get back. */
+};
+MemoryUse memory_use();
+/** Gives what is free back to the system and restarts the peak. Throws std::runtime_error where the system has none. */
+void restart_peak();
+
 /** The cores that this process may use. */
 std::vector<int> usable_cores();
 void pin_this_thread(int core);

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 namespace distile::bench {
 
@@ -24,12 +25,12 @@ double worse(double worst, double difference) {
     return std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(worst, difference);
 }
 
+}  // namespace
+
 void set_mask(const Context &context, const Mask &mask, const ByteMask &bytes) {
     check(context, distile_mask_set_bytes(mask.get(), bytes.bytes.data(), bytes.batch, bytes.height, bytes.width,
                                           int64_t{bytes.height} * bytes.width, bytes.width));
 }
-
-}  // namespace
 
 double relative_error(const float *result, const std::vector<float> &reference) {
     double worst = 0;
@@ -39,10 +40,11 @@ double relative_error(const float *result, const std::vector<float> &reference) 
     return worst / largest_magnitude(reference);
 }
 
-MaskedOperator::MaskedOperator(const Context &context, Problem &problem, const std::vector<std::string> &times)
-    : context_(context), problem_(problem), kernel_(make_kernel_for(context, problem.op(), polykernel_)),
+MaskedOperator::MaskedOperator(const Context &context, Problem &problem, const std::vector<std::string> &times,
+                               AlignedFloats output)
+    : context_(context), problem_(problem), kernel_(make_kernel(context, *problem.op().polykernel)),
       weights_(pack_weights(context, kernel_, problem.weights())), mask_(make_mask(context)),
-      full_mask_(make_mask(context)), output_memory_(problem.output_size()), output_(problem.output(output_memory_)) {
+      full_mask_(make_mask(context)), output_memory_(std::move(output)), output_(problem.output(output_memory_)) {
     set_mask(context, full_mask_, make_byte_mask({"dense"}, output_.batch, output_.height, output_.width));
     for (const std::string &path : times) {
         const distile_status status = distile_kernel_load_times(kernel_.get(), path.c_str());
@@ -73,6 +75,7 @@ void MaskedOperator::run(const ByteMask &mask, bool bordered, bool zero, const c
     distile_run_args args{};
     args.input = &problem_.input(bordered);
     args.output = &output_;
+    args.residual = problem_.residual();
     args.weights = weights_.get();
     args.mask = mask_.get();
     args.inactive = zero ? DISTILE_ZERO : DISTILE_KEEP;
@@ -84,6 +87,7 @@ void MaskedOperator::run_dense(bool bordered, const distile_tensor &output) {
     distile_run_args args{};
     args.input = &problem_.input(bordered);
     args.output = &output;
+    args.residual = problem_.residual();
     args.weights = weights_.get();
     args.mask = full_mask_.get();
     args.variant = dense_variant();
@@ -91,9 +95,9 @@ void MaskedOperator::run_dense(bool bordered, const distile_tensor &output) {
 }
 
 const char *MaskedOperator::dense_variant() const {
-    const distile_variant *end = polykernel_->variants + polykernel_->num_variants;
+    const distile_variant *begin = polykernel().variants, *end = begin + polykernel().num_variants;
     const distile_variant *dense =
-        std::find_if(polykernel_->variants, end, [](const distile_variant &variant) { return variant.dense != 0; });
+        std::find_if(begin, end, [](const distile_variant &variant) { return variant.dense != 0; });
     return dense == end ? nullptr : dense->name;
 }
 

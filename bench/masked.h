@@ -11,10 +11,14 @@
 
 namespace distile::bench {
 
+void set_mask(const Context &context, const Mask &mask, const ByteMask &bytes);
+
 class MaskedOperator {
 public:
-    /** Reads `times`, files of `distile profile`, for the operators that they are of. */
-    MaskedOperator(const Context &context, Problem &problem, const std::vector<std::string> &times);
+    /** Computes into `output`, of problem.output_size() floats. Reads `times`, files of `distile profile`, for the
+     * operators that they are of. */
+    MaskedOperator(const Context &context, Problem &problem, const std::vector<std::string> &times,
+                   AlignedFloats output);
 
     /** Adds a dense candidate to those that the dispatcher chooses from. */
     void link(const distile_dense_candidate &candidate);
@@ -30,8 +34,9 @@ public:
 
     /** The name of our dense candidate; null if the PolyKernel has none. */
     const char *dense_variant() const;
+    /** What of the one that was built this machine runs. */
     const distile_polykernel &polykernel() const {
-        return *polykernel_;
+        return *distile_kernel_polykernel(kernel_.get());
     }
 
     /** Fills the output with a value that no result has, so that check() sees what was written. */
@@ -43,7 +48,6 @@ public:
 private:
     const Context &context_;
     Problem &problem_;
-    const distile_polykernel *polykernel_ = nullptr;
     Kernel kernel_;
     Weights weights_;
     Mask mask_, full_mask_;

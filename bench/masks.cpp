@@ -33,4 +33,15 @@ ByteMask make_byte_mask(const MaskSpec &spec, int32_t batch, int32_t height, int
     return draw_mask(spec.name, batch, height, width, spec.density, spec.seed);
 }
 
+std::vector<ByteMask> make_byte_masks(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width) {
+    constexpr uint64_t num_masks = 8;
+    std::vector<ByteMask> masks;
+    for (uint64_t i = 0; i < num_masks; i++) {
+        MaskSpec seeded = spec;
+        seeded.seed += i;
+        masks.push_back(make_byte_mask(seeded, batch, height, width));
+    }
+    return masks;
+}
+
 }  // namespace distile::bench

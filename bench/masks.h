@@ -13,6 +13,9 @@ namespace distile::bench {
 ByteMask make_byte_mask(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width,
                         const std::string &folder = DISTILE_MASKS_FOLDER);
 
+/** Masks of several seeds, to take turns: the branches of one mask would be learnt by heart. */
+std::vector<ByteMask> make_byte_masks(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width);
+
 }  // namespace distile::bench
 
 #endif

@@ -87,6 +87,26 @@ PairTiming measure_pair(const std::function<void()> &ours, const std::function<v
     return {spread_of(std::move(ours_us)), spread_of(std::move(peer_us)), rounds};
 }
 
+std::vector<Spread> measure_turns(const std::vector<std::function<void()>> &sides, const MeasureOptions &options,
+                                  int32_t *rounds) {
+    std::vector<std::vector<double>> times(sides.size());
+    for (const Clock::time_point start = Clock::now(); go_on(times.front().size(), start, options);) {
+        for (size_t i = 0; i < sides.size(); i++) {
+            sides[i]();
+            const Clock::time_point begin = Clock::now();
+            sides[i]();
+            times[i].push_back(microseconds_since(begin));
+        }
+    }
+    *rounds = static_cast<int32_t>(times.front().size());
+    std::vector<Spread> spreads;
+    spreads.reserve(times.size());
+    for (std::vector<double> &series : times) {
+        spreads.push_back(spread_of(std::move(series)));
+    }
+    return spreads;
+}
+
 Spread measure_calls(const std::function<void()> &call, int32_t calls, const MeasureOptions &options, int32_t *rounds) {
     std::vector<double> times;
     settle(call);

@@ -42,6 +42,10 @@ struct PairTiming {
 PairTiming measure_pair(const std::function<void()> &ours, const std::function<void()> &peer,
                         const MeasureOptions &options, CacheFlusher *flusher);
 
+/** Calls all sides in turns, each first untimed. For sides that all use one pool of threads, or none. */
+std::vector<Spread> measure_turns(const std::vector<std::function<void()>> &sides, const MeasureOptions &options,
+                                  int32_t *rounds);
+
 /** The time of one call among `calls`, which must take some tens of microseconds together. */
 Spread measure_calls(const std::function<void()> &call, int32_t calls, const MeasureOptions &options, int32_t *rounds);
 

@@ -1,4 +1,5 @@
 #include "operators.h"
+#include "conv2d_reference.h"
 #include <fmt/core.h>
 #include <fstream>
 #include <sstream>
@@ -44,51 +45,37 @@ Line find_line(const std::string &path, int32_t id) {
     throw std::runtime_error(fmt::format("there is no operator {} in '{}'", id, path));
 }
 
-int32_t extent(int32_t input, int32_t padding, int32_t kernel, int32_t dilation, int32_t stride) {
-    return (input + padding - dilation * (kernel - 1) - 1) / stride + 1;
-}
-
 }  // namespace
 
 int32_t Operator::output_height() const {
-    return extent(height, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.dilation_h, conv.stride_h);
+    return reference_output_height(conv, height, kind);
 }
 
 int32_t Operator::output_width() const {
-    return extent(width, conv.pad_left + conv.pad_right, conv.kernel_w, conv.dilation_w, conv.stride_w);
+    return reference_output_width(conv, width, kind);
 }
 
 std::string Operator::shape() const {
-    return fmt::format("{}x{} {}->{} {}x{}{}", height, width, conv.in_channels, conv.out_channels, conv.kernel_h,
-                       conv.kernel_w, conv.stride_h > 1 ? fmt::format(" stride {}", conv.stride_h) : "");
+    const char *step = kind == DISTILE_MASKED_CONV_TRANSPOSE2D  ? "transposed, stride"
+                       : kind == DISTILE_MASKED_UPSAMPLE_CONV2D ? "after upsampling by"
+                                                                : "stride";
+    return fmt::format("{}x{} {}->{} {}x{}{}{}", height, width, conv.in_channels, conv.out_channels, conv.kernel_h,
+                       conv.kernel_w, conv.stride_h > 1 ? fmt::format(" {} {}", step, conv.stride_h) : "",
+                       conv.groups > 1 ? fmt::format(" in {} groups", conv.groups) : "");
 }
 
-Operator find_operator(const std::string &csv_path, const OperatorSpec &spec,
-                       std::vector<const distile_polykernel *> polykernels) {
+Operator find_operator(const std::string &csv_path, const OperatorSpec &spec, const distile_polykernel &polykernel) {
     const Line line = find_line(csv_path, spec.id);
-    Operator op{spec, line.category, line.height, line.width, {}, std::move(polykernels)};
+    Operator op{spec, line.category, line.height, line.width, polykernel.kind, {}, &polykernel};
     // The file says nothing of padding and epilogues, so those are the PolyKernel's.
-    op.conv = op.polykernels.front()->conv2d;
+    op.conv = polykernel.conv2d;
     if (op.conv.in_channels != line.in_channels || op.conv.out_channels != line.out_channels ||
         op.conv.kernel_h != line.kernel || op.conv.kernel_w != line.kernel || op.conv.stride_h != line.stride ||
-        op.conv.stride_w != line.stride) {
+        op.conv.stride_w != line.stride || op.conv.groups != (line.category == "depthwise" ? line.in_channels : 1)) {
         throw std::runtime_error(fmt::format("the PolyKernel '{}' computes {}, not operator {} of '{}'",
                                              spec.polykernel, op.shape(), spec.id, csv_path));
     }
     return op;
-}
-
-Kernel make_kernel_for(const Context &context, const Operator &op, const distile_polykernel *&chosen) {
-    for (size_t i = 0;; i++) {
-        try {
-            chosen = op.polykernels.at(i);
-            return make_kernel(context, *chosen);
-        } catch (const Error &error) {
-            if (error.status() != DISTILE_ERROR_UNSUPPORTED_CPU || i + 1 == op.polykernels.size()) {
-                throw;
-            }
-        }
-    }
 }
 
 }  // namespace distile::bench

@@ -8,18 +8,17 @@
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
 #include <string>
-#include <vector>
 
 namespace distile::bench {
 
-/** A convolution at the size that the benchmarks measure. */
+/** A convolution, of any kind, at the size that the benchmarks measure. */
 struct Operator {
     OperatorSpec spec;
     std::string category;
     int32_t height, width; /**< Of the input. */
+    distile_operator_kind kind;
     distile_conv2d conv;
-    /** The PolyKernels for it, those for the newest CPUs first. */
-    std::vector<const distile_polykernel *> polykernels;
+    const distile_polykernel *polykernel;
 
     int32_t output_height() const;
     int32_t output_width() const;
@@ -27,16 +26,11 @@ struct Operator {
     std::string shape() const;
 };
 
-/** The PolyKernels of that name, those for the newest CPUs first. Throws std::runtime_error if there is none. */
-std::vector<const distile_polykernel *> cpu_polykernels(const std::string &name);
+/** The PolyKernel of that name. Throws std::runtime_error if there is none. */
+const distile_polykernel &cpu_polykernel(const std::string &name);
 
-/** Reads an operator's line. Throws std::runtime_error if it has none, or if the first PolyKernel computes something
- * else. */
-Operator find_operator(const std::string &csv_path, const OperatorSpec &spec,
-                       std::vector<const distile_polykernel *> polykernels);
-
-/** The first PolyKernel of an operator that runs on this CPU. Throws distile::Error with the reason of the last. */
-Kernel make_kernel_for(const Context &context, const Operator &op, const distile_polykernel *&chosen);
+/** Reads an operator's line. Throws std::runtime_error if it has none, or if the PolyKernel computes something else. */
+Operator find_operator(const std::string &csv_path, const OperatorSpec &spec, const distile_polykernel &polykernel);
 
 }  // namespace distile::bench
 

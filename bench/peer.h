@@ -35,8 +35,10 @@ public:
     virtual distile_dense_candidate candidate();
 };
 
-/** A peer by its name in the rows, with its weights packed. Throws PeerMissing. */
-std::unique_ptr<Peer> make_peer(const std::string &name, Problem &problem, MaskedOperator &masked);
+/** A peer by its name in the rows, with its weights packed, that computes into `output` of problem.output_size()
+ * floats. Throws PeerMissing. */
+std::unique_ptr<Peer> make_peer(const std::string &name, Problem &problem, MaskedOperator &masked,
+                                AlignedFloats output);
 
 }  // namespace distile::bench
 

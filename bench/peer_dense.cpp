@@ -1,5 +1,6 @@
 #include "peer_dense.h"
 #include <fmt/core.h>
+#include <utility>
 
 namespace distile::bench {
 
@@ -7,8 +8,8 @@ namespace {
 
 class DensePeer : public Peer {
 public:
-    DensePeer(Problem &problem, MaskedOperator &masked)
-        : masked_(masked), memory_(problem.output_size()), output_(problem.output(memory_)) {
+    DensePeer(const Problem &problem, MaskedOperator &masked, AlignedFloats output)
+        : masked_(masked), memory_(std::move(output)), output_(problem.output(memory_)) {
         if (!masked.dense_variant()) {
             throw PeerMissing(fmt::format("'{}' has no dense candidate", masked.polykernel().name));
         }
@@ -38,8 +39,8 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Peer> make_dense_peer(Problem &problem, MaskedOperator &masked) {
-    return std::make_unique<DensePeer>(problem, masked);
+std::unique_ptr<Peer> make_dense_peer(Problem &problem, MaskedOperator &masked, AlignedFloats output) {
+    return std::make_unique<DensePeer>(problem, masked, std::move(output));
 }
 
 }  // namespace distile::bench

@@ -9,7 +9,7 @@
 namespace distile::bench {
 
 /** Throws PeerMissing if the PolyKernel has no dense candidate. */
-std::unique_ptr<Peer> make_dense_peer(Problem &problem, MaskedOperator &masked);
+std::unique_ptr<Peer> make_dense_peer(Problem &problem, MaskedOperator &masked, AlignedFloats output);
 
 }  // namespace distile::bench
 

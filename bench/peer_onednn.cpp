@@ -2,6 +2,7 @@
 #include "onednn_conv2d.h"
 #include <algorithm>
 #include <fmt/core.h>
+#include <utility>
 
 namespace distile::bench {
 
@@ -15,19 +16,19 @@ const OneDnnEngine &shared_engine() {
 
 class OneDnnPeer : public Peer {
 public:
-    OneDnnPeer(Problem &problem, OneDnnMath math)
+    OneDnnPeer(Problem &problem, OneDnnMath math, AlignedFloats output)
         : problem_(problem), math_(math), conv_(shared_engine(), problem.op().conv, problem.weights(), math),
-          memory_(problem.output_size()), output_(problem.output(memory_)) {
+          memory_(std::move(output)), output_(problem.output(memory_)) {
     }
 
     std::string description() const override {
         return onednn_description();
     }
     std::string implementation(bool bordered) override {
-        return conv_.implementation(problem_.input(bordered), nullptr, output_);
+        return conv_.implementation(problem_.input(bordered), problem_.residual(), output_);
     }
     void run(bool bordered) override {
-        conv_.run(problem_.input(bordered), nullptr, output_);
+        conv_.run(problem_.input(bordered), problem_.residual(), output_);
     }
     const float *result() const override {
         return memory_.data();
@@ -58,12 +59,9 @@ private:
     distile_tensor output_;
 };
 
-std::unique_ptr<Peer> make(Problem &problem, OneDnnMath math) {
-    if (problem.op().conv.residual != 0) {
-        throw PeerMissing("the benchmark gives oneDNN no residual yet");
-    }
+std::unique_ptr<Peer> make(Problem &problem, OneDnnMath math, AlignedFloats output) {
     try {
-        return std::make_unique<OneDnnPeer>(problem, math);
+        return std::make_unique<OneDnnPeer>(problem, math, std::move(output));
     } catch (const std::runtime_error &error) {
         throw PeerMissing(error.what());
     }
@@ -71,12 +69,13 @@ std::unique_ptr<Peer> make(Problem &problem, OneDnnMath math) {
 
 }  // namespace
 
-std::unique_ptr<Peer> make_onednn_peer(Problem &problem) {
-    return make(problem, OneDnnMath::strict);
+std::unique_ptr<Peer> make_onednn_peer(Problem &problem, AlignedFloats output) {
+    return make(problem, OneDnnMath::strict, std::move(output));
 }
 
-std::unique_ptr<Peer> make_onednn_any_peer(Problem &problem) {
-    std::unique_ptr<Peer> any = make(problem, OneDnnMath::any), strict = make(problem, OneDnnMath::strict);
+std::unique_ptr<Peer> make_onednn_any_peer(Problem &problem, AlignedFloats output) {
+    std::unique_ptr<Peer> any = make(problem, OneDnnMath::any, std::move(output));
+    std::unique_ptr<Peer> strict = make(problem, OneDnnMath::strict, AlignedFloats(problem.output_size()));
     const std::string name = any->implementation(true);
     any->run(true);
     strict->run(true);

@@ -10,11 +10,11 @@ constexpr const char *reason = "this program was built without oneDNN; run 'cmak
 
 }  // namespace
 
-std::unique_ptr<Peer> make_onednn_peer(Problem &) {
+std::unique_ptr<Peer> make_onednn_peer(Problem &, AlignedFloats) {
     throw PeerMissing(reason);
 }
 
-std::unique_ptr<Peer> make_onednn_any_peer(Problem &) {
+std::unique_ptr<Peer> make_onednn_any_peer(Problem &, AlignedFloats) {
     throw PeerMissing(reason);
 }
 

@@ -8,17 +8,6 @@ namespace distile::bench {
 
 namespace {
 
-constexpr size_t cache_line = 64;
-
-size_t plain_size(const Operator &op, int32_t batch) {
-    return static_cast<size_t>(batch) * op.height * op.width * op.conv.in_channels;
-}
-
-size_t bordered_size(const Operator &op, int32_t batch) {
-    return static_cast<size_t>(batch) * (op.height + op.conv.pad_top + op.conv.pad_bottom) *
-           (op.width + op.conv.pad_left + op.conv.pad_right) * op.conv.in_channels;
-}
-
 std::vector<float> random_values(size_t count, float scale, std::mt19937 &random) {
     std::uniform_real_distribution<float> value(-scale, scale);
     std::vector<float> values(count);
@@ -28,56 +17,22 @@ std::vector<float> random_values(size_t count, float scale, std::mt19937 &random
 
 }  // namespace
 
-double activate(distile_epilogue epilogue, double value) {
-    switch (epilogue) {
-    case DISTILE_EPILOGUE_NONE:
-        return value;
-    case DISTILE_EPILOGUE_RELU:
-        return std::max(value, 0.0);
-    case DISTILE_EPILOGUE_RELU6:
-        return std::clamp(value, 0.0, 6.0);
-    case DISTILE_EPILOGUE_SILU:
-        return value / (1 + std::exp(-value));
-    }
-    return value;
-}
-
-AlignedFloats::AlignedFloats(size_t count) : count_(count), memory_(count + cache_line / sizeof(float)) {
-    void *begin = memory_.data();
-    size_t space = memory_.size() * sizeof(float);
-    data_ = static_cast<float *>(std::align(cache_line, count * sizeof(float), begin, space));
-}
-
 Problem::Problem(const Operator &op, int32_t batch)
-    : op_(op), batch_(batch), plain_(plain_size(op, batch)), bordered_(bordered_size(op, batch)) {
+    : op_(op), batch_(batch), plain_(batch, op.height, op.width, op.conv.in_channels),
+      bordered_(batch, op.height, op.width, op.conv.in_channels, padding_of(op.conv, op.kind)),
+      residual_(batch, op.output_height(), op.output_width(), op.conv.residual != 0 ? op.conv.out_channels : 0) {
     const distile_conv2d &conv = op.conv;
-    plain_input_ = distile_tensor_make(plain_.data(), batch, op.height, op.width, conv.in_channels);
-    bordered_input_ = plain_input_;
-    bordered_input_.stride_h = int64_t{op.width + conv.pad_left + conv.pad_right} * conv.in_channels;
-    bordered_input_.stride_n = bordered_input_.stride_h * (op.height + conv.pad_top + conv.pad_bottom);
-    bordered_input_.data =
-        bordered_.data() + conv.pad_top * bordered_input_.stride_h + conv.pad_left * bordered_input_.stride_w;
-    bordered_input_.border_top = conv.pad_top;
-    bordered_input_.border_bottom = conv.pad_bottom;
-    bordered_input_.border_left = conv.pad_left;
-    bordered_input_.border_right = conv.pad_right;
-
     std::mt19937 random(1);
-    const std::vector<float> values = random_values(plain_.size(), 1.0f, random);
-    std::copy(values.begin(), values.end(), plain_.data());
-    const size_t row = static_cast<size_t>(op.width) * conv.in_channels;
-    for (int32_t n = 0; n < batch; n++) {
-        for (int32_t y = 0; y < op.height; y++) {
-            std::copy_n(values.data() + (static_cast<size_t>(n) * op.height + y) * row, row,
-                        static_cast<float *>(bordered_input_.data) + n * bordered_input_.stride_n +
-                            y * bordered_input_.stride_h);
-        }
-    }
-    const size_t taps = static_cast<size_t>(conv.kernel_h) * conv.kernel_w * conv.in_channels;
-    // Sums of this many products then have a magnitude near 1.
-    const float scale = std::sqrt(9.0f / static_cast<float>(taps));
-    filter_ = random_values(taps * conv.out_channels, scale, random);
+    const std::vector<float> values = random_values(plain_.memory().size(), 1.0f, random);
+    plain_.set(values.data());
+    bordered_.set(values.data());
+    // Sums of the products of one output channel then have a magnitude near 1.
+    const size_t elements = filter_size(conv);
+    const float scale = std::sqrt(9.0f / static_cast<float>(elements / conv.out_channels));
+    filter_ = random_values(elements, scale, random);
     bias_ = random_values(conv.out_channels, 0.5f, random);
+    residual_.set(random_values(residual_.memory().size(), 1.0f, random).data());
+    loops_ = std::make_unique<Conv2dReference>(conv, weights(), op.kind);
 }
 
 distile_weights_source Problem::weights() const {
@@ -97,40 +52,19 @@ distile_tensor Problem::output(const AlignedFloats &memory) const {
 }
 
 void Problem::sum_pixel(int32_t n, int32_t y, int32_t x, std::vector<double> &sums) const {
-    const distile_conv2d &conv = op_.conv;
-    const distile_tensor &in = plain_input_;
-    std::copy(bias_.begin(), bias_.end(), sums.begin());
-    for (int32_t ky = 0; ky < conv.kernel_h; ky++) {
-        for (int32_t kx = 0; kx < conv.kernel_w; kx++) {
-            const int32_t in_y = y * conv.stride_h - conv.pad_top + ky * conv.dilation_h;
-            const int32_t in_x = x * conv.stride_w - conv.pad_left + kx * conv.dilation_w;
-            if (in_y < 0 || in_x < 0 || in_y >= in.height || in_x >= in.width) {
-                continue;
-            }
-            const float *pixel =
-                static_cast<const float *>(in.data) + n * in.stride_n + in_y * in.stride_h + in_x * in.stride_w;
-            const float *tap =
-                filter_.data() + static_cast<size_t>(ky * conv.kernel_w + kx) * conv.in_channels * conv.out_channels;
-            for (int32_t c = 0; c < conv.in_channels; c++, tap += conv.out_channels) {
-                const double value = pixel[c];
-                for (int32_t o = 0; o < conv.out_channels; o++) {
-                    sums[o] += value * tap[o];
-                }
-            }
-        }
-    }
+    loops_->sums(plain_.view(), residual(), n, y, x, sums);
 }
 
 const std::vector<float> &Problem::reference() {
     if (reference_.empty()) {
         reference_.reserve(output_size());
-        std::vector<double> sums(op_.conv.out_channels);
+        std::vector<double> sums;
         for (int32_t n = 0; n < batch_; n++) {
             for (int32_t y = 0; y < op_.output_height(); y++) {
                 for (int32_t x = 0; x < op_.output_width(); x++) {
                     sum_pixel(n, y, x, sums);
                     for (const double sum : sums) {
-                        reference_.push_back(static_cast<float>(activate(op_.conv.epilogue, sum)));
+                        reference_.push_back(static_cast<float>(apply_epilogue(op_.conv.epilogue, sum)));
                     }
                 }
             }

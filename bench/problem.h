@@ -4,34 +4,14 @@
 #ifndef DISTILE_BENCH_PROBLEM_H
 #define DISTILE_BENCH_PROBLEM_H
 
+#include "conv2d_reference.h"
 #include "operators.h"
+#include "tensors.h"
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 namespace distile::bench {
-
-/** Floats on a cache line of their own, which vector<float> does not promise: both sides get the same alignment. */
-class AlignedFloats {
-public:
-    explicit AlignedFloats(size_t count);
-    AlignedFloats(const AlignedFloats &) = delete;
-    AlignedFloats &operator=(const AlignedFloats &) = delete;
-
-    float *data() const {
-        return data_;
-    }
-    size_t size() const {
-        return count_;
-    }
-
-private:
-    size_t count_;
-    std::vector<float> memory_;
-    float *data_;
-};
-
-/** An epilogue as plain code. */
-double activate(distile_epilogue epilogue, double value);
 
 /** Seeded values for one operator and batch. Masked and dense code read the same input and the same weights. */
 class Problem {
@@ -45,13 +25,17 @@ public:
         return batch_;
     }
     const distile_tensor &input(bool bordered) const {
-        return bordered ? bordered_input_ : plain_input_;
+        return (bordered ? bordered_ : plain_).view();
     }
     /** What that tensor lies in, its border included. */
     const AlignedFloats &input_memory(bool bordered) const {
-        return bordered ? bordered_ : plain_;
+        return (bordered ? bordered_ : plain_).memory();
     }
     distile_weights_source weights() const;
+    /** What is added to every result; null for operators that add nothing. */
+    const distile_tensor *residual() const {
+        return op_.conv.residual != 0 ? &residual_.view() : nullptr;
+    }
 
     /** A contiguous tensor for a result in `memory`, which must hold output_size() floats. */
     distile_tensor output(const AlignedFloats &memory) const;
@@ -60,15 +44,16 @@ public:
     /** The dense result by plain loops with sums in double precision; made by the first call, which takes seconds. */
     const std::vector<float> &reference();
 
-    /** The convolution and the bias, for every channel of one output pixel. */
+    /** The convolution, the bias and the residual, for every channel of one output pixel. */
     void sum_pixel(int32_t n, int32_t y, int32_t x, std::vector<double> &sums) const;
 
 private:
     Operator op_;
     int32_t batch_;
-    AlignedFloats plain_, bordered_;
-    distile_tensor plain_input_, bordered_input_;
-    std::vector<float> filter_, bias_, reference_;
+    BorderedTensor plain_, bordered_, residual_;
+    std::vector<float> filter_, bias_;
+    std::unique_ptr<const Conv2dReference> loops_;
+    std::vector<float> reference_;
 };
 
 }  // namespace distile::bench

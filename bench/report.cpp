@@ -2,6 +2,7 @@
 #include "cuda_summary.h"
 #include "summary.h"
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <fmt/core.h>
 #include <fstream>
@@ -27,6 +28,10 @@ void write_text(const std::string &path, const std::string &text) {
     if (!stream) {
         throw std::runtime_error("the file '" + path + "' cannot be written");
     }
+}
+
+bool is_gpu(const Json &file) {
+    return file.at("header").value("backend", "cpu") == "cuda";
 }
 
 /** Replaces what stands between two lines; false if they are not there. */
@@ -61,7 +66,9 @@ void report(const ReportOptions &options) {
         files.push_back(read_results(path));
     }
     if (!options.figure.empty()) {
-        write_text(options.figure, cuda_figure(files));
+        std::vector<Json> of_gpus;
+        std::copy_if(files.begin(), files.end(), std::back_inserter(of_gpus), is_gpu);
+        write_text(options.figure, cuda_figure(of_gpus));
     }
     if (options.into.empty()) {
         for (const Json &file : files) {
@@ -72,12 +79,14 @@ void report(const ReportOptions &options) {
     std::string document = read_text(options.into);
     for (size_t i = 0; i < files.size(); i++) {
         const std::string name = std::filesystem::path(options.results[i]).filename().string();
-        const bool gpu = files[i].at("header").value("backend", "cpu") == "cuda";
-        const bool has_goals = gpu && replace_part(document, name + " goals", cuda_goals(files[i]));
+        const bool gpu = is_gpu(files[i]);
+        const bool has_goals =
+            replace_part(document, name + " goals", gpu ? cuda_goals(files[i]) : cpu_goals(files[i]));
         const bool has_rows = replace_part(document, name + " rows", gpu ? cuda_rows(files[i]) : summarise(files[i]));
         if (!has_goals && !has_rows) {
-            throw std::runtime_error(
-                fmt::format("the document '{}' has no line '<!-- begin {} rows -->'", options.into, name));
+            throw std::runtime_error(fmt::format(
+                "the document '{0}' has neither a line '<!-- begin {1} goals -->' nor '<!-- begin {1} rows -->'",
+                options.into, name));
         }
     }
     write_text(options.into, document);

@@ -32,6 +32,17 @@ Json to_json(const Spread &spread) {
             {"q3", rounded(spread.third_quartile)}};
 }
 
+void add_times(Json &result, const Spread &spread, int32_t rounds) {
+    result["t_us"] = rounded(spread.median);
+    result["us"] = to_json(spread);
+    result["rounds"] = rounds;
+}
+
+void add_goal(Json &result, double goal_us) {
+    result["goal_us"] = goal_us;
+    result["met"] = result.at("t_us") < goal_us;
+}
+
 Json read_results(const std::string &path) {
     std::ifstream stream(path);
     if (!stream) {

@@ -29,6 +29,10 @@ bool is_first(const std::string &word, const char *first, const char *second) {
     return word == first;
 }
 
+State parse_state(const std::string &word) {
+    return word == "first" ? State::First : is_first(word, "cold", "hot") ? State::Cold : State::Hot;
+}
+
 class Reader {
 public:
     explicit Reader(const json &file) : file_(file) {
@@ -41,21 +45,26 @@ public:
         for (const json &group : file_.at("convolutions")) {
             read_convolutions(group);
         }
-        for (const json &group : file_.at("mask_rows")) {
+        for (const json &group : groups("mask_rows")) {
             const int32_t height = group.at("height"), width = group.at("width");
             for (const NamedMask &mask : masks(group)) {
                 add(fmt::format("mask/{}x{}/{}/{}/pack+counts+list", height, width, mask.spec.name, mask.density),
                     MaskRow{height, width, mask.spec, group.at("goal_us")});
             }
         }
-        for (const json &group : file_.at("select_rows")) {
+        for (const json &group : groups("select_rows")) {
             for (const std::string op : group.at("operators")) {
                 add("select/" + op, SelectRow{find_operator(op), group.at("goal_us")});
             }
         }
-        for (const json &group : file_.at("pool_rows")) {
+        for (const json &group : groups("pool_rows")) {
             add(fmt::format("pool/{}x{}us", group.at("tasks").dump(), group.at("task_us").dump()),
                 PoolRow{group.at("tasks"), group.at("task_us")});
+        }
+        for (const json &group : groups("dispatch_rows")) {
+            for (const std::string op : group.at("operators")) {
+                add("dispatch/" + op, DispatchRow{find_operator(op)});
+            }
         }
         for (const json &group : groups("algebra_rows")) {
             read_algebra(group);
@@ -67,12 +76,23 @@ public:
                     DifferenceRow{height, width, channels, group.at("goal_ratio")});
             }
         }
+        for (const json &group : groups("layout_rows")) {
+            for (const json &shape : group.at("shapes")) {
+                const int32_t batch = shape.at(0), channels = shape.at(1), height = shape.at(2), width = shape.at(3);
+                for (const bool from : {true, false}) {
+                    add(fmt::format("layout/{}/{}x{}x{}x{}", from ? "from_nchw" : "to_nchw", batch, channels, height,
+                                    width),
+                        LayoutRow{from, batch, channels, height, width});
+                }
+            }
+        }
         for (const json &group : groups("planner_rows")) {
             for (const std::string op : group.at("operators")) {
                 for (const NamedMask &mask : masks(group)) {
-                    const int32_t layers = group.at("layers");
-                    add(fmt::format("planner/{}x{}/{}/{}", layers, op, mask.spec.name, mask.density),
-                        PlannerRow{find_operator(op), layers, mask.spec});
+                    const int32_t layers = group.at("layers"), batch = group.value("batch", 1);
+                    add(fmt::format("planner/{}x{}/{}/{}{}", layers, op, mask.spec.name, mask.density,
+                                    batch == 1 ? "" : fmt::format("/n{}", batch)),
+                        PlannerRow{find_operator(op), layers, mask.spec, batch});
                 }
             }
         }
@@ -90,16 +110,6 @@ private:
     /** The groups of rows of a kind, of which a file may have none. */
     json groups(const char *kind) const {
         return file_.value(kind, json::array());
-    }
-
-    void read_algebra(const json &group) {
-        const int32_t height = group.at("height"), width = group.at("width");
-        for (const NamedMask &mask : masks(group)) {
-            for (const std::string function : group.at("functions")) {
-                add(fmt::format("algebra/{}x{}/{}/{}/{}", height, width, mask.spec.name, mask.density, function),
-                    AlgebraRow{function, height, width, mask.spec, group.at("goal_us")});
-            }
-        }
     }
 
     OperatorSpec find_operator(const std::string &name) const {
@@ -123,6 +133,16 @@ private:
         return found;
     }
 
+    void read_algebra(const json &group) {
+        const int32_t height = group.at("height"), width = group.at("width");
+        for (const NamedMask &mask : masks(group)) {
+            for (const std::string function : group.at("functions")) {
+                add(fmt::format("algebra/{}x{}/{}/{}/{}", height, width, mask.spec.name, mask.density, function),
+                    AlgebraRow{function, height, width, mask.spec, group.at("goal_us")});
+            }
+        }
+    }
+
     void read_convolutions(const json &group) {
         for (const std::string op : group.at("operators")) {
             for (const int32_t batch : group.at("batches")) {
@@ -141,13 +161,12 @@ private:
                           const std::string &mode, const std::string &layout) {
         for (const std::string state : group.at("states")) {
             for (const std::string peer : group.at("peers")) {
-                const bool cold = is_first(state, "cold", "hot");
                 const bool linked = group.value("linked", false);
                 const std::string name =
                     fmt::format("{}/{}/{}/n{}/{}/{}/{}{}{}", op, mask.spec.name, mask.density, batch, mode, layout,
-                                peer, cold ? "/cold" : "", linked ? "/linked" : "");
+                                peer, state == "hot" ? "" : "/" + state, linked ? "/linked" : "");
                 add(name, ConvolutionRow{find_operator(op), batch, mask.spec, is_first(mode, "zero", "keep"),
-                                         is_first(layout, "bordered", "plain"), cold, linked, peer});
+                                         is_first(layout, "bordered", "plain"), parse_state(state), linked, peer});
             }
         }
     }

@@ -25,6 +25,13 @@ struct OperatorSpec {
     std::string polykernel;
 };
 
+/** What a timed call finds. */
+enum class State {
+    Hot,  /**< Everything as the calls before left it. */
+    Cold, /**< The caches flushed. */
+    First /**< A new process, in which neither the operator nor its library ran before. */
+};
+
 /** A masked convolution against a peer's dense one. */
 struct ConvolutionRow {
     OperatorSpec op;
@@ -32,8 +39,8 @@ struct ConvolutionRow {
     MaskSpec mask;
     bool zero;     /**< Mode "zero" in place of "keep". */
     bool bordered; /**< The input has a zero border as wide as the padding. */
-    bool cold;     /**< The caches are flushed before every call. */
-    bool linked;   /**< The peer is also one of the dense candidates that our dispatcher chooses from. */
+    State state;
+    bool linked; /**< The peer is also one of the dense candidates that our dispatcher chooses from. */
     std::string peer;
 };
 
@@ -56,7 +63,12 @@ struct PoolRow {
     double task_us;
 };
 
-/** A mask from masks. */
+/** From bytes to the call of a kernel that computes nothing. */
+struct DispatchRow {
+    OperatorSpec op;
+};
+
+/** A mask from masks, on one core. */
 struct AlgebraRow {
     std::string function;
     int32_t height, width;
@@ -64,22 +76,32 @@ struct AlgebraRow {
     double goal_us;
 };
 
-/** The mask of where two images differ, against reading both. */
+/** The mask of where two images differ, against reading both, on one core. */
 struct DifferenceRow {
     int32_t height, width, channels;
     double goal_ratio;
 };
 
-/** Steps of a chain of equal operators, by every way to have zeros where it computes nothing. */
+/** A conversion between NCHW and our tensors, against copying as many bytes, on one core. */
+struct LayoutRow {
+    bool from_nchw;
+    int32_t batch, channels, height, width;
+};
+
+/** Steps of a chain of equal operators with a fresh mask for each step, by every way to have zeros where it computes
+ * nothing. */
 struct PlannerRow {
     OperatorSpec op;
     int32_t layers;
     MaskSpec mask;
+    int32_t batch;
 };
 
 struct Row {
     std::string name;
-    std::variant<ConvolutionRow, MaskRow, SelectRow, PoolRow, AlgebraRow, DifferenceRow, PlannerRow> what;
+    std::variant<ConvolutionRow, MaskRow, SelectRow, PoolRow, DispatchRow, AlgebraRow, DifferenceRow, LayoutRow,
+                 PlannerRow>
+        what;
 };
 
 /** The rows of a file whose names match a regular expression, in the order of the file but those of one

@@ -1,19 +1,17 @@
 #include "runner.h"
+#include "first_call.h"
 #include "machine.h"
 #include <fmt/core.h>
 #include <stdexcept>
+#include <utility>
 
 namespace distile::bench {
-
-namespace {
 
 Context make_bench_context(int32_t threads) {
     distile_context_options options{};
     options.threads = threads;
     return make_context(options);
 }
-
-}  // namespace
 
 Peer &Runner::Workbench::peer(const std::string &name) {
     if (missing.count(name) != 0) {
@@ -22,7 +20,7 @@ Peer &Runner::Workbench::peer(const std::string &name) {
     std::unique_ptr<Peer> &known = peers[name];
     if (!known) {
         try {
-            known = make_peer(name, problem, masked);
+            known = make_peer(name, problem, masked, AlignedFloats(problem.output_size()));
         } catch (const PeerMissing &error) {
             missing[name] = error.what();
             throw;
@@ -35,7 +33,7 @@ MaskedOperator &Runner::Workbench::linked(const std::string &peer_name, bool bor
     std::unique_ptr<MaskedOperator> &known = with_peer[{peer_name, bordered}];
     if (!known) {
         const distile_dense_candidate candidate = peer(peer_name).candidate();
-        auto made = std::make_unique<MaskedOperator>(context, problem, times);
+        auto made = std::make_unique<MaskedOperator>(context, problem, times, AlignedFloats(problem.output_size()));
         made->link(candidate);
         const Operator &op = problem.op();
         const ByteMask mask = draw_mask("blob", problem.batch(), op.output_height(), op.output_width(), 0.9, 1);
@@ -54,9 +52,8 @@ Runner::Workbench &Runner::workbench(const OperatorSpec &op, int32_t batch) {
     if (key != bench_key_ || !bench_) {
         // The old one goes first: both at once need twice the memory.
         bench_.reset();
-        bench_ = std::make_unique<Workbench>(context_,
-                                             find_operator(options_.operators_path, op, cpu_polykernels(op.polykernel)),
-                                             batch, options_.times);
+        bench_ = std::make_unique<Workbench>(
+            context_, find_operator(options_.operators_path, op, cpu_polykernel(op.polykernel)), batch, options_.times);
         bench_key_ = key;
     }
     return *bench_;
@@ -65,11 +62,62 @@ Runner::Workbench &Runner::workbench(const OperatorSpec &op, int32_t batch) {
 void Runner::run(const Row &row, Json &result) {
     result["backend"] = "cpu";
     result["device"] = cpu_name();
-    std::visit([&](const auto &what) { measure(what, result); }, row.what);
+    const auto *convolution = std::get_if<ConvolutionRow>(&row.what);
+    if (convolution && convolution->state == State::First) {
+        measure_first(row.name, *convolution, result);
+    } else {
+        std::visit([&](const auto &what) { measure(what, result); }, row.what);
+    }
 }
 
-void Runner::measure(const ConvolutionRow &row, Json &result) {
-    const bool forced_dense = row.mask.name == "dense";
+void Runner::add_pair(Json &result, const Spread &ours, const Spread &peer, double density) {
+    result["t_masked_us"] = rounded(ours.median);
+    result["t_peer_us"] = rounded(peer.median);
+    // The work that a convolution's mask asks for is the density of its active output pixels.
+    result["eta"] = rounded(peer.median * density / ours.median);
+    result["speedup"] = rounded(peer.median / ours.median);
+    result["masked_us"] = to_json(ours);
+    result["peer_us"] = to_json(peer);
+}
+
+void Runner::measure_first(const std::string &name, const ConvolutionRow &row, Json &result) const {
+    constexpr int32_t rounds = 5;
+    describe(row, result);
+    const Operator op = find_operator(options_.operators_path, row.op, cpu_polykernel(row.op.polykernel));
+    const double density = make_byte_mask(row.mask, row.batch, op.output_height(), op.output_width()).density();
+    result["category"] = op.category;
+    result["shape"] = op.shape();
+    result["density"] = rounded(density);
+    std::vector<Json> ours, peer;
+    for (int32_t i = 0; i < rounds; i++) {
+        ours.push_back(measure_first_call_apart(name, Side::Ours, options_));
+        peer.push_back(measure_first_call_apart(name, Side::Peer, options_));
+    }
+    const auto spread = [](const std::vector<Json> &calls, const char *field) {
+        std::vector<double> values;
+        for (const Json &call : calls) {
+            values.push_back(call.at(field));
+        }
+        return spread_of(std::move(values));
+    };
+    add_pair(result, spread(ours, "first_us"), spread(peer, "first_us"), density);
+    result["peer"] = peer.front().at("description");
+    result["peer_implementation"] = peer.front().at("variant");
+    result["kernel"] = ours.front().at("description");
+    result["variant"] = ours.front().at("variant");
+    result["rounds"] = rounds;
+    for (const char *field : {"setup_us", "second_us", "setup_bytes", "calls_bytes", "later_bytes", "peak_bytes",
+                              "scratch_bytes", "scratch_allocations", "later_scratch_allocations"}) {
+        result["ours"][field] = spread(ours, field).median;
+        // Only we have an application's allocator to count.
+        if (std::string(field).find("scratch") == std::string::npos) {
+            result["theirs"][field] = spread(peer, field).median;
+        }
+    }
+}
+
+void Runner::describe(const ConvolutionRow &row, Json &result) const {
+    constexpr const char *states[] = {"hot", "cold", "first"};
     result["kind"] = "convolution";
     result["op"] = row.op.name;
     result["threads"] = options_.threads;
@@ -77,8 +125,14 @@ void Runner::measure(const ConvolutionRow &row, Json &result) {
     result["mask"] = row.mask.name;
     result["mode"] = row.zero ? "zero" : "keep";
     result["layout"] = row.bordered ? "bordered" : "plain";
-    result["state"] = row.cold ? "cold" : "hot";
+    result["state"] = states[static_cast<int>(row.state)];
     result["peer_name"] = row.peer;
+    result["linked"] = row.linked;
+}
+
+void Runner::measure(const ConvolutionRow &row, Json &result) {
+    const bool forced_dense = row.mask.name == "dense";
+    describe(row, result);
 
     Workbench &bench = workbench(row.op, row.batch);
     const Operator &op = bench.problem.op();
@@ -91,7 +145,6 @@ void Runner::measure(const ConvolutionRow &row, Json &result) {
     result["peer"] = peer.description();
     result["peer_implementation"] = peer.implementation(row.bordered);
     MaskedOperator &masked = row.linked ? bench.linked(row.peer, row.bordered, options_.measure) : bench.masked;
-    result["linked"] = row.linked;
     const char *variant = forced_dense ? masked.dense_variant() : nullptr;
     if (forced_dense && !variant) {
         throw PeerMissing(fmt::format("'{}' has no dense candidate", masked.polykernel().name));
@@ -101,20 +154,13 @@ void Runner::measure(const ConvolutionRow &row, Json &result) {
     masked.spoil_output();
     const PairTiming timing =
         measure_pair([&] { masked.run(mask, row.bordered, row.zero, variant); }, [&] { peer.run(row.bordered); },
-                     options_.measure, row.cold ? &flusher_ : nullptr);
+                     options_.measure, row.state == State::Cold ? &flusher_ : nullptr);
 
-    const double t_masked = timing.ours.median, t_peer = timing.peer.median;
-    result["t_masked_us"] = rounded(t_masked);
-    result["t_peer_us"] = rounded(t_peer);
-    // The work that a convolution's mask asks for is the density of its active output pixels.
-    result["eta"] = rounded(t_peer * density / t_masked);
-    result["speedup"] = rounded(t_peer / t_masked);
+    add_pair(result, timing.ours, timing.peer, density);
     result["kernel"] = masked.polykernel().name;
     result["variant"] = variant ? variant : choice.variant;
     result["predicted_us"] = variant ? 0 : rounded(choice.predicted_us);
     result["rounds"] = timing.rounds;
-    result["masked_us"] = to_json(timing.ours);
-    result["peer_us"] = to_json(timing.peer);
 
     // Both sides are held to the plain loops, the peer once for each layout.
     const double error = masked.check_output(mask, row.zero);

@@ -19,9 +19,11 @@ namespace distile::bench {
 struct RunnerOptions {
     int32_t threads = 1;
     MeasureOptions measure;
-    std::string operators_path;
+    std::string operators_path, rows_path;
     std::vector<std::string> times; /**< Files of `distile profile`. */
 };
+
+Context make_bench_context(int32_t threads);
 
 class Runner {
 public:
@@ -35,7 +37,8 @@ private:
     /** The tensors and both sides for one operator and batch. */
     struct Workbench {
         Workbench(const Context &context, const Operator &op, int32_t batch, const std::vector<std::string> &times)
-            : context(context), times(times), problem(op, batch), masked(context, problem, times) {
+            : context(context), times(times), problem(op, batch),
+              masked(context, problem, times, AlignedFloats(problem.output_size())) {
         }
         Peer &peer(const std::string &name);
         /** Our side with a peer among its dense candidates, whose time was measured with a mask of density .9. */
@@ -51,6 +54,12 @@ private:
         std::map<std::pair<std::string, bool>, double> peer_errors; /**< By peer and layout, checked once. */
     };
 
+    /** Adds what the row says of itself. */
+    void describe(const ConvolutionRow &row, Json &result) const;
+    /** Adds what the two sides took: their times, and numbers that follow from them. */
+    static void add_pair(Json &result, const Spread &ours, const Spread &peer, double density);
+    void measure_first(const std::string &name, const ConvolutionRow &row, Json &result) const;
+
     Workbench &workbench(const OperatorSpec &op, int32_t batch);
     void measure(const ConvolutionRow &row, Json &result);
     void measure(const MaskRow &row, Json &result) const;
@@ -59,6 +68,11 @@ private:
         throw std::runtime_error("it is a row of a GPU");
     }
     void measure(const PoolRow &row, Json &result);
+    void measure(const DispatchRow &row, Json &result);
+    void measure(const AlgebraRow &row, Json &result) const;
+    void measure(const DifferenceRow &row, Json &result) const;
+    void measure(const LayoutRow &row, Json &result) const;
+    void measure(const PlannerRow &row, Json &result);
 
     RunnerOptions options_;
     Context context_;

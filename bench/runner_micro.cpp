@@ -3,25 +3,67 @@
 #include "runner.h"
 #include "thread_pool.h"
 #include <chrono>
+#include <distile/mask_algebra.h>
 #include <fmt/core.h>
+#include <functional>
+#include <stdexcept>
 
 namespace distile::bench {
 
 namespace {
 
-void add_times(Json &result, const Spread &spread, int32_t rounds) {
-    const auto rounded = [](double value) { return std::stod(fmt::format("{:.4g}", value)); };
-    result["t_us"] = rounded(spread.median);
-    result["us"] = {{"min", rounded(spread.minimum)},
-                    {"q1", rounded(spread.first_quartile)},
-                    {"median", rounded(spread.median)},
-                    {"q3", rounded(spread.third_quartile)}};
-    result["rounds"] = rounds;
-}
+/** A function of masks. The larger of its operand and its result has the size of the row. */
+struct Algebra {
+    std::function<distile_status(distile_mask *result, distile_mask *a, distile_mask *b)> call;
+    int32_t coarser = 1; /**< The row's size by the operand's. */
+};
 
-void add_goal(Json &result, const Spread &spread, double goal_us) {
-    result["goal_us"] = goal_us;
-    result["met"] = spread.median < goal_us;
+/** The function of a row by its name there. Throws std::runtime_error if there is none. */
+Algebra find_algebra(const AlgebraRow &row) {
+    const int32_t height = row.height, width = row.width;
+    const auto window = [](int32_t stride) { return distile_window{3, 3, stride, stride, 1, 1, 1, 1}; };
+    const auto needed = [=](int32_t stride) {
+        return [=](distile_mask *result, distile_mask *a, distile_mask *) {
+            const distile_window read = window(stride);
+            return distile_mask_needed_input(result, a, &read, height, width);
+        };
+    };
+    const auto affected = [=](int32_t stride) {
+        return [=](distile_mask *result, distile_mask *a, distile_mask *) {
+            const distile_window read = window(stride);
+            return distile_mask_affected_output(result, a, &read, (height - 1) / stride + 1, (width - 1) / stride + 1);
+        };
+    };
+    const auto dilate = [](int32_t radius) {
+        return [=](distile_mask *result, distile_mask *a, distile_mask *) {
+            return distile_mask_dilate(result, a, radius, radius);
+        };
+    };
+    const auto pool = [](int32_t factor) {
+        return [=](distile_mask *result, distile_mask *a, distile_mask *) {
+            return distile_mask_pool(result, a, factor, factor);
+        };
+    };
+    const std::map<std::string, Algebra> functions = {
+        {"needed_input_3x3", {needed(1)}},
+        {"needed_input_3x3_stride2", {needed(2), 2}},
+        {"affected_output_3x3", {affected(1)}},
+        {"affected_output_3x3_stride2", {affected(2)}},
+        {"dilate_1", {dilate(1)}},
+        {"dilate_8", {dilate(8)}},
+        {"pool_2", {pool(2)}},
+        {"pool_8", {pool(8)}},
+        {"unite", {distile_mask_unite}},
+        {"intersect", {distile_mask_intersect}},
+        {"subtract", {distile_mask_subtract}},
+        {"invert",
+         {[](distile_mask *result, distile_mask *a, distile_mask *) { return distile_mask_invert(result, a); }}},
+    };
+    const auto found = functions.find(row.function);
+    if (found == functions.end()) {
+        throw std::runtime_error("this program knows no function of masks '" + row.function + "'");
+    }
+    return found->second;
 }
 
 /** Calls of a few microseconds that make one sample. */
@@ -34,47 +76,35 @@ void Runner::measure(const MaskRow &row, Json &result) const {
     result["threads"] = 1;
     result["mask"] = row.mask.name;
     result["density"] = row.mask.density;
-    distile_context_options one_thread{};
-    one_thread.threads = 1;
-    const Context context = make_context(one_thread);
+    const Context context = make_bench_context(1);
     const Mask mask = make_mask(context);
-
-    // Masks of several seeds take turns: the branches of one mask would be learnt by heart.
-    constexpr size_t num_masks = 8;
-    std::vector<ByteMask> masks;
-    for (size_t i = 0; i < num_masks; i++) {
-        MaskSpec spec = row.mask;
-        spec.seed += i;
-        masks.push_back(make_byte_mask(spec, 1, row.height, row.width));
-    }
+    const std::vector<ByteMask> masks = make_byte_masks(row.mask, 1, row.height, row.width);
     size_t next = 0;
     int32_t rounds = 0;
     const Spread spread = measure_calls(
         [&] {
-            const ByteMask &bytes = masks[next++ % num_masks];
+            const ByteMask &bytes = masks[next++ % masks.size()];
             distile_tile_list list{};
             int64_t count = 0;
-            check(context, distile_mask_set_bytes(mask.get(), bytes.bytes.data(), 1, row.height, row.width,
-                                                  int64_t{row.height} * row.width, row.width));
+            set_mask(context, mask, bytes);
             check(context, distile_mask_count_tiles(mask.get(), 1, 1, &count));
             check(context, distile_mask_tiles(mask.get(), 1, 1, &list));
         },
         calls_per_sample, options_.measure, &rounds);
     add_times(result, spread, rounds);
-    add_goal(result, spread, row.goal_us);
+    add_goal(result, row.goal_us);
 }
 
 void Runner::measure(const SelectRow &row, Json &result) {
     result["kind"] = "select";
     result["op"] = row.op.name;
     result["threads"] = options_.threads;
-    const Operator op = find_operator(options_.operators_path, row.op, cpu_polykernels(row.op.polykernel));
-    const distile_polykernel *polykernel = nullptr;
-    const Kernel kernel = make_kernel_for(context_, op, polykernel);
+    const Operator op = find_operator(options_.operators_path, row.op, cpu_polykernel(row.op.polykernel));
+    const Kernel kernel = make_kernel(context_, *op.polykernel);
+    const distile_polykernel *polykernel = distile_kernel_polykernel(kernel.get());
     const Mask mask = make_mask(context_);
     const ByteMask bytes = make_byte_mask({"blob", 0.3, 1}, 1, op.output_height(), op.output_width());
-    check(context_, distile_mask_set_bytes(mask.get(), bytes.bytes.data(), 1, bytes.height, bytes.width,
-                                           int64_t{bytes.height} * bytes.width, bytes.width));
+    set_mask(context_, mask, bytes);
     distile_choice choice{};
     int32_t rounds = 0;
     // The warm-up makes the counts; they are then kept with the mask.
@@ -85,7 +115,75 @@ void Runner::measure(const SelectRow &row, Json &result) {
     result["variants"] = polykernel->num_variants;
     result["has_times"] = polykernel->num_times > 0;
     add_times(result, spread, rounds);
-    add_goal(result, spread, row.goal_us);
+    add_goal(result, row.goal_us);
+}
+
+void Runner::measure(const DispatchRow &row, Json &result) {
+    result["kind"] = "dispatch";
+    result["op"] = row.op.name;
+    result["threads"] = options_.threads;
+    const Operator op = find_operator(options_.operators_path, row.op, cpu_polykernel(row.op.polykernel));
+    // The operator's own variants and times, with code that does nothing.
+    const Kernel own = make_kernel(context_, *op.polykernel);
+    const distile_polykernel *found = distile_kernel_polykernel(own.get());
+    std::vector<distile_variant> variants(found->variants, found->variants + found->num_variants);
+    for (distile_variant &variant : variants) {
+        variant.run = [](void **) { return 0; };
+    }
+    distile_polykernel polykernel = *found;
+    polykernel.variants = variants.data();
+    polykernel.otherwise = nullptr;
+    const Kernel kernel = make_kernel(context_, polykernel);
+
+    Problem problem(op, 1);
+    const Weights weights = pack_weights(context_, kernel, problem.weights());
+    const AlignedFloats output_memory(problem.output_size());
+    const distile_tensor output = problem.output(output_memory);
+    const Mask mask = make_mask(context_);
+    const std::vector<ByteMask> masks = make_byte_masks({"blob", 0.3, 1}, 1, output.height, output.width);
+    distile_run_args args{};
+    args.input = &problem.input(true);
+    args.output = &output;
+    args.weights = weights.get();
+    args.mask = mask.get();
+    size_t next = 0;
+    int32_t rounds = 0;
+    const Spread spread = measure_calls(
+        [&] {
+            set_mask(context_, mask, masks[next++ % masks.size()]);
+            check(context_, distile_run(kernel.get(), &args));
+        },
+        calls_per_sample, options_.measure, &rounds);
+    result["kernel"] = polykernel.name;
+    add_times(result, spread, rounds);
+}
+
+void Runner::measure(const AlgebraRow &row, Json &result) const {
+    result["kind"] = "algebra";
+    result["function"] = row.function;
+    result["threads"] = 1;
+    result["mask"] = row.mask.name;
+    result["density"] = row.mask.density;
+    const Context context = make_bench_context(1);
+    const Mask made = make_mask(context);
+    std::vector<Mask> masks;
+    const Algebra algebra = find_algebra(row);
+    for (const ByteMask &bytes :
+         make_byte_masks(row.mask, 1, row.height / algebra.coarser, row.width / algebra.coarser)) {
+        masks.push_back(make_mask(context));
+        set_mask(context, masks.back(), bytes);
+    }
+    size_t next = 0;
+    int32_t rounds = 0;
+    const Spread spread = measure_calls(
+        [&] {
+            distile_mask *const a = masks[next % masks.size()].get(), *const b = masks[(next + 1) % masks.size()].get();
+            next++;
+            check(context, algebra.call(made.get(), a, b));
+        },
+        calls_per_sample, options_.measure, &rounds);
+    add_times(result, spread, rounds);
+    add_goal(result, row.goal_us);
 }
 
 void Runner::measure(const PoolRow &row, Json &result) {

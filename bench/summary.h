@@ -12,6 +12,9 @@ namespace distile::bench {
 /** Tables of every row of a file of results, of a CPU or a GPU, also of those that were not measured. */
 std::string summarise(const Json &file);
 
+/** The rows of a CPU that stand for the others: one image, blobs and a real mask. */
+std::string cpu_goals(const Json &file);
+
 /** A number, or a dash where there is none. */
 std::string cell(double value, int digits = 2);
 /** The rows that were skipped or failed, by reason; "" if there are none. */

@@ -1,12 +1,19 @@
-# distile_add_polykernel(<target> OPERATOR <operator.json> PLAN <plan.json>)
+# distile_add_polykernel(<target> OPERATOR <operator.json> PLAN <plan.json>... [NO_PORTABLE])
 #
-# Builds the PolyKernel of a plan: a static library <target> and a header <target>.h that declares
+# Builds the PolyKernel of an operator: a static library <target> and a header <target>.h that declares
 #
 #     extern const distile_polykernel <target>;
 #
+# Several plans are for several kinds of CPU, the most demanding first: the first that a CPU can run is taken when it
+# runs. Behind them stands a portable plan that every x86-64 CPU runs (`distile portable`), unless NO_PORTABLE leaves it
+# out. A plan for a GPU stands alone.
+#
 # Every variant is one add_halide_library with the autoscheduler distile::PolyKernel. The variants, the descriptor
 # and one Halide runtime are then joined into one object of which only the symbol <target> is visible, so that an
-# application may hold any other Halide runtime beside it. Changing either file rebuilds the library.
+# application may hold any other Halide runtime beside it. Changing a file rebuilds the library.
+#
+# Used by the project itself and, from where it is installed, by others: what it needs are targets in distile::. The
+# property distile_polykernels of a folder lists those that were built there.
 
 function(_distile_json result json)
     string(JSON value ERROR_VARIABLE error GET "${json}" ${ARGN})
@@ -25,39 +32,52 @@ function(_distile_require what value pattern)
     endif ()
 endfunction()
 
-# Halide's own runtime and our hooks, once for all PolyKernels of a build. The runtime is built for the baseline of the
-# architecture: it may run before a CPU was checked.
-function(_distile_halide_runtime result)
-    set(object "${CMAKE_BINARY_DIR}/distile/distile_halide_runtime.o")
-    if (NOT TARGET distile_halide_runtime)
-        file(MAKE_DIRECTORY "${CMAKE_BINARY_DIR}/distile")
-        add_custom_command(
-            OUTPUT "${object}"
-            COMMAND distile_generators -r distile_halide_runtime -e object -o "${CMAKE_BINARY_DIR}/distile"
-                    target=x86-64-linux
-            DEPENDS distile_generators
-            COMMENT "Generating the Halide runtime" VERBATIM)
-        add_custom_target(distile_halide_runtime DEPENDS "${object}")
+# The output pixels along an axis that a tile is a multiple of: an operator with phases has tiles of whole ones.
+function(_distile_scale result generator params axis)
+    set(scale 1)
+    if (generator STREQUAL "masked_conv_transpose2d")
+        string(JSON scale ERROR_VARIABLE missing GET "${params}" stride_${axis})
+        string(REGEX REPLACE ".*NOTFOUND$" "1" scale "${scale}")
+    elseif (generator STREQUAL "masked_upsample_conv2d")
+        string(JSON scale ERROR_VARIABLE missing GET "${params}" scale_${axis})
+        string(REGEX REPLACE ".*NOTFOUND$" "2" scale "${scale}")
     endif ()
-    set(${result} "${object}" PARENT_SCOPE)
+    set(${result} "${scale}" PARENT_SCOPE)
+endfunction()
+
+# Adds the Halide library of one variant of the plan of an index, and its archive to the list of the caller's `archives`.
+function(_distile_add_variant target index name tile_h tile_w)
+    cmake_parse_arguments(PARSE_ARGV 5 arg "" "GENERATOR;HALIDE_TARGET;PLAN" "PARAMS")
+    set(library ${target}_${index}_${name})
+    add_halide_library(${library} FROM distile::generators GENERATOR ${arg_GENERATOR}
+        USE_RUNTIME Halide::Runtime TARGETS ${arg_HALIDE_TARGET}-user_context
+        AUTOSCHEDULER distile::PolyKernel
+        PARAMS ${arg_PARAMS} tile_h=${tile_h} tile_w=${tile_w}
+               autoscheduler.plan=${arg_PLAN} autoscheduler.variant=${name}
+        DEPENDS "${arg_PLAN}")
+    set(archives ${archives} "$<TARGET_FILE:${library}>" PARENT_SCOPE)
 endfunction()
 
 function(distile_add_polykernel target)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "OPERATOR;PLAN" "")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PORTABLE" "OPERATOR" "PLAN")
     if (NOT arg_OPERATOR OR NOT arg_PLAN OR arg_UNPARSED_ARGUMENTS)
-        message(FATAL_ERROR "distile_add_polykernel(<target> OPERATOR <file> PLAN <file>)")
+        message(FATAL_ERROR "distile_add_polykernel(<target> OPERATOR <file> PLAN <file>... [NO_PORTABLE])")
     endif ()
     if (NOT target MATCHES "^[A-Za-z_][A-Za-z0-9_]*$")
         message(FATAL_ERROR "distile_add_polykernel: the target '${target}' names a C symbol: letters, digits and _")
     endif ()
     cmake_path(ABSOLUTE_PATH arg_OPERATOR BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
-    cmake_path(ABSOLUTE_PATH arg_PLAN BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
-    foreach (file IN ITEMS "${arg_OPERATOR}" "${arg_PLAN}")
+    set(plans "")
+    foreach (plan IN LISTS arg_PLAN)
+        cmake_path(ABSOLUTE_PATH plan BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
+        list(APPEND plans "${plan}")
+    endforeach ()
+    foreach (file IN ITEMS "${arg_OPERATOR}" ${plans})
         if (NOT EXISTS "${file}")
             message(FATAL_ERROR "distile_add_polykernel: the file '${file}' does not exist")
         endif ()
     endforeach ()
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${arg_OPERATOR}" "${arg_PLAN}")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${arg_OPERATOR}" ${plans})
 
     # The operator's parameters are the generator's, by their own names.
     set(_distile_file "${arg_OPERATOR}")
@@ -82,74 +102,95 @@ function(distile_add_polykernel target)
         endforeach ()
     endif ()
 
-    set(_distile_file "${arg_PLAN}")
-    file(READ "${arg_PLAN}" plan)
-    _distile_json(halide_target "${plan}" target)
-    _distile_require(target "${halide_target}" "x86-64-linux[a-z0-9_-]*")
-    _distile_json(variants "${plan}" variants)
-    string(JSON num_variants LENGTH "${variants}")
-    if (NOT num_variants GREATER 0 OR num_variants GREATER 64)
-        message(FATAL_ERROR "distile_add_polykernel: '${arg_PLAN}' has ${num_variants} variants, not 1 to 64")
-    endif ()
-
-    # Code for a GPU has a layout of the weights of its own, and calls back more.
-    set(hooks distile_hooks)
-    _distile_json(backend "${plan}" backend)
-    if (backend STREQUAL "cuda")
-        if (NOT TARGET distile_cuda)
-            message(FATAL_ERROR "distile_add_polykernel: '${arg_PLAN}' is for NVIDIA GPUs, and distile was built "
-                                "without a CUDA toolkit")
-        endif ()
-        list(APPEND hooks distile_cuda_hooks)
-        list(APPEND generator_params channel_block=32)
-    endif ()
-    set(hook_objects "")
-    foreach (hook IN LISTS hooks)
-        list(APPEND hook_objects "$<TARGET_OBJECTS:${hook}>")
-    endforeach ()
-
-    set(archives "")
-    math(EXPR last "${num_variants} - 1")
-    foreach (i RANGE ${last})
-        _distile_json(name "${plan}" variants ${i} name)
-        _distile_json(tile_h "${plan}" variants ${i} theta tile_h)
-        _distile_json(tile_w "${plan}" variants ${i} theta tile_w)
-        _distile_require("variant's name" "${name}" "[A-Za-z0-9_]+")
-        _distile_require("tile" "${tile_h}x${tile_w}" "[0-9]+x[0-9]+")
-        add_halide_library(${target}_${name} FROM distile_generators GENERATOR ${generator}
-            USE_RUNTIME Halide::Runtime TARGETS ${halide_target}-user_context
-            AUTOSCHEDULER distile::PolyKernel
-            PARAMS ${generator_params} tile_h=${tile_h} tile_w=${tile_w}
-                   autoscheduler.plan=${arg_PLAN} autoscheduler.variant=${name}
-            DEPENDS "${arg_PLAN}")
-        list(APPEND archives "$<TARGET_FILE:${target}_${name}>")
-    endforeach ()
-
+    # What every PolyKernel holds beside its variants lies beside the distile command. Code for a GPU has a layout of the
+    # weights of its own, and calls back more.
+    set(tools "$<TARGET_FILE_DIR:distile::command>")
+    set(hooks "${tools}/distile_hooks.o")
+    set(halide_runtime "${tools}/distile_halide_runtime.o")
     set(base "${CMAKE_CURRENT_BINARY_DIR}/${target}")
+    set(archives "")
+    set(index 0)
+    set(cuda FALSE)
+    foreach (plan_file IN LISTS plans)
+        set(_distile_file "${plan_file}")
+        file(READ "${plan_file}" plan)
+        _distile_json(halide_target "${plan}" target)
+        _distile_require(target "${halide_target}" "x86-64-linux[a-z0-9_-]*")
+        _distile_json(variants "${plan}" variants)
+        string(JSON num_variants LENGTH "${variants}")
+        if (NOT num_variants GREATER 0 OR num_variants GREATER 64)
+            message(FATAL_ERROR "distile_add_polykernel: '${plan_file}' has ${num_variants} variants, not 1 to 64")
+        endif ()
+        _distile_json(backend "${plan}" backend)
+        if (backend STREQUAL "cuda")
+            if (NOT TARGET distile::cuda)
+                message(FATAL_ERROR "distile_add_polykernel: '${plan_file}' is for NVIDIA GPUs, and distile was built "
+                                    "without a CUDA toolkit")
+            endif ()
+            set(cuda TRUE)
+            list(APPEND hooks "${tools}/distile_cuda_hooks.o")
+            list(APPEND generator_params channel_block=32)
+        endif ()
+        math(EXPR last "${num_variants} - 1")
+        foreach (i RANGE ${last})
+            _distile_json(name "${plan}" variants ${i} name)
+            _distile_json(tile_h "${plan}" variants ${i} theta tile_h)
+            _distile_json(tile_w "${plan}" variants ${i} theta tile_w)
+            _distile_require("variant's name" "${name}" "[A-Za-z0-9_]+")
+            _distile_require("tile" "${tile_h}x${tile_w}" "[0-9]+x[0-9]+")
+            _distile_add_variant(${target} ${index} ${name} ${tile_h} ${tile_w}
+                GENERATOR ${generator} HALIDE_TARGET ${halide_target} PLAN "${plan_file}" PARAMS ${generator_params})
+        endforeach ()
+        math(EXPR index "${index} + 1")
+    endforeach ()
+    if (cuda AND index GREATER 1)
+        message(FATAL_ERROR "distile_add_polykernel: a plan for GPUs stands alone")
+    endif ()
+    if (NOT cuda AND NOT arg_NO_PORTABLE)
+        # The plan is written by the build; these are its variants, and the target, as autoscheduler/portable.cpp has them.
+        set(plan_file "${base}_portable.json")
+        add_custom_command(
+            OUTPUT "${plan_file}"
+            COMMAND distile::command portable "${arg_OPERATOR}" -o "${plan_file}"
+            DEPENDS distile::command "${arg_OPERATOR}"
+            COMMENT "Writing the portable plan of ${target}" VERBATIM)
+        _distile_scale(scale_h "${generator}" "${params}" h)
+        _distile_scale(scale_w "${generator}" "${params}" w)
+        foreach (variant IN ITEMS "fine;1" "coarse;4" "dense;1")
+            list(GET variant 0 name)
+            list(GET variant 1 tile)
+            math(EXPR tile_h "${tile} * ${scale_h}")
+            math(EXPR tile_w "${tile} * ${scale_w}")
+            _distile_add_variant(${target} ${index} ${name} ${tile_h} ${tile_w}
+                GENERATOR ${generator} HALIDE_TARGET x86-64-linux PLAN "${plan_file}" PARAMS ${generator_params})
+        endforeach ()
+        list(APPEND plans "${plan_file}")
+    endif ()
+
     add_custom_command(
         OUTPUT "${base}.c" "${base}.h"
-        COMMAND distile::command emit --operator "${arg_OPERATOR}" --plan "${arg_PLAN}" --symbol ${target}
+        COMMAND distile::command emit --operator "${arg_OPERATOR}" --plan ${plans} --symbol ${target}
                 --source "${base}.c" --header "${base}.h"
-        DEPENDS distile::command "${arg_OPERATOR}" "${arg_PLAN}"
+        DEPENDS distile::command "${arg_OPERATOR}" ${plans}
         COMMENT "Writing the descriptor of ${target}" VERBATIM)
     add_library(${target}_descriptor OBJECT "${base}.c")
     target_link_libraries(${target}_descriptor PRIVATE distile::runtime)
 
-    _distile_halide_runtime(halide_runtime)
     add_custom_command(
         OUTPUT "${base}.o"
         COMMAND "${CMAKE_LINKER}" -r --force-group-allocation --gc-sections -u ${target} -o "${base}.joined.o"
-                "$<TARGET_OBJECTS:${target}_descriptor>" ${hook_objects} ${archives} "${halide_runtime}"
+                "$<TARGET_OBJECTS:${target}_descriptor>" ${hooks} ${archives} "${halide_runtime}"
         COMMAND "${CMAKE_OBJCOPY}" --keep-global-symbol=${target} "${base}.joined.o" "${base}.o"
-        DEPENDS ${target}_descriptor "$<TARGET_OBJECTS:${target}_descriptor>" ${hooks} ${hook_objects}
-                ${archives} "${halide_runtime}" distile_halide_runtime
+        DEPENDS ${target}_descriptor "$<TARGET_OBJECTS:${target}_descriptor>" ${hooks} ${archives}
+                "${halide_runtime}"
         COMMAND_EXPAND_LISTS COMMENT "Joining the variants of ${target}" VERBATIM)
     add_library(${target} STATIC "${base}.o")
     set_source_files_properties("${base}.o" PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
     set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
-    target_include_directories(${target} INTERFACE "${CMAKE_CURRENT_BINARY_DIR}")
+    target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${CMAKE_CURRENT_BINARY_DIR}" FILES "${base}.h")
     target_link_libraries(${target} PUBLIC distile::runtime)
-    if (backend STREQUAL "cuda")
+    if (cuda)
         target_link_libraries(${target} PUBLIC distile::cuda)
     endif ()
+    set_property(DIRECTORY APPEND PROPERTY distile_polykernels ${target})
 endfunction()

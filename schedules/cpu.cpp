@@ -1,4 +1,5 @@
 #include "cpu.h"
+#include "apply.h"
 #include <algorithm>
 #include <sstream>
 
@@ -26,18 +27,11 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
     const int lanes = problem.vector_lanes;
     source << "const int lanes = " << lanes << ";\n";
 
-// The source is the very statements that are applied.
-#define DISTILE_APPLY(statement)                                                                                       \
-    do {                                                                                                               \
-        statement;                                                                                                     \
-        source << #statement << ";\n";                                                                                 \
-    } while (false)
-
     // A staged tile is copied once and read by all output channels: bound a task's copy to a half of a
     // typical level 2 cache.
     constexpr int64_t staging_bytes = 512 << 10;
     const int64_t bytes_per_register_tile =
-        int64_t{pixels} * op.in_channels * op.kernel_h * op.kernel_w * op.bytes_per_element;
+        int64_t{pixels} * op.in_channels * op.groups * op.kernel_h * op.kernel_w * op.bytes_per_element;
     const int staged_group =
         static_cast<int>(std::clamp<int64_t>(staging_bytes / bytes_per_register_tile, 1, theta.at("group")));
 
@@ -72,7 +66,13 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         DISTILE_APPLY(update.split(in_task, register_tile, in_tile, pixels, TailStrategy::GuardWithIf));
         DISTILE_APPLY(update.split(co, co_split, co_rest, split_channels, TailStrategy::GuardWithIf));
         DISTILE_APPLY(update.split(co_rest, co_outer, co_inner, channels, TailStrategy::GuardWithIf));
-        DISTILE_APPLY(update.reorder(co_inner, in_tile, register_tile, co_outer, task, co_split));
+        if (op.scale_h * op.scale_w == 1) {
+            DISTILE_APPLY(update.reorder(co_inner, in_tile, register_tile, co_outer, task, co_split));
+        } else {
+            // All tiles in one phase, then all in the next: its weights and its taps are the same for all of them.
+            RVar phase = stage.phase;
+            DISTILE_APPLY(update.reorder(co_inner, in_tile, register_tile, co_outer, task, phase, co_split));
+        }
         DISTILE_APPLY(update.vectorize(co_inner, lanes).unroll(co_inner).unroll(in_tile));
         // Only the stores of the last register tile are guarded: a second copy of the loop would not be faster.
         DISTILE_APPLY(update.never_partition(task, register_tile, in_tile));
@@ -102,12 +102,11 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
             Func staging = stage.staging;
             Var staged_channel = staging.args()[0];
             DISTILE_APPLY(staging.compute_at(output, task));
-            if (op.in_channels >= lanes) {
+            if (op.in_channels * op.groups >= lanes) {
                 DISTILE_APPLY(staging.vectorize(staged_channel, lanes, TailStrategy::GuardWithIf));
             }
         }
     }
-#undef DISTILE_APPLY
     return source.str();
 }
 

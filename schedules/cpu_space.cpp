@@ -61,6 +61,12 @@ const Space &cpu_space() {
                  return theta.at("unroll") * kernel <= 64;
              },
              {"order", "unroll"}},
+            {"a tile_h and a tile_w that are multiples of a transposed convolution's stride, or of an upsampling's "
+             "scale",
+             [](const Theta &theta, const Problem &problem) {
+                 return theta.at("tile_h") % problem.scale_h == 0 && theta.at("tile_w") % problem.scale_w == 0;
+             },
+             {"tile_h", "tile_w"}},
             {"tiles of at most 4096 pixels",
              [](const Theta &theta, const Problem &) {
                  return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;

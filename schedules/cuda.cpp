@@ -1,4 +1,5 @@
 #include "cuda.h"
+#include "apply.h"
 #include "gpu_passes.h"
 #include <algorithm>
 #include <sstream>
@@ -32,13 +33,6 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
     source << "const int channel_threads = " << channel_threads << ", pixel_threads = " << pixel_threads
            << ", num_threads = " << num_threads << ", lanes = " << lanes << ", in_lanes = " << in_lanes
            << ", lookups = " << lookups << ";\n";
-
-// The source is the very statements that are applied.
-#define DISTILE_APPLY(statement)                                                                                       \
-    do {                                                                                                               \
-        statement;                                                                                                     \
-        source << #statement << ";\n";                                                                                 \
-    } while (false)
 
     MaskedStage &stage = op.stages[0];
     Func output = op.output, accumulator = stage.accumulator, weights = stage.weights, lookup = stage.lookup;
@@ -176,7 +170,6 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
         DISTILE_APPLY(weights.split(worker, worker_y, worker_x, channel_threads));
         DISTILE_APPLY(weights.reorder(lane, turn, worker_x, worker_y).gpu_threads(worker_x, worker_y));
     }
-#undef DISTILE_APPLY
 
     // The pipeline owns its passes.
     // NOLINTBEGIN(cppcoreguidelines-owning-memory)

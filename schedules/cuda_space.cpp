@@ -113,6 +113,12 @@ const Space &cuda_space() {
              {0, 1}},
         },
         {
+            {"an operator of one group: grouped and depthwise convolutions run on CPUs only",
+             [](const Theta &, const Problem &problem) { return problem.groups == 1; },
+             {"tile_h"}},
+            {"an operator without phases: transposed convolutions, and those after an upsampling, run on CPUs only",
+             [](const Theta &, const Problem &problem) { return problem.scale_h * problem.scale_w == 1; },
+             {"tile_h"}},
             {"tiles of at most 4096 pixels",
              [](const Theta &theta, const Problem &) {
                  return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;

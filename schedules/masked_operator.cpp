@@ -65,11 +65,12 @@ FindReads reads_of(const Definition &definition, const Environment &environment)
     return reads;
 }
 
+std::optional<int64_t> constant(const Expr &value) {
+    return value.defined() ? as_const_int(simplify(value)) : std::nullopt;
+}
+
 int constant_extent(const Expr &extent, const std::string &what) {
-    std::optional<int64_t> value;
-    if (extent.defined()) {
-        value = as_const_int(simplify(extent));
-    }
+    const std::optional<int64_t> value = constant(extent);
     if (!value) {
         refuse(what + " is not a constant");
     }
@@ -98,17 +99,29 @@ private:
     }
 };
 
-/** Finds the pixels of a tile and its width in a stage's domain and in the column that it stores to. */
-void recognise_granularity(MaskedOperator &op, const ReductionVariable &pixels, const Definition &update) {
-    const Expr extent = simplify(pixels.extent);
-    const Mul *product = extent.as<Mul>();
-    const int pixels_per_tile = product ? static_cast<int>(as_const_int(product->b).value_or(1)) : 1;
-    FindModulus column(pixels.var);
+/** By which constant divisor of `whole` the column that a stage stores to takes the remainder of a variable; 1 if it
+ * takes none. */
+int modulus_in_column(const Definition &update, const std::string &variable, int whole) {
+    FindModulus column(variable);
     if (update.args().size() > 1) {
         update.args()[1].accept(&column);
     }
-    op.tile_w = pixels_per_tile % column.modulus == 0 ? column.modulus : 1;
-    op.tile_h = pixels_per_tile / op.tile_w;
+    return whole % column.modulus == 0 ? column.modulus : 1;
+}
+
+/** Finds the phases, the pixels of a tile and its width in a stage's domain and in the column that it stores to. */
+void recognise_granularity(MaskedOperator &op, const std::vector<ReductionVariable> &domain, const Definition &update) {
+    if (domain.size() > 1) {
+        const int phases = constant_extent(domain[1].extent, "the number of phases");
+        op.scale_w = modulus_in_column(update, domain[1].var, phases);
+        op.scale_h = phases / op.scale_w;
+    }
+    const Expr extent = simplify(domain[0].extent);
+    const Mul *product = extent.as<Mul>();
+    const int pixels_per_tile = product ? static_cast<int>(as_const_int(product->b).value_or(1)) : 1;
+    const int columns = modulus_in_column(update, domain[0].var, pixels_per_tile);
+    op.tile_w = columns * op.scale_w;
+    op.tile_h = pixels_per_tile / columns * op.scale_h;
 }
 
 /** An index without the bounds that it is clamped or promised to be in. */
@@ -197,36 +210,47 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
     for (size_t i = 0; i < output.updates().size(); i++) {
         const Definition &update = output.update(static_cast<int>(i));
         const std::string where = "update " + std::to_string(i) + " of the output '" + output.name() + "'";
-        const std::vector<ReductionVariable> &pixels = update.schedule().rvars();
-        if (pixels.size() != 1) {
-            refuse(where + " runs over " + std::to_string(pixels.size()) + " RVars, not over one virtual pixel");
+        const std::vector<ReductionVariable> &domain = update.schedule().rvars();
+        if (domain.empty() || domain.size() > 2) {
+            refuse(where + " runs over " + std::to_string(domain.size()) +
+                   " RVars, not over one virtual pixel, or one and a phase");
         }
-        recognise_granularity(op, pixels[0], update);
+        recognise_granularity(op, domain, update);
+        // Of the accumulator and the staging Func, behind their pixel.
+        const int phase_dimensions = static_cast<int>(domain.size()) - 1;
         FindReads reads = reads_of(update, environment);
         if (reads.funcs.size() != 1) {
             refuse(where + " reads " + std::to_string(reads.funcs.size()) + " Funcs, not one accumulator");
         }
         Function accumulator = environment.at(*reads.funcs.begin());
         const std::string name = "the accumulator '" + accumulator.name() + "'";
-        if (accumulator.dimensions() != 2 || accumulator.updates().size() != 1) {
-            refuse(name + " is not of the form f(channel, pixel) with one update");
+        if (accumulator.dimensions() != 2 + phase_dimensions || accumulator.updates().size() != 1) {
+            refuse(name + " is not of the form f(channel, pixel), or f(channel, pixel, phase), with one update");
         }
         refuse_scheduled(accumulator);
         const Definition &sum = accumulator.update(0);
         const std::vector<ReductionVariable> &taps = sum.schedule().rvars();
-        if (taps.size() != 3) {
-            refuse(name + " does not reduce over (input channel, kernel column, kernel row)");
+        if (taps.size() != 2 && taps.size() != 3) {
+            refuse(name + " does not reduce over (input channel, kernel column, kernel row), nor without the channel");
         }
+        op.depthwise = taps.size() == 2;
+        const ReductionVariable &columns = taps[taps.size() - 2], &rows = taps[taps.size() - 1];
         MaskedStage stage;
         stage.update = static_cast<int>(i);
-        stage.pixels = pixels[0];
+        stage.pixels = domain[0];
+        if (phase_dimensions > 0) {
+            stage.phase = RVar(domain[1].var);
+        }
         stage.accumulator = Func(accumulator);
-        stage.in_channel = RVar(taps[0].var);
-        stage.kernel_x = RVar(taps[1].var);
-        stage.kernel_y = RVar(taps[2].var);
-        op.in_channels = constant_extent(taps[0].extent, "the number of input channels");
-        op.kernel_w = constant_extent(taps[1].extent, "the kernel's width");
-        op.kernel_h = constant_extent(taps[2].extent, "the kernel's height");
+        stage.kernel_x = RVar(columns.var);
+        stage.kernel_y = RVar(rows.var);
+        op.in_channels = 1;
+        if (!op.depthwise) {
+            stage.in_channel = RVar(taps[0].var);
+            op.in_channels = constant_extent(taps[0].extent, "the number of input channels");
+        }
+        op.kernel_w = constant_extent(columns.extent, "the kernel's width");
+        op.kernel_h = constant_extent(rows.extent, "the kernel's height");
 
         FindReads inner = reads_of(sum, environment);
         inner.funcs.erase(accumulator.name());
@@ -234,13 +258,14 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
             refuse(name + " reads more than one staging Func");
         }
         // What the kernel's position is called where it is added to a place of the input.
-        std::string column = taps[1].var, row = taps[2].var;
+        std::string column = columns.var, row = rows.var;
         FindReads positions = inner, loads = inner;
         if (!inner.funcs.empty()) {
             Function staging = environment.at(*inner.funcs.begin());
-            if (staging.dimensions() != 4 || !staging.updates().empty()) {
+            if (staging.dimensions() != 4 + phase_dimensions || !staging.updates().empty()) {
                 refuse("the staging Func '" + staging.name() +
-                       "' is not of the form f(input channel, kernel column, kernel row, pixel)");
+                       "' is not of the form f(input channel, kernel column, kernel row, pixel), with a phase at the "
+                       "end where there are phases");
             }
             refuse_scheduled(staging);
             stage.staging = Func(staging);
@@ -264,6 +289,10 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
         }
         for (const auto &[buffer_name, buffer] : loads.buffers) {
             if (buffer.dimensions() == 4) {
+                const std::optional<int64_t> channels = constant(buffer.extent_constraint(0));
+                op.groups = channels       ? static_cast<int>(*channels) / op.in_channels
+                            : op.depthwise ? op.out_channels
+                                           : 1;
                 const std::vector<Expr> &load = loads.places.at(buffer_name);
                 recognise_steps(op, load, stage.window.defined() ? positions.places.at(stage.window.name()) : load,
                                 column, row, environment);

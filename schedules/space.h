@@ -20,11 +20,17 @@ inline int round_up(int value, int multiple) {
 using Theta = std::map<std::string, int>;
 
 /** The facts of an operator that schedules depend on. Extents of the reduction and of the output channels as the
- * kernel sees them. */
+ * kernel sees them: of the phase with the most taps, where there are phases. */
 struct OperatorFacts {
-    int in_channels = 0, out_channels = 0, kernel_h = 1, kernel_w = 1;
+    /** The input channels of one group, which an output channel reads, and the output channels of all groups. */
+    int in_channels = 0, out_channels = 0;
+    int groups = 1;
+    bool depthwise = false; /**< Every output channel reads the input channel of its own number; then both are alone in
+                             * their group. */
+    int kernel_h = 1, kernel_w = 1;
     int stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
-    int channel_block = 1; /**< Output channels in a block of the canonical weight layout. */
+    int scale_h = 1, scale_w = 1; /**< Output pixels, each of its own phase, that a virtual pixel stands for. */
+    int channel_block = 1;        /**< Output channels in a block of the canonical weight layout. */
     int bytes_per_element = 4;
 };
 

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <distile/distile.h>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -73,6 +74,16 @@ public:
     int64_t mistakes() const {
         return mistakes_;
     }
+    /** True if an address lies in a block that was handed out and not given back. */
+    bool owns(const void *address) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto after = blocks_.upper_bound(const_cast<void *>(address));
+        if (after == blocks_.begin()) {
+            return false;
+        }
+        const auto block = std::prev(after);
+        return static_cast<const char *>(address) < static_cast<char *>(block->first) + block->second.bytes;
+    }
     size_t blocks_in_use() {
         const std::lock_guard<std::mutex> lock(mutex_);
         return blocks_.size();
@@ -89,10 +100,11 @@ private:
         if (self->empty_) {
             return nullptr;
         }
-        auto block = std::make_unique<GuardedMemory>((bytes + alignment - 1) / alignment * alignment, Flush::Back);
+        const size_t rounded = (bytes + alignment - 1) / alignment * alignment;
+        auto block = std::make_unique<GuardedMemory>(rounded, Flush::Back);
         void *memory = block->data();
         const std::lock_guard<std::mutex> lock(self->mutex_);
-        self->blocks_[memory] = std::move(block);
+        self->blocks_[memory] = {rounded, std::move(block)};
         return memory;
     }
     static void deallocate(void *user, void *memory) {
@@ -104,7 +116,11 @@ private:
     std::atomic<int64_t> calls_{0}, mistakes_{0};
     std::atomic<bool> empty_{false};
     std::mutex mutex_;
-    std::map<void *, std::unique_ptr<GuardedMemory>> blocks_;
+    struct Block {
+        size_t bytes;
+        std::unique_ptr<GuardedMemory> memory;
+    };
+    std::map<void *, Block> blocks_;
 };
 
 }  // namespace distile

@@ -4,14 +4,15 @@
 #ifndef DISTILE_TESTS_REFERENCE_H
 #define DISTILE_TESTS_REFERENCE_H
 
+#include "conv2d_reference.h"
 #include <cstdint>
-#include <distile/polykernel.h>
 #include <vector>
 
 namespace distile {
 
 /** One call of distile_run, with the weights as they were before they were packed. */
 struct ReferenceArgs {
+    distile_operator_kind kind = DISTILE_MASKED_CONV2D;
     distile_conv2d conv{};
     distile_tensor input{};
     std::vector<float> filter; /**< [kernel row][kernel column][input channel][output channel] */
@@ -32,10 +33,7 @@ struct ReferenceOutput {
     double largest = 0;             /**< The largest absolute value before the epilogue: a scale for errors. */
 };
 
-/** The output's extents for an input; 0 if the kernel does not fit. */
-int32_t reference_output_height(const distile_conv2d &conv, int32_t input_height);
-int32_t reference_output_width(const distile_conv2d &conv, int32_t input_width);
-
+/** Of any kind of operator. */
 ReferenceOutput reference_masked_conv2d(const ReferenceArgs &args);
 
 /** The number of tiles with at least one active pixel, by looking at every pixel of every tile. */

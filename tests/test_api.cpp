@@ -1,5 +1,5 @@
 // The contract of the C API: what it refuses, and that it then says why and writes nothing; the dispatcher's choice;
-// time tables; weights; dense candidates of the application's; many contexts at once.
+// time tables; weights; dense candidates of the application's.
 #include "callers.h"
 #include "catch.h"
 #include "reference.h"
@@ -53,8 +53,7 @@ struct Call {
         residual.draw(Values::Integers, random);
         reference.conv = conv;
         reference.input = input_view;
-        reference.filter = draw(Values::Integers,
-                                size_t(conv.kernel_h) * conv.kernel_w * conv.in_channels * conv.out_channels, random);
+        reference.filter = draw(Values::Integers, filter_size(conv), random);
         reference.bias = draw(Values::Integers, conv.out_channels, random);
         distile_weights_source source{};
         source.filter = reference.filter.data();
@@ -425,10 +424,10 @@ TEST_CASE("Enumerators that do not exist are refused", "[api]") {
         call.args.store = DISTILE_STORE_EXACT;
         distile_weights_source source{};
         source.filter = call.reference.filter.data();
-        set_raw(source.order, bad == 2 ? 4 : bad);
+        set_raw(source.order, bad == 2 ? 5 : bad);
         distile_weights *weights = nullptr;
         CHECK(distile_weights_pack(call.kernel.get(), &source, &weights) == DISTILE_ERROR_BAD_VALUE);
-        CHECK(contains(call.message(), std::to_string(bad == 2 ? 4 : bad)));
+        CHECK(contains(call.message(), std::to_string(bad == 2 ? 5 : bad)));
         CHECK(weights == nullptr);
     }
     call.accept();
@@ -471,6 +470,12 @@ TEST_CASE("Weights of another operator are refused", "[api]") {
     call.refuse(DISTILE_ERROR_BAD_WEIGHTS, {"17 -> 48", "1 x 1", "3 x 3"});
     call.args.weights = call.weights.get();
     call.accept();
+    // The same channels and kernel, in other groups.
+    distile_polykernel ungrouped = test_groups2_32_32_avx2;
+    ungrouped.conv2d.groups = 1;
+    Call grouped(test_groups2_32_32_avx2), dense(ungrouped);
+    grouped.args.weights = dense.weights.get();
+    grouped.refuse(DISTILE_ERROR_BAD_WEIGHTS, {"in 1 groups", "32 -> 32 in 2"});
 }
 
 TEST_CASE("An unknown variant is refused", "[api]") {
@@ -578,6 +583,18 @@ TEST_CASE("A PolyKernel of another version or for another CPU is refused", "[api
     CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_VERSION);
     CHECK(contains(distile_context_message(context.get()), "77"));
     other = plain_kernel;
+    set_raw(other.kind, 78);
+    CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_VERSION);
+    CHECK(contains(distile_context_message(context.get()), "kind 78"));
+    // Of 16 -> 48 channels.
+    for (int32_t groups : {0, -1, 3, 32}) {
+        other = plain_kernel;
+        other.conv2d.groups = groups;
+        CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_BAD_CHANNELS);
+        CHECK(contains(distile_context_message(context.get()), std::to_string(groups) + " groups"));
+    }
+    other = plain_kernel;
+    other.otherwise = nullptr;
     other.cpu_features = "sse41 quantum avx";
     CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_UNSUPPORTED_CPU);
     CHECK(contains(distile_context_message(context.get()), "'quantum'"));
@@ -897,9 +914,12 @@ TEST_CASE("A trace tells what ran, and only when it ran", "[api]") {
 }
 
 TEST_CASE("The orders of a filter's dimensions mean the same weights", "[api]") {
-    Call call;
+    const distile_polykernel *polykernel =
+        GENERATE(&plain_kernel, &test_groups2_32_32_avx2, &test_depthwise3_24_avx2, &test_multiplier_8_24_avx2);
+    CAPTURE(polykernel->name);
+    Call call(*polykernel);
     const distile_conv2d &conv = call.conv;
-    const size_t o_count = conv.out_channels, i_count = conv.in_channels, h_count = conv.kernel_h,
+    const size_t o_count = conv.out_channels, i_count = conv.in_channels / conv.groups, h_count = conv.kernel_h,
                  w_count = conv.kernel_w;
     std::vector<float> oihw(call.reference.filter.size()), ohwi(oihw.size());
     for (size_t o = 0; o < o_count; o++) {
@@ -1192,56 +1212,4 @@ TEST_CASE("The C++ header throws what the C API returns", "[api]") {
     distile_context_options options{};
     options.threads = -1;
     CHECK_THROWS_AS(make_context(options), Error);
-}
-
-TEST_CASE("Many contexts run in many threads", "[api]") {
-    std::vector<std::string> failures(6);
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < failures.size(); i++) {
-        // No assertions in here: Catch2 takes them from one thread only.
-        threads.emplace_back([&failures, i] {
-            std::mt19937 random(static_cast<uint32_t>(i));
-            for (int round = 0; round < 5 && failures[i].empty(); round++) {
-                distile_context_options options{};
-                options.threads = 1 + round % 3;
-                const Context context = make_context(options);
-                const Kernel kernel = make_kernel(context, plain_kernel);
-                const Mask mask = make_mask(context);
-                TestTensor input(1, 9, 11, 16), output(1, 9, 11, 48);
-                input.draw(Values::Integers, random);
-                ReferenceArgs reference;
-                reference.conv = plain_kernel.conv2d;
-                reference.input = input.view();
-                reference.filter = draw(Values::Integers, 9 * 16 * 48, random);
-                distile_weights_source source{};
-                source.filter = reference.filter.data();
-                source.order = DISTILE_HWIO;
-                const Weights weights = pack_weights(context, kernel, source);
-                distile_run_args args{};
-                args.input = &input.view();
-                args.output = &output.view();
-                args.weights = weights.get();
-                args.mask = mask.get();
-                args.variant = plain_kernel.variants[round % plain_kernel.num_variants].name;
-                for (int call = 0; call < 4 && failures[i].empty(); call++) {
-                    reference.mask.resize(9 * 11);
-                    std::generate(reference.mask.begin(), reference.mask.end(),
-                                  [&] { return uint8_t(random() % 3 == 0); });
-                    distile_mask_set_bytes(mask.get(), reference.mask.data(), 1, 9, 11, 99, 11);
-                    const auto before = output.snapshot();
-                    if (distile_run(kernel.get(), &args) != DISTILE_OK) {
-                        failures[i] = distile_context_message(context.get());
-                    } else {
-                        failures[i] = output.difference(before, reference_masked_conv2d(reference), 0);
-                    }
-                }
-            }
-        });
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
-    for (const std::string &failure : failures) {
-        CHECK(failure == "");
-    }
 }

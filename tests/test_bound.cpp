@@ -316,6 +316,101 @@ TEST_CASE("An input's footprint is its window, every byte once", "[bound]") {
     CHECK(bytes(1, 1, 3) == 3);
 }
 
+TEST_CASE("Groups read all channels of the input and compute with their own", "[bound]") {
+    json params = point_params(16, 32);
+    const Workload whole = workload_of(make_operator(params, 4, 4), simple_cpu());
+    params["groups"] = 2;
+    const Workload grouped = workload_of(make_operator(params, 4, 4), simple_cpu());
+    CHECK(input_footprint(grouped, 1, 1, 16) == input_footprint(whole, 1, 1, 16));
+    const Theta theta = {{"tile_h", 1}, {"tile_w", 1},         {"pixels", 2}, {"channels", 16},
+                         {"group", 2},  {"channel_splits", 1}, {"order", 0},  {"unroll", 1}};
+    const Bound of_whole = bound(whole, theta, 16), of_grouped = bound(grouped, theta, 16);
+    for (const char *name : {"operations", "loads", "panel_bytes", "task_weight_bytes"}) {
+        CAPTURE(name);
+        CHECK(of_grouped.terms.at(name) == of_whole.terms.at(name) / 2);
+    }
+    CHECK(of_grouped.terms.at("task_input_bytes") == of_whole.terms.at("task_input_bytes"));
+}
+
+TEST_CASE("The bound of a depthwise convolution is as worked by hand", "[bound]") {
+    const Operator op = parse_operator({{"distile_operator", 1},
+                                        {"name", "depthwise"},
+                                        {"generator", "masked_depthwise_conv2d"},
+                                        {"params", {{"channels", 40}}},
+                                        {"typical", {{"batch", 1}, {"height", 4}, {"width", 4}}}},
+                                       "here");
+    const Workload workload = workload_of(op, simple_cpu());
+    const Theta theta = {{"tile_h", 1}, {"tile_w", 1}, {"pixels", 2}, {"channels", 16}, {"tasks", 2}, {"unroll", 1}};
+    const Bound result = bound(workload, theta, 16);
+    const auto term = [&](const char *name) { return result.terms.at(name); };
+    // 16 pixels are 8 register tiles, 2 for each of the 2 tasks of each of the 2 threads.
+    CHECK(term("tasks") == 4);
+    CHECK(term("rounds") == 2);
+    CHECK(term("register_tiles") == 2);
+    // A task: 2 register tiles x 3 groups of 16 channels x 9 taps are 54 steps, each of 2 pixels x 2 vectors.
+    CHECK(term("operations") == 216);
+    CHECK(term("t_fma") == Approx(2 * (.216 + .5)));
+    CHECK(term("t_dependence") == Approx(2 * 54 * 4 * .001));
+    // A step loads an input for every sum, and weights for all pixels.
+    CHECK(term("t_load") == Approx(2 * 54 * (4 + 2) * .001));
+    // With a row unrolled, 3 taps an iteration.
+    CHECK(term("t_loop") == Approx(2 * 18 * 2 * .001));
+    CHECK(term("t_L1") == Approx(2 * 54 * 6 * 32 / 100e3));
+    // 9 taps of 48 channels, with the padding of the last block, do not stay in 1024 bytes: every register tile reads
+    // them again. A task of 4 pixels reads windows of 3 x 6 pixels of 40 channels, and writes 4 pixels.
+    CHECK(term("weight_bytes") == 9 * 48 * 4);
+    CHECK(term("task_input_bytes") == 3 * 6 * 40 * 4);
+    CHECK(term("t_L2") == Approx((2 * 2 * 1728 + 2 * (2880 + 4 * 40 * 4)) / 10e3));
+    CHECK(term("t_DRAM") == 0);
+    CHECK(result.us == Approx(2 + 2 * (.216 + .5)));
+}
+
+TEST_CASE("The bound of phases is that of one of them, as often as there are phases", "[bound]") {
+    // Without overlap each of the 2 x 3 phases of a transposed convolution is a 1x1 convolution of the input.
+    json params = point_params(32, 64);
+    const Workload point = workload_of(make_operator(params, 10, 12), simple_cpu());
+    params.update({{"kernel_h", 2}, {"kernel_w", 3}, {"stride_h", 2}, {"stride_w", 3}});
+    const Operator op = parse_operator({{"distile_operator", 1},
+                                        {"name", "transposed"},
+                                        {"generator", "masked_conv_transpose2d"},
+                                        {"params", params},
+                                        {"typical", {{"batch", 1}, {"height", 10}, {"width", 12}}}},
+                                       "here");
+    const Workload transposed = workload_of(op, simple_cpu());
+    CHECK(transposed.height == 20);
+    CHECK(transposed.width == 36);
+    Theta theta = {{"tile_h", 2}, {"tile_w", 1},         {"pixels", 4}, {"channels", 16},
+                   {"group", 3},  {"channel_splits", 1}, {"order", 0},  {"unroll", 4}};
+    for (int64_t tiles : {1, 7, 60}) {
+        theta["tile_h"] = 2;
+        theta["tile_w"] = 1;
+        const Bound one = bound(point, theta, tiles);
+        theta["tile_h"] = 4;
+        theta["tile_w"] = 3;
+        const Bound all = bound(transposed, theta, tiles);
+        CAPTURE(tiles);
+        REQUIRE(one.terms.size() == all.terms.size());
+        for (const auto &[name, value] : one.terms) {
+            CAPTURE(name);
+            CHECK(all.terms.at(name) == Approx(name.rfind("t_", 0) == 0 ? 6 * value : value));
+        }
+        CHECK(all.us - one.terms.at("launch_us") == Approx(6 * (one.us - one.terms.at("launch_us"))));
+    }
+}
+
+TEST_CASE("What has no schedule on a GPU is not ranked there, and says why", "[rank]") {
+    for (const json &file : {json{{"generator", "masked_conv2d"}, {"params", {{"groups", 4}}}},
+                             json{{"generator", "masked_depthwise_conv2d"}, {"params", json::object()}},
+                             json{{"generator", "masked_conv_transpose2d"}, {"params", {{"stride_w", 2}}}},
+                             json{{"generator", "masked_upsample_conv2d"}, {"params", json::object()}}}) {
+        json op = {{"distile_operator", 1}, {"name", "grouped"}};
+        op.update(file);
+        const Workload workload = workload_of(parse_operator(op, "here"), simple_gpu());
+        CHECK(legal_points(space_of("cuda", workload.problem), workload.problem).empty());
+        refuse([&] { rank(workload, {density_bucket(workload, .3)}); }, {"cuda", "CPUs only"});
+    }
+}
+
 TEST_CASE("The bound on a CPU is as worked by hand", "[bound]") {
     const Workload workload = workload_of(make_operator(point_params(16, 16), 4, 4), simple_cpu());
     const Theta theta = {{"tile_h", 1}, {"tile_w", 1},         {"pixels", 2}, {"channels", 16},

@@ -6,7 +6,7 @@ distile=$1
 source_folder=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-plan=$source_folder/tests/consumer/my_plan.json
+plan=$source_folder/tests/consumer/operator/my_plan.json
 
 fail() {
     echo "FAILED: $*" >&2
@@ -58,10 +58,64 @@ expect_error "cannot be loaded" profile "$plan" --object "$folder/none.so" -o "$
 expect_error "cannot be written" compile "$plan" -o "$folder/none/plan.so"
 expect_error "give --threads in place of --multiprocessors" profile "$plan" --multiprocessors 2
 
+# Of several plans the one that this CPU runs is measured, and where it runs none, the portable one.
+op=$source_folder/tests/consumer/operator/my_operator.json
+"$distile" portable "$op" -o "$folder/portable.json"
+"$distile" portable "$op" | cmp -s - "$folder/portable.json" || fail "portable prints what it does not write"
+"$distile" info "$folder/portable.json" | grep -q 'any x86-64 CPU' || fail "info does not say that any CPU will do"
+sed '0,/"my_conv"/s//"wide"/; s/avx-avx2-f16c/avx-avx2-avx512_skylake-f16c/' "$plan" >"$folder/wide.json"
+# profile_limited <features> <plans ...>: the name of the kernel that was measured.
+profile_limited() {
+    "$distile" profile "${@:2}" --cpu-features "$1" -o "$folder/limited.json" --threads 1 --seconds 0.01 --quiet
+    sed -n 's/.*"kernel": "\([^"]*\)".*/\1/p' "$folder/limited.json"
+}
+avx2="avx avx2 f16c fma sse41"
+[[ $(profile_limited "$avx2" "$folder/wide.json" "$plan") == my_conv ]] || fail "profile measured another plan"
+[[ $(profile_limited "" "$folder/wide.json" "$plan") == my_conv_portable ]] || fail "profile did not fall back"
+"$distile" profile "$plan" --cpu-features avx -o "$folder/limited.json" --threads 1 --seconds 0.01 2>&1 >/dev/null |
+    grep -q "lacks 'avx2' for '$plan': measuring the portable plan" || fail "profile does not say that it falls back"
+expect_error "lacks 'avx2'" profile "$plan" --cpu-features avx --into-plan
+expect_error "lacks 'avx2'" profile "$plan" --cpu-features avx --object "$folder/plan.so"
+expect_error "'quantum'" profile "$plan" --cpu-features quantum
+expect_error "measure it by itself" profile "$plan" "$cuda_plan" --cpu-features avx
+expect_error "another operator" profile "$folder/wide.json" "$source_folder/tests/plans/test_conv3_16_48_avx2.json" \
+    --cpu-features avx
+
 # Operators, and the spaces of their schedules.
-op=$source_folder/tests/consumer/my_operator.json
 "$distile" info "$op" | grep -q 'NVIDIA GPU .* legal of' || fail "info does not count the schedules of an operator"
 "$distile" info --json "$op" | grep -q '"legal"' || fail "info --json does not count the schedules of an operator"
+
+# Transposed convolutions, and convolutions after upsampling, have tiles of whole strides, and no schedules on GPUs.
+transposed=$source_folder/data/operators/conv_transpose4x4s2_256_128.json
+"$distile" info "$transposed" | grep -q '4x4 transposed convolution, 256 -> 128 channels, stride 2x2' ||
+    fail "info does not know transposed convolutions"
+"$distile" info "$source_folder/data/operators/upsample2_conv3x3_256.json" | grep -q 'upsampling.*scale 2x2' ||
+    fail "info does not know upsampling"
+"$distile" rank "$transposed" --device generic_avx512 --density .3 --top 2 | grep -q 'tiles of 2 x 2' ||
+    fail "rank does not take the finest tiles of a transposed convolution"
+expect_error "transposed convolutions, and those after an upsampling, run on CPUs only" rank "$transposed" \
+    --device generic_cuda
+theta=tile_h=2,tile_w=4,pixels=4,channels=16,group=4,channel_splits=1,order=0,unroll=1
+"$distile" show "$transposed" --theta "$theta" | grep -q 'task, phase' || fail "show does not know phases"
+expect_error "multiples of a transposed convolution's stride" show "$transposed" --theta "${theta/tile_w=4/tile_w=3}"
+"$distile" profile "$source_folder/tests/plans/test_transpose34_s23_3_17_avx2.json" -o "$folder/transposed.json" \
+    --threads 1 --seconds 0.01 --quiet
+grep -q '"variant":"dense"' "$folder/transposed.json" || fail "profile wrote no times of a transposed convolution"
+
+# Depthwise convolutions have schedules of their own, and none on GPUs.
+depthwise=$source_folder/data/operators/depthwise3x3_576.json
+"$distile" info "$depthwise" | grep -q 'depthwise convolution, 576 -> 576' || fail "info does not know depthwise"
+"$distile" info "$depthwise" | grep -q 'NVIDIA GPU  *0 legal of' || fail "info counts schedules that GPUs do not have"
+"$distile" info "$source_folder/data/plans/depthwise3x3_576_avx2.json" | grep -q '1 task a thread; the kernel unrolled' ||
+    fail "info does not explain a depthwise theta"
+"$distile" rank "$depthwise" --device generic_avx512 --density .3 --top 2 | grep -q 'tasks\? a thread' ||
+    fail "rank does not know depthwise"
+expect_error "grouped and depthwise convolutions run on CPUs only" rank "$depthwise" --device generic_cuda
+"$distile" show "$depthwise" --theta tile_h=1,tile_w=1,pixels=4,channels=16,tasks=1,unroll=2 | grep -q 'unroll(ky)' ||
+    fail "show does not know a depthwise theta"
+"$distile" profile "$source_folder/tests/plans/test_depthwise3_24_avx2.json" -o "$folder/depthwise.json" --threads 1 \
+    --seconds 0.01 --quiet
+grep -q '"variant":"dense"' "$folder/depthwise.json" || fail "profile wrote no times of a depthwise convolution"
 
 # Ranking by the bound.
 "$distile" rank "$op" --device generic_avx2 --density .3 --top 3 -o "$folder/kept.json" >"$folder/ranking"

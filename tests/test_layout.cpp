@@ -74,20 +74,34 @@ TEST_CASE("Tensors go to NCHW and come back", "[layout]") {
 
 TEST_CASE("Every level transposes alike", "[layout]") {
     std::mt19937 random(22);
-    const std::vector<float> from = draw(Values::Floats, 100 * 100, random);
+    // Rows and columns, and the gaps behind the rows of either side. Few channels, tails, places that lie a power of
+    // two apart, and what takes several panels.
+    struct Case {
+        int64_t rows, columns, from_gap, to_gap;
+    };
+    std::vector<Case> cases = {{64, 16, 0, 960},  {16, 130, 894, 0},   {130, 20, 0, 894},  {80, 33, 5, 944},
+                               {3, 10000, 7, 0},  {10000, 3, 0, 7},    {300, 1000, 0, 24}, {1000, 300, 24, 0},
+                               {1030, 50, 3, 18}, {70, 1024, 0, 1978}, {1, 40, 3, 2},      {40, 1, 3, 2}};
+    for (int64_t rows : {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 48}) {
+        for (int64_t columns : {1, 3, 4, 6, 8, 16, 31, 50}) {
+            cases.push_back({rows, columns, 0, 0});
+            cases.push_back({rows, columns, 50, 51});
+        }
+    }
     for (const TransposeLevel &level : supported_transpose_levels()) {
-        for (int64_t rows : {1, 15, 16, 17, 48}) {
-            for (int64_t columns : {1, 16, 31, 50}) {
-                CAPTURE(level.name, rows, columns);
-                std::vector<float> to(100 * 100, 0), expected = to;
-                transpose(level, from.data(), 100, to.data(), 99, rows, columns);
-                for (int64_t r = 0; r < rows; r++) {
-                    for (int64_t c = 0; c < columns; c++) {
-                        expected[c * 99 + r] = from[r * 100 + c];
-                    }
+        for (const Case &one : cases) {
+            const int64_t from_stride = one.columns + one.from_gap, to_stride = one.rows + one.to_gap;
+            CAPTURE(level.name, one.rows, one.columns, from_stride, to_stride);
+            // Nothing lies behind the last element, so that sanitizers see what goes beyond.
+            const std::vector<float> from = draw(Values::Floats, (one.rows - 1) * from_stride + one.columns, random);
+            std::vector<float> to((one.columns - 1) * to_stride + one.rows, 0), expected = to;
+            transpose(level, from.data(), from_stride, to.data(), to_stride, one.rows, one.columns);
+            for (int64_t r = 0; r < one.rows; r++) {
+                for (int64_t c = 0; c < one.columns; c++) {
+                    expected[c * to_stride + r] = from[r * from_stride + c];
                 }
-                CHECK(to == expected);
             }
+            CHECK(to == expected);
         }
     }
 }

@@ -5,6 +5,7 @@
 #include "conv2d_cases.h"
 #include "pairwise.h"
 #include "reference.h"
+#include "tensors.h"
 #include "test_polykernels.h"
 #include "test_tensor.h"
 
@@ -67,19 +68,29 @@ class OperatorTest {
 public:
     explicit OperatorTest(const distile_polykernel &polykernel) : polykernel_(polykernel), conv_(polykernel.conv2d) {
         for (Values values : {Values::Floats, Values::Integers}) {
-            const size_t taps = static_cast<size_t>(conv_.kernel_h) * conv_.kernel_w * conv_.in_channels;
-            filters_[static_cast<int>(values)] = distile::draw(values, taps * conv_.out_channels, random_);
+            filters_[static_cast<int>(values)] = distile::draw(values, filter_size(conv_), random_);
             biases_[static_cast<int>(values)] = distile::draw(values, conv_.out_channels, random_);
         }
     }
 
     void run() {
-        for (const auto &size : sizes) {
-            if (reference_output_height(conv_, size.first) > 0 && reference_output_width(conv_, size.second) > 0) {
+        distile_conv2d bordered = conv_;
+        const Border border = padding_of(conv_, polykernel_.kind);
+        bordered.pad_top = border.top;
+        bordered.pad_bottom = border.bottom;
+        bordered.pad_left = border.left;
+        bordered.pad_right = border.right;
+        for (auto size : sizes) {
+            if (polykernel_.kind != DISTILE_MASKED_CONV2D) {
+                // Their outputs are larger.
+                size = {(size.first + 1) / 2, (size.second + 1) / 2};
+            }
+            if (reference_output_height(conv_, size.first, polykernel_.kind) > 0 &&
+                reference_output_width(conv_, size.second, polykernel_.kind) > 0) {
                 sizes_.push_back(size);
             }
         }
-        layouts_ = input_layouts(conv_);
+        layouts_ = input_layouts(bordered);
         output_layouts_ = output_layouts(conv_);
         residual_layouts_ = residual_layouts(conv_);
         std::vector<int> num_values(NumParameters, 2);
@@ -173,8 +184,8 @@ private:
     void run_case(const std::vector<int> &values, Values kind) {
         const auto [in_height, in_width] = sizes_[values[Size]];
         const int32_t batch = batches[values[Batch]];
-        const int32_t height = reference_output_height(conv_, in_height);
-        const int32_t width = reference_output_width(conv_, in_width);
+        const int32_t height = reference_output_height(conv_, in_height, polykernel_.kind);
+        const int32_t width = reference_output_width(conv_, in_width, polykernel_.kind);
         const Flush input_flush = values[InputFlush] ? Flush::Back : Flush::Front;
         const Flush output_flush = values[OutputFlush] ? Flush::Back : Flush::Front;
         Session &session = session_for(values[Threads], values[Allocator]);
@@ -197,6 +208,7 @@ private:
         }
 
         ReferenceArgs reference;
+        reference.kind = polykernel_.kind;
         reference.conv = conv_;
         reference.input = input.view();
         reference.filter = filters_[static_cast<int>(kind)];
@@ -273,15 +285,17 @@ bool can_run(const distile_polykernel &polykernel) {
         return false;
     }
     REQUIRE(status == DISTILE_OK);
-    return true;
+    return distile_kernel_polykernel(kernel) == &polykernel;
 }
 
 }  // namespace
 
 TEST_CASE("Every variant computes what the plain loop computes, and touches nothing else", "[masked_conv2d]") {
     for (const distile_polykernel *polykernel : test_polykernels) {
-        if (can_run(*polykernel)) {
-            OperatorTest(*polykernel).run();
+        for (; polykernel; polykernel = polykernel->otherwise) {
+            if (can_run(*polykernel)) {
+                OperatorTest(*polykernel).run();
+            }
         }
     }
 }

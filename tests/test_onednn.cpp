@@ -1,4 +1,5 @@
 #include "catch.h"
+#include "conv2d_reference.h"
 #include "onednn_conv2d.h"
 
 #include <algorithm>
@@ -58,45 +59,13 @@ struct TestTensor {
 distile_conv2d conv3x3(int32_t in, int32_t out) {
     distile_conv2d conv{};
     conv.in_channels = in;
+    conv.groups = 1;
     conv.out_channels = out;
     conv.kernel_h = conv.kernel_w = 3;
     conv.stride_h = conv.stride_w = 1;
     conv.pad_top = conv.pad_bottom = conv.pad_left = conv.pad_right = 1;
     conv.dilation_h = conv.dilation_w = 1;
     return conv;
-}
-
-double epilogue(distile_epilogue kind, double value) {
-    switch (kind) {
-    case DISTILE_EPILOGUE_RELU:
-        return std::max(value, 0.0);
-    case DISTILE_EPILOGUE_RELU6:
-        return std::clamp(value, 0.0, 6.0);
-    case DISTILE_EPILOGUE_SILU:
-        return value / (1 + std::exp(-value));
-    default:
-        return value;
-    }
-}
-
-/** One output value by the definition. The filter is in the order o, i, h, w. */
-double plain_value(const distile_conv2d &conv, const TestTensor &input, const std::vector<float> &filter, double scale,
-                   double addend, double residual, int32_t n, int32_t y, int32_t x, int32_t o) {
-    double sum = 0;
-    for (int32_t ky = 0; ky < conv.kernel_h; ky++) {
-        for (int32_t kx = 0; kx < conv.kernel_w; kx++) {
-            const int32_t in_y = y * conv.stride_h - conv.pad_top + ky * conv.dilation_h;
-            const int32_t in_x = x * conv.stride_w - conv.pad_left + kx * conv.dilation_w;
-            if (in_y < 0 || in_x < 0 || in_y >= input.tensor.height || in_x >= input.tensor.width) {
-                continue;
-            }
-            for (int32_t c = 0; c < conv.in_channels; c++) {
-                const size_t tap = ((size_t(o) * conv.in_channels + c) * conv.kernel_h + ky) * conv.kernel_w + kx;
-                sum += double{input.at(n, in_y, in_x)[c]} * filter[tap];
-            }
-        }
-    }
-    return epilogue(conv.epilogue, sum * scale + addend + residual);
 }
 
 struct Case {
@@ -111,16 +80,13 @@ void check_case(const Case &test, OneDnnMath math = OneDnnMath::strict, double t
     const distile_conv2d &conv = test.conv;
     TestTensor input(test.batch, test.height, test.width, conv.in_channels, test.border, test.gap);
     input.fill(1);
-    const int32_t height =
-        (test.height + conv.pad_top + conv.pad_bottom - conv.dilation_h * (conv.kernel_h - 1) - 1) / conv.stride_h + 1;
-    const int32_t width =
-        (test.width + conv.pad_left + conv.pad_right - conv.dilation_w * (conv.kernel_w - 1) - 1) / conv.stride_w + 1;
+    const int32_t height = reference_output_height(conv, test.height);
+    const int32_t width = reference_output_width(conv, test.width);
     TestTensor output(test.batch, height, width, conv.out_channels);
     TestTensor residual(test.batch, height, width, conv.out_channels);
     residual.fill(2);
 
-    const std::vector<float> filter =
-        random_values(size_t(conv.out_channels) * conv.in_channels * conv.kernel_h * conv.kernel_w, 3);
+    const std::vector<float> filter = random_values(filter_size(conv), 3);
     const std::vector<float> bias = random_values(conv.out_channels, 4), mean = random_values(conv.out_channels, 5);
     const std::vector<float> variance(conv.out_channels, 0.25f);
     distile_weights_source source{};
@@ -145,16 +111,15 @@ void check_case(const Case &test, OneDnnMath math = OneDnnMath::strict, double t
         dense.run(input.tensor, addend, output.tensor);
     }
 
+    const Conv2dReference reference(conv, source);
     double worst = 0;
+    std::vector<double> sums;
     for (int32_t n = 0; n < test.batch; n++) {
         for (int32_t y = 0; y < height; y++) {
             for (int32_t x = 0; x < width; x++) {
+                reference.sums(input.tensor, conv.residual != 0 ? &residual.tensor : nullptr, n, y, x, sums);
                 for (int32_t o = 0; o < conv.out_channels; o++) {
-                    const double scale = test.batch_norm ? 2 : 1;
-                    const double offset = bias[o] * scale - (test.batch_norm ? mean[o] * scale : 0);
-                    const double added = conv.residual != 0 ? residual.at(n, y, x)[o] : 0;
-                    const double due = plain_value(conv, input, filter, scale, offset, added, n, y, x, o);
-                    worst = std::max(worst, std::abs(due - output.at(n, y, x)[o]));
+                    worst = std::max(worst, std::abs(apply_epilogue(conv.epilogue, sums[o]) - output.at(n, y, x)[o]));
                 }
             }
         }
@@ -186,6 +151,19 @@ TEST_CASE("oneDNN computes convolutions of every geometry", "[onednn]") {
     SECTION("1x1 without padding") {
         test.conv.kernel_h = test.conv.kernel_w = 1;
         test.conv.pad_top = test.conv.pad_bottom = test.conv.pad_left = test.conv.pad_right = 0;
+    }
+    SECTION("groups") {
+        test.conv.groups = 4;
+        test.batch_norm = true;
+    }
+    SECTION("groups of odd channels") {
+        test.conv.in_channels = 15;
+        test.conv.out_channels = 21;
+        test.conv.groups = 3;
+    }
+    SECTION("depthwise") {
+        test.conv.in_channels = test.conv.out_channels = test.conv.groups = 24;
+        test.batch_norm = true;
     }
     SECTION("batch normalisation") {
         test.batch_norm = true;
@@ -239,12 +217,15 @@ TEST_CASE("oneDNN may round to bfloat16 when allowed to", "[onednn]") {
 TEST_CASE("oneDNN takes every order of the weights", "[onednn]") {
     const distile_conv2d conv = conv3x3(4, 6);
     const std::vector<float> oihw = random_values(size_t{6} * 4 * 9, 7);
-    const distile_weights_order order = GENERATE(DISTILE_OHWI, DISTILE_HWIO);
+    const distile_weights_order order = GENERATE(DISTILE_OHWI, DISTILE_HWIO, DISTILE_IOHW);
     std::vector<float> filter(oihw.size());
     for (int o = 0, from = 0; o < 6; o++) {
         for (int i = 0; i < 4; i++) {
             for (int tap = 0; tap < 9; tap++, from++) {
-                filter[order == DISTILE_OHWI ? (o * 9 + tap) * 4 + i : (tap * 4 + i) * 6 + o] = oihw[from];
+                const int to = order == DISTILE_OHWI   ? (o * 9 + tap) * 4 + i
+                               : order == DISTILE_HWIO ? (tap * 4 + i) * 6 + o
+                                                       : (i * 6 + o) * 9 + tap;
+                filter[to] = oihw[from];
             }
         }
     }

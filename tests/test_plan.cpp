@@ -5,13 +5,16 @@
 #include "catch.h"
 #include "cpu.h"
 #include "cuda.h"
+#include "depthwise_space.h"
 #include "device_profile.h"
 #include "operator.h"
 #include "plan.h"
+#include "portable.h"
 #include "space.h"
 #include "temporary_folder.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -164,6 +167,45 @@ TEST_CASE("A good operator file is read, and written as it was", "[plan]") {
     }
 }
 
+TEST_CASE("Operators with larger outputs have parameters of their own", "[plan]") {
+    json file = good_operator();
+    file["generator"] = "masked_conv_transpose2d";
+    file["params"].update({{"stride_h", 2}, {"stride_w", 3}, {"output_padding_h", 1}, {"dilation_w", 2}});
+    const Operator transposed = parse_operator(file, "here");
+    CHECK(transposed.kind() == DISTILE_MASKED_CONV_TRANSPOSE2D);
+    CHECK(to_json(transposed) == file);
+    // As PyTorch counts: (input - 1) * stride - 2 * padding + dilation * (kernel - 1) + output padding + 1.
+    CHECK(transposed.typical_output_height() == 19 * 2 - 2 + 2 + 1 + 1);
+    CHECK(transposed.typical_output_width() == 29 * 3 - 2 + 2 * 2 + 1);
+    CHECK(transposed.conv2d().pad_bottom == 0);
+    for (const char *word : {"3x3 transposed convolution", "stride 2x3", "dilation 1x2", "1/0/1/1"}) {
+        CHECK(contains(transposed.summary(), word));
+    }
+    file["params"]["output_padding_h"] = 3;
+    refuse([&] { parse_operator(file, "here"); }, {"here", "output padding", "stride"});
+    file["params"]["output_padding_h"] = -1;
+    refuse([&] { parse_operator(file, "here"); }, {"output_padding_h", "-1"});
+    file["params"].erase("output_padding_h");
+    file["params"]["scale_h"] = 2;
+    refuse([&] { parse_operator(file, "here"); }, {"masked_conv_transpose2d", "scale_h"});
+
+    file["generator"] = "masked_upsample_conv2d";
+    refuse([&] { parse_operator(file, "here"); }, {"masked_upsample_conv2d", "stride_h"});
+    file["params"].erase("stride_h");
+    file["params"].erase("stride_w");
+    const Operator upsampled = parse_operator(file, "here");
+    CHECK(upsampled.kind() == DISTILE_MASKED_UPSAMPLE_CONV2D);
+    CHECK(upsampled.conv2d().stride_h == 2);
+    CHECK(upsampled.conv2d().stride_w == 2);
+    CHECK(upsampled.typical_output_height() == 40);
+    CHECK(upsampled.typical_output_width() == 60 - 2);
+    for (const char *word : {"3x3 convolution after nearest upsampling", "scale 2x2"}) {
+        CHECK(contains(upsampled.summary(), word));
+    }
+    file["params"]["scale_w"] = 0;
+    refuse([&] { parse_operator(file, "here"); }, {"scale_w", "0"});
+}
+
 TEST_CASE("A wrong operator file is refused with the file and the member", "[plan]") {
     std::vector<Change> changes = {
         erase("", "distile_operator"),
@@ -177,7 +219,13 @@ TEST_CASE("A wrong operator file is refused with the file and the member", "[pla
         set("/name", "", {"name"}),
         set("/name", 5, {"name", "5"}),
         set("/name", std::string(129, 'a'), {"name"}),
-        set("/generator", "conv3d", {"generator", "conv3d", "masked_conv2d"}),
+        set("/generator", "conv3d", {"generator", "conv3d", "masked_conv2d", "masked_depthwise_conv2d"}),
+        set("/generator", 3, {"generator", "3", "masked_conv2d"}),
+        // The rest of the parameters are of other operators.
+        set("/generator", "masked_depthwise_conv2d", {"masked_depthwise_conv2d", "no parameter", "in_channels"}),
+        // Of 16 -> 48 channels.
+        set("/params/groups", 3, {"groups", "3", "16 input", "48 output"}),
+        set("/params/groups", 32, {"groups", "32"}),
         set("/params", json::array(), {"params"}),
         set("/params/tile_h", 1, {"tile_h"}),
         set("/params/dtype", "float16", {"dtype", "float16", "float32"}),
@@ -196,6 +244,7 @@ TEST_CASE("A wrong operator file is refused with the file and the member", "[pla
     };
     const std::pair<const char *, std::vector<int>> ranges[] = {{"in_channels", {0, (1 << 20) + 1}},
                                                                 {"out_channels", {0, (1 << 20) + 1}},
+                                                                {"groups", {0, (1 << 20) + 1}},
                                                                 {"kernel_h", {0, 1025}},
                                                                 {"kernel_w", {0, 1025}},
                                                                 {"stride_h", {0, 1025}},
@@ -424,7 +473,7 @@ TEST_CASE("A plan for a GPU says so in its backend, its layout and its target", 
     refuse([&] { read_plan(folder.write("plan.json", cuda.dump())); }, {"cuda", "target"});
     cuda["target"] = "x86-64-linux-cuda-cuda_capability_80";
     const Plan plan = read_plan(folder.write("plan.json", cuda.dump()));
-    const std::string c = emit_polykernel(plan, "my_symbol");
+    const std::string c = emit_polykernels({plan}, "my_symbol");
     CHECK(contains(c, "\"cuda-o32\""));
     CHECK(contains(c, " 80, \"\","));
     CHECK(compute_capability(plan.target) == 80);
@@ -434,12 +483,12 @@ TEST_CASE("A plan for a GPU says so in its backend, its layout and its target", 
 TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
     const TemporaryFolder folder;
     const Plan plan = read_plan(folder.write("plan.json", good_plan().dump()));
-    const std::string c = emit_polykernel(plan, "my_symbol");
+    const std::string c = emit_polykernels({plan}, "my_symbol");
     for (const char *word :
-         {"const distile_polykernel my_symbol =", "extern int my_symbol_sparse_argv(void **args);",
-          "{\"sparse\", 1, 2, 0, my_symbol_sparse_argv}", "{\"dense\", 1, 2, 1, my_symbol_dense_argv}", "\"conv_avx2\"",
-          "\"cpu-o16\"", "\"avx avx2 f16c fma sse41\"",
-          "{16, 48, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, (distile_epilogue)1, 0}", "2, variants, 4, times"}) {
+         {"const distile_polykernel my_symbol =", "extern int my_symbol_0_sparse_argv(void **args);",
+          "{\"sparse\", 1, 2, 0, my_symbol_0_sparse_argv}", "{\"dense\", 1, 2, 1, my_symbol_0_dense_argv}",
+          "\"conv_avx2\"", "\"cpu-o16\"", "\"avx avx2 f16c fma sse41\"",
+          "{16, 48, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, (distile_epilogue)1, 0}", "2, variants_0, 4, times_0, 0}"}) {
         CAPTURE(word);
         CHECK(contains(c, word));
     }
@@ -454,7 +503,79 @@ TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
     }
     json unprofiled = good_plan();
     unprofiled.erase("profile");
-    CHECK(contains(emit_polykernel(read_plan(folder.write("plan.json", unprofiled.dump())), "s"), "2, variants, 0, 0"));
+    CHECK(contains(emit_polykernels({read_plan(folder.write("plan.json", unprofiled.dump()))}, "s"),
+                   "2, variants_0, 0, 0, 0}"));
+}
+
+TEST_CASE("The descriptors of several plans are chained in their order", "[plan]") {
+    const TemporaryFolder folder;
+    const auto plan = [&](const char *name, const char *target) {
+        json changed = good_plan();
+        changed["name"] = name;
+        changed["target"] = target;
+        return read_plan(folder.write("plan.json", changed.dump()));
+    };
+    const Plan wide = plan("wide", avx512), narrow = plan("narrow", avx2), any = plan("any", "x86-64-linux");
+    const std::string c = emit_polykernels({wide, narrow, any}, "s");
+    for (const char *word : {"\nconst distile_polykernel s = {", "\nstatic const distile_polykernel polykernel_1 = {",
+                             "\nstatic const distile_polykernel polykernel_2 = {",
+                             "variants_0, 4, times_0, &polykernel_1}", "variants_1, 4, times_1, &polykernel_2}",
+                             "variants_2, 4, times_2, 0}", "s_1_sparse_argv}", "s_2_dense_argv}"}) {
+        CAPTURE(word);
+        CHECK(contains(c, word));
+    }
+    CHECK(c.find("\"any\"") < c.find("\"narrow\""));
+    CHECK(c.find("\"narrow\"") < c.find("\"wide\""));
+
+    refuse([&] { emit_polykernels({narrow, wide}, "s"); }, {"'wide'", "never be taken", "'narrow'"});
+    refuse([&] { emit_polykernels({any, narrow}, "s"); }, {"'narrow'", "never be taken", "'any'"});
+    refuse([&] { emit_polykernels({narrow, plan("again", avx2)}, "s"); }, {"'again'", "never be taken"});
+    refuse([&] { emit_polykernels({wide, plan("wide", avx2)}, "s"); }, {"'wide'", "name"});
+    Plan other = narrow;
+    other.op.params["in_channels"] = "32";
+    refuse([&] { emit_polykernels({wide, other}, "s"); }, {"'narrow'", "another operator"});
+    Plan gpu = narrow;
+    gpu.backend = "cuda";
+    refuse([&] { emit_polykernels({gpu, any}, "s"); }, {"'any'", "CPUs"});
+    refuse([&] { emit_polykernels({any, gpu}, "s"); }, {"'narrow'", "CPUs"});
+}
+
+TEST_CASE("The portable plan of an operator is legal on any x86-64 CPU", "[plan]") {
+    const TemporaryFolder folder;
+    for (const auto &[in_channels, out_channels, kernel] :
+         {std::array{1, 1, 1}, {3, 17, 7}, {16, 48, 3}, {250, 3, 3}, {256, 256, 3}, {256, 1024, 1}}) {
+        CAPTURE(in_channels, out_channels, kernel);
+        json file = good_operator();
+        file["params"]["in_channels"] = in_channels;
+        file["params"]["out_channels"] = out_channels;
+        file["params"]["kernel_h"] = file["params"]["kernel_w"] = kernel;
+        const Operator op = read_operator(folder.write("operator.json", file.dump()));
+        const Plan plan = portable_plan(op);
+        CHECK(plan.name == op.name + "_portable");
+        CHECK(cpu_features(plan.target).empty());
+        CHECK(plan.times.empty());
+        std::string shapes;
+        for (const PlanVariant &variant : plan.variants) {
+            CHECK(cpu_space().why_illegal(variant.theta, problem_of(op, "cpu", 4, 16)) == "");
+            shapes += variant.name + (variant.dense ? "!" : "") + " " + std::to_string(variant.theta.at("tile_h")) +
+                      "x" + std::to_string(variant.theta.at("tile_w")) + ", ";
+        }
+        // As DistilePolykernel.cmake has them.
+        CHECK(shapes == "fine 1x1, coarse 4x4, dense! 1x1, ");
+        // What is written is read again.
+        CHECK(to_json(read_plan(folder.write("plan.json", to_json(plan).dump()))) == to_json(plan));
+    }
+    // Tiles are whole numbers of phases.
+    json file = good_operator();
+    file["generator"] = "masked_upsample_conv2d";
+    file["params"] = {{"in_channels", 16}, {"out_channels", 48}, {"scale_h", 2}, {"scale_w", 3}};
+    std::string shapes;
+    for (const PlanVariant &variant :
+         portable_plan(read_operator(folder.write("operator.json", file.dump()))).variants) {
+        shapes += variant.name + " " + std::to_string(variant.theta.at("tile_h")) + "x" +
+                  std::to_string(variant.theta.at("tile_w")) + ", ";
+    }
+    CHECK(shapes == "fine 2x3, coarse 8x12, dense 2x3, ");
 }
 
 TEST_CASE("The space says why a theta is illegal", "[plan]") {
@@ -511,18 +632,38 @@ TEST_CASE("The space says why a theta is illegal", "[plan]") {
 
 namespace {
 
-/** The pipeline of the generator masked_conv2d, not yet scheduled. */
-Halide::Pipeline masked_conv2d(const std::map<std::string, std::string> &params = {}, const char *target = avx2) {
-    const auto generator =
-        Halide::Internal::GeneratorRegistry::create("masked_conv2d", Halide::GeneratorContext(Halide::Target(target)));
-    for (const auto &[name, value] :
-         std::map<std::string, std::string>{{"in_channels", "16"}, {"out_channels", "48"}}) {
-        generator->set_generatorparam_value(name, value);
-    }
+/** A legal theta for depthwise convolutions. */
+Theta depthwise_theta() {
+    return {{"tile_h", 1}, {"tile_w", 1}, {"pixels", 6}, {"channels", 16}, {"tasks", 2}, {"unroll", 2}};
+}
+
+/** The pipeline of the generator masked_depthwise_conv2d, not yet scheduled. */
+Halide::Pipeline masked_depthwise_conv2d(const std::map<std::string, std::string> &params, const char *target) {
+    const auto generator = Halide::Internal::GeneratorRegistry::create(
+        "masked_depthwise_conv2d", Halide::GeneratorContext(Halide::Target(target)));
     for (const auto &[name, value] : params) {
         generator->set_generatorparam_value(name, value);
     }
     return generator->build_pipeline();
+}
+
+/** The pipeline of a generator with input and output channels, not yet scheduled. */
+Halide::Pipeline pipeline_of(const std::string &name, const std::map<std::string, std::string> &params,
+                             const char *target = avx2) {
+    const auto generator =
+        Halide::Internal::GeneratorRegistry::create(name, Halide::GeneratorContext(Halide::Target(target)));
+    for (const auto &[param, value] :
+         std::map<std::string, std::string>{{"in_channels", "16"}, {"out_channels", "48"}}) {
+        generator->set_generatorparam_value(param, value);
+    }
+    for (const auto &[param, value] : params) {
+        generator->set_generatorparam_value(param, value);
+    }
+    return generator->build_pipeline();
+}
+
+Halide::Pipeline masked_conv2d(const std::map<std::string, std::string> &params = {}, const char *target = avx2) {
+    return pipeline_of("masked_conv2d", params, target);
 }
 
 /** The schedule that the plugin applies. */
@@ -694,6 +835,7 @@ TEST_CASE("The facts of an operator file are those of its pipeline", "[plugin]")
             const Problem found = problem_of(parse_operator(file, "here"), gpu ? "cuda" : "cpu", 16, 32);
             CAPTURE(file.dump(), target);
             CHECK(found.in_channels == expected.in_channels);
+            CHECK(found.groups == expected.groups);
             CHECK(found.out_channels == expected.out_channels);
             CHECK(found.kernel_h == expected.kernel_h);
             CHECK(found.kernel_w == expected.kernel_w);
@@ -707,6 +849,178 @@ TEST_CASE("The facts of an operator file are those of its pipeline", "[plugin]")
             CHECK(found.vector_registers == expected.vector_registers);
         }
     }
+}
+
+TEST_CASE("The phases of an operator are known from its file and from its pipeline", "[plugin]") {
+    const std::pair<const char *, json> operators[] = {
+        {"masked_conv_transpose2d", {{"kernel_h", 4}, {"kernel_w", 4}, {"stride_h", 2}, {"stride_w", 2}}},
+        {"masked_conv_transpose2d",
+         {{"kernel_h", 2}, {"kernel_w", 5}, {"stride_h", 1}, {"stride_w", 3}, {"dilation_w", 2}, {"pad_left", 4}}},
+        {"masked_conv_transpose2d",
+         {{"kernel_w", 1}, {"stride_h", 4}, {"stride_w", 2}, {"dilation_h", 6}, {"output_padding_h", 3}}},
+        {"masked_conv_transpose2d", {{"stride_h", 1}, {"stride_w", 1}, {"dilation_h", 2}}},
+        {"masked_upsample_conv2d", {{"scale_h", 2}, {"scale_w", 2}}},
+        {"masked_upsample_conv2d", {{"scale_h", 3}, {"scale_w", 1}, {"kernel_h", 7}, {"dilation_w", 3}}}};
+    for (const auto &[generator, params] : operators) {
+        json file = good_operator();
+        file["generator"] = generator;
+        file["params"] = params;
+        file["params"]["out_channels"] = 48;
+        file["params"]["in_channels"] = 16;
+        const Problem found = problem_of(parse_operator(file, "here"), "cpu", 16, 32);
+        for (int tiles : {1, 3}) {
+            std::map<std::string, std::string> values;
+            for (const auto &[name, value] : params.items()) {
+                values[name] = value.dump();
+            }
+            values["tile_h"] = std::to_string(tiles * found.scale_h);
+            values["tile_w"] = std::to_string(tiles * found.scale_w);
+            CAPTURE(file.dump(), tiles);
+            const Halide::Pipeline pipeline = pipeline_of(generator, values, avx512);
+            const MaskedOperator recognised = recognise_masked_operator(pipeline);
+            CHECK(recognised.tile_h == tiles * found.scale_h);
+            CHECK(recognised.tile_w == tiles * found.scale_w);
+            CHECK(recognised.scale_h == found.scale_h);
+            CHECK(recognised.scale_w == found.scale_w);
+            CHECK(recognised.kernel_h == found.kernel_h);
+            CHECK(recognised.kernel_w == found.kernel_w);
+            CHECK(recognised.stride_h == 1);
+            CHECK(recognised.stride_w == 1);
+            CHECK(found.stride_h == 1);
+            CHECK(found.stride_w == 1);
+            // A kernel of one tap has no dilation that matters.
+            CHECK((found.kernel_h == 1 || recognised.dilation_h == found.dilation_h));
+            CHECK((found.kernel_w == 1 || recognised.dilation_w == found.dilation_w));
+            // Without a plan it is scheduled for the granularity that it was built for.
+            const std::string source = schedule(pipeline, {}, avx512);
+            CHECK(contains(source, "const int tile_h = " + values["tile_h"] + ";"));
+            CHECK(contains(source, "task, phase") == (found.scale_h * found.scale_w > 1));
+        }
+    }
+}
+
+TEST_CASE("Tiles are whole multiples of the stride of a transposed convolution", "[plugin]") {
+    const auto refuse_pipeline = [](const std::string &generator, const std::map<std::string, std::string> &params,
+                                    const char *target, const std::string &word) {
+        std::string message = "(nothing was thrown)";
+        try {
+            pipeline_of(generator, params, target);
+        } catch (const Halide::CompileError &error) {
+            message = error.what();
+        }
+        INFO("the message is: " << message);
+        CHECK(contains(message, word));
+    };
+    const std::map<std::string, std::string> params = {{"stride_h", "2"}, {"stride_w", "3"}, {"tile_h", "2"}};
+    refuse_pipeline("masked_conv_transpose2d", params, avx2, "2 x 1");
+    refuse_pipeline("masked_conv_transpose2d", {}, "x86-64-linux-cuda-cuda_capability_80", "CPUs");
+    refuse_pipeline("masked_upsample_conv2d", {{"stride_w", "2"}, {"tile_h", "2"}, {"tile_w", "2"}}, avx2, "scale_h");
+
+    Problem problem = cpu_problem(OperatorFacts(), 8, 16);
+    problem.in_channels = problem.out_channels = problem.channel_block = 16;
+    problem.scale_h = 2;
+    problem.scale_w = 3;
+    Theta theta = good_theta().get<Theta>();
+    CHECK(contains(cpu_space().why_illegal(theta, problem), "tile_h"));
+    theta["tile_h"] = 4;
+    CHECK(contains(cpu_space().why_illegal(theta, problem), "tile_w"));
+    theta["tile_w"] = 3;
+    CHECK(cpu_space().why_illegal(theta, problem).empty());
+    int64_t legal = 0;
+    for_each_legal(cuda_space(), cuda_problem(problem), [&](const PackedTheta &) { legal++; });
+    CHECK(legal == 0);
+}
+
+TEST_CASE("The space of depthwise convolutions says why a theta is illegal", "[plan]") {
+    OperatorFacts facts;
+    facts.in_channels = 1;
+    facts.out_channels = facts.groups = 40;
+    facts.channel_block = 16;
+    facts.depthwise = true;
+    facts.kernel_h = facts.kernel_w = 9;
+    const Problem problem = cpu_problem(facts, 8, 16);
+    const auto why = [&](const Theta &changes) {
+        Theta theta = depthwise_theta();
+        for (const auto &[knob, value] : changes) {
+            theta[knob] = value;
+        }
+        return cpu_depthwise_space().why_illegal(theta, problem);
+    };
+    CHECK(&space_of("cpu", problem) == &cpu_depthwise_space());
+    CHECK(&space_of("cpu") == &cpu_space());
+    CHECK(contains(why({}), "64 unrolled taps"));
+    CHECK(why({{"unroll", UnrollRow}}).empty());
+    CHECK(why({{"unroll", UnrollNothing}}).empty());
+    CHECK(contains(why({{"unroll", 3}}), "unroll from 0 to 2"));
+    CHECK(contains(why({{"unroll", 1}, {"tasks", 0}}), "'tasks'"));
+    CHECK(contains(why({{"unroll", 1}, {"channels", 12}}), "whole vectors"));
+    // 40 channels are 48 with whole blocks.
+    CHECK(contains(why({{"unroll", 1}, {"channels", 32}}), "divide the operator's"));
+    CHECK(why({{"unroll", 1}, {"channels", 48}, {"pixels", 1}}).empty());
+    // Of 16 registers, 7 x 2 sums and 2 of weights fit; 8 x 2 do not.
+    CHECK(why({{"unroll", 1}, {"pixels", 7}}).empty());
+    CHECK(contains(why({{"unroll", 1}, {"pixels", 8}}), "registers"));
+    CHECK(contains(why({{"unroll", 1}, {"tile_h", 64}, {"tile_w", 65}}), "4096"));
+}
+
+TEST_CASE("Groups and depthwise convolutions are recognised, and have no schedule on a GPU", "[plugin]") {
+    const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
+    const auto read = [](const char *generator, const json &params) {
+        json file = good_operator();
+        file["generator"] = generator;
+        file["params"] = params;
+        return parse_operator(file, "here");
+    };
+    const auto compare = [](const MaskedOperator &recognised, const Operator &op) {
+        const Problem found = problem_of(op, "cpu", 16, 32);
+        CHECK(recognised.in_channels == found.in_channels);
+        CHECK(recognised.out_channels == found.out_channels);
+        CHECK(recognised.groups == found.groups);
+        CHECK(recognised.depthwise == found.depthwise);
+        CHECK(recognised.kernel_h == found.kernel_h);
+        CHECK(recognised.kernel_w == found.kernel_w);
+        CHECK(recognised.stride_h == found.stride_h);
+        CHECK(recognised.dilation_w == found.dilation_w);
+    };
+    const Operator grouped =
+        read("masked_conv2d", {{"in_channels", 32}, {"out_channels", 96}, {"groups", 2}, {"dilation_w", 2}});
+    const MaskedOperator groups = recognise_masked_operator(
+        masked_conv2d({{"in_channels", "32"}, {"out_channels", "96"}, {"groups", "2"}, {"dilation_w", "2"}}, avx512));
+    compare(groups, grouped);
+    CHECK(groups.in_channels == 16);
+    CHECK(groups.groups == 2);
+    CHECK_FALSE(groups.depthwise);
+    CHECK(contains(grouped.summary(), "in 2 groups"));
+
+    const std::map<std::string, std::string> params = {
+        {"channels", "48"}, {"kernel_h", "5"}, {"stride_h", "2"}, {"dilation_w", "3"}};
+    const Operator alone =
+        read("masked_depthwise_conv2d", {{"channels", 48}, {"kernel_h", 5}, {"stride_h", 2}, {"dilation_w", 3}});
+    const MaskedOperator depthwise = recognise_masked_operator(masked_depthwise_conv2d(params, avx512));
+    compare(depthwise, alone);
+    CHECK(depthwise.in_channels == 1);
+    CHECK(depthwise.groups == 48);
+    CHECK(depthwise.depthwise);
+    CHECK(alone.conv2d().in_channels == 48);
+    CHECK(alone.conv2d().out_channels == 48);
+    CHECK(alone.conv2d().groups == 48);
+    CHECK(contains(alone.summary(), "depthwise convolution"));
+
+    // Without a plan, the best of the space; with one, its own; on a GPU, what is missing.
+    for (const char *target : {avx2, avx512}) {
+        CHECK(contains(schedule(masked_depthwise_conv2d(params, target), {}, target), "const int tasks = "));
+    }
+    const TemporaryFolder folder;
+    json plan = good_plan();
+    plan["operator"] = to_json(alone);
+    plan["variants"][0]["theta"] = depthwise_theta();
+    const std::string path = folder.write("plan.json", plan.dump());
+    CHECK(contains(schedule(masked_depthwise_conv2d(params, avx2), {{"plan", path}, {"variant", "sparse"}}),
+                   "unroll(ky)"));
+    CHECK(contains(emit_polykernel(read_plan(path), "s"), "{48, 48, 48, 5, 3, 2, 1"));
+    refuse_schedule(masked_depthwise_conv2d(params, cuda), {}, {"legal", "CPUs only"}, cuda);
+    refuse_schedule(masked_conv2d({{"groups", "4"}}, cuda), {}, {"legal", "CPUs only"}, cuda);
+    CHECK_THROWS_AS(masked_conv2d({{"groups", "5"}}), Halide::CompileError);
 }
 
 TEST_CASE("The plugin refuses pipelines that are no masked operators, and says how they differ", "[plugin]") {
@@ -746,11 +1060,11 @@ TEST_CASE("The plugin refuses pipelines that are no masked operators, and says h
     }
     {
         Func histogram("histogram");
-        RDom r(0, 10, 0, 10);
+        RDom r(0, 10, 0, 10, 0, 10);
         histogram(x) = 0.0f;
-        histogram(x) += cast<float>(r.x + r.y);
+        histogram(x) += cast<float>(r.x + r.y + r.z);
         histogram.output_buffer().dim(0).set_bounds(0, 8);
-        refuse_foreign(histogram, {"update 0", "2 RVars"});
+        refuse_foreign(histogram, {"update 0", "3 RVars"});
     }
     {
         Func reads_nothing("reads_nothing");
@@ -775,10 +1089,18 @@ TEST_CASE("The plugin refuses pipelines that are no masked operators, and says h
     }
     {
         Func accumulator("accumulator");
+        RDom taps(0, 3);
+        accumulator(x, y) = 0.0f;
+        accumulator(x, y) += cast<float>(taps);
+        refuse_foreign(scatter(accumulator), {"accumulator", "reduce"});
+    }
+    {
+        // Depthwise.
+        Func accumulator("accumulator");
         RDom taps(0, 3, 0, 3);
         accumulator(x, y) = 0.0f;
         accumulator(x, y) += cast<float>(taps.x + taps.y);
-        refuse_foreign(scatter(accumulator), {"accumulator", "reduce"});
+        refuse_foreign(scatter(accumulator), {"accumulator", "no weights"});
     }
     {
         Func accumulator("accumulator");

@@ -1,7 +1,8 @@
 #include "callers.h"
 #include "catch.h"
 #include "reference.h"
-#include "test_polykernels.h"
+#include "test_conv3_16_48_avx2.h"
+#include "test_conv3_48_16_residual_avx2.h"
 #include "test_tensor.h"
 #include <algorithm>
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <distile/distile.hpp>
 #include <distile/mask_algebra.h>
 #include <distile/planner.h>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -21,8 +23,7 @@ namespace {
 struct Layer {
     Layer(const Context &context, const distile_polykernel &polykernel, std::mt19937 &random)
         : kernel(make_kernel(context, polykernel)), conv(polykernel.conv2d) {
-        const size_t count = static_cast<size_t>(conv.kernel_h) * conv.kernel_w * conv.in_channels * conv.out_channels;
-        filter = draw(Values::Floats, count, random);
+        filter = draw(Values::Floats, filter_size(conv), random);
         bias = draw(Values::Floats, conv.out_channels, random);
         distile_weights_source source{};
         source.filter = filter.data();
@@ -57,6 +58,19 @@ bool is_zero(const distile_tensor &tensor) {
     return std::all_of(values.begin(), values.end(), [](float value) { return value == 0; });
 }
 
+/** Fills the pixels of a mask. */
+void fill(const distile_tensor &tensor, const std::vector<uint8_t> &mask, float value) {
+    for (size_t pixel = 0; pixel < mask.size(); pixel++) {
+        if (mask[pixel] != 0) {
+            const auto row = static_cast<int64_t>(pixel) / tensor.width;
+            std::fill_n(static_cast<float *>(tensor.data) + row / tensor.height * tensor.stride_n +
+                            row % tensor.height * tensor.stride_h +
+                            static_cast<int64_t>(pixel) % tensor.width * tensor.stride_w,
+                        tensor.channels, value);
+        }
+    }
+}
+
 std::vector<uint8_t> random_mask(size_t count, double density, std::mt19937 &random) {
     std::vector<uint8_t> bytes(count);
     std::bernoulli_distribution active(density);
@@ -88,10 +102,14 @@ TEST_CASE("A chain of operators through a planner computes dense-then-mask at ev
             const Planner planner = make_planner(context, planner_options);
             const Mask mask = make_mask(context);
 
+            int32_t batch = 0, height = 0, width = 0;
             for (int32_t step = 0; step < 60; step++) {
-                const auto batch = static_cast<int32_t>(1 + random() % 2);
-                const auto height = static_cast<int32_t>(1 + random() % 9);
-                const auto width = static_cast<int32_t>(1 + random() % (step % 7 == 0 ? 70 : 11));
+                // Shapes change, and stay the same for a while: what is cleared depends on both.
+                if (step == 0 || random() % 3 == 0) {
+                    batch = static_cast<int32_t>(1 + random() % 2);
+                    height = static_cast<int32_t>(1 + random() % 9);
+                    width = static_cast<int32_t>(1 + random() % (step % 7 == 0 ? 70 : 11));
+                }
                 const size_t pixels = static_cast<size_t>(batch) * height * width;
                 CAPTURE(step, batch, height, width);
                 TestTensor input(batch, height, width, 16);
@@ -102,14 +120,21 @@ TEST_CASE("A chain of operators through a planner computes dense-then-mask at ev
                     const std::vector<uint8_t> bytes = random_mask(pixels, densities[random() % 4], random);
                     check(context, distile_mask_set_bytes(mask.get(), bytes.data(), batch, height, width,
                                                           int64_t{height} * width, width));
-                    const bool bordered = random() % 2 == 0, whole_tiles = random() % 4 == 0;
+                    const bool bordered = random() % 4 != 0, whole_tiles = random() % 4 == 0;
                     const int32_t border = bordered ? 1 : 0;
                     const distile_output_spec spec{batch,  height, width,  layer.conv.out_channels,
                                                    border, border, border, border};
                     distile_tensor output{};
                     const distile_store store = whole_tiles ? DISTILE_STORE_TILES : DISTILE_STORE_EXACT;
                     REQUIRE(distile_planner_next(planner.get(), &spec, mask.get(), store, &output) == DISTILE_OK);
+                    if (!whole_tiles) {
+                        fill(output, bytes, 0);
+                    }
                     REQUIRE(is_zero(output));
+                    if (!whole_tiles) {
+                        // The active pixels may hold anything: here, what no result may be made of.
+                        fill(output, bytes, std::numeric_limits<float>::quiet_NaN());
+                    }
 
                     distile_run_args args{};
                     args.input = &from;
@@ -139,13 +164,15 @@ TEST_CASE("A chain of operators through a planner computes dense-then-mask at ev
                     inside.border_top = inside.border_bottom = inside.border_left = inside.border_right = 0;
                     const std::vector<float> computed = values_with_border(inside);
                     REQUIRE(computed.size() == expected.values.size());
-                    double worst = 0;
+                    int64_t wrong = 0;
                     for (size_t i = 0; i < computed.size(); i++) {
                         const bool zero = expected.states[i / layer.conv.out_channels] != PixelState::Computed;
                         const double error = std::abs(computed[i] - (zero ? 0 : expected.values[i]));
-                        worst = std::max(worst, zero ? 1e30 * error : error);
+                        const double allowed = zero ? 0 : 1e-5 * expected.largest;
+                        // A comparison with a NaN is false.
+                        wrong += error <= allowed ? 0 : 1;
                     }
-                    CHECK(worst <= 1e-5 * expected.largest);
+                    CHECK(wrong == 0);
                     from = output;
                 }
             }
@@ -163,7 +190,7 @@ TEST_CASE("A tensor stays the caller's until the planner's other buffers were ha
             std::mt19937 random(12);
             std::vector<distile_tensor> handed;
             for (int32_t step = 0; step < 40; step++) {
-                const distile_output_spec spec{1, 3, static_cast<int32_t>(60 + random() % 10), 2, 1, 0, 2, 1};
+                const distile_output_spec spec{1, 3, static_cast<int32_t>(63 + random() % 3), 2, 1, 0, 2, 1};
                 const std::vector<uint8_t> bytes =
                     random_mask(static_cast<size_t>(spec.height) * spec.width, 0.4, random);
                 check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, spec.height, spec.width,
@@ -171,16 +198,9 @@ TEST_CASE("A tensor stays the caller's until the planner's other buffers were ha
                 distile_tensor output{};
                 REQUIRE(distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_EXACT, &output) ==
                         DISTILE_OK);
+                fill(output, bytes, 0);
                 REQUIRE(is_zero(output));
-                // The step's number in every active pixel.
-                for (int32_t y = 0; y < spec.height; y++) {
-                    for (int32_t x = 0; x < spec.width; x++) {
-                        if (bytes[y * spec.width + x] != 0) {
-                            std::fill_n(static_cast<float *>(output.data) + y * output.stride_h + x * output.stride_w,
-                                        2, static_cast<float>(step + 1));
-                        }
-                    }
-                }
+                fill(output, bytes, static_cast<float>(step + 1));
                 handed.push_back(output);
                 for (int32_t back = 0; back < std::min(buffers - 1, step + 1); back++) {
                     const std::vector<float> values = values_with_border(handed[step - back]);

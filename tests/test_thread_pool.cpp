@@ -7,8 +7,10 @@
 #include <memory>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <thread>
 #include <type_traits>
+#include <unistd.h>
 #include <vector>
 
 using distile::ThreadPool;
@@ -252,3 +254,37 @@ TEST_CASE("Workers leave signals to the application's threads", "[thread_pool]")
     });
     CHECK(right == std::vector<char>(right.size(), 1));
 }
+
+// The thread sanitizer allows no threads in the child of a process that has some.
+#if !defined(__SANITIZE_THREAD__)
+
+TEST_CASE("After a fork the child has workers of its own", "[thread_pool]") {
+    ThreadPool pool(4);
+    const auto four_threads_meet = [&] {
+        Rendezvous rendezvous(4);
+        parallel_for(pool, 4, [&](int32_t) { rendezvous.arrive(); });
+        return rendezvous.complete();
+    };
+    // With workers that sleep, that spin, and that were never started.
+    for (int32_t round = 0; round < 3; ++round) {
+        if (round > 0) {
+            REQUIRE(four_threads_meet());
+        }
+        if (round == 1) {
+            std::this_thread::sleep_for(nap);
+        }
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(120);
+            const bool good = four_threads_meet() && runs_each_once(pool, 100) && four_threads_meet();
+            _exit(good ? 0 : 1);
+        }
+        int status = -1;
+        REQUIRE(waitpid(child, &status, 0) == child);
+        CAPTURE(round);
+        CHECK(status == 0);
+    }
+    CHECK(four_threads_meet());
+}
+
+#endif

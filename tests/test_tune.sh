@@ -9,7 +9,7 @@ sanitizers=${4-}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
-operator=$source_folder/tests/consumer/my_operator.json
+operator=$source_folder/tests/consumer/operator/my_operator.json
 masks=(blob:0.2:1 blob:0.4:2 random:0.5:3)
 quick=(--timing-seconds 0.01 --jobs 2)
 
@@ -53,6 +53,17 @@ done
 grep -q '"convergence"' figures/a-report.json || fail "report wrote no JSON"
 "$distile" experiment replay a.log -k 2 --seeds 1 | grep -q 'trials' || fail "replay printed nothing"
 "$distile" experiment transfer a.log -k 2 --warm a.log | grep -q 'rank correlation' || fail "transfer printed nothing"
+
+# A transposed convolution, whose tiles are whole strides.
+"$distile" tune "$source_folder/tests/operators/test_transpose2_s2_17_3.json" --masks "${masks[@]}" -k 1 --trials 3 \
+    "${quick[@]}" -o t.json -q
+[[ $(grep -c '"outcome":"ok"' t.log) == 3 ]] || fail "not every trial of a transposed convolution succeeded"
+
+# Depthwise convolutions have a space of their own.
+sed -e 's/"channels": 24/"channels": 16/' "$source_folder/tests/operators/test_depthwise3_24.json" >depthwise.json
+"$distile" tune depthwise.json --masks "${masks[@]}" -k 1 --trials 3 "${quick[@]}" -o d.json -q
+[[ $(grep -c '"outcome":"ok"' d.log) == 3 ]] || fail "not every trial of a depthwise convolution succeeded"
+"$distile" info d.json | grep -q 'a thread; .* unrolled' || fail "the plan of a depthwise convolution has another space"
 
 # A last line that a kill left broken, and the log of another operator.
 head -c -20 before.log >a.log
@@ -141,6 +152,7 @@ sed 's/generic AVX2 CPU/another CPU/' "$source_folder/data/devices/generic_avx2.
 expect_error "the device profile is of 'another CPU'" tune "$operator" --masks blob:0.1:1 --device another.json -o x.json
 expect_error "name its profile with --device" tune "$operator" --masks blob:0.1:1 --backend cuda -o x.json
 expect_error "is of the backend \"cuda\"" tune "$operator" --masks blob:0.1:1 --device generic_cuda -o x.json
+expect_error "run on CPUs only" tune depthwise.json --masks blob:0.1:1 --backend cuda --device generic_cuda --folder x -o x.json
 expect_error "cannot be opened" report none.log
 expect_error "cannot be opened" measure none
 for wrong in "-k 0" "--trials 0" "--backend vax" "--threads 0"; do

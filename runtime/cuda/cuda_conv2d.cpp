@@ -86,10 +86,11 @@ distile_status run_variant(distile_cuda_kernel &cuda_kernel, const Variant &vari
     const distile_conv2d &conv = cuda_kernel.kernel.polykernel->conv2d;
     DeviceTensor input(call.input), output(without_border(call.output)), residual(without_border(call.residual));
     constexpr int32_t block = DISTILE_CUDA_CHANNEL_BLOCK;
-    const int32_t row = block * conv.in_channels * conv.kernel_w;
+    const int32_t filter_channels = conv.in_channels / conv.groups;
+    const int32_t column = block * filter_channels, row = column * conv.kernel_w;
     halide_dimension_t weights_dims[] = {{0, block, 1},
-                                         {0, conv.in_channels, block},
-                                         {0, conv.kernel_w, block * conv.in_channels},
+                                         {0, filter_channels, block},
+                                         {0, conv.kernel_w, column},
                                          {0, conv.kernel_h, row},
                                          {0, num_blocks(conv), row * conv.kernel_h}};
     halide_dimension_t bias_dims[] = {{0, block * num_blocks(conv), 1}};
@@ -108,8 +109,8 @@ distile_status run_variant(distile_cuda_kernel &cuda_kernel, const Variant &vari
     void *user_context = static_cast<distile_hooks *>(&cuda);
     int32_t num_interior = 0, num_tiles = call.num_tiles, threads = 1;
     bool store_tiles = call.store_tiles;
-    void *arguments[13] = {&user_context, &input.buffer, &weights, &bias,        &tiles, &bits,
-                           &num_interior, &num_tiles,    &threads, &store_tiles, &count};
+    void *arguments[13] = {&user_context, &input.buffer, &tiles,   &bits, &num_interior, &num_tiles,
+                           &threads,      &store_tiles,  &weights, &bias, &count};
     int32_t used = 11;
     if (conv.residual != 0) {
         arguments[used++] = &residual.buffer;
@@ -136,9 +137,10 @@ distile_status rehearse(distile_cuda_kernel &kernel) {
     Call call{};
     // Whole vectors from pixel to pixel, so that the strides are what the kernels promise.
     call.input = distile_tensor_make(nowhere, 1, height, width, conv.in_channels);
+    const OperatorKind &kind = *find_operator_kind(kernel.kernel.polykernel->kind);
     call.output =
-        distile_tensor_make(nowhere, 1, (height + conv.pad_top + conv.pad_bottom - height) / conv.stride_h + 1,
-                            (width + conv.pad_left + conv.pad_right - width) / conv.stride_w + 1, conv.out_channels);
+        distile_tensor_make(nowhere, 1, static_cast<int32_t>(kind.output_extent(rows_of(conv), height)),
+                            static_cast<int32_t>(kind.output_extent(columns_of(conv), width)), conv.out_channels);
     call.residual = call.output;
     call.filter = call.bias = nowhere;
     call.bits = {words, call.output.height, call.output.width, (call.output.width + 31) / 32};
@@ -176,7 +178,7 @@ void check_device_tensor(distile_cuda &cuda, const distile_tensor &tensor, const
 
 distile_status check_run(const distile_cuda_kernel &kernel, const distile_cuda_run_args &args) {
     distile_context *host = kernel.cuda.host;
-    const distile_status status = check_conv2d_tensors(
+    const distile_status status = check_tensors(
         kernel.kernel, run_call, {args.input, args.residual, args.output, raw(args.inactive), raw(args.store)});
     if (status != DISTILE_OK) {
         return status;
@@ -186,14 +188,15 @@ distile_status check_run(const distile_cuda_kernel &kernel, const distile_cuda_r
     }
     const distile_conv2d &conv = kernel.kernel.polykernel->conv2d, &packed = args.weights->conv;
     if (&args.weights->cuda != &kernel.cuda || packed.in_channels != conv.in_channels ||
-        packed.out_channels != conv.out_channels || packed.kernel_h != conv.kernel_h ||
+        packed.out_channels != conv.out_channels || packed.groups != conv.groups || packed.kernel_h != conv.kernel_h ||
         packed.kernel_w != conv.kernel_w) {
         return fail(
             host, DISTILE_ERROR_BAD_WEIGHTS,
-            "%s: the weights are of another GPU, or of an operator with %d -> %d channels and a %d x %d kernel; "
-            "'%s' has %d -> %d and %d x %d",
-            run_call, packed.in_channels, packed.out_channels, packed.kernel_h, packed.kernel_w,
-            kernel.kernel.polykernel->name, conv.in_channels, conv.out_channels, conv.kernel_h, conv.kernel_w);
+            "%s: the weights are of another GPU, or of an operator with %d -> %d channels in %d groups and a %d x %d "
+            "kernel; '%s' has %d -> %d in %d and %d x %d",
+            run_call, packed.in_channels, packed.out_channels, packed.groups, packed.kernel_h, packed.kernel_w,
+            kernel.kernel.polykernel->name, conv.in_channels, conv.out_channels, conv.groups, conv.kernel_h,
+            conv.kernel_w);
     }
     const distile_cuda_mask &mask = *args.mask;
     const distile_tensor &output = *args.output;
@@ -359,11 +362,9 @@ distile_status distile_cuda_kernel_create(distile_cuda *cuda, const distile_poly
     if (!polykernel || !kernel) {
         return fail(host, DISTILE_ERROR_NULL_POINTER, "%s: the PolyKernel or the address for the kernel is null", call);
     }
-    if (polykernel->version != DISTILE_POLYKERNEL_VERSION) {
-        return fail(host, DISTILE_ERROR_VERSION,
-                    "%s: the PolyKernel has version %u, this library reads version %u; build it again with this "
-                    "version of distile",
-                    call, polykernel->version, DISTILE_POLYKERNEL_VERSION);
+    const distile_status known = check_polykernel(host, call, *polykernel);
+    if (known != DISTILE_OK) {
+        return known;
     }
     if (polykernel->compute_capability == 0) {
         return fail(host, DISTILE_ERROR_BAD_VALUE, "%s: '%s' runs on a CPU: create it with distile_kernel_create", call,
@@ -435,7 +436,8 @@ distile_status distile_cuda_weights_pack(distile_cuda_kernel *kernel, const dist
     return guarded_cuda(cuda, [&] {
         const distile_conv2d &conv = kernel->kernel.polykernel->conv2d;
         const size_t channels = static_cast<size_t>(num_blocks(conv)) * DISTILE_CUDA_CHANNEL_BLOCK;
-        std::vector<float> filter(channels * conv.in_channels * conv.kernel_h * conv.kernel_w), bias(channels);
+        std::vector<float> filter(channels * (conv.in_channels / conv.groups) * conv.kernel_h * conv.kernel_w),
+            bias(channels);
         const distile_status status =
             pack_weights(kernel->kernel, call, *source, DISTILE_CUDA_CHANNEL_BLOCK, filter.data(), bias.data());
         if (status != DISTILE_OK) {

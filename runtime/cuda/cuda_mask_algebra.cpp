@@ -1,4 +1,6 @@
 #include "cuda_mask.h"
+#include "pixel_update.h"
+#include <algorithm>
 #include <distile/cuda_mask_algebra.h>
 
 using namespace distile;
@@ -25,6 +27,11 @@ struct Passage {
         return (axis.kernel - 1) * axis.dilation;
     }
 
+    /** Whether bits are put a stride apart at first, rather than taken so at the end. */
+    bool moves_apart() const {
+        return scatters != upsampled;
+    }
+
     bool scatters;  ///< From outputs to inputs.
     bool upsampled;
     int32_t inputs;  ///< After the upsampling.
@@ -33,8 +40,7 @@ struct Passage {
 
 BitColumn column_of(const Passage &passage) {
     const auto &[kernel, stride, pad, dilation] = passage.axis;
-    // What is moved apart on the way, and what is taken of it at the end.
-    const bool apart = passage.scatters != passage.upsampled;
+    const bool apart = passage.moves_apart();
     BitColumn column{};
     column.taps = kernel;
     column.dilation = dilation;
@@ -48,7 +54,7 @@ BitColumn column_of(const Passage &passage) {
 
 BitRow row_of(const Passage &passage, int32_t from_width, int32_t to_width) {
     const auto &[kernel, stride, pad, dilation] = passage.axis;
-    const bool apart = passage.scatters != passage.upsampled;
+    const bool apart = passage.moves_apart();
     BitRow row{};
     row.spread = apart ? stride : 1;
     row.take = apart ? 1 : stride;
@@ -142,7 +148,7 @@ distile_status combine(const char *call, distile_cuda_mask *result, const distil
 
 /** Whether rows can be read in vectors, which must not reach from one pixel into the next unless these are packed. */
 bool has_vectors(const distile_tensor &tensor) {
-    constexpr int32_t lanes = 4;
+    constexpr int32_t lanes = vector_lanes;
     const bool packed = tensor.stride_w == tensor.channels;
     return reinterpret_cast<uintptr_t>(tensor.data) % (lanes * sizeof(float)) == 0 && tensor.stride_h % lanes == 0 &&
            (tensor.batch == 1 || tensor.stride_n % lanes == 0) &&
@@ -157,24 +163,27 @@ void compare(distile_cuda_mask &result, const distile_tensor &a, const distile_t
     result.set_words({a.batch, a.height, a.width}, [&](uint32_t *words, const TileGrids &grids, uint32_t num_grids) {
         const int32_t words_per_row = (a.width + 31) / 32;
         const bool packed = a.stride_w == a.channels && b.stride_w == b.channels;
-        const bool vectors = has_vectors(a) && has_vectors(b) && (packed || a.channels % 4 == 0);
-        Comparison comparison = {elements_of(a),
-                                 elements_of(b),
-                                 make_divisor(static_cast<uint32_t>(words_per_row)),
-                                 make_divisor(static_cast<uint32_t>(a.height)),
-                                 make_divisor(static_cast<uint32_t>(a.channels)),
-                                 static_cast<uint32_t>(int64_t{a.batch} * a.height * words_per_row),
-                                 32,
-                                 a.width,
-                                 threshold};
-        // As many lanes as a word has vectors.
-        while (vectors && comparison.lanes / 2 >= 8 * static_cast<uint32_t>(a.channels)) {
-            comparison.lanes /= 2;
+        const bool vectors = has_vectors(a) && has_vectors(b) && (packed || a.channels % vector_lanes == 0);
+        const bool pixels = vectors && packed && a.channels <= most_channels;
+        // Enough threads for each to have some vectors under way.
+        const int64_t loads = 32 * int64_t{a.channels} / (vectors ? vector_lanes : 1);
+        uint32_t team = pixels ? 8 : 32;
+        while (!pixels && team < mask_threads && 8 * int64_t{team} <= loads) {
+            team *= 2;
         }
+        const Comparison comparison = {elements_of(a),
+                                       elements_of(b),
+                                       make_divisor(static_cast<uint32_t>(words_per_row)),
+                                       make_divisor(static_cast<uint32_t>(a.height)),
+                                       make_divisor(static_cast<uint32_t>(a.channels)),
+                                       static_cast<uint32_t>(int64_t{a.batch} * a.height * words_per_row),
+                                       team,
+                                       a.width,
+                                       threshold};
         distile_cuda &cuda = result.cuda;
-        cuda.launch(vectors ? cuda.compare_4 : cuda.compare_1, cuda.stream,
-                    blocks_for(uint64_t{comparison.num_words} * comparison.lanes), 1, comparison, grids, num_grids,
-                    words);
+        CUfunction function = pixels ? cuda.compare_pixels : vectors ? cuda.compare_4 : cuda.compare_1;
+        cuda.launch(function, cuda.stream, blocks_for(uint64_t{comparison.num_words} * team), 1, comparison, grids,
+                    num_grids, words);
     });
 }
 

@@ -243,6 +243,7 @@ void distile_cuda::open(const distile_cuda_options &options) {
                                          {&combine_bits, "distile_combine_bits"},
                                          {&compare_1, "distile_compare_1"},
                                          {&compare_4, "distile_compare_4"},
+                                         {&compare_pixels, "distile_compare_pixels"},
                                          {&update_pixels_1, "distile_update_pixels_1"},
                                          {&update_pixels_4, "distile_update_pixels_4"},
                                          {&hand_out, "distile_hand_out"}}) {

@@ -114,7 +114,8 @@ struct distile_cuda : distile_hooks {
     CUstream stream = nullptr;
     int32_t capability = 0, multiprocessors = 0;
     CUfunction pack_bits = nullptr, list_tiles = nullptr;
-    CUfunction transfer_bits = nullptr, combine_bits = nullptr, compare_1 = nullptr, compare_4 = nullptr;
+    CUfunction transfer_bits = nullptr, combine_bits = nullptr, compare_1 = nullptr, compare_4 = nullptr,
+               compare_pixels = nullptr;
     CUfunction update_pixels_1 = nullptr, update_pixels_4 = nullptr, hand_out = nullptr;
     /** For zeros beside an operator. */
     std::unique_ptr<distile::SideStream> side;

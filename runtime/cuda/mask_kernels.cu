@@ -216,8 +216,19 @@ __device__ void for_each_row(const BitColumn &column, int32_t height, uint32_t y
         tap = (static_cast<int32_t>(-at) - column.behind + column.dilation - 1) / column.dilation;
         at += static_cast<int64_t>(tap) * column.dilation;
     }
+    if (divisor == 1 && column.behind == 0) {
+        const int32_t taps = column.taps - tap, dilation = column.dilation;
+        if (at < height && taps > 0) {
+            const auto first = static_cast<int32_t>(at);
+            const int32_t last = min((height - 1 - first) / dilation, taps - 1);
+#pragma unroll 8
+            for (int32_t i = 0; i <= last; i++) {
+                read(first + i * dilation);
+            }
+        }
+        return;
+    }
     const int64_t end = static_cast<int64_t>(height - 1) * divisor + column.before;
-#pragma unroll 4
     for (; tap < column.taps && at <= end; tap++, at += column.dilation) {
         const auto t = static_cast<int32_t>(at);
         const int32_t first =
@@ -342,62 +353,72 @@ extern "C" __global__ void __launch_bounds__(mask_threads)
 
 namespace {
 
-__device__ float4 load(const float *from, float4) {
-    return *reinterpret_cast<const float4 *>(from);
-}
-__device__ float load(const float *from, float) {
-    return *from;
-}
-
-/** The elements at which vectors differ, or are not numbers, as bits. */
+/** Whether elements differ, or their difference is no number. */
 __device__ uint32_t differing(float a, float b, float threshold) {
     // Not "above": a difference that is not a number must count.
     return !(fabsf(a - b) <= threshold) ? 1 : 0;
 }
+/** The same for the elements of vectors, as bits. */
 __device__ uint32_t differing(const float4 &a, const float4 &b, float threshold) {
     return differing(a.x, b.x, threshold) | differing(a.y, b.y, threshold) << 1 | differing(a.z, b.z, threshold) << 2 |
            differing(a.w, b.w, threshold) << 3;
 }
 
-/** Compares tensors. Some lanes of a warp compare the elements of the 32 pixels of a word, a vector each at once: a
- * vector lies in one pixel, unless there is nothing between pixels. */
-template<typename Vector>
-__device__ void compare(const Comparison &comparison, const TileGrids &grids, uint32_t num_grids, uint32_t *to) {
-    clear_states(grids, num_grids);
-    constexpr uint32_t size = sizeof(Vector) / sizeof(float);
-    const uint32_t lanes = comparison.lanes, rank = threadIdx.x % lanes;
-    const uint32_t word = blockIdx.x * (mask_threads / lanes) + threadIdx.x / lanes;
+/** The pixels of a word in both tensors. */
+struct ComparedWord {
+    const float *a, *b;
+    uint32_t pixels;  ///< 0 beyond the last word.
+};
+
+__device__ ComparedWord find_word(const Comparison &comparison, uint32_t word) {
     const uint32_t row = divide(word, comparison.words_per_row), image = divide(row, comparison.height);
     const uint32_t x = (word - row * comparison.words_per_row.value) * 32, y = row - image * comparison.height.value;
     const Elements &a = comparison.a, &b = comparison.b;
-    const float *const from_a = a.data + image * a.stride_n + y * a.stride_h + x * a.stride_w;
-    const float *const from_b = b.data + image * b.stride_n + y * b.stride_h + x * b.stride_w;
-    const uint32_t channels = comparison.channels.value;
-    const int64_t gap_a = a.stride_w - channels, gap_b = b.stride_w - channels;
-    const uint32_t elements = word < comparison.num_words ? min(32u, comparison.width - x) * channels : 0;
-    const auto pixel_of = [&](uint32_t element) { return divide(element, comparison.channels); };
+    return {a.data + image * a.stride_n + y * a.stride_h + x * a.stride_w,
+            b.data + image * b.stride_n + y * b.stride_h + x * b.stride_w,
+            word < comparison.num_words ? min(32u, comparison.width - x) : 0};
+}
+
+/** Compares the elements of a word's pixels, a vector for each thread of a team at once: a power of two, from a warp to
+ * a block. A vector lies in one pixel, unless there is nothing between pixels; it never lies in three. */
+template<typename Vector>
+__device__ void compare(const Comparison &comparison, const TileGrids &grids, uint32_t num_grids, uint32_t *to) {
+    clear_states(grids, num_grids);
+    __shared__ uint32_t found_by_warp[mask_threads / 32];
+    constexpr uint32_t size = sizeof(Vector) / sizeof(float), whole = (1u << size) - 1;
+    const uint32_t team = comparison.team, rank = threadIdx.x % team;
+    const uint32_t word = blockIdx.x * (mask_threads / team) + threadIdx.x / team;
+    const ComparedWord compared = find_word(comparison, word);
+    const uint32_t channels = comparison.channels.value, elements = compared.pixels * channels;
+    const int64_t gap_a = comparison.a.stride_w - channels, gap_b = comparison.b.stride_w - channels;
     uint32_t bits = 0;
 #pragma unroll 4
-    for (uint32_t element = rank * size; element + size <= elements; element += lanes * size) {
-        const uint32_t pixel = pixel_of(element);
-        const Vector one = load(from_a + element + pixel * gap_a, Vector{});
-        const Vector other = load(from_b + element + pixel * gap_b, Vector{});
-        const uint32_t found = differing(one, other, comparison.threshold);
-#pragma unroll
-        for (uint32_t i = 0; i < size; i++) {
-            bits |= (found >> i & 1) << (i == 0 ? pixel : pixel_of(element + i));
-        }
+    for (uint32_t element = rank * size; element + size <= elements; element += team * size) {
+        const uint32_t pixel = divide(element, comparison.channels);
+        const Vector a = *reinterpret_cast<const Vector *>(compared.a + element + pixel * gap_a);
+        const Vector b = *reinterpret_cast<const Vector *>(compared.b + element + pixel * gap_b);
+        const uint32_t found = differing(a, b, comparison.threshold);
+        const uint32_t own = min((pixel + 1) * channels - element, size), of_own = found & whole >> (size - own);
+        bits |= (of_own != 0 ? 1u : 0u) << pixel | (found != of_own ? 1u : 0u) << (pixel + 1) % 32;
     }
     // Elements that do not fill a vector.
     const uint32_t rest = elements / size * size + rank;
     if (size > 1 && rank < size - 1 && rest < elements) {
-        const uint32_t pixel = pixel_of(rest);
-        bits |= differing(from_a[rest + pixel * gap_a], from_b[rest + pixel * gap_b], comparison.threshold) << pixel;
+        const uint32_t pixel = divide(rest, comparison.channels);
+        bits |= differing(compared.a[rest + pixel * gap_a], compared.b[rest + pixel * gap_b], comparison.threshold)
+                << pixel;
     }
-    for (uint32_t step = lanes / 2; step > 0; step /= 2) {
-        bits |= __shfl_xor_sync(all_lanes, bits, static_cast<int>(step));
+    for (int step = 16; step > 0; step /= 2) {
+        bits |= __shfl_xor_sync(all_lanes, bits, step);
     }
-    if (rank == 0 && word < comparison.num_words) {
+    if (lane() == 0) {
+        found_by_warp[threadIdx.x / 32] = bits;
+    }
+    __syncthreads();
+    if (rank == 0 && compared.pixels > 0) {
+        for (uint32_t warp = 1; warp < team / 32; warp++) {
+            bits |= found_by_warp[threadIdx.x / 32 + warp];
+        }
         to[word] = bits;
     }
 }
@@ -412,6 +433,41 @@ extern "C" __global__ void __launch_bounds__(mask_threads)
 extern "C" __global__ void __launch_bounds__(mask_threads)
     distile_compare_4(Comparison comparison, TileGrids grids, uint32_t num_grids, uint32_t *to) {
     compare<float4>(comparison, grids, num_grids, to);
+}
+
+/** Compares packed pixels of up to most_channels, four for each thread: they come in whole vectors. */
+extern "C" __global__ void __launch_bounds__(mask_threads)
+    distile_compare_pixels(Comparison comparison, TileGrids grids, uint32_t num_grids, uint32_t *to) {
+    clear_states(grids, num_grids);
+    const uint32_t thread = blockIdx.x * mask_threads + threadIdx.x, word = thread / 8, first = thread % 8 * 4;
+    const ComparedWord compared = find_word(comparison, word);
+    const uint32_t channels = comparison.channels.value;
+    const uint32_t pixels = first < compared.pixels ? min(compared.pixels - first, 4u) : 0;
+    const float *const a = compared.a + first * channels, *const b = compared.b + first * channels;
+    uint32_t found = 0;
+    if (pixels == 4) {
+#pragma unroll 4
+        for (uint32_t i = 0; i < channels; i++) {
+            found |= differing(reinterpret_cast<const float4 *>(a)[i], reinterpret_cast<const float4 *>(b)[i],
+                               comparison.threshold)
+                     << 4 * i;
+        }
+    } else {
+        for (uint32_t i = 0; i < pixels * channels; i++) {
+            found |= differing(a[i], b[i], comparison.threshold) << i;
+        }
+    }
+    uint32_t bits = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        bits |= ((found >> i * channels & ((1u << channels) - 1)) != 0 ? 1u : 0u) << (first + i);
+    }
+    for (int step = 4; step > 0; step /= 2) {
+        bits |= __shfl_xor_sync(all_lanes, bits, step);
+    }
+    if (first == 0 && compared.pixels > 0) {
+        to[word] = bits;
+    }
 }
 
 // ---- Pixels ----------------------------------------------------------------------------------
@@ -458,19 +514,17 @@ extern "C" __global__ void __launch_bounds__(mask_threads)
 
 /** Makes the pixels of a buffer 0 that its last use wrote, and records which the next will write. */
 extern "C" __global__ void __launch_bounds__(mask_threads) distile_hand_out(HandOut out) {
-    __shared__ uint32_t shared_slot;
-    if (threadIdx.x == 0) {
-        shared_slot = *static_cast<volatile uint32_t *>(&out.record->current);
-        __threadfence();
-        // The slots change places for the next launch, once every block of this one knows which is which.
-        if (out.keep != 0 && atomicInc(&out.record->blocks_done, gridDim.x - 1) == gridDim.x - 1) {
-            out.record->current = 1 - shared_slot;
-        }
+    __shared__ BufferRecord record;
+    // All of it at once: to know the slot first would take as long again.
+    static_assert(sizeof(record) % sizeof(uint32_t) == 0 && sizeof(record) / sizeof(uint32_t) <= mask_threads);
+    if (threadIdx.x < sizeof(record) / sizeof(uint32_t)) {
+        reinterpret_cast<uint32_t *>(&record)[threadIdx.x] =
+            reinterpret_cast<const volatile uint32_t *>(out.record)[threadIdx.x];
     }
     __syncthreads();
-    const uint32_t slot = shared_slot;
+    const uint32_t slot = record.current;
     if (out.clear != 0) {
-        const WrittenPixels last = out.record->slots[slot];
+        const WrittenPixels &last = record.slots[slot];
         if (last.lanes == 4) {
             update_pixels<float4>(last.bits, last.update, ~0u);
         } else {
@@ -486,6 +540,13 @@ extern "C" __global__ void __launch_bounds__(mask_threads) distile_hand_out(Hand
             WrittenPixels &next = out.record->slots[1 - slot];
             next = out.written;
             next.bits.words = out.num_words > 0 ? kept : nullptr;
+        }
+        if (threadIdx.x == 0) {
+            __threadfence();
+            // The slots change places for the next launch, once every block of this one knows which is which.
+            if (atomicInc(&out.record->blocks_done, gridDim.x - 1) == gridDim.x - 1) {
+                out.record->current = 1 - slot;
+            }
         }
     }
 }

@@ -106,11 +106,13 @@ struct Elements {
     int64_t stride_n, stride_h, stride_w;
 };
 
-/** Two tensors that are compared. Some lanes of a warp, a power of two, make a word. */
+constexpr int32_t most_channels = 8;  ///< Of distile_compare_pixels: four pixels have a bit for each element.
+
+/** Two tensors that are compared. A team of threads makes a word. */
 struct Comparison {
     Elements a, b;
     Divisor words_per_row, height, channels;
-    uint32_t num_words, lanes;
+    uint32_t num_words, team;
     int32_t width;
     float threshold;
 };

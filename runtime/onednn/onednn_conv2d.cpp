@@ -77,9 +77,10 @@ Folded fold(const distile_weights_source &source, int32_t channels) {
     return folded;
 }
 
-/** Strides of a contiguous filter for dimensions in oneDNN's order o, i, h, w. */
+/** Strides of a contiguous filter for dimensions in the order o, i, h, w, where i counts the channels of a group. */
 memory::dims filter_strides(const distile_conv2d &conv, distile_weights_order order) {
-    const int64_t out = conv.out_channels, in = conv.in_channels, height = conv.kernel_h, width = conv.kernel_w;
+    const int64_t out = conv.out_channels, in = conv.in_channels / conv.groups, height = conv.kernel_h,
+                  width = conv.kernel_w;
     switch (order) {
     case DISTILE_OIHW:
         return {in * height * width, height * width, width, 1};
@@ -87,6 +88,8 @@ memory::dims filter_strides(const distile_conv2d &conv, distile_weights_order or
         return {height * width * in, 1, width * in, in};
     case DISTILE_HWIO:
         return {1, out, width * in * out, in * out};
+    case DISTILE_IOHW:
+        return {height * width, out * height * width, width, 1};
     }
     throw std::runtime_error("the order of the weights is " + std::to_string(static_cast<int>(order)) +
                              ", which is none that distile knows");
@@ -132,16 +135,28 @@ struct OneDnnConv2d::Impl {
         if (!source.filter) {
             throw std::runtime_error("the filter is null");
         }
+        if (conv.groups < 1 || conv.in_channels % conv.groups != 0 || conv.out_channels % conv.groups != 0) {
+            throw std::runtime_error("the number of groups, " + std::to_string(conv.groups) + ", does not divide the " +
+                                     std::to_string(conv.in_channels) + " input and " +
+                                     std::to_string(conv.out_channels) + " output channels");
+        }
         const memory::dims strides = filter_strides(conv, source.order);
         const Folded folded = fold(source, conv.out_channels);
-        const auto taps = int64_t{conv.in_channels} * conv.kernel_h * conv.kernel_w;
+        const int64_t filter_channels = conv.in_channels / conv.groups,
+                      group_channels = conv.out_channels / conv.groups;
+        const int64_t taps = filter_channels * conv.kernel_h * conv.kernel_w;
         filter.assign(source.filter, source.filter + conv.out_channels * taps);
         for (size_t i = 0; i < filter.size(); i++) {
             filter[i] *= folded.scale[static_cast<int64_t>(i) / strides[0] % conv.out_channels];
         }
         bias = folded.bias;
-        filter_desc = {
-            {conv.out_channels, conv.in_channels, conv.kernel_h, conv.kernel_w}, memory::data_type::f32, strides};
+        memory::dims dims = {group_channels, filter_channels, conv.kernel_h, conv.kernel_w}, steps = strides;
+        if (conv.groups != 1) {
+            // Groups are a dimension of their own: their output channels follow each other.
+            dims.insert(dims.begin(), conv.groups);
+            steps.insert(steps.begin(), group_channels * strides[0]);
+        }
+        filter_desc = {dims, memory::data_type::f32, steps};
         bias_desc = {{conv.out_channels}, memory::data_type::f32, memory::format_tag::x};
     }
 

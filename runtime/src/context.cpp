@@ -1,4 +1,5 @@
 #include "context.h"
+#include "cpu_features.h"
 #include <cstdarg>
 #include <cstdio>
 #include <memory>
@@ -40,8 +41,12 @@ distile_status fail(distile_context *context, distile_status status, const char 
 }  // namespace distile
 
 distile_context::distile_context(const distile_context_options &given)
-    : distile_hooks{}, options(distile::with_defaults(given)), pool(options.parallel_for ? 1 : options.threads),
+    : distile_hooks{}, options(distile::with_defaults(given)),
+      cpu_features(options.cpu_features ? options.cpu_features : ""), pool(options.parallel_for ? 1 : options.threads),
       scratch(options.allocate, options.deallocate, options.allocator_user) {
+    if (options.cpu_features) {
+        options.cpu_features = cpu_features.c_str();
+    }
     parallel_for = [](distile_hooks *hooks, distile_task task, void *closure, int32_t count) {
         static_cast<distile_context *>(hooks)->run_parallel(task, closure, count);
     };
@@ -136,6 +141,9 @@ distile_status distile_context_create(const distile_context_options *options, di
         return DISTILE_ERROR_BAD_VALUE;
     }
     try {
+        if (chosen.cpu_features && !distile::are_cpu_features(chosen.cpu_features)) {
+            return DISTILE_ERROR_BAD_VALUE;
+        }
         *context = std::make_unique<distile_context>(chosen).release();
     } catch (...) {
         return DISTILE_ERROR_OUT_OF_MEMORY;

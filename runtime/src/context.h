@@ -10,11 +10,13 @@
 #include <cstring>
 #include <distile/polykernel.h>
 #include <new>
+#include <string>
 
 struct distile_context : distile_hooks {
     explicit distile_context(const distile_context_options &given);
 
     distile_context_options options;
+    std::string cpu_features; /**< The caller's, to which options.cpu_features points unless it is null. */
     distile::ThreadPool pool;
     distile::Scratch scratch;
     char message[512] = "";

@@ -1,5 +1,8 @@
 #include "cpu_features.h"
+#include <algorithm>
+#include <iterator>
 #include <sstream>
+#include <vector>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -16,14 +19,16 @@ bool has_f16c() {
 }
 #endif
 
-bool has(const std::string &feature) {
+struct Feature {
+    const char *name;
+    bool present;
+};
+
+/** Every feature that this library knows. */
+std::vector<Feature> known_features() {
 #if defined(__x86_64__)
     // The compiler's check also asks whether the operating system saves the wider registers.
-    struct Known {
-        const char *name;
-        bool present;
-    };
-    const Known known[] = {
+    return {
         {"sse41", __builtin_cpu_supports("sse4.1") != 0},
         {"avx", __builtin_cpu_supports("avx") != 0},
         {"avx2", __builtin_cpu_supports("avx2") != 0},
@@ -35,26 +40,43 @@ bool has(const std::string &feature) {
         {"avx512dq", __builtin_cpu_supports("avx512dq") != 0},
         {"avx512vl", __builtin_cpu_supports("avx512vl") != 0},
     };
-    for (const Known &candidate : known) {
-        if (feature == candidate.name) {
-            return candidate.present;
-        }
-    }
+#else
+    return {};
 #endif
-    return false;
+}
+
+std::vector<std::string> words_of(const char *text) {
+    std::istringstream stream(text);
+    return {std::istream_iterator<std::string>(stream), {}};
+}
+
+bool contains(const std::vector<std::string> &words, const std::string &word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
 }
 
 }  // namespace
 
-std::string missing_cpu_feature(const char *features) {
-    std::istringstream words(features);
-    std::string feature;
-    while (words >> feature) {
-        if (!has(feature)) {
+std::string missing_cpu_feature(const char *features, const char *allowed) {
+    std::vector<std::string> present;
+    for (const Feature &feature : known_features()) {
+        if (feature.present && (!allowed || contains(words_of(allowed), feature.name))) {
+            present.emplace_back(feature.name);
+        }
+    }
+    for (const std::string &feature : words_of(features)) {
+        if (!contains(present, feature)) {
             return feature;
         }
     }
     return "";
+}
+
+bool are_cpu_features(const char *features) {
+    const std::vector<Feature> known = known_features();
+    const std::vector<std::string> words = words_of(features);
+    return std::all_of(words.begin(), words.end(), [&](const std::string &word) {
+        return std::any_of(known.begin(), known.end(), [&](const Feature &feature) { return word == feature.name; });
+    });
 }
 
 }  // namespace distile

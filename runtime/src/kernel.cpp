@@ -137,31 +137,39 @@ distile_status distile_kernel_create(distile_context *context, const distile_pol
         return fail(context, DISTILE_ERROR_NULL_POINTER,
                     "distile_kernel_create: the PolyKernel or the address for the kernel is null");
     }
-    if (polykernel->version != DISTILE_POLYKERNEL_VERSION) {
-        return fail(context, DISTILE_ERROR_VERSION,
-                    "distile_kernel_create: the PolyKernel has version %u, this library reads version %u; build it "
-                    "again with this version of distile",
-                    polykernel->version, DISTILE_POLYKERNEL_VERSION);
-    }
-    if (polykernel->compute_capability != 0) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE,
-                    "distile_kernel_create: '%s' runs on a GPU: create it with distile_cuda_kernel_create",
-                    polykernel->name);
-    }
     return guarded(context, [&] {
-        const std::string missing = distile::missing_cpu_feature(polykernel->cpu_features);
-        if (!missing.empty()) {
-            return fail(context, DISTILE_ERROR_UNSUPPORTED_CPU,
-                        "distile_kernel_create: '%s' needs the CPU features '%s', and this CPU lacks '%s'",
-                        polykernel->name, polykernel->cpu_features, missing.c_str());
+        const char *allowed = context->options.cpu_features;
+        std::string lacking;
+        for (const distile_polykernel *candidate = polykernel; candidate; candidate = candidate->otherwise) {
+            const distile_status known = distile::check_polykernel(context, "distile_kernel_create", *candidate);
+            if (known != DISTILE_OK) {
+                return known;
+            }
+            if (candidate->compute_capability != 0) {
+                return fail(context, DISTILE_ERROR_BAD_VALUE,
+                            "distile_kernel_create: '%s' runs on a GPU: create it with distile_cuda_kernel_create",
+                            candidate->name);
+            }
+            const std::string missing = distile::missing_cpu_feature(candidate->cpu_features, allowed);
+            if (missing.empty()) {
+                *kernel = std::make_unique<distile_kernel>(context, candidate, context->options.threads).release();
+                return DISTILE_OK;
+            }
+            lacking += (lacking.empty() ? "'" : ", '") + missing + "' for '" + candidate->name + "'";
         }
-        *kernel = std::make_unique<distile_kernel>(context, polykernel, context->options.threads).release();
-        return DISTILE_OK;
+        return fail(context, DISTILE_ERROR_UNSUPPORTED_CPU,
+                    "distile_kernel_create: this CPU%s lacks %s; distile_add_polykernel adds a portable PolyKernel "
+                    "behind the others unless it is told NO_PORTABLE",
+                    allowed ? ", as the context's cpu_features limit it," : "", lacking.c_str());
     });
 }
 
 void distile_kernel_destroy(distile_kernel *kernel) {
     std::unique_ptr<distile_kernel> owned(kernel);
+}
+
+const distile_polykernel *distile_kernel_polykernel(const distile_kernel *kernel) {
+    return kernel ? kernel->polykernel : nullptr;
 }
 
 int32_t distile_kernel_num_variants(const distile_kernel *kernel) {
@@ -280,7 +288,7 @@ distile_status distile_run(distile_kernel *kernel, const distile_run_args *args)
                     kernel->polykernel->name);
     }
     return guarded(context, [&]() -> distile_status {
-        const distile_status status = distile::check_conv2d(*kernel, *args);
+        const distile_status status = distile::check_run(*kernel, *args);
         if (status != DISTILE_OK) {
             return status;
         }
@@ -296,11 +304,11 @@ distile_status distile_run(distile_kernel *kernel, const distile_run_args *args)
             choice = kernel->choose(*args->mask);
         }
         if (!context->options.trace) {
-            return distile::run_conv2d(*kernel, *args, choice.variant_index);
+            return distile::run_variant(*kernel, *args, choice.variant_index);
         }
         using Clock = std::chrono::steady_clock;
         const Clock::time_point start = Clock::now();
-        const distile_status result = distile::run_conv2d(*kernel, *args, choice.variant_index);
+        const distile_status result = distile::run_variant(*kernel, *args, choice.variant_index);
         choice.elapsed_us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
         if (result == DISTILE_OK) {
             context->options.trace(context->options.trace_user, &choice);

@@ -8,7 +8,7 @@ using namespace distile;
 
 namespace {
 
-/** A conversion, cut into parts for the threads. */
+/** A conversion, cut into parts of a row of pixels. */
 struct Conversion {
     distile_nchw planes;
     distile_tensor tensor;
@@ -16,10 +16,22 @@ struct Conversion {
     /** Rows of an image, joined to one where both tensors allow it. */
     int64_t rows, columns;
     int64_t parts_per_row;
+    int64_t num_tasks;
     const TransposeLevel &level;
 
-    void run(int32_t task) const {
-        const int64_t part = task % parts_per_row, row = task / parts_per_row % rows, n = task / parts_per_row / rows;
+    int64_t num_parts() const {
+        return tensor.batch * rows * parts_per_row;
+    }
+
+    void run(int64_t task) const {
+        const int64_t end = num_parts() * (task + 1) / num_tasks;
+        for (int64_t part = num_parts() * task / num_tasks; part < end; part++) {
+            convert_part(part % parts_per_row, part / parts_per_row % rows, part / parts_per_row / rows);
+        }
+    }
+
+private:
+    void convert_part(int64_t part, int64_t row, int64_t n) const {
         const int64_t blocks = (columns + transpose_block - 1) / transpose_block;
         const int64_t begin = blocks * part / parts_per_row * transpose_block;
         const int64_t end = std::min(blocks * (part + 1) / parts_per_row * transpose_block, columns);
@@ -71,21 +83,18 @@ distile_status convert(const char *call, distile_context *context, const distile
                               joined ? 1 : height,
                               joined ? height * width : width,
                               1,
+                              1,
                               best_transpose_level()};
+        // A few for each thread even out what others take of its time.
+        const int64_t most_parts = int64_t{4} * context->options.threads;
         // Below this many elements a second thread costs more than it saves.
         constexpr int64_t elements_per_task = 1 << 15;
         const int64_t row_elements = conversion.columns * channels;
-        conversion.parts_per_row =
-            std::clamp<int64_t>(row_elements / elements_per_task, 1, int64_t{4} * context->options.threads);
-        const auto run = [](void *closure, int32_t task) { static_cast<const Conversion *>(closure)->run(task); };
-        const auto num_tasks = static_cast<int32_t>(tensor->batch * conversion.rows * conversion.parts_per_row);
-        if (row_elements * conversion.rows * tensor->batch < 2 * elements_per_task) {
-            for (int32_t task = 0; task < num_tasks; task++) {
-                conversion.run(task);
-            }
-        } else {
-            context->run_parallel(run, &conversion, num_tasks);
-        }
+        conversion.parts_per_row = std::clamp<int64_t>(row_elements / elements_per_task, 1, most_parts);
+        const int64_t wanted = row_elements * conversion.rows * tensor->batch / elements_per_task;
+        conversion.num_tasks = std::clamp<int64_t>(wanted, 1, std::min(conversion.num_parts(), most_parts));
+        context->run_parallel([](void *closure, int32_t task) { static_cast<const Conversion *>(closure)->run(task); },
+                              &conversion, static_cast<int32_t>(conversion.num_tasks));
         return DISTILE_OK;
     });
 }

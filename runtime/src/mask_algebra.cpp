@@ -3,6 +3,7 @@
 #include "difference.h"
 #include "kernel.h"
 #include "mask.h"
+#include "polyphase.h"
 #include "tensor.h"
 #include <algorithm>
 #include <distile/mask_algebra.h>
@@ -172,8 +173,18 @@ distile_window distile_kernel_window(const distile_kernel *kernel) {
     distile_window window{};
     if (kernel) {
         const distile_conv2d &conv = kernel->polykernel->conv2d;
-        window = {conv.kernel_h,   conv.kernel_w, conv.stride_h, conv.stride_w,      conv.dilation_h,
-                  conv.dilation_w, conv.pad_top,  conv.pad_left, DISTILE_WINDOW_CONV};
+        const auto phases = polyphase_of(kernel->polykernel->kind, conv);
+        window = {conv.kernel_h,
+                  conv.kernel_w,
+                  conv.stride_h,
+                  conv.stride_w,
+                  conv.dilation_h,
+                  conv.dilation_w,
+                  conv.pad_top,
+                  conv.pad_left,
+                  !phases                ? DISTILE_WINDOW_CONV
+                  : phases->rows.nearest ? DISTILE_WINDOW_UPSAMPLED
+                                         : DISTILE_WINDOW_TRANSPOSED};
     }
     return window;
 }

@@ -13,7 +13,20 @@ using namespace distile;
 
 namespace {
 
-/** A buffer and what was written to it since it was all zero. */
+/** Visits the runs of set bits of a row: visit(first pixel, number of pixels). */
+template<typename Visit> void for_each_run(const uint64_t *words, int32_t num_words, const Visit &visit) {
+    for (int32_t i = 0; i < num_words; i++) {
+        for (uint64_t word = words[i]; word != 0;) {
+            const int first = __builtin_ctzll(word);
+            const uint64_t rest = ~(word >> first);
+            const int count = rest == 0 ? 64 : __builtin_ctzll(rest);
+            visit(64 * i + first, count);
+            word = first + count == 64 ? 0 : word & (~uint64_t{0} << (first + count));
+        }
+    }
+}
+
+/** A buffer and the pixels that may hold other values than zero. */
 class Buffer {
 public:
     explicit Buffer(distile_context *context) : context_(context) {
@@ -28,28 +41,60 @@ public:
         return bytes_;
     }
 
-    /** Makes the written pixels zero, or everything. */
-    void clear(bool everything, bool in_parallel) {
+    /** The tensor of a spec at the beginning of the buffer, zero outside of the mask's pixels. Those, or with `whole`
+     * all of them, will be written. Throws std::bad_alloc and then changes nothing that was handed out. */
+    distile_tensor hand_out(const distile_output_spec &spec, const distile_mask &mask, bool whole, bool clear_all) {
+        reserve(static_cast<size_t>(bytes_of(spec)));
+        const distile_tensor tensor = tensor_of(spec, memory_);
+        const int64_t rows = int64_t{spec.batch} * spec.height;
+        const int32_t words_per_row = mask.bits.words_per_row();
+        if (whole) {
+            next_words_.assign(rows * words_per_row, ~uint64_t{0});
+            for (int64_t row = 1; spec.width % 64 != 0 && row <= rows; row++) {
+                next_words_[row * words_per_row - 1] = (uint64_t{1} << (spec.width % 64)) - 1;
+            }
+        } else {
+            next_words_.assign(mask.bits.words, mask.bits.words + rows * words_per_row);
+        }
+        // What is going to be written anyway needs no zeros, if it surely is and lies where it did.
+        clear(clear_all, !whole && is_same(tensor) ? next_words_.data() : nullptr, true);
+        words_.swap(next_words_);
+        tensor_ = tensor;
+        written_ = true;
+        return tensor;
+    }
+
+    /** Makes the written pixels zero, or everything. Those in `kept`, a mask of the same shape, may stay. */
+    void clear(bool everything, const uint64_t *kept, bool in_parallel) {
         if (!written_) {
             return;
         }
+        written_ = false;
         everything_ = everything;
+        const int64_t rows = int64_t{tensor_.batch} * tensor_.height;
+        int64_t pixels = rows * tensor_.width;
+        if (!everything) {
+            pixels = 0;
+            for (size_t i = 0; i < words_.size(); i++) {
+                words_[i] &= kept ? ~kept[i] : ~uint64_t{0};
+                pixels += __builtin_popcountll(words_[i]);
+            }
+        }
         // Below this many bytes a second thread costs more than it saves.
         constexpr int64_t bytes_per_task = 256 << 10;
-        const int64_t rows = int64_t{tensor_.batch} * tensor_.height;
-        const int64_t wanted = rows * tensor_.stride_h * static_cast<int64_t>(sizeof(float)) / bytes_per_task;
+        const int64_t wanted = pixels * tensor_.stride_w * static_cast<int64_t>(sizeof(float)) / bytes_per_task;
         num_tasks_ = static_cast<int32_t>(
             in_parallel ? std::clamp<int64_t>(wanted, 1, std::min<int64_t>(rows, context_->options.threads)) : 1);
         if (num_tasks_ > 1) {
             context_->run_parallel([](void *closure, int32_t i) { static_cast<Buffer *>(closure)->clear_part(i); },
                                    this, num_tasks_);
-        } else {
+        } else if (pixels > 0) {
             clear_part(0);
         }
-        written_ = false;
     }
 
-    /** Makes room for a tensor. The buffer is clear before and after. Throws std::bad_alloc. */
+private:
+    /** Makes room. A buffer that grows is all zero. Throws std::bad_alloc. */
     void reserve(size_t bytes) {
         if (bytes <= bytes_) {
             return;
@@ -62,45 +107,46 @@ public:
         release();
         memory_ = grown;
         bytes_ = bytes;
+        written_ = false;
     }
 
-    /** The tensor of a spec at the beginning of the buffer, whose active pixels will be written. Throws
-     * std::bad_alloc. */
-    distile_tensor hand_out(const distile_output_spec &spec, const distile_mask &mask, bool whole) {
-        const distile_tensor tensor = tensor_of(spec, memory_);
-        whole_ = whole;
-        if (!whole) {
-            const int64_t count = int64_t{spec.batch} * spec.height * mask.bits.words_per_row();
-            words_.assign(mask.bits.words, mask.bits.words + count);
-        }
-        tensor_ = tensor;
-        written_ = true;
-        return tensor;
+    /** Whether a tensor has its pixels where the last one had them. */
+    bool is_same(const distile_tensor &tensor) const {
+        return tensor.data == tensor_.data && tensor.batch == tensor_.batch && tensor.height == tensor_.height &&
+               tensor.width == tensor_.width && tensor.channels == tensor_.channels &&
+               tensor.stride_h == tensor_.stride_h && tensor.stride_n == tensor_.stride_n;
     }
 
-private:
-    void clear_part(int32_t part) {
+    void clear_part(int32_t part) const {
         const int64_t rows = int64_t{tensor_.batch} * tensor_.height;
         const int64_t end = rows * (part + 1) / num_tasks_;
-        const size_t pixel_bytes = tensor_.channels * sizeof(float);
         for (int64_t row = rows * part / num_tasks_; row < end; row++) {
-            float *pixels = static_cast<float *>(tensor_.data) + row / tensor_.height * tensor_.stride_n +
-                            row % tensor_.height * tensor_.stride_h;
-            if (everything_ || whole_) {
-                std::memset(pixels, 0, tensor_.width * pixel_bytes);
-                continue;
+            clear_row(static_cast<float *>(tensor_.data) + row / tensor_.height * tensor_.stride_n +
+                          row % tensor_.height * tensor_.stride_h,
+                      words_.data() + row * ((tensor_.width + 63) / 64));
+        }
+    }
+
+    void clear_row(float *pixels, const uint64_t *words) const {
+        // What a call that clears takes by itself, in bytes that it clears in that time.
+        constexpr int64_t bytes_per_call = 256;
+        const int64_t pixel_bytes = tensor_.stride_w * static_cast<int64_t>(sizeof(float));
+        const int32_t num_words = (tensor_.width + 63) / 64;
+        bool whole = everything_;
+        if (!whole) {
+            int64_t cleared = 0, runs = 0;
+            for (int32_t i = 0; i < num_words; i++) {
+                cleared += __builtin_popcountll(words[i]);
+                runs += __builtin_popcountll(words[i] & ~(words[i] << 1));
             }
-            const int32_t words_per_row = (tensor_.width + 63) / 64;
-            for (int32_t i = 0; i < words_per_row; i++) {
-                // Runs of pixels at once.
-                for (uint64_t word = words_[row * words_per_row + i]; word != 0;) {
-                    const int first = __builtin_ctzll(word);
-                    const uint64_t rest = ~(word >> first);
-                    const int count = rest == 0 ? 64 : __builtin_ctzll(rest);
-                    std::memset(pixels + (64 * i + first) * tensor_.stride_w, 0, count * pixel_bytes);
-                    word = first + count == 64 ? 0 : word & (~uint64_t{0} << (first + count));
-                }
-            }
+            whole = cleared * pixel_bytes + runs * bytes_per_call > tensor_.width * pixel_bytes;
+        }
+        if (whole) {
+            std::memset(pixels, 0, tensor_.width * pixel_bytes);
+        } else {
+            for_each_run(words, num_words, [&](int32_t first, int32_t count) {
+                std::memset(pixels + first * tensor_.stride_w, 0, count * pixel_bytes);
+            });
         }
     }
 
@@ -115,10 +161,11 @@ private:
     distile_context *context_;
     float *memory_ = nullptr;
     size_t bytes_ = 0;
-    bool written_ = false, whole_ = false, everything_ = false;
+    bool written_ = false, everything_ = false;
     int32_t num_tasks_ = 1;
     distile_tensor tensor_{};
-    std::vector<uint64_t> words_;
+    /** The pixels that were written, and those that will be: the second is kept for its memory. */
+    std::vector<uint64_t> words_, next_words_;
 };
 
 /** A thread that clears one buffer at a time. */
@@ -141,7 +188,7 @@ public:
             try {
                 thread_ = std::thread([this] { run(); });
             } catch (...) {
-                buffer.clear(false, true);
+                buffer.clear(false, nullptr, true);
                 return;
             }
         }
@@ -167,7 +214,7 @@ private:
                 return;
             }
             lock.unlock();
-            buffer_->clear(false, false);
+            buffer_->clear(false, nullptr, false);
             lock.lock();
             buffer_ = nullptr;
             changed_.notify_all();
@@ -240,9 +287,7 @@ distile_status distile_planner_next(distile_planner *planner, const distile_outp
         if (background) {
             planner->cleaner.wait();
         }
-        buffer.clear(planner->clearing == DISTILE_CLEAR_ALL, true);
-        buffer.reserve(static_cast<size_t>(bytes_of(*spec)));
-        *output = buffer.hand_out(*spec, *mask, store == DISTILE_STORE_TILES);
+        *output = buffer.hand_out(*spec, *mask, store == DISTILE_STORE_TILES, planner->clearing == DISTILE_CLEAR_ALL);
         planner->next = (planner->next + 1) % planner->buffers.size();
         if (background) {
             planner->cleaner.start(*planner->buffers[planner->next]);

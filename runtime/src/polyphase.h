@@ -8,9 +8,11 @@
 #ifndef DISTILE_POLYPHASE_H
 #define DISTILE_POLYPHASE_H
 
+#include <algorithm>
 #include <cstdint>
 #include <distile/polykernel.h>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 namespace distile {
@@ -21,7 +23,7 @@ struct Phase {
     int begin = 0; /**< Of its taps among those of all phases. */
 };
 
-/** The positions of the kernel [begin, end) whose weights a tap is the sum of: one for a transposed convolution. */
+/** The positions of the kernel [begin, end) whose weights a tap is the sum of: one, but after nearest upsampling. */
 struct MergedTap {
     int begin, end;
 };
@@ -34,6 +36,11 @@ struct PolyphaseAxis {
      * upsampling, where it adds input pixel floor((o - pad_before + j * dilation) / stride) to output pixel o. */
     bool nearest;
 
+    /** True if the taps are the same, in the same order. */
+    bool operator==(const PolyphaseAxis &other) const {
+        return kernel == other.kernel && stride == other.stride && pad_before == other.pad_before &&
+               dilation == other.dilation && nearest == other.nearest;
+    }
     /** Output pixels for some input pixels; at most 0 if there are none. */
     int64_t output_extent(int64_t input) const {
         return nearest ? input * stride + pad_before + pad_after - reach()
@@ -46,6 +53,15 @@ struct PolyphaseAxis {
     int last_read() const {
         return nearest ? floor_divide(stride - 1 - pad_before + reach()) : ceil_divide(pad_before);
     }
+    /** The zero border before and after the input with which all reads are in place. */
+    int border_before() const {
+        return std::max(-first_read(), 0);
+    }
+    int border_after() const {
+        // The last output pixel, from the first one that input pixel `input - 1` stands for.
+        const auto last = static_cast<int>(output_extent(1) - 1);
+        return std::max(floor_divide(last) + last_read(), 0);
+    }
     /** The taps of all phases. */
     int num_taps() const {
         return nearest ? reach() + stride : kernel;
@@ -54,11 +70,16 @@ struct PolyphaseAxis {
     int most_taps() const {
         return nearest ? ceil_divide(reach()) + 1 : (kernel - 1) / (stride / std::gcd(stride, dilation)) + 1;
     }
+    /** Input pixels from one tap of a phase to the next. */
+    int step() const {
+        return nearest ? 1 : dilation / std::gcd(stride, dilation);
+    }
     std::vector<Phase> phases() const {
         std::vector<Phase> result(stride);
         for (int p = 0, begin = 0; p < stride; p++) {
             Phase &phase = result[p];
             phase.begin = begin;
+            phase.step = step();
             if (nearest) {
                 phase.first = read_at(p, 0);
                 phase.taps = read_at(p, kernel - 1) - phase.first + 1;
@@ -68,7 +89,6 @@ struct PolyphaseAxis {
                     phase.first = read_at(p, last);
                     phase.taps = last / every() + 1;
                 }
-                phase.step = dilation / std::gcd(stride, dilation);
             }
             begin += phase.taps;
         }
@@ -126,6 +146,25 @@ private:
         return -1;
     }
 };
+
+/** The axes of an operator that has phases. */
+struct Polyphase {
+    PolyphaseAxis rows, columns;
+
+    bool operator==(const Polyphase &other) const {
+        return rows == other.rows && columns == other.columns;
+    }
+};
+
+/** None for a kind that has no phases. */
+inline std::optional<Polyphase> polyphase_of(distile_operator_kind kind, const distile_conv2d &conv) {
+    const bool nearest = kind == DISTILE_MASKED_UPSAMPLE_CONV2D;
+    if (kind != DISTILE_MASKED_CONV_TRANSPOSE2D && !nearest) {
+        return std::nullopt;
+    }
+    return Polyphase{{conv.kernel_h, conv.stride_h, conv.pad_top, conv.pad_bottom, conv.dilation_h, nearest},
+                     {conv.kernel_w, conv.stride_w, conv.pad_left, conv.pad_right, conv.dilation_w, nearest}};
+}
 
 }  // namespace distile
 

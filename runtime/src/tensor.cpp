@@ -5,6 +5,48 @@
 
 namespace distile {
 
+namespace {
+
+/** Distance between the first and the last element of a tensor, its border included. */
+int64_t span_of(const distile_tensor &tensor) {
+    return (tensor.batch - 1) * tensor.stride_n +
+           (int64_t{tensor.height} - 1 + tensor.border_top + tensor.border_bottom) * tensor.stride_h +
+           (int64_t{tensor.width} - 1 + tensor.border_left + tensor.border_right) * tensor.stride_w + tensor.channels -
+           1;
+}
+
+/** The address of the first element, and the number of bytes to the end of the last one, with the border. */
+struct MemoryRange {
+    explicit MemoryRange(const distile_tensor &tensor)
+        : begin(reinterpret_cast<uintptr_t>(tensor.data) -
+                static_cast<uintptr_t>(tensor.border_top * tensor.stride_h + tensor.border_left * tensor.stride_w) *
+                    sizeof(float)),
+          bytes((static_cast<uintptr_t>(span_of(tensor)) + 1) * sizeof(float)) {
+    }
+    uintptr_t begin, bytes;
+};
+
+}  // namespace
+
+bool overlap(const distile_tensor &a, const distile_tensor &b) {
+    const MemoryRange range_a(a), range_b(b);
+    const bool a_first = range_a.begin <= range_b.begin;
+    const MemoryRange &low = a_first ? range_a : range_b, &high = a_first ? range_b : range_a;
+    const uintptr_t distance = high.begin - low.begin;
+    if (distance >= low.bytes) {
+        return false;
+    }
+    if (a.stride_w != b.stride_w || a.stride_h != b.stride_h || (a.batch > 1 && a.stride_n != b.stride_n) ||
+        a.stride_h % a.stride_w != 0 || (a.batch > 1 && a.stride_n % a.stride_w != 0) ||
+        distance % sizeof(float) != 0) {
+        return true;
+    }
+    // Every pixel of either view starts at a multiple of stride_w from its origin: the channels decide.
+    const auto channel = static_cast<int64_t>(distance / sizeof(float)) % a.stride_w;
+    const int32_t low_channels = a_first ? a.channels : b.channels, high_channels = a_first ? b.channels : a.channels;
+    return channel < low_channels || channel + high_channels > a.stride_w;
+}
+
 distile_status check_tensor(distile_context *context, int32_t dtype, const char *call, const distile_tensor *tensor,
                             const char *name, int32_t channels, bool has_border) {
     if (!tensor || !tensor->data) {

@@ -18,6 +18,10 @@ constexpr int32_t largest_extent = 65535;
 distile_status check_tensor(distile_context *context, int32_t dtype, const char *call, const distile_tensor *tensor,
                             const char *name, int32_t channels, bool has_border);
 
+/** True if two views may share an element. False for disjoint channels of one tensor (equal strides); otherwise true
+ * whenever the address ranges meet. */
+bool overlap(const distile_tensor &a, const distile_tensor &b);
+
 }  // namespace distile
 
 #endif

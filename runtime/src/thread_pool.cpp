@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <exception>
 #include <mutex>
 #include <pthread.h>
 #include <semaphore.h>
@@ -128,6 +127,11 @@ private:
     sigset_t former_;
 };
 
+/** Forks on the way from the process that loaded this library to this one. A child has the memory of its parent's
+ * pools but none of their threads, and tells by this number. */
+std::atomic<uint64_t> forks{0};
+const int watching_forks = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
+
 }  // namespace
 
 struct ThreadPool::Impl {
@@ -136,8 +140,11 @@ struct ThreadPool::Impl {
     alignas(cache_line) std::atomic<uint64_t> board{0};
     Loop loops[max_loops];
     sem_t wake_ups;
-    std::once_flag started;
-    std::vector<std::thread> workers;
+    std::mutex starting;
+    /** The value of `forks` in the process that started the workers. */
+    std::atomic<uint64_t> started_after{not_started};
+    static constexpr uint64_t not_started = UINT64_MAX;
+    std::vector<pthread_t> workers;
     const int32_t threads;
 
     explicit Impl(int32_t wanted) : threads(std::min(std::max(wanted, 1), max_workers + 1)) {
@@ -146,21 +153,48 @@ struct ThreadPool::Impl {
     }
 
     ~Impl() {
-        wake(sleepers(board.fetch_or(stop, std::memory_order_relaxed)));
-        for (std::thread &worker : workers) {
-            worker.join();
+        if (has_started()) {
+            wake(sleepers(board.fetch_or(stop, std::memory_order_relaxed)));
+            for (pthread_t worker : workers) {
+                pthread_join(worker, nullptr);
+            }
         }
         sem_destroy(&wake_ups);
     }
 
+    /** True if this process, and not one that it was forked from, has started the workers. */
+    bool has_started() const {
+        return started_after.load(std::memory_order_acquire) == forks.load(std::memory_order_relaxed);
+    }
+
     /** Goes on with fewer workers, or none, where the system denies more. */
     void start() {
-        SignalBlocker blocker;
-        try {
-            while (workers.size() < size_t(threads - 1)) {
-                workers.emplace_back([this] { work(); });
-            }
-        } catch (const std::exception &) {}
+        const std::lock_guard<std::mutex> lock(starting);
+        if (has_started()) {
+            return;
+        }
+        if (started_after.load(std::memory_order_relaxed) != not_started) {
+            forget_workers();
+        }
+        const SignalBlocker blocker;
+        const auto run_worker = [](void *pool) -> void * {
+            static_cast<Impl *>(pool)->work();
+            return nullptr;
+        };
+        pthread_t worker{};
+        while (workers.size() < size_t(threads - 1) && pthread_create(&worker, nullptr, run_worker, this) == 0) {
+            workers.push_back(worker);
+        }
+        started_after.store(forks.load(std::memory_order_relaxed), std::memory_order_release);
+    }
+
+    /** In a child: the workers live in the parent, and so do those that the board and the semaphore count. No loop is
+     * open, as nobody may fork during a call. */
+    void forget_workers() {
+        workers.clear();
+        board.store(0, std::memory_order_relaxed);
+        sem_destroy(&wake_ups);
+        sem_init(&wake_ups, 0, 0);
     }
 
     uint64_t bit(const Loop &loop) const {
@@ -287,7 +321,9 @@ int32_t ThreadPool::threads() const {
 void ThreadPool::parallel_for(void (*task)(void *closure, int32_t index), void *closure, int32_t count) {
     Loop *loop = nullptr;
     if (count > 1 && impl_->threads > 1) {
-        std::call_once(impl_->started, [this] { impl_->start(); });
+        if (!impl_->has_started()) {
+            impl_->start();
+        }
         // Where no loop is vacant, the workers have enough others to help with.
         loop = impl_->workers.empty() ? nullptr : impl_->claim_loop();
     }

@@ -10,7 +10,8 @@
 namespace distile {
 
 /** Workers spin for some tens of microseconds after a loop, so that the next one finds them awake,
- * and then sleep until there is work, so that an idle pool burns nothing. */
+ * and then sleep until there is work, so that an idle pool burns nothing. A process that was forked between two loops
+ * may go on with the pool: it starts workers of its own. */
 class ThreadPool {
 public:
     /** A pool of `threads` threads in all, the calling one included (at least 1). Workers start with

@@ -15,8 +15,9 @@ constexpr int64_t transpose_block = 16;
 struct TransposeLevel {
     const char *name;
 
-    /** Transposes transpose_block rows and columns. */
-    void (*block)(const float *from, int64_t from_stride, float *to, int64_t to_stride);
+    /** to[c * to_stride + r] = from[r * from_stride + c] for r < rows and c < columns. */
+    void (*transpose)(const float *from, int64_t from_stride, float *to, int64_t to_stride, int64_t rows,
+                      int64_t columns);
 };
 
 /** The levels that this CPU can run, the fastest last. */
@@ -34,7 +35,7 @@ struct TransposeLevels {
 TransposeLevels supported_transpose_levels();
 const TransposeLevel &best_transpose_level();
 
-/** to[c * to_stride + r] = from[r * from_stride + c] for r < rows and c < columns. */
+/** The same in an order that suits caches: fast also where strides are powers of two. */
 void transpose(const TransposeLevel &level, const float *from, int64_t from_stride, float *to, int64_t to_stride,
                int64_t rows, int64_t columns);
 

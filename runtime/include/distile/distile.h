@@ -103,9 +103,14 @@ typedef struct distile_context_options {
     void *allocator_user;
     distile_trace trace; /**< Null: no trace. */
     void *trace_user;
+    /** Kernels take the CPU to have no more than these features, separated by spaces: of "sse41 avx avx2 fma f16c
+     * avx512f avx512cd avx512bw avx512dq avx512vl"; "" leaves plain x86-64. So a machine runs the code of a
+     * lesser one, for instance to get its results to the last bit. Null: all that the CPU has. Copied. */
+    const char *cpu_features;
 } distile_context_options;
 
-/** Makes a context. `options` may be null. Threads start with the first call that can use them. */
+/** Makes a context. `options` may be null. Threads start with the first call that can use them. Errors:
+ * NULL_POINTER, BAD_VALUE (also for a CPU feature that the library does not know), OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_context_create(const distile_context_options *options, distile_context **context);
 /** Null is allowed. */
 DISTILE_API void distile_context_destroy(distile_context *context);
@@ -173,17 +178,30 @@ DISTILE_API distile_tensor distile_tensor_make(void *data, int32_t batch, int32_
 
 /* ---- Kernels ------------------------------------------------------------------------------ */
 
-/** A PolyKernel as the build emits it (see polykernel.h): constant data and code. */
+/** A PolyKernel as the build emits it (see polykernel.h): constant data and code, maybe for several kinds of CPU. */
 typedef struct distile_polykernel distile_polykernel;
 
 /** A PolyKernel made ready for a context: its time table, which can be replaced, and caches. */
 typedef struct distile_kernel distile_kernel;
 
-/** Errors: NULL_POINTER, VERSION, UNSUPPORTED_CPU, OUT_OF_MEMORY. */
+/** Takes the PolyKernel, or where this CPU lacks one of its features, the first of those that stand behind it for
+ * lesser CPUs and that this one can run. Errors: NULL_POINTER, VERSION, UNSUPPORTED_CPU (it can run none),
+ * OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_kernel_create(distile_context *context, const distile_polykernel *polykernel,
                                                  distile_kernel **kernel);
 /** Null is allowed. */
 DISTILE_API void distile_kernel_destroy(distile_kernel *kernel);
+
+/** The PolyKernel that distile_kernel_create took: names, variants and times are its own. Null if `kernel` is null. */
+DISTILE_API const distile_polykernel *distile_kernel_polykernel(const distile_kernel *kernel);
+
+/** Rows and columns around an image. */
+typedef struct distile_border {
+    int32_t top, bottom, left, right;
+} distile_border;
+
+/** The zero border with which a kernel reads all of its input in place; all 0 if `kernel` is null. */
+DISTILE_API distile_border distile_kernel_border(const distile_kernel *kernel);
 
 /** The number of variants, dense candidates included; 0 if `kernel` is null. */
 DISTILE_API int32_t distile_kernel_num_variants(const distile_kernel *kernel);
@@ -220,8 +238,15 @@ DISTILE_API distile_status distile_kernel_add_dense(distile_kernel *kernel, cons
 /** Weights in the one layout that every variant of a PolyKernel reads. */
 typedef struct distile_weights distile_weights;
 
-/** Order of the dimensions, outermost first: output channels, input channels, kernel rows (H) and columns (W). */
-typedef enum distile_weights_order { DISTILE_OIHW = 1, DISTILE_OHWI = 2, DISTILE_HWIO = 3 } distile_weights_order;
+/** Order of the dimensions, outermost first: output channels, input channels, kernel rows (H) and columns (W). With
+ * groups, the input channels are those of one group: as many as an output channel reads, one if it is depthwise.
+ * PyTorch's transposed convolutions have IOHW. */
+typedef enum distile_weights_order {
+    DISTILE_OIHW = 1,
+    DISTILE_OHWI = 2,
+    DISTILE_HWIO = 3,
+    DISTILE_IOHW = 4
+} distile_weights_order;
 
 /** A contiguous float32 filter and what is folded into it. Every vector has one value for each
  * output channel; null leaves it out. With batch normalisation, mean and variance are both

@@ -2,8 +2,8 @@
  * Output buffers for a chain of masked operators: zero wherever nothing was computed, with the zero border that the
  * next operator reads, and without a fill in the way of any of them.
  *
- * A planner rotates a few buffers. Each is cleared before it is handed out again, and of a buffer only the pixels that
- * its last use wrote need clearing. So operators run in mode DISTILE_KEEP into tensors that are zero already:
+ * A planner rotates a few buffers. Of a buffer only the pixels need clearing that its last use wrote and the next one
+ * will not. So operators run in mode DISTILE_KEEP into tensors that are zero already where they write nothing:
  *
  *     distile_planner_next(planner, &spec, mask, DISTILE_STORE_EXACT, &output);
  *     distile_run(kernel, &(distile_run_args){.input = &input, .output = &output, .weights = weights, .mask = mask});
@@ -24,10 +24,12 @@ typedef struct distile_planner distile_planner;
 
 /** When and how a buffer is cleared. */
 typedef enum distile_clearing {
-    DISTILE_CLEAR_WRITTEN = 0, /**< The written pixels, when the buffer is handed out. */
-    DISTILE_CLEAR_ALL = 1,     /**< Every byte, when the buffer is handed out. */
-    DISTILE_CLEAR_BACKGROUND =
-        2, /**< The written pixels, on a thread of the planner's as soon as the buffer is free. */
+    /** When the buffer is handed out, the pixels that were written and are not going to be; where they are so
+     * scattered that it takes longer, whole rows. The fastest unless cores are idle. */
+    DISTILE_CLEAR_WRITTEN = 0,
+    DISTILE_CLEAR_ALL = 1, /**< Every pixel, when the buffer is handed out. */
+    /** The written pixels, on a thread of the planner's as soon as the buffer is free. For idle cores. */
+    DISTILE_CLEAR_BACKGROUND = 2,
 } distile_clearing;
 
 /** Zero-initialise, then set what should differ from the default. */
@@ -36,7 +38,8 @@ typedef struct distile_planner_options {
     distile_clearing clearing;
 } distile_planner_options;
 
-/** A float32 tensor to write: its extents, and the border of zeros around every image that its readers need. */
+/** A float32 tensor to write: its extents, and the border of zeros around every image that its readers need
+ * (distile_kernel_border). */
 typedef struct distile_output_spec {
     int32_t batch, height, width, channels;
     int32_t border_top, border_bottom, border_left, border_right;
@@ -49,10 +52,11 @@ DISTILE_API distile_status distile_planner_create(distile_context *context, cons
 /** Frees the buffers too. Null is allowed. */
 DISTILE_API void distile_planner_destroy(distile_planner *planner);
 
-/** The next tensor, all of it zero. It stays the caller's until as many further tensors were asked for as there are
- * buffers, less one; from then on it must not be used. The caller writes only pixels that are active in `mask` (of the
- * spec's batch, height and width; it may be set anew afterwards), or with DISTILE_STORE_TILES any pixel, and never the
- * border. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_MASK, OUT_OF_MEMORY; no buffer was then taken. */
+/** The next tensor. It stays the caller's until as many further tensors were asked for as there are buffers, less one;
+ * from then on it must not be used. With DISTILE_STORE_EXACT the caller writes all pixels that are active in `mask` (of
+ * the spec's batch, height and width; it may be set anew afterwards), which may hold anything before, and no others:
+ * those are zero. With DISTILE_STORE_TILES the whole tensor is zero and the caller may write any pixel. The border is
+ * zero and never written. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_MASK, OUT_OF_MEMORY; no buffer was then taken. */
 DISTILE_API distile_status distile_planner_next(distile_planner *planner, const distile_output_spec *spec,
                                                 distile_mask *mask, distile_store store, distile_tensor *output);
 

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised when the structs below or the arguments of a kernel change. */
-#define DISTILE_POLYKERNEL_VERSION 2
+#define DISTILE_POLYKERNEL_VERSION 3
 
 /** The output channels that one block of the canonical CPU weight layout holds. */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
@@ -20,7 +20,14 @@ extern "C" {
 #define DISTILE_CUDA_CHANNEL_BLOCK 32
 
 /** Every operator that the runtime knows how to call. */
-typedef enum distile_operator_kind { DISTILE_MASKED_CONV2D = 1 } distile_operator_kind;
+typedef enum distile_operator_kind {
+    DISTILE_MASKED_CONV2D = 1,
+    /** A transposed convolution. Its padding is cut from the output; below and to the right it is less the output
+     * padding, and may be negative. */
+    DISTILE_MASKED_CONV_TRANSPOSE2D = 2,
+    /** A convolution with stride 1 after nearest upsampling. The strides are the scales. */
+    DISTILE_MASKED_UPSAMPLE_CONV2D = 3
+} distile_operator_kind;
 
 typedef enum distile_epilogue {
     DISTILE_EPILOGUE_NONE = 0,
@@ -32,6 +39,7 @@ typedef enum distile_epilogue {
 /** The compile-time part of a masked convolution. Extents and padding in pixels. */
 typedef struct distile_conv2d {
     int32_t in_channels, out_channels;
+    int32_t groups; /**< Divides both: 1 where every output channel reads every input channel. */
     int32_t kernel_h, kernel_w;
     int32_t stride_h, stride_w;
     int32_t pad_top, pad_bottom, pad_left, pad_right;
@@ -74,9 +82,9 @@ typedef struct distile_hooks {
 } distile_hooks;
 
 /** A generated function in Halide's argv form: 0 for success. The arguments of a masked convolution are
- * user_context, input, weights, bias, tiles, bits, num_interior, num_tiles, threads, store_tiles
- * [, residual], output; those of one that runs on a GPU have a buffer with the number of tiles after store_tiles, and
- * their num_tiles is the most that it may hold. */
+ * user_context, input, tiles, bits, num_interior, num_tiles, threads, store_tiles, weights, bias [, residual], output;
+ * those of one that runs on a GPU have a buffer with the number of tiles after bias, and their num_tiles is the most
+ * that it may hold. */
 typedef int (*distile_kernel_function)(void **args);
 
 typedef struct distile_variant {
@@ -107,6 +115,8 @@ struct distile_polykernel {
     const distile_variant *variants;
     int64_t num_times;               /**< Points of the built-in time table; 0 if the plan was never profiled. */
     const distile_time_point *times; /**< Ordered by variant, threads and tiles. */
+    /** The same operator for CPUs that lack some of the features, in the same weight layout; null if there is none. */
+    const distile_polykernel *otherwise;
 };
 
 #ifdef __cplusplus

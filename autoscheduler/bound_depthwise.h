@@ -1,0 +1,107 @@
+/** \file
+ * The terms of the bound for a depthwise convolution on a CPU. A sink gets them as from add_cpu_terms().
+ *
+ * The loop nest, outermost first: tasks of the pixels (parallel), register tiles, groups of channels, the kernel, and
+ * in a register tile the pixels and the vectors of channels (schedules/cpu_depthwise.cpp). The input has a zero border,
+ * so that every tile is read in place.
+ */
+#ifndef DISTILE_BOUND_DEPTHWISE_H
+#define DISTILE_BOUND_DEPTHWISE_H
+
+#include "bound.h"
+#include "depthwise_space.h"
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <tuple>
+#include <vector>
+
+namespace distile {
+
+inline const std::vector<const char *> &depthwise_knobs() {
+    static const std::vector<const char *> knobs = {"tile_h", "tile_w", "pixels", "channels", "tasks", "unroll"};
+    return knobs;
+}
+
+template<typename Sink>
+void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
+    const auto [tile_h, tile_w, pixels, channels, tasks_per_thread, unroll] =
+        std::tie(values[0], values[1], values[2], values[3], values[4], values[5]);
+    const Problem &problem = workload.problem;
+    const DeviceProfile &device = workload.device;
+    const double cycle_us = 1e-3 / device.ghz;
+    const double bytes = problem.bytes_per_element;
+
+    // The tasks, as the schedule cuts them.
+    const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
+    const double all_register_tiles = std::ceil(all_pixels / pixels);
+    const double register_tiles =
+        std::ceil(all_register_tiles / (static_cast<double>(workload.threads) * tasks_per_thread));
+    const double tasks = std::ceil(all_register_tiles / register_tiles);
+    const double rounds = std::ceil(tasks / workload.threads);
+    const double cores = std::min<double>(tasks, workload.threads);
+
+    // What a task computes. A tap adds one product to every sum of a register tile: it loads an input for each, and
+    // its weights for all pixels.
+    const double out_channels = round_up(problem.out_channels, problem.channel_block);
+    const double vectors = static_cast<double>(channels) / problem.vector_lanes;
+    const double taps = static_cast<double>(problem.kernel_h) * problem.kernel_w;
+    const double steps = register_tiles * out_channels / channels * taps;
+    const double operations = steps * pixels * vectors;
+    const double loads = steps * (pixels + 1) * vectors;
+    const double unrolled = unroll == UnrollNothing ? 1 : unroll == UnrollRow ? problem.kernel_w : taps;
+    // Each iteration finds the addresses of its pixels, once for all channels if the whole kernel is unrolled.
+    const double iterations = steps / unrolled;
+
+    sink.time("fma", rounds * (device.alpha_us * operations + device.gamma_us));
+    // A sum waits for the one before it.
+    sink.time("dependence", rounds * steps * device.fma_latency * cycle_us);
+    sink.time("load", rounds * loads / device.load_per_cycle * cycle_us);
+    sink.time("loop", rounds * iterations * 2 * cycle_us);
+
+    // Bytes: the input and the output stream through, and the weights, which every register tile reads, stay.
+    const double weights = taps * out_channels * bytes;
+    const double task_pixels = register_tiles * pixels;
+    const double task_input = input_footprint(workload, tile_h, tile_w, std::min(task_pixels, all_pixels));
+    const double task_output = task_pixels * problem.out_channels * bytes;
+    const double all_input = input_footprint(workload, tile_h, tile_w, all_pixels);
+    const double all_output = all_pixels * problem.out_channels * bytes;
+    const double own_data = weights + std::min(rounds * task_input, all_input) + rounds * task_output;
+
+    const double line = static_cast<double>(problem.vector_lanes) * bytes;
+    const MemoryLevel &nearest = device.memory[0];
+    sink.time(nearest.name.c_str(), rounds * loads * line / (nearest.gb_per_s * 1e3));
+    for (size_t i = 1; i < device.memory.size(); i++) {
+        const MemoryLevel &inner = device.memory[i - 1], &level = device.memory[i];
+        const double room = static_cast<double>(inner.bytes);
+        double traffic = 0;  // Of one core.
+        if (inner.shared) {
+            // All cores together fill it; what they share is in it once.
+            const double data = weights + all_input + all_output;
+            traffic = data <= room ? 0 : data / cores;
+        } else if (own_data > room) {
+            const double read = weights <= room ? weights : rounds * register_tiles * weights;
+            traffic = read + rounds * (task_input + task_output);
+        }
+        const double bandwidth = level.shared ? level.gb_per_s / cores : level.gb_per_s;
+        sink.time(level.name.c_str(), traffic / (bandwidth * 1e3));
+    }
+
+    sink.launches(device.launch_us);
+    sink.count("tasks", tasks);
+    sink.count("rounds", rounds);
+    sink.count("idle", 1 - tasks / (rounds * workload.threads));
+    sink.count("register_tiles", register_tiles);
+    sink.count("operations", operations);
+    sink.count("loads", loads);
+    sink.count("iterations", iterations);
+    sink.count("sums", pixels * vectors);
+    sink.count("unrolled", unrolled * pixels * vectors);
+    sink.count("task_input_bytes", task_input);
+    sink.count("weight_bytes", weights);
+    sink.count("tail", all_register_tiles * pixels / all_pixels);
+}
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,36 @@
+#include "commands.h"
+#include "portable.h"
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace distile {
+
+namespace {
+
+struct Options {
+    std::string op, out;
+};
+
+}  // namespace
+
+void add_portable_command(CLI::App &app) {
+    const auto options = std::make_shared<Options>();
+    CLI::App *command = app.add_subcommand(
+        "portable",
+        "Write the plan of an operator that any x86-64 CPU runs, which distile_add_polykernel falls back to");
+    command->add_option("operator", options->op, "Operator file")->required();
+    command->add_option("-o,--out", options->out, "Plan to write (default: print it)");
+    command->footer("Example:\n  distile portable data/operators/conv3x3_256.json -o portable.json");
+    command->callback([options] {
+        const std::string text = format_json(to_json(portable_plan(read_operator(options->op))));
+        if (options->out.empty()) {
+            std::fputs(text.c_str(), stdout);
+        } else {
+            write_file(options->out, text);
+        }
+    });
+}
+
+}  // namespace distile

@@ -1,0 +1,27 @@
+/** \file
+ * The programs and files that the distile command compiles plans with. They lie beside it, in the build tree as where
+ * it is installed, so that both can be moved.
+ */
+#ifndef DISTILE_TOOLS_H
+#define DISTILE_TOOLS_H
+
+#include "process.h"
+#include <string>
+
+namespace distile {
+
+/** This program, wherever it is. */
+std::string own_path();
+
+/** The path of what lies beside this program. Throws FileError if it is not there. */
+std::string tool(const std::string &name);
+
+/** The C compiler that links plans: $CC with its arguments, or cc. */
+std::vector<std::string> c_compiler();
+
+/** run_commands() for Halide's generators. */
+void run_generators(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,23 @@
+/** \file
+ * The first call of an operator, in a process of its own: what it takes in time, and what its side takes in memory
+ * beside the caller's tensors.
+ */
+#ifndef DISTILE_BENCH_FIRST_CALL_H
+#define DISTILE_BENCH_FIRST_CALL_H
+
+#include "runner.h"
+
+namespace distile::bench {
+
+/** Who computes. */
+enum class Side { Ours, Peer };
+
+/** Measures in this process, in which neither side may have run before. Throws as Runner::run does. */
+Json measure_first_call(const ConvolutionRow &row, Side side, const RunnerOptions &options);
+
+/** The same in a new process of this program. */
+Json measure_first_call_apart(const std::string &row, Side side, const RunnerOptions &options);
+
+}  // namespace distile::bench
+
+#endif

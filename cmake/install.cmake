@@ -1,0 +1,109 @@
+# What `cmake --install` installs, in three components:
+#
+#   distile_runtime      the shared library, if there is one: what programs need that were linked with it
+#   distile_development  headers, libraries, the PolyKernels that ship, and the package for find_package
+#   distile_compiler     the distile command, what it compiles plans with, and operators, plans and device profiles
+#
+# Nothing that is installed knows where: the tree can be moved.
+include(CMakePackageConfigHelpers)
+include(GNUInstallDirs)
+block()
+set(development COMPONENT distile_development)
+set(compiler COMPONENT distile_compiler)
+set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/distile")
+set(data_folder "${CMAKE_INSTALL_DATADIR}/distile")
+# The command looks for its tools where it lies itself.
+set(tools_folder "${CMAKE_INSTALL_LIBDIR}/distile")
+foreach (component IN ITEMS distile_runtime distile_development distile_compiler)
+    install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT ${component})
+endforeach ()
+
+# The runtime, static and shared under the same names: distile-config.cmake takes one of them.
+install(DIRECTORY runtime/include/ DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" ${development})
+set_target_properties(distile_runtime PROPERTIES EXPORT_NAME runtime)
+set(kinds static)
+set(static distile_runtime)
+if (TARGET distile_cuda)
+    set_target_properties(distile_cuda PROPERTIES EXPORT_NAME cuda)
+    list(APPEND static distile_cuda)
+endif ()
+if (TARGET distile_shared)
+    set_target_properties(distile_shared PROPERTIES EXPORT_NAME runtime)
+    list(APPEND kinds shared)
+    set(shared distile_shared)
+    if (TARGET distile_cuda)
+        add_library(distile_shared_cuda INTERFACE)
+        target_link_libraries(distile_shared_cuda INTERFACE distile_shared)
+        set_target_properties(distile_shared_cuda PROPERTIES EXPORT_NAME cuda)
+        list(APPEND shared distile_shared_cuda)
+    endif ()
+endif ()
+foreach (kind IN LISTS kinds)
+    install(TARGETS ${${kind}} EXPORT distile-${kind}
+        ARCHIVE ${development}
+        LIBRARY COMPONENT distile_runtime NAMELINK_COMPONENT distile_development
+        INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+    install(EXPORT distile-${kind} NAMESPACE distile:: DESTINATION "${package_folder}" ${development})
+endforeach ()
+
+# The PolyKernels that ship.
+if (DISTILE_BUILD_POLYKERNELS)
+    get_property(polykernels DIRECTORY data PROPERTY distile_polykernels)
+    install(TARGETS ${polykernels} EXPORT distile-polykernels
+        ARCHIVE ${development} FILE_SET HEADERS ${development} INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+    install(EXPORT distile-polykernels NAMESPACE distile:: DESTINATION "${package_folder}" ${development})
+endif ()
+
+# The command and its tools. Those that need libHalide look for it in this installation; CMAKE_INSTALL_RPATH can name
+# another place, and distile-config.cmake starts them with the user's.
+set_target_properties(distile_command PROPERTIES EXPORT_NAME command)
+set_target_properties(distile_polykernel PROPERTIES EXPORT_NAME PolyKernel)
+set_target_properties(distile_generators distile_polykernel PROPERTIES INSTALL_RPATH
+    "\$ORIGIN/..;${CMAKE_INSTALL_RPATH}")
+install(TARGETS distile_command distile_polykernel EXPORT distile-compiler
+    RUNTIME DESTINATION "${tools_folder}" ${compiler} LIBRARY DESTINATION "${tools_folder}" ${compiler})
+install(TARGETS distile_generators RUNTIME DESTINATION "${tools_folder}" ${compiler})
+install(EXPORT distile-compiler NAMESPACE distile:: DESTINATION "${package_folder}" ${compiler})
+set(objects distile_halide_runtime.o distile_hooks.o)
+if (TARGET distile_cuda)
+    list(APPEND objects distile_cuda_hooks.o)
+endif ()
+list(TRANSFORM objects PREPEND "${PROJECT_BINARY_DIR}/autoscheduler/")
+install(FILES ${objects} DESTINATION "${tools_folder}" ${compiler})
+foreach (folder IN ITEMS operators plans devices)
+    install(DIRECTORY data/${folder} DESTINATION "${data_folder}" ${compiler})
+endforeach ()
+
+# Two links: the command, on the PATH, and the headers, beside the command.
+set(built "${PROJECT_BINARY_DIR}/install")
+file(MAKE_DIRECTORY "${built}")
+set(full_tools_folder "${CMAKE_INSTALL_FULL_LIBDIR}/distile")
+file(RELATIVE_PATH command "${CMAKE_INSTALL_FULL_BINDIR}" "${full_tools_folder}/distile")
+file(RELATIVE_PATH headers "${full_tools_folder}" "${CMAKE_INSTALL_FULL_INCLUDEDIR}")
+file(CREATE_LINK "${command}" "${built}/distile" SYMBOLIC)
+file(CREATE_LINK "${headers}" "${built}/include" SYMBOLIC)
+install(FILES "${built}/distile" DESTINATION "${CMAKE_INSTALL_BINDIR}" ${compiler})
+install(FILES "${built}/include" DESTINATION "${tools_folder}" ${compiler})
+
+# What find_package and pkg-config read.
+configure_package_config_file(cmake/distile-config.cmake.in "${built}/distile-config.cmake"
+    INSTALL_DESTINATION "${package_folder}" PATH_VARS data_folder NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+write_basic_package_version_file("${built}/distile-config-version.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${built}/distile-config.cmake" "${built}/distile-config-version.cmake"
+    DESTINATION "${package_folder}" ${development})
+install(FILES cmake/DistilePolykernel.cmake DESTINATION "${package_folder}" ${compiler})
+
+file(RELATIVE_PATH prefix "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
+string(REGEX REPLACE "/$" "" prefix "${prefix}")
+# Programs that link the static library need what it needs.
+set(libraries "-ldistile")
+if (TARGET distile_cuda AND NOT TARGET distile_shared)
+    set(libraries "-ldistile_cuda -ldistile")
+endif ()
+set(private_libraries "-lstdc++ -lm -ldl -pthread")
+if (NOT TARGET distile_shared)
+    string(APPEND libraries " ${private_libraries}")
+endif ()
+configure_file(cmake/distile.pc.in "${built}/distile.pc" @ONLY)
+install(FILES "${built}/distile.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" ${development})
+endblock()

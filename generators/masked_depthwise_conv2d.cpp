@@ -1,0 +1,52 @@
+/** \file
+ * Masked depthwise 2-D convolution, channels innermost:
+ *
+ *     output(co, x, y, n) = epilogue(bias(co) + sum over kx, ky of weights * input(co) [+ residual])
+ *
+ * at the active pixels of the tiles in a list (virtual_pixels.h). An input is read for one output channel only, so that
+ * staging it would cost more than it saves: at a border each read is replaced by a zero where it is due.
+ */
+#include "masked_filter.h"
+
+namespace {
+
+using namespace Halide;
+
+class MaskedDepthwiseConv2d : public Generator<MaskedDepthwiseConv2d>, public distile::MaskedFilter {
+public:
+    GeneratorParam<int> channels{"channels", 64, 1, 1 << 20};
+
+    void configure() {
+        set_filter_types();
+        add_last_arguments(*this);
+    }
+
+    void generate() {
+        define_output([this](const Stage &stage) { return sums(stage); });
+        constrain_buffers(channels, channels);
+        constrain_filter(1, channels, kernel_w, kernel_h);
+    }
+
+    void schedule() {
+        estimate_buffers(channels, channels, estimated_extent * stride_w.value(), estimated_extent * stride_h.value());
+        estimate_filter(1, channels, kernel_w, kernel_h);
+    }
+
+private:
+    Func sums(const Stage &stage) {
+        RDom taps(0, kernel_w, 0, kernel_h, stage.name + "_taps");
+        // The last block of the weights may be padded; the input has no channels for it. They are few, so that others
+        // get a loop of their own.
+        const Expr channel = channels.value() % channel_block.value() == 0 ? Expr(co) : min(likely(co), channels - 1);
+        Func accumulator(stage.name + "_accumulator");
+        accumulator(co, p) = bias(co);
+        accumulator(co, p) +=
+            weights(co % channel_block, 0, taps.x, taps.y, co / channel_block) *
+            load_window(pixel_at(p, stage.last), channel, taps.x * dilation_w, taps.y * dilation_h, stage.in_place);
+        return accumulator;
+    }
+};
+
+}  // namespace
+
+HALIDE_REGISTER_GENERATOR(MaskedDepthwiseConv2d, masked_depthwise_conv2d)

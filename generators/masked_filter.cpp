@@ -1,0 +1,38 @@
+#include "masked_filter.h"
+
+namespace distile {
+
+using namespace Halide;
+
+void MaskedFilter::set_filter_types() {
+    weights.set_type(dtype);
+    bias.set_type(dtype);
+}
+
+void MaskedFilter::constrain_filter(int filter_channels, int out_channels, int columns, int rows) {
+    const int extents[] = {channel_block, filter_channels, columns, rows, num_blocks(out_channels)};
+    for (int i = 0, stride = 1; i < 5; i++) {
+        weights.dim(i).set_bounds(0, extents[i]).set_stride(stride);
+        stride *= extents[i];
+    }
+    weights.set_host_alignment(64);
+    bias.dim(0).set_bounds(0, channel_block.value() * num_blocks(out_channels));
+    bias.set_host_alignment(64);
+}
+
+void MaskedFilter::estimate_filter(int filter_channels, int out_channels, int columns, int rows) {
+    const int blocks = num_blocks(out_channels);
+    weights.set_estimates({{0, channel_block}, {0, filter_channels}, {0, columns}, {0, rows}, {0, blocks}});
+    bias.set_estimates({{0, channel_block.value() * blocks}});
+}
+
+int MaskedFilter::num_blocks(int out_channels) const {
+    return (out_channels + channel_block.value() - 1) / channel_block.value();
+}
+
+Expr MaskedFilter::load_window(const Pixel &pixel, const Expr &channel, const Expr &dx, const Expr &dy, bool in_place) {
+    return load_input(channel, pixel.x * stride_w - pad_left + dx, pixel.y * stride_h - pad_top + dy, pixel.n,
+                      in_place);
+}
+
+}  // namespace distile

@@ -1,0 +1,161 @@
+/** \file
+ * Masked convolutions whose output is larger than their input, channels innermost:
+ *
+ *  - masked_conv_transpose2d, a transposed convolution. Input pixel (x, y) adds weights(kx, ky) * input to output pixel
+ *    (x * stride_w - pad_left + kx * dilation_w, y * stride_h - pad_top + ky * dilation_h).
+ *  - masked_upsample_conv2d, a convolution with stride 1 of the input after nearest upsampling by scale_h x scale_w,
+ *    which is read where it is, and never made.
+ *
+ * The output pixels with one remainder modulo the stride (or scale) form a *phase*, which is a convolution of the input
+ * with stride 1 (polyphase.h). A virtual pixel is one of the input's resolution and stands for an output pixel of each
+ * phase, so that register tiles compute pixels of one phase, with the same weights. The phase is a loop around all
+ * tiles. Weights of upsampled inputs were summed when they were packed, where taps of the kernel meet in one pixel.
+ */
+#include "masked_filter.h"
+#include "polyphase.h"
+
+namespace {
+
+using namespace Halide;
+using distile::Phase;
+using distile::PolyphaseAxis;
+
+class PolyphaseConv : public distile::MaskedFilter {
+public:
+    GeneratorParam<int> in_channels{"in_channels", 64, 1, 1 << 20};
+    GeneratorParam<int> out_channels{"out_channels", 64, 1, 1 << 20};
+
+protected:
+    PolyphaseConv() = default;
+    ~PolyphaseConv() = default;
+
+    void define(const PolyphaseAxis &across, const PolyphaseAxis &down) {
+        if (on_gpu()) {
+            throw CompileError("transposed convolutions and convolutions after upsampling are for CPUs only.\n");
+        }
+        columns = across;
+        rows = down;
+        scale_w = columns.stride;
+        scale_h = rows.stride;
+        define_output([this](const Stage &stage) { return sums(stage); });
+        constrain_buffers(in_channels, out_channels);
+        constrain_filter(in_channels, out_channels, columns.num_taps(), rows.num_taps());
+    }
+
+    void estimate() {
+        estimate_buffers(in_channels, out_channels, estimated_extent / scale_w + 1, estimated_extent / scale_h + 1);
+        estimate_filter(in_channels, out_channels, columns.num_taps(), rows.num_taps());
+    }
+
+private:
+    PolyphaseAxis columns{}, rows{};
+    Var ci{"ci"}, kx{"kx"}, ky{"ky"};
+
+    /** A phase along an axis. What is the same for all of them is a constant. */
+    struct PhaseExprs {
+        Expr first, step, taps, begin;
+    };
+
+    static Expr member_of(const std::vector<Phase> &phases, int Phase::*member, const Expr &index) {
+        std::vector<Expr> values;
+        bool alike = true;
+        for (const Phase &phase : phases) {
+            values.emplace_back(phase.*member);
+            alike = alike && phase.*member == phases[0].*member;
+        }
+        return alike ? values[0] : mux(index, values);
+    }
+
+    static PhaseExprs exprs_of(const PolyphaseAxis &axis, const Expr &index) {
+        const std::vector<Phase> phases = axis.phases();
+        return {member_of(phases, &Phase::first, index), member_of(phases, &Phase::step, index),
+                member_of(phases, &Phase::taps, index), member_of(phases, &Phase::begin, index)};
+    }
+
+    /** The input that a tap of a phase reads for a virtual pixel. */
+    Expr load_tap(const Stage &stage, const Expr &channel, const Expr &tap_x, const Expr &tap_y) {
+        const Pixel pixel = pixel_at(p, stage.last);
+        const PhaseExprs across = exprs_of(columns, phase % scale_w), down = exprs_of(rows, phase / scale_w);
+        return load_input(channel, pixel.x + across.first + tap_x * across.step,
+                          pixel.y + down.first + tap_y * down.step, pixel.n, stage.in_place);
+    }
+
+    Func sums(const Stage &stage) {
+        const PhaseExprs across = exprs_of(columns, phase % scale_w), down = exprs_of(rows, phase / scale_w);
+        RDom taps(0, in_channels, 0, columns.most_taps(), 0, rows.most_taps(), stage.name + "_taps");
+        // A phase may have fewer taps than another.
+        if (!Internal::is_const(across.taps)) {
+            taps.where(taps.y < across.taps);
+        }
+        if (!Internal::is_const(down.taps)) {
+            taps.where(taps.z < down.taps);
+        }
+        const std::vector<Var> place = has_phases() ? std::vector<Var>{p, phase} : std::vector<Var>{p};
+        Expr value;
+        if (stage.in_place) {
+            value = load_tap(stage, taps.x, taps.y, taps.z);
+        } else {
+            Func staging(stage.name + "_input");
+            std::vector<Var> staged = {ci, kx, ky};
+            std::vector<Expr> wanted = {taps.x, taps.y, taps.z};
+            staged.insert(staged.end(), place.begin(), place.end());
+            wanted.insert(wanted.end(), place.begin(), place.end());
+            staging(staged) = load_tap(stage, ci, kx, ky);
+            value = staging(wanted);
+        }
+        const Expr column = unsafe_promise_clamped(across.begin + taps.y, 0, columns.num_taps() - 1);
+        const Expr row = unsafe_promise_clamped(down.begin + taps.z, 0, rows.num_taps() - 1);
+        Func accumulator(stage.name + "_accumulator");
+        std::vector<Var> sum = {co};
+        sum.insert(sum.end(), place.begin(), place.end());
+        accumulator(sum) = bias(co);
+        accumulator(sum) += weights(co % channel_block, taps.x, column, row, co / channel_block) * value;
+        return accumulator;
+    }
+};
+
+class MaskedConvTranspose2d : public Generator<MaskedConvTranspose2d>, public PolyphaseConv {
+public:
+    // Only the runtime needs them, which knows the size of the output.
+    GeneratorParam<int> output_padding_h{"output_padding_h", 0, 0, 1023};
+    GeneratorParam<int> output_padding_w{"output_padding_w", 0, 0, 1023};
+
+    void configure() {
+        set_filter_types();
+        add_last_arguments(*this);
+    }
+    void generate() {
+        define({kernel_w, stride_w, pad_left, pad_right, dilation_w, false},
+               {kernel_h, stride_h, pad_top, pad_bottom, dilation_h, false});
+    }
+    void schedule() {
+        estimate();
+    }
+};
+
+class MaskedUpsampleConv2d : public Generator<MaskedUpsampleConv2d>, public PolyphaseConv {
+public:
+    GeneratorParam<int> scale_factor_h{"scale_h", 2, 1, 1024};
+    GeneratorParam<int> scale_factor_w{"scale_w", 2, 1, 1024};
+
+    void configure() {
+        set_filter_types();
+        add_last_arguments(*this);
+    }
+    void generate() {
+        if (stride_h != 1 || stride_w != 1) {
+            throw CompileError(
+                "masked_upsample_conv2d has a stride of 1; what enlarges its input is scale_h x scale_w.\n");
+        }
+        define({kernel_w, scale_factor_w, pad_left, pad_right, dilation_w, true},
+               {kernel_h, scale_factor_h, pad_top, pad_bottom, dilation_h, true});
+    }
+    void schedule() {
+        estimate();
+    }
+};
+
+}  // namespace
+
+HALIDE_REGISTER_GENERATOR(MaskedConvTranspose2d, masked_conv_transpose2d)
+HALIDE_REGISTER_GENERATOR(MaskedUpsampleConv2d, masked_upsample_conv2d)

@@ -1,0 +1,211 @@
+#include "virtual_pixels.h"
+
+namespace distile {
+
+using namespace Halide;
+
+void VirtualPixels::add_last_arguments(Internal::GeneratorBase &generator) {
+    gpu = generator.context().target().has_gpu_feature();
+    input.set_type(dtype);
+    if (gpu) {
+        tile_count = generator.add_input<Buffer<uint32_t>>("tile_count", 1);
+    }
+    if (residual) {
+        residual_input = generator.add_input<Buffer<>>("residual_input", dtype, 4);
+    }
+    output = generator.add_output<Buffer<>>("output", dtype, 4);
+}
+
+void VirtualPixels::define_output(const std::function<Func(const Stage &)> &sums) {
+    if (tile_h % scale_h != 0 || tile_w % scale_w != 0) {
+        throw CompileError("tiles of " + std::to_string(tile_h) + " x " + std::to_string(tile_w) +
+                           " output pixels: each extent must be a multiple of the operator's stride or scale, " +
+                           std::to_string(scale_h) + " x " + std::to_string(scale_w) + ".\n");
+    }
+    (*output)(co, x, y, n) = undef(dtype);
+    if (on_gpu()) {
+        add_stage({"listed", 0, num_tiles, false}, sums);
+    } else {
+        add_stage({"interior", 0, num_interior, true}, sums);
+        add_stage({"border", num_interior, num_tiles, false}, sums);
+    }
+}
+
+void VirtualPixels::constrain_buffers(int in_channels, int out_channels) {
+    input.dim(0).set_bounds(0, in_channels).set_stride(1);
+    input.dim(3).set_min(0);
+    for (int i = 1; i < 4; i++) {
+        output->dim(i).set_min(0);
+    }
+    output->dim(0).set_bounds(0, out_channels).set_stride(1);
+    if (residual) {
+        residual_input->dim(0).set_bounds(0, out_channels).set_stride(1);
+        for (int i = 1; i < 4; i++) {
+            residual_input->dim(i).set_bounds(0, output->dim(i).extent());
+        }
+    }
+    tiles.dim(0).set_min(0);
+    tiles.dim(1).set_bounds(0, 2);
+    for (int i = 0; i < 3; i++) {
+        bits.dim(i).set_min(0);
+    }
+    if (on_gpu()) {
+        tile_count->dim(0).set_bounds(0, 1);
+        // A GPU loads 16 bytes at once, but only from addresses that are known to be multiples of 16.
+        align_pixels(input, in_channels);
+        align_pixels(*output, out_channels);
+        if (residual) {
+            align_pixels(*residual_input, out_channels);
+        }
+    }
+}
+
+void VirtualPixels::estimate_buffers(int in_channels, int out_channels, int in_width, int in_height) {
+    const int extent = estimated_extent;
+    input.set_estimates({{0, in_channels}, {0, in_width}, {0, in_height}, {0, 1}});
+    tiles.set_estimates({{0, extent * extent}, {0, 2}});
+    bits.set_estimates({{0, 2}, {0, extent}, {0, 1}});
+    num_interior.set_estimate(extent * extent / 2);
+    num_tiles.set_estimate(extent * extent / 2);
+    threads.set_estimate(2);
+    store_tiles.set_estimate(false);
+    if (on_gpu()) {
+        tile_count->set_estimates({{0, 1}});
+    }
+    if (residual) {
+        residual_input->set_estimates({{0, out_channels}, {0, extent}, {0, extent}, {0, 1}});
+    }
+    output->set_estimates({{0, out_channels}, {0, extent}, {0, extent}, {0, 1}});
+}
+
+/** The length of the list, on a GPU. Only the device may read it; but bounds are computed on the host, and the
+ * bounds of a load from a constant place are the load itself. So we let the place depend on the pixel's index: it
+ * is 0, because the runtime launches no 2^30 virtual pixels at once, but Halide cannot know it. */
+Expr VirtualPixels::listed_tiles(const Expr &index) {
+    return (*tile_count)(index / (1 << 30));
+}
+
+Tuple VirtualPixels::pack(const Pixel &pixel) {
+    return Tuple(cast<uint32_t>(pixel.x) | cast<uint32_t>(pixel.y) << 16, cast<uint32_t>(pixel.n));
+}
+
+VirtualPixels::Pixel VirtualPixels::unpack(const Tuple &words) {
+    Pixel pixel;
+    pixel.x = cast<int>(words[0] & 0xffff);
+    pixel.y = cast<int>(words[0] >> 16);
+    pixel.n = cast<int>(words[1]);
+    pixel.exists = cast<bool>(true);
+    return pixel;
+}
+
+VirtualPixels::Pixel VirtualPixels::origin_of(const Expr &index, const Expr &last) {
+    // A schedule rounds a stage's domain up to whole register tiles: beyond its end it repeats the stage's last
+    // tile, because the next one in the list may not be readable in place.
+    // On a GPU only the device knows how many tiles the list holds. The promise keeps bounds, which the host
+    // computes, from asking for that number. (Where the list is empty nothing runs, but Halide still checks
+    // the access.)
+    const Expr listed = on_gpu() ? cast<int>(listed_tiles(index)) : last;
+    const Expr tile = unsafe_promise_clamped(min(index, listed - 1), 0, tiles.dim(0).max());
+    Expr xy = tiles(tile, 0);
+    Expr last_x = output->dim(1).extent() - 1, last_y = output->dim(2).extent() - 1;
+    Pixel pixel;
+    // The promises hold because the runtime lists only origins and images that exist.
+    pixel.x = unsafe_promise_clamped(cast<int>(xy & 0xffff), 0, last_x);
+    pixel.y = unsafe_promise_clamped(cast<int>(xy >> 16), 0, last_y);
+    pixel.n = unsafe_promise_clamped(cast<int>(tiles(tile, 1)), 0, output->dim(3).extent() - 1);
+    pixel.exists = cast<bool>(true);
+    return pixel;
+}
+
+VirtualPixels::Pixel VirtualPixels::pixel_at(const Expr &index, const Expr &last) {
+    Pixel pixel = origin_of(index / pixels_per_tile(), last);
+    const Expr last_x = (output->dim(1).extent() - 1) / scale_w, last_y = (output->dim(2).extent() - 1) / scale_h;
+    if (has_phases()) {
+        pixel.x = pixel.x / scale_w;
+        pixel.y = pixel.y / scale_h;
+    }
+    if (tile_columns() > 1) {
+        Expr virtual_x = pixel.x + index % tile_columns();
+        pixel.exists = pixel.exists && virtual_x <= last_x;
+        pixel.x = min(virtual_x, last_x);
+    }
+    if (tile_rows() > 1) {
+        Expr virtual_y = pixel.y + (index / tile_columns()) % tile_rows();
+        pixel.exists = pixel.exists && virtual_y <= last_y;
+        pixel.y = min(virtual_y, last_y);
+    }
+    return pixel;
+}
+
+VirtualPixels::Pixel VirtualPixels::output_pixel(const Pixel &pixel, const Expr &phase_index) {
+    Pixel result = pixel;
+    const Expr last_x = output->dim(1).extent() - 1, last_y = output->dim(2).extent() - 1;
+    if (scale_w > 1) {
+        Expr output_x = pixel.x * scale_w + phase_index % scale_w;
+        result.exists = result.exists && output_x <= last_x;
+        result.x = min(output_x, last_x);
+    }
+    if (scale_h > 1) {
+        Expr output_y = pixel.y * scale_h + phase_index / scale_w;
+        result.exists = result.exists && output_y <= last_y;
+        result.y = min(output_y, last_y);
+    }
+    return result;
+}
+
+Expr VirtualPixels::is_stored(const Pixel &pixel, const Expr &index) {
+    Expr word = bits(pixel.x / 32, pixel.y, pixel.n);
+    Expr active = ((word >> cast<uint32_t>(pixel.x % 32)) & 1) != 0;
+    Expr stored = pixel.exists && (store_tiles || active);
+    if (on_gpu()) {
+        // As unsigned numbers, because Halide would shrink the domain, on the host, to what it can solve for.
+        stored = cast<uint32_t>(index / pixels_per_tile()) < listed_tiles(index) && stored;
+    }
+    return stored;
+}
+
+Expr VirtualPixels::load_input(const Expr &channel, const Expr &in_x, const Expr &in_y, const Expr &image,
+                               bool in_place) {
+    const Expr at[2] = {in_x, in_y};
+    Expr inside = cast<bool>(true);
+    Expr legal[2];
+    for (int d = 0; d < 2; d++) {
+        Expr first = input.dim(d + 1).min(), last = input.dim(d + 1).max();
+        inside = inside && at[d] >= first && at[d] <= last;
+        // Halide evaluates both sides of a select, so that a phantom read needs a legal address too.
+        legal[d] = in_place ? unsafe_promise_clamped(at[d], first, last) : clamp(at[d], first, last);
+    }
+    Expr value = input(channel, legal[0], legal[1], unsafe_promise_clamped(image, 0, input.dim(3).extent() - 1));
+    return in_place ? value : select(inside, value, cast(dtype, 0));
+}
+
+Expr VirtualPixels::apply_epilogue(const Expr &value) const {
+    switch (epilogue) {
+    case Epilogue::None:
+        return value;
+    case Epilogue::Relu:
+        return max(value, cast(dtype, 0));
+    case Epilogue::Relu6:
+        return clamp(value, cast(dtype, 0), cast(dtype, 6));
+    case Epilogue::Silu:
+        return value / (cast(dtype, 1) + exp(-value));
+    }
+    return value;
+}
+
+void VirtualPixels::add_stage(const Stage &stage, const std::function<Func(const Stage &)> &sums) {
+    Func accumulator = sums(stage);
+    const Expr begin = stage.first * pixels_per_tile(), extent = (stage.last - stage.first) * pixels_per_tile();
+    const std::string pixels = stage.name + "_pixels";
+    RDom domain = has_phases() ? RDom(begin, extent, 0, scale_h * scale_w, pixels) : RDom(begin, extent, pixels);
+    const Expr phase_index = has_phases() ? Expr(domain.y) : Expr(0);
+    Pixel pixel = output_pixel(pixel_at(domain.x, stage.last), phase_index);
+    domain.where(is_stored(pixel, domain.x));
+    Expr result = has_phases() ? accumulator(co, domain.x, domain.y) : accumulator(co, domain.x);
+    if (residual) {
+        result += (*residual_input)(co, pixel.x, pixel.y, pixel.n);
+    }
+    (*output)(co, pixel.x, pixel.y, pixel.n) = apply_epilogue(result);
+}
+
+}  // namespace distile

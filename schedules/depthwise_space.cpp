@@ -1,0 +1,54 @@
+#include "depthwise_space.h"
+
+namespace distile {
+
+const Space &cpu_depthwise_space() {
+    static const Space space{
+        "cpu",
+        {
+            {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
+            {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
+            {"pixels", "virtual pixels in a register tile", {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14}},
+            {"channels", "channels in a register tile", {8, 16, 24, 32, 48, 64, 96, 128}},
+            {"tasks", "tasks into which a thread's share of the pixels is cut", {1, 2, 4, 8}},
+            {"unroll", "what is unrolled: 0 for nothing, 1 for a kernel row, 2 for the kernel", {0, 1, 2}},
+        },
+        {
+            {"channels that are whole vectors",
+             [](const Theta &theta, const Problem &problem) {
+                 return theta.at("channels") % problem.vector_lanes == 0;
+             },
+             {"channels"}},
+            {"channels that divide the operator's, rounded up to whole blocks of the weights",
+             [](const Theta &theta, const Problem &problem) {
+                 return round_up(problem.out_channels, problem.channel_block) % theta.at("channels") == 0;
+             },
+             {"channels"}},
+            // A multiply-add takes its input from memory, so that beside the sums only the weights of a tap are held.
+            {"pixels times channels that fit the vector registers",
+             [](const Theta &theta, const Problem &problem) {
+                 const int vectors = theta.at("channels") / problem.vector_lanes;
+                 return (theta.at("pixels") + 1) * vectors <= problem.vector_registers;
+             },
+             {"pixels", "channels"}},
+            {"an unroll from 0 to 2",
+             [](const Theta &theta, const Problem &) { return theta.at("unroll") <= UnrollKernel; },
+             {"unroll"}},
+            {"at most 64 unrolled taps, or the code grows beyond the instruction cache",
+             [](const Theta &theta, const Problem &problem) {
+                 const int unroll = theta.at("unroll");
+                 const int taps =
+                     (unroll == UnrollNothing ? 1 : problem.kernel_w) * (unroll == UnrollKernel ? problem.kernel_h : 1);
+                 return taps <= 64;
+             },
+             {"unroll"}},
+            {"tiles of at most 4096 pixels",
+             [](const Theta &theta, const Problem &) {
+                 return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
+             },
+             {"tile_h", "tile_w"}},
+        }};
+    return space;
+}
+
+}  // namespace distile

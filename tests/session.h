@@ -1,0 +1,81 @@
+/** \file
+ * A context with all that a call needs, for tests of what runs beside it.
+ */
+#ifndef DISTILE_TESTS_SESSION_H
+#define DISTILE_TESTS_SESSION_H
+
+#include "reference.h"
+#include "test_conv3_16_48_avx2.h"
+#include "test_tensor.h"
+#include <algorithm>
+#include <cstdint>
+#include <distile/distile.hpp>
+#include <distile/polykernel.h>
+#include <random>
+#include <string>
+
+namespace distile {
+
+/** The PolyKernel of all sessions: for AVX2, and for any CPU. */
+inline const distile_polykernel &session_kernel = test_conv3_16_48_avx2;
+
+/** Nothing of it is anybody else's but the constant PolyKernel. */
+struct Session {
+    static constexpr int32_t height = 9, width = 11;
+
+    explicit Session(const distile_context_options &options = {}, uint32_t seed = 1,
+                     const distile_polykernel &polykernel = session_kernel)
+        : random(seed), context(make_context(options)), kernel(make_kernel(context, polykernel)),
+          mask(make_mask(context)), input(1, height, width, 16), output(1, height, width, 48) {
+        input.draw(Values::Integers, random);
+        reference.conv = polykernel.conv2d;
+        reference.input = input.view();
+        reference.filter = draw(Values::Integers, 9 * 16 * 48, random);
+        distile_weights_source source{};
+        source.filter = reference.filter.data();
+        source.order = DISTILE_HWIO;
+        weights = pack_weights(context, kernel, source);
+        draw_mask();
+    }
+
+    void draw_mask() {
+        reference.mask.resize(static_cast<size_t>(height) * width);
+        std::generate(reference.mask.begin(), reference.mask.end(),
+                      [&] { return static_cast<uint8_t>(random() % 3 == 0); });
+        check(context,
+              distile_mask_set_bytes(mask.get(), reference.mask.data(), 1, height, width, height * width, width));
+    }
+
+    /** Runs a variant, or the dispatcher's choice, on a new mask, and says what is wrong; "" if nothing is. The plain
+     * input has tiles that are staged in scratch memory. */
+    std::string run(const char *variant = nullptr) {
+        draw_mask();
+        distile_run_args args{};
+        args.input = &input.view();
+        args.output = &output.view();
+        args.weights = weights.get();
+        args.mask = mask.get();
+        args.variant = variant;
+        const auto before = output.snapshot();
+        if (distile_run(kernel.get(), &args) != DISTILE_OK) {
+            return message();
+        }
+        return output.difference(before, reference_masked_conv2d(reference), 0);
+    }
+
+    std::string message() const {
+        return distile_context_message(context.get());
+    }
+
+    std::mt19937 random;
+    Context context;
+    Kernel kernel;
+    Mask mask;
+    Weights weights;
+    TestTensor input, output;
+    ReferenceArgs reference;
+};
+
+}  // namespace distile
+
+#endif

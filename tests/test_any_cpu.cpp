@@ -1,0 +1,240 @@
+// One binary for any CPU: which PolyKernel of a chain a kernel takes, that each computes the same, and that what is
+// named and timed is the one that was taken.
+#include "catch.h"
+#include "reference.h"
+#include "temporary_folder.h"
+#include "test_polykernels.h"
+#include "test_tensor.h"
+#include <algorithm>
+#include <cstring>
+#include <distile/distile.hpp>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace distile;
+
+namespace {
+
+constexpr const char *avx2 = "sse41 avx avx2 f16c fma";
+constexpr const char *avx512 = "sse41 avx avx2 f16c fma avx512f avx512cd avx512bw avx512dq avx512vl";
+
+/** PolyKernels for AVX-512, for AVX2 and for any CPU: the build chained the last two. */
+distile_polykernel whole_chain() {
+    distile_polykernel chain = test_conv3_16_48_avx512;
+    chain.otherwise = &test_conv3_16_48_avx2;
+    return chain;
+}
+
+const distile_polykernel &portable() {
+    return *test_conv3_16_48_avx2.otherwise;
+}
+
+Context context_of(const char *features) {
+    distile_context_options options{};
+    options.cpu_features = features;
+    options.threads = 2;
+    return make_context(options);
+}
+
+/** What is taken of a chain by a context that knows these features; null, and the message, if nothing is. */
+const distile_polykernel *taken(const distile_polykernel &chain, const char *features, std::string *message = nullptr) {
+    const Context context = context_of(features);
+    distile_kernel *kernel = nullptr;
+    const distile_status status = distile_kernel_create(context.get(), &chain, &kernel);
+    const Kernel owned(kernel);
+    if (message) {
+        *message = distile_context_message(context.get());
+    }
+    CHECK((status == DISTILE_OK) == (kernel != nullptr));
+    CHECK((status == DISTILE_OK || status == DISTILE_ERROR_UNSUPPORTED_CPU));
+    return distile_kernel_polykernel(kernel);
+}
+
+bool contains(const std::string &text, const std::string &part) {
+    return text.find(part) != std::string::npos;
+}
+
+bool has_avx512() {
+    return __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512bw") != 0;
+}
+
+}  // namespace
+
+TEST_CASE("The build chains a plan and the portable one", "[any_cpu]") {
+    const distile_polykernel &tuned = test_conv3_16_48_avx2;
+    CHECK(std::string(tuned.name) == "test_conv3_16_48_avx2");
+    REQUIRE(tuned.otherwise != nullptr);
+    CHECK(std::string(portable().name) == "test_conv3_16_48_portable");
+    CHECK(std::string(portable().cpu_features).empty());
+    CHECK(portable().num_times == 0);
+    CHECK(portable().otherwise == nullptr);
+    CHECK(std::memcmp(&portable().conv2d, &tuned.conv2d, sizeof(distile_conv2d)) == 0);
+    CHECK(std::string(portable().layout) == tuned.layout);
+    // A fine, a coarse and a dense variant.
+    REQUIRE(portable().num_variants == 3);
+    CHECK(portable().variants[0].tile_h * portable().variants[0].tile_w == 1);
+    CHECK(portable().variants[1].tile_h * portable().variants[1].tile_w > 1);
+    CHECK(portable().variants[2].dense == 1);
+    // Told NO_PORTABLE, it adds none.
+    CHECK(test_conv3_16_48_avx512.otherwise == nullptr);
+}
+
+TEST_CASE("A kernel takes the first of a chain that the CPU can run", "[any_cpu]") {
+    const distile_polykernel chain = whole_chain();
+    CHECK(taken(chain, nullptr) == (has_avx512() ? &chain : &test_conv3_16_48_avx2));
+    CHECK(taken(chain, avx512) == (has_avx512() ? &chain : &test_conv3_16_48_avx2));
+    CHECK(taken(chain, avx2) == &test_conv3_16_48_avx2);
+    // In any order, and with more than is needed.
+    CHECK(taken(chain, "fma avx2 avx f16c sse41 avx512f") == &test_conv3_16_48_avx2);
+    for (const char *less : {"", "sse41", "avx", "sse41 avx avx2 f16c", "avx2 fma", "  fma   avx2 "}) {
+        CAPTURE(less);
+        CHECK(taken(chain, less) == &portable());
+    }
+    // A limit adds nothing that the CPU lacks.
+    distile_polykernel impossible = chain;
+    impossible.cpu_features = "avx quantum";
+    CHECK(taken(impossible, nullptr) == &test_conv3_16_48_avx2);
+    CHECK(distile_kernel_polykernel(nullptr) == nullptr);
+}
+
+TEST_CASE("A chain without a PolyKernel for this CPU is refused", "[any_cpu]") {
+    distile_polykernel tuned = test_conv3_16_48_avx2;
+    tuned.otherwise = nullptr;
+    distile_polykernel chain = test_conv3_16_48_avx512;
+    chain.otherwise = &tuned;
+    std::string message;
+    CHECK(taken(chain, "avx sse41", &message) == nullptr);
+    for (const char *word :
+         {"'avx2' for 'test_conv3_16_48_avx2'", "for 'test_conv3_16_48_avx512'", "cpu_features", "NO_PORTABLE"}) {
+        INFO(message);
+        CHECK(contains(message, word));
+    }
+    // The one that would be taken may be of another version.
+    distile_polykernel old = portable();
+    old.version = DISTILE_POLYKERNEL_VERSION - 1;
+    tuned.otherwise = &old;
+    const Context context = context_of("");
+    distile_kernel *kernel = nullptr;
+    CHECK(distile_kernel_create(context.get(), &chain, &kernel) == DISTILE_ERROR_VERSION);
+    CHECK(kernel == nullptr);
+}
+
+TEST_CASE("The limit of a context's CPU features is checked and copied", "[any_cpu]") {
+    for (const char *bad : {"avx3", "avx,avx2", "AVX", "avx2 -fma"}) {
+        distile_context_options options{};
+        options.cpu_features = bad;
+        distile_context *context = nullptr;
+        CHECK(distile_context_create(&options, &context) == DISTILE_ERROR_BAD_VALUE);
+        CHECK(context == nullptr);
+    }
+    std::string features = avx2;
+    const Context context = context_of(features.c_str());
+    std::fill(features.begin(), features.end(), 'x');
+    const Kernel kernel = make_kernel(context, whole_chain());
+    CHECK(distile_kernel_polykernel(kernel.get()) == &test_conv3_16_48_avx2);
+}
+
+TEST_CASE("Every PolyKernel of a chain computes the same from the same weights, under its own names", "[any_cpu]") {
+    const distile_polykernel chain = whole_chain();
+    std::mt19937 random(7);
+    constexpr int32_t height = 11, width = 13, in_channels = 16, out_channels = 48;
+    TestTensor input(1, height, width, in_channels);
+    input.draw(Values::Integers, random);
+    ReferenceArgs reference;
+    reference.conv = chain.conv2d;
+    reference.input = input.view();
+    reference.filter = draw(Values::Integers, 9 * in_channels * out_channels, random);
+    reference.mask.resize(height * width);
+    std::generate(reference.mask.begin(), reference.mask.end(), [&] { return uint8_t(random() % 3 == 0); });
+    distile_weights_source source{};
+    source.filter = reference.filter.data();
+    source.order = DISTILE_HWIO;
+    const Context packing = context_of("");
+    const Weights weights = pack_weights(packing, make_kernel(packing, chain), source);
+
+    for (const char *features : {avx512, avx2, ""}) {
+        distile_choice traced{};
+        distile_context_options options{};
+        options.cpu_features = features;
+        options.trace = [](void *user, const distile_choice *choice) {
+            *static_cast<distile_choice *>(user) = *choice;
+        };
+        options.trace_user = &traced;
+        const Context context = make_context(options);
+        const Kernel kernel = make_kernel(context, chain);
+        const Mask mask = make_mask(context);
+        check(context,
+              distile_mask_set_bytes(mask.get(), reference.mask.data(), 1, height, width, height * width, width));
+        const distile_polykernel &expected_kernel = *distile_kernel_polykernel(kernel.get());
+        REQUIRE(distile_kernel_num_variants(kernel.get()) == expected_kernel.num_variants);
+        // The last round is the dispatcher's: without times it computes the fewest pixels.
+        for (int32_t i = 0; i <= expected_kernel.num_variants; i++) {
+            const distile_variant &variant = expected_kernel.variants[i % expected_kernel.num_variants];
+            CAPTURE(features, i, variant.name);
+            CHECK(std::string(distile_kernel_variant_name(kernel.get(), i % expected_kernel.num_variants)) ==
+                  variant.name);
+            TestTensor output(1, height, width, out_channels);
+            const auto before = output.snapshot();
+            distile_run_args args{};
+            args.input = &input.view();
+            args.output = &output.view();
+            args.weights = weights.get();
+            args.mask = mask.get();
+            args.variant = i < expected_kernel.num_variants ? variant.name : nullptr;
+            check(context, distile_run(kernel.get(), &args));
+            CHECK(output.difference(before, reference_masked_conv2d(reference), 0) == "");
+            CHECK(std::string(traced.kernel) == expected_kernel.name);
+            CHECK(std::string(traced.variant) == variant.name);
+            CHECK(traced.predicted_us == 0);
+        }
+    }
+}
+
+TEST_CASE("The times of a chain are those of the PolyKernel that was taken", "[any_cpu]") {
+    const TemporaryFolder folder;
+    const distile_polykernel chain = whole_chain();
+    const auto table = [&](const distile_polykernel &of, const char *variant, int us) {
+        return folder.write("times.json", std::string(R"({"distile_times": 1, "kernel": ")") + of.name +
+                                              R"(", "times": [{"variant": ")" + variant +
+                                              R"(", "threads": 1, "tiles": 1, "us": )" + std::to_string(us) + "}]}");
+    };
+    const Context context = context_of("");
+    const Kernel kernel = make_kernel(context, chain);
+    const Mask mask = make_mask(context);
+    std::vector<uint8_t> bytes(40 * 40);
+    bytes[50] = 1;
+    check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, 40, 40, 1600, 40));
+    const auto choose = [&] {
+        distile_choice choice{};
+        check(context, distile_kernel_choose(kernel.get(), mask.get(), &choice));
+        return choice;
+    };
+    CHECK(choose().predicted_us == 0);
+    CHECK(choose().tile_h * choose().tile_w == 1);
+    for (const distile_polykernel *other : {&chain, chain.otherwise}) {
+        CHECK(distile_kernel_load_times(kernel.get(), table(*other, "dense", 3).c_str()) ==
+              DISTILE_ERROR_OTHER_OPERATOR);
+        CHECK(contains(distile_context_message(context.get()), portable().name));
+        CHECK(choose().predicted_us == 0);
+    }
+    check(context, distile_kernel_load_times(kernel.get(), table(portable(), "coarse", 7).c_str()));
+    CHECK(std::string(choose().variant) == "coarse");
+    CHECK(choose().predicted_us == 7);
+    check(context, distile_kernel_add_time(kernel.get(), "fine", 1, 5));
+    CHECK(std::string(choose().variant) == "fine");
+    CHECK(choose().predicted_us == 5);
+
+    // What is built in belongs to one of them, too.
+    const distile_time_point times[] = {{0, 1, 1, 11.0}};
+    distile_polykernel timed = portable();
+    timed.num_times = 1;
+    timed.times = times;
+    distile_polykernel head = test_conv3_16_48_avx2;
+    head.otherwise = &timed;
+    const Kernel limited = make_kernel(context, head);
+    distile_choice choice{};
+    check(context, distile_kernel_choose(limited.get(), mask.get(), &choice));
+    CHECK(choice.predicted_us == 11);
+}

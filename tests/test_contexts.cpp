@@ -1,0 +1,258 @@
+// Contexts as neighbours: many of them in many threads that share one constant PolyKernel, the caller's thread pool and
+// allocator, time tables that are replaced while others run, and processes that fork. These tests also run under the
+// thread sanitizer.
+#include "callers.h"
+#include "catch.h"
+#include "session.h"
+#include "temporary_folder.h"
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <distile/distile.hpp>
+#include <memory>
+#include <string>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+using namespace distile;
+
+namespace {
+
+/** Runs body(0), ..., body(count - 1) in a thread each, and checks that each returns "". No assertions may be made in
+ * there: Catch2 takes them from one thread only. */
+template<typename Body> void in_threads(size_t count, const Body &body) {
+    std::vector<std::string> failures(count);
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < count; i++) {
+        threads.emplace_back([&, i] {
+            try {
+                failures[i] = body(i);
+            } catch (const std::exception &error) {
+                failures[i] = error.what();
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    for (const std::string &failure : failures) {
+        CHECK(failure == "");
+    }
+}
+
+}  // namespace
+
+TEST_CASE("Many contexts run in many threads", "[contexts]") {
+    CallersPool pool;
+    CallersAllocator allocator;
+    in_threads(6, [&](size_t thread) {
+        std::string failure;
+        for (size_t round = 0; round < 6 && failure.empty(); round++) {
+            distile_context_options options{};
+            options.threads = 1 + static_cast<int32_t>(round % 3);
+            // Threads, scratch memory and code of every kind meet.
+            if ((thread + round) % 3 == 0) {
+                pool.use_in(options);
+            }
+            if ((thread + round) % 2 == 0) {
+                allocator.use_in(options);
+            }
+            options.cpu_features = (thread + round) % 4 == 0 ? "" : nullptr;
+            Session session(options, static_cast<uint32_t>(10 * thread + round));
+            const int32_t variants = distile_kernel_num_variants(session.kernel.get());
+            for (int32_t call = 0; call < 5 && failure.empty(); call++) {
+                const int32_t variant = (static_cast<int32_t>(thread) + call) % (variants + 1);
+                failure = session.run(distile_kernel_variant_name(session.kernel.get(), variant));
+            }
+        }
+        return failure;
+    });
+    CHECK(pool.loops() > 0);
+    CHECK(allocator.calls() > 0);
+    CHECK(allocator.mistakes() == 0);
+    CHECK(allocator.blocks_in_use() == 0);
+}
+
+TEST_CASE("Time tables are replaced from a file while other contexts run", "[contexts]") {
+    const distile_polykernel &portable = *session_kernel.otherwise;
+    const TemporaryFolder folder;
+    const std::string path = folder.path() + "/times.json";
+    // Two tables by which different variants are the fastest.
+    const auto replace_table = [&](int round) {
+        const auto row = [](const char *variant, bool fast) {
+            return std::string(R"({"variant": ")") + variant + R"(", "threads": 1, "tiles": 1, "us": )" +
+                   (fast ? "0.001}" : "900}");
+        };
+        const std::string table = std::string(R"({"distile_times": 1, "kernel": ")") + portable.name +
+                                  R"(", "times": [)" + row("t1x1", round % 2 == 0) + ", " +
+                                  row("dense", round % 2 == 1) + "]}";
+        // As `distile profile` does: whoever reads meanwhile gets the old or the new table whole.
+        return std::rename(folder.write("next.json", table).c_str(), path.c_str()) == 0;
+    };
+    REQUIRE(replace_table(0));
+    std::atomic<bool> done{false};
+    std::thread writer([&] {
+        for (int round = 0; !done; round++) {
+            replace_table(round);
+        }
+    });
+    in_threads(4, [&](size_t thread) {
+        Session session({}, static_cast<uint32_t>(thread), portable);
+        std::string failure;
+        for (int round = 0; round < 30 && failure.empty(); round++) {
+            distile_choice choice{};
+            // One of them keeps its own times.
+            if (thread != 0) {
+                check(session.context, distile_kernel_load_times(session.kernel.get(), path.c_str()));
+            }
+            check(session.context, distile_kernel_choose(session.kernel.get(), session.mask.get(), &choice));
+            // Either table has one that is fast.
+            const bool timed = choice.predicted_us > 0 && choice.predicted_us < 1;
+            failure = timed == (thread != 0) ? session.run() : std::string("a wrong time for ") + choice.variant;
+        }
+        return failure;
+    });
+    done = true;
+    writer.join();
+}
+
+namespace {
+
+/** What a stand-in for generated code saw of the memory that it asked for. */
+struct Seen {
+    CallersAllocator *allocator = nullptr;
+    std::atomic<int> blocks{0}, misaligned{0}, foreign{0}, spoiled{0}, outputs{0};
+};
+Seen *seen = nullptr;
+
+/** Many tasks at once take two blocks each, of many sizes, and use them to their ends. */
+int use_scratch(void **args) {
+    auto *context = *static_cast<distile_hooks **>(args[0]);
+    context->parallel_for(
+        context,
+        [](void *closure, int32_t index) {
+            auto *hooks = static_cast<distile_hooks *>(closure);
+            unsigned char *blocks[2];
+            const size_t bytes[2] = {static_cast<size_t>(index) * 37 + 1, static_cast<size_t>(index) * 4096 + 64};
+            for (int i = 0; i < 2; i++) {
+                blocks[i] = static_cast<unsigned char *>(hooks->allocate(hooks, bytes[i]));
+                seen->blocks++;
+                seen->misaligned += reinterpret_cast<uintptr_t>(blocks[i]) % 64 != 0;
+                // Vectors may read 64 bytes before and behind.
+                seen->foreign +=
+                    !seen->allocator->owns(blocks[i] - 64) || !seen->allocator->owns(blocks[i] + bytes[i] + 63);
+                std::memset(blocks[i], index + i, bytes[i]);
+            }
+            for (int i = 0; i < 2; i++) {
+                seen->spoiled += std::any_of(blocks[i], blocks[i] + bytes[i], [&](unsigned char byte) {
+                    return byte != static_cast<unsigned char>(index + i);
+                });
+                hooks->deallocate(hooks, blocks[i]);
+            }
+        },
+        context, 50);
+    return 0;
+}
+
+}  // namespace
+
+TEST_CASE("All scratch memory is the caller's allocator's, is aligned, and goes back", "[contexts]") {
+    const distile_variant variants[] = {{"uses_scratch", 1, 1, 0, use_scratch}};
+    distile_polykernel polykernel = *session_kernel.otherwise;
+    polykernel.variants = variants;
+    polykernel.num_variants = 1;
+    for (const bool callers_pool : {false, true}) {
+        CallersPool pool;
+        CallersAllocator allocator;
+        Seen what;
+        what.allocator = &allocator;
+        seen = &what;
+        {
+            distile_context_options options{};
+            options.threads = 3;
+            allocator.use_in(options);
+            if (callers_pool) {
+                pool.use_in(options);
+            }
+            Session session(options, 1, polykernel);
+            for (int round = 0; round < 5; round++) {
+                session.run();
+            }
+            // A dense candidate of the application's writes into scratch memory, too.
+            const distile_dense_candidate dense{
+                "brought",
+                [](void *user, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
+                    auto *saw = static_cast<Seen *>(user);
+                    saw->outputs++;
+                    saw->foreign += !saw->allocator->owns(output->data);
+                    return 0;
+                },
+                &what};
+            check(session.context, distile_kernel_add_dense(session.kernel.get(), &dense));
+            session.run("brought");
+        }
+        CHECK(what.blocks == 5 * 50 * 2);
+        CHECK(what.misaligned == 0);
+        CHECK(what.foreign == 0);
+        CHECK(what.spoiled == 0);
+        CHECK(what.outputs == 1);
+        CHECK(allocator.calls() > 0);
+        CHECK(allocator.mistakes() == 0);
+        CHECK(allocator.blocks_in_use() == 0);
+        CHECK((pool.loops() > 0) == callers_pool);
+    }
+    seen = nullptr;
+}
+
+// The thread sanitizer allows no threads in the child of a process that has some.
+#if !defined(__SANITIZE_THREAD__)
+
+namespace {
+
+/** Runs a body in a child of this process, and returns true if it returned true there. A child that hangs is ended. */
+template<typename Body> bool in_child(const Body &body) {
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(120);
+        bool good = false;
+        try {
+            good = body();
+        } catch (const std::exception &) {}
+        _exit(good ? 0 : 1);
+    }
+    int status = 0;
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("After a fork parent and child go on with their contexts", "[contexts]") {
+    for (const int32_t threads : {1, 4}) {
+        CAPTURE(threads);
+        distile_context_options options{};
+        options.threads = threads;
+        auto session = std::make_unique<Session>(options);
+        REQUIRE(session->run() == "");
+        const auto goes_on = [&] { return session->run().empty() && session->run("dense").empty(); };
+        CHECK(in_child(goes_on));
+        // With a context of its own beside it, and after a second fork.
+        CHECK(
+            in_child([&] { return Session(options, 2).run().empty() && goes_on() && in_child(goes_on) && goes_on(); }));
+        // The parent's context may also be destroyed there, used or not.
+        CHECK(in_child([&] {
+            session.reset();
+            return true;
+        }));
+        CHECK(in_child([&] {
+            const bool good = goes_on();
+            session.reset();
+            return good;
+        }));
+        CHECK(goes_on());
+    }
+}
+
+#endif

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Installs the project, moves what was installed, and looks at what it is: the tree in which the consumers' tests work.
+# Usage: test_install.sh <cmake> <source folder> <build folder> <folder to move the installation to> [shared] [cuda]
+set -euo pipefail
+cmake=$1
+source_folder=$2
+build_folder=$3
+moved=$4
+kinds=" ${*:5} "
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+rm -rf "$moved" "$moved.first"
+"$cmake" --install "$build_folder" --prefix "$moved.first" >/dev/null
+mv "$moved.first" "$moved"
+
+# Nothing knows where it was built or installed first. A path counts where it is not the end of a longer one.
+for path in "$source_folder" "$build_folder" "$moved.first"; do
+    pattern=$(sed 's/[^[:alnum:]/_-]/\\&/g' <<<"$path")
+    found=$(grep -rlaE "(^|[^[:alnum:]_./}-])$pattern(/|[^[:alnum:]_.-]|$)" "$moved" || true)
+    [[ -z $found ]] || fail "the path $path stands in" $found
+done
+for file in $(find "$moved" -type l); do
+    [[ -e $file && $(readlink "$file") != /* ]] || fail "the link $file leads nowhere, or out of the tree"
+done
+
+# The shared library shows the functions of the API, and only those.
+if [[ $kinds == *" shared "* ]]; then
+    library=$(find "$moved" -name libdistile.so)
+    headers=$(ls "$moved"/include/distile/*.h | { [[ $kinds == *" cuda "* ]] && cat || grep -v cuda; })
+    nm -D --defined-only "$library" | awk '{print $3}' | sort >"$moved.symbols"
+    sed -n 's/^DISTILE_API .*\b\(distile_[a-z0-9_]*\)(.*/\1/p' $headers | sort >"$moved.api"
+    [[ $(wc -l <"$moved.api") -gt 40 ]] || fail "the headers declare few functions: $(cat "$moved.api")"
+    diff "$moved.api" "$moved.symbols" || fail "$library shows something else than the functions of the headers"
+    [[ $(readlink "$library") == libdistile.so.* ]] || fail "$library is no link to a library with a version"
+fi
+
+# A part can be installed alone.
+"$cmake" --install "$build_folder" --prefix "$moved.runtime" --component distile_runtime >/dev/null
+files=$(find "$moved.runtime" ! -type d ! -name LICENSE ! -name 'libdistile.so.*')
+rm -rf "$moved.runtime"
+[[ -z $files ]] || fail "the component distile_runtime holds $files"
+
+# Without CMake.
+if command -v pkg-config >/dev/null; then
+    export PKG_CONFIG_PATH
+    PKG_CONFIG_PATH=$(dirname "$(find "$moved" -name distile.pc)")
+    # The PolyKernel comes before the library that it needs.
+    ${CC:-cc} -std=c11 "$source_folder/tests/consumer/kernel/main.c" -o "$moved.program" \
+        $(pkg-config --cflags --libs-only-L distile) -ldistile_conv3x3_256 $(pkg-config --libs-only-l --libs-only-other distile)
+    LD_LIBRARY_PATH=$(pkg-config --variable=libdir distile) "$moved.program" | grep -q right || fail "the program of pkg-config"
+fi
+echo "all right"

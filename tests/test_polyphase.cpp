@@ -1,0 +1,485 @@
+// Operators whose output has more pixels than their input: their phases, what the API says of them, and nearest
+// upsampling alone. That their kernels compute what they should is seen with all others, in test_masked_conv2d.cpp.
+#include "callers.h"
+#include "catch.h"
+#include "polyphase.h"
+#include "reference.h"
+#include "tensors.h"
+#include "test_polykernels.h"
+#include "test_tensor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <distile/distile.hpp>
+#include <distile/mask_algebra.h>
+#include <distile/upsample.h>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace distile;
+
+namespace {
+
+/** The input that a position of the kernel reads for output o, by the definition; false if it reads none. */
+bool reads(const PolyphaseAxis &axis, int o, int position, int &input) {
+    if (axis.nearest) {
+        input = static_cast<int>(
+            std::floor(static_cast<double>(o - axis.pad_before + position * axis.dilation) / axis.stride));
+        return true;
+    }
+    for (input = -100; input <= 100; input++) {
+        if (input * axis.stride - axis.pad_before + position * axis.dilation == o) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void check_axis(const PolyphaseAxis &axis) {
+    const std::vector<Phase> phases = axis.phases();
+    const std::vector<MergedTap> taps = axis.taps();
+    REQUIRE(static_cast<int>(phases.size()) == axis.stride);
+    REQUIRE(static_cast<int>(taps.size()) == axis.num_taps());
+    int begin = 0, most = 0, first = 1000, last = -1000;
+    for (int p = 0; p < axis.stride; p++) {
+        const Phase &phase = phases[p];
+        REQUIRE(phase.begin == begin);
+        begin += phase.taps;
+        most = std::max(most, phase.taps);
+        // For every input, how often each position of the kernel reads it.
+        std::map<std::pair<int, int>, int> expected, found;
+        for (int position = 0; position < axis.kernel; position++) {
+            int input = 0;
+            if (reads(axis, p, position, input)) {
+                expected[{input, position}]++;
+            }
+        }
+        for (int t = 0; t < phase.taps; t++) {
+            const int input = phase.first + t * phase.step;
+            first = std::min(first, input);
+            last = std::max(last, input);
+            const MergedTap &tap = taps[phase.begin + t];
+            for (int position = tap.begin; position < tap.end; position++) {
+                found[{input, position}]++;
+            }
+        }
+        REQUIRE(found == expected);
+    }
+    REQUIRE(begin == axis.num_taps());
+    REQUIRE(most == axis.most_taps());
+    REQUIRE(first == axis.first_read());
+    REQUIRE(last == axis.last_read());
+    // The border is all that the pixels of an output read beyond its input, in whole virtual pixels.
+    const int input = 20;
+    const int64_t output = axis.output_extent(input);
+    if (output > 0) {
+        const int64_t last_virtual = (output - 1) / axis.stride;
+        REQUIRE(axis.border_before() == std::max(0, -first));
+        REQUIRE(axis.border_after() == std::max<int64_t>(0, last_virtual + last - (input - 1)));
+    }
+}
+
+/** What a weights object is packed from, of drawn integers. */
+struct DrawnWeights {
+    DrawnWeights(const distile_conv2d &conv, std::mt19937 &random)
+        : filter(draw(Values::Integers, size_t(conv.kernel_h) * conv.kernel_w * conv.in_channels * conv.out_channels,
+                      random)),
+          bias(draw(Values::Integers, conv.out_channels, random)) {
+        source.filter = filter.data();
+        source.order = DISTILE_HWIO;
+        source.bias = bias.data();
+    }
+    std::vector<float> filter, bias;
+    distile_weights_source source{};
+};
+
+/** A call of nearest upsampling, and what it must leave. */
+struct UpsampleCall {
+    UpsampleCall(const Context &given, int32_t batch, int32_t height, int32_t width, int32_t channels, int32_t scale_h,
+                 int32_t scale_w, const Layout &layout, std::mt19937 &random)
+        : context(given), input(batch, height, width, channels, layout),
+          output(batch, height * scale_h, width * scale_w, channels, layout, Flush::Front), mask(make_mask(context)),
+          bytes(size_t(batch) * height * scale_h * width * scale_w), input_view(input.view()),
+          output_view(output.view()) {
+        input.draw(Values::Floats, random);
+        output.draw(Values::Floats, random);
+        std::generate(bytes.begin(), bytes.end(), [&] { return random() % 3 == 0; });
+        set_mask();
+        args.input = &input_view;
+        args.output = &output_view;
+        args.mask = mask.get();
+        args.scale_h = scale_h;
+        args.scale_w = scale_w;
+    }
+
+    void set_mask() {
+        const distile_tensor &view = output.view();
+        REQUIRE(distile_mask_set_bytes(mask.get(), bytes.data(), view.batch, view.height, view.width,
+                                       int64_t{view.height} * view.width, view.width) == DISTILE_OK);
+    }
+
+    void accept() {
+        const distile_tensor &view = output.view();
+        ReferenceOutput expected;
+        for (int32_t n = 0, pixel = 0; n < view.batch; n++) {
+            for (int32_t y = 0; y < view.height; y++) {
+                for (int32_t x = 0; x < view.width; x++, pixel++) {
+                    expected.states.push_back(bytes[pixel]                    ? PixelState::Computed
+                                              : args.inactive == DISTILE_ZERO ? PixelState::Zeroed
+                                                                              : PixelState::Kept);
+                    for (int32_t c = 0; c < view.channels; c++) {
+                        expected.values.push_back(bytes[pixel] ? input.at(n, y / args.scale_h, x / args.scale_w, c)
+                                                               : 0.0f);
+                    }
+                }
+            }
+        }
+        const auto before = output.snapshot(), input_before = input.snapshot();
+        REQUIRE(distile_upsample_nearest(context.get(), &args) == DISTILE_OK);
+        CHECK(output.difference(before, expected, 0) == "");
+        CHECK(input.snapshot() == input_before);
+    }
+
+    void refuse(distile_status status, const std::string &word) {
+        const auto before = output.snapshot();
+        CHECK(distile_upsample_nearest(context.get(), &args) == status);
+        INFO(distile_context_message(context.get()));
+        CHECK(std::string(distile_context_message(context.get())).find(word) != std::string::npos);
+        CHECK(output.snapshot() == before);
+    }
+
+    const Context &context;
+    TestTensor input, output;
+    Mask mask;
+    std::vector<uint8_t> bytes;
+    distile_tensor input_view, output_view;
+    distile_upsample_args args{};
+};
+
+}  // namespace
+
+TEST_CASE("The phases read what the definition says", "[polyphase]") {
+    for (bool nearest : {false, true}) {
+        for (int kernel = 1; kernel <= 6; kernel++) {
+            for (int stride = 1; stride <= 5; stride++) {
+                for (int pad : {0, 1, 2, 5, 9}) {
+                    for (int dilation = 1; dilation <= 4; dilation++) {
+                        for (int pad_after : {-1, 0, 2}) {
+                            CAPTURE(nearest, kernel, stride, pad, pad_after, dilation);
+                            check_axis({kernel, stride, pad, pad_after, dilation, nearest});
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("A kernel's window says what its operator reads, and its border how far", "[polyphase]") {
+    CHECK(distile_kernel_border(nullptr).left == 0);
+    std::mt19937 random(2);
+    const Context context = make_context();
+    for (const distile_polykernel *polykernel :
+         {&test_conv3_16_48_avx2, &test_transpose34_s23_3_17_avx2, &test_upsample3_s2_16_17_avx2}) {
+        const distile_conv2d &conv = polykernel->conv2d;
+        const Kernel kernel = make_kernel(context, *polykernel);
+        const distile_window window = distile_kernel_window(kernel.get());
+        const distile_border border = distile_kernel_border(kernel.get());
+        const Border due = padding_of(conv, polykernel->kind);
+        CHECK(border.top == due.top);
+        CHECK(border.bottom == due.bottom);
+        CHECK(border.left == due.left);
+        CHECK(border.right == due.right);
+        // The outputs that one input pixel reaches: those that change with it.
+        const int32_t height = 6, width = 7;
+        TestTensor input(1, height, width, conv.in_channels);
+        input.draw(Values::Integers, random);
+        const DrawnWeights weights(conv, random);
+        ReferenceArgs args;
+        args.kind = polykernel->kind;
+        args.conv = conv;
+        args.conv.epilogue = DISTILE_EPILOGUE_NONE;
+        args.input = input.view();
+        args.filter = weights.filter;
+        const int32_t out_height = reference_output_height(conv, height, args.kind);
+        const int32_t out_width = reference_output_width(conv, width, args.kind);
+        args.mask.assign(size_t(out_height) * out_width, 1);
+        const ReferenceOutput before = reference_masked_conv2d(args);
+        for (int32_t y : {0, 3, height - 1}) {
+            for (int32_t x : {0, 2, width - 1}) {
+                CAPTURE(polykernel->name, y, x);
+                const float was = input.at(0, y, x, 0);
+                // No weights are as large, so that nothing cancels.
+                input.at(0, y, x, 0) = 0.37f;
+                const ReferenceOutput after = reference_masked_conv2d(args);
+                input.at(0, y, x, 0) = was;
+                std::vector<uint8_t> one(size_t(height) * width);
+                one[y * width + x] = 1;
+                const Mask mask = make_mask(context);
+                REQUIRE(distile_mask_set_bytes(mask.get(), one.data(), 1, height, width, one.size(), width) ==
+                        DISTILE_OK);
+                REQUIRE(distile_mask_affected_output(mask.get(), mask.get(), &window, out_height, out_width) ==
+                        DISTILE_OK);
+                const uint64_t *words = nullptr;
+                int32_t words_per_row = 0;
+                REQUIRE(distile_mask_bits(mask.get(), &words, &words_per_row) == DISTILE_OK);
+                for (int32_t v = 0; v < out_height; v++) {
+                    for (int32_t u = 0; u < out_width; u++) {
+                        const auto *values = &before.values[(size_t(v) * out_width + u) * conv.out_channels];
+                        const auto *changed = &after.values[(size_t(v) * out_width + u) * conv.out_channels];
+                        const bool affected = (words[v * words_per_row + u / 64] >> (u % 64) & 1) != 0;
+                        // Some of the weights may be zero, but not of all output channels.
+                        CHECK(affected == !std::equal(values, values + conv.out_channels, changed));
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("Weights are for one order of the phases, and come in any order of their own", "[polyphase]") {
+    std::mt19937 random(3);
+    const Context context = make_context();
+    const distile_polykernel &polykernel = test_transpose34_s23_3_17_avx2;
+    const distile_conv2d &conv = polykernel.conv2d;
+    const Kernel kernel = make_kernel(context, polykernel);
+    const Mask mask = make_mask(context);
+    const DrawnWeights drawn(conv, random);
+    ReferenceArgs reference;
+    reference.kind = polykernel.kind;
+    reference.conv = conv;
+    TestTensor input(1, 5, 4, conv.in_channels);
+    input.draw(Values::Integers, random);
+    reference.input = input.view();
+    reference.filter = drawn.filter;
+    reference.bias = drawn.bias;
+    TestTensor output(1, reference_output_height(conv, 5, polykernel.kind),
+                      reference_output_width(conv, 4, polykernel.kind), conv.out_channels);
+    reference.mask.assign(size_t(output.view().height) * output.view().width, 1);
+    const ReferenceOutput expected = reference_masked_conv2d(reference);
+    REQUIRE(distile_mask_set_bytes(mask.get(), reference.mask.data(), 1, output.view().height, output.view().width,
+                                   static_cast<int64_t>(reference.mask.size()), output.view().width) == DISTILE_OK);
+
+    // [input channel][output channel][row][column], as PyTorch's transposed convolutions have it.
+    const size_t taps = size_t(conv.kernel_h) * conv.kernel_w;
+    std::vector<float> iohw(drawn.filter.size());
+    for (size_t tap = 0, from = 0; tap < taps; tap++) {
+        for (int32_t i = 0; i < conv.in_channels; i++) {
+            for (int32_t o = 0; o < conv.out_channels; o++, from++) {
+                iohw[(size_t(i) * conv.out_channels + o) * taps + tap] = drawn.filter[from];
+            }
+        }
+    }
+    distile_weights_source source = drawn.source;
+    source.filter = iohw.data();
+    source.order = DISTILE_IOHW;
+    const Weights weights = pack_weights(context, kernel, source);
+    distile_run_args args{};
+    args.input = &input.view();
+    args.output = &output.view();
+    args.weights = weights.get();
+    args.mask = mask.get();
+    auto before = output.snapshot();
+    REQUIRE(distile_run(kernel.get(), &args) == DISTILE_OK);
+    CHECK(output.difference(before, expected, 0) == "");
+
+    // The same filter for another kind of operator, stride, padding or dilation is in another order.
+    before = output.snapshot();
+    for (int change = 0; change < 6; change++) {
+        distile_polykernel other = polykernel;
+        other.conv2d.stride_h += change == 0 ? 1 : 0;
+        other.conv2d.stride_w += change == 1 ? 1 : 0;
+        other.conv2d.pad_top += change == 2 ? 1 : 0;
+        other.conv2d.pad_left += change == 3 ? 1 : 0;
+        other.conv2d.dilation_w += change == 4 ? 1 : 0;
+        other.kind = change == 5 ? DISTILE_MASKED_CONV2D : polykernel.kind;
+        const Kernel other_kernel = make_kernel(context, other);
+        const Weights other_weights = pack_weights(context, other_kernel, drawn.source);
+        args.weights = other_weights.get();
+        CAPTURE(change);
+        CHECK(distile_run(kernel.get(), &args) == DISTILE_ERROR_BAD_WEIGHTS);
+        CHECK(std::string(distile_context_message(context.get())).find(polykernel.name) != std::string::npos);
+    }
+    CHECK(output.snapshot() == before);
+    // The padding behind does not matter.
+    distile_polykernel same = polykernel;
+    same.conv2d.pad_bottom++;
+    const Weights fitting = pack_weights(context, make_kernel(context, same), drawn.source);
+    args.weights = fitting.get();
+    CHECK(distile_run(kernel.get(), &args) == DISTILE_OK);
+    CHECK(output.difference(before, expected, 0) == "");
+}
+
+TEST_CASE("Sums of weights are rounded once, after batch normalisation", "[polyphase]") {
+    const Context context = make_context();
+    const distile_polykernel &polykernel = test_upsample3_s2_16_17_avx2;
+    const distile_conv2d &conv = polykernel.conv2d;
+    const Kernel kernel = make_kernel(context, polykernel);
+    // In float the small weight would vanish beside the large one, of which the third leaves nothing.
+    const float large = 1048576, small = 0.1f;
+    std::vector<float> filter(size_t(9) * conv.in_channels * conv.out_channels, 0.0f);
+    const auto at = [&](int tap) -> float & { return filter[size_t(tap) * conv.in_channels * conv.out_channels]; };
+    at(1) = large;
+    at(2) = small;
+    at(4) = -large;
+    const std::vector<float> mean(conv.out_channels, 0.0f), variance(conv.out_channels, 0.25f);
+    distile_weights_source source{};
+    source.filter = filter.data();
+    source.order = DISTILE_HWIO;
+    source.bn_mean = mean.data();
+    source.bn_variance = variance.data();
+    const Weights weights = pack_weights(context, kernel, source);
+    TestTensor input(1, 1, 1, conv.in_channels), output(1, 2, 2, conv.out_channels);
+    for (int32_t c = 0; c < conv.in_channels; c++) {
+        input.at(0, 0, 0, c) = c == 0 ? 1.0f : 0.0f;
+    }
+    const Mask mask = make_mask(context);
+    // Output row 1 reads the one input row by the kernel's rows 0 and 1, output column 0 by its columns 1 and 2.
+    const uint8_t bytes[] = {0, 0, 1, 0};
+    REQUIRE(distile_mask_set_bytes(mask.get(), bytes, 1, 2, 2, 4, 2) == DISTILE_OK);
+    distile_run_args args{};
+    args.input = &input.view();
+    args.output = &output.view();
+    args.weights = weights.get();
+    args.mask = mask.get();
+    REQUIRE(distile_run(kernel.get(), &args) == DISTILE_OK);
+    CHECK(output.at(0, 1, 0, 0) == 2 * small);
+    CHECK(output.at(0, 1, 0, 1) == 0);
+}
+
+TEST_CASE("Outputs of a wrong size are refused", "[polyphase]") {
+    std::mt19937 random(4);
+    const Context context = make_context();
+    for (const distile_polykernel *polykernel : {&test_transpose34_s23_3_17_avx2, &test_upsample3_s2_16_17_avx2}) {
+        const distile_conv2d &conv = polykernel->conv2d;
+        const Kernel kernel = make_kernel(context, *polykernel);
+        const DrawnWeights drawn(conv, random);
+        const Weights weights = pack_weights(context, kernel, drawn.source);
+        TestTensor input(1, 5, 6, conv.in_channels);
+        input.draw(Values::Integers, random);
+        const int32_t height = reference_output_height(conv, 5, polykernel->kind);
+        const int32_t width = reference_output_width(conv, 6, polykernel->kind);
+        for (int change = 0; change < 4; change++) {
+            TestTensor output(1, height + (change == 0 ? 1 : 0) - (change == 1 ? 1 : 0),
+                              width + (change == 2 ? 1 : 0) - (change == 3 ? 1 : 0), conv.out_channels);
+            const distile_tensor &view = output.view();
+            const std::vector<uint8_t> bytes(size_t(view.height) * view.width, 1);
+            const Mask mask = make_mask(context);
+            REQUIRE(distile_mask_set_bytes(mask.get(), bytes.data(), 1, view.height, view.width,
+                                           static_cast<int64_t>(bytes.size()), view.width) == DISTILE_OK);
+            distile_run_args args{};
+            args.input = &input.view();
+            args.output = &view;
+            args.weights = weights.get();
+            args.mask = mask.get();
+            const auto before = output.snapshot();
+            CHECK(distile_run(kernel.get(), &args) == DISTILE_ERROR_BAD_SHAPE);
+            const std::string due = std::to_string(height) + " x " + std::to_string(width);
+            INFO(distile_context_message(context.get()));
+            CHECK(std::string(distile_context_message(context.get())).find(due) != std::string::npos);
+            CHECK(output.snapshot() == before);
+        }
+    }
+}
+
+TEST_CASE("Nearest upsampling copies the active pixels, and touches nothing else", "[upsample]") {
+    std::mt19937 random(5);
+    for (int32_t threads : {1, 3}) {
+        distile_context_options options{};
+        options.threads = threads;
+        const Context context = make_context(options);
+        const Layout layouts[] = {{}, {3, 0, 0}, {0, 5, 7}, {2, 9, 30, 1, 2, 1, 2}};
+        const int32_t shapes[][6] = {{1, 1, 1, 1, 1, 1},   {2, 3, 5, 7, 2, 2},   {1, 16, 33, 64, 2, 2},
+                                     {3, 4, 22, 3, 1, 3},  {1, 5, 13, 5, 4, 5},  {2, 30, 40, 32, 2, 1},
+                                     {1, 2, 1, 16, 3, 64}, {1, 1, 3, 4, 130, 70}};
+        for (const auto &shape : shapes) {
+            for (const Layout &layout : layouts) {
+                CAPTURE(threads, shape[1], shape[2], shape[3], shape[4], shape[5], layout.pixel_gap);
+                UpsampleCall call(context, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], layout, random);
+                for (const char *mask : {"random", "empty", "full", "runs"}) {
+                    for (size_t pixel = 0; pixel < call.bytes.size(); pixel++) {
+                        if (mask[0] != 'r') {
+                            call.bytes[pixel] = mask[0] == 'f' ? 1 : 0;
+                        } else if (mask[1] == 'u') {
+                            call.bytes[pixel] = pixel / 67 % 2 == 0 ? 1 : 0;
+                        }
+                    }
+                    call.set_mask();
+                    for (distile_inactive inactive : {DISTILE_KEEP, DISTILE_ZERO}) {
+                        CAPTURE(mask, inactive);
+                        call.args.inactive = inactive;
+                        call.accept();
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("Nearest upsampling runs in the caller's pool", "[upsample]") {
+    std::mt19937 random(6);
+    CallersPool pool;
+    distile_context_options options{};
+    pool.use_in(options);
+    const Context context = make_context(options);
+    UpsampleCall call(context, 2, 40, 40, 64, 2, 2, {}, random);
+    call.accept();
+    CHECK(pool.loops() > 0);
+}
+
+TEST_CASE("Nearest upsampling refuses what makes no sense, and writes nothing", "[upsample]") {
+    std::mt19937 random(7);
+    const Context context = make_context(), other_context = make_context();
+    UpsampleCall call(context, 2, 3, 4, 5, 2, 3, {}, random);
+    CHECK(distile_upsample_nearest(nullptr, &call.args) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_upsample_nearest(context.get(), nullptr) == DISTILE_ERROR_NULL_POINTER);
+    const distile_upsample_args good = call.args;
+    const auto refuse = [&](distile_status status, const std::string &word) {
+        call.refuse(status, word);
+        call.args = good;
+        call.input_view = call.input.view();
+        call.output_view = call.output.view();
+    };
+    call.args.input = nullptr;
+    refuse(DISTILE_ERROR_NULL_POINTER, "input");
+    call.args.output = nullptr;
+    refuse(DISTILE_ERROR_NULL_POINTER, "output");
+    call.args.mask = nullptr;
+    refuse(DISTILE_ERROR_NULL_POINTER, "mask");
+    for (int32_t scale : {0, -1, 3, 1 << 30}) {
+        call.args.scale_h = scale;
+        refuse(scale < 1 ? DISTILE_ERROR_BAD_VALUE : DISTILE_ERROR_BAD_SHAPE, "");
+        call.args.scale_w = scale == 3 ? 2 : scale;
+        refuse(scale < 1 ? DISTILE_ERROR_BAD_VALUE : DISTILE_ERROR_BAD_SHAPE, "");
+    }
+    for (int32_t bad : {-1, 2}) {
+        std::memcpy(&call.args.inactive, &bad, sizeof(bad));
+        refuse(DISTILE_ERROR_BAD_VALUE, "inactive");
+    }
+    call.input_view.channels = 0;
+    refuse(DISTILE_ERROR_BAD_CHANNELS, "input");
+    call.output_view.channels = 4;
+    refuse(DISTILE_ERROR_BAD_CHANNELS, "output");
+    call.input_view.stride_w = 4;
+    refuse(DISTILE_ERROR_BAD_STRIDE, "input");
+    const int32_t no_type = 9;
+    std::memcpy(&call.output_view.dtype, &no_type, sizeof(no_type));
+    refuse(DISTILE_ERROR_BAD_TYPE, "output");
+    call.output_view.batch = 1;
+    refuse(DISTILE_ERROR_BAD_SHAPE, "2 x 6 x 12");
+    call.output_view.data = call.input_view.data;
+    refuse(DISTILE_ERROR_ALIASING, "overlaps");
+    const Mask unset = make_mask(context), small = make_mask(context), others = make_mask(other_context);
+    call.args.mask = unset.get();
+    refuse(DISTILE_ERROR_BAD_MASK, "never set");
+    REQUIRE(distile_mask_set_bytes(small.get(), call.bytes.data(), 2, 6, 11, 66, 11) == DISTILE_OK);
+    call.args.mask = small.get();
+    refuse(DISTILE_ERROR_BAD_MASK, "2 x 6 x 11");
+    call.args.mask = others.get();
+    refuse(DISTILE_ERROR_BAD_MASK, "context");
+    call.accept();
+}
