@@ -9,6 +9,7 @@
 #include <distile/mask_algebra.h>
 #include <distile/planner.h>
 #include <distile/polykernel.h>
+#include <distile/upsample.h>
 #include <limits>
 #include <vector>
 
@@ -194,6 +195,10 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
             .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
         all.note("distile_kernel_destroy");
         distile_kernel_destroy(nullptr);
+        all.note("distile_kernel_polykernel");
+        CHECK(distile_kernel_polykernel(nullptr) == nullptr);
+        all.note("distile_kernel_border");
+        CHECK(distile_kernel_border(nullptr).top == 0);
         all.note("distile_kernel_num_variants");
         CHECK(distile_kernel_num_variants(nullptr) == 0);
         all.note("distile_kernel_variant_name");
@@ -490,6 +495,47 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
             next.wrong<1>(DISTILE_ERROR_BAD_VALUE, border, {-1, 65536, INT_MIN, INT_MAX});
         }
     }
-    CHECK(all.tested() ==
-          declared_functions(DISTILE_INCLUDE_FOLDER, {"distile.h", "layout.h", "mask_algebra.h", "planner.h"}));
+
+    // upsample.h
+    {
+        distile_upsample_args upsample{};
+        upsample.input = &f.residual.view;
+        upsample.output = &f.output.view;
+        upsample.mask = mask;
+        upsample.scale_h = upsample.scale_w = 1;
+        auto function = all.of("distile_upsample_nearest", distile_upsample_nearest, context, &upsample);
+        function.wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_upsample_args::mask, {nullptr})
+            .wrong<1>(DISTILE_ERROR_BAD_MASK, &distile_upsample_args::mask, {unset, foreign})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_upsample_args::scale_h, {0, -1, INT_MIN})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_upsample_args::scale_w, {0, -1, INT_MIN})
+            .wrong<1>(DISTILE_ERROR_BAD_SHAPE, &distile_upsample_args::scale_h, {2, INT_MAX})
+            .wrong<1>(DISTILE_ERROR_BAD_SHAPE, &distile_upsample_args::scale_w, {2, INT_MAX})
+            .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_upsample_args::inactive, {-1, 2, INT_MAX});
+        for (const distile_tensor *distile_upsample_args::*tensor :
+             {&distile_upsample_args::input, &distile_upsample_args::output}) {
+            const auto spoil = [&](distile_status status, const auto &change) {
+                distile_tensor spoilt = *(upsample.*tensor);
+                change(spoilt);
+                function.wrong<1>(status, tensor, {&spoilt});
+            };
+            function.wrong<1>(DISTILE_ERROR_NULL_POINTER, tensor, {nullptr});
+            spoil(DISTILE_ERROR_NULL_POINTER, [](distile_tensor &view) { view.data = nullptr; });
+            spoil(DISTILE_ERROR_BAD_CHANNELS, [](distile_tensor &view) { view.channels = 0; });
+            for (int32_t bad : {0, -1, beyond, INT_MIN, INT_MAX}) {
+                spoil(DISTILE_ERROR_BAD_SHAPE, [&](distile_tensor &view) { view.batch = bad; });
+                spoil(DISTILE_ERROR_BAD_SHAPE, [&](distile_tensor &view) { view.height = bad; });
+                spoil(DISTILE_ERROR_BAD_SHAPE, [&](distile_tensor &view) { view.width = bad; });
+            }
+            for (int64_t bad : {int64_t{0}, int64_t{1} << 31, least64, most64}) {
+                spoil(DISTILE_ERROR_BAD_STRIDE, [&](distile_tensor &view) { view.stride_n = bad; });
+                spoil(DISTILE_ERROR_BAD_STRIDE, [&](distile_tensor &view) { view.stride_h = bad; });
+                spoil(DISTILE_ERROR_BAD_STRIDE, [&](distile_tensor &view) { view.stride_w = bad; });
+            }
+        }
+        function.wrong<1>(DISTILE_ERROR_ALIASING, &distile_upsample_args::output, {upsample.input});
+    }
+    CHECK(all.tested() == declared_functions(DISTILE_INCLUDE_FOLDER,
+                                             {"distile.h", "layout.h", "mask_algebra.h", "planner.h", "upsample.h"}));
 }
