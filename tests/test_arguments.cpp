@@ -365,30 +365,6 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
         spoil(to, Second(), First());
     }
 
-    // upsample.h
-    {
-        Activation small(16), large(16);
-        small.view = distile_tensor_make(small.values.data(), images, rows / 2, columns, 16);
-        f.set(f.mask);
-        distile_upsample_args args{};
-        args.input = &small.view;
-        args.output = &large.view;
-        args.mask = f.mask.get();
-        args.scale_h = 2;
-        args.scale_w = 1;
-        auto upsample = all.of("distile_upsample_nearest", distile_upsample_nearest, context, &args);
-        upsample.wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_upsample_args::input, {nullptr})
-            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_upsample_args::output, {nullptr})
-            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_upsample_args::mask, {nullptr})
-            .wrong<1>(DISTILE_ERROR_BAD_MASK, &distile_upsample_args::mask, {unset, foreign})
-            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_upsample_args::scale_h, {0, -1, INT_MIN})
-            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_upsample_args::scale_w, {0, -1, INT_MIN})
-            .wrong<1>(DISTILE_ERROR_BAD_SHAPE, &distile_upsample_args::scale_h, {1, 3, INT_MAX})
-            .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_upsample_args::inactive, {-1, 2, INT_MAX});
-    }
-
     // mask_algebra.h
     {
         f.set(f.mask);
@@ -518,6 +494,47 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
               &distile_output_spec::border_right}) {
             next.wrong<1>(DISTILE_ERROR_BAD_VALUE, border, {-1, 65536, INT_MIN, INT_MAX});
         }
+    }
+
+    // upsample.h
+    {
+        distile_upsample_args upsample{};
+        upsample.input = &f.residual.view;
+        upsample.output = &f.output.view;
+        upsample.mask = mask;
+        upsample.scale_h = upsample.scale_w = 1;
+        auto function = all.of("distile_upsample_nearest", distile_upsample_nearest, context, &upsample);
+        function.wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_upsample_args::mask, {nullptr})
+            .wrong<1>(DISTILE_ERROR_BAD_MASK, &distile_upsample_args::mask, {unset, foreign})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_upsample_args::scale_h, {0, -1, INT_MIN})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_upsample_args::scale_w, {0, -1, INT_MIN})
+            .wrong<1>(DISTILE_ERROR_BAD_SHAPE, &distile_upsample_args::scale_h, {2, INT_MAX})
+            .wrong<1>(DISTILE_ERROR_BAD_SHAPE, &distile_upsample_args::scale_w, {2, INT_MAX})
+            .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_upsample_args::inactive, {-1, 2, INT_MAX});
+        for (const distile_tensor *distile_upsample_args::*tensor :
+             {&distile_upsample_args::input, &distile_upsample_args::output}) {
+            const auto spoil = [&](distile_status status, const auto &change) {
+                distile_tensor spoilt = *(upsample.*tensor);
+                change(spoilt);
+                function.wrong<1>(status, tensor, {&spoilt});
+            };
+            function.wrong<1>(DISTILE_ERROR_NULL_POINTER, tensor, {nullptr});
+            spoil(DISTILE_ERROR_NULL_POINTER, [](distile_tensor &view) { view.data = nullptr; });
+            spoil(DISTILE_ERROR_BAD_CHANNELS, [](distile_tensor &view) { view.channels = 0; });
+            for (int32_t bad : {0, -1, beyond, INT_MIN, INT_MAX}) {
+                spoil(DISTILE_ERROR_BAD_SHAPE, [&](distile_tensor &view) { view.batch = bad; });
+                spoil(DISTILE_ERROR_BAD_SHAPE, [&](distile_tensor &view) { view.height = bad; });
+                spoil(DISTILE_ERROR_BAD_SHAPE, [&](distile_tensor &view) { view.width = bad; });
+            }
+            for (int64_t bad : {int64_t{0}, int64_t{1} << 31, least64, most64}) {
+                spoil(DISTILE_ERROR_BAD_STRIDE, [&](distile_tensor &view) { view.stride_n = bad; });
+                spoil(DISTILE_ERROR_BAD_STRIDE, [&](distile_tensor &view) { view.stride_h = bad; });
+                spoil(DISTILE_ERROR_BAD_STRIDE, [&](distile_tensor &view) { view.stride_w = bad; });
+            }
+        }
+        function.wrong<1>(DISTILE_ERROR_ALIASING, &distile_upsample_args::output, {upsample.input});
     }
     CHECK(all.tested() == declared_functions(DISTILE_INCLUDE_FOLDER,
                                              {"distile.h", "layout.h", "mask_algebra.h", "planner.h", "upsample.h"}));
