@@ -22,6 +22,12 @@
 
 namespace distile {
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
+
 /** The names of the functions that headers declare. */
 inline std::set<std::string> declared_functions(const std::string &folder,
                                                 std::initializer_list<const char *> headers) {
@@ -78,6 +84,11 @@ public:
         /** Each of these values in the place of argument I gives a status. */
         template<size_t I>
         Function &wrong(distile_status status, std::initializer_list<std::tuple_element_t<I, Arguments>> values) {
+            // In C++ no argument may be but an enumerator of its type, and sanitizers see to it. Callers in C may.
+            if (std::is_enum_v<std::tuple_element_t<I, Arguments>> && sanitized) {
+                spoilt_[I] = true;
+                return *this;
+            }
             for (const auto &value : values) {
                 Arguments arguments = right_;
                 std::get<I>(arguments) = value;

@@ -180,7 +180,7 @@ distile_status distile_cuda_planner_next(distile_cuda_planner *planner, const di
         return DISTILE_ERROR_NULL_POINTER;
     }
     const distile_status status =
-        check_output(planner->cuda.host, &planner->cuda, "distile_cuda_planner_next", spec, mask, store, output);
+        check_output(planner->cuda.host, &planner->cuda, "distile_cuda_planner_next", spec, mask, raw(store), output);
     if (status != DISTILE_OK) {
         return status;
     }

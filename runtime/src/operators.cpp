@@ -147,8 +147,8 @@ Axis columns_of(const distile_conv2d &conv) {
     return {conv.kernel_w, conv.stride_w, conv.dilation_w, conv.pad_left, conv.pad_right};
 }
 
-const OperatorKind *find_operator_kind(distile_operator_kind kind) {
-    switch (raw(kind)) {
+const OperatorKind *find_operator_kind(int32_t kind) {
+    switch (kind) {
     case DISTILE_MASKED_CONV2D:
         return &conv2d_kind;
     case DISTILE_MASKED_CONV_TRANSPOSE2D:
@@ -167,7 +167,7 @@ distile_status check_polykernel(distile_context *context, const char *call, cons
                     "version of distile",
                     call, polykernel.version, DISTILE_POLYKERNEL_VERSION);
     }
-    if (!find_operator_kind(polykernel.kind)) {
+    if (!find_operator_kind(raw(polykernel.kind))) {
         return fail(context, DISTILE_ERROR_VERSION,
                     "%s: '%s' is an operator of kind %d, which this library does not know; build both with the same "
                     "version of distile",

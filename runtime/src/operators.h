@@ -34,7 +34,7 @@ struct OperatorKind {
 extern const OperatorKind conv2d_kind, conv_transpose2d_kind, upsample_conv2d_kind;
 
 /** Null if this library does not know the kind. */
-const OperatorKind *find_operator_kind(distile_operator_kind kind);
+const OperatorKind *find_operator_kind(int32_t kind);
 
 /** Checks for the API function `call` that this library knows a PolyKernel's version and kind. */
 distile_status check_polykernel(distile_context *context, const char *call, const distile_polykernel &polykernel);

@@ -26,10 +26,11 @@ int64_t bytes_of(const distile_output_spec &spec);
 distile_status check_spec(distile_context *context, const char *call, const distile_output_spec &spec,
                           const MaskShape &mask);
 
-/** Checks what is asked of a planner that was made from `owner`. */
+/** Checks what is asked of a planner that was made from `owner`. `store` is a number, because a caller's may be no
+ * enumerator. */
 template<typename Mask> distile_status check_output(distile_context *context, const void *owner, const char *call,
-                                                    const distile_output_spec *spec, const Mask *mask,
-                                                    distile_store store, const distile_tensor *output) {
+                                                    const distile_output_spec *spec, const Mask *mask, int32_t store,
+                                                    const distile_tensor *output) {
     if (!spec || !mask || !output) {
         return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the spec, the mask or the address for the tensor is null",
                     call);
@@ -38,9 +39,8 @@ template<typename Mask> distile_status check_output(distile_context *context, co
         return fail(context, DISTILE_ERROR_BAD_MASK, "%s: the mask %s", call,
                     mask->is_set() ? "belongs to another context or GPU" : "was never set");
     }
-    const int32_t how = raw(store);
-    if (how != DISTILE_STORE_EXACT && how != DISTILE_STORE_TILES) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there is no way to store %d", call, how);
+    if (store != DISTILE_STORE_EXACT && store != DISTILE_STORE_TILES) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there is no way to store %d", call, store);
     }
     return check_spec(context, call, *spec, mask->shape());
 }

@@ -279,7 +279,7 @@ distile_status distile_planner_next(distile_planner *planner, const distile_outp
         return DISTILE_ERROR_NULL_POINTER;
     }
     distile_context *context = planner->context;
-    const distile_status status = check_output(context, context, call, spec, mask, store, output);
+    const distile_status status = check_output(context, context, call, spec, mask, raw(store), output);
     if (status != DISTILE_OK) {
         return status;
     }

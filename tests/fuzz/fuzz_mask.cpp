@@ -216,7 +216,7 @@ private:
         const int32_t height = bytes_.extent(40), width = bytes_.extent(200), batch = from.batch;
         const int32_t outputs = std::max(height, from.height);
         const __int128 words = words_of(batch, height, width);
-        if (words > most_words || __int128{outputs} * window.kernel_h * ((width + 63) / 64) > 1 << 20) {
+        if (words > most_words || __int128{outputs} * window.kernel_h * ((int64_t{width} + 63) / 64) > 1 << 20) {
             return std::nullopt;
         }
         return shaped(function(result_->mask.get(), from.mask.get(), &window, height, width), batch, height, width);
@@ -323,7 +323,7 @@ private:
         return std::nullopt;
     }
 
-    /** All is zero, the border too; then every pixel is written that may be. */
+    /** All is zero, the border too, but for what will surely be written; then every pixel is written that may be. */
     static void write_output(const Object &mask, const distile_tensor &output, distile_store store) {
         const Contents contents = mask.contents();
         for (int32_t n = 0; n < output.batch; n++) {
@@ -331,15 +331,16 @@ private:
                 for (int32_t x = -output.border_left; x < output.width + output.border_right; x++) {
                     float *pixel = static_cast<float *>(output.data) + n * output.stride_n + y * output.stride_h +
                                    x * output.stride_w;
-                    for (int32_t c = 0; c < output.channels; c++) {
+                    const bool inside = y >= 0 && y < output.height && x >= 0 && x < output.width;
+                    const bool active =
+                        inside &&
+                        ((contents.words[(int64_t{n} * output.height + y) * contents.words_per_row + x / 64] >>
+                          (x % 64)) &
+                         1) != 0;
+                    for (int32_t c = 0; c < output.channels && !(active && store == DISTILE_STORE_EXACT); c++) {
                         require(pixel[c] == 0, "a planner's tensor is not zero");
                     }
-                    const bool inside = y >= 0 && y < output.height && x >= 0 && x < output.width;
-                    if (inside &&
-                        (store == DISTILE_STORE_TILES ||
-                         ((contents.words[(int64_t{n} * output.height + y) * contents.words_per_row + x / 64] >>
-                           (x % 64)) &
-                          1) != 0)) {
+                    if (inside && (store == DISTILE_STORE_TILES || active)) {
                         std::fill_n(pixel, output.channels, 1.0f);
                     }
                 }
