@@ -8,6 +8,13 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 plan=$source_folder/tests/consumer/operator/my_plan.json
 
+# has <arguments of grep>: whether standard input has a line. All of it is read, or its writer might fail.
+has() {
+    local text
+    text=$(cat)
+    grep -q "$@" <<<"$text"
+}
+
 fail() {
     echo "FAILED: $*" >&2
     exit 1
@@ -21,17 +28,17 @@ expect_error() {
     [[ $output == *"$text"* ]] || fail "distile $* said '$output', not '$text'"
 }
 
-"$distile" --help | grep -q profile || fail "the help does not name profile"
-"$distile" profile --help | grep -q 'Examples' || fail "the help of profile has no example"
-"$distile" info "$plan" | grep -q '1x1 convolution, 2 -> 3 channels' || fail "info does not explain the operator"
-"$distile" info --json "$plan" | grep -q '"cpu_features"' || fail "info --json has no CPU features"
+"$distile" --help | has profile || fail "the help does not name profile"
+"$distile" profile --help | has 'Examples' || fail "the help of profile has no example"
+"$distile" info "$plan" | has '1x1 convolution, 2 -> 3 channels' || fail "info does not explain the operator"
+"$distile" info --json "$plan" | has '"cpu_features"' || fail "info --json has no CPU features"
 for shipped in "$source_folder"/data/plans/*.json; do
     "$distile" info "$shipped" >/dev/null || fail "info cannot read $shipped"
 done
 
 cuda_plan=$source_folder/data/plans/conv3x3_256_cuda.json
-"$distile" info "$cuda_plan" | grep -q 'an NVIDIA GPU of compute capability 7.0' || fail "info does not name the GPU"
-"$distile" info "$cuda_plan" | grep -q 'blocks of 64 pixels x 128 channels' || fail "info does not explain a GPU's theta"
+"$distile" info "$cuda_plan" | has 'an NVIDIA GPU of compute capability 7.0' || fail "info does not name the GPU"
+"$distile" info "$cuda_plan" | has 'blocks of 64 pixels x 128 channels' || fail "info does not explain a GPU's theta"
 expect_error "give --multiprocessors in place of --threads" profile "$cuda_plan" --threads 2
 if [[ ! -e /dev/nvidia0 ]]; then
     # Without a GPU: an error before anything is compiled or written.
@@ -46,7 +53,7 @@ cp "$plan" "$folder/plan.json"
 grep -q '"distile_times": 1' "$folder/times.json" || fail "profile wrote no time table"
 grep -q 'Time table of' "$folder/table" || fail "profile printed no table"
 "$distile" profile "$folder/plan.json" --into-plan --threads 1,2 --seconds 0.01 --quiet
-"$distile" info "$folder/plan.json" | grep -q 'with 2 threads' || fail "profile --into-plan wrote no times"
+"$distile" info "$folder/plan.json" | has 'with 2 threads' || fail "profile --into-plan wrote no times"
 
 # Compiled first, measured later: only the code of the same plan is taken.
 "$distile" compile "$plan" -o "$folder/plan.so" --quiet
@@ -62,7 +69,7 @@ expect_error "give --threads in place of --multiprocessors" profile "$plan" --mu
 op=$source_folder/tests/consumer/operator/my_operator.json
 "$distile" portable "$op" -o "$folder/portable.json"
 "$distile" portable "$op" | cmp -s - "$folder/portable.json" || fail "portable prints what it does not write"
-"$distile" info "$folder/portable.json" | grep -q 'any x86-64 CPU' || fail "info does not say that any CPU will do"
+"$distile" info "$folder/portable.json" | has 'any x86-64 CPU' || fail "info does not say that any CPU will do"
 sed '0,/"my_conv"/s//"wide"/; s/avx-avx2-f16c/avx-avx2-avx512_skylake-f16c/' "$plan" >"$folder/wide.json"
 # profile_limited <features> <plans ...>: the name of the kernel that was measured.
 profile_limited() {
@@ -82,21 +89,21 @@ expect_error "another operator" profile "$folder/wide.json" "$source_folder/test
     --cpu-features avx
 
 # Operators, and the spaces of their schedules.
-"$distile" info "$op" | grep -q 'NVIDIA GPU .* legal of' || fail "info does not count the schedules of an operator"
-"$distile" info --json "$op" | grep -q '"legal"' || fail "info --json does not count the schedules of an operator"
+"$distile" info "$op" | has 'NVIDIA GPU .* legal of' || fail "info does not count the schedules of an operator"
+"$distile" info --json "$op" | has '"legal"' || fail "info --json does not count the schedules of an operator"
 
 # Transposed convolutions, and convolutions after upsampling, have tiles of whole strides, and no schedules on GPUs.
 transposed=$source_folder/data/operators/conv_transpose4x4s2_256_128.json
-"$distile" info "$transposed" | grep -q '4x4 transposed convolution, 256 -> 128 channels, stride 2x2' ||
+"$distile" info "$transposed" | has '4x4 transposed convolution, 256 -> 128 channels, stride 2x2' ||
     fail "info does not know transposed convolutions"
-"$distile" info "$source_folder/data/operators/upsample2_conv3x3_256.json" | grep -q 'upsampling.*scale 2x2' ||
+"$distile" info "$source_folder/data/operators/upsample2_conv3x3_256.json" | has 'upsampling.*scale 2x2' ||
     fail "info does not know upsampling"
-"$distile" rank "$transposed" --device generic_avx512 --density .3 --top 2 | grep -q 'tiles of 2 x 2' ||
+"$distile" rank "$transposed" --device generic_avx512 --density .3 --top 2 | has 'tiles of 2 x 2' ||
     fail "rank does not take the finest tiles of a transposed convolution"
 expect_error "transposed convolutions, and those after an upsampling, run on CPUs only" rank "$transposed" \
     --device generic_cuda
 theta=tile_h=2,tile_w=4,pixels=4,channels=16,group=4,channel_splits=1,order=0,unroll=1
-"$distile" show "$transposed" --theta "$theta" | grep -q 'task, phase' || fail "show does not know phases"
+"$distile" show "$transposed" --theta "$theta" | has 'task, phase' || fail "show does not know phases"
 expect_error "multiples of a transposed convolution's stride" show "$transposed" --theta "${theta/tile_w=4/tile_w=3}"
 "$distile" profile "$source_folder/tests/plans/test_transpose34_s23_3_17_avx2.json" -o "$folder/transposed.json" \
     --threads 1 --seconds 0.01 --quiet
@@ -104,14 +111,14 @@ grep -q '"variant":"dense"' "$folder/transposed.json" || fail "profile wrote no 
 
 # Depthwise convolutions have schedules of their own, and none on GPUs.
 depthwise=$source_folder/data/operators/depthwise3x3_576.json
-"$distile" info "$depthwise" | grep -q 'depthwise convolution, 576 -> 576' || fail "info does not know depthwise"
-"$distile" info "$depthwise" | grep -q 'NVIDIA GPU  *0 legal of' || fail "info counts schedules that GPUs do not have"
-"$distile" info "$source_folder/data/plans/depthwise3x3_576_avx2.json" | grep -q '1 task a thread; the kernel unrolled' ||
+"$distile" info "$depthwise" | has 'depthwise convolution, 576 -> 576' || fail "info does not know depthwise"
+"$distile" info "$depthwise" | has 'NVIDIA GPU  *0 legal of' || fail "info counts schedules that GPUs do not have"
+"$distile" info "$source_folder/data/plans/depthwise3x3_576_avx2.json" | has '1 task a thread; the kernel unrolled' ||
     fail "info does not explain a depthwise theta"
-"$distile" rank "$depthwise" --device generic_avx512 --density .3 --top 2 | grep -q 'tasks\? a thread' ||
+"$distile" rank "$depthwise" --device generic_avx512 --density .3 --top 2 | has 'tasks\? a thread' ||
     fail "rank does not know depthwise"
 expect_error "grouped and depthwise convolutions run on CPUs only" rank "$depthwise" --device generic_cuda
-"$distile" show "$depthwise" --theta tile_h=1,tile_w=1,pixels=4,channels=16,tasks=1,unroll=2 | grep -q 'unroll(ky)' ||
+"$distile" show "$depthwise" --theta tile_h=1,tile_w=1,pixels=4,channels=16,tasks=1,unroll=2 | has 'unroll(ky)' ||
     fail "show does not know a depthwise theta"
 "$distile" profile "$source_folder/tests/plans/test_depthwise3_24_avx2.json" -o "$folder/depthwise.json" --threads 1 \
     --seconds 0.01 --quiet
@@ -122,7 +129,7 @@ grep -q '"variant":"dense"' "$folder/depthwise.json" || fail "profile wrote no t
 grep -q 'legal schedules' "$folder/ranking" || fail "rank printed no ranking"
 [[ $(grep -c 'register tiles of' "$folder/ranking") == 3 ]] || fail "rank --top 3 printed another number"
 grep -q '"distile_ranking": 1' "$folder/kept.json" || fail "rank wrote no file"
-"$distile" rank "$op" --device "$source_folder/data/devices/h200.json" --form paper --json | grep -q '"legal_points"' ||
+"$distile" rank "$op" --device "$source_folder/data/devices/h200.json" --form paper --json | has '"legal_points"' ||
     fail "rank --json printed no JSON"
 [[ -z $("$distile" rank "$op" --device generic_avx512 --quiet) ]] || fail "rank --quiet printed something"
 for device in "$source_folder"/data/devices/*.json; do
@@ -137,9 +144,9 @@ expect_error '"distile_operator" is missing' rank "$plan" --device generic_avx2
 "$distile" show "$plan" --density .1 >"$folder/shown"
 grep -q 'const int pixels = 4;' "$folder/shown" || fail "show printed no schedule"
 grep -q 't_fma' "$folder/shown" || fail "show printed no terms"
-"$distile" show "$cuda_plan" --variant dense --json | grep -q '"t_compute"' || fail "show --json printed no terms"
+"$distile" show "$cuda_plan" --variant dense --json | has '"t_compute"' || fail "show --json printed no terms"
 theta=tile_h=1,tile_w=2,pixels=4,channels=16,group=4,channel_splits=1,order=0,unroll=1
-"$distile" show "$op" --theta "$theta" | grep -q 'const int tile_w = 2;' || fail "show does not know a theta"
+"$distile" show "$op" --theta "$theta" | has 'const int tile_w = 2;' || fail "show does not know a theta"
 expect_error "no variant 'none'" show "$plan" --variant none
 expect_error "--theta" show "$op"
 expect_error "not legal" show "$op" --theta "${theta/pixels=4/pixels=99}"
@@ -147,9 +154,9 @@ expect_error "is not KNOB=VALUE" show "$op" --theta "pixels"
 expect_error "for the backend" show "$plan" --device generic_cuda
 
 # Calibration writes what can be read again; without a GPU it says so.
-"$distile" calibrate -o "$folder/device.json" --cores 1 | grep -q 'GB/s' || fail "calibrate printed no bandwidth"
+"$distile" calibrate -o "$folder/device.json" --cores 1 | has 'GB/s' || fail "calibrate printed no bandwidth"
 "$distile" rank "$op" --device "$folder/device.json" --density .5 --quiet || fail "the calibrated profile cannot be read"
-"$distile" calibrate --device cuda --quiet 2>"$folder/gpu" || grep -q 'GPU' "$folder/gpu" ||
+"$distile" calibrate --device cuda --quiet 2>"$folder/gpu" || has 'GPU' "$folder/gpu" ||
     fail "calibrate does not say what it lacks for a GPU"
 
 # Bad input.
