@@ -52,7 +52,19 @@ for figure in convergence bound granularity; do
 done
 grep -q '"convergence"' figures/a-report.json || fail "report wrote no JSON"
 "$distile" experiment replay a.log -k 2 --seeds 1 | grep -q 'trials' || fail "replay printed nothing"
+"$distile" report a.log --plans a.json | grep -q 'the plan a,' || fail "report --plans judges no plan"
+grep -v '"tile_h"' a.log >dense.log
+grep '"dense":true' a.log >>dense.log
+expect_error "the log has no measurement of the variant" report dense.log --plans a.json
 "$distile" experiment transfer a.log -k 2 --warm a.log | grep -q 'rank correlation' || fail "transfer printed nothing"
+
+# Random points, compiled here and measured "elsewhere".
+random=(experiment random "$operator" --masks "${masks[@]}" --points 2 --dense-points 1 "${quick[@]}" --log random.log
+    --folder points)
+"$distile" "${random[@]}" | grep -q 'distile measure points' || fail "experiment random --folder does not say how to go on"
+expect_error "3 trials in the folder 'points' wait to be measured" "${random[@]}"
+"$distile" measure points -q
+"$distile" "${random[@]}" | grep -q '3 of 3 points are measured' || fail "the random points were not taken over"
 
 # A last line that a kill left broken, and the log of another operator.
 head -c -20 before.log >a.log
