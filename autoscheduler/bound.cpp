@@ -87,7 +87,7 @@ Workload workload_of(const Operator &op, const DeviceProfile &device) {
     workload.batch = op.typical_batch;
     workload.height = op.typical_output_height();
     workload.width = op.typical_output_width();
-    workload.threads = device.backend == "cpu" ? device.cores : 1;
+    workload.threads = device.cores;
     workload.device = device;
     return workload;
 }

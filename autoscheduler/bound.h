@@ -21,7 +21,7 @@ namespace distile {
 struct Workload {
     Problem problem;
     int batch = 1, height = 1, width = 1; /**< Of the output. */
-    int threads = 1;                      /**< Of the call, on a CPU. */
+    int threads = 1;                      /**< Of the call; on a GPU multiprocessors. */
     DeviceProfile device;
 };
 

@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
@@ -19,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 struct RandomOptions : SessionOptions {
-    std::string log;
+    std::string log, folder;
     int points = 2000, dense_points = 8;
     bool kept = false, quiet = false;
     double seconds = 0;
@@ -35,7 +36,9 @@ struct ReplayOptions {
 /** Measures points of the space that no model chose: the same ones for the same seed. */
 void measure_random(const RandomOptions &options) {
     const Session session(options);
-    session.check_machine(options);
+    if (options.folder.empty()) {
+        session.check_machine(options);
+    }
     SearchLog log(options.log, session.header(options));
     const Interrupts interrupts;
     const Stopwatch watch(options.seconds);
@@ -43,12 +46,27 @@ void measure_random(const RandomOptions &options) {
     BatchHooks hooks;
     hooks.stop = [&] { return watch.stop(); };
     ProgressLine line(options.quiet);
+    const auto record = [&](Measurement measurement) {
+        measurement.elapsed_s = before_s + watch.elapsed();
+        log.append(measurement);
+    };
+    size_t done = 0, all = 0, compiled = 0;
+    hooks.progress = [&](const std::string &what, int number) {
+        compiled = what == "compiling" ? static_cast<size_t>(number) : 0;
+        line.show(fmt::format("{} of {} points measured{}", done, all,
+                              compiled > 0 ? fmt::format(", {} compiled", compiled) : ""),
+                  static_cast<double>(options.folder.empty() ? done : compiled) / static_cast<double>(all));
+    };
+    FolderMeasurer folder(options.folder, session.batch_setup(options), options.parallel_jobs(), hooks);
+    if (!options.folder.empty()) {
+        folder.collect(log.measured(), record);
+        folder.choose_reference(log.measured());
+    }
     std::set<std::pair<Theta, bool>> known;
     for (const Measurement &measurement : log.measured()) {
         known.insert({measurement.theta, measurement.dense});
     }
     std::vector<Trial> wanted;
-    size_t done = 0, all = 0;
     for (const bool dense : {true, false}) {
         const Pool pool = session.pool(dense || options.kept, dense);
         std::vector<size_t> order(pool.size());
@@ -69,18 +87,21 @@ void measure_random(const RandomOptions &options) {
                                     : tile_counts(session.masks, granularity, options.search.counts)});
         }
     }
-    hooks.progress = [&](const std::string &what, int) {
-        line.show(fmt::format("{} of {} points: {}", done, all, what),
-                  static_cast<double>(done) / static_cast<double>(all));
-    };
+    if (!options.folder.empty() && !wanted.empty()) {
+        folder.measure(wanted, record);
+        if (folder.waiting()) {
+            say_how_to_measure(options.folder, done, options.log);
+            return;
+        }
+        wanted.clear();
+    }
     DeviceMeasurer measurer(session.batch_setup(options), options.parallel_jobs(), hooks, log.measured());
     constexpr size_t batch = 32;
     for (size_t first = 0; first < wanted.size() && !hooks.stop(); first += batch) {
         const auto begin = wanted.begin() + static_cast<ptrdiff_t>(first);
         const auto end = wanted.begin() + static_cast<ptrdiff_t>(std::min(first + batch, wanted.size()));
-        measurer.measure({begin, end}, [&](Measurement measurement) {
-            measurement.elapsed_s = before_s + watch.elapsed();
-            log.append(measurement);
+        measurer.measure({begin, end}, [&](const Measurement &measurement) {
+            record(measurement);
             done++;
         });
     }
@@ -98,7 +119,7 @@ void measure_random(const RandomOptions &options) {
 /** A log as a space that a search can be tried on. */
 struct Replay {
     explicit Replay(const ReplayOptions &options)
-        : log(read_search_log(options.log)), session(log.header, options.masks),
+        : k(options.k), log(read_search_log(options.log)), session(log.header, options.masks),
           best(solve(log.measured, session.masks, options.k)) {
         for (const Measurement &measurement : log.measured) {
             (measurement.dense ? dense : sparse).push_back(measurement.theta);
@@ -108,6 +129,7 @@ struct Replay {
         }
     }
 
+    int k;
     LogContents log;
     Session session;
     Solution best;
@@ -123,6 +145,42 @@ SessionOptions model_options(const ReplayOptions &options, bool bound, bool mode
     result.search.per_round = options.per_round;
     result.search.mini_batch = options.mini_batch;
     return result;
+}
+
+/** What the bound's pruning costs: the best of the points that it keeps against the best of all in a log. */
+json pruning(const Replay &replay, const std::vector<Theta> &kept) {
+    const MaskSet &masks = replay.session.masks;
+    const std::set<Theta> kept_thetas(kept.begin(), kept.end());
+    const Objective objective(masks, replay.best.dense->times.back().us);
+    Costs best(masks.size(), std::numeric_limits<double>::infinity()), best_kept = best;
+    std::vector<Measurement> measured;
+    size_t others = 0;
+    for (const Measurement &measurement : replay.log.measured) {
+        const bool is_kept = !measurement.dense && kept_thetas.count(measurement.theta) != 0;
+        if (measurement.dense || is_kept) {
+            measured.push_back(measurement);
+        }
+        if (measurement.dense || !measurement.ok()) {
+            continue;
+        }
+        others += is_kept ? 0 : 1;
+        const Costs costs = objective.costs(measurement);
+        for (size_t mask = 0; mask < costs.size(); mask++) {
+            best[mask] = std::min(best[mask], costs[mask]);
+            best_kept[mask] = is_kept ? std::min(best_kept[mask], costs[mask]) : best_kept[mask];
+        }
+    }
+    double worst = 0;
+    for (size_t mask = 0; mask < best.size(); mask++) {
+        worst = std::max(worst, best_kept[mask] / best[mask] - 1);
+    }
+    return {{"kept", kept.size()},
+            {"others", others},
+            {"cost_of_kept", solve(measured, masks, replay.k).costs.back()},
+            {"cost_of_all", replay.best.costs.back()},
+            {"single_of_kept", solve(measured, masks, 1).costs.back()},
+            {"single_of_all", solve(replay.log.measured, masks, 1).costs.back()},
+            {"worst_mask", worst}};
 }
 
 /** Trials and seconds that searches with and without the bound and the learned model take to come near the best set of
@@ -197,8 +255,12 @@ json replay(const ReplayOptions &options) {
                         {"mean_seconds", mean(seconds)},
                         {"curves", curves}});
     }
-    return {{"distile_replay", 1},      {"operator", replay.session.op.name}, {"k", options.k},
-            {"within", options.within}, {"best", replay.best.costs.back()},   {"searches", rows}};
+    json result = {{"distile_replay", 1},      {"operator", replay.session.op.name}, {"k", options.k},
+                   {"within", options.within}, {"best", replay.best.costs.back()},   {"searches", rows}};
+    if (!kept.empty()) {
+        result["pruning"] = pruning(replay, kept);
+    }
+    return result;
 }
 
 std::string describe_replay(const json &result) {
@@ -212,6 +274,16 @@ std::string describe_replay(const json &result) {
                             row.at("model").get<bool>() ? "yes" : "no", row.at("points").get<int>(),
                             row.at("reached").get<int>(), row.at("seeds").get<int>(),
                             row.at("mean_trials").get<double>(), row.at("mean_seconds").get<double>());
+    }
+    if (result.contains("pruning")) {
+        const json &pruning = result.at("pruning");
+        text += fmt::format(
+            "\nOf the {} schedules that the bound keeps the best {} cost {:.4f}, the best one {:.4f}; with {} others "
+            "{:.4f} and {:.4f}. The best kept one of a mask is at most {:.1f} % slower than the best of all.\n",
+            pruning.at("kept").get<size_t>(), result.at("k").get<int>(), pruning.at("cost_of_kept").get<double>(),
+            pruning.at("single_of_kept").get<double>(), pruning.at("others").get<size_t>(),
+            pruning.at("cost_of_all").get<double>(), pruning.at("single_of_all").get<double>(),
+            100 * pruning.at("worst_mask").get<double>());
     }
     return text;
 }
@@ -315,6 +387,8 @@ void add_experiment_command(CLI::App &app) {
     random_command->add_option("--dense-points", random->dense_points, "Dense schedules, of those that the bound keeps")
         ->capture_default_str()
         ->check(CLI::Range(1, 1 << 24));
+    random_command->add_option("--folder", random->folder,
+                               "Compile the points into this folder and end, to measure them on another machine");
     random_command->add_flag("--kept", random->kept, "Draw from what the bound keeps, in place of all legal points");
     random_command->add_option("--seconds", random->seconds,
                                "End this run after so many seconds; the same command goes on");

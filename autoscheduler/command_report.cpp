@@ -13,7 +13,7 @@ namespace distile {
 namespace {
 
 struct Options {
-    std::vector<std::string> logs, masks, held_out;
+    std::vector<std::string> logs, masks, held_out, plans;
     std::string folder;
     int k = 6;
     bool json = false, quiet = false;
@@ -21,6 +21,10 @@ struct Options {
 
 void report_logs(const Options &options) {
     nlohmann::json reports = nlohmann::json::array();
+    std::vector<Plan> plans;
+    for (const std::string &path : options.plans) {
+        plans.push_back(read_plan(path));
+    }
     for (const std::string &path : options.logs) {
         const LogContents log = read_search_log(path);
         if (!log.warning.empty()) {
@@ -31,7 +35,8 @@ void report_logs(const Options &options) {
         if (!options.held_out.empty()) {
             held_out.push_back(read_mask_set(options.held_out, log.header.op));
         }
-        nlohmann::json report = make_report(log, masks, held_out.empty() ? nullptr : &held_out.front(), options.k);
+        nlohmann::json report =
+            make_report(log, masks, held_out.empty() ? nullptr : &held_out.front(), options.k, plans);
         std::vector<std::string> written;
         if (!options.folder.empty()) {
             std::error_code error;
@@ -65,6 +70,8 @@ void add_report_command(CLI::App &app) {
     command->add_option("--masks", options->masks,
                         "Masks to judge by, as tune takes them (default: those of the search)");
     command->add_option("--held-out", options->held_out, "Masks that the search did not see");
+    command->add_option("--plans", options->plans,
+                        "Plans to judge beside the search; the log must hold their variants");
     command->add_option("-k", options->k, "Variants beside the dense candidate")
         ->capture_default_str()
         ->check(CLI::Range(1, 63));

@@ -28,63 +28,6 @@ std::string name_of(const std::string &path, const Operator &op) {
     return legal ? stem : op.name + "_tuned";
 }
 
-/** Compiles each batch into a folder, to be measured elsewhere. */
-class FolderMeasurer : public Measurer {
-public:
-    FolderMeasurer(std::string folder, BatchSetup setup, int jobs, BatchHooks hooks)
-        : folder_(std::move(folder)), setup_(std::move(setup)), jobs_(jobs), hooks_(std::move(hooks)) {
-    }
-
-    /** Takes over what was measured, and says how many trials still wait to be. */
-    int collect(const std::vector<Measurement> &known, const std::function<void(const Measurement &)> &done) const {
-        if (!std::filesystem::exists(folder_ + "/request.json")) {
-            return 0;
-        }
-        const Batch batch = read_batch(folder_);
-        if (to_json(batch.setup.op) != to_json(setup_.op) || batch.setup.target != setup_.target ||
-            batch.setup.device != setup_.device || batch.setup.threads != setup_.threads) {
-            throw FileError("the folder '" + folder_ + "' holds trials of '" + batch.setup.op.name +
-                            "' for the device '" + batch.setup.device + "': name another with --folder");
-        }
-        const std::vector<Measurement> results = read_results(folder_);
-        const auto is_of = [](const std::vector<Measurement> &all, const Theta &theta, bool dense) {
-            return std::any_of(all.begin(), all.end(), [&](const Measurement &measurement) {
-                return measurement.theta == theta && measurement.dense == dense;
-            });
-        };
-        for (const Measurement &result : results) {
-            if (!is_of(known, result.theta, result.dense)) {
-                done(result);
-            }
-        }
-        return static_cast<int>(std::count_if(batch.trials.begin(), batch.trials.end(), [&](const BatchTrial &trial) {
-            return !trial.reference && !is_of(results, trial.trial.theta, trial.trial.dense) &&
-                   !is_of(known, trial.trial.theta, trial.trial.dense);
-        }));
-    }
-
-    /** `measured`: what the search knows already. */
-    void choose_reference(const std::vector<Measurement> &measured) {
-        reference_.choose(measured);
-    }
-
-    void measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &) override {
-        waiting_ = compile_batch(folder_, setup_, batch, reference_.get(), jobs_, hooks_);
-    }
-
-    bool waiting() const {
-        return waiting_;
-    }
-
-private:
-    std::string folder_;
-    BatchSetup setup_;
-    int jobs_;
-    BatchHooks hooks_;
-    Reference reference_;
-    bool waiting_ = false;
-};
-
 void warn(const std::string &text) {
     std::fputs(fmt::format("distile: warning: {}.\n", text).c_str(), stderr);
 }
@@ -113,16 +56,10 @@ Ending search(const TuneOptions &options, const Session &session, SearchLog &log
     const int jobs = options.parallel_jobs();
     FolderMeasurer folder(options.folder, session.batch_setup(options), jobs, hooks);
     if (!options.folder.empty()) {
-        const int missing = folder.collect(log.measured(), [&](const Measurement &measurement) {
+        folder.collect(log.measured(), [&](const Measurement &measurement) {
             measured.push_back(measurement);
             record(measurement);
         });
-        if (missing > 0) {
-            throw FileError(
-                fmt::format("{0} trials in the folder '{1}' wait to be measured: run `distile measure {1}` on "
-                            "the device, bring the folder back, and run this command again",
-                            missing, options.folder));
-        }
     }
     if (static_cast<int>(measured.size()) >= options.search.trials) {
         return Ending::Finished;
@@ -179,12 +116,7 @@ void tune(TuneOptions options) {
     const Ending ending = search(options, session, log, Stopwatch(options.seconds));
     const size_t trials = log.measured().size();
     if (ending == Ending::Waiting) {
-        std::fputs(
-            fmt::format("The next trials are compiled in '{0}'. Run `distile measure {0}` on the device, bring the "
-                        "folder back, and run this command again: the {1} measurements so far are kept in {2}\n",
-                        options.folder, trials, options.log)
-                .c_str(),
-            stdout);
+        say_how_to_measure(options.folder, trials, options.log);
         return;
     }
     if (Interrupts::seen()) {

@@ -182,6 +182,31 @@ json greedy_against_exhaustive(const std::vector<const Measurement *> &sparse, c
     return rows;
 }
 
+/** The cost of a plan's variants together, by what a log holds of them. */
+json cost_of_plan(const Plan &plan, const LogContents &log, const Solution &solution, const MaskSet &masks,
+                  const MaskSet *held_out) {
+    Solution set;
+    set.dense = solution.dense;
+    for (const PlanVariant &variant : plan.variants) {
+        if (variant.dense) {
+            continue;
+        }
+        const auto found = std::find_if(log.measured.begin(), log.measured.end(), [&](const Measurement &measurement) {
+            return measurement.ok() && !measurement.dense && measurement.theta == variant.theta;
+        });
+        if (found == log.measured.end()) {
+            throw FileError("the log has no measurement of the variant \"" + variant.name + "\" of the plan '" +
+                            plan.name + "': distile tune --include measures it");
+        }
+        set.members.push_back(&*found);
+    }
+    json row = {{"plan", plan.name}, {"k", set.members.size()}, {"cost", rounded(costs_on(set, masks).back())}};
+    if (held_out) {
+        row["held_out"] = rounded(costs_on(set, *held_out).back());
+    }
+    return row;
+}
+
 json points_of(const Scatter &points) {
     json rows = json::array();
     for (size_t i = 0; i < points.measured.size(); i++) {
@@ -362,7 +387,8 @@ Convergence convergence(const std::vector<Measurement> &measured, const MaskSet 
     return course;
 }
 
-json make_report(const LogContents &log, const MaskSet &masks, const MaskSet *held_out, int k) {
+json make_report(const LogContents &log, const MaskSet &masks, const MaskSet *held_out, int k,
+                 const std::vector<Plan> &plans) {
     const Solution solution = solve(log.measured, masks, k);
     const std::vector<const Measurement *> sparse = sparse_measurements(log.measured);
     const Objective objective(masks, solution.dense->times.back().us);
@@ -374,6 +400,7 @@ json make_report(const LogContents &log, const MaskSet &masks, const MaskSet *he
                    {"operator", log.header.op.name},
                    {"summary", log.header.op.summary()},
                    {"device", log.header.device.name},
+                   {"backend", log.header.backend},
                    {"threads", log.header.threads},
                    {"trials", log.measured.size()},
                    {"seconds", log.measured.empty() ? 0 : log.measured.back().elapsed_s},
@@ -398,6 +425,11 @@ json make_report(const LogContents &log, const MaskSet &masks, const MaskSet *he
         report["held_out_masks"] = held_out->size();
         report["held_out_oracle"] = rounded(oracle_cost(log.measured, *held_out));
     }
+    json judged = json::array();
+    for (const Plan &plan : plans) {
+        judged.push_back(cost_of_plan(plan, log, solution, masks, held_out));
+    }
+    report["plans"] = judged;
     report["densities"] = by_density(solution, held_out ? *held_out : masks);
     if (!sparse.empty()) {
         report["exhaustive"] = greedy_against_exhaustive(sparse, masks, objective);
@@ -425,10 +457,11 @@ json make_report(const LogContents &log, const MaskSet &masks, const MaskSet *he
 }
 
 std::string describe_report(const json &report) {
-    std::string text = fmt::format("{}: {}\non {}, {} threads; {} trials in {:.0f} s",
-                                   report.at("operator").get<std::string>(), report.at("summary").get<std::string>(),
-                                   report.at("device").get<std::string>(), report.at("threads").get<int>(),
-                                   report.at("trials").get<int>(), report.at("seconds").get<double>());
+    std::string text =
+        fmt::format("{}: {}\non {}, {} {}; {} trials in {:.0f} s", report.at("operator").get<std::string>(),
+                    report.at("summary").get<std::string>(), report.at("device").get<std::string>(),
+                    report.at("threads").get<int>(), report.at("backend") == "cuda" ? "multiprocessors" : "threads",
+                    report.at("trials").get<int>(), report.at("seconds").get<double>());
     for (const auto &[outcome, count] : report.at("outcomes").items()) {
         text += outcome == "ok" ? "" : fmt::format(", {} {}", count.get<int>(), outcome);
     }
@@ -445,8 +478,14 @@ std::string describe_report(const json &report) {
     }
     text += fmt::format("{:>8}{:>10.4f}", "oracle", report.at("oracle").get<double>());
     text += held_out ? fmt::format("{:>10.4f}", report.at("held_out_oracle").get<double>()) : "";
-    text += fmt::format("  everything measured\n\n{:>8}{:>7}{:>10}{:>10}  granularities of the masks\n", "density",
-                        "masks", "1/eta", "k = 1");
+    text += "  everything measured\n";
+    for (const json &row : report.at("plans")) {
+        text += fmt::format("{:>8}{:>10.4f}", row.at("k").get<size_t>(), row.at("cost").get<double>());
+        text += held_out ? fmt::format("{:>10.4f}", row.at("held_out").get<double>()) : "";
+        text +=
+            fmt::format("  the plan {}, with the dense candidate of the search\n", row.at("plan").get<std::string>());
+    }
+    text += fmt::format("\n{:>8}{:>7}{:>10}{:>10}  granularities of the masks\n", "density", "masks", "1/eta", "k = 1");
     for (const json &row : report.at("densities")) {
         text +=
             fmt::format("{:>8.3f}{:>7}{:>10.4f}{:>10.4f} ", row.at("density").get<double>(), row.at("masks").get<int>(),

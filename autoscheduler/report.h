@@ -5,6 +5,7 @@
 #define DISTILE_REPORT_H
 
 #include "mask_set.h"
+#include "plan.h"
 #include "search_log.h"
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -14,8 +15,10 @@ namespace distile {
 
 /** Everything that there is to say: the costs (mean 1/eta against the search's own dense candidate) of the sets of 0 to
  * k variants, the granularities that they take by density, how the search converged, and how well bound and learned
- * model order what was measured. `held_out` may be null. Throws FileError. */
-nlohmann::json make_report(const LogContents &log, const MaskSet &masks, const MaskSet *held_out, int k);
+ * model order what was measured. `held_out` may be null. `plans` are judged beside the search, by the log's own
+ * measurements of their variants and with the search's dense candidate. Throws FileError. */
+nlohmann::json make_report(const LogContents &log, const MaskSet &masks, const MaskSet *held_out, int k,
+                           const std::vector<Plan> &plans = {});
 
 /** A report in words and tables. */
 std::string describe_report(const nlohmann::json &report);

@@ -202,6 +202,14 @@ std::unique_ptr<CostModel> Session::model(const SessionOptions &options, bool de
     return model;
 }
 
+void say_how_to_measure(const std::string &folder, size_t measured, const std::string &log) {
+    std::fputs(fmt::format("The next trials are compiled in '{0}'. Run `distile measure {0}` on the device, bring the "
+                           "folder back, and run this command again: the {1} measurements so far are kept in {2}\n",
+                           folder, measured, log)
+                   .c_str(),
+               stdout);
+}
+
 Plan plan_of(const Session &session, const Solution &solution, const std::string &name) {
     Plan plan;
     plan.name = name;

@@ -86,6 +86,9 @@ public:
     std::unique_ptr<CostModel> model(const SessionOptions &options, bool dense) const;
 };
 
+/** Prints what to do after a batch was compiled into a folder, to be measured elsewhere. */
+void say_how_to_measure(const std::string &folder, size_t measured, const std::string &log);
+
 /** The plan of a solution. Its times are those that the search measured. */
 Plan plan_of(const Session &session, const Solution &solution, const std::string &name);
 

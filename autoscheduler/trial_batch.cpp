@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 namespace distile {
@@ -390,6 +391,48 @@ void DeviceMeasurer::measure(const std::vector<Trial> &batch, const std::functio
         reference_.choose({measurement});
         done(measurement);
     });
+}
+
+FolderMeasurer::FolderMeasurer(std::string folder, BatchSetup setup, int jobs, BatchHooks hooks)
+    : folder_(std::move(folder)), setup_(std::move(setup)), jobs_(jobs), hooks_(std::move(hooks)) {
+}
+
+void FolderMeasurer::collect(const std::vector<Measurement> &known,
+                             const std::function<void(const Measurement &)> &done) const {
+    if (!std::filesystem::exists(folder_ + "/request.json")) {
+        return;
+    }
+    const Batch batch = read_batch(folder_);
+    if (to_json(batch.setup.op) != to_json(setup_.op) || batch.setup.target != setup_.target ||
+        batch.setup.device != setup_.device || batch.setup.threads != setup_.threads) {
+        throw FileError("the folder '" + folder_ + "' holds trials of '" + batch.setup.op.name + "' for the device '" +
+                        batch.setup.device + "': name another with --folder");
+    }
+    std::set<std::pair<Theta, bool>> measured;
+    for (const Measurement &measurement : known) {
+        measured.insert({measurement.theta, measurement.dense});
+    }
+    for (const Measurement &result : read_results(folder_)) {
+        if (measured.insert({result.theta, result.dense}).second) {
+            done(result);
+        }
+    }
+    const auto missing = std::count_if(batch.trials.begin(), batch.trials.end(), [&](const BatchTrial &trial) {
+        return !trial.reference && measured.count({trial.trial.theta, trial.trial.dense}) == 0;
+    });
+    if (missing > 0) {
+        throw FileError(std::to_string(missing) + " trials in the folder '" + folder_ +
+                        "' wait to be measured: run `distile measure " + folder_ +
+                        "` on the device, bring the folder back, and run this command again");
+    }
+}
+
+void FolderMeasurer::choose_reference(const std::vector<Measurement> &measured) {
+    reference_.choose(measured);
+}
+
+void FolderMeasurer::measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &) {
+    waiting_ = compile_batch(folder_, setup_, batch, reference_.get(), jobs_, hooks_);
 }
 
 }  // namespace distile

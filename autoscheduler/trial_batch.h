@@ -98,6 +98,30 @@ private:
     Reference reference_;
 };
 
+/** Compiles each batch into a folder, to be measured elsewhere by measure_batch(). */
+class FolderMeasurer : public Measurer {
+public:
+    FolderMeasurer(std::string folder, BatchSetup setup, int jobs, BatchHooks hooks);
+    /** Takes over what was measured of the batch before and is not `known`; nothing if there was none. Throws FileError
+     * where some of its trials still wait to be measured, or it is of another search. */
+    void collect(const std::vector<Measurement> &known, const std::function<void(const Measurement &)> &done) const;
+    /** `measured`: what the search knows already. */
+    void choose_reference(const std::vector<Measurement> &measured);
+    void measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &done) override;
+    /** Whether a batch was compiled, and waits. */
+    bool waiting() const {
+        return waiting_;
+    }
+
+private:
+    std::string folder_;
+    BatchSetup setup_;
+    int jobs_;
+    BatchHooks hooks_;
+    Reference reference_;
+    bool waiting_ = false;
+};
+
 /** Sanitizers reserve much more memory than they use, and cannot live with a limit. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool can_limit_memory = false;

@@ -59,6 +59,10 @@ for figure in convergence bound granularity; do
 done
 grep -q '"convergence"' figures/a-report.json || fail "report wrote no JSON"
 "$distile" experiment replay a.log -k 2 --seeds 1 | has 'trials' || fail "replay printed nothing"
+"$distile" report a.log --plans a.json | has 'the plan a,' || fail "report --plans judges no plan"
+grep -v '"tile_h"' a.log >dense.log
+grep '"dense":true' a.log >>dense.log
+expect_error "the log has no measurement of the variant" report dense.log --plans a.json
 "$distile" experiment transfer a.log -k 2 --warm a.log | has 'rank correlation' || fail "transfer printed nothing"
 
 # A transposed convolution, whose tiles are whole strides.
@@ -71,6 +75,14 @@ sed -e 's/"channels": 24/"channels": 16/' "$source_folder/tests/operators/test_d
 "$distile" tune depthwise.json --masks "${masks[@]}" -k 2 --trials 6 "${quick[@]}" -o dw.json -q
 [[ $(grep -c '"outcome":"ok"' dw.log) == 6 ]] || fail "not every trial of a depthwise convolution succeeded"
 "$distile" info dw.json | has 'a thread; .* unrolled' || fail "the plan of a depthwise convolution has another space"
+
+# Random points, compiled here and measured "elsewhere".
+random=(experiment random "$operator" --masks "${masks[@]}" --points 2 --dense-points 1 "${quick[@]}" --log random.log
+    --folder points)
+"$distile" "${random[@]}" | has 'distile measure points' || fail "experiment random --folder does not say how to go on"
+expect_error "3 trials in the folder 'points' wait to be measured" "${random[@]}"
+"$distile" measure points -q
+"$distile" "${random[@]}" | has '3 of 3 points are measured' || fail "the random points were not taken over"
 
 # A last line that a kill left broken, and the log of another operator.
 head -c -20 before.log >a.log

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Repeats the experiments on the search: random points, searches, replays, transfer and held-out masks for three operators.
+# Repeats the experiments on the search: random points, a search, replays, transfer and held-out masks for three operators.
 # Run it on an idle machine. It may be stopped at any time: the same command goes on. Hours, in slices if SECONDS_LEFT is set.
 #
 # Usage: run.sh <distile> <device profile> <folder for results>
@@ -14,16 +14,7 @@ points=${POINTS:-2000}
 trials=${TRIALS:-300}
 end=$((SECONDS + ${SECONDS_LEFT:-1000000000}))
 
-# Tuning and held-out masks: the same densities, other seeds.
-masks=() held_out=()
-for density in 0.02 0.05 0.1 0.15 0.2 0.3 0.4 0.5 0.65 0.8; do
-    for seed in 1 2 3; do
-        masks+=("blob:$density:$seed")
-        held_out+=("blob:$density:90$seed")
-    done
-    masks+=("random:$density:1")
-    held_out+=("random:$density:901")
-done
+source "$source_folder/bench/search/masks.sh"
 
 left() {
     echo $((end - SECONDS))
@@ -40,20 +31,16 @@ check_time() {
 operators=(conv3x3_256 conv3x3s2_256 conv1x1_256_1024)
 for operator in "${operators[@]}"; do
     file=$source_folder/data/operators/$operator.json
-    # Searches: as they are meant, without the bound, and without the learned model.
-    for kind in full no-bound no-model; do
-        for seed in 1 2 3; do
-            option=()
-            [[ $kind == full ]] || option=("--$kind")
-            [[ $operator == "${operators[0]}" || ($kind == full && $seed == 1) ]] || continue
-            check_time
-            "$distile" tune "$file" --device "$device" --masks "${masks[@]}" --held-out "${held_out[@]}" -k 6 \
-                --trials "$trials" --seed "$seed" --seconds "$(left)" "${option[@]}" -q -o "$operator-$kind-$seed.json"
-        done
-    done
+    # A search, after the plan that was made by hand where there is one. Others are replayed from what is measured.
+    plan=$source_folder/data/plans/${operator}_avx512.json
+    hand=()
+    [[ ! -e $plan ]] || hand=(--include "$plan")
+    check_time
+    "$distile" tune "$file" --device "$device" --masks "${masks[@]}" --held-out "${held_out[@]}" -k 6 \
+        --trials "$trials" --seed 1 --seconds "$(left)" "${hand[@]}" -q -o "$operator.json"
     # Points that no search chose, of the whole space and of what the bound keeps, in one log with the search's own.
     check_time
-    [[ -e $operator-all.log ]] || cp "$operator-full-1.log" "$operator-all.log"
+    [[ -e $operator-all.log ]] || cp "$operator.log" "$operator-all.log"
     count=300
     [[ $operator != "${operators[0]}" ]] || count=$points
     random=(experiment random "$file" --device "$device" --masks "${masks[@]}" --seed 17 --log "$operator-all.log")
@@ -65,7 +52,10 @@ for operator in "${operators[@]}"; do
 done
 
 for operator in "${operators[@]}"; do
-    "$distile" report "$operator-all.log" --held-out "${held_out[@]}" -o figures
+    plan=$source_folder/data/plans/${operator}_avx512.json
+    hand=()
+    [[ ! -e $plan ]] || hand=(--plans "$plan")
+    "$distile" report "$operator-all.log" --held-out "${held_out[@]}" "${hand[@]}" -o figures
     "$distile" experiment replay "$operator-all.log" -o "$operator-replay.json"
     others=()
     for other in "${operators[@]}"; do
