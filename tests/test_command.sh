@@ -2,31 +2,13 @@
 # Runs the distile command as a person would: on good plans, and on bad input that must give a clear error.
 # Usage: test_command.sh <distile> <source folder>
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
 distile=$1
+program=("$distile")
 source_folder=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 plan=$source_folder/tests/consumer/operator/my_plan.json
-
-# has <arguments of grep>: whether standard input has a line. All of it is read, or its writer might fail.
-has() {
-    local text
-    text=$(cat)
-    grep -q "$@" <<<"$text"
-}
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
-
-# expect_error <text> <arguments ...>: exit status 1 (2 and more: wrong usage) and the text on standard error.
-expect_error() {
-    local text=$1 output
-    shift
-    output=$("$distile" "$@" 2>&1 >/dev/null) && fail "distile $* did not fail"
-    [[ $output == *"$text"* ]] || fail "distile $* said '$output', not '$text'"
-}
 
 "$distile" --help | has profile || fail "the help does not name profile"
 "$distile" profile --help | has 'Examples' || fail "the help of profile has no example"
@@ -80,7 +62,7 @@ avx2="avx avx2 f16c fma sse41"
 [[ $(profile_limited "$avx2" "$folder/wide.json" "$plan") == my_conv ]] || fail "profile measured another plan"
 [[ $(profile_limited "" "$folder/wide.json" "$plan") == my_conv_portable ]] || fail "profile did not fall back"
 "$distile" profile "$plan" --cpu-features avx -o "$folder/limited.json" --threads 1 --seconds 0.01 2>&1 >/dev/null |
-    grep -q "lacks 'avx2' for '$plan': measuring the portable plan" || fail "profile does not say that it falls back"
+    has "lacks 'avx2' for '$plan': measuring the portable plan" || fail "profile does not say that it falls back"
 expect_error "lacks 'avx2'" profile "$plan" --cpu-features avx --into-plan
 expect_error "lacks 'avx2'" profile "$plan" --cpu-features avx --object "$folder/plan.so"
 expect_error "'quantum'" profile "$plan" --cpu-features quantum

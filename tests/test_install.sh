@@ -2,16 +2,12 @@
 # Installs the project, moves what was installed, and looks at what it is: the tree in which the consumers' tests work.
 # Usage: test_install.sh <cmake> <source folder> <build folder> <folder to move the installation to> [shared] [cuda]
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
 cmake=$1
 source_folder=$2
 build_folder=$3
 moved=$4
 kinds=" ${*:5} "
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
 
 rm -rf "$moved" "$moved.first"
 "$cmake" --install "$build_folder" --prefix "$moved.first" >/dev/null
@@ -51,6 +47,6 @@ if command -v pkg-config >/dev/null; then
     # The PolyKernel comes before the library that it needs.
     ${CC:-cc} -std=c11 "$source_folder/tests/consumer/kernel/main.c" -o "$moved.program" \
         $(pkg-config --cflags --libs-only-L distile) -ldistile_conv3x3_256 $(pkg-config --libs-only-l --libs-only-other distile)
-    LD_LIBRARY_PATH=$(pkg-config --variable=libdir distile) "$moved.program" | grep -q right || fail "the program of pkg-config"
+    LD_LIBRARY_PATH=$(pkg-config --variable=libdir distile) "$moved.program" | has right || fail "the program of pkg-config"
 fi
 echo "all right"

@@ -2,25 +2,13 @@
 # Runs the distile command where it was moved to after it was installed, and where it lies alone.
 # Usage: test_installed_command.sh <folder of the installation> <folder of libHalide>
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
 distile=$1/bin/distile
 data=$1/share/distile
 halide=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 plan=$folder/plan.json
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
-
-# expect_error <text> <command ...>
-expect_error() {
-    local text=$1 output
-    shift
-    output=$("$@" 2>&1 >/dev/null) && fail "$* did not fail"
-    [[ $output == *"$text"* ]] || fail "$* said '$output', not '$text'"
-}
 
 # A small plan in the place of one that ships, which compiles for long.
 sed -e 's/"name": "conv3x3_256"/"name": "small"/' -e 's/"\(in\|out\)_channels": 256/"\1_channels": 16/' \
@@ -32,19 +20,19 @@ cat >"$plan" <<END
                                          "channel_splits": 1, "order": 0, "unroll": 1}}]}
 END
 
-"$distile" info "$data/plans/conv3x3_256_avx2.json" | grep -q 'convolution' || fail "info"
+"$distile" info "$data/plans/conv3x3_256_avx2.json" | has 'convolution' || fail "info"
 "$distile" rank "$folder/operator.json" --device "$data/devices/generic_avx2.json" --density .3 --top 2 |
-    grep -q 'legal schedules' || fail "rank"
+    has 'legal schedules' || fail "rank"
 
 # Halide's library is the user's, and where it is cannot be known.
-if ! LD_LIBRARY_PATH= ldd "$(dirname "$(readlink -f "$distile")")/distile_generators" | grep -q 'libHalide.*=> /'; then
+if ! LD_LIBRARY_PATH= ldd "$(dirname "$(readlink -f "$distile")")/distile_generators" | has 'libHalide.*=> /'; then
     LD_LIBRARY_PATH='' expect_error LD_LIBRARY_PATH "$distile" compile "$plan" -o "$folder/plan.so"
 fi
 export LD_LIBRARY_PATH=$halide
 "$distile" compile "$plan" -o "$folder/plan.so" --quiet
 "$distile" profile "$plan" --object "$folder/plan.so" -o "$folder/times.json" --threads 1 --seconds 0.01 --quiet
 grep -q '"distile_times": 1' "$folder/times.json" || fail "profile wrote no time table"
-"$distile" show "$plan" | grep -q 'const int pixels = 4;' || fail "show printed no schedule"
+"$distile" show "$plan" | has 'const int pixels = 4;' || fail "show printed no schedule"
 CC=/none/cc expect_error "'/none/cc' cannot be started" "$distile" compile "$plan" -o "$folder/never.so"
 
 # Alone it does what needs no compiler, and says what it lacks for the rest.

@@ -3,17 +3,13 @@
 # code for any CPU, no instruction beyond plain x86-64.
 # Usage: test_symbols.sh <nm> <objdump> <library> <PolyKernel's archive> <its symbol> <object or archive for any CPU>...
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
 nm=$1
 objdump=$2
 library=$3
 archive=$4
 symbol=$5
 shift 5
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
 
 global=$("$nm" --defined-only --extern-only --format=posix "$archive" | awk 'NF > 2 {print $1}')
 [[ $global == "$symbol" ]] || fail "$archive shows" $global

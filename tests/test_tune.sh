@@ -2,7 +2,9 @@
 # Searches as a person would: for a tiny operator, with bad input, interrupted, and on a machine of its own.
 # Usage: test_tune.sh <distile> <source folder> <C compiler> [sanitizers that the command is built with]
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
 distile=$1
+program=("$distile")
 source_folder=$2
 cc=$3
 sanitizers=${4-}
@@ -13,33 +15,12 @@ operator=$source_folder/tests/consumer/operator/my_operator.json
 masks=(blob:0.2:1 blob:0.4:2 random:0.5:3)
 quick=(--timing-seconds 0.01 --jobs 2)
 
-# has <arguments of grep>: whether standard input has a line. All of it is read, or its writer might fail.
-has() {
-    local text
-    text=$(cat)
-    grep -q "$@" <<<"$text"
-}
-
-fail() {
-    echo "FAILED: $*" >&2
-    exit 1
-}
-
-# expect_error <text> <arguments ...>: exit status 1 and the text on standard error.
-expect_error() {
-    local text=$1 output status=0
-    shift
-    output=$("$distile" "$@" 2>&1 >/dev/null) || status=$?
-    [[ $status == 1 ]] || fail "distile $* ended with status $status, not 1"
-    [[ $output == *"$text"* ]] || fail "distile $* said '$output', not '$text'"
-}
-
 lines() {
     wc -l <"$1"
 }
 
-for command in tune report measure experiment; do
-    "$distile" "$command" --help | has 'Example' || fail "the help of $command has no example"
+for name in tune report measure experiment; do
+    "$distile" "$name" --help | has 'Example' || fail "the help of $name has no example"
 done
 "$distile" --help | has worker && fail "the help shows the worker"
 
