@@ -24,6 +24,27 @@ inline const std::vector<const char *> &cpu_knobs() {
     return knobs;
 }
 
+/** The time of every level of memory but the nearest: what the cores together touch is `data`, and of it `own_data` one
+ * core alone. Where that does not fit the level before, `own_traffic(room)` tells the bytes that a core asks for again.
+ */
+template<typename Time, typename Traffic> void add_memory_times(const DeviceProfile &device, double cores, double data,
+                                                                double own_data, const Traffic &own_traffic,
+                                                                const Time &time) {
+    for (size_t i = 1; i < device.memory.size(); i++) {
+        const MemoryLevel &inner = device.memory[i - 1], &level = device.memory[i];
+        const double room = static_cast<double>(inner.bytes);
+        double traffic = 0;  // Of one core.
+        if (inner.shared) {
+            // All cores together fill it; what they share is in it once.
+            traffic = data <= room ? 0 : data / cores;
+        } else if (own_data > room) {
+            traffic = own_traffic(room);
+        }
+        const double bandwidth = level.shared ? level.gb_per_s / cores : level.gb_per_s;
+        time(level.name.c_str(), traffic / (bandwidth * 1e3));
+    }
+}
+
 template<typename Sink>
 void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
     const auto [pixels, channels, group, splits, order, unroll] =
@@ -85,24 +106,14 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     const double line = static_cast<double>(problem.vector_lanes) * bytes;
     const MemoryLevel &nearest = device.memory[0];
     time(nearest.name.c_str(), rounds * steps * (vectors * line + pixels * bytes) / (nearest.gb_per_s * 1e3));
-    for (size_t i = 1; i < device.memory.size(); i++) {
-        const MemoryLevel &inner = device.memory[i - 1], &level = device.memory[i];
-        const double room = static_cast<double>(inner.bytes);
-        double traffic = 0;  // Of one core.
-        if (inner.shared) {
-            // All cores together fill it; what they share is in it once.
-            const double data = all_weights + all_input + all_output;
-            traffic = data <= room ? 0 : data / cores;
-        } else if (own_data > room) {
-            const double weights = panel + tile_input <= room ? split_weights : register_tiles * split_weights;
-            const double input = panel + task_input <= room ? task_input : channel_groups * task_input;
-            // Consecutive tasks of a thread share a split of the weights that stays.
-            const double read = split_weights + task_input <= room ? own_weights : rounds * weights;
-            traffic = read + rounds * (input + task_output);
-        }
-        const double bandwidth = level.shared ? level.gb_per_s / cores : level.gb_per_s;
-        time(level.name.c_str(), traffic / (bandwidth * 1e3));
-    }
+    const auto own_traffic = [&](double room) {
+        const double weights = panel + tile_input <= room ? split_weights : register_tiles * split_weights;
+        const double input = panel + task_input <= room ? task_input : channel_groups * task_input;
+        // Consecutive tasks of a thread share a split of the weights that stays.
+        const double read = split_weights + task_input <= room ? own_weights : rounds * weights;
+        return read + rounds * (input + task_output);
+    };
+    add_memory_times(device, cores, all_weights + all_input + all_output, own_data, own_traffic, time);
 
     sink.launches(device.launch_us);
     sink.count("tasks", tasks);

@@ -8,7 +8,7 @@
 #ifndef DISTILE_BOUND_DEPTHWISE_H
 #define DISTILE_BOUND_DEPTHWISE_H
 
-#include "bound.h"
+#include "bound_cpu.h"
 #include "depthwise_space.h"
 #include <algorithm>
 #include <array>
@@ -71,21 +71,12 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     const double line = static_cast<double>(problem.vector_lanes) * bytes;
     const MemoryLevel &nearest = device.memory[0];
     sink.time(nearest.name.c_str(), rounds * loads * line / (nearest.gb_per_s * 1e3));
-    for (size_t i = 1; i < device.memory.size(); i++) {
-        const MemoryLevel &inner = device.memory[i - 1], &level = device.memory[i];
-        const double room = static_cast<double>(inner.bytes);
-        double traffic = 0;  // Of one core.
-        if (inner.shared) {
-            // All cores together fill it; what they share is in it once.
-            const double data = weights + all_input + all_output;
-            traffic = data <= room ? 0 : data / cores;
-        } else if (own_data > room) {
-            const double read = weights <= room ? weights : rounds * register_tiles * weights;
-            traffic = read + rounds * (task_input + task_output);
-        }
-        const double bandwidth = level.shared ? level.gb_per_s / cores : level.gb_per_s;
-        sink.time(level.name.c_str(), traffic / (bandwidth * 1e3));
-    }
+    const auto own_traffic = [&](double room) {
+        const double read = weights <= room ? weights : rounds * register_tiles * weights;
+        return read + rounds * (task_input + task_output);
+    };
+    add_memory_times(device, cores, weights + all_input + all_output, own_data, own_traffic,
+                     [&](const char *name, double us) { sink.time(name, us); });
 
     sink.launches(device.launch_us);
     sink.count("tasks", tasks);

@@ -1,80 +1,28 @@
 // The rows of the runner that measure masks alone.
+#include "algebra.h"
 #include "cuda_runner.h"
 #include "gpu.h"
 #include "masks.h"
 #include <distile/cuda_mask_algebra.h>
-#include <functional>
 #include <random>
-#include <stdexcept>
 
 namespace distile::bench {
 
 namespace {
 
-using AlgebraFunction =
-    std::function<distile_status(distile_cuda_mask *result, distile_cuda_mask *a, distile_cuda_mask *b)>;
-
-/** The function of a row by its name there. Throws std::runtime_error if there is none. */
-AlgebraFunction find_algebra(const AlgebraRow &row) {
-    const int32_t height = row.height, width = row.width;
-    const auto window = [](int32_t stride) {
-        return distile_window{3, 3, stride, stride, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
-    };
-    const auto needed = [=](int32_t stride) {
-        return [=](distile_cuda_mask *result, distile_cuda_mask *a, distile_cuda_mask *) {
-            const distile_window read = window(stride);
-            return distile_cuda_mask_needed_input(result, a, &read, height * stride, width * stride);
-        };
-    };
-    const auto affected = [=](int32_t stride) {
-        return [=](distile_cuda_mask *result, distile_cuda_mask *a, distile_cuda_mask *) {
-            const distile_window read = window(stride);
-            return distile_cuda_mask_affected_output(result, a, &read, (height - 1) / stride + 1,
-                                                     (width - 1) / stride + 1);
-        };
-    };
-    const auto upsample = [=](int32_t scale) {
-        return [=](distile_cuda_mask *result, distile_cuda_mask *a, distile_cuda_mask *) {
-            const distile_window repeat{1, 1, scale, scale, 1, 1, 0, 0, DISTILE_WINDOW_UPSAMPLED};
-            return distile_cuda_mask_affected_output(result, a, &repeat, height * scale, width * scale);
-        };
-    };
-    const auto dilate = [](int32_t radius) {
-        return [=](distile_cuda_mask *result, distile_cuda_mask *a, distile_cuda_mask *) {
-            return distile_cuda_mask_dilate(result, a, radius, radius);
-        };
-    };
-    const auto pool = [](int32_t factor) {
-        return [=](distile_cuda_mask *result, distile_cuda_mask *a, distile_cuda_mask *) {
-            return distile_cuda_mask_pool(result, a, factor, factor);
-        };
-    };
-    const std::map<std::string, AlgebraFunction> functions = {
-        {"needed_input_3x3", needed(1)},
-        {"needed_input_3x3_stride2", needed(2)},
-        {"affected_output_3x3", affected(1)},
-        {"affected_output_3x3_stride2", affected(2)},
-        {"upsample_2", upsample(2)},
-        {"dilate_1", dilate(1)},
-        {"dilate_8", dilate(8)},
-        {"pool_2", pool(2)},
-        {"pool_8", pool(8)},
-        {"unite", distile_cuda_mask_unite},
-        {"intersect", distile_cuda_mask_intersect},
-        {"subtract", distile_cuda_mask_subtract},
-        {"invert", [](distile_cuda_mask *result, distile_cuda_mask *a,
-                      distile_cuda_mask *) { return distile_cuda_mask_invert(result, a); }},
-    };
-    const auto found = functions.find(row.function);
-    if (found == functions.end()) {
-        throw std::runtime_error("this program knows no function of masks '" + row.function + "'");
-    }
-    return found->second;
-}
+constexpr AlgebraFunctions<distile_cuda_mask> algebra = {
+    distile_cuda_mask_needed_input, distile_cuda_mask_affected_output, distile_cuda_mask_dilate,
+    distile_cuda_mask_pool,         distile_cuda_mask_unite,           distile_cuda_mask_intersect,
+    distile_cuda_mask_subtract,     distile_cuda_mask_invert};
 
 void add_times(Json &result, const Spread &spread) {
     result["t_us"] = rounded(spread.median);
     result["us"] = to_json(spread);
+}
+
+void add_goal(Json &result, const Spread &spread, double goal_us) {
+    result["goal_us"] = goal_us;
+    result["met"] = spread.median < goal_us;
 }
 
 }  // namespace
@@ -94,8 +42,7 @@ void CudaRunner::measure(const MaskRow &row, Json &result) {
     });
     const Spread spread = in_turns({&graph}, result).front();
     add_times(result, spread);
-    result["goal_us"] = row.goal_us;
-    result["met"] = spread.median < row.goal_us;
+    add_goal(result, spread, row.goal_us);
 }
 
 void CudaRunner::measure(const AlgebraRow &row, Json &result) {
@@ -103,7 +50,7 @@ void CudaRunner::measure(const AlgebraRow &row, Json &result) {
     result["function"] = row.function;
     result["mask"] = row.mask.name;
     result["density"] = row.mask.density;
-    const AlgebraFunction function = find_algebra(row);
+    const auto function = find_algebra(algebra, row.function, row.height, row.width);
     const CudaMask made = make_mask(context_, cuda_);
     std::vector<CudaMask> masks;
     for (int32_t i = 0; i < 2; i++) {
@@ -119,8 +66,7 @@ void CudaRunner::measure(const AlgebraRow &row, Json &result) {
     const GpuGraph graph(slice_, [&] { check(context_, function(made.get(), masks[0].get(), masks[1].get())); });
     const Spread spread = in_turns({&graph}, result).front();
     add_times(result, spread);
-    result["goal_us"] = row.goal_us;
-    result["met"] = spread.median < row.goal_us;
+    add_goal(result, spread, row.goal_us);
 }
 
 void CudaRunner::measure(const DifferenceRow &row, Json &result) {

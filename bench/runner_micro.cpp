@@ -1,71 +1,22 @@
 // The rows of the runner that measure single steps.
+#include "algebra.h"
 #include "machine.h"
 #include "runner.h"
 #include "thread_pool.h"
 #include <chrono>
-#include <distile/mask_algebra.h>
 #include <fmt/core.h>
-#include <functional>
-#include <stdexcept>
 
 namespace distile::bench {
 
 namespace {
 
-/** A function of masks. The larger of its operand and its result has the size of the row. */
-struct Algebra {
-    std::function<distile_status(distile_mask *result, distile_mask *a, distile_mask *b)> call;
-    int32_t coarser = 1; /**< The row's size by the operand's. */
-};
+constexpr AlgebraFunctions<distile_mask> algebra = {
+    distile_mask_needed_input, distile_mask_affected_output, distile_mask_dilate,   distile_mask_pool,
+    distile_mask_unite,        distile_mask_intersect,       distile_mask_subtract, distile_mask_invert};
 
-/** The function of a row by its name there. Throws std::runtime_error if there is none. */
-Algebra find_algebra(const AlgebraRow &row) {
-    const int32_t height = row.height, width = row.width;
-    const auto window = [](int32_t stride) {
-        return distile_window{3, 3, stride, stride, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
-    };
-    const auto needed = [=](int32_t stride) {
-        return [=](distile_mask *result, distile_mask *a, distile_mask *) {
-            const distile_window read = window(stride);
-            return distile_mask_needed_input(result, a, &read, height, width);
-        };
-    };
-    const auto affected = [=](int32_t stride) {
-        return [=](distile_mask *result, distile_mask *a, distile_mask *) {
-            const distile_window read = window(stride);
-            return distile_mask_affected_output(result, a, &read, (height - 1) / stride + 1, (width - 1) / stride + 1);
-        };
-    };
-    const auto dilate = [](int32_t radius) {
-        return [=](distile_mask *result, distile_mask *a, distile_mask *) {
-            return distile_mask_dilate(result, a, radius, radius);
-        };
-    };
-    const auto pool = [](int32_t factor) {
-        return [=](distile_mask *result, distile_mask *a, distile_mask *) {
-            return distile_mask_pool(result, a, factor, factor);
-        };
-    };
-    const std::map<std::string, Algebra> functions = {
-        {"needed_input_3x3", {needed(1)}},
-        {"needed_input_3x3_stride2", {needed(2), 2}},
-        {"affected_output_3x3", {affected(1)}},
-        {"affected_output_3x3_stride2", {affected(2)}},
-        {"dilate_1", {dilate(1)}},
-        {"dilate_8", {dilate(8)}},
-        {"pool_2", {pool(2)}},
-        {"pool_8", {pool(8)}},
-        {"unite", {distile_mask_unite}},
-        {"intersect", {distile_mask_intersect}},
-        {"subtract", {distile_mask_subtract}},
-        {"invert",
-         {[](distile_mask *result, distile_mask *a, distile_mask *) { return distile_mask_invert(result, a); }}},
-    };
-    const auto found = functions.find(row.function);
-    if (found == functions.end()) {
-        throw std::runtime_error("this program knows no function of masks '" + row.function + "'");
-    }
-    return found->second;
+/** The row's size by the operand's: the larger of a function's operand and its result has the size of the row. */
+int32_t coarser(const std::string &function) {
+    return function == "needed_input_3x3_stride2" || function == "upsample_2" ? 2 : 1;
 }
 
 /** Calls of a few microseconds that make one sample. */
@@ -168,9 +119,9 @@ void Runner::measure(const AlgebraRow &row, Json &result) const {
     result["density"] = row.mask.density;
     const Context context = make_bench_context(1);
     const Mask made = make_mask(context);
-    const Algebra algebra = find_algebra(row);
-    const std::vector<ByteMask> bytes =
-        make_byte_masks(row.mask, 1, row.height / algebra.coarser, row.width / algebra.coarser);
+    const int32_t height = row.height / coarser(row.function), width = row.width / coarser(row.function);
+    const auto function = find_algebra(algebra, row.function, height, width);
+    const std::vector<ByteMask> bytes = make_byte_masks(row.mask, 1, height, width);
     std::vector<Mask> masks;
     masks.reserve(bytes.size());
     for (const ByteMask &one : bytes) {
@@ -183,7 +134,7 @@ void Runner::measure(const AlgebraRow &row, Json &result) const {
         [&] {
             distile_mask *const a = masks[next % masks.size()].get(), *const b = masks[(next + 1) % masks.size()].get();
             next++;
-            check(context, algebra.call(made.get(), a, b));
+            check(context, function(made.get(), a, b));
         },
         calls_per_sample, options_.measure, &rounds);
     add_times(result, spread, rounds);

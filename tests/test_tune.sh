@@ -43,7 +43,7 @@ grep -q '"convergence"' figures/a-report.json || fail "report wrote no JSON"
 "$distile" report a.log --plans a.json | has 'the plan a,' || fail "report --plans judges no plan"
 grep -v '"tile_h"' a.log >dense.log
 grep '"dense":true' a.log >>dense.log
-expect_error "the log has no measurement of the variant" report dense.log --plans a.json
+expect_error "the log has no measurement of the variant" report dense.log --plans "${operator%/*}/my_plan.json"
 "$distile" experiment transfer a.log -k 2 --warm a.log | has 'rank correlation' || fail "transfer printed nothing"
 
 # A transposed convolution, whose tiles are whole strides.

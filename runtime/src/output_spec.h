@@ -23,6 +23,15 @@ distile_tensor tensor_of(const distile_output_spec &spec, void *buffer);
 /** Bytes of a buffer for it. */
 int64_t bytes_of(const distile_output_spec &spec);
 
+/** Bytes of all buffers of a planner. */
+template<typename Buffers> int64_t bytes_of_all(const Buffers &buffers) {
+    int64_t bytes = 0;
+    for (const auto &buffer : buffers) {
+        bytes += static_cast<int64_t>(buffer->bytes());
+    }
+    return bytes;
+}
+
 distile_status check_spec(distile_context *context, const char *call, const distile_output_spec &spec,
                           const MaskShape &mask);
 

@@ -299,13 +299,7 @@ distile_status distile_planner_next(distile_planner *planner, const distile_outp
 }
 
 int64_t distile_planner_bytes(const distile_planner *planner) {
-    int64_t bytes = 0;
-    if (planner) {
-        for (const std::unique_ptr<Buffer> &buffer : planner->buffers) {
-            bytes += static_cast<int64_t>(buffer->bytes());
-        }
-    }
-    return bytes;
+    return planner ? bytes_of_all(planner->buffers) : 0;
 }
 
 }  // extern "C"
