@@ -4,7 +4,7 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #define DISTILE_BIT_ROWS_X86 1
 #include <immintrin.h>
-#define DISTILE_TARGET_BMI2 __attribute__((target("bmi2,popcnt")))
+#define DISTILE_TARGET_AVX2 __attribute__((target("avx2,bmi2,popcnt")))
 #endif
 
 namespace distile {
@@ -15,37 +15,62 @@ int32_t words_for(int64_t bits) {
     return static_cast<int32_t>((bits + 63) / 64);
 }
 
+// Words are shifted in two steps where the distance may be 64 bits: one step by so many is undefined.
+
 /** The 64 bits of a row of num_words that begin at a bit, 0 beyond its end. */
 inline uint64_t word_at(const uint64_t *row, int32_t num_words, int64_t bit) {
     const int64_t word = bit / 64, shift = bit % 64;
     const uint64_t low = word < num_words ? row[word] >> shift : 0;
-    // In two shifts, because a shift by 64 bits is undefined.
     const uint64_t high = word + 1 < num_words ? row[word + 1] << 1 << (63 - shift) : 0;
     return low | high;
 }
 
-/** row[x] |= row[x + bits] for all x, where the row is longer than that. */
-void or_from_above(uint64_t *row, int32_t num_words, int64_t bits) {
+// ---- Levels ----------------------------------------------------------------------------------
+
+// The compiler makes vectors of these three for each level that they are inlined into.
+
+inline void or_rows(const uint64_t *__restrict from, int64_t distance, int32_t num_rows, int32_t num_words,
+                    uint64_t *__restrict to) {
+    constexpr int32_t block = 8;
+    int32_t x = 0;
+    for (; x + block <= num_words; x += block) {
+        // What is united stays in registers.
+        uint64_t any[block];
+        std::copy_n(to + x, block, any);
+        for (int32_t row = 0; row < num_rows; row++) {
+            for (int32_t i = 0; i < block; i++) {
+                any[i] |= from[row * distance + x + i];
+            }
+        }
+        std::copy_n(any, block, to + x);
+    }
+    for (; x < num_words; x++) {
+        for (int32_t row = 0; row < num_rows; row++) {
+            to[x] |= from[row * distance + x];
+        }
+    }
+}
+
+inline void or_from_above(const uint64_t *__restrict row, int32_t num_words, int64_t bits, uint64_t *__restrict to) {
     const auto words = static_cast<int32_t>(bits / 64);
     const int64_t shift = bits % 64;
     const int32_t last = num_words - 1 - words;
     for (int32_t i = 0; i < last; i++) {
-        row[i] |= row[i + words] >> shift | row[i + words + 1] << 1 << (63 - shift);
+        to[i] = row[i] | row[i + words] >> shift | row[i + words + 1] << 1 << (63 - shift);
     }
-    row[last] |= row[num_words - 1] >> shift;
+    to[last] = row[last] | row[num_words - 1] >> shift;
+    std::copy(row + last + 1, row + num_words, to + last + 1);
 }
 
-/** row[x + bits] |= row[x] for all x. */
-void or_from_below(uint64_t *row, int32_t num_words, int64_t bits) {
+inline void or_from_below(const uint64_t *__restrict row, int32_t num_words, int64_t bits, uint64_t *__restrict to) {
     const auto words = static_cast<int32_t>(bits / 64);
     const int64_t shift = bits % 64;
-    for (int32_t i = num_words - 1; i > words; i--) {
-        row[i] |= row[i - words] << shift | row[i - words - 1] >> 1 >> (63 - shift);
+    std::copy(row, row + words, to);
+    to[words] = row[words] | row[0] << shift;
+    for (int32_t i = words + 1; i < num_words; i++) {
+        to[i] = row[i] | row[i - words] << shift | row[i - words - 1] >> 1 >> (63 - shift);
     }
-    row[words] |= row[0] << shift;
 }
-
-// ---- Levels ----------------------------------------------------------------------------------
 
 uint64_t lowest_bit(uint64_t word) {
     return word & (~word + 1);
@@ -82,7 +107,7 @@ void deposit_portable(const uint64_t *in, int32_t in_words, const uint64_t *plac
 
 #ifdef DISTILE_BIT_ROWS_X86
 
-DISTILE_TARGET_BMI2 void extract_bmi2(const uint64_t *row, const uint64_t *places, int32_t num_words, uint64_t *out) {
+DISTILE_TARGET_AVX2 void extract_avx2(const uint64_t *row, const uint64_t *places, int32_t num_words, uint64_t *out) {
     uint64_t pending = 0;
     int64_t filled = 0;
     for (int32_t i = 0; i < num_words; i++) {
@@ -101,7 +126,7 @@ DISTILE_TARGET_BMI2 void extract_bmi2(const uint64_t *row, const uint64_t *place
     }
 }
 
-DISTILE_TARGET_BMI2 void deposit_bmi2(const uint64_t *in, int32_t in_words, const uint64_t *places, int32_t num_words,
+DISTILE_TARGET_AVX2 void deposit_avx2(const uint64_t *in, int32_t in_words, const uint64_t *places, int32_t num_words,
                                       uint64_t *row) {
     int64_t at = 0;
     for (int32_t i = 0; i < num_words; i++) {
@@ -110,18 +135,31 @@ DISTILE_TARGET_BMI2 void deposit_bmi2(const uint64_t *in, int32_t in_words, cons
     }
 }
 
+DISTILE_TARGET_AVX2 void or_rows_avx2(const uint64_t *from, int64_t distance, int32_t num_rows, int32_t num_words,
+                                      uint64_t *to) {
+    or_rows(from, distance, num_rows, num_words, to);
+}
+
+DISTILE_TARGET_AVX2 void or_from_above_avx2(const uint64_t *row, int32_t num_words, int64_t bits, uint64_t *to) {
+    or_from_above(row, num_words, bits, to);
+}
+
+DISTILE_TARGET_AVX2 void or_from_below_avx2(const uint64_t *row, int32_t num_words, int64_t bits, uint64_t *to) {
+    or_from_below(row, num_words, bits, to);
+}
+
 #endif
 
 constexpr BitRowsLevel all_levels[] = {
-    {"portable", extract_portable, deposit_portable},
+    {"portable", extract_portable, deposit_portable, or_rows, or_from_above, or_from_below},
 #ifdef DISTILE_BIT_ROWS_X86
-    {"bmi2", extract_bmi2, deposit_bmi2},
+    {"avx2", extract_avx2, deposit_avx2, or_rows_avx2, or_from_above_avx2, or_from_below_avx2},
 #endif
 };
 
 int32_t count_supported_levels() {
 #ifdef DISTILE_BIT_ROWS_X86
-    return __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") ? 2 : 1;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") ? 2 : 1;
 #else
     return 1;
 #endif
@@ -145,11 +183,12 @@ const BitRowsLevel &best_bit_rows_level() {
 RowWindow::RowWindow(const WindowAxis &axis, int32_t in_width, int32_t out_width, RowMemory &memory,
                      const BitRowsLevel &level)
     : axis_(clip(axis, in_width)), in_width_(in_width), out_words_(words_for(out_width)), level_(level),
-      padded_(memory.take(0)), places_(memory.take(0)) {
+      padded_(memory.take(0)), united_(memory.take(0)), places_(memory.take(0)) {
     const int32_t last = axis.pad + in_width - 1;
     const int32_t outputs = std::min(out_width, last / axis.stride + 1);
     const int64_t last_place = int64_t{outputs - 1} * axis.stride;
     padded_.resize(words_for(std::max(last_place + int64_t{axis_.kernel - 1} * axis.dilation, int64_t{last}) + 1));
+    united_.resize(padded_.size());
     places_.resize(words_for(last_place + 1));
     for (int32_t o = 0; o < outputs; o++) {
         const int64_t bit = int64_t{o} * axis.stride;
@@ -157,22 +196,32 @@ RowWindow::RowWindow(const WindowAxis &axis, int32_t in_width, int32_t out_width
     }
 }
 
+void RowWindow::unite_taps(UniteTaps unite) {
+    for_each_distance(axis_, [&](int64_t distance) {
+        unite(padded_.data(), static_cast<int32_t>(padded_.size()), distance, united_.data());
+        padded_.swap(united_);
+    });
+}
+
 void RowWindow::gather(const uint64_t *in, uint64_t *out) {
     const auto num_words = static_cast<int32_t>(padded_.size()), num_places = static_cast<int32_t>(places_.size());
-    std::fill(padded_.begin(), padded_.end(), 0);
-    std::copy_n(in, words_for(in_width_), padded_.begin() + axis_.pad / 64);
-    const int32_t shift = axis_.pad % 64;
-    if (shift != 0) {
-        for (int32_t i = num_words - 1; i >= 0; i--) {
-            padded_[i] = padded_[i] << shift | (i > 0 ? padded_[i - 1] >> (64 - shift) : 0);
-        }
+    const int32_t first = axis_.pad / 64, shift = axis_.pad % 64, in_words = words_for(in_width_);
+    std::fill_n(padded_.begin(), first, uint64_t{0});
+    uint64_t carried = 0;
+    for (int32_t i = 0; i < in_words; i++) {
+        padded_[first + i] = in[i] << shift | carried;
+        carried = in[i] >> 1 >> (63 - shift);
     }
-    for_each_distance(axis_, [&](int64_t distance) { or_from_above(padded_.data(), num_words, distance); });
-    std::fill_n(out, out_words_, uint64_t{0});
+    for (int32_t i = first + in_words; i < num_words; i++, carried = 0) {
+        padded_[i] = carried;
+    }
+    unite_taps(level_.or_from_above);
     if (axis_.stride == 1) {
         std::copy_n(padded_.begin(), num_places, out);
         out[num_places - 1] &= places_.back();
+        std::fill(out + num_places, out + out_words_, 0);
     } else {
+        std::fill_n(out, out_words_, uint64_t{0});
         level_.extract(padded_.data(), places_.data(), num_places, out);
     }
 }
@@ -186,7 +235,7 @@ void RowWindow::scatter(const uint64_t *out, uint64_t *in) {
         level_.deposit(out, out_words_, places_.data(), num_places, padded_.data());
     }
     std::fill(padded_.begin() + num_places, padded_.end(), 0);
-    for_each_distance(axis_, [&](int64_t distance) { or_from_below(padded_.data(), num_words, distance); });
+    unite_taps(level_.or_from_below);
     const int32_t in_words = words_for(in_width_);
     for (int32_t i = 0; i < in_words; i++) {
         in[i] = word_at(padded_.data(), num_words, axis_.pad + int64_t{64} * i);
@@ -198,12 +247,25 @@ void RowWindow::scatter(const uint64_t *out, uint64_t *in) {
 
 namespace {
 
-/** Calls read(y) for the rows [0, in_height) that an output row reads. */
+/** The rows [0, in_height) that an output row reads: `count` of them, axis.dilation apart. */
+struct RowsRead {
+    int64_t first;
+    int32_t count;
+
+    RowsRead(const WindowAxis &axis, int32_t o, int32_t in_height) {
+        first = int64_t{o} * axis.stride - axis.pad;
+        const int64_t outside = first < 0 ? (-first + axis.dilation - 1) / axis.dilation : 0;
+        first += outside * axis.dilation;
+        const int64_t inside = first < in_height ? (in_height - 1 - first) / axis.dilation + 1 : 0;
+        count = static_cast<int32_t>(std::clamp<int64_t>(axis.kernel - outside, 0, inside));
+    }
+};
+
+/** Calls read(y) for each of them. */
 template<typename Read> void for_each_row(const WindowAxis &axis, int32_t o, int32_t in_height, Read read) {
-    const int64_t first = int64_t{o} * axis.stride - axis.pad;
-    const int64_t begin = first < 0 ? (-first + axis.dilation - 1) / axis.dilation : 0;
-    for (int64_t i = begin; i < axis.kernel && first + i * axis.dilation < in_height; i++) {
-        read(first + i * axis.dilation);
+    const RowsRead rows(axis, o, in_height);
+    for (int32_t i = 0; i < rows.count; i++) {
+        read(rows.first + int64_t{i} * axis.dilation);
     }
 }
 
@@ -217,12 +279,6 @@ WindowAxis after(const WindowAxis &axis) {
     return {axis.kernel, 1, axis.pad, axis.dilation};
 }
 
-void or_row(const uint64_t *from, int32_t num_words, uint64_t *to) {
-    for (int32_t i = 0; i < num_words; i++) {
-        to[i] |= from[i];
-    }
-}
-
 }  // namespace
 
 void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, int32_t out_width, uint64_t *out,
@@ -234,8 +290,9 @@ void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, in
         const uint64_t *image = in.words + int64_t{n} * in.height * in_words;
         for (int32_t o = 0; o < out_height; o++, out += out_words) {
             std::fill(any.begin(), any.end(), 0);
-            for_each_row(window.y, o, in.height,
-                         [&](int64_t y) { or_row(image + y * in_words, in_words, any.data()); });
+            const RowsRead rows(window.y, o, in.height);
+            columns.unite(image + rows.first * in_words, int64_t{window.y.dilation} * in_words, rows.count, in_words,
+                          any.data());
             columns.gather(any.data(), out);
         }
     }
@@ -253,7 +310,7 @@ void scatter_bits(const Bitmask &out, const Window &window, int32_t in_height, i
         for (int32_t o = 0; o < out.height; o++, row += out_words) {
             columns.scatter(row, reached.data());
             for_each_row(window.y, o, in_height,
-                         [&](int64_t y) { or_row(reached.data(), in_words, image + y * in_words); });
+                         [&](int64_t y) { columns.unite(reached.data(), 0, 1, in_words, image + y * in_words); });
         }
     }
 }
@@ -270,7 +327,7 @@ void gather_upsampled_bits(const Bitmask &in, const Window &window, int32_t out_
         for (int32_t o = 0; o < out_height; o++, out += out_words) {
             std::fill(any.begin(), any.end(), 0);
             for_each_row(after(window.y), o, large_height,
-                         [&](int64_t y) { or_row(image + y / window.y.stride * in_words, in_words, any.data()); });
+                         [&](int64_t y) { columns.unite(image + y / window.y.stride * in_words, 0, 1, in_words, any.data()); });
             repeat.scatter(any.data(), large.data());
             columns.gather(large.data(), out);
         }
@@ -292,7 +349,7 @@ void scatter_upsampled_bits(const Bitmask &out, const Window &window, int32_t in
             columns.scatter(row, large.data());
             repeat.gather(large.data(), reached.data());
             for_each_row(after(window.y), o, large_height,
-                         [&](int64_t y) { or_row(reached.data(), in_words, image + y / window.y.stride * in_words); });
+                         [&](int64_t y) { columns.unite(reached.data(), 0, 1, in_words, image + y / window.y.stride * in_words); });
         }
     }
 }
