@@ -15,6 +15,10 @@
 # Used by the project itself and, from where it is installed, by others: what it needs are targets in distile::. The
 # property distile_polykernels of a folder lists those that were built there.
 
+# The linker of GNU, also beside clang: those of LLVM know --force-group-allocation only in their newest versions.
+find_program(DISTILE_LINKER NAMES ld.bfd ld REQUIRED)
+mark_as_advanced(DISTILE_LINKER)
+
 function(_distile_json result json)
     string(JSON value ERROR_VARIABLE error GET "${json}" ${ARGN})
     if (error)
@@ -178,7 +182,7 @@ function(distile_add_polykernel target)
 
     add_custom_command(
         OUTPUT "${base}.o"
-        COMMAND "${CMAKE_LINKER}" -r --force-group-allocation --gc-sections -u ${target} -o "${base}.joined.o"
+        COMMAND "${DISTILE_LINKER}" -r --force-group-allocation --gc-sections -u ${target} -o "${base}.joined.o"
                 "$<TARGET_OBJECTS:${target}_descriptor>" ${hooks} ${archives} "${halide_runtime}"
         COMMAND "${CMAKE_OBJCOPY}" --keep-global-symbol=${target} "${base}.joined.o" "${base}.o"
         DEPENDS ${target}_descriptor "$<TARGET_OBJECTS:${target}_descriptor>" ${hooks} ${archives}

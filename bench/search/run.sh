@@ -56,7 +56,7 @@ for operator in "${operators[@]}"; do
     hand=()
     [[ ! -e $plan ]] || hand=(--plans "$plan")
     "$distile" report "$operator-all.log" --held-out "${held_out[@]}" "${hand[@]}" -o figures
-    "$distile" experiment replay "$operator-all.log" --per-round 1 -o "$operator-replay.json"
+    "$distile" experiment replay "$operator-all.log" --per-round 1 --seeds 24 -o "$operator-replay.json"
     others=()
     for other in "${operators[@]}"; do
         [[ $other == "$operator" ]] || others+=("$other-all.log")
