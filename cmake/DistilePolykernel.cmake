@@ -15,6 +15,10 @@
 # Used by the project itself and, from where it is installed, by others: what it needs are targets in distile::. The
 # property distile_polykernels of a folder lists those that were built there.
 
+# GNU's, whatever linker and compiler the build has: joining needs --force-group-allocation, which lld 14 lacks.
+find_program(DISTILE_LINKER NAMES ld.bfd ld REQUIRED DOC "The linker that joins the variants of a PolyKernel: GNU ld")
+mark_as_advanced(DISTILE_LINKER)
+
 function(_distile_json result json)
     string(JSON value ERROR_VARIABLE error GET "${json}" ${ARGN})
     if (error)
@@ -46,6 +50,7 @@ function(_distile_scale result generator params axis)
 endfunction()
 
 # Adds the Halide library of one variant of the plan of an index, and its archive to the list of the caller's `archives`.
+# Installed generators are started by a script that never changes, so that their own file is a dependency, too.
 function(_distile_add_variant target index name tile_h tile_w)
     cmake_parse_arguments(PARSE_ARGV 5 arg "" "GENERATOR;HALIDE_TARGET;PLAN" "PARAMS")
     set(library ${target}_${index}_${name})
@@ -54,7 +59,7 @@ function(_distile_add_variant target index name tile_h tile_w)
         AUTOSCHEDULER distile::PolyKernel
         PARAMS ${arg_PARAMS} tile_h=${tile_h} tile_w=${tile_w}
                autoscheduler.plan=${arg_PLAN} autoscheduler.variant=${name}
-        DEPENDS "${arg_PLAN}")
+        DEPENDS "${arg_PLAN}" "$<TARGET_FILE_DIR:distile::command>/distile_generators")
     set(archives ${archives} "$<TARGET_FILE:${library}>" PARENT_SCOPE)
 endfunction()
 
@@ -178,7 +183,7 @@ function(distile_add_polykernel target)
 
     add_custom_command(
         OUTPUT "${base}.o"
-        COMMAND "${CMAKE_LINKER}" -r --force-group-allocation --gc-sections -u ${target} -o "${base}.joined.o"
+        COMMAND "${DISTILE_LINKER}" -r --force-group-allocation --gc-sections -u ${target} -o "${base}.joined.o"
                 "$<TARGET_OBJECTS:${target}_descriptor>" ${hooks} ${archives} "${halide_runtime}"
         COMMAND "${CMAKE_OBJCOPY}" --keep-global-symbol=${target} "${base}.joined.o" "${base}.o"
         DEPENDS ${target}_descriptor "$<TARGET_OBJECTS:${target}_descriptor>" ${hooks} ${archives}
