@@ -51,13 +51,13 @@ fuzz:  ## feed hostile input to every fuzz target for FUZZ_SECONDS each, with cl
 
 # Configured anew each time, because only a configuration finds peers that were installed after the last one.
 .PHONY: bench
-bench:  ## run the benchmarks; FILTER=<regex> chooses rows, OUT=<file.json> gets the numbers
+bench:  ## run the benchmarks; FILTER=<regex> chooses rows, OUT=<file.json> gets the numbers, RESUME=1 keeps those in it
 	@cmake/setup.sh bench
 	@$(CMAKE) --preset release
 	@$(CMAKE) --build --preset release -j $(JOBS) --target distile_bench
 	@LD_LIBRARY_PATH="$(CURDIR)/.venv/lib$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}" \
 		OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so" \
-		build/release/bench/distile_bench --filter "$$FILTER" --out "$$OUT"
+		build/release/bench/distile_bench --filter "$$FILTER" --out "$$OUT" $(if $(RESUME),--resume)
 
 RESULTS = $(addprefix bench/results/,cpu-avx512.json h200.json h200-16sm.json)
 .PHONY: bench-tables
@@ -116,7 +116,7 @@ build/%/build.ninja: CMakePresets.json .venv/distile.stamp
 	@$(CMAKE) --preset $*
 
 .PHONY: setup
-setup:
+setup:  ## install what the build needs, and build nothing
 	@cmake/setup.sh
 
 # The script runs each time, and changes the stamp only when it installed something.

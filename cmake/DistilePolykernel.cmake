@@ -15,8 +15,8 @@
 # Used by the project itself and, from where it is installed, by others: what it needs are targets in distile::. The
 # property distile_polykernels of a folder lists those that were built there.
 
-# The linker of GNU, also beside clang: those of LLVM know --force-group-allocation only in their newest versions.
-find_program(DISTILE_LINKER NAMES ld.bfd ld REQUIRED)
+# GNU's, whatever linker and compiler the build has: joining needs --force-group-allocation, which lld 14 lacks.
+find_program(DISTILE_LINKER NAMES ld.bfd ld REQUIRED DOC "The linker that joins the variants of a PolyKernel: GNU ld")
 mark_as_advanced(DISTILE_LINKER)
 
 function(_distile_json result json)
@@ -50,6 +50,7 @@ function(_distile_scale result generator params axis)
 endfunction()
 
 # Adds the Halide library of one variant of the plan of an index, and its archive to the list of the caller's `archives`.
+# Installed generators are started by a script that never changes, so that their own file is a dependency, too.
 function(_distile_add_variant target index name tile_h tile_w)
     cmake_parse_arguments(PARSE_ARGV 5 arg "" "GENERATOR;HALIDE_TARGET;PLAN" "PARAMS")
     set(library ${target}_${index}_${name})
@@ -58,7 +59,7 @@ function(_distile_add_variant target index name tile_h tile_w)
         AUTOSCHEDULER distile::PolyKernel
         PARAMS ${arg_PARAMS} tile_h=${tile_h} tile_w=${tile_w}
                autoscheduler.plan=${arg_PLAN} autoscheduler.variant=${name}
-        DEPENDS "${arg_PLAN}")
+        DEPENDS "${arg_PLAN}" "$<TARGET_FILE_DIR:distile::command>/distile_generators")
     set(archives ${archives} "$<TARGET_FILE:${library}>" PARENT_SCOPE)
 endfunction()
 

@@ -14,8 +14,23 @@ set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/distile")
 set(data_folder "${CMAKE_INSTALL_DATADIR}/distile")
 # The command looks for its tools where it lies itself.
 set(tools_folder "${CMAKE_INSTALL_LIBDIR}/distile")
+set(built "${PROJECT_BINARY_DIR}/install")
+file(MAKE_DIRECTORY "${built}")
+
+# Our licence, and whose code is compiled into what is installed, in the versions that were found here.
+foreach (package IN ITEMS CLI11 Eigen3 fmt nlohmann_json xtensor xtl)
+    find_package(${package} REQUIRED)
+endforeach ()
+find_file(stb_image stb/stb_image.h REQUIRED NO_CACHE)
+file(STRINGS "${stb_image}" stb_image_version LIMIT_COUNT 1)
+string(REGEX REPLACE ".* v([0-9.]+) .*" "\\1" stb_image_version "${stb_image_version}")
+set(gcc_version "")
+if (CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    set(gcc_version "${CMAKE_CXX_COMPILER_VERSION}")
+endif ()
+configure_file(cmake/THIRD_PARTY_NOTICES.in "${built}/THIRD_PARTY_NOTICES" @ONLY)
 foreach (component IN ITEMS distile_runtime distile_development distile_compiler)
-    install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT ${component})
+    install(FILES LICENSE "${built}/THIRD_PARTY_NOTICES" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT ${component})
 endforeach ()
 
 # The runtime, static and shared under the same names: distile-config.cmake takes one of them.
@@ -75,8 +90,6 @@ foreach (folder IN ITEMS operators plans devices)
 endforeach ()
 
 # Two links: the command, on the PATH, and the headers, beside the command.
-set(built "${PROJECT_BINARY_DIR}/install")
-file(MAKE_DIRECTORY "${built}")
 set(full_tools_folder "${CMAKE_INSTALL_FULL_LIBDIR}/distile")
 file(RELATIVE_PATH command "${CMAKE_INSTALL_FULL_BINDIR}" "${full_tools_folder}/distile")
 file(RELATIVE_PATH headers "${full_tools_folder}" "${CMAKE_INSTALL_FULL_INCLUDEDIR}")

@@ -23,6 +23,25 @@ for file in $(find "$moved" -type l); do
     [[ -e $file && $(readlink "$file") != /* ]] || fail "the link $file leads nowhere, or out of the tree"
 done
 
+# The notices name everybody whose code is compiled in: whoever has a namespace or a prefix among the symbols.
+notices=$(find "$moved" -name THIRD_PARTY_NOTICES)
+for name in $(find "$moved" -type f \( -name '*.a' -o -name '*.o' -o -name '*.so*' -o -perm /100 \) \
+    -exec nm -C --defined-only {} + 2>/dev/null | cut -d' ' -f3- |
+    grep -oE '(^|[^[:alnum:]_:>])([[:alpha:]_][[:alnum:]_]*::|stbi_)' | tr -dc '[:alnum:]_\n' | sort -u); do
+    case $name in
+    distile* | halide_* | _[0-9]* | const) continue ;;
+    std | __gnu* | __cxxabiv1) owner='libstdc\+\+ and libgcc' ;;
+    nlohmann) owner=nlohmann-json ;;
+    CLI) owner=CLI11 ;;
+    xt) owner=xtensor ;;
+    stbi_) owner=stb_image ;;
+    *) owner=$name ;;
+    esac
+    grep -qE "^$owner [0-9.]*$" "$notices" || fail "$notices does not name $owner, of whom $name is"
+    owners+=("$owner")
+done
+[[ " ${owners[*]} " == *" Halide "* && " ${owners[*]} " == *" stb_image "* ]] || fail "found the code of ${owners[*]} only"
+
 # The shared library shows the functions of the API, and only those.
 if [[ $kinds == *" shared "* ]]; then
     library=$(find "$moved" -name libdistile.so)
@@ -36,7 +55,7 @@ fi
 
 # A part can be installed alone.
 "$cmake" --install "$build_folder" --prefix "$moved.runtime" --component distile_runtime >/dev/null
-files=$(find "$moved.runtime" ! -type d ! -name LICENSE ! -name 'libdistile.so.*')
+files=$(find "$moved.runtime" ! -type d ! -name LICENSE ! -name THIRD_PARTY_NOTICES ! -name 'libdistile.so.*')
 rm -rf "$moved.runtime"
 [[ -z $files ]] || fail "the component distile_runtime holds $files"
 

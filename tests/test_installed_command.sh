@@ -28,6 +28,14 @@ END
 if ! LD_LIBRARY_PATH= ldd "$(dirname "$(readlink -f "$distile")")/distile_generators" | has 'libHalide.*=> /'; then
     LD_LIBRARY_PATH='' expect_error LD_LIBRARY_PATH "$distile" compile "$plan" -o "$folder/plan.so"
 fi
+# With Halide's library in it, the tree runs alone, wherever it was moved to.
+cp -a "$1" "$folder/tree"
+tools=$(dirname "$(readlink -f "$folder/tree/bin/distile")")
+ln -s "$halide"/libHalide.so* "$tools/.."
+found=$(LD_LIBRARY_PATH='' ldd "$tools/distile_generators")
+[[ $found == *"$tools/../libHalide.so"* ]] || fail "libHalide in $tools/.. is not found: $found"
+LD_LIBRARY_PATH='' "$folder/tree/bin/distile" show "$plan" | has 'const int pixels = 4;' || fail "show in $folder/tree"
+
 export LD_LIBRARY_PATH=$halide
 "$distile" compile "$plan" -o "$folder/plan.so" --quiet
 "$distile" profile "$plan" --object "$folder/plan.so" -o "$folder/times.json" --threads 1 --seconds 0.01 --quiet

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Holds what the documents tell to type against the Makefile, the build and its options.
+# Usage: test_documents.sh <source folder> <build folder>
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
+cd "$1"
+build_folder=$2
+# A make that runs this test has its own goals and variables.
+unset MAKEFLAGS MFLAGS MAKEOVERRIDES
+
+goals=$(make help)
+for goal in $(sed -n 's/^\.PHONY: //p' Makefile); do
+    has "^make $goal " <<<"$goals" || fail "make help does not show '$goal'"
+done
+for goal in $(grep -ohE '(^|`)make [a-z-]+' README.md HACKING.md docs/*.md | cut -d' ' -f2 | sort -u); do
+    has "^make $goal " <<<"$goals" || fail "the documents name 'make $goal', which is no goal"
+done
+make -n bench | has -e --resume && fail "make bench resumes what it was not told to"
+make -n bench RESUME=1 | has -e --resume || fail "make bench RESUME=1 does not resume"
+
+# The set-up installs CMake nowhere else, and a preset is configured before it is built.
+bare=$(grep -nE '(^|[^/[:alnum:]])(cmake --(preset|build|install)|ctest --preset)' README.md HACKING.md || true)
+[[ -z $bare ]] || fail "CMake is in .venv/bin only: $bare"
+for preset in $(grep -ohE 'cmake --build --preset [a-z-]+' README.md HACKING.md | cut -d' ' -f4 | sort -u); do
+    [[ $preset == release ]] || has "cmake --preset $preset &&" <HACKING.md || fail "nothing configures $preset"
+done
+for path in $(grep -ohE 'build/release/[[:alnum:]_/]+' README.md HACKING.md | sort -u); do
+    [[ -e $build_folder/${path#build/release/} ]] || fail "the documents name $path, which is not built"
+done
+
+options=$(grep -rhoE --include=CMakeLists.txt --include='*.cmake' --exclude-dir=build --exclude-dir=.venv \
+    '(option|find_path|find_program)\(DISTILE_[A-Z_]+|set\(DISTILE_[A-Z_]+ .*CACHE' . | grep -oE 'DISTILE_[A-Z_]+')
+[[ $options == *DISTILE_BUILD_TESTS* && $options == *DISTILE_SANITIZE* ]] || fail "found the options $options only"
+for option in $options; do
+    has "\`$option\`" <docs/install.md || fail "docs/install.md does not explain $option"
+done
+echo "all right"
