@@ -92,9 +92,9 @@ std::string against(double value, double goal) {
 
 std::string heading(const Json &file) {
     const Json &header = file.at("header");
-    return fmt::format("{}, {} multiprocessors, {}, {}.", header.at("device").get<std::string>(),
+    return fmt::format("{}, {} multiprocessors, {}, {}.{}", header.at("device").get<std::string>(),
                        header.at("multiprocessors").get<int>(), header.at("versions").at("cuDNN").get<std::string>(),
-                       header.at("date").get<std::string>().substr(0, 10));
+                       header.at("date").get<std::string>().substr(0, 10), disturbance(file));
 }
 
 std::string convolution_table(const Json &file) {
