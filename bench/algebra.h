@@ -30,10 +30,19 @@ template<typename Mask> struct AlgebraFunctions {
 /** A function of one or two masks of height x width. */
 template<typename Mask> using AlgebraCall = std::function<distile_status(Mask *result, Mask *a, Mask *b)>;
 
-/** The function of a name for operands of height x width. Throws std::runtime_error if there is none. */
-template<typename Mask> AlgebraCall<Mask> find_algebra(const AlgebraFunctions<Mask> &functions, const std::string &name,
-                                                       int32_t height, int32_t width) {
+/** A function and the size of its operands. */
+template<typename Mask> struct Algebra {
+    AlgebraCall<Mask> call;
+    int32_t height, width;
+};
+
+/** The function of a name for a row of height x width: the larger of operand and result has that size. Throws
+ * std::runtime_error if there is none. */
+template<typename Mask> Algebra<Mask> find_algebra(const AlgebraFunctions<Mask> &functions, const std::string &name,
+                                                   int32_t row_height, int32_t row_width) {
     using Call = AlgebraCall<Mask>;
+    const int32_t growth = name == "needed_input_3x3_stride2" || name == "upsample_2" ? 2 : 1;
+    const int32_t height = row_height / growth, width = row_width / growth;
     const auto needed = [&](int32_t stride) -> Call {
         const distile_window window{3, 3, stride, stride, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
         return [=, call = functions.needed_input](Mask *result, Mask *a, Mask *) {
@@ -74,7 +83,7 @@ template<typename Mask> AlgebraCall<Mask> find_algebra(const AlgebraFunctions<Ma
     if (found == calls.end()) {
         throw std::runtime_error("this program knows no function of masks '" + name + "'");
     }
-    return found->second;
+    return {found->second, height, width};
 }
 
 }  // namespace distile::bench

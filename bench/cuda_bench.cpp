@@ -7,6 +7,7 @@
 #include "machine.h"
 #include "report.h"
 #include "session.h"
+#include "source_version.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -46,6 +47,7 @@ Json make_header(const CudaRunner &runner, const Options &options) {
             {"compiler", DISTILE_BENCH_COMPILER},
             {"versions",
              {{"distile", fmt::format("{}.{}.{}", DISTILE_VERSION_MAJOR, DISTILE_VERSION_MINOR, DISTILE_VERSION_PATCH)},
+              {"source", source_version()},
               {"Halide", DISTILE_BENCH_HALIDE},
               {"CUDA driver", driver},
               {"cuDNN", runner.peer_description()}}},

@@ -7,6 +7,7 @@
 #include "masks.h"
 #include "peer.h"
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -460,20 +461,27 @@ void CudaRunner::measure(const PlannerRow &row, Json &result) {
         check(context_, distile_cuda_run(bench.kernel.get(), &args));
     };
     const auto graph = [&](
-                           const std::function<void()> &layer, const std::function<void()> &end = [] {}) {
-        return std::make_unique<GpuGraph>(slice_, [this, layer, end, &row] {
+                           const std::function<void(int32_t)> &layer, const std::function<void()> &end = [] {}) {
+        return std::make_unique<GpuGraph>(slice_, [layer, end, &row] {
             for (int32_t i = 0; i < row.layers; i++) {
-                layer();
+                layer(i);
             }
             end();
         });
     };
     // A bare operator, one that zeroes what it does not compute, and those of every planner: its tensors alone, and
-    // with the operator.
+    // with the operator. Without a planner there are as many tensors in turn as a planner has by default: a single one
+    // would stay in the cache.
+    constexpr int32_t tensors_in_turn = 3;
+    const DeviceArray<float> second(bench.problem.output_size()), third(bench.problem.output_size());
+    std::array<distile_tensor, tensors_in_turn> in_turn{own, own, own};
+    in_turn[1].data = second.data();
+    in_turn[2].data = third.data();
     std::vector<std::string> names = {"keep", "zero"};
     std::vector<std::unique_ptr<GpuGraph>> graphs;
-    graphs.push_back(graph([&] { run(own, DISTILE_KEEP); }));
-    graphs.push_back(graph([&] { run(own, DISTILE_ZERO); }));
+    for (const distile_inactive inactive : {DISTILE_KEEP, DISTILE_ZERO}) {
+        graphs.push_back(graph([&, inactive](int32_t i) { run(in_turn[i % tensors_in_turn], inactive); }));
+    }
     const distile_output_spec spec{row.batch, own.height, own.width, own.channels, 0, 0, 0, 0};
     std::vector<CudaPlanner> planners;
     for (const auto &[clearing, name] : {std::pair(DISTILE_CLEAR_WRITTEN, "written"),
@@ -482,7 +490,7 @@ void CudaRunner::measure(const PlannerRow &row, Json &result) {
         planners.push_back(make_planner(context_, cuda_, {0, clearing}));
         distile_cuda_planner *const planner = planners.back().get();
         for (const bool with_operator : {false, true}) {
-            const auto layer = [&, planner, with_operator] {
+            const auto layer = [&, planner, with_operator](int32_t) {
                 distile_tensor output{};
                 check(context_,
                       distile_cuda_planner_next(planner, &spec, bench.mask.get(), DISTILE_STORE_EXACT, &output));

@@ -56,14 +56,15 @@ void CudaRunner::measure(const AlgebraRow &row, Json &result) {
     for (int32_t i = 0; i < 2; i++) {
         MaskSpec spec = row.mask;
         spec.seed += i;
-        const ByteMask bytes = make_byte_mask(spec, 1, row.height, row.width, options_.data + "/masks");
+        const ByteMask bytes = make_byte_mask(spec, 1, function.height, function.width, options_.data + "/masks");
         const DeviceArray<uint8_t> device_bytes(bytes.bytes);
         masks.push_back(make_mask(context_, cuda_));
-        check(context_, distile_cuda_mask_set_bytes(masks.back().get(), device_bytes.data(), 1, row.height, row.width,
-                                                    int64_t{row.height} * row.width, row.width));
+        check(context_,
+              distile_cuda_mask_set_bytes(masks.back().get(), device_bytes.data(), 1, function.height, function.width,
+                                          int64_t{function.height} * function.width, function.width));
         slice_.synchronise();
     }
-    const GpuGraph graph(slice_, [&] { check(context_, function(made.get(), masks[0].get(), masks[1].get())); });
+    const GpuGraph graph(slice_, [&] { check(context_, function.call(made.get(), masks[0].get(), masks[1].get())); });
     const Spread spread = in_turns({&graph}, result).front();
     add_times(result, spread);
     add_goal(result, spread, row.goal_us);

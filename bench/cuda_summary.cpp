@@ -92,17 +92,18 @@ std::string against(double value, double goal) {
 
 std::string heading(const Json &file) {
     const Json &header = file.at("header");
-    return fmt::format("{}, {} multiprocessors, {}, {}.", header.at("device").get<std::string>(),
+    return fmt::format("{}, {} multiprocessors, {}, {}.{}", header.at("device").get<std::string>(),
                        header.at("multiprocessors").get<int>(), header.at("versions").at("cuDNN").get<std::string>(),
-                       header.at("date").get<std::string>().substr(0, 10));
+                       header.at("date").get<std::string>().substr(0, 10), disturbance(file));
 }
 
 std::string convolution_table(const Json &file) {
     const Rows rows(file);
     std::string text =
         "| Operator | Batch | Mask | Density | cuDNN fp32, us | TF32, us | kernels, us | masked, us | Speed-up | "
-        "eta_kernel | eta | eta, bordered | eta, zero | eta, TF32 | host, us | Variant | Best, if another |\n"
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+        "eta_kernel | eta | eta, bordered | eta, zero | eta, host chooses | eta, TF32 | host, us | Variant | "
+        "Best, if another |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
     for (const Json &row : file.at("rows")) {
         // One line for each mask. Its row of mode keep and plain layout stands for the others.
         if (row.at("status") != "measured" || row.at("kind") != "convolution" || row.at("mode") != "keep" ||
@@ -116,13 +117,15 @@ std::string convolution_table(const Json &file) {
         };
         const bool best = row.at("variant") == row.at("best_variant");
         text += fmt::format(
-            "| {} {} | {} | {} | {:.2f} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+            "| {} {} | {} | {} | {:.2f} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
             row.at("op").get<std::string>(), row.at("shape").get<std::string>(), row.at("batch").get<int>(),
             row.at("mask").get<std::string>(), row.at("density").get<double>(), cell(row.at("t_peer_us"), 1),
             cell(row.at("t_peer_tf32_us"), 1), cell(row.at("t_kernels_us"), 1), cell(row.at("t_masked_us"), 1),
             cell(row.at("speedup")), cell(row.at("eta_kernel")), cell(row.at("eta")), cell(other("/keep/bordered/")),
-            cell(other("/zero/plain/")), cell(row.at("eta_tf32")), cell(row.at("t_host_until_launched_us"), 1),
-            row.at("variant").get<std::string>(),
+            cell(other("/zero/plain/")),
+            cell(row.at("t_peer_us").get<double>() * row.at("density").get<double>() /
+                 row.at("t_host_until_done_us").get<double>()),
+            cell(row.at("eta_tf32")), cell(row.at("t_host_until_launched_us"), 1), row.at("variant").get<std::string>(),
             best ? ""
                  : fmt::format("{} (chosen: {:+.1f} %)", row.at("best_variant").get<std::string>(),
                                100 * row.at("choice_loss").get<double>()));
@@ -165,6 +168,30 @@ std::string choice_summary(const Json &file) {
                                    worst > fair_loss
                                        ? fmt::format("; at worst it loses {:.0f} %, in `{}`", 100 * worst, worst_row)
                                        : "");
+}
+
+/** Where the search for the peer's fastest plan ended before all plans were timed. */
+std::string unfinished_searches(const Json &file) {
+    std::set<std::string> all, unfinished;
+    for (const Json &row : file.at("rows")) {
+        if (row.at("status") != "measured" || row.at("kind") != "convolution") {
+            continue;
+        }
+        for (const char *field : {"peer_implementation", "peer_tf32_implementation"}) {
+            // The rows of an operator and batch share their peers.
+            const std::string search =
+                fmt::format("{}, batch {}, {}", row.at("op").get<std::string>(), row.at("batch").get<int>(), field);
+            all.insert(search);
+            if (row.at(field).get<std::string>().find(" plans (of ") != std::string::npos) {
+                unfinished.insert(search);
+            }
+        }
+    }
+    return unfinished.empty()
+               ? ""
+               : fmt::format("\nIn {} of {} searches for cuDNN's fastest plan the time was up before all plans were "
+                             "timed.\n",
+                             unfinished.size(), all.size());
 }
 
 constexpr int panel_width = 380, panel_height = 300, margin = 56;
@@ -270,7 +297,7 @@ std::string cuda_goals(const Json &file) {
 
 std::string cuda_rows(const Json &file) {
     return heading(file) + " Medians.\n\n" + convolution_table(file) + mask_table(file) + choice_summary(file) +
-           not_measured(file.at("rows"));
+           unfinished_searches(file) + not_measured(file.at("rows"));
 }
 
 std::string cuda_figure(const std::vector<Json> &files) {

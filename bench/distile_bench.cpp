@@ -7,6 +7,7 @@
 #include "report.h"
 #include "runner.h"
 #include "session.h"
+#include "source_version.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
@@ -44,10 +45,10 @@ Json make_header(const Options &options, int32_t threads) {
             {"system", system_name()},
             {"threads", threads},
             {"last_level_cache_bytes", last_level_cache_bytes()},
-            {"load_average_before", load_average()},
             {"compiler", DISTILE_BENCH_COMPILER},
             {"versions",
              {{"distile", fmt::format("{}.{}.{}", DISTILE_VERSION_MAJOR, DISTILE_VERSION_MINOR, DISTILE_VERSION_PATCH)},
+              {"source", source_version()},
               {"Halide", DISTILE_BENCH_HALIDE},
               {"oneDNN", onednn_description()}}},
             {"rounds_at_least", options.measure.rounds},

@@ -7,8 +7,11 @@
 #include <fstream>
 #include <malloc.h>
 #include <sched.h>
+#include <sstream>
 #include <stdexcept>
+#include <sys/resource.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 namespace distile::bench {
 
@@ -40,6 +43,36 @@ std::string utc_now() {
 double load_average() {
     double average = 0;
     return getloadavg(&average, 1) == 1 ? average : 0;
+}
+
+double seconds_of_others() {
+    const std::vector<int> cores = usable_cores();
+    double seconds = 0;
+    std::ifstream stat("/proc/stat");
+    for (std::string line; std::getline(stat, line);) {
+        int core = 0;
+        if (std::sscanf(line.c_str(), "cpu%d", &core) != 1 ||
+            std::find(cores.begin(), cores.end(), core) == cores.end()) {
+            continue;
+        }
+        std::istringstream fields(line.substr(line.find(' ')));
+        long long user = 0, nice = 0, system = 0, idle = 0, waiting = 0, interrupts = 0, soft_interrupts = 0,
+                  stolen = 0;
+        fields >> user >> nice >> system >> idle >> waiting >> interrupts >> soft_interrupts >> stolen;
+        seconds += static_cast<double>(user + nice + system + interrupts + soft_interrupts + stolen) /
+                   static_cast<double>(sysconf(_SC_CLK_TCK));
+    }
+    if (seconds == 0) {
+        return 0;
+    }
+    for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
+        rusage own{};
+        getrusage(who, &own);
+        for (const timeval &time : {own.ru_utime, own.ru_stime}) {
+            seconds -= static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+        }
+    }
+    return seconds;
 }
 
 size_t last_level_cache_bytes() {

@@ -17,8 +17,11 @@ std::string cpu_name();
 std::string system_name();
 /** The time in UTC, for instance "2026-01-31T12:00:00Z". */
 std::string utc_now();
-/** The average number of runnable processes in the last minute: above 0.5 before a run, others disturb it. */
+/** The average number of runnable threads in the last minute. */
 double load_average();
+/** Seconds of CPU time that the usable cores gave to others so far: to other programs, to the kernel and to other
+ * virtual machines. How much it grows tells how much a measurement was disturbed. 0 where the system does not say. */
+double seconds_of_others();
 size_t last_level_cache_bytes();
 
 /** Memory of this process, in bytes. */

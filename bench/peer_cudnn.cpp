@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t workspace_bytes = size_t{4} << 30;
 /** No more plans are tried for one convolution after this: those that cuDNN thinks best come first. */
-constexpr double tuning_seconds = 4;
+constexpr double tuning_seconds = 60;
 
 /** A function of cuDNN. The library is found when it is first asked for: programs start without it. */
 template<typename Function> Function find(const char *name) {

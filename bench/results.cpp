@@ -11,9 +11,6 @@ namespace distile::bench {
 
 namespace {
 
-/** What must not differ between runs whose rows share a file. */
-constexpr const char *fixed_fields[] = {"device", "threads", "compiler", "versions"};
-
 Json::const_iterator find_row(const Json &file, const std::string &name) {
     const Json &rows = file.at("rows");
     return std::find_if(rows.begin(), rows.end(), [&](const Json &row) { return row.at("row") == name; });
@@ -43,6 +40,15 @@ void add_goal(Json &result, double goal_us) {
     result["met"] = result.at("t_us") < goal_us;
 }
 
+bool is_disturbed(const Json &row) {
+    return row.value("others_busy", 0.0) > fair_share_of_others;
+}
+
+bool is_high_load(double load_average, double cores) {
+    constexpr double fair_load_of_a_core = 0.3;
+    return load_average > fair_load_of_a_core * cores;
+}
+
 Json read_results(const std::string &path) {
     std::ifstream stream(path);
     if (!stream) {
@@ -65,12 +71,13 @@ Results::Results(const std::string &path, bool resume, Json header) : path_(path
     // A file that is not there yet is nothing to resume, and no error.
     if (resume && std::ifstream(path)) {
         file_ = read_results(path);
-        for (const char *field : fixed_fields) {
+        // Rows that share a file were measured by the same program in the same way; when, may differ.
+        for (const auto &[field, value] : header.items()) {
             const Json had = file_["header"].value(field, Json());
-            if (had != header.at(field)) {
+            if (had != value && field != "date" && field != "load_average_before") {
                 throw std::runtime_error(fmt::format("the results '{}' cannot be resumed: their '{}' is {}, now it is "
                                                      "{}; give another file with --out",
-                                                     path, field, had.dump(), header.at(field).dump()));
+                                                     path, field, had.dump(), value.dump()));
             }
         }
         return;

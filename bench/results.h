@@ -22,13 +22,20 @@ void add_times(Json &result, const Spread &spread, int32_t rounds);
 /** Adds what a median time is to stay below, and whether it does. */
 void add_goal(Json &result, double goal_us);
 
+/** Others take a little of every machine. */
+constexpr double fair_share_of_others = 0.1;
+/** True if others took more than that of the cores while a row was measured. */
+bool is_disturbed(const Json &row);
+/** True if a load average says that others ran before the measurement, or at its beginning. */
+bool is_high_load(double load_average, double cores);
+
 /** Reads a file of results. Throws std::runtime_error that says what is wrong with it. */
 Json read_results(const std::string &path);
 
 class Results {
 public:
-    /** Without a path, nothing is written. With `resume`, the rows of the file are kept if its header names the same
-     * machine, threads and versions; otherwise this throws std::runtime_error. */
+    /** Without a path, nothing is written. With `resume`, the rows of the file are kept if its header says the same
+     * but for the date and the load; otherwise this throws std::runtime_error. */
     Results(const std::string &path, bool resume, Json header);
 
     /** True if a row was measured before; skipped and failed rows are tried again. */

@@ -14,11 +14,6 @@ constexpr AlgebraFunctions<distile_mask> algebra = {
     distile_mask_needed_input, distile_mask_affected_output, distile_mask_dilate,   distile_mask_pool,
     distile_mask_unite,        distile_mask_intersect,       distile_mask_subtract, distile_mask_invert};
 
-/** The row's size by the operand's: the larger of a function's operand and its result has the size of the row. */
-int32_t coarser(const std::string &function) {
-    return function == "needed_input_3x3_stride2" || function == "upsample_2" ? 2 : 1;
-}
-
 /** Calls of a few microseconds that make one sample. */
 constexpr int32_t calls_per_sample = 64;
 
@@ -119,9 +114,8 @@ void Runner::measure(const AlgebraRow &row, Json &result) const {
     result["density"] = row.mask.density;
     const Context context = make_bench_context(1);
     const Mask made = make_mask(context);
-    const int32_t height = row.height / coarser(row.function), width = row.width / coarser(row.function);
-    const auto function = find_algebra(algebra, row.function, height, width);
-    const std::vector<ByteMask> bytes = make_byte_masks(row.mask, 1, height, width);
+    const auto function = find_algebra(algebra, row.function, row.height, row.width);
+    const std::vector<ByteMask> bytes = make_byte_masks(row.mask, 1, function.height, function.width);
     std::vector<Mask> masks;
     masks.reserve(bytes.size());
     for (const ByteMask &one : bytes) {
@@ -134,7 +128,7 @@ void Runner::measure(const AlgebraRow &row, Json &result) const {
         [&] {
             distile_mask *const a = masks[next % masks.size()].get(), *const b = masks[(next + 1) % masks.size()].get();
             next++;
-            check(context, function(made.get(), a, b));
+            check(context, function.call(made.get(), a, b));
         },
         calls_per_sample, options_.measure, &rounds);
     add_times(result, spread, rounds);

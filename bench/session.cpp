@@ -1,11 +1,43 @@
 #include "session.h"
+#include "machine.h"
 #include "peer.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fmt/core.h>
 
 namespace distile::bench {
+
+namespace {
+
+/** Which share of the cores others took since it was made. */
+class Disturbance {
+public:
+    double share() const {
+        const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+        const double cores = static_cast<double>(usable_cores().size());
+        // The system counts in ticks, some of which we took.
+        return std::max(0.0, (seconds_of_others() - others_) / elapsed.count() / cores);
+    }
+
+private:
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+    double others_ = seconds_of_others();
+};
+
+/** Says that others want the cores, too, before anybody waits for minutes. */
+void warn_of(double load) {
+    const size_t cores = usable_cores().size();
+    if (is_high_load(load, static_cast<double>(cores))) {
+        fmt::print(stderr,
+                   "warning: the load average is {:.1f} on {} cores. Others run here, or did a minute ago; times that "
+                   "shall count are measured on an idle machine.\n",
+                   load, cores);
+    }
+}
+
+}  // namespace
 
 void add_session_options(CLI::App &app, SessionOptions &options) {
     app.add_option("--filter", options.filter, "Regular expression on row names: which rows")->capture_default_str();
@@ -29,8 +61,10 @@ int measure_rows(const SessionOptions &options, Json header, const std::function
     for (const Row &row : rows) {
         width = std::max(width, static_cast<int>(row.name.size()));
     }
+    header["load_average_before"] = rounded(load_average());
+    warn_of(header["load_average_before"]);
     Results results(options.out, options.resume, std::move(header));
-    size_t done = 0, skipped = 0, failed = 0, kept = 0;
+    size_t done = 0, skipped = 0, failed = 0, kept = 0, disturbed = 0;
     for (const Row &row : rows) {
         done++;
         if (results.is_measured(row.name)) {
@@ -38,8 +72,11 @@ int measure_rows(const SessionOptions &options, Json header, const std::function
             continue;
         }
         Json result = {{"row", row.name}, {"status", "measured"}};
+        const Disturbance disturbance;
         try {
             run(row, result);
+            result["others_busy"] = rounded(disturbance.share());
+            disturbed += is_disturbed(result);
         } catch (const PeerMissing &error) {
             result["status"] = "skipped";
             result["reason"] = error.what();
@@ -58,6 +95,10 @@ int measure_rows(const SessionOptions &options, Json header, const std::function
                 status == "measured" ? describe(result) : status + ": " + result.at("reason").get<std::string>());
             std::fflush(stdout);
         }
+    }
+    if (disturbed > 0) {
+        fmt::print(stderr, "warning: while {} rows were measured, others took more than {:.0f} % of the cores.\n",
+                   disturbed, 100 * fair_share_of_others);
     }
     fmt::print("{} rows: {} measured, {} kept from before, {} skipped, {} failed{}\n", rows.size(),
                rows.size() - kept - skipped - failed, kept, skipped, failed,

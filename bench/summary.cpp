@@ -1,5 +1,6 @@
 #include "summary.h"
 #include "cuda_summary.h"
+#include <algorithm>
 #include <fmt/core.h>
 #include <map>
 #include <vector>
@@ -196,10 +197,10 @@ std::string planners(const Json &rows) {
 std::string about(const Json &file) {
     const Json &header = file.at("header");
     return fmt::format("{}, {} threads, {}, {}, {}. Medians. eta = peer's dense time x density / masked time, which "
-                       "starts at the byte mask.\n\n",
+                       "starts at the byte mask.{}\n\n",
                        header.at("device").get<std::string>(), header.at("threads").get<int>(),
                        header.at("versions").at("oneDNN").get<std::string>(), header.at("compiler").get<std::string>(),
-                       header.at("date").get<std::string>().substr(0, 10));
+                       header.at("date").get<std::string>().substr(0, 10), disturbance(file));
 }
 
 std::string verdict(const Json &row) {
@@ -231,6 +232,24 @@ std::string single_steps(const Json &rows) {
 
 std::string cell(double value, int digits) {
     return value > 0 ? fmt::format("{:.{}f}", value, digits) : "-";
+}
+
+std::string disturbance(const Json &file) {
+    const Json &rows = file.at("rows");
+    const auto measured = [](const Json &row) { return row.at("status") == "measured"; };
+    const auto disturbed = std::count_if(rows.begin(), rows.end(), is_disturbed);
+    if (disturbed > 0) {
+        return fmt::format(" While {} of {} rows were measured, others took more than {:.0f} % of the cores.",
+                           disturbed, std::count_if(rows.begin(), rows.end(), measured), 100 * fair_share_of_others);
+    }
+    // Earlier files know no more than what ran before them.
+    const Json &header = file.at("header");
+    const double load = header.value("load_average_before", 0.0), cores = header.at("threads");
+    const bool known =
+        std::any_of(rows.begin(), rows.end(), [](const Json &row) { return row.contains("others_busy"); });
+    return !known && is_high_load(load, cores)
+               ? fmt::format(" Others may have disturbed it: the load average before it was {:.1f}.", load)
+               : "";
 }
 
 std::string not_measured(const Json &rows) {

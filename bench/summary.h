@@ -15,6 +15,8 @@ std::string summarise(const Json &file);
 /** The rows of a CPU that stand for the others: one image, blobs and a real mask. */
 std::string cpu_goals(const Json &file);
 
+/** That others disturbed the measurement, as a sentence with a space before it; "" if nothing says so. */
+std::string disturbance(const Json &file);
 /** A number, or a dash where there is none. */
 std::string cell(double value, int digits = 2);
 /** The rows that were skipped or failed, by reason; "" if there are none. */
