@@ -3,6 +3,7 @@
 #include "pixel_update.h"
 #include "tensor_buffer.h"
 #include "weights.h"
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -19,7 +20,7 @@ struct distile_cuda_weights {
 
 struct distile_cuda_kernel {
     distile_cuda_kernel(distile_cuda &cuda, const distile_polykernel *polykernel)
-        : cuda(cuda), kernel(cuda.host, polykernel, cuda.multiprocessors), full(cuda) {
+        : cuda(cuda), kernel(cuda.host, polykernel, cuda.multiprocessors) {
         for (const Variant &variant : kernel.variants) {
             granularities.push_back({variant.tile_h, variant.tile_w});
         }
@@ -32,17 +33,28 @@ struct distile_cuda_kernel {
         return variant < own ? nullptr : &candidates[variant - own];
     }
 
+    /** A mask of a shape with every pixel active: what dense variants list. Throws CudaFailure. */
+    distile_cuda_mask &full_mask(const MaskShape &shape);
+
     distile_cuda &cuda;
-    distile_kernel kernel;   ///< The variants and their times.
-    distile_cuda_mask full;  ///< With every pixel active: what dense variants list.
+    distile_kernel kernel;  ///< The variants and their times.
     /** Of the PolyKernel's variants, and of single pixels, which are those of the candidates too. */
     std::vector<Granularity> granularities;
     std::vector<distile_cuda_dense_candidate> candidates;
+
+private:
+    struct FullMask {
+        std::unique_ptr<distile_cuda_mask> mask;
+        bool captured;  ///< A graph reads its lists, so they must stay as they are.
+    };
+    std::vector<FullMask> full_masks_;  // The oldest first.
 };
 
 namespace {
 
 constexpr const char *run_call = "distile_cuda_run";
+/** Shapes for which a kernel keeps a full mask, beside those of graphs. */
+constexpr std::ptrdiff_t most_full_masks = 16;
 constexpr int64_t most_virtual_pixels = int64_t{1} << 30;
 
 int32_t num_blocks(const distile_conv2d &conv) {
@@ -257,12 +269,7 @@ distile_status run_own(distile_cuda_kernel &kernel, const distile_cuda_run_args 
     }
     Call call{};
     if (num_tiles > 0) {
-        distile_cuda_mask &listed = variant.dense ? kernel.full : mask;
-        if (variant.dense && (!listed.is_set() || listed.batch != mask.batch ||
-                              listed.bits.height != mask.bits.height || listed.bits.width != mask.bits.width)) {
-            listed.set_all(mask.batch, mask.bits.height, mask.bits.width);
-        }
-        call.tiles = listed.list(granularity);
+        call.tiles = (variant.dense ? kernel.full_mask(mask.shape()) : mask).list(granularity);
     }
     const bool store_tiles = args.store == DISTILE_STORE_TILES;
     const bool zero = args.inactive == DISTILE_ZERO && choice.active_pixels != mask.num_pixels();
@@ -349,6 +356,35 @@ distile_status run(distile_cuda_kernel &kernel, const distile_cuda_run_args &arg
 }
 
 }  // namespace
+
+distile_cuda_mask &distile_cuda_kernel::full_mask(const MaskShape &shape) {
+    const bool capturing = cuda.is_capturing();
+    auto found = std::find_if(full_masks_.begin(), full_masks_.end(),
+                              [&](const FullMask &full) { return full.mask->shape() == shape; });
+    if (found == full_masks_.end()) {
+        if (capturing) {
+            throw CudaFailure{fail(cuda.host, DISTILE_ERROR_BAD_VALUE,
+                                   "%s: a graph is being captured: make the same calls with the same shapes once "
+                                   "before the capture",
+                                   run_call)};
+        }
+        const auto is_free = [](const FullMask &full) { return !full.captured; };
+        FullMask made{};
+        if (std::count_if(full_masks_.begin(), full_masks_.end(), is_free) < most_full_masks) {
+            made.mask = std::make_unique<distile_cuda_mask>(cuda);
+            full_masks_.reserve(full_masks_.size() + 1);
+        } else {
+            found = std::find_if(full_masks_.begin(), full_masks_.end(), is_free);
+            made = std::move(*found);
+            full_masks_.erase(found);
+        }
+        made.mask->set_all(shape);
+        full_masks_.push_back(std::move(made));
+        found = full_masks_.end() - 1;
+    }
+    found->captured = found->captured || capturing;
+    return *found->mask;
+}
 
 extern "C" {
 

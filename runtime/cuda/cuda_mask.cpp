@@ -59,18 +59,14 @@ void distile_cuda_mask::set_bytes(const uint8_t *bytes, int64_t stride_n, int64_
     });
 }
 
-void distile_cuda_mask::set_all(int32_t batch_, int32_t height, int32_t width) {
-    if (cuda.is_capturing()) {
-        throw CudaFailure{fail(cuda.host, DISTILE_ERROR_BAD_VALUE,
-                               "a graph is being captured: make the same calls with the same shapes once before the "
-                               "capture")};
-    }
-    const int64_t image = int64_t{height} * width;
-    bytes_.reserve(static_cast<uint64_t>(batch_ * image));
+void distile_cuda_mask::set_all(const MaskShape &shape) {
+    const int64_t image = int64_t{shape.height} * shape.width;
+    const auto bytes = static_cast<size_t>(shape.batch * image);
+    bytes_.reserve(bytes);
     // It is rare, so it may wait.
-    cuda.check(cuda.driver.cuMemsetD8(bytes_.address(), 1, static_cast<size_t>(batch_ * image)), "cuMemsetD8");
+    cuda.check(cuda.driver.cuMemsetD8(bytes_.address(), 1, bytes), "cuMemsetD8");
     cuda.check(cuda.driver.cuCtxSynchronize(), "cuCtxSynchronize");
-    set_bytes(bytes_.as<const uint8_t>(), image, width, batch_, height, width);
+    set_bytes(bytes_.as<const uint8_t>(), image, shape.width, shape.batch, shape.height, shape.width);
 }
 
 distile_cuda_mask::Level &distile_cuda_mask::level(Granularity granularity) {
@@ -201,7 +197,8 @@ DeviceTiles distile_cuda_mask::list(Granularity granularity) {
         TileGrids grids{};
         grids.grids[0] = prepared(one, true);
         launch_list(grids, 1);
-        one.counted = one.listed = true;
+        // Of a mask that a graph sets, a list made outside of the graph is soon another mask's.
+        one.counted = one.listed = !captured || cuda.is_capturing();
     }
     return {xy, xy + capacity, counts_.as<uint32_t>() + one.grid.slot, capacity};
 }

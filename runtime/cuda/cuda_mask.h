@@ -28,8 +28,8 @@ struct distile_cuda_mask {
 
     void set_bytes(const uint8_t *bytes, int64_t stride_n, int64_t stride_h, int32_t batch_, int32_t height,
                    int32_t width);
-    /** Makes every pixel of a shape active. */
-    void set_all(int32_t batch_, int32_t height, int32_t width);
+    /** Makes every pixel of a shape active. Waits for the device, so not in a capture. */
+    void set_all(const distile::MaskShape &shape);
     /** Makes it the mask of a shape. `write(words, grids, num_grids)` puts the launch of a kernel on the stream that
      * sets the words, and clears the states of grids which are then listed. Where it throws, the mask holds nothing. */
     template<typename Write> void set_words(const distile::MaskShape &shape, const Write &write) {

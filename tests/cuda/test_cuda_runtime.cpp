@@ -425,6 +425,70 @@ TEST_CASE("The path without a wait calls nothing that a capture forbids", "[.fak
     CHECK(count_fake("forbidden") == 0);
 }
 
+TEST_CASE("What a graph reads of a dense variant stays when its kernel meets other shapes", "[.fake_driver]") {
+    Setup setup;
+    setup.args.variant = "dense";
+    const auto run = [&](int32_t height) {
+        setup.input.height = height;
+        setup.out_height = reference_output_height(setup.conv, height);
+        setup.output.height = setup.residual.height = setup.out_height;
+        for (distile_tensor *tensor : {&setup.input, &setup.output, &setup.residual}) {
+            tensor->stride_n = tensor->stride_h * tensor->height;
+        }
+        setup.set_mask();
+        setup.run();
+    };
+    run(11);
+    run(7);
+    {
+        const FakeSetting capturing("capturing", 1, 0);
+        run(11);
+        run(7);
+        CHECK(count_fake("forbidden") == 0);
+    }
+    // Of shapes that are in no graph, a kernel keeps some.
+    for (int32_t height = 98; height > 60; height -= 2) {
+        run(height);
+    }
+    const int64_t alive = count_fake("alive");
+    for (int32_t height = 60; height > 20; height -= 2) {
+        run(height);
+    }
+    CHECK(count_fake("alive") == alive);
+    const int64_t filled = count_fake("cuMemsetD8");
+    run(11);
+    run(7);
+    run(22);
+    CHECK(count_fake("cuMemsetD8") == filled);
+}
+
+TEST_CASE("A list that is made outside of the graph that sets its mask is made every time", "[.fake_driver]") {
+    const Setup setup;
+    const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
+    const auto launches_of_list = [&] {
+        const int64_t before = count_fake("cuLaunchKernel");
+        check(setup.context, distile_cuda_mask_tiles(setup.mask.get(), 3, 3, &xy, &images, &count));
+        return count_fake("cuLaunchKernel") - before;
+    };
+    setup.set_mask();
+    {
+        const FakeSetting capturing("capturing", 1, 0);
+        setup.set_mask();
+    }
+    for (int round = 0; round < 3; round++) {
+        CHECK(launches_of_list() == 1);
+    }
+    {
+        const FakeSetting capturing("capturing", 1, 0);
+        setup.set_mask();
+        CHECK(launches_of_list() == 0);
+    }
+    // That graph makes it.
+    CHECK(launches_of_list() == 0);
+    setup.set_mask();
+    CHECK(launches_of_list() == 0);
+}
+
 TEST_CASE("Every wrong argument of a run is refused before anything is launched", "[.fake_driver]") {
     for (const distile_polykernel *polykernel :
          {static_cast<const distile_polykernel *>(&test_odd_cuda), test_cuda_polykernels[0]}) {
