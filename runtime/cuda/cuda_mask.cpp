@@ -251,7 +251,7 @@ distile_status distile_cuda_mask_set_bytes(distile_cuda_mask *mask, const uint8_
     if (status != DISTILE_OK) {
         return status;
     }
-    if (stride_h < width || (batch > 1 && stride_n < stride_h * height)) {
+    if (stride_h < width || (batch > 1 && (stride_n < 0 || stride_n / height < stride_h))) {
         return fail(host, DISTILE_ERROR_BAD_STRIDE, "%s: the strides are n %lld, h %lld: smaller than what they span",
                     call, static_cast<long long>(stride_n), static_cast<long long>(stride_h));
     }

@@ -607,6 +607,7 @@ TEST_CASE("Every wrong argument of the other functions is refused", "[.fake_driv
     }
     setup.refuse(set(bytes, 1, 2, 2, 4, 1), DISTILE_ERROR_BAD_STRIDE, {"h 1"});
     setup.refuse(set(bytes, 2, 2, 2, 3, 2), DISTILE_ERROR_BAD_STRIDE, {"n 3"});
+    setup.refuse(set(bytes, 2, 4, 2, 0, int64_t{1} << 62), DISTILE_ERROR_BAD_STRIDE, {"n 0"});
     setup.set_mask();
     setup.refuse(distile_cuda_mask_bits(setup.mask.get(), nullptr, &words_per_row), DISTILE_ERROR_NULL_POINTER, {});
     setup.refuse(distile_cuda_mask_bits(setup.mask.get(), &xy, nullptr), DISTILE_ERROR_NULL_POINTER, {});
