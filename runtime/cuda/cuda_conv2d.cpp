@@ -20,7 +20,7 @@ struct distile_cuda_weights {
 
 struct distile_cuda_kernel {
     distile_cuda_kernel(distile_cuda &cuda, const distile_polykernel *polykernel)
-        : cuda(cuda), kernel(cuda.host, polykernel, cuda.multiprocessors) {
+        : cuda(cuda), kernel(cuda.host, polykernel, cuda.multiprocessors), code(cuda) {
         for (const Variant &variant : kernel.variants) {
             granularities.push_back({variant.tile_h, variant.tile_w});
         }
@@ -38,6 +38,7 @@ struct distile_cuda_kernel {
 
     distile_cuda &cuda;
     distile_kernel kernel;  ///< The variants and their times.
+    LoadedCode code;
     /** Of the PolyKernel's variants, and of single pixels, which are those of the candidates too. */
     std::vector<Granularity> granularities;
     std::vector<distile_cuda_dense_candidate> candidates;
@@ -84,6 +85,7 @@ struct Call {
     DeviceTiles tiles;
     int32_t num_tiles;
     bool store_tiles;
+    bool rehearsal;
 };
 
 distile_status fail_variant(const distile_cuda_kernel &kernel, distile_status status, const Variant &variant,
@@ -128,7 +130,7 @@ distile_status run_variant(distile_cuda_kernel &cuda_kernel, const Variant &vari
         arguments[used++] = &residual.buffer;
     }
     arguments[used] = &output.buffer;
-    cuda.begin_generated();
+    cuda.begin_generated(cuda_kernel.code, call.rehearsal);
     const int code = variant.run(arguments);
     if (code != 0) {
         const distile_status known = cuda.generated_status != DISTILE_OK       ? cuda.generated_status
@@ -159,14 +161,13 @@ distile_status rehearse(distile_cuda_kernel &kernel) {
     call.batch = 1;
     call.tiles = {words, words, words, 1};
     call.num_tiles = 1;
-    kernel.cuda.rehearsal = true;
+    call.rehearsal = true;
     distile_status status = DISTILE_OK;
     for (const Variant &variant : kernel.kernel.variants) {
         if (status == DISTILE_OK) {
             status = run_variant(kernel, variant, call);
         }
     }
-    kernel.cuda.rehearsal = false;
     return status;
 }
 

@@ -354,6 +354,48 @@ TEST_CASE("All code is loaded when a PolyKernel is created", "[.fake_driver]") {
     CHECK(count_fake("alive") == 0);
 }
 
+TEST_CASE("A variant that throws ends its own call only", "[.fake_driver]") {
+    static bool throwing = true;
+    static distile_kernel_function run;
+    distile_variant variant = test_odd_cuda.variants[0];
+    run = variant.run;
+    variant.run = [](void **arguments) { return throwing ? throw std::bad_alloc() : run(arguments); };
+    distile_polykernel polykernel = test_odd_cuda;
+    polykernel.variants = &variant;
+    polykernel.num_variants = 1;
+    polykernel.num_times = 0;
+    const Setup setup;
+    distile_cuda_kernel *made = nullptr;
+    setup.refuse(distile_cuda_kernel_create(setup.cuda.get(), &polykernel, &made), DISTILE_ERROR_OUT_OF_MEMORY, {});
+    REQUIRE(made == nullptr);
+    // Another kernel of that GPU still computes.
+    setup.set_mask();
+    const FakeSetting count("count", 7, 0);
+    const int64_t launches = count_fake("cuLaunchKernel");
+    setup.run();
+    CHECK(count_fake("cuLaunchKernel") > launches + 1);
+    throwing = false;
+    check(setup.context, distile_cuda_kernel_create(setup.cuda.get(), &polykernel, &made));
+    distile_cuda_kernel_destroy(made);
+}
+
+TEST_CASE("A kernel holds its code as long as it lives, and no longer", "[.fake_driver]") {
+    const Setup setup;
+    const auto loaded = [] { return count_fake("cuModuleLoadData") - count_fake("cuModuleUnload"); };
+    const int64_t before = loaded(), waits = count_fake("cuCtxSynchronize");
+    CudaKernel kernel = make_kernel(setup.context, setup.cuda, test_odd_cuda);
+    CHECK(loaded() == before + test_odd_cuda.num_variants);
+    kernel.reset();
+    CHECK(loaded() == before);
+    CHECK(count_fake("cuCtxSynchronize") > waits);
+    // Nor does one that could not be made leave some behind.
+    fail_fake("cuModuleGetFunction", CUDA_ERROR_NOT_FOUND);
+    distile_cuda_kernel *made = nullptr;
+    setup.refuse(distile_cuda_kernel_create(setup.cuda.get(), &test_odd_cuda, &made), DISTILE_ERROR_KERNEL, {});
+    fail_fake("cuModuleGetFunction", 0);
+    CHECK(loaded() == before);
+}
+
 TEST_CASE("A mask whose setting failed holds nothing", "[.fake_driver]") {
     Setup setup;
     setup.set_mask();
