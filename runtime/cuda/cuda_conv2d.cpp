@@ -25,6 +25,7 @@ struct distile_cuda_kernel {
             granularities.push_back({variant.tile_h, variant.tile_w});
         }
         granularities.push_back({1, 1});
+        tiles.resize(granularities.size());
     }
 
     /** The dense candidate of the application's that a variant is; null if it is one of the PolyKernel's. */
@@ -41,6 +42,7 @@ struct distile_cuda_kernel {
     LoadedCode code;
     /** Of the PolyKernel's variants, and of single pixels, which are those of the candidates too. */
     std::vector<Granularity> granularities;
+    std::vector<int64_t> tiles;  ///< As many, for the choice of a variant.
     std::vector<distile_cuda_dense_candidate> candidates;
 
 private:
@@ -244,17 +246,15 @@ distile_choice choose(distile_cuda_kernel &kernel, const distile_cuda_run_args &
                                "variant, or set the mask again",
                                run_call)};
     }
-    std::vector<int64_t> tiles(kernel.granularities.size());
-    mask.count(kernel.granularities, tiles.data());
-    const int64_t active_pixels = tiles.back();
-    tiles.resize(kernel.kernel.variants.size());
-    for (size_t i = 0; i < tiles.size(); i++) {
+    mask.count(kernel.granularities, kernel.tiles.data());
+    const int64_t active_pixels = kernel.tiles.back();
+    for (size_t i = 0; i < kernel.kernel.variants.size(); i++) {
         const Variant &variant = kernel.kernel.variants[i];
         if (variant.dense) {
-            tiles[i] = mask.num_tiles({variant.tile_h, variant.tile_w});
+            kernel.tiles[i] = mask.num_tiles({variant.tile_h, variant.tile_w});
         }
     }
-    return kernel.kernel.choose(tiles, active_pixels);
+    return kernel.kernel.choose(kernel.tiles, active_pixels);
 }
 
 /** Runs a variant of the PolyKernel's. */
@@ -340,9 +340,9 @@ distile_status run(distile_cuda_kernel &kernel, const distile_cuda_run_args &arg
     if (args.residual) {
         check_device_tensor(cuda, *args.residual, "residual");
     }
+    distile_choice choice = choose(kernel, args);
     using Clock = std::chrono::steady_clock;
     const Clock::time_point start = Clock::now();
-    distile_choice choice = choose(kernel, args);
     const distile_cuda_dense_candidate *candidate = kernel.candidate(choice.variant_index);
     const distile_status status =
         candidate ? run_candidate(kernel, args, choice, *candidate) : run_own(kernel, args, choice);
@@ -451,10 +451,12 @@ distile_status distile_cuda_kernel_add_dense(distile_cuda_kernel *kernel,
         // Room is made first, so that a failure leaves the kernel as it was.
         kernel->candidates.reserve(kernel->candidates.size() + 1);
         kernel->granularities.reserve(kernel->granularities.size() + 1);
+        kernel->tiles.reserve(kernel->tiles.size() + 1);
         const Variant &variant = kernel->kernel.add_dense(candidate->name);
         kernel->candidates.push_back(*candidate);
         kernel->candidates.back().name = variant.name;
         kernel->granularities.push_back({1, 1});
+        kernel->tiles.push_back(0);
         return DISTILE_OK;
     });
 }

@@ -7,6 +7,7 @@ using namespace distile;
 distile_cuda_mask::distile_cuda_mask(distile_cuda &cuda) : cuda(cuda), words_(cuda), counts_(cuda), bytes_(cuda) {
     // Pointers into levels_ stay valid.
     levels_.reserve(most_counts);
+    wanted_.reserve(most_counts);
     counts_.reserve(most_counts * sizeof(uint32_t));
     void *pinned = nullptr;
     cuda.check(cuda.driver.cuMemAllocHost(&pinned, most_counts * sizeof(uint32_t)), "cuMemAllocHost");
@@ -130,10 +131,10 @@ void distile_cuda_mask::launch_list(const TileGrids &grids, uint32_t count) {
     }
 }
 
-void distile_cuda_mask::count_on_device(const std::vector<Level *> &levels) {
+void distile_cuda_mask::count_on_device() {
     TileGrids grids{};
     uint32_t count = 0;
-    for (Level *level : levels) {
+    for (Level *level : wanted_) {
         if (!level->counted) {
             grids.grids[count++] = prepared(*level, false);
         }
@@ -143,24 +144,24 @@ void distile_cuda_mask::count_on_device(const std::vector<Level *> &levels) {
         }
     }
     launch_list(grids, count);
-    for (Level *level : levels) {
+    for (Level *level : wanted_) {
         level->counted = true;
     }
 }
 
 void distile_cuda_mask::count(const std::vector<Granularity> &granularities, int64_t *counts) {
-    std::vector<Level *> wanted;
+    wanted_.clear();
     bool read_back = true;
     for (Granularity granularity : granularities) {
         Level &one = level(granularity);
         one.count_asked = true;
-        if (std::find(wanted.begin(), wanted.end(), &one) == wanted.end()) {
-            wanted.push_back(&one);
+        if (std::find(wanted_.begin(), wanted_.end(), &one) == wanted_.end()) {
+            wanted_.push_back(&one);
         }
         read_back = read_back && one.read_back;
     }
     if (!read_back) {
-        count_on_device(wanted);
+        count_on_device();
         cuda.check(cuda.driver.cuMemcpyDtoHAsync(read_back_, counts_.address(), levels_.size() * sizeof(uint32_t),
                                                  cuda.stream),
                    "cuMemcpyDtoHAsync");

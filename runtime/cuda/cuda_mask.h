@@ -93,13 +93,14 @@ private:
     distile::TileGrid grid_of(const Level &level, bool list) const;
     /** The same, with its states cleared. */
     distile::TileGrid prepared(const Level &level, bool list);
-    /** Counts on the device what was not counted. */
-    void count_on_device(const std::vector<Level *> &levels);
+    /** Counts on the device what is wanted and was not counted. */
+    void count_on_device();
     void launch_list(const distile::TileGrids &grids, uint32_t count);
 
     distile::DeviceMemory words_, counts_, bytes_;
     uint32_t *read_back_ = nullptr;  // Of the host, but the device writes it.
     std::vector<Level> levels_;
+    std::vector<Level *> wanted_;  // In a call of count().
 };
 
 #endif

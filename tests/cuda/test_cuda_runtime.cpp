@@ -1,23 +1,25 @@
 // The runtime for GPUs around its kernels: faults and wrong arguments, on a driver of our own; compiled code on disk;
 // and with a GPU masks of every kind, zeros, and dense candidates.
+#include "allocations.h"
 #include "bitmask.h"
 #include "catch.h"
 #include "cubin_cache.h"
 #include "fake_session.h"
-#include "gpu.h"
+#include "gpu_session.h"
 #include "mask_families.h"
 #include "mask_kernels.h"
 #include "reference.h"
 #include "temporary_folder.h"
 #include "test_cuda_polykernels.h"
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <distile/cuda_mask_algebra.h>
+#include <distile/cuda_planner.h>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 #include <limits>
 #include <random>
 
@@ -62,9 +64,10 @@ const char *const fallible[] = {"cuInit",
 struct Setup {
     explicit Setup(const distile_polykernel &polykernel = test_odd_cuda, int32_t batch = 2, int32_t height = 11,
                    int32_t width = 9, const distile_cuda_options &options = {})
-        : polykernel(&polykernel), conv(polykernel.conv2d), context(make_context()), cuda(make_cuda(context, options)),
-          kernel(make_kernel(context, cuda, polykernel)), mask(make_mask(context, cuda)),
-          out_height(reference_output_height(conv, height)), out_width(reference_output_width(conv, width)),
+        : polykernel(&polykernel), conv(polykernel.conv2d), context(make_context(tracing(traced))),
+          cuda(make_cuda(context, options)), kernel(make_kernel(context, cuda, polykernel)),
+          mask(make_mask(context, cuda)), out_height(reference_output_height(conv, height)),
+          out_width(reference_output_width(conv, width)),
           num_pixels(static_cast<size_t>(batch) * out_height * out_width) {
         std::mt19937 random(4);
         const auto draw = [&](size_t count) {
@@ -123,6 +126,7 @@ struct Setup {
 
     const distile_polykernel *polykernel;
     distile_conv2d conv;
+    distile_choice traced{};  // What the last call did.
     Context context;
     Cuda cuda;
     CudaKernel kernel;
@@ -253,7 +257,10 @@ TEST_CASE("What is wrong with the machine is said when a GPU is opened", "[.fake
         const FakeSetting setting(what, value, before);
         distile_cuda *cuda = nullptr;
         CAPTURE(what, distile_context_message(context.get()));
-        CHECK(name_of(distile_cuda_create(context.get(), nullptr, &cuda)) == status);
+        const distile_status found = distile_cuda_create(context.get(), nullptr, &cuda);
+        CHECK(name_of(found) == status);
+        // The tests that need a GPU are skipped for want of one, and for nothing else.
+        CHECK(lacks_gpu(found) == (found != DISTILE_ERROR_UNSUPPORTED_GPU));
         for (const std::string &word : words) {
             INFO(distile_context_message(context.get()));
             CHECK(contains(distile_context_message(context.get()), word));
@@ -278,7 +285,9 @@ TEST_CASE("Any function of the driver may fail, and nothing is left behind", "[.
             const Context context = make_context();
             fail_fake(function, CUDA_ERROR_NOT_PERMITTED);
             distile_cuda *cuda = nullptr;
-            refused += distile_cuda_create(context.get(), nullptr, &cuda) != DISTILE_OK ? 1 : 0;
+            const distile_status status = distile_cuda_create(context.get(), nullptr, &cuda);
+            CHECK(!lacks_gpu(status));
+            refused += status != DISTILE_OK ? 1 : 0;
             CHECK((cuda == nullptr) == (refused == 1));
             distile_cuda_destroy(cuda);
             fail_fake(function, 0);
@@ -866,6 +875,61 @@ TEST_CASE("Code in a cache is not compiled again", "[.fake_driver]") {
     CHECK(count_fake("alive") == 0);
 }
 
+TEST_CASE("The time in a trace is without the wait for the counts", "[.fake_driver]") {
+    const Setup setup;
+    setup.set_mask();
+    constexpr int64_t wait = 20000;
+    const FakeSetting waiting("wait", wait, 0);
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point start = Clock::now();
+    setup.run();
+    const double whole = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+    CHECK(setup.traced.elapsed_us > 0);
+    CHECK(setup.traced.elapsed_us <= whole - static_cast<double>(wait));
+}
+
+TEST_CASE("Calls of a shape that a GPU met before allocate nothing", "[.fake_driver]") {
+    Setup setup;
+    const void *written = nullptr;
+    const distile_cuda_dense_candidate dense{"mine", write_nothing, &written};
+    check(setup.context, distile_cuda_kernel_add_dense(setup.kernel.get(), &dense));
+    std::vector<std::string> names = variants_of(setup);
+    const CudaMask dilated = make_mask(setup.context, setup.cuda);
+    const CudaPlanner planner = make_planner(setup.context, setup.cuda, {2, DISTILE_CLEAR_BACKGROUND});
+    const distile_output_spec spec{2, setup.out_height, setup.out_width, 8, 1, 1, 1, 1};
+    const auto use = [&] {
+        setup.set_mask();
+        for (distile_inactive inactive : {DISTILE_KEEP, DISTILE_ZERO}) {
+            setup.args.inactive = inactive;
+            setup.args.variant = nullptr;
+            setup.run();
+            for (const std::string &name : names) {
+                setup.args.variant = name.c_str();
+                setup.run();
+            }
+        }
+        const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
+        check(setup.context, distile_cuda_mask_tiles(setup.mask.get(), 3, 7, &xy, &images, &count));
+        check(setup.context, distile_cuda_mask_dilate(dilated.get(), setup.mask.get(), 1, 1));
+        check(setup.context, distile_cuda_mask_set_difference(dilated.get(), &setup.output, &setup.residual, 0.5f));
+        distile_tensor output{};
+        check(setup.context,
+              distile_cuda_planner_next(planner.get(), &spec, setup.mask.get(), DISTILE_STORE_EXACT, &output));
+    };
+    const FakeSetting count("count", 7, 0);
+    use();
+    use();
+    const int64_t before = num_allocations();
+    for (int i = 0; i < 5; i++) {
+        use();
+    }
+    const int64_t after = num_allocations();
+    CHECK(after == before);
+    // The counter counts.
+    names.emplace_back(100, 'x');
+    CHECK(num_allocations() > after);
+}
+
 TEST_CASE("A dense candidate writes into the output only where that is right", "[.fake_driver]") {
     Setup setup;
     const void *written = nullptr;
@@ -908,20 +972,7 @@ namespace {
 
 /** Makes a GPU's context current in this thread; false, and says so, where there is none. */
 bool has_gpu() {
-    const Context context = make_context();
-    distile_cuda *cuda = nullptr;
-    const distile_status status = distile_cuda_create(context.get(), nullptr, &cuda);
-    distile_cuda_destroy(cuda);
-    if (status != DISTILE_OK) {
-        std::cout << "[SKIP] " << distile_status_name(status) << ": " << distile_context_message(context.get()) << "\n";
-        return false;
-    }
-    CUdevice device = 0;
-    CUcontext current = nullptr;
-    CU(cuDeviceGet, &device, 0);
-    CU(cuDevicePrimaryCtxRetain, &current, device);
-    CU(cuCtxSetCurrent, current);
-    return true;
+    return Gpu().cuda != nullptr;
 }
 
 /** A setup on a GPU with values in its memory, and a view of the output with room around every row and image. */
