@@ -3,6 +3,7 @@
 #include "pixel_update.h"
 #include "tensor_buffer.h"
 #include "weights.h"
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -19,11 +20,12 @@ struct distile_cuda_weights {
 
 struct distile_cuda_kernel {
     distile_cuda_kernel(distile_cuda &cuda, const distile_polykernel *polykernel)
-        : cuda(cuda), kernel(cuda.host, polykernel, cuda.multiprocessors), full(cuda) {
+        : cuda(cuda), kernel(cuda.host, polykernel, cuda.multiprocessors), code(cuda) {
         for (const Variant &variant : kernel.variants) {
             granularities.push_back({variant.tile_h, variant.tile_w});
         }
         granularities.push_back({1, 1});
+        tiles.resize(granularities.size());
     }
 
     /** The dense candidate of the application's that a variant is; null if it is one of the PolyKernel's. */
@@ -32,17 +34,30 @@ struct distile_cuda_kernel {
         return variant < own ? nullptr : &candidates[variant - own];
     }
 
+    /** A mask of a shape with every pixel active: what dense variants list. Throws CudaFailure. */
+    distile_cuda_mask &full_mask(const MaskShape &shape);
+
     distile_cuda &cuda;
-    distile_kernel kernel;   ///< The variants and their times.
-    distile_cuda_mask full;  ///< With every pixel active: what dense variants list.
+    distile_kernel kernel;  ///< The variants and their times.
+    LoadedCode code;
     /** Of the PolyKernel's variants, and of single pixels, which are those of the candidates too. */
     std::vector<Granularity> granularities;
+    std::vector<int64_t> tiles;  ///< As many, for the choice of a variant.
     std::vector<distile_cuda_dense_candidate> candidates;
+
+private:
+    struct FullMask {
+        std::unique_ptr<distile_cuda_mask> mask;
+        bool captured;  ///< A graph reads its lists, so they must stay as they are.
+    };
+    std::vector<FullMask> full_masks_;  // The oldest first.
 };
 
 namespace {
 
 constexpr const char *run_call = "distile_cuda_run";
+/** Shapes for which a kernel keeps a full mask, beside those of graphs. */
+constexpr std::ptrdiff_t most_full_masks = 16;
 constexpr int64_t most_virtual_pixels = int64_t{1} << 30;
 
 int32_t num_blocks(const distile_conv2d &conv) {
@@ -72,6 +87,7 @@ struct Call {
     DeviceTiles tiles;
     int32_t num_tiles;
     bool store_tiles;
+    bool rehearsal;
 };
 
 distile_status fail_variant(const distile_cuda_kernel &kernel, distile_status status, const Variant &variant,
@@ -116,7 +132,7 @@ distile_status run_variant(distile_cuda_kernel &cuda_kernel, const Variant &vari
         arguments[used++] = &residual.buffer;
     }
     arguments[used] = &output.buffer;
-    cuda.begin_generated();
+    cuda.begin_generated(cuda_kernel.code, call.rehearsal);
     const int code = variant.run(arguments);
     if (code != 0) {
         const distile_status known = cuda.generated_status != DISTILE_OK       ? cuda.generated_status
@@ -147,14 +163,13 @@ distile_status rehearse(distile_cuda_kernel &kernel) {
     call.batch = 1;
     call.tiles = {words, words, words, 1};
     call.num_tiles = 1;
-    kernel.cuda.rehearsal = true;
+    call.rehearsal = true;
     distile_status status = DISTILE_OK;
     for (const Variant &variant : kernel.kernel.variants) {
         if (status == DISTILE_OK) {
             status = run_variant(kernel, variant, call);
         }
     }
-    kernel.cuda.rehearsal = false;
     return status;
 }
 
@@ -231,17 +246,15 @@ distile_choice choose(distile_cuda_kernel &kernel, const distile_cuda_run_args &
                                "variant, or set the mask again",
                                run_call)};
     }
-    std::vector<int64_t> tiles(kernel.granularities.size());
-    mask.count(kernel.granularities, tiles.data());
-    const int64_t active_pixels = tiles.back();
-    tiles.resize(kernel.kernel.variants.size());
-    for (size_t i = 0; i < tiles.size(); i++) {
+    mask.count(kernel.granularities, kernel.tiles.data());
+    const int64_t active_pixels = kernel.tiles.back();
+    for (size_t i = 0; i < kernel.kernel.variants.size(); i++) {
         const Variant &variant = kernel.kernel.variants[i];
         if (variant.dense) {
-            tiles[i] = mask.num_tiles({variant.tile_h, variant.tile_w});
+            kernel.tiles[i] = mask.num_tiles({variant.tile_h, variant.tile_w});
         }
     }
-    return kernel.kernel.choose(tiles, active_pixels);
+    return kernel.kernel.choose(kernel.tiles, active_pixels);
 }
 
 /** Runs a variant of the PolyKernel's. */
@@ -257,12 +270,7 @@ distile_status run_own(distile_cuda_kernel &kernel, const distile_cuda_run_args 
     }
     Call call{};
     if (num_tiles > 0) {
-        distile_cuda_mask &listed = variant.dense ? kernel.full : mask;
-        if (variant.dense && (!listed.is_set() || listed.batch != mask.batch ||
-                              listed.bits.height != mask.bits.height || listed.bits.width != mask.bits.width)) {
-            listed.set_all(mask.batch, mask.bits.height, mask.bits.width);
-        }
-        call.tiles = listed.list(granularity);
+        call.tiles = (variant.dense ? kernel.full_mask(mask.shape()) : mask).list(granularity);
     }
     const bool store_tiles = args.store == DISTILE_STORE_TILES;
     const bool zero = args.inactive == DISTILE_ZERO && choice.active_pixels != mask.num_pixels();
@@ -332,9 +340,9 @@ distile_status run(distile_cuda_kernel &kernel, const distile_cuda_run_args &arg
     if (args.residual) {
         check_device_tensor(cuda, *args.residual, "residual");
     }
+    distile_choice choice = choose(kernel, args);
     using Clock = std::chrono::steady_clock;
     const Clock::time_point start = Clock::now();
-    distile_choice choice = choose(kernel, args);
     const distile_cuda_dense_candidate *candidate = kernel.candidate(choice.variant_index);
     const distile_status status =
         candidate ? run_candidate(kernel, args, choice, *candidate) : run_own(kernel, args, choice);
@@ -349,6 +357,35 @@ distile_status run(distile_cuda_kernel &kernel, const distile_cuda_run_args &arg
 }
 
 }  // namespace
+
+distile_cuda_mask &distile_cuda_kernel::full_mask(const MaskShape &shape) {
+    const bool capturing = cuda.is_capturing();
+    auto found = std::find_if(full_masks_.begin(), full_masks_.end(),
+                              [&](const FullMask &full) { return full.mask->shape() == shape; });
+    if (found == full_masks_.end()) {
+        if (capturing) {
+            throw CudaFailure{fail(cuda.host, DISTILE_ERROR_BAD_VALUE,
+                                   "%s: a graph is being captured: make the same calls with the same shapes once "
+                                   "before the capture",
+                                   run_call)};
+        }
+        const auto is_free = [](const FullMask &full) { return !full.captured; };
+        FullMask made{};
+        if (std::count_if(full_masks_.begin(), full_masks_.end(), is_free) < most_full_masks) {
+            made.mask = std::make_unique<distile_cuda_mask>(cuda);
+            full_masks_.reserve(full_masks_.size() + 1);
+        } else {
+            found = std::find_if(full_masks_.begin(), full_masks_.end(), is_free);
+            made = std::move(*found);
+            full_masks_.erase(found);
+        }
+        made.mask->set_all(shape);
+        full_masks_.push_back(std::move(made));
+        found = full_masks_.end() - 1;
+    }
+    found->captured = found->captured || capturing;
+    return *found->mask;
+}
 
 extern "C" {
 
@@ -414,10 +451,12 @@ distile_status distile_cuda_kernel_add_dense(distile_cuda_kernel *kernel,
         // Room is made first, so that a failure leaves the kernel as it was.
         kernel->candidates.reserve(kernel->candidates.size() + 1);
         kernel->granularities.reserve(kernel->granularities.size() + 1);
+        kernel->tiles.reserve(kernel->tiles.size() + 1);
         const Variant &variant = kernel->kernel.add_dense(candidate->name);
         kernel->candidates.push_back(*candidate);
         kernel->candidates.back().name = variant.name;
         kernel->granularities.push_back({1, 1});
+        kernel->tiles.push_back(0);
         return DISTILE_OK;
     });
 }

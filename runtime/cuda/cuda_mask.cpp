@@ -7,6 +7,7 @@ using namespace distile;
 distile_cuda_mask::distile_cuda_mask(distile_cuda &cuda) : cuda(cuda), words_(cuda), counts_(cuda), bytes_(cuda) {
     // Pointers into levels_ stay valid.
     levels_.reserve(most_counts);
+    wanted_.reserve(most_counts);
     counts_.reserve(most_counts * sizeof(uint32_t));
     void *pinned = nullptr;
     cuda.check(cuda.driver.cuMemAllocHost(&pinned, most_counts * sizeof(uint32_t)), "cuMemAllocHost");
@@ -59,18 +60,14 @@ void distile_cuda_mask::set_bytes(const uint8_t *bytes, int64_t stride_n, int64_
     });
 }
 
-void distile_cuda_mask::set_all(int32_t batch_, int32_t height, int32_t width) {
-    if (cuda.is_capturing()) {
-        throw CudaFailure{fail(cuda.host, DISTILE_ERROR_BAD_VALUE,
-                               "a graph is being captured: make the same calls with the same shapes once before the "
-                               "capture")};
-    }
-    const int64_t image = int64_t{height} * width;
-    bytes_.reserve(static_cast<uint64_t>(batch_ * image));
+void distile_cuda_mask::set_all(const MaskShape &shape) {
+    const int64_t image = int64_t{shape.height} * shape.width;
+    const auto bytes = static_cast<size_t>(shape.batch * image);
+    bytes_.reserve(bytes);
     // It is rare, so it may wait.
-    cuda.check(cuda.driver.cuMemsetD8(bytes_.address(), 1, static_cast<size_t>(batch_ * image)), "cuMemsetD8");
+    cuda.check(cuda.driver.cuMemsetD8(bytes_.address(), 1, bytes), "cuMemsetD8");
     cuda.check(cuda.driver.cuCtxSynchronize(), "cuCtxSynchronize");
-    set_bytes(bytes_.as<const uint8_t>(), image, width, batch_, height, width);
+    set_bytes(bytes_.as<const uint8_t>(), image, shape.width, shape.batch, shape.height, shape.width);
 }
 
 distile_cuda_mask::Level &distile_cuda_mask::level(Granularity granularity) {
@@ -134,10 +131,10 @@ void distile_cuda_mask::launch_list(const TileGrids &grids, uint32_t count) {
     }
 }
 
-void distile_cuda_mask::count_on_device(const std::vector<Level *> &levels) {
+void distile_cuda_mask::count_on_device() {
     TileGrids grids{};
     uint32_t count = 0;
-    for (Level *level : levels) {
+    for (Level *level : wanted_) {
         if (!level->counted) {
             grids.grids[count++] = prepared(*level, false);
         }
@@ -147,24 +144,24 @@ void distile_cuda_mask::count_on_device(const std::vector<Level *> &levels) {
         }
     }
     launch_list(grids, count);
-    for (Level *level : levels) {
+    for (Level *level : wanted_) {
         level->counted = true;
     }
 }
 
 void distile_cuda_mask::count(const std::vector<Granularity> &granularities, int64_t *counts) {
-    std::vector<Level *> wanted;
+    wanted_.clear();
     bool read_back = true;
     for (Granularity granularity : granularities) {
         Level &one = level(granularity);
         one.count_asked = true;
-        if (std::find(wanted.begin(), wanted.end(), &one) == wanted.end()) {
-            wanted.push_back(&one);
+        if (std::find(wanted_.begin(), wanted_.end(), &one) == wanted_.end()) {
+            wanted_.push_back(&one);
         }
         read_back = read_back && one.read_back;
     }
     if (!read_back) {
-        count_on_device(wanted);
+        count_on_device();
         cuda.check(cuda.driver.cuMemcpyDtoHAsync(read_back_, counts_.address(), levels_.size() * sizeof(uint32_t),
                                                  cuda.stream),
                    "cuMemcpyDtoHAsync");
@@ -201,7 +198,8 @@ DeviceTiles distile_cuda_mask::list(Granularity granularity) {
         TileGrids grids{};
         grids.grids[0] = prepared(one, true);
         launch_list(grids, 1);
-        one.counted = one.listed = true;
+        // Of a mask that a graph sets, a list made outside of the graph is soon another mask's.
+        one.counted = one.listed = !captured || cuda.is_capturing();
     }
     return {xy, xy + capacity, counts_.as<uint32_t>() + one.grid.slot, capacity};
 }
@@ -254,7 +252,7 @@ distile_status distile_cuda_mask_set_bytes(distile_cuda_mask *mask, const uint8_
     if (status != DISTILE_OK) {
         return status;
     }
-    if (stride_h < width || (batch > 1 && stride_n < stride_h * height)) {
+    if (stride_h < width || (batch > 1 && (stride_n < 0 || stride_n / height < stride_h))) {
         return fail(host, DISTILE_ERROR_BAD_STRIDE, "%s: the strides are n %lld, h %lld: smaller than what they span",
                     call, static_cast<long long>(stride_n), static_cast<long long>(stride_h));
     }

@@ -28,8 +28,8 @@ struct distile_cuda_mask {
 
     void set_bytes(const uint8_t *bytes, int64_t stride_n, int64_t stride_h, int32_t batch_, int32_t height,
                    int32_t width);
-    /** Makes every pixel of a shape active. */
-    void set_all(int32_t batch_, int32_t height, int32_t width);
+    /** Makes every pixel of a shape active. Waits for the device, so not in a capture. */
+    void set_all(const distile::MaskShape &shape);
     /** Makes it the mask of a shape. `write(words, grids, num_grids)` puts the launch of a kernel on the stream that
      * sets the words, and clears the states of grids which are then listed. Where it throws, the mask holds nothing. */
     template<typename Write> void set_words(const distile::MaskShape &shape, const Write &write) {
@@ -93,13 +93,14 @@ private:
     distile::TileGrid grid_of(const Level &level, bool list) const;
     /** The same, with its states cleared. */
     distile::TileGrid prepared(const Level &level, bool list);
-    /** Counts on the device what was not counted. */
-    void count_on_device(const std::vector<Level *> &levels);
+    /** Counts on the device what is wanted and was not counted. */
+    void count_on_device();
     void launch_list(const distile::TileGrids &grids, uint32_t count);
 
     distile::DeviceMemory words_, counts_, bytes_;
     uint32_t *read_back_ = nullptr;  // Of the host, but the device writes it.
     std::vector<Level> levels_;
+    std::vector<Level *> wanted_;  // In a call of count().
 };
 
 #endif

@@ -73,6 +73,29 @@ void SideStream::join() const {
     cuda_.check(cuda_.driver.cuStreamWaitEvent(cuda_.stream, ended_, 0), "cuStreamWaitEvent");
 }
 
+LoadedCode::~LoadedCode() {
+    if (!modules_.empty()) {
+        cuda_.driver.cuCtxSynchronize();
+    }
+    for (const auto &[ptx, module] : modules_) {
+        cuda_.driver.cuModuleUnload(module.module);
+    }
+}
+
+LoadedCode::Module &LoadedCode::module(const char *ptx) {
+    auto found = modules_.find(ptx);
+    if (found == modules_.end()) {
+        found = modules_.emplace(ptx, Module{}).first;
+        try {
+            found->second.module = cuda_.load_module(ptx);
+        } catch (...) {
+            modules_.erase(found);
+            throw;
+        }
+    }
+    return found->second;
+}
+
 namespace {
 
 distile_cuda &cuda_of(distile_hooks *hooks) {
@@ -167,15 +190,12 @@ distile_cuda::~distile_cuda() {
     // A context that was lost refuses all of this, but no handle is left out.
     const bool pushed = cu && driver.cuCtxPushCurrent(cu) == CUDA_SUCCESS;
     if (pushed) {
-        driver.cuStreamSynchronize(stream);
+        driver.cuCtxSynchronize();
     }
     side.reset();
     scratch_.clear();
     dense_output.reset();
     operand.reset();
-    for (const auto &[ptx, module] : modules_) {
-        driver.cuModuleUnload(module.module);
-    }
     if (mask_module_) {
         driver.cuModuleUnload(mask_module_);
     }
@@ -349,24 +369,17 @@ CUmodule distile_cuda::load_module(const char *ptx) const {
     return module;
 }
 
-void distile_cuda::begin_generated() {
+void distile_cuda::begin_generated(LoadedCode &code, bool rehearsal) {
+    code_ = &code;
+    module_ = nullptr;
+    rehearsal_ = rehearsal;
     scratch_used_ = 0;
     generated_status = DISTILE_OK;
     host->message[0] = '\0';
 }
 
 void distile_cuda::use_module(const char *ptx) {
-    auto found = modules_.find(ptx);
-    if (found == modules_.end()) {
-        found = modules_.emplace(ptx, Module{}).first;
-        try {
-            found->second.module = load_module(ptx);
-        } catch (...) {
-            modules_.erase(found);
-            throw;
-        }
-    }
-    module_ = &found->second;
+    module_ = &code_->module(ptx);
 }
 
 void distile_cuda::launch_generated(const distile_cuda_launch &launch) {
@@ -381,7 +394,7 @@ void distile_cuda::launch_generated(const distile_cuda_launch &launch) {
         module_->functions.emplace_back(launch.kernel, function);
     }
     // Nothing to do is no launch; CUDA would call it an error.
-    if (rehearsal || launch.blocks[0] == 0 || launch.blocks[1] == 0 || launch.blocks[2] == 0) {
+    if (rehearsal_ || launch.blocks[0] == 0 || launch.blocks[1] == 0 || launch.blocks[2] == 0) {
         return;
     }
     check(driver.cuLaunchKernel(function, static_cast<unsigned>(launch.blocks[0]),
@@ -393,7 +406,7 @@ void distile_cuda::launch_generated(const distile_cuda_launch &launch) {
 }
 
 void distile_cuda::allocate_scratch(uint64_t bytes, uint64_t *address) {
-    if (rehearsal) {
+    if (rehearsal_) {
         // Nothing will read it, but null would mean that there is none.
         *address = 256;
         return;

@@ -77,6 +77,29 @@ private:
     CUevent forked_ = nullptr, ended_ = nullptr;
 };
 
+/** The GPU code of a PolyKernel that was loaded, as long as this lives. */
+class LoadedCode {
+public:
+    struct Module {
+        CUmodule module = nullptr;
+        std::vector<std::pair<const char *, CUfunction>> functions;
+    };
+
+    explicit LoadedCode(distile_cuda &cuda) : cuda_(cuda) {
+    }
+    /** Waits for the GPU, which may be running it. */
+    ~LoadedCode();
+    LoadedCode(const LoadedCode &) = delete;
+    LoadedCode &operator=(const LoadedCode &) = delete;
+
+    /** The module of some PTX, loaded when it is first asked for. Throws CudaFailure. */
+    Module &module(const char *ptx);
+
+private:
+    distile_cuda &cuda_;
+    std::map<const char *, Module> modules_;
+};
+
 }  // namespace distile
 
 struct distile_cuda : distile_hooks {
@@ -124,21 +147,17 @@ struct distile_cuda : distile_hooks {
     /** The words of a mask that is made from itself. */
     std::unique_ptr<distile::DeviceMemory> operand;
 
-    /** Generated code loads its modules and finds its kernels, but launches and allocates nothing. */
-    bool rehearsal = false;
-    /** Before every call of a generated function. */
-    void begin_generated();
+    /** Before every call of a generated function, whose code is kept. In a rehearsal it loads its modules and finds its
+     * kernels, but launches and allocates nothing. */
+    void begin_generated(distile::LoadedCode &code, bool rehearsal);
     /** What failed in the last generated function, whose message is stored. */
     distile_status generated_status = DISTILE_OK;
 
-private:
-    struct Module {
-        CUmodule module = nullptr;
-        std::vector<std::pair<const char *, CUfunction>> functions;
-    };
-
-    void count_multiprocessors();
+    /** Loads PTX. Throws CudaFailure. */
     CUmodule load_module(const char *ptx) const;
+
+private:
+    void count_multiprocessors();
     std::string compile(const char *ptx) const;
     /** Throws unless the driver took some code; the log says more. */
     void check_code(CUresult result, const char *log) const;
@@ -151,8 +170,10 @@ private:
     int driver_version_ = 0;
     distile::CubinCache cache_{"", 0, 0};
     CUmodule mask_module_ = nullptr;
-    std::map<const char *, Module> modules_;
-    Module *module_ = nullptr;
+    // Of the generated function that is being called.
+    bool rehearsal_ = false;
+    distile::LoadedCode *code_ = nullptr;
+    distile::LoadedCode::Module *module_ = nullptr;
     // One for each allocation of a generated function. Work on one stream may share it in its order.
     std::vector<std::unique_ptr<distile::DeviceMemory>> scratch_;
     size_t scratch_used_ = 0;

@@ -1,24 +1,38 @@
 // A driver without a GPU, built as libcuda.so.1.
 #include "fake_driver.h"
+#include <chrono>
 #include <cstring>
 #include <cuda.h>
+#include <functional>
 #include <map>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 namespace {
 
+/** By name. Once a name is there nothing is allocated, because tests count what the program allocates. */
+template<typename Value> struct Table : std::map<std::string, Value, std::less<>> {
+    using Map = std::map<std::string, Value, std::less<>>;
+    using Map::Map;
+
+    Value &operator[](const char *name) {
+        const auto found = this->find(name);
+        return found != this->end() ? found->second : Map::operator[](name);
+    }
+};
+
 struct Fake {
-    std::map<std::string, int64_t> settings{{"version", CUDA_VERSION},
-                                            {"major", 9},
-                                            {"minor", 0},
-                                            {"devices", 1},
-                                            {"green", 132},
-                                            {"multiprocessors", 132},
-                                            {"memory", int64_t{1} << 36}};
-    std::map<std::string, int> failures;
-    std::map<std::string, int64_t> calls;
+    Table<int64_t> settings{{"version", CUDA_VERSION},
+                            {"major", 9},
+                            {"minor", 0},
+                            {"devices", 1},
+                            {"green", 132},
+                            {"multiprocessors", 132},
+                            {"memory", int64_t{1} << 36}};
+    Table<int> failures;
+    Table<int64_t> calls;
     std::map<CUdeviceptr, size_t> memory;
     std::map<void *, std::vector<uint32_t>> host;
     int64_t used = 0, objects = 0, contexts = 0, next = 1;
@@ -150,6 +164,7 @@ CUresult cuStreamDestroy(CUstream) {
 }
 
 CUresult cuStreamSynchronize(CUstream) {
+    std::this_thread::sleep_for(std::chrono::microseconds(fake().settings["wait"]));
     return enter("cuStreamSynchronize", true);
 }
 

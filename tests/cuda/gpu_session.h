@@ -16,6 +16,19 @@ namespace distile {
 
 template<typename Object> using Owned = std::unique_ptr<Object, Destroy>;
 
+/** A context that writes what a call did. */
+inline distile_context_options tracing(distile_choice &traced) {
+    distile_context_options options{};
+    options.trace = [](void *user, const distile_choice *choice) { *static_cast<distile_choice *>(user) = *choice; };
+    options.trace_user = &traced;
+    return options;
+}
+
+/** Whether the machine lacks what tests on a GPU need. Whatever else keeps one from being opened is a defect. */
+inline bool lacks_gpu(distile_status status) {
+    return status == DISTILE_ERROR_NO_DRIVER || status == DISTILE_ERROR_NO_GPU || status == DISTILE_ERROR_OLD_DRIVER;
+}
+
 /** A context with a GPU, which is current in this thread; or none, and a line that names the test and says why. */
 struct Gpu {
     Gpu() : context(make_context(tracing(*traced))) {
@@ -28,8 +41,11 @@ struct Gpu {
             CU(cuDevicePrimaryCtxRetain, &current, device);
             CU(cuCtxSetCurrent, current);
         } else {
-            std::cout << "[SKIP] " << Catch::getResultCapture().getCurrentTestName() << ": "
-                      << distile_status_name(status) << ": " << distile_context_message(context.get()) << "\n";
+            const std::string reason =
+                distile_status_name(status) + std::string(": ") + distile_context_message(context.get());
+            INFO(reason);
+            REQUIRE(lacks_gpu(status));
+            std::cout << "[SKIP] " << Catch::getResultCapture().getCurrentTestName() << ": " << reason << "\n";
         }
     }
 
@@ -54,16 +70,6 @@ struct Gpu {
     distile_status status = DISTILE_OK;
     Owned<distile_cuda> cuda;
     CUcontext current = nullptr;
-
-private:
-    static distile_context_options tracing(distile_choice &traced) {
-        distile_context_options options{};
-        options.trace = [](void *user, const distile_choice *choice) {
-            *static_cast<distile_choice *>(user) = *choice;
-        };
-        options.trace_user = &traced;
-        return options;
-    }
 };
 
 /** Work that is recorded on a stream and can be replayed. */

@@ -273,6 +273,59 @@ TEST_CASE("The path without a wait runs in a graph, with other masks at every la
     }
 }
 
+TEST_CASE("A graph of a dense variant computes the same after its kernel met another shape", "[gpu]") {
+    const Gpu gpu;
+    if (!gpu.cuda) {
+        return;
+    }
+    const StreamInUse stream(gpu);
+    // The second fits the memory of the first.
+    const Problem first(gpu, test_odd_cuda, 2, 20, 24), second(gpu, test_odd_cuda, 1, 13, 21);
+    const std::vector<uint8_t> bytes = make_bytes("blob", 2, first.out_height, first.out_width);
+    const std::vector<uint8_t> others = make_bytes("blob", 1, second.out_height, second.out_width);
+    const DeviceArray<uint8_t> device_bytes(bytes), other_bytes(others);
+    const Owned<distile_cuda_mask> mask = gpu.make_mask();
+    const auto run = [&](const Problem &problem, const DeviceArray<uint8_t> &source) {
+        distile_cuda_run_args args = problem.run_args(mask.get());
+        args.variant = "dense";
+        set_mask(gpu, mask.get(), source, problem.output);
+        gpu.check(distile_cuda_run(first.kernel.get(), &args));
+    };
+    run(first, device_bytes);
+    const Graph graph(stream.get(), [&] { run(first, device_bytes); });
+    for (int round = 0; round < 2; round++) {
+        second.output_memory->set(second.before);
+        run(second, other_bytes);
+        CHECK(second.difference(others, DISTILE_KEEP) == "");
+        first.output_memory->set(first.before);
+        graph.launch();
+        CHECK(first.difference(bytes, DISTILE_KEEP) == "");
+    }
+}
+
+TEST_CASE("Lists that are made outside of the graph that sets their mask are those of its last launch", "[gpu]") {
+    const Gpu gpu;
+    if (!gpu.cuda) {
+        return;
+    }
+    const StreamInUse stream(gpu);
+    constexpr int32_t height = 37, width = 41;
+    const distile_tensor shape = distile_tensor_make(nullptr, 1, height, width, 1);
+    DeviceArray<uint8_t> device_bytes(make_bytes("full", 1, height, width));
+    const Owned<distile_cuda_mask> mask = gpu.make_mask();
+    set_mask(gpu, mask.get(), device_bytes, shape);
+    const Graph graph(stream.get(), [&] { set_mask(gpu, mask.get(), device_bytes, shape); });
+    for (const char *family : mask_names) {
+        CAPTURE(family);
+        const std::vector<uint8_t> bytes = make_bytes(family, 1, height, width);
+        device_bytes.set(bytes);
+        graph.launch();
+        const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
+        gpu.check(distile_cuda_mask_tiles(mask.get(), 3, 5, &xy, &images, &count));
+        CHECK(read_device(count, 1)[0] == reference_active_tiles(bytes, 1, height, width, 3, 5));
+    }
+}
+
 TEST_CASE("Bad arguments and faults give a status, and nothing is written", "[gpu]") {
     const Gpu gpu;
     if (!gpu.cuda) {

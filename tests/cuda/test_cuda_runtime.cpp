@@ -1,23 +1,25 @@
 // The runtime for GPUs around its kernels: faults and wrong arguments, on a driver of our own; compiled code on disk;
 // and with a GPU masks of every kind, zeros, and dense candidates.
+#include "allocations.h"
 #include "bitmask.h"
 #include "catch.h"
 #include "cubin_cache.h"
 #include "fake_session.h"
-#include "gpu.h"
+#include "gpu_session.h"
 #include "mask_families.h"
 #include "mask_kernels.h"
 #include "reference.h"
 #include "temporary_folder.h"
 #include "test_cuda_polykernels.h"
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <distile/cuda_mask_algebra.h>
+#include <distile/cuda_planner.h>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 #include <limits>
 #include <random>
 
@@ -62,9 +64,10 @@ const char *const fallible[] = {"cuInit",
 struct Setup {
     explicit Setup(const distile_polykernel &polykernel = test_odd_cuda, int32_t batch = 2, int32_t height = 11,
                    int32_t width = 9, const distile_cuda_options &options = {})
-        : polykernel(&polykernel), conv(polykernel.conv2d), context(make_context()), cuda(make_cuda(context, options)),
-          kernel(make_kernel(context, cuda, polykernel)), mask(make_mask(context, cuda)),
-          out_height(reference_output_height(conv, height)), out_width(reference_output_width(conv, width)),
+        : polykernel(&polykernel), conv(polykernel.conv2d), context(make_context(tracing(traced))),
+          cuda(make_cuda(context, options)), kernel(make_kernel(context, cuda, polykernel)),
+          mask(make_mask(context, cuda)), out_height(reference_output_height(conv, height)),
+          out_width(reference_output_width(conv, width)),
           num_pixels(static_cast<size_t>(batch) * out_height * out_width) {
         std::mt19937 random(4);
         const auto draw = [&](size_t count) {
@@ -123,6 +126,7 @@ struct Setup {
 
     const distile_polykernel *polykernel;
     distile_conv2d conv;
+    distile_choice traced{};  // What the last call did.
     Context context;
     Cuda cuda;
     CudaKernel kernel;
@@ -253,7 +257,10 @@ TEST_CASE("What is wrong with the machine is said when a GPU is opened", "[.fake
         const FakeSetting setting(what, value, before);
         distile_cuda *cuda = nullptr;
         CAPTURE(what, distile_context_message(context.get()));
-        CHECK(name_of(distile_cuda_create(context.get(), nullptr, &cuda)) == status);
+        const distile_status found = distile_cuda_create(context.get(), nullptr, &cuda);
+        CHECK(name_of(found) == status);
+        // The tests that need a GPU are skipped for want of one, and for nothing else.
+        CHECK(lacks_gpu(found) == (found != DISTILE_ERROR_UNSUPPORTED_GPU));
         for (const std::string &word : words) {
             INFO(distile_context_message(context.get()));
             CHECK(contains(distile_context_message(context.get()), word));
@@ -278,7 +285,9 @@ TEST_CASE("Any function of the driver may fail, and nothing is left behind", "[.
             const Context context = make_context();
             fail_fake(function, CUDA_ERROR_NOT_PERMITTED);
             distile_cuda *cuda = nullptr;
-            refused += distile_cuda_create(context.get(), nullptr, &cuda) != DISTILE_OK ? 1 : 0;
+            const distile_status status = distile_cuda_create(context.get(), nullptr, &cuda);
+            CHECK(!lacks_gpu(status));
+            refused += status != DISTILE_OK ? 1 : 0;
             CHECK((cuda == nullptr) == (refused == 1));
             distile_cuda_destroy(cuda);
             fail_fake(function, 0);
@@ -354,6 +363,48 @@ TEST_CASE("All code is loaded when a PolyKernel is created", "[.fake_driver]") {
     CHECK(count_fake("alive") == 0);
 }
 
+TEST_CASE("A variant that throws ends its own call only", "[.fake_driver]") {
+    static bool throwing = true;
+    static distile_kernel_function run;
+    distile_variant variant = test_odd_cuda.variants[0];
+    run = variant.run;
+    variant.run = [](void **arguments) { return throwing ? throw std::bad_alloc() : run(arguments); };
+    distile_polykernel polykernel = test_odd_cuda;
+    polykernel.variants = &variant;
+    polykernel.num_variants = 1;
+    polykernel.num_times = 0;
+    const Setup setup;
+    distile_cuda_kernel *made = nullptr;
+    setup.refuse(distile_cuda_kernel_create(setup.cuda.get(), &polykernel, &made), DISTILE_ERROR_OUT_OF_MEMORY, {});
+    REQUIRE(made == nullptr);
+    // Another kernel of that GPU still computes.
+    setup.set_mask();
+    const FakeSetting count("count", 7, 0);
+    const int64_t launches = count_fake("cuLaunchKernel");
+    setup.run();
+    CHECK(count_fake("cuLaunchKernel") > launches + 1);
+    throwing = false;
+    check(setup.context, distile_cuda_kernel_create(setup.cuda.get(), &polykernel, &made));
+    distile_cuda_kernel_destroy(made);
+}
+
+TEST_CASE("A kernel holds its code as long as it lives, and no longer", "[.fake_driver]") {
+    const Setup setup;
+    const auto loaded = [] { return count_fake("cuModuleLoadData") - count_fake("cuModuleUnload"); };
+    const int64_t before = loaded(), waits = count_fake("cuCtxSynchronize");
+    CudaKernel kernel = make_kernel(setup.context, setup.cuda, test_odd_cuda);
+    CHECK(loaded() == before + test_odd_cuda.num_variants);
+    kernel.reset();
+    CHECK(loaded() == before);
+    CHECK(count_fake("cuCtxSynchronize") > waits);
+    // Nor does one that could not be made leave some behind.
+    fail_fake("cuModuleGetFunction", CUDA_ERROR_NOT_FOUND);
+    distile_cuda_kernel *made = nullptr;
+    setup.refuse(distile_cuda_kernel_create(setup.cuda.get(), &test_odd_cuda, &made), DISTILE_ERROR_KERNEL, {});
+    fail_fake("cuModuleGetFunction", 0);
+    CHECK(loaded() == before);
+}
+
 TEST_CASE("A mask whose setting failed holds nothing", "[.fake_driver]") {
     Setup setup;
     setup.set_mask();
@@ -423,6 +474,70 @@ TEST_CASE("The path without a wait calls nothing that a capture forbids", "[.fak
     setup.refuse(distile_cuda_mask_set_bytes(setup.mask.get(), bytes->data(), 1, 6000, 1, 6000, 1),
                  DISTILE_ERROR_BAD_VALUE, {"being captured"});
     CHECK(count_fake("forbidden") == 0);
+}
+
+TEST_CASE("What a graph reads of a dense variant stays when its kernel meets other shapes", "[.fake_driver]") {
+    Setup setup;
+    setup.args.variant = "dense";
+    const auto run = [&](int32_t height) {
+        setup.input.height = height;
+        setup.out_height = reference_output_height(setup.conv, height);
+        setup.output.height = setup.residual.height = setup.out_height;
+        for (distile_tensor *tensor : {&setup.input, &setup.output, &setup.residual}) {
+            tensor->stride_n = tensor->stride_h * tensor->height;
+        }
+        setup.set_mask();
+        setup.run();
+    };
+    run(11);
+    run(7);
+    {
+        const FakeSetting capturing("capturing", 1, 0);
+        run(11);
+        run(7);
+        CHECK(count_fake("forbidden") == 0);
+    }
+    // Of shapes that are in no graph, a kernel keeps some.
+    for (int32_t height = 98; height > 60; height -= 2) {
+        run(height);
+    }
+    const int64_t alive = count_fake("alive");
+    for (int32_t height = 60; height > 20; height -= 2) {
+        run(height);
+    }
+    CHECK(count_fake("alive") == alive);
+    const int64_t filled = count_fake("cuMemsetD8");
+    run(11);
+    run(7);
+    run(22);
+    CHECK(count_fake("cuMemsetD8") == filled);
+}
+
+TEST_CASE("A list that is made outside of the graph that sets its mask is made every time", "[.fake_driver]") {
+    const Setup setup;
+    const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
+    const auto launches_of_list = [&] {
+        const int64_t before = count_fake("cuLaunchKernel");
+        check(setup.context, distile_cuda_mask_tiles(setup.mask.get(), 3, 3, &xy, &images, &count));
+        return count_fake("cuLaunchKernel") - before;
+    };
+    setup.set_mask();
+    {
+        const FakeSetting capturing("capturing", 1, 0);
+        setup.set_mask();
+    }
+    for (int round = 0; round < 3; round++) {
+        CHECK(launches_of_list() == 1);
+    }
+    {
+        const FakeSetting capturing("capturing", 1, 0);
+        setup.set_mask();
+        CHECK(launches_of_list() == 0);
+    }
+    // That graph makes it.
+    CHECK(launches_of_list() == 0);
+    setup.set_mask();
+    CHECK(launches_of_list() == 0);
 }
 
 TEST_CASE("Every wrong argument of a run is refused before anything is launched", "[.fake_driver]") {
@@ -543,6 +658,7 @@ TEST_CASE("Every wrong argument of the other functions is refused", "[.fake_driv
     }
     setup.refuse(set(bytes, 1, 2, 2, 4, 1), DISTILE_ERROR_BAD_STRIDE, {"h 1"});
     setup.refuse(set(bytes, 2, 2, 2, 3, 2), DISTILE_ERROR_BAD_STRIDE, {"n 3"});
+    setup.refuse(set(bytes, 2, 4, 2, 0, int64_t{1} << 62), DISTILE_ERROR_BAD_STRIDE, {"n 0"});
     setup.set_mask();
     setup.refuse(distile_cuda_mask_bits(setup.mask.get(), nullptr, &words_per_row), DISTILE_ERROR_NULL_POINTER, {});
     setup.refuse(distile_cuda_mask_bits(setup.mask.get(), &xy, nullptr), DISTILE_ERROR_NULL_POINTER, {});
@@ -759,6 +875,61 @@ TEST_CASE("Code in a cache is not compiled again", "[.fake_driver]") {
     CHECK(count_fake("alive") == 0);
 }
 
+TEST_CASE("The time in a trace is without the wait for the counts", "[.fake_driver]") {
+    const Setup setup;
+    setup.set_mask();
+    constexpr int64_t wait = 20000;
+    const FakeSetting waiting("wait", wait, 0);
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point start = Clock::now();
+    setup.run();
+    const double whole = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+    CHECK(setup.traced.elapsed_us > 0);
+    CHECK(setup.traced.elapsed_us <= whole - static_cast<double>(wait));
+}
+
+TEST_CASE("Calls of a shape that a GPU met before allocate nothing", "[.fake_driver]") {
+    Setup setup;
+    const void *written = nullptr;
+    const distile_cuda_dense_candidate dense{"mine", write_nothing, &written};
+    check(setup.context, distile_cuda_kernel_add_dense(setup.kernel.get(), &dense));
+    std::vector<std::string> names = variants_of(setup);
+    const CudaMask dilated = make_mask(setup.context, setup.cuda);
+    const CudaPlanner planner = make_planner(setup.context, setup.cuda, {2, DISTILE_CLEAR_BACKGROUND});
+    const distile_output_spec spec{2, setup.out_height, setup.out_width, 8, 1, 1, 1, 1};
+    const auto use = [&] {
+        setup.set_mask();
+        for (distile_inactive inactive : {DISTILE_KEEP, DISTILE_ZERO}) {
+            setup.args.inactive = inactive;
+            setup.args.variant = nullptr;
+            setup.run();
+            for (const std::string &name : names) {
+                setup.args.variant = name.c_str();
+                setup.run();
+            }
+        }
+        const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
+        check(setup.context, distile_cuda_mask_tiles(setup.mask.get(), 3, 7, &xy, &images, &count));
+        check(setup.context, distile_cuda_mask_dilate(dilated.get(), setup.mask.get(), 1, 1));
+        check(setup.context, distile_cuda_mask_set_difference(dilated.get(), &setup.output, &setup.residual, 0.5f));
+        distile_tensor output{};
+        check(setup.context,
+              distile_cuda_planner_next(planner.get(), &spec, setup.mask.get(), DISTILE_STORE_EXACT, &output));
+    };
+    const FakeSetting count("count", 7, 0);
+    use();
+    use();
+    const int64_t before = num_allocations();
+    for (int i = 0; i < 5; i++) {
+        use();
+    }
+    const int64_t after = num_allocations();
+    CHECK(after == before);
+    // The counter counts.
+    names.emplace_back(100, 'x');
+    CHECK(num_allocations() > after);
+}
+
 TEST_CASE("A dense candidate writes into the output only where that is right", "[.fake_driver]") {
     Setup setup;
     const void *written = nullptr;
@@ -801,20 +972,7 @@ namespace {
 
 /** Makes a GPU's context current in this thread; false, and says so, where there is none. */
 bool has_gpu() {
-    const Context context = make_context();
-    distile_cuda *cuda = nullptr;
-    const distile_status status = distile_cuda_create(context.get(), nullptr, &cuda);
-    distile_cuda_destroy(cuda);
-    if (status != DISTILE_OK) {
-        std::cout << "[SKIP] " << distile_status_name(status) << ": " << distile_context_message(context.get()) << "\n";
-        return false;
-    }
-    CUdevice device = 0;
-    CUcontext current = nullptr;
-    CU(cuDeviceGet, &device, 0);
-    CU(cuDevicePrimaryCtxRetain, &current, device);
-    CU(cuCtxSetCurrent, current);
-    return true;
+    return Gpu().cuda != nullptr;
 }
 
 /** A setup on a GPU with values in its memory, and a view of the output with room around every row and image. */
