@@ -21,9 +21,14 @@ std::string the_log(const std::string &path) {
     return "the log '" + path + "'";
 }
 
-LogHeader parse_header(const json &json, const std::string &where) {
+[[noreturn]] void refuse_foreign(const std::string &path) {
+    throw FileError(the_log(path) + " does not begin with a header: it is not the log of a search");
+}
+
+LogHeader parse_header(const json &json, const std::string &path) {
+    const std::string where = the_log(path);
     if (!json.is_object() || !json.contains("distile_log")) {
-        throw FileError(where + " does not begin with a header: it is not the log of a search");
+        refuse_foreign(path);
     }
     if (json.at("distile_log") != log_version) {
         throw FileError(where + " has version " + json.at("distile_log").dump() + "; this program reads version " +
@@ -72,6 +77,9 @@ Parsed parse(const std::string &text, const std::string &path) {
             fault = error.what();
         }
         if (!fault.empty() && !last) {
+            if (number == 1) {
+                refuse_foreign(path);
+            }
             throw FileError(fault + "; remove that line to go on with the others");
         }
         if (!fault.empty() || end == std::string::npos) {
@@ -79,7 +87,7 @@ Parsed parse(const std::string &text, const std::string &path) {
             break;
         }
         if (number == 1) {
-            parsed.contents.header = parse_header(line, the_log(path));
+            parsed.contents.header = parse_header(line, path);
             parsed.has_header = true;
         } else {
             parsed.contents.measured.push_back(parse_measurement(line, where));
@@ -88,6 +96,11 @@ Parsed parse(const std::string &text, const std::string &path) {
         parsed.good_bytes = begin;
     }
     return parsed;
+}
+
+/** A line of a log. */
+std::string text_of(const json &line) {
+    return line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 /** Throws FileError unless measurements of both belong together. */
@@ -144,8 +157,12 @@ LogContents read_search_log(const std::string &path) {
     if (!stream || (stream.peek(), stream.bad())) {
         throw FileError(the_log(path) + " cannot be opened");
     }
-    Parsed parsed = parse(std::string(std::istreambuf_iterator<char>(stream), {}), path);
+    const std::string text(std::istreambuf_iterator<char>(stream), {});
+    Parsed parsed = parse(text, path);
     if (!parsed.has_header) {
+        if (!text.empty()) {
+            refuse_foreign(path);
+        }
         throw FileError(the_log(path) + " is empty");
     }
     return std::move(parsed.contents);
@@ -164,10 +181,14 @@ SearchLog::SearchLog(const std::string &path, const LogHeader &header) : path_(p
                                                  : std::string(" cannot be locked: ") + std::strerror(errno)));
         }
         std::ifstream stream(path, std::ios::binary);
-        Parsed parsed = parse(std::string(std::istreambuf_iterator<char>(stream), {}), path);
+        const std::string text(std::istreambuf_iterator<char>(stream), {});
+        Parsed parsed = parse(text, path);
         contents_ = std::move(parsed.contents);
         if (parsed.has_header) {
             check_same(contents_.header, header, path);
+        } else if (text_of(to_json(header)).compare(0, text.size(), text) != 0) {
+            // Only what a kill left of this very header may be cut off.
+            refuse_foreign(path);
         }
         if (ftruncate(file_, static_cast<off_t>(parsed.good_bytes)) != 0) {
             throw FileError(the_log(path) + " cannot be rid of its broken last line: " + std::strerror(errno));
@@ -192,7 +213,7 @@ void SearchLog::append(const Measurement &measurement) {
 }
 
 void SearchLog::append_line(const json &line) {
-    const std::string text = line.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+    const std::string text = text_of(line);
     struct stat before {};
     const bool known = fstat(file_, &before) == 0;
     errno = 0;

@@ -407,15 +407,29 @@ TEST_CASE("A line that a kill left broken is skipped and cut off", "[search]") {
         log.append(measured(a_theta(2, 1), false, {{1, 1}}));
         CHECK(contents(path) == whole);
     }
-    folder.write("a.log", whole.substr(0, 30));
-    CHECK(SearchLog(path, some_header()).measured().empty());
-    CHECK(read_search_log(path).measured.empty());
+    for (size_t size : {size_t{0}, size_t{30}, whole.find('\n')}) {
+        folder.write("a.log", whole.substr(0, size));
+        CHECK(SearchLog(path, some_header()).measured().empty());
+        CHECK(read_search_log(path).measured.empty());
+    }
     // In the midst of the log nobody's kill does that.
     std::string broken = whole;
     broken[last - 4] = '"';
     folder.write("a.log", broken);
     CHECK(message_of([&] { SearchLog(path, some_header()); }).find("line 2 is not JSON") != std::string::npos);
     CHECK(contents(path) == broken);
+}
+
+TEST_CASE("A file that is no log is refused and left as it is", "[search]") {
+    const TemporaryFolder folder;
+    for (const char *text : {"a note", "a note\n", "a note\nanother\n", "{\"a\":", "[1, 2]", "\n"}) {
+        INFO(text);
+        const std::string path = folder.write("notes.txt", text);
+        CHECK(message_of([&] { SearchLog(path, some_header()); }).find("it is not the log of a search") !=
+              std::string::npos);
+        CHECK(message_of([&] { read_search_log(path); }).find("it is not the log of a search") != std::string::npos);
+        CHECK(contents(path) == text);
+    }
 }
 
 TEST_CASE("A full disk leaves the log as it was", "[search]") {

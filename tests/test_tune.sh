@@ -143,6 +143,10 @@ message=$( (ulimit -f 3 && "$distile" tune "$operator" --masks "${masks[@]}" -k 
 [[ $status == 1 && $message == *"cannot be written"* ]] || fail "a full disk ended with $status: $message"
 
 # Bad input.
+echo 'not a log' >notes.txt
+expect_error "it is not the log of a search" tune "$operator" --masks "${masks[@]}" --log notes.txt -o x.json
+[[ $(cat notes.txt) == 'not a log' ]] || fail "a file that is no log was changed"
+expect_error "the plan and the log would be one file" tune "$operator" --masks "${masks[@]}" -o x.log
 expect_error "there are no masks" tune "$operator" -o x.json
 expect_error "no mask family 'cloud'" tune "$operator" --masks cloud:0.1:1 -o x.json
 expect_error "none of the masks has an active pixel" tune "$operator" --masks blob:0:1 -o x.json
