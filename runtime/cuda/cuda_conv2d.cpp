@@ -407,6 +407,10 @@ distile_status distile_cuda_kernel_create(distile_cuda *cuda, const distile_poly
         return fail(host, DISTILE_ERROR_BAD_VALUE, "%s: '%s' runs on a CPU: create it with distile_kernel_create", call,
                     polykernel->name);
     }
+    if (raw(polykernel->kind) != DISTILE_MASKED_CONV2D || polykernel->conv2d.groups != 1) {
+        return fail(host, DISTILE_ERROR_BAD_VALUE,
+                    "%s: '%s' is not a convolution with one group: no other runs on GPUs", call, polykernel->name);
+    }
     if (polykernel->compute_capability > cuda->capability) {
         return fail(host, DISTILE_ERROR_UNSUPPORTED_GPU,
                     "%s: '%s' needs a GPU of compute capability %d.%d, and this one has %d.%d", call, polykernel->name,

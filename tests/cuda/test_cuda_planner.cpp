@@ -21,16 +21,6 @@ const distile_clearing clearings[] = {DISTILE_CLEAR_WRITTEN, DISTILE_CLEAR_ALL, 
 
 }  // namespace
 
-TEST_CASE("Null planners of a GPU give a status", "[cuda]") {
-    distile_cuda_planner *planner = nullptr;
-    CHECK(distile_cuda_planner_create(nullptr, nullptr, &planner) == DISTILE_ERROR_NULL_POINTER);
-    CHECK(distile_cuda_planner_next(nullptr, nullptr, nullptr, DISTILE_STORE_EXACT, nullptr) ==
-          DISTILE_ERROR_NULL_POINTER);
-    CHECK(distile_cuda_planner_join(nullptr) == DISTILE_ERROR_NULL_POINTER);
-    CHECK(distile_cuda_planner_bytes(nullptr) == 0);
-    distile_cuda_planner_destroy(nullptr);
-}
-
 // ---- On a driver of our own ------------------------------------------------------------------
 
 namespace {

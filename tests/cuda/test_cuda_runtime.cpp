@@ -224,22 +224,6 @@ TEST_CASE("Division by a multiplication is exact below 2^31", "[cuda]") {
     }
 }
 
-TEST_CASE("Null objects of a GPU give a status", "[cuda]") {
-    distile_cuda_mask *mask = nullptr;
-    distile_cuda_kernel *kernel = nullptr;
-    distile_cuda_weights *weights = nullptr;
-    const uint32_t *words = nullptr;
-    int32_t words_per_row = 0;
-    CHECK(distile_cuda_mask_create(nullptr, &mask) == DISTILE_ERROR_NULL_POINTER);
-    CHECK(distile_cuda_mask_set_bytes(nullptr, nullptr, 1, 1, 1, 1, 1) == DISTILE_ERROR_NULL_POINTER);
-    CHECK(distile_cuda_mask_bits(nullptr, &words, &words_per_row) == DISTILE_ERROR_NULL_POINTER);
-    CHECK(distile_cuda_mask_tiles(nullptr, 1, 1, &words, &words, &words) == DISTILE_ERROR_NULL_POINTER);
-    CHECK(distile_cuda_kernel_create(nullptr, &test_odd_cuda, &kernel) == DISTILE_ERROR_NULL_POINTER);
-    CHECK(distile_cuda_kernel_add_dense(nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
-    CHECK(distile_cuda_weights_pack(nullptr, nullptr, &weights) == DISTILE_ERROR_NULL_POINTER);
-    CHECK(distile_cuda_multiprocessors(nullptr) == 0);
-}
-
 // ---- On a driver of our own ------------------------------------------------------------------
 
 TEST_CASE("A driver that lacks a function is too old", "[.old_driver]") {
@@ -637,7 +621,7 @@ TEST_CASE("Every wrong argument of a run is refused before anything is launched"
     CHECK(count_fake("alive") == 0);
 }
 
-TEST_CASE("Every wrong argument of the other functions is refused", "[.fake_driver]") {
+TEST_CASE("What is wrong with an argument is said", "[.fake_driver]") {
     Setup setup;
     const auto set = [&](const uint8_t *bytes, int32_t batch, int32_t height, int32_t width, int64_t stride_n,
                          int64_t stride_h) {
@@ -658,12 +642,7 @@ TEST_CASE("Every wrong argument of the other functions is refused", "[.fake_driv
     }
     setup.refuse(set(bytes, 1, 2, 2, 4, 1), DISTILE_ERROR_BAD_STRIDE, {"h 1"});
     setup.refuse(set(bytes, 2, 2, 2, 3, 2), DISTILE_ERROR_BAD_STRIDE, {"n 3"});
-    setup.refuse(set(bytes, 2, 4, 2, 0, int64_t{1} << 62), DISTILE_ERROR_BAD_STRIDE, {"n 0"});
     setup.set_mask();
-    setup.refuse(distile_cuda_mask_bits(setup.mask.get(), nullptr, &words_per_row), DISTILE_ERROR_NULL_POINTER, {});
-    setup.refuse(distile_cuda_mask_bits(setup.mask.get(), &xy, nullptr), DISTILE_ERROR_NULL_POINTER, {});
-    setup.refuse(distile_cuda_mask_tiles(setup.mask.get(), 1, 1, nullptr, &images, &count), DISTILE_ERROR_NULL_POINTER,
-                 {});
     setup.refuse(distile_cuda_mask_tiles(setup.mask.get(), 0, 1, &xy, &images, &count), DISTILE_ERROR_BAD_VALUE,
                  {"0 x 1"});
     setup.refuse(distile_cuda_mask_tiles(setup.mask.get(), 1, 65536, &xy, &images, &count), DISTILE_ERROR_BAD_VALUE,
@@ -674,8 +653,6 @@ TEST_CASE("Every wrong argument of the other functions is refused", "[.fake_driv
     const auto create = [&](distile_status due, const std::vector<std::string> &words) {
         setup.refuse(distile_cuda_kernel_create(setup.cuda.get(), &polykernel, &kernel), due, words);
     };
-    setup.refuse(distile_cuda_kernel_create(setup.cuda.get(), nullptr, &kernel), DISTILE_ERROR_NULL_POINTER, {});
-    setup.refuse(distile_cuda_kernel_create(setup.cuda.get(), &polykernel, nullptr), DISTILE_ERROR_NULL_POINTER, {});
     polykernel.version++;
     create(DISTILE_ERROR_VERSION, {"version"});
     polykernel = test_odd_cuda;
@@ -683,10 +660,11 @@ TEST_CASE("Every wrong argument of the other functions is refused", "[.fake_driv
     create(DISTILE_ERROR_BAD_VALUE, {"distile_kernel_create"});
     polykernel.compute_capability = 103;
     create(DISTILE_ERROR_UNSUPPORTED_GPU, {"10.3", "9.0"});
+    polykernel = test_odd_cuda;
+    polykernel.kind = DISTILE_MASKED_CONV_TRANSPOSE2D;
+    create(DISTILE_ERROR_BAD_VALUE, {"one group"});
 
     distile_cuda_weights *weights = nullptr;
-    setup.refuse(distile_cuda_weights_pack(setup.kernel.get(), nullptr, &weights), DISTILE_ERROR_NULL_POINTER, {});
-    setup.refuse(distile_cuda_weights_pack(setup.kernel.get(), &setup.source, nullptr), DISTILE_ERROR_NULL_POINTER, {});
     distile_weights_source source = setup.source;
     source.bn_gamma = source.bias;
     setup.refuse(distile_cuda_weights_pack(setup.kernel.get(), &source, &weights), DISTILE_ERROR_BAD_VALUE,
@@ -703,14 +681,9 @@ TEST_CASE("Every wrong argument of the other functions is refused", "[.fake_driv
     setup.refuse(distile_kernel_add_dense(variants, &candidate), DISTILE_ERROR_BAD_VALUE, {"distile_cuda_kernel"});
 
     const void *written = nullptr;
-    distile_cuda_dense_candidate dense{"t1x1", write_nothing, &written};
-    const auto add = [&] { return distile_cuda_kernel_add_dense(setup.kernel.get(), &dense); };
-    setup.refuse(distile_cuda_kernel_add_dense(setup.kernel.get(), nullptr), DISTILE_ERROR_NULL_POINTER, {});
-    setup.refuse(add(), DISTILE_ERROR_BAD_VALUE, {"already", "t1x1"});
-    dense.name = nullptr;
-    setup.refuse(add(), DISTILE_ERROR_NULL_POINTER, {});
-    dense = {"mine", nullptr, nullptr};
-    setup.refuse(add(), DISTILE_ERROR_NULL_POINTER, {});
+    const distile_cuda_dense_candidate dense{"t1x1", write_nothing, &written};
+    setup.refuse(distile_cuda_kernel_add_dense(setup.kernel.get(), &dense), DISTILE_ERROR_BAD_VALUE,
+                 {"already", "t1x1"});
 }
 
 TEST_CASE("Sizes beyond what can be addressed or held give a status", "[.fake_driver]") {
