@@ -29,6 +29,9 @@ bool is_disturbed(const Json &row);
 /** True if a load average says that others ran before the measurement, or at its beginning. */
 bool is_high_load(double load_average, double cores);
 
+/** Writes a file as a whole or not at all. Throws std::runtime_error. */
+void replace_file(const std::string &path, const std::string &text);
+
 /** Reads a file of results. Throws std::runtime_error that says what is wrong with it. */
 Json read_results(const std::string &path);
 
