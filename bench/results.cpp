@@ -59,10 +59,10 @@ Json to_json(const Spread &spread) {
             {"q3", rounded(spread.third_quartile)}};
 }
 
-void add_times(Json &result, const Spread &spread, int32_t rounds) {
+void add_times(Json &result, const Spread &spread) {
     result["t_us"] = rounded(spread.median);
     result["us"] = to_json(spread);
-    result["rounds"] = rounds;
+    result["rounds"] = spread.rounds;
 }
 
 void add_goal(Json &result, double goal_us) {

@@ -17,8 +17,8 @@ using Json = nlohmann::ordered_json;
 /** A number as people read it, without digits that mean nothing. */
 double rounded(double value);
 Json to_json(const Spread &spread);
-/** Adds the time of a single step: its median, spread and the number of samples. */
-void add_times(Json &result, const Spread &spread, int32_t rounds);
+/** Adds the time of a single step: its median, spread and the number of rounds. */
+void add_times(Json &result, const Spread &spread);
 /** Adds what a median time is to stay below, and whether it does. */
 void add_goal(Json &result, double goal_us);
 

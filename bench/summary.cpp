@@ -344,7 +344,7 @@ std::string not_measured(const Json &rows) {
     }
     std::string text;
     for (const auto &[reason, names] : reasons) {
-        text += fmt::format("\n- {} rows {}:", names.size(), reason);
+        text += fmt::format("\n- {} row{} {}:", names.size(), names.size() == 1 ? "" : "s", reason);
         constexpr size_t most_names = 3;
         for (size_t i = 0; i < std::min(names.size(), most_names); i++) {
             text += " `" + names[i] + "`";
