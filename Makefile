@@ -59,13 +59,10 @@ bench:  ## run the benchmarks; FILTER=<regex> chooses rows, OUT=<file.json> gets
 		OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so" \
 		build/release/bench/distile_bench --filter "$$FILTER" --out "$$OUT" $(if $(RESUME),--resume)
 
-RESULTS = $(addprefix bench/results/,cpu-avx512.json h200.json h200-16sm.json)
 .PHONY: bench-tables
 bench-tables: build/release/build.ninja  ## write the tables of bench/results into the README and docs/benchmarks.md
 	@$(CMAKE) --build --preset release -j $(JOBS) --target distile_bench
-	@build/release/bench/distile_bench --summary $(RESULTS) --into docs/benchmarks.md \
-		--figure docs/h200.svg
-	@build/release/bench/distile_bench --summary $(filter-out %-16sm.json,$(RESULTS)) --into README.md
+	@bench/tables.sh build/release/bench/distile_bench
 
 # The benchmark of NVIDIA GPUs, as a folder that a machine with a GPU needs nothing else beside: no compiler, no Halide.
 GPU_PLANS = $(notdir $(wildcard data/plans/*_cuda.json))

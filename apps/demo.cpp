@@ -6,6 +6,7 @@
 #include "mask_families.h"
 #include "onednn_dense.h"
 #include "pictures.h"
+#include "processor.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <distile_conv3x3_128.h>
@@ -15,7 +16,6 @@
 #include <fmt/core.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sched.h>
 #include <unistd.h>
 
 namespace {
@@ -85,16 +85,6 @@ private:
     bool shown_ = false;
 };
 
-std::string cpu_name() {
-    std::ifstream file("/proc/cpuinfo");
-    for (std::string line; std::getline(file, line);) {
-        if (line.rfind("model name", 0) == 0 && line.find(": ") != std::string::npos) {
-            return line.substr(line.find(": ") + 2);
-        }
-    }
-    return "unknown CPU";
-}
-
 /** The folder of this program, so that the pictures lie in the build tree from wherever it is started. */
 std::filesystem::path program_folder() {
     std::error_code error;
@@ -150,21 +140,6 @@ VendorDense try_vendor(const Layer &layer, Progress &progress) {
         fmt::print(stderr, "distile_demo: oneDNN is left out: {}.\n", error.what());
         return {};
     }
-}
-
-/** Keeps this process to some of its cores. oneDNN takes all that it finds, and both sides are to have the same. */
-void use_cores(int32_t count) {
-    cpu_set_t mine, some;
-    CPU_ZERO(&some);
-    if (sched_getaffinity(0, sizeof(mine), &mine) != 0) {
-        return;  // More cores than the set can hold: oneDNN then keeps them all.
-    }
-    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&some) < count; cpu++) {
-        if (CPU_ISSET(cpu, &mine)) {
-            CPU_SET(cpu, &some);
-        }
-    }
-    sched_setaffinity(0, sizeof(some), &some);
 }
 
 Row measure_row(Layer &layer, const NamedMask &named, const std::function<void()> &vendor, double seconds) {
@@ -374,13 +349,11 @@ int demonstrate(const Options &options) {
                                  error.message() + "); name another one with --out");
     }
 
-    if (options.threads > 0) {
-        use_cores(options.threads);
-    }
+    // oneDNN takes all cores that it finds, and both sides are to have the same.
+    const int32_t threads = restrict_to_cores(options.threads);
     distile_context_options context_options{};
-    context_options.threads = options.threads;
+    context_options.threads = threads;
     const Context context = make_context(context_options);
-    const int32_t threads = distile_context_threads(context.get());
     std::vector<std::unique_ptr<Layer>> layers;
     layers.reserve(subjects.size());
     for (const Subject &subject : subjects) {

@@ -20,24 +20,6 @@ const distile_polykernel &find_polykernel(const distile_conv2d &conv) {
     throw std::runtime_error("no PolyKernel for GPUs computes this layer");
 }
 
-void keep_choice(void *user, const distile_choice *choice) {
-    *static_cast<distile_choice *>(user) = *choice;
-}
-
-Context make_traced_context(distile_choice &choice) {
-    distile_context_options options{};
-    options.trace = &keep_choice;
-    options.trace_user = &choice;
-    return make_context(options);
-}
-
-Cuda make_cuda_on(const Context &context, const GpuSlice &slice) {
-    distile_cuda_options options{};
-    options.context = slice.context();
-    options.stream = slice.stream();
-    return make_cuda(context, options);
-}
-
 /** The library's own error where there is no GPU tells more than the driver's. */
 int all_multiprocessors(const Context &context) {
     make_cuda(context);
@@ -60,7 +42,7 @@ std::vector<float> pixels_of(const distile_tensor &tensor) {
 struct GpuLayer::State {
     explicit State(const Layer &of)
         : layer(of), context(make_traced_context(choice)), slice(all_multiprocessors(context)),
-          cuda(make_cuda_on(context, slice)), kernel(make_kernel(context, cuda, find_polykernel(of.conv2d()))),
+          cuda(make_cuda(context, slice)), kernel(make_kernel(context, cuda, find_polykernel(of.conv2d()))),
           mask(make_mask(context, cuda)), input_memory(pixels_of(of.input)),
           output_memory(static_cast<size_t>(of.pixels()) * of.output.channels) {
         distile_weights_source source{};

@@ -41,6 +41,10 @@ CUgraphExec capture(CUstream stream, int calls, const std::function<void()> &cal
     return executable;
 }
 
+void keep_choice(void *user, const distile_choice *choice) {
+    *static_cast<distile_choice *>(user) = *choice;
+}
+
 }  // namespace
 
 struct GpuSlice::Handles {
@@ -118,6 +122,21 @@ std::string GpuSlice::device() const {
     char text[128] = "";
     CU(cuDeviceGetName, &text[0], static_cast<int>(sizeof(text)), handles_->device);
     return text;
+}
+
+Cuda make_cuda(const Context &context, const GpuSlice &slice) {
+    distile_cuda_options options{};
+    options.context = slice.context();
+    options.stream = slice.stream();
+    return make_cuda(context, options);
+}
+
+Context make_traced_context(distile_choice &choice) {
+    distile_context_options options{};
+    options.threads = 1;
+    options.trace = &keep_choice;
+    options.trace_user = &choice;
+    return make_context(options);
 }
 
 GpuMemory::GpuMemory(const void *values, size_t bytes) {

@@ -6,6 +6,7 @@
 #define DISTILE_GPU_MEASURE_H
 
 #include <cstddef>
+#include <distile/distile.hpp>
 #include <functional>
 #include <memory>
 #include <string>
@@ -34,6 +35,13 @@ private:
     struct Handles;
     std::unique_ptr<Handles> handles_;
 };
+
+/** The runtime on a slice. */
+Cuda make_cuda(const Context &context, const GpuSlice &slice);
+
+/** A context of one thread whose kernels store what they choose: on a GPU nothing else tells. `choice` must outlive it.
+ */
+Context make_traced_context(distile_choice &choice);
 
 /** Memory of the GPU's, in the current context. */
 class GpuMemory {

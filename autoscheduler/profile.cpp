@@ -1,12 +1,12 @@
 #include "profile.h"
 #include "conv2d_reference.h"
 #include "polyphase.h"
+#include "processor.h"
 #include "tensors.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <distile/distile.hpp>
-#include <fstream>
 #include <thread>
 
 namespace distile {
@@ -139,14 +139,7 @@ std::vector<Point> make_points(const Plan &plan, const Context &context, const T
 }  // namespace
 
 std::string device_name() {
-    std::ifstream cpuinfo("/proc/cpuinfo");
-    std::string line;
-    while (std::getline(cpuinfo, line)) {
-        if (line.rfind("model name", 0) == 0) {
-            return line.substr(line.find(':') + 2);
-        }
-    }
-    return "unknown CPU";
+    return cpu_name();
 }
 
 Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptions &options, const Progress &progress) {

@@ -60,10 +60,7 @@ class Measurer {
 public:
     Measurer(const Plan &plan, const SharedObject &object, int multiprocessors)
         : plan_(plan), conv_(plan.op.conv2d()), polykernel_(object.polykernel()), slice_(multiprocessors) {
-        distile_cuda_options options{};
-        options.context = slice_.context();
-        options.stream = slice_.stream();
-        cuda_ = make_cuda(context_, options);
+        cuda_ = make_cuda(context_, slice_);
         kernel_ = make_kernel(context_, cuda_, polykernel_);
         // Random numbers, because those that repeat take less power and so run at a higher clock.
         std::mt19937 random(1);

@@ -11,15 +11,11 @@ namespace {
 /** A slice of the GPU, opened by the runtime. */
 struct Opened {
     explicit Opened(int multiprocessors) : slice(multiprocessors) {
-        distile_cuda_options options{};
-        options.context = slice.context();
-        options.stream = slice.stream();
-        cuda = make_cuda(context, options);
     }
 
     GpuSlice slice;
     Context context = make_context();
-    Cuda cuda;
+    Cuda cuda = make_cuda(context, slice);
 };
 
 class CudaRunner : public TrialRunner {

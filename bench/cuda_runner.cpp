@@ -1,8 +1,4 @@
 #include "cuda_runner.h"
-#include "distile_conv1x1_256_1024_cuda.h"
-#include "distile_conv3x3_128_cuda.h"
-#include "distile_conv3x3_256_cuda.h"
-#include "distile_conv3x3s2_256_cuda.h"
 #include "gpu.h"
 #include "masks.h"
 #include "peer.h"
@@ -25,35 +21,6 @@ constexpr double tolerance = 1e-4;
 constexpr double tf32_tolerance = 5e-3;
 /** Pixels whose result is compared with plain loops, for each row. */
 constexpr size_t sampled_pixels = 192;
-
-const distile_polykernel &cuda_polykernel(const std::string &name) {
-    for (const distile_polykernel *polykernel : {&distile_conv3x3_256_cuda, &distile_conv3x3_128_cuda,
-                                                 &distile_conv3x3s2_256_cuda, &distile_conv1x1_256_1024_cuda}) {
-        if (polykernel->name == name) {
-            return *polykernel;
-        }
-    }
-    throw std::runtime_error("this program was built without a PolyKernel '" + name + "'");
-}
-
-void keep_trace(void *user, const distile_choice *choice) {
-    *static_cast<distile_choice *>(user) = *choice;
-}
-
-Context make_traced_context(distile_choice &traced) {
-    distile_context_options options{};
-    options.threads = 1;
-    options.trace = &keep_trace;
-    options.trace_user = &traced;
-    return make_context(options);
-}
-
-distile_cuda_options options_for(const GpuSlice &slice) {
-    distile_cuda_options options{};
-    options.context = slice.context();
-    options.stream = slice.stream();
-    return options;
-}
 
 std::vector<float> to_host_order(const AlignedFloats &memory) {
     return {memory.data(), memory.data() + memory.size()};
@@ -215,7 +182,7 @@ struct CudaRunner::Workbench {
 
 CudaRunner::CudaRunner(CudaRunnerOptions options)
     : options_(std::move(options)), slice_(options_.multiprocessors), context_(make_traced_context(traced_)),
-      cuda_(make_cuda(context_, options_for(slice_))) {
+      cuda_(make_cuda(context_, slice_)) {
     try {
         cudnn_ = std::make_unique<Cudnn>(slice_);
     } catch (const PeerMissing &error) {
@@ -236,7 +203,7 @@ CudaRunner::Workbench &CudaRunner::workbench(const OperatorSpec &spec, int32_t b
     }
     // The old one goes first: both at once need twice the memory.
     bench_.reset();
-    const Operator op = find_operator(options_.data + "/operators.csv", spec, cuda_polykernel(spec.polykernel));
+    const Operator op = find_operator(options_.data + "/operators.csv", spec);
     CudaKernel &kernel = kernels_[spec.polykernel];
     if (!kernel) {
         kernel = make_kernel(context_, cuda_, *op.polykernel);
@@ -270,7 +237,7 @@ void CudaRunner::run(const Row &row, Json &result) {
         row.what);
 }
 
-std::vector<Spread> CudaRunner::in_turns(const std::vector<const GpuGraph *> &graphs, Json &result) const {
+std::vector<Spread> CudaRunner::in_turns(const std::vector<const GpuGraph *> &graphs) const {
     // Long rounds scatter less, and fewer do.
     constexpr int32_t least_rounds = 5;
     constexpr double enough_seconds = 1;
@@ -289,7 +256,6 @@ std::vector<Spread> CudaRunner::in_turns(const std::vector<const GpuGraph *> &gr
             }
         }
     }
-    result["rounds"] = times.front().size();
     std::vector<Spread> spreads;
     spreads.reserve(times.size());
     for (std::vector<double> &series : times) {
@@ -391,7 +357,8 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
         sides.push_back(bench.peer.graph.get());
         sides.push_back(bench.peer_tf32.graph.get());
     }
-    const std::vector<Spread> spreads = in_turns(sides, result);
+    const std::vector<Spread> spreads = in_turns(sides);
+    result["rounds"] = spreads.front().rounds;
 
     Json by_variant = Json::object();
     size_t best = 2;
@@ -508,7 +475,8 @@ void CudaRunner::measure(const PlannerRow &row, Json &result) {
     for (const std::unique_ptr<GpuGraph> &one : graphs) {
         sides.push_back(one.get());
     }
-    const std::vector<Spread> spreads = in_turns(sides, result);
+    const std::vector<Spread> spreads = in_turns(sides);
+    result["rounds"] = spreads.front().rounds;
     for (size_t i = 0; i < names.size(); i++) {
         result["t_" + names[i] + "_us"] = rounded(spreads[i].median / row.layers);
     }

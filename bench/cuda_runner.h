@@ -49,7 +49,7 @@ private:
     void measure(const AlgebraRow &row, Json &result);
     void measure(const DifferenceRow &row, Json &result);
     void measure(const PlannerRow &row, Json &result);
-    std::vector<Spread> in_turns(const std::vector<const GpuGraph *> &graphs, Json &result) const;
+    std::vector<Spread> in_turns(const std::vector<const GpuGraph *> &graphs) const;
 
     CudaRunnerOptions options_;
     GpuSlice slice_;

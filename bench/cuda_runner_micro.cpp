@@ -15,16 +15,6 @@ constexpr AlgebraFunctions<distile_cuda_mask> algebra = {
     distile_cuda_mask_pool,         distile_cuda_mask_unite,           distile_cuda_mask_intersect,
     distile_cuda_mask_subtract,     distile_cuda_mask_invert};
 
-void add_times(Json &result, const Spread &spread) {
-    result["t_us"] = rounded(spread.median);
-    result["us"] = to_json(spread);
-}
-
-void add_goal(Json &result, const Spread &spread, double goal_us) {
-    result["goal_us"] = goal_us;
-    result["met"] = spread.median < goal_us;
-}
-
 }  // namespace
 
 void CudaRunner::measure(const MaskRow &row, Json &result) {
@@ -40,9 +30,9 @@ void CudaRunner::measure(const MaskRow &row, Json &result) {
                                                     int64_t{row.height} * row.width, row.width));
         check(context_, distile_cuda_mask_tiles(mask.get(), 1, 1, &xy, &images, &count));
     });
-    const Spread spread = in_turns({&graph}, result).front();
+    const Spread spread = in_turns({&graph}).front();
     add_times(result, spread);
-    add_goal(result, spread, row.goal_us);
+    add_goal(result, row.goal_us);
 }
 
 void CudaRunner::measure(const AlgebraRow &row, Json &result) {
@@ -65,9 +55,9 @@ void CudaRunner::measure(const AlgebraRow &row, Json &result) {
         slice_.synchronise();
     }
     const GpuGraph graph(slice_, [&] { check(context_, function.call(made.get(), masks[0].get(), masks[1].get())); });
-    const Spread spread = in_turns({&graph}, result).front();
+    const Spread spread = in_turns({&graph}).front();
     add_times(result, spread);
-    add_goal(result, spread, row.goal_us);
+    add_goal(result, row.goal_us);
 }
 
 void CudaRunner::measure(const DifferenceRow &row, Json &result) {
@@ -96,7 +86,7 @@ void CudaRunner::measure(const DifferenceRow &row, Json &result) {
         CU(cuMemcpyDtoDAsync, reinterpret_cast<CUdeviceptr>(copy.data()), reinterpret_cast<CUdeviceptr>(a.data()),
            count * sizeof(float), static_cast<CUstream>(slice_.stream()));
     });
-    const std::vector<Spread> spreads = in_turns({&difference, &copying}, result);
+    const std::vector<Spread> spreads = in_turns({&difference, &copying});
     const double bytes = 2.0 * static_cast<double>(count * sizeof(float));
     add_times(result, spreads[0]);
     result["t_copy_us"] = rounded(spreads[1].median);

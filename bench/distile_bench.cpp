@@ -4,6 +4,7 @@
 #include "first_call.h"
 #include "machine.h"
 #include "peer_onednn.h"
+#include "processor.h"
 #include "report.h"
 #include "runner.h"
 #include "session.h"
@@ -41,7 +42,7 @@ Examples:
 
 Json make_header(const Options &options, int32_t threads) {
     return {{"date", utc_now()},
-            {"device", cpu_name()},
+            {"device", distile::cpu_name()},
             {"system", system_name()},
             {"threads", threads},
             {"last_level_cache_bytes", last_level_cache_bytes()},
@@ -83,7 +84,7 @@ std::string describe(const Json &row) {
 
 int measure(const Options &options) {
     // Before any library starts threads.
-    const int32_t threads = restrict_to_cores(options.threads);
+    const int32_t threads = distile::restrict_to_cores(options.threads);
     Runner runner({threads, options.measure, DISTILE_BENCH_OPERATORS, options.rows, options.times});
     return measure_rows(
         options, make_header(options, threads), [&](const Row &row, Json &result) { runner.run(row, result); },
@@ -93,7 +94,7 @@ int measure(const Options &options) {
 /** What the process of a first call does: prints what it measured. */
 int measure_first(const Options &options) {
     RunnerOptions runner;
-    runner.threads = restrict_to_cores(options.threads);
+    runner.threads = distile::restrict_to_cores(options.threads);
     runner.operators_path = DISTILE_BENCH_OPERATORS;
     runner.times = options.times;
     const Row row = read_rows(options.rows, options.filter).front();

@@ -1,4 +1,5 @@
 #include "machine.h"
+#include "processor.h"
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -14,17 +15,6 @@
 #include <unistd.h>
 
 namespace distile::bench {
-
-std::string cpu_name() {
-    std::ifstream cpuinfo("/proc/cpuinfo");
-    for (std::string line; std::getline(cpuinfo, line);) {
-        const size_t colon = line.find(": ");
-        if (line.rfind("model name", 0) == 0 && colon != std::string::npos) {
-            return line.substr(colon + 2);
-        }
-    }
-    return "unknown CPU";
-}
 
 std::string system_name() {
     utsname name{};
@@ -116,51 +106,12 @@ void restart_peak() {
     }
 }
 
-std::vector<int> usable_cores() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    std::vector<int> cores;
-    if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-        for (int core = 0; core < CPU_SETSIZE; core++) {
-            if (CPU_ISSET(core, &set)) {
-                cores.push_back(core);
-            }
-        }
-    }
-    if (cores.empty()) {
-        throw std::runtime_error("the system does not say which cores this process may use");
-    }
-    return cores;
-}
-
 void pin_this_thread(int core) {
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(core, &set);
     // Where this is refused, the thread runs anywhere, which is good enough for what we pin.
     (void)sched_setaffinity(0, sizeof(set), &set);
-}
-
-int32_t restrict_to_cores(int32_t threads) {
-    const std::vector<int> cores = usable_cores();
-    if (threads == 0) {
-        return static_cast<int32_t>(cores.size());
-    }
-    if (threads < 0 || static_cast<size_t>(threads) > cores.size()) {
-        throw std::runtime_error(fmt::format("--threads {}: this process may use {} cores; give 1 to {}, or 0 for all",
-                                             threads, cores.size(), cores.size()));
-    }
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    for (int32_t i = 0; i < threads; i++) {
-        CPU_SET(cores[i], &set);
-    }
-    if (sched_setaffinity(0, sizeof(set), &set) != 0) {
-        throw std::runtime_error(fmt::format("--threads {}: the system refuses to restrict this process to that many "
-                                             "cores; start it with taskset in its place",
-                                             threads));
-    }
-    return threads;
 }
 
 }  // namespace distile::bench

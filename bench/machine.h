@@ -11,8 +11,6 @@
 
 namespace distile::bench {
 
-/** The CPU's model name. */
-std::string cpu_name();
 /** The kernel's name and release. */
 std::string system_name();
 /** The time in UTC, for instance "2026-01-31T12:00:00Z". */
@@ -34,14 +32,7 @@ MemoryUse memory_use();
 /** Gives what is free back to the system and restarts the peak. Throws std::runtime_error where the system has none. */
 void restart_peak();
 
-/** The cores that this process may use. */
-std::vector<int> usable_cores();
 void pin_this_thread(int core);
-
-/** Restricts the process to as many of its cores as it shall have threads, because no other limit holds for all of
- * the libraries that are measured; call it before they start threads. 0 leaves all cores. Returns the number of
- * cores. Throws std::runtime_error if there are fewer. */
-int32_t restrict_to_cores(int32_t threads);
 
 }  // namespace distile::bench
 

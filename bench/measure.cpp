@@ -1,5 +1,6 @@
 #include "measure.h"
 #include "machine.h"
+#include "processor.h"
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -50,7 +51,7 @@ Spread spread_of(std::vector<double> microseconds) {
         return microseconds[below] +
                (position - static_cast<double>(below)) * (microseconds[above] - microseconds[below]);
     };
-    return {at(0), at(0.25), at(0.5), at(0.75)};
+    return {at(0), at(0.25), at(0.5), at(0.75), static_cast<int32_t>(microseconds.size())};
 }
 
 void CacheFlusher::flush() {
@@ -83,12 +84,10 @@ PairTiming measure_pair(const std::function<void()> &ours, const std::function<v
         ours_us.push_back(time_side(ours, flusher));
         peer_us.push_back(time_side(peer, flusher));
     }
-    const auto rounds = static_cast<int32_t>(ours_us.size());
-    return {spread_of(std::move(ours_us)), spread_of(std::move(peer_us)), rounds};
+    return {spread_of(std::move(ours_us)), spread_of(std::move(peer_us))};
 }
 
-std::vector<Spread> measure_turns(const std::vector<std::function<void()>> &sides, const MeasureOptions &options,
-                                  int32_t *rounds) {
+std::vector<Spread> measure_turns(const std::vector<std::function<void()>> &sides, const MeasureOptions &options) {
     std::vector<std::vector<double>> times(sides.size());
     for (const Clock::time_point start = Clock::now(); go_on(times.front().size(), start, options);) {
         for (size_t i = 0; i < sides.size(); i++) {
@@ -98,7 +97,6 @@ std::vector<Spread> measure_turns(const std::vector<std::function<void()>> &side
             times[i].push_back(microseconds_since(begin));
         }
     }
-    *rounds = static_cast<int32_t>(times.front().size());
     std::vector<Spread> spreads;
     spreads.reserve(times.size());
     for (std::vector<double> &series : times) {
@@ -107,7 +105,7 @@ std::vector<Spread> measure_turns(const std::vector<std::function<void()>> &side
     return spreads;
 }
 
-Spread measure_calls(const std::function<void()> &call, int32_t calls, const MeasureOptions &options, int32_t *rounds) {
+Spread measure_calls(const std::function<void()> &call, int32_t calls, const MeasureOptions &options) {
     std::vector<double> times;
     settle(call);
     for (const Clock::time_point start = Clock::now(); go_on(times.size(), start, options);) {
@@ -117,7 +115,6 @@ Spread measure_calls(const std::function<void()> &call, int32_t calls, const Mea
         }
         times.push_back(microseconds_since(begin) / calls);
     }
-    *rounds = static_cast<int32_t>(times.size());
     return spread_of(std::move(times));
 }
 

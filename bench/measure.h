@@ -10,9 +10,10 @@
 
 namespace distile::bench {
 
-/** Microseconds of the calls of one side. */
+/** Microseconds of the calls of one side, one in each round. */
 struct Spread {
     double minimum, first_quartile, median, third_quartile;
+    int32_t rounds;
 };
 
 Spread spread_of(std::vector<double> microseconds);
@@ -33,7 +34,6 @@ struct MeasureOptions {
 
 struct PairTiming {
     Spread ours, peer;
-    int32_t rounds;
 };
 
 /** Calls both sides in turns. Before its timed call, each side runs untimed for a moment: the threads of the other
@@ -43,11 +43,10 @@ PairTiming measure_pair(const std::function<void()> &ours, const std::function<v
                         const MeasureOptions &options, CacheFlusher *flusher);
 
 /** Calls all sides in turns, each first untimed. For sides that all use one pool of threads, or none. */
-std::vector<Spread> measure_turns(const std::vector<std::function<void()>> &sides, const MeasureOptions &options,
-                                  int32_t *rounds);
+std::vector<Spread> measure_turns(const std::vector<std::function<void()>> &sides, const MeasureOptions &options);
 
 /** The time of one call among `calls`, which must take some tens of microseconds together. */
-Spread measure_calls(const std::function<void()> &call, int32_t calls, const MeasureOptions &options, int32_t *rounds);
+Spread measure_calls(const std::function<void()> &call, int32_t calls, const MeasureOptions &options);
 
 }  // namespace distile::bench
 

@@ -64,7 +64,8 @@ std::string Operator::shape() const {
                        conv.groups > 1 ? fmt::format(" in {} groups", conv.groups) : "");
 }
 
-Operator find_operator(const std::string &csv_path, const OperatorSpec &spec, const distile_polykernel &polykernel) {
+Operator find_operator(const std::string &csv_path, const OperatorSpec &spec) {
+    const distile_polykernel &polykernel = find_polykernel(spec.polykernel);
     const Line line = find_line(csv_path, spec.id);
     Operator op{spec, line.category, line.height, line.width, polykernel.kind, {}, &polykernel};
     // The file says nothing of padding and epilogues, so those are the PolyKernel's.

@@ -26,11 +26,12 @@ struct Operator {
     std::string shape() const;
 };
 
-/** The PolyKernel of that name. Throws std::runtime_error if there is none. */
-const distile_polykernel &cpu_polykernel(const std::string &name);
+/** The PolyKernel of that name, of those that ship. Throws std::runtime_error if there is none. */
+const distile_polykernel &find_polykernel(const std::string &name);
 
-/** Reads an operator's line. Throws std::runtime_error if it has none, or if the PolyKernel computes something else. */
-Operator find_operator(const std::string &csv_path, const OperatorSpec &spec, const distile_polykernel &polykernel);
+/** Reads an operator's line. Throws std::runtime_error if it has none, or if its PolyKernel is none or computes
+ * something else. */
+Operator find_operator(const std::string &csv_path, const OperatorSpec &spec);
 
 }  // namespace distile::bench
 

@@ -21,15 +21,6 @@ std::string read_text(const std::string &path) {
     return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 
-void write_text(const std::string &path, const std::string &text) {
-    std::ofstream stream(path);
-    stream << text;
-    stream.close();
-    if (!stream) {
-        throw std::runtime_error("the file '" + path + "' cannot be written");
-    }
-}
-
 bool is_gpu(const Json &file) {
     return file.at("header").value("backend", "cpu") == "cuda";
 }
@@ -49,6 +40,20 @@ bool replace_part(std::string &document, const std::string &name, const std::str
     return true;
 }
 
+/** The parts of a file of results that documents show. */
+struct Parts {
+    std::string goals, rows;
+};
+
+/** Throws std::runtime_error where something is missing in the file. */
+Parts make_parts(const std::string &path, const Json &file) {
+    try {
+        return is_gpu(file) ? Parts{cuda_goals(file), cuda_rows(file)} : Parts{cpu_goals(file), cpu_rows(file)};
+    } catch (const Json::exception &error) {
+        throw std::runtime_error("the results '" + path + "' cannot be shown: " + error.what());
+    }
+}
+
 }  // namespace
 
 void add_report_options(CLI::App &app, ReportOptions &options) {
@@ -61,35 +66,38 @@ void add_report_options(CLI::App &app, ReportOptions &options) {
 }
 
 void report(const ReportOptions &options) {
-    std::vector<Json> files;
+    // Nothing is written before all of it is there.
+    std::vector<Parts> parts;
+    std::vector<Json> of_gpus;
     for (const std::string &path : options.results) {
-        files.push_back(read_results(path));
+        const Json file = read_results(path);
+        parts.push_back(make_parts(path, file));
+        if (is_gpu(file)) {
+            of_gpus.push_back(file);
+        }
+    }
+    const std::string figure = options.figure.empty() ? "" : cuda_figure(of_gpus);
+    if (options.into.empty()) {
+        for (size_t i = 0; i < parts.size(); i++) {
+            fmt::print("{}\n{}\n", parts[i].goals, parts[i].rows);
+        }
+    } else {
+        std::string document = read_text(options.into);
+        for (size_t i = 0; i < parts.size(); i++) {
+            const std::string name = std::filesystem::path(options.results[i]).filename().string();
+            const bool has_goals = replace_part(document, name + " goals", parts[i].goals);
+            const bool has_rows = replace_part(document, name + " rows", parts[i].rows);
+            if (!has_goals && !has_rows) {
+                throw std::runtime_error(fmt::format(
+                    "the document '{0}' has neither a line '<!-- begin {1} goals -->' nor '<!-- begin {1} rows -->'",
+                    options.into, name));
+            }
+        }
+        replace_file(options.into, document);
     }
     if (!options.figure.empty()) {
-        std::vector<Json> of_gpus;
-        std::copy_if(files.begin(), files.end(), std::back_inserter(of_gpus), is_gpu);
-        write_text(options.figure, cuda_figure(of_gpus));
+        replace_file(options.figure, figure);
     }
-    if (options.into.empty()) {
-        for (const Json &file : files) {
-            fmt::print("{}\n", summarise(file));
-        }
-        return;
-    }
-    std::string document = read_text(options.into);
-    for (size_t i = 0; i < files.size(); i++) {
-        const std::string name = std::filesystem::path(options.results[i]).filename().string();
-        const bool gpu = is_gpu(files[i]);
-        const bool has_goals =
-            replace_part(document, name + " goals", gpu ? cuda_goals(files[i]) : cpu_goals(files[i]));
-        const bool has_rows = replace_part(document, name + " rows", gpu ? cuda_rows(files[i]) : summarise(files[i]));
-        if (!has_goals && !has_rows) {
-            throw std::runtime_error(fmt::format(
-                "the document '{0}' has neither a line '<!-- begin {1} goals -->' nor '<!-- begin {1} rows -->'",
-                options.into, name));
-        }
-    }
-    write_text(options.into, document);
 }
 
 }  // namespace distile::bench

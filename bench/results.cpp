@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fmt/core.h>
 #include <fstream>
+#include <set>
 #include <stdexcept>
 
 namespace distile::bench {
@@ -14,6 +15,35 @@ namespace {
 Json::const_iterator find_row(const Json &file, const std::string &name) {
     const Json &rows = file.at("rows");
     return std::find_if(rows.begin(), rows.end(), [&](const Json &row) { return row.at("row") == name; });
+}
+
+/** Throws std::exception if a file is not what this program writes. */
+void check_file(const Json &file) {
+    if (file.at("distile_bench") != 1) {
+        throw std::runtime_error("'distile_bench' must be 1, the version that this program reads");
+    }
+    for (const auto &[field, value] : file.items()) {
+        if (field != "distile_bench" && field != "header" && field != "rows") {
+            throw std::runtime_error("it has an unknown field '" + field + "'");
+        }
+    }
+    file.at("header").at("device");
+    const std::set<std::string> kinds = {"convolution", "mask",       "select", "pool",   "dispatch",
+                                         "algebra",     "difference", "layout", "planner"};
+    std::set<std::string> names;
+    for (const Json &row : file.at("rows")) {
+        const std::string name = row.at("row"), status = row.at("status");
+        if (!names.insert(name).second) {
+            throw std::runtime_error("the row '" + name + "' comes twice");
+        }
+        if (status != "measured" && status != "skipped" && status != "failed") {
+            throw std::runtime_error("the row '" + name + "' has an unknown status '" + status + "'");
+        }
+        if (status == "measured" && kinds.count(row.at("kind")) == 0) {
+            throw std::runtime_error("the row '" + name + "' is of an unknown kind '" +
+                                     row.at("kind").get<std::string>() + "'");
+        }
+    }
 }
 
 }  // namespace
@@ -29,10 +59,10 @@ Json to_json(const Spread &spread) {
             {"q3", rounded(spread.third_quartile)}};
 }
 
-void add_times(Json &result, const Spread &spread, int32_t rounds) {
+void add_times(Json &result, const Spread &spread) {
     result["t_us"] = rounded(spread.median);
     result["us"] = to_json(spread);
-    result["rounds"] = rounds;
+    result["rounds"] = spread.rounds;
 }
 
 void add_goal(Json &result, double goal_us) {
@@ -49,6 +79,16 @@ bool is_high_load(double load_average, double cores) {
     return load_average > fair_load_of_a_core * cores;
 }
 
+void replace_file(const std::string &path, const std::string &text) {
+    const std::string part = path + ".part";
+    std::ofstream stream(part);
+    stream << text;
+    stream.close();
+    if (!stream || std::rename(part.c_str(), path.c_str()) != 0) {
+        throw std::runtime_error("the file '" + path + "' cannot be written: " + std::strerror(errno));
+    }
+}
+
 Json read_results(const std::string &path) {
     std::ifstream stream(path);
     if (!stream) {
@@ -56,11 +96,7 @@ Json read_results(const std::string &path) {
     }
     try {
         Json file = Json::parse(stream);
-        if (file.at("distile_bench") != 1) {
-            throw std::runtime_error("'distile_bench' must be 1, the version that this program reads");
-        }
-        file.at("header").at("device");
-        file.at("rows").size();
+        check_file(file);
         return file;
     } catch (const std::exception &error) {
         throw std::runtime_error("the results '" + path + "' cannot be read: " + error.what());
@@ -107,13 +143,7 @@ void Results::write() const {
     if (path_.empty()) {
         return;
     }
-    const std::string part = path_ + ".part";
-    std::ofstream stream(part);
-    stream << file_.dump(1) << '\n';
-    stream.close();
-    if (!stream || std::rename(part.c_str(), path_.c_str()) != 0) {
-        throw std::runtime_error("the results '" + path_ + "' cannot be written: " + std::strerror(errno));
-    }
+    replace_file(path_, file_.dump(1) + '\n');
 }
 
 }  // namespace distile::bench

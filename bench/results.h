@@ -17,8 +17,8 @@ using Json = nlohmann::ordered_json;
 /** A number as people read it, without digits that mean nothing. */
 double rounded(double value);
 Json to_json(const Spread &spread);
-/** Adds the time of a single step: its median, spread and the number of samples. */
-void add_times(Json &result, const Spread &spread, int32_t rounds);
+/** Adds the time of a single step: its median, spread and the number of rounds. */
+void add_times(Json &result, const Spread &spread);
 /** Adds what a median time is to stay below, and whether it does. */
 void add_goal(Json &result, double goal_us);
 
@@ -28,6 +28,9 @@ constexpr double fair_share_of_others = 0.1;
 bool is_disturbed(const Json &row);
 /** True if a load average says that others ran before the measurement, or at its beginning. */
 bool is_high_load(double load_average, double cores);
+
+/** Writes a file as a whole or not at all. Throws std::runtime_error. */
+void replace_file(const std::string &path, const std::string &text);
 
 /** Reads a file of results. Throws std::runtime_error that says what is wrong with it. */
 Json read_results(const std::string &path);

@@ -1,6 +1,6 @@
 #include "runner.h"
 #include "first_call.h"
-#include "machine.h"
+#include "processor.h"
 #include <fmt/core.h>
 #include <stdexcept>
 #include <utility>
@@ -52,8 +52,8 @@ Runner::Workbench &Runner::workbench(const OperatorSpec &op, int32_t batch) {
     if (key != bench_key_ || !bench_) {
         // The old one goes first: both at once need twice the memory.
         bench_.reset();
-        bench_ = std::make_unique<Workbench>(
-            context_, find_operator(options_.operators_path, op, cpu_polykernel(op.polykernel)), batch, options_.times);
+        bench_ =
+            std::make_unique<Workbench>(context_, find_operator(options_.operators_path, op), batch, options_.times);
         bench_key_ = key;
     }
     return *bench_;
@@ -83,7 +83,7 @@ void Runner::add_pair(Json &result, const Spread &ours, const Spread &peer, doub
 void Runner::measure_first(const std::string &name, const ConvolutionRow &row, Json &result) const {
     constexpr int32_t rounds = 5;
     describe(row, result);
-    const Operator op = find_operator(options_.operators_path, row.op, cpu_polykernel(row.op.polykernel));
+    const Operator op = find_operator(options_.operators_path, row.op);
     const double density = make_byte_mask(row.mask, row.batch, op.output_height(), op.output_width()).density();
     result["category"] = op.category;
     result["shape"] = op.shape();
@@ -163,7 +163,7 @@ void Runner::measure(const ConvolutionRow &row, Json &result) {
     result["kernel"] = masked.polykernel().name;
     result["variant"] = variant ? variant : choice.variant;
     result["predicted_us"] = variant ? 0 : rounded(choice.predicted_us);
-    result["rounds"] = timing.rounds;
+    result["rounds"] = timing.ours.rounds;
 
     // Both sides are held to the plain loops, the peer once for each layout.
     const double error = masked.check_output(mask, row.zero);

@@ -34,8 +34,8 @@ __attribute__((target_clones("avx512f", "avx2", "default"))) uint64_t read_all(c
 }
 
 /** Adds our time, that of the plain way to move as much memory, and their ratio. */
-void add_ratio(Json &result, const std::vector<Spread> &spreads, const char *plain, int32_t rounds) {
-    add_times(result, spreads[0], rounds);
+void add_ratio(Json &result, const std::vector<Spread> &spreads, const char *plain) {
+    add_times(result, spreads[0]);
     result["of"] = plain;
     result["t_plain_us"] = rounded(spreads[1].median);
     result["plain_us"] = to_json(spreads[1]);
@@ -59,12 +59,11 @@ void Runner::measure(const DifferenceRow &row, Json &result) const {
     const distile_tensor a = distile_tensor_make(first.data(), 1, row.height, row.width, row.channels);
     const distile_tensor b = distile_tensor_make(second.data(), 1, row.height, row.width, row.channels);
     volatile uint64_t kept = 0;
-    int32_t rounds = 0;
     const std::vector<Spread> spreads =
         measure_turns({[&] { check(context, distile_mask_set_difference(mask.get(), &a, &b, 0.5f)); },
                        [&] { kept = read_all(first) ^ read_all(second); }},
-                      options_.measure, &rounds);
-    add_ratio(result, spreads, "reading both", rounds);
+                      options_.measure);
+    add_ratio(result, spreads, "reading both");
     result["goal_ratio"] = row.goal_ratio;
     result["met"] = result.at("ratio") <= row.goal_ratio;
 }
@@ -79,15 +78,14 @@ void Runner::measure(const LayoutRow &row, Json &result) const {
     const distile_tensor tensor = distile_tensor_make(ours.data(), row.batch, row.height, row.width, row.channels);
     const float *const from = row.from_nchw ? others.data() : ours.data();
     float *const to = row.from_nchw ? ours.data() : others.data();
-    int32_t rounds = 0;
     const std::vector<Spread> spreads =
         measure_turns({[&] {
                            check(context, row.from_nchw ? distile_from_nchw(context.get(), &planes, &tensor)
                                                         : distile_to_nchw(context.get(), &tensor, &planes));
                        },
                        [&] { std::memcpy(to, from, count * sizeof(float)); }},
-                      options_.measure, &rounds);
-    add_ratio(result, spreads, "memcpy", rounds);
+                      options_.measure);
+    add_ratio(result, spreads, "memcpy");
 }
 
 }  // namespace distile::bench

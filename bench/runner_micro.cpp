@@ -28,7 +28,6 @@ void Runner::measure(const MaskRow &row, Json &result) const {
     const Mask mask = make_mask(context);
     const std::vector<ByteMask> masks = make_byte_masks(row.mask, 1, row.height, row.width);
     size_t next = 0;
-    int32_t rounds = 0;
     const Spread spread = measure_calls(
         [&] {
             const ByteMask &bytes = masks[next++ % masks.size()];
@@ -38,8 +37,8 @@ void Runner::measure(const MaskRow &row, Json &result) const {
             check(context, distile_mask_count_tiles(mask.get(), 1, 1, &count));
             check(context, distile_mask_tiles(mask.get(), 1, 1, &list));
         },
-        calls_per_sample, options_.measure, &rounds);
-    add_times(result, spread, rounds);
+        calls_per_sample, options_.measure);
+    add_times(result, spread);
     add_goal(result, row.goal_us);
 }
 
@@ -47,22 +46,21 @@ void Runner::measure(const SelectRow &row, Json &result) {
     result["kind"] = "select";
     result["op"] = row.op.name;
     result["threads"] = options_.threads;
-    const Operator op = find_operator(options_.operators_path, row.op, cpu_polykernel(row.op.polykernel));
+    const Operator op = find_operator(options_.operators_path, row.op);
     const Kernel kernel = make_kernel(context_, *op.polykernel);
     const distile_polykernel *polykernel = distile_kernel_polykernel(kernel.get());
     const Mask mask = make_mask(context_);
     const ByteMask bytes = make_byte_mask({"blob", 0.3, 1}, 1, op.output_height(), op.output_width());
     set_mask(context_, mask, bytes);
     distile_choice choice{};
-    int32_t rounds = 0;
     // The warm-up makes the counts; they are then kept with the mask.
     const Spread spread =
         measure_calls([&] { check(context_, distile_kernel_choose(kernel.get(), mask.get(), &choice)); },
-                      calls_per_sample, options_.measure, &rounds);
+                      calls_per_sample, options_.measure);
     result["kernel"] = polykernel->name;
     result["variants"] = polykernel->num_variants;
     result["has_times"] = polykernel->num_times > 0;
-    add_times(result, spread, rounds);
+    add_times(result, spread);
     add_goal(result, row.goal_us);
 }
 
@@ -70,7 +68,7 @@ void Runner::measure(const DispatchRow &row, Json &result) {
     result["kind"] = "dispatch";
     result["op"] = row.op.name;
     result["threads"] = options_.threads;
-    const Operator op = find_operator(options_.operators_path, row.op, cpu_polykernel(row.op.polykernel));
+    const Operator op = find_operator(options_.operators_path, row.op);
     // The operator's own variants and times, with code that does nothing.
     const Kernel own = make_kernel(context_, *op.polykernel);
     const distile_polykernel *found = distile_kernel_polykernel(own.get());
@@ -95,15 +93,14 @@ void Runner::measure(const DispatchRow &row, Json &result) {
     args.weights = weights.get();
     args.mask = mask.get();
     size_t next = 0;
-    int32_t rounds = 0;
     const Spread spread = measure_calls(
         [&] {
             set_mask(context_, mask, masks[next++ % masks.size()]);
             check(context_, distile_run(kernel.get(), &args));
         },
-        calls_per_sample, options_.measure, &rounds);
+        calls_per_sample, options_.measure);
     result["kernel"] = polykernel.name;
-    add_times(result, spread, rounds);
+    add_times(result, spread);
 }
 
 void Runner::measure(const AlgebraRow &row, Json &result) const {
@@ -123,15 +120,14 @@ void Runner::measure(const AlgebraRow &row, Json &result) const {
         set_mask(context, masks.back(), one);
     }
     size_t next = 0;
-    int32_t rounds = 0;
     const Spread spread = measure_calls(
         [&] {
             distile_mask *const a = masks[next % masks.size()].get(), *const b = masks[(next + 1) % masks.size()].get();
             next++;
             check(context, function.call(made.get(), a, b));
         },
-        calls_per_sample, options_.measure, &rounds);
-    add_times(result, spread, rounds);
+        calls_per_sample, options_.measure);
+    add_times(result, spread);
     add_goal(result, row.goal_us);
 }
 
@@ -146,11 +142,10 @@ void Runner::measure(const PoolRow &row, Json &result) {
         const Clock::time_point start = Clock::now();
         while (Clock::now() - start < wait) {}
     };
-    int32_t rounds = 0;
-    const Spread spread = measure_calls([&] { pool.parallel_for(task, &task_us, row.tasks); }, calls_per_sample,
-                                        options_.measure, &rounds);
+    const Spread spread =
+        measure_calls([&] { pool.parallel_for(task, &task_us, row.tasks); }, calls_per_sample, options_.measure);
     const int32_t turns = (row.tasks + options_.threads - 1) / options_.threads;
-    add_times(result, spread, rounds);
+    add_times(result, spread);
     result["ideal_us"] = turns * row.task_us;
     result["overhead_us"] = std::stod(fmt::format("{:.4g}", spread.median - turns * row.task_us));
 }

@@ -145,7 +145,7 @@ void Runner::measure(const PlannerRow &row, Json &result) {
     result["threads"] = options_.threads;
     result["mask"] = row.mask.name;
     result["density"] = row.mask.density;
-    const Operator op = find_operator(options_.operators_path, row.op, cpu_polykernel(row.op.polykernel));
+    const Operator op = find_operator(options_.operators_path, row.op);
     result["shape"] = op.shape();
     // The tensors of the rows before are no longer needed.
     bench_.reset();
@@ -166,12 +166,11 @@ void Runner::measure(const PlannerRow &row, Json &result) {
     for (Turn &turn : turns) {
         sides.emplace_back([&masks, &turn] { turn.chain->step(masks[turn.steps++ % masks.size()]); });
     }
-    int32_t rounds = 0;
     // Steps of several operators take long: fewer than of single ones do.
     constexpr int32_t most_rounds = 12;
     MeasureOptions measure = options_.measure;
     measure.rounds = std::min(measure.rounds, most_rounds);
-    const std::vector<Spread> spreads = measure_turns(sides, measure, &rounds);
+    const std::vector<Spread> spreads = measure_turns(sides, measure);
 
     // All have made the same steps, and all but the first must have come to the same result.
     const std::vector<float> due = turns[static_cast<size_t>(Zeros::Filled)].chain->result();
@@ -194,7 +193,7 @@ void Runner::measure(const PlannerRow &row, Json &result) {
         }
     }
     const size_t used = static_cast<size_t>(Zeros::Planned);
-    add_times(result, spreads[used], rounds);
+    add_times(result, spreads[used]);
     result["fastest"] = ways[fastest].name;
     result["default_loss"] = rounded(spreads[used].median / spreads[fastest].median - 1);
 }

@@ -1,6 +1,7 @@
 #include "session.h"
 #include "machine.h"
 #include "peer.h"
+#include "processor.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>

@@ -1,8 +1,8 @@
 #include "summary.h"
-#include "cuda_summary.h"
 #include <algorithm>
 #include <fmt/core.h>
 #include <map>
+#include <set>
 #include <vector>
 
 namespace distile::bench {
@@ -54,39 +54,83 @@ std::pair<std::string, std::string> mask_of(const Json &row) {
     return {name.substr(mask, density - mask - 1), name.substr(density, name.find('/', density) - density)};
 }
 
-/** A line for each mask; with `few`, only those of one image, blobs and a real mask. */
-std::string convolutions(const Json &rows, bool few) {
+/** A row in steady use against the vendor in mode keep, which stands for the others of its mask: with a bordered input,
+ * or with a plain one where that is all there is, as for operators without padding. */
+bool stands_for_mask(const Measured &measured, const Json &row) {
+    if (row.at("status") != "measured" || row.at("kind") != "convolution" || row.at("peer_name") != vendor ||
+        row.at("mode") != "keep" || row.at("state") != "hot" || row.at("linked") == true) {
+        return false;
+    }
+    const auto [mask, density] = mask_of(row);
+    return row.at("layout") == "bordered" || !measured.find(name_of(row, "keep", "bordered", mask, density));
+}
+
+/** Our dense candidate's time by the vendor's. */
+std::string dense_quotient(const Measured &measured, const Json &row) {
+    for (const char *layout : {"bordered", "plain"}) {
+        if (const Json *dense = measured.find(name_of(row, "keep", layout, "dense", "1.0"))) {
+            return quotient(dense->at("t_masked_us"), dense->at("t_peer_us"));
+        }
+    }
+    return cell(0);
+}
+
+/** A line for each mask. */
+std::string convolutions(const Json &rows) {
     const Measured measured(rows);
     const std::string head = "| Operator | Batch | Mask | Density | Speed-up | eta, keep | eta, zero | eta, plain | "
                              "plain / bordered | dense: ours / oneDNN | Variant |\n"
                              "|---|---|---|---|---|---|---|---|---|---|---|\n";
     std::string text;
     for (const Json &row : rows) {
-        // One line for each mask. Its row of mode keep and bordered layout stands for the others.
-        if (row.at("status") != "measured" || row.at("kind") != "convolution" || row.at("peer_name") != vendor ||
-            row.at("mode") != "keep" || row.at("layout") != "bordered" || row.at("state") != "hot" ||
-            row.at("linked") == true) {
+        if (!stands_for_mask(measured, row)) {
             continue;
         }
         const auto [mask, density] = mask_of(row);
-        if (few && (row.at("batch") != 1 || (mask != "blob" && mask != "sige_church" && mask != "dense"))) {
-            continue;
-        }
-        const std::string plain = name_of(row, "keep", "plain", mask, density);
-        const std::string dense = name_of(row, "keep", "bordered", "dense", "1.0");
+        const std::string layout = row.at("layout");
+        const std::string plain = layout == "plain" ? "" : name_of(row, "keep", "plain", mask, density);
         text += fmt::format(
             "| {} {} | {} | {} | {:.2f} | {} | {} | {} | {} | {} | {} | {} |\n", row.at("op").get<std::string>(),
             row.at("shape").get<std::string>(), row.at("batch").get<int>(), mask, row.at("density").get<double>(),
             cell(row.at("speedup")), cell(row.at("eta")),
-            cell(measured.value(name_of(row, "zero", "bordered", mask, density), "eta")),
+            cell(measured.value(name_of(row, "zero", layout, mask, density), "eta")),
             cell(measured.value(plain, "eta")), quotient(measured.value(plain, "t_masked_us"), row.at("t_masked_us")),
-            quotient(measured.value(dense, "t_masked_us"), measured.value(dense, "t_peer_us")),
-            row.at("variant").get<std::string>());
+            dense_quotient(measured, row), row.at("variant").get<std::string>());
     }
     return text.empty() ? "" : head + text;
 }
 
-/** Every row of steady use that the table above has no place for. */
+/** A line for each operator, a column for each mask that stands for the others. */
+std::string headline(const Json &rows) {
+    const Measured measured(rows);
+    std::vector<std::pair<std::string, std::string>> masks;
+    for (const char *density : {"0.05", "0.1", "0.3", "0.5", "0.7", "0.9", "1.0"}) {
+        masks.emplace_back("blob", density);
+    }
+    masks.emplace_back("sige_church", "real");
+    std::string head = "| Operator |", rule = "|---|", text;
+    for (const auto &[mask, density] : masks) {
+        head += fmt::format(" {} |", mask == "blob" ? density : mask);
+        rule += "---|";
+    }
+    std::set<std::string> operators;
+    for (const Json &row : rows) {
+        if (!stands_for_mask(measured, row) || row.at("batch") != 1 || !operators.insert(row.at("op")).second) {
+            continue;
+        }
+        text += fmt::format("| {} {} |", row.at("op").get<std::string>(), row.at("shape").get<std::string>());
+        for (const auto &[mask, density] : masks) {
+            const Json *found = measured.find(name_of(row, "keep", row.at("layout"), mask, density));
+            text += found ? fmt::format(" {:.1f} ({:.2f}) |", found->at("speedup").get<double>(),
+                                        found->at("eta").get<double>())
+                          : " - |";
+        }
+        text += fmt::format(" {} |\n", dense_quotient(measured, row));
+    }
+    return text.empty() ? "" : head + " dense: ours / oneDNN |\n" + rule + "---|\n" + text;
+}
+
+/** Every row of steady use that the table of masks has no place for. */
 std::string other_convolutions(const Json &rows) {
     std::string text;
     for (const Json &row : rows) {
@@ -99,7 +143,10 @@ std::string other_convolutions(const Json &rows) {
     }
     return text.empty()
                ? ""
-               : "\n| Row | masked, us | peer, us | Speed-up | eta | Variant |\n|---|---|---|---|---|---|\n" + text;
+               : "\nAgainst our own dense candidate (`dense`), and with oneDNN's among the candidates that the "
+                 "dispatcher chooses from (`linked`).\n\n"
+                 "| Row | masked, us | peer, us | Speed-up | eta | Variant |\n|---|---|---|---|---|---|\n" +
+                     text;
 }
 
 /** The row that is the same in another state: "" for steady use. */
@@ -139,8 +186,9 @@ std::string states(const Json &rows) {
 
 /** Bytes as people read them. */
 std::string amount(double bytes) {
-    return bytes >= 1 << 20 ? fmt::format("{:.1f} MiB", bytes / (1 << 20))
-                            : fmt::format("{:.1f} KiB", bytes / (1 << 10));
+    return bytes == 0         ? "0"
+           : bytes >= 1 << 20 ? fmt::format("{:.1f} MiB", bytes / (1 << 20))
+                              : fmt::format("{:.1f} KiB", bytes / (1 << 10));
 }
 
 /** What both sides take beside the caller's tensors. */
@@ -203,29 +251,54 @@ std::string about(const Json &file) {
                        header.at("date").get<std::string>().substr(0, 10), disturbance(file));
 }
 
-std::string verdict(const Json &row) {
-    if (row.contains("met")) {
-        return row.at("met") == true ? "met" : "MISSED";
+/** Single steps of a kind, by columns of which it has at least one cell. */
+std::string steps(const Json &rows, const std::string &kind, const char *caption) {
+    using Cells = std::vector<std::string>;
+    Cells heads = {"Row", "us", "Against", "Above the tasks, us", "Goal", ""};
+    std::vector<Cells> lines;
+    for (const Json &row : rows) {
+        if (row.at("status") != "measured" || row.at("kind") != kind) {
+            continue;
+        }
+        Cells line = {row.at("row"), cell(row.at("t_us")), "", "", "", ""};
+        if (row.contains("ratio")) {
+            line[2] = fmt::format("{:.2f} x {}", row.at("ratio").get<double>(), row.at("of").get<std::string>());
+        }
+        if (row.contains("overhead_us")) {
+            line[3] = fmt::format("{:.2f}", row.at("overhead_us").get<double>());
+        }
+        if (row.contains("met")) {
+            line[4] = row.contains("goal_us") ? fmt::format("< {} us", row.at("goal_us").dump())
+                                              : fmt::format("<= {} x", row.at("goal_ratio").dump());
+            line[5] = row.at("met") == true ? "met" : "MISSED";
+        }
+        lines.push_back(std::move(line));
     }
-    return row.contains("overhead_us") ? fmt::format("{} above the tasks", row.at("overhead_us").dump()) : "";
+    if (lines.empty()) {
+        return "";
+    }
+    std::vector<Cells> table = {heads, Cells(heads.size(), "---")};
+    table.insert(table.end(), lines.begin(), lines.end());
+    std::string text = fmt::format("\n{}\n", caption);
+    for (const Cells &line : table) {
+        text += "\n|";
+        for (size_t i = 0; i < heads.size(); i++) {
+            const bool used =
+                std::any_of(lines.begin(), lines.end(), [&](const Cells &cells) { return !cells[i].empty(); });
+            text += used ? " " + line[i] + " |" : "";
+        }
+    }
+    return text + "\n";
 }
 
 std::string single_steps(const Json &rows) {
-    std::string text;
-    for (const Json &row : rows) {
-        if (row.at("status") != "measured" || row.at("kind") == "convolution" || row.at("kind") == "planner") {
-            continue;
-        }
-        const std::string ratio = row.contains("ratio") ? fmt::format("{:.2f} x {}", row.at("ratio").get<double>(),
-                                                                      row.at("of").get<std::string>())
-                                                        : "";
-        const std::string goal = row.contains("goal_us")      ? fmt::format("< {} us", row.at("goal_us").dump())
-                                 : row.contains("goal_ratio") ? fmt::format("<= {} x", row.at("goal_ratio").dump())
-                                                              : "";
-        text += fmt::format("| {} | {} | {} | {} | {} |\n", row.at("row").get<std::string>(), cell(row.at("t_us")),
-                            ratio, goal, verdict(row));
-    }
-    return text.empty() ? "" : "\n| Step | us | Against | Goal | |\n|---|---|---|---|---|\n" + text;
+    return steps(rows, "mask", "From the byte mask to the tile list, on one core.") +
+           steps(rows, "select", "Choosing a variant for a mask whose tiles are counted.") +
+           steps(rows, "dispatch", "A whole call whose kernel does nothing.") +
+           steps(rows, "pool", "Parallel loops whose tasks only wait.") +
+           steps(rows, "algebra", "Masks from masks, on one core.") +
+           steps(rows, "difference", "The mask of where two tensors differ, on one core.") +
+           steps(rows, "layout", "Conversions from and to NCHW, on one core.");
 }
 
 }  // namespace
@@ -271,25 +344,26 @@ std::string not_measured(const Json &rows) {
     }
     std::string text;
     for (const auto &[reason, names] : reasons) {
-        text += fmt::format("\n- {} rows {}:", names.size(), reason);
-        for (const std::string &name : names) {
-            text += " `" + name + "`";
+        text += fmt::format("\n- {} row{} {}:", names.size(), names.size() == 1 ? "" : "s", reason);
+        constexpr size_t most_names = 3;
+        for (size_t i = 0; i < std::min(names.size(), most_names); i++) {
+            text += " `" + names[i] + "`";
+        }
+        if (names.size() > most_names) {
+            text += fmt::format(" and {} more", names.size() - most_names);
         }
     }
     return text.empty() ? "" : "\nNot measured:\n" + text + "\n";
 }
 
 std::string cpu_goals(const Json &file) {
-    return about(file) + convolutions(file.at("rows"), true);
+    return about(file) + headline(file.at("rows"));
 }
 
-std::string summarise(const Json &file) {
-    if (file.at("header").value("backend", "cpu") == "cuda") {
-        return cuda_goals(file) + "\n" + cuda_rows(file);
-    }
+std::string cpu_rows(const Json &file) {
     const Json &rows = file.at("rows");
-    return about(file) + convolutions(rows, false) + other_convolutions(rows) + states(rows) + memory(rows) +
-           planners(rows) + single_steps(rows) + not_measured(rows);
+    return about(file) + convolutions(rows) + other_convolutions(rows) + states(rows) + memory(rows) + planners(rows) +
+           single_steps(rows) + not_measured(rows);
 }
 
 }  // namespace distile::bench

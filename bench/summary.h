@@ -1,5 +1,5 @@
 /** \file
- * Results as Markdown.
+ * Results of a CPU as Markdown.
  */
 #ifndef DISTILE_BENCH_SUMMARY_H
 #define DISTILE_BENCH_SUMMARY_H
@@ -9,11 +9,10 @@
 
 namespace distile::bench {
 
-/** Tables of every row of a file of results, of a CPU or a GPU, also of those that were not measured. */
-std::string summarise(const Json &file);
-
-/** The rows of a CPU that stand for the others: one image, blobs and a real mask. */
+/** The rows of a CPU that stand for the others, a line for each operator: one image, blobs and a real mask. */
 std::string cpu_goals(const Json &file);
+/** Tables of every row, also of those that were not measured. */
+std::string cpu_rows(const Json &file);
 
 /** That others disturbed the measurement, as a sentence with a space before it; "" if nothing says so. */
 std::string disturbance(const Json &file);

@@ -1,0 +1,16 @@
+#include "operators.h"
+#include "shipped_polykernels.h"
+#include <stdexcept>
+
+namespace distile::bench {
+
+const distile_polykernel &find_polykernel(const std::string &name) {
+    for (const auto &[known, polykernel] : shipped_polykernels) {
+        if (name == known) {
+            return *polykernel;
+        }
+    }
+    throw std::runtime_error("this program was built without a PolyKernel '" + name + "'");
+}
+
+}  // namespace distile::bench

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Runs the benchmark as a person would: the documents show the results that are committed, bad input gives a clear error
+# and overwrites nothing, and rows of every cheap kind can be measured, kept and shown. No time is looked at.
+# Usage: test_bench.sh <source folder> <distile_bench> [<distile_cuda_bench>]
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
+source_folder=$1
+bench=$2
+program=("$bench")
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+# The tables and the figure, written again, stay as they are.
+mkdir "$folder/docs"
+cp "$source_folder/README.md" "$folder"
+cp "$source_folder/docs/benchmarks.md" "$folder/docs"
+"$source_folder/bench/tables.sh" "$bench" "$folder"
+for document in README.md docs/benchmarks.md docs/h200.svg; do
+    diff -u "$source_folder/$document" "$folder/$document" >&2 ||
+        fail "$document does not show bench/results; write it with 'make bench-tables'"
+done
+
+# The files of rows can be read, by both programs.
+for each in "${@:2}"; do
+    "$each" --list | has '^mask/40x40/blob/0.3/' || fail "$each --list does not show the rows of masks"
+    "$each" --list --filter '^planner' | has -v '^planner' && fail "$each --list --filter shows other rows"
+done
+expect_error "is no regular expression" --list --filter '('
+expect_error "matches no row" --list --filter 'no such row'
+echo '{"distile_bench_rows": 1, "operators": {' >"$folder/rows.json"
+expect_error "the rows '$folder/rows.json' cannot be read" --list --rows "$folder/rows.json"
+sed 's/"mode[s]*": *\["keep"\]/"modes": ["kept"]/' "$source_folder/bench/rows.json" >"$folder/rows.json"
+expect_error "'kept' is neither 'zero' nor 'keep'" --list --rows "$folder/rows.json"
+expect_error "cannot be opened" --list --rows "$folder/none.json"
+
+# Rows are measured, written, kept, and shown.
+rows='^(mask/40x40/blob/0.1/|select/op3|pool/2x5us|dispatch/op3|algebra/.*/unite|layout/.*/1x3x224x224|op39/blob/0.3/)'
+quick=(--threads 1 --rounds 2 --seconds 0 --filter "$rows")
+results=$folder/results.json
+"$bench" "${quick[@]}" --out "$results" >"$folder/printed" 2>&1 || fail "measuring ended with:" "$(cat "$folder/printed")"
+count=$("$bench" --list --filter "$rows" | wc -l)
+has "^$count rows: .* 0 failed, in $results" <"$folder/printed" || fail "measuring printed:" "$(cat "$folder/printed")"
+grep -q '"source": ".' "$results" || fail "the results do not name the source's version"
+grep -q '"others_busy": ' "$results" || fail "the results do not say how busy others were"
+"$bench" --summary "$results" | has '^| mask/40x40/blob/0.1/.* met |$' || fail "--summary does not show a row of masks"
+"$bench" "${quick[@]}" --out "$results" --resume 2>/dev/null | has '0 failed' || fail "--resume failed"
+cp "$results" "$folder/before.json"
+expect_error "their 'rounds_at_least' is 2, now it is 3" --threads 1 --rounds 3 --seconds 0 --out "$results" --resume
+expect_error "their 'seconds_at_least' is 0.0, now it is 0.1" --threads 1 --rounds 2 --seconds 0.1 --out "$results" --resume
+cmp "$folder/before.json" "$results" || fail "--resume changed a file that it refused"
+
+# Results that cannot be understood. Neither they nor the document are touched.
+sed 's/cpu-avx512\.json/broken.json/' "$source_folder/docs/benchmarks.md" >"$folder/document.md"
+cp "$folder/document.md" "$folder/document.before"
+# expect_broken <text> <what the file of results holds>
+expect_broken() {
+    echo "$2" >"$folder/broken.json"
+    cp "$folder/broken.json" "$folder/broken.before"
+    expect_error "$1" --summary "$folder/broken.json" --into "$folder/document.md" --figure "$folder/figure.svg"
+    expect_error "the results '$folder/broken.json'" --summary "$folder/broken.json"
+    cmp "$folder/document.before" "$folder/document.md" || fail "the document was changed by '$2'"
+    [[ ! -e $folder/figure.svg ]] || fail "a figure was drawn from '$2'"
+}
+header='"header": {"device": "a", "threads": 1, "date": "2026-01-31", "compiler": "c", "versions": {"oneDNN": "o"}}'
+one='{"row": "select/op3", "status": "measured", "kind": "select", "t_us": 1}'
+expect_broken "cannot be read" '{"distile_bench": 1,'
+expect_broken "'distile_bench' must be 1" "{\"distile_bench\": 2, $header, \"rows\": []}"
+expect_broken "unknown field 'colour'" "{\"distile_bench\": 1, $header, \"rows\": [], \"colour\": 1}"
+expect_broken "'device'" '{"distile_bench": 1, "header": {}, "rows": []}'
+expect_broken "row 'select/op3' comes twice" "{\"distile_bench\": 1, $header, \"rows\": [$one, $one]}"
+expect_broken "row 'select/op3' is of an unknown kind 'guess'" \
+    "{\"distile_bench\": 1, $header, \"rows\": [${one/\"select\",/\"guess\",}]}"
+expect_broken "row 'select/op3' has an unknown status 'lost'" \
+    "{\"distile_bench\": 1, $header, \"rows\": [${one/measured/lost}]}"
+expect_broken "'t_us'" "{\"distile_bench\": 1, $header, \"rows\": [${one/t_us/time}]}"
+echo "{\"distile_bench\": 1, $header, \"rows\": [$one]}" >"$folder/broken.json"
+"$bench" --summary "$folder/broken.json" | has '^| select/op3 | 1.00 ' || fail "what was to be broken was not whole"
+echo '{"distile_bench": 1,' >"$folder/broken.json"
+cp "$folder/broken.json" "$folder/broken.before"
+expect_error "cannot be read" "${quick[@]}" --out "$folder/broken.json" --resume
+cmp "$folder/broken.before" "$folder/broken.json" || fail "--resume changed a file that it could not read"
+expect_error "has neither a line" --summary "$results" --into "$folder/document.md"
+cmp "$folder/document.before" "$folder/document.md" || fail "the document was changed by results that it does not name"
+echo "passed"
