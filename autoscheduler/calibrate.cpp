@@ -1,6 +1,9 @@
 #include "calibrate.h"
 #include "operator.h"
 #include <Eigen/Dense>
+#include <algorithm>
+#include <fstream>
+#include <set>
 
 namespace distile {
 
@@ -36,6 +39,37 @@ TaskFit fit_task_times(const std::vector<TaskTime> &times) {
         throw FileError("the times of the calibration do not grow with the work: measure on an idle machine");
     }
     return {solution(0), solution(1), solution(2)};
+}
+
+std::vector<CpuCache> cpu_caches(const std::string &folder, const std::vector<int> &cpus, int cores) {
+    std::vector<CpuCache> result;
+    for (int index = 0; index < 8; index++) {
+        const auto word = [&](int cpu, const char *file) {
+            std::string text;
+            std::ifstream(folder + "/cpu" + std::to_string(cpu) + "/cache/index" + std::to_string(index) + "/" +
+                          file) >>
+                text;
+            return text;
+        };
+        const int first = cpus.front();
+        const std::string type = word(first, "type"), size = word(first, "size");
+        if (size.empty() || type == "Instruction") {
+            continue;
+        }
+        std::set<std::string> sharers;
+        for (int cpu : cpus) {
+            sharers.insert(word(cpu, "shared_cpu_list"));
+        }
+        const int64_t unit = size.back() == 'M' ? 1 << 20 : size.back() == 'K' ? 1 << 10 : 1;
+        result.push_back({std::stoi(word(first, "level")), std::stoll(size) * unit,
+                          std::stoi(word(first, "coherency_line_size")),
+                          std::min(cores, static_cast<int>(sharers.size()))});
+    }
+    std::sort(result.begin(), result.end(), [](const CpuCache &a, const CpuCache &b) { return a.level < b.level; });
+    if (result.empty()) {
+        throw FileError("the system does not tell its caches in " + folder);
+    }
+    return result;
 }
 
 }  // namespace distile

@@ -5,6 +5,7 @@
 #define DISTILE_CALIBRATE_H
 
 #include "device_profile.h"
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -27,6 +28,17 @@ struct TaskFit {
 /** Least squares of the relative errors; no coefficient is negative. Throws FileError where the times do not determine
  * alpha. */
 TaskFit fit_task_times(const std::vector<TaskTime> &times);
+
+/** A cache of data. */
+struct CpuCache {
+    int level = 0;
+    int64_t bytes = 0;
+    int line = 64;
+    int count = 1; /**< Of them that the cores have, wherever they are scheduled. */
+};
+
+/** The caches of calls on `cores` of some CPUs, from the nearest, as Linux tells them in a folder. Throws FileError. */
+std::vector<CpuCache> cpu_caches(const std::string &folder, const std::vector<int> &cpus, int cores);
 
 /** The profile of this machine's CPU for calls of some threads. Throws FileError. */
 DeviceProfile calibrate_cpu(int cores, const Progress &progress);

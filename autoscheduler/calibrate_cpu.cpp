@@ -5,12 +5,12 @@
 #include "thread_pool.h"
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <functional>
 #include <immintrin.h>
 #include <memory>
 #include <numeric>
 #include <random>
+#include <sched.h>
 
 namespace distile {
 
@@ -118,34 +118,18 @@ double measure_ghz() {
     return 8 * steps / seconds * 1e-9;
 }
 
-struct Cache {
-    int level = 0;
-    int64_t bytes = 0;
-    int line = 64;
-};
-
-/** The caches of data, as Linux tells them, from the nearest. */
-std::vector<Cache> caches() {
-    std::vector<Cache> result;
-    for (int index = 0; index < 8; index++) {
-        const std::string folder = "/sys/devices/system/cpu/cpu0/cache/index" + std::to_string(index);
-        const auto word = [&](const char *file) {
-            std::string text;
-            std::ifstream(folder + "/" + file) >> text;
-            return text;
-        };
-        const std::string type = word("type"), size = word("size");
-        if (size.empty() || type == "Instruction") {
-            continue;
+/** The CPUs that this process may use. */
+std::vector<int> own_cpus() {
+    cpu_set_t allowed;
+    std::vector<int> cpus;
+    if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) {
+        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+            if (CPU_ISSET(cpu, &allowed)) {
+                cpus.push_back(cpu);
+            }
         }
-        const int64_t unit = size.back() == 'M' ? 1 << 20 : size.back() == 'K' ? 1 << 10 : 1;
-        result.push_back({std::stoi(word("level")), std::stoll(size) * unit, std::stoi(word("coherency_line_size"))});
     }
-    std::sort(result.begin(), result.end(), [](const Cache &a, const Cache &b) { return a.level < b.level; });
-    if (result.empty()) {
-        throw FileError("the system does not tell its caches in /sys/devices/system/cpu/cpu0/cache");
-    }
-    return result;
+    return cpus.empty() ? std::vector<int>{0} : cpus;
 }
 
 struct FreeBuffer {
@@ -241,7 +225,8 @@ DeviceProfile calibrate_cpu(int cores, const Progress &progress) {
         }
     }
     if (!code) {
-        throw FileError("this CPU has neither AVX2 with FMA nor AVX-512, which the shipped kernels need");
+        throw FileError("this CPU has neither AVX2 with FMA nor AVX-512, by which cores are calibrated: the built-in "
+                        "profile generic_x86_64 stands for it");
     }
     DeviceProfile device;
     device.name = device_name();
@@ -259,24 +244,28 @@ DeviceProfile calibrate_cpu(int cores, const Progress &progress) {
     device.fma_latency = best_seconds(50, [&] { keep(code->one_chain(steps)); }) * cycles / steps;
 
     ThreadPool pool(cores);
-    const std::vector<Cache> found = caches();
+    const std::vector<CpuCache> found = cpu_caches("/sys/devices/system/cpu", own_cpus(), cores);
+    const int64_t last = found.back().bytes;
     for (size_t i = 0; i <= found.size(); i++) {
         MemoryLevel level;
         const bool is_memory = i == found.size();
-        const Cache cache = is_memory ? Cache{0, 0, found.back().line} : found[i];
+        const CpuCache cache = is_memory ? CpuCache{0, 0, found.back().line, found.back().count} : found[i];
         level.name = is_memory ? "DRAM" : "L" + std::to_string(cache.level);
         progress("bandwidth of " + level.name, 0.1 + 0.6 * static_cast<double>(i) / static_cast<double>(found.size()));
-        level.bytes = cache.bytes;
         level.shared = is_memory || cache.level >= 3;
+        level.bytes = level.shared ? cache.bytes * cache.count : cache.bytes;
         level.transaction_bytes = cache.line;
-        // Beyond the next nearer level, and with room to spare in this one.
+        // Of one core and of all: beyond the next nearer level, and with room to spare in this one. A CPU may have many
+        // last caches, and the cores any of them.
+        constexpr int64_t least = int64_t{256} << 20;
         const int64_t inner = i == 0 ? 0 : found[i - 1].bytes;
-        const int64_t bytes = is_memory      ? std::max<int64_t>(4 * found.back().bytes, int64_t{256} << 20)
-                              : level.shared ? std::max(cache.bytes / 2, 2 * inner * cores)
-                                             : std::max(cache.bytes / 2, std::min(2 * inner, cache.bytes));
-        level.gb_per_s = level.shared ? read_bandwidth(*code, pool, cores, bytes / cores / 4096 * 4096)
-                                      : read_bandwidth(*code, pool, 1, bytes / 4096 * 4096);
-        level.latency_ns = load_latency(bytes, cache.line);
+        const int64_t own =
+            is_memory ? std::max(4 * last, least) : std::max(cache.bytes / 2, std::min(2 * inner, cache.bytes));
+        const int64_t all =
+            is_memory ? std::max(4 * last * cache.count, least) : std::max(level.bytes / 2, 2 * inner * cores);
+        level.gb_per_s = level.shared ? read_bandwidth(*code, pool, cores, all / cores / 4096 * 4096)
+                                      : read_bandwidth(*code, pool, 1, own / 4096 * 4096);
+        level.latency_ns = load_latency(own, cache.line);
         device.memory.push_back(level);
     }
     device.load_per_cycle = device.memory[0].gb_per_s * 1e9 / (4.0 * code->lanes) / cycles;

@@ -60,7 +60,7 @@ void measure_random(const RandomOptions &options) {
     FolderMeasurer folder(options.folder, session.batch_setup(options), options.parallel_jobs(), hooks);
     if (!options.folder.empty()) {
         folder.collect(log.measured(), record);
-        folder.choose_reference(log.measured());
+        folder.learn_reference(log.measured());
     }
     std::set<std::pair<Theta, bool>> known;
     for (const Measurement &measurement : log.measured()) {

@@ -64,7 +64,7 @@ Ending search(const TuneOptions &options, const Session &session, SearchLog &log
     if (static_cast<int>(measured.size()) >= options.search.trials) {
         return Ending::Finished;
     }
-    folder.choose_reference(measured);
+    folder.learn_reference(measured);
     DeviceMeasurer device(session.batch_setup(options), jobs, hooks, measured);
     Measurer &measurer = options.folder.empty() ? static_cast<Measurer &>(device) : folder;
     show("ranking the space by the bound");

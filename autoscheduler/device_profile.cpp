@@ -2,7 +2,6 @@
 #include "generic_devices.h"
 #include "operator.h"
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 namespace distile {
@@ -83,7 +82,8 @@ MemoryLevel parse_level(const json &json, const std::string &where, bool is_last
     level.bytes = members.integer("bytes", is_last ? 0 : 1, int64_t{1} << 50);
     level.shared = members.boolean("shared");
     level.gb_per_s = members.number("gb_per_s", 1e-3, 1e9);
-    level.transaction_bytes = members.count("transaction_bytes", 1 << 20);
+    // At least an element.
+    level.transaction_bytes = static_cast<int>(members.integer("transaction_bytes", 4, 1 << 20));
     level.latency_ns = members.number("latency_ns", 0, 1e9);
     return level;
 }
@@ -185,8 +185,7 @@ const char *generic_device_of(const std::string &target) {
 std::string halide_target(const DeviceProfile &device) {
     if (device.backend == "cuda") {
         // Later GPUs run the code of earlier ones.
-        const bool has_80 = device.features.rfind("sm_", 0) == 0 && std::atoi(device.features.c_str() + 3) >= 80;
-        return std::string("x86-64-linux-cuda-cuda_capability_") + (has_80 ? "80" : "70");
+        return "x86-64-linux-cuda-cuda_capability_70";
     }
     const auto has = [&](const char *feature) { return device.features.find(feature) != std::string::npos; };
     return !has("avx2") ? std::string("x86-64-linux")

@@ -1,11 +1,10 @@
 #include "search_log.h"
+#include "bound.h"
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,6 +39,9 @@ LogHeader parse_header(const json &json, const std::string &path) {
         header.backend = json.at("backend").get<std::string>();
         header.target = json.at("target").get<std::string>();
         header.device = parse_device_profile(json.at("device"), where + ", \"device\"");
+        if (header.backend != header.device.backend) {
+            throw FileError(where + " has a broken header (its \"backend\" is not that of its \"device\")");
+        }
         const auto &threads = json.at("threads"), &seed = json.at("seed");
         constexpr int most_threads = 1 << 16;
         if (!threads.is_number_integer() || threads < 1 || threads > most_threads || !seed.is_number_unsigned()) {
@@ -53,6 +55,16 @@ LogHeader parse_header(const json &json, const std::string &path) {
         return header;
     } catch (const nlohmann::json::exception &error) {
         throw FileError(where + " has a broken header (" + error.what() + ")");
+    }
+}
+
+/** Refuses a schedule that is not legal for a log's operator and device, which no search measures: whoever computes
+ * with it relies on that. */
+void check_legal(const Theta &theta, const LogHeader &header, const std::string &where) {
+    const Problem problem = workload_of(header.op, header.device).problem;
+    const std::string reason = space_of(header.backend, problem).why_illegal(theta, problem);
+    if (!reason.empty()) {
+        throw FileError(where + ", has a schedule that is not legal for its operator and device: " + reason);
     }
 }
 
@@ -91,6 +103,7 @@ Parsed parse(const std::string &text, const std::string &path) {
             parsed.has_header = true;
         } else {
             parsed.contents.measured.push_back(parse_measurement(line, where));
+            check_legal(parsed.contents.measured.back().theta, parsed.contents.header, where);
         }
         begin = end + 1;
         parsed.good_bytes = begin;
@@ -168,46 +181,30 @@ LogContents read_search_log(const std::string &path) {
     return std::move(parsed.contents);
 }
 
-SearchLog::SearchLog(const std::string &path, const LogHeader &header) : path_(path) {
-    file_ = open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (file_ < 0) {
-        throw FileError(the_log(path) + " cannot be opened for writing: " + std::strerror(errno));
+SearchLog::SearchLog(const std::string &path, const LogHeader &header)
+    : path_(path), file_(path, the_log(path),
+                         " is in use by another search: wait until that has ended, or name another log with --log") {
+    std::ifstream stream(path, std::ios::binary);
+    const std::string text(std::istreambuf_iterator<char>(stream), {});
+    Parsed parsed = parse(text, path);
+    contents_ = std::move(parsed.contents);
+    if (parsed.has_header) {
+        check_same(contents_.header, header, path);
+    } else if (text_of(to_json(header)).compare(0, text.size(), text) != 0) {
+        // Only what a kill left of this very header may be cut off.
+        refuse_foreign(path);
     }
-    try {
-        if (flock(file_, LOCK_EX | LOCK_NB) != 0) {
-            throw FileError(the_log(path) + (errno == EWOULDBLOCK
-                                                 ? " is in use by another search: wait until that has ended, or name "
-                                                   "another log with --log"
-                                                 : std::string(" cannot be locked: ") + std::strerror(errno)));
-        }
-        std::ifstream stream(path, std::ios::binary);
-        const std::string text(std::istreambuf_iterator<char>(stream), {});
-        Parsed parsed = parse(text, path);
-        contents_ = std::move(parsed.contents);
-        if (parsed.has_header) {
-            check_same(contents_.header, header, path);
-        } else if (text_of(to_json(header)).compare(0, text.size(), text) != 0) {
-            // Only what a kill left of this very header may be cut off.
-            refuse_foreign(path);
-        }
-        if (ftruncate(file_, static_cast<off_t>(parsed.good_bytes)) != 0) {
-            throw FileError(the_log(path) + " cannot be rid of its broken last line: " + std::strerror(errno));
-        }
-        if (!parsed.has_header) {
-            contents_.header = header;
-            append_line(to_json(header));
-        }
-    } catch (...) {
-        close(file_);
-        throw;
+    if (ftruncate(file_.descriptor(), static_cast<off_t>(parsed.good_bytes)) != 0) {
+        throw FileError(the_log(path) + " cannot be rid of its broken last line: " + std::strerror(errno));
     }
-}
-
-SearchLog::~SearchLog() {
-    close(file_);
+    if (!parsed.has_header) {
+        contents_.header = header;
+        append_line(to_json(header));
+    }
 }
 
 void SearchLog::append(const Measurement &measurement) {
+    check_legal(measurement.theta, contents_.header, "a measurement for " + the_log(path_));
     append_line(to_json(measurement));
     contents_.measured.push_back(measurement);
 }
@@ -215,15 +212,15 @@ void SearchLog::append(const Measurement &measurement) {
 void SearchLog::append_line(const json &line) {
     const std::string text = text_of(line);
     struct stat before {};
-    const bool known = fstat(file_, &before) == 0;
+    const bool known = fstat(file_.descriptor(), &before) == 0;
     errno = 0;
-    const ssize_t written = write(file_, text.data(), text.size());
-    if (written == static_cast<ssize_t>(text.size()) && (fsync(file_) == 0 || errno == EINVAL)) {
+    const ssize_t written = write(file_.descriptor(), text.data(), text.size());
+    if (written == static_cast<ssize_t>(text.size()) && (fsync(file_.descriptor()) == 0 || errno == EINVAL)) {
         return;
     }
     const std::string cause = errno != 0 ? std::strerror(errno) : "there is no room for all of it";
     // Should this fail too, the next run cuts the broken line off.
-    const bool whole = known && ftruncate(file_, before.st_size) == 0;
+    const bool whole = known && ftruncate(file_.descriptor(), before.st_size) == 0;
     throw FileError(the_log(path_) + " cannot be written (" + cause + (whole ? ")" : "), and has a broken last line") +
                     ". The " + std::to_string(contents_.measured.size()) +
                     " measurements before are kept: free some space and run the same command again");

@@ -6,6 +6,7 @@
 #define DISTILE_SEARCH_LOG_H
 
 #include "device_profile.h"
+#include "locked_file.h"
 #include "measurement.h"
 #include "operator.h"
 #include <nlohmann/json_fwd.hpp>
@@ -47,9 +48,6 @@ public:
      * device, number of threads or space, and where it cannot be read or written. A broken last line, which a kill
      * leaves, is cut off. */
     SearchLog(const std::string &path, const LogHeader &header);
-    ~SearchLog();
-    SearchLog(const SearchLog &) = delete;
-    SearchLog &operator=(const SearchLog &) = delete;
 
     const LogHeader &header() const {
         return contents_.header;
@@ -60,14 +58,15 @@ public:
     const std::string &warning() const {
         return contents_.warning;
     }
-    /** Appends a measurement and waits until the disk has it. Throws FileError; the file is then as it was. */
+    /** Appends a measurement and waits until the disk has it. Throws FileError, also where its schedule is not legal for
+     * the log's operator and device; the file is then as it was. */
     void append(const Measurement &measurement);
 
 private:
     void append_line(const nlohmann::json &line);
 
     std::string path_;
-    int file_ = -1;
+    LockedFile file_;
     LogContents contents_;
 };
 

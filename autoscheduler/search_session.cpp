@@ -15,27 +15,42 @@ namespace distile {
 
 namespace {
 
-const char *const avx512_target = "x86-64-linux-avx-avx2-avx512-avx512_skylake-f16c-fma-sse41";
-const char *const cuda_target = "x86-64-linux-cuda-cuda_capability_70";
-
-std::string default_target(const DeviceProfile &device) {
-    return device.backend == "cuda" ? cuda_target : halide_target(device);
-}
-
 int cores() {
     return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
-/** The device that an option names. Without one, this machine's CPU as a generic profile describes it. */
+/** This machine's CPU as a generic profile describes it. */
+DeviceProfile generic_cpu() {
+    DeviceProfile device;
+    for (const char *name : {"generic_x86_64", "generic_avx2", "generic_avx512"}) {
+        const DeviceProfile generic = generic_device_profile(name);
+        if (missing_cpu_feature(cpu_features(halide_target(generic)).c_str()).empty()) {
+            device = generic;
+        }
+    }
+    device.name = device_name();
+    device.cores = cores();
+    return device;
+}
+
+/** Refuses a target whose code has other vectors than those that a device's schedules are ranked and compiled for. */
+void check_target(const std::string &target, const DeviceProfile &device) {
+    const char *name = generic_device_of(target);
+    const DeviceProfile generic = generic_device_profile(name);
+    if (generic.backend != device.backend || generic.vector_lanes != device.vector_lanes ||
+        generic.vector_registers != device.vector_registers) {
+        throw FileError("the target '" + target + "' is for devices like " + name + ", and '" + device.name +
+                        "' is none: name one with --device");
+    }
+}
+
+/** The device that an option names. Without one, this machine's CPU. */
 DeviceProfile find_device(const SessionOptions &options) {
     DeviceProfile device;
     if (!options.device.empty()) {
         device = device_of_option(options.device);
     } else if (options.backend == "cpu") {
-        const bool avx512 = missing_cpu_feature(cpu_features(avx512_target).c_str()).empty();
-        device = generic_device_profile(avx512 ? "generic_avx512" : "generic_avx2");
-        device.name = device_name();
-        device.cores = cores();
+        device = generic_cpu();
     } else {
         throw FileError("the device is not known: name its profile with --device (distile calibrate writes one on the "
                         "machine itself)");
@@ -108,10 +123,11 @@ void add_search_options(CLI::App &command, SessionOptions &options) {
 
 Session::Session(const SessionOptions &options)
     : op(read_operator(options.op)), device(find_device(options)), workload(workload_of(op, device)),
-      target(options.target.empty() ? default_target(device) : options.target),
+      target(options.target.empty() ? halide_target(device) : options.target),
       masks(read_mask_set(options.masks, op, &empty_masks)) {
     workload.threads = options.threads > 0 ? options.threads : workload.threads;
     cpu_features(target);
+    check_target(target, device);
     const std::string reason = why_none_is_legal(space(), workload.problem);
     if (!reason.empty()) {
         throw FileError("no schedule of the backend '" + device.backend + "' is legal for this operator" + reason);

@@ -1,9 +1,10 @@
 #include "shared_object.h"
 #include "process.h"
 #include "tools.h"
-#include <algorithm>
 #include <dlfcn.h>
+#include <elf.h>
 #include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
@@ -11,22 +12,30 @@ namespace distile {
 
 namespace {
 
-/** The only name that a shared object shows. */
-constexpr const char *symbol = "distile_measured";
+/** The names that a shared object shows: its PolyKernel, and the text of the plan that it was compiled from. */
+constexpr const char *symbol = "distile_measured", *plan_symbol = "distile_measured_plan";
 
-/** Whether code was made for the operator of a plan, and for its variants in their order. */
-bool is_of(const distile_polykernel &polykernel, const Plan &plan) {
-    const auto &conv = polykernel.conv2d, wanted = plan.op.conv2d();
-    const auto same_variant = [](const PlanVariant &of_plan, const distile_variant &variant) {
-        return of_plan.name == variant.name && of_plan.theta.at("tile_h") == variant.tile_h &&
-               of_plan.theta.at("tile_w") == variant.tile_w && of_plan.dense == (variant.dense != 0);
-    };
-    return polykernel.name == plan.name && polykernel.kind == plan.op.kind() && conv.groups == wanted.groups &&
-           conv.in_channels == wanted.in_channels && conv.out_channels == wanted.out_channels &&
-           conv.kernel_h == wanted.kernel_h && conv.kernel_w == wanted.kernel_w && conv.stride_h == wanted.stride_h &&
-           conv.stride_w == wanted.stride_w && polykernel.layout == plan.layout &&
-           std::equal(plan.variants.begin(), plan.variants.end(), polykernel.variants,
-                      polykernel.variants + polykernel.num_variants, same_variant);
+/** Whether a file is as long as its header says. The loader would find what is missing by a signal only. */
+bool is_whole(const std::string &path) {
+    Elf64_Ehdr header{};
+    std::ifstream stream(path, std::ios::binary | std::ios::ate);
+    const auto size = static_cast<uint64_t>(stream.tellg());
+    stream.seekg(0);
+    // What is no object at all, the loader tells.
+    return !stream.read(reinterpret_cast<char *>(&header), sizeof(header)) ||
+           header.e_shoff + uint64_t{header.e_shnum} * header.e_shentsize <= size;
+}
+
+/** All of a plan that its code depends on. */
+std::string text_of(Plan plan) {
+    plan.times.clear();
+    return to_json(plan).dump();
+}
+
+/** C source of the plan's text. What plans may hold JSON and C quote alike. */
+std::string emit_text(const Plan &plan) {
+    const std::string declaration = std::string("const char ") + plan_symbol + "[]";
+    return "\nextern " + declaration + ";\n" + declaration + " = " + nlohmann::json(text_of(plan)).dump() + ";\n";
 }
 
 }  // namespace
@@ -36,7 +45,7 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
     const std::string base = folder.path() + "/" + symbol;
     const std::string plan_path = base + ".json";
     write_file(plan_path, to_json(plan).dump());
-    write_file(base + ".c", emit_polykernels({plan}, symbol));
+    write_file(base + ".c", emit_polykernels({plan}, symbol) + emit_text(plan));
 
     std::vector<Command> generators;
     for (const PlanVariant &variant : plan.variants) {
@@ -106,13 +115,17 @@ SharedObject::SharedObject(const Plan &plan, int jobs, const std::function<void(
 
 SharedObject::SharedObject(const Plan &plan, const std::string &path) {
     load(path);
-    if (polykernel_->version != DISTILE_POLYKERNEL_VERSION || !is_of(*polykernel_, plan)) {
+    const auto *text = static_cast<const char *>(dlsym(handle_.get(), plan_symbol));
+    if (polykernel_->version != DISTILE_POLYKERNEL_VERSION || !text || text != text_of(plan)) {
         throw FileError("the shared object '" + path + "' was not compiled from the plan '" + plan.name +
                         "' as it is now; `distile compile` makes a new one");
     }
 }
 
 void SharedObject::load(const std::string &path) {
+    if (!is_whole(path)) {
+        throw FileError("the shared object '" + path + "' is not whole: compile it again, or copy it again");
+    }
     // Without a slash, the loader would search for it elsewhere.
     handle_.reset(dlopen(std::filesystem::absolute(path).c_str(), RTLD_NOW | RTLD_LOCAL));
     const void *found = handle_ ? dlsym(handle_.get(), symbol) : nullptr;

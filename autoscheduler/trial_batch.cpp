@@ -1,4 +1,5 @@
 #include "trial_batch.h"
+#include "locked_file.h"
 #include "process.h"
 #include "profile.h"
 #include "strict_json.h"
@@ -51,6 +52,7 @@ json to_json(const Batch &batch) {
             {"compile_limit_s", setup.compile_limit_s},
             {"measure_limit_s", setup.measure_limit_s},
             {"memory_bytes", setup.memory_bytes},
+            {"reference_us", batch.reference_us},
             {"trials", trials}};
 }
 
@@ -95,6 +97,16 @@ Measurement after_worker(const BatchTrial &trial, const CommandResult &result, i
                          "it ended with status " + std::to_string(result.exit_status) + printed);
 }
 
+std::string results_path(const std::string &folder) {
+    return folder + "/results.jsonl";
+}
+
+/** Keeps others from compiling into a folder, and from measuring it. */
+LockedFile lock(const std::string &folder) {
+    return {results_path(folder), "the results '" + results_path(folder) + "'",
+            " are in use by another `distile measure` or search: wait until that has ended"};
+}
+
 double median_of_last(const std::vector<double> &values) {
     constexpr ptrdiff_t window = 9;
     const auto count = std::min<ptrdiff_t>(window, static_cast<ptrdiff_t>(values.size()));
@@ -103,8 +115,9 @@ double median_of_last(const std::vector<double> &values) {
 
 class Workers {
 public:
-    Workers(std::string folder, const Batch &batch, const BatchHooks &hooks)
-        : folder_(std::move(folder)), batch_(batch), hooks_(hooks) {
+    /** `reference_us`: what the reference took before. */
+    Workers(std::string folder, const Batch &batch, const BatchHooks &hooks, std::vector<double> reference_us)
+        : folder_(std::move(folder)), batch_(batch), hooks_(hooks), reference_us_(std::move(reference_us)) {
     }
 
     /** False if it was stopped. */
@@ -151,7 +164,7 @@ private:
         if (result.stopped || result.signal == SIGINT || result.signal == SIGTERM || (hooks_.stop && hooks_.stop())) {
             return false;
         }
-        if (result.exit_status == worker_no_device) {
+        if (result.exit_status == worker_cannot_measure) {
             throw FileError("nothing can be measured here: " + beginning(result.printed));
         }
         if (result.ok() && std::filesystem::exists(result_path)) {
@@ -172,6 +185,21 @@ private:
 
 }  // namespace
 
+void Reference::learn(const std::vector<Measurement> &measured) {
+    for (const Measurement &measurement : measured) {
+        if (!trial_ && measurement.ok()) {
+            trial_ = Trial{measurement.theta, measurement.dense, {measurement.times.back().tiles}};
+        }
+        if (measurement.reference_us > 0) {
+            us_.push_back(measurement.reference_us);
+        }
+    }
+}
+
+double Reference::us() const {
+    return median_of_last(us_);
+}
+
 std::string layout_of(const std::string &backend) {
     return backend == "cuda" ? "cuda-o32" : "cpu-o16";
 }
@@ -188,33 +216,33 @@ Plan trial_plan(const BatchSetup &setup, const Trial &trial) {
 }
 
 bool compile_batch(const std::string &folder, const BatchSetup &setup, const std::vector<Trial> &trials,
-                   const Trial *reference, int jobs, const BatchHooks &hooks) {
+                   const Reference &reference, int jobs, const BatchHooks &hooks) {
     namespace fs = std::filesystem;
     std::error_code error;
     fs::create_directories(folder, error);
+    const LockedFile locked = lock(folder);
     // Without a request, nobody measures a folder that is not whole.
     fs::remove(folder + "/request.json", error);
-    fs::remove(folder + "/results.jsonl", error);
-    Batch batch{setup, {}};
-    if (reference) {
-        batch.trials.push_back({*reference, reference_object, "", 0, true});
+    fs::resize_file(results_path(folder), 0);
+    Batch batch{setup, {}, reference.us()};
+    if (reference.trial()) {
+        batch.trials.push_back({*reference.trial(), reference_object, "", 0, true});
     }
     for (const Trial &trial : trials) {
         batch.trials.push_back({trial, "trial" + std::to_string(batch.trials.size()) + ".so", "", 0, false});
     }
     std::vector<Command> commands;
-    std::vector<size_t> compiled;
     std::vector<std::string> plans;
     const std::string program = own_path();
+    // A compiler that is killed leaves its temporary files: they go with this folder.
+    const TemporaryFolder temporary;
     for (size_t i = 0; i < batch.trials.size(); i++) {
         const std::string object = folder + "/" + batch.trials[i].object;
-        if (batch.trials[i].reference && fs::exists(object)) {
-            continue;
-        }
         fs::remove(object, error);
         const std::string plan = object + ".plan.json";
         write_file(plan, to_json(trial_plan(setup, batch.trials[i].trial)).dump());
-        Command command{{program, "compile", plan, "-o", object, "-q"}, object + ".log"};
+        Command command{{"env", "TMPDIR=" + temporary.path(), program, "compile", plan, "-o", object, "-q"},
+                        object + ".log"};
         if (can_limit_memory) {
             // The shell sets the limit for the compiler and all that it starts.
             const std::vector<std::string> shell = {
@@ -223,11 +251,10 @@ bool compile_batch(const std::string &folder, const BatchSetup &setup, const std
         }
         commands.push_back(command);
         plans.push_back(plan);
-        compiled.push_back(i);
     }
     int done = 0;
     run_each(commands, jobs, {setup.compile_limit_s, hooks.stop}, [&](size_t index, const CommandResult &result) {
-        BatchTrial &trial = batch.trials[compiled[index]];
+        BatchTrial &trial = batch.trials[index];
         trial.compile_s = result.seconds;
         if (!result.ok()) {
             trial.object.clear();
@@ -269,6 +296,7 @@ Batch read_batch(const std::string &folder) {
         json.at("compile_limit_s").get_to(setup.compile_limit_s);
         json.at("measure_limit_s").get_to(setup.measure_limit_s);
         json.at("memory_bytes").get_to(setup.memory_bytes);
+        batch.reference_us = json.value("reference_us", 0.0);
         for (const auto &row : json.at("trials")) {
             BatchTrial trial;
             trial.trial.theta = parse_theta(row.at("theta"), "the request '" + path + "'");
@@ -295,7 +323,7 @@ Batch read_batch(const std::string &folder) {
 }
 
 std::vector<Measurement> read_results(const std::string &folder) {
-    const std::string path = folder + "/results.jsonl";
+    const std::string path = results_path(folder);
     std::ifstream stream(path);
     std::vector<Measurement> results;
     std::string line;
@@ -312,6 +340,7 @@ std::vector<Measurement> read_results(const std::string &folder) {
 bool measure_batch(const std::string &folder, double seconds, const BatchHooks &hooks,
                    const std::function<void(const Measurement &)> &done) {
     const Batch batch = read_batch(folder);
+    const LockedFile locked = lock(folder);
     const std::vector<Measurement> before = read_results(folder);
     const auto has_result = [&](const Trial &trial, bool successful) {
         return std::any_of(before.begin(), before.end(), [&](const Measurement &measurement) {
@@ -319,7 +348,7 @@ bool measure_batch(const std::string &folder, double seconds, const BatchHooks &
                    (measurement.ok() || !successful);
         });
     };
-    const std::string path = folder + "/results.jsonl";
+    const std::string path = results_path(folder);
     const auto record = [&](const Measurement &measurement) {
         // A line that a kill left broken must not swallow this one.
         bool whole = true;
@@ -341,15 +370,30 @@ bool measure_batch(const std::string &folder, double seconds, const BatchHooks &
         }
         done(measurement);
     };
-    Workers workers(folder, batch, hooks);
+    Reference known;
+    known.learn(before);
+    std::vector<double> reference_us;
+    for (double us : {batch.reference_us, known.us()}) {
+        if (us > 0) {
+            reference_us.push_back(us);
+        }
+    }
+    Workers workers(folder, batch, hooks, reference_us);
     const Clock::time_point start = Clock::now();
     int reference = -1, finished = 0;
+    // The first that is known to work shows the drifts while the others are measured, unless the request names one:
+    // the times of another could not be held against what that took before.
+    const bool named = !batch.trials.empty() && batch.trials.front().reference;
+    const auto choose_reference = [&](int i, bool works) {
+        const BatchTrial &trial = batch.trials[i];
+        if (reference < 0 && works && trial.reference == named && !trial.object.empty()) {
+            reference = i;
+        }
+    };
     for (int i = 0; i < static_cast<int>(batch.trials.size()); i++) {
         const BatchTrial &trial = batch.trials[i];
         if (trial.reference || has_result(trial.trial, false)) {
-            // The first that is known to work shows the drifts while the others are measured.
-            const bool works = !trial.object.empty() && (trial.reference || has_result(trial.trial, true));
-            reference = reference < 0 && works ? i : reference;
+            choose_reference(i, trial.reference || has_result(trial.trial, true));
             finished++;
             continue;
         }
@@ -360,7 +404,7 @@ bool measure_batch(const std::string &folder, double seconds, const BatchHooks &
         if (!trial.object.empty() && !workers.measure(i, reference, measurement)) {
             return false;
         }
-        reference = reference < 0 && measurement.ok() ? i : reference;
+        choose_reference(i, measurement.ok());
         record(measurement);
         if (hooks.progress) {
             hooks.progress("measuring", ++finished);
@@ -371,24 +415,16 @@ bool measure_batch(const std::string &folder, double seconds, const BatchHooks &
 
 DeviceMeasurer::DeviceMeasurer(BatchSetup setup, int jobs, BatchHooks hooks, const std::vector<Measurement> &measured)
     : setup_(std::move(setup)), jobs_(jobs), hooks_(std::move(hooks)) {
-    reference_.choose(measured);
-}
-
-void Reference::choose(const std::vector<Measurement> &measured) {
-    for (const Measurement &measurement : measured) {
-        if (trial_.empty() && measurement.ok()) {
-            trial_.push_back({measurement.theta, measurement.dense, {measurement.times.back().tiles}});
-        }
-    }
+    reference_.learn(measured);
 }
 
 void DeviceMeasurer::measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &done) {
     const TemporaryFolder folder;
-    if (!compile_batch(folder.path(), setup_, batch, reference_.get(), jobs_, hooks_)) {
+    if (!compile_batch(folder.path(), setup_, batch, reference_, jobs_, hooks_)) {
         return;
     }
     measure_batch(folder.path(), 0, hooks_, [&](const Measurement &measurement) {
-        reference_.choose({measurement});
+        reference_.learn({measurement});
         done(measurement);
     });
 }
@@ -427,12 +463,12 @@ void FolderMeasurer::collect(const std::vector<Measurement> &known,
     }
 }
 
-void FolderMeasurer::choose_reference(const std::vector<Measurement> &measured) {
-    reference_.choose(measured);
+void FolderMeasurer::learn_reference(const std::vector<Measurement> &measured) {
+    reference_.learn(measured);
 }
 
 void FolderMeasurer::measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &) {
-    waiting_ = compile_batch(folder_, setup_, batch, reference_.get(), jobs_, hooks_);
+    waiting_ = compile_batch(folder_, setup_, batch, reference_, jobs_, hooks_);
 }
 
 }  // namespace distile

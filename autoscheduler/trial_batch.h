@@ -14,6 +14,7 @@
 #include "plan.h"
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,23 @@ struct BatchTrial {
 struct Batch {
     BatchSetup setup;
     std::vector<BatchTrial> trials;
+    double reference_us = 0; /**< What the reference took in the last batches; 0: not known. */
+};
+
+/** The schedule that shows drifts of the device, the first that a search measured with success, and what it took. */
+class Reference {
+public:
+    void learn(const std::vector<Measurement> &measured);
+    /** Null as long as nothing was measured with success. */
+    const Trial *trial() const {
+        return trial_ ? &*trial_ : nullptr;
+    }
+    /** The median of the last times; 0 if there are none. */
+    double us() const;
+
+private:
+    std::optional<Trial> trial_;
+    std::vector<double> us_;
 };
 
 /** A plan with the one variant of a trial. */
@@ -56,10 +74,10 @@ struct BatchHooks {
     std::function<void(const std::string &what, int done)> progress; /**< Number of trials compiled, or measured. */
 };
 
-/** Compiles trials into a folder, `jobs` at once. `reference`, which may be null, is compiled too unless the folder has
- * it. Returns false if it was stopped; the folder then holds no request. Throws FileError. */
+/** Compiles trials and the reference, if there is one, into a folder, `jobs` at once. Returns false if it was stopped;
+ * the folder then holds no request. Throws FileError. */
 bool compile_batch(const std::string &folder, const BatchSetup &setup, const std::vector<Trial> &trials,
-                   const Trial *reference, int jobs, const BatchHooks &hooks);
+                   const Reference &reference, int jobs, const BatchHooks &hooks);
 
 /** The request of a folder. Throws FileError. */
 Batch read_batch(const std::string &folder);
@@ -67,22 +85,10 @@ Batch read_batch(const std::string &folder);
 std::vector<Measurement> read_results(const std::string &folder);
 
 /** Measures what has no result yet, for at most `seconds` if that is not 0, and hands over each result. Returns true if
- * everything has a result. Throws FileError, also where the device cannot be used. */
+ * everything has a result. Throws FileError, also where the device cannot be used, or another program has the folder.
+ */
 bool measure_batch(const std::string &folder, double seconds, const BatchHooks &hooks,
                    const std::function<void(const Measurement &)> &done);
-
-/** The schedule that shows drifts of the device: the first that a search measured with success. */
-class Reference {
-public:
-    void choose(const std::vector<Measurement> &measured);
-    /** Null as long as nothing was chosen. */
-    const Trial *get() const {
-        return trial_.empty() ? nullptr : trial_.data();
-    }
-
-private:
-    std::vector<Trial> trial_;  ///< None or one.
-};
 
 /** Measures on this machine. */
 class DeviceMeasurer : public Measurer {
@@ -106,7 +112,7 @@ public:
      * where some of its trials still wait to be measured, or it is of another search. */
     void collect(const std::vector<Measurement> &known, const std::function<void(const Measurement &)> &done) const;
     /** `measured`: what the search knows already. */
-    void choose_reference(const std::vector<Measurement> &measured);
+    void learn_reference(const std::vector<Measurement> &measured);
     void measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &done) override;
     /** Whether a batch was compiled, and waits. */
     bool waiting() const {
@@ -130,9 +136,10 @@ constexpr bool can_limit_memory = true;
 #endif
 
 /** A worker: measures one trial of a folder in this process, beside the reference (-1: none), and writes a
- * WorkerResult. Returns the exit status: 0, or worker_no_device where there is no device to measure on. */
+ * WorkerResult. Returns the exit status: 0, or worker_cannot_measure where that is no fault of the trial: there is no
+ * device to measure on, or code cannot be loaded. */
 int run_worker(const std::string &folder, int index, int reference, const std::string &result_path);
-constexpr int worker_no_device = 3;
+constexpr int worker_cannot_measure = 3;
 
 }  // namespace distile
 

@@ -10,6 +10,7 @@
 #include <distile/distile.hpp>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 
@@ -59,18 +60,28 @@ std::vector<uint8_t> mask_of_tiles(const TrialData &data, const Theta &theta, in
     return bytes;
 }
 
-/** Loads, checks and times trials. */
+/** A trial with its code. */
+struct LoadedTrial {
+    LoadedTrial(const std::string &folder, const BatchSetup &setup, const BatchTrial &of)
+        : trial(of.trial), object(trial_plan(setup, of.trial), folder + "/" + of.object) {
+    }
+
+    const Trial &trial;
+    SharedObject object;
+};
+
+/** Checks and times trials. */
 class Worker {
 public:
-    Worker(const std::string &folder, const BatchSetup &setup, TrialDevice &device)
-        : folder_(folder), setup_(setup), device_(device),
+    Worker(const BatchSetup &setup, TrialDevice &device)
+        : setup_(setup), device_(device),
           data_(setup.op, setup.op.typical_batch, setup.op.typical_height, setup.op.typical_width, true) {
     }
 
     /** "" if a trial computes what it should, for a small and for the typical size. */
-    std::string check(const BatchTrial &trial) {
+    std::string check(const LoadedTrial &loaded) {
         constexpr size_t most_pixels = 48;
-        const SharedObject object = load(trial);
+        const distile_polykernel &polykernel = loaded.object.polykernel();
         int rows = 1, columns = 1;
         for (; setup_.op.output_height(rows) < 5; rows++) {}
         for (; setup_.op.output_width(columns) < 7; columns++) {}
@@ -80,37 +91,34 @@ public:
         for (size_t i = 0; i < mask.size(); i++) {
             mask[i] = i % 3 == 0 || i % 7 == 1 ? 1 : 0;
         }
-        std::string wrong = check_output(*device_.runner(object.polykernel(), small), small, mask, most_pixels);
+        std::string wrong = check_output(*device_.runner(polykernel, small), small, mask, most_pixels);
         if (wrong.empty()) {
-            int64_t tiles = trial.trial.tiles[trial.trial.tiles.size() / 2];
-            wrong = check_output(*device_.runner(object.polykernel(), data_), data_,
-                                 mask_of_tiles(data_, trial.trial.theta, tiles), most_pixels);
+            int64_t tiles = loaded.trial.tiles[loaded.trial.tiles.size() / 2];
+            wrong = check_output(*device_.runner(polykernel, data_), data_,
+                                 mask_of_tiles(data_, loaded.trial.theta, tiles), most_pixels);
         }
         return wrong;
     }
 
-    WorkerResult time(const BatchTrial &trial, const BatchTrial *reference) {
+    WorkerResult time(const LoadedTrial &loaded, const LoadedTrial *reference) {
         struct Point {
             TrialRunner *runner;
             size_t mask;
             int64_t tiles;
             std::vector<double> times;
         };
-        const SharedObject object = load(trial);
-        const std::unique_ptr<TrialRunner> runner = device_.runner(object.polykernel(), data_);
+        const std::unique_ptr<TrialRunner> runner = device_.runner(loaded.object.polykernel(), data_);
         std::vector<Point> points;
-        for (int64_t tiles : trial.trial.tiles) {
-            const std::vector<uint8_t> mask = mask_of_tiles(data_, trial.trial.theta, tiles);
+        for (int64_t tiles : loaded.trial.tiles) {
+            const std::vector<uint8_t> mask = mask_of_tiles(data_, loaded.trial.theta, tiles);
             if (points.empty() || points.back().tiles < tiles) {
                 points.push_back({runner.get(), runner->add_mask(mask), tiles, {}});
             }
         }
         const size_t trial_points = points.size();
-        std::unique_ptr<SharedObject> reference_code;
         std::unique_ptr<TrialRunner> reference_runner;
         if (reference) {
-            reference_code = std::make_unique<SharedObject>(load(*reference));
-            reference_runner = device_.runner(reference_code->polykernel(), data_);
+            reference_runner = device_.runner(reference->object.polykernel(), data_);
             int64_t tiles = reference->trial.tiles.back();
             const std::vector<uint8_t> mask = mask_of_tiles(data_, reference->trial.theta, tiles);
             points.push_back({reference_runner.get(), reference_runner->add_mask(mask), tiles, {}});
@@ -149,11 +157,6 @@ public:
     }
 
 private:
-    SharedObject load(const BatchTrial &trial) const {
-        return SharedObject(trial_plan(setup_, trial.trial), folder_ + "/" + trial.object);
-    }
-
-    const std::string &folder_;
     const BatchSetup &setup_;
     TrialDevice &device_;
     TrialData data_;
@@ -167,15 +170,21 @@ int run_worker(const std::string &folder, int index, int reference, const std::s
     const bool cpu = batch.setup.backend == "cpu";
     limit_this_process(batch.setup.memory_bytes, cpu);
     std::unique_ptr<TrialDevice> device;
+    // What cannot be loaded was not carried here whole, which is no fault of the schedule.
+    std::optional<LoadedTrial> loaded, beside;
     try {
         device = cpu ? make_cpu_device(batch.setup.threads) : make_cuda_device(batch.setup.threads);
         if (!batch.setup.device.empty() && device->name() != batch.setup.device) {
             throw FileError("the trials are for the device '" + batch.setup.device + "', and this is '" +
                             device->name() + "'");
         }
+        loaded.emplace(folder, batch.setup, trial);
+        if (reference >= 0) {
+            beside.emplace(folder, batch.setup, batch.trials.at(reference));
+        }
     } catch (const std::exception &error) {
         std::fprintf(stderr, "%s\n", error.what());
-        return worker_no_device;
+        return worker_cannot_measure;
     }
     WorkerResult result;
     Measurement &measurement = result.measurement;
@@ -185,10 +194,10 @@ int run_worker(const std::string &folder, int index, int reference, const std::s
         measurement.message = message;
     };
     try {
-        Worker worker(folder, batch.setup, *device);
-        const std::string wrong = worker.check(trial);
+        Worker worker(batch.setup, *device);
+        const std::string wrong = worker.check(*loaded);
         if (wrong.empty()) {
-            result = worker.time(trial, reference < 0 ? nullptr : &batch.trials.at(reference));
+            result = worker.time(*loaded, beside ? &*beside : nullptr);
         } else {
             fail(Outcome::WrongResult, wrong);
         }

@@ -1,4 +1,5 @@
-/* A trial that does not do what it should, for the tests of the workers: BEHAVIOUR says what it does instead. */
+/* A trial that does not do what it should, for the tests of the workers: BEHAVIOUR says what it does instead, and PLAN
+ * is the text of the plan that it stands for. */
 #include <distile/polykernel.h>
 #include <stdlib.h>
 
@@ -49,3 +50,6 @@ const distile_polykernel distile_measured = {DISTILE_POLYKERNEL_VERSION,
                                              variants,
                                              0,
                                              0};
+
+extern const char distile_measured_plan[];
+__attribute__((visibility("default"))) const char distile_measured_plan[] = PLAN;

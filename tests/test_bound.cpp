@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -118,7 +120,7 @@ TEST_CASE("Device profiles are read as they were written, and the generic ones a
     refuse([] { generic_device_profile("generic_vax"); }, {"generic_vax"});
     CHECK(halide_target(generic_device_profile("generic_avx2")) == "x86-64-linux-avx-avx2-f16c-fma-sse41");
     CHECK(contains(halide_target(generic_device_profile("generic_avx512")), "avx512_skylake"));
-    CHECK(contains(halide_target(generic_device_profile("generic_cuda")), "cuda_capability_80"));
+    CHECK(contains(halide_target(generic_device_profile("generic_cuda")), "cuda_capability_70"));
 }
 
 TEST_CASE("A wrong device profile is refused with the member", "[device]") {
@@ -180,6 +182,37 @@ TEST_CASE("The fit finds the coefficients that made the times", "[device]") {
         time.us = 10 - .0005 * time.operations;
     }
     refuse([&] { fit_task_times(times); }, {"idle"});
+}
+
+TEST_CASE("A CPU's caches are counted over the cores that a call may use", "[device]") {
+    // Four CPUs with a first level each, and two chiplets with a last level each.
+    const TemporaryFolder folder;
+    const auto describe = [&](int cpu, int index, const std::map<std::string, std::string> &files) {
+        const std::string name = "cpu" + std::to_string(cpu) + "/cache/index" + std::to_string(index);
+        std::filesystem::create_directories(folder.path() + "/" + name);
+        for (const auto &[file, text] : files) {
+            folder.write(name + "/" + file, text + "\n");
+        }
+    };
+    for (int cpu = 0; cpu < 4; cpu++) {
+        const std::string own = std::to_string(cpu), chiplet = cpu < 2 ? "0-1" : "2-3";
+        describe(cpu, 0, {{"level", "1"}, {"type", "Data"}, {"size", "48K"}, {"shared_cpu_list", own}});
+        describe(cpu, 1, {{"level", "1"}, {"type", "Instruction"}, {"size", "32K"}, {"shared_cpu_list", own}});
+        describe(cpu, 2, {{"level", "3"}, {"type", "Unified"}, {"size", "32M"}, {"shared_cpu_list", chiplet}});
+        for (int index = 0; index < 3; index++) {
+            describe(cpu, index, {{"coherency_line_size", "64"}});
+        }
+    }
+    const std::vector<CpuCache> all = cpu_caches(folder.path(), {0, 1, 2, 3}, 4);
+    REQUIRE(all.size() == 2);
+    CHECK(all[0].bytes == 48 << 10);
+    CHECK(all[0].count == 4);
+    CHECK(all[1].level == 3);
+    CHECK(all[1].bytes == 32 << 20);
+    CHECK(all[1].count == 2);
+    CHECK(cpu_caches(folder.path(), {0, 1, 2, 3}, 1)[1].count == 1);
+    CHECK(cpu_caches(folder.path(), {2, 3}, 4)[1].count == 1);
+    refuse([&] { cpu_caches(folder.path() + "/none", {0}, 1); }, {"does not tell its caches"});
 }
 
 TEST_CASE("The points of a space are those that are legal", "[points]") {

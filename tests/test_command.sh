@@ -8,6 +8,7 @@ program=("$distile")
 source_folder=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+export TMPDIR=$folder
 plan=$source_folder/tests/consumer/operator/my_plan.json
 
 "$distile" --help | has profile || fail "the help does not name profile"
@@ -43,6 +44,13 @@ grep -q 'Time table of' "$folder/table" || fail "profile printed no table"
 grep -q '"distile_times": 1' "$folder/object.json" || fail "profile --object wrote no time table"
 expect_error "was not compiled from the plan" profile "$source_folder/tests/plans/test_conv3_16_48_avx2.json" \
     --object "$folder/plan.so" -o "$folder/never.json" --threads 1
+for change in 's/"pixels": 4/"pixels": 3/' 's/"pad_top": 0/"pad_top": 1/' 's/"unroll": 1/"unroll": 2/'; do
+    sed "$change" "$plan" >"$folder/changed.json"
+    ! cmp -s "$plan" "$folder/changed.json" || fail "'$change' changes nothing"
+    expect_error "was not compiled from the plan" profile "$folder/changed.json" --object "$folder/plan.so" --into-plan
+done
+head -c 5000 "$folder/plan.so" >"$folder/cut.so"
+expect_error "is not whole" profile "$plan" --object "$folder/cut.so" -o "$folder/never.json" --threads 1
 expect_error "cannot be loaded" profile "$plan" --object "$folder/none.so" -o "$folder/never.json" --threads 1
 expect_error "cannot be written" compile "$plan" -o "$folder/none/plan.so"
 expect_error "give --threads in place of --multiprocessors" profile "$plan" --multiprocessors 2
@@ -138,7 +146,7 @@ expect_error "for the backend" show "$plan" --device generic_cuda
 # Calibration writes what can be read again; without a GPU it says so.
 "$distile" calibrate -o "$folder/device.json" --cores 1 | has 'GB/s' || fail "calibrate printed no bandwidth"
 "$distile" rank "$op" --device "$folder/device.json" --density .5 --quiet || fail "the calibrated profile cannot be read"
-"$distile" calibrate --device cuda --quiet 2>"$folder/gpu" || has 'GPU' "$folder/gpu" ||
+"$distile" calibrate --device cuda --quiet 2>"$folder/gpu" || has 'GPU' <"$folder/gpu" ||
     fail "calibrate does not say what it lacks for a GPU"
 
 # Bad input.

@@ -432,6 +432,52 @@ TEST_CASE("A file that is no log is refused and left as it is", "[search]") {
     }
 }
 
+TEST_CASE("Schedules and headers that no search writes are refused", "[search]") {
+    const TemporaryFolder folder;
+    const auto refusal = [&](const LogHeader &header, const Theta &theta) {
+        const std::string path = folder.write("a.log", to_json(header).dump() + "\n" +
+                                                           to_json(measured(theta, false, {{1, 1}})).dump() + "\n{}\n");
+        return message_of([&] { read_search_log(path); });
+    };
+    LogHeader gpu = some_header();
+    gpu.backend = "cuda";
+    gpu.device = generic_device_profile("generic_cuda");
+    const Theta gpu_theta =
+        unpack(space_of("cuda"), legal_points(space_of("cuda"), workload_of(gpu.op, gpu.device).problem).at(0));
+    // The line behind tells that a legal one is taken.
+    CHECK(refusal(some_header(), a_theta(1, 1)).find("line 3: this is not a measurement") != std::string::npos);
+    CHECK(refusal(gpu, gpu_theta).find("line 3: this is not a measurement") != std::string::npos);
+    for (const char *knob : {"pixels", "channels", "group", "channel_splits", "unroll"}) {
+        Theta theta = a_theta(1, 1);
+        theta[knob] = 0;
+        CHECK(refusal(some_header(), theta).find(std::string("at least 1 for the knob '") + knob) != std::string::npos);
+        theta.erase(knob);
+        CHECK(refusal(some_header(), theta).find("line 2, has a schedule that is not legal") != std::string::npos);
+    }
+    for (const char *knob : {"thread_channels", "thread_pixels", "block_pixels", "chunk", "splits"}) {
+        Theta theta = gpu_theta;
+        theta[knob] = 0;
+        CHECK(refusal(gpu, theta).find(std::string("at least 1 for the knob '") + knob) != std::string::npos);
+    }
+    LogHeader mixed = some_header();
+    mixed.backend = "cuda";
+    CHECK(refusal(mixed, gpu_theta).find("its \"backend\" is not that of its \"device\"") != std::string::npos);
+
+    // Nor are they appended, as the results of another machine might be.
+    const std::string path = folder.path() + "/b.log";
+    SearchLog log(path, some_header());
+    const std::string before = contents(path);
+    CHECK(message_of([&] {
+              log.append(measured(a_theta(1, 1, 99), false, {{1, 1}}));
+          }).find("not legal") != std::string::npos);
+    CHECK(contents(path) == before);
+    CHECK(log.measured().empty());
+
+    nlohmann::json device = to_json(gpu.device);
+    device["memory"][1]["transaction_bytes"] = 3;
+    CHECK(message_of([&] { parse_device_profile(device, "it"); }).find("not an integer from 4") != std::string::npos);
+}
+
 TEST_CASE("A full disk leaves the log as it was", "[search]") {
     const TemporaryFolder folder;
     const std::string path = folder.path() + "/a.log";

@@ -11,6 +11,8 @@ sanitizers=${4-}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
+mkdir temporary
+export TMPDIR=$folder/temporary
 operator=$source_folder/tests/consumer/operator/my_operator.json
 masks=(blob:0.2:1 blob:0.4:2 random:0.5:3)
 quick=(--timing-seconds 0.01 --jobs 2)
@@ -58,12 +60,16 @@ sed -e 's/"channels": 24/"channels": 16/' "$source_folder/tests/operators/test_d
 "$distile" info dw.json | has 'a thread; .* unrolled' || fail "the plan of a depthwise convolution has another space"
 
 # Random points, compiled here and measured "elsewhere".
-random=(experiment random "$operator" --masks "${masks[@]}" --points 2 --dense-points 1 "${quick[@]}" --log random.log
-    --folder points)
-"$distile" "${random[@]}" | has 'distile measure points' || fail "experiment random --folder does not say how to go on"
-expect_error "3 trials in the folder 'points' wait to be measured" "${random[@]}"
+random=(experiment random "$operator" --masks "${masks[@]}" --dense-points 1 "${quick[@]}" --log random.log --folder points
+    --points)
+"$distile" "${random[@]}" 2 | has 'distile measure points' || fail "experiment random --folder does not say how to go on"
+expect_error "3 trials in the folder 'points' wait to be measured" "${random[@]}" 2
 "$distile" measure points -q
-"$distile" "${random[@]}" | has '3 of 3 points are measured' || fail "the random points were not taken over"
+"$distile" "${random[@]}" 2 | has '3 of 3 points are measured' || fail "the random points were not taken over"
+"$distile" "${random[@]}" 3 >/dev/null
+python3 -c "
+import json
+assert json.load(open('points/request.json'))['reference_us'] > 0" || fail "the next batch does not know the reference's time"
 
 # A last line that a kill left broken, and the log of another operator.
 head -c -20 before.log >a.log
@@ -80,16 +86,27 @@ tune=(tune "$operator" --masks "${masks[@]}" -k 1 --trials 8 "${quick[@]}" --per
 expect_error "6 trials in the folder 'batch' wait to be measured" "${tune[@]}"
 behaviours=(HANG CRASH WRONG MEMORY FAIL)
 for i in "${!behaviours[@]}"; do
-    read -r tile_h tile_w dense < <(python3 -c "
-import json
-trial = json.load(open('batch/request.json'))['trials'][$i]
-print(trial['theta']['tile_h'], trial['theta']['tile_w'], int(trial['dense']))")
-    "$cc" -shared -fPIC -I "$source_folder/runtime/include" -DBEHAVIOUR="${behaviours[$i]}" -DTILE_H="$tile_h" \
-        -DTILE_W="$tile_w" -DDENSE="$dense" -o "batch/trial$i.so" "$source_folder/tests/failing_trial.c"
+    # The code that it replaces tells the plan that the workers expect.
+    python3 - "$i" >trial.h <<'PYTHON'
+import ctypes, json, sys
+index = int(sys.argv[1])
+trial = json.load(open("batch/request.json"))["trials"][index]
+code = ctypes.CDLL(f"./batch/trial{index}.so")
+plan = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(code, "distile_measured_plan"))).decode()
+for name, value in (("TILE_H", trial["theta"]["tile_h"]), ("TILE_W", trial["theta"]["tile_w"]),
+                    ("DENSE", int(trial["dense"])), ("PLAN", json.dumps(plan))):
+    print("#define", name, value)
+PYTHON
+    "$cc" -shared -fPIC -I "$source_folder/runtime/include" -DBEHAVIOUR="${behaviours[$i]}" -include trial.h \
+        -o "batch/trial$i.so" "$source_folder/tests/failing_trial.c"
 done
 "$distile" measure batch --seconds 0.1 -q
 [[ $(lines batch/results.jsonl) == 1 ]] || fail "measure did not end after its seconds"
 printf '{"broken' >>batch/results.jsonl
+exec 9>>batch/results.jsonl
+flock 9
+expect_error "are in use by another" measure batch
+exec 9>&-
 "$distile" measure batch | has 'all of them' || fail "measure did not go on"
 outcomes=(crashed timed_out wrong_result ok)
 # Sanitizers cannot live with a limit.
@@ -98,12 +115,25 @@ for outcome in "${outcomes[@]}"; do
     grep -q "\"outcome\":\"$outcome\"" batch/results.jsonl || fail "no trial is $outcome: $(cat batch/results.jsonl)"
 done
 grep -q 'it does not want to' batch/results.jsonl || fail "the error of a kernel is not told"
-cp batch/results.jsonl results
+# A disk that is full keeps them from the log.
+status=0
+blocks=$((($(stat -c %s c.log) + 1023) / 1024))
+message=$( (ulimit -f "$blocks" && "$distile" "${tune[@]}") 2>&1 >/dev/null) || status=$?
+[[ $status == 1 && $message == *"cannot be written"* ]] || fail "a full disk ended with $status: $message"
+(($(lines c.log) < 7)) || fail "a full disk took all results"
+echo 'of another search' >batch/reference.so
 "$distile" "${tune[@]}" >/dev/null
 [[ $(lines c.log) == 7 ]] || fail "the results were not taken over"
+# A reference that is not whole is no fault of the trials.
+cp batch/reference.so reference.so
+head -c 5000 reference.so >batch/reference.so
+expect_error "nothing can be measured here" measure batch
+[[ ! -s batch/results.jsonl ]] || fail "a broken reference gave results"
+cp reference.so batch/reference.so
 "$distile" measure batch -q
 "$distile" "${tune[@]}" -q
 [[ $(lines c.log) == 9 ]] || fail "the search in a folder did not end"
+[[ $(tail -n 2 c.log | grep -c '"outcome":"ok"') == 2 ]] || fail "a reference of another search spoiled the trials"
 "$distile" info c.json | has dense || fail "the search in a folder wrote no plan"
 sed -i 's/"device": "[^"]*"/"device": "another CPU"/' batch/request.json
 rm batch/results.jsonl
@@ -123,10 +153,14 @@ assert "are kept in d.log: the same command goes on" in message, message
 PYTHON
 [[ ! -e d.json ]] || fail "a search that was stopped wrote a plan"
 measured=$(lines d.log)
+# Compilers that are ended leave no files.
+expect_error "no dense schedule" tune "$operator" --masks "${masks[@]}" -k 1 --trials 2 --compile-limit 0.1 -o slow.json
+[[ -z $(ls -A "$TMPDIR") ]] || fail "temporary files are left: $(ls -A "$TMPDIR")"
 # While one search has the log, a second one is refused; killed, it leaves a log that the next one goes on with.
 "$distile" tune "$operator" --masks "${masks[@]}" -k 1 --trials 40 "${quick[@]}" -o d.json -q &
 search=$!
 while [[ $(lines d.log) == "$measured" ]]; do
+    kill -0 "$search" 2>/dev/null || fail "the search ended before it measured anything"
     sleep 0.05
 done
 expect_error "is in use by another search" tune "$operator" --masks "${masks[@]}" -k 1 --trials 40 -o d.json
@@ -135,12 +169,6 @@ wait "$search" 2>/dev/null || true
 trials=$(($(lines d.log) + 1))
 "$distile" tune "$operator" --masks "${masks[@]}" -k 1 --trials "$trials" "${quick[@]}" -o d.json -q
 [[ $(lines d.log) == $((trials + 1)) ]] || fail "the search did not go on"
-
-# A disk that is full.
-status=0
-message=$( (ulimit -f 3 && "$distile" tune "$operator" --masks "${masks[@]}" -k 1 --trials 40 "${quick[@]}" --log d.log -o e.json) \
-    2>&1 >/dev/null) || status=$?
-[[ $status == 1 && $message == *"cannot be written"* ]] || fail "a full disk ended with $status: $message"
 
 # Bad input.
 echo 'not a log' >notes.txt
@@ -156,6 +184,11 @@ sed 's/generic AVX2 CPU/another CPU/' "$source_folder/data/devices/generic_avx2.
 expect_error "the device profile is of 'another CPU'" tune "$operator" --masks blob:0.1:1 --device another.json -o x.json
 expect_error "name its profile with --device" tune "$operator" --masks blob:0.1:1 --backend cuda -o x.json
 expect_error "is of the backend \"cuda\"" tune "$operator" --masks blob:0.1:1 --device generic_cuda -o x.json
+for other in "generic_avx512 x86-64-linux-avx-avx2-f16c-fma-sse41" "generic_avx2 x86-64-linux" \
+    "generic_avx2 x86-64-linux-cuda-cuda_capability_70"; do
+    read -r device target <<<"$other"
+    expect_error "is for devices like" tune "$operator" --masks blob:0.1:1 --device "$device" --target "$target" -o x.json
+done
 expect_error "run on CPUs only" tune depthwise.json --masks blob:0.1:1 --backend cuda --device generic_cuda --folder x -o x.json
 expect_error "cannot be opened" report none.log
 expect_error "cannot be opened" measure none

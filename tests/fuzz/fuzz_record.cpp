@@ -1,5 +1,6 @@
 // The other JSON files of the command. The first byte of an input says which: the log of a search, the profile of a
 // device, or the result of a trial.
+#include "bound.h"
 #include "fuzz.h"
 #include "operator.h"
 #include "search_log.h"
@@ -9,9 +10,20 @@ using namespace distile;
 
 namespace {
 
+void judge(const Workload &workload, const Theta &theta) {
+    for (int64_t tiles : {int64_t{1}, int64_t{1} << 40}) {
+        require(bound(workload, theta, tiles).us > 0, "a schedule has no bound");
+    }
+}
+
 void read_log(const std::string &path) {
     const LogContents log = read_search_log(path);
     to_json(log.header).dump();
+    Workload workload = workload_of(log.header.op, log.header.device);
+    workload.threads = log.header.threads;
+    for (const Measurement &measurement : log.measured) {
+        judge(workload, measurement.theta);
+    }
     for (const Measurement &measurement : log.measured) {
         if (measurement.ok()) {
             for (int64_t tiles : {int64_t{1}, int64_t{1} << 40}) {
@@ -27,6 +39,22 @@ void read_profile(const std::string &path) {
     // Numbers are rounded when they are written, and not again.
     const nlohmann::json written = to_json(device);
     require(to_json(parse_device_profile(written, "written")) == written, "a profile is read another than written");
+    Operator op;
+    op.name = "conv";
+    op.generator = "masked_conv2d";
+    op.params = {{"in_channels", "64"}, {"out_channels", "64"}, {"kernel_h", "3"}, {"kernel_w", "3"}};
+    const Theta theta = device.backend == "cpu"
+                            ? Theta{{"tile_h", 1}, {"tile_w", 2}, {"pixels", 1},         {"channels", 16},
+                                    {"group", 4},  {"order", 0},  {"channel_splits", 1}, {"unroll", 4}}
+                            : Theta{{"tile_h", 1},     {"tile_w", 2},          {"block_pixels", 64},
+                                    {"splits", 1},     {"block_channels", 64}, {"thread_pixels", 4},
+                                    {"chunk", 16},     {"thread_channels", 4}, {"weights_staged", 1},
+                                    {"transposed", 1}, {"padding", 4},         {"prefetch", 0},
+                                    {"halo", 0}};
+    const Workload workload = workload_of(op, device);
+    if (space_of(device.backend, workload.problem).why_illegal(theta, workload.problem).empty()) {
+        judge(workload, theta);
+    }
 }
 
 void read_result(const std::string &path) {
