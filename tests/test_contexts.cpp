@@ -7,9 +7,11 @@
 #include "temporary_folder.h"
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <distile/distile.hpp>
+#include <distile/planner.h>
 #include <memory>
 #include <string>
 #include <sys/wait.h>
@@ -250,6 +252,55 @@ TEST_CASE("After a fork parent and child go on with their contexts", "[contexts]
             const bool good = goes_on();
             session.reset();
             return good;
+        }));
+        CHECK(goes_on());
+    }
+}
+
+TEST_CASE("After a fork parent and child go on with their planners", "[contexts]") {
+    // So large that some of the forks find the planner's thread at work.
+    constexpr int32_t extent = 512, channels = 16;
+    const std::vector<uint8_t> bytes(size_t{extent} * extent, 1);
+    for (const distile_clearing clearing : {DISTILE_CLEAR_WRITTEN, DISTILE_CLEAR_BACKGROUND}) {
+        CAPTURE(clearing);
+        const Context context = make_context();
+        const Mask mask = make_mask(context);
+        check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, extent, extent, extent * extent, extent));
+        Planner planner = make_planner(context, {2, clearing});
+        distile_tensor tensor{};
+        const auto take = [&] {
+            const distile_output_spec spec{1, extent, extent, channels, 0, 0, 0, 0};
+            check(context, distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_TILES, &tensor));
+        };
+        const auto use = [&] {
+            auto *begin = static_cast<float *>(tensor.data), *end = begin + tensor.stride_n;
+            const bool good = std::all_of(begin, end, [](float value) { return value == 0; });
+            std::fill(begin, end, 1.0f);
+            return good;
+        };
+        const auto goes_on = [&] {
+            take();
+            const bool good = use();
+            take();
+            return use() && good;
+        };
+        for (int32_t i = 0; i < 12; i++) {
+            take();
+            std::this_thread::sleep_for(i * std::chrono::microseconds(200));
+            CHECK(in_child(goes_on));
+            CHECK(use());
+        }
+        take();
+        CHECK(in_child([&] {
+            planner.reset();
+            return true;
+        }));
+        CHECK(in_child([&] {
+            const bool good = goes_on();
+            take();
+            const bool again = in_child(goes_on);
+            planner.reset();
+            return good && again;
         }));
         CHECK(goes_on());
     }

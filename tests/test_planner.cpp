@@ -5,14 +5,19 @@
 #include "test_conv3_48_16_residual_avx2.h"
 #include "test_tensor.h"
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <distile/distile.hpp>
 #include <distile/mask_algebra.h>
 #include <distile/planner.h>
 #include <limits>
+#include <pthread.h>
 #include <random>
+#include <signal.h>
 #include <string>
+#include <thread>
+#include <unistd.h>
 #include <vector>
 
 using namespace distile;
@@ -241,6 +246,61 @@ TEST_CASE("A planner allocates no more once it met its largest tensor", "[planne
         next(1 + i % 10, 30 - i);
         CHECK(distile_planner_bytes(planner.get()) == bytes);
     }
+}
+
+TEST_CASE("A planner gives its buffers back when they grow and when it is destroyed", "[planner]") {
+    CallersAllocator allocator;
+    distile_context_options options{};
+    allocator.use_in(options);
+    const Context context = make_context(options);
+    const Mask mask = make_mask(context);
+    for (const distile_clearing clearing : clearings) {
+        CAPTURE(clearing);
+        Planner planner = make_planner(context, {2, clearing});
+        for (int32_t step = 0; step < 10; step++) {
+            const distile_output_spec spec{1, 3, 4 + step, 5, 0, 0, 0, 0};
+            const std::vector<uint8_t> bytes(static_cast<size_t>(spec.height) * spec.width, 1);
+            check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, spec.height, spec.width,
+                                                  int64_t{spec.height} * spec.width, spec.width));
+            distile_tensor output{};
+            REQUIRE(distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_EXACT, &output) == DISTILE_OK);
+            CHECK(allocator.blocks_in_use() == static_cast<size_t>(std::min(step + 1, 2)));
+        }
+        planner.reset();
+        CHECK(allocator.blocks_in_use() == 0);
+    }
+    CHECK(allocator.mistakes() == 0);
+}
+
+namespace {
+
+std::thread::id handler_thread;
+
+}  // namespace
+
+TEST_CASE("A planner's thread leaves signals to the application's threads", "[planner]") {
+    const Context context = make_context();
+    const Planner planner = make_planner(context, {2, DISTILE_CLEAR_BACKGROUND});
+    const Mask mask = make_mask(context);
+    const uint8_t byte = 1;
+    check(context, distile_mask_set_bytes(mask.get(), &byte, 1, 1, 1, 1, 1));
+    const distile_output_spec spec{1, 1, 1, 1, 0, 0, 0, 0};
+    distile_tensor output{};
+    REQUIRE(distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_EXACT, &output) == DISTILE_OK);
+    // To the process: any thread that does not block it would take it while this one does.
+    struct sigaction action {
+    }, former{};
+    action.sa_handler = [](int) { handler_thread = std::this_thread::get_id(); };
+    REQUIRE(sigaction(SIGUSR1, &action, &former) == 0);
+    sigset_t usr1, before;
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    REQUIRE(pthread_sigmask(SIG_BLOCK, &usr1, &before) == 0);
+    REQUIRE(kill(getpid(), SIGUSR1) == 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    REQUIRE(pthread_sigmask(SIG_SETMASK, &before, nullptr) == 0);
+    CHECK(handler_thread == std::this_thread::get_id());
+    REQUIRE(sigaction(SIGUSR1, &former, nullptr) == 0);
 }
 
 TEST_CASE("A planner refuses what makes no sense, and takes no buffer", "[planner]") {

@@ -1,7 +1,9 @@
 #include "context.h"
 #include "mask.h"
 #include "output_spec.h"
+#include "own_threads.h"
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <memory>
@@ -71,7 +73,6 @@ public:
         if (!written_) {
             return;
         }
-        written_ = false;
         everything_ = everything;
         const int64_t rows = int64_t{tensor_.batch} * tensor_.height;
         int64_t pixels = rows * tensor_.width;
@@ -93,6 +94,8 @@ public:
         } else if (pixels > 0) {
             clear_part(0);
         }
+        // Last: a process that is forked meanwhile has a buffer that is half cleared.
+        written_.store(false, std::memory_order_release);
     }
 
 private:
@@ -154,7 +157,7 @@ private:
 
     void release() {
         if (memory_) {
-            context_->scratch.give_back(memory_);
+            context_->scratch.free(memory_);
         }
         memory_ = nullptr;
         bytes_ = 0;
@@ -163,71 +166,100 @@ private:
     distile_context *context_;
     float *memory_ = nullptr;
     size_t bytes_ = 0;
-    bool written_ = false, everything_ = false;
+    std::atomic<bool> written_{false};
+    bool everything_ = false;
     int32_t num_tasks_ = 1;
     distile_tensor tensor_{};
     /** The pixels that were written, and those that will be: the second is kept for its memory. */
     std::vector<uint64_t> words_, next_words_;
 };
 
-/** A thread that clears one buffer at a time. */
+/** A thread that clears one buffer at a time. It starts with the first one, and anew in a process that was forked. */
 class Cleaner {
 public:
     ~Cleaner() {
-        if (thread_.joinable()) {
+        forget_parents_thread();
+        if (state_) {
             {
-                const std::lock_guard<std::mutex> lock(mutex_);
-                ending_ = true;
+                const std::lock_guard<std::mutex> lock(state_->mutex);
+                state_->ending = true;
             }
-            changed_.notify_all();
-            thread_.join();
+            state_->changed.notify_all();
+            state_->thread.join();
         }
     }
 
     /** Starts to clear a buffer, once the one before is done. Where no thread can be started it clears at once. */
     void start(Buffer &buffer) {
-        if (!thread_.joinable()) {
-            try {
-                thread_ = std::thread([this] { run(); });
-            } catch (...) {
-                buffer.clear(false, nullptr, true);
-                return;
-            }
-        }
         wait();
-        {
-            const std::lock_guard<std::mutex> lock(mutex_);
-            buffer_ = &buffer;
+        if (!state_ && !start_thread()) {
+            buffer.clear(false, nullptr, true);
+            return;
         }
-        changed_.notify_all();
+        {
+            const std::lock_guard<std::mutex> lock(state_->mutex);
+            state_->buffer = &buffer;
+        }
+        state_->changed.notify_all();
     }
 
     void wait() {
-        std::unique_lock<std::mutex> lock(mutex_);
-        changed_.wait(lock, [this] { return !buffer_; });
-    }
-
-private:
-    void run() {
-        std::unique_lock<std::mutex> lock(mutex_);
-        while (true) {
-            changed_.wait(lock, [this] { return buffer_ || ending_; });
-            if (!buffer_) {
-                return;
-            }
-            lock.unlock();
-            buffer_->clear(false, nullptr, false);
-            lock.lock();
-            buffer_ = nullptr;
-            changed_.notify_all();
+        forget_parents_thread();
+        if (state_) {
+            std::unique_lock<std::mutex> lock(state_->mutex);
+            state_->changed.wait(lock, [this] { return !state_->buffer; });
         }
     }
 
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    Buffer *buffer_ = nullptr;
-    bool ending_ = false;
-    std::thread thread_;
+private:
+    /** What the thread shares with those who call it. */
+    struct State {
+        void run() {
+            name_own_thread();
+            std::unique_lock<std::mutex> lock(mutex);
+            while (true) {
+                changed.wait(lock, [this] { return buffer || ending; });
+                if (!buffer) {
+                    return;
+                }
+                lock.unlock();
+                buffer->clear(false, nullptr, false);
+                lock.lock();
+                buffer = nullptr;
+                changed.notify_all();
+            }
+        }
+
+        std::mutex mutex;
+        std::condition_variable changed;
+        Buffer *buffer = nullptr;
+        bool ending = false;
+        std::thread thread;
+    };
+
+    bool start_thread() {
+        try {
+            auto state = std::make_unique<State>();
+            const SignalBlocker blocker;
+            state->thread = std::thread([shared = state.get()] { shared->run(); });
+            state_ = std::move(state);
+            return true;
+        } catch (...) {
+            return false;
+        }
+    }
+
+    /** In a forked child the thread is missing, and the mutex may be locked forever. Neither can be used here, nor
+     * destroyed, so they are left where they are: a few hundred bytes a fork. */
+    void forget_parents_thread() {
+        if (forks_ != num_forks()) {
+            static_cast<void>(state_.release());
+            forks_ = num_forks();
+        }
+    }
+
+    std::unique_ptr<State> state_;
+    uint64_t forks_ = num_forks();  ///< In the process that started the thread.
 };
 
 }  // namespace

@@ -73,6 +73,10 @@ void *Scratch::make(size_t bytes) {
     return memory ? new (memory) Header{bytes} + 1 : nullptr;
 }
 
+void Scratch::free(void *memory) {
+    release(static_cast<Header *>(memory) - 1);
+}
+
 void Scratch::give_back(void *memory) {
     Header *block = static_cast<Header *>(memory) - 1;
     {

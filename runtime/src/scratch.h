@@ -23,10 +23,11 @@ public:
 
     /** Memory aligned to 64 bytes that may also be read 64 bytes before and after; null if there is none. */
     void *take(size_t bytes);
-    /** The same for memory that is held for long: what is kept for others stays there. */
-    void *make(size_t bytes);
-    /** Returns memory from take() or make(). */
+    /** Returns memory from take(), for whoever takes some next. */
     void give_back(void *memory);
+    /** The same for memory that is held for long: it comes from the allocator and goes back to it. */
+    void *make(size_t bytes);
+    void free(void *memory);
 
 private:
     /** Stands in front of the memory that take() returns. */

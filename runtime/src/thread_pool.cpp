@@ -5,13 +5,13 @@
  */
 #include "thread_pool.h"
 
+#include "own_threads.h"
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <mutex>
 #include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <thread>
 #include <vector>
 
@@ -104,34 +104,6 @@ struct alignas(cache_line) Loop {
     }
 };
 
-/** Keeps signals from threads started in its scope, so that the application's handlers run on its own
- * threads. Faults stay deliverable: they strike the thread that causes them, and blocking them would kill
- * the process without a word from its crash handler. */
-class SignalBlocker {
-public:
-    SignalBlocker() {
-        sigset_t blocked;
-        sigfillset(&blocked);
-        for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
-            sigdelset(&blocked, fault);
-        }
-        pthread_sigmask(SIG_SETMASK, &blocked, &former_);
-    }
-    ~SignalBlocker() {
-        pthread_sigmask(SIG_SETMASK, &former_, nullptr);
-    }
-    SignalBlocker(const SignalBlocker &) = delete;
-    SignalBlocker &operator=(const SignalBlocker &) = delete;
-
-private:
-    sigset_t former_;
-};
-
-/** Forks on the way from the process that loaded this library to this one. A child has the memory of its parent's
- * pools but none of their threads, and tells by this number. */
-std::atomic<uint64_t> forks{0};
-const int watching_forks = pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1, std::memory_order_relaxed); });
-
 }  // namespace
 
 struct ThreadPool::Impl {
@@ -141,7 +113,7 @@ struct ThreadPool::Impl {
     Loop loops[max_loops];
     sem_t wake_ups;
     std::mutex starting;
-    /** The value of `forks` in the process that started the workers. */
+    /** num_forks() in the process that started the workers. */
     std::atomic<uint64_t> started_after{not_started};
     static constexpr uint64_t not_started = UINT64_MAX;
     std::vector<pthread_t> workers;
@@ -164,7 +136,7 @@ struct ThreadPool::Impl {
 
     /** True if this process, and not one that it was forked from, has started the workers. */
     bool has_started() const {
-        return started_after.load(std::memory_order_acquire) == forks.load(std::memory_order_relaxed);
+        return started_after.load(std::memory_order_acquire) == num_forks();
     }
 
     /** Goes on with fewer workers, or none, where the system denies more. */
@@ -185,7 +157,7 @@ struct ThreadPool::Impl {
         while (workers.size() < size_t(threads - 1) && pthread_create(&worker, nullptr, run_worker, this) == 0) {
             workers.push_back(worker);
         }
-        started_after.store(forks.load(std::memory_order_relaxed), std::memory_order_release);
+        started_after.store(num_forks(), std::memory_order_release);
     }
 
     /** In a child: the workers live in the parent, and so do those that the board and the semaphore count. No loop is
@@ -250,9 +222,7 @@ struct ThreadPool::Impl {
     }
 
     void work() {
-#if defined(__linux__)
-        pthread_setname_np(pthread_self(), "distile");
-#endif
+        name_own_thread();
         board.fetch_add(spinner, std::memory_order_relaxed);
         while (Loop *loop = find_loop()) {
             bool was_busy = run(*loop, spinner);
