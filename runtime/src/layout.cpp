@@ -19,6 +19,10 @@ struct Conversion {
     int64_t num_tasks;
     const TransposeLevel &level;
 
+    /** What a row can be cut into. */
+    int64_t num_blocks() const {
+        return (columns + transpose_block - 1) / transpose_block;
+    }
     int64_t num_parts() const {
         return tensor.batch * rows * parts_per_row;
     }
@@ -32,9 +36,8 @@ struct Conversion {
 
 private:
     void convert_part(int64_t part, int64_t row, int64_t n) const {
-        const int64_t blocks = (columns + transpose_block - 1) / transpose_block;
-        const int64_t begin = blocks * part / parts_per_row * transpose_block;
-        const int64_t end = std::min(blocks * (part + 1) / parts_per_row * transpose_block, columns);
+        const int64_t begin = num_blocks() * part / parts_per_row * transpose_block;
+        const int64_t end = std::min(num_blocks() * (part + 1) / parts_per_row * transpose_block, columns);
         float *plane = planes.data + n * planes.stride_n + row * planes.stride_h + begin;
         float *pixel =
             static_cast<float *>(tensor.data) + n * tensor.stride_n + row * tensor.stride_h + begin * tensor.stride_w;
@@ -86,13 +89,14 @@ distile_status convert(const char *call, distile_context *context, const distile
                               1,
                               best_transpose_level()};
         // A few for each thread even out what others take of its time.
-        const int64_t most_parts = int64_t{4} * context->options.threads;
+        const int64_t most_tasks = int64_t{4} * context->options.threads;
         // Below this many elements a second thread costs more than it saves.
         constexpr int64_t elements_per_task = 1 << 15;
         const int64_t row_elements = conversion.columns * channels;
+        const int64_t most_parts = std::min(conversion.num_blocks(), most_tasks);
         conversion.parts_per_row = std::clamp<int64_t>(row_elements / elements_per_task, 1, most_parts);
         const int64_t wanted = row_elements * conversion.rows * tensor->batch / elements_per_task;
-        conversion.num_tasks = std::clamp<int64_t>(wanted, 1, std::min(conversion.num_parts(), most_parts));
+        conversion.num_tasks = std::clamp<int64_t>(wanted, 1, std::min(conversion.num_parts(), most_tasks));
         context->run_parallel([](void *closure, int32_t task) { static_cast<const Conversion *>(closure)->run(task); },
                               &conversion, static_cast<int32_t>(conversion.num_tasks));
         return DISTILE_OK;
