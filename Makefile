@@ -87,16 +87,21 @@ bench-gpu: bench-gpu-pack  ## profile and benchmark this machine's GPU; GPU_OUT=
 
 # The build comes before clang-tidy because sources include headers that Halide generates. The header filter leaves
 # those out, and Halide's own: it takes all folders here but build/ and .venv/. GCC has warning options that clang does
-# not know. The last grep drops clang's counts of the warnings in other people's headers.
+# not know. The last grep drops clang's counts of the warnings in other people's headers. Files that are in several targets
+# are looked at once: clang-tidy would do so for each of their commands.
 .PHONY: lint
 lint:  ## check the format of the sources and run clang-tidy over them
 	@cmake/setup.sh lint
 	@git ls-files -z -- '*.c' '*.cpp' '*.h' '*.hpp' | xargs -0 -r clang-format --dry-run -Werror
 	@$(CMAKE) --preset release
 	@$(CMAKE) --build --preset release -j $(JOBS)
-	@sed -n 's/^ *"file": "\(.*\)",\{0,1\}$$/\1/p' build/release/compile_commands.json | sort -u | \
+	@mkdir -p build/lint
+	@.venv/bin/python -c 'import json, sys; \
+		commands = {command["file"]: command for command in json.load(sys.stdin)}; \
+		json.dump(list(commands.values()), open("build/lint/compile_commands.json", "w")); \
+		print(*commands, sep="\n")' <build/release/compile_commands.json | \
 		{ grep -vF '$(CURDIR)/build/' || true; } | \
-		xargs -d '\n' -r -n 1 -P $(JOBS) clang-tidy -p build/release --quiet \
+		xargs -d '\n' -r -n 1 -P $(JOBS) clang-tidy -p build/lint --quiet \
 			--header-filter='/$(notdir $(CURDIR))/([^.b]|b[^u])' --extra-arg=-Wno-unknown-warning-option 2>&1 | \
 		{ grep -vE '^[0-9]+ warnings?( and [0-9]+ errors?)? generated\.$$' || true; }
 

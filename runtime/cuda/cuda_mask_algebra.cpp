@@ -114,7 +114,7 @@ distile_status transfer(const char *call, distile_cuda_mask *result, const disti
             transfer.team *= 2;
         }
         const uint32_t teams = mask_threads / transfer.team;
-        const auto shared = static_cast<uint32_t>(2 * teams * transfer.row.words * sizeof(uint32_t));
+        const auto shared = static_cast<uint32_t>(sizeof(uint32_t) * 2 * teams * transfer.row.words);
         result->set_words(to, [&](uint32_t *words, const TileGrids &grids, uint32_t num_grids) {
             cuda.launch_sharing(cuda.transfer_bits, cuda.stream, (transfer.num_rows + teams - 1) / teams, 1, shared,
                                 transfer, grids, num_grids, words);

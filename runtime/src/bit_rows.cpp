@@ -326,8 +326,9 @@ void gather_upsampled_bits(const Bitmask &in, const Window &window, int32_t out_
         const uint64_t *image = in.words + int64_t{n} * in.height * in_words;
         for (int32_t o = 0; o < out_height; o++, out += out_words) {
             std::fill(any.begin(), any.end(), 0);
-            for_each_row(after(window.y), o, large_height,
-                         [&](int64_t y) { columns.unite(image + y / window.y.stride * in_words, 0, 1, in_words, any.data()); });
+            for_each_row(after(window.y), o, large_height, [&](int64_t y) {
+                columns.unite(image + y / window.y.stride * in_words, 0, 1, in_words, any.data());
+            });
             repeat.scatter(any.data(), large.data());
             columns.gather(large.data(), out);
         }
@@ -348,8 +349,9 @@ void scatter_upsampled_bits(const Bitmask &out, const Window &window, int32_t in
         for (int32_t o = 0; o < out.height; o++, row += out_words) {
             columns.scatter(row, large.data());
             repeat.gather(large.data(), reached.data());
-            for_each_row(after(window.y), o, large_height,
-                         [&](int64_t y) { columns.unite(reached.data(), 0, 1, in_words, image + y / window.y.stride * in_words); });
+            for_each_row(after(window.y), o, large_height, [&](int64_t y) {
+                columns.unite(reached.data(), 0, 1, in_words, image + y / window.y.stride * in_words);
+            });
         }
     }
 }

@@ -12,18 +12,20 @@ namespace {
 constexpr const char *call = "distile_upsample_nearest";
 
 distile_status check_args(distile_context *context, const distile_upsample_args &args) {
-    if (args.input && args.input->channels < 1) {
-        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the input has %d channels", call, args.input->channels);
+    // The check of tensors tells of one that is missing.
+    const distile_tensor none{};
+    const distile_tensor &input = args.input ? *args.input : none;
+    if (args.input && input.channels < 1) {
+        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the input has %d channels", call, input.channels);
     }
-    distile_status status =
-        check_tensor(context, DISTILE_FLOAT32, call, args.input, "input", args.input ? args.input->channels : 0, false);
+    distile_status status = check_tensor(context, DISTILE_FLOAT32, call, args.input, "input", input.channels, false);
     if (status == DISTILE_OK) {
-        status = check_tensor(context, DISTILE_FLOAT32, call, args.output, "output", args.input->channels, false);
+        status = check_tensor(context, DISTILE_FLOAT32, call, args.output, "output", input.channels, false);
     }
     if (status != DISTILE_OK) {
         return status;
     }
-    const distile_tensor &input = *args.input, &output = *args.output;
+    const distile_tensor &output = *args.output;
     if (args.scale_h < 1 || args.scale_w < 1) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: scales of %d and %d: each goes from 1", call, args.scale_h,
                     args.scale_w);

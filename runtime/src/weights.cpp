@@ -37,6 +37,7 @@ std::vector<MergedTap> taps_of(const std::optional<PolyphaseAxis> &phases, int k
         return phases->taps();
     }
     std::vector<MergedTap> taps;
+    taps.reserve(kernel);
     for (int i = 0; i < kernel; i++) {
         taps.push_back({i, i + 1});
     }
