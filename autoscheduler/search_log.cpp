@@ -64,7 +64,7 @@ void check_legal(const Theta &theta, const LogHeader &header, const std::string 
     const Problem problem = workload_of(header.op, header.device).problem;
     const std::string reason = space_of(header.backend, problem).why_illegal(theta, problem);
     if (!reason.empty()) {
-        throw FileError(where + ", has a schedule that is not legal for its operator and device: " + reason);
+        throw FileError(where + ": its schedule is not legal for the operator and the device: " + reason);
     }
 }
 

@@ -232,17 +232,15 @@ bool compile_batch(const std::string &folder, const BatchSetup &setup, const std
         batch.trials.push_back({trial, "trial" + std::to_string(batch.trials.size()) + ".so", "", 0, false});
     }
     std::vector<Command> commands;
-    std::vector<std::string> plans;
     const std::string program = own_path();
-    // A compiler that is killed leaves its temporary files: they go with this folder.
+    // What compilers read and print, and what they leave when they are ended.
     const TemporaryFolder temporary;
-    for (size_t i = 0; i < batch.trials.size(); i++) {
-        const std::string object = folder + "/" + batch.trials[i].object;
+    for (const BatchTrial &trial : batch.trials) {
+        const std::string object = folder + "/" + trial.object, plan = temporary.path() + "/" + trial.object + ".json";
         fs::remove(object, error);
-        const std::string plan = object + ".plan.json";
-        write_file(plan, to_json(trial_plan(setup, batch.trials[i].trial)).dump());
+        write_file(plan, to_json(trial_plan(setup, trial.trial)).dump());
         Command command{{"env", "TMPDIR=" + temporary.path(), program, "compile", plan, "-o", object, "-q"},
-                        object + ".log"};
+                        plan + ".log"};
         if (can_limit_memory) {
             // The shell sets the limit for the compiler and all that it starts.
             const std::vector<std::string> shell = {
@@ -250,7 +248,6 @@ bool compile_batch(const std::string &folder, const BatchSetup &setup, const std
             command.words.insert(command.words.begin(), shell.begin(), shell.end());
         }
         commands.push_back(command);
-        plans.push_back(plan);
     }
     int done = 0;
     run_each(commands, jobs, {setup.compile_limit_s, hooks.stop}, [&](size_t index, const CommandResult &result) {
@@ -267,10 +264,6 @@ bool compile_batch(const std::string &folder, const BatchSetup &setup, const std
         }
         return true;
     });
-    for (size_t i = 0; i < commands.size(); i++) {
-        fs::remove(plans[i], error);
-        fs::remove(commands[i].log, error);
-    }
     if (hooks.stop && hooks.stop()) {
         return false;
     }

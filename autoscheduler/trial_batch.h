@@ -3,8 +3,9 @@
  * which the folder is carried.
  *
  * The folder holds request.json, one shared object a trial, and results.jsonl: a line a measurement, as in the log of a
- * search. Trials are compiled in parallel, and only then measured, one at a time with nothing else running. Each is
- * measured by a worker, a process of its own that may crash, hang or use up its memory without harm to the others.
+ * search. Who compiles into it or measures it locks the results. Trials are compiled in parallel, and only then
+ * measured, one at a time with nothing else running. Each is measured by a worker, a process of its own that may crash,
+ * hang or use up its memory without harm to the others.
  */
 #ifndef DISTILE_TRIAL_BATCH_H
 #define DISTILE_TRIAL_BATCH_H

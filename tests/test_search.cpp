@@ -452,7 +452,7 @@ TEST_CASE("Schedules and headers that no search writes are refused", "[search]")
         theta[knob] = 0;
         CHECK(refusal(some_header(), theta).find(std::string("at least 1 for the knob '") + knob) != std::string::npos);
         theta.erase(knob);
-        CHECK(refusal(some_header(), theta).find("line 2, has a schedule that is not legal") != std::string::npos);
+        CHECK(refusal(some_header(), theta).find("line 2: its schedule is not legal") != std::string::npos);
     }
     for (const char *knob : {"thread_channels", "thread_pixels", "block_pixels", "chunk", "splits"}) {
         Theta theta = gpu_theta;
