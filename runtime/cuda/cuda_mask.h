@@ -87,7 +87,7 @@ private:
     };
 
     /** Makes room for a shape. The mask holds nothing then. Gives the grids that will be asked for again. */
-    distile::TileGrids begin_words(const distile::MaskShape &shape, uint32_t &num_grids);
+    distile::TileGrids begin_words(const distile::MaskShape &to, uint32_t &num_grids);
     Level &level(distile::Granularity granularity);
     /** What a launch is told that counts a level, and lists it. */
     distile::TileGrid grid_of(const Level &level, bool list) const;
