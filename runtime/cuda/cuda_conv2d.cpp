@@ -373,7 +373,6 @@ distile_cuda_mask &distile_cuda_kernel::full_mask(const MaskShape &shape) {
         FullMask made{};
         if (std::count_if(full_masks_.begin(), full_masks_.end(), is_free) < most_full_masks) {
             made.mask = std::make_unique<distile_cuda_mask>(cuda);
-            full_masks_.reserve(full_masks_.size() + 1);
         } else {
             found = std::find_if(full_masks_.begin(), full_masks_.end(), is_free);
             made = std::move(*found);

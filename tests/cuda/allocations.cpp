@@ -14,9 +14,12 @@ int64_t distile::num_allocations() {
 }
 
 // NOLINTBEGIN(cppcoreguidelines-no-malloc,cppcoreguidelines-owning-memory)
-void *operator new(size_t bytes) {
+void *operator new(size_t bytes, const std::nothrow_t &) noexcept {
     count++;
-    void *memory = std::malloc(bytes > 0 ? bytes : 1);
+    return std::malloc(bytes > 0 ? bytes : 1);
+}
+void *operator new(size_t bytes) {
+    void *memory = operator new(bytes, std::nothrow);
     if (!memory) {
         throw std::bad_alloc();
     }
@@ -26,6 +29,9 @@ void operator delete(void *memory) noexcept {
     std::free(memory);
 }
 void operator delete(void *memory, size_t) noexcept {
+    std::free(memory);
+}
+void operator delete(void *memory, const std::nothrow_t &) noexcept {
     std::free(memory);
 }
 // NOLINTEND(cppcoreguidelines-no-malloc,cppcoreguidelines-owning-memory)
