@@ -6,7 +6,8 @@
 
 namespace distile::bench {
 
-/** What `git describe --always --dirty` said when this program was built; "unknown" where it said nothing. */
+/** What git called the commit when this program was built, with "-dirty" if the files differed from it; "unknown" where
+ * there is no git. */
 const char *source_version();
 
 }  // namespace distile::bench
