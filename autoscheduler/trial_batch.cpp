@@ -172,10 +172,6 @@ private:
 
 }  // namespace
 
-std::string layout_of(const std::string &backend) {
-    return backend == "cuda" ? "cuda-o32" : "cpu-o16";
-}
-
 Plan trial_plan(const BatchSetup &setup, const Trial &trial) {
     Plan plan;
     plan.name = "trial";
