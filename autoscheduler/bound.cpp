@@ -160,7 +160,7 @@ BlockNeeds BoundOfPoints::block(const PackedTheta &point) const {
                  static_cast<uint64_t>(needs.prefetch_registers);
         blocks_[index].store(packed, std::memory_order_relaxed);
     }
-    return {static_cast<int>(packed >> 40), static_cast<int>(packed >> 16 & 0xffffff),
+    return {static_cast<int64_t>(packed >> 40), static_cast<int>(packed >> 16 & 0xffffff),
             static_cast<int>(packed & 0xffff)};
 }
 

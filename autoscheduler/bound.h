@@ -46,7 +46,8 @@ Bound bound(const Workload &workload, const Theta &theta, int64_t tiles, BoundFo
 
 /** What a GPU's block takes, which the space's own functions tell. */
 struct BlockNeeds {
-    int shared_bytes = 0, staged_pixels = 0;
+    int64_t shared_bytes = 0;
+    int staged_pixels = 0;
     int prefetch_registers = 0; /**< Of a thread, if it prefetches. */
 };
 

@@ -2,6 +2,7 @@
 #include "cpu_space.h"
 #include "cuda_space.h"
 #include "depthwise_space.h"
+#include "plan.h"
 #include "polyphase.h"
 #include <algorithm>
 
@@ -77,6 +78,32 @@ private:
     }
 };
 
+/** What none of the points of a space has, where that takes a single knob to know; otherwise "". */
+std::string missing_in_all(const Space &space, const Problem &problem) {
+    for (const Constraint &constraint : space.constraints) {
+        for (const Knob &knob : space.knobs) {
+            if (constraint.knobs == std::vector<std::string>{knob.name} &&
+                std::none_of(knob.values.begin(), knob.values.end(), [&](int value) {
+                    return constraint.holds({{knob.name, value}}, problem);
+                })) {
+                return constraint.meaning;
+            }
+        }
+    }
+    return "";
+}
+
+[[noreturn]] void refuse_all(const Space &space, const std::string &missing) {
+    std::string held;
+    for (const Knob &knob : space.knobs) {
+        if (knob.values.size() == 1) {
+            held += (held.empty() ? " with " : ", ") + knob.name + "=" + std::to_string(knob.values[0]);
+        }
+    }
+    throw FileError("no schedule of the backend '" + space.backend + "'" + held + " is legal for this operator" +
+                    (missing.empty() ? "" : ": none has " + missing));
+}
+
 }  // namespace
 
 const Space &space_of(const std::string &backend, const OperatorFacts &op) {
@@ -109,7 +136,7 @@ Problem problem_of(const Operator &op, const std::string &backend, int lanes, in
         facts.scale_h = phases->rows.stride;
         facts.scale_w = phases->columns.stride;
     }
-    facts.channel_block = backend == "cuda" ? cuda_channel_block : cpu_channel_block;
+    facts.channel_block = channel_block_of(backend);
     return backend == "cuda" ? cuda_problem(facts) : cpu_problem(facts, lanes, registers);
 }
 
@@ -144,7 +171,17 @@ void for_each_legal(const Space &space, const Problem &problem, const std::funct
 std::vector<PackedTheta> legal_points(const Space &space, const Problem &problem) {
     std::vector<PackedTheta> points;
     for_each_legal(space, problem, [&](const PackedTheta &point) { points.push_back(point); });
+    if (points.empty()) {
+        refuse_all(space, missing_in_all(space, problem));
+    }
     return points;
+}
+
+void check_for_legal_points(const Space &space, const Problem &problem) {
+    const std::string missing = missing_in_all(space, problem);
+    if (!missing.empty()) {
+        refuse_all(space, missing);
+    }
 }
 
 double all_points(const Space &space) {

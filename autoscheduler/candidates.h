@@ -41,7 +41,11 @@ Space restrict_space(const Space &space, const Theta &held);
 /** Calls `visit` for every legal point of a space, in the order of their choices. */
 void for_each_legal(const Space &space, const Problem &problem, const std::function<void(const PackedTheta &)> &visit);
 
+/** All of them. Throws FileError if there is none, which says why where a single knob tells. */
 std::vector<PackedTheta> legal_points(const Space &space, const Problem &problem);
+
+/** Throws the same where a single knob tells that no point is legal: without walking the space. */
+void check_for_legal_points(const Space &space, const Problem &problem);
 
 /** How many points the lists of a space give, legal or not. */
 double all_points(const Space &space);

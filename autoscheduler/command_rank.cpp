@@ -61,7 +61,7 @@ void rank_operator(const Options &options) {
     const Workload workload = workload_of(op, device);
     std::vector<Bucket> buckets;
     if (!options.masks.empty()) {
-        buckets = read_mask_set(options.masks, op).buckets(workload);
+        buckets = read_mask_set(options.masks, op).buckets();
     }
     for (const double density : options.densities) {
         buckets.push_back(density_bucket(workload, density));

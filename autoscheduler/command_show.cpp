@@ -24,21 +24,22 @@ struct Options {
 };
 
 /** A theta as JSON, or as KNOB=VALUE,KNOB=VALUE. */
-Theta parse_theta(const std::string &text) {
-    Theta theta;
-    std::istringstream words(text);
-    for (std::string word; std::getline(words, word, ',');) {
-        std::string knob = word.substr(0, word.find_first_of("=:"));
-        for (const char *ignored = "{}\" "; *ignored != 0; ignored++) {
-            knob.erase(std::remove(knob.begin(), knob.end(), *ignored), knob.end());
+Theta theta_of_option(const std::string &text) {
+    std::string object = text;
+    if (text.find('{') == std::string::npos) {
+        std::istringstream words(text);
+        object.clear();
+        for (std::string word; std::getline(words >> std::ws, word, ',');) {
+            const size_t equals = word.find('=');
+            if (equals == std::string::npos) {
+                throw FileError("--theta has '" + word + "' in it, which is not KNOB=VALUE");
+            }
+            object += object.empty() ? "{\"" : ", \"";
+            object += word.substr(0, equals) + "\": " + word.substr(equals + 1);
         }
-        try {
-            theta[knob] = std::stoi(word.substr(word.find_first_of("=:") + 1));
-        } catch (const std::exception &) {
-            throw FileError("the theta has '" + word + "' in it, which is not KNOB=VALUE");
-        }
+        object += "}";
     }
-    return theta;
+    return parse_theta(parse_json(object, "--theta, as JSON " + object + ","), "--theta");
 }
 
 /** The schedule as the plugin writes it when it applies a variant. */
@@ -46,35 +47,9 @@ std::string schedule_source(const Plan &plan, const PlanVariant &variant) {
     const TemporaryFolder folder;
     const std::string plan_path = folder.path() + "/plan.json";
     write_file(plan_path, to_json(plan).dump());
-    Command command;
-    command.words = {tool("distile_generators"),
-                     "-g",
-                     plan.op.generator,
-                     "-f",
-                     plan.op.name,
-                     "-n",
-                     "shown",
-                     "-e",
-                     "schedule",
-                     "-o",
-                     folder.path(),
-                     "-p",
-                     tool("libautoschedule_polykernel.so"),
-                     "target=" + plan.target,
-                     "autoscheduler=PolyKernel",
-                     "autoscheduler.plan=" + plan_path,
-                     "autoscheduler.variant=" + variant.name,
-                     fmt::format("tile_h={}", variant.theta.at("tile_h")),
-                     fmt::format("tile_w={}", variant.theta.at("tile_w"))};
-    if (plan.backend == "cuda") {
-        command.words.emplace_back("channel_block=32");
-    }
-    for (const auto &[key, value] : plan.op.params) {
-        command.words.push_back(fmt::format("{}={}", key, value));
-    }
-    command.log = folder.path() + "/log";
-    run_generators({command}, 1, [](int) {});
-    std::ifstream stream(folder.path() + "/shown.schedule.h");
+    run_generators({generator_command(plan, variant, plan_path, "schedule", folder.path(), plan.op.name)}, 1,
+                   [](int) {});
+    std::ifstream stream(folder.path() + "/" + plan.op.name + ".schedule.h");
     std::ostringstream text;
     text << stream.rdbuf();
     return text.str();
@@ -86,7 +61,7 @@ Plan plan_of_theta(const Operator &op, const Theta &theta, const DeviceProfile &
     plan.name = op.name;
     plan.op = op;
     plan.backend = device.backend;
-    plan.layout = device.backend == "cuda" ? "cuda-o32" : "cpu-o16";
+    plan.layout = layout_of(plan.backend);
     plan.target = halide_target(device);
     plan.variants = {{"shown", theta, false}};
     return plan;
@@ -100,11 +75,15 @@ void show(const Options &options) {
         if (options.theta.empty()) {
             throw FileError("'" + options.file + "' is an operator file: say with --theta what to show of it");
         }
-        const Theta theta = parse_theta(options.theta);
+        const Theta theta = theta_of_option(options.theta);
         const char *generic = theta.count("block_pixels") != 0 ? "generic_cuda" : "generic_avx2";
         device = device_of_option(options.device.empty() ? generic : options.device);
         plan = plan_of_theta(read_operator(options.file), theta, device);
     } else {
+        if (!options.theta.empty()) {
+            throw FileError("'" + options.file +
+                            "' is a plan file, which has schedules of its own: --theta goes with an operator file");
+        }
         plan = read_plan(options.file);
         device = device_of_option(options.device.empty() ? generic_device_of(plan.target) : options.device);
     }

@@ -1,12 +1,14 @@
 #include "mask_set.h"
 #include "bitmask.h"
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <sstream>
 #include <stb/stb_image.h>
 #include <stdexcept>
@@ -181,15 +183,30 @@ int64_t MaskSet::all_tiles(std::pair<int, int> granularity) const {
            ((width() + granularity.second - 1) / granularity.second);
 }
 
-std::vector<Bucket> MaskSet::buckets(const Workload &workload) const {
-    const auto pixels = static_cast<ptrdiff_t>(height()) * width();
-    std::vector<MaskImage> images;
-    for (const ByteMask &mask : masks_) {
-        for (auto begin = mask.bytes.begin(); begin != mask.bytes.end(); begin += pixels) {
-            images.push_back({"", height(), width(), {begin, begin + pixels}});
-        }
+std::vector<Bucket> MaskSet::buckets() const {
+    constexpr std::array<double, 7> bounds = {.02, .075, .15, .25, .4, .6, .8};
+    std::array<std::vector<size_t>, bounds.size() + 1> groups;
+    for (size_t mask = 0; mask < size(); mask++) {
+        groups[std::lower_bound(bounds.begin(), bounds.end(), work(mask)) - bounds.begin()].push_back(mask);
     }
-    return mask_buckets(workload, images);
+    std::vector<Bucket> buckets;
+    for (const std::vector<size_t> &indices : groups) {
+        if (indices.empty()) {
+            continue;
+        }
+        Bucket bucket;
+        for (size_t mask : indices) {
+            bucket.density += work(mask) / static_cast<double>(indices.size());
+        }
+        // A ranking keeps its buckets, perhaps for longer than this set lives.
+        bucket.tiles = [group = std::make_shared<const MaskSet>(subset(indices))](int tile_h, int tile_w) {
+            const std::vector<int64_t> &tiles = group->tiles({tile_h, tile_w});
+            const auto count = static_cast<int64_t>(tiles.size());
+            return (std::accumulate(tiles.begin(), tiles.end(), int64_t{0}) + count / 2) / count;
+        };
+        buckets.push_back(std::move(bucket));
+    }
+    return buckets;
 }
 
 MaskSet MaskSet::subset(const std::vector<size_t> &indices) const {

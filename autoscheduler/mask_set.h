@@ -15,6 +15,13 @@
 
 namespace distile {
 
+/** The mask of one image: not 0 for active pixels. */
+struct MaskImage {
+    std::string name; /**< The file, and the index in it where it holds several. */
+    int height = 0, width = 0;
+    std::vector<uint8_t> bytes;
+};
+
 /** Masks over the output of one operator: their work, and their tiles at any granularity. */
 class MaskSet {
 public:
@@ -42,8 +49,9 @@ public:
     const std::vector<int64_t> &tiles(std::pair<int, int> granularity) const;
     /** Tiles of the whole image at a granularity. */
     int64_t all_tiles(std::pair<int, int> granularity) const;
-    /** What schedules are ranked for: the masks by density, with the mean of their tile counts. */
-    std::vector<Bucket> buckets(const Workload &workload) const;
+    /** What schedules are ranked for: masks whose work lies between the same bounds (.02, .075, .15, .25, .4, .6, .8)
+     * share a bucket, with the mean of their tile counts. */
+    std::vector<Bucket> buckets() const;
     /** The masks of some indices. */
     MaskSet subset(const std::vector<size_t> &indices) const;
 

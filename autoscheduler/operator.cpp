@@ -96,25 +96,10 @@ void check_sizes(const Operator &op, const std::string &where) {
 }  // namespace
 
 distile_conv2d Operator::conv2d() const {
-    const OperatorSchema &known = schema_of(generator);
-    distile_conv2d conv = known.conv2d([&](const char *name) {
-        const auto found = params.find(name);
-        if (found != params.end()) {
-            return std::stoi(found->second);
-        }
-        const auto param = std::find_if(known.params.begin(), known.params.end(), [&](const IntegerParam &candidate) {
-            return std::string(candidate.name) == name;
-        });
-        return param->fallback;
-    });
-    const auto epilogue = params.find("epilogue");
-    for (int i = 0; epilogue != params.end() && i < 4; i++) {
-        if (epilogue->second == epilogues[i]) {
-            conv.epilogue = static_cast<distile_epilogue>(i);
-        }
-    }
-    const auto residual = params.find("residual");
-    conv.residual = residual != params.end() && residual->second == "true" ? 1 : 0;
+    distile_conv2d conv = schema_of(generator).conv2d([&](const char *name) { return std::stoi(params.at(name)); });
+    const auto *epilogue = std::find(std::begin(epilogues), std::end(epilogues), params.at("epilogue"));
+    conv.epilogue = static_cast<distile_epilogue>(epilogue - std::begin(epilogues));
+    conv.residual = params.at("residual") == "true" ? 1 : 0;
     return conv;
 }
 
@@ -222,6 +207,11 @@ Operator parse_operator(const json &json, const std::string &where) {
             }
         }
         op.params[key] = value.is_string() ? value.get<std::string>() : value.dump();
+    }
+    // An operator is the same whether its file names a default or leaves it out.
+    op.params.insert({{"dtype", "float32"}, {"epilogue", epilogues[0]}, {"residual", "false"}});
+    for (const IntegerParam &param : schema->params) {
+        op.params.emplace(param.name, std::to_string(param.fallback));
     }
     const std::string illegal = schema->why_illegal(op.conv2d());
     if (!illegal.empty()) {

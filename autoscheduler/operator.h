@@ -27,7 +27,7 @@ public:
 
 struct Operator {
     std::string name, generator;
-    std::map<std::string, std::string> params; /**< Values as the generator's command line takes them. */
+    std::map<std::string, std::string> params; /**< All that the generator has, as its command line takes them. */
     int typical_batch = 1, typical_height = 40, typical_width = 40;
 
     bool operator==(const Operator &other) const {

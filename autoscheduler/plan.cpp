@@ -145,6 +145,14 @@ Theta parse_theta(const json &json, const std::string &where) {
     return theta;
 }
 
+int channel_block_of(const std::string &backend) {
+    return backend == "cuda" ? DISTILE_CUDA_CHANNEL_BLOCK : DISTILE_CPU_CHANNEL_BLOCK;
+}
+
+std::string layout_of(const std::string &backend) {
+    return backend + "-o" + std::to_string(channel_block_of(backend));
+}
+
 Plan read_plan(const std::string &path) {
     const json json = read_json(path);
     const std::string where = "the plan '" + path + "'";
@@ -160,11 +168,10 @@ Plan read_plan(const std::string &path) {
     plan.op = parse_operator(member(json, "operator", json::value_t::object, where), where + ", \"operator\"");
     plan.backend = text_member(json, "backend", where);
     plan.layout = text_member(json, "layout", where);
-    const std::map<std::string, std::string> layouts = {{"cpu", "cpu-o16"}, {"cuda", "cuda-o32"}};
-    if (layouts.count(plan.backend) == 0 || layouts.at(plan.backend) != plan.layout) {
-        refuse(where,
-               "the backend \"" + plan.backend + "\" with the layout \"" + plan.layout +
-                   "\" is not known; this program knows \"cpu\" with \"cpu-o16\" and \"cuda\" with \"cuda-o32\"");
+    if ((plan.backend != "cpu" && plan.backend != "cuda") || plan.layout != layout_of(plan.backend)) {
+        refuse(where, "the backend \"" + plan.backend + "\" with the layout \"" + plan.layout +
+                          "\" is not known; this program knows \"cpu\" with \"" + layout_of("cpu") +
+                          "\" and \"cuda\" with \"" + layout_of("cuda") + "\"");
     }
     plan.target = text_member(json, "target", where);
     try {

@@ -53,6 +53,11 @@ nlohmann::json to_json(const Plan &plan);
 /** A schedule: knobs by name, tile_h and tile_w among them. Throws FileError. Asks no space whether it is legal. */
 Theta parse_theta(const nlohmann::json &json, const std::string &where);
 
+/** The output channels in a block of the weights of a backend, "cpu" or "cuda", and the layout that they give its name.
+ */
+int channel_block_of(const std::string &backend);
+std::string layout_of(const std::string &backend);
+
 /** The rows of a time table as plans and time tables hold them. */
 nlohmann::json to_json(const std::vector<PlanTime> &times);
 

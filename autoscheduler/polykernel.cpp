@@ -3,6 +3,8 @@
  *
  *     autoscheduler=PolyKernel autoscheduler.plan=FILE autoscheduler.variant=NAME_OR_INDEX
  *
+ * to a pipeline that was built for the variant's granularity.
+ *
  * Without one it takes the schedule that the analytical bound ranks first among all that are legal, for the pipeline's
  * granularity and the image size of its estimates. Both parameters may be left out:
  *

@@ -9,7 +9,7 @@ Plan portable_plan(const Operator &op) {
     plan.name = op.name + "_portable";
     plan.op = op;
     plan.backend = "cpu";
-    plan.layout = "cpu-o16";
+    plan.layout = layout_of(plan.backend);
     plan.target = halide_target(workload.device);
     // `tile` counts phases at once, where the operator has them.
     const auto add = [&](const char *name, int tile, double density, bool dense) {

@@ -10,7 +10,7 @@ namespace distile {
 
 /** A fine, a coarse and a dense variant, scheduled by the bound for 4 lanes and 16 registers, which every x86-64 CPU
  * has. It has no times: they would be of no CPU in particular. DistilePolykernel.cmake knows the variants' names and
- * granularities, because it needs them before anything is built. Throws FileError where nothing is legal. */
+ * granularities too, because it needs them before anything is built. Throws FileError where nothing is legal. */
 Plan portable_plan(const Operator &op);
 
 }  // namespace distile

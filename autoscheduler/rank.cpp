@@ -99,27 +99,6 @@ int64_t tiles_of_image(const Workload &workload, int tile_h, int tile_w) {
 
 }  // namespace
 
-double MaskImage::density() const {
-    const auto active = std::count_if(bytes.begin(), bytes.end(), [](uint8_t byte) { return byte != 0; });
-    return bytes.empty() ? 0 : static_cast<double>(active) / static_cast<double>(bytes.size());
-}
-
-int64_t MaskImage::tiles(int tile_h, int tile_w) const {
-    int64_t count = 0;
-    const int columns = (width + tile_w - 1) / tile_w;
-    std::vector<uint8_t> row(columns);
-    for (int top = 0; top < height; top += tile_h) {
-        std::fill(row.begin(), row.end(), 0);
-        for (int y = top; y < std::min(top + tile_h, height); y++) {
-            for (int x = 0; x < width; x++) {
-                row[x / tile_w] |= bytes[static_cast<size_t>(y) * width + x];
-            }
-        }
-        count += columns - std::count(row.begin(), row.end(), 0);
-    }
-    return count;
-}
-
 Bucket density_bucket(const Workload &workload, double density) {
     if (!(density > 0 && density <= 1)) {
         throw FileError("the density " + std::to_string(density) + " is not above 0 and at most 1");
@@ -141,71 +120,12 @@ Bucket density_bucket(const Workload &workload, double density) {
             }};
 }
 
-std::vector<Bucket> mask_buckets(const Workload &workload, const std::vector<MaskImage> &masks) {
-    constexpr std::array<double, 8> bounds = {.02, .075, .15, .25, .4, .6, .8, 1};
-    std::array<std::vector<MaskImage>, bounds.size()> groups;
-    for (const MaskImage &mask : masks) {
-        if (mask.height != workload.height || mask.width != workload.width) {
-            throw FileError("the mask '" + mask.name + "' has " + std::to_string(mask.height) + " x " +
-                            std::to_string(mask.width) + " pixels, but the operator's output has " +
-                            std::to_string(workload.height) + " x " + std::to_string(workload.width));
-        }
-        const double density = mask.density();
-        if (density > 0) {
-            groups[std::lower_bound(bounds.begin(), bounds.end(), density) - bounds.begin()].push_back(mask);
-        }
-    }
-    std::vector<Bucket> buckets;
-    for (std::vector<MaskImage> &group : groups) {
-        if (group.empty()) {
-            continue;
-        }
-        Bucket bucket;
-        for (const MaskImage &mask : group) {
-            bucket.density += mask.density() / static_cast<double>(group.size());
-        }
-        const int batch = workload.batch;
-        bucket.tiles = [batch, group = std::move(group)](int tile_h, int tile_w) {
-            int64_t tiles = 0;
-            for (const MaskImage &mask : group) {
-                tiles += mask.tiles(tile_h, tile_w);
-            }
-            const auto count = static_cast<int64_t>(group.size());
-            return (batch * tiles + count / 2) / count;
-        };
-        buckets.push_back(std::move(bucket));
-    }
-    if (buckets.empty()) {
-        throw FileError("there is no mask with an active pixel");
-    }
-    return buckets;
-}
-
-std::string why_none_is_legal(const Space &space, const Problem &problem) {
-    for (const Constraint &constraint : space.constraints) {
-        for (const Knob &knob : space.knobs) {
-            if (constraint.knobs == std::vector<std::string>{knob.name} &&
-                std::none_of(knob.values.begin(), knob.values.end(), [&](int value) {
-                    return constraint.holds({{knob.name, value}}, problem);
-                })) {
-                return ": none has " + constraint.meaning;
-            }
-        }
-    }
-    return "";
-}
-
 Ranking rank(const Workload &workload, const std::vector<Bucket> &buckets, const RankOptions &options) {
     const Space space = restrict_space(space_of(workload.device.backend, workload.problem), options.held);
     if (options.progress) {
         options.progress("listing the legal points", 0);
     }
     const std::vector<PackedTheta> points = legal_points(space, workload.problem);
-    if (points.empty()) {
-        throw FileError("no schedule of the backend '" + space.backend + "' is legal for this operator" +
-                        (options.held.empty() ? "" : " with the knobs that are held") +
-                        why_none_is_legal(space, workload.problem));
-    }
     const Granularities granularities(space);
     std::vector<std::vector<int64_t>> tiles(buckets.size());
     for (size_t b = 0; b < buckets.size(); b++) {

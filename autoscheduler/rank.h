@@ -12,18 +12,6 @@
 
 namespace distile {
 
-/** The mask of one image: not 0 for active pixels. */
-struct MaskImage {
-    std::string name; /**< The file, and the index in it where it holds several. */
-    int height = 0, width = 0;
-    std::vector<uint8_t> bytes;
-
-    /** Active pixels by all pixels. */
-    double density() const;
-    /** Tiles of a granularity that have an active pixel. */
-    int64_t tiles(int tile_h, int tile_w) const;
-};
-
 /** Masks of about one density: what a schedule is ranked for. */
 struct Bucket {
     double density = 0; /**< Active pixels by all pixels. */
@@ -35,10 +23,6 @@ struct Bucket {
  * image, cut at the quantile of the density, as the benchmarks' family "blob" is. Density 1 gives every tile of the
  * image. */
 Bucket density_bucket(const Workload &workload, double density);
-
-/** Buckets for given masks, which must have the workload's output size: masks whose densities fall between the same
- * bounds (.02, .075, .15, .25, .4, .6, .8) share one, with the mean of their tile counts. Throws FileError. */
-std::vector<Bucket> mask_buckets(const Workload &workload, const std::vector<MaskImage> &masks);
 
 struct RankOptions {
     BoundForm form = BoundForm::Corrected;
@@ -60,9 +44,6 @@ struct Ranking {
     std::vector<Bucket> buckets;
     std::vector<Candidate> kept; /**< Best first: by the least ratio to a bucket's best bound. */
 };
-
-/** What none of the points of a space has, after a colon, where that takes a single knob to know; otherwise "". */
-std::string why_none_is_legal(const Space &space, const Problem &problem);
 
 /** Ranks every legal point of the space of the workload's backend in every bucket, and keeps the union of the best: of
  * a bucket's share of the points one half goes to the best whatever their granularity, and the other half to the best

@@ -128,10 +128,7 @@ Session::Session(const SessionOptions &options)
     workload.threads = options.threads > 0 ? options.threads : workload.threads;
     cpu_features(target);
     check_target(target, device);
-    const std::string reason = why_none_is_legal(space(), workload.problem);
-    if (!reason.empty()) {
-        throw FileError("no schedule of the backend '" + device.backend + "' is legal for this operator" + reason);
-    }
+    check_for_legal_points(space(), workload.problem);
 }
 
 Session::Session(const LogHeader &header, const std::vector<std::string> &other_masks)
@@ -187,8 +184,7 @@ Pool Session::pool(bool pruned, bool dense) const {
     if (!pruned) {
         return Pool(space(), legal_points(space(), workload.problem));
     }
-    const Ranking ranking =
-        rank(workload, dense ? std::vector<Bucket>{density_bucket(workload, 1)} : masks.buckets(workload));
+    const Ranking ranking = rank(workload, dense ? std::vector<Bucket>{density_bucket(workload, 1)} : masks.buckets());
     std::vector<Theta> kept;
     for (const Candidate &candidate : ranking.kept) {
         kept.push_back(candidate.theta);

@@ -49,37 +49,8 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
 
     std::vector<Command> generators;
     for (const PlanVariant &variant : plan.variants) {
-        const std::string name = function_name(symbol, 0, variant.name);
-        Command command;
-        command.words = {tool("distile_generators"),
-                         "-n",
-                         name,
-                         "-g",
-                         plan.op.generator,
-                         "-f",
-                         name,
-                         "-e",
-                         "object",
-                         "-o",
-                         folder.path(),
-                         "-p",
-                         tool("libautoschedule_polykernel.so"),
-                         "target=" + plan.target + "-user_context-no_runtime",
-                         "autoscheduler=PolyKernel",
-                         "autoscheduler.plan=" + plan_path,
-                         "autoscheduler.variant=" + variant.name};
-        for (const auto &[key, value] : plan.op.params) {
-            command.words.push_back(key + "=");
-            command.words.back() += value;
-        }
-        for (const char *knob : {"tile_h", "tile_w"}) {
-            command.words.push_back(std::string(knob) + "=" + std::to_string(variant.theta.at(knob)));
-        }
-        if (plan.backend == "cuda") {
-            command.words.push_back("channel_block=" + std::to_string(DISTILE_CUDA_CHANNEL_BLOCK));
-        }
-        command.log = folder.path() + "/" + name + ".log";
-        generators.push_back(command);
+        generators.push_back(generator_command(plan, variant, plan_path, "object", folder.path(),
+                                               function_name(symbol, 0, variant.name)));
     }
 
     // Made before anything is compiled, because it finds out what is missing.

@@ -1,5 +1,4 @@
 #include "tools.h"
-#include "operator.h"
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
@@ -26,6 +25,36 @@ std::vector<std::string> c_compiler() {
     std::istringstream words(variable ? variable : "");
     std::vector<std::string> command(std::istream_iterator<std::string>(words), {});
     return command.empty() ? std::vector<std::string>{"cc"} : command;
+}
+
+Command generator_command(const Plan &plan, const PlanVariant &variant, const std::string &plan_path,
+                          const std::string &emit, const std::string &folder, const std::string &name) {
+    Command command;
+    command.words = {tool("distile_generators"),
+                     "-g",
+                     plan.op.generator,
+                     "-n",
+                     name,
+                     "-f",
+                     name,
+                     "-e",
+                     emit,
+                     "-o",
+                     folder,
+                     "-p",
+                     tool("libautoschedule_polykernel.so"),
+                     "target=" + plan.target + "-user_context-no_runtime",
+                     "autoscheduler=PolyKernel",
+                     "autoscheduler.plan=" + plan_path,
+                     "autoscheduler.variant=" + variant.name,
+                     "tile_h=" + std::to_string(variant.theta.at("tile_h")),
+                     "tile_w=" + std::to_string(variant.theta.at("tile_w")),
+                     "channel_block=" + std::to_string(channel_block_of(plan.backend))};
+    for (const auto &[key, value] : plan.op.params) {
+        command.words.push_back(std::string(key).append("=").append(value));
+    }
+    command.log = folder + "/" + name + ".log";
+    return command;
 }
 
 void run_generators(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished) {

@@ -5,6 +5,7 @@
 #ifndef DISTILE_TOOLS_H
 #define DISTILE_TOOLS_H
 
+#include "plan.h"
 #include "process.h"
 #include <string>
 
@@ -18,6 +19,11 @@ std::string tool(const std::string &name);
 
 /** The C compiler that links plans: $CC with its arguments, or cc. */
 std::vector<std::string> c_compiler();
+
+/** What builds a variant of a plan that lies in a file: a generator with the plugin. It writes what `emit` names, for
+ * instance "object", and logs, into a folder; `name` is that of the files and of the function. */
+Command generator_command(const Plan &plan, const PlanVariant &variant, const std::string &plan_path,
+                          const std::string &emit, const std::string &folder, const std::string &name);
 
 /** run_commands() for Halide's generators. */
 void run_generators(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished);

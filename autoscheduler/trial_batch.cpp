@@ -200,10 +200,6 @@ double Reference::us() const {
     return median_of_last(us_);
 }
 
-std::string layout_of(const std::string &backend) {
-    return backend == "cuda" ? "cuda-o32" : "cpu-o16";
-}
-
 Plan trial_plan(const BatchSetup &setup, const Trial &trial) {
     Plan plan;
     plan.name = "trial";

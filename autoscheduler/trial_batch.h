@@ -67,9 +67,6 @@ private:
 /** A plan with the one variant of a trial. */
 Plan trial_plan(const BatchSetup &setup, const Trial &trial);
 
-/** The layout of the weights of a backend. */
-std::string layout_of(const std::string &backend);
-
 struct BatchHooks {
     std::function<bool()> stop;                                      /**< Ends everything early. */
     std::function<void(const std::string &what, int done)> progress; /**< Number of trials compiled, or measured. */

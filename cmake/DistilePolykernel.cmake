@@ -36,29 +36,15 @@ function(_distile_require what value pattern)
     endif ()
 endfunction()
 
-# The output pixels along an axis that a tile is a multiple of: an operator with phases has tiles of whole ones.
-function(_distile_scale result generator params axis)
-    set(scale 1)
-    if (generator STREQUAL "masked_conv_transpose2d")
-        string(JSON scale ERROR_VARIABLE missing GET "${params}" stride_${axis})
-        string(REGEX REPLACE ".*NOTFOUND$" "1" scale "${scale}")
-    elseif (generator STREQUAL "masked_upsample_conv2d")
-        string(JSON scale ERROR_VARIABLE missing GET "${params}" scale_${axis})
-        string(REGEX REPLACE ".*NOTFOUND$" "2" scale "${scale}")
-    endif ()
-    set(${result} "${scale}" PARENT_SCOPE)
-endfunction()
-
 # Adds the Halide library of one variant of the plan of an index, and its archive to the list of the caller's `archives`.
 # Installed generators are started by a script that never changes, so that their own file is a dependency, too.
-function(_distile_add_variant target index name tile_h tile_w)
-    cmake_parse_arguments(PARSE_ARGV 5 arg "" "GENERATOR;HALIDE_TARGET;PLAN" "PARAMS")
+function(_distile_add_variant target index name)
+    cmake_parse_arguments(PARSE_ARGV 3 arg "" "GENERATOR;HALIDE_TARGET;PLAN" "PARAMS")
     set(library ${target}_${index}_${name})
     add_halide_library(${library} FROM distile::generators GENERATOR ${arg_GENERATOR}
         USE_RUNTIME Halide::Runtime TARGETS ${arg_HALIDE_TARGET}-user_context
         AUTOSCHEDULER distile::PolyKernel
-        PARAMS ${arg_PARAMS} tile_h=${tile_h} tile_w=${tile_w}
-               autoscheduler.plan=${arg_PLAN} autoscheduler.variant=${name}
+        PARAMS ${arg_PARAMS} autoscheduler.plan=${arg_PLAN} autoscheduler.variant=${name}
         DEPENDS "${arg_PLAN}" "$<TARGET_FILE_DIR:distile::command>/distile_generators")
     set(archives ${archives} "$<TARGET_FILE:${library}>" PARENT_SCOPE)
 endfunction()
@@ -134,7 +120,11 @@ function(distile_add_polykernel target)
             endif ()
             set(cuda TRUE)
             list(APPEND hooks "${tools}/distile_cuda_hooks.o")
-            list(APPEND generator_params channel_block=32)
+            # The generators' default is the CPUs' layout.
+            _distile_json(layout "${plan}" layout)
+            _distile_require(layout "${layout}" "cuda-o[0-9]+")
+            string(REPLACE "cuda-o" "channel_block=" channel_block "${layout}")
+            list(APPEND generator_params ${channel_block})
         endif ()
         math(EXPR last "${num_variants} - 1")
         foreach (i RANGE ${last})
@@ -143,8 +133,9 @@ function(distile_add_polykernel target)
             _distile_json(tile_w "${plan}" variants ${i} theta tile_w)
             _distile_require("variant's name" "${name}" "[A-Za-z0-9_]+")
             _distile_require("tile" "${tile_h}x${tile_w}" "[0-9]+x[0-9]+")
-            _distile_add_variant(${target} ${index} ${name} ${tile_h} ${tile_w}
-                GENERATOR ${generator} HALIDE_TARGET ${halide_target} PLAN "${plan_file}" PARAMS ${generator_params})
+            _distile_add_variant(${target} ${index} ${name}
+                GENERATOR ${generator} HALIDE_TARGET ${halide_target} PLAN "${plan_file}"
+                PARAMS ${generator_params} tile_h=${tile_h} tile_w=${tile_w})
         endforeach ()
         math(EXPR index "${index} + 1")
     endforeach ()
@@ -153,21 +144,19 @@ function(distile_add_polykernel target)
     endif ()
     if (NOT cuda AND NOT arg_NO_PORTABLE AND NOT halide_target STREQUAL "x86-64-linux")
         # The plan is written by the build; these are its variants, and the target, as autoscheduler/portable.cpp has them.
+        # A variant of another name or with other tiles than the plan's is refused by the plugin.
         set(plan_file "${base}_portable.json")
         add_custom_command(
             OUTPUT "${plan_file}"
             COMMAND distile::command portable "${arg_OPERATOR}" -o "${plan_file}"
             DEPENDS distile::command "${arg_OPERATOR}"
             COMMENT "Writing the portable plan of ${target}" VERBATIM)
-        _distile_scale(scale_h "${generator}" "${params}" h)
-        _distile_scale(scale_w "${generator}" "${params}" w)
         foreach (variant IN ITEMS "fine;1" "coarse;4" "dense;1")
             list(GET variant 0 name)
             list(GET variant 1 tile)
-            math(EXPR tile_h "${tile} * ${scale_h}")
-            math(EXPR tile_w "${tile} * ${scale_w}")
-            _distile_add_variant(${target} ${index} ${name} ${tile_h} ${tile_w}
-                GENERATOR ${generator} HALIDE_TARGET x86-64-linux PLAN "${plan_file}" PARAMS ${generator_params})
+            _distile_add_variant(${target} ${index} ${name}
+                GENERATOR ${generator} HALIDE_TARGET x86-64-linux PLAN "${plan_file}"
+                PARAMS ${generator_params} virtual_tile=${tile})
         endforeach ()
         list(APPEND plans "${plan_file}")
     endif ()

@@ -85,8 +85,9 @@ private:
             Func lookup(stage.name + "_lookup"), window(stage.name + "_window");
             lookup(tile) = pack(origin_of(tile, stage.last));
             window(ci, wx, wy, tile) = load_window(unpack(lookup(tile)), ci, wx, wy, false);
-            staging(ci, kx, ky, p) = window(ci, p % tile_w * stride_w + kx * dilation_w,
-                                            p / tile_w % tile_h * stride_h + ky * dilation_h, p / pixels_per_tile());
+            staging(ci, kx, ky, p) =
+                window(ci, p % tile_columns() * stride_w + kx * dilation_w,
+                       p / tile_columns() % tile_rows() * stride_h + ky * dilation_h, p / pixels_per_tile());
         } else {
             staging(ci, kx, ky, p) = load_window(pixel_at(p, stage.last), ci, kx * dilation_w, ky * dilation_h, false);
         }

@@ -5,6 +5,7 @@
 #define DISTILE_MASKED_FILTER_H
 
 #include "virtual_pixels.h"
+#include <distile/polykernel.h>
 
 namespace distile {
 
@@ -23,7 +24,7 @@ public:
     Halide::GeneratorParam<int> dilation_w{"dilation_w", 1, 1, 1024};
 
     // The canonical weight layout: output channels in blocks, padded with zeros to whole blocks.
-    Halide::GeneratorParam<int> channel_block{"channel_block", 16, 1, 1024};
+    Halide::GeneratorParam<int> channel_block{"channel_block", DISTILE_CPU_CHANNEL_BLOCK, 1, 1024};
 
     // [co % block, ci, kx, ky, co / block], where ci counts the input channels that an output channel reads.
     Halide::GeneratorInput<Halide::Buffer<>> weights{"weights", 5};

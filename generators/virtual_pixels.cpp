@@ -17,7 +17,7 @@ void VirtualPixels::add_last_arguments(Internal::GeneratorBase &generator) {
 }
 
 void VirtualPixels::define_output(const std::function<Func(const Stage &)> &sums) {
-    if (tile_h % scale_h != 0 || tile_w % scale_w != 0) {
+    if (virtual_tile == 0 && (tile_h % scale_h != 0 || tile_w % scale_w != 0)) {
         throw CompileError("tiles of " + std::to_string(tile_h) + " x " + std::to_string(tile_w) +
                            " output pixels: each extent must be a multiple of the operator's stride or scale, " +
                            std::to_string(scale_h) + " x " + std::to_string(scale_w) + ".\n");

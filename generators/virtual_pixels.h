@@ -40,6 +40,8 @@ public:
     // The granularity of the tiles in the list, in output pixels.
     Halide::GeneratorParam<int> tile_h{"tile_h", 1, 1, 65535};
     Halide::GeneratorParam<int> tile_w{"tile_w", 1, 1, 65535};
+    // In place of both, for who does not know the operator's scale: the side of square tiles in virtual pixels; or 0.
+    Halide::GeneratorParam<int> virtual_tile{"virtual_tile", 0, 0, 256};
 
     // [ci, x, y, n]. The minimum of x and y is minus the width of the zero border, if there is one.
     Halide::GeneratorInput<Halide::Buffer<>> input{"input", 4};
@@ -93,10 +95,10 @@ protected:
     }
     /** Extents of a tile in virtual pixels. */
     int tile_rows() const {
-        return tile_h.value() / scale_h;
+        return virtual_tile.value() > 0 ? virtual_tile.value() : tile_h.value() / scale_h;
     }
     int tile_columns() const {
-        return tile_w.value() / scale_w;
+        return virtual_tile.value() > 0 ? virtual_tile.value() : tile_w.value() / scale_w;
     }
     int pixels_per_tile() const {
         return tile_rows() * tile_columns();

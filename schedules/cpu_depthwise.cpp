@@ -9,14 +9,8 @@ using namespace Halide;
 
 std::string apply_cpu_depthwise_schedule(MaskedOperator &op, const Theta &theta, const Target &target) {
     const Problem problem = cpu_problem(op, target);
-    const std::string illegal = cpu_depthwise_space().why_illegal(theta, problem);
-    if (!illegal.empty()) {
-        throw CompileError("PolyKernel: the theta is not legal for this operator and target: " + illegal + ".\n");
-    }
     std::ostringstream source;
-    for (const auto &[knob, value] : theta) {
-        source << "const int " << knob << " = " << value << ";\n";
-    }
+    source << declare_knobs(op, cpu_depthwise_space(), problem, theta);
     const int pixels = theta.at("pixels"), channels = theta.at("channels"), unroll = theta.at("unroll");
     const int lanes = problem.vector_lanes;
     source << "const int lanes = " << lanes << ";\n";

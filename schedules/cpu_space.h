@@ -15,9 +15,6 @@ enum ReductionOrder {
     KyCiKx = 2  /**< One kernel row unrolled inside the input channels. */
 };
 
-/** The output channels in a block of the canonical CPU weight layout. */
-constexpr int cpu_channel_block = 16;
-
 /** The space of CPU schedules. */
 const Space &cpu_space();
 

@@ -10,17 +10,11 @@ using namespace Halide;
 
 std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const Theta &theta) {
     const Problem problem = cuda_problem(op);
-    const std::string illegal = cuda_space().why_illegal(theta, problem);
-    if (!illegal.empty()) {
-        throw CompileError("PolyKernel: the theta is not legal for this operator and target: " + illegal + ".\n");
-    }
+    std::ostringstream source;
+    source << declare_knobs(op, cuda_space(), problem, theta);
     if (op.stages.size() != 1 || !op.stages[0].window.defined()) {
         throw CompileError("PolyKernel: on a GPU a masked operator has one stage, which stages its input and looks up "
                            "its tiles.\n");
-    }
-    std::ostringstream source;
-    for (const auto &[knob, value] : theta) {
-        source << "const int " << knob << " = " << value << ";\n";
     }
     const int block_pixels = theta.at("block_pixels"), block_channels = theta.at("block_channels");
     const int thread_pixels = theta.at("thread_pixels"), chunk = theta.at("chunk"), splits = theta.at("splits");

@@ -63,15 +63,16 @@ int input_lanes(const Problem &problem) {
     return problem.in_channels % problem.vector_lanes == 0 ? problem.vector_lanes : 1;
 }
 
-int shared_bytes(const Theta &theta, const Problem &problem) {
-    const int chunk = theta.at("chunk"), padding = theta.at("padding"), pixels = staged_pixels(theta, problem);
+int64_t shared_bytes(const Theta &theta, const Problem &problem) {
+    const int64_t chunk = theta.at("chunk"), padding = theta.at("padding"), pixels = staged_pixels(theta, problem);
     // Transposed, the pixels of a row of a window are contiguous, or those of the block where there are no windows.
-    const int row = theta.at("halo") ? window_width(theta, problem) : pixels;
-    const int inputs = theta.at("transposed") ? chunk * (pixels / row) * (row + padding) : (chunk + padding) * pixels;
-    const int weights =
+    const int64_t row = theta.at("halo") ? window_width(theta, problem) : pixels;
+    const int64_t inputs =
+        theta.at("transposed") ? chunk * (pixels / row) * (row + padding) : (chunk + padding) * pixels;
+    const int64_t weights =
         theta.at("weights_staged") ? chunk * theta.at("block_channels") * staged_taps(theta, problem) : 0;
-    const int lookups = 2 * looked_up_tiles(theta, problem);
-    return (inputs + weights) * (16 / problem.vector_lanes) + lookups * 4;
+    const int64_t lookups = looked_up_tiles(theta, problem), bytes_of_lookup = 2 * 4;
+    return (inputs + weights) * (16 / problem.vector_lanes) + lookups * bytes_of_lookup;
 }
 
 int sum_registers(const Theta &theta) {
@@ -180,7 +181,7 @@ const Space &cuda_space() {
             {"windows of at most 65536 pixels for a block where halo is 1",
              [](const Theta &theta, const Problem &problem) {
                  return !theta.at("halo") || int64_t{window_width(theta, problem)} * window_height(theta, problem) *
-                                                     theta.at("block_pixels") <=
+                                                     (theta.at("block_pixels") / pixels_per_tile(theta)) <=
                                                  65536;
              },
              {"tile_h", "tile_w", "block_pixels", "halo"}},
@@ -193,7 +194,7 @@ const Space &cuda_space() {
              {"tile_h", "tile_w", "block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk",
               "weights_staged", "prefetch", "halo"}},
             {"staged inputs and weights that fit 48 KB of shared memory",
-             [](const Theta &theta, const Problem &problem) { return shared_bytes(theta, problem) <= 48 * 1024; },
+             [](const Theta &theta, const Problem &problem) { return shared_bytes(theta, problem) <= 48 << 10; },
              {"tile_h", "tile_w", "block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk",
               "weights_staged", "transposed", "padding", "halo"}},
         }};

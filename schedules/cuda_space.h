@@ -14,11 +14,9 @@
 #define DISTILE_SCHEDULES_CUDA_SPACE_H
 
 #include "space.h"
+#include <cstdint>
 
 namespace distile {
-
-/** The output channels in a block of the canonical CUDA weight layout. */
-constexpr int cuda_channel_block = 32;
 
 /** The space of CUDA schedules. */
 const Space &cuda_space();
@@ -47,7 +45,7 @@ int input_lanes(const Problem &problem);
 int looked_up_tiles(const Theta &theta, const Problem &problem);
 
 /** Bytes of shared memory that a block takes. */
-int shared_bytes(const Theta &theta, const Problem &problem);
+int64_t shared_bytes(const Theta &theta, const Problem &problem);
 
 /** What a thread holds at once: its sums, and the inputs and weights of one channel. Addresses and what is
  * on its way from memory come on top. */

@@ -3,7 +3,7 @@
 #include "calibrate.h"
 #include "candidates.h"
 #include "catch.h"
-#include "mask_families.h"
+#include "mask_set.h"
 #include "rank.h"
 #include "temporary_folder.h"
 
@@ -224,9 +224,9 @@ TEST_CASE("The points of a space are those that are legal", "[points]") {
     for (const Part &part : {Part{"cpu", {{"tile_h", 7}, {"group", 4}}}, Part{"cuda",
                                                                               {{"tile_h", 7},
                                                                                {"tile_w", 2},
-                                                                               {"splits", 2},
+                                                                               {"splits", 1},
                                                                                {"padding", 4},
-                                                                               {"block_channels", 64},
+                                                                               {"block_channels", 32},
                                                                                {"weights_staged", 1}}}}) {
         for (const json &params : {json{{"in_channels", 48}, {"out_channels", 96}}, point_params(3, 17)}) {
             CAPTURE(part.backend, params);
@@ -255,6 +255,17 @@ TEST_CASE("The points of a space are those that are legal", "[points]") {
     }
     refuse([] { restrict_space(space_of("cpu"), {{"warp", 1}}); }, {"warp", "cpu"});
     refuse([] { space_of("abacus"); }, {"abacus"});
+
+    // Nothing is legal, which a single knob tells, or only a walk of the space.
+    const Problem problem = problem_of(conv3x3_256(), "cpu", 8, 16);
+    const Space wrong_channels = restrict_space(space_of("cpu"), {{"channels", 12}});
+    refuse([&] { legal_points(wrong_channels, problem); },
+           {"'cpu' with channels=12 is", ": none has channels that are"});
+    refuse([&] { check_for_legal_points(wrong_channels, problem); }, {"channels=12", "whole vectors"});
+    const Space wide = restrict_space(space_of("cpu"), {{"tile_h", 100}, {"tile_w", 100}});
+    refuse([&] { legal_points(wide, problem); }, {"with tile_h=100, tile_w=100 is legal"});
+    check_for_legal_points(wide, problem);
+    check_for_legal_points(space_of("cpu"), problem);
 }
 
 TEST_CASE("Operator 3 has more than a million legal schedules on each backend", "[points]") {
@@ -439,7 +450,9 @@ TEST_CASE("What has no schedule on a GPU is not ranked there, and says why", "[r
         json op = {{"distile_operator", 1}, {"name", "grouped"}};
         op.update(file);
         const Workload workload = workload_of(parse_operator(op, "here"), simple_gpu());
-        CHECK(legal_points(space_of("cuda", workload.problem), workload.problem).empty());
+        const Space &space = space_of("cuda", workload.problem);
+        refuse([&] { legal_points(space, workload.problem); }, {"cuda", "CPUs only"});
+        refuse([&] { check_for_legal_points(space, workload.problem); }, {"cuda", "CPUs only"});
         refuse([&] { rank(workload, {density_bucket(workload, .3)}); }, {"cuda", "CPUs only"});
     }
 }
@@ -588,7 +601,7 @@ TEST_CASE("The tiles of a density are those of blobs", "[rank]") {
                 constexpr int masks = 20;
                 for (int seed = 0; seed < masks; seed++) {
                     const ByteMask blob = blob_mask(1, height, width, density, seed);
-                    counted += static_cast<double>(MaskImage{"", height, width, blob.bytes}.tiles(tile_h, tile_w));
+                    counted += static_cast<double>(MaskSet({blob}).tiles({tile_h, tile_w})[0]);
                 }
                 CAPTURE(height, width, density, tile_h, tile_w);
                 CHECK(static_cast<double>(bucket.tiles(tile_h, tile_w)) == Approx(counted / masks).epsilon(.12));
@@ -603,20 +616,19 @@ TEST_CASE("The tiles of a density are those of blobs", "[rank]") {
 }
 
 TEST_CASE("Masks of a like density share a bucket", "[rank]") {
-    const Workload workload = workload_of(make_operator(json::object(), 8, 8), simple_cpu());
-    const auto mask = [](const std::vector<int> &active, int height = 8, int width = 8) {
-        MaskImage image{"m", height, width, std::vector<uint8_t>(static_cast<size_t>(height) * width)};
+    const auto mask = [](const std::vector<int> &active, int batch = 1) {
+        ByteMask made{batch, 8, 8, std::vector<uint8_t>(static_cast<size_t>(batch) * 64)};
         for (int pixel : active) {
-            image.bytes[pixel] = 255;
+            made.bytes[pixel] = 255;
         }
-        return image;
+        return made;
     };
-    // Two pixels in one tile of 2 x 2 and in two tiles; twenty pixels; none.
+    // Two pixels in one tile of 2 x 2 and in two tiles; and twenty pixels.
     std::vector<int> many(20);
     for (int i = 0; i < 20; i++) {
         many[i] = i;
     }
-    const std::vector<Bucket> buckets = mask_buckets(workload, {mask({0, 9}), mask(many), mask({1, 2}), mask({})});
+    const std::vector<Bucket> buckets = MaskSet({mask({0, 9}), mask(many), mask({1, 2})}).buckets();
     REQUIRE(buckets.size() == 2);
     CHECK(buckets[0].density == Approx(2 / 64.0));
     CHECK(buckets[0].tiles(1, 1) == 2);
@@ -625,8 +637,13 @@ TEST_CASE("Masks of a like density share a bucket", "[rank]") {
     CHECK(buckets[1].density == Approx(20 / 64.0));
     CHECK(buckets[1].tiles(2, 2) == 6);
     CHECK(buckets[1].tiles(3, 5) == 2);
-    refuse([&] { mask_buckets(workload, {mask({0}, 4, 16)}); }, {"4 x 16", "8 x 8"});
-    refuse([&] { mask_buckets(workload, {mask({})}); }, {"no mask"});
+
+    // A mask of four images, of which three are empty: what counts are its own tiles, and its part of all pixels.
+    const std::vector<Bucket> batch = MaskSet({mask(many, 4)}).buckets();
+    REQUIRE(batch.size() == 1);
+    CHECK(batch[0].density == Approx(20 / 256.0));
+    CHECK(batch[0].tiles(1, 1) == 20);
+    CHECK(batch[0].tiles(2, 2) == 6);
 }
 
 TEST_CASE("A ranking keeps the best of every bucket and every granularity", "[rank]") {

@@ -136,11 +136,19 @@ grep -q 'const int pixels = 4;' "$folder/shown" || fail "show printed no schedul
 grep -q 't_fma' "$folder/shown" || fail "show printed no terms"
 "$distile" show "$cuda_plan" --variant dense --json | has '"t_compute"' || fail "show --json printed no terms"
 theta=tile_h=1,tile_w=2,pixels=4,channels=16,group=4,channel_splits=1,order=0,unroll=1
-"$distile" show "$op" --theta "$theta" | has 'const int tile_w = 2;' || fail "show does not know a theta"
+shown() { "$distile" show "$op" --theta "$1" | grep -v autoscheduler.plan; } # It lies in a temporary folder.
+shown "$theta" | has 'const int tile_w = 2;' || fail "show does not know a theta"
 expect_error "no variant 'none'" show "$plan" --variant none
 expect_error "--theta" show "$op"
 expect_error "not legal" show "$op" --theta "${theta/pixels=4/pixels=99}"
+shown '{"tile_h": 1, "tile_w": 2, "pixels": 4, "channels": 16, "group": 4, "channel_splits": 1,
+    "order": 0, "unroll": 1}' | cmp -s - <(shown "${theta//,/, }") || fail "show takes a theta as JSON for another"
 expect_error "is not KNOB=VALUE" show "$op" --theta "pixels"
+expect_error "is not JSON" show "$op" --theta "${theta/pixels=4/pixels=12abc}"
+expect_error '"pixels" twice' show "$op" --theta "$theta,pixels=4"
+expect_error '"pixels" is 4.7, not an integer' show "$op" --theta "${theta/pixels=4/pixels=4.7}"
+expect_error '"pixels" is 1073741824, not an integer' show "$op" --theta "${theta/pixels=4/pixels=1073741824}"
+expect_error "is a plan file" show "$plan" --theta "$theta"
 expect_error "for the backend" show "$plan" --device generic_cuda
 
 # Calibration writes what can be read again; without a GPU it says so.
@@ -148,6 +156,11 @@ expect_error "for the backend" show "$plan" --device generic_cuda
 "$distile" rank "$op" --device "$folder/device.json" --density .5 --quiet || fail "the calibrated profile cannot be read"
 "$distile" calibrate --device cuda --quiet 2>"$folder/gpu" || has 'GPU' <"$folder/gpu" ||
     fail "calibrate does not say what it lacks for a GPU"
+
+# An operator is the same whether its file names a default or leaves it out.
+sed 's/"params": {/"params": {"groups": 1, "dtype": "float32", /' "$op" >"$folder/spelled.json"
+grep -q groups "$folder/spelled.json" || fail "the operator was not changed"
+"$distile" emit --operator "$folder/spelled.json" --plan "$plan" --symbol my --source "$folder/my.c" --header "$folder/my.h"
 
 # Bad input.
 expect_error "cannot be opened" info "$folder/none.json"

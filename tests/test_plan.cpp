@@ -132,7 +132,10 @@ TEST_CASE("A good operator file is read, and written as it was", "[plan]") {
     CHECK(op.typical_height == 20);
     CHECK(op.typical_output_height() == 20);
     CHECK(op.typical_output_width() == 30);
-    CHECK(to_json(op) == file);
+    // What was left out is written with its default.
+    json whole = file;
+    whole["params"].update({{"groups", 1}, {"stride_h", 1}, {"stride_w", 1}, {"dilation_h", 1}, {"dilation_w", 1}});
+    CHECK(to_json(op) == whole);
     CHECK(parse_operator(to_json(op), "here") == op);
     const distile_conv2d conv = op.conv2d();
     CHECK(conv.in_channels == 16);
@@ -145,10 +148,22 @@ TEST_CASE("A good operator file is read, and written as it was", "[plan]") {
     CHECK(contains(op.summary(), "16 -> 48"));
     CHECK(contains(op.summary(), "relu"));
 
-    // What is left out has the generator's defaults.
+    // What is left out has the generator's defaults, and is the same operator as where they are named.
     file["params"] = json::object();
     file.erase("typical");
     const Operator defaults = parse_operator(file, "here");
+    for (const json &same : {json{{"groups", 1}}, json{{"dtype", "float32"}}, json{{"epilogue", "none"}},
+                             json{{"residual", false}, {"kernel_w", 3}, {"in_channels", 64}}}) {
+        json spelled = file;
+        spelled["params"] = same;
+        CHECK(parse_operator(spelled, "here") == defaults);
+        CHECK(to_json(parse_operator(spelled, "here")) == to_json(defaults));
+    }
+    for (const json &other : {json{{"groups", 2}}, json{{"epilogue", "silu"}}, json{{"residual", true}}}) {
+        json spelled = file;
+        spelled["params"] = other;
+        CHECK_FALSE(parse_operator(spelled, "here") == defaults);
+    }
     CHECK(defaults.conv2d().in_channels == 64);
     CHECK(defaults.conv2d().kernel_w == 3);
     CHECK(defaults.conv2d().pad_left == 1);
@@ -173,7 +188,9 @@ TEST_CASE("Operators with larger outputs have parameters of their own", "[plan]"
     file["params"].update({{"stride_h", 2}, {"stride_w", 3}, {"output_padding_h", 1}, {"dilation_w", 2}});
     const Operator transposed = parse_operator(file, "here");
     CHECK(transposed.kind() == DISTILE_MASKED_CONV_TRANSPOSE2D);
-    CHECK(to_json(transposed) == file);
+    for (const auto &[name, value] : file["params"].items()) {
+        CHECK(to_json(transposed)["params"][name] == value);
+    }
     // As PyTorch counts: (input - 1) * stride - 2 * padding + dilation * (kernel - 1) + output padding + 1.
     CHECK(transposed.typical_output_height() == 19 * 2 - 2 + 2 + 1 + 1);
     CHECK(transposed.typical_output_width() == 29 * 3 - 2 + 2 * 2 + 1);
@@ -283,16 +300,17 @@ TEST_CASE("A good plan is read, and written as it was", "[plan]") {
     CHECK(plan.times[1].variant == "dense");
     CHECK(plan.times[1].tiles == 7);
     CHECK(plan.times[1].microseconds == 3.5);
-    CHECK(to_json(plan) == file);
+    json whole = file;
+    whole["operator"] = to_json(plan.op);
+    CHECK(to_json(plan) == whole);
 
     const std::string copy = folder.path() + "/copy.json";
     write_file(copy, to_json(plan).dump(1));
-    CHECK(to_json(read_plan(copy)) == file);
+    CHECK(to_json(read_plan(copy)) == whole);
     CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 2);
 
-    json unprofiled = file;
-    unprofiled.erase("profile");
-    CHECK(to_json(read_plan(folder.write("plan.json", unprofiled.dump()))) == unprofiled);
+    whole.erase("profile");
+    CHECK(to_json(read_plan(folder.write("plan.json", whole.dump()))) == whole);
 }
 
 TEST_CASE("Every plan of the tests is read and written as it was", "[plan]") {
@@ -301,7 +319,12 @@ TEST_CASE("Every plan of the tests is read and written as it was", "[plan]") {
         CAPTURE(entry.path());
         const Plan plan = read_plan(entry.path().string());
         CHECK(plan.name == entry.path().stem().string());
-        CHECK(to_json(plan) == read_json(entry.path().string()));
+        json file = read_json(entry.path().string());
+        for (const auto &[name, value] : file["operator"]["params"].items()) {
+            CHECK(to_json(plan.op)["params"][name] == value);
+        }
+        file["operator"] = to_json(plan.op);
+        CHECK(to_json(plan) == file);
         CHECK(plan.op == read_operator(DISTILE_TESTS_FOLDER "/operators/" + plan.op.name + ".json"));
         plans++;
     }
@@ -472,6 +495,8 @@ TEST_CASE("A plan for a GPU says so in its backend, its layout and its target", 
     cuda["layout"] = "cuda-o32";
     refuse([&] { read_plan(folder.write("plan.json", cuda.dump())); }, {"cuda", "target"});
     cuda["target"] = "x86-64-linux-cuda-cuda_capability_80";
+    CHECK(layout_of("cpu") == "cpu-o16");
+    CHECK(layout_of("cuda") == "cuda-o32");
     const Plan plan = read_plan(folder.write("plan.json", cuda.dump()));
     const std::string c = emit_polykernels({plan}, "my_symbol");
     CHECK(contains(c, "\"cuda-o32\""));
@@ -702,9 +727,9 @@ TEST_CASE("The plugin schedules a masked operator as the plan's variant says", "
         }
         CHECK_FALSE(contains(source, "unroll(kx)"));
     }
-    CHECK_FALSE(
-        schedule(masked_conv2d({{"residual", "true"}, {"epilogue", "silu"}}), {{"plan", plan}, {"variant", "0"}})
-            .empty());
+    CHECK_FALSE(schedule(masked_conv2d({{"tile_w", "2"}, {"residual", "true"}, {"epilogue", "silu"}}),
+                         {{"plan", plan}, {"variant", "0"}})
+                    .empty());
 }
 
 TEST_CASE("The plugin's orders of the reduction differ", "[plugin]") {
@@ -713,8 +738,8 @@ TEST_CASE("The plugin's orders of the reduction differ", "[plugin]") {
     for (int order = 0; order < 3; order++) {
         json file = good_plan();
         file["variants"][0]["theta"]["order"] = order;
-        const std::string source =
-            schedule(masked_conv2d(), {{"plan", folder.write("plan.json", file.dump())}, {"variant", "0"}});
+        const std::string source = schedule(masked_conv2d({{"tile_w", "2"}}),
+                                            {{"plan", folder.write("plan.json", file.dump())}, {"variant", "0"}});
         for (int other = 0; other < 3; other++) {
             CAPTURE(order, other);
             CHECK(contains(source, words[other]) == (other == order));
@@ -725,7 +750,7 @@ TEST_CASE("The plugin's orders of the reduction differ", "[plugin]") {
 TEST_CASE("The plugin refuses parameters that are wrong", "[plugin]") {
     const TemporaryFolder folder;
     const std::string plan = folder.write("plan.json", good_plan().dump());
-    const Halide::Pipeline pipeline = masked_conv2d();
+    const Halide::Pipeline pipeline = masked_conv2d({{"tile_w", "2"}});
     refuse_schedule(pipeline, {{"variant", "sparse"}}, {"autoscheduler.plan", "missing"});
     refuse_schedule(pipeline, {{"plan", plan}}, {"autoscheduler.variant", "missing"});
     refuse_schedule(pipeline, {{"plan", plan}, {"variant", "sparse"}, {"speed", "9"}}, {"autoscheduler.speed"});
@@ -755,6 +780,70 @@ TEST_CASE("The plugin refuses an illegal theta with the constraint", "[plugin]")
         file["variants"][0]["theta"].update(change);
         refuse_schedule(masked_conv2d(), {{"plan", folder.write("plan.json", file.dump())}, {"variant", "sparse"}},
                         {"theta", "not legal", word});
+    }
+}
+
+TEST_CASE("The plugin refuses a theta for other tiles than the pipeline was built for", "[plugin]") {
+    const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
+    const TemporaryFolder folder;
+    const auto path_of = [&](const char *target, const Theta &theta) {
+        json plan = good_plan();
+        plan["target"] = target;
+        plan["backend"] = target == cuda ? "cuda" : "cpu";
+        plan["layout"] = layout_of(plan["backend"]);
+        plan["variants"][0]["theta"] = theta;
+        return folder.write("plan.json", plan.dump());
+    };
+    Theta depthwise = depthwise_theta();
+    depthwise["tile_w"] = 2;
+    const Theta block = {
+        {"tile_h", 1},          {"tile_w", 2},   {"block_pixels", 32}, {"block_channels", 32}, {"thread_pixels", 4},
+        {"thread_channels", 4}, {"chunk", 8},    {"splits", 1},        {"weights_staged", 1},  {"transposed", 1},
+        {"padding", 0},         {"prefetch", 0}, {"halo", 0}};
+    for (const auto &[tile_h, tile_w] : {std::pair("1", "1"), {"2", "1"}, {"1", "4"}, {"2", "2"}, {"1", "2"}}) {
+        const std::string built = std::string(tile_h) + " x " + tile_w;
+        const auto check = [&](const Halide::Pipeline &pipeline, const char *target, const Theta &theta) {
+            CAPTURE(target, built);
+            const std::map<std::string, std::string> params = {{"plan", path_of(target, theta)}, {"variant", "sparse"}};
+            if (built == "1 x 2") {
+                CHECK_FALSE(schedule(pipeline, params, target).empty());
+            } else {
+                refuse_schedule(pipeline, params, {"tiles of 1 x 2", "built for tiles of " + built}, target);
+            }
+        };
+        std::map<std::string, std::string> params = {{"tile_h", tile_h}, {"tile_w", tile_w}};
+        check(masked_conv2d(params), avx2, good_theta().get<Theta>());
+        params.insert({{"in_channels", "32"}, {"out_channels", "64"}, {"channel_block", "32"}});
+        check(masked_conv2d(params, cuda), cuda, block);
+        check(masked_depthwise_conv2d({{"channels", "16"}, {"tile_h", tile_h}, {"tile_w", tile_w}}, avx2), avx2,
+              depthwise);
+    }
+}
+
+TEST_CASE("A portable plan is applied to pipelines with its virtual tiles, whatever the operator's scale", "[plugin]") {
+    const TemporaryFolder folder;
+    const std::pair<const char *, json> operators[] = {{"masked_conv2d", {{"stride_h", 2}}},
+                                                       {"masked_conv_transpose2d", {{"stride_w", 3}}},
+                                                       {"masked_upsample_conv2d", {{"scale_w", 3}}}};
+    for (const auto &[generator, params] : operators) {
+        json file = good_operator();
+        file["generator"] = generator;
+        file["params"] = params;
+        file["params"].update({{"in_channels", 16}, {"out_channels", 48}});
+        const Plan plan = portable_plan(parse_operator(file, "here"));
+        const std::string path = folder.write("plan.json", to_json(plan).dump());
+        // As DistilePolykernel.cmake has them.
+        for (const auto &[variant, tile] : {std::pair("fine", "1"), {"coarse", "4"}, {"dense", "1"}}) {
+            std::map<std::string, std::string> values = {{"virtual_tile", tile}};
+            for (const auto &[name, value] : params.items()) {
+                values[name] = value.dump();
+            }
+            CAPTURE(generator, variant);
+            const std::string source = schedule(pipeline_of(generator, values, "x86-64-linux"),
+                                                {{"plan", path}, {"variant", variant}}, "x86-64-linux");
+            const Theta &theta = plan.find(variant)->theta;
+            CHECK(contains(source, "const int tile_w = " + std::to_string(theta.at("tile_w")) + ";"));
+        }
     }
 }
 
@@ -1118,7 +1207,7 @@ TEST_CASE("The plugin refuses pipelines that are no masked operators, and says h
         refuse_foreign(scatter(accumulator), {"staging"});
     }
     {
-        const Pipeline twice = masked_conv2d();
+        const Pipeline twice = masked_conv2d({{"tile_w", "2"}});
         CHECK_FALSE(schedule(twice, params).empty());
         refuse_foreign(twice, {"schedule already"});
     }

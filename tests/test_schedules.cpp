@@ -5,6 +5,8 @@
 #include "cuda.h"
 #include "masked_operator.h"
 
+#include <distile/polykernel.h>
+
 #include <map>
 #include <string>
 
@@ -38,7 +40,7 @@ OperatorFacts facts() {
     facts.kernel_w = 2;
     facts.stride_w = facts.dilation_h = 2;
     facts.dilation_w = 3;
-    facts.channel_block = cuda_channel_block;
+    facts.channel_block = DISTILE_CUDA_CHANNEL_BLOCK;
     return facts;
 }
 
@@ -138,6 +140,42 @@ TEST_CASE("The CUDA space says why a theta is illegal", "[schedules]") {
     says({{"chunk", 8}, {"prefetch", 1}, {"thread_pixels", 16}, {"thread_channels", 8}}, "registers");
 }
 
+TEST_CASE("What a block stages is counted without overflow", "[schedules]") {
+    // Rows of one element with a padding of 412, for 64 channels of 1280 windows of 16 pixels: more than 2^31 bytes.
+    OperatorFacts column;
+    column.in_channels = 64;
+    column.out_channels = column.channel_block = 32;
+    column.kernel_h = 16;
+    Theta theta = {{"tile_h", 1},
+                   {"tile_w", 1},
+                   {"block_pixels", 1280},
+                   {"block_channels", 32},
+                   {"thread_pixels", 32},
+                   {"thread_channels", 4},
+                   {"chunk", 64},
+                   {"splits", 1},
+                   {"weights_staged", 0},
+                   {"transposed", 1},
+                   {"padding", 412},
+                   {"prefetch", 0},
+                   {"halo", 1}};
+    const Problem problem = cuda_problem(column);
+    CHECK(shared_bytes(theta, problem) > int64_t{4} * 64 * 1280 * 16 * 413);
+    CHECK(cuda_space().why_illegal(theta, problem).find("48 KB") != std::string::npos);
+
+    // A tile of 16 x 16 fills a block, which then has one window, of 18 x 18. What counts are the block's windows.
+    column.in_channels = column.out_channels = 64;
+    column.kernel_h = column.kernel_w = 3;
+    theta = halo_theta();
+    theta["tile_h"] = theta["tile_w"] = 16;
+    theta["block_pixels"] = 256;
+    CHECK(staged_pixels(theta, cuda_problem(column)) == 18 * 18);
+    CHECK(cuda_space().why_illegal(theta, cuda_problem(column)).empty());
+    column.dilation_h = 2000;
+    theta = halo_theta();
+    CHECK(cuda_space().why_illegal(theta, cuda_problem(column)).find("65536") != std::string::npos);
+}
+
 TEST_CASE("A CUDA kernel takes the shared memory that its space counts", "[schedules]") {
     const Problem problem = cuda_problem(facts());
     const Theta changes[] = {{},
@@ -146,6 +184,7 @@ TEST_CASE("A CUDA kernel takes the shared memory that its space counts", "[sched
                              {{"weights_staged", 0}, {"chunk", 8}},
                              {{"tile_w", 1}},
                              {{"tile_h", 8}, {"tile_w", 8}, {"block_channels", 32}},
+                             {{"tile_h", 16}, {"tile_w", 16}, {"block_pixels", 256}},
                              {{"halo", 0}, {"chunk", 8}},
                              {{"halo", 0}, {"chunk", 8}, {"tile_h", 3}, {"transposed", 1}, {"padding", 4}}};
     for (const Theta &change : changes) {

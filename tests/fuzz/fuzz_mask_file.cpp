@@ -1,21 +1,19 @@
 // Mask files. The first byte of an input says which kind: NumPy or PNG.
 #include "fuzz.h"
 #include "mask_set.h"
+#include <nlohmann/json.hpp>
 
 using namespace distile;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const InputFile files[] = {InputFile(".npy"), InputFile(".png")};
-    static const Operator op = [] {
-        Operator made;
-        made.name = "fuzzed";
-        made.params = {{"kernel_h", "1"},   {"kernel_w", "1"}, {"pad_top", "0"},
-                       {"pad_bottom", "0"}, {"pad_left", "0"}, {"pad_right", "0"}};
-        made.typical_batch = 2;
-        made.typical_height = 9;
-        made.typical_width = 12;
-        return made;
-    }();
+    // With a kernel of 3 x 3 and its padding, the output is as large as the input.
+    static const Operator op = parse_operator({{"distile_operator", 1},
+                                               {"name", "fuzzed"},
+                                               {"generator", "masked_conv2d"},
+                                               {"params", nlohmann::json::object()},
+                                               {"typical", {{"batch", 2}, {"height", 9}, {"width", 12}}}},
+                                              "here");
     if (size == 0) {
         return 0;
     }
