@@ -39,10 +39,10 @@ void read_profile(const std::string &path) {
     // Numbers are rounded when they are written, and not again.
     const nlohmann::json written = to_json(device);
     require(to_json(parse_device_profile(written, "written")) == written, "a profile is read another than written");
-    Operator op;
-    op.name = "conv";
-    op.generator = "masked_conv2d";
-    op.params = {{"in_channels", "64"}, {"out_channels", "64"}, {"kernel_h", "3"}, {"kernel_w", "3"}};
+    static const Operator op = parse_operator(nlohmann::json::parse(R"({
+        "distile_operator": 1, "name": "conv", "generator": "masked_conv2d",
+        "params": {"in_channels": 64, "out_channels": 64, "kernel_h": 3, "kernel_w": 3}})"),
+                                              "operator");
     const Theta theta = device.backend == "cpu"
                             ? Theta{{"tile_h", 1}, {"tile_w", 2}, {"pixels", 1},         {"channels", 16},
                                     {"group", 4},  {"order", 0},  {"channel_splits", 1}, {"unroll", 4}}
