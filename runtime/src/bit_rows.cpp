@@ -167,14 +167,9 @@ int32_t count_supported_levels() {
 
 }  // namespace
 
-BitRowsLevels supported_bit_rows_levels() {
+Levels<BitRowsLevel> supported_bit_rows_levels() {
     static const int32_t count = count_supported_levels();
     return {all_levels, count};
-}
-
-const BitRowsLevel &best_bit_rows_level() {
-    const BitRowsLevels supported = supported_bit_rows_levels();
-    return supported.levels[supported.count - 1];
 }
 
 // ---- Rows ------------------------------------------------------------------------------------
@@ -326,8 +321,9 @@ void gather_upsampled_bits(const Bitmask &in, const Window &window, int32_t out_
         const uint64_t *image = in.words + int64_t{n} * in.height * in_words;
         for (int32_t o = 0; o < out_height; o++, out += out_words) {
             std::fill(any.begin(), any.end(), 0);
-            for_each_row(after(window.y), o, large_height,
-                         [&](int64_t y) { columns.unite(image + y / window.y.stride * in_words, 0, 1, in_words, any.data()); });
+            for_each_row(after(window.y), o, large_height, [&](int64_t y) {
+                columns.unite(image + y / window.y.stride * in_words, 0, 1, in_words, any.data());
+            });
             repeat.scatter(any.data(), large.data());
             columns.gather(large.data(), out);
         }
@@ -348,8 +344,9 @@ void scatter_upsampled_bits(const Bitmask &out, const Window &window, int32_t in
         for (int32_t o = 0; o < out.height; o++, row += out_words) {
             columns.scatter(row, large.data());
             repeat.gather(large.data(), reached.data());
-            for_each_row(after(window.y), o, large_height,
-                         [&](int64_t y) { columns.unite(reached.data(), 0, 1, in_words, image + y / window.y.stride * in_words); });
+            for_each_row(after(window.y), o, large_height, [&](int64_t y) {
+                columns.unite(reached.data(), 0, 1, in_words, image + y / window.y.stride * in_words);
+            });
         }
     }
 }
