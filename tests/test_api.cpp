@@ -871,6 +871,39 @@ TEST_CASE("Times that are added are checked and replace older ones", "[api]") {
     }
 }
 
+TEST_CASE("A first time for a number of threads keeps the curve of the nearest one", "[api]") {
+    distile_context_options options{};
+    options.threads = 64;
+    double predicted = 0;
+    options.trace = [](void *user, const distile_choice *choice) {
+        *static_cast<double *>(user) = choice->predicted_us;
+    };
+    options.trace_user = &predicted;
+    Call call(timed_kernel, options, 1, 20, 20);
+    call.args.variant = "t1x2_p1c48_o1";
+    const auto predict = [&](size_t tiles) {
+        activate_first(call, 2 * tiles);
+        REQUIRE(distile_run(call.kernel.get(), &call.args) == DISTILE_OK);
+        return predicted;
+    };
+    const auto add = [&](int64_t tiles, double microseconds) {
+        REQUIRE(distile_kernel_add_time(call.kernel.get(), call.args.variant, tiles, microseconds) == DISTILE_OK);
+    };
+    // By the plan (50 + n / 2) / 4 with n + 1 tiles, for 4 threads.
+    REQUIRE(predict(150) == Approx((50 + 149 * 0.5) / 4));
+    add(150, 249);
+    CHECK(predict(150) == Approx(249));
+    CHECK(predict(50) == Approx(2 * (50 + 49 * 0.5)));
+    CHECK(predict(1) == Approx(2 * 50));
+    // From then on the points are the variant's own.
+    add(50, 7);
+    CHECK(predict(50) == Approx(7));
+    CHECK(predict(150) == Approx(249));
+    add(150, 20);
+    CHECK(predict(150) == Approx(20));
+    CHECK(predict(50) == Approx(7));
+}
+
 TEST_CASE("A trace tells what ran, and only when it ran", "[api]") {
     struct Traced {
         int calls = 0;
@@ -910,6 +943,9 @@ TEST_CASE("A trace tells what ran, and only when it ran", "[api]") {
         CHECK(traced.choice.tile_w == variant.tile_w);
         CHECK(traced.choice.dense == variant.dense);
         CHECK(traced.choice.active_pixels == 10);
+        const std::vector<uint8_t> &bytes = call.reference.mask, every(bytes.size(), 1);
+        CHECK(traced.choice.tiles ==
+              reference_active_tiles(variant.dense ? every : bytes, 1, 20, 20, variant.tile_h, variant.tile_w));
     }
 }
 
@@ -1078,6 +1114,43 @@ TEST_CASE("The caller's thread pool runs the loops", "[api]") {
     CHECK(pool.loops() > 0);
 }
 
+TEST_CASE("Packed weights do not need the PolyKernel that they were packed for", "[api]") {
+    Call call;
+    std::string layout = plain_kernel.layout;
+    distile_polykernel copy = plain_kernel;
+    copy.layout = layout.c_str();
+    distile_weights_source source{};
+    source.filter = call.reference.filter.data();
+    source.order = DISTILE_HWIO;
+    source.bias = call.reference.bias.data();
+    const Weights weights = pack_weights(call.context, make_kernel(call.context, copy), source);
+    std::fill(layout.begin(), layout.end(), '?');
+    call.args.weights = weights.get();
+    call.accept();
+}
+
+TEST_CASE("The message is that of the last call that failed", "[api]") {
+    int code = 0;
+    Call call;
+    const distile_dense_candidate candidate{"mine",
+                                            [](void *user, const distile_tensor *, const distile_tensor *,
+                                               const distile_tensor *) { return *static_cast<int *>(user); },
+                                            &code};
+    REQUIRE(distile_kernel_add_dense(call.kernel.get(), &candidate) == DISTILE_OK);
+    REQUIRE(distile_kernel_add_time(call.kernel.get(), "nobody", 1, 1) == DISTILE_ERROR_BAD_VALUE);
+    const std::string message = call.message();
+    REQUIRE(contains(message, "nobody"));
+    call.accept();
+    CHECK(call.message() == message);
+    call.args.variant = "mine";
+    REQUIRE(distile_run(call.kernel.get(), &call.args) == DISTILE_OK);
+    CHECK(call.message() == message);
+    // It is no reason for what fails next. The number is Halide's for a lack of memory, but the candidate is not.
+    code = -11;
+    call.refuse(DISTILE_ERROR_KERNEL, {"'mine'", "-11"});
+    CHECK_FALSE(contains(call.message(), "nobody"));
+}
+
 TEST_CASE("What a kernel reports reaches the caller", "[api]") {
     const distile_variant variants[] = {{"broken", 1, 1, 0, [](void **args) {
                                              auto *hooks = *static_cast<distile_hooks **>(args[0]);
@@ -1124,8 +1197,12 @@ TEST_CASE("A dense candidate of the application's changes exactly the pixels tha
     for (const distile_polykernel *polykernel : {&plain_kernel, &residual_kernel}) {
         for (int options = 0; options < 16; options++) {
             const bool full = options & 1, aliased = (options & 2) && polykernel->conv2d.residual;
-            CAPTURE(polykernel->name, options);
-            Call call(*polykernel);
+            // Some so large that several threads copy and zero.
+            const int32_t extent = options % 4 == 0 ? 60 : 7;
+            CAPTURE(polykernel->name, options, extent);
+            distile_context_options three{};
+            three.threads = 3;
+            Call call(*polykernel, three, 2, extent, extent);
             Ones ones;
             const distile_dense_candidate candidate{"vendor", &Ones::run, &ones};
             REQUIRE(distile_kernel_add_dense(call.kernel.get(), &candidate) == DISTILE_OK);

@@ -1,6 +1,8 @@
 #include "bitmask.h"
 #include "bitmask_levels.h"
+#include "callers.h"
 #include "catch.h"
+#include "pixel_runs.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -8,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <distile/distile.hpp>
 #include <limits>
 #include <random>
 #include <string>
@@ -181,7 +184,7 @@ void check_list(const BitmaskLevel &level, const TestMask &mask, Granularity gra
 }  // namespace
 
 TEST_CASE("The portable level is always there, and the levels of the CPU come after it", "[bitmask]") {
-    const BitmaskLevels supported = supported_bitmask_levels();
+    const Levels<BitmaskLevel> supported = supported_bitmask_levels();
     REQUIRE(supported.count >= 1);
     REQUIRE(std::string(supported.levels[0].name) == "portable");
 #if defined(__x86_64__)
@@ -336,4 +339,49 @@ TEST_CASE("The functions without a level give the same results", "[bitmask]") {
         listed.emplace_back(image[t], (xy[t] >> 16) / 2, (xy[t] & 0xffff) / 3);
     }
     REQUIRE(listed == tiles);
+}
+
+TEST_CASE("Runs are the longest ranges of pixels that are active or not", "[bitmask]") {
+    std::mt19937 random(7);
+    for (int32_t width : {1, 2, 63, 64, 65, 128, 130, 200, 321}) {
+        for (double density : {0.0, 0.02, 0.5, 0.98, 1.0}) {
+            const TestMask mask(1, 1, width, density, random);
+            for (const bool active : {true, false}) {
+                CAPTURE(width, density, active);
+                std::vector<std::pair<int32_t, int32_t>> runs, expected;
+                for_each_run(mask.words.data(), width, active,
+                             [&](int32_t begin, int32_t end) { runs.emplace_back(begin, end); });
+                for (int32_t x = 0; x < width; x++) {
+                    if (mask.active(0, 0, x) == active) {
+                        if (x == 0 || mask.active(0, 0, x - 1) != active) {
+                            expected.emplace_back(x, x);
+                        }
+                        expected.back().second = x + 1;
+                    }
+                }
+                CHECK(runs == expected);
+            }
+        }
+    }
+}
+
+TEST_CASE("Rows are visited once each, by as many threads as their bytes are worth", "[bitmask]") {
+    for (int32_t threads : {1, 3}) {
+        CallersPool pool;
+        distile_context_options options{};
+        pool.use_in(options);
+        options.threads = threads;
+        const Context context = make_context(options);
+        for (int32_t height : {1, 2, 5, 100}) {
+            for (int64_t bytes : {int64_t{0}, int64_t{40000}, int64_t{1} << 20, int64_t{1} << 40}) {
+                CAPTURE(threads, height, bytes);
+                const int64_t loops = pool.loops();
+                std::vector<int32_t> visits(size_t{2} * height, 0);
+                for_each_row(*context, distile_tensor_make(nullptr, 2, height, 1, 1), bytes,
+                             [&](int64_t row) { visits[static_cast<size_t>(row)]++; });
+                CHECK(visits == std::vector<int32_t>(visits.size(), 1));
+                CHECK(pool.loops() - loops == (threads > 1 && bytes > 40000 ? 1 : 0));
+            }
+        }
+    }
 }

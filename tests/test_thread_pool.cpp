@@ -246,12 +246,14 @@ TEST_CASE("Workers leave signals to the application's threads", "[thread_pool]")
     const bool caller_blocked = blocked(SIGUSR1);
     const std::thread::id caller = std::this_thread::get_id();
     ThreadPool pool(4);
-    std::vector<char> right(1000, 0);
+    Rendezvous rendezvous(4);
+    std::vector<char> right(4, 0);
     parallel_for(pool, int32_t(right.size()), [&](int32_t i) {
+        rendezvous.arrive();
         bool worker = std::this_thread::get_id() != caller;
         right[size_t(i)] = worker ? blocked(SIGUSR1) && !blocked(SIGSEGV) : blocked(SIGUSR1) == caller_blocked;
-        std::this_thread::yield();
     });
+    REQUIRE(rendezvous.complete());
     CHECK(right == std::vector<char>(right.size(), 1));
 }
 

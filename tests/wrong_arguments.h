@@ -28,15 +28,21 @@ constexpr bool sanitized = true;
 constexpr bool sanitized = false;
 #endif
 
+/** The text of a header. */
+inline std::string text_of(const std::string &folder, const char *header) {
+    std::ifstream stream(folder + "/distile/" + header);
+    std::string text(std::istreambuf_iterator<char>(stream), {});
+    INFO(folder << " " << header);
+    REQUIRE(!text.empty());
+    return text;
+}
+
 /** The names of the functions that headers declare. */
 inline std::set<std::string> declared_functions(const std::string &folder,
                                                 std::initializer_list<const char *> headers) {
     std::set<std::string> names;
     for (const char *header : headers) {
-        std::ifstream stream(folder + "/distile/" + header);
-        const std::string text(std::istreambuf_iterator<char>(stream), {});
-        INFO(folder << " " << header);
-        REQUIRE(!text.empty());
+        const std::string text = text_of(folder, header);
         const std::regex declaration(R"(DISTILE_API\s[^;(]*?(distile_\w+)\()");
         for (std::sregex_iterator i(text.begin(), text.end(), declaration), end; i != end; ++i) {
             names.insert((*i)[1]);
@@ -147,6 +153,7 @@ public:
             const distile_status status = std::apply(function_, arguments);
             INFO("the message is: " << all_.message_());
             CHECK(std::string(distile_status_name(status)) == distile_status_name(expected));
+            all_.refusals_.emplace(name_, distile_status_name(expected));
             // Without the object in the first argument there is no context that could keep a message.
             if (argument != 0 && has_message_) {
                 CHECK(all_.message_() != before);
@@ -175,11 +182,35 @@ public:
     const std::set<std::string> &tested() const {
         return tested_;
     }
+    /** The errors that were got from functions but that neither the comment before a function's declaration nor the one
+     * at the beginning of its header names. */
+    std::string undocumented(const std::string &folder, std::initializer_list<const char *> headers) const {
+        const std::string prefix = "DISTILE_ERROR_";
+        std::string missing;
+        for (const char *header : headers) {
+            const std::string text = text_of(folder, header);
+            const std::string beginning = text.substr(0, text.find("*/"));
+            for (const auto &[name, error] : refusals_) {
+                std::smatch declaration;
+                if (!std::regex_search(text, declaration, std::regex("DISTILE_API\\s[^;(]*?" + name + "\\("))) {
+                    continue;
+                }
+                const auto end = static_cast<size_t>(declaration.position());
+                const std::string comment = text.substr(text.rfind("/**", end), end - text.rfind("/**", end));
+                const std::string status = error.substr(prefix.size());
+                if ((beginning + comment).find(status) == std::string::npos) {
+                    missing += name + ": " + status + "\n";
+                }
+            }
+        }
+        return missing;
+    }
 
 private:
     std::function<std::string()> message_;
     std::function<void()> fail_;
     std::set<std::string> tested_;
+    std::set<std::pair<std::string, std::string>> refusals_; /**< Functions, and the errors that were got from them. */
 };
 
 }  // namespace distile

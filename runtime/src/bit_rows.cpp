@@ -167,14 +167,9 @@ int32_t count_supported_levels() {
 
 }  // namespace
 
-BitRowsLevels supported_bit_rows_levels() {
+Levels<BitRowsLevel> supported_bit_rows_levels() {
     static const int32_t count = count_supported_levels();
     return {all_levels, count};
-}
-
-const BitRowsLevel &best_bit_rows_level() {
-    const BitRowsLevels supported = supported_bit_rows_levels();
-    return supported.levels[supported.count - 1];
 }
 
 // ---- Rows ------------------------------------------------------------------------------------

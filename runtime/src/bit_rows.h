@@ -5,6 +5,7 @@
 #define DISTILE_BIT_ROWS_H
 
 #include "bitmask.h"
+#include "levels.h"
 #include <algorithm>
 #include <cstddef>
 #include <deque>
@@ -59,20 +60,7 @@ struct BitRowsLevel {
     UniteTaps or_from_below;
 };
 
-/** The levels that this CPU can run, the fastest last. */
-struct BitRowsLevels {
-    const BitRowsLevel *levels;
-    int32_t count;
-
-    const BitRowsLevel *begin() const {
-        return levels;
-    }
-    const BitRowsLevel *end() const {
-        return levels + count;
-    }
-};
-BitRowsLevels supported_bit_rows_levels();
-const BitRowsLevel &best_bit_rows_level();
+Levels<BitRowsLevel> supported_bit_rows_levels();
 
 /** Work space: rows of words, which are kept so that the steady state allocates nothing. */
 class RowMemory {
@@ -98,7 +86,7 @@ private:
 class RowWindow {
 public:
     RowWindow(const WindowAxis &axis, int32_t in_width, int32_t out_width, RowMemory &memory,
-              const BitRowsLevel &level = best_bit_rows_level());
+              const BitRowsLevel &level = supported_bit_rows_levels().best());
 
     /** out[o] = any of in[what o reads]. */
     void gather(const uint64_t *in, uint64_t *out);

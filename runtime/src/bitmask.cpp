@@ -271,11 +271,6 @@ int32_t count_supported_levels() {
     return count;
 }
 
-const BitmaskLevel &best_level() {
-    const BitmaskLevels supported = supported_bitmask_levels();
-    return supported.levels[supported.count - 1];
-}
-
 // ---- Tiles -----------------------------------------------------------------------------------
 
 // A tile is kept at its first pixel: once a row holds the union of the rows of a row of tiles, bit x becomes the
@@ -371,7 +366,7 @@ void fold_tiles(const Bitmask &mask, int32_t n, const Grid &grid, uint64_t *tile
 
 }  // namespace
 
-BitmaskLevels supported_bitmask_levels() {
+Levels<BitmaskLevel> supported_bitmask_levels() {
     static const int32_t count = count_supported_levels();
     return {all_levels, count};
 }
@@ -450,22 +445,23 @@ int64_t list_tiles(const BitmaskLevel &level, const Bitmask &mask, Granularity g
 
 int64_t pack_bitmask(const uint8_t *bytes, int64_t stride_n, int64_t stride_h, int32_t batch, int32_t height,
                      int32_t width, uint64_t *words) {
-    return pack_bitmask(best_level(), bytes, stride_n, stride_h, batch, height, width, words);
+    return pack_bitmask(supported_bitmask_levels().best(), bytes, stride_n, stride_h, batch, height, width, words);
 }
 
 int64_t count_pixels(const Bitmask &mask, uint64_t *scratch) {
     set_multiples(scratch, mask.width, 1);
-    return best_level().count({mask.words, scratch, mask.batch * mask.height, mask.words_per_row()});
+    return supported_bitmask_levels().best().count(
+        {mask.words, scratch, mask.batch * mask.height, mask.words_per_row()});
 }
 
 void count_tiles(const Bitmask &mask, const Granularity *granularities, int32_t num_granularities, uint64_t *scratch,
                  int64_t *counts) {
-    count_tiles(best_level(), mask, granularities, num_granularities, scratch, counts);
+    count_tiles(supported_bitmask_levels().best(), mask, granularities, num_granularities, scratch, counts);
 }
 
 int64_t list_tiles(const Bitmask &mask, Granularity granularity, const TileRect &interior, uint64_t *scratch,
                    uint32_t *xy, uint32_t *image) {
-    return list_tiles(best_level(), mask, granularity, interior, scratch, xy, image);
+    return list_tiles(supported_bitmask_levels().best(), mask, granularity, interior, scratch, xy, image);
 }
 
 }  // namespace distile

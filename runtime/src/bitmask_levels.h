@@ -5,6 +5,7 @@
 #define DISTILE_BITMASK_LEVELS_H
 
 #include "bitmask.h"
+#include "levels.h"
 
 namespace distile {
 
@@ -34,19 +35,7 @@ struct BitmaskLevel {
     void (*fill)(uint32_t *begin, const uint32_t *end, uint32_t value);
 };
 
-/** The levels that this CPU can run: at least one, each faster than the one before. */
-struct BitmaskLevels {
-    const BitmaskLevel *levels;
-    int32_t count;
-
-    const BitmaskLevel *begin() const {
-        return levels;
-    }
-    const BitmaskLevel *end() const {
-        return levels + count;
-    }
-};
-BitmaskLevels supported_bitmask_levels();
+Levels<BitmaskLevel> supported_bitmask_levels();
 
 // The functions of bitmask.h at a given level.
 int64_t pack_bitmask(const BitmaskLevel &level, const uint8_t *bytes, int64_t stride_n, int64_t stride_h, int32_t batch,

@@ -96,14 +96,9 @@ int32_t count_supported_levels() {
 
 }  // namespace
 
-DifferenceLevels supported_difference_levels() {
+Levels<DifferenceLevel> supported_difference_levels() {
     static const int32_t count = count_supported_levels();
     return {all_levels, count};
-}
-
-const DifferenceLevel &best_difference_level() {
-    const DifferenceLevels supported = supported_difference_levels();
-    return supported.levels[supported.count - 1];
 }
 
 }  // namespace distile

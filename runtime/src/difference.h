@@ -4,6 +4,7 @@
 #ifndef DISTILE_DIFFERENCE_H
 #define DISTILE_DIFFERENCE_H
 
+#include "levels.h"
 #include <cstdint>
 
 namespace distile {
@@ -16,20 +17,7 @@ struct DifferenceLevel {
     void (*compare)(const float *a, const float *b, int64_t count, float threshold, uint64_t *bits);
 };
 
-/** The levels that this CPU can run, the fastest last. */
-struct DifferenceLevels {
-    const DifferenceLevel *levels;
-    int32_t count;
-
-    const DifferenceLevel *begin() const {
-        return levels;
-    }
-    const DifferenceLevel *end() const {
-        return levels + count;
-    }
-};
-DifferenceLevels supported_difference_levels();
-const DifferenceLevel &best_difference_level();
+Levels<DifferenceLevel> supported_difference_levels();
 
 }  // namespace distile
 

@@ -54,6 +54,16 @@ void distile_kernel::set_times(std::vector<distile_time_point> points) {
 
 void distile_kernel::add_time(int32_t variant, int64_t tiles, double microseconds) {
     std::vector<distile_time_point> points = points_;
+    const bool is_first = std::none_of(points.begin(), points.end(), [&](const distile_time_point &point) {
+        return point.variant == variant && point.threads == threads_;
+    });
+    if (is_first && times_.knows(variant)) {
+        // What is known of other numbers of threads gives the curve its shape, and this point its height.
+        const double scale = microseconds / times_.predict(variant, tiles);
+        for (const distile::TimeTable::Point &point : times_.points(variant)) {
+            points.push_back({variant, threads_, point.tiles, scale * point.microseconds});
+        }
+    }
     points.erase(std::remove_if(points.begin(), points.end(),
                                 [&](const distile_time_point &point) {
                                     return point.variant == variant && point.tiles == tiles &&
@@ -64,17 +74,14 @@ void distile_kernel::add_time(int32_t variant, int64_t tiles, double microsecond
     set_times(std::move(points));
 }
 
-const std::vector<int64_t> &distile_kernel::count_tiles(distile_mask &mask) {
-    mask.count(granularities_.data(), num_variants(), tiles_.data());
-    for (int32_t i = 0; i < num_variants(); i++) {
-        const distile_variant &variant = variants[i];
-        if (variant.dense) {
-            const int64_t rows = (mask.bits.height + variant.tile_h - 1) / variant.tile_h;
-            const int64_t columns = (mask.bits.width + variant.tile_w - 1) / variant.tile_w;
-            tiles_[i] = mask.bits.batch * rows * columns;
-        }
+int64_t distile_kernel::tiles_of(int32_t variant, int64_t active_tiles, const distile::Bitmask &bits) const {
+    const distile_variant &which = variants[variant];
+    if (which.dense == 0) {
+        return active_tiles;
     }
-    return tiles_;
+    const int64_t rows = (bits.height + which.tile_h - 1) / which.tile_h;
+    const int64_t columns = (bits.width + which.tile_w - 1) / which.tile_w;
+    return bits.batch * rows * columns;
 }
 
 distile_choice distile_kernel::choice_of(int32_t variant, int64_t active_pixels, int64_t tiles) const {
@@ -92,12 +99,20 @@ distile_choice distile_kernel::choice_of(int32_t variant, int64_t active_pixels,
     return choice;
 }
 
-distile_choice distile_kernel::describe(int32_t variant, distile_mask &mask) {
-    return choice_of(variant, mask.active_pixels, count_tiles(mask)[variant]);
+distile_choice distile_kernel::describe(int32_t variant, distile_mask &mask) const {
+    int64_t tiles = 0;
+    if (variants[variant].dense == 0) {
+        mask.count(&granularities_[variant], 1, &tiles);
+    }
+    return choice_of(variant, mask.active_pixels, tiles_of(variant, tiles, mask.bits));
 }
 
 distile_choice distile_kernel::choose(distile_mask &mask) {
-    return choose(count_tiles(mask), mask.active_pixels);
+    mask.count(granularities_.data(), num_variants(), tiles_.data());
+    for (int32_t i = 0; i < num_variants(); i++) {
+        tiles_[i] = tiles_of(i, tiles_[i], mask.bits);
+    }
+    return choose(tiles_, mask.active_pixels);
 }
 
 distile_choice distile_kernel::choose(const std::vector<int64_t> &tiles, int64_t active_pixels) const {
@@ -259,17 +274,11 @@ distile_status distile_kernel_choose(distile_kernel *kernel, distile_mask *mask,
         return DISTILE_ERROR_NULL_POINTER;
     }
     distile_context *context = kernel->context;
-    if (!mask || !choice) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER,
-                    "distile_kernel_choose: the mask or the address for the choice is null");
+    if (!choice) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_kernel_choose: the address for the choice is null");
     }
-    if (!mask->is_set()) {
-        return fail(context, DISTILE_ERROR_BAD_MASK, "distile_kernel_choose: the mask was never set");
-    }
-    if (mask->context != context) {
-        return fail(context, DISTILE_ERROR_BAD_MASK, "distile_kernel_choose: the mask belongs to another context");
-    }
-    return guarded(context, [&] {
+    const distile_status status = distile::check_mask(context, context, "distile_kernel_choose", mask);
+    return status != DISTILE_OK ? status : guarded(context, [&] {
         *choice = kernel->choose(*mask);
         return DISTILE_OK;
     });

@@ -30,7 +30,7 @@ struct distile_kernel {
     /** The same, from the tiles that each variant would compute. */
     distile_choice choose(const std::vector<int64_t> &tiles, int64_t active_pixels) const;
     /** The same description for a variant that is given. */
-    distile_choice describe(int32_t variant, distile_mask &mask);
+    distile_choice describe(int32_t variant, distile_mask &mask) const;
     /** The mask of a shape with every pixel active: what dense candidates run over. */
     distile_mask &full_mask(const distile::Bitmask &shape);
     /** The index of a variant by name; -1 if there is none. */
@@ -38,6 +38,8 @@ struct distile_kernel {
     /** Adds a dense variant, whose `external` is still empty. */
     distile::Variant &add_dense(const char *name);
     void set_times(std::vector<distile_time_point> points);
+    /** Adds a point for the kernel's number of threads. Before the first one, the variant gets those of the nearest
+     * number of threads, scaled so that they agree with it. */
     void add_time(int32_t variant, int64_t tiles, double microseconds);
     /** The description of a variant that computes a number of tiles. */
     distile_choice choice_of(int32_t variant, int64_t active_pixels, int64_t tiles) const;
@@ -50,8 +52,8 @@ struct distile_kernel {
     std::vector<distile::Variant> variants;
 
 private:
-    /** The tiles that each variant would compute. */
-    const std::vector<int64_t> &count_tiles(distile_mask &mask);
+    /** The tiles that a variant would compute of a mask with so many active ones. */
+    int64_t tiles_of(int32_t variant, int64_t active_tiles, const distile::Bitmask &bits) const;
 
     int32_t threads_;
     std::vector<distile_time_point> points_;

@@ -87,7 +87,7 @@ distile_status convert(const char *call, distile_context *context, const distile
                               joined ? height * width : width,
                               1,
                               1,
-                              best_transpose_level()};
+                              supported_transpose_levels().best()};
         // A few for each thread even out what others take of its time.
         const int64_t most_tasks = int64_t{4} * context->options.threads;
         // Below this many elements a second thread costs more than it saves.

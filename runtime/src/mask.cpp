@@ -13,16 +13,16 @@ using distile::TileRect;
 
 namespace {
 
-distile_status check_set(distile_mask *mask) {
-    return mask->is_set() ? DISTILE_OK : fail(mask->context, DISTILE_ERROR_BAD_MASK, "the mask was never set");
+distile_status check_set(const char *call, const distile_mask *mask) {
+    return distile::check_mask(mask->context, mask->owner(), call, mask);
 }
 
-distile_status check_granularity(distile_mask *mask, int32_t tile_h, int32_t tile_w) {
+distile_status check_granularity(const char *call, const distile_mask *mask, int32_t tile_h, int32_t tile_w) {
     if (tile_h < 1 || tile_w < 1 || tile_h > largest_extent || tile_w > largest_extent) {
-        return fail(mask->context, DISTILE_ERROR_BAD_VALUE, "a tile of %d x %d pixels: extents go from 1 to %d", tile_h,
-                    tile_w, largest_extent);
+        return fail(mask->context, DISTILE_ERROR_BAD_VALUE, "%s: a tile of %d x %d pixels: extents go from 1 to %d",
+                    call, tile_h, tile_w, largest_extent);
     }
-    return check_set(mask);
+    return check_set(call, mask);
 }
 
 }  // namespace
@@ -207,7 +207,7 @@ distile_status distile_mask_bits(distile_mask *mask, const uint64_t **words, int
     if (!words || !words_per_row) {
         return fail(mask->context, DISTILE_ERROR_NULL_POINTER, "distile_mask_bits: an address for a result is null");
     }
-    const distile_status status = check_set(mask);
+    const distile_status status = check_set("distile_mask_bits", mask);
     if (status == DISTILE_OK) {
         *words = mask->bits.words;
         *words_per_row = mask->bits.words_per_row();
@@ -223,7 +223,7 @@ distile_status distile_mask_active_pixels(distile_mask *mask, int64_t *pixels) {
         return fail(mask->context, DISTILE_ERROR_NULL_POINTER,
                     "distile_mask_active_pixels: the address for the result is null");
     }
-    const distile_status status = check_set(mask);
+    const distile_status status = check_set("distile_mask_active_pixels", mask);
     if (status == DISTILE_OK) {
         *pixels = mask->active_pixels;
     }
@@ -238,7 +238,7 @@ distile_status distile_mask_count_tiles(distile_mask *mask, int32_t tile_h, int3
         return fail(mask->context, DISTILE_ERROR_NULL_POINTER,
                     "distile_mask_count_tiles: the address for the count is null");
     }
-    const distile_status status = check_granularity(mask, tile_h, tile_w);
+    const distile_status status = check_granularity("distile_mask_count_tiles", mask, tile_h, tile_w);
     if (status != DISTILE_OK) {
         return status;
     }
@@ -256,7 +256,7 @@ distile_status distile_mask_tiles(distile_mask *mask, int32_t tile_h, int32_t ti
     if (!list) {
         return fail(mask->context, DISTILE_ERROR_NULL_POINTER, "distile_mask_tiles: the address for the list is null");
     }
-    const distile_status status = check_granularity(mask, tile_h, tile_w);
+    const distile_status status = check_granularity("distile_mask_tiles", mask, tile_h, tile_w);
     if (status != DISTILE_OK) {
         return status;
     }

@@ -64,7 +64,8 @@ template<typename Combine> distile_status combine_words(const char *call, distil
 class RowDifference {
 public:
     RowDifference(const distile_tensor &a, const distile_tensor &b, float threshold, RowMemory &memory)
-        : a_(a), b_(b), threshold_(threshold), level_(best_difference_level()), packed_(is_packed(a) && is_packed(b)),
+        : a_(a), b_(b), threshold_(threshold), level_(supported_difference_levels().best()),
+          packed_(is_packed(a) && is_packed(b)),
           channels_(packed_ ? WindowAxis{a.channels, a.channels, 0, 1} : WindowAxis{1, 1, 0, 1},
                     packed_ ? pixels_at_once * a.channels : 1, packed_ ? pixels_at_once : 1, memory),
           bits_(memory.take(packed_ ? pixels_at_once / 64 * int64_t{a.channels} : (a.channels + 63) / 64)) {

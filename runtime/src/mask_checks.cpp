@@ -8,6 +8,14 @@ Window window_of(const distile_window &window) {
             {window.kernel_w, window.stride_w, window.pad_left, window.dilation_w}};
 }
 
+distile_status check_same_shape(distile_context *context, const char *call, const MaskShape &mask,
+                                const MaskShape &output) {
+    return mask == output ? DISTILE_OK
+                          : fail(context, DISTILE_ERROR_BAD_MASK,
+                                 "%s: the mask is %d x %d x %d (batch, height, width), the output %d x %d x %d", call,
+                                 mask.batch, mask.height, mask.width, output.batch, output.height, output.width);
+}
+
 distile_status check_window(distile_context *context, const char *call, const distile_window *window,
                             Direction direction, const MaskShape &from, int32_t height, int32_t width) {
     if (!window) {

@@ -1,6 +1,6 @@
 /** \file
- * What the functions that make masks from masks check of their arguments, for masks in any memory. A `Mask` has host(),
- * owner(), is_set(), shape() and check_shape().
+ * What functions check of the masks that they take, and those that make masks from masks of their other arguments, for
+ * masks in any memory. A `Mask` has host(), owner(), is_set(), shape() and check_shape().
  */
 #ifndef DISTILE_MASK_CHECKS_H
 #define DISTILE_MASK_CHECKS_H
@@ -41,6 +41,34 @@ distile_status make_pooling(distile_context *context, const char *call, int32_t 
 distile_status check_difference(distile_context *context, const char *call, const distile_tensor *a,
                                 const distile_tensor *b, float threshold);
 
+/** Checks that a mask which a call reads holds data and belongs to the context or the GPU `owner`. */
+template<typename Mask>
+distile_status check_mask(distile_context *context, const void *owner, const char *call, const Mask *mask) {
+    if (!mask) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the mask is null", call);
+    }
+    if (mask->owner() != owner) {
+        return fail(context, DISTILE_ERROR_BAD_MASK, "%s: the mask belongs to another context or GPU", call);
+    }
+    if (!mask->is_set()) {
+        return fail(context, DISTILE_ERROR_BAD_MASK, "%s: the mask was never set", call);
+    }
+    return DISTILE_OK;
+}
+
+/** Checks that a mask has the shape of an output. */
+distile_status check_same_shape(distile_context *context, const char *call, const MaskShape &mask,
+                                const MaskShape &output);
+
+/** Both. */
+template<typename Mask> distile_status check_output_mask(distile_context *context, const void *owner, const char *call,
+                                                         const Mask *mask, const distile_tensor &output) {
+    const distile_status status = check_mask(context, owner, call, mask);
+    return status != DISTILE_OK
+               ? status
+               : check_same_shape(context, call, mask->shape(), {output.batch, output.height, output.width});
+}
+
 /** Checks the masks that a call reads and the one that it sets. */
 template<typename Mask>
 distile_status check_masks(const char *call, std::initializer_list<const Mask *> operands, const Mask *result) {
@@ -48,15 +76,9 @@ distile_status check_masks(const char *call, std::initializer_list<const Mask *>
         return DISTILE_ERROR_NULL_POINTER;
     }
     for (const Mask *mask : operands) {
-        if (!mask) {
-            return fail(result->host(), DISTILE_ERROR_NULL_POINTER, "%s: a mask is null", call);
-        }
-        if (mask->owner() != result->owner()) {
-            return fail(result->host(), DISTILE_ERROR_BAD_MASK,
-                        "%s: a mask belongs to another context or GPU than the result", call);
-        }
-        if (!mask->is_set()) {
-            return fail(result->host(), DISTILE_ERROR_BAD_MASK, "%s: a mask was never set", call);
+        const distile_status status = check_mask(result->host(), result->owner(), call, mask);
+        if (status != DISTILE_OK) {
+            return status;
         }
     }
     return DISTILE_OK;

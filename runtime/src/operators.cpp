@@ -1,12 +1,12 @@
 #include "operators.h"
 #include "context.h"
+#include "pixel_runs.h"
 #include "polyphase.h"
 #include "tensor.h"
 #include "tensor_buffer.h"
 #include "weights.h"
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -26,72 +26,51 @@ TileRange interior_tiles(const PixelRange &interior, int64_t output, int64_t til
     return {static_cast<int32_t>(std::min(first, num_tiles)), static_cast<int32_t>(last)};
 }
 
-/** Visits the pixels of an output that the mask has or has not, a run of rows a task. */
-template<typename Visit> class ForPixels {
-public:
-    ForPixels(const distile_tensor &output, const Bitmask &bits, bool active, const Visit &visit)
-        : output_(output), bits_(bits), active_(active), visit_(visit) {
-    }
+int64_t num_pixels(const distile_mask &mask) {
+    return int64_t{mask.bits.batch} * mask.bits.height * mask.bits.width;
+}
 
-    void run(distile_context *context) {
-        // A few tasks a thread even out rows with few pixels to visit.
-        const int64_t rows = int64_t{output_.batch} * output_.height;
-        const int64_t tasks = std::min<int64_t>(rows, int64_t{4} * context->options.threads);
-        rows_per_task_ = (rows + tasks - 1) / tasks;
-        context->run_parallel(&ForPixels::visit_rows, this, static_cast<int32_t>(tasks));
-    }
+/** Calls visit(row, begin, end) for the runs of an output's pixels that the mask has or has not. For each it reads and
+ * writes `bytes`. */
+template<typename Visit> void for_each_output_run(const distile_tensor &output, const distile_mask &mask, bool active,
+                                                  int64_t bytes, const Visit &visit) {
+    const int64_t pixels = active ? mask.active_pixels : num_pixels(mask) - mask.active_pixels;
+    for_each_row(*mask.context, output, bytes * pixels, [&](int64_t row) {
+        for_each_run(mask.bits.words + row * mask.bits.words_per_row(), output.width, active,
+                     [&](int64_t begin, int64_t end) { visit(row, begin, end); });
+    });
+}
 
-private:
-    static void visit_rows(void *closure, int32_t task) {
-        const ForPixels &self = *static_cast<ForPixels *>(closure);
-        const int64_t rows = int64_t{self.output_.batch} * self.output_.height;
-        const int64_t end = std::min(rows, (task + 1) * self.rows_per_task_);
-        for (int64_t row = task * self.rows_per_task_; row < end; row++) {
-            const uint64_t *words = self.bits_.words + row * self.bits_.words_per_row();
-            for (int32_t x = 0; x < self.output_.width; x++) {
-                if ((((words[x / 64] >> (x % 64)) & 1) != 0) == self.active_) {
-                    self.visit_(static_cast<int32_t>(row / self.output_.height),
-                                static_cast<int32_t>(row % self.output_.height), x);
-                }
-            }
+void zero_inactive(const distile_tensor &output, const distile_mask &mask) {
+    const auto bytes = static_cast<int64_t>(output.channels * sizeof(float));
+    for_each_output_run(output, mask, false, bytes, [&](int64_t row, int64_t begin, int64_t end) {
+        float *pixels = row_of(output, row);
+        for (int64_t x = begin; x < end; x++) {
+            std::fill_n(pixels + x * output.stride_w, output.channels, 0.0f);
         }
-    }
-
-    const distile_tensor &output_;
-    const Bitmask &bits_;
-    bool active_;
-    const Visit &visit_;
-    int64_t rows_per_task_ = 0;
-};
-
-float *pixel_of(const distile_tensor &tensor, int32_t image, int32_t y, int32_t x) {
-    return static_cast<float *>(tensor.data) + image * tensor.stride_n + y * tensor.stride_h + x * tensor.stride_w;
+    });
 }
 
-void zero_inactive(distile_context *context, const distile_tensor &output, const Bitmask &bits) {
-    const auto zero = [&](int32_t image, int32_t y, int32_t x) {
-        std::fill_n(pixel_of(output, image, y, x), output.channels, 0.0f);
-    };
-    ForPixels(output, bits, false, zero).run(context);
-}
-
-void copy_active(distile_context *context, const distile_tensor &from, const distile_tensor &to, const Bitmask &bits) {
-    const auto copy = [&](int32_t image, int32_t y, int32_t x) {
-        std::copy_n(pixel_of(from, image, y, x), to.channels, pixel_of(to, image, y, x));
-    };
-    ForPixels(to, bits, true, copy).run(context);
+void copy_active(const distile_tensor &from, const distile_tensor &to, const distile_mask &mask) {
+    const auto bytes = static_cast<int64_t>(2 * to.channels * sizeof(float));
+    for_each_output_run(to, mask, true, bytes, [&](int64_t row, int64_t begin, int64_t end) {
+        const float *source = row_of(from, row);
+        float *target = row_of(to, row);
+        for (int64_t x = begin; x < end; x++) {
+            std::copy_n(source + x * from.stride_w, to.channels, target + x * to.stride_w);
+        }
+    });
 }
 
 bool is_full(const distile_mask &mask) {
-    return mask.active_pixels == int64_t{mask.bits.batch} * mask.bits.height * mask.bits.width;
+    return mask.active_pixels == num_pixels(mask);
 }
 
-distile_status fail_variant(const distile_kernel &kernel, const Variant &variant, int code) {
-    const std::string reason = kernel.context->message;
-    return fail(kernel.context,
-                code == halide_error_code_out_of_memory ? DISTILE_ERROR_OUT_OF_MEMORY : DISTILE_ERROR_KERNEL,
-                "distile_run: the variant '%s' of '%s' failed with code %d: %s", variant.name, kernel.polykernel->name,
-                code, reason.c_str());
+distile_status fail_variant(const distile_kernel &kernel, distile_status status, const Variant &variant, int code) {
+    const distile_context &context = *kernel.context;
+    const std::string reason = context.kernel_failed ? std::string(": ") + context.message : "";
+    return fail(kernel.context, status, "distile_run: the variant '%s' of '%s' failed with code %d%s", variant.name,
+                kernel.polykernel->name, code, reason.c_str());
 }
 
 /** Runs a dense candidate of the application's so that exactly the pixels that are due change. */
@@ -101,15 +80,14 @@ distile_status run_external(distile_kernel &kernel, const distile_run_args &args
     const bool aliased = args.residual && same_view(*args.residual, output);
     const bool every_pixel = is_full(*args.mask) || args.store == DISTILE_STORE_TILES;
     const bool in_place = !aliased && (every_pixel || args.inactive == DISTILE_ZERO);
-    context->message[0] = '\0';
     context->kernel_failed.store(false, std::memory_order_relaxed);
     if (in_place) {
         const int code = variant.external.run(variant.external.user, args.input, args.residual, &output);
         if (code != 0) {
-            return fail_variant(kernel, variant, code);
+            return fail_variant(kernel, DISTILE_ERROR_KERNEL, variant, code);
         }
         if (!every_pixel) {
-            zero_inactive(context, output, args.mask->bits);
+            zero_inactive(output, *args.mask);
         }
         return DISTILE_OK;
     }
@@ -124,15 +102,15 @@ distile_status run_external(distile_kernel &kernel, const distile_run_args &args
     result.data = memory.get();
     const int code = variant.external.run(variant.external.user, args.input, args.residual, &result);
     if (code != 0) {
-        return fail_variant(kernel, variant, code);
+        return fail_variant(kernel, DISTILE_ERROR_KERNEL, variant, code);
     }
     if (every_pixel) {
-        copy_active(context, result, output, kernel.full_mask(args.mask->bits).bits);
+        copy_active(result, output, kernel.full_mask(args.mask->bits));
         return DISTILE_OK;
     }
-    copy_active(context, result, output, args.mask->bits);
+    copy_active(result, output, *args.mask);
     if (args.inactive == DISTILE_ZERO) {
-        zero_inactive(context, output, args.mask->bits);
+        zero_inactive(output, *args.mask);
     }
     return DISTILE_OK;
 }
@@ -244,7 +222,6 @@ distile_status check_run(const distile_kernel &kernel, const distile_run_args &a
         return status;
     }
     const distile_conv2d &conv = kernel.polykernel->conv2d;
-    const distile_tensor &output = *args.output;
     if (!args.weights) {
         return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_run: the weights are null");
     }
@@ -253,7 +230,7 @@ distile_status check_run(const distile_kernel &kernel, const distile_run_args &a
                     "distile_run: the weights are of an operator with %d -> %d channels in %d groups and a %d x %d "
                     "kernel (layout %s); '%s' has %d -> %d in %d and %d x %d (layout %s)",
                     args.weights->in_channels, args.weights->out_channels, args.weights->groups, args.weights->kernel_h,
-                    args.weights->kernel_w, args.weights->layout, kernel.polykernel->name, conv.in_channels,
+                    args.weights->kernel_w, args.weights->layout.c_str(), kernel.polykernel->name, conv.in_channels,
                     conv.out_channels, conv.groups, conv.kernel_h, conv.kernel_w, kernel.polykernel->layout);
     }
     if (!(args.weights->phases == polyphase_of(kernel.polykernel->kind, conv))) {
@@ -262,22 +239,7 @@ distile_status check_run(const distile_kernel &kernel, const distile_run_args &a
                     "stride, scale, padding or dilation",
                     kernel.polykernel->name);
     }
-    if (!args.mask) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_run: the mask is null");
-    }
-    const Bitmask &bits = args.mask->bits;
-    if (!args.mask->is_set()) {
-        return fail(context, DISTILE_ERROR_BAD_MASK, "distile_run: the mask was never set");
-    }
-    if (args.mask->context != context) {
-        return fail(context, DISTILE_ERROR_BAD_MASK, "distile_run: the mask belongs to another context");
-    }
-    if (bits.batch != output.batch || bits.height != output.height || bits.width != output.width) {
-        return fail(context, DISTILE_ERROR_BAD_MASK,
-                    "distile_run: the mask is %d x %d x %d (batch, height, width), the output %d x %d x %d", bits.batch,
-                    bits.height, bits.width, output.batch, output.height, output.width);
-    }
-    return DISTILE_OK;
+    return check_output_mask(context, context, "distile_run", args.mask, *args.output);
 }
 
 distile_status run_variant(distile_kernel &kernel, const distile_run_args &args, int32_t index) {
@@ -306,7 +268,7 @@ distile_status run_variant(distile_kernel &kernel, const distile_run_args &args,
     }
 
     if (args.inactive == DISTILE_ZERO && !is_full(*args.mask)) {
-        zero_inactive(context, output, bits);
+        zero_inactive(output, *args.mask);
     }
     if (tiles.count == 0) {
         return DISTILE_OK;
@@ -349,10 +311,12 @@ distile_status run_variant(distile_kernel &kernel, const distile_run_args &args,
         arguments[count++] = &residual_buffer.buffer;
     }
     arguments[count] = &output_buffer.buffer;
-    context->message[0] = '\0';
     context->kernel_failed.store(false, std::memory_order_relaxed);
     const int code = variant.run(arguments);
-    return code == 0 ? DISTILE_OK : fail_variant(kernel, variant, code);
+    const bool no_memory = code == halide_error_code_out_of_memory;
+    return code == 0
+               ? DISTILE_OK
+               : fail_variant(kernel, no_memory ? DISTILE_ERROR_OUT_OF_MEMORY : DISTILE_ERROR_KERNEL, variant, code);
 }
 
 }  // namespace distile

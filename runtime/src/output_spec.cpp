@@ -51,9 +51,9 @@ distile_status check_spec(distile_context *context, const char *call, const dist
     if (spec.channels < 1) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d channels", call, spec.channels);
     }
-    if (!(mask == MaskShape{spec.batch, spec.height, spec.width})) {
-        return fail(context, DISTILE_ERROR_BAD_MASK, "%s: a mask of %d x %d x %d for a tensor of %d x %d x %d", call,
-                    mask.batch, mask.height, mask.width, spec.batch, spec.height, spec.width);
+    const distile_status status = check_same_shape(context, call, mask, {spec.batch, spec.height, spec.width});
+    if (status != DISTILE_OK) {
+        return status;
     }
     distile_tensor tensor = tensor_of(spec, nullptr);
     tensor.data = context;  // Anything but null: the buffer is still to come.

@@ -40,13 +40,12 @@ distile_status check_spec(distile_context *context, const char *call, const dist
 template<typename Mask> distile_status check_output(distile_context *context, const void *owner, const char *call,
                                                     const distile_output_spec *spec, const Mask *mask, int32_t store,
                                                     const distile_tensor *output) {
-    if (!spec || !mask || !output) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the spec, the mask or the address for the tensor is null",
-                    call);
+    if (!spec || !output) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the spec or the address for the tensor is null", call);
     }
-    if (!mask->is_set() || mask->owner() != owner) {
-        return fail(context, DISTILE_ERROR_BAD_MASK, "%s: the mask %s", call,
-                    mask->is_set() ? "belongs to another context or GPU" : "was never set");
+    const distile_status status = check_mask(context, owner, call, mask);
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (store != DISTILE_STORE_EXACT && store != DISTILE_STORE_TILES) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there is no way to store %d", call, store);

@@ -2,6 +2,7 @@
 #include "mask.h"
 #include "output_spec.h"
 #include "own_threads.h"
+#include "pixel_runs.h"
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -14,19 +15,6 @@
 using namespace distile;
 
 namespace {
-
-/** Visits the runs of set bits of a row: visit(first pixel, number of pixels). */
-template<typename Visit> void for_each_run(const uint64_t *words, int32_t num_words, const Visit &visit) {
-    for (int32_t i = 0; i < num_words; i++) {
-        for (uint64_t word = words[i]; word != 0;) {
-            const int first = __builtin_ctzll(word);
-            const uint64_t rest = ~(word >> first);
-            const int count = rest == 0 ? 64 : __builtin_ctzll(rest);
-            visit(64 * i + first, count);
-            word = first + count == 64 ? 0 : word & (~uint64_t{0} << (first + count));
-        }
-    }
-}
 
 /** A buffer and the pixels that may hold other values than zero. */
 class Buffer {
@@ -73,8 +61,7 @@ public:
         if (!written_) {
             return;
         }
-        everything_ = everything;
-        const int64_t rows = int64_t{tensor_.batch} * tensor_.height;
+        const int64_t rows = int64_t{tensor_.batch} * tensor_.height, words_per_row = (tensor_.width + 63) / 64;
         int64_t pixels = rows * tensor_.width;
         if (!everything) {
             pixels = 0;
@@ -83,16 +70,12 @@ public:
                 pixels += __builtin_popcountll(words_[i]);
             }
         }
-        // Below this many bytes a second thread costs more than it saves.
-        constexpr int64_t bytes_per_task = 256 << 10;
-        const int64_t wanted = pixels * tensor_.stride_w * static_cast<int64_t>(sizeof(float)) / bytes_per_task;
-        num_tasks_ = static_cast<int32_t>(
-            in_parallel ? std::clamp<int64_t>(wanted, 1, std::min<int64_t>(rows, context_->options.threads)) : 1);
-        if (num_tasks_ > 1) {
-            context_->run_parallel([](void *closure, int32_t i) { static_cast<Buffer *>(closure)->clear_part(i); },
-                                   this, num_tasks_);
-        } else if (pixels > 0) {
-            clear_part(0);
+        if (pixels > 0) {
+            // Of no bytes the calling thread does all: the planner's own must not use those of the context.
+            const int64_t bytes = in_parallel ? pixels * pixel_bytes() : 0;
+            for_each_row(*context_, tensor_, bytes, [&](int64_t row) {
+                clear_row(row_of(tensor_, row), words_.data() + row * words_per_row, everything);
+            });
         }
         // Last: a process that is forked meanwhile has a buffer that is half cleared.
         written_.store(false, std::memory_order_release);
@@ -122,35 +105,26 @@ private:
                tensor.stride_h == tensor_.stride_h && tensor.stride_n == tensor_.stride_n;
     }
 
-    void clear_part(int32_t part) const {
-        const int64_t rows = int64_t{tensor_.batch} * tensor_.height;
-        const int64_t end = rows * (part + 1) / num_tasks_;
-        for (int64_t row = rows * part / num_tasks_; row < end; row++) {
-            clear_row(static_cast<float *>(tensor_.data) + row / tensor_.height * tensor_.stride_n +
-                          row % tensor_.height * tensor_.stride_h,
-                      words_.data() + row * ((tensor_.width + 63) / 64));
-        }
+    int64_t pixel_bytes() const {
+        return tensor_.stride_w * static_cast<int64_t>(sizeof(float));
     }
 
-    void clear_row(float *pixels, const uint64_t *words) const {
+    void clear_row(float *pixels, const uint64_t *words, bool whole) const {
         // What a call that clears takes by itself, in bytes that it clears in that time.
         constexpr int64_t bytes_per_call = 256;
-        const int64_t pixel_bytes = tensor_.stride_w * static_cast<int64_t>(sizeof(float));
-        const int32_t num_words = (tensor_.width + 63) / 64;
-        bool whole = everything_;
         if (!whole) {
             int64_t cleared = 0, runs = 0;
-            for (int32_t i = 0; i < num_words; i++) {
+            for (int32_t i = 0; i < (tensor_.width + 63) / 64; i++) {
                 cleared += __builtin_popcountll(words[i]);
                 runs += __builtin_popcountll(words[i] & ~(words[i] << 1));
             }
-            whole = cleared * pixel_bytes + runs * bytes_per_call > tensor_.width * pixel_bytes;
+            whole = cleared * pixel_bytes() + runs * bytes_per_call > tensor_.width * pixel_bytes();
         }
         if (whole) {
-            std::memset(pixels, 0, tensor_.width * pixel_bytes);
+            std::memset(pixels, 0, tensor_.width * pixel_bytes());
         } else {
-            for_each_run(words, num_words, [&](int32_t first, int32_t count) {
-                std::memset(pixels + first * tensor_.stride_w, 0, count * pixel_bytes);
+            for_each_run(words, tensor_.width, true, [&](int32_t begin, int32_t end) {
+                std::memset(pixels + begin * tensor_.stride_w, 0, (end - begin) * pixel_bytes());
             });
         }
     }
@@ -167,8 +141,6 @@ private:
     float *memory_ = nullptr;
     size_t bytes_ = 0;
     std::atomic<bool> written_{false};
-    bool everything_ = false;
-    int32_t num_tasks_ = 1;
     distile_tensor tensor_{};
     /** The pixels that were written, and those that will be: the second is kept for its memory. */
     std::vector<uint64_t> words_, next_words_;

@@ -16,6 +16,11 @@ constexpr int time_table_version = 1;
 
 class TimeTable {
 public:
+    struct Point {
+        int64_t tiles;
+        double microseconds;
+    };
+
     TimeTable() = default;
     /** Keeps, for each variant, the points of the number of threads nearest to `threads`. */
     TimeTable(const std::vector<distile_time_point> &points, int32_t num_variants, int32_t threads);
@@ -26,11 +31,12 @@ public:
      * for each tile beyond it. Needs knows(variant). */
     double predict(int32_t variant, int64_t tiles) const;
 
+    /** The points that are kept of a variant, by tiles. */
+    const std::vector<Point> &points(int32_t variant) const {
+        return variants_[variant];
+    }
+
 private:
-    struct Point {
-        int64_t tiles;
-        double microseconds;
-    };
     std::vector<std::vector<Point>> variants_;
 };
 

@@ -227,14 +227,9 @@ int32_t count_supported_levels() {
 
 }  // namespace
 
-TransposeLevels supported_transpose_levels() {
+Levels<TransposeLevel> supported_transpose_levels() {
     static const int32_t count = count_supported_levels();
     return {all_levels, count};
-}
-
-const TransposeLevel &best_transpose_level() {
-    const TransposeLevels supported = supported_transpose_levels();
-    return supported.levels[supported.count - 1];
 }
 
 void transpose(const TransposeLevel &level, const float *from, int64_t from_stride, float *to, int64_t to_stride,

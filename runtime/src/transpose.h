@@ -4,6 +4,7 @@
 #ifndef DISTILE_TRANSPOSE_H
 #define DISTILE_TRANSPOSE_H
 
+#include "levels.h"
 #include <cstdint>
 
 namespace distile {
@@ -20,20 +21,7 @@ struct TransposeLevel {
                       int64_t columns);
 };
 
-/** The levels that this CPU can run, the fastest last. */
-struct TransposeLevels {
-    const TransposeLevel *levels;
-    int32_t count;
-
-    const TransposeLevel *begin() const {
-        return levels;
-    }
-    const TransposeLevel *end() const {
-        return levels + count;
-    }
-};
-TransposeLevels supported_transpose_levels();
-const TransposeLevel &best_transpose_level();
+Levels<TransposeLevel> supported_transpose_levels();
 
 /** The same in an order that suits caches: fast also where strides are powers of two. */
 void transpose(const TransposeLevel &level, const float *from, int64_t from_stride, float *to, int64_t to_stride,

@@ -2,7 +2,6 @@
 #include "context.h"
 #include "kernel.h"
 #include <cmath>
-#include <cstring>
 #include <memory>
 
 using distile::fail;
@@ -115,9 +114,9 @@ distile_status check_weights(const distile_kernel &kernel, const char *call, con
 
 bool distile_weights::fit(const distile_polykernel &polykernel) const {
     const distile_conv2d &conv = polykernel.conv2d;
-    return dtype == polykernel.dtype && std::strcmp(layout, polykernel.layout) == 0 &&
-           in_channels == conv.in_channels && out_channels == conv.out_channels && groups == conv.groups &&
-           kernel_h == conv.kernel_h && kernel_w == conv.kernel_w;
+    return dtype == polykernel.dtype && layout == polykernel.layout && in_channels == conv.in_channels &&
+           out_channels == conv.out_channels && groups == conv.groups && kernel_h == conv.kernel_h &&
+           kernel_w == conv.kernel_w;
 }
 
 extern "C" {

@@ -9,6 +9,7 @@
 #include "polyphase.h"
 #include <distile/polykernel.h>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace distile {
@@ -30,7 +31,7 @@ distile_status pack_weights(const distile_kernel &kernel, const char *call, cons
 
 struct distile_weights {
     distile_dtype dtype;
-    const char *layout;
+    std::string layout;
     int32_t in_channels, out_channels, groups, kernel_h, kernel_w;
     std::optional<distile::Polyphase> phases; /**< In whose order the taps stand. */
     int32_t rows, columns;                    /**< Of taps: the kernel's, or those of all phases. */

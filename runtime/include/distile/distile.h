@@ -87,15 +87,18 @@ typedef struct distile_choice {
     int64_t tiles;          /**< Tiles that it computes. */
     int64_t active_pixels;  /**< Output pixels that the mask asks for. */
     double predicted_us;    /**< Time that the table predicts, in microseconds; 0 if it has none. */
-    double elapsed_us;      /**< In a trace, the time that the variant and its tile list took, in microseconds. */
+    /** In a trace, the time in microseconds that the variant took, with its tile list and the zeros of DISTILE_ZERO but
+     * without the choice. On a GPU, the host's time until all of that was on the stream. */
+    double elapsed_us;
 } distile_choice;
 
-/** Called after every distile_run when set, on the thread that called it. */
+/** Called after every distile_run, and distile_cuda_run, that succeeds when set, on the thread that called it. */
 typedef void (*distile_trace)(void *user, const distile_choice *choice);
 
 /** Zero-initialise, then set what should differ from the default. */
 typedef struct distile_context_options {
-    int32_t threads;                   /**< Threads that a call may use, the caller's included; 0: one per core. */
+    /** Threads that a call may use, the caller's included, up to 4096; 0: one per core. */
+    int32_t threads;
     distile_parallel_for parallel_for; /**< The caller's thread pool; null: a pool of the context's own. */
     void *parallel_for_user;
     distile_allocate allocate;     /**< The caller's allocator for kernel scratch; null: aligned malloc. */
@@ -125,6 +128,7 @@ DISTILE_API int32_t distile_context_threads(const distile_context *context);
  * counts and lists, which are made on demand and shared by every operator that uses the mask. */
 typedef struct distile_mask distile_mask;
 
+/** Makes a mask that holds no data yet. Errors: NULL_POINTER, OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_mask_create(distile_context *context, distile_mask **mask);
 /** Null is allowed. */
 DISTILE_API void distile_mask_destroy(distile_mask *mask);
@@ -137,10 +141,10 @@ DISTILE_API distile_status distile_mask_set_bytes(distile_mask *mask, const uint
                                                   int32_t height, int32_t width, int64_t stride_n, int64_t stride_h);
 
 /** One bit per pixel: pixel (n, y, x) is bit x % 64 of words[(n * height + y) * words_per_row + x / 64].
- * Bits beyond the width are 0. Valid until the mask is set again. */
+ * Bits beyond the width are 0. Valid until the mask is set again. Errors: NULL_POINTER, BAD_MASK (it was never set). */
 DISTILE_API distile_status distile_mask_bits(distile_mask *mask, const uint64_t **words, int32_t *words_per_row);
 
-/** The number of active pixels. Error: BAD_MASK if the mask was never set. */
+/** The number of active pixels. Errors: NULL_POINTER, BAD_MASK (it was never set). */
 DISTILE_API distile_status distile_mask_active_pixels(distile_mask *mask, int64_t *pixels);
 
 /** Tiles of tile_h x tile_w output pixels with at least one active pixel, on the grid that starts at
@@ -152,9 +156,11 @@ typedef struct distile_tile_list {
     const uint32_t *image;
 } distile_tile_list;
 
-/** Counts the active tiles at a granularity. Tile extents from 1 to 65535. */
+/** Counts the active tiles at a granularity. Tile extents from 1 to 65535. Errors: NULL_POINTER, BAD_VALUE, BAD_MASK
+ * (it was never set), OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_mask_count_tiles(distile_mask *mask, int32_t tile_h, int32_t tile_w, int64_t *count);
-/** Lists the active tiles at a granularity. Valid until the mask is set again. */
+/** Lists the active tiles at a granularity. Valid until the mask is set again. Errors: NULL_POINTER,
+ * BAD_VALUE, BAD_MASK (it was never set), OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_mask_tiles(distile_mask *mask, int32_t tile_h, int32_t tile_w,
                                               distile_tile_list *list);
 
@@ -178,15 +184,16 @@ DISTILE_API distile_tensor distile_tensor_make(void *data, int32_t batch, int32_
 
 /* ---- Kernels ------------------------------------------------------------------------------ */
 
-/** A PolyKernel as the build emits it (see polykernel.h): constant data and code, maybe for several kinds of CPU. */
+/** A PolyKernel as the build emits it (see polykernel.h): constant data and code, maybe for several kinds of CPU. It
+ * must outlive the kernels that are made from it. */
 typedef struct distile_polykernel distile_polykernel;
 
 /** A PolyKernel made ready for a context: its time table, which can be replaced, and caches. */
 typedef struct distile_kernel distile_kernel;
 
 /** Takes the PolyKernel, or where this CPU lacks one of its features, the first of those that stand behind it for
- * lesser CPUs and that this one can run. Errors: NULL_POINTER, VERSION, UNSUPPORTED_CPU (it can run none),
- * OUT_OF_MEMORY. */
+ * lesser CPUs and that this one can run. Errors: NULL_POINTER, VERSION, BAD_VALUE (the PolyKernel runs on a GPU),
+ * BAD_CHANNELS (its groups do not divide its channels), UNSUPPORTED_CPU (it can run none), OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_kernel_create(distile_context *context, const distile_polykernel *polykernel,
                                                  distile_kernel **kernel);
 /** Null is allowed. */
@@ -209,12 +216,14 @@ DISTILE_API int32_t distile_kernel_num_variants(const distile_kernel *kernel);
 DISTILE_API const char *distile_kernel_variant_name(const distile_kernel *kernel, int32_t index);
 
 /** Replaces the time table by one from a file that `distile profile` wrote.
- * Errors: NULL_POINTER, BAD_FILE, VERSION, OTHER_OPERATOR; the old table then stays. */
+ * Errors: NULL_POINTER, BAD_FILE, VERSION, OTHER_OPERATOR, OUT_OF_MEMORY; the old table then stays. */
 DISTILE_API distile_status distile_kernel_load_times(distile_kernel *kernel, const char *path);
 
 /** Adds a point to the time table: the variant takes `microseconds` for `tiles` tiles with this context's
- * threads, or this GPU's multiprocessors. Replaces a point for the same number of tiles. Errors: NULL_POINTER,
- * BAD_VALUE (no such variant, or a number that is not above 0), OUT_OF_MEMORY. */
+ * threads, or this GPU's multiprocessors. Replaces a point for the same number of tiles. A variant whose points are all
+ * of other numbers of threads first gets those of the nearest one, multiplied so that they agree with this point; more
+ * points then replace and refine them. Errors: NULL_POINTER, BAD_VALUE (no such variant, or a number that is not above
+ * 0), OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_kernel_add_time(distile_kernel *kernel, const char *variant, int64_t tiles,
                                                    double microseconds);
 
@@ -230,7 +239,7 @@ typedef struct distile_dense_candidate {
 /** Adds a dense candidate to the kernel's variants. The dispatcher takes it where the time table says that it is
  * fastest, so give it times (its tiles are output pixels). The exactness of distile_run holds for it too: unless
  * every pixel is active it runs into scratch memory and its active pixels are copied, or in mode DISTILE_ZERO the
- * others are zeroed. Errors: NULL_POINTER, BAD_VALUE (a name that is taken), OUT_OF_MEMORY. */
+ * others are zeroed. Errors: NULL_POINTER, BAD_VALUE (a name that is taken, or a kernel of a GPU), OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_kernel_add_dense(distile_kernel *kernel, const distile_dense_candidate *candidate);
 
 /* ---- Weights ------------------------------------------------------------------------------ */
@@ -301,7 +310,8 @@ typedef struct distile_run_args {
  * BAD_WEIGHTS, ALIASING, OUT_OF_MEMORY, KERNEL. */
 DISTILE_API distile_status distile_run(distile_kernel *kernel, const distile_run_args *args);
 
-/** Says which variant distile_run would choose for a mask and which time the table predicts; runs nothing. */
+/** Says which variant distile_run would choose for a mask and which time the table predicts; runs nothing. Errors:
+ * NULL_POINTER, BAD_MASK (also a mask of another context), OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_kernel_choose(distile_kernel *kernel, distile_mask *mask, distile_choice *choice);
 
 #ifdef __cplusplus

@@ -23,7 +23,7 @@ DISTILE_API distile_nchw distile_nchw_make(float *data, int32_t channels, int32_
  * Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS. */
 DISTILE_API distile_status distile_from_nchw(distile_context *context, const distile_nchw *from,
                                              const distile_tensor *to);
-/** The reverse. */
+/** The reverse. Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS. */
 DISTILE_API distile_status distile_to_nchw(distile_context *context, const distile_tensor *from,
                                            const distile_nchw *to);
 

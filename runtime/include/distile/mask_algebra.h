@@ -71,7 +71,8 @@ DISTILE_API distile_status distile_mask_subtract(distile_mask *result, distile_m
 DISTILE_API distile_status distile_mask_invert(distile_mask *result, distile_mask *a);
 
 /** The pixels at which two tensors of one shape differ by more than `threshold` in at least one channel, or at which
- * one of them is not a number: an edit mask. The threshold is at least 0. Further errors: BAD_TYPE, BAD_STRIDE. */
+ * the difference is not a number, because one of the two is none or both are the same infinity: an edit mask. The
+ * threshold is at least 0. Further errors: BAD_TYPE, BAD_STRIDE, BAD_CHANNELS. */
 DISTILE_API distile_status distile_mask_set_difference(distile_mask *result, const distile_tensor *a,
                                                        const distile_tensor *b, float threshold);
 

@@ -56,8 +56,8 @@ DISTILE_API void distile_planner_destroy(distile_planner *planner);
  * from then on it must not be used. With DISTILE_STORE_EXACT the caller writes all pixels that are active in `mask` (of
  * the spec's batch, height and width; it may be set anew afterwards), which may hold anything before, and no others:
  * those are zero. With DISTILE_STORE_TILES the whole tensor is zero and the caller may write any pixel. The border is
- * zero and never written. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_MASK, OUT_OF_MEMORY; no buffer was then
- * taken. */
+ * zero and never written. Errors: NULL_POINTER, BAD_VALUE, BAD_MASK (also a mask of another shape or context),
+ * BAD_STRIDE (more elements than a tensor may have), OUT_OF_MEMORY; no buffer was then taken. */
 DISTILE_API distile_status distile_planner_next(distile_planner *planner, const distile_output_spec *spec,
                                                 distile_mask *mask, distile_store store, distile_tensor *output);
 
