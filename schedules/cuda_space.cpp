@@ -71,7 +71,7 @@ int64_t shared_bytes(const Theta &theta, const Problem &problem) {
         theta.at("transposed") ? chunk * (pixels / row) * (row + padding) : (chunk + padding) * pixels;
     const int64_t weights =
         theta.at("weights_staged") ? chunk * theta.at("block_channels") * staged_taps(theta, problem) : 0;
-    const int64_t lookups = looked_up_tiles(theta, problem), bytes_of_lookup = 2 * 4;
+    const int64_t lookups = looked_up_tiles(theta, problem), bytes_of_lookup = 8;
     return (inputs + weights) * (16 / problem.vector_lanes) + lookups * bytes_of_lookup;
 }
 
