@@ -27,8 +27,8 @@ Problem::Problem(const Operator &op, int32_t batch)
     plain_.set(values.data());
     bordered_.set(values.data());
     // Sums of the products of one output channel then have a magnitude near 1.
-    const size_t elements = filter_size(conv);
-    const float scale = std::sqrt(9.0f / static_cast<float>(elements / conv.out_channels));
+    const size_t elements = filter_size(conv), products = elements / conv.out_channels;
+    const float scale = std::sqrt(9.0f / static_cast<float>(products));
     filter_ = random_values(elements, scale, random);
     bias_ = random_values(conv.out_channels, 0.5f, random);
     residual_.set(random_values(residual_.memory().size(), 1.0f, random).data());

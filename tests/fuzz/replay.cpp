@@ -21,6 +21,7 @@
 #include <vector>
 
 /** What the sanitizers call before they end the process. */
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
 namespace {
