@@ -88,7 +88,8 @@ void tune(TuneOptions options) {
         options.log = std::filesystem::path(options.plan).replace_extension(".log").string();
     }
     if (std::filesystem::weakly_canonical(options.log) == std::filesystem::weakly_canonical(options.plan)) {
-        throw FileError("the plan and the log would be one file, '" + options.plan + "': name another with -o or --log");
+        throw FileError("the plan and the log would be one file, '" + options.plan +
+                        "': name another with -o or --log");
     }
     if (session.empty_masks > 0) {
         warn(fmt::format("{} masks without an active pixel are left out", session.empty_masks));

@@ -58,8 +58,8 @@ public:
     const std::string &warning() const {
         return contents_.warning;
     }
-    /** Appends a measurement and waits until the disk has it. Throws FileError, also where its schedule is not legal for
-     * the log's operator and device; the file is then as it was. */
+    /** Appends a measurement and waits until the disk has it. Throws FileError, also where its schedule is not legal
+     * for the log's operator and device; the file is then as it was. */
     void append(const Measurement &measurement);
 
 private:
