@@ -25,10 +25,32 @@ inline uint64_t word_at(const uint64_t *row, int32_t num_words, int64_t bit) {
     return low | high;
 }
 
+// Both go through a short row word by word, because vectors would wait for the words that were just written.
+
+/** row[x] |= row[x + bits] for all x, where the row is longer than that. */
+void or_from_above(uint64_t *row, int32_t num_words, int64_t bits) {
+    const auto words = static_cast<int32_t>(bits / 64);
+    const int64_t shift = bits % 64;
+    const int32_t last = num_words - 1 - words;
+    for (int32_t i = 0; i < last; i++) {
+        row[i] |= row[i + words] >> shift | row[i + words + 1] << 1 << (63 - shift);
+    }
+    row[last] |= row[num_words - 1] >> shift;
+}
+
+/** row[x + bits] |= row[x] for all x. */
+void or_from_below(uint64_t *row, int32_t num_words, int64_t bits) {
+    const auto words = static_cast<int32_t>(bits / 64);
+    const int64_t shift = bits % 64;
+    for (int32_t i = num_words - 1; i > words; i--) {
+        row[i] |= row[i - words] << shift | row[i - words - 1] >> 1 >> (63 - shift);
+    }
+    row[words] |= row[0] << shift;
+}
+
 // ---- Levels ----------------------------------------------------------------------------------
 
-// The compiler makes vectors of these three for each level that they are inlined into.
-
+// The compiler makes vectors of it for each level that it is inlined into.
 inline void or_rows(const uint64_t *__restrict from, int64_t distance, int32_t num_rows, int32_t num_words,
                     uint64_t *__restrict to) {
     constexpr int32_t block = 8;
@@ -48,27 +70,6 @@ inline void or_rows(const uint64_t *__restrict from, int64_t distance, int32_t n
         for (int32_t row = 0; row < num_rows; row++) {
             to[x] |= from[row * distance + x];
         }
-    }
-}
-
-inline void or_from_above(const uint64_t *__restrict row, int32_t num_words, int64_t bits, uint64_t *__restrict to) {
-    const auto words = static_cast<int32_t>(bits / 64);
-    const int64_t shift = bits % 64;
-    const int32_t last = num_words - 1 - words;
-    for (int32_t i = 0; i < last; i++) {
-        to[i] = row[i] | row[i + words] >> shift | row[i + words + 1] << 1 << (63 - shift);
-    }
-    to[last] = row[last] | row[num_words - 1] >> shift;
-    std::copy(row + last + 1, row + num_words, to + last + 1);
-}
-
-inline void or_from_below(const uint64_t *__restrict row, int32_t num_words, int64_t bits, uint64_t *__restrict to) {
-    const auto words = static_cast<int32_t>(bits / 64);
-    const int64_t shift = bits % 64;
-    std::copy(row, row + words, to);
-    to[words] = row[words] | row[0] << shift;
-    for (int32_t i = words + 1; i < num_words; i++) {
-        to[i] = row[i] | row[i - words] << shift | row[i - words - 1] >> 1 >> (63 - shift);
     }
 }
 
@@ -140,20 +141,12 @@ DISTILE_TARGET_AVX2 void or_rows_avx2(const uint64_t *from, int64_t distance, in
     or_rows(from, distance, num_rows, num_words, to);
 }
 
-DISTILE_TARGET_AVX2 void or_from_above_avx2(const uint64_t *row, int32_t num_words, int64_t bits, uint64_t *to) {
-    or_from_above(row, num_words, bits, to);
-}
-
-DISTILE_TARGET_AVX2 void or_from_below_avx2(const uint64_t *row, int32_t num_words, int64_t bits, uint64_t *to) {
-    or_from_below(row, num_words, bits, to);
-}
-
 #endif
 
 constexpr BitRowsLevel all_levels[] = {
-    {"portable", extract_portable, deposit_portable, or_rows, or_from_above, or_from_below},
+    {"portable", extract_portable, deposit_portable, or_rows},
 #ifdef DISTILE_BIT_ROWS_X86
-    {"avx2", extract_avx2, deposit_avx2, or_rows_avx2, or_from_above_avx2, or_from_below_avx2},
+    {"avx2", extract_avx2, deposit_avx2, or_rows_avx2},
 #endif
 };
 
@@ -178,24 +171,16 @@ Levels<BitRowsLevel> supported_bit_rows_levels() {
 RowWindow::RowWindow(const WindowAxis &axis, int32_t in_width, int32_t out_width, RowMemory &memory,
                      const BitRowsLevel &level)
     : axis_(clip(axis, in_width)), in_width_(in_width), out_words_(words_for(out_width)), level_(level),
-      padded_(memory.take(0)), united_(memory.take(0)), places_(memory.take(0)) {
+      padded_(memory.take(0)), places_(memory.take(0)) {
     const int32_t last = axis.pad + in_width - 1;
     const int32_t outputs = std::min(out_width, last / axis.stride + 1);
     const int64_t last_place = int64_t{outputs - 1} * axis.stride;
     padded_.resize(words_for(std::max(last_place + int64_t{axis_.kernel - 1} * axis.dilation, int64_t{last}) + 1));
-    united_.resize(padded_.size());
     places_.resize(words_for(last_place + 1));
     for (int32_t o = 0; o < outputs; o++) {
         const int64_t bit = int64_t{o} * axis.stride;
         places_[bit / 64] |= uint64_t{1} << (bit % 64);
     }
-}
-
-void RowWindow::unite_taps(UniteTaps unite) {
-    for_each_distance(axis_, [&](int64_t distance) {
-        unite(padded_.data(), static_cast<int32_t>(padded_.size()), distance, united_.data());
-        padded_.swap(united_);
-    });
 }
 
 void RowWindow::gather(const uint64_t *in, uint64_t *out) {
@@ -210,7 +195,7 @@ void RowWindow::gather(const uint64_t *in, uint64_t *out) {
     for (int32_t i = first + in_words; i < num_words; i++, carried = 0) {
         padded_[i] = carried;
     }
-    unite_taps(level_.or_from_above);
+    for_each_distance(axis_, [&](int64_t distance) { or_from_above(padded_.data(), num_words, distance); });
     if (axis_.stride == 1) {
         std::copy_n(padded_.begin(), num_places, out);
         out[num_places - 1] &= places_.back();
@@ -230,7 +215,7 @@ void RowWindow::scatter(const uint64_t *out, uint64_t *in) {
         level_.deposit(out, out_words_, places_.data(), num_places, padded_.data());
     }
     std::fill(padded_.begin() + num_places, padded_.end(), 0);
-    unite_taps(level_.or_from_below);
+    for_each_distance(axis_, [&](int64_t distance) { or_from_below(padded_.data(), num_words, distance); });
     const int32_t in_words = words_for(in_width_);
     for (int32_t i = 0; i < in_words; i++) {
         in[i] = word_at(padded_.data(), num_words, axis_.pad + int64_t{64} * i);
@@ -264,6 +249,12 @@ template<typename Read> void for_each_row(const WindowAxis &axis, int32_t o, int
     }
 }
 
+void or_row(const uint64_t *from, int32_t num_words, uint64_t *to) {
+    for (int32_t i = 0; i < num_words; i++) {
+        to[i] |= from[i];
+    }
+}
+
 /** Nearest upsampling by the stride, in reverse: an input reads all that it is repeated to. */
 WindowAxis repetition(const WindowAxis &axis) {
     return {axis.stride, axis.stride, 0, 1};
@@ -278,7 +269,8 @@ WindowAxis after(const WindowAxis &axis) {
 
 void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, int32_t out_width, uint64_t *out,
                  RowMemory &memory) {
-    RowWindow columns(window.x, in.width, out_width, memory);
+    const BitRowsLevel &level = supported_bit_rows_levels().best();
+    RowWindow columns(window.x, in.width, out_width, memory, level);
     const int32_t in_words = in.words_per_row(), out_words = words_for(out_width);
     std::vector<uint64_t> &any = memory.take(in_words);
     for (int32_t n = 0; n < in.batch; n++) {
@@ -286,8 +278,10 @@ void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, in
         for (int32_t o = 0; o < out_height; o++, out += out_words) {
             std::fill(any.begin(), any.end(), 0);
             const RowsRead rows(window.y, o, in.height);
-            columns.unite(image + rows.first * in_words, int64_t{window.y.dilation} * in_words, rows.count, in_words,
-                          any.data());
+            if (rows.count > 0) {
+                level.or_rows(image + rows.first * in_words, int64_t{window.y.dilation} * in_words, rows.count,
+                              in_words, any.data());
+            }
             columns.gather(any.data(), out);
         }
     }
@@ -305,7 +299,7 @@ void scatter_bits(const Bitmask &out, const Window &window, int32_t in_height, i
         for (int32_t o = 0; o < out.height; o++, row += out_words) {
             columns.scatter(row, reached.data());
             for_each_row(window.y, o, in_height,
-                         [&](int64_t y) { columns.unite(reached.data(), 0, 1, in_words, image + y * in_words); });
+                         [&](int64_t y) { or_row(reached.data(), in_words, image + y * in_words); });
         }
     }
 }
@@ -321,9 +315,8 @@ void gather_upsampled_bits(const Bitmask &in, const Window &window, int32_t out_
         const uint64_t *image = in.words + int64_t{n} * in.height * in_words;
         for (int32_t o = 0; o < out_height; o++, out += out_words) {
             std::fill(any.begin(), any.end(), 0);
-            for_each_row(after(window.y), o, large_height, [&](int64_t y) {
-                columns.unite(image + y / window.y.stride * in_words, 0, 1, in_words, any.data());
-            });
+            for_each_row(after(window.y), o, large_height,
+                         [&](int64_t y) { or_row(image + y / window.y.stride * in_words, in_words, any.data()); });
             repeat.scatter(any.data(), large.data());
             columns.gather(large.data(), out);
         }
@@ -344,9 +337,8 @@ void scatter_upsampled_bits(const Bitmask &out, const Window &window, int32_t in
         for (int32_t o = 0; o < out.height; o++, row += out_words) {
             columns.scatter(row, large.data());
             repeat.gather(large.data(), reached.data());
-            for_each_row(after(window.y), o, large_height, [&](int64_t y) {
-                columns.unite(reached.data(), 0, 1, in_words, image + y / window.y.stride * in_words);
-            });
+            for_each_row(after(window.y), o, large_height,
+                         [&](int64_t y) { or_row(reached.data(), in_words, image + y / window.y.stride * in_words); });
         }
     }
 }

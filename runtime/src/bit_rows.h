@@ -37,9 +37,6 @@ template<typename Step> void for_each_distance(const WindowAxis &axis, Step step
     }
 }
 
-/** The union of a row of num_words words and itself at a distance of so many bits, beyond whose ends are zeros. */
-using UniteTaps = void (*)(const uint64_t *row, int32_t num_words, int64_t bits, uint64_t *to);
-
 /** What is done with rows of bits, for each kind of processor. All levels give the same results. */
 struct BitRowsLevel {
     const char *name;
@@ -52,12 +49,6 @@ struct BitRowsLevel {
 
     /** to[x] |= any of num_rows rows[x], which lie `distance` words apart. */
     void (*or_rows)(const uint64_t *from, int64_t distance, int32_t num_rows, int32_t num_words, uint64_t *to);
-
-    /** to[x] = row[x] | row[x + bits], for rows longer than that. */
-    UniteTaps or_from_above;
-
-    /** to[x] = row[x] | row[x - bits], likewise. */
-    UniteTaps or_from_below;
 };
 
 Levels<BitRowsLevel> supported_bit_rows_levels();
@@ -92,22 +83,13 @@ public:
     void gather(const uint64_t *in, uint64_t *out);
     /** in[x] = any of out[o that reads x]. */
     void scatter(const uint64_t *out, uint64_t *in);
-    /** to[x] |= any of num_rows rows[x] of any length, which lie `distance` words apart. */
-    void unite(const uint64_t *from, int64_t distance, int32_t num_rows, int32_t num_words, uint64_t *to) const {
-        level_.or_rows(from, distance, num_rows, num_words, to);
-    }
 
 private:
-    /** Replaces the row by the union of what lies at the taps' distances. */
-    void unite_taps(UniteTaps unite);
-
     WindowAxis axis_;
     int32_t in_width_, out_words_;
     const BitRowsLevel &level_;
     /** A row of inputs, moved up by the padding: output o reads from bit o * stride on. */
     std::vector<uint64_t> &padded_;
-    /** What the row becomes. */
-    std::vector<uint64_t> &united_;
     /** The bits at o * stride, for the outputs that read anything. */
     std::vector<uint64_t> &places_;
 };
