@@ -51,14 +51,13 @@ void or_from_below(uint64_t *row, int32_t num_words, int64_t bits) {
 // ---- Levels ----------------------------------------------------------------------------------
 
 // The compiler makes vectors of it for each level that it is inlined into.
-inline void or_rows(const uint64_t *__restrict from, int64_t distance, int32_t num_rows, int32_t num_words,
-                    uint64_t *__restrict to) {
+inline void unite_rows(const uint64_t *__restrict from, int64_t distance, int32_t num_rows, int32_t num_words,
+                       uint64_t *__restrict to) {
     constexpr int32_t block = 8;
     int32_t x = 0;
     for (; x + block <= num_words; x += block) {
         // What is united stays in registers.
-        uint64_t any[block];
-        std::copy_n(to + x, block, any);
+        uint64_t any[block] = {};
         for (int32_t row = 0; row < num_rows; row++) {
             for (int32_t i = 0; i < block; i++) {
                 any[i] |= from[row * distance + x + i];
@@ -67,9 +66,11 @@ inline void or_rows(const uint64_t *__restrict from, int64_t distance, int32_t n
         std::copy_n(any, block, to + x);
     }
     for (; x < num_words; x++) {
+        uint64_t any = 0;
         for (int32_t row = 0; row < num_rows; row++) {
-            to[x] |= from[row * distance + x];
+            any |= from[row * distance + x];
         }
+        to[x] = any;
     }
 }
 
@@ -136,17 +137,17 @@ DISTILE_TARGET_AVX2 void deposit_avx2(const uint64_t *in, int32_t in_words, cons
     }
 }
 
-DISTILE_TARGET_AVX2 void or_rows_avx2(const uint64_t *from, int64_t distance, int32_t num_rows, int32_t num_words,
-                                      uint64_t *to) {
-    or_rows(from, distance, num_rows, num_words, to);
+DISTILE_TARGET_AVX2 void unite_rows_avx2(const uint64_t *from, int64_t distance, int32_t num_rows, int32_t num_words,
+                                         uint64_t *to) {
+    unite_rows(from, distance, num_rows, num_words, to);
 }
 
 #endif
 
 constexpr BitRowsLevel all_levels[] = {
-    {"portable", extract_portable, deposit_portable, or_rows},
+    {"portable", extract_portable, deposit_portable, unite_rows},
 #ifdef DISTILE_BIT_ROWS_X86
-    {"avx2", extract_avx2, deposit_avx2, or_rows_avx2},
+    {"avx2", extract_avx2, deposit_avx2, unite_rows_avx2},
 #endif
 };
 
@@ -276,12 +277,9 @@ void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, in
     for (int32_t n = 0; n < in.batch; n++) {
         const uint64_t *image = in.words + int64_t{n} * in.height * in_words;
         for (int32_t o = 0; o < out_height; o++, out += out_words) {
-            std::fill(any.begin(), any.end(), 0);
             const RowsRead rows(window.y, o, in.height);
-            if (rows.count > 0) {
-                level.or_rows(image + rows.first * in_words, int64_t{window.y.dilation} * in_words, rows.count,
-                              in_words, any.data());
-            }
+            level.unite_rows(rows.count > 0 ? image + rows.first * in_words : image,
+                             int64_t{window.y.dilation} * in_words, rows.count, in_words, any.data());
             columns.gather(any.data(), out);
         }
     }

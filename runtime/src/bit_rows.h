@@ -47,8 +47,8 @@ struct BitRowsLevel {
     /** The reverse: writes the next bit of `in`, of in_words words, to each of the places, and 0 between them. */
     void (*deposit)(const uint64_t *in, int32_t in_words, const uint64_t *places, int32_t num_words, uint64_t *row);
 
-    /** to[x] |= any of num_rows rows[x], which lie `distance` words apart. */
-    void (*or_rows)(const uint64_t *from, int64_t distance, int32_t num_rows, int32_t num_words, uint64_t *to);
+    /** to[x] = any of num_rows rows[x], which lie `distance` words apart; 0 of none. */
+    void (*unite_rows)(const uint64_t *from, int64_t distance, int32_t num_rows, int32_t num_words, uint64_t *to);
 };
 
 Levels<BitRowsLevel> supported_bit_rows_levels();
