@@ -80,7 +80,7 @@ sed 's/my_conv/other_conv/' "$operator" >other.json
 expect_error "is of the operator 'my_conv'" tune other.json --masks "${masks[@]}" --log a.log -o b.json
 
 # Trials that are compiled here and measured "elsewhere": workers may crash, hang, use up the memory or compute nonsense.
-tune=(tune "$operator" --masks "${masks[@]}" -k 1 --trials 8 "${quick[@]}" --per-round 6 --measure-limit 3 --memory-mb 600
+tune=(tune "$operator" --masks "${masks[@]}" -k 1 --trials 8 "${quick[@]}" --per-round 6 --measure-limit 8 --memory-mb 600
     --folder batch -o c.json)
 "$distile" "${tune[@]}" | has 'distile measure batch' || fail "tune --folder does not say how to go on"
 expect_error "6 trials in the folder 'batch' wait to be measured" "${tune[@]}"
