@@ -1,8 +1,8 @@
 // Memory: whichever allocation of a session fails, the call says so and all its objects stay usable; and calls of
 // shapes that were met before allocate nothing. A program of its own, because it replaces the allocation functions.
+#include "allocations.h"
 #include "catch.h"
 #include "temporary_folder.h"
-#include <atomic>
 #include <cstdlib>
 #include <distile/distile.hpp>
 #include <distile/layout.h>
@@ -10,86 +10,17 @@
 #include <distile/planner.h>
 #include <distile/polykernel.h>
 #include <functional>
-#include <new>
 #include <random>
 #include <string>
 #include <test_conv3_16_48_avx2.h>
 #include <vector>
 
-namespace {
-
-/** Every allocation of the process comes by here. */
-struct Allocations {
-    std::atomic<bool> watched{false};
-    std::atomic<int64_t> count{0}, failures{0};
-    std::atomic<int64_t> first{0}, last{-1}; /**< Those that fail, of the ones that are watched. */
-
-    bool fails() {
-        if (!watched) {
-            return false;
-        }
-        const int64_t index = count++;
-        const bool failing = index >= first && index <= last;
-        failures += failing ? 1 : 0;
-        return failing;
-    }
-} allocations;
-
-/** Watches while it lives. */
-class Watch {
-public:
-    Watch() {
-        allocations.watched = true;
-    }
-    ~Watch() {
-        allocations.watched = false;
-    }
-    Watch(const Watch &) = delete;
-    Watch &operator=(const Watch &) = delete;
-};
-
-}  // namespace
-
-// NOLINTBEGIN(cppcoreguidelines-no-malloc,cppcoreguidelines-owning-memory,readability-identifier-naming,bugprone-reserved-identifier)
+// NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier)
 extern "C" void *__real_aligned_alloc(size_t alignment, size_t bytes);
 extern "C" void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
     return allocations.fails() ? nullptr : __real_aligned_alloc(alignment, bytes);
 }
-
-void *operator new(size_t bytes, const std::nothrow_t &) noexcept {
-    return allocations.fails() ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
-}
-void *operator new(size_t bytes) {
-    void *memory = operator new(bytes, std::nothrow);
-    if (!memory) {
-        throw std::bad_alloc();
-    }
-    return memory;
-}
-void *operator new(size_t bytes, std::align_val_t alignment) {
-    const auto align = static_cast<size_t>(alignment);
-    void *memory = allocations.fails() ? nullptr : __real_aligned_alloc(align, (bytes + align - 1) / align * align);
-    if (!memory) {
-        throw std::bad_alloc();
-    }
-    return memory;
-}
-void operator delete(void *memory) noexcept {
-    std::free(memory);
-}
-void operator delete(void *memory, size_t) noexcept {
-    std::free(memory);
-}
-void operator delete(void *memory, const std::nothrow_t &) noexcept {
-    std::free(memory);
-}
-void operator delete(void *memory, std::align_val_t) noexcept {
-    std::free(memory);
-}
-void operator delete(void *memory, size_t, std::align_val_t) noexcept {
-    std::free(memory);
-}
-// NOLINTEND(cppcoreguidelines-no-malloc,cppcoreguidelines-owning-memory,readability-identifier-naming,bugprone-reserved-identifier)
+// NOLINTEND(readability-identifier-naming,bugprone-reserved-identifier)
 
 using namespace distile;
 

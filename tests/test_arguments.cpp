@@ -1,16 +1,13 @@
 // Every function of the C API with every argument wrong in turn: it says so, and its objects are as usable as before.
+#include "shared_arguments.h"
 #include "temporary_folder.h"
 #include "test_polykernels.h"
-#include "wrong_arguments.h"
-#include <climits>
-#include <cmath>
 #include <distile/distile.hpp>
 #include <distile/layout.h>
 #include <distile/mask_algebra.h>
 #include <distile/planner.h>
 #include <distile/polykernel.h>
 #include <distile/upsample.h>
-#include <limits>
 #include <vector>
 
 using namespace distile;
@@ -18,7 +15,6 @@ using namespace distile;
 namespace {
 
 constexpr int32_t images = 2, rows = 6, columns = 7;
-constexpr int64_t most64 = std::numeric_limits<int64_t>::max(), least64 = std::numeric_limits<int64_t>::min();
 
 /** A tensor with memory of its own. */
 struct Activation {
@@ -32,35 +28,6 @@ struct Activation {
 
 int run_nothing(void *, const distile_tensor *, const distile_tensor *, const distile_tensor *) {
     return 0;
-}
-
-/** Everything that no tensor may be: refuse(status, the tensor with one member spoilt, or null) must be called for
- * each. Of the shape and the channels that is what no function allows; each has more that do not fit its other
- * arguments. */
-template<typename Refuse> void spoil_tensor(const distile_tensor &right, const Refuse &refuse) {
-    const auto spoil = [&](distile_status status, const auto &change) {
-        distile_tensor spoilt = right;
-        change(spoilt);
-        refuse(status, &spoilt);
-    };
-    refuse(DISTILE_ERROR_NULL_POINTER, nullptr);
-    spoil(DISTILE_ERROR_NULL_POINTER, [](distile_tensor &view) { view.data = nullptr; });
-    for (int32_t dtype : {0, -1, 2, INT_MIN, INT_MAX}) {
-        spoil(DISTILE_ERROR_BAD_TYPE, [&](distile_tensor &view) { std::memcpy(&view.dtype, &dtype, sizeof(dtype)); });
-    }
-    for (int32_t bad : {0, -1, 65536, INT_MIN, INT_MAX}) {
-        spoil(DISTILE_ERROR_BAD_SHAPE, [&](distile_tensor &view) { view.batch = bad; });
-        spoil(DISTILE_ERROR_BAD_SHAPE, [&](distile_tensor &view) { view.height = bad; });
-        spoil(DISTILE_ERROR_BAD_SHAPE, [&](distile_tensor &view) { view.width = bad; });
-    }
-    for (int32_t bad : {0, -1, INT_MIN}) {
-        spoil(DISTILE_ERROR_BAD_CHANNELS, [&](distile_tensor &view) { view.channels = bad; });
-    }
-    for (int64_t bad : {int64_t{0}, int64_t{-1}, int64_t{1} << 31, least64, most64}) {
-        spoil(DISTILE_ERROR_BAD_STRIDE, [&](distile_tensor &view) { view.stride_n = bad; });
-        spoil(DISTILE_ERROR_BAD_STRIDE, [&](distile_tensor &view) { view.stride_h = bad; });
-        spoil(DISTILE_ERROR_BAD_STRIDE, [&](distile_tensor &view) { view.stride_w = bad; });
-    }
 }
 
 /** What the functions are called with. */
@@ -116,7 +83,6 @@ struct Fixture {
 TEST_CASE("Every function of the C API refuses every argument that is wrong", "[arguments]") {
     Fixture f;
     WrongArguments all = f.functions();
-    const int32_t beyond = 65536;
     distile_context *const context = f.context.get();
     distile_mask *const mask = f.mask.get(), *const other = f.other_mask.get(), *const result = f.result.get();
     distile_mask *const unset = f.unset.get(), *const foreign = f.foreign_mask.get();
@@ -284,24 +250,7 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
             .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
     }
     {
-        const std::vector<float> vector(16, 0.5f), negative(16, -3.0f), nan(16, std::nanf(""));
-        distile_weights_source source = f.source;
-        source.bn_mean = source.bn_variance = vector.data();
-        distile_weights *made = nullptr;
-        all.of("distile_weights_pack", distile_weights_pack, kernel, &source, &made)
-            .then([&] {
-                distile_weights_destroy(made);
-                made = nullptr;
-            })
-            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_weights_source::filter, {nullptr})
-            .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::order, {0, -1, 5, INT_MAX})
-            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::bn_mean, {nullptr})
-            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::bn_variance,
-                      {nullptr, negative.data(), nan.data()})
-            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::bn_epsilon, {-1.0f, std::nanf("")})
-            .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+        refuse_weights(all, "distile_weights_pack", distile_weights_pack, distile_weights_destroy, kernel, f.source);
         all.note("distile_weights_destroy");
         distile_weights_destroy(nullptr);
     }
@@ -375,122 +324,35 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
         all.note("distile_kernel_window");
         CHECK(distile_kernel_window(nullptr).kernel_h == 0);
         const distile_window window = distile_kernel_window(kernel);
-        const auto transfer = [&](const char *name, auto *called) {
-            auto function = all.of(name, called, result, mask, &window, rows, columns);
-            function.template wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-                .template wrong<0>(DISTILE_ERROR_BAD_MASK, {foreign})
-                .template wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-                .template wrong<1>(DISTILE_ERROR_BAD_MASK, {unset, foreign})
-                .template wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-                .template wrong<3>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
-                .template wrong<4>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX});
-            for (int32_t distile_window::*extent :
-                 {&distile_window::kernel_h, &distile_window::kernel_w, &distile_window::stride_h,
-                  &distile_window::stride_w, &distile_window::dilation_h, &distile_window::dilation_w}) {
-                function.template wrong<2>(DISTILE_ERROR_BAD_VALUE, extent, {0, -1, 65536, INT_MIN, INT_MAX});
-            }
-            function.template wrong_number<2>(DISTILE_ERROR_BAD_VALUE, &distile_window::kind,
-                                              {-1, 3, INT_MIN, INT_MAX});
-            for (int32_t distile_window::*pad : {&distile_window::pad_top, &distile_window::pad_left}) {
-                function.template wrong<2>(DISTILE_ERROR_BAD_VALUE, pad, {-1, 65536, INT_MIN, INT_MAX});
-            }
-        };
-        transfer("distile_mask_needed_input", distile_mask_needed_input);
-        transfer("distile_mask_affected_output", distile_mask_affected_output);
-        const auto with_numbers = [&](const char *name, auto *called, std::initializer_list<int32_t> bad) {
-            all.of(name, called, result, mask, 1, 2)
-                .template wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-                .template wrong<0>(DISTILE_ERROR_BAD_MASK, {foreign})
-                .template wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-                .template wrong<1>(DISTILE_ERROR_BAD_MASK, {unset, foreign})
-                .template wrong<2>(DISTILE_ERROR_BAD_VALUE, bad)
-                .template wrong<3>(DISTILE_ERROR_BAD_VALUE, bad);
-        };
-        with_numbers("distile_mask_dilate", distile_mask_dilate, {-1, 32768, INT_MIN, INT_MAX});
-        with_numbers("distile_mask_pool", distile_mask_pool, {0, -1, 65536, INT_MIN, INT_MAX});
         const Mask small = make_mask(f.context);
         check(f.context, distile_mask_set_bytes(small.get(), &f.byte, 1, 1, 1, 1, 1));
-        const auto combine = [&](const char *name, auto *called) {
-            all.of(name, called, result, mask, other)
-                .template wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-                .template wrong<0>(DISTILE_ERROR_BAD_MASK, {foreign})
-                .template wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-                .template wrong<1>(DISTILE_ERROR_BAD_MASK, {unset, foreign})
-                .template wrong<1>(DISTILE_ERROR_BAD_SHAPE, {small.get()})
-                .template wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-                .template wrong<2>(DISTILE_ERROR_BAD_MASK, {unset, foreign})
-                .template wrong<2>(DISTILE_ERROR_BAD_SHAPE, {small.get()});
-        };
-        combine("distile_mask_unite", distile_mask_unite);
-        combine("distile_mask_intersect", distile_mask_intersect);
-        combine("distile_mask_subtract", distile_mask_subtract);
-        all.of("distile_mask_invert", distile_mask_invert, result, mask)
-            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .wrong<0>(DISTILE_ERROR_BAD_MASK, {foreign})
-            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .wrong<1>(DISTILE_ERROR_BAD_MASK, {unset, foreign});
+        const MaskArguments<distile_mask> masks{result, mask, other, unset, foreign, small.get()};
+        refuse_windows(all, "distile_mask_needed_input", distile_mask_needed_input, masks, window, rows, columns);
+        refuse_windows(all, "distile_mask_affected_output", distile_mask_affected_output, masks, window, rows, columns);
+        refuse_numbers(all, "distile_mask_dilate", distile_mask_dilate, masks, {-1, 32768, INT_MIN, INT_MAX});
+        refuse_numbers(all, "distile_mask_pool", distile_mask_pool, masks, {0, -1, beyond, INT_MIN, INT_MAX});
+        refuse_pairs(all, "distile_mask_unite", distile_mask_unite, masks);
+        refuse_pairs(all, "distile_mask_intersect", distile_mask_intersect, masks);
+        refuse_pairs(all, "distile_mask_subtract", distile_mask_subtract, masks);
+        auto invert = all.of("distile_mask_invert", distile_mask_invert, result, mask);
+        refuse_masks(invert, masks);
         auto difference = all.of("distile_mask_set_difference", distile_mask_set_difference, result, &f.output.view,
                                  &f.residual.view, 0.25f);
-        const auto spoil = [&](auto place) {
-            constexpr size_t t = decltype(place)::value;
-            spoil_tensor(f.output.view, [&](distile_status status, const distile_tensor *spoilt) {
-                difference.wrong<t>(status, {spoilt});
-            });
-            difference.wrong<t>(DISTILE_ERROR_BAD_SHAPE, &distile_tensor::channels, {15})
-                .template wrong<t>(DISTILE_ERROR_BAD_SHAPE, &distile_tensor::batch, {1})
-                .template wrong<t>(DISTILE_ERROR_BAD_SHAPE, &distile_tensor::height, {5})
-                .template wrong<t>(DISTILE_ERROR_BAD_SHAPE, &distile_tensor::width, {6});
-        };
-        difference.wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .wrong<3>(DISTILE_ERROR_BAD_VALUE, {-1.0f, std::nanf(""), -std::numeric_limits<float>::infinity()});
-        spoil(std::integral_constant<size_t, 1>());
-        spoil(std::integral_constant<size_t, 2>());
+        refuse_difference(difference, f.output.view);
     }
 
     // planner.h
     {
         f.set(f.mask);
-        const distile_planner_options options{};
-        distile_planner *made = nullptr;
-        all.of("distile_planner_create", distile_planner_create, context, &options, &made)
-            .then([&] {
-                distile_planner_destroy(made);
-                made = nullptr;
-            })
-            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .any<1>({nullptr})
-            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_planner_options::buffers, {1, -1, 65, INT_MIN, INT_MAX})
-            .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_planner_options::clearing, {-1, 3, INT_MIN, INT_MAX})
-            .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+        refuse_planner_options(all, "distile_planner_create", distile_planner_create, distile_planner_destroy, context);
         all.note("distile_planner_destroy");
         distile_planner_destroy(nullptr);
         all.note("distile_planner_bytes");
         CHECK(distile_planner_bytes(nullptr) == 0);
         const Planner planner = make_planner(f.context);
-        const distile_output_spec spec{images, rows, columns, 4, 1, 1, 1, 1};
-        distile_tensor tensor{};
-        distile_store no_store{}, neither{};
-        const int32_t below = -1, above = 2;
-        std::memcpy(&no_store, &below, sizeof(below));
-        std::memcpy(&neither, &above, sizeof(above));
-        auto next = all.of("distile_planner_next", distile_planner_next, planner.get(), &spec, mask,
-                           DISTILE_STORE_EXACT, &tensor);
-        next.wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .wrong<1>(DISTILE_ERROR_BAD_MASK, &distile_output_spec::batch, {0, 1, -1, 65536, INT_MIN, INT_MAX})
-            .wrong<1>(DISTILE_ERROR_BAD_MASK, &distile_output_spec::height, {0, 1, -1, 65536, INT_MIN, INT_MAX})
-            .wrong<1>(DISTILE_ERROR_BAD_MASK, &distile_output_spec::width, {0, 1, -1, 65536, INT_MIN, INT_MAX})
-            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_output_spec::channels, {0, -1, INT_MIN})
-            .wrong<1>(DISTILE_ERROR_BAD_STRIDE, &distile_output_spec::channels, {INT_MAX})
-            .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .wrong<2>(DISTILE_ERROR_BAD_MASK, {unset, foreign})
-            .wrong<3>(DISTILE_ERROR_BAD_VALUE, {no_store, neither})
-            .wrong<4>(DISTILE_ERROR_NULL_POINTER, {nullptr});
-        for (int32_t distile_output_spec::*border :
-             {&distile_output_spec::border_top, &distile_output_spec::border_bottom, &distile_output_spec::border_left,
-              &distile_output_spec::border_right}) {
-            next.wrong<1>(DISTILE_ERROR_BAD_VALUE, border, {-1, 65536, INT_MIN, INT_MAX});
-        }
+        const MaskArguments<distile_mask> masks{result, mask, other, unset, foreign, nullptr};
+        refuse_outputs(all, "distile_planner_next", distile_planner_next, planner.get(), masks,
+                       {images, rows, columns, 4, 1, 1, 1, 1});
     }
 
     // upsample.h

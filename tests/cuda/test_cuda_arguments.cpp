@@ -1,14 +1,11 @@
 // Every function of the C API for GPUs with every argument wrong in turn, on a driver of our own.
 #include "fake_session.h"
 #include "gpu.h"
-#include "wrong_arguments.h"
-#include <climits>
-#include <cmath>
+#include "shared_arguments.h"
 #include <distile/cuda_mask_algebra.h>
 #include <distile/cuda_planner.h>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
-#include <limits>
 #include <test_conv3_48_16_residual_cuda.h>
 #include <test_point_17_48_cuda.h>
 #include <vector>
@@ -17,8 +14,7 @@ using namespace distile;
 
 namespace {
 
-constexpr int32_t images = 2, rows = 6, columns = 7, beyond = 65536;
-constexpr int64_t most64 = std::numeric_limits<int64_t>::max(), least64 = std::numeric_limits<int64_t>::min();
+constexpr int32_t images = 2, rows = 6, columns = 7;
 
 /** A tensor on the device with memory of its own. */
 struct Activation {
@@ -62,6 +58,10 @@ struct Fixture {
     WrongArguments functions() const {
         return {[this] { return message(); },
                 [this] { distile_cuda_mask_set_bytes(mask.get(), bytes.data(), 1, 1, -77, 1, 1); }};
+    }
+
+    MaskArguments<distile_cuda_mask> masks(distile_cuda_mask *small) const {
+        return {result.get(), mask.get(), other_mask.get(), unset.get(), foreign_mask.get(), small};
     }
 
     Context context = make_context(), elsewhere = make_context();
@@ -165,23 +165,8 @@ void check_kernels(Fixture &f, WrongArguments &all) {
         .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_cuda_dense_candidate::name, {f.polykernel.variants[0].name})
         .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_cuda_dense_candidate::run, {nullptr});
 
-    const std::vector<float> vector(16, 0.5f), negative(16, -3.0f), nan(16, std::nanf(""));
-    distile_weights_source source = f.source;
-    source.bn_mean = source.bn_variance = vector.data();
-    distile_cuda_weights *packed = nullptr;
-    all.of("distile_cuda_weights_pack", distile_cuda_weights_pack, f.kernel.get(), &source, &packed)
-        .then([&] {
-            distile_cuda_weights_destroy(packed);
-            packed = nullptr;
-        })
-        .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-        .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-        .wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_weights_source::filter, {nullptr})
-        .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::order, {0, -1, 5, INT_MAX})
-        .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::bn_mean, {nullptr})
-        .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::bn_variance, {nullptr, negative.data(), nan.data()})
-        .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::bn_epsilon, {-1.0f, std::nanf("")})
-        .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+    refuse_weights(all, "distile_cuda_weights_pack", distile_cuda_weights_pack, distile_cuda_weights_destroy,
+                   f.kernel.get(), f.source);
     all.note("distile_cuda_weights_destroy");
     distile_cuda_weights_destroy(nullptr);
 }
@@ -206,24 +191,13 @@ void check_run(Fixture &f, WrongArguments &all) {
             change(spoilt);
             run.wrong<1>(status, tensor, {&spoilt});
         };
-        run.wrong<1>(DISTILE_ERROR_NULL_POINTER, tensor, {nullptr});
-        spoil(DISTILE_ERROR_NULL_POINTER, [](distile_tensor &view) { view.data = nullptr; });
+        spoil_tensor(*(f.run.*tensor), [&](distile_status status, const distile_tensor *spoilt) {
+            run.wrong<1>(status, tensor, {spoilt});
+        });
         spoil(DISTILE_ERROR_NOT_DEVICE_MEMORY, [&](distile_tensor &view) { view.data = &on_host; });
         spoil(DISTILE_ERROR_BAD_STRIDE, [](distile_tensor &view) { view.data = static_cast<float *>(view.data) + 1; });
-        for (int32_t dtype : {0, -1, 2, INT_MAX}) {
-            spoil(DISTILE_ERROR_BAD_TYPE,
-                  [&](distile_tensor &view) { std::memcpy(&view.dtype, &dtype, sizeof(dtype)); });
-        }
-        for (int32_t bad : {0, -1, beyond, INT_MIN, INT_MAX}) {
-            spoil(DISTILE_ERROR_BAD_SHAPE, [&](distile_tensor &view) { view.batch = bad; });
-            spoil(DISTILE_ERROR_BAD_SHAPE, [&](distile_tensor &view) { view.height = bad; });
-            spoil(DISTILE_ERROR_BAD_SHAPE, [&](distile_tensor &view) { view.width = bad; });
+        for (int32_t bad : {beyond, INT_MAX}) {
             spoil(DISTILE_ERROR_BAD_CHANNELS, [&](distile_tensor &view) { view.channels = bad; });
-        }
-        for (int64_t bad : {int64_t{0}, int64_t{-1}, int64_t{1} << 31, least64, most64}) {
-            spoil(DISTILE_ERROR_BAD_STRIDE, [&](distile_tensor &view) { view.stride_n = bad; });
-            spoil(DISTILE_ERROR_BAD_STRIDE, [&](distile_tensor &view) { view.stride_h = bad; });
-            spoil(DISTILE_ERROR_BAD_STRIDE, [&](distile_tensor &view) { view.stride_w = bad; });
         }
     }
     for (int32_t distile_tensor::*border : {&distile_tensor::border_top, &distile_tensor::border_bottom,
@@ -238,93 +212,27 @@ void check_run(Fixture &f, WrongArguments &all) {
     run.wrong<1>(DISTILE_ERROR_ALIASING, &Args::output, {&over});
 }
 
-void check_windows(Fixture &f, WrongArguments &all) {
-    distile_cuda_mask *const mask = f.mask.get(), *const result = f.result.get();
-    distile_cuda_mask *const unset = f.unset.get(), *const foreign = f.foreign_mask.get();
+void check_algebra(Fixture &f, WrongArguments &all) {
     const distile_window window = distile_kernel_window(distile_cuda_kernel_variants(f.kernel.get()));
-    const auto with_window = [&](const char *name, auto *called) {
-        auto function = all.of(name, called, result, mask, &window, rows, columns);
-        function.template wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .template wrong<0>(DISTILE_ERROR_BAD_MASK, {foreign})
-            .template wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .template wrong<1>(DISTILE_ERROR_BAD_MASK, {unset, foreign})
-            .template wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .template wrong<3>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
-            .template wrong<4>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX});
-        for (int32_t distile_window::*extent :
-             {&distile_window::kernel_h, &distile_window::kernel_w, &distile_window::stride_h,
-              &distile_window::stride_w, &distile_window::dilation_h, &distile_window::dilation_w}) {
-            function.template wrong<2>(DISTILE_ERROR_BAD_VALUE, extent, {0, -1, beyond, INT_MIN, INT_MAX});
-        }
-        function.template wrong_number<2>(DISTILE_ERROR_BAD_VALUE, &distile_window::kind, {-1, 3, INT_MIN, INT_MAX});
-        for (int32_t distile_window::*pad : {&distile_window::pad_top, &distile_window::pad_left}) {
-            function.template wrong<2>(DISTILE_ERROR_BAD_VALUE, pad, {-1, beyond, INT_MIN, INT_MAX});
-        }
-    };
-    with_window("distile_cuda_mask_needed_input", distile_cuda_mask_needed_input);
-    with_window("distile_cuda_mask_affected_output", distile_cuda_mask_affected_output);
-    const auto with_numbers = [&](const char *name, auto *called, std::initializer_list<int32_t> bad) {
-        all.of(name, called, result, mask, 1, 2)
-            .template wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .template wrong<0>(DISTILE_ERROR_BAD_MASK, {foreign})
-            .template wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .template wrong<1>(DISTILE_ERROR_BAD_MASK, {unset, foreign})
-            .template wrong<2>(DISTILE_ERROR_BAD_VALUE, bad)
-            .template wrong<3>(DISTILE_ERROR_BAD_VALUE, bad);
-    };
-    with_numbers("distile_cuda_mask_dilate", distile_cuda_mask_dilate, {-1, 32768, INT_MIN, INT_MAX});
-    with_numbers("distile_cuda_mask_pool", distile_cuda_mask_pool, {0, -1, beyond, INT_MIN, INT_MAX});
-}
-
-void check_combinations(Fixture &f, WrongArguments &all) {
-    distile_cuda_mask *const mask = f.mask.get(), *const other = f.other_mask.get(), *const result = f.result.get();
-    distile_cuda_mask *const unset = f.unset.get(), *const foreign = f.foreign_mask.get();
     const CudaMask small = make_mask(f.context, f.cuda);
     check(f.context, distile_cuda_mask_set_bytes(small.get(), f.bytes.data(), 1, 1, 1, 1, 1));
-    const auto combine = [&](const char *name, auto *called) {
-        all.of(name, called, result, mask, other)
-            .template wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .template wrong<0>(DISTILE_ERROR_BAD_MASK, {foreign})
-            .template wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .template wrong<1>(DISTILE_ERROR_BAD_MASK, {unset, foreign})
-            .template wrong<1>(DISTILE_ERROR_BAD_SHAPE, {small.get()})
-            .template wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .template wrong<2>(DISTILE_ERROR_BAD_MASK, {unset, foreign})
-            .template wrong<2>(DISTILE_ERROR_BAD_SHAPE, {small.get()});
-    };
-    combine("distile_cuda_mask_unite", distile_cuda_mask_unite);
-    combine("distile_cuda_mask_intersect", distile_cuda_mask_intersect);
-    combine("distile_cuda_mask_subtract", distile_cuda_mask_subtract);
-    all.of("distile_cuda_mask_invert", distile_cuda_mask_invert, result, mask)
-        .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-        .wrong<0>(DISTILE_ERROR_BAD_MASK, {foreign})
-        .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-        .wrong<1>(DISTILE_ERROR_BAD_MASK, {unset, foreign});
-
-    auto difference = all.of("distile_cuda_mask_set_difference", distile_cuda_mask_set_difference, result,
+    const MaskArguments<distile_cuda_mask> masks = f.masks(small.get());
+    refuse_windows(all, "distile_cuda_mask_needed_input", distile_cuda_mask_needed_input, masks, window, rows, columns);
+    refuse_windows(all, "distile_cuda_mask_affected_output", distile_cuda_mask_affected_output, masks, window, rows,
+                   columns);
+    refuse_numbers(all, "distile_cuda_mask_dilate", distile_cuda_mask_dilate, masks, {-1, 32768, INT_MIN, INT_MAX});
+    refuse_numbers(all, "distile_cuda_mask_pool", distile_cuda_mask_pool, masks, {0, -1, beyond, INT_MIN, INT_MAX});
+    refuse_pairs(all, "distile_cuda_mask_unite", distile_cuda_mask_unite, masks);
+    refuse_pairs(all, "distile_cuda_mask_intersect", distile_cuda_mask_intersect, masks);
+    refuse_pairs(all, "distile_cuda_mask_subtract", distile_cuda_mask_subtract, masks);
+    auto invert = all.of("distile_cuda_mask_invert", distile_cuda_mask_invert, masks.result, masks.mask);
+    refuse_masks(invert, masks);
+    auto difference = all.of("distile_cuda_mask_set_difference", distile_cuda_mask_set_difference, masks.result,
                              &f.output.view, &f.residual.view, 0.25f);
+    refuse_difference(difference, f.output.view);
     float on_host = 0;
-    const auto spoil = [&](auto place) {
-        constexpr size_t t = decltype(place)::value;
-        difference.wrong<t>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-            .template wrong<t>(DISTILE_ERROR_NULL_POINTER, &distile_tensor::data, {nullptr})
-            .template wrong<t>(DISTILE_ERROR_NOT_DEVICE_MEMORY, &distile_tensor::data, {&on_host})
-            .template wrong_number<t>(DISTILE_ERROR_BAD_TYPE, &distile_tensor::dtype, {0, 2, INT_MIN})
-            .template wrong<t>(DISTILE_ERROR_BAD_CHANNELS, &distile_tensor::channels, {0, -1, INT_MIN})
-            .template wrong<t>(DISTILE_ERROR_BAD_SHAPE, &distile_tensor::channels, {15})
-            .template wrong<t>(DISTILE_ERROR_BAD_SHAPE, &distile_tensor::batch, {0, 1, -1, beyond, INT_MIN, INT_MAX})
-            .template wrong<t>(DISTILE_ERROR_BAD_SHAPE, &distile_tensor::height, {0, 5, -1, beyond, INT_MIN})
-            .template wrong<t>(DISTILE_ERROR_BAD_SHAPE, &distile_tensor::width, {0, 6, -1, beyond, INT_MIN});
-        for (int64_t distile_tensor::*stride :
-             {&distile_tensor::stride_n, &distile_tensor::stride_h, &distile_tensor::stride_w}) {
-            difference.wrong<t>(DISTILE_ERROR_BAD_STRIDE, stride,
-                                {int64_t{0}, int64_t{-1}, int64_t{1} << 31, least64, most64});
-        }
-    };
-    difference.wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-        .wrong<3>(DISTILE_ERROR_BAD_VALUE, {-1.0f, std::nanf(""), -std::numeric_limits<float>::infinity()});
-    spoil(std::integral_constant<size_t, 1>());
-    spoil(std::integral_constant<size_t, 2>());
+    difference.wrong<1>(DISTILE_ERROR_NOT_DEVICE_MEMORY, &distile_tensor::data, {&on_host})
+        .wrong<2>(DISTILE_ERROR_NOT_DEVICE_MEMORY, &distile_tensor::data, {&on_host});
 }
 
 }  // namespace
@@ -362,26 +270,15 @@ TEST_CASE("Every function of cuda.h refuses every argument that is wrong", "[.fa
 TEST_CASE("Every function of cuda_mask_algebra.h refuses every argument that is wrong", "[.fake_driver]") {
     Fixture f;
     WrongArguments all = f.functions();
-    check_windows(f, all);
-    check_combinations(f, all);
+    check_algebra(f, all);
     CHECK(all.tested() == declared_functions(DISTILE_INCLUDE_FOLDER, {"cuda_mask_algebra.h"}));
 }
 
 TEST_CASE("Every function of cuda_planner.h refuses every argument that is wrong", "[.fake_driver]") {
     Fixture f;
     WrongArguments all = f.functions();
-    const distile_planner_options options{};
-    distile_cuda_planner *made = nullptr;
-    all.of("distile_cuda_planner_create", distile_cuda_planner_create, f.cuda.get(), &options, &made)
-        .then([&] {
-            distile_cuda_planner_destroy(made);
-            made = nullptr;
-        })
-        .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-        .any<1>({nullptr})
-        .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_planner_options::buffers, {1, -1, 65, INT_MIN, INT_MAX})
-        .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_planner_options::clearing, {-1, 3, INT_MIN, INT_MAX})
-        .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+    refuse_planner_options(all, "distile_cuda_planner_create", distile_cuda_planner_create,
+                           distile_cuda_planner_destroy, f.cuda.get());
     all.note("distile_cuda_planner_destroy");
     distile_cuda_planner_destroy(nullptr);
     all.note("distile_cuda_planner_bytes");
@@ -390,29 +287,7 @@ TEST_CASE("Every function of cuda_planner.h refuses every argument that is wrong
     const CudaPlanner planner = make_planner(f.context, f.cuda);
     all.of("distile_cuda_planner_join", distile_cuda_planner_join, planner.get())
         .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr});
-    const distile_output_spec spec{images, rows, columns, 4, 1, 1, 1, 1};
-    distile_tensor tensor{};
-    distile_store no_store{}, neither{};
-    const int32_t below = -1, above = 2;
-    std::memcpy(&no_store, &below, sizeof(below));
-    std::memcpy(&neither, &above, sizeof(above));
-    auto next = all.of("distile_cuda_planner_next", distile_cuda_planner_next, planner.get(), &spec, f.mask.get(),
-                       DISTILE_STORE_EXACT, &tensor);
-    next.wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-        .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-        .wrong<1>(DISTILE_ERROR_BAD_MASK, &distile_output_spec::batch, {0, 1, -1, beyond, INT_MIN, INT_MAX})
-        .wrong<1>(DISTILE_ERROR_BAD_MASK, &distile_output_spec::height, {0, 1, -1, beyond, INT_MIN, INT_MAX})
-        .wrong<1>(DISTILE_ERROR_BAD_MASK, &distile_output_spec::width, {0, 1, -1, beyond, INT_MIN, INT_MAX})
-        .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_output_spec::channels, {0, -1, INT_MIN})
-        .wrong<1>(DISTILE_ERROR_BAD_STRIDE, &distile_output_spec::channels, {INT_MAX})
-        .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr})
-        .wrong<2>(DISTILE_ERROR_BAD_MASK, {f.unset.get(), f.foreign_mask.get()})
-        .wrong<3>(DISTILE_ERROR_BAD_VALUE, {no_store, neither})
-        .wrong<4>(DISTILE_ERROR_NULL_POINTER, {nullptr});
-    for (int32_t distile_output_spec::*border :
-         {&distile_output_spec::border_top, &distile_output_spec::border_bottom, &distile_output_spec::border_left,
-          &distile_output_spec::border_right}) {
-        next.wrong<1>(DISTILE_ERROR_BAD_VALUE, border, {-1, beyond, INT_MIN, INT_MAX});
-    }
+    refuse_outputs(all, "distile_cuda_planner_next", distile_cuda_planner_next, planner.get(), f.masks(nullptr),
+                   {images, rows, columns, 4, 1, 1, 1, 1});
     CHECK(all.tested() == declared_functions(DISTILE_INCLUDE_FOLDER, {"cuda_planner.h"}));
 }
