@@ -60,7 +60,7 @@ bench:  ## run the benchmarks; FILTER=<regex> chooses rows, OUT=<file.json> gets
 		build/release/bench/distile_bench --filter "$$FILTER" --out "$$OUT" $(if $(RESUME),--resume)
 
 .PHONY: bench-tables
-bench-tables: build/release/build.ninja  ## write the tables of bench/results into the README and docs/benchmarks.md
+bench-tables: build/release/build.ninja  ## write the tables of bench/results into the documents
 	@$(CMAKE) --build --preset release -j $(JOBS) --target distile_bench
 	@bench/tables.sh build/release/bench/distile_bench
 

@@ -99,11 +99,12 @@ std::string heading(const Json &file) {
 
 std::string convolution_table(const Json &file) {
     const Rows rows(file);
-    std::string text =
+    const std::string head =
         "| Operator | Batch | Mask | Density | cuDNN fp32, us | TF32, us | kernels, us | masked, us | Speed-up | "
         "eta_kernel | eta | eta, bordered | eta, zero | eta, host chooses | eta, TF32 | host, us | Variant | "
         "Best, if another |\n"
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+    std::string text;
     for (const Json &row : file.at("rows")) {
         // One line for each mask. Its row of mode keep and plain layout stands for the others.
         if (row.at("status") != "measured" || row.at("kind") != "convolution" || row.at("mode") != "keep" ||
@@ -130,18 +131,28 @@ std::string convolution_table(const Json &file) {
                  : fmt::format("{} (chosen: {:+.1f} %)", row.at("best_variant").get<std::string>(),
                                100 * row.at("choice_loss").get<double>()));
     }
-    return text;
+    return text.empty() ? "" : head + text;
 }
 
-std::string mask_table(const Json &file) {
+/** What zeros where nothing is computed add to an operator, by who writes them. */
+std::string planner_table(const Json &file) {
     std::string text;
     for (const Json &row : file.at("rows")) {
-        if (row.at("status") == "measured" && row.at("kind") == "mask") {
-            text += fmt::format("| {} | {} | < {} | {} |\n", row.at("row").get<std::string>(), cell(row.at("t_us")),
-                                row.at("goal_us").dump(), row.at("met") == true ? "met" : "MISSED");
+        if (row.at("status") == "measured" && row.at("kind") == "planner") {
+            const double bare = row.at("t_keep_us");
+            text += fmt::format("| {} | {} |", row.at("row").get<std::string>(), cell(bare, 1));
+            for (const char *field : {"t_zero_us", "t_written_us", "t_all_us", "t_background_us"}) {
+                text += fmt::format(" {:+.1f} |", row.at(field).get<double>() - bare);
+            }
+            text += "\n";
         }
     }
-    return text.empty() ? "" : "\n| From bytes to the tile list | us | Goal, us | |\n|---|---|---|---|\n" + text;
+    return text.empty()
+               ? ""
+               : "\nA layer of a chain, and what zeros add to it, in us: the mode `DISTILE_ZERO`, and a planner.\n\n"
+                 "| Row | no zeros | `DISTILE_ZERO` | `CLEAR_WRITTEN` | `CLEAR_ALL` | `CLEAR_BACKGROUND` |\n"
+                 "|---|---|---|---|---|---|\n" +
+                     text;
 }
 
 /** How much the choice by the time table loses against the best variant. */
@@ -296,8 +307,12 @@ std::string cuda_goals(const Json &file) {
 }
 
 std::string cuda_rows(const Json &file) {
-    return heading(file) + " Medians.\n\n" + convolution_table(file) + mask_table(file) + choice_summary(file) +
-           unfinished_searches(file) + not_measured(file.at("rows"));
+    const Json &rows = file.at("rows");
+    return heading(file) + " Medians.\n\n" + convolution_table(file) +
+           steps(rows, "mask", "From the byte mask to the tile list.") + choice_summary(file) +
+           unfinished_searches(file) + steps(rows, "algebra", "Masks from masks.") +
+           steps(rows, "difference", "The mask of where two tensors differ.") + planner_table(file) +
+           not_measured(rows);
 }
 
 std::string cuda_figure(const std::vector<Json> &files) {

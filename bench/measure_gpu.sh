@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Measures the time tables of the plans for GPUs and then every row of the benchmark, on all multiprocessors of this
-# machine's first GPU and on 16 of them. Lies beside the programs that it runs: `make bench-gpu-pack` makes the folder,
+# machine's first GPU and on 16 of them, those of masks and planners on all. Lies beside the programs that it runs: `make bench-gpu-pack` makes the folder,
 # which can be carried to another machine. cuDNN is searched for where the system, LD_LIBRARY_PATH and Python have it.
 #
 # Usage: measure_gpu.sh <folder for results> <name of the GPU>
-#   writes <name>.json, <name>-16sm.json and the plans with their time tables
+#   writes <name>.json, <name>-16sm.json, <name>-masks.json and the plans with their time tables
 set -euo pipefail
 (($# == 2)) || { echo "usage: measure_gpu.sh <folder for results> <name of the GPU>" >&2; exit 2; }
 mkdir -p "$1"
@@ -31,6 +31,8 @@ done
 for multiprocessors in 0 16; do
     results=$out/$name$( ((multiprocessors == 0)) || echo "-${multiprocessors}sm").json
     ./distile_cuda_bench --rows rows_cuda.json --data data --times "${times[@]}" \
-        --multiprocessors "$multiprocessors" --out "$results" --resume
+        --multiprocessors "$multiprocessors" --filter '^(op|mask/)' --out "$results" --resume
     echo "$results: done after $SECONDS s"
 done
+./distile_cuda_bench --rows rows_cuda.json --data data --filter '^(algebra|difference|planner)/' \
+    --out "$out/$name-masks.json" --resume

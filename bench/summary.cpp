@@ -251,7 +251,18 @@ std::string about(const Json &file) {
                        header.at("date").get<std::string>().substr(0, 10), disturbance(file));
 }
 
-/** Single steps of a kind, by columns of which it has at least one cell. */
+std::string single_steps(const Json &rows) {
+    return steps(rows, "mask", "From the byte mask to the tile list, on one core.") +
+           steps(rows, "select", "Choosing a variant for a mask whose tiles are counted.") +
+           steps(rows, "dispatch", "A whole call whose kernel does nothing.") +
+           steps(rows, "pool", "Parallel loops whose tasks only wait.") +
+           steps(rows, "algebra", "Masks from masks, on one core.") +
+           steps(rows, "difference", "The mask of where two tensors differ, on one core.") +
+           steps(rows, "layout", "Conversions from and to NCHW, on one core.");
+}
+
+}  // namespace
+
 std::string steps(const Json &rows, const std::string &kind, const char *caption) {
     using Cells = std::vector<std::string>;
     Cells heads = {"Row", "us", "Against", "Above the tasks, us", "Goal", ""};
@@ -290,18 +301,6 @@ std::string steps(const Json &rows, const std::string &kind, const char *caption
     }
     return text + "\n";
 }
-
-std::string single_steps(const Json &rows) {
-    return steps(rows, "mask", "From the byte mask to the tile list, on one core.") +
-           steps(rows, "select", "Choosing a variant for a mask whose tiles are counted.") +
-           steps(rows, "dispatch", "A whole call whose kernel does nothing.") +
-           steps(rows, "pool", "Parallel loops whose tasks only wait.") +
-           steps(rows, "algebra", "Masks from masks, on one core.") +
-           steps(rows, "difference", "The mask of where two tensors differ, on one core.") +
-           steps(rows, "layout", "Conversions from and to NCHW, on one core.");
-}
-
-}  // namespace
 
 std::string cell(double value, int digits) {
     return value > 0 ? fmt::format("{:.{}f}", value, digits) : "-";

@@ -18,6 +18,8 @@ std::string cpu_rows(const Json &file);
 std::string disturbance(const Json &file);
 /** A number, or a dash where there is none. */
 std::string cell(double value, int digits = 2);
+/** Single steps of a kind, by columns of which it has at least one cell. */
+std::string steps(const Json &rows, const std::string &kind, const char *caption);
 /** The rows that were skipped or failed, by reason; "" if there are none. */
 std::string not_measured(const Json &rows);
 

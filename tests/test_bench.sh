@@ -13,9 +13,9 @@ trap 'rm -rf "$folder"' EXIT
 # The tables and the figure, written again, stay as they are.
 mkdir "$folder/docs"
 cp "$source_folder/README.md" "$folder"
-cp "$source_folder/docs/benchmarks.md" "$folder/docs"
+cp "$source_folder"/docs/{benchmarks,cuda}.md "$folder/docs"
 "$source_folder/bench/tables.sh" "$bench" "$folder"
-for document in README.md docs/benchmarks.md docs/h200.svg; do
+for document in README.md docs/benchmarks.md docs/cuda.md docs/h200.svg; do
     diff -u "$source_folder/$document" "$folder/$document" >&2 ||
         fail "$document does not show bench/results; write it with 'make bench-tables'"
 done

@@ -199,7 +199,7 @@ public:
                 const std::string comment = text.substr(text.rfind("/**", end), end - text.rfind("/**", end));
                 const std::string status = error.substr(prefix.size());
                 if ((beginning + comment).find(status) == std::string::npos) {
-                    missing += name + ": " + status + "\n";
+                    missing.append(name).append(": ").append(status).append("\n");
                 }
             }
         }

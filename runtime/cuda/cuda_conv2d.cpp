@@ -90,13 +90,6 @@ struct Call {
     bool rehearsal;
 };
 
-distile_status fail_variant(const distile_cuda_kernel &kernel, distile_status status, const Variant &variant,
-                            int code) {
-    const std::string reason = kernel.cuda.host->message;
-    return fail(kernel.cuda.host, status, "the variant '%s' of '%s' failed with code %d: %s", variant.name,
-                kernel.kernel.polykernel->name, code, reason.c_str());
-}
-
 distile_status run_variant(distile_cuda_kernel &cuda_kernel, const Variant &variant, const Call &call) {
     distile_cuda &cuda = cuda_kernel.cuda;
     const distile_conv2d &conv = cuda_kernel.kernel.polykernel->conv2d;
@@ -138,7 +131,7 @@ distile_status run_variant(distile_cuda_kernel &cuda_kernel, const Variant &vari
         const distile_status known = cuda.generated_status != DISTILE_OK       ? cuda.generated_status
                                      : code == halide_error_code_out_of_memory ? DISTILE_ERROR_OUT_OF_MEMORY
                                                                                : DISTILE_ERROR_KERNEL;
-        return fail_variant(cuda_kernel, known, variant, code);
+        return fail_variant(cuda_kernel.kernel, run_call, known, variant, code);
     }
     return DISTILE_OK;
 }
@@ -198,8 +191,8 @@ distile_status check_run(const distile_cuda_kernel &kernel, const distile_cuda_r
     if (status != DISTILE_OK) {
         return status;
     }
-    if (!args.weights || !args.mask) {
-        return fail(host, DISTILE_ERROR_NULL_POINTER, "%s: the weights or the mask are null", run_call);
+    if (!args.weights) {
+        return fail(host, DISTILE_ERROR_NULL_POINTER, "%s: the weights are null", run_call);
     }
     const distile_conv2d &conv = kernel.kernel.polykernel->conv2d, &packed = args.weights->conv;
     if (&args.weights->cuda != &kernel.cuda || packed.in_channels != conv.in_channels ||
@@ -213,17 +206,7 @@ distile_status check_run(const distile_cuda_kernel &kernel, const distile_cuda_r
             kernel.kernel.polykernel->name, conv.in_channels, conv.out_channels, conv.groups, conv.kernel_h,
             conv.kernel_w);
     }
-    const distile_cuda_mask &mask = *args.mask;
-    const distile_tensor &output = *args.output;
-    if (&mask.cuda != &kernel.cuda || !mask.is_set()) {
-        return fail(host, DISTILE_ERROR_BAD_MASK, "%s: the mask is of another GPU or was never set", run_call);
-    }
-    if (mask.batch != output.batch || mask.bits.height != output.height || mask.bits.width != output.width) {
-        return fail(host, DISTILE_ERROR_BAD_MASK,
-                    "%s: the mask is %d x %d x %d (batch, height, width), the output %d x %d x %d", run_call,
-                    mask.batch, mask.bits.height, mask.bits.width, output.batch, output.height, output.width);
-    }
-    return DISTILE_OK;
+    return check_output_mask(host, &kernel.cuda, run_call, args.mask, *args.output);
 }
 
 /** The variant that is due, and the tiles to launch it for: as many as there are, or as there can be. */
@@ -321,10 +304,11 @@ distile_status run_candidate(distile_cuda_kernel &kernel, const distile_cuda_run
         cuda.dense_output->reserve(static_cast<uint64_t>(result.batch * result.stride_n) * sizeof(float));
         result.data = cuda.dense_output->as<float>();
     }
-    cuda.host->message[0] = '\0';
+    cuda.host->kernel_failed = false;
     const int code = candidate.run(candidate.user, cuda.stream, args.input, args.residual, &result);
     if (code != 0) {
-        return fail_variant(kernel, DISTILE_ERROR_KERNEL, kernel.kernel.variants[choice.variant_index], code);
+        const Variant &variant = kernel.kernel.variants[choice.variant_index];
+        return fail_variant(kernel.kernel, run_call, DISTILE_ERROR_KERNEL, variant, code);
     }
     if (!direct || zero) {
         const DeviceBits bits = every_pixel ? DeviceBits{} : args.mask->bits;

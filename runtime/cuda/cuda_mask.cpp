@@ -55,7 +55,7 @@ void distile_cuda_mask::set_bytes(const uint8_t *bytes, int64_t stride_n, int64_
                                   make_divisor(static_cast<uint32_t>(height)),
                                   num_words};
         constexpr uint32_t words_per_block = words_per_warp * (mask_threads / 32);
-        cuda.launch(cuda.pack_bits, cuda.stream, (num_words + words_per_block - 1) / words_per_block, 1, source, bits,
+        cuda.launch(cuda.pack_bits, cuda.stream, {(num_words + words_per_block - 1) / words_per_block}, source, bits,
                     grids, num_grids, words);
     });
 }
@@ -127,7 +127,7 @@ void distile_cuda_mask::launch_list(const TileGrids &grids, uint32_t count) {
         blocks = std::max(blocks, grids.grids[i].blocks);
     }
     if (count > 0) {
-        cuda.launch(cuda.list_tiles, cuda.stream, blocks, count, bits, grids, counts_.as<uint32_t>());
+        cuda.launch(cuda.list_tiles, cuda.stream, {blocks, count}, bits, grids, counts_.as<uint32_t>());
     }
 }
 
@@ -270,8 +270,9 @@ distile_status distile_cuda_mask_bits(distile_cuda_mask *mask, const uint32_t **
     if (!words || !words_per_row) {
         return fail(mask->cuda.host, DISTILE_ERROR_NULL_POINTER, "distile_cuda_mask_bits: an address is null");
     }
-    if (!mask->is_set()) {
-        return fail(mask->cuda.host, DISTILE_ERROR_BAD_MASK, "distile_cuda_mask_bits: the mask was never set");
+    const distile_status status = check_mask(mask->host(), mask->owner(), "distile_cuda_mask_bits", mask);
+    if (status != DISTILE_OK) {
+        return status;
     }
     *words = mask->bits.words;
     *words_per_row = mask->bits.words_per_row;
@@ -287,8 +288,9 @@ distile_status distile_cuda_mask_tiles(distile_cuda_mask *mask, int32_t tile_h, 
     if (!xy || !image || !count) {
         return fail(host, DISTILE_ERROR_NULL_POINTER, "distile_cuda_mask_tiles: an address is null");
     }
-    if (!mask->is_set()) {
-        return fail(host, DISTILE_ERROR_BAD_MASK, "distile_cuda_mask_tiles: the mask was never set");
+    const distile_status status = check_mask(host, mask->owner(), "distile_cuda_mask_tiles", mask);
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (tile_h < 1 || tile_w < 1 || tile_h > largest_extent || tile_w > largest_extent) {
         return fail(host, DISTILE_ERROR_BAD_VALUE, "distile_cuda_mask_tiles: tiles of %d x %d", tile_h, tile_w);

@@ -7,8 +7,9 @@ using namespace distile;
 
 namespace {
 
-uint32_t blocks_for(uint64_t threads) {
-    return static_cast<uint32_t>((threads + mask_threads - 1) / mask_threads);
+LaunchGrid grid_of(uint64_t threads, uint32_t threads_of_block = mask_threads) {
+    const uint64_t blocks = (threads + threads_of_block - 1) / threads_of_block;
+    return {static_cast<uint32_t>(blocks), 1, threads_of_block};
 }
 
 /** The axis of a window as rows of bits go through it: either a convolution, or what an upsampling by the stride comes
@@ -116,8 +117,8 @@ distile_status transfer(const char *call, distile_cuda_mask *result, const disti
         const uint32_t teams = mask_threads / transfer.team;
         const auto shared = static_cast<uint32_t>(sizeof(uint32_t) * 2 * teams * transfer.row.words);
         result->set_words(to, [&](uint32_t *words, const TileGrids &grids, uint32_t num_grids) {
-            cuda.launch_sharing(cuda.transfer_bits, cuda.stream, (transfer.num_rows + teams - 1) / teams, 1, shared,
-                                transfer, grids, num_grids, words);
+            const LaunchGrid launch = {(transfer.num_rows + teams - 1) / teams, 1, mask_threads, shared};
+            cuda.launch(cuda.transfer_bits, cuda.stream, launch, transfer, grids, num_grids, words);
         });
         return DISTILE_OK;
     });
@@ -139,8 +140,8 @@ distile_status combine(const char *call, distile_cuda_mask *result, const distil
                                             ~0u >> (32 * bits.words_per_row - bits.width)};
         result->set_words(a->shape(), [&](uint32_t *words, const TileGrids &grids, uint32_t num_grids) {
             distile_cuda &cuda = result->cuda;
-            cuda.launch(cuda.combine_bits, cuda.stream, blocks_for(combination.num_words), 1, combination, grids,
-                        num_grids, words);
+            cuda.launch(cuda.combine_bits, cuda.stream, grid_of(combination.num_words), combination, grids, num_grids,
+                        words);
         });
         return DISTILE_OK;
     });
@@ -165,10 +166,10 @@ void compare(distile_cuda_mask &result, const distile_tensor &a, const distile_t
         const bool packed = a.stride_w == a.channels && b.stride_w == b.channels;
         const bool vectors = has_vectors(a) && has_vectors(b) && (packed || a.channels % vector_lanes == 0);
         const bool pixels = vectors && packed && a.channels <= most_channels;
-        // Enough threads for each to have some vectors under way.
+        // As many threads as have some vectors each.
         const int64_t loads = 32 * int64_t{a.channels} / (vectors ? vector_lanes : 1);
         uint32_t team = pixels ? 8 : 32;
-        while (!pixels && team < mask_threads && 8 * int64_t{team} <= loads) {
+        while (!pixels && team < mask_threads && 16 * int64_t{team} <= loads) {
             team *= 2;
         }
         const Comparison comparison = {elements_of(a),
@@ -181,9 +182,9 @@ void compare(distile_cuda_mask &result, const distile_tensor &a, const distile_t
                                        a.width,
                                        threshold};
         distile_cuda &cuda = result.cuda;
-        CUfunction function = pixels ? cuda.compare_pixels : vectors ? cuda.compare_4 : cuda.compare_1;
-        cuda.launch(function, cuda.stream, blocks_for(uint64_t{comparison.num_words} * team), 1, comparison, grids,
-                    num_grids, words);
+        CUfunction function = pixels ? cuda.compare_pixels[a.channels - 1] : vectors ? cuda.compare_4 : cuda.compare_1;
+        const LaunchGrid grid = grid_of(uint64_t{comparison.num_words} * team, pixels ? pixel_threads : mask_threads);
+        cuda.launch(function, cuda.stream, grid, comparison, grids, num_grids, words);
     });
 }
 

@@ -52,7 +52,7 @@ public:
         HandOut out{};
         out.record = record_.as<BufferRecord>();
         out.clear = 1;
-        cuda_.launch(cuda_.hand_out, stream, most_blocks_, 1, out);
+        cuda_.launch(cuda_.hand_out, stream, {most_blocks_}, out);
     }
 
     /** Records that the pixels of a tensor will be written, all or the active ones; on request clears before that. */
@@ -70,7 +70,7 @@ public:
         }
         // As many as this tensor asks for, or an earlier one that may have to be cleared.
         most_blocks_ = std::max(most_blocks_, blocks_for(cuda_, out.written.update));
-        cuda_.launch(cuda_.hand_out, cuda_.stream, most_blocks_, 1, out);
+        cuda_.launch(cuda_.hand_out, cuda_.stream, {most_blocks_}, out);
     }
 
 private:

@@ -113,6 +113,10 @@ template<typename Body> int from_generated(distile_hooks *hooks, const Body &bod
             return failure.status;
         }
     });
+    if (cuda.generated_status != DISTILE_OK) {
+        // Generated code also reports what it was told by a hook that failed, which said more.
+        cuda.host->kernel_failed = true;
+    }
     return cuda.generated_status == DISTILE_OK ? 0 : halide_error_code_gpu_device_error;
 }
 
@@ -167,12 +171,7 @@ distile_cuda::distile_cuda(distile_context *context, const Driver &driver)
         return cuda_of(hooks).host->scratch.take(bytes);
     };
     deallocate = [](distile_hooks *hooks, void *memory) { cuda_of(hooks).host->scratch.give_back(memory); };
-    report = [](distile_hooks *hooks, const char *text) {
-        // Generated code also reports what it was told by a hook that failed, which said more.
-        if (cuda_of(hooks).generated_status == DISTILE_OK) {
-            fail(cuda_of(hooks).host, DISTILE_ERROR_KERNEL, "%s", text);
-        }
-    };
+    report = [](distile_hooks *hooks, const char *text) { cuda_of(hooks).host->report(cuda_of(hooks).host, text); };
     static const distile_cuda_hooks functions = {
         [](distile_hooks *hooks, const char *ptx, size_t) {
             return from_generated(hooks, [&](distile_cuda &cuda) { cuda.use_module(ptx); });
@@ -263,7 +262,10 @@ void distile_cuda::open(const distile_cuda_options &options) {
                                          {&combine_bits, "distile_combine_bits"},
                                          {&compare_1, "distile_compare_1"},
                                          {&compare_4, "distile_compare_4"},
-                                         {&compare_pixels, "distile_compare_pixels"},
+                                         {&compare_pixels[0], "distile_compare_pixels_1"},
+                                         {&compare_pixels[1], "distile_compare_pixels_2"},
+                                         {&compare_pixels[2], "distile_compare_pixels_3"},
+                                         {&compare_pixels[3], "distile_compare_pixels_4"},
                                          {&update_pixels_1, "distile_update_pixels_1"},
                                          {&update_pixels_4, "distile_update_pixels_4"},
                                          {&hand_out, "distile_hand_out"}}) {
@@ -375,7 +377,7 @@ void distile_cuda::begin_generated(LoadedCode &code, bool rehearsal) {
     rehearsal_ = rehearsal;
     scratch_used_ = 0;
     generated_status = DISTILE_OK;
-    host->message[0] = '\0';
+    host->kernel_failed = false;
 }
 
 void distile_cuda::use_module(const char *ptx) {

@@ -20,6 +20,12 @@ struct CudaFailure {
     distile_status status;
 };
 
+/** Blocks of a launch, and what each has. */
+struct LaunchGrid {
+    uint32_t x, y = 1;
+    uint32_t threads = mask_threads, shared_bytes = 0;
+};
+
 /** Memory on the device that grows and never moves under a captured graph: what it grew out of is kept. */
 class DeviceMemory {
 public:
@@ -117,16 +123,12 @@ struct distile_cuda : distile_hooks {
     bool is_capturing() const;
     /** Throws CudaFailure unless memory at an address is the GPU's. */
     void check_pointer(const void *pointer, const char *call, const char *name) const;
-    /** Puts a kernel on a stream, its blocks along x and y. */
+    /** Puts a kernel on a stream. */
     template<typename... Args>
-    void launch(CUfunction function, CUstream on, uint32_t x, uint32_t y, Args... args) const {
-        launch_sharing(function, on, x, y, 0, args...);
-    }
-    /** The same with some bytes of shared memory for each block. */
-    template<typename... Args>
-    void launch_sharing(CUfunction function, CUstream on, uint32_t x, uint32_t y, uint32_t bytes, Args... args) const {
+    void launch(CUfunction function, CUstream on, const distile::LaunchGrid &grid, Args... args) const {
         void *arguments[] = {&args...};
-        check(driver.cuLaunchKernel(function, x, y, 1, distile::mask_threads, 1, 1, bytes, on, arguments, nullptr),
+        check(driver.cuLaunchKernel(function, grid.x, grid.y, 1, grid.threads, 1, 1, grid.shared_bytes, on, arguments,
+                                    nullptr),
               "cuLaunchKernel");
     }
 
@@ -137,8 +139,8 @@ struct distile_cuda : distile_hooks {
     CUstream stream = nullptr;
     int32_t capability = 0, multiprocessors = 0;
     CUfunction pack_bits = nullptr, list_tiles = nullptr;
-    CUfunction transfer_bits = nullptr, combine_bits = nullptr, compare_1 = nullptr, compare_4 = nullptr,
-               compare_pixels = nullptr;
+    CUfunction transfer_bits = nullptr, combine_bits = nullptr, compare_1 = nullptr, compare_4 = nullptr;
+    CUfunction compare_pixels[distile::most_channels] = {};  ///< By the number of channels, from 1.
     CUfunction update_pixels_1 = nullptr, update_pixels_4 = nullptr, hand_out = nullptr;
     /** For zeros beside an operator. */
     std::unique_ptr<distile::SideStream> side;

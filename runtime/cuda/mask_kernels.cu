@@ -128,7 +128,7 @@ __device__ uint32_t look_back(volatile unsigned long long *states, uint32_t coun
 __device__ void clear_states(const TileGrids &grids, uint32_t num_grids) {
     for (uint32_t i = 0; i < num_grids; i++) {
         const TileGrid &grid = grids.grids[i];
-        for (uint32_t j = blockIdx.x * mask_threads + threadIdx.x; j < grid.blocks; j += gridDim.x * mask_threads) {
+        for (uint32_t j = blockIdx.x * blockDim.x + threadIdx.x; j < grid.blocks; j += gridDim.x * blockDim.x) {
             grid.states[j] = 0;
         }
     }
@@ -379,6 +379,8 @@ __device__ ComparedWord find_word(const Comparison &comparison, uint32_t word) {
             word < comparison.num_words ? min(32u, comparison.width - x) : 0};
 }
 
+constexpr uint32_t vectors_at_once = 4;
+
 /** Compares the elements of a word's pixels, a vector for each thread of a team at once: a power of two, from a warp to
  * a block. A vector lies in one pixel, unless there is nothing between pixels; it never lies in three. */
 template<typename Vector>
@@ -392,14 +394,27 @@ __device__ void compare(const Comparison &comparison, const TileGrids &grids, ui
     const uint32_t channels = comparison.channels.value, elements = compared.pixels * channels;
     const int64_t gap_a = comparison.a.stride_w - channels, gap_b = comparison.b.stride_w - channels;
     uint32_t bits = 0;
-#pragma unroll 4
-    for (uint32_t element = rank * size; element + size <= elements; element += team * size) {
-        const uint32_t pixel = divide(element, comparison.channels);
-        const Vector a = *reinterpret_cast<const Vector *>(compared.a + element + pixel * gap_a);
-        const Vector b = *reinterpret_cast<const Vector *>(compared.b + element + pixel * gap_b);
-        const uint32_t found = differing(a, b, comparison.threshold);
-        const uint32_t own = min((pixel + 1) * channels - element, size), of_own = found & whole >> (size - own);
-        bits |= (of_own != 0 ? 1u : 0u) << pixel | (found != of_own ? 1u : 0u) << (pixel + 1) % 32;
+    for (uint32_t first = rank * size; first < elements; first += vectors_at_once * team * size) {
+        // All loads come before the first use, and none waits for the end of the loop to be known.
+        Vector a[vectors_at_once], b[vectors_at_once];
+        uint32_t pixels[vectors_at_once];
+#pragma unroll
+        for (uint32_t i = 0; i < vectors_at_once; i++) {
+            const uint32_t element = first + i * team * size;
+            a[i] = b[i] = Vector{};
+            pixels[i] = divide(element, comparison.channels);
+            if (element + size <= elements) {
+                a[i] = *reinterpret_cast<const Vector *>(compared.a + element + pixels[i] * gap_a);
+                b[i] = *reinterpret_cast<const Vector *>(compared.b + element + pixels[i] * gap_b);
+            }
+        }
+#pragma unroll
+        for (uint32_t i = 0; i < vectors_at_once; i++) {
+            const uint32_t element = first + i * team * size, pixel = pixels[i];
+            const uint32_t found = differing(a[i], b[i], comparison.threshold);
+            const uint32_t own = min((pixel + 1) * channels - element, size), of_own = found & whole >> (size - own);
+            bits |= (of_own != 0 ? 1u : 0u) << pixel % 32 | (found != of_own ? 1u : 0u) << (pixel + 1) % 32;
+        }
     }
     // Elements that do not fill a vector.
     const uint32_t rest = elements / size * size + rank;
@@ -435,25 +450,30 @@ extern "C" __global__ void __launch_bounds__(mask_threads)
     compare<float4>(comparison, grids, num_grids, to);
 }
 
-/** Compares packed pixels of up to most_channels, four for each thread: they come in whole vectors. */
-extern "C" __global__ void __launch_bounds__(mask_threads)
-    distile_compare_pixels(Comparison comparison, TileGrids grids, uint32_t num_grids, uint32_t *to) {
+namespace {
+
+/** Compares packed pixels, four for each thread: they come in whole vectors, all at once. */
+template<uint32_t channels>
+__device__ void compare_pixels(const Comparison &comparison, const TileGrids &grids, uint32_t num_grids, uint32_t *to) {
     clear_states(grids, num_grids);
-    const uint32_t thread = blockIdx.x * mask_threads + threadIdx.x, word = thread / 8, first = thread % 8 * 4;
+    const uint32_t thread = blockIdx.x * pixel_threads + threadIdx.x, word = thread / 8, first = thread % 8 * 4;
     const ComparedWord compared = find_word(comparison, word);
-    const uint32_t channels = comparison.channels.value;
-    const uint32_t pixels = first < compared.pixels ? min(compared.pixels - first, 4u) : 0;
     const float *const a = compared.a + first * channels, *const b = compared.b + first * channels;
     uint32_t found = 0;
-    if (pixels == 4) {
-#pragma unroll 4
+    if (first + 4 <= compared.pixels) {
+        float4 all_a[channels], all_b[channels];
+#pragma unroll
         for (uint32_t i = 0; i < channels; i++) {
-            found |= differing(reinterpret_cast<const float4 *>(a)[i], reinterpret_cast<const float4 *>(b)[i],
-                               comparison.threshold)
-                     << 4 * i;
+            all_a[i] = reinterpret_cast<const float4 *>(a)[i];
+            all_b[i] = reinterpret_cast<const float4 *>(b)[i];
         }
-    } else {
-        for (uint32_t i = 0; i < pixels * channels; i++) {
+#pragma unroll
+        for (uint32_t i = 0; i < channels; i++) {
+            found |= differing(all_a[i], all_b[i], comparison.threshold) << 4 * i;
+        }
+    } else if (first < compared.pixels) {
+#pragma unroll 1
+        for (uint32_t i = 0; i < (compared.pixels - first) * channels; i++) {
             found |= differing(a[i], b[i], comparison.threshold) << i;
         }
     }
@@ -468,6 +488,30 @@ extern "C" __global__ void __launch_bounds__(mask_threads)
     if (first == 0 && compared.pixels > 0) {
         to[word] = bits;
     }
+}
+
+}  // namespace
+
+// A kernel for each number of channels: a small image takes hardly longer than it takes to fetch the code.
+
+extern "C" __global__ void __launch_bounds__(pixel_threads)
+    distile_compare_pixels_1(Comparison comparison, TileGrids grids, uint32_t num_grids, uint32_t *to) {
+    compare_pixels<1>(comparison, grids, num_grids, to);
+}
+
+extern "C" __global__ void __launch_bounds__(pixel_threads)
+    distile_compare_pixels_2(Comparison comparison, TileGrids grids, uint32_t num_grids, uint32_t *to) {
+    compare_pixels<2>(comparison, grids, num_grids, to);
+}
+
+extern "C" __global__ void __launch_bounds__(pixel_threads)
+    distile_compare_pixels_3(Comparison comparison, TileGrids grids, uint32_t num_grids, uint32_t *to) {
+    compare_pixels<3>(comparison, grids, num_grids, to);
+}
+
+extern "C" __global__ void __launch_bounds__(pixel_threads)
+    distile_compare_pixels_4(Comparison comparison, TileGrids grids, uint32_t num_grids, uint32_t *to) {
+    compare_pixels<4>(comparison, grids, num_grids, to);
 }
 
 // ---- Pixels ----------------------------------------------------------------------------------

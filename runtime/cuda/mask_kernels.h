@@ -8,7 +8,7 @@
 
 namespace distile {
 
-constexpr uint32_t mask_threads = 256;  ///< Of a block of any of the kernels.
+constexpr uint32_t mask_threads = 256;  ///< Of a block, unless a kernel says other.
 constexpr uint32_t words_per_warp = 4;  ///< That distile_pack_bits packs.
 constexpr uint32_t most_groups = 32;    ///< Of 32 tiles, that a warp looks at.
 constexpr uint32_t most_counts = 65;    ///< Granularities of a mask: those of a kernel, and single pixels.
@@ -106,9 +106,10 @@ struct Elements {
     int64_t stride_n, stride_h, stride_w;
 };
 
-constexpr int32_t most_channels = 8;  ///< Of distile_compare_pixels: four pixels have a bit for each element.
+constexpr int32_t most_channels = 4;     ///< Of packed pixels that have a kernel of their own.
+constexpr uint32_t pixel_threads = 128;  ///< Of its blocks: a small image has few, and all multiprocessors take part.
 
-/** Two tensors that are compared. A team of threads makes a word. */
+/** Two tensors that are compared. A team of threads makes a word: 8 of packed pixels. */
 struct Comparison {
     Elements a, b;
     Divisor words_per_row, height, channels;

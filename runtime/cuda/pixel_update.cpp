@@ -33,8 +33,8 @@ uint32_t blocks_for(const distile_cuda &cuda, const PixelUpdate &update) {
 void update_pixels(const distile_cuda &cuda, CUstream stream, const DeviceBits &bits, const distile_tensor &output,
                    const void *from, bool zero) {
     const PixelUpdate update = make_update(output, from, zero);
-    cuda.launch(lanes_of(output) == 1 ? cuda.update_pixels_1 : cuda.update_pixels_4, stream, blocks_for(cuda, update),
-                1, bits, update);
+    cuda.launch(lanes_of(output) == 1 ? cuda.update_pixels_1 : cuda.update_pixels_4, stream, {blocks_for(cuda, update)},
+                bits, update);
 }
 
 }  // namespace distile

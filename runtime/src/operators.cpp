@@ -14,6 +14,8 @@ namespace distile {
 
 namespace {
 
+constexpr const char *run_call = "distile_run";
+
 /** The tiles along one axis whose reads all lie inside the input and its border: [first, last). */
 struct TileRange {
     int32_t first, last;
@@ -52,7 +54,7 @@ void zero_inactive(const distile_tensor &output, const distile_mask &mask) {
 }
 
 void copy_active(const distile_tensor &from, const distile_tensor &to, const distile_mask &mask) {
-    const auto bytes = static_cast<int64_t>(2 * to.channels * sizeof(float));
+    const auto bytes = static_cast<int64_t>(2 * sizeof(float)) * to.channels;
     for_each_output_run(to, mask, true, bytes, [&](int64_t row, int64_t begin, int64_t end) {
         const float *source = row_of(from, row);
         float *target = row_of(to, row);
@@ -66,13 +68,6 @@ bool is_full(const distile_mask &mask) {
     return mask.active_pixels == num_pixels(mask);
 }
 
-distile_status fail_variant(const distile_kernel &kernel, distile_status status, const Variant &variant, int code) {
-    const distile_context &context = *kernel.context;
-    const std::string reason = context.kernel_failed ? std::string(": ") + context.message : "";
-    return fail(kernel.context, status, "distile_run: the variant '%s' of '%s' failed with code %d%s", variant.name,
-                kernel.polykernel->name, code, reason.c_str());
-}
-
 /** Runs a dense candidate of the application's so that exactly the pixels that are due change. */
 distile_status run_external(distile_kernel &kernel, const distile_run_args &args, const Variant &variant) {
     distile_context *context = kernel.context;
@@ -84,7 +79,7 @@ distile_status run_external(distile_kernel &kernel, const distile_run_args &args
     if (in_place) {
         const int code = variant.external.run(variant.external.user, args.input, args.residual, &output);
         if (code != 0) {
-            return fail_variant(kernel, DISTILE_ERROR_KERNEL, variant, code);
+            return fail_variant(kernel, run_call, DISTILE_ERROR_KERNEL, variant, code);
         }
         if (!every_pixel) {
             zero_inactive(output, *args.mask);
@@ -96,13 +91,13 @@ distile_status run_external(distile_kernel &kernel, const distile_run_args &args
     const std::unique_ptr<void, decltype(give_back)> memory(
         context->scratch.take(static_cast<size_t>(result.batch * result.stride_n) * sizeof(float)), give_back);
     if (!memory) {
-        return fail(context, DISTILE_ERROR_OUT_OF_MEMORY, "distile_run: no scratch memory for the variant '%s'",
+        return fail(context, DISTILE_ERROR_OUT_OF_MEMORY, "%s: no scratch memory for the variant '%s'", run_call,
                     variant.name);
     }
     result.data = memory.get();
     const int code = variant.external.run(variant.external.user, args.input, args.residual, &result);
     if (code != 0) {
-        return fail_variant(kernel, DISTILE_ERROR_KERNEL, variant, code);
+        return fail_variant(kernel, run_call, DISTILE_ERROR_KERNEL, variant, code);
     }
     if (every_pixel) {
         copy_active(result, output, kernel.full_mask(args.mask->bits));
@@ -214,32 +209,41 @@ distile_status check_tensors(const distile_kernel &kernel, const char *call, con
     return DISTILE_OK;
 }
 
+distile_status fail_variant(const distile_kernel &kernel, const char *call, distile_status status,
+                            const Variant &variant, int code) {
+    const distile_context &context = *kernel.context;
+    const std::string reason = context.kernel_failed ? std::string(": ") + context.message : "";
+    return fail(kernel.context, status, "%s: the variant '%s' of '%s' failed with code %d%s", call, variant.name,
+                kernel.polykernel->name, code, reason.c_str());
+}
+
 distile_status check_run(const distile_kernel &kernel, const distile_run_args &args) {
     distile_context *context = kernel.context;
-    const distile_status status = check_tensors(
-        kernel, "distile_run", {args.input, args.residual, args.output, raw(args.inactive), raw(args.store)});
+    const distile_status status =
+        check_tensors(kernel, run_call, {args.input, args.residual, args.output, raw(args.inactive), raw(args.store)});
     if (status != DISTILE_OK) {
         return status;
     }
     const distile_conv2d &conv = kernel.polykernel->conv2d;
     if (!args.weights) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_run: the weights are null");
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the weights are null", run_call);
     }
     if (!args.weights->fit(*kernel.polykernel)) {
         return fail(context, DISTILE_ERROR_BAD_WEIGHTS,
-                    "distile_run: the weights are of an operator with %d -> %d channels in %d groups and a %d x %d "
-                    "kernel (layout %s); '%s' has %d -> %d in %d and %d x %d (layout %s)",
-                    args.weights->in_channels, args.weights->out_channels, args.weights->groups, args.weights->kernel_h,
-                    args.weights->kernel_w, args.weights->layout.c_str(), kernel.polykernel->name, conv.in_channels,
-                    conv.out_channels, conv.groups, conv.kernel_h, conv.kernel_w, kernel.polykernel->layout);
+                    "%s: the weights are of an operator with %d -> %d channels in %d groups and a %d x %d kernel "
+                    "(layout %s); '%s' has %d -> %d in %d and %d x %d (layout %s)",
+                    run_call, args.weights->in_channels, args.weights->out_channels, args.weights->groups,
+                    args.weights->kernel_h, args.weights->kernel_w, args.weights->layout.c_str(),
+                    kernel.polykernel->name, conv.in_channels, conv.out_channels, conv.groups, conv.kernel_h,
+                    conv.kernel_w, kernel.polykernel->layout);
     }
     if (!(args.weights->phases == polyphase_of(kernel.polykernel->kind, conv))) {
         return fail(context, DISTILE_ERROR_BAD_WEIGHTS,
-                    "distile_run: the weights were packed for another kind of operator than '%s', or for another "
-                    "stride, scale, padding or dilation",
-                    kernel.polykernel->name);
+                    "%s: the weights were packed for another kind of operator than '%s', or for another stride, scale, "
+                    "padding or dilation",
+                    run_call, kernel.polykernel->name);
     }
-    return check_output_mask(context, context, "distile_run", args.mask, *args.output);
+    return check_output_mask(context, context, run_call, args.mask, *args.output);
 }
 
 distile_status run_variant(distile_kernel &kernel, const distile_run_args &args, int32_t index) {
@@ -263,7 +267,7 @@ distile_status run_variant(distile_kernel &kernel, const distile_run_args &args,
     const TileList tiles =
         listed.list({variant.tile_h, variant.tile_w}, {columns.first, columns.last, rows.first, rows.last});
     if (tiles.count * variant.tile_h * variant.tile_w > largest_span) {
-        return fail(context, DISTILE_ERROR_BAD_SHAPE, "distile_run: %lld tiles of %d x %d are more than 2^31 pixels",
+        return fail(context, DISTILE_ERROR_BAD_SHAPE, "%s: %lld tiles of %d x %d are more than 2^31 pixels", run_call,
                     static_cast<long long>(tiles.count), variant.tile_h, variant.tile_w);
     }
 
@@ -314,9 +318,9 @@ distile_status run_variant(distile_kernel &kernel, const distile_run_args &args,
     context->kernel_failed.store(false, std::memory_order_relaxed);
     const int code = variant.run(arguments);
     const bool no_memory = code == halide_error_code_out_of_memory;
-    return code == 0
-               ? DISTILE_OK
-               : fail_variant(kernel, no_memory ? DISTILE_ERROR_OUT_OF_MEMORY : DISTILE_ERROR_KERNEL, variant, code);
+    return code == 0 ? DISTILE_OK
+                     : fail_variant(kernel, run_call, no_memory ? DISTILE_ERROR_OUT_OF_MEMORY : DISTILE_ERROR_KERNEL,
+                                    variant, code);
 }
 
 }  // namespace distile

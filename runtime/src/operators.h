@@ -47,6 +47,9 @@ struct OperatorTensors {
 
 /** Checks the tensors and options of a masked operator for the API function `call`. */
 distile_status check_tensors(const distile_kernel &kernel, const char *call, const OperatorTensors &args);
+/** Stores that a variant failed in the API function `call`, and why if its code reported it, and returns the status. */
+distile_status fail_variant(const distile_kernel &kernel, const char *call, distile_status status,
+                            const Variant &variant, int code);
 /** Checks every argument of distile_run. Writes nothing but the context's message. */
 distile_status check_run(const distile_kernel &kernel, const distile_run_args &args);
 /** Runs the variant of an index on arguments that were checked. */

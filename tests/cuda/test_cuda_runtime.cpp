@@ -611,7 +611,7 @@ TEST_CASE("Every wrong argument of a run is refused before anything is launched"
         setup.args = good;
         other.set_mask();
         setup.args.mask = other.mask.get();
-        setup.refuse_run(DISTILE_ERROR_BAD_MASK, {"another GPU"});
+        setup.refuse_run(DISTILE_ERROR_BAD_MASK, {"another context or GPU"});
         setup.args = good;
         CHECK(count_fake("cuLaunchKernel") == launches + 1);
         check(setup.context, distile_cuda_mask_set_bytes(setup.mask.get(), setup.mask_memory->data(), 1, 3, 3, 9, 3));
@@ -934,8 +934,15 @@ TEST_CASE("A dense candidate writes into the output only where that is right", "
         [](void *, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *) { return 5; },
         nullptr};
     check(setup.context, distile_cuda_kernel_add_dense(setup.kernel.get(), &failing));
+    setup.args.variant = "no such variant";
+    setup.refuse_run(DISTILE_ERROR_BAD_VALUE, {"no such variant"});
+    setup.args.variant = nullptr;
+    setup.run();
+    // What was wrong can be asked for until something else goes wrong, of which it is then no part.
+    CHECK(contains(setup.message(), "no such variant"));
     setup.args.variant = "failing";
     setup.refuse_run(DISTILE_ERROR_KERNEL, {"failing", "code 5"});
+    CHECK(!contains(setup.message(), "no such variant"));
 }
 
 // ---- With a GPU ------------------------------------------------------------------------------
