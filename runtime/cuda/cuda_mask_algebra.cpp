@@ -164,8 +164,10 @@ void compare(distile_cuda_mask &result, const distile_tensor &a, const distile_t
     result.set_words({a.batch, a.height, a.width}, [&](uint32_t *words, const TileGrids &grids, uint32_t num_grids) {
         const int32_t words_per_row = (a.width + 31) / 32;
         const bool packed = a.stride_w == a.channels && b.stride_w == b.channels;
-        const bool vectors = has_vectors(a) && has_vectors(b) && (packed || a.channels % vector_lanes == 0);
-        const bool pixels = vectors && packed && a.channels <= most_channels;
+        const bool aligned = has_vectors(a) && has_vectors(b);
+        const bool pixels = aligned && packed && a.channels <= most_channels && a.width % vector_lanes == 0;
+        // Of one or two channels a vector would lie in more than two pixels.
+        const bool vectors = aligned && (packed ? a.channels > 2 : a.channels % vector_lanes == 0);
         // As many threads as have some vectors each.
         const int64_t loads = 32 * int64_t{a.channels} / (vectors ? vector_lanes : 1);
         uint32_t team = pixels ? 8 : 32;

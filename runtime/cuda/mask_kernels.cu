@@ -382,7 +382,7 @@ __device__ ComparedWord find_word(const Comparison &comparison, uint32_t word) {
 constexpr uint32_t vectors_at_once = 4;
 
 /** Compares the elements of a word's pixels, a vector for each thread of a team at once: a power of two, from a warp to
- * a block. A vector lies in one pixel, unless there is nothing between pixels; it never lies in three. */
+ * a block. A vector lies in one pixel, or in two if there is nothing between pixels. */
 template<typename Vector>
 __device__ void compare(const Comparison &comparison, const TileGrids &grids, uint32_t num_grids, uint32_t *to) {
     clear_states(grids, num_grids);
@@ -452,7 +452,7 @@ extern "C" __global__ void __launch_bounds__(mask_threads)
 
 namespace {
 
-/** Compares packed pixels, four for each thread: they come in whole vectors, all at once. */
+/** Compares packed pixels of rows of whole fours, four for each thread: they come in whole vectors, all at once. */
 template<uint32_t channels>
 __device__ void compare_pixels(const Comparison &comparison, const TileGrids &grids, uint32_t num_grids, uint32_t *to) {
     clear_states(grids, num_grids);
@@ -460,7 +460,7 @@ __device__ void compare_pixels(const Comparison &comparison, const TileGrids &gr
     const ComparedWord compared = find_word(comparison, word);
     const float *const a = compared.a + first * channels, *const b = compared.b + first * channels;
     uint32_t found = 0;
-    if (first + 4 <= compared.pixels) {
+    if (first < compared.pixels) {
         float4 all_a[channels], all_b[channels];
 #pragma unroll
         for (uint32_t i = 0; i < channels; i++) {
@@ -470,11 +470,6 @@ __device__ void compare_pixels(const Comparison &comparison, const TileGrids &gr
 #pragma unroll
         for (uint32_t i = 0; i < channels; i++) {
             found |= differing(all_a[i], all_b[i], comparison.threshold) << 4 * i;
-        }
-    } else if (first < compared.pixels) {
-#pragma unroll 1
-        for (uint32_t i = 0; i < (compared.pixels - first) * channels; i++) {
-            found |= differing(a[i], b[i], comparison.threshold) << i;
         }
     }
     uint32_t bits = 0;
