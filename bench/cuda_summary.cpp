@@ -91,9 +91,12 @@ std::string against(double value, double goal) {
 }
 
 std::string heading(const Json &file) {
-    const Json &header = file.at("header");
-    return fmt::format("{}, {} multiprocessors, {}, {}.{}", header.at("device").get<std::string>(),
-                       header.at("multiprocessors").get<int>(), header.at("versions").at("cuDNN").get<std::string>(),
+    const Json &header = file.at("header"), &rows = file.at("rows");
+    const bool has_peer =
+        std::any_of(rows.begin(), rows.end(), [](const Json &row) { return row.value("kind", "") == "convolution"; });
+    return fmt::format("{}, {} multiprocessors, {}{}.{}", header.at("device").get<std::string>(),
+                       header.at("multiprocessors").get<int>(),
+                       has_peer ? header.at("versions").at("cuDNN").get<std::string>() + ", " : "",
                        header.at("date").get<std::string>().substr(0, 10), disturbance(file));
 }
 
@@ -131,7 +134,7 @@ std::string convolution_table(const Json &file) {
                  : fmt::format("{} (chosen: {:+.1f} %)", row.at("best_variant").get<std::string>(),
                                100 * row.at("choice_loss").get<double>()));
     }
-    return text.empty() ? "" : head + text;
+    return text.empty() ? "" : "\n" + head + text;
 }
 
 /** What zeros where nothing is computed add to an operator, by who writes them. */
@@ -308,7 +311,7 @@ std::string cuda_goals(const Json &file) {
 
 std::string cuda_rows(const Json &file) {
     const Json &rows = file.at("rows");
-    return heading(file) + " Medians.\n\n" + convolution_table(file) +
+    return heading(file) + " Medians.\n" + convolution_table(file) +
            steps(rows, "mask", "From the byte mask to the tile list.") + choice_summary(file) +
            unfinished_searches(file) + steps(rows, "algebra", "Masks from masks.") +
            steps(rows, "difference", "The mask of where two tensors differ.") + planner_table(file) +
