@@ -723,6 +723,11 @@ TEST_CASE("Without times the variant that computes the fewest pixels is chosen",
     CHECK(one.active_pixels == 1);
     CHECK(one.predicted_us == 0);
     CHECK(one.elapsed_us == 0);
+    // Where all of them compute every pixel, the one that needs no list.
+    activate_first(call, call.reference.mask.size());
+    CHECK(choose(call).dense == 1);
+    activate_first(call, call.reference.mask.size() - 1);
+    CHECK(choose(call).dense == 0);
 }
 
 TEST_CASE("The built-in times decide, by the nearest number of threads", "[api]") {

@@ -300,6 +300,8 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
             function.template wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
                 .template wrong<p>(DISTILE_ERROR_NULL_POINTER, {nullptr})
                 .template wrong<p>(DISTILE_ERROR_NULL_POINTER, &distile_nchw::data, {nullptr})
+                .template wrong<p>(DISTILE_ERROR_ALIASING, &distile_nchw::data,
+                                   {static_cast<float *>(f.input.view.data)})
                 .template wrong<p>(DISTILE_ERROR_BAD_STRIDE, &distile_nchw::stride_n,
                                    {int64_t{0}, int64_t{-1}, least64})
                 .template wrong<p>(DISTILE_ERROR_BAD_STRIDE, &distile_nchw::stride_c,

@@ -11,8 +11,10 @@
 #include <cstdio>
 #include <cstring>
 #include <distile/distile.hpp>
+#include <distile/mask_algebra.h>
 #include <distile/planner.h>
 #include <memory>
+#include <random>
 #include <string>
 #include <sys/wait.h>
 #include <thread>
@@ -46,6 +48,57 @@ template<typename Body> void in_threads(size_t count, const Body &body) {
 }
 
 }  // namespace
+
+TEST_CASE("Several threads find the same difference of images as one", "[contexts]") {
+    const int32_t height = 200, width = 200, channels = 16;
+    std::vector<float> values(size_t{height} * width * channels), changed;
+    std::mt19937 random(1);
+    std::generate(values.begin(), values.end(), [&] { return static_cast<float>(random() % 256); });
+    changed = values;
+    for (size_t i = 0; i < changed.size(); i += 1 + random() % 50) {
+        changed[i] += 1;
+    }
+    const distile_tensor a = distile_tensor_make(values.data(), 1, height, width, channels);
+    const distile_tensor b = distile_tensor_make(changed.data(), 1, height, width, channels);
+    std::vector<uint64_t> due;
+    for (const int32_t threads : {1, 3}) {
+        std::atomic<int32_t> most_tasks{0};
+        distile_context_options options{};
+        options.threads = threads;
+        const Context pool = make_context(options);
+        // The caller's pool counts the tasks; the context's own runs them, too.
+        options.parallel_for = [](void *user, distile_task task, void *closure, int32_t count) {
+            auto &most = *static_cast<std::atomic<int32_t> *>(user);
+            most = std::max(most.load(), count);
+            for (int32_t i = 0; i < count; i++) {
+                task(closure, i);
+            }
+        };
+        options.parallel_for_user = &most_tasks;
+        const Context counting = make_context(options);
+        for (const Context *context : {&pool, &counting}) {
+            const Mask mask = make_mask(*context);
+            for (int32_t i = 0; i < 3; i++) {
+                check(*context, distile_mask_set_difference(mask.get(), &a, &b, 0.5f));
+            }
+            const uint64_t *words = nullptr;
+            int32_t words_per_row = 0;
+            check(*context, distile_mask_bits(mask.get(), &words, &words_per_row));
+            const std::vector<uint64_t> found(words, words + size_t{height} * words_per_row);
+            due = due.empty() ? found : due;
+            CHECK(found == due);
+        }
+        CHECK(most_tasks == threads);
+    }
+    for (size_t y = 0; y < height; y++) {
+        for (size_t x = 0; x < width; x++) {
+            const size_t pixel = (y * width + x) * channels;
+            const bool differs =
+                !std::equal(values.begin() + pixel, values.begin() + pixel + channels, changed.begin() + pixel);
+            REQUIRE((due[y * ((width + 63) / 64) + x / 64] >> x % 64 & 1) == (differs ? 1 : 0));
+        }
+    }
+}
 
 TEST_CASE("Many contexts run in many threads", "[contexts]") {
     CallersPool pool;

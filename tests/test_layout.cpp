@@ -134,5 +134,21 @@ TEST_CASE("A conversion refuses what makes no sense", "[layout]") {
     wrong = tensor;
     wrong.stride_w = 4;
     CHECK(distile_to_nchw(context.get(), &wrong, &planes) == DISTILE_ERROR_BAD_STRIDE);
+    bad = planes;
+    bad.stride_n = int64_t{1} << 60;
+    CHECK(distile_to_nchw(context.get(), &tensor, &bad) == DISTILE_ERROR_BAD_STRIDE);
     CHECK(others == std::vector<float>(120));
+    // In a buffer for both, 120 elements after the other's first is the nearest that they may be.
+    std::vector<float> both(360, 1);
+    wrong = tensor;
+    wrong.data = both.data() + 120;
+    for (int64_t begin : {0, 1, 119, 120, 121, 239, 240}) {
+        CAPTURE(begin);
+        bad = planes;
+        bad.data = both.data() + begin;
+        const distile_status due = begin == 0 || begin == 240 ? DISTILE_OK : DISTILE_ERROR_ALIASING;
+        CHECK(distile_to_nchw(context.get(), &wrong, &bad) == due);
+        CHECK(distile_from_nchw(context.get(), &bad, &wrong) == due);
+    }
+    CHECK(both == std::vector<float>(360, 1));
 }

@@ -124,7 +124,9 @@ distile_choice distile_kernel::choose(const std::vector<int64_t> &tiles, int64_t
         const bool known = times_.knows(i);
         const double pixels = static_cast<double>(tiles[i]) * variant.tile_h * variant.tile_w;
         const double cost = known ? times_.predict(i, tiles[i]) : pixels;
-        if (i == 0 || (known && !best_known) || (known == best_known && cost < best_cost)) {
+        // Of the same pixels a dense variant makes less work, because it needs no list.
+        const bool denser = !known && variant.dense && !variants[best].dense && cost == best_cost;
+        if (i == 0 || (known && !best_known) || (known == best_known && (cost < best_cost || denser))) {
             best = i;
             best_cost = cost;
             best_known = known;
@@ -234,7 +236,7 @@ distile_status distile_kernel_add_time(distile_kernel *kernel, const char *varia
     }
     if (tiles < 1 || !(microseconds > 0) || !std::isfinite(microseconds)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE,
-                    "distile_kernel_add_time: %lld tiles in %g microseconds: both must be above 0",
+                    "distile_kernel_add_time: %lld tiles in %g microseconds: both must be finite and above 0",
                     static_cast<long long>(tiles), microseconds);
     }
     return guarded(context, [&] {

@@ -25,7 +25,7 @@ struct distile_kernel {
     distile_kernel(distile_context *context, const distile_polykernel *polykernel, int32_t threads);
 
     /** The fastest variant for a mask by the time table. Without times: the one that computes the fewest
-     * pixels, and of several the first. */
+     * pixels, and of several a dense one or else the first. */
     distile_choice choose(distile_mask &mask);
     /** The same, from the tiles that each variant would compute. */
     distile_choice choose(const std::vector<int64_t> &tiles, int64_t active_pixels) const;

@@ -1,5 +1,6 @@
 #include "context.h"
 #include "tensor.h"
+#include "tensor_buffer.h"
 #include "transpose.h"
 #include <algorithm>
 #include <distile/layout.h>
@@ -77,6 +78,19 @@ distile_status convert(const char *call, distile_context *context, const distile
                     "%s: the NCHW tensor has strides n %lld, c %lld, h %lld: each must be at least what it spans", call,
                     static_cast<long long>(planes->stride_n), static_cast<long long>(planes->stride_c),
                     static_cast<long long>(planes->stride_h));
+    }
+    const int64_t images = tensor->batch;
+    // No memory is larger, and what follows cannot overflow.
+    constexpr int64_t most_elements = int64_t{1} << 60;
+    if (planes->stride_c > most_elements / channels || (images > 1 && planes->stride_n > most_elements / images)) {
+        return fail(context, DISTILE_ERROR_BAD_STRIDE,
+                    "%s: the NCHW tensor has strides n %lld, c %lld: no memory holds what they span", call,
+                    static_cast<long long>(planes->stride_n), static_cast<long long>(planes->stride_c));
+    }
+    const int64_t span = (images > 1 ? (images - 1) * planes->stride_n : 0) + (channels - 1) * planes->stride_c +
+                         (height - 1) * planes->stride_h + width;
+    if (overlap(without_border(*tensor), planes->data, static_cast<uintptr_t>(span) * sizeof(float))) {
+        return fail(context, DISTILE_ERROR_ALIASING, "%s: the tensors overlap", call);
     }
     return guarded(context, [&] {
         const bool joined = planes->stride_h == width && tensor->stride_h == width * tensor->stride_w;

@@ -41,6 +41,8 @@ void distile_mask::resize(int32_t batch, int32_t height, int32_t width) {
 
 void distile_mask::take_next(int32_t batch, int32_t height, int32_t width) {
     scratch_.resize(std::max(scratch_.size(), static_cast<size_t>((width + 63) / 64)));
+    // These are the next call's, which then allocates nothing.
+    words_.resize(std::max(words_.size(), next_words_.size()));
     words_.swap(next_words_);
     bits = {words_.data(), batch, height, width};
     counts_.clear();

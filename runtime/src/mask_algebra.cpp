@@ -152,10 +152,10 @@ void find_difference(distile_mask &result, const distile_tensor &a, const distil
                      uint64_t *words) {
     // NOLINTEND(readability-non-const-parameter)
     // Below this many elements a second thread costs more than it saves.
-    constexpr int64_t elements_per_task = 1 << 16;
+    constexpr int32_t elements_per_task = 1 << 16;
     distile_context &context = *result.context;
     const int64_t rows = int64_t{a.batch} * a.height;
-    const int64_t wanted = rows * a.width / elements_per_task * a.channels + 1;
+    const int64_t wanted = rows * a.width / std::max(elements_per_task / a.channels, 1) + 1;
     const int64_t num_tasks = std::min<int64_t>({wanted, rows, context.options.threads});
     Difference difference{a, b, threshold, words, num_tasks, memory_of_tasks(result, num_tasks)};
     // What is allocated is allocated here, where it may fail: no exception may leave a task.

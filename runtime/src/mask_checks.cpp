@@ -66,7 +66,7 @@ distile_status make_dilation(distile_context *context, const char *call, int32_t
 
 distile_status make_pooling(distile_context *context, const char *call, int32_t factor_h, int32_t factor_w,
                             distile_window &window, MaskShape &shape) {
-    if (factor_h < 1 || factor_w < 1) {
+    if (factor_h < 1 || factor_w < 1 || factor_h > largest_extent || factor_w > largest_extent) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: factors of %d and %d: each goes from 1 to %d", call,
                     factor_h, factor_w, largest_extent);
     }

@@ -47,13 +47,19 @@ bool overlap(const distile_tensor &a, const distile_tensor &b) {
     return channel < low_channels || channel + high_channels > a.stride_w;
 }
 
+bool overlap(const distile_tensor &tensor, const void *begin, uintptr_t bytes) {
+    const MemoryRange range(tensor);
+    const auto first = reinterpret_cast<uintptr_t>(begin);
+    return first < range.begin ? range.begin - first < bytes : first - range.begin < range.bytes;
+}
+
 distile_status check_tensor(distile_context *context, int32_t dtype, const char *call, const distile_tensor *tensor,
                             const char *name, int32_t channels, bool has_border) {
     if (!tensor || !tensor->data) {
         return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the %s or its data is null", call, name);
     }
     if (raw(tensor->dtype) != dtype) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %d, the operator %d", call, name,
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %d and must have %d", call, name,
                     raw(tensor->dtype), dtype);
     }
     if (tensor->batch < 1 || tensor->height < 1 || tensor->width < 1 || tensor->batch > largest_extent ||
@@ -63,7 +69,7 @@ distile_status check_tensor(distile_context *context, int32_t dtype, const char 
                     tensor->height, tensor->width, largest_extent);
     }
     if (tensor->channels != channels) {
-        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the %s has %d channels, the operator %d", call, name,
+        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the %s has %d channels and must have %d", call, name,
                     tensor->channels, channels);
     }
     if (has_border) {

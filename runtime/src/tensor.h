@@ -21,6 +21,8 @@ distile_status check_tensor(distile_context *context, int32_t dtype, const char 
 /** True if two views may share an element. False for disjoint channels of one tensor (equal strides); otherwise true
  * whenever the address ranges meet. */
 bool overlap(const distile_tensor &a, const distile_tensor &b);
+/** True if the addresses from the first to the last element of a tensor meet some others. */
+bool overlap(const distile_tensor &tensor, const void *begin, uintptr_t bytes);
 
 }  // namespace distile
 

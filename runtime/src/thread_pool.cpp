@@ -206,8 +206,10 @@ struct ThreadPool::Impl {
     bool run(Loop &loop, uint64_t leaving) {
         bool any = false;
         uint32_t index;
-        // The order of draws does not matter: who draws has joined, and the caller waits for it.
-        while ((index = loop.next.fetch_add(1, std::memory_order_relaxed)) <= loop.last) {
+        // The order of draws does not matter: who draws has joined, and the caller waits for it. The first comparison
+        // keeps those who join again and again, until the loop is off the board, from counting further.
+        while (loop.next.load(std::memory_order_relaxed) <= loop.last &&
+               (index = loop.next.fetch_add(1, std::memory_order_relaxed)) <= loop.last) {
             uint64_t what = (any ? 0 : leaving) | (index == loop.last ? bit(loop) : 0);
             any = true;
             if (what != 0) {
@@ -229,6 +231,9 @@ struct ThreadPool::Impl {
             loop->leave();
             if (was_busy) {
                 board.fetch_add(spinner, std::memory_order_relaxed);
+            } else {
+                // Whoever drew the last index has yet to take the loop off the board, and may wait for this core.
+                std::this_thread::yield();
             }
         }
     }

@@ -22,7 +22,8 @@ extern "C" {
 typedef struct distile_cuda_planner distile_cuda_planner;
 
 /** As distile_planner_create; `options` may be null. DISTILE_CLEAR_BACKGROUND clears on a stream of the planner's, as
- * soon as a buffer is free. Further errors: those of cuda.h. */
+ * soon as a buffer is free. On a GPU the mode DISTILE_ZERO is mostly faster than any planner: docs/cuda.md has figures.
+ * Further errors: those of cuda.h. */
 DISTILE_API distile_status distile_cuda_planner_create(distile_cuda *cuda, const distile_planner_options *options,
                                                        distile_cuda_planner **planner);
 /** Frees the buffers too, once the GPU is done with them. Null is allowed. */

@@ -101,7 +101,7 @@ typedef struct distile_context_options {
     int32_t threads;
     distile_parallel_for parallel_for; /**< The caller's thread pool; null: a pool of the context's own. */
     void *parallel_for_user;
-    distile_allocate allocate;     /**< The caller's allocator for kernel scratch; null: aligned malloc. */
+    distile_allocate allocate;     /**< The caller's, for scratch memory and planners; null: aligned malloc. */
     distile_deallocate deallocate; /**< Null exactly when allocate is. */
     void *allocator_user;
     distile_trace trace; /**< Null: no trace. */

@@ -19,11 +19,11 @@ typedef struct distile_nchw {
 /** A contiguous one. */
 DISTILE_API distile_nchw distile_nchw_make(float *data, int32_t channels, int32_t height, int32_t width);
 
-/** Copies every pixel of `from`, which has the extents of `to`, into `to`. The border stays. The two must not overlap.
- * Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS. */
+/** Copies every pixel of `from`, which has the extents of `to`, into `to`. The border stays. The addresses of
+ * the two must not meet. Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS, ALIASING. */
 DISTILE_API distile_status distile_from_nchw(distile_context *context, const distile_nchw *from,
                                              const distile_tensor *to);
-/** The reverse. Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS. */
+/** The reverse. Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS, ALIASING. */
 DISTILE_API distile_status distile_to_nchw(distile_context *context, const distile_tensor *from,
                                            const distile_nchw *to);
 

@@ -25,7 +25,7 @@ typedef struct distile_planner distile_planner;
 /** When and how a buffer is cleared. */
 typedef enum distile_clearing {
     /** When the buffer is handed out, the pixels that were written and are not going to be; where they are so
-     * scattered that it takes longer, whole rows. The fastest unless cores are idle. */
+     * scattered that it takes longer, whole rows. On CPUs the fastest unless cores are idle. */
     DISTILE_CLEAR_WRITTEN = 0,
     DISTILE_CLEAR_ALL = 1, /**< Every pixel, when the buffer is handed out. */
     /** The written pixels, on a thread of the planner's as soon as the buffer is free. For idle cores. */
