@@ -191,7 +191,7 @@ TEST_CASE("A CPU's caches are counted over the cores that a call may use", "[dev
         const std::string name = "cpu" + std::to_string(cpu) + "/cache/index" + std::to_string(index);
         std::filesystem::create_directories(folder.path() + "/" + name);
         for (const auto &[file, text] : files) {
-            folder.write(name + "/" + file, text + "\n");
+            folder.write(std::string(name).append("/").append(file), text + "\n");
         }
     };
     for (int cpu = 0; cpu < 4; cpu++) {

@@ -68,7 +68,9 @@ struct PolyphaseAxis {
     }
     /** The most taps that a phase has. */
     int most_taps() const {
-        return nearest ? ceil_divide(reach()) + 1 : (kernel - 1) / (stride / std::gcd(stride, dilation)) + 1;
+        // One of every stride / gcd taps is of the same phase.
+        const int64_t taps = (kernel - int64_t{1}) * std::gcd(stride, dilation) / stride + 1;
+        return nearest ? ceil_divide(reach()) + 1 : static_cast<int>(taps);
     }
     /** Input pixels from one tap of a phase to the next. */
     int step() const {
