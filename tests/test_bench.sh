@@ -81,6 +81,10 @@ expect_broken "row 'select/op3' has an unknown status 'lost'" \
 expect_broken "'t_us'" "{\"distile_bench\": 1, $header, \"rows\": [${one/t_us/time}]}"
 echo "{\"distile_bench\": 1, $header, \"rows\": [$one]}" >"$folder/broken.json"
 "$bench" --summary "$folder/broken.json" | has '^| select/op3 | 1.00 ' || fail "what was to be broken was not whole"
+# Older results do not say what a difference is compared with.
+old=${one//select/difference}
+echo "{\"distile_bench\": 1, $header, \"rows\": [${old/\"t_us\"/\"ratio\": 1, \"t_us\"}]}" >"$folder/old.json"
+"$bench" --summary "$folder/old.json" | has ' 1.00 x a copy |$' || fail "--summary does not show an older difference"
 echo '{"distile_bench": 1,' >"$folder/broken.json"
 cp "$folder/broken.json" "$folder/broken.before"
 expect_error "cannot be read" "${quick[@]}" --out "$folder/broken.json" --resume
