@@ -27,10 +27,10 @@ struct Options : SessionOptions {
 };
 
 constexpr const char *examples = R"(
-Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/<peer>[/cold or /first],
-mask/<size>/<mask>/<density>/pack+counts+list, select/<operator>, pool/<tasks>x<time of a task>, dispatch/<operator>,
-algebra/<size>/<mask>/<density>/<function>, difference/<size>, layout/<from_nchw or to_nchw>/<size> and
-planner/<layers>x<operator>/<mask>/<density>.
+Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/<peer>[/cold, /first, /avx2 or
+/portable], mask/<size>/<mask>/<density>/pack+counts+list, select/<operator>, pool/<tasks>x<time of a task>,
+dispatch/<operator>, algebra/<size>/<mask>/<density>/<function>, difference/<size>,
+layout/<from_nchw or to_nchw>/<size> and planner/<layers>x<operator>/<mask>/<density>.
 
 Examples:
   distile_bench --out results.json                   measure all rows

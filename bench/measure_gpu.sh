@@ -34,5 +34,5 @@ for multiprocessors in 0 16; do
         --multiprocessors "$multiprocessors" --filter '^(op|mask/)' --out "$results" --resume
     echo "$results: done after $SECONDS s"
 done
-./distile_cuda_bench --rows rows_cuda.json --data data --filter '^(algebra|difference|planner)/' \
-    --out "$out/$name-masks.json" --resume
+./distile_cuda_bench --rows rows_cuda.json --data data --times "${times[@]}" \
+    --filter '^(algebra|difference|planner)/' --out "$out/$name-masks.json" --resume

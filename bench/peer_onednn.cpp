@@ -17,7 +17,8 @@ const OneDnnEngine &shared_engine() {
 class OneDnnPeer : public Peer {
 public:
     OneDnnPeer(Problem &problem, OneDnnMath math, AlignedFloats output)
-        : problem_(problem), math_(math), conv_(shared_engine(), problem.op().conv, problem.weights(), math),
+        : problem_(problem), math_(math),
+          conv_(shared_engine(), problem.op().conv, problem.weights(), math, problem.op().kind),
           memory_(std::move(output)), output_(problem.output(memory_)) {
     }
 
@@ -25,10 +26,10 @@ public:
         return onednn_description();
     }
     std::string implementation(bool bordered) override {
-        return conv_.implementation(problem_.input(bordered), problem_.residual(), output_);
+        return conv_.implementation(input(bordered), problem_.residual(), output_);
     }
     void run(bool bordered) override {
-        conv_.run(problem_.input(bordered), problem_.residual(), output_);
+        conv_.run(input(bordered), problem_.residual(), output_);
     }
     const float *result() const override {
         return memory_.data();
@@ -41,6 +42,11 @@ public:
     }
 
 private:
+    /** Transposed and upsampling operators read no border. Without one, rows are contiguous, as oneDNN likes them. */
+    const distile_tensor &input(bool bordered) const {
+        return problem_.input(bordered && problem_.op().kind == DISTILE_MASKED_CONV2D);
+    }
+
     /** No exception may pass through the runtime, which is called as a C library. */
     static int run_candidate(void *conv, const distile_tensor *input, const distile_tensor *residual,
                              const distile_tensor *output) {

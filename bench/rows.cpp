@@ -165,9 +165,34 @@ private:
                 const std::string name =
                     fmt::format("{}/{}/{}/n{}/{}/{}/{}{}{}", op, mask.spec.name, mask.density, batch, mode, layout,
                                 peer, state == "hot" ? "" : "/" + state, linked ? "/linked" : "");
-                add(name, ConvolutionRow{find_operator(op), batch, mask.spec, is_first(mode, "zero", "keep"),
-                                         is_first(layout, "bordered", "plain"), parse_state(state), linked, peer});
+                const ConvolutionRow row{find_operator(op),
+                                         batch,
+                                         mask.spec,
+                                         is_first(mode, "zero", "keep"),
+                                         is_first(layout, "bordered", "plain"),
+                                         parse_state(state),
+                                         linked,
+                                         peer,
+                                         {}};
+                if (group.contains("cpu_features")) {
+                    add_limited(group.at("cpu_features"), name, row);
+                } else {
+                    add(name, row);
+                }
             }
+        }
+    }
+
+    /** The row once for each set of CPU features. */
+    void add_limited(const json &limits, const std::string &name, ConvolutionRow row) {
+        if (row.peer != "dense") {
+            throw std::runtime_error(fmt::format("the row '{}' limits CPU features, but its peer '{}' would use all of "
+                                                 "them; only the peer 'dense' keeps to a limit",
+                                                 name, row.peer));
+        }
+        for (const std::string limit : limits) {
+            row.limit = CpuFeatures{limit, file_.at("cpu_features").at(limit)};
+            add(fmt::format("{}/{}", name, limit), row);
         }
     }
 
@@ -193,7 +218,9 @@ std::vector<Row> read_all_rows(const std::string &path) {
 void group(std::vector<Row> &rows) {
     const auto key = [](const Row &row) {
         const auto *convolution = std::get_if<ConvolutionRow>(&row.what);
-        return convolution ? fmt::format("{}/n{}", convolution->op.name, convolution->batch) : row.name;
+        return convolution ? fmt::format("{}/n{}/{}", convolution->op.name, convolution->batch,
+                                         convolution->limit ? convolution->limit->name : "")
+                           : row.name;
     };
     std::map<std::string, size_t> first;
     for (const Row &row : rows) {

@@ -5,6 +5,7 @@
 #define DISTILE_BENCH_ROWS_H
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -25,6 +26,12 @@ struct OperatorSpec {
     std::string polykernel;
 };
 
+/** CPU features by a name, for instance "avx2". */
+struct CpuFeatures {
+    std::string name;
+    std::string features; /**< As distile_context_options has them. */
+};
+
 /** What a timed call finds. */
 enum class State {
     Hot,  /**< Everything as the calls before left it. */
@@ -42,6 +49,7 @@ struct ConvolutionRow {
     State state;
     bool linked; /**< The peer is also one of the dense candidates that our dispatcher chooses from. */
     std::string peer;
+    std::optional<CpuFeatures> limit; /**< All features that kernels may use, on both sides; none: the CPU's. */
 };
 
 /** From bytes to the tile list, on one core. */

@@ -7,9 +7,10 @@
 
 namespace distile::bench {
 
-Context make_bench_context(int32_t threads) {
+Context make_bench_context(int32_t threads, const char *cpu_features) {
     distile_context_options options{};
     options.threads = threads;
+    options.cpu_features = cpu_features;
     return make_context(options);
 }
 
@@ -47,14 +48,21 @@ MaskedOperator &Runner::Workbench::linked(const std::string &peer_name, bool bor
 Runner::Runner(RunnerOptions options) : options_(std::move(options)), context_(make_bench_context(options_.threads)) {
 }
 
-Runner::Workbench &Runner::workbench(const OperatorSpec &op, int32_t batch) {
-    const std::string key = fmt::format("{}/n{}", op.name, batch);
+Runner::Workbench &Runner::workbench(const ConvolutionRow &row) {
+    const char *const features = row.limit ? row.limit->features.c_str() : nullptr;
+    const std::string key = fmt::format("{}/n{}/{}", row.op.name, row.batch, row.limit ? row.limit->name : "");
     if (key != bench_key_ || !bench_) {
         // The old one goes first: both at once need twice the memory.
         bench_.reset();
-        bench_ =
-            std::make_unique<Workbench>(context_, find_operator(options_.operators_path, op), batch, options_.times);
+        bench_ = std::make_unique<Workbench>(make_bench_context(options_.threads, features),
+                                             find_operator(options_.operators_path, row.op), row.batch, options_.times);
         bench_key_ = key;
+    }
+    // A lesser CPU, or an operator without such code, would run other code under the same name.
+    const distile_polykernel &found = bench_->masked.polykernel();
+    if (features && std::string(found.cpu_features) != features) {
+        throw PeerMissing(fmt::format("with the CPU features '{}', '{}' is what runs, which is for '{}'", features,
+                                      found.name, found.cpu_features));
     }
     return *bench_;
 }
@@ -131,13 +139,16 @@ void Runner::describe(const ConvolutionRow &row, Json &result) const {
     result["state"] = states[static_cast<int>(row.state)];
     result["peer_name"] = row.peer;
     result["linked"] = row.linked;
+    if (row.limit) {
+        result["cpu_features"] = row.limit->features;
+    }
 }
 
 void Runner::measure(const ConvolutionRow &row, Json &result) {
     const bool forced_dense = row.mask.name == "dense";
     describe(row, result);
 
-    Workbench &bench = workbench(row.op, row.batch);
+    Workbench &bench = workbench(row);
     const Operator &op = bench.problem.op();
     result["category"] = op.category;
     result["shape"] = op.shape();

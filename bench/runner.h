@@ -12,6 +12,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace distile::bench {
@@ -23,7 +24,8 @@ struct RunnerOptions {
     std::vector<std::string> times; /**< Files of `distile profile`. */
 };
 
-Context make_bench_context(int32_t threads);
+/** Without features, kernels may use all that the CPU has. */
+Context make_bench_context(int32_t threads, const char *cpu_features = nullptr);
 
 class Runner {
 public:
@@ -34,17 +36,17 @@ public:
     void run(const Row &row, Json &result);
 
 private:
-    /** The tensors and both sides for one operator and batch. */
+    /** The tensors and both sides for one operator, batch and limit of CPU features. */
     struct Workbench {
-        Workbench(const Context &context, const Operator &op, int32_t batch, const std::vector<std::string> &times)
-            : context(context), times(times), problem(op, batch),
+        Workbench(Context own, const Operator &op, int32_t batch, const std::vector<std::string> &times)
+            : context(std::move(own)), times(times), problem(op, batch),
               masked(context, problem, times, AlignedFloats(problem.output_size())) {
         }
         Peer &peer(const std::string &name);
         /** Our side with a peer among its dense candidates, whose time was measured with a mask of density .9. */
         MaskedOperator &linked(const std::string &peer_name, bool bordered, const MeasureOptions &options);
 
-        const Context &context;
+        Context context;
         const std::vector<std::string> &times;
         Problem problem;
         MaskedOperator masked;
@@ -60,7 +62,7 @@ private:
     static void add_pair(Json &result, const Spread &ours, const Spread &peer, double density);
     void measure_first(const std::string &name, const ConvolutionRow &row, Json &result) const;
 
-    Workbench &workbench(const OperatorSpec &op, int32_t batch);
+    Workbench &workbench(const ConvolutionRow &row);
     void measure(const ConvolutionRow &row, Json &result);
     void measure(const MaskRow &row, Json &result) const;
     void measure(const SelectRow &row, Json &result);

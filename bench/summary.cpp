@@ -135,7 +135,7 @@ std::string other_convolutions(const Json &rows) {
     std::string text;
     for (const Json &row : rows) {
         if (row.at("status") == "measured" && row.at("kind") == "convolution" && row.at("state") == "hot" &&
-            (row.at("peer_name") != vendor || row.at("linked") == true)) {
+            (row.at("peer_name") != vendor || row.at("linked") == true) && !row.contains("cpu_features")) {
             text += fmt::format("| {} | {} | {} | {} | {} | {} |\n", row.at("row").get<std::string>(),
                                 cell(row.at("t_masked_us"), 1), cell(row.at("t_peer_us"), 1), cell(row.at("speedup")),
                                 cell(row.at("eta")), row.at("variant").get<std::string>());
@@ -147,6 +147,26 @@ std::string other_convolutions(const Json &rows) {
                  "dispatcher chooses from (`linked`).\n\n"
                  "| Row | masked, us | peer, us | Speed-up | eta | Variant |\n|---|---|---|---|---|---|\n" +
                      text;
+}
+
+/** The code for CPUs with fewer features than this one has. */
+std::string fewer_features(const Json &rows) {
+    std::string text;
+    for (const Json &row : rows) {
+        if (row.at("status") == "measured" && row.contains("cpu_features")) {
+            const std::string features = row.at("cpu_features");
+            text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", row.at("row").get<std::string>(),
+                                features.empty() ? "none" : features, cell(row.at("t_masked_us"), 1),
+                                cell(row.at("t_peer_us"), 1), cell(row.at("speedup")), cell(row.at("eta")),
+                                row.at("variant").get<std::string>());
+        }
+    }
+    return text.empty() ? ""
+                        : "\nOn CPUs with fewer features: kernels that use no others, against the dense candidate of "
+                          "the same features.\n\n"
+                          "| Row | CPU features | masked, us | dense, us | Speed-up | eta | Variant |\n"
+                          "|---|---|---|---|---|---|---|\n" +
+                              text;
 }
 
 /** The row that is the same in another state: "" for steady use. */
@@ -226,19 +246,23 @@ std::string planners(const Json &rows) {
         head = "| Row |";
         rule = "|---|";
         text += fmt::format("| {} |", row.at("row").get<std::string>());
+        double bytes = 0;
         for (const Json &way : row.at("ways")) {
             head += fmt::format(" {} |", way.at("way").get<std::string>());
             rule += "---|";
             text += fmt::format(" {:.2f} |", way.at("t_us").get<double>() / 1000);
+            if (way.at("way") == "planner") {
+                bytes = way.at("bytes");
+            }
         }
-        text += fmt::format(" {} | {:+.1f} % |\n", row.at("fastest").get<std::string>(),
-                            100 * row.at("default_loss").get<double>());
+        text += fmt::format(" {} | {:+.1f} % | {:.1f} |\n", row.at("fastest").get<std::string>(),
+                            100 * row.at("default_loss").get<double>(), bytes / (1 << 20));
     }
     return text.empty()
                ? ""
                : "\nA step of a chain, milliseconds, by what zeroes its outputs (`nothing` leaves stale pixels: "
                  "a bound).\n\n" +
-                     head + " fastest | default against it |\n" + rule + "---|---|\n" + text;
+                     head + " fastest | default against it | planner, MiB |\n" + rule + "---|---|---|\n" + text;
 }
 
 /** Where and when, and what the columns mean. */
@@ -273,7 +297,7 @@ std::string steps(const Json &rows, const std::string &kind, const char *caption
         }
         Cells line = {row.at("row"), cell(row.at("t_us")), "", "", "", ""};
         if (row.contains("ratio")) {
-            line[2] = fmt::format("{:.2f} x {}", row.at("ratio").get<double>(), row.at("of").get<std::string>());
+            line[2] = fmt::format("{:.2f} x {}", row.at("ratio").get<double>(), row.value("of", "a copy"));
         }
         if (row.contains("overhead_us")) {
             line[3] = fmt::format("{:.2f}", row.at("overhead_us").get<double>());
@@ -361,8 +385,8 @@ std::string cpu_goals(const Json &file) {
 
 std::string cpu_rows(const Json &file) {
     const Json &rows = file.at("rows");
-    return about(file) + convolutions(rows) + other_convolutions(rows) + states(rows) + memory(rows) + planners(rows) +
-           single_steps(rows) + not_measured(rows);
+    return about(file) + convolutions(rows) + other_convolutions(rows) + fewer_features(rows) + states(rows) +
+           memory(rows) + planners(rows) + single_steps(rows) + not_measured(rows);
 }
 
 }  // namespace distile::bench

@@ -31,10 +31,14 @@ echo '{"distile_bench_rows": 1, "operators": {' >"$folder/rows.json"
 expect_error "the rows '$folder/rows.json' cannot be read" --list --rows "$folder/rows.json"
 sed 's/"mode[s]*": *\["keep"\]/"modes": ["kept"]/' "$source_folder/bench/rows.json" >"$folder/rows.json"
 expect_error "'kept' is neither 'zero' nor 'keep'" --list --rows "$folder/rows.json"
+sed 's/"peers": \["dense"\], "cpu_features"/"peers": ["onednn3"], "cpu_features"/' "$source_folder/bench/rows.json" \
+    >"$folder/rows.json"
+expect_error "limits CPU features, but its peer 'onednn3' would use all of them" \
+    --list --rows "$folder/rows.json"
 expect_error "cannot be opened" --list --rows "$folder/none.json"
 
 # Rows are measured, written, kept, and shown.
-rows='^(mask/40x40/blob/0.1/|select/op3|pool/2x5us|dispatch/op3|algebra/.*/unite|layout/.*/1x3x224x224|op39/blob/0.3/)'
+rows='^(mask/40x40/blob/0.1/|select/op3|pool/2x5us|dispatch/op3|algebra/.*/unite|layout/.*/1x3x224x224|op39/blob/0.3/|op32/.*/0.1/.*/portable)'
 quick=(--threads 1 --rounds 2 --seconds 0 --filter "$rows")
 results=$folder/results.json
 "$bench" "${quick[@]}" --out "$results" >"$folder/printed" 2>&1 || fail "measuring ended with:" "$(cat "$folder/printed")"
@@ -43,6 +47,8 @@ has "^$count rows: .* 0 failed, in $results" <"$folder/printed" || fail "measuri
 grep -q '"source": ".' "$results" || fail "the results do not name the source's version"
 grep -q '"others_busy": ' "$results" || fail "the results do not say how busy others were"
 "$bench" --summary "$results" | has '^| mask/40x40/blob/0.1/.* met |$' || fail "--summary does not show a row of masks"
+"$bench" --summary "$results" | has '^| op32/blob/0.1/n1/keep/bordered/dense/portable | none | ' ||
+    fail "--summary does not show the portable code"
 "$bench" "${quick[@]}" --out "$results" --resume 2>/dev/null | has '0 failed' || fail "--resume failed"
 cp "$results" "$folder/before.json"
 expect_error "their 'rounds_at_least' is 2, now it is 3" --threads 1 --rounds 3 --seconds 0 --out "$results" --resume
@@ -75,6 +81,10 @@ expect_broken "row 'select/op3' has an unknown status 'lost'" \
 expect_broken "'t_us'" "{\"distile_bench\": 1, $header, \"rows\": [${one/t_us/time}]}"
 echo "{\"distile_bench\": 1, $header, \"rows\": [$one]}" >"$folder/broken.json"
 "$bench" --summary "$folder/broken.json" | has '^| select/op3 | 1.00 ' || fail "what was to be broken was not whole"
+# Older results do not say what a difference is compared with.
+old=${one//select/difference}
+echo "{\"distile_bench\": 1, $header, \"rows\": [${old/\"t_us\"/\"ratio\": 1, \"t_us\"}]}" >"$folder/old.json"
+"$bench" --summary "$folder/old.json" | has ' 1.00 x a copy |$' || fail "--summary does not show an older difference"
 echo '{"distile_bench": 1,' >"$folder/broken.json"
 cp "$folder/broken.json" "$folder/broken.before"
 expect_error "cannot be read" "${quick[@]}" --out "$folder/broken.json" --resume

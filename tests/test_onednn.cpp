@@ -73,6 +73,7 @@ struct Case {
     int32_t batch, height, width;
     int32_t border = 0, gap = 0;
     bool residual_is_output = false, batch_norm = false;
+    distile_operator_kind kind = DISTILE_MASKED_CONV2D;
 };
 
 /** Runs a case twice, so that the second call takes the cached primitive, and compares every value. */
@@ -80,8 +81,8 @@ void check_case(const Case &test, OneDnnMath math = OneDnnMath::strict, double t
     const distile_conv2d &conv = test.conv;
     TestTensor input(test.batch, test.height, test.width, conv.in_channels, test.border, test.gap);
     input.fill(1);
-    const int32_t height = reference_output_height(conv, test.height);
-    const int32_t width = reference_output_width(conv, test.width);
+    const int32_t height = reference_output_height(conv, test.height, test.kind);
+    const int32_t width = reference_output_width(conv, test.width, test.kind);
     TestTensor output(test.batch, height, width, conv.out_channels);
     TestTensor residual(test.batch, height, width, conv.out_channels);
     residual.fill(2);
@@ -98,7 +99,7 @@ void check_case(const Case &test, OneDnnMath math = OneDnnMath::strict, double t
         source.bn_variance = variance.data();
     }
 
-    OneDnnConv2d dense(OneDnnEngine(), conv, source, math);
+    OneDnnConv2d dense(OneDnnEngine(), conv, source, math, test.kind);
     const distile_tensor *addend = nullptr;
     if (conv.residual != 0) {
         addend = test.residual_is_output ? &output.tensor : &residual.tensor;
@@ -111,7 +112,7 @@ void check_case(const Case &test, OneDnnMath math = OneDnnMath::strict, double t
         dense.run(input.tensor, addend, output.tensor);
     }
 
-    const Conv2dReference reference(conv, source);
+    const Conv2dReference reference(conv, source, test.kind);
     double worst = 0;
     std::vector<double> sums;
     for (int32_t n = 0; n < test.batch; n++) {
@@ -167,6 +168,26 @@ TEST_CASE("oneDNN computes convolutions of every geometry", "[onednn]") {
     }
     SECTION("batch normalisation") {
         test.batch_norm = true;
+    }
+    check_case(test);
+}
+
+TEST_CASE("oneDNN computes transposed convolutions and those after upsampling", "[onednn]") {
+    Case test{conv3x3(16, 32), 2, 5, 7};
+    test.kind = GENERATE(DISTILE_MASKED_CONV_TRANSPOSE2D, DISTILE_MASKED_UPSAMPLE_CONV2D);
+    test.conv.epilogue = DISTILE_EPILOGUE_RELU;
+    test.conv.stride_h = 2;
+    test.conv.stride_w = 3;
+    SECTION("with asymmetric padding and a residual") {
+        test.conv.pad_top = test.conv.pad_right = 0;
+        test.conv.residual = 1;
+    }
+    SECTION("with dilation") {
+        test.conv.dilation_h = 2;
+    }
+    SECTION("with batch normalisation, and a border that they leave alone") {
+        test.batch_norm = true;
+        test.border = 1;
     }
     check_case(test);
 }

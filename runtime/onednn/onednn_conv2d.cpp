@@ -36,9 +36,14 @@ memory::desc describe(const distile_tensor &tensor) {
             {stride_n, 1, tensor.stride_h, tensor.stride_w}};
 }
 
-/** A convolution seen with the input's border as a part of the image. */
+/** A convolution seen with the input's border as a part of the image. One that is transposed or comes after upsampling
+ * leaves the border alone: its padding is not one of the input. */
 struct View {
-    View(const distile_conv2d &conv, const distile_tensor &given) : input(given) {
+    View(const distile_conv2d &conv, distile_operator_kind kind, const distile_tensor &given)
+        : input(given), pad_before{conv.pad_top, conv.pad_left}, pad_after{conv.pad_bottom, conv.pad_right} {
+        if (kind != DISTILE_MASKED_CONV2D) {
+            return;
+        }
         const int32_t top = std::min(given.border_top, conv.pad_top);
         const int32_t bottom = std::min(given.border_bottom, conv.pad_bottom);
         const int32_t left = std::min(given.border_left, conv.pad_left);
@@ -95,6 +100,22 @@ memory::dims filter_strides(const distile_conv2d &conv, distile_weights_order or
                              ", which is none that distile knows");
 }
 
+/** The output's extent along an axis. */
+int32_t output_extent(distile_operator_kind kind, int32_t input, int32_t pads, int32_t kernel, int32_t stride,
+                      int32_t dilation) {
+    const int32_t reach = dilation * (kernel - 1);
+    switch (kind) {
+    case DISTILE_MASKED_CONV2D:
+        return (input + pads - reach - 1) / stride + 1;
+    case DISTILE_MASKED_CONV_TRANSPOSE2D:
+        return (input - 1) * stride + reach + 1 - pads;
+    case DISTILE_MASKED_UPSAMPLE_CONV2D:
+        return input * stride + pads - reach;
+    }
+    throw std::runtime_error("the kind of the operator is " + std::to_string(static_cast<int>(kind)) +
+                             ", which is none that distile knows");
+}
+
 void check_tensor(const distile_tensor &tensor, const char *name, const distile_tensor &due) {
     if (!tensor.data) {
         throw std::runtime_error(std::string("the data of the ") + name + " is null");
@@ -119,19 +140,23 @@ enum class Residual { none, output, tensor };
 }  // namespace
 
 struct OneDnnConv2d::Impl {
-    /** A primitive for one shape and its memory objects, whose addresses are set anew by every call. */
+    /** A primitive of oneDNN and its memory objects. */
+    struct Step {
+        dnnl::primitive forward;
+        std::unordered_map<int, memory> arguments;
+    };
+    /** The steps for one shape. The addresses of the caller's tensors are set anew by every call. */
     struct Primitive {
         memory::desc input, residual, output;
         memory::dims pad_before;
         Residual kind;
         std::string implementation;
-        dnnl::convolution_forward forward;
-        std::unordered_map<int, memory> arguments;
+        std::vector<Step> steps; /**< The convolution; in front of it, upsampling where there is any. */
     };
 
     Impl(std::shared_ptr<OneDnnEngine::Impl> shared, const distile_conv2d &geometry,
-         const distile_weights_source &source, OneDnnMath precision)
-        : engine(std::move(shared)), conv(geometry), math(precision) {
+         const distile_weights_source &source, OneDnnMath precision, distile_operator_kind operator_kind)
+        : engine(std::move(shared)), conv(geometry), math(precision), kind(operator_kind) {
         if (!source.filter) {
             throw std::runtime_error("the filter is null");
         }
@@ -163,8 +188,12 @@ struct OneDnnConv2d::Impl {
     /** The primitive for these tensors: one of the last few, or a new one. */
     Primitive &primitive(const View &view, const distile_tensor *residual, const distile_tensor &output);
     std::unique_ptr<Primitive> make(const View &view, const distile_tensor *residual, const distile_tensor &output,
-                                    Residual kind);
-    dnnl::primitive_attr attributes(const distile_tensor *residual, Residual kind) const;
+                                    Residual added);
+    /** Adds the step that convolves `input`, of any layout for the output of a step in front of it. */
+    template<typename Convolution> void add_convolution(Primitive &made, dnnl::algorithm algorithm,
+                                                        const memory::desc &input, const memory::dims &strides,
+                                                        const View &view, const dnnl::primitive_attr &attributes);
+    dnnl::primitive_attr attributes(const distile_tensor *residual, Residual added) const;
     /** The filter in the layout that a primitive asks for. */
     memory packed(const memory::desc &desc);
     void check(const distile_tensor &input, const distile_tensor *residual, const distile_tensor &output) const;
@@ -172,17 +201,18 @@ struct OneDnnConv2d::Impl {
     std::shared_ptr<OneDnnEngine::Impl> engine;
     distile_conv2d conv;
     OneDnnMath math;
+    distile_operator_kind kind;
     std::vector<float> filter, bias;
     memory::desc filter_desc, bias_desc;
     std::vector<memory> packings;
     std::vector<std::unique_ptr<Primitive>> primitives;
 };
 
-dnnl::primitive_attr OneDnnConv2d::Impl::attributes(const distile_tensor *residual, Residual kind) const {
+dnnl::primitive_attr OneDnnConv2d::Impl::attributes(const distile_tensor *residual, Residual added) const {
     dnnl::post_ops steps;
-    if (kind == Residual::output) {
+    if (added == Residual::output) {
         steps.append_sum(1.0f);
-    } else if (kind == Residual::tensor) {
+    } else if (added == Residual::tensor) {
         steps.append_binary(dnnl::algorithm::binary_add, describe(*residual));
     }
     switch (conv.epilogue) {
@@ -219,52 +249,82 @@ memory OneDnnConv2d::Impl::packed(const memory::desc &desc) {
     return target;
 }
 
+template<typename Convolution> void OneDnnConv2d::Impl::add_convolution(Primitive &made, dnnl::algorithm algorithm,
+                                                                        const memory::desc &input,
+                                                                        const memory::dims &strides, const View &view,
+                                                                        const dnnl::primitive_attr &attributes) {
+    const memory::desc any_filter(filter_desc.get_dims(), memory::data_type::f32, memory::format_tag::any);
+    // oneDNN counts the pixels that a dilation skips.
+    const typename Convolution::primitive_desc desc(
+        engine->engine, dnnl::prop_kind::forward_inference, algorithm, input, any_filter, bias_desc, made.output,
+        strides, {conv.dilation_h - 1, conv.dilation_w - 1}, view.pad_before, view.pad_after, attributes);
+    const dnnl::engine &device = engine->engine;
+    made.implementation = desc.impl_info_str();
+    made.steps.push_back({Convolution(desc),
+                          {{DNNL_ARG_SRC, memory(desc.src_desc(), device, nullptr)},
+                           {DNNL_ARG_WEIGHTS, packed(desc.weights_desc())},
+                           {DNNL_ARG_BIAS, memory(bias_desc, device, bias.data())},
+                           {DNNL_ARG_DST, memory(made.output, device, nullptr)},
+                           {DNNL_ARG_SCRATCHPAD, memory(desc.scratchpad_desc(), device)}}});
+    if (made.kind == Residual::tensor) {
+        made.steps.back().arguments.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
+                                            memory(made.residual, device, nullptr));
+    }
+}
+
 std::unique_ptr<OneDnnConv2d::Impl::Primitive> OneDnnConv2d::Impl::make(const View &view,
                                                                         const distile_tensor *residual,
-                                                                        const distile_tensor &output, Residual kind) {
+                                                                        const distile_tensor &output, Residual added) {
     auto made = std::make_unique<Primitive>();
     made->input = describe(view.input);
     made->output = describe(output);
-    made->residual = kind == Residual::tensor ? describe(*residual) : memory::desc();
+    made->residual = added == Residual::tensor ? describe(*residual) : memory::desc();
     made->pad_before = view.pad_before;
-    made->kind = kind;
-    const memory::desc any_filter(filter_desc.get_dims(), memory::data_type::f32, memory::format_tag::any);
-    // oneDNN counts the pixels that a dilation skips.
-    const dnnl::convolution_forward::primitive_desc desc(
-        engine->engine, dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct, made->input,
-        any_filter, bias_desc, made->output, {conv.stride_h, conv.stride_w}, {conv.dilation_h - 1, conv.dilation_w - 1},
-        view.pad_before, view.pad_after, attributes(residual, kind));
-    made->implementation = desc.impl_info_str();
-    made->forward = dnnl::convolution_forward(desc);
-
-    const dnnl::engine &device = engine->engine;
-    made->arguments = {{DNNL_ARG_SRC, memory(made->input, device, nullptr)},
-                       {DNNL_ARG_WEIGHTS, packed(desc.weights_desc())},
-                       {DNNL_ARG_BIAS, memory(bias_desc, device, bias.data())},
-                       {DNNL_ARG_DST, memory(made->output, device, nullptr)},
-                       {DNNL_ARG_SCRATCHPAD, memory(desc.scratchpad_desc(), device)}};
-    if (kind == Residual::tensor) {
-        made->arguments.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
-                                memory(made->residual, device, nullptr));
+    made->kind = added;
+    const memory::dims strides = {conv.stride_h, conv.stride_w};
+    const dnnl::primitive_attr how = attributes(residual, added);
+    if (kind == DISTILE_MASKED_CONV2D) {
+        add_convolution<dnnl::convolution_forward>(*made, dnnl::algorithm::convolution_direct, made->input, strides,
+                                                   view, how);
+        return made;
     }
+    if (kind == DISTILE_MASKED_CONV_TRANSPOSE2D) {
+        add_convolution<dnnl::deconvolution_forward>(*made, dnnl::algorithm::deconvolution_direct, made->input, strides,
+                                                     view, how);
+        return made;
+    }
+    const distile_tensor &input = view.input;
+    const memory::desc any_upsampled({input.batch, input.channels, input.height * strides[0], input.width * strides[1]},
+                                     memory::data_type::f32, memory::format_tag::any);
+    add_convolution<dnnl::convolution_forward>(*made, dnnl::algorithm::convolution_direct, any_upsampled, {1, 1}, view,
+                                               how);
+    memory upsampled(made->steps.front().arguments.at(DNNL_ARG_SRC).get_desc(), engine->engine);
+    made->steps.front().arguments.at(DNNL_ARG_SRC) = upsampled;
+    const dnnl::resampling_forward::primitive_desc desc(engine->engine, dnnl::prop_kind::forward_inference,
+                                                        dnnl::algorithm::resampling_nearest, made->input,
+                                                        upsampled.get_desc());
+    made->implementation += std::string(" after ") + desc.impl_info_str();
+    made->steps.insert(made->steps.begin(),
+                       {dnnl::resampling_forward(desc),
+                        {{DNNL_ARG_SRC, memory(made->input, engine->engine, nullptr)}, {DNNL_ARG_DST, upsampled}}});
     return made;
 }
 
 OneDnnConv2d::Impl::Primitive &OneDnnConv2d::Impl::primitive(const View &view, const distile_tensor *residual,
                                                              const distile_tensor &output) {
-    const Residual kind = !residual                      ? Residual::none
-                          : same_view(*residual, output) ? Residual::output
-                                                         : Residual::tensor;
+    const Residual added = !residual                      ? Residual::none
+                           : same_view(*residual, output) ? Residual::output
+                                                          : Residual::tensor;
     const memory::desc input_desc = describe(view.input), output_desc = describe(output);
-    const memory::desc residual_desc = kind == Residual::tensor ? describe(*residual) : memory::desc();
+    const memory::desc residual_desc = added == Residual::tensor ? describe(*residual) : memory::desc();
     for (const auto &known : primitives) {
-        if (known->kind == kind && known->pad_before == view.pad_before && known->input == input_desc &&
+        if (known->kind == added && known->pad_before == view.pad_before && known->input == input_desc &&
             known->output == output_desc && known->residual == residual_desc) {
             return *known;
         }
     }
     constexpr size_t most_primitives = 16;
-    std::unique_ptr<Primitive> made = make(view, residual, output, kind);
+    std::unique_ptr<Primitive> made = make(view, residual, output, added);
     if (primitives.size() == most_primitives) {
         primitives.erase(primitives.begin());
     }
@@ -278,10 +338,10 @@ void OneDnnConv2d::Impl::check(const distile_tensor &input, const distile_tensor
     due.channels = conv.in_channels;
     check_tensor(input, "input", due);
     due.channels = conv.out_channels;
-    due.height =
-        (input.height + conv.pad_top + conv.pad_bottom - conv.dilation_h * (conv.kernel_h - 1) - 1) / conv.stride_h + 1;
+    due.height = output_extent(kind, input.height, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.stride_h,
+                               conv.dilation_h);
     due.width =
-        (input.width + conv.pad_left + conv.pad_right - conv.dilation_w * (conv.kernel_w - 1) - 1) / conv.stride_w + 1;
+        output_extent(kind, input.width, conv.pad_left + conv.pad_right, conv.kernel_w, conv.stride_w, conv.dilation_w);
     check_tensor(output, "output", due);
     if ((residual != nullptr) != (conv.residual != 0)) {
         throw std::runtime_error(residual ? "a residual is given, but the operator adds none"
@@ -293,8 +353,9 @@ void OneDnnConv2d::Impl::check(const distile_tensor &input, const distile_tensor
 }
 
 OneDnnConv2d::OneDnnConv2d(const OneDnnEngine &engine, const distile_conv2d &conv,
-                           const distile_weights_source &weights, OneDnnMath math)
-    : impl_(translated("hold the weights", [&] { return std::make_unique<Impl>(engine.impl_, conv, weights, math); })) {
+                           const distile_weights_source &weights, OneDnnMath math, distile_operator_kind kind)
+    : impl_(translated("hold the weights",
+                       [&] { return std::make_unique<Impl>(engine.impl_, conv, weights, math, kind); })) {
 }
 
 OneDnnConv2d::~OneDnnConv2d() = default;
@@ -304,14 +365,17 @@ OneDnnConv2d &OneDnnConv2d::operator=(OneDnnConv2d &&) noexcept = default;
 void OneDnnConv2d::run(const distile_tensor &input, const distile_tensor *residual, const distile_tensor &output) {
     impl_->check(input, residual, output);
     translated("run the convolution", [&] {
-        const View view(impl_->conv, input);
+        const View view(impl_->conv, impl_->kind, input);
         Impl::Primitive &primitive = impl_->primitive(view, residual, output);
-        primitive.arguments.at(DNNL_ARG_SRC).set_data_handle(view.input.data);
-        primitive.arguments.at(DNNL_ARG_DST).set_data_handle(output.data);
+        std::unordered_map<int, memory> &last = primitive.steps.back().arguments;
+        primitive.steps.front().arguments.at(DNNL_ARG_SRC).set_data_handle(view.input.data);
+        last.at(DNNL_ARG_DST).set_data_handle(output.data);
         if (primitive.kind == Residual::tensor) {
-            primitive.arguments.at(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1).set_data_handle(residual->data);
+            last.at(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1).set_data_handle(residual->data);
         }
-        primitive.forward.execute(impl_->engine->stream, primitive.arguments);
+        for (const Impl::Step &step : primitive.steps) {
+            step.forward.execute(impl_->engine->stream, step.arguments);
+        }
         impl_->engine->stream.wait();
     });
 }
@@ -319,8 +383,9 @@ void OneDnnConv2d::run(const distile_tensor &input, const distile_tensor *residu
 std::string OneDnnConv2d::implementation(const distile_tensor &input, const distile_tensor *residual,
                                          const distile_tensor &output) {
     impl_->check(input, residual, output);
-    return translated("make the convolution",
-                      [&] { return impl_->primitive(View(impl_->conv, input), residual, output).implementation; });
+    return translated("make the convolution", [&] {
+        return impl_->primitive(View(impl_->conv, impl_->kind, input), residual, output).implementation;
+    });
 }
 
 }  // namespace distile

@@ -36,14 +36,14 @@ enum class OneDnnMath {
     any     /**< It may round them, for instance to bfloat16, where the CPU is faster with that. */
 };
 
-/** One convolution with its weights. Shapes may change from call to call: the primitives of the last few are kept, and
- * the weights are repacked once for every layout that a primitive asks for. Belongs to one thread at a time. Every
- * function throws std::runtime_error. */
+/** One convolution of any kind with its weights. Shapes may change from call to call: the primitives of the last few
+ * are kept, and the weights are repacked once for every layout that a primitive asks for. Belongs to one thread at a
+ * time. Every function throws std::runtime_error. */
 class OneDnnConv2d {
 public:
     /** Copies the weights, with batch normalisation folded in; the source may be freed afterwards. */
     OneDnnConv2d(const OneDnnEngine &engine, const distile_conv2d &conv, const distile_weights_source &weights,
-                 OneDnnMath math = OneDnnMath::strict);
+                 OneDnnMath math = OneDnnMath::strict, distile_operator_kind kind = DISTILE_MASKED_CONV2D);
     ~OneDnnConv2d();
     OneDnnConv2d(OneDnnConv2d &&) noexcept;
     OneDnnConv2d &operator=(OneDnnConv2d &&) noexcept;
@@ -51,9 +51,9 @@ public:
     /** Computes every output pixel: output = epilogue(conv(input) + bias [+ residual]). `residual` is null exactly for
      * operators without one, and may be the very same view as the output.
      *
-     * The border of an input is read in place: oneDNN sees a larger image with less padding. An input of which rows
-     * or images are then not contiguous is legal, but oneDNN may take its slow reference code: implementation() says.
-     */
+     * The border of an input is read in place: oneDNN sees a larger image with less padding. That of a transposed
+     * convolution, or of one after upsampling, is not read. An input of which rows or images are then not contiguous is
+     * legal, but oneDNN may take its slow reference code: implementation() says. */
     void run(const distile_tensor &input, const distile_tensor *residual, const distile_tensor &output);
 
     /** oneDNN's name for the code that run() uses, for instance "brg_conv_fwd:avx512_core". */
