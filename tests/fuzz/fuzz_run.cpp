@@ -242,10 +242,12 @@ public:
         if (bytes_.choice(15) == 0) {
             lay_over_input(std::clamp(input_.view.channels, 1, 64));
         }
-        spell_inactive(bytes_.take<uint8_t>(), args.inactive);
-        set_mask();
+        // What the output must be is that of a run.
         distile_run_args written{};
-        written.inactive = args.inactive;
+        const auto options = bytes_.take<uint8_t>();
+        spell_inactive(options, args.inactive);
+        spell_inactive(options, written.inactive);
+        set_mask();
         check_call(written, [&] { return distile_upsample_nearest(session_.context.get(), &args); });
     }
 
