@@ -96,7 +96,7 @@ struct Tensor {
     const distile_tensor *address() const {
         return &view;
     }
-    /** `bordered`: of inputs, whose borders are read; those of other tensors are ignored, whatever they are. */
+    /** `bordered`: of a run's inputs, whose borders are read; those of others are ignored, whatever they are. */
     void place(Bytes &bytes, bool bordered) {
         const auto extent = [](int32_t value) { return value >= 1 && value <= 65535; };
         const auto border = [&](int32_t value) { return !bordered || (value >= 0 && value <= 65535); };
@@ -193,7 +193,7 @@ public:
         args.residual = conv.residual != 0 ? residual_.address() : nullptr;
         args.weights = loaded.weights.get();
         args.mask = session_.mask.get();
-        place();
+        place(true);
         residual_.place(bytes_, false);
         // Overlaps, of which some are legal.
         switch (bytes_.choice(15)) {
@@ -238,7 +238,8 @@ public:
         args.input = input_.address();
         args.output = output_.address();
         args.mask = session_.mask.get();
-        place();
+        // Only pixels are read.
+        place(false);
         if (bytes_.choice(15) == 0) {
             lay_over_input(std::clamp(input_.view.channels, 1, 64));
         }
@@ -260,8 +261,8 @@ private:
         spell(bytes_, input_.view);
         output_.view.batch = input_.view.batch;
     }
-    void place() {
-        input_.place(bytes_, true);
+    void place(bool bordered) {
+        input_.place(bytes_, bordered);
         output_.place(bytes_, false);
     }
     /** Within the channels of the input: elsewhere a view of equal strides might be legal. */
