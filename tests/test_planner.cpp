@@ -3,7 +3,10 @@
 #include "reference.h"
 #include "test_conv3_16_48_avx2.h"
 #include "test_conv3_48_16_residual_avx2.h"
+#include "test_conv3_s21_17_3_residual_avx2.h"
+#include "test_depthwise3_24_avx2.h"
 #include "test_tensor.h"
+#include "test_transpose34_s23_3_17_avx2.h"
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -27,7 +30,7 @@ namespace {
 /** One operator of a chain, with its weights as they were and packed. */
 struct Layer {
     Layer(const Context &context, const distile_polykernel &polykernel, std::mt19937 &random)
-        : kernel(make_kernel(context, polykernel)), conv(polykernel.conv2d) {
+        : kernel(make_kernel(context, polykernel)), kind(polykernel.kind), conv(polykernel.conv2d) {
         filter = draw(Values::Floats, filter_size(conv), random);
         bias = draw(Values::Floats, conv.out_channels, random);
         distile_weights_source source{};
@@ -38,6 +41,7 @@ struct Layer {
     }
 
     Kernel kernel;
+    distile_operator_kind kind;
     distile_conv2d conv;
     std::vector<float> filter, bias;
     Weights weights;
@@ -83,6 +87,81 @@ std::vector<uint8_t> random_mask(size_t count, double density, std::mt19937 &ran
     return bytes;
 }
 
+/** Runs a layer into the planner's next tensor, with a mask that is drawn, and checks every value of it. `tensor` is
+ * the input, and then the output. */
+void run_layer(const Layer &layer, const Context &context, const Planner &planner, const Mask &mask,
+               const distile_border &readers, distile_tensor &tensor, std::mt19937 &random) {
+    const distile_tensor from = tensor;
+    const int32_t height = reference_output_height(layer.conv, from.height, layer.kind);
+    const int32_t width = reference_output_width(layer.conv, from.width, layer.kind);
+    const double densities[] = {0.0, 0.1, 0.5, 1.0};
+    const std::vector<uint8_t> bytes =
+        random_mask(static_cast<size_t>(from.batch) * height * width, densities[random() % 4], random);
+    check(context,
+          distile_mask_set_bytes(mask.get(), bytes.data(), from.batch, height, width, int64_t{height} * width, width));
+    distile_output_spec spec{from.batch, height, width, layer.conv.out_channels, 0, 0, 0, 0};
+    if (random() % 4 != 0) {
+        // What the reader needs, or wider on some sides.
+        const auto wider = [&](int32_t border) { return border + static_cast<int32_t>(random() % 2); };
+        spec.border_top = wider(readers.top);
+        spec.border_bottom = wider(readers.bottom);
+        spec.border_left = wider(readers.left);
+        spec.border_right = wider(readers.right);
+    }
+    const distile_store store = random() % 4 == 0 ? DISTILE_STORE_TILES : DISTILE_STORE_EXACT;
+    CAPTURE(layer.conv.in_channels, layer.conv.out_channels, store);
+    REQUIRE(distile_planner_next(planner.get(), &spec, mask.get(), store, &tensor) == DISTILE_OK);
+    if (store == DISTILE_STORE_EXACT) {
+        fill(tensor, bytes, 0);
+    }
+    REQUIRE(is_zero(tensor));
+    if (store == DISTILE_STORE_EXACT) {
+        // The active pixels may hold anything: here, what no result may be made of.
+        fill(tensor, bytes, std::numeric_limits<float>::quiet_NaN());
+    }
+
+    TestTensor residual(from.batch, height, width, layer.conv.out_channels);
+    residual.draw(Values::Floats, random);
+    distile_run_args args{};
+    args.input = &from;
+    args.output = &tensor;
+    args.residual = layer.conv.residual != 0 ? &residual.view() : nullptr;
+    args.weights = layer.weights.get();
+    args.mask = mask.get();
+    args.store = store;
+    distile_choice choice{};
+    REQUIRE(distile_kernel_choose(layer.kernel.get(), mask.get(), &choice) == DISTILE_OK);
+    REQUIRE(distile_run(layer.kernel.get(), &args) == DISTILE_OK);
+
+    ReferenceArgs expected_args;
+    expected_args.kind = layer.kind;
+    expected_args.conv = layer.conv;
+    expected_args.input = from;
+    expected_args.filter = layer.filter;
+    expected_args.bias = layer.bias;
+    expected_args.residual = args.residual;
+    expected_args.mask = bytes;
+    expected_args.inactive = DISTILE_ZERO;
+    expected_args.store = store;
+    expected_args.tile_h = choice.tile_h;
+    expected_args.tile_w = choice.tile_w;
+    expected_args.dense = choice.dense != 0;
+    const ReferenceOutput expected = reference_masked_conv2d(expected_args);
+    distile_tensor inside = tensor;
+    inside.border_top = inside.border_bottom = inside.border_left = inside.border_right = 0;
+    const std::vector<float> computed = values_with_border(inside);
+    REQUIRE(computed.size() == expected.values.size());
+    int64_t wrong = 0;
+    for (size_t i = 0; i < computed.size(); i++) {
+        const bool zero = expected.states[i / layer.conv.out_channels] != PixelState::Computed;
+        const double error = std::abs(computed[i] - (zero ? 0 : expected.values[i]));
+        const double allowed = zero ? 0 : 1e-5 * expected.largest;
+        // A comparison with a NaN is false.
+        wrong += error <= allowed ? 0 : 1;
+    }
+    CHECK(wrong == 0);
+}
+
 const distile_clearing clearings[] = {DISTILE_CLEAR_WRITTEN, DISTILE_CLEAR_ALL, DISTILE_CLEAR_BACKGROUND};
 
 }  // namespace
@@ -96,91 +175,44 @@ TEST_CASE("A chain of operators through a planner computes dense-then-mask at ev
             distile_context_options options{};
             options.threads = threads;
             allocator.use_in(options);
-            const Context context = make_context(options);
-            // 16 -> 48, 48 -> 16 with the chain's input as residual, 16 -> 48.
-            Layer layers[] = {Layer(context, test_conv3_16_48_avx2, random),
-                              Layer(context, test_conv3_48_16_residual_avx2, random),
-                              Layer(context, test_conv3_16_48_avx2, random)};
-            distile_planner_options planner_options{};
-            planner_options.clearing = clearing;
-            planner_options.buffers = 3;
-            const Planner planner = make_planner(context, planner_options);
-            const Mask mask = make_mask(context);
+            {
+                const Context context = make_context(options);
+                // Each reads the first channels of what the one before it made. The fifth halves the rows, and the
+                // last makes two rows and three columns of one: buffers meet two resolutions within a step.
+                const Layer layers[] = {Layer(context, test_conv3_16_48_avx2, random),
+                                        Layer(context, test_conv3_48_16_residual_avx2, random),
+                                        Layer(context, test_conv3_16_48_avx2, random),
+                                        Layer(context, test_depthwise3_24_avx2, random),
+                                        Layer(context, test_conv3_s21_17_3_residual_avx2, random),
+                                        Layer(context, test_transpose34_s23_3_17_avx2, random)};
+                distile_planner_options planner_options{};
+                planner_options.clearing = clearing;
+                planner_options.buffers = threads == 1 ? 3 : 4;
+                const Planner planner = make_planner(context, planner_options);
+                const Mask mask = make_mask(context);
 
-            int32_t batch = 0, height = 0, width = 0;
-            for (int32_t step = 0; step < 60; step++) {
-                // Shapes change, and stay the same for a while: what is cleared depends on both.
-                if (step == 0 || random() % 3 == 0) {
-                    batch = static_cast<int32_t>(1 + random() % 2);
-                    height = static_cast<int32_t>(1 + random() % 9);
-                    width = static_cast<int32_t>(1 + random() % (step % 7 == 0 ? 70 : 11));
-                }
-                const size_t pixels = static_cast<size_t>(batch) * height * width;
-                CAPTURE(step, batch, height, width);
-                TestTensor input(batch, height, width, 16);
-                input.draw(Values::Floats, random);
-                distile_tensor from = input.view();
-                for (Layer &layer : layers) {
-                    const double densities[] = {0.0, 0.1, 0.5, 1.0};
-                    const std::vector<uint8_t> bytes = random_mask(pixels, densities[random() % 4], random);
-                    check(context, distile_mask_set_bytes(mask.get(), bytes.data(), batch, height, width,
-                                                          int64_t{height} * width, width));
-                    const bool bordered = random() % 4 != 0, whole_tiles = random() % 4 == 0;
-                    const int32_t border = bordered ? 1 : 0;
-                    const distile_output_spec spec{batch,  height, width,  layer.conv.out_channels,
-                                                   border, border, border, border};
-                    distile_tensor output{};
-                    const distile_store store = whole_tiles ? DISTILE_STORE_TILES : DISTILE_STORE_EXACT;
-                    REQUIRE(distile_planner_next(planner.get(), &spec, mask.get(), store, &output) == DISTILE_OK);
-                    if (!whole_tiles) {
-                        fill(output, bytes, 0);
+                int32_t batch = 0, height = 0, width = 0;
+                for (int32_t step = 0; step < 150; step++) {
+                    // Shapes change, and stay the same for a while: what is cleared depends on both.
+                    if (step == 0 || random() % 3 == 0) {
+                        batch = static_cast<int32_t>(1 + random() % 2);
+                        height = static_cast<int32_t>(1 + random() % 9);
+                        width = static_cast<int32_t>(1 + random() % (step % 7 == 0 ? 70 : 11));
                     }
-                    REQUIRE(is_zero(output));
-                    if (!whole_tiles) {
-                        // The active pixels may hold anything: here, what no result may be made of.
-                        fill(output, bytes, std::numeric_limits<float>::quiet_NaN());
+                    CAPTURE(step, batch, height, width);
+                    TestTensor input(batch, height, width, 16);
+                    input.draw(Values::Floats, random);
+                    distile_tensor from = input.view();
+                    for (const Layer &layer : layers) {
+                        const distile_kernel *next =
+                            &layer == std::end(layers) - 1 ? nullptr : (&layer + 1)->kernel.get();
+                        from.channels = layer.conv.in_channels;
+                        run_layer(layer, context, planner, mask, distile_kernel_border(next), from, random);
                     }
-
-                    distile_run_args args{};
-                    args.input = &from;
-                    args.output = &output;
-                    args.residual = layer.conv.residual != 0 ? &input.view() : nullptr;
-                    args.weights = layer.weights.get();
-                    args.mask = mask.get();
-                    args.store = store;
-                    distile_choice choice{};
-                    REQUIRE(distile_kernel_choose(layer.kernel.get(), mask.get(), &choice) == DISTILE_OK);
-                    REQUIRE(distile_run(layer.kernel.get(), &args) == DISTILE_OK);
-
-                    ReferenceArgs expected_args;
-                    expected_args.conv = layer.conv;
-                    expected_args.input = from;
-                    expected_args.filter = layer.filter;
-                    expected_args.bias = layer.bias;
-                    expected_args.residual = args.residual;
-                    expected_args.mask = bytes;
-                    expected_args.inactive = DISTILE_ZERO;
-                    expected_args.store = store;
-                    expected_args.tile_h = choice.tile_h;
-                    expected_args.tile_w = choice.tile_w;
-                    expected_args.dense = choice.dense != 0;
-                    const ReferenceOutput expected = reference_masked_conv2d(expected_args);
-                    distile_tensor inside = output;
-                    inside.border_top = inside.border_bottom = inside.border_left = inside.border_right = 0;
-                    const std::vector<float> computed = values_with_border(inside);
-                    REQUIRE(computed.size() == expected.values.size());
-                    int64_t wrong = 0;
-                    for (size_t i = 0; i < computed.size(); i++) {
-                        const bool zero = expected.states[i / layer.conv.out_channels] != PixelState::Computed;
-                        const double error = std::abs(computed[i] - (zero ? 0 : expected.values[i]));
-                        const double allowed = zero ? 0 : 1e-5 * expected.largest;
-                        // A comparison with a NaN is false.
-                        wrong += error <= allowed ? 0 : 1;
-                    }
-                    CHECK(wrong == 0);
-                    from = output;
                 }
             }
+            CHECK(allocator.blocks_in_use() == 0);
+            CHECK(allocator.mistakes() == 0);
         }
     }
 }
@@ -242,10 +274,13 @@ TEST_CASE("A planner allocates no more once it met its largest tensor", "[planne
     }
     const int64_t bytes = distile_planner_bytes(planner.get());
     CHECK(bytes == 3 * 10 * 30 * 4 * 4);
+    const int64_t calls = allocator.calls();
+    CHECK(calls == 3);
     for (int32_t i = 0; i < 20; i++) {
         next(1 + i % 10, 30 - i);
         CHECK(distile_planner_bytes(planner.get()) == bytes);
     }
+    CHECK(allocator.calls() == calls);
 }
 
 TEST_CASE("A planner gives its buffers back when they grow and when it is destroyed", "[planner]") {

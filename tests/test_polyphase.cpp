@@ -4,7 +4,6 @@
 #include "catch.h"
 #include "polyphase.h"
 #include "reference.h"
-#include "tensors.h"
 #include "test_polykernels.h"
 #include "test_tensor.h"
 
@@ -16,6 +15,7 @@
 #include <distile/upsample.h>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -82,6 +82,48 @@ void check_axis(const PolyphaseAxis &axis) {
         REQUIRE(axis.border_after() == std::max<int64_t>(0, last_virtual + last - (input - 1)));
     }
 }
+
+/** One axis of an operator of any kind, by the definition. */
+struct Axis {
+    distile_operator_kind kind;
+    int kernel, stride, pad_before, pad_after, dilation;
+
+    int output_extent(int input) const {
+        const int pads = pad_before + pad_after, span = dilation * (kernel - 1) + 1;
+        return kind == DISTILE_MASKED_CONV_TRANSPOSE2D  ? (input - 1) * stride + span - pads
+               : kind == DISTILE_MASKED_UPSAMPLE_CONV2D ? input * stride + pads - span + 1
+                                                        : (input + pads - span) / stride + 1;
+    }
+    /** The inputs that an output reads, those in the border included. */
+    std::set<int> inputs_of(int output) const {
+        const bool nearest = kind == DISTILE_MASKED_UPSAMPLE_CONV2D;
+        std::set<int> inputs;
+        for (int position = 0; position < kernel; position++) {
+            int input = output * stride - pad_before + position * dilation;
+            if (kind == DISTILE_MASKED_CONV2D ||
+                reads({kernel, stride, pad_before, pad_after, dilation, nearest}, output, position, input)) {
+                inputs.insert(input);
+            }
+        }
+        return inputs;
+    }
+    /** How far the outputs read beyond inputs of any extent, on either side. Where they are computed in phases, all
+     * phases of the last one are. */
+    std::pair<int, int> border() const {
+        const int phases = kind == DISTILE_MASKED_CONV2D ? 1 : stride;
+        int before = 0, after = 0;
+        for (int input = 5; input < 20; input++) {
+            const int outputs = (output_extent(input) + phases - 1) / phases * phases;
+            for (int output = 0; output < outputs; output++) {
+                for (int read : inputs_of(output)) {
+                    before = std::max(before, -read);
+                    after = std::max(after, read - (input - 1));
+                }
+            }
+        }
+        return {before, after};
+    }
+};
 
 /** What a weights object is packed from, of drawn integers. */
 struct DrawnWeights {
@@ -181,61 +223,98 @@ TEST_CASE("The phases read what the definition says", "[polyphase]") {
 
 TEST_CASE("A kernel's window says what its operator reads, and its border how far", "[polyphase]") {
     CHECK(distile_kernel_border(nullptr).left == 0);
+    CHECK(distile_kernel_window(nullptr).kernel_h == 0);
     std::mt19937 random(2);
     const Context context = make_context();
-    for (const distile_polykernel *polykernel :
-         {&test_conv3_16_48_avx2, &test_transpose34_s23_3_17_avx2, &test_upsample3_s2_16_17_avx2}) {
+    for (const distile_polykernel *polykernel : test_polykernels) {
+        CAPTURE(polykernel->name);
+        // Nothing runs, so that any CPU will do.
+        distile_polykernel any_cpu = *polykernel;
+        any_cpu.cpu_features = "";
         const distile_conv2d &conv = polykernel->conv2d;
-        const Kernel kernel = make_kernel(context, *polykernel);
+        const Kernel kernel = make_kernel(context, any_cpu);
+        const Axis rows{polykernel->kind, conv.kernel_h, conv.stride_h, conv.pad_top, conv.pad_bottom, conv.dilation_h};
+        const Axis columns{polykernel->kind, conv.kernel_w,  conv.stride_w,
+                           conv.pad_left,    conv.pad_right, conv.dilation_w};
+
         const distile_window window = distile_kernel_window(kernel.get());
+        CHECK(window.kernel_h == conv.kernel_h);
+        CHECK(window.kernel_w == conv.kernel_w);
+        CHECK(window.stride_h == conv.stride_h);
+        CHECK(window.stride_w == conv.stride_w);
+        CHECK(window.dilation_h == conv.dilation_h);
+        CHECK(window.dilation_w == conv.dilation_w);
+        CHECK(window.pad_top == conv.pad_top);
+        CHECK(window.pad_left == conv.pad_left);
+        CHECK(window.kind == (polykernel->kind == DISTILE_MASKED_CONV2D             ? DISTILE_WINDOW_CONV
+                              : polykernel->kind == DISTILE_MASKED_CONV_TRANSPOSE2D ? DISTILE_WINDOW_TRANSPOSED
+                                                                                    : DISTILE_WINDOW_UPSAMPLED));
         const distile_border border = distile_kernel_border(kernel.get());
-        const Border due = padding_of(conv, polykernel->kind);
-        CHECK(border.top == due.top);
-        CHECK(border.bottom == due.bottom);
-        CHECK(border.left == due.left);
-        CHECK(border.right == due.right);
-        // The outputs that one input pixel reaches: those that change with it.
-        const int32_t height = 6, width = 7;
+        CHECK(std::make_pair(border.top, border.bottom) == rows.border());
+        CHECK(std::make_pair(border.left, border.right) == columns.border());
+
+        // What one output pixel needs.
+        const int32_t height = 8, width = 9;
+        const int32_t out_height = rows.output_extent(height), out_width = columns.output_extent(width);
+        REQUIRE(std::min(out_height, out_width) > 0);
+        const Mask mask = make_mask(context);
+        const auto set_one = [&](int32_t all_rows, int32_t all_columns, int32_t y, int32_t x) {
+            std::vector<uint8_t> one(size_t(all_rows) * all_columns);
+            one[y * all_columns + x] = 1;
+            REQUIRE(distile_mask_set_bytes(mask.get(), one.data(), 1, all_rows, all_columns,
+                                           static_cast<int64_t>(one.size()), all_columns) == DISTILE_OK);
+        };
+        const auto is_active = [&](int32_t y, int32_t x) {
+            const uint64_t *words = nullptr;
+            int32_t words_per_row = 0;
+            REQUIRE(distile_mask_bits(mask.get(), &words, &words_per_row) == DISTILE_OK);
+            return (words[y * words_per_row + x / 64] >> (x % 64) & 1) != 0;
+        };
+        int64_t wrong = 0;
+        for (int32_t v = 0; v < out_height; v++) {
+            for (int32_t u = 0; u < out_width; u++) {
+                set_one(out_height, out_width, v, u);
+                REQUIRE(distile_mask_needed_input(mask.get(), mask.get(), &window, height, width) == DISTILE_OK);
+                const std::set<int> read_rows = rows.inputs_of(v), read_columns = columns.inputs_of(u);
+                for (int32_t y = 0; y < height; y++) {
+                    for (int32_t x = 0; x < width; x++) {
+                        const bool needed = read_rows.count(y) != 0 && read_columns.count(x) != 0;
+                        wrong += is_active(y, x) == needed ? 0 : 1;
+                    }
+                }
+            }
+        }
+        CHECK(wrong == 0);
+
+        // The outputs that one input pixel reaches: those that change with it. No two weights cancel.
         TestTensor input(1, height, width, conv.in_channels);
         input.draw(Values::Integers, random);
-        const DrawnWeights weights(conv, random);
         ReferenceArgs args;
         args.kind = polykernel->kind;
         args.conv = conv;
         args.conv.epilogue = DISTILE_EPILOGUE_NONE;
         args.input = input.view();
-        args.filter = weights.filter;
-        const int32_t out_height = reference_output_height(conv, height, args.kind);
-        const int32_t out_width = reference_output_width(conv, width, args.kind);
+        args.filter.assign(filter_size(conv), 1.0f);
         args.mask.assign(size_t(out_height) * out_width, 1);
         const ReferenceOutput before = reference_masked_conv2d(args);
         for (int32_t y : {0, 3, height - 1}) {
             for (int32_t x : {0, 2, width - 1}) {
-                CAPTURE(polykernel->name, y, x);
+                CAPTURE(y, x);
                 const float was = input.at(0, y, x, 0);
-                // No weights are as large, so that nothing cancels.
-                input.at(0, y, x, 0) = 0.37f;
+                input.at(0, y, x, 0) = was + 0.5f;
                 const ReferenceOutput after = reference_masked_conv2d(args);
                 input.at(0, y, x, 0) = was;
-                std::vector<uint8_t> one(size_t(height) * width);
-                one[y * width + x] = 1;
-                const Mask mask = make_mask(context);
-                REQUIRE(distile_mask_set_bytes(mask.get(), one.data(), 1, height, width, one.size(), width) ==
-                        DISTILE_OK);
+                set_one(height, width, y, x);
                 REQUIRE(distile_mask_affected_output(mask.get(), mask.get(), &window, out_height, out_width) ==
                         DISTILE_OK);
-                const uint64_t *words = nullptr;
-                int32_t words_per_row = 0;
-                REQUIRE(distile_mask_bits(mask.get(), &words, &words_per_row) == DISTILE_OK);
                 for (int32_t v = 0; v < out_height; v++) {
                     for (int32_t u = 0; u < out_width; u++) {
                         const auto *values = &before.values[(size_t(v) * out_width + u) * conv.out_channels];
                         const auto *changed = &after.values[(size_t(v) * out_width + u) * conv.out_channels];
-                        const bool affected = (words[v * words_per_row + u / 64] >> (u % 64) & 1) != 0;
-                        // Some of the weights may be zero, but not of all output channels.
-                        CHECK(affected == !std::equal(values, values + conv.out_channels, changed));
+                        wrong += is_active(v, u) == !std::equal(values, values + conv.out_channels, changed) ? 0 : 1;
                     }
                 }
+                CHECK(wrong == 0);
             }
         }
     }

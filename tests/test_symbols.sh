@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a program that links us gets to see: of a PolyKernel one symbol, of the library what is called distile; and in the
 # code for any CPU, no instruction beyond plain x86-64.
-# Usage: test_symbols.sh <nm> <objdump> <library> <PolyKernel's archive> <its symbol> <object or archive for any CPU>...
+# Usage: test_symbols.sh <nm> <objdump> <library> <PolyKernel's archive> <its symbol> [<object or archive for any CPU>...]
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
 nm=$1

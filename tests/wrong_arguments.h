@@ -13,6 +13,7 @@
 #include <fstream>
 #include <functional>
 #include <initializer_list>
+#include <map>
 #include <regex>
 #include <set>
 #include <string>
@@ -37,18 +38,44 @@ inline std::string text_of(const std::string &folder, const char *header) {
     return text;
 }
 
+/** What an expression's first group matches in a text, everywhere. */
+inline std::set<std::string> matches(const std::string &text, const std::regex &expression) {
+    std::set<std::string> found;
+    for (std::sregex_iterator i(text.begin(), text.end(), expression), end; i != end; ++i) {
+        found.insert((*i)[1]);
+    }
+    return found;
+}
+
 /** The names of the functions that headers declare. */
 inline std::set<std::string> declared_functions(const std::string &folder,
                                                 std::initializer_list<const char *> headers) {
     std::set<std::string> names;
     for (const char *header : headers) {
-        const std::string text = text_of(folder, header);
-        const std::regex declaration(R"(DISTILE_API\s[^;(]*?(distile_\w+)\()");
-        for (std::sregex_iterator i(text.begin(), text.end(), declaration), end; i != end; ++i) {
-            names.insert((*i)[1]);
-        }
+        names.merge(matches(text_of(folder, header), std::regex(R"(DISTILE_API\s[^;(]*?(distile_\w+)\()")));
     }
     return names;
+}
+
+/** The comment at the beginning of a header. */
+inline std::string beginning_of(const std::string &text) {
+    return text.substr(0, text.find("*/"));
+}
+
+/** What headers, texts by name, say of a function that one of them declares: at the header's beginning, and right
+ * before the declaration. */
+inline std::string comments_on(const std::map<std::string, std::string> &headers, const std::string &function) {
+    const std::regex name("DISTILE_API\\s[^;(]*?" + function + "\\(");
+    for (const auto &[header, text] : headers) {
+        std::smatch declaration;
+        if (std::regex_search(text, declaration, name)) {
+            const std::string before = declaration.prefix();
+            const size_t end = before.rfind("*/");
+            const bool commented = before.find_first_not_of(" \n", end + 2) == std::string::npos;
+            return beginning_of(text) + (commented ? before.substr(before.rfind("/*", end)) : "");
+        }
+    }
+    return "";
 }
 
 /** The functions that were called with wrong arguments. */
@@ -182,25 +209,28 @@ public:
     const std::set<std::string> &tested() const {
         return tested_;
     }
-    /** The errors that were got from functions but that neither the comment before a function's declaration nor the one
-     * at the beginning of its header names. */
+    /** The errors that were got from functions but that no comment in these headers names: none on the function, and
+     * none of what that refers to, which are functions ("as distile_...") and the beginnings of headers. */
     std::string undocumented(const std::string &folder, std::initializer_list<const char *> headers) const {
         const std::string prefix = "DISTILE_ERROR_";
-        std::string missing;
+        const std::regex as_function("[Aa]s (distile_\\w+)"), header_name("(\\w+\\.h)\\b");
+        std::map<std::string, std::string> texts;
         for (const char *header : headers) {
-            const std::string text = text_of(folder, header);
-            const std::string beginning = text.substr(0, text.find("*/"));
-            for (const auto &[name, error] : refusals_) {
-                std::smatch declaration;
-                if (!std::regex_search(text, declaration, std::regex("DISTILE_API\\s[^;(]*?" + name + "\\("))) {
-                    continue;
-                }
-                const auto end = static_cast<size_t>(declaration.position());
-                const std::string comment = text.substr(text.rfind("/**", end), end - text.rfind("/**", end));
-                const std::string status = error.substr(prefix.size());
-                if ((beginning + comment).find(status) == std::string::npos) {
-                    missing.append(name).append(": ").append(status).append("\n");
-                }
+            texts[header] = text_of(folder, header);
+        }
+        std::string missing;
+        for (const auto &[name, error] : refusals_) {
+            const std::string own = comments_on(texts, name);
+            std::string comments = own;
+            for (const std::string &function : matches(own, as_function)) {
+                comments += comments_on(texts, function);
+            }
+            for (const std::string &header : matches(own, header_name)) {
+                comments += texts.count(header) != 0 ? beginning_of(texts[header]) : "";
+            }
+            const std::string status = error.substr(prefix.size());
+            if (comments.find(status) == std::string::npos) {
+                missing.append(name).append(": ").append(status).append("\n");
             }
         }
         return missing;

@@ -263,6 +263,7 @@ TEST_CASE("Every function of cuda.h refuses every argument that is wrong", "[.fa
         check_kernels(f, all);
         check_run(f, all);
         CHECK(all.tested() == declared_functions(DISTILE_INCLUDE_FOLDER, {"cuda.h"}));
+        CHECK(all.undocumented(DISTILE_INCLUDE_FOLDER, {"cuda.h", "distile.h"}) == "");
     }
     CHECK(count_fake("alive") == 0);
 }
@@ -272,6 +273,7 @@ TEST_CASE("Every function of cuda_mask_algebra.h refuses every argument that is 
     WrongArguments all = f.functions();
     check_algebra(f, all);
     CHECK(all.tested() == declared_functions(DISTILE_INCLUDE_FOLDER, {"cuda_mask_algebra.h"}));
+    CHECK(all.undocumented(DISTILE_INCLUDE_FOLDER, {"cuda_mask_algebra.h", "mask_algebra.h", "cuda.h"}) == "");
 }
 
 TEST_CASE("Every function of cuda_planner.h refuses every argument that is wrong", "[.fake_driver]") {
@@ -290,4 +292,5 @@ TEST_CASE("Every function of cuda_planner.h refuses every argument that is wrong
     refuse_outputs(all, "distile_cuda_planner_next", distile_cuda_planner_next, planner.get(), f.masks(nullptr),
                    {images, rows, columns, 4, 1, 1, 1, 1});
     CHECK(all.tested() == declared_functions(DISTILE_INCLUDE_FOLDER, {"cuda_planner.h"}));
+    CHECK(all.undocumented(DISTILE_INCLUDE_FOLDER, {"cuda_planner.h", "planner.h", "cuda.h"}) == "");
 }

@@ -388,6 +388,50 @@ TEST_CASE("Masks of one shape combine on a GPU as on the CPU, into any of them",
     }
 }
 
+namespace {
+
+/** One tensor on the host and on the device, in the same layout. */
+class Operand {
+public:
+    static constexpr int32_t layouts = 6;
+
+    /** Packed, with gaps that vectors fit into or not, and away from a multiple of 16 bytes. Gaps hold `gaps`. */
+    void set(const Size &size, int32_t channels, int32_t layout, const std::vector<float> &values, float gaps) {
+        const int32_t gap = layout == 1 ? 4 : layout == 2 ? 5 : 0;
+        const int32_t row_gap = layout == 3 ? 1 : layout == 4 ? 8 : gap;
+        const size_t offset = layout == 5 ? 1 : 0;
+        on_host = distile_tensor_make(nullptr, size.batch, size.height, size.width, channels);
+        on_host.stride_w = channels + gap;
+        on_host.stride_h = on_host.stride_w * size.width + row_gap;
+        on_host.stride_n = on_host.stride_h * size.height + row_gap;
+        memory_.assign(static_cast<size_t>(on_host.stride_n) * size.batch + offset, gaps);
+        REQUIRE(memory_.size() <= room);
+        on_device = on_host;
+        on_host.data = memory_.data() + offset;
+        on_device.data = device_.data() + offset;
+        auto from = values.begin();
+        for (int32_t n = 0; n < size.batch; n++) {
+            for (int32_t y = 0; y < size.height; y++) {
+                for (int32_t x = 0; x < size.width; x++, from += channels) {
+                    std::copy_n(from, channels,
+                                static_cast<float *>(on_host.data) + n * on_host.stride_n + y * on_host.stride_h +
+                                    x * on_host.stride_w);
+                }
+            }
+        }
+        device_.set(memory_);
+    }
+
+    distile_tensor on_host{}, on_device{};
+
+private:
+    static constexpr size_t room = 1 << 18;
+    std::vector<float> memory_;
+    DeviceArray<float> device_ = DeviceArray<float>(room);
+};
+
+}  // namespace
+
 TEST_CASE("Tensors that differ make the same mask on a GPU as on the CPU", "[gpu_algebra]") {
     const Gpu gpu;
     if (!gpu.cuda) {
@@ -397,45 +441,34 @@ TEST_CASE("Tensors that differ make the same mask on a GPU as on the CPU", "[gpu
     std::uniform_real_distribution<float> number(-1, 1);
     const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
     Twin mask(gpu, 1);
-    constexpr size_t room = 1 << 20;
-    DeviceArray<float> device_a(room), device_b(room);
-    for (int32_t width : {1, 7, 32, 33, 44, 513}) {
+    Operand a, b;
+    for (int32_t width : {1, 4, 7, 32, 33, 36, 44, 513}) {
         for (int32_t channels : {1, 2, 3, 4, 5, 8, 16, 64, 65}) {
-            for (int32_t layout = 0; layout < 5; layout++) {
-                const Size size{2, 3, width};
-                CAPTURE(width, channels, layout);
-                distile_tensor a = distile_tensor_make(nullptr, size.batch, size.height, width, channels);
-                // Packed, with gaps that vectors fit into or not, and away from a multiple of 16 bytes.
-                const int32_t gap = layout == 1 ? 4 : layout == 2 ? 5 : 0, row_gap = layout == 3 ? 1 : gap;
-                const size_t offset = layout == 4 ? 1 : 0;
-                a.stride_w = channels + gap;
-                a.stride_h = a.stride_w * width + row_gap;
-                a.stride_n = a.stride_h * size.height + row_gap;
-                std::vector<float> values(static_cast<size_t>(a.stride_n) * size.batch + offset);
-                REQUIRE(values.size() <= room);
-                std::generate(values.begin(), values.end(), [&] { return number(random); });
-                std::vector<float> changed = values;
-                // Elements of gaps differ too, and must not be seen.
-                for (float &value : changed) {
-                    const uint32_t drawn = random() % (20 * channels);
-                    value = drawn == 0   ? value + 0.5f
-                            : drawn == 1 ? value - 0.5f
-                            : drawn == 2 ? value + 0.01f
-                            : drawn == 3 ? nan
-                            : drawn == 4 ? infinity
-                                         : value;
-                }
-                device_a.set(values);
-                device_b.set(changed);
-                distile_tensor b = a, on_a = a, on_b = a;
-                a.data = values.data() + offset;
-                b.data = changed.data() + offset;
-                on_a.data = device_a.data() + offset;
-                on_b.data = device_b.data() + offset;
-                for (float threshold : {0.0f, 0.1f}) {
-                    gpu.check(distile_cuda_mask_set_difference(mask.device.get(), &on_a, &on_b, threshold));
-                    gpu.check(distile_mask_set_difference(mask.host.get(), &a, &b, threshold));
-                    REQUIRE(mask.difference(size, 2) == "");
+            const Size size{2, 3, width};
+            std::vector<float> values(size.pixels() * channels);
+            std::generate(values.begin(), values.end(), [&] { return number(random); });
+            std::vector<float> changed = values;
+            for (float &value : changed) {
+                const uint32_t drawn = random() % (20 * channels);
+                value = drawn == 0   ? value + 0.5f
+                        : drawn == 1 ? value - 0.5f
+                        : drawn == 2 ? value + 0.01f
+                        : drawn == 3 ? nan
+                        : drawn == 4 ? infinity
+                                     : value;
+            }
+            for (int32_t layout_a = 0; layout_a < Operand::layouts; layout_a++) {
+                for (int32_t layout_b = 0; layout_b < Operand::layouts; layout_b++) {
+                    CAPTURE(width, channels, layout_a, layout_b);
+                    // Elements of gaps differ, and must not be seen.
+                    a.set(size, channels, layout_a, values, 0);
+                    b.set(size, channels, layout_b, changed, 1);
+                    for (float threshold : {0.0f, 0.1f}) {
+                        gpu.check(
+                            distile_cuda_mask_set_difference(mask.device.get(), &a.on_device, &b.on_device, threshold));
+                        gpu.check(distile_mask_set_difference(mask.host.get(), &a.on_host, &b.on_host, threshold));
+                        REQUIRE(mask.difference(size, 2) == "");
+                    }
                 }
             }
         }

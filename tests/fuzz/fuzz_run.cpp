@@ -1,6 +1,7 @@
-// distile_run and the conversions of tensors, with descriptors that the input spells. Every tensor that may be legal
-// lies in memory of just its span between pages that nobody may touch, and every other where all access is a fault: a
-// call succeeds and writes what the mask asks for, or is refused and writes nothing.
+// distile_run, nearest upsampling and the conversions of tensors, with descriptors that the input spells. Every tensor
+// that may be legal lies in memory of just its span between pages that nobody may touch, and every other where all
+// access is a fault: a call succeeds and writes what the mask asks for, or is refused and writes nothing.
+#include "conv2d_reference.h"
 #include "fuzz.h"
 #include "test_tensor.h"
 #include <algorithm>
@@ -8,10 +9,15 @@
 #include <distile/distile.hpp>
 #include <distile/layout.h>
 #include <distile/polykernel.h>
+#include <distile/upsample.h>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <test_conv3_16_48_avx2.h>
 #include <test_conv3_48_16_residual_avx2.h>
+#include <test_depthwise3_24_avx2.h>
+#include <test_transpose34_s23_3_17_avx2.h>
+#include <test_upsample3_s2_16_17_avx2.h>
 #include <vector>
 
 using namespace distile;
@@ -45,8 +51,8 @@ int fill_zero(void *, const distile_tensor *, const distile_tensor *, const dist
 /** A kernel with weights. */
 struct Loaded {
     Loaded(const Context &context, const distile_polykernel &polykernel)
-        : conv(polykernel.conv2d), kernel(make_kernel(context, polykernel)) {
-        const std::vector<float> filter(static_cast<size_t>(conv.in_channels) * conv.out_channels * 9, 0.25f);
+        : kind(polykernel.kind), conv(polykernel.conv2d), kernel(make_kernel(context, polykernel)) {
+        const std::vector<float> filter(filter_size(conv), 0.25f);
         distile_weights_source source{};
         source.filter = filter.data();
         source.order = DISTILE_OHWI;
@@ -55,6 +61,7 @@ struct Loaded {
         check(context, distile_kernel_add_dense(kernel.get(), &dense));
     }
 
+    distile_operator_kind kind;
     distile_conv2d conv;
     Kernel kernel;
     Weights weights;
@@ -63,7 +70,9 @@ struct Loaded {
 struct Session {
     explicit Session(int32_t threads)
         : context(make(threads)), plain(context, test_conv3_16_48_avx2),
-          residual(context, test_conv3_48_16_residual_avx2), mask(make_mask(context)) {
+          residual(context, test_conv3_48_16_residual_avx2), depthwise(context, test_depthwise3_24_avx2),
+          transposed(context, test_transpose34_s23_3_17_avx2), upsampled(context, test_upsample3_s2_16_17_avx2),
+          mask(make_mask(context)) {
     }
 
     static Context make(int32_t threads) {
@@ -74,7 +83,7 @@ struct Session {
     }
 
     Context context;
-    Loaded plain, residual;
+    Loaded plain, residual, depthwise, transposed, upsampled;
     Mask mask;
 };
 
@@ -87,7 +96,7 @@ struct Tensor {
     const distile_tensor *address() const {
         return &view;
     }
-    /** `bordered`: of inputs, whose borders are read; those of other tensors are ignored, whatever they are. */
+    /** `bordered`: of a run's inputs, whose borders are read; those of others are ignored, whatever they are. */
     void place(Bytes &bytes, bool bordered) {
         const auto extent = [](int32_t value) { return value >= 1 && value <= 65535; };
         const auto border = [&](int32_t value) { return !bordered || (value >= 0 && value <= 65535); };
@@ -152,74 +161,128 @@ void spell(Bytes &bytes, distile_tensor &view) {
     view.stride_n = bytes.stride(spanned(view.height, view.border_top, view.border_bottom, view.stride_h));
 }
 
-int32_t extent_of(int64_t input, int64_t pads, int64_t stride) {
-    return static_cast<int32_t>(std::max<int64_t>(0, (input + pads - 3) / stride + 1));
+/** The output's extent that is due for an input's along an axis, as far as it is a number of 32 bits. */
+int32_t extent_of(distile_operator_kind kind, int64_t input, int64_t pads, int64_t kernel, int64_t stride,
+                  int64_t dilation) {
+    const int64_t span = dilation * (kernel - 1) + 1;
+    const int64_t output = kind == DISTILE_MASKED_CONV_TRANSPOSE2D  ? (input - 1) * stride + span - pads
+                           : kind == DISTILE_MASKED_UPSAMPLE_CONV2D ? input * stride + pads - span + 1
+                                                                    : (input + pads - span) / stride + 1;
+    return static_cast<int32_t>(std::clamp<int64_t>(output, 0, std::numeric_limits<int32_t>::max()));
 }
 
 class Call {
 public:
-    Call(Bytes &bytes, Session &session)
-        : bytes_(bytes), session_(session), loaded_(bytes.flag() ? session.plain : session.residual) {
+    Call(Bytes &bytes, Session &session) : bytes_(bytes), session_(session) {
     }
 
-    void run() {
-        const distile_conv2d &conv = loaded_.conv;
-        input_.view.batch = bytes_.extent(2);
-        input_.view.height = bytes_.extent(10);
-        input_.view.width = bytes_.extent(10);
-        input_.view.channels = conv.in_channels;
-        spell(bytes_, input_.view);
-        output_.view.batch = residual_.view.batch = input_.view.batch;
-        output_.view.height = residual_.view.height = extent_of(input_.view.height, 2, conv.stride_h);
-        output_.view.width = residual_.view.width = extent_of(input_.view.width, 2, conv.stride_w);
-        output_.view.channels = residual_.view.channels = conv.out_channels;
+    void run(const Loaded &loaded) {
+        const distile_conv2d &conv = loaded.conv;
+        spell_input(conv.in_channels);
+        output_.view.height = extent_of(loaded.kind, input_.view.height, int64_t{conv.pad_top} + conv.pad_bottom,
+                                        conv.kernel_h, conv.stride_h, conv.dilation_h);
+        output_.view.width = extent_of(loaded.kind, input_.view.width, int64_t{conv.pad_left} + conv.pad_right,
+                                       conv.kernel_w, conv.stride_w, conv.dilation_w);
+        output_.view.channels = conv.out_channels;
+        residual_.view = output_.view;
         spell(bytes_, output_.view);
         spell(bytes_, residual_.view);
         distile_run_args args{};
         args.input = input_.address();
         args.output = output_.address();
         args.residual = conv.residual != 0 ? residual_.address() : nullptr;
-        args.weights = loaded_.weights.get();
+        args.weights = loaded.weights.get();
         args.mask = session_.mask.get();
-        input_.place(bytes_, true);
-        output_.place(bytes_, false);
+        place(true);
         residual_.place(bytes_, false);
-        for (size_t i = 0; i < input_.memory->num_words(); i++) {
-            input_.memory->words()[i] = 0x3f000000;  // 0.5
-        }
         // Overlaps, of which some are legal.
         switch (bytes_.choice(15)) {
         case 0:
             args.residual = output_.address();
             break;
         case 1:
-            // Within the channels of the input: elsewhere a view of equal strides might be legal.
-            output_.view.data = static_cast<float *>(input_.view.data) + bytes_.choice(conv.in_channels - 1);
-            aliased_ = true;
+            lay_over_input(conv.in_channels);
             break;
         case 2:
             args.residual = nullptr;
             break;
         case 3:
-            args.weights = (&loaded_ == &session_.plain ? session_.residual : session_.plain).weights.get();
+            args.weights = (&loaded == &session_.plain ? session_.residual : session_.plain).weights.get();
             break;
         default:
             break;
         }
         const auto options = bytes_.take<uint8_t>();
-        const int32_t inactive = options % 16 == 15 ? options : options & 1;
+        spell_inactive(options, args.inactive);
         const int32_t store = options / 16 == 15 ? options : options >> 4 & 1;
-        std::memcpy(&args.inactive, &inactive, sizeof(inactive));
         std::memcpy(&args.store, &store, sizeof(store));
-        const int32_t num_variants = distile_kernel_num_variants(loaded_.kernel.get());
+        const int32_t num_variants = distile_kernel_num_variants(loaded.kernel.get());
         const int32_t variant = bytes_.choice(num_variants + 1);
-        args.variant = variant <= num_variants ? distile_kernel_variant_name(loaded_.kernel.get(), variant) : "none";
+        args.variant = variant <= num_variants ? distile_kernel_variant_name(loaded.kernel.get(), variant) : "none";
         set_mask();
+        check_call(args, [&] { return distile_run(loaded.kernel.get(), &args); });
+    }
+
+    void upsample() {
+        spell_input(bytes_.extent(20));
+        distile_upsample_args args{};
+        args.scale_h = bytes_.extent(3);
+        args.scale_w = bytes_.extent(3);
+        const auto enlarged = [](int32_t extent, int32_t scale) {
+            return extent_of(DISTILE_MASKED_UPSAMPLE_CONV2D, extent, 0, 1, scale, 1);
+        };
+        output_.view.height = enlarged(input_.view.height, args.scale_h);
+        output_.view.width = enlarged(input_.view.width, args.scale_w);
+        output_.view.channels = input_.view.channels;
+        spell(bytes_, output_.view);
+        args.input = input_.address();
+        args.output = output_.address();
+        args.mask = session_.mask.get();
+        // Only pixels are read.
+        place(false);
+        if (bytes_.choice(15) == 0) {
+            lay_over_input(std::clamp(input_.view.channels, 1, 64));
+        }
+        // What the output must be is that of a run.
+        distile_run_args written{};
+        const auto options = bytes_.take<uint8_t>();
+        spell_inactive(options, args.inactive);
+        spell_inactive(options, written.inactive);
+        set_mask();
+        check_call(written, [&] { return distile_upsample_nearest(session_.context.get(), &args); });
+    }
+
+private:
+    void spell_input(int32_t channels) {
+        input_.view.batch = bytes_.extent(2);
+        input_.view.height = bytes_.extent(10);
+        input_.view.width = bytes_.extent(10);
+        input_.view.channels = channels;
+        spell(bytes_, input_.view);
+        output_.view.batch = input_.view.batch;
+    }
+    void place(bool bordered) {
+        input_.place(bytes_, bordered);
+        output_.place(bytes_, false);
+    }
+    /** Within the channels of the input: elsewhere a view of equal strides might be legal. */
+    void lay_over_input(int32_t channels) {
+        output_.view.data = static_cast<float *>(input_.view.data) + bytes_.choice(channels - 1);
+        aliased_ = true;
+    }
+    static void spell_inactive(uint8_t options, distile_inactive &inactive) {
+        const int32_t number = options % 16 == 15 ? options : options & 1;
+        std::memcpy(&inactive, &number, sizeof(number));
+    }
+
+    /** Makes the call, unless it needs too much memory. */
+    template<typename Function> void check_call(const distile_run_args &args, const Function &function) {
         if (input_.huge || output_.huge || residual_.huge) {
             return;
         }
+        std::fill_n(input_.memory->words(), input_.memory->num_words(), 0x3f000000);  // 0.5
         const std::vector<uint32_t> before = output_.contents();
-        const distile_status status = distile_run(loaded_.kernel.get(), &args);
+        const distile_status status = function();
         if (status != DISTILE_OK) {
             require(status != DISTILE_ERROR_KERNEL, distile_context_message(session_.context.get()));
             require(output_.contents() == before, "a run that was refused wrote to the output");
@@ -229,7 +292,6 @@ public:
         }
     }
 
-private:
     void set_mask() {
         distile_tensor shape = output_.view;
         if (bytes_.choice(15) == 0) {
@@ -276,7 +338,6 @@ private:
 
     Bytes &bytes_;
     Session &session_;
-    Loaded &loaded_;
     Tensor input_, output_, residual_;
     bool aliased_ = false;
     int32_t height_ = 0, width_ = 0;
@@ -324,11 +385,30 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     static Session one(1), three(3);
     Bytes bytes(data, size);
-    Session &session = bytes.flag() ? one : three;
-    if (bytes.choice(3) == 0) {
+    // The highest numbers are for what came later, so that older inputs do what they did.
+    constexpr uint8_t later = 224;
+    const auto first = bytes.take<uint8_t>();
+    Session &session = first % 2 != 0 ? one : three;
+    if (first >= later) {
+        Call call(bytes, session);
+        switch ((first - later) / 8) {
+        case 0:
+            call.run(session.depthwise);
+            break;
+        case 1:
+            call.run(session.transposed);
+            break;
+        case 2:
+            call.run(session.upsampled);
+            break;
+        default:
+            call.upsample();
+        }
+    } else if (bytes.choice(3) == 0) {
         convert(bytes, session);
     } else {
-        Call(bytes, session).run();
+        const Loaded &loaded = bytes.flag() ? session.plain : session.residual;
+        Call(bytes, session).run(loaded);
     }
     return 0;
 }

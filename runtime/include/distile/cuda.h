@@ -38,7 +38,8 @@ typedef struct distile_cuda_options {
     const char *cache_folder;
 } distile_cuda_options;
 
-/** Opens a GPU. `options` may be null. */
+/** Opens a GPU. `options` may be null. Errors: NULL_POINTER, NO_DRIVER, OLD_DRIVER, NO_GPU (also none of that number),
+ * UNSUPPORTED_GPU, OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY. */
 DISTILE_API distile_status distile_cuda_create(distile_context *context, const distile_cuda_options *options,
                                                distile_cuda **cuda);
 /** Waits for all work in the GPU's context. Null is allowed, and so is a GPU whose context was lost. */
@@ -46,7 +47,8 @@ DISTILE_API void distile_cuda_destroy(distile_cuda *cuda);
 /** The multiprocessors of the context, of which a green context has fewer than the GPU: what the `threads` of a time
  * table mean for a kernel on a GPU. 0 if `cuda` is null. */
 DISTILE_API int32_t distile_cuda_multiprocessors(const distile_cuda *cuda);
-/** Puts all later work on another CUstream, which must live as the one in the options; null: the default stream. */
+/** Puts all later work on another CUstream, which must live as the one in the options; null: the default stream.
+ * Errors: NULL_POINTER. */
 DISTILE_API distile_status distile_cuda_set_stream(distile_cuda *cuda, void *stream);
 
 /* ---- Masks -------------------------------------------------------------------------------- */
@@ -55,6 +57,7 @@ DISTILE_API distile_status distile_cuda_set_stream(distile_cuda *cuda, void *str
  * several set it, in graphs or outside, and another than the last one ran, set it again before other calls take it. */
 typedef struct distile_cuda_mask distile_cuda_mask;
 
+/** As distile_mask_create. */
 DISTILE_API distile_status distile_cuda_mask_create(distile_cuda *cuda, distile_cuda_mask **mask);
 /** Null is allowed. */
 DISTILE_API void distile_cuda_mask_destroy(distile_cuda_mask *mask);
@@ -64,13 +67,15 @@ DISTILE_API distile_status distile_cuda_mask_set_bytes(distile_cuda_mask *mask, 
                                                        int32_t height, int32_t width, int64_t stride_n,
                                                        int64_t stride_h);
 /** The bits, on the device, in the order of distile_mask_bits but in words of 32. Valid until the mask is set with
- * another shape: with the same one, the new bits take the place of the old. */
+ * another shape: with the same one, the new bits take the place of the old. Errors: NULL_POINTER, BAD_MASK (it was
+ * never set). */
 DISTILE_API distile_status distile_cuda_mask_bits(distile_cuda_mask *mask, const uint32_t **words,
                                                   int32_t *words_per_row);
 /** The active tiles at a granularity, on the device: the arrays, with room for every tile of the grid, in the order
  * of distile_mask_tiles, and the address of their number. Valid until the mask is set again. They are in the same place
  * as long as the shape is the same: a graph in which the mask is set and this is called makes them with every launch.
- * A mask knows 65 granularities, those of kernels that chose by it included: BAD_VALUE for another one. */
+ * A mask knows 65 granularities, those of kernels that chose by it included. Errors: NULL_POINTER, BAD_VALUE (also one
+ * granularity more), BAD_MASK (it was never set), OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_cuda_mask_tiles(distile_cuda_mask *mask, int32_t tile_h, int32_t tile_w,
                                                    const uint32_t **xy, const uint32_t **image, const uint32_t **count);
 
@@ -106,7 +111,7 @@ DISTILE_API distile_status distile_cuda_kernel_add_dense(distile_cuda_kernel *ke
 
 typedef struct distile_cuda_weights distile_cuda_weights;
 
-/** Packs weights of the host's and copies them to the device. */
+/** Packs weights of the host's, as distile_weights_pack does, and copies them to the device. */
 DISTILE_API distile_status distile_cuda_weights_pack(distile_cuda_kernel *kernel, const distile_weights_source *source,
                                                      distile_cuda_weights **weights);
 /** Null is allowed. */

@@ -1,5 +1,6 @@
 /** \file
- * Output buffers on an NVIDIA GPU for a chain of masked operators: as planner.h, with the same options and errors.
+ * Output buffers on an NVIDIA GPU for a chain of masked operators: as planner.h, with the same options and errors,
+ * and those of cuda.h.
  *
  *     distile_cuda_planner_next(planner, &spec, mask, DISTILE_STORE_EXACT, &output);
  *     distile_cuda_run(kernel, &(distile_cuda_run_args){.input = &input, .output = &output, .weights = weights,
@@ -22,8 +23,8 @@ extern "C" {
 typedef struct distile_cuda_planner distile_cuda_planner;
 
 /** As distile_planner_create; `options` may be null. DISTILE_CLEAR_BACKGROUND clears on a stream of the planner's, as
- * soon as a buffer is free. On a GPU the mode DISTILE_ZERO is mostly faster than any planner: docs/cuda.md has figures.
- * Further errors: those of cuda.h. */
+ * soon as a buffer is free. On a GPU the mode DISTILE_ZERO is mostly faster than any planner: docs/cuda.md has
+ * figures. */
 DISTILE_API distile_status distile_cuda_planner_create(distile_cuda *cuda, const distile_planner_options *options,
                                                        distile_cuda_planner **planner);
 /** Frees the buffers too, once the GPU is done with them. Null is allowed. */
@@ -36,7 +37,7 @@ DISTILE_API distile_status distile_cuda_planner_next(distile_cuda_planner *plann
                                                      distile_tensor *output);
 
 /** Lets the stream wait for what is being cleared in the background, if anything is. To be called before a capture with
- * the planner begins, before it ends, and before its graph is replayed. */
+ * the planner begins, before it ends, and before its graph is replayed. Errors: NULL_POINTER. */
 DISTILE_API distile_status distile_cuda_planner_join(distile_cuda_planner *planner);
 
 /** Bytes that the planner's buffers hold at present; 0 if `planner` is null. Buffers that were outgrown are kept,
