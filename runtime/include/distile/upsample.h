@@ -13,7 +13,7 @@ extern "C" {
 
 /** Zero-initialise, then set. */
 typedef struct distile_upsample_args {
-    const distile_tensor *input;
+    const distile_tensor *input;  /**< Its border is not read, and may say anything. */
     const distile_tensor *output; /**< scale_h times as high and scale_w times as wide, with as many channels. */
     distile_mask *mask;           /**< Of the output's batch, height and width. */
     int32_t scale_h, scale_w;     /**< From 1. */
