@@ -1072,6 +1072,14 @@ private:
     CudaPlanner planner_;
 };
 
+/** With few variants, because sessions are many. */
+distile_polykernel few_variants() {
+    distile_polykernel polykernel = test_odd_cuda;
+    polykernel.num_variants = 2;
+    polykernel.num_times = 0;
+    return polykernel;
+}
+
 /** Returns how many calls of the driver it took. */
 int64_t run_faulty_session(const Setup &setup, distile_clearing clearing, bool cached) {
     const int64_t calls = count_fake("*"), alive = count_fake("alive");
@@ -1089,7 +1097,8 @@ int64_t run_faulty_session(const Setup &setup, distile_clearing clearing, bool c
 }  // namespace
 
 TEST_CASE("Any one call of the driver may fail, and the next try succeeds", "[.fake_driver]") {
-    const Setup setup;
+    const distile_polykernel polykernel = few_variants();
+    const Setup setup(polykernel);
     const FakeSetting count("count", 7, 0);
     for (const distile_clearing clearing : {DISTILE_CLEAR_WRITTEN, DISTILE_CLEAR_ALL, DISTILE_CLEAR_BACKGROUND}) {
         // Once is enough, because it takes most of the time.
@@ -1106,7 +1115,8 @@ TEST_CASE("Any one call of the driver may fail, and the next try succeeds", "[.f
 }
 
 TEST_CASE("Any one allocation of the host may fail, and the next try succeeds", "[.fake_driver]") {
-    const Setup setup;
+    const distile_polykernel polykernel = few_variants();
+    const Setup setup(polykernel);
     const FakeSetting count("count", 7, 0);
     run_faulty_session(setup, DISTILE_CLEAR_BACKGROUND, true);
     const int64_t all = allocations.count;
