@@ -1,6 +1,5 @@
 #include "cubin_cache.h"
 #include "read_file.h"
-#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -67,9 +66,12 @@ void CubinCache::keep(const std::string &ptx, const std::string &cubin) const {
     }
     // Nothing from here on throws, so that this file does not stay.
     size_t written = 0;
-    for (ssize_t step = 1; step > 0 && written < content.size();
-         written += static_cast<size_t>(std::max<ssize_t>(step, 0))) {
-        step = write(file, content.data() + written, content.size() - written);
+    while (written < content.size()) {
+        const ssize_t step = write(file, content.data() + written, content.size() - written);
+        if (step <= 0) {
+            break;
+        }
+        written += static_cast<size_t>(step);
     }
     const bool complete = close(file) == 0 && written == content.size();
     if (!complete || std::rename(temporary.c_str(), path.c_str()) != 0) {

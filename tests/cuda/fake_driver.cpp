@@ -414,12 +414,12 @@ CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstr
     return copy("cuMemcpyDtoDAsync", memory_at(to, bytes), memory_at(from, bytes), bytes);
 }
 
-CUresult cuMemsetD8(CUdeviceptr address, unsigned char value, size_t bytes) {
-    return fill("cuMemsetD8", address, value, bytes, true);
+CUresult cuMemsetD8(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
+    return fill("cuMemsetD8", dstDevice, uc, N, true);
 }
 
-CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes, CUstream) {
-    return fill("cuMemsetD8Async", address, value, bytes);
+CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream) {
+    return fill("cuMemsetD8Async", dstDevice, uc, N);
 }
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
