@@ -1,18 +1,29 @@
 // Memory: whichever allocation of a session fails, the call says so and all its objects stay usable; and calls of
-// shapes that were met before allocate nothing. A program of its own, because it replaces the allocation functions.
+// shapes that were met before allocate nothing. Files that cannot be read to their end. A program of its own, because
+// it replaces the functions that allocate and read.
 #include "allocations.h"
 #include "catch.h"
 #include "temporary_folder.h"
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <distile/distile.hpp>
 #include <distile/layout.h>
 #include <distile/mask_algebra.h>
 #include <distile/planner.h>
 #include <distile/polykernel.h>
-#include <functional>
+#include <distile/upsample.h>
 #include <random>
 #include <string>
+#include <sys/syscall.h>
 #include <test_conv3_16_48_avx2.h>
+#include <test_conv3_48_16_residual_avx2.h>
+#include <test_depthwise3_24_avx2.h>
+#include <test_groups2_32_32_avx2.h>
+#include <test_transpose2_s2_17_3_avx2.h>
+#include <test_upsample3_s2_16_17_avx2.h>
+#include <unistd.h>
 #include <vector>
 
 // NOLINTBEGIN(readability-identifier-naming,bugprone-reserved-identifier)
@@ -22,11 +33,48 @@ extern "C" void *__wrap_aligned_alloc(size_t alignment, size_t bytes) {
 }
 // NOLINTEND(readability-identifier-naming,bugprone-reserved-identifier)
 
+/** Reads of files before one that fails; -1: none does. */
+static std::atomic<int> reads_before_failure{-1};
+
+extern "C" __attribute__((visibility("default"))) ssize_t read(int fd, void *buf, size_t nbytes) {
+    if (reads_before_failure >= 0 && reads_before_failure-- == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return syscall(SYS_read, fd, buf, nbytes);
+}
+
 using namespace distile;
 
 namespace {
 
-constexpr int32_t height = 20, width = 24, in_channels = 16, out_channels = 48;
+/** Of masks and outputs. Operators that enlarge have inputs of half that size. */
+constexpr int32_t height = 16, width = 20;
+/** No operator here has more. */
+constexpr int32_t most_channels = 48;
+
+/** What sessions use: one of each kind of operator, and everything without one. */
+const distile_polykernel *const used[] = {nullptr,
+                                          &test_conv3_16_48_avx2,
+                                          &test_conv3_48_16_residual_avx2,
+                                          &test_groups2_32_32_avx2,
+                                          &test_depthwise3_24_avx2,
+                                          &test_transpose2_s2_17_3_avx2,
+                                          &test_upsample3_s2_16_17_avx2};
+
+constexpr distile_clearing clearings[] = {DISTILE_CLEAR_WRITTEN, DISTILE_CLEAR_ALL, DISTILE_CLEAR_BACKGROUND};
+
+/** Of every kind, with and without a stride. */
+constexpr distile_window windows[] = {{3, 3, 1, 1, 2, 1, 1, 1, DISTILE_WINDOW_CONV},
+                                      {3, 5, 2, 2, 1, 1, 1, 2, DISTILE_WINDOW_CONV},
+                                      {4, 4, 2, 2, 1, 1, 1, 1, DISTILE_WINDOW_TRANSPOSED},
+                                      {3, 3, 2, 2, 1, 1, 1, 1, DISTILE_WINDOW_UPSAMPLED}};
+
+/** What a session runs on. */
+struct Machine {
+    int32_t threads;
+    bool own_pool, own_allocator;
+};
 
 /** The threads of a context as one: what is split for them is split, and allocated in a fixed order. */
 void run_one_by_one(void *, distile_task task, void *closure, int32_t count) {
@@ -57,37 +105,40 @@ int fill_ones(void *, const distile_tensor *, const distile_tensor *, const dist
     return 0;
 }
 
-/** A use of the whole library. Each step can be repeated when it failed. */
+/** A use of an operator, or of all the rest of the library. Each step can be repeated when it failed. */
 class Session {
 public:
-    Session(int32_t threads, bool own_allocator, std::string times) : times_(std::move(times)) {
-        options_.threads = threads;
-        options_.parallel_for = run_one_by_one;
-        if (own_allocator) {
+    Session(const distile_polykernel *polykernel, const Machine &machine) : polykernel_(polykernel) {
+        options_.threads = machine.threads;
+        options_.parallel_for = machine.own_pool ? nullptr : run_one_by_one;
+        if (machine.own_allocator) {
             options_.allocate = CountingAllocator::allocate;
             options_.deallocate = CountingAllocator::deallocate;
             options_.allocator_user = &allocator_;
         }
+        if (polykernel) {
+            filter_.resize(size_t{9} * most_channels * most_channels);
+            times_ = folder_.write("times.json", std::string(R"({"distile_times": 1, "kernel": ")") + polykernel->name +
+                                                     R"(", "times": [{"variant": ")" + polykernel->variants[0].name +
+                                                     R"(", "threads": 1, "tiles": 30, "us": 90}]})");
+        }
         std::mt19937 random(1);
-        const auto draw = [&](std::vector<float> &values) {
-            for (float &value : values) {
+        for (std::vector<float> *values : {&input_, &filter_}) {
+            for (float &value : *values) {
                 value = static_cast<float>(random() % 9) - 4;
             }
-        };
-        draw(input_);
-        draw(filter_);
-        for (uint8_t &byte : bytes_) {
-            byte = random() % 3 == 0 ? 1 : 0;
         }
     }
     Session(const Session &) = delete;
     Session &operator=(const Session &) = delete;
     ~Session() {
-        planner_.reset();
+        for (Planner &planner : planners_) {
+            planner.reset();
+        }
         weights_.reset();
         kernel_.reset();
-        for (Mask &mask : masks_) {
-            mask.reset();
+        for (HeldMask &held : masks_) {
+            held.mask.reset();
         }
         context_.reset();
         CHECK(allocator_.blocks == 0);
@@ -96,46 +147,37 @@ public:
     /** Makes all objects. */
     void create() {
         made("context", context_, [&](distile_context **out) { return distile_context_create(&options_, out); });
-        for (Mask &mask : masks_) {
-            made("mask", mask, [&](distile_mask **out) { return distile_mask_create(context_.get(), out); });
+        for (HeldMask &held : masks_) {
+            made("mask", held.mask, [&](distile_mask **out) { return distile_mask_create(context_.get(), out); });
         }
-        made("kernel", kernel_,
-             [&](distile_kernel **out) { return distile_kernel_create(context_.get(), &test_conv3_16_48_avx2, out); });
-        made("weights", weights_, [&](distile_weights **out) {
-            distile_weights_source source{};
-            source.filter = filter_.data();
-            source.order = DISTILE_OHWI;
-            return distile_weights_pack(kernel_.get(), &source, out);
-        });
-        made("planner", planner_,
-             [&](distile_planner **out) { return distile_planner_create(context_.get(), nullptr, out); });
-        const distile_dense_candidate candidate{"mine", fill_ones, nullptr};
-        step("add_dense", [&] { return distile_kernel_add_dense(kernel_.get(), &candidate); });
-        step("add_time", [&] { return distile_kernel_add_time(kernel_.get(), "mine", 100, 50); });
-        step("load_times", [&] { return distile_kernel_load_times(kernel_.get(), times_.c_str()); });
-        step("load_no_times", [&] {
-            const distile_status status = distile_kernel_load_times(kernel_.get(), "/none");
-            return status == DISTILE_ERROR_BAD_FILE ? DISTILE_OK : status;
-        });
+        if (polykernel_) {
+            create_kernel();
+            return;
+        }
+        for (size_t i = 0; i < std::size(clearings); i++) {
+            const distile_planner_options options{0, clearings[i]};
+            made("planner", planners_[i],
+                 [&](distile_planner **out) { return distile_planner_create(context_.get(), &options, out); });
+        }
     }
 
     /** One input after the other. `seed` chooses the mask, which has the same shape for all seeds. */
     void use(uint32_t seed) {
-        distile_mask *mask = masks_[0].get(), *other = masks_[1].get(), *result = masks_[2].get();
         std::mt19937 random(seed);
         const uint32_t density = 1 + seed % 7;
         for (uint8_t &byte : bytes_) {
             byte = random() % 8 < density ? 1 : 0;
         }
-        step("set_bytes",
-             [&] { return distile_mask_set_bytes(mask, bytes_.data(), 1, height, width, height * width, width); });
-        use_algebra(mask, other, result);
-        use_kernel(mask);
-        use_planner(mask);
-        const distile_nchw planes = distile_nchw_make(planes_.data(), in_channels, height, width);
-        const distile_tensor input = input_view();
-        step("to_nchw", [&] { return distile_to_nchw(context_.get(), &input, &planes); });
-        step("from_nchw", [&] { return distile_from_nchw(context_.get(), &planes, &input); });
+        set_mask("set_bytes", masks_[0], height, [&](distile_mask *mask) {
+            return distile_mask_set_bytes(mask, bytes_.data(), 1, height, width, height * width, width);
+        });
+        if (polykernel_) {
+            use_kernel();
+            return;
+        }
+        use_algebra();
+        use_planners();
+        use_copies();
     }
 
     /** Everything that was computed. */
@@ -144,8 +186,28 @@ public:
     }
 
 private:
-    distile_tensor input_view() {
-        return distile_tensor_make(input_.data(), 1, height, width, in_channels);
+    struct HeldMask {
+        Mask mask;
+        int32_t rows = 0;
+    };
+
+    void create_kernel() {
+        made("kernel", kernel_,
+             [&](distile_kernel **out) { return distile_kernel_create(context_.get(), polykernel_, out); });
+        made("weights", weights_, [&](distile_weights **out) {
+            distile_weights_source source{};
+            source.filter = filter_.data();
+            source.order = DISTILE_OHWI;
+            return distile_weights_pack(kernel_.get(), &source, out);
+        });
+        const distile_dense_candidate candidate{"mine", fill_ones, nullptr};
+        step("add_dense", [&] { return distile_kernel_add_dense(kernel_.get(), &candidate); });
+        step("add_time", [&] { return distile_kernel_add_time(kernel_.get(), "mine", 100, 50); });
+        step("load_times", [&] { return distile_kernel_load_times(kernel_.get(), times_.c_str()); });
+        step("load_no_times", [&] {
+            const distile_status status = distile_kernel_load_times(kernel_.get(), "/none");
+            return status == DISTILE_ERROR_BAD_FILE ? DISTILE_OK : status;
+        });
     }
 
     /** A step fails with OUT_OF_MEMORY exactly where an allocation failed, or goes on without; then it succeeds. */
@@ -177,61 +239,79 @@ private:
     }
 
     /** Calls that set a mask leave it as it was where they fail. */
-    template<typename Call> void set_mask(const char *name, distile_mask *mask, const Call &call) {
-        const std::vector<uint64_t> before = words_of(mask);
+    template<typename Call> void set_mask(const char *name, HeldMask &held, int32_t rows, const Call &call) {
+        const std::vector<uint64_t> before = words_of(held);
         step(name, [&] {
-            const distile_status status = call();
+            const distile_status status = call(held.mask.get());
             if (status != DISTILE_OK) {
                 allocations.watched = false;
-                REQUIRE(words_of(mask) == before);
+                REQUIRE(words_of(held) == before);
             }
             return status;
         });
-        keep_mask(mask);
-    }
-
-    static std::vector<uint64_t> words_of(distile_mask *mask) {
-        const uint64_t *words = nullptr;
-        int32_t words_per_row = 0;
-        int64_t rows = height;
-        return distile_mask_bits(mask, &words, &words_per_row) == DISTILE_OK
-                   ? std::vector<uint64_t>(words, words + rows * words_per_row)
-                   : std::vector<uint64_t>();
-    }
-
-    void keep_mask(distile_mask *mask) {
+        held.rows = rows;
         int64_t pixels = 0;
-        REQUIRE(distile_mask_active_pixels(mask, &pixels) == DISTILE_OK);
+        REQUIRE(distile_mask_active_pixels(held.mask.get(), &pixels) == DISTILE_OK);
         results_.push_back(static_cast<float>(pixels));
     }
 
-    void use_algebra(distile_mask *mask, distile_mask *other, distile_mask *result) {
-        const distile_window window{3, 3, 1, 1, 2, 1, 1, 1, DISTILE_WINDOW_CONV};
-        set_mask("dilate", other, [&] { return distile_mask_dilate(other, mask, 1, 2); });
-        set_mask("needed_input", other, [&] { return distile_mask_needed_input(other, mask, &window, height, width); });
-        set_mask("affected_output", other,
-                 [&] { return distile_mask_affected_output(other, mask, &window, height, width); });
-        set_mask("unite", result, [&] { return distile_mask_unite(result, mask, other); });
-        set_mask("intersect", result, [&] { return distile_mask_intersect(result, mask, other); });
-        set_mask("subtract", result, [&] { return distile_mask_subtract(result, other, mask); });
-        set_mask("invert", result, [&] { return distile_mask_invert(result, mask); });
-        const distile_tensor a = input_view();
+    static std::vector<uint64_t> words_of(const HeldMask &held) {
+        const uint64_t *words = nullptr;
+        int32_t words_per_row = 0;
+        return distile_mask_bits(held.mask.get(), &words, &words_per_row) == DISTILE_OK
+                   ? std::vector<uint64_t>(words, words + int64_t{held.rows} * words_per_row)
+                   : std::vector<uint64_t>();
+    }
+
+    /** Every call sets a mask of its own. */
+    void use_algebra() {
+        distile_mask *mask = masks_[0].mask.get();
+        HeldMask *next = masks_;
+        for (const distile_window &window : windows) {
+            for (const bool to_input : {true, false}) {
+                const bool enlarges = to_input == (window.kind == DISTILE_WINDOW_CONV);
+                const int32_t rows = enlarges ? height * window.stride_h : height / window.stride_h;
+                const int32_t columns = enlarges ? width * window.stride_w : width / window.stride_w;
+                const auto transfer = to_input ? distile_mask_needed_input : distile_mask_affected_output;
+                set_mask(to_input ? "needed_input" : "affected_output", *++next, rows,
+                         [&](distile_mask *to) { return transfer(to, mask, &window, rows, columns); });
+            }
+        }
+        set_mask("pool", *++next, height / 2, [&](distile_mask *to) { return distile_mask_pool(to, mask, 2, 3); });
+        set_mask("dilate", *++next, height, [&](distile_mask *to) { return distile_mask_dilate(to, mask, 1, 2); });
+        distile_mask *dilated = next->mask.get();
+        for (const auto combine : {distile_mask_unite, distile_mask_intersect, distile_mask_subtract}) {
+            set_mask("combination", *++next, height, [&](distile_mask *to) { return combine(to, dilated, mask); });
+        }
+        set_mask("dilate itself", *next, height, [](distile_mask *to) { return distile_mask_dilate(to, to, 2, 1); });
+        set_mask("invert", *++next, height, [&](distile_mask *to) { return distile_mask_invert(to, mask); });
+        // As many pixels as are shared out to two threads.
+        constexpr int32_t extent = 256;
+        static std::vector<float> zeros(extent * extent), twos(extent * extent, 2.0f);
+        const distile_tensor a = distile_tensor_make(zeros.data(), 1, extent, extent, 1);
         distile_tensor b = a;
-        b.data = planes_.data();
-        set_mask("set_difference", result, [&] { return distile_mask_set_difference(result, &a, &b, 1); });
-        set_mask("pool", result, [&] { return distile_mask_pool(result, mask, 1, 1); });
+        b.data = twos.data();
+        set_mask("set_difference", *++next, extent,
+                 [&](distile_mask *to) { return distile_mask_set_difference(to, &a, &b, 1); });
+        REQUIRE(++next == std::end(masks_));
         int64_t count = 0;
-        step("count_tiles", [&] { return distile_mask_count_tiles(result, 3, 4, &count); });
+        step("count_tiles", [&] { return distile_mask_count_tiles(mask, 3, 4, &count); });
         distile_tile_list list{};
-        step("tiles", [&] { return distile_mask_tiles(result, 3, 4, &list); });
+        step("tiles", [&] { return distile_mask_tiles(mask, 5, 2, &list); });
         results_.push_back(static_cast<float>(count + list.count));
     }
 
-    void use_kernel(distile_mask *mask) {
+    void use_kernel() {
+        distile_mask *mask = masks_[0].mask.get();
+        const distile_conv2d &conv = polykernel_->conv2d;
+        const int32_t scale = distile_kernel_window(kernel_.get()).kind == DISTILE_WINDOW_CONV ? 1 : 2;
+        const distile_tensor input =
+            distile_tensor_make(input_.data(), 1, height / scale, width / scale, conv.in_channels);
+        const distile_tensor output = distile_tensor_make(output_.data(), 1, height, width, conv.out_channels);
+        distile_tensor residual = output;
+        residual.data = planes_.data();
         distile_choice choice{};
         step("choose", [&] { return distile_kernel_choose(kernel_.get(), mask, &choice); });
-        const distile_tensor input = input_view();
-        const distile_tensor output = distile_tensor_make(output_.data(), 1, height, width, out_channels);
         for (int32_t i = -1; i < distile_kernel_num_variants(kernel_.get()); i++) {
             for (int modes = 0; modes < 4; modes++) {
                 distile_run_args args{};
@@ -242,8 +322,13 @@ private:
                 args.inactive = modes % 2 == 0 ? DISTILE_KEEP : DISTILE_ZERO;
                 args.store = modes / 2 == 0 ? DISTILE_STORE_EXACT : DISTILE_STORE_TILES;
                 args.variant = distile_kernel_variant_name(kernel_.get(), i);
-                std::fill(output_.begin(), output_.end(), 7.0f);
-                step("run", [&] { return distile_run(kernel_.get(), &args); });
+                // In place once: what a dense candidate adds to must then be out of its way.
+                args.residual = conv.residual == 0 ? nullptr : modes == 0 ? &output : &residual;
+                step("run", [&] {
+                    // Where a kernel fails, the output may be partly written.
+                    std::fill(output_.begin(), output_.end(), 7.0f);
+                    return distile_run(kernel_.get(), &args);
+                });
                 if (i >= 0) {
                     keep_sum(output_);
                 }
@@ -251,23 +336,50 @@ private:
         }
     }
 
-    void use_planner(distile_mask *mask) {
+    void use_planners() {
+        distile_mask *mask = masks_[0].mask.get();
         const distile_output_spec spec{1, height, width, 8, 1, 1, 1, 1};
-        for (int i = 0; i < 4; i++) {
-            distile_tensor tensor{};
-            step("planner_next",
-                 [&] { return distile_planner_next(planner_.get(), &spec, mask, DISTILE_STORE_EXACT, &tensor); });
-            float *values = static_cast<float *>(tensor.data) - tensor.stride_h - tensor.stride_w;
-            results_.push_back(*std::max_element(values, values + tensor.stride_n));
-            for (size_t pixel = 0; pixel < bytes_.size(); pixel++) {
-                if (bytes_[pixel] != 0) {
-                    std::fill_n(static_cast<float *>(tensor.data) +
-                                    static_cast<int64_t>(pixel / width) * tensor.stride_h +
-                                    static_cast<int64_t>(pixel % width) * tensor.stride_w,
-                                spec.channels, 1.0f);
+        for (const Planner &planner : planners_) {
+            // As many as it has buffers for each way to store, so that every buffer meets its shape.
+            for (int i = 0; i < 6; i++) {
+                const distile_store store = i % 2 == 0 ? DISTILE_STORE_EXACT : DISTILE_STORE_TILES;
+                distile_tensor tensor{};
+                step("planner_next", [&] { return distile_planner_next(planner.get(), &spec, mask, store, &tensor); });
+                auto *pixels = static_cast<float *>(tensor.data);
+                int64_t stale = 0;
+                for (int32_t y = -1; y <= height; y++) {
+                    for (int32_t x = -1; x <= width; x++) {
+                        const bool inside = y >= 0 && y < height && x >= 0 && x < width;
+                        const bool active = inside && bytes_[y * width + x] != 0;
+                        float *pixel = pixels + y * tensor.stride_h + x * tensor.stride_w;
+                        if (store == DISTILE_STORE_TILES || !active) {
+                            stale +=
+                                std::count_if(pixel, pixel + spec.channels, [](float value) { return value != 0; });
+                        }
+                        if (active || (inside && store == DISTILE_STORE_TILES)) {
+                            std::fill_n(pixel, spec.channels, 1.0f);
+                        }
+                    }
                 }
+                REQUIRE(stale == 0);
             }
         }
+    }
+
+    void use_copies() {
+        constexpr int32_t channels = 16;
+        const distile_tensor small = distile_tensor_make(input_.data(), 1, height / 2, width / 2, channels);
+        const distile_tensor large = distile_tensor_make(planes_.data(), 1, height, width, channels);
+        for (const distile_inactive inactive : {DISTILE_KEEP, DISTILE_ZERO}) {
+            const distile_upsample_args args{&small, &large, masks_[0].mask.get(), 2, 2, inactive};
+            step("upsample_nearest", [&] { return distile_upsample_nearest(context_.get(), &args); });
+            keep_sum(planes_);
+        }
+        const distile_nchw planes = distile_nchw_make(output_.data(), channels, height, width);
+        step("to_nchw", [&] { return distile_to_nchw(context_.get(), &large, &planes); });
+        keep_sum(output_);
+        step("from_nchw", [&] { return distile_from_nchw(context_.get(), &planes, &large); });
+        keep_sum(planes_);
     }
 
     /** All values with weights, so that it tells where they are. */
@@ -279,35 +391,31 @@ private:
         results_.push_back(static_cast<float>(sum));
     }
 
+    const distile_polykernel *polykernel_;
     distile_context_options options_{};
     CountingAllocator allocator_;
+    TemporaryFolder folder_;
     std::string times_;
     Context context_;
-    Mask masks_[3];
+    HeldMask masks_[16];
     Kernel kernel_;
     Weights weights_;
-    Planner planner_;
-    std::vector<float> input_ = std::vector<float>(size_t{height} * width * in_channels);
-    std::vector<float> filter_ = std::vector<float>(size_t{9} * in_channels * out_channels);
-    std::vector<float> output_ = std::vector<float>(size_t{height} * width * out_channels);
-    std::vector<float> planes_ = std::vector<float>(size_t{height} * width * in_channels);
+    Planner planners_[std::size(clearings)];
+    std::vector<float> input_ = std::vector<float>(size_t{height} * width * most_channels);
+    std::vector<float> output_ = input_;
+    std::vector<float> planes_ = input_;
+    std::vector<float> filter_;
     std::vector<uint8_t> bytes_ = std::vector<uint8_t>(size_t{height} * width);
     std::vector<float> results_;
 };
 
-std::string time_table(const TemporaryFolder &folder) {
-    return folder.write("times.json",
-                        std::string(R"({"distile_times": 1, "kernel": ")") + test_conv3_16_48_avx2.name +
-                            R"(", "times": [{"variant": "dense", "threads": 1, "tiles": 30, "us": 90}]})");
-}
-
 /** What a session computes whose allocations from `first` to `last` fail. */
-std::vector<float> run_session(int32_t threads, bool own_allocator, const std::string &times, int64_t first,
+std::vector<float> run_session(const distile_polykernel *polykernel, const Machine &machine, int64_t first,
                                int64_t last) {
     allocations.count = 0;
     allocations.first = first;
     allocations.last = last;
-    Session session(threads, own_allocator, times);
+    Session session(polykernel, machine);
     session.create();
     session.use(1);
     session.use(5);
@@ -315,40 +423,69 @@ std::vector<float> run_session(int32_t threads, bool own_allocator, const std::s
     return session.results();
 }
 
+std::string name_of(const distile_polykernel *polykernel) {
+    return polykernel ? polykernel->name : "no operator";
+}
+
 }  // namespace
 
 TEST_CASE("Whichever allocation fails, the call says so and can be repeated", "[allocations]") {
-    const TemporaryFolder folder;
-    const std::string times = time_table(folder);
-    for (const bool own_allocator : {false, true}) {
-        const int32_t threads = own_allocator ? 1 : 3;
-        const std::vector<float> expected = run_session(threads, own_allocator, times, 0, -1);
-        const int64_t all = allocations.count;
-        REQUIRE(all > 50);
-        // One alone, and with the next ones: what is there for a failure may fail too.
-        for (const int64_t more : {0, 3}) {
+    struct Run {
+        Machine machine;
+        int64_t more;
+    };
+    // One alone, and with the next ones: what is there for a failure may fail too. Threads of the context's own
+    // allocate in any order.
+    for (const auto &[machine, more] :
+         {Run{{3, false, false}, 0}, Run{{3, true, false}, 0}, Run{{1, false, true}, 0}, Run{{1, false, true}, 3}}) {
+        for (const distile_polykernel *polykernel : used) {
+            const std::vector<float> expected = run_session(polykernel, machine, 0, -1);
+            const int64_t all = allocations.count;
+            REQUIRE(all > 20);
             allocations.failures = 0;
             for (int64_t first = 0; first < all; first++) {
-                CAPTURE(own_allocator, first, more);
-                REQUIRE(run_session(threads, own_allocator, times, first, first + more) == expected);
+                CAPTURE(name_of(polykernel), machine.own_pool, machine.own_allocator, first, more);
+                REQUIRE(run_session(polykernel, machine, first, first + more) == expected);
             }
-            REQUIRE(allocations.failures >= all);
+            REQUIRE(allocations.failures >= (machine.own_pool ? 20 : all));
         }
     }
 }
 
 TEST_CASE("Calls of a shape that was met before allocate nothing", "[allocations]") {
-    const TemporaryFolder folder;
-    for (const int32_t threads : {1, 3}) {
-        Session session(threads, false, time_table(folder));
-        session.create();
-        // The sparsest first: a later mask has more tiles.
-        session.use(0);
-        allocations.count = 0;
-        for (uint32_t seed = 1; seed < 15; seed++) {
-            session.use(seed);
-            CAPTURE(threads, seed);
-            REQUIRE(allocations.count == 0);
+    for (const Machine &machine : {Machine{1, false, false}, {3, false, false}, {3, true, false}}) {
+        for (const distile_polykernel *polykernel : used) {
+            if (polykernel && machine.own_pool) {
+                // Scratch memory is as much as was ever needed at once, which depends on the threads.
+                continue;
+            }
+            Session session(polykernel, machine);
+            session.create();
+            // The sparsest first: a later mask has more tiles.
+            session.use(0);
+            allocations.count = 0;
+            for (uint32_t seed = 1; seed < 15; seed++) {
+                session.use(seed);
+                CAPTURE(name_of(polykernel), machine.threads, machine.own_pool, seed);
+                REQUIRE(allocations.count == 0);
+            }
         }
+    }
+}
+
+TEST_CASE("A time table that cannot be read to its end is a bad file", "[allocations]") {
+    const TemporaryFolder folder;
+    const std::string times = folder.write(
+        "times.json", std::string(R"({"distile_times": 1, "kernel": "test_conv3_16_48_avx2", "times": [)") +
+                          std::string(1 << 16, ' ') + R"({"variant": "dense", "threads": 1, "tiles": 30, "us": 90}]})");
+    const Context context = make_context();
+    const Kernel kernel = make_kernel(context, test_conv3_16_48_avx2);
+    REQUIRE(distile_kernel_load_times(kernel.get(), times.c_str()) == DISTILE_OK);
+    for (const int reads : {0, 1, 2}) {
+        reads_before_failure = reads;
+        const distile_status status = distile_kernel_load_times(kernel.get(), times.c_str());
+        CAPTURE(reads, distile_context_message(context.get()));
+        CHECK(reads_before_failure == -1);
+        CHECK(std::string(distile_status_name(status)) == "DISTILE_ERROR_BAD_FILE");
     }
 }

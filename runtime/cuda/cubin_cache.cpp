@@ -1,10 +1,10 @@
 #include "cubin_cache.h"
+#include "read_file.h"
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <distile/distile.h>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <system_error>
 #include <unistd.h>
@@ -45,8 +45,7 @@ std::string CubinCache::path_of(const std::string &ptx) const {
 }
 
 std::string CubinCache::find(const std::string &ptx) const {
-    std::ifstream stream(path_of(ptx), std::ios::binary);
-    const std::string file{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+    const std::string file = read_file(path_of(ptx)).value_or("");
     const size_t line = file.find('\n');
     if (line == std::string::npos || file.size() - line - 1 < ptx.size()) {
         return "";
@@ -59,21 +58,24 @@ void CubinCache::keep(const std::string &ptx, const std::string &cubin) const {
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
     // Under another name first: a reader finds the old file or the new one, and never a part.
-    const std::string path = path_of(ptx);
+    const std::string path = path_of(ptx), content = header_of(environment_, ptx, cubin) + cubin;
     std::string temporary = path + ".XXXXXX";
     const int file = mkstemp(temporary.data());
     if (file < 0) {
         return;
     }
-    close(file);
-    std::ofstream stream(temporary, std::ios::binary);
-    stream << header_of(environment_, ptx, cubin) << cubin;
-    stream.close();
-    if (stream) {
-        std::filesystem::rename(temporary, path, error);
+    // Nothing from here on throws, so that this file does not stay.
+    size_t written = 0;
+    while (written < content.size()) {
+        const ssize_t step = write(file, content.data() + written, content.size() - written);
+        if (step <= 0) {
+            break;
+        }
+        written += static_cast<size_t>(step);
     }
-    if (!stream || error) {
-        std::filesystem::remove(temporary, error);
+    const bool complete = close(file) == 0 && written == content.size();
+    if (!complete || std::rename(temporary.c_str(), path.c_str()) != 0) {
+        unlink(temporary.c_str());
     }
 }
 

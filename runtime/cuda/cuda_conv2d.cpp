@@ -90,7 +90,9 @@ struct Call {
     bool rehearsal;
 };
 
-distile_status run_variant(distile_cuda_kernel &cuda_kernel, const Variant &variant, const Call &call) {
+/** Runs a variant for the API function `name`. */
+distile_status run_variant(const char *name, distile_cuda_kernel &cuda_kernel, const Variant &variant,
+                           const Call &call) {
     distile_cuda &cuda = cuda_kernel.cuda;
     const distile_conv2d &conv = cuda_kernel.kernel.polykernel->conv2d;
     DeviceTensor input(call.input), output(without_border(call.output)), residual(without_border(call.residual));
@@ -131,13 +133,13 @@ distile_status run_variant(distile_cuda_kernel &cuda_kernel, const Variant &vari
         const distile_status known = cuda.generated_status != DISTILE_OK       ? cuda.generated_status
                                      : code == halide_error_code_out_of_memory ? DISTILE_ERROR_OUT_OF_MEMORY
                                                                                : DISTILE_ERROR_KERNEL;
-        return fail_variant(cuda_kernel.kernel, run_call, known, variant, code);
+        return fail_variant(cuda_kernel.kernel, name, known, variant, code);
     }
     return DISTILE_OK;
 }
 
 /** Calls every variant on addresses that nobody reads, so that its code is compiled and loaded. */
-distile_status rehearse(distile_cuda_kernel &kernel) {
+distile_status rehearse(const char *name, distile_cuda_kernel &kernel) {
     const distile_conv2d &conv = kernel.kernel.polykernel->conv2d;
     const int32_t height = conv.dilation_h * (conv.kernel_h - 1) + 1;
     const int32_t width = conv.dilation_w * (conv.kernel_w - 1) + 1;
@@ -160,7 +162,7 @@ distile_status rehearse(distile_cuda_kernel &kernel) {
     distile_status status = DISTILE_OK;
     for (const Variant &variant : kernel.kernel.variants) {
         if (status == DISTILE_OK) {
-            status = run_variant(kernel, variant, call);
+            status = run_variant(name, kernel, variant, call);
         }
     }
     return status;
@@ -277,15 +279,20 @@ distile_status run_own(distile_cuda_kernel &kernel, const distile_cuda_run_args 
     if (zero_beside) {
         cuda.side->fork();
     }
-    const distile_status status = run_variant(kernel, variant, call);
+    const distile_status status = run_variant(run_call, kernel, variant, call);
     if (status != DISTILE_OK || !zero_beside) {
         return status;
     }
     // After the operator, so that its blocks start first and the zeros fill the gaps.
     cuda.side->begin();
     update_pixels(cuda, cuda.side->stream(), mask.bits, *args.output, nullptr, true);
-    cuda.side->end();
-    cuda.side->join();
+    try {
+        cuda.side->join();
+    } catch (...) {
+        // Nothing that comes next may run beside them.
+        cuda.driver.cuStreamSynchronize(cuda.side->stream());
+        throw;
+    }
     return DISTILE_OK;
 }
 
@@ -402,7 +409,7 @@ distile_status distile_cuda_kernel_create(distile_cuda *cuda, const distile_poly
     }
     return guarded_cuda(*cuda, [&] {
         auto created = std::make_unique<distile_cuda_kernel>(*cuda, polykernel);
-        const distile_status status = rehearse(*created);
+        const distile_status status = rehearse(call, *created);
         if (status == DISTILE_OK) {
             *kernel = created.release();
         }

@@ -27,12 +27,14 @@ public:
         for (DeviceMemory &bits : kept_) {
             bits.reserve(uint64_t{mask.num_words()} * sizeof(uint32_t));
         }
-        const CUdeviceptr before = memory_.address();
         memory_.reserve(bytes);
-        if (memory_.address() != before) {
+        if (memory_.address() != zeroed_) {
+            // Done once it is done outside of a graph, of which nobody knows when it runs.
+            const bool capturing = cuda_.is_capturing();
             // All that there is room for: later tensors may be larger than this one.
             cuda_.check(cuda_.driver.cuMemsetD8Async(memory_.address(), 0, memory_.bytes(), cuda_.stream),
                         "cuMemsetD8Async");
+            zeroed_ = capturing ? zeroed_ : memory_.address();
         }
     }
 
@@ -77,6 +79,7 @@ private:
     distile_cuda &cuda_;
     DeviceMemory memory_, record_;
     DeviceMemory kept_[2];
+    CUdeviceptr zeroed_ = 0;  ///< The memory that was all zero at first.
     uint32_t most_blocks_ = 1;
 };
 
@@ -98,18 +101,18 @@ struct distile_cuda_planner {
         if (!pending) {
             return false;
         }
-        pending = false;
         if (pending_captured != cuda.is_capturing()) {
             if (pending_captured) {
                 // That capture was given up: nothing of it will run.
+                pending = false;
                 return false;
             }
-            pending = true;
             throw CudaFailure{fail(cuda.host, DISTILE_ERROR_BAD_VALUE,
                                    "a graph is being captured, and a buffer is being cleared outside of it: call "
                                    "distile_cuda_planner_join before the capture")};
         }
         background->join();
+        pending = false;
         return true;
     }
 
@@ -125,12 +128,11 @@ struct distile_cuda_planner {
             const bool cleared = join();
             buffer.record(tensor, mask, whole, !cleared);
             if (background) {
+                pending_captured = cuda.is_capturing();
                 background->fork();
                 background->begin();
                 buffers[next_turn]->clear(background->stream());
-                background->end();
                 pending = true;
-                pending_captured = cuda.is_capturing();
             }
         }
         turn = next_turn;

@@ -65,11 +65,8 @@ void SideStream::begin() const {
     cuda_.check(cuda_.driver.cuStreamWaitEvent(stream_, forked_, 0), "cuStreamWaitEvent");
 }
 
-void SideStream::end() const {
-    cuda_.check(cuda_.driver.cuEventRecord(ended_, stream_), "cuEventRecord");
-}
-
 void SideStream::join() const {
+    cuda_.check(cuda_.driver.cuEventRecord(ended_, stream_), "cuEventRecord");
     cuda_.check(cuda_.driver.cuStreamWaitEvent(cuda_.stream, ended_, 0), "cuStreamWaitEvent");
 }
 
@@ -338,6 +335,8 @@ std::string distile_cuda::compile(const char *ptx) const {
     void *values[] = {log, reinterpret_cast<void *>(sizeof(log))};
     CUlinkState state = nullptr;
     check(driver.cuLinkCreate(2, options, values, &state), "cuLinkCreate");
+    const auto destroy = [this](CUlinkState linker) { driver.cuLinkDestroy(linker); };
+    const std::unique_ptr<std::remove_pointer_t<CUlinkState>, decltype(destroy)> linker(state, destroy);
     void *cubin = nullptr;
     size_t bytes = 0;
     CUresult result = driver.cuLinkAddData(state, CU_JIT_INPUT_PTX, const_cast<char *>(ptx), std::strlen(ptx) + 1,
@@ -345,14 +344,9 @@ std::string distile_cuda::compile(const char *ptx) const {
     if (result == CUDA_SUCCESS) {
         result = driver.cuLinkComplete(state, &cubin, &bytes);
     }
-    std::string copy;
-    if (result == CUDA_SUCCESS) {
-        // The linker owns it.
-        copy.assign(static_cast<const char *>(cubin), bytes);
-    }
-    driver.cuLinkDestroy(state);
     check_code(result, log);
-    return copy;
+    // The linker owns it.
+    return {static_cast<const char *>(cubin), bytes};
 }
 
 CUmodule distile_cuda::load_module(const char *ptx) const {
@@ -365,8 +359,9 @@ CUmodule distile_cuda::load_module(const char *ptx) const {
     const std::string kept = cache_.find(ptx);
     if (kept.empty() || driver.cuModuleLoadData(&module, kept.data()) != CUDA_SUCCESS) {
         const std::string cubin = compile(ptx);
-        check_code(driver.cuModuleLoadData(&module, cubin.data()), "");
+        // Before it is loaded: what is loaded and then forgotten would stay.
         cache_.keep(ptx, cubin);
+        check_code(driver.cuModuleLoadData(&module, cubin.data()), "");
     }
     return module;
 }

@@ -71,8 +71,7 @@ public:
     /** Remembers what is on the caller's stream now; begin() lets this one wait for it. */
     void fork() const;
     void begin() const;
-    /** Remembers what is on this stream now; join() lets the caller's wait for it. */
-    void end() const;
+    /** Lets the caller's stream wait for what is on this one now. */
     void join() const;
 
 private:

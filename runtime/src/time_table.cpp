@@ -1,12 +1,11 @@
 #include "time_table.h"
 #include "kernel.h"
+#include "read_file.h"
 #include "strict_json.h"
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 
 namespace distile {
 
@@ -168,15 +167,13 @@ double TimeTable::predict(int32_t variant, int64_t tiles) const {
 distile_status read_time_table(const char *path, const distile_kernel &kernel, std::vector<distile_time_point> &points,
                                std::string &message) {
     const std::string file = std::string("the time table '") + path + "'";
-    std::ifstream stream(path);
-    // A folder can be opened, and fails when it is read.
-    if (!stream || (stream.peek(), stream.bad())) {
-        message = file + " cannot be opened";
+    const std::optional<std::string> text = read_file(path);
+    if (!text) {
+        message = file + " cannot be read";
         return DISTILE_ERROR_BAD_FILE;
     }
-    const std::string text(std::istreambuf_iterator<char>(stream), {});
     TimesReader table;
-    if (!nlohmann::json::sax_parse(text, &table) || !table.is_object) {
+    if (!nlohmann::json::sax_parse(*text, &table) || !table.is_object) {
         message = file + " " + (table.fault.empty() ? "is not a JSON object" : table.fault);
         return DISTILE_ERROR_BAD_FILE;
     }

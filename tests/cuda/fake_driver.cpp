@@ -1,42 +1,71 @@
 // A driver without a GPU, built as libcuda.so.1.
 #include "fake_driver.h"
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <cuda.h>
 #include <functional>
 #include <map>
 #include <string>
+#include <sys/mman.h>
 #include <thread>
-#include <utility>
-#include <vector>
 
 namespace {
 
-/** By name. Once a name is there nothing is allocated, because tests count what the program allocates. */
-template<typename Value> struct Table : std::map<std::string, Value, std::less<>> {
-    using Map = std::map<std::string, Value, std::less<>>;
-    using Map::Map;
+/** Past the allocation functions of the program, because tests count what it allocates, and let that fail. */
+template<typename T> struct Malloc {
+    using value_type = T;
 
-    Value &operator[](const char *name) {
-        const auto found = this->find(name);
-        return found != this->end() ? found->second : Map::operator[](name);
+    Malloc() = default;
+    template<typename Other> explicit Malloc(const Malloc<Other> &) {
+    }
+    T *allocate(size_t count) {
+        return static_cast<T *>(std::malloc(count * sizeof(T)));
+    }
+    void deallocate(T *memory, size_t) {
+        std::free(memory);
+    }
+    friend bool operator==(const Malloc &, const Malloc &) {
+        return true;
+    }
+    friend bool operator!=(const Malloc &, const Malloc &) {
+        return false;
     }
 };
 
+template<typename Key, typename Value> using Map =
+    std::map<Key, Value, std::less<>, Malloc<std::pair<const Key, Value>>>;
+using Name = std::basic_string<char, std::char_traits<char>, Malloc<char>>;
+
+/** Launches on a stream of the library's own, and how many of them what comes next on the caller's stream is behind. */
+struct SideStream {
+    int64_t launches, joined;
+};
+
+/** What was on a stream when an event was recorded. */
+struct Event {
+    CUstream stream;
+    int64_t launches;
+};
+
 struct Fake {
-    Table<int64_t> settings{{"version", CUDA_VERSION},
-                            {"major", 9},
-                            {"minor", 0},
-                            {"devices", 1},
-                            {"green", 132},
-                            {"multiprocessors", 132},
-                            {"memory", int64_t{1} << 36}};
-    Table<int> failures;
-    Table<int64_t> calls;
-    std::map<CUdeviceptr, size_t> memory;
-    std::map<void *, std::vector<uint32_t>> host;
+    Map<Name, int64_t> settings{{"version", CUDA_VERSION},
+                                {"major", 9},
+                                {"minor", 0},
+                                {"devices", 1},
+                                {"green", 132},
+                                {"multiprocessors", 132},
+                                {"memory", int64_t{1} << 36}};
+    Map<Name, int> failures;
+    Map<Name, int64_t> calls;
+    int64_t calls_until_failure = -1;
+    int once = 0;
+    Map<CUdeviceptr, size_t> memory;
+    Map<CUstream, SideStream> streams;
+    Map<CUevent, Event> events;
     int64_t used = 0, objects = 0, contexts = 0, next = 1;
-    std::string linked;
+    char linked[64] = "";
 };
 
 Fake &fake() {
@@ -44,11 +73,9 @@ Fake &fake() {
     return state;
 }
 
-CUresult enter(const char *function, bool forbidden_in_capture = false) {
-    fake().calls[function]++;
-    if (forbidden_in_capture && fake().settings["capturing"] != 0) {
-        fake().calls["forbidden"]++;
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+CUresult result_of(const char *function) {
+    if (fake().calls_until_failure >= 0 && fake().calls_until_failure-- == 0) {
+        return static_cast<CUresult>(fake().once);
     }
     for (const char *name : {function, "*"}) {
         const auto found = fake().failures.find(name);
@@ -57,6 +84,18 @@ CUresult enter(const char *function, bool forbidden_in_capture = false) {
         }
     }
     return CUDA_SUCCESS;
+}
+
+CUresult enter(const char *function, bool forbidden_in_capture = false) {
+    fake().calls[function]++;
+    fake().calls["*"]++;
+    if (forbidden_in_capture && fake().settings["capturing"] != 0) {
+        fake().calls["forbidden"]++;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    const CUresult result = result_of(function);
+    fake().calls["failed"] += result != CUDA_SUCCESS ? 1 : 0;
+    return result;
 }
 
 template<typename Handle> CUresult make(const char *function, Handle *handle, bool forbidden_in_capture = false) {
@@ -74,6 +113,46 @@ CUresult end(const char *function) {
     return enter(function);
 }
 
+/** Blocks above this are addresses without memory, and nothing is done to them. */
+constexpr size_t most_bytes = size_t{1} << 24;
+
+/** Addresses of a block: more than it has, because tests have tensors that are larger than their memory. */
+size_t room_of(size_t bytes) {
+    return bytes + (size_t{1} << 34);
+}
+
+/** Where an address is in memory that there is. */
+void *memory_at(CUdeviceptr address, size_t bytes) {
+    auto found = fake().memory.upper_bound(address);
+    const bool known = found != fake().memory.begin() && (--found)->second <= most_bytes;
+    return known && bytes <= most_bytes ? reinterpret_cast<void *>(address) : nullptr;
+}
+
+CUresult copy(const char *function, void *to, const void *from, size_t bytes, bool forbidden_in_capture = false) {
+    const CUresult result = enter(function, forbidden_in_capture);
+    if (result == CUDA_SUCCESS && to && from) {
+        std::memcpy(to, from, bytes);
+    }
+    return result;
+}
+
+CUresult fill(const char *function, CUdeviceptr address, int value, size_t bytes, bool forbidden_in_capture = false) {
+    const CUresult result = enter(function, forbidden_in_capture);
+    void *memory = memory_at(address, bytes);
+    if (result == CUDA_SUCCESS && memory) {
+        std::memset(memory, value, bytes);
+    }
+    return result;
+}
+
+/** The host waited for a stream. */
+void finish(CUstream stream) {
+    const auto found = fake().streams.find(stream);
+    if (found != fake().streams.end()) {
+        found->second.joined = found->second.launches;
+    }
+}
+
 }  // namespace
 
 extern "C" {
@@ -86,9 +165,21 @@ void fake_driver_fail(const char *function, int result) {
     fake().failures[function] = result;
 }
 
+void fake_driver_fail_once(int64_t calls, int result) {
+    fake().calls_until_failure = calls;
+    fake().once = result;
+}
+
 int64_t fake_driver_count(const char *what) {
     if (std::strcmp(what, "alive") == 0) {
         return fake().objects + fake().contexts + static_cast<int64_t>(fake().memory.size());
+    }
+    if (std::strcmp(what, "beside") == 0) {
+        int64_t launches = 0;
+        for (const auto &[stream, side] : fake().streams) {
+            launches += side.launches - side.joined;
+        }
+        return launches;
     }
     return fake().calls[what];
 }
@@ -152,20 +243,29 @@ CUresult cuCtxGetDevResource(CUcontext, CUdevResource *resource, CUdevResourceTy
 #endif
 
 CUresult cuCtxSynchronize() {
-    return enter("cuCtxSynchronize", true);
+    const CUresult result = enter("cuCtxSynchronize", true);
+    for (auto &[stream, side] : fake().streams) {
+        side.joined = result == CUDA_SUCCESS ? side.launches : side.joined;
+    }
+    return result;
 }
 
 CUresult cuStreamCreate(CUstream *stream, unsigned int) {
     return make("cuStreamCreate", stream);
 }
 
-CUresult cuStreamDestroy(CUstream) {
+CUresult cuStreamDestroy(CUstream stream) {
+    fake().streams.erase(stream);
     return end("cuStreamDestroy");
 }
 
-CUresult cuStreamSynchronize(CUstream) {
+CUresult cuStreamSynchronize(CUstream stream) {
     std::this_thread::sleep_for(std::chrono::microseconds(fake().settings["wait"]));
-    return enter("cuStreamSynchronize", true);
+    const CUresult result = enter("cuStreamSynchronize", true);
+    if (result == CUDA_SUCCESS) {
+        finish(stream);
+    }
+    return result;
 }
 
 CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus *status) {
@@ -173,20 +273,32 @@ CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus *status) {
     return enter("cuStreamIsCapturing");
 }
 
-CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned int) {
-    return enter("cuStreamWaitEvent");
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int) {
+    const CUresult result = enter("cuStreamWaitEvent");
+    const auto recorded = fake().events.find(event);
+    const auto side =
+        recorded == fake().events.end() ? fake().streams.end() : fake().streams.find(recorded->second.stream);
+    if (result == CUDA_SUCCESS && !stream && side != fake().streams.end()) {
+        side->second.joined = recorded->second.launches;
+    }
+    return result;
 }
 
 CUresult cuEventCreate(CUevent *event, unsigned int) {
     return make("cuEventCreate", event);
 }
 
-CUresult cuEventDestroy(CUevent) {
+CUresult cuEventDestroy(CUevent event) {
+    fake().events.erase(event);
     return end("cuEventDestroy");
 }
 
-CUresult cuEventRecord(CUevent, CUstream) {
-    return enter("cuEventRecord");
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+    const CUresult result = enter("cuEventRecord");
+    if (result == CUDA_SUCCESS) {
+        fake().events[event] = {stream, stream ? fake().streams[stream].launches : 0};
+    }
+    return result;
 }
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
@@ -217,13 +329,13 @@ CUresult cuLinkCreate(unsigned int, CUjit_option *, void **, CUlinkState *state)
 
 CUresult cuLinkAddData(CUlinkState, CUjitInputType, void *data, size_t bytes, const char *, unsigned int,
                        CUjit_option *, void **) {
-    fake().linked = "cubin " + std::to_string(bytes + static_cast<const char *>(data)[0]);
+    std::snprintf(fake().linked, sizeof(fake().linked), "cubin %zu", bytes + static_cast<const char *>(data)[0]);
     return enter("cuLinkAddData");
 }
 
 CUresult cuLinkComplete(CUlinkState, void **cubinOut, size_t *sizeOut) {
-    *cubinOut = fake().linked.data();
-    *sizeOut = fake().linked.size() + 1;
+    *cubinOut = fake().linked;
+    *sizeOut = std::strlen(fake().linked) + 1;
     return enter("cuLinkComplete");
 }
 
@@ -232,8 +344,11 @@ CUresult cuLinkDestroy(CUlinkState) {
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned int x, unsigned int y, unsigned int z, unsigned int, unsigned int,
-                        unsigned int, unsigned int, CUstream, void **, void **) {
+                        unsigned int, unsigned int, CUstream stream, void **, void **) {
     const CUresult result = enter("cuLaunchKernel");
+    if (result == CUDA_SUCCESS && stream) {
+        fake().streams[stream].launches++;
+    }
     return result == CUDA_SUCCESS && (!function || x == 0 || y == 0 || z == 0) ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
@@ -245,8 +360,15 @@ CUresult cuMemAlloc(CUdeviceptr *address, size_t bytes) {
     if (fake().used + static_cast<int64_t>(bytes) > fake().settings["memory"]) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    // Nobody reads or writes it.
-    *address = static_cast<CUdeviceptr>(fake().next++) << 36;
+    void *block = mmap(nullptr, room_of(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (block == MAP_FAILED) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (bytes <= most_bytes && mprotect(block, bytes, PROT_READ | PROT_WRITE) == 0) {
+        // Of no use before something else is written.
+        std::memset(block, 0xa5, bytes);
+    }
+    *address = reinterpret_cast<CUdeviceptr>(block);
     fake().memory[*address] = bytes;
     fake().used += static_cast<int64_t>(bytes);
     return CUDA_SUCCESS;
@@ -258,6 +380,7 @@ CUresult cuMemFree(CUdeviceptr address) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     fake().used -= static_cast<int64_t>(found->second);
+    munmap(reinterpret_cast<void *>(address), room_of(found->second));
     fake().memory.erase(found);
     return enter("cuMemFree");
 }
@@ -265,21 +388,19 @@ CUresult cuMemFree(CUdeviceptr address) {
 CUresult cuMemAllocHost(void **address, size_t bytes) {
     const CUresult result = enter("cuMemAllocHost", true);
     if (result == CUDA_SUCCESS) {
-        std::vector<uint32_t> block(bytes / sizeof(uint32_t) + 1);
-        *address = block.data();
-        fake().host.emplace(*address, std::move(block));
+        *address = std::malloc(bytes);
         fake().objects++;
     }
     return result;
 }
 
 CUresult cuMemFreeHost(void *p) {
-    fake().host.erase(p);
+    std::free(p);
     return end("cuMemFreeHost");
 }
 
-CUresult cuMemcpyHtoD(CUdeviceptr, const void *, size_t) {
-    return enter("cuMemcpyHtoD", true);
+CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t bytes) {
+    return copy("cuMemcpyHtoD", memory_at(to, bytes), from, bytes, true);
 }
 
 CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr, size_t bytes, CUstream) {
@@ -289,16 +410,16 @@ CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr, size_t bytes, CUstream) {
     return enter("cuMemcpyDtoHAsync");
 }
 
-CUresult cuMemcpyDtoDAsync(CUdeviceptr, CUdeviceptr, size_t, CUstream) {
-    return enter("cuMemcpyDtoDAsync");
+CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream) {
+    return copy("cuMemcpyDtoDAsync", memory_at(to, bytes), memory_at(from, bytes), bytes);
 }
 
-CUresult cuMemsetD8(CUdeviceptr, unsigned char, size_t) {
-    return enter("cuMemsetD8", true);
+CUresult cuMemsetD8(CUdeviceptr dstDevice, unsigned char uc, size_t N) {
+    return fill("cuMemsetD8", dstDevice, uc, N, true);
 }
 
-CUresult cuMemsetD8Async(CUdeviceptr, unsigned char, size_t, CUstream) {
-    return enter("cuMemsetD8Async");
+CUresult cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream) {
+    return fill("cuMemsetD8Async", dstDevice, uc, N);
 }
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {

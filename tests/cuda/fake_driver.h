@@ -1,6 +1,6 @@
 /** \file
  * What tests ask of the driver in fake_driver.cpp, which takes the place of a GPU's: it runs no kernel, but allocates,
- * counts calls and what is alive, and fails on demand.
+ * copies, counts calls and what is alive, and fails on demand.
  */
 #ifndef DISTILE_TESTS_FAKE_DRIVER_H
 #define DISTILE_TESTS_FAKE_DRIVER_H
@@ -15,7 +15,11 @@ extern "C" {
 void fake_driver_set(const char *what, int64_t value);
 /** Lets a function return an error from now on; 0: no more. "*": every function. */
 void fake_driver_fail(const char *function, int result);
-/** Calls of a function; of "alive": objects that were not destroyed; of "forbidden": calls that a capture forbids. */
+/** Lets one call alone return an error, whatever the function, after so many others; -1: none. */
+void fake_driver_fail_once(int64_t calls, int result);
+/** Calls of a function; of "*": of all; of "failed": that returned an error on demand; of "alive": objects that were
+ * not destroyed; of "forbidden": calls that a capture forbids; of "beside": launches on other streams than the default
+ * one that may still be running beside what comes next on that one. */
 int64_t fake_driver_count(const char *what);
 }
 

@@ -36,6 +36,9 @@ inline void set_fake(const char *what, int64_t value) {
 inline void fail_fake(const char *function, int result) {
     fake_function<decltype(&fake_driver_fail)>("fake_driver_fail")(function, result);
 }
+inline void fail_fake_once(int64_t calls, int result) {
+    fake_function<decltype(&fake_driver_fail_once)>("fake_driver_fail_once")(calls, result);
+}
 inline int64_t count_fake(const char *what) {
     return fake_function<decltype(&fake_driver_count)>("fake_driver_count")(what);
 }

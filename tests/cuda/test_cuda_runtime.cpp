@@ -193,6 +193,12 @@ TEST_CASE("Code on disk is found for the same PTX, driver and GPU only, and dama
     }
     cache.keep(ptx, cubin);
     CHECK(read() == whole);
+    // Something that can be opened, but neither read nor replaced.
+    fs::remove(file);
+    fs::create_directory(file);
+    CHECK(cache.find(ptx).empty());
+    cache.keep(ptx, cubin);
+    CHECK(cache.find(ptx).empty());
     CHECK(std::distance(fs::directory_iterator(path), fs::directory_iterator()) == 1);
 
     // A folder that cannot be: it lies under a file.
@@ -384,7 +390,8 @@ TEST_CASE("A kernel holds its code as long as it lives, and no longer", "[.fake_
     // Nor does one that could not be made leave some behind.
     fail_fake("cuModuleGetFunction", CUDA_ERROR_NOT_FOUND);
     distile_cuda_kernel *made = nullptr;
-    setup.refuse(distile_cuda_kernel_create(setup.cuda.get(), &test_odd_cuda, &made), DISTILE_ERROR_KERNEL, {});
+    setup.refuse(distile_cuda_kernel_create(setup.cuda.get(), &test_odd_cuda, &made), DISTILE_ERROR_KERNEL,
+                 {"distile_cuda_kernel_create: ", "cuModuleGetFunction"});
     fail_fake("cuModuleGetFunction", 0);
     CHECK(loaded() == before);
 }
@@ -943,6 +950,185 @@ TEST_CASE("A dense candidate writes into the output only where that is right", "
     setup.args.variant = "failing";
     setup.refuse_run(DISTILE_ERROR_KERNEL, {"failing", "code 5"});
     CHECK(!contains(setup.message(), "no such variant"));
+}
+
+namespace {
+
+/** A use of the library on the fake driver, in which something may fail. A call that failed is made again, and then
+ * succeeds. */
+class FaultySession {
+public:
+    FaultySession(const Setup &setup, distile_clearing clearing, bool cached)
+        : setup_(setup), args_(setup.args), clearing_(clearing), cached_(cached) {
+    }
+    FaultySession(const FaultySession &) = delete;
+    FaultySession &operator=(const FaultySession &) = delete;
+    ~FaultySession() {
+        for (const auto &file : fs::directory_iterator(folder_.path())) {
+            CHECK(file.path().extension() == ".cubin");
+        }
+    }
+
+    void create() {
+        make(context_, [&](distile_context **out) { return distile_context_create(nullptr, out); });
+        distile_cuda_options options{};
+        const std::string path = folder_.path();
+        options.cache_folder = cached_ ? path.c_str() : nullptr;
+        make(cuda_, [&](distile_cuda **out) { return distile_cuda_create(context_.get(), &options, out); });
+        make(kernel_, [&](distile_cuda_kernel **out) {
+            return distile_cuda_kernel_create(cuda_.get(), setup_.polykernel, out);
+        });
+        make(weights_,
+             [&](distile_cuda_weights **out) { return distile_cuda_weights_pack(kernel_.get(), &setup_.source, out); });
+        for (CudaMask *mask : {&mask_, &other_}) {
+            make(*mask, [&](distile_cuda_mask **out) { return distile_cuda_mask_create(cuda_.get(), out); });
+        }
+        const distile_planner_options planner{2, clearing_};
+        make(planner_,
+             [&](distile_cuda_planner **out) { return distile_cuda_planner_create(cuda_.get(), &planner, out); });
+        args_.weights = weights_.get();
+        args_.mask = mask_.get();
+        args_.inactive = DISTILE_ZERO;
+    }
+
+    void use(int32_t channels) {
+        distile_cuda_mask *mask = mask_.get(), *other = other_.get();
+        const int32_t height = setup_.out_height, width = setup_.out_width;
+        step(0, [&] {
+            return distile_cuda_mask_set_bytes(mask, setup_.mask_memory->data(), setup_.output.batch, height, width,
+                                               int64_t{height} * width, width);
+        });
+        const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
+        step(0, [&] { return distile_cuda_mask_tiles(mask, 3, 7, &xy, &images, &count); });
+        step(0, [&] { return distile_cuda_mask_set_difference(other, &setup_.output, &setup_.residual, 0.5f); });
+        // Where the GPU fails in it, the mask holds nothing: it is another one's again.
+        step(0, [&] {
+            const distile_status status = distile_cuda_mask_invert(other, mask);
+            return status != DISTILE_OK ? status : distile_cuda_mask_dilate(other, other, 1, 1);
+        });
+        for (int32_t i = -1; i < distile_kernel_num_variants(distile_cuda_kernel_variants(kernel_.get())); i++) {
+            args_.variant = distile_kernel_variant_name(distile_cuda_kernel_variants(kernel_.get()), i);
+            step(0, [&] { return distile_cuda_run(kernel_.get(), &args_); });
+        }
+        const distile_output_spec spec{setup_.output.batch, height, width, channels, 1, 1, 1, 1};
+        for (int i = 0; i < 3; i++) {
+            distile_tensor tensor{};
+            // What clears the next buffer runs beside what follows, and nothing else does.
+            step(clearing_ == DISTILE_CLEAR_BACKGROUND ? 1 : 0,
+                 [&] { return distile_cuda_planner_next(planner_.get(), &spec, mask, DISTILE_STORE_EXACT, &tensor); });
+            float *values = static_cast<float *>(tensor.data) - tensor.stride_h - tensor.stride_w;
+            float *end = values + spec.batch * tensor.stride_n;
+            REQUIRE(std::all_of(values, end, [](float value) { return value == 0; }));
+            if (clearing_ == DISTILE_CLEAR_ALL) {
+                // The others are cleared by kernels, which this driver does not run.
+                std::fill(values, end, 1.0f);
+            }
+        }
+        step(1, [&] { return distile_cuda_planner_join(planner_.get()); });
+        REQUIRE(count_fake("beside") == 0);
+    }
+
+private:
+    /** A call, and how many launches may go on beside what follows it, be it a success or not. */
+    template<typename Call> void step(int64_t beside, const Call &call) {
+        const int64_t failed = count_fake("failed"), refused = allocations.failures;
+        distile_status status = DISTILE_OK;
+        {
+            const Watch watch;
+            status = call();
+        }
+        INFO((context_ ? distile_context_message(context_.get()) : ""));
+        REQUIRE(count_fake("beside") <= beside);
+        if (status == DISTILE_OK) {
+            return;
+        }
+        const bool by_driver = count_fake("failed") > failed;
+        REQUIRE((by_driver || allocations.failures > refused));
+        REQUIRE(name_of(status) == (by_driver ? "DISTILE_ERROR_KERNEL" : "DISTILE_ERROR_OUT_OF_MEMORY"));
+        REQUIRE(name_of(call()) == "DISTILE_OK");
+        REQUIRE(count_fake("beside") <= beside);
+    }
+
+    template<typename Object, typename Make>
+    void make(std::unique_ptr<Object, Destroy> &owner, const Make &make_object) {
+        Object *made = nullptr;
+        step(0, [&] {
+            const distile_status status = make_object(&made);
+            return status != DISTILE_OK && made ? DISTILE_ERROR_BAD_VALUE : status;
+        });
+        owner.reset(made);
+    }
+
+    const Setup &setup_;
+    distile_cuda_run_args args_;
+    distile_clearing clearing_;
+    bool cached_;
+    TemporaryFolder folder_;
+    Context context_;
+    Cuda cuda_;
+    CudaKernel kernel_;
+    CudaWeights weights_;
+    CudaMask mask_, other_;
+    CudaPlanner planner_;
+};
+
+/** With few variants, because sessions are many. */
+distile_polykernel few_variants() {
+    distile_polykernel polykernel = test_odd_cuda;
+    polykernel.num_variants = 2;
+    polykernel.num_times = 0;
+    return polykernel;
+}
+
+/** Returns how many calls of the driver it took. */
+int64_t run_faulty_session(const Setup &setup, distile_clearing clearing, bool cached) {
+    const int64_t calls = count_fake("*"), alive = count_fake("alive");
+    allocations.count = 0;
+    {
+        FaultySession session(setup, clearing, cached);
+        session.create();
+        session.use(8);
+        session.use(12);
+    }
+    REQUIRE(count_fake("alive") == alive);
+    return count_fake("*") - calls;
+}
+
+}  // namespace
+
+TEST_CASE("Any one call of the driver may fail, and the next try succeeds", "[.fake_driver]") {
+    const distile_polykernel polykernel = few_variants();
+    const Setup setup(polykernel);
+    const FakeSetting count("count", 7, 0);
+    for (const distile_clearing clearing : {DISTILE_CLEAR_WRITTEN, DISTILE_CLEAR_ALL, DISTILE_CLEAR_BACKGROUND}) {
+        // Once is enough, because it takes most of the time.
+        const bool cached = clearing == DISTILE_CLEAR_WRITTEN;
+        const int64_t calls = run_faulty_session(setup, clearing, cached);
+        const int64_t failed = count_fake("failed");
+        for (int64_t call = 0; call < calls; call++) {
+            CAPTURE(clearing, call);
+            fail_fake_once(call, CUDA_ERROR_NOT_PERMITTED);
+            run_faulty_session(setup, clearing, cached);
+        }
+        CHECK(count_fake("failed") == failed + calls);
+    }
+}
+
+TEST_CASE("Any one allocation of the host may fail, and the next try succeeds", "[.fake_driver]") {
+    const distile_polykernel polykernel = few_variants();
+    const Setup setup(polykernel);
+    const FakeSetting count("count", 7, 0);
+    run_faulty_session(setup, DISTILE_CLEAR_BACKGROUND, true);
+    const int64_t all = allocations.count;
+    CHECK(all > 100);
+    for (int64_t index = 0; index < all; index++) {
+        CAPTURE(index);
+        allocations.failures = 0;
+        allocations.first = allocations.last = index;
+        run_faulty_session(setup, DISTILE_CLEAR_BACKGROUND, true);
+        CHECK(allocations.failures == 1);
+    }
+    allocations.last = -1;
 }
 
 // ---- With a GPU ------------------------------------------------------------------------------
