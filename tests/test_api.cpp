@@ -849,7 +849,7 @@ TEST_CASE("Time tables that are wrong are refused, and the old one stays", "[api
         CAPTURE(bad.text);
         refuse(bad.status, folder.write("bad.json", bad.text), bad.word);
     }
-    refuse(DISTILE_ERROR_BAD_FILE, folder.path() + "/missing.json", "opened");
+    refuse(DISTILE_ERROR_BAD_FILE, folder.path() + "/missing.json", "cannot be read");
     refuse(DISTILE_ERROR_BAD_FILE, folder.path(), "");
     REQUIRE(distile_kernel_load_times(
                 call.kernel.get(), folder.write("good.json", rows("\"dense\"", "1", "2", "9")).c_str()) == DISTILE_OK);
