@@ -229,7 +229,9 @@ DISTILE_API distile_status distile_kernel_add_time(distile_kernel *kernel, const
 
 /** A dense implementation of the same operator that the application brings, for instance a vendor's library.
  * `run` computes every pixel of the output, epilogue and residual included, returns 0 for success and may be
- * called with any shape. The residual is null for operators without one and never overlaps the output. */
+ * called with any shape. The residual is null for operators without one and never overlaps the output. Any other
+ * code ends the call with KERNEL. The message then has the code, and not what was wrong in calls of distile's that the
+ * candidate made. */
 typedef struct distile_dense_candidate {
     const char *name; /**< Copied. The variant's name in choices, traces and time tables. */
     int (*run)(void *user, const distile_tensor *input, const distile_tensor *residual, const distile_tensor *output);
