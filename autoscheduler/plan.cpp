@@ -322,12 +322,15 @@ void emit_plan(std::ostream &c, const std::vector<Plan> &plans, size_t index, co
     const distile_conv2d conv = plan.op.conv2d();
     const std::string suffix = "_" + std::to_string(index);
     for (const PlanVariant &variant : plan.variants) {
-        c << "extern int " << function_name(symbol, index, variant.name) << "_argv(void **args);\n";
+        const std::string function = function_name(symbol, index, variant.name);
+        c << "extern int " << function << "_argv(void **args);\nstatic int run_" << function
+          << "(const distile_kernel_call *call) {\n    return distile_call_halide(" << function << "_argv, call);\n}\n";
     }
     c << "\nstatic const distile_variant variants" << suffix << "[] = {\n";
     for (const PlanVariant &variant : plan.variants) {
         c << "    {\"" << variant.name << "\", " << variant.theta.at("tile_h") << ", " << variant.theta.at("tile_w")
-          << ", " << (variant.dense ? 1 : 0) << ", " << function_name(symbol, index, variant.name) << "_argv},\n";
+          << ", " << (variant.dense ? 1 : 0) << ", " << quoted(plan.layout) << ", run_"
+          << function_name(symbol, index, variant.name) << "},\n";
     }
     c << "};\n\n";
     std::vector<distile_time_point> points;
@@ -354,13 +357,11 @@ void emit_plan(std::ostream &c, const std::vector<Plan> &plans, size_t index, co
     } else {
         c << "static const distile_polykernel polykernel" << suffix << " = {\n";
     }
+    const int capability = compute_capability(plan.target);
     c << "    DISTILE_POLYKERNEL_VERSION, " << quoted(plan.name) << ", (distile_operator_kind)"
-      << static_cast<int>(plan.op.kind()) << ", DISTILE_FLOAT32, " << quoted(plan.layout) << ",\n    {"
-      << conv.in_channels << ", " << conv.out_channels << ", " << conv.groups << ", " << conv.kernel_h << ", "
-      << conv.kernel_w << ", " << conv.stride_h << ", " << conv.stride_w << ", " << conv.pad_top << ", "
-      << conv.pad_bottom << ", " << conv.pad_left << ", " << conv.pad_right << ", " << conv.dilation_h << ", "
-      << conv.dilation_w << ", (distile_epilogue)" << static_cast<int>(conv.epilogue) << ", " << conv.residual
-      << "},\n    " << compute_capability(plan.target) << ", " << quoted(cpu_features(plan.target)) << ",\n    "
+      << static_cast<int>(plan.op.kind()) << ", &op, " << (conv.residual != 0 ? 5 : 4) << ", operands,\n    "
+      << (capability != 0 ? "DISTILE_CUDA" : "DISTILE_CPU") << ", "
+      << quoted(capability != 0 ? "sm_" + std::to_string(capability) : cpu_features(plan.target)) << ", 0,\n    "
       << plan.variants.size() << ", variants" << suffix << ", " << points.size() << ", "
       << (points.empty() ? "0" : "times" + suffix) << ", "
       << (index + 1 == plans.size() ? "0" : "&polykernel_" + std::to_string(index + 1)) << "};\n\n";
@@ -377,6 +378,18 @@ std::string emit_polykernels(const std::vector<Plan> &plans, const std::string &
     std::ostringstream c;
     c << "/* The PolyKernel " << symbol << ": " << plans.front().op.summary() << ". Made from its plans. */\n"
       << "#include <distile/polykernel.h>\n\n";
+    const distile_conv2d conv = plans.front().op.conv2d();
+    c << "static const distile_conv2d op = {" << conv.in_channels << ", " << conv.out_channels << ", " << conv.groups
+      << ", " << conv.kernel_h << ", " << conv.kernel_w << ", " << conv.stride_h << ", " << conv.stride_w << ", "
+      << conv.pad_top << ", " << conv.pad_bottom << ", " << conv.pad_left << ", " << conv.pad_right << ", "
+      << conv.dilation_h << ", " << conv.dilation_w << ", (distile_epilogue)" << static_cast<int>(conv.epilogue) << ", "
+      << conv.residual << "};\nstatic const distile_operand operands[] = {\n    {DISTILE_ROLE_INPUT, DISTILE_FLOAT32, "
+      << conv.in_channels << "},\n    {DISTILE_ROLE_WEIGHTS, DISTILE_FLOAT32, 0},\n    {DISTILE_ROLE_BIAS, "
+      << "DISTILE_FLOAT32, 0},\n"
+      << (conv.residual != 0
+              ? "    {DISTILE_ROLE_RESIDUAL, DISTILE_FLOAT32, " + std::to_string(conv.out_channels) + "},\n"
+              : "")
+      << "    {DISTILE_ROLE_OUTPUT, DISTILE_FLOAT32, " << conv.out_channels << "}};\n\n";
     // From the last to the first, because each names the one behind it.
     for (size_t i = plans.size(); i-- > 0;) {
         emit_plan(c, plans, i, symbol);

@@ -54,6 +54,8 @@ double apply_epilogue(distile_epilogue epilogue, double value) {
         return std::min(std::max(value, 0.0), 6.0);
     case DISTILE_EPILOGUE_SILU:
         return value / (1 + std::exp(-value));
+    case DISTILE_EPILOGUE_GELU:
+        return value * 0.5 * std::erfc(-value / std::sqrt(2.0));
     }
     return value;
 }
@@ -86,7 +88,7 @@ Conv2dReference::Conv2dReference(const distile_conv2d &conv, const distile_weigh
                                   : weights.order == DISTILE_OHWI ? (o * taps + tap) * inputs + i
                                   : weights.order == DISTILE_IOHW ? (i * outputs + o) * taps + tap
                                                                   : (o * inputs + i) * taps + tap;
-                filter_[hwio] = weights.filter[at];
+                filter_[hwio] = static_cast<const float *>(weights.filter)[at];
             }
         }
     }
