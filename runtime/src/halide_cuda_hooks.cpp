@@ -1,5 +1,5 @@
 /** \file
- * The functions of Halide's CUDA runtime that generated code calls. All of them go to the distile_cuda_hooks behind
+ * The functions of Halide's CUDA runtime that generated code calls. All of them go to the distile_gpu_hooks behind
  * the user_context: no look-up of a context, no cap on registers, no memory of this object's own, and every pointer
  * that the code gets is one to the device already. Compiled into the PolyKernels that run on a GPU, which therefore
  * need no CUDA runtime of Halide's.
@@ -24,11 +24,11 @@ extern "C" {
 // A state would be shared by all contexts, so there is none: the code's address tells the module.
 int halide_cuda_initialize_kernels(void *user_context, void **, const char *src, int size) {
     distile_hooks *hooks = hooks_of(user_context);
-    if (!hooks->cuda) {
+    if (!hooks->gpu) {
         hooks->report(hooks, "the context has no GPU");
         return halide_error_code_gpu_device_error;
     }
-    return hooks->cuda->use_module(hooks, src, static_cast<size_t>(size));
+    return hooks->gpu->use_module(hooks, src, static_cast<size_t>(size));
 }
 
 void halide_cuda_finalize_kernels(void *, void *) {
@@ -48,9 +48,9 @@ int halide_cuda_run(void *user_context, void *, const char *entry_name, int bloc
         }
         arguments[i] = arg_is_buffer[i] ? &static_cast<halide_buffer_t *>(args[i])->device : args[i];
     }
-    const distile_cuda_launch launch = {
+    const distile_gpu_launch launch = {
         entry_name, {blocksX, blocksY, blocksZ}, {threadsX, threadsY, threadsZ}, shared_mem_bytes, arguments};
-    return hooks->cuda->launch(hooks, &launch);
+    return hooks->gpu->launch(hooks, &launch);
 }
 // NOLINTEND(readability-non-const-parameter)
 
@@ -74,7 +74,7 @@ int halide_device_malloc(void *user_context, halide_buffer_t *buf, const halide_
             return halide_error_code_buffer_allocation_too_large;
         }
     }
-    return hooks->cuda->allocate(hooks, elements * static_cast<uint64_t>(buf->type.bytes()), &buf->device);
+    return hooks->gpu->allocate(hooks, elements * static_cast<uint64_t>(buf->type.bytes()), &buf->device);
 }
 
 int halide_device_free(void *, halide_buffer_t *buf) {
