@@ -214,8 +214,7 @@ void CpuMask::set_window(const MaskShape &to, distile_mask &from, const distile_
                                ? (to_input ? scatter_upsampled_bits : gather_upsampled_bits)
                            : to_input == (window.kind == DISTILE_WINDOW_CONV) ? scatter_bits
                                                                               : gather_bits;
-    const Window axes = {{window.kernel_h, window.stride_h, window.pad_top, window.dilation_h},
-                         {window.kernel_w, window.stride_w, window.pad_left, window.dilation_w}};
+    const Window axes = window_of(window);
     RowMemory &memory = memory_of_tasks(1)[0];
     set_words(to,
               [&](uint64_t *words) { move_bits(cpu_mask(from).bitmask(), axes, to.height, to.width, words, memory); });
