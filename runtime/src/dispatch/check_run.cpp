@@ -76,18 +76,16 @@ distile_status check_weights(const distile_kernel &kernel, const char *call, con
         return fail(context, DISTILE_ERROR_BAD_WEIGHTS, "%s: the weights are of an operator with %s; '%s' has %s", call,
                     weights->shape.c_str(), kernel.polykernel.name, kernel.weights_shape.c_str());
     }
-    for (const Variant &variant : kernel.variants) {
-        const distile_weights::Layout *layout = variant.external.run ? nullptr : weights->find(variant.layout);
-        if (!variant.external.run && !layout) {
-            return fail(context, DISTILE_ERROR_BAD_WEIGHTS,
-                        "%s: the weights lack the layout %s, which the variant '%s' of '%s' reads", call,
-                        variant.layout, variant.name, kernel.polykernel.name);
+    for (const char *name : kernel.layouts) {
+        const distile_weights::Layout *layout = weights->find(name);
+        if (!layout) {
+            return fail(context, DISTILE_ERROR_BAD_WEIGHTS, "%s: the weights lack the layout %s, which '%s' reads",
+                        call, name, kernel.polykernel.name);
         }
-        for (size_t i = 0; layout && i < layout->operands.size(); i++) {
-            const distile_weights::Operand &packed = layout->operands[i];
+        for (const distile_weights::Operand &packed : layout->operands) {
             if (packed.array.dtype != find_operand(kernel.polykernel, packed.role)->dtype) {
                 return fail(context, DISTILE_ERROR_BAD_WEIGHTS,
-                            "%s: the weights were packed as %s, not as '%s' reads them", call,
+                            "%s: the weights were packed as %s, which '%s' does not read", call,
                             find_type(packed.array.dtype)->name, kernel.polykernel.name);
             }
         }

@@ -48,6 +48,7 @@ struct distile_kernel {
     const distile_operand *residual; /**< Null for an operator without one. */
     std::string weights_shape;
     std::vector<distile::Variant> variants;
+    std::vector<const char *> layouts; /**< The weight layouts that the variants read. */
     std::unique_ptr<distile::LoadedCode> code;
 
 private:

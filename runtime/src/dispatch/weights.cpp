@@ -112,10 +112,8 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
             packed->memory_space = context->device->memory_space();
             packed->kind = kernel->kind.kind;
             packed->shape = kernel->weights_shape;
-            for (const Variant &variant : kernel->variants) {
-                if (!variant.external.run && !packed->find(variant.layout)) {
-                    add_layout(*packed, *kernel, {*source, filter.values()}, variant.layout);
-                }
+            for (const char *layout : kernel->layouts) {
+                add_layout(*packed, *kernel, {*source, filter.values()}, layout);
             }
             *weights = packed.release();
             return DISTILE_OK;
