@@ -52,7 +52,7 @@ json parse_json(const std::string &text, const std::string &where) {
     return json;
 }
 
-std::string quoted(const std::string &text) {
+std::string quote(const std::string &text) {
     return json(text).dump(-1, ' ', true);
 }
 

@@ -26,7 +26,7 @@ std::string format_json(const nlohmann::json &json);
 void write_file(const std::string &path, const std::string &text);
 
 /** What messages show of a text: quoted, and with nothing that steers a terminal. */
-std::string quoted(const std::string &text);
+std::string quote(const std::string &text);
 /** Letters, digits and underscores: what may stand in C identifiers, file names and build rules. */
 bool is_name(const std::string &text);
 

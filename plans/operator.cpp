@@ -1,4 +1,5 @@
 #include "operator.h"
+#include "operator_kind.h"
 #include "operator_schema.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -29,6 +30,10 @@ const json &member(const json &object, const char *name, const std::string &wher
     return object.at(name);
 }
 
+const OperatorKind &kind_of(const Operator &op) {
+    return *find_operator_kind(op.schema().kind);
+}
+
 int typical_extent(const json &typical, const char *name, int fallback, const std::string &where) {
     if (!typical.contains(name)) {
         return fallback;
@@ -54,7 +59,7 @@ void parse_typical(Operator &op, const json &json, const std::string &where) {
     }
     for (const auto &[name, value] : typical.items()) {
         if (name != "batch" && std::find(extents.begin(), extents.end(), name) == extents.end()) {
-            refuse(where, "\"typical\": " + op.generator + " has no extent " + quoted(name));
+            refuse(where, "\"typical\": " + op.generator + " has no extent " + quote(name));
         }
     }
     op.typical_batch = typical_extent(typical, "batch", op.typical_batch, where);
@@ -69,7 +74,7 @@ void parse_typical(Operator &op, const json &json, const std::string &where) {
 void check_sizes(const Operator &op, const std::string &where) {
     constexpr double most = 2147483647;
     constexpr int largest_block = 32;
-    if (op.schema().weights_of_channel(op) * (op.out_channels() + largest_block) > most) {
+    if (static_cast<double>(op.filter_elements()) / op.out_channels() * (op.out_channels() + largest_block) > most) {
         refuse(where, "its weights have more than 2^31 elements");
     }
     const distile_border border = op.border();
@@ -109,7 +114,7 @@ std::string parse_param(const Operator &op, const std::string &key, const json &
         const auto known =
             std::find_if(params.begin(), params.end(), [&](const IntegerParam &param) { return key == param.name; });
         if (known == params.end()) {
-            refuse(where, op.generator + " has no parameter " + quoted(key));
+            refuse(where, op.generator + " has no parameter " + quote(key));
         }
         if (!value.is_number_integer() || value < known->least || value > known->most) {
             refuse(where, what + ", not an integer from " + std::to_string(known->least) + " to " +
@@ -172,11 +177,16 @@ std::vector<Operand> Operator::operands() const {
 }
 
 Extents Operator::output_of(const Extents &input) const {
-    return schema().output_of(*this, input);
+    const ImageSize size = kind_of(*this).output_size(schema().op(*this).get(), {input.height, input.width});
+    return {static_cast<int>(size.height), static_cast<int>(size.width)};
 }
 
 distile_border Operator::border() const {
-    return schema().border(*this);
+    return kind_of(*this).border(schema().op(*this).get());
+}
+
+int64_t Operator::filter_elements() const {
+    return kind_of(*this).filter_elements(schema().op(*this).get());
 }
 
 std::string Operator::summary() const {

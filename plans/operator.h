@@ -12,8 +12,9 @@
 #ifndef DISTILE_OPERATOR_H
 #define DISTILE_OPERATOR_H
 
+#include "data_type.h"
 #include "json_file.h"
-#include "types.h"
+#include <cstdint>
 #include <distile/polykernel.h>
 #include <map>
 #include <string>
@@ -64,6 +65,8 @@ struct Operator {
     }
     /** The zero border with which all of the input is read in place. */
     distile_border border() const;
+    /** The elements of its filter. */
+    int64_t filter_elements() const;
     /** One line in words, for instance "3x3 convolution, 256 -> 256 channels, ..., epilogue relu". */
     std::string summary() const;
     /** The typical input in words, for instance "1 x 40 x 40". */

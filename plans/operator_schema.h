@@ -7,6 +7,7 @@
 
 #include "operator.h"
 #include "space.h"
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,11 +35,12 @@ struct Convolution {
     distile_conv2d conv;
 };
 
-/** A kind of operator, known by its generator. */
+/** A kind of operator, known by its generator. What it computes, the runtime's OperatorKind knows. */
 struct OperatorSchema {
     const char *generator;
-    const char *kind; /**< In C, a distile_operator_kind. */
-    const char *noun; /**< What people call it. */
+    distile_operator_kind kind;
+    const char *kind_name; /**< In C. */
+    const char *noun;      /**< What people call it. */
     /** The generator's integer parameters, their defaults and ranges. All have dtype, epilogue and residual beside. */
     std::vector<IntegerParam> params;
     /** The extents that an operator file names beside "batch", from the height on. One stands for images of one row. */
@@ -46,16 +48,11 @@ struct OperatorSchema {
     /** "", or a sentence that says which parameters do not go together. */
     std::string (*why_illegal)(const Operator &op);
     Channels (*channels)(const Operator &op);
-    /** The size of the output for an input; 0 rows or columns if there are none. */
-    Extents (*output_of)(const Operator &op, const Extents &input);
-    /** The zero border with which all of the input is read in place. */
-    distile_border (*border)(const Operator &op);
-    /** Weights that an output channel has. */
-    double (*weights_of_channel)(const Operator &op);
+    /** What `op` of a descriptor points to, and the same as C writes it. */
+    std::shared_ptr<const void> (*op)(const Operator &op);
+    CStruct (*c_struct)(const Operator &op);
     /** What schedules depend on. */
     OperatorFacts (*facts)(const Operator &op);
-    /** What `op` of a descriptor points to. */
-    CStruct (*c_struct)(const Operator &op);
     Convolution (*convolution)(const Operator &op);
     /** What the summary says before residual and epilogue. */
     std::string (*describe)(const Operator &op);

@@ -1,9 +1,6 @@
 #include "candidates.h"
-#include "cpu_space.h"
-#include "cuda_space.h"
-#include "depthwise_space.h"
+#include "bound_backend.h"
 #include "operator_schema.h"
-#include "plan.h"
 #include <algorithm>
 
 namespace distile {
@@ -107,16 +104,13 @@ std::string missing_in_all(const Space &space, const Problem &problem) {
 }  // namespace
 
 const Space &space_of(const std::string &backend, const OperatorFacts &op) {
-    if (backend != "cpu" && backend != "cuda") {
-        throw FileError("there is no backend \"" + backend + "\": this program knows \"cpu\" and \"cuda\"");
-    }
-    return backend == "cuda" ? cuda_space() : op.depthwise ? cpu_depthwise_space() : cpu_space();
+    return bound_backend(backend).space(op);
 }
 
 Problem problem_of(const Operator &op, const std::string &backend, int lanes, int registers) {
     OperatorFacts facts = facts_of(op);
-    facts.channel_block = channel_block_of(backend);
-    return backend == "cuda" ? cuda_problem(facts) : cpu_problem(facts, lanes, registers);
+    facts.channel_block = get_backend(backend).layouts.front().channel_block;
+    return bound_backend(backend).problem(facts, lanes, registers);
 }
 
 Theta unpack(const Space &space, const PackedTheta &point) {

@@ -1,3 +1,4 @@
+#include "backend.h"
 #include "calibrate.h"
 #include "cpu_features.h"
 #include "operator.h"
@@ -217,7 +218,8 @@ std::string present_features() {
 
 }  // namespace
 
-DeviceProfile calibrate_cpu(int cores, const Progress &progress) {
+DeviceProfile calibrate_cpu(int of_cores, const Progress &progress) {
+    const int cores = of_cores > 0 ? of_cores : static_cast<int>(own_cpus().size());
     const VectorCode *code = nullptr;
     for (const VectorCode &candidate : vector_codes) {
         if (!code && missing_cpu_feature(candidate.feature).empty()) {
@@ -230,7 +232,7 @@ DeviceProfile calibrate_cpu(int cores, const Progress &progress) {
     }
     DeviceProfile device;
     device.name = cpu_name();
-    device.backend = "cpu";
+    device.backend = cpu_backend().name;
     device.features = present_features();
     device.cores = cores;
     device.vector_lanes = code->lanes;

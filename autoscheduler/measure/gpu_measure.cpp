@@ -45,6 +45,13 @@ void keep_choice(void *user, const distile_choice *choice) {
     *static_cast<distile_choice *>(user) = *choice;
 }
 
+distile_cuda_options options_of(const GpuSlice &slice) {
+    distile_cuda_options options{};
+    options.context = slice.context();
+    options.stream = slice.stream();
+    return options;
+}
+
 }  // namespace
 
 struct GpuSlice::Handles {
@@ -124,19 +131,15 @@ std::string GpuSlice::device() const {
     return text;
 }
 
-Cuda make_cuda(const Context &context, const GpuSlice &slice) {
-    distile_cuda_options options{};
-    options.context = slice.context();
-    options.stream = slice.stream();
-    return make_cuda(context, options);
+Context make_context_of(const GpuSlice &slice) {
+    return make_cuda_context(options_of(slice));
 }
 
-Context make_traced_context(distile_choice &choice) {
+Context make_traced_context(const GpuSlice &slice, distile_choice &choice) {
     distile_context_options options{};
-    options.threads = 1;
     options.trace = &keep_choice;
     options.trace_user = &choice;
-    return make_context(options);
+    return make_cuda_context(options_of(slice), options);
 }
 
 GpuMemory::GpuMemory(const void *values, size_t bytes) {

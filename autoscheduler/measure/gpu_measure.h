@@ -37,11 +37,10 @@ private:
 };
 
 /** The runtime on a slice. */
-Cuda make_cuda(const Context &context, const GpuSlice &slice);
+Context make_context_of(const GpuSlice &slice);
 
-/** A context of one thread whose kernels store what they choose: on a GPU nothing else tells. `choice` must outlive it.
- */
-Context make_traced_context(distile_choice &choice);
+/** The same, whose kernels store what they choose. `choice` must outlive it. */
+Context make_traced_context(const GpuSlice &slice, distile_choice &choice);
 
 /** Memory of the GPU's, in the current context. */
 class GpuMemory {

@@ -1,9 +1,11 @@
 #include "gpu_measure.h"
+#include "host_tensor.h"
+#include "points.h"
 #include "profile.h"
+#include "spread.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <distile/cuda.h>
 #include <distile/distile.hpp>
 #include <random>
 
@@ -21,9 +23,7 @@ struct Point {
     int64_t first_tiles = 0, tiles = 0;  ///< The time is that of all counts between these.
     int batch = 1;
     Extents input, output;
-    CudaMask mask;
-    /** Dense candidates list every pixel once for a kernel: each shape has a kernel of its own. */
-    CudaKernel kernel;
+    Mask mask;
     std::unique_ptr<GpuGraph> graph;
     std::vector<double> microseconds;
 };
@@ -52,21 +52,16 @@ void keep_corners(const std::vector<PlanTime> &times, size_t first, size_t last,
     keep_corners(times, worst, last, kept);
 }
 
-std::unique_ptr<GpuMemory> upload(const std::vector<float> &values) {
-    return std::make_unique<GpuMemory>(values.data(), values.size() * sizeof(float));
-}
-
 /** Everything of one plan on one GPU or a part of it. */
 class Measurer {
 public:
     Measurer(const Plan &plan, const SharedObject &object, int multiprocessors)
         : plan_(plan), polykernel_(object.polykernel()), slice_(multiprocessors) {
-        cuda_ = make_cuda(context_, slice_);
-        kernel_ = make_kernel(context_, cuda_, polykernel_);
+        kernel_ = make_kernel(context_, polykernel_);
         // Random numbers, because those that repeat take less power and so run at a higher clock.
         std::mt19937 random(1);
         std::uniform_real_distribution<float> value(-1, 1);
-        std::vector<float> filter(filter_elements(op()));
+        std::vector<float> filter(op().filter_elements());
         std::generate(filter.begin(), filter.end(), [&] { return 0.1f * value(random); });
         distile_weights_source source{};
         source.filter = filter.data();
@@ -118,7 +113,7 @@ public:
                 if (point.variant != &variant) {
                     continue;
                 }
-                const double time = median(point.microseconds);
+                const double time = Spread(point.microseconds).median;
                 for (const int64_t tiles : {point.first_tiles, point.tiles}) {
                     if (all.empty() || all.back().tiles < tiles) {
                         all.push_back({variant.name, slice_.multiprocessors(), tiles, time});
@@ -134,6 +129,11 @@ public:
     }
 
 private:
+    std::unique_ptr<GpuMemory> upload(const std::vector<float> &values) const {
+        const std::vector<char> stored = store_as(op().dtype(), values);
+        return std::make_unique<GpuMemory>(stored.data(), stored.size());
+    }
+
     const Operator &op() const {
         return plan_.op;
     }
@@ -141,7 +141,7 @@ private:
     void add_points(const PlanVariant &variant) {
         const Extents whole = {op().typical_height, op().typical_width};
         const int height = op().typical_output().height, width = op().typical_output().width;
-        const int tile_h = variant.theta.at("tile_h"), tile_w = variant.theta.at("tile_w");
+        const int tile_h = variant.tile_h(), tile_w = variant.tile_w();
         const int64_t columns = (width + tile_w - 1) / tile_w, rows = (height + tile_h - 1) / tile_h;
         const size_t first = points_.size();
         if (variant.dense) {
@@ -217,14 +217,11 @@ private:
         point.batch = batch;
         point.input = input;
         point.output = op().output_of(input);
-        if (variant.dense) {
-            point.kernel = make_kernel(context_, cuda_, polykernel_);
-        }
-        point.mask = make_mask(context_, cuda_);
+        point.mask = make_mask(context_);
         const auto [height, width] = point.output;
         const GpuMemory device_bytes(bytes.data(), bytes.size());
-        check(context_, distile_cuda_mask_set_bytes(point.mask.get(), static_cast<const uint8_t *>(device_bytes.data()),
-                                                    batch, height, width, int64_t{height} * width, width));
+        check(context_, distile_mask_set_bytes(point.mask.get(), static_cast<const uint8_t *>(device_bytes.data()),
+                                               batch, height, width, int64_t{height} * width, width));
         // The bytes must stay until the stream has read them.
         slice_.synchronise();
         point.graph = std::make_unique<GpuGraph>(slice_, [&] { run(point); });
@@ -234,39 +231,33 @@ private:
 
     /** The call that needs no wait. Its tiles are listed by the first one, outside of the graph. */
     void run(const Point &point) {
-        const distile_tensor input =
-            distile_tensor_make(input_->data(), point.batch, point.input.height, point.input.width, op().in_channels());
-        const distile_tensor output = distile_tensor_make(output_->data(), point.batch, point.output.height,
-                                                          point.output.width, op().out_channels());
+        const DataType &type = op().dtype();
+        const distile_tensor input = make_tensor(type, input_->data(), point.batch, point.input, op().in_channels());
+        const distile_tensor output =
+            make_tensor(type, output_->data(), point.batch, point.output, op().out_channels());
         distile_tensor residual = output;
         residual.data = residual_ ? residual_->data() : nullptr;
-        distile_cuda_run_args args{};
+        distile_run_args args{};
         args.input = &input;
         args.output = &output;
         args.residual = residual_ ? &residual : nullptr;
         args.weights = weights_.get();
         args.mask = point.mask.get();
         args.variant = point.variant->name.c_str();
-        check(context_, distile_cuda_run(point.kernel ? point.kernel.get() : kernel_.get(), &args));
+        check(context_, distile_run(kernel_.get(), &args));
     }
 
     const Plan &plan_;
     const distile_polykernel &polykernel_;
     const GpuSlice slice_;
-    const Context context_ = make_context();
-    Cuda cuda_;
-    CudaKernel kernel_;
-    CudaWeights weights_;
+    const Context context_ = make_context_of(slice_);
+    Kernel kernel_;
+    Weights weights_;
     std::unique_ptr<GpuMemory> input_, output_, residual_;
     std::vector<Point> points_;
 };
 
 }  // namespace
-
-void check_gpu() {
-    const Context context = make_context();
-    make_cuda(context);
-}
 
 Profile profile_cuda(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
                      const Progress &progress) {

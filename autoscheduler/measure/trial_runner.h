@@ -16,17 +16,17 @@ namespace distile {
 /** The tensors of a call, contiguous, and its weights: drawn numbers. */
 struct TrialData {
     /** With `bordered`, the input gets a zero border as wide as the padding where the device takes one. */
-    TrialData(const Operator &of, int images, const Extents &input_extents, bool bordered);
+    TrialData(const Operator &of, int images, const Extents &extents, bool bordered);
 
     Operator op;
-    int batch, height, width; /**< Of the input. */
-    int output_height, output_width;
+    int batch;
+    Extents input_extents, output_extents;
     bool border;
     std::vector<float> input, residual, bias;
     std::vector<float> filter; /**< [output channel][kernel row][kernel column][input channel] */
 
     size_t output_pixels() const {
-        return static_cast<size_t>(batch) * output_height * output_width;
+        return static_cast<size_t>(batch) * output_extents.height * output_extents.width;
     }
     distile_weights_source weights() const;
 };

@@ -1,4 +1,4 @@
-#include "filter.h"
+#include "conv_params.h"
 
 namespace distile {
 
@@ -29,6 +29,7 @@ std::string describe(const Operator &op) {
 const OperatorSchema &conv2d_schema() {
     static const OperatorSchema schema = {
         "masked_conv2d",
+        DISTILE_MASKED_CONV2D,
         "DISTILE_MASKED_CONV2D",
         "convolution",
         params(),
@@ -37,11 +38,9 @@ const OperatorSchema &conv2d_schema() {
         [](const Operator &op) {
             return Channels{op.param("in_channels"), op.param("out_channels")};
         },
-        [](const Operator &op, const Extents &input) { return conv_output(conv_of(op), input); },
-        [](const Operator &op) { return conv_border(conv_of(op)); },
-        [](const Operator &op) { return weights_of_channel(conv_of(op)); },
-        [](const Operator &op) { return facts_of_conv(conv_of(op)); },
+        [](const Operator &op) { return std::shared_ptr<const void>(std::make_shared<distile_conv2d>(conv_of(op))); },
         [](const Operator &op) { return c_struct_of(op, conv_of(op)); },
+        [](const Operator &op) { return facts_of_conv(conv_of(op)); },
         [](const Operator &op) {
             return Convolution{DISTILE_MASKED_CONV2D, conv_of(op)};
         },

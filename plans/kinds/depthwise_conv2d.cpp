@@ -1,4 +1,4 @@
-#include "filter.h"
+#include "conv_params.h"
 
 namespace distile {
 
@@ -28,6 +28,7 @@ OperatorFacts facts(const Operator &op) {
 const OperatorSchema &depthwise_conv2d_schema() {
     static const OperatorSchema schema = {
         "masked_depthwise_conv2d",
+        DISTILE_MASKED_CONV2D,
         "DISTILE_MASKED_CONV2D",
         "depthwise convolution",
         params(),
@@ -36,11 +37,9 @@ const OperatorSchema &depthwise_conv2d_schema() {
         [](const Operator &op) {
             return Channels{op.param("channels"), op.param("channels")};
         },
-        [](const Operator &op, const Extents &input) { return conv_output(conv_of(op), input); },
-        [](const Operator &op) { return conv_border(conv_of(op)); },
-        [](const Operator &op) { return weights_of_channel(conv_of(op)); },
-        facts,
+        [](const Operator &op) { return std::shared_ptr<const void>(std::make_shared<distile_conv2d>(conv_of(op))); },
         [](const Operator &op) { return c_struct_of(op, conv_of(op)); },
+        facts,
         [](const Operator &op) {
             return Convolution{DISTILE_MASKED_CONV2D, conv_of(op)};
         },

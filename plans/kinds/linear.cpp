@@ -15,6 +15,11 @@ OperatorFacts facts(const Operator &op) {
     return facts;
 }
 
+std::shared_ptr<const void> op_struct(const Operator &op) {
+    return std::make_shared<distile_linear>(
+        distile_linear{op.in_channels(), op.out_channels(), op.epilogue_value(), op.has_residual() ? 1 : 0});
+}
+
 CStruct c_struct(const Operator &op) {
     return {"distile_linear",
             {{"in_channels", std::to_string(op.in_channels())},
@@ -43,17 +48,16 @@ std::string describe(const Operator &op) {
 
 const OperatorSchema &linear_schema() {
     static const OperatorSchema schema = {"masked_linear",
+                                          DISTILE_MASKED_LINEAR,
                                           "DISTILE_MASKED_LINEAR",
                                           "linear layer",
                                           {{"in_channels", 64, 1, 1 << 20}, {"out_channels", 64, 1, 1 << 20}},
                                           {"tokens"},
                                           [](const Operator &) { return std::string(); },
                                           channels,
-                                          [](const Operator &, const Extents &input) { return input; },
-                                          [](const Operator &) { return distile_border{}; },
-                                          [](const Operator &op) { return static_cast<double>(op.in_channels()); },
-                                          facts,
+                                          op_struct,
                                           c_struct,
+                                          facts,
                                           convolution,
                                           describe};
     return schema;

@@ -1,5 +1,5 @@
 // The kinds whose output is larger than their input, and computed in phases.
-#include "filter.h"
+#include "conv_params.h"
 #include "polyphase.h"
 #include <algorithm>
 
@@ -57,28 +57,15 @@ std::string why_transposed_illegal(const Operator &op) {
 // What is the same for both, by the kind and its convolution.
 
 template<distile_operator_kind kind, distile_conv2d (*conv_of)(const Operator &)> struct Phased {
-    static Polyphase phases(const Operator &op) {
-        return *polyphase_of(kind, conv_of(op));
-    }
     static Channels channels(const Operator &op) {
         return {op.param("in_channels"), op.param("out_channels")};
     }
-    static Extents output_of(const Operator &op, const Extents &input) {
-        const Polyphase of = phases(op);
-        return {static_cast<int>(std::max<int64_t>(of.rows.output_extent(input.height), 0)),
-                static_cast<int>(std::max<int64_t>(of.columns.output_extent(input.width), 0))};
-    }
-    static distile_border border(const Operator &op) {
-        const Polyphase of = phases(op);
-        return {of.rows.border_before(), of.rows.border_after(), of.columns.border_before(), of.columns.border_after()};
-    }
-    static double weights(const Operator &op) {
-        const Polyphase of = phases(op);
-        return static_cast<double>(of.rows.num_taps()) * of.columns.num_taps() * op.param("in_channels");
+    static std::shared_ptr<const void> op_struct(const Operator &op) {
+        return std::make_shared<distile_conv2d>(conv_of(op));
     }
     /** The phases are convolutions with stride 1. */
     static OperatorFacts facts(const Operator &op) {
-        const Polyphase of = phases(op);
+        const Polyphase of = polyphase_of(conv_of(op), kind == DISTILE_MASKED_UPSAMPLE_CONV2D);
         OperatorFacts facts = facts_of_conv(conv_of(op));
         facts.kernel_h = of.rows.most_taps();
         facts.kernel_w = of.columns.most_taps();
@@ -102,17 +89,16 @@ template<distile_operator_kind kind, distile_conv2d (*conv_of)(const Operator &)
 const OperatorSchema &conv_transpose2d_schema() {
     using Kind = Phased<DISTILE_MASKED_CONV_TRANSPOSE2D, transposed>;
     static const OperatorSchema schema = {"masked_conv_transpose2d",
+                                          DISTILE_MASKED_CONV_TRANSPOSE2D,
                                           "DISTILE_MASKED_CONV_TRANSPOSE2D",
                                           "transposed convolution",
                                           transposed_params(),
                                           {"height", "width"},
                                           why_transposed_illegal,
                                           Kind::channels,
-                                          Kind::output_of,
-                                          Kind::border,
-                                          Kind::weights,
-                                          Kind::facts,
+                                          Kind::op_struct,
                                           Kind::c_struct,
+                                          Kind::facts,
                                           Kind::convolution,
                                           [](const Operator &op) { return describe_convolution(op, transposed(op)); }};
     return schema;
@@ -122,17 +108,16 @@ const OperatorSchema &upsample_conv2d_schema() {
     using Kind = Phased<DISTILE_MASKED_UPSAMPLE_CONV2D, upsampled>;
     static const OperatorSchema schema = {
         "masked_upsample_conv2d",
+        DISTILE_MASKED_UPSAMPLE_CONV2D,
         "DISTILE_MASKED_UPSAMPLE_CONV2D",
         "convolution after nearest upsampling",
         upsampled_params(),
         {"height", "width"},
         [](const Operator &) { return std::string(); },
         Kind::channels,
-        Kind::output_of,
-        Kind::border,
-        Kind::weights,
-        Kind::facts,
+        Kind::op_struct,
         Kind::c_struct,
+        Kind::facts,
         Kind::convolution,
         [](const Operator &op) { return describe_convolution(op, upsampled(op), "", "scale"); }};
     return schema;

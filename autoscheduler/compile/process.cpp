@@ -1,5 +1,6 @@
 #include "process.h"
-#include "operator.h"
+#include "job_slots.h"
+#include "json_file.h"
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -64,8 +65,11 @@ void run_each(const std::vector<Command> &commands, int jobs, const CommandLimit
         size_t index;
         Clock::time_point start;
         bool timed_out, stopped;
+        JobSlot slot;
     };
     const bool limited = limits.seconds > 0 || limits.stop;
+    const JobSlots unlimited("", 0);
+    const JobSlots &slots = limits.slots ? *limits.slots : unlimited;
     std::map<pid_t, Running> running;
     std::string failure;
     size_t next = 0;
@@ -76,7 +80,11 @@ void run_each(const std::vector<Command> &commands, int jobs, const CommandLimit
         go_on = go_on && !stop;
         while (go_on && next < commands.size() && static_cast<int>(running.size()) < jobs) {
             try {
-                running[start(commands[next], limited)] = {next, Clock::now(), false, false};
+                const JobSlot slot = slots.try_take();
+                if (!slot) {
+                    break;
+                }
+                running[start(commands[next], limited)] = {next, Clock::now(), false, false, slot};
                 next++;
             } catch (const FileError &error) {
                 failure = error.what();
@@ -110,7 +118,7 @@ void run_each(const std::vector<Command> &commands, int jobs, const CommandLimit
         }
         // Short commands are not kept waiting, and long ones not disturbed.
         pause = ended ? std::chrono::milliseconds(1) : std::min(pause * 2, std::chrono::milliseconds(20));
-        if (!running.empty() && !ended) {
+        if (!ended && (!running.empty() || go_on)) {
             std::this_thread::sleep_for(pause);
         }
     }
@@ -119,10 +127,11 @@ void run_each(const std::vector<Command> &commands, int jobs, const CommandLimit
     }
 }
 
-void run_commands(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished) {
+void run_commands(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished,
+                  const JobSlots *slots) {
     std::string failure;
     int done = 0;
-    run_each(commands, jobs, {}, [&](size_t index, const CommandResult &result) {
+    run_each(commands, jobs, {0, nullptr, slots}, [&](size_t index, const CommandResult &result) {
         if (failure.empty() && !result.ok()) {
             failure = "'" + commands[index].words[0] + "' failed; it printed:\n" + result.printed;
         }
@@ -132,6 +141,16 @@ void run_commands(const std::vector<Command> &commands, int jobs, const std::fun
     if (!failure.empty()) {
         throw FileError(failure);
     }
+}
+
+std::string printable(std::string text) {
+    std::replace_if(
+        text.begin(), text.end(), [](unsigned char c) { return (c < ' ' && c != '\n') || c == 0x7f; }, '?');
+    return text;
+}
+
+int cores_of_machine() {
+    return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
 Interrupts::Interrupts() {

@@ -1,11 +1,12 @@
-#include "types.h"
+#include "data_type.h"
 
 namespace distile {
 
 namespace {
 
-const DataType types[] = {
-    {"float32", "DISTILE_FLOAT32", 4}, {"float16", "DISTILE_FLOAT16", 2}, {"bfloat16", "DISTILE_BFLOAT16", 2}};
+const DataType types[] = {{"float32", "DISTILE_FLOAT32", DISTILE_FLOAT32, 4, 0x1p-24},
+                          {"float16", "DISTILE_FLOAT16", DISTILE_FLOAT16, 2, 0x1p-11},
+                          {"bfloat16", "DISTILE_BFLOAT16", DISTILE_BFLOAT16, 2, 0x1p-8}};
 
 }  // namespace
 

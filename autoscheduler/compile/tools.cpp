@@ -28,7 +28,12 @@ std::vector<std::string> c_compiler() {
 }
 
 Command generator_command(const Plan &plan, const PlanVariant &variant, const std::string &plan_path,
-                          const std::string &emit, const std::string &folder, const std::string &name) {
+                          const std::string &emit, const std::string &folder, const std::string &name,
+                          const std::string &function) {
+    if (!variant.is_generated()) {
+        throw FileError("the variant \"" + variant.name + "\" of the plan '" + plan.name + "' is written in '" +
+                        variant.source + "': this version builds code from Halide only");
+    }
     Command command;
     command.words = {tool("distile_generators"),
                      "-g",
@@ -36,7 +41,7 @@ Command generator_command(const Plan &plan, const PlanVariant &variant, const st
                      "-n",
                      name,
                      "-f",
-                     name,
+                     function.empty() ? name : function,
                      "-e",
                      emit,
                      "-o",
@@ -47,9 +52,9 @@ Command generator_command(const Plan &plan, const PlanVariant &variant, const st
                      "autoscheduler=PolyKernel",
                      "autoscheduler.plan=" + plan_path,
                      "autoscheduler.variant=" + variant.name,
-                     "tile_h=" + std::to_string(variant.theta.at("tile_h")),
-                     "tile_w=" + std::to_string(variant.theta.at("tile_w")),
-                     "channel_block=" + std::to_string(channel_block_of(plan.backend))};
+                     "tile_h=" + std::to_string(variant.tile_h()),
+                     "tile_w=" + std::to_string(variant.tile_w()),
+                     "channel_block=" + std::to_string(plan.channel_block(variant))};
     for (const auto &[key, value] : plan.op.params) {
         command.words.push_back(std::string(key).append("=").append(value));
     }
@@ -57,9 +62,10 @@ Command generator_command(const Plan &plan, const PlanVariant &variant, const st
     return command;
 }
 
-void run_generators(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished) {
+void run_generators(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished,
+                    const JobSlots *slots) {
     try {
-        run_commands(commands, jobs, finished);
+        run_commands(commands, jobs, finished, slots);
     } catch (const FileError &error) {
         const std::string message = error.what();
         if (message.find("error while loading shared libraries: libHalide") == std::string::npos) {

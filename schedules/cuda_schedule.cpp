@@ -1,4 +1,4 @@
-#include "cuda.h"
+#include "cuda_schedule.h"
 #include "apply.h"
 #include "gpu_passes.h"
 #include <algorithm>

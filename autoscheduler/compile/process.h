@@ -29,10 +29,13 @@ struct CommandResult {
     }
 };
 
+class JobSlots;
+
 /** What ends commands early, with all processes that they started. */
 struct CommandLimits {
-    double seconds = 0;         /**< Of each; 0: no limit. */
-    std::function<bool()> stop; /**< Ends them all once it is true; null: nothing does. */
+    double seconds = 0;              /**< Of each; 0: no limit. */
+    std::function<bool()> stop;      /**< Ends them all once it is true; null: nothing does. */
+    const JobSlots *slots = nullptr; /**< Of which each command takes one; null: there is no limit but the caller's. */
 };
 
 /** Runs commands, at most `jobs` at once, and calls `finished` with the index and the result of each when it ends.
@@ -43,7 +46,14 @@ void run_each(const std::vector<Command> &commands, int jobs, const CommandLimit
 
 /** Runs commands, at most `jobs` at once, and calls `finished` with the number done after each. Throws
  * FileError with what a command printed if one fails; the others are then awaited first. */
-void run_commands(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished);
+void run_commands(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished,
+                  const JobSlots *slots = nullptr);
+
+/** A text without characters that steer a terminal: messages quote what files say. */
+std::string printable(std::string text);
+
+/** Of this machine: how many commands to run at once. */
+int cores_of_machine();
 
 /** While it lives, Ctrl-C and SIGTERM do not end the program but are asked for. One at a time. */
 class Interrupts {

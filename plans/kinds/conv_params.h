@@ -1,8 +1,8 @@
 /** \file
  * What the kinds share that are convolutions.
  */
-#ifndef DISTILE_PLANS_FILTER_H
-#define DISTILE_PLANS_FILTER_H
+#ifndef DISTILE_PLANS_CONV_PARAMS_H
+#define DISTILE_PLANS_CONV_PARAMS_H
 
 #include "operator_schema.h"
 
@@ -20,12 +20,6 @@ std::string describe_convolution(const Operator &op, const distile_conv2d &conv,
 /** distile_conv2d, as C writes it. */
 CStruct c_struct_of(const Operator &op, const distile_conv2d &conv);
 OperatorFacts facts_of_conv(const distile_conv2d &conv);
-double weights_of_channel(const distile_conv2d &conv);
-
-/** The size of a convolution's output. */
-Extents conv_output(const distile_conv2d &conv, const Extents &input);
-distile_border conv_border(const distile_conv2d &conv);
-
 /** "", or what is wrong with the groups of a convolution. */
 std::string why_groups_illegal(const distile_conv2d &conv);
 

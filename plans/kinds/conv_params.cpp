@@ -1,16 +1,7 @@
-#include "filter.h"
+#include "conv_params.h"
 #include <sstream>
 
 namespace distile {
-
-namespace {
-
-int output_extent(int input, int pads, int kernel, int stride, int dilation) {
-    const int room = input + pads - dilation * (kernel - 1) - 1;
-    return room < 0 ? 0 : room / stride + 1;
-}
-
-}  // namespace
 
 std::vector<IntegerParam> filter_params() {
     return {{"kernel_h", 3, 1, 1024},    {"kernel_w", 3, 1, 1024},     {"stride_h", 1, 1, 1024},
@@ -85,19 +76,6 @@ OperatorFacts facts_of_conv(const distile_conv2d &conv) {
     facts.dilation_h = conv.dilation_h;
     facts.dilation_w = conv.dilation_w;
     return facts;
-}
-
-double weights_of_channel(const distile_conv2d &conv) {
-    return static_cast<double>(conv.kernel_h) * conv.kernel_w * conv.in_channels / conv.groups;
-}
-
-Extents conv_output(const distile_conv2d &conv, const Extents &input) {
-    return {output_extent(input.height, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.stride_h, conv.dilation_h),
-            output_extent(input.width, conv.pad_left + conv.pad_right, conv.kernel_w, conv.stride_w, conv.dilation_w)};
-}
-
-distile_border conv_border(const distile_conv2d &conv) {
-    return {conv.pad_top, conv.pad_bottom, conv.pad_left, conv.pad_right};
 }
 
 std::string why_groups_illegal(const distile_conv2d &conv) {

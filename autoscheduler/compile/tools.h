@@ -21,12 +21,15 @@ std::string tool(const std::string &name);
 std::vector<std::string> c_compiler();
 
 /** What builds a variant of a plan that lies in a file: a generator with the plugin. It writes what `emit` names, for
- * instance "object", and logs, into a folder; `name` is that of the files and of the function. */
+ * instance "object", and logs, into a folder; `name` is that of the files,
+ * and of the function unless that has another. */
 Command generator_command(const Plan &plan, const PlanVariant &variant, const std::string &plan_path,
-                          const std::string &emit, const std::string &folder, const std::string &name);
+                          const std::string &emit, const std::string &folder, const std::string &name,
+                          const std::string &function = "");
 
 /** run_commands() for Halide's generators. */
-void run_generators(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished);
+void run_generators(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished,
+                    const JobSlots *slots = nullptr);
 
 }  // namespace distile
 
