@@ -51,11 +51,11 @@ std::vector<size_t> sample(std::vector<size_t> from, size_t count) {
 
 /** The tensors and both sides for one operator and batch. */
 struct CudaRunner::Workbench {
-    Workbench(CudaRunner &runner, const Operator &op, int32_t batch, const CudaKernel &kernel)
+    Workbench(CudaRunner &runner, const Operator &op, int32_t batch, const Kernel &kernel)
         : runner(runner), problem(op, batch), kernel(kernel),
-          weights(pack_weights(runner.context_, kernel, problem.weights())),
-          mask(make_mask(runner.context_, runner.cuda_)), plain(to_host_order(problem.input_memory(false))),
-          bordered(to_host_order(problem.input_memory(true))), output(problem.output_size()),
+          weights(pack_weights(runner.context_, kernel, problem.weights())), mask(make_mask(runner.context_)),
+          plain(to_host_order(problem.input_memory(false))), bordered(to_host_order(problem.input_memory(true))),
+          output(problem.output_size()),
           filter(filter_by_output_channel(op.conv, static_cast<const float *>(problem.weights().filter))) {
         if (!runner.cudnn_) {
             return;
@@ -159,10 +159,9 @@ struct CudaRunner::Workbench {
         return error;
     }
 
-    void set_mask(const CudaMask &to, const ByteMask &bytes, const DeviceArray<uint8_t> &device_bytes) const {
-        check(runner.context_,
-              distile_cuda_mask_set_bytes(to.get(), device_bytes.data(), bytes.batch, bytes.height, bytes.width,
-                                          int64_t{bytes.height} * bytes.width, bytes.width));
+    void set_mask(const Mask &to, const ByteMask &bytes, const DeviceArray<uint8_t> &device_bytes) const {
+        check(runner.context_, distile_mask_set_bytes(to.get(), device_bytes.data(), bytes.batch, bytes.height,
+                                                      bytes.width, int64_t{bytes.height} * bytes.width, bytes.width));
     }
 
     struct Side {
@@ -173,16 +172,15 @@ struct CudaRunner::Workbench {
 
     CudaRunner &runner;
     Problem problem;
-    const CudaKernel &kernel;
-    CudaWeights weights;
-    CudaMask mask;
+    const Kernel &kernel;
+    Weights weights;
+    Mask mask;
     DeviceArray<float> plain, bordered, output, filter;
     Side peer, peer_tf32;
 };
 
 CudaRunner::CudaRunner(CudaRunnerOptions options)
-    : options_(std::move(options)), slice_(options_.multiprocessors), context_(make_traced_context(traced_)),
-      cuda_(make_cuda(context_, slice_)) {
+    : options_(std::move(options)), slice_(options_.multiprocessors), context_(make_context(slice_, &traced_)) {
     try {
         cudnn_ = std::make_unique<Cudnn>(slice_);
     } catch (const PeerMissing &error) {
@@ -204,12 +202,11 @@ CudaRunner::Workbench &CudaRunner::workbench(const OperatorSpec &spec, int32_t b
     // The old one goes first: both at once need twice the memory.
     bench_.reset();
     const Operator op = find_operator(options_.data + "/operators.csv", spec);
-    CudaKernel &kernel = kernels_[spec.polykernel];
+    Kernel &kernel = kernels_[spec.polykernel];
     if (!kernel) {
-        kernel = make_kernel(context_, cuda_, *op.polykernel);
+        kernel = make_kernel(context_, *op.polykernel);
         for (const std::string &path : options_.times) {
-            const distile_status status =
-                distile_kernel_load_times(distile_cuda_kernel_variants(kernel.get()), path.c_str());
+            const distile_status status = distile_kernel_load_times(kernel.get(), path.c_str());
             if (status != DISTILE_ERROR_OTHER_OPERATOR) {
                 check(context_, status);
             }
@@ -289,7 +286,7 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     result["density"] = rounded(density);
     const DeviceArray<uint8_t> device_bytes(bytes.bytes);
     const distile_tensor input = bench.input(row.bordered), output = bench.output_tensor();
-    distile_cuda_run_args args{};
+    distile_run_args args{};
     args.input = &input;
     args.output = &output;
     args.weights = bench.weights.get();
@@ -298,7 +295,7 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     const auto set = [&] { bench.set_mask(bench.mask, bytes, device_bytes); };
     const auto call = [&](const char *variant) {
         args.variant = variant;
-        check(context_, distile_cuda_run(bench.kernel.get(), &args));
+        check(context_, distile_run(bench.kernel.get(), &args));
     };
 
     // The path on which the host waits for the counts and chooses.
@@ -308,15 +305,15 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     const distile_choice choice = traced_;
     double error = bench.check_output(bytes, row.zero);
     // The graphs below set the mask again and again, and not all of them count it: this one has a mask of its own.
-    const CudaMask known = make_mask(context_, cuda_);
+    const Mask known = make_mask(context_);
     bench.set_mask(known, bytes, device_bytes);
     args.mask = known.get();
     const GpuGraph kernels(slice_, [&] { call(nullptr); });
     args.mask = bench.mask.get();
     const GpuGraph lists(slice_, [&] {
-        const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
+        distile_tile_list list{};
         set();
-        check(context_, distile_cuda_mask_tiles(bench.mask.get(), choice.tile_h, choice.tile_w, &xy, &images, &count));
+        check(context_, distile_mask_tiles(bench.mask.get(), choice.tile_h, choice.tile_w, &list));
     });
     std::vector<double> launched, done;
     for (int32_t i = 0; i <= options_.rounds; i++) {
@@ -342,7 +339,7 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     call(choice.variant);
     slice_.synchronise();
     error = std::max(error, bench.check_output(bytes, row.zero));
-    distile_kernel *const variants = distile_cuda_kernel_variants(bench.kernel.get());
+    distile_kernel *const variants = bench.kernel.get();
     std::vector<std::unique_ptr<GpuGraph>> masked;
     std::vector<const GpuGraph *> sides = {&kernels, &lists};
     for (int32_t i = 0; i < distile_kernel_num_variants(variants); i++) {
@@ -418,14 +415,14 @@ void CudaRunner::measure(const PlannerRow &row, Json &result) {
     const DeviceArray<uint8_t> device_bytes(bytes.bytes);
     bench.set_mask(bench.mask, bytes, device_bytes);
     const distile_tensor input = bench.input(false), own = bench.output_tensor();
-    distile_cuda_run_args args{};
+    distile_run_args args{};
     args.input = &input;
     args.weights = bench.weights.get();
     args.mask = bench.mask.get();
     const auto run = [&](const distile_tensor &output, distile_inactive inactive) {
         args.output = &output;
         args.inactive = inactive;
-        check(context_, distile_cuda_run(bench.kernel.get(), &args));
+        check(context_, distile_run(bench.kernel.get(), &args));
     };
     const auto graph = [&](
                            const std::function<void(int32_t)> &layer, const std::function<void()> &end = [] {}) {
@@ -449,18 +446,17 @@ void CudaRunner::measure(const PlannerRow &row, Json &result) {
     for (const distile_inactive inactive : {DISTILE_KEEP, DISTILE_ZERO}) {
         graphs.push_back(graph([&, inactive](int32_t i) { run(in_turn[i % tensors_in_turn], inactive); }));
     }
-    const distile_output_spec spec{row.batch, own.height, own.width, own.channels, 0, 0, 0, 0};
-    std::vector<CudaPlanner> planners;
+    const distile_output_spec spec{row.batch, own.height, own.width, own.channels, 0, 0, 0, 0, DISTILE_FLOAT32};
+    std::vector<Planner> planners;
     for (const auto &[clearing, name] : {std::pair(DISTILE_CLEAR_WRITTEN, "written"),
                                          {DISTILE_CLEAR_ALL, "all"},
                                          {DISTILE_CLEAR_BACKGROUND, "background"}}) {
-        planners.push_back(make_planner(context_, cuda_, {0, clearing}));
-        distile_cuda_planner *const planner = planners.back().get();
+        planners.push_back(make_planner(context_, {0, clearing, {}}));
+        distile_planner *const planner = planners.back().get();
         for (const bool with_operator : {false, true}) {
             const auto layer = [&, planner, with_operator](int32_t) {
                 distile_tensor output{};
-                check(context_,
-                      distile_cuda_planner_next(planner, &spec, bench.mask.get(), DISTILE_STORE_EXACT, &output));
+                check(context_, distile_planner_next(planner, &spec, bench.mask.get(), DISTILE_STORE_EXACT, &output));
                 if (with_operator) {
                     run(output, DISTILE_KEEP);
                 }

@@ -55,10 +55,9 @@ private:
     GpuSlice slice_;
     distile_choice traced_{};
     Context context_;
-    Cuda cuda_;
     std::unique_ptr<Cudnn> cudnn_;
     std::string no_cudnn_; /**< Why there is none. */
-    std::map<std::string, CudaKernel> kernels_;
+    std::map<std::string, Kernel> kernels_;
     std::string bench_key_; /**< What bench_ is for. Rows come sorted, so one is enough. */
     std::unique_ptr<Workbench> bench_;
 };

@@ -3,19 +3,9 @@
 #include "cuda_runner.h"
 #include "gpu.h"
 #include "masks.h"
-#include <distile/cuda_mask_algebra.h>
 #include <random>
 
 namespace distile::bench {
-
-namespace {
-
-constexpr AlgebraFunctions<distile_cuda_mask> algebra = {
-    distile_cuda_mask_needed_input, distile_cuda_mask_affected_output, distile_cuda_mask_dilate,
-    distile_cuda_mask_pool,         distile_cuda_mask_unite,           distile_cuda_mask_intersect,
-    distile_cuda_mask_subtract,     distile_cuda_mask_invert};
-
-}  // namespace
 
 void CudaRunner::measure(const MaskRow &row, Json &result) {
     result["kind"] = "mask";
@@ -23,12 +13,12 @@ void CudaRunner::measure(const MaskRow &row, Json &result) {
     result["density"] = row.mask.density;
     const ByteMask bytes = make_byte_mask(row.mask, 1, row.height, row.width, options_.data + "/masks");
     const DeviceArray<uint8_t> device_bytes(bytes.bytes);
-    const CudaMask mask = make_mask(context_, cuda_);
+    const Mask mask = make_mask(context_);
     const GpuGraph graph(slice_, [&] {
-        const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
-        check(context_, distile_cuda_mask_set_bytes(mask.get(), device_bytes.data(), 1, row.height, row.width,
-                                                    int64_t{row.height} * row.width, row.width));
-        check(context_, distile_cuda_mask_tiles(mask.get(), 1, 1, &xy, &images, &count));
+        distile_tile_list list{};
+        check(context_, distile_mask_set_bytes(mask.get(), device_bytes.data(), 1, row.height, row.width,
+                                               int64_t{row.height} * row.width, row.width));
+        check(context_, distile_mask_tiles(mask.get(), 1, 1, &list));
     });
     const Spread spread = in_turns({&graph}).front();
     add_times(result, spread);
@@ -40,18 +30,18 @@ void CudaRunner::measure(const AlgebraRow &row, Json &result) {
     result["function"] = row.function;
     result["mask"] = row.mask.name;
     result["density"] = row.mask.density;
-    const auto function = find_algebra(algebra, row.function, row.height, row.width);
-    const CudaMask made = make_mask(context_, cuda_);
-    std::vector<CudaMask> masks;
+    const auto function = find_algebra(row.function, row.height, row.width);
+    const Mask made = make_mask(context_);
+    std::vector<Mask> masks;
     for (int32_t i = 0; i < 2; i++) {
         MaskSpec spec = row.mask;
         spec.seed += i;
         const ByteMask bytes = make_byte_mask(spec, 1, function.height, function.width, options_.data + "/masks");
         const DeviceArray<uint8_t> device_bytes(bytes.bytes);
-        masks.push_back(make_mask(context_, cuda_));
+        masks.push_back(make_mask(context_));
         check(context_,
-              distile_cuda_mask_set_bytes(masks.back().get(), device_bytes.data(), 1, function.height, function.width,
-                                          int64_t{function.height} * function.width, function.width));
+              distile_mask_set_bytes(masks.back().get(), device_bytes.data(), 1, function.height, function.width,
+                                     int64_t{function.height} * function.width, function.width));
         slice_.synchronise();
     }
     const GpuGraph graph(slice_, [&] { check(context_, function.call(made.get(), masks[0].get(), masks[1].get())); });
@@ -78,9 +68,9 @@ void CudaRunner::measure(const DifferenceRow &row, Json &result) {
     const distile_tensor from = distile_tensor_make(a.data(), 1, row.height, row.width, row.channels);
     distile_tensor to = from;
     to.data = b.data();
-    const CudaMask mask = make_mask(context_, cuda_);
-    const GpuGraph difference(
-        slice_, [&] { check(context_, distile_cuda_mask_set_difference(mask.get(), &from, &to, 0.05f)); });
+    const Mask mask = make_mask(context_);
+    const GpuGraph difference(slice_,
+                              [&] { check(context_, distile_mask_set_difference(mask.get(), &from, &to, 0.05f)); });
     // A copy reads and writes as many bytes as the difference reads.
     const GpuGraph copying(slice_, [&] {
         CU(cuMemcpyDtoDAsync, reinterpret_cast<CUdeviceptr>(copy.data()), reinterpret_cast<CUdeviceptr>(a.data()),

@@ -34,9 +34,9 @@ public:
 
     /** The name of our dense candidate; null if the PolyKernel has none. */
     const char *dense_variant() const;
-    /** What of the one that was built this machine runs. */
+    /** The PolyKernel that this machine runs, of those behind the one that was built. */
     const distile_polykernel &polykernel() const {
-        return *distile_kernel_polykernel(kernel_.get());
+        return polykernel_;
     }
 
     /** Fills the output with a value that no result has, so that check() sees what was written. */
@@ -49,6 +49,7 @@ private:
     const Context &context_;
     Problem &problem_;
     Kernel kernel_;
+    const distile_polykernel &polykernel_;
     Weights weights_;
     Mask mask_, full_mask_;
     AlignedFloats output_memory_;

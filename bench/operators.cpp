@@ -1,5 +1,6 @@
 #include "operators.h"
 #include "conv2d_reference.h"
+#include <cstring>
 #include <fmt/core.h>
 #include <fstream>
 #include <sstream>
@@ -64,12 +65,24 @@ std::string Operator::shape() const {
                        conv.groups > 1 ? fmt::format(" in {} groups", conv.groups) : "");
 }
 
+const distile_polykernel &taken_polykernel(const distile_polykernel &built, const Kernel &kernel) {
+    distile_kernel_info info{};
+    if (distile_kernel_get_info(kernel.get(), &info) == DISTILE_OK) {
+        for (const distile_polykernel *candidate = &built; candidate; candidate = candidate->otherwise) {
+            if (std::strcmp(candidate->name, info.name) == 0) {
+                return *candidate;
+            }
+        }
+    }
+    throw std::runtime_error(fmt::format("the kernel is not of the PolyKernel '{}'", built.name));
+}
+
 Operator find_operator(const std::string &csv_path, const OperatorSpec &spec) {
     const distile_polykernel &polykernel = find_polykernel(spec.polykernel);
     const Line line = find_line(csv_path, spec.id);
     Operator op{spec, line.category, line.height, line.width, polykernel.kind, {}, &polykernel};
     // The file says nothing of padding and epilogues, so those are the PolyKernel's.
-    op.conv = polykernel.conv2d;
+    op.conv = *static_cast<const distile_conv2d *>(polykernel.op);
     if (op.conv.in_channels != line.in_channels || op.conv.out_channels != line.out_channels ||
         op.conv.kernel_h != line.kernel || op.conv.kernel_w != line.kernel || op.conv.stride_h != line.stride ||
         op.conv.stride_w != line.stride || op.conv.groups != (line.category == "depthwise" ? line.in_channels : 1)) {

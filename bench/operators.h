@@ -29,6 +29,9 @@ struct Operator {
 /** The PolyKernel of that name, of those that ship. Throws std::runtime_error if there is none. */
 const distile_polykernel &find_polykernel(const std::string &name);
 
+/** The PolyKernel that a kernel took, of those behind the one that was built. */
+const distile_polykernel &taken_polykernel(const distile_polykernel &built, const Kernel &kernel);
+
 /** Reads an operator's line. Throws std::runtime_error if it has none, or if its PolyKernel is none or computes
  * something else. */
 Operator find_operator(const std::string &csv_path, const OperatorSpec &spec);

@@ -48,7 +48,7 @@ private:
     }
 
     /** No exception may pass through the runtime, which is called as a C library. */
-    static int run_candidate(void *conv, const distile_tensor *input, const distile_tensor *residual,
+    static int run_candidate(void *conv, void *, const distile_tensor *input, const distile_tensor *residual,
                              const distile_tensor *output) {
         try {
             static_cast<OneDnnConv2d *>(conv)->run(*input, residual, *output);

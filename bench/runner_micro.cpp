@@ -10,10 +10,6 @@ namespace distile::bench {
 
 namespace {
 
-constexpr AlgebraFunctions<distile_mask> algebra = {
-    distile_mask_needed_input, distile_mask_affected_output, distile_mask_dilate,   distile_mask_pool,
-    distile_mask_unite,        distile_mask_intersect,       distile_mask_subtract, distile_mask_invert};
-
 /** Calls of a few microseconds that make one sample. */
 constexpr int32_t calls_per_sample = 64;
 
@@ -48,7 +44,7 @@ void Runner::measure(const SelectRow &row, Json &result) {
     result["threads"] = options_.threads;
     const Operator op = find_operator(options_.operators_path, row.op);
     const Kernel kernel = make_kernel(context_, *op.polykernel);
-    const distile_polykernel *polykernel = distile_kernel_polykernel(kernel.get());
+    const distile_polykernel *polykernel = &taken_polykernel(*op.polykernel, kernel);
     const Mask mask = make_mask(context_);
     const ByteMask bytes = make_byte_mask({"blob", 0.3, 1}, 1, op.output_height(), op.output_width());
     set_mask(context_, mask, bytes);
@@ -71,10 +67,10 @@ void Runner::measure(const DispatchRow &row, Json &result) {
     const Operator op = find_operator(options_.operators_path, row.op);
     // The operator's own variants and times, with code that does nothing.
     const Kernel own = make_kernel(context_, *op.polykernel);
-    const distile_polykernel *found = distile_kernel_polykernel(own.get());
+    const distile_polykernel *found = &taken_polykernel(*op.polykernel, own);
     std::vector<distile_variant> variants(found->variants, found->variants + found->num_variants);
     for (distile_variant &variant : variants) {
-        variant.run = [](void **) { return 0; };
+        variant.run = [](const distile_kernel_call *) { return 0; };
     }
     distile_polykernel polykernel = *found;
     polykernel.variants = variants.data();
@@ -111,7 +107,7 @@ void Runner::measure(const AlgebraRow &row, Json &result) const {
     result["density"] = row.mask.density;
     const Context context = make_bench_context(1);
     const Mask made = make_mask(context);
-    const auto function = find_algebra(algebra, row.function, row.height, row.width);
+    const auto function = find_algebra(row.function, row.height, row.width);
     const std::vector<ByteMask> bytes = make_byte_masks(row.mask, 1, function.height, function.width);
     std::vector<Mask> masks;
     masks.reserve(bytes.size());

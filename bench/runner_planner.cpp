@@ -119,8 +119,9 @@ private:
         }
         const Operator &op = layers_.op;
         const Border border = padding_of(op.conv);
-        const distile_output_spec spec{1,          op.height,     op.width,    op.conv.out_channels,
-                                       border.top, border.bottom, border.left, border.right};
+        const distile_output_spec spec{
+            1,           op.height,    op.width,       op.conv.out_channels, border.top, border.bottom,
+            border.left, border.right, DISTILE_FLOAT32};
         distile_tensor output{};
         check(context_, distile_planner_next(planner_.get(), &spec, mask_.get(), DISTILE_STORE_EXACT, &output));
         return output;

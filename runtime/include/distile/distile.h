@@ -288,6 +288,17 @@ DISTILE_API int32_t distile_kernel_num_variants(const distile_kernel *kernel);
 /** The name of a variant; null if there is none of that index. */
 DISTILE_API const char *distile_kernel_variant_name(const distile_kernel *kernel, int32_t index);
 
+/** One variant of a kernel. */
+typedef struct distile_variant_info {
+    const char *name;       /**< Owned by the kernel. */
+    int32_t tile_h, tile_w; /**< Granularity in output pixels. */
+    int32_t dense;          /**< 1 if it computes every output pixel, whatever the mask. */
+} distile_variant_info;
+
+/** Errors: NULL_POINTER, BAD_VALUE (there is no variant of that index). */
+DISTILE_API distile_status distile_kernel_get_variant(const distile_kernel *kernel, int32_t index,
+                                                      distile_variant_info *info);
+
 /** Replaces the time table by one from a file that `distile profile` wrote.
  * Errors: NULL_POINTER, BAD_FILE, VERSION, OTHER_OPERATOR (also times of other code for the same operator),
  * OUT_OF_MEMORY; the old table then stays. */
