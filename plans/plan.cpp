@@ -1,4 +1,5 @@
 #include "plan.h"
+#include "operator_schema.h"
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
@@ -31,17 +32,6 @@ const json &member(const json &object, const char *name, json::value_t type, con
                std::string("the member \"") + name + "\" is " + value.type_name() + ", not " + json(type).type_name());
     }
     return value;
-}
-
-/** Letters, digits and underscores: what may stand in C identifiers, file names and build rules. */
-bool is_name(const std::string &text) {
-    return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-    });
-}
-
-std::string quoted(const std::string &text) {
-    return json(text).dump(-1, ' ', true);
 }
 
 std::string name_member(const json &object, const std::string &where) {
@@ -319,7 +309,6 @@ void check_chain(const std::vector<Plan> &plans) {
 /** The PolyKernel of one plan in a chain, with what it refers to. */
 void emit_plan(std::ostream &c, const std::vector<Plan> &plans, size_t index, const std::string &symbol) {
     const Plan &plan = plans[index];
-    const distile_conv2d conv = plan.op.conv2d();
     const std::string suffix = "_" + std::to_string(index);
     for (const PlanVariant &variant : plan.variants) {
         const std::string function = function_name(symbol, index, variant.name);
@@ -357,11 +346,13 @@ void emit_plan(std::ostream &c, const std::vector<Plan> &plans, size_t index, co
     } else {
         c << "static const distile_polykernel polykernel" << suffix << " = {\n";
     }
-    const int capability = compute_capability(plan.target);
-    c << "    DISTILE_POLYKERNEL_VERSION, " << quoted(plan.name) << ", (distile_operator_kind)"
-      << static_cast<int>(plan.op.kind()) << ", &op, " << (conv.residual != 0 ? 5 : 4) << ", operands,\n    "
-      << (capability != 0 ? "DISTILE_CUDA" : "DISTILE_CPU") << ", "
-      << quoted(capability != 0 ? "sm_" + std::to_string(capability) : cpu_features(plan.target)) << ", 0,\n    "
+    c << "    DISTILE_POLYKERNEL_VERSION, " << quoted(plan.name) << ", " << plan.op.schema().kind << ", "
+      << plan.op.dtype().enumerator << ", " << quoted(plan.layout) << ",\n    {";
+    const CStruct geometry = plan.op.schema().c_struct(plan.op);
+    for (size_t i = 0; i < geometry.members.size(); i++) {
+        c << (i == 0 ? "." : ", .") << geometry.members[i].first << " = " << geometry.members[i].second;
+    }
+    c << "},\n    " << compute_capability(plan.target) << ", " << quoted(cpu_features(plan.target)) << ",\n    "
       << plan.variants.size() << ", variants" << suffix << ", " << points.size() << ", "
       << (points.empty() ? "0" : "times" + suffix) << ", "
       << (index + 1 == plans.size() ? "0" : "&polykernel_" + std::to_string(index + 1)) << "};\n\n";

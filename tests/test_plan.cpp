@@ -7,7 +7,7 @@
 #include "cuda.h"
 #include "depthwise_space.h"
 #include "device_profile.h"
-#include "operator.h"
+#include "operator_schema.h"
 #include "plan.h"
 #include "portable.h"
 #include "space.h"
@@ -50,6 +50,10 @@ void refuse(const std::function<void()> &read, const std::vector<std::string> &w
         CHECK(contains(message, word));
     }
     CHECK(message.front() != '(');
+}
+
+distile_conv2d conv_of(const Operator &op) {
+    return op.schema().convolution(op).conv;
 }
 
 json good_operator() {
@@ -130,14 +134,14 @@ TEST_CASE("A good operator file is read, and written as it was", "[plan]") {
     CHECK(op.name == "conv");
     CHECK(op.generator == "masked_conv2d");
     CHECK(op.typical_height == 20);
-    CHECK(op.typical_output_height() == 20);
-    CHECK(op.typical_output_width() == 30);
+    CHECK(op.typical_output().height == 20);
+    CHECK(op.typical_output().width == 30);
     // What was left out is written with its default.
     json whole = file;
     whole["params"].update({{"groups", 1}, {"stride_h", 1}, {"stride_w", 1}, {"dilation_h", 1}, {"dilation_w", 1}});
     CHECK(to_json(op) == whole);
     CHECK(parse_operator(to_json(op), "here") == op);
-    const distile_conv2d conv = op.conv2d();
+    const distile_conv2d conv = conv_of(op);
     CHECK(conv.in_channels == 16);
     CHECK(conv.out_channels == 48);
     CHECK(conv.stride_h == 1);
@@ -164,19 +168,19 @@ TEST_CASE("A good operator file is read, and written as it was", "[plan]") {
         spelled["params"] = other;
         CHECK_FALSE(parse_operator(spelled, "here") == defaults);
     }
-    CHECK(defaults.conv2d().in_channels == 64);
-    CHECK(defaults.conv2d().kernel_w == 3);
-    CHECK(defaults.conv2d().pad_left == 1);
+    CHECK(conv_of(defaults).in_channels == 64);
+    CHECK(conv_of(defaults).kernel_w == 3);
+    CHECK(conv_of(defaults).pad_left == 1);
     CHECK(defaults.typical_height == 40);
     CHECK_FALSE(defaults == op);
 
     file["params"] = {{"kernel_h", 5},   {"stride_h", 2},    {"dilation_h", 2},   {"pad_top", 0},
                       {"pad_bottom", 1}, {"residual", true}, {"epilogue", "silu"}};
     const Operator other = parse_operator(file, "here");
-    CHECK(other.conv2d().residual == 1);
-    CHECK(other.conv2d().epilogue == DISTILE_EPILOGUE_SILU);
+    CHECK(conv_of(other).residual == 1);
+    CHECK(conv_of(other).epilogue == DISTILE_EPILOGUE_SILU);
     // Rows of 40 pixels and one of padding, of which the kernel spans nine.
-    CHECK(other.typical_output_height() == (40 + 1 - 9) / 2 + 1);
+    CHECK(other.typical_output().height == (40 + 1 - 9) / 2 + 1);
     for (const char *word : {"5x3", "stride 2x1", "dilation 2x1", "residual", "silu", "0/1/1/1"}) {
         CHECK(contains(other.summary(), word));
     }
@@ -187,14 +191,14 @@ TEST_CASE("Operators with larger outputs have parameters of their own", "[plan]"
     file["generator"] = "masked_conv_transpose2d";
     file["params"].update({{"stride_h", 2}, {"stride_w", 3}, {"output_padding_h", 1}, {"dilation_w", 2}});
     const Operator transposed = parse_operator(file, "here");
-    CHECK(transposed.kind() == DISTILE_MASKED_CONV_TRANSPOSE2D);
+    CHECK(transposed.schema().kind == std::string("DISTILE_MASKED_CONV_TRANSPOSE2D"));
     for (const auto &[name, value] : file["params"].items()) {
         CHECK(to_json(transposed)["params"][name] == value);
     }
     // As PyTorch counts: (input - 1) * stride - 2 * padding + dilation * (kernel - 1) + output padding + 1.
-    CHECK(transposed.typical_output_height() == 19 * 2 - 2 + 2 + 1 + 1);
-    CHECK(transposed.typical_output_width() == 29 * 3 - 2 + 2 * 2 + 1);
-    CHECK(transposed.conv2d().pad_bottom == 0);
+    CHECK(transposed.typical_output().height == 19 * 2 - 2 + 2 + 1 + 1);
+    CHECK(transposed.typical_output().width == 29 * 3 - 2 + 2 * 2 + 1);
+    CHECK(conv_of(transposed).pad_bottom == 0);
     for (const char *word : {"3x3 transposed convolution", "stride 2x3", "dilation 1x2", "1/0/1/1"}) {
         CHECK(contains(transposed.summary(), word));
     }
@@ -211,16 +215,54 @@ TEST_CASE("Operators with larger outputs have parameters of their own", "[plan]"
     file["params"].erase("stride_h");
     file["params"].erase("stride_w");
     const Operator upsampled = parse_operator(file, "here");
-    CHECK(upsampled.kind() == DISTILE_MASKED_UPSAMPLE_CONV2D);
-    CHECK(upsampled.conv2d().stride_h == 2);
-    CHECK(upsampled.conv2d().stride_w == 2);
-    CHECK(upsampled.typical_output_height() == 40);
-    CHECK(upsampled.typical_output_width() == 60 - 2);
+    CHECK(upsampled.schema().kind == std::string("DISTILE_MASKED_UPSAMPLE_CONV2D"));
+    CHECK(conv_of(upsampled).stride_h == 2);
+    CHECK(conv_of(upsampled).stride_w == 2);
+    CHECK(upsampled.typical_output().height == 40);
+    CHECK(upsampled.typical_output().width == 60 - 2);
     for (const char *word : {"3x3 convolution after nearest upsampling", "scale 2x2"}) {
         CHECK(contains(upsampled.summary(), word));
     }
     file["params"]["scale_w"] = 0;
     refuse([&] { parse_operator(file, "here"); }, {"scale_w", "0"});
+}
+
+TEST_CASE("A linear layer is an operator over tokens", "[plan]") {
+    const json file = {{"distile_operator", 1},
+                       {"name", "mlp"},
+                       {"generator", "masked_linear"},
+                       {"params",
+                        {{"dtype", "bfloat16"},
+                         {"in_channels", 384},
+                         {"out_channels", 1536},
+                         {"epilogue", "gelu"},
+                         {"residual", false}}},
+                       {"typical", {{"batch", 2}, {"tokens", 197}}}};
+    const Operator op = parse_operator(file, "here");
+    CHECK(to_json(op) == file);
+    CHECK(op.typical_batch == 2);
+    CHECK(op.typical_output().height == 1);
+    CHECK(op.typical_output().width == 197);
+    CHECK(op.typical_input() == "2 x 197");
+    CHECK(op.dtype().bytes == 2);
+    CHECK(op.summary() == "linear layer, 384 -> 1536 channels, bfloat16, epilogue gelu");
+    CHECK(facts_of(op).in_channels == 384);
+    CHECK(facts_of(op).bytes_per_element == 2);
+    CHECK(facts_of(op).kernel_h * facts_of(op).kernel_w == 1);
+    CHECK(conv_of(op).kernel_h == 1);
+    std::string operands;
+    for (const Operand &operand : op.operands()) {
+        operands +=
+            std::string(operand.role) + " " + operand.type->name + " " + std::to_string(operand.channels) + ", ";
+    }
+    CHECK(operands == "DISTILE_ROLE_INPUT bfloat16 384, DISTILE_ROLE_WEIGHTS bfloat16 1536, "
+                      "DISTILE_ROLE_BIAS float32 1536, DISTILE_ROLE_OUTPUT bfloat16 1536, ");
+    for (const auto &[pointer, value, word] :
+         {std::tuple{"/typical/height", json(3), "height"}, {"/params/kernel_h", json(3), "kernel_h"}}) {
+        json bad = file;
+        bad[json::json_pointer(pointer)] = value;
+        refuse([&] { parse_operator(bad, "here"); }, {"here", "masked_linear", word});
+    }
 }
 
 TEST_CASE("A wrong operator file is refused with the file and the member", "[plan]") {
@@ -245,13 +287,14 @@ TEST_CASE("A wrong operator file is refused with the file and the member", "[pla
         set("/params/groups", 32, {"groups", "32"}),
         set("/params", json::array(), {"params"}),
         set("/params/tile_h", 1, {"tile_h"}),
-        set("/params/dtype", "float16", {"dtype", "float16", "float32"}),
+        set("/params/dtype", "float64", {"dtype", "float64", "float32", "bfloat16"}),
         set("/params/dtype", 32, {"dtype", "32"}),
-        set("/params/epilogue", "gelu", {"epilogue", "gelu", "silu"}),
+        set("/params/epilogue", "swish", {"epilogue", "swish", "silu", "gelu"}),
         set("/params/epilogue", json(), {"epilogue", "null"}),
         set("/params/residual", "yes", {"residual", "yes"}),
         set("/params/residual", 1, {"residual", "1"}),
         set("/typical", 40, {"typical"}),
+        set("/typical/tokens", 4, {"typical", "tokens", "masked_conv2d"}),
         set("/typical/height", 0, {"typical", "height", "0"}),
         set("/typical/width", 65536, {"typical", "width", "65536"}),
         set("/typical/batch", 1.5, {"typical", "batch", "1.5"}),
@@ -513,7 +556,11 @@ TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
          {"const distile_polykernel my_symbol =", "extern int my_symbol_0_sparse_argv(void **args);",
           "{\"sparse\", 1, 2, 0, my_symbol_0_sparse_argv}", "{\"dense\", 1, 2, 1, my_symbol_0_dense_argv}",
           "\"conv_avx2\"", "\"cpu-o16\"", "\"avx avx2 f16c fma sse41\"",
-          "{16, 48, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, (distile_epilogue)1, 0}", "2, variants_0, 4, times_0, 0}"}) {
+          "{.in_channels = 16, .out_channels = 48, .groups = 1, .kernel_h = 3, .kernel_w = 3, .stride_h = 1, .stride_w "
+          "= 1, "
+          ".pad_top = 1, .pad_bottom = 1, .pad_left = 1, .pad_right = 1, .dilation_h = 1, .dilation_w = 1, "
+          ".epilogue = DISTILE_EPILOGUE_RELU, .residual = 0}",
+          "2, variants_0, 4, times_0, 0}"}) {
         CAPTURE(word);
         CHECK(contains(c, word));
     }
@@ -1090,9 +1137,9 @@ TEST_CASE("Groups and depthwise convolutions are recognised, and have no schedul
     CHECK(depthwise.in_channels == 1);
     CHECK(depthwise.groups == 48);
     CHECK(depthwise.depthwise);
-    CHECK(alone.conv2d().in_channels == 48);
-    CHECK(alone.conv2d().out_channels == 48);
-    CHECK(alone.conv2d().groups == 48);
+    CHECK(conv_of(alone).in_channels == 48);
+    CHECK(conv_of(alone).out_channels == 48);
+    CHECK(conv_of(alone).groups == 48);
     CHECK(contains(alone.summary(), "depthwise convolution"));
 
     // Without a plan, the best of the space; with one, its own; on a GPU, what is missing.
@@ -1106,7 +1153,8 @@ TEST_CASE("Groups and depthwise convolutions are recognised, and have no schedul
     const std::string path = folder.write("plan.json", plan.dump());
     CHECK(contains(schedule(masked_depthwise_conv2d(params, avx2), {{"plan", path}, {"variant", "sparse"}}),
                    "unroll(ky)"));
-    CHECK(contains(emit_polykernels({read_plan(path)}, "s"), "{48, 48, 48, 5, 3, 2, 1"));
+    CHECK(contains(emit_polykernels({read_plan(path)}, "s"),
+                   ".groups = 48, .kernel_h = 5, .kernel_w = 3, .stride_h = 2, .stride_w = 1"));
     refuse_schedule(masked_depthwise_conv2d(params, cuda), {}, {"legal", "CPUs only"}, cuda);
     refuse_schedule(masked_conv2d({{"groups", "4"}}, cuda), {}, {"legal", "CPUs only"}, cuda);
     CHECK_THROWS_AS(masked_conv2d({{"groups", "5"}}), Halide::CompileError);

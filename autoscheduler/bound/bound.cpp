@@ -85,8 +85,8 @@ Workload workload_of(const Operator &op, const DeviceProfile &device) {
     Workload workload;
     workload.problem = problem_of(op, device.backend, device.vector_lanes, device.vector_registers);
     workload.batch = op.typical_batch;
-    workload.height = op.typical_output_height();
-    workload.width = op.typical_output_width();
+    workload.height = op.typical_output().height;
+    workload.width = op.typical_output().width;
     workload.threads = device.cores;
     workload.device = device;
     return workload;

@@ -55,7 +55,7 @@ void print_operator(const Operator &op, bool json) {
     }
     std::string text =
         fmt::format("Operator {}: {}\nTypical output: {} x {} x {} pixels\n\nSchedules\n", op.name, op.summary(),
-                    op.typical_batch, op.typical_output_height(), op.typical_output_width());
+                    op.typical_batch, op.typical_output().height, op.typical_output().width);
     for (const SpaceSize &size : sizes) {
         text += fmt::format("  {:<14}{:>10} legal of {:.0f}\n", size.name, size.legal, size.all);
     }

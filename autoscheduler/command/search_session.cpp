@@ -1,6 +1,7 @@
 #include "search_session.h"
 #include "commands.h"
 #include "cpu_features.h"
+#include "processor.h"
 #include "profile.h"
 #include "rank.h"
 #include <CLI/CLI.hpp>
@@ -28,7 +29,7 @@ DeviceProfile generic_cpu() {
             device = generic;
         }
     }
-    device.name = device_name();
+    device.name = cpu_name();
     device.cores = cores();
     return device;
 }
@@ -143,8 +144,8 @@ void Session::check_machine(const SessionOptions &options) const {
         return;
     }
     const BatchSetup setup = batch_setup(options);
-    if (!setup.device.empty() && setup.device != device_name()) {
-        throw FileError("the device profile is of '" + setup.device + "', and this machine is '" + device_name() +
+    if (!setup.device.empty() && setup.device != cpu_name()) {
+        throw FileError("the device profile is of '" + setup.device + "', and this machine is '" + cpu_name() +
                         "': calibrate it with distile calibrate");
     }
     const std::string missing = missing_cpu_feature(cpu_features(target).c_str());

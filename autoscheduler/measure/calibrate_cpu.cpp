@@ -1,7 +1,7 @@
 #include "calibrate.h"
 #include "cpu_features.h"
 #include "operator.h"
-#include "profile.h"
+#include "processor.h"
 #include "thread_pool.h"
 #include <algorithm>
 #include <chrono>
@@ -229,7 +229,7 @@ DeviceProfile calibrate_cpu(int cores, const Progress &progress) {
                         "profile generic_x86_64 stands for it");
     }
     DeviceProfile device;
-    device.name = device_name();
+    device.name = cpu_name();
     device.backend = "cpu";
     device.features = present_features();
     device.cores = cores;

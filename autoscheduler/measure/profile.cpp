@@ -1,6 +1,6 @@
 #include "profile.h"
 #include "conv2d_reference.h"
-#include "polyphase.h"
+#include "operator_schema.h"
 #include "processor.h"
 #include "tensors.h"
 #include <algorithm>
@@ -36,8 +36,28 @@ std::vector<uint8_t> TileDisc::mask(int64_t num_tiles) const {
     return bytes;
 }
 
-int input_rows(const distile_conv2d &conv, int rows) {
-    return (rows - 1) * conv.stride_h + conv.dilation_h * (conv.kernel_h - 1) + 1 - conv.pad_top - conv.pad_bottom;
+std::vector<Extents> parts_of_input(const Operator &op) {
+    const Extents whole = {op.typical_height, op.typical_width};
+    std::vector<Extents> inputs;
+    for (int part : {8, 4, 2, 1}) {
+        Extents input = whole;
+        int &cut = whole.height == 1 ? input.width : input.height;
+        cut = std::max(cut / part, 1);
+        const Extents output = op.output_of(input);
+        if (output.height >= 1 && output.width >= 1 && (part == 1 || cut > 1 || inputs.empty())) {
+            inputs.push_back(input);
+        }
+    }
+    return inputs;
+}
+
+size_t filter_elements(const Operator &op) {
+    return filter_size(op.schema().convolution(op).conv);
+}
+
+Border border_of(const Operator &op) {
+    const distile_border border = op.border();
+    return {border.top, border.bottom, border.left, border.right};
 }
 
 double median(std::vector<double> values) {
@@ -46,6 +66,10 @@ double median(std::vector<double> values) {
 }
 
 namespace {
+
+int64_t divide_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
 
 /** Tile counts to measure: a few small ones, where a call's fixed costs show, then parts of the image. */
 std::vector<int64_t> tile_counts(int64_t all) {
@@ -73,10 +97,8 @@ struct Point {
 /** The tensors of a plan's typical size: a bordered input and an output. */
 struct Tensors {
     explicit Tensors(const Operator &op)
-        : input_tensor(op.typical_batch, op.typical_height, op.typical_width, op.conv2d().in_channels,
-                       padding_of(op.conv2d(), op.kind())),
-          output_tensor(op.typical_batch, op.typical_output_height(), op.typical_output_width(),
-                        op.conv2d().out_channels),
+        : input_tensor(op.typical_batch, op.typical_height, op.typical_width, op.in_channels(), border_of(op)),
+          output_tensor(op.typical_batch, op.typical_output().height, op.typical_output().width, op.out_channels()),
           input(input_tensor.view()), output(output_tensor.view()) {
         // Any numbers will do that are neither all zero nor denormal.
         std::vector<float> values(int64_t{input.batch} * input.height * input.width * input.channels);
@@ -91,37 +113,29 @@ struct Tensors {
 };
 
 std::vector<Point> make_points(const Plan &plan, const Context &context, const Tensors &tensors) {
-    const distile_conv2d conv = plan.op.conv2d();
-    const std::optional<Polyphase> phases = polyphase_of(plan.op.kind(), conv);
     const int height = tensors.output.height, width = tensors.output.width, batch = tensors.output.batch;
     std::vector<Point> points;
     for (const PlanVariant &variant : plan.variants) {
         const int tile_h = variant.theta.at("tile_h"), tile_w = variant.theta.at("tile_w");
-        const int64_t columns = (width + tile_w - 1) / tile_w, rows = (height + tile_h - 1) / tile_h;
         if (variant.dense) {
-            for (int part : {8, 4, 2, 1}) {
+            for (const Extents &input : parts_of_input(plan.op)) {
+                const Extents output = plan.op.output_of(input);
                 Point point{variant.name.c_str(), 0, tensors.input, tensors.output, make_mask(context), {}};
-                if (phases) {
-                    point.input.height /= part;
-                    point.output.height = static_cast<int>(phases->rows.output_extent(point.input.height));
-                } else {
-                    point.output.height = height / part;
-                    point.input.height = part == 1 ? point.input.height : input_rows(conv, point.output.height);
-                }
-                if (point.output.height < 1 || point.input.height < 1) {
-                    continue;
-                }
-                point.tiles = batch * columns * ((point.output.height + tile_h - 1) / tile_h);
-                const int64_t pixels = int64_t{point.output.height} * width;
+                point.input.height = input.height;
+                point.input.width = input.width;
+                point.output.height = output.height;
+                point.output.width = output.width;
+                point.tiles = int64_t{batch} * divide_up(output.width, tile_w) * divide_up(output.height, tile_h);
+                const int64_t pixels = int64_t{output.height} * output.width;
                 const std::vector<uint8_t> bytes(batch * pixels, 1);
-                check(context, distile_mask_set_bytes(point.mask.get(), bytes.data(), batch, point.output.height, width,
-                                                      pixels, width));
+                check(context, distile_mask_set_bytes(point.mask.get(), bytes.data(), batch, output.height,
+                                                      output.width, pixels, output.width));
                 points.push_back(std::move(point));
             }
             continue;
         }
         const TileDisc disc(height, width, tile_h, tile_w);
-        for (int64_t count : tile_counts(columns * rows)) {
+        for (int64_t count : tile_counts(divide_up(width, tile_w) * divide_up(height, tile_h))) {
             Point point{variant.name.c_str(), batch * count, tensors.input, tensors.output, make_mask(context), {}};
             const std::vector<uint8_t> image = disc.mask(count);
             std::vector<uint8_t> bytes;
@@ -138,10 +152,6 @@ std::vector<Point> make_points(const Plan &plan, const Context &context, const T
 
 }  // namespace
 
-std::string device_name() {
-    return cpu_name();
-}
-
 Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptions &options, const Progress &progress) {
     if (plan.backend == "cuda") {
         return profile_cuda(plan, object, options, progress);
@@ -157,14 +167,13 @@ Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptio
         context_options.threads = threads;
         const Context context = make_context(context_options);
         const Kernel kernel = make_kernel(context, object.polykernel());
-        const distile_conv2d conv = plan.op.conv2d();
-        const std::vector<float> filter(filter_size(conv), 0.01f);
+        const std::vector<float> filter(filter_elements(plan.op), 0.01f);
         distile_weights_source source{};
         source.filter = filter.data();
         source.order = DISTILE_OHWI;
         const Weights weights = pack_weights(context, kernel, source);
         const Tensors tensors(plan.op);
-        std::vector<float> residual(conv.residual != 0 ? tensors.output_tensor.memory().size() : 0, 0.5f);
+        std::vector<float> residual(plan.op.has_residual() ? tensors.output_tensor.memory().size() : 0, 0.5f);
         std::vector<Point> points = make_points(plan, context, tensors);
 
         using Clock = std::chrono::steady_clock;
@@ -179,7 +188,7 @@ Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptio
                 distile_run_args args{};
                 args.input = &point.input;
                 args.output = &point.output;
-                args.residual = conv.residual != 0 ? &residual_tensor : nullptr;
+                args.residual = plan.op.has_residual() ? &residual_tensor : nullptr;
                 args.weights = weights.get();
                 args.mask = point.mask.get();
                 args.variant = point.variant;
@@ -201,7 +210,7 @@ Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptio
             times.push_back({point.variant, threads, point.tiles, median(point.microseconds)});
         }
     }
-    return {device_name(), times};
+    return {cpu_name(), times};
 }
 
 }  // namespace distile

@@ -6,6 +6,7 @@
 
 #include "plan.h"
 #include "shared_object.h"
+#include "tensors.h"
 #include <functional>
 
 namespace distile {
@@ -25,9 +26,6 @@ struct Profile {
 
 /** What is being done, and how much of it is done, from 0 to 1. */
 using Progress = std::function<void(const std::string &what, double part)>;
-
-/** The CPU's name as the system tells it. */
-std::string device_name();
 
 /** The time of every variant at several tile counts, medians of calls that alternate between the variants. */
 Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptions &options, const Progress &progress);
@@ -55,8 +53,14 @@ private:
     std::vector<Tile> tiles_;
 };
 
-/** The input rows that give `rows` output rows with all of the padding. */
-int input_rows(const distile_conv2d &conv, int rows);
+/** Sizes of inputs for which to measure a dense candidate: about an eighth, a fourth and a half of the typical one,
+ * and all of it. Images of one row are cut along it, others across their rows. */
+std::vector<Extents> parts_of_input(const Operator &op);
+
+/** The elements of an operator's filter. */
+size_t filter_elements(const Operator &op);
+/** The border with which its input is read in place. */
+Border border_of(const Operator &op);
 
 double median(std::vector<double> values);
 

@@ -1,5 +1,7 @@
 #include "trial_runner.h"
 #include "conv2d_reference.h"
+#include "operator_schema.h"
+#include "processor.h"
 #include "profile.h"
 #include "tensors.h"
 #include <algorithm>
@@ -25,9 +27,9 @@ class CpuRunner : public TrialRunner {
 public:
     CpuRunner(const Context &context, const distile_polykernel &polykernel, const TrialData &data)
         : context_(context), variant_(polykernel.variants[0].name), data_(data),
-          input_(data.batch, data.height, data.width, data.conv.in_channels,
-                 data.border ? padding_of(data.conv, data.kind) : Border()),
-          output_(data.batch, data.output_height, data.output_width, data.conv.out_channels), residual_(data.residual),
+          input_(data.batch, data.height, data.width, data.op.in_channels(),
+                 data.border ? border_of(data.op) : Border()),
+          output_(data.batch, data.output_height, data.output_width, data.op.out_channels()), residual_(data.residual),
           residual_view_(output_.view()), kernel_(make_kernel(context, polykernel)),
           weights_(pack_weights(context, kernel_, data.weights())) {
         input_.set(data.input.data());
@@ -46,7 +48,7 @@ public:
         distile_run_args args{};
         args.input = &input_.view();
         args.output = &output_.view();
-        args.residual = data_.conv.residual != 0 ? &residual_view_ : nullptr;
+        args.residual = data_.op.has_residual() ? &residual_view_ : nullptr;
         args.weights = weights_.get();
         args.mask = masks_[mask].get();
         args.variant = variant_;
@@ -91,7 +93,7 @@ public:
     }
 
     std::string name() const override {
-        return device_name();
+        return cpu_name();
     }
 
     std::unique_ptr<TrialRunner> runner(const distile_polykernel &polykernel, const TrialData &data) override {
@@ -104,14 +106,15 @@ private:
 
 }  // namespace
 
-TrialData::TrialData(const Operator &op, int images, int rows, int columns, bool bordered)
-    : kind(op.kind()), conv(op.conv2d()), batch(images), height(rows), width(columns),
-      output_height(op.output_height(rows)), output_width(op.output_width(columns)), border(bordered) {
+TrialData::TrialData(const Operator &of, int images, const Extents &input_extents, bool bordered)
+    : op(of), batch(images), height(input_extents.height), width(input_extents.width),
+      output_height(of.output_of(input_extents).height), output_width(of.output_of(input_extents).width),
+      border(bordered) {
     std::mt19937 random(1);
-    input = draw(static_cast<size_t>(batch) * height * width * conv.in_channels, random);
-    bias = draw(conv.out_channels, random);
-    filter = draw(filter_size(conv), random);
-    residual = draw(conv.residual != 0 ? output_pixels() * conv.out_channels : 0, random);
+    input = draw(static_cast<size_t>(batch) * height * width * op.in_channels(), random);
+    bias = draw(op.out_channels(), random);
+    filter = draw(filter_elements(op), random);
+    residual = draw(op.has_residual() ? output_pixels() * op.out_channels() : 0, random);
 }
 
 distile_weights_source TrialData::weights() const {
@@ -127,7 +130,7 @@ std::unique_ptr<TrialDevice> make_cpu_device(int threads) {
 }
 
 std::string check_output(TrialRunner &runner, const TrialData &data, const std::vector<uint8_t> &mask, size_t pixels) {
-    const size_t channels = data.conv.out_channels;
+    const size_t channels = data.op.out_channels();
     // A value that no convolution of numbers from -1 to 1 has here.
     const std::vector<float> before(data.output_pixels() * channels, -12345.5f);
     runner.set_output(before);
@@ -136,9 +139,10 @@ std::string check_output(TrialRunner &runner, const TrialData &data, const std::
     const auto active =
         static_cast<size_t>(std::count_if(mask.begin(), mask.end(), [](uint8_t byte) { return byte != 0; }));
     const size_t step = std::max<size_t>(1, active / std::max<size_t>(pixels, 1));
-    const Conv2dReference reference(data.conv, data.weights(), data.kind);
-    BorderedTensor input(data.batch, data.height, data.width, data.conv.in_channels);
-    BorderedTensor residual(data.batch, data.output_height, data.output_width, data.conv.out_channels);
+    const auto [kind, conv] = data.op.schema().convolution(data.op);
+    const Conv2dReference reference(conv, data.weights(), kind);
+    BorderedTensor input(data.batch, data.height, data.width, data.op.in_channels());
+    BorderedTensor residual(data.batch, data.output_height, data.output_width, data.op.out_channels());
     input.set(data.input.data());
     if (!data.residual.empty()) {
         residual.set(data.residual.data());
@@ -163,7 +167,7 @@ std::string check_output(TrialRunner &runner, const TrialData &data, const std::
         }
         reference.sums(input.view(), data.residual.empty() ? nullptr : &residual.view(), n, y, x, sums, &scales);
         for (size_t channel = 0; channel < channels; channel++) {
-            const double expected = apply_epilogue(data.conv.epilogue, sums[channel]);
+            const double expected = apply_epilogue(conv.epilogue, sums[channel]);
             const double got = after[pixel * channels + channel];
             if (!(std::abs(got - expected) <= 1e-5 * scales[channel] + 1e-6)) {
                 return "channel " + std::to_string(channel) + where() + " is " + std::to_string(got) + ", not " +

@@ -16,10 +16,9 @@ namespace distile {
 /** The tensors of a call, contiguous, and its weights: drawn numbers. */
 struct TrialData {
     /** With `bordered`, the input gets a zero border as wide as the padding where the device takes one. */
-    TrialData(const Operator &op, int images, int rows, int columns, bool bordered);
+    TrialData(const Operator &of, int images, const Extents &input_extents, bool bordered);
 
-    distile_operator_kind kind;
-    distile_conv2d conv;
+    Operator op;
     int batch, height, width; /**< Of the input. */
     int output_height, output_width;
     bool border;

@@ -22,7 +22,7 @@ class CudaRunner : public TrialRunner {
 public:
     CudaRunner(const Opened &gpu, const distile_polykernel &polykernel, const TrialData &data)
         : gpu_(gpu), variant_(polykernel.variants[0].name), data_(data), input_(data.input),
-          output_(std::vector<float>(data.output_pixels() * data.conv.out_channels, 0.0f)),
+          output_(std::vector<float>(data.output_pixels() * data.op.out_channels(), 0.0f)),
           kernel_(make_kernel(gpu.context, gpu.cuda, polykernel)),
           weights_(pack_weights(gpu.context, kernel_, data.weights())) {
         if (!data.residual.empty()) {
@@ -66,9 +66,9 @@ public:
 private:
     void launch(size_t mask) {
         const distile_tensor input =
-            distile_tensor_make(input_.data(), data_.batch, data_.height, data_.width, data_.conv.in_channels);
+            distile_tensor_make(input_.data(), data_.batch, data_.height, data_.width, data_.op.in_channels());
         const distile_tensor output = distile_tensor_make(output_.data(), data_.batch, data_.output_height,
-                                                          data_.output_width, data_.conv.out_channels);
+                                                          data_.output_width, data_.op.out_channels());
         distile_tensor residual = output;
         residual.data = residual_ ? residual_->data() : nullptr;
         distile_cuda_run_args args{};

@@ -1,4 +1,5 @@
 // The worker: one trial, measured in a process of its own.
+#include "operator_schema.h"
 #include "profile.h"
 #include "shared_object.h"
 #include "trial_batch.h"
@@ -75,18 +76,19 @@ class Worker {
 public:
     Worker(const BatchSetup &setup, TrialDevice &device)
         : setup_(setup), device_(device),
-          data_(setup.op, setup.op.typical_batch, setup.op.typical_height, setup.op.typical_width, true) {
+          data_(setup.op, setup.op.typical_batch, {setup.op.typical_height, setup.op.typical_width}, true) {
     }
 
     /** "" if a trial computes what it should, for a small and for the typical size. */
     std::string check(const LoadedTrial &loaded) {
         constexpr size_t most_pixels = 48;
         const distile_polykernel &polykernel = loaded.object.polykernel();
-        int rows = 1, columns = 1;
-        for (; setup_.op.output_height(rows) < 5; rows++) {}
-        for (; setup_.op.output_width(columns) < 7; columns++) {}
-        // An input without a border, of which every second tile or so touches an edge.
-        const TrialData small(setup_.op, 2, rows, columns, false);
+        // An input without a border, of which every second tile or so touches an edge. Tokens have one row.
+        Extents input = {1, 1};
+        const int least_rows = setup_.op.schema().extents.size() == 1 ? 1 : 5;
+        for (; setup_.op.output_of(input).height < least_rows; input.height++) {}
+        for (; setup_.op.output_of(input).width < 7; input.width++) {}
+        const TrialData small(setup_.op, 2, input, false);
         std::vector<uint8_t> mask(small.output_pixels());
         for (size_t i = 0; i < mask.size(); i++) {
             mask[i] = i % 3 == 0 || i % 7 == 1 ? 1 : 0;

@@ -263,7 +263,7 @@ std::vector<MaskImage> read_npy_masks(const std::string &path) {
 }
 
 MaskSet read_mask_set(const std::vector<std::string> &sources, const Operator &op, int *left_out) {
-    const int batch = op.typical_batch, height = op.typical_output_height(), width = op.typical_output_width();
+    const int batch = op.typical_batch, height = op.typical_output().height, width = op.typical_output().width;
     std::vector<ByteMask> masks;
     int empty = 0;
     const auto add = [&](ByteMask mask) {
