@@ -69,6 +69,10 @@ function(distile_add_polykernel target)
         endif ()
     endforeach ()
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${arg_OPERATOR}" ${plans})
+    if (COMMAND distile_take_polykernel)
+        distile_take_polykernel(${target})
+        return()
+    endif ()
 
     # The operator's parameters are the generator's, by their own names.
     set(_distile_file "${arg_OPERATOR}")

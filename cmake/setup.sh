@@ -6,7 +6,7 @@
 #   bench      also installs the peers that the benchmarks measure against (requirements-bench.txt)
 #   bench-gpu  also installs cuDNN, the peer on NVIDIA GPUs (requirements-bench-gpu.txt)
 #   fuzz       also installs clang with libFuzzer
-#   lint       also installs clang-format and clang-tidy
+#   lint       also installs clang-format and clang-tidy (requirements-lint.txt)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -20,13 +20,14 @@ for extra in "$@"; do
     bench | bench-gpu)
         extras+=("$extra")
         ;;
+    lint)
+        extras+=("$extra")
+        packages+=(git)
+        programs+=(git)
+        ;;
     fuzz)
         packages+=(clang libclang-rt-dev)
         programs+=(clang++)
-        ;;
-    lint)
-        packages+=(clang-format clang-tidy git)
-        programs+=(clang-format clang-tidy git)
         ;;
     *)
         echo "cmake/setup.sh: error: unknown argument '$extra'; the arguments are 'bench', 'bench-gpu', 'fuzz' and 'lint'." >&2
@@ -112,13 +113,16 @@ make_python_environment() {
         echo "$key" >.venv/distile.stamp
     fi
 
-    local extra size
+    local extra what
     for extra in ${extras[@]+"${extras[@]}"}; do
         key=$(sha256sum "requirements-$extra.txt")
         if [[ $(cat ".venv/distile-$extra.stamp" 2>/dev/null) != "$key" ]]; then
-            size="640 MB to download, 2.3 GB unpacked"
-            [[ $extra == bench ]] || size="800 MB to download, 1.2 GB unpacked"
-            say "installing the benchmarks' peers into .venv ($size)"
+            case $extra in
+            bench) what="the benchmarks' peers into .venv (640 MB to download, 2.3 GB unpacked)" ;;
+            bench-gpu) what="the benchmarks' peer on GPUs into .venv (800 MB to download, 1.2 GB unpacked)" ;;
+            lint) what="clang-format and clang-tidy into .venv (40 MB to download, 130 MB unpacked)" ;;
+            esac
+            say "installing $what"
             # An interrupted install can leave a package that pip takes for whole; --ignore-installed unpacks it again.
             pip_install --ignore-installed -r "requirements-$extra.txt"
             echo "$key" >".venv/distile-$extra.stamp"
