@@ -7,13 +7,13 @@
 #include "mask_families.h"
 #include "pairwise.h"
 #include "reference.h"
+#include "stored_tensor.h"
 #include "test_cuda_polykernels.h"
 #include "test_tensor.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <distile/polykernel.h>
 #include <memory>
 #include <random>
 #include <sstream>
@@ -26,53 +26,15 @@ using namespace distile;
 
 namespace {
 
-/** What the kernels load and store at once where channels allow it. */
-constexpr int32_t lanes = 4;
+/** Elements that the kernels load and store at once where channels allow it. */
+int32_t lanes_of(distile_dtype dtype) {
+    return 16 / find_type(dtype)->bytes;
+}
 
-/** A tensor on the device, in an allocation of its own. Without a guard that is exactly as large as the tensor, so that
- * compute-sanitizer sees every access beside it. With one the tensor lies between words that must stay as they are, and
- * begins at an address that is no better aligned than it must be. */
-class DeviceTensor {
-public:
-    DeviceTensor(TestTensor &host, bool guarded)
-        : host_(host), view_(host.view()), guard_(!guarded                      ? 0
-                                                  : view_.channels % lanes == 0 ? 1028
-                                                                                : 1029),
-          memory_(2 * guard_ + host.num_own_words()) {
-        view_.data = memory_.data() + guard_ + (static_cast<uint32_t *>(host.view().data) - host.own_words());
-        upload();
-    }
-
-    const distile_tensor &view() const {
-        return view_;
-    }
-    void upload() {
-        // NaNs, so that what is read shows too.
-        std::vector<uint32_t> words(2 * guard_ + host_.num_own_words());
-        for (size_t i = 0; i < words.size(); i++) {
-            words[i] = 0x7fc00000 | i;
-        }
-        std::copy_n(host_.own_words(), host_.num_own_words(), words.begin() + static_cast<std::ptrdiff_t>(guard_));
-        memory_.set(words);
-    }
-    /** Brings the tensor back into that of the host, and returns whether its guard is what it was. */
-    bool download() {
-        const std::vector<uint32_t> words = memory_.get();
-        bool intact = true;
-        for (size_t i = 0; i < words.size(); i++) {
-            const bool own = i >= guard_ && i < guard_ + host_.num_own_words();
-            intact = intact && (own || words[i] == (0x7fc00000 | i));
-        }
-        std::copy_n(words.begin() + static_cast<std::ptrdiff_t>(guard_), host_.num_own_words(), host_.own_words());
-        return intact;
-    }
-
-private:
-    TestTensor &host_;
-    distile_tensor view_;
-    size_t guard_;
-    DeviceArray<uint32_t> memory_;
-};
+/** What rounding to a type changes a number by at most, as a part of it. */
+double precision_of(distile_dtype dtype) {
+    return dtype == DISTILE_FLOAT32 ? 0 : dtype == DISTILE_FLOAT16 ? 1.0 / (1 << 11) : 1.0 / (1 << 8);
+}
 
 enum class Launch {
     ByName,        /**< The host does not know how many tiles there are. */
@@ -107,34 +69,37 @@ struct CpuPath {
 class OperatorTest {
 public:
     OperatorTest(const Gpu &gpu, size_t index)
-        : polykernel(*test_cuda_polykernels[index]), conv(polykernel.conv2d), gpu_(gpu), stream_(gpu),
-          all_(gpu.make_kernel(&polykernel)), mask_(gpu.make_mask()) {
+        : polykernel(*test_cuda_polykernels[index]), conv(conv_of(polykernel)), kind(reference_kind_of(polykernel)),
+          dtype(dtype_of(polykernel)), gpu_(gpu), stream_(gpu), all_(gpu.make_kernel(polykernel)),
+          mask_(gpu.make_mask()) {
         for (int32_t i = 0; i < polykernel.num_variants; i++) {
             distile_polykernel single = polykernel;
             single.variants += i;
             single.num_variants = 1;
             single.num_times = 0;
             single_polykernels_.push_back(single);
-            singles_.push_back(gpu.make_kernel(&single_polykernels_.back()));
+            singles_.push_back(gpu.make_kernel(single_polykernels_.back()));
         }
         if (test_cuda_cpu_polykernels[index]) {
             make_cpu_path(*test_cuda_cpu_polykernels[index]);
         }
         for (Values values : {Values::Floats, Values::Integers}) {
-            const int kind = static_cast<int>(values);
-            const size_t taps = static_cast<size_t>(conv.kernel_h) * conv.kernel_w * conv.in_channels;
-            filters_[kind] = distile::draw(values, taps * conv.out_channels, random);
-            biases_[kind] = distile::draw(values, conv.out_channels, random);
+            const int drawn = static_cast<int>(values);
+            filters_[drawn] = distile::draw(values, filter_size(conv), random);
+            round_to(dtype, filters_[drawn].data(), filters_[drawn].size());
+            biases_[drawn] = distile::draw(values, conv.out_channels, random);
+            std::vector<unsigned char> stored(filters_[drawn].size() * find_type(dtype)->bytes);
+            find_type(dtype)->from_float(filters_[drawn].data(), stored.data(), filters_[drawn].size());
             for (int bias = 0; bias < 2; bias++) {
+                // The filter comes in float32, or in the operator's type.
                 distile_weights_source source{};
-                source.filter = filters_[kind].data();
+                source.filter = bias != 0 ? static_cast<const void *>(filters_[drawn].data()) : stored.data();
+                source.dtype = bias != 0 ? DISTILE_FLOAT32 : dtype;
                 source.order = DISTILE_HWIO;
-                source.bias = bias != 0 ? biases_[kind].data() : nullptr;
-                distile_cuda_weights *packed = nullptr;
-                gpu.check(distile_cuda_weights_pack(all_.get(), &source, &packed));
-                weights_[kind][bias].reset(packed);
+                source.bias = bias != 0 ? biases_[drawn].data() : nullptr;
+                weights_[drawn][bias] = pack_weights(gpu.context, all_, source);
                 if (cpu_) {
-                    cpu_->weights[kind][bias] = pack_weights(cpu_->context, cpu_->kernel, source);
+                    cpu_->weights[drawn][bias] = pack_weights(cpu_->context, cpu_->kernel, source);
                 }
             }
         }
@@ -147,35 +112,32 @@ public:
 
     void run(const Case &one) {
         cases_++;
-        const int32_t height = reference_output_height(conv, one.height);
-        const int32_t width = reference_output_width(conv, one.width);
-        const int kind = static_cast<int>(one.values);
+        const int32_t height = output_height(one.height), width = output_width(one.width);
+        const int drawn = static_cast<int>(one.values);
         INFO(describe(one));
 
         TestTensor input(one.batch, one.height, one.width, conv.in_channels, one.input.layout);
-        input.draw(one.values, random);
         TestTensor output(one.batch, height, width, conv.out_channels, one.output.layout);
         TestTensor residual(one.batch, height, width, conv.out_channels, one.residual.layout);
-        residual.draw(one.values, random);
         const bool in_place = conv.residual != 0 && one.in_place;
-        if (in_place) {
-            output.draw(one.values, random);
+        for (const TestTensor *tensor : {&input, &residual, in_place ? &output : &input}) {
+            tensor->draw(one.values, random);
+            round_to(dtype, *tensor);
         }
         const auto input_before = input.snapshot(), output_before = output.snapshot();
         const auto residual_before = residual.snapshot();
-        const std::vector<uint32_t> output_words(output.own_words(), output.own_words() + output.num_own_words());
         TestTensor cpu_output(one.batch, height, width, conv.out_channels, one.output.layout);
-        std::copy(output_words.begin(), output_words.end(), cpu_output.own_words());
+        std::copy_n(output.own_words(), output.num_own_words(), cpu_output.own_words());
 
-        DeviceTensor device_input(input, one.input_guard), device_output(output, one.output_guard);
-        DeviceTensor device_residual(residual, one.input_guard);
-        distile_cuda_run_args args{};
+        DeviceTensor device_input(input, dtype, one.input_guard), device_output(output, dtype, one.output_guard);
+        DeviceTensor device_residual(residual, dtype, one.input_guard);
+        distile_run_args args{};
         args.input = &device_input.view();
         args.output = &device_output.view();
         if (conv.residual != 0) {
             args.residual = in_place ? args.output : &device_residual.view();
         }
-        args.weights = weights_[kind][one.bias ? 1 : 0].get();
+        args.weights = weights_[drawn][one.bias ? 1 : 0].get();
         args.mask = mask_.get();
         args.inactive = one.inactive;
         args.store = one.store;
@@ -186,11 +148,12 @@ public:
         const distile_variant &variant = polykernel.variants[index];
         INFO("variant " << variant.name);
         ReferenceArgs reference;
+        reference.kind = kind;
         reference.conv = conv;
         reference.input = input.view();
-        reference.filter = filters_[kind];
+        reference.filter = filters_[drawn];
         if (one.bias) {
-            reference.bias = biases_[kind];
+            reference.bias = biases_[drawn];
         }
         if (conv.residual != 0) {
             reference.residual = in_place ? &output.view() : &residual.view();
@@ -202,11 +165,15 @@ public:
         reference.tile_w = variant.tile_w;
         reference.dense = variant.dense != 0;
         ReferenceOutput expected = reference_masked_conv2d(reference);
+        round_to(dtype, expected.values.data(), expected.values.size());
+        if (cpu_) {
+            run_on_cpu(one, input, residual, cpu_output);
+        }
 
         REQUIRE(device_output.download());
         REQUIRE(device_input.download());
         REQUIRE(device_residual.download());
-        const double tolerance = one.values == Values::Floats ? 1e-5 * expected.largest : 0;
+        const double tolerance = one.values == Values::Floats ? tolerance_for(expected) : 0;
         if (in_place && one.inactive == DISTILE_ZERO && one.store == DISTILE_STORE_TILES) {
             forget_inactive(expected, one.mask, output);
         }
@@ -215,30 +182,46 @@ public:
         REQUIRE(residual.snapshot() == residual_before);
         check_choice(one, did, index);
         if (cpu_) {
-            take_from_cpu(one, reference, cpu_output, expected);
+            take_active(one, cpu_output, expected);
             REQUIRE(output.difference(output_before, expected, 2 * tolerance) == "");
             cpu_cases_++;
         }
     }
 
+    int32_t output_height(int32_t input) const {
+        return reference_output_height(conv, input, kind);
+    }
+    int32_t output_width(int32_t input) const {
+        return reference_output_width(conv, input, kind);
+    }
+
     const distile_polykernel &polykernel;
-    const distile_conv2d &conv;
+    const distile_conv2d conv;
+    const distile_operator_kind kind;
+    const distile_dtype dtype;
     std::mt19937 random{1};
 
 private:
+    /** What the order of sums and rounding may change. Filters of an upsampled operator are summed before they are
+     * rounded, too. */
+    double tolerance_for(const ReferenceOutput &expected) const {
+        const double roundings = kind == DISTILE_MASKED_UPSAMPLE_CONV2D ? 2 : 1;
+        return (1e-5 + 1.01 * roundings * precision_of(dtype)) * expected.largest;
+    }
+
     /** Puts a call on the stream in the way that is due, and says what it did. */
-    distile_choice launch(const Case &one, distile_cuda_run_args args, DeviceTensor &output) {
+    distile_choice launch(const Case &one, distile_run_args args, DeviceTensor &output) {
         const bool any = one.variant == polykernel.num_variants;
         const bool by_name = !any && (one.launch == Launch::ByName || one.launch == Launch::GraphWithMask);
-        distile_cuda_kernel *kernel = any || by_name ? all_.get() : singles_[one.variant].get();
+        distile_kernel *kernel = any || by_name ? all_.get() : singles_[one.variant].get();
         args.variant = by_name ? polykernel.variants[one.variant].name : nullptr;
         const distile_tensor &view = *args.output;
         DeviceArray<uint8_t> bytes(one.mask);
         const auto set = [&] {
-            gpu_.check(distile_cuda_mask_set_bytes(mask_.get(), bytes.data(), view.batch, view.height, view.width,
-                                                   int64_t{view.height} * view.width, view.width));
+            gpu_.check(distile_mask_set_bytes(mask_.get(), bytes.data(), view.batch, view.height, view.width,
+                                              int64_t{view.height} * view.width, view.width));
         };
-        const auto run = [&] { gpu_.check(distile_cuda_run(kernel, &args)); };
+        const auto run = [&] { gpu_.check(distile_run(kernel, &args)); };
         *gpu_.traced = {};
         if (one.launch == Launch::ByName || one.launch == Launch::ByDispatcher) {
             set();
@@ -288,9 +271,8 @@ private:
     int64_t tiles_of(const Case &one, int32_t index) const {
         const distile_variant &variant = polykernel.variants[index];
         const std::vector<uint8_t> full(one.mask.size(), 1);
-        return reference_active_tiles(variant.dense != 0 ? full : one.mask, one.batch,
-                                      reference_output_height(conv, one.height),
-                                      reference_output_width(conv, one.width), variant.tile_h, variant.tile_w);
+        return reference_active_tiles(variant.dense != 0 ? full : one.mask, one.batch, output_height(one.height),
+                                      output_width(one.width), variant.tile_h, variant.tile_w);
     }
 
     int64_t pixels_of(const Case &one, int32_t index) const {
@@ -308,25 +290,31 @@ private:
             cpu_ = std::move(path);
         } else {
             WARN(polykernel.name << " is not compared with the CPU: " << distile_context_message(path->context.get()));
-            REQUIRE(status == DISTILE_ERROR_UNSUPPORTED_CPU);
+            REQUIRE(status == DISTILE_ERROR_UNSUPPORTED_DEVICE);
         }
     }
 
-    /** Makes what the CPU computes at the active pixels what is expected there. */
-    void take_from_cpu(const Case &one, const ReferenceArgs &reference, TestTensor &output, ReferenceOutput &expected) {
-        const distile_tensor &view = output.view();
+    void run_on_cpu(const Case &one, TestTensor &input, TestTensor &residual, TestTensor &output) const {
+        const HostTensor stored_input(input, dtype), stored_residual(residual, dtype), stored_output(output, dtype);
+        const distile_tensor &view = stored_output.view();
         check(cpu_->context, distile_mask_set_bytes(cpu_->mask.get(), one.mask.data(), view.batch, view.height,
                                                     view.width, int64_t{view.height} * view.width, view.width));
         distile_run_args args{};
-        args.input = &reference.input;
+        args.input = &stored_input.view();
         args.output = &view;
         if (conv.residual != 0) {
-            args.residual = one.in_place ? &view : reference.residual;
+            args.residual = one.in_place ? &view : &stored_residual.view();
         }
         args.weights = cpu_->weights[static_cast<int>(one.values)][one.bias ? 1 : 0].get();
         args.mask = cpu_->mask.get();
         args.inactive = one.inactive;
         check(cpu_->context, distile_run(cpu_->kernel.get(), &args));
+        stored_output.download();
+    }
+
+    /** Makes what a tensor holds at the active pixels what is expected there. */
+    static void take_active(const Case &one, const TestTensor &output, ReferenceOutput &expected) {
+        const distile_tensor &view = output.view();
         for (size_t pixel = 0; pixel < one.mask.size(); pixel++) {
             if (one.mask[pixel] != 0) {
                 const auto row = static_cast<int32_t>(pixel / view.width), x = static_cast<int32_t>(pixel % view.width);
@@ -355,27 +343,30 @@ private:
 
     const Gpu &gpu_;
     const StreamInUse stream_;
-    Owned<distile_cuda_kernel> all_;
+    Kernel all_;
     std::deque<distile_polykernel> single_polykernels_;
-    std::vector<Owned<distile_cuda_kernel>> singles_;  // Of one variant each, which their dispatcher must take.
-    Owned<distile_cuda_mask> mask_;
-    Owned<distile_cuda_weights> weights_[2][2];  // [Values][with bias]
+    std::vector<Kernel> singles_;  // Of one variant each, which their dispatcher must take.
+    Mask mask_;
+    Weights weights_[2][2];  // [Values][with bias]
     std::unique_ptr<CpuPath> cpu_;
     std::vector<float> filters_[2], biases_[2];
     int64_t cases_ = 0, cpu_cases_ = 0;
 };
 
 /** Rows and columns of the input: fewer for an operator whose plain loop takes long. */
-std::vector<std::pair<int32_t, int32_t>> sizes_of(const distile_conv2d &conv) {
-    const int64_t work = int64_t{conv.in_channels} * conv.out_channels * conv.kernel_h * conv.kernel_w;
+std::vector<std::pair<int32_t, int32_t>> sizes_of(const OperatorTest &test) {
+    const distile_conv2d &conv = test.conv;
+    const int64_t work = int64_t{conv.in_channels} * conv.out_channels * conv.kernel_h * conv.kernel_w / conv.groups;
     std::vector<std::pair<int32_t, int32_t>> sizes = {{17, 13}, {40, 40}, {1, 1}, {5, 64}, {65, 9}};
     if (work > 100000) {
         sizes = {{9, 11}, {1, 1}, {3, 20}, {17, 13}};
     }
+    if (test.polykernel.kind == DISTILE_MASKED_LINEAR) {
+        sizes = {{1, 197}, {1, 1}, {1, 64}, {1, 330}};
+    }
     sizes.erase(std::remove_if(sizes.begin(), sizes.end(),
                                [&](const auto &size) {
-                                   return reference_output_height(conv, size.first) == 0 ||
-                                          reference_output_width(conv, size.second) == 0;
+                                   return test.output_height(size.first) == 0 || test.output_width(size.second) == 0;
                                }),
                 sizes.end());
     return sizes;
@@ -384,8 +375,7 @@ std::vector<std::pair<int32_t, int32_t>> sizes_of(const distile_conv2d &conv) {
 /** The mask of a family for the output of a case. */
 void choose_mask(Case &one, const OperatorTest &test, const char *name, std::mt19937 &random) {
     one.mask_name = name;
-    one.mask = make_mask(name, one.batch, reference_output_height(test.conv, one.height),
-                         reference_output_width(test.conv, one.width), random);
+    one.mask = make_mask(name, one.batch, test.output_height(one.height), test.output_width(one.width), random);
 }
 
 void run_pairwise(OperatorTest &test) {
@@ -405,7 +395,8 @@ void run_pairwise(OperatorTest &test) {
         Bias,
         NumParameters
     };
-    const auto sizes = sizes_of(test.conv);
+    const int32_t lanes = lanes_of(test.dtype);
+    const auto sizes = sizes_of(test);
     const auto inputs = input_layouts(test.conv, lanes), outputs = output_layouts(test.conv, lanes);
     const auto residuals = residual_layouts(test.conv, lanes);
     std::vector<int> num_values(NumParameters, 2);
@@ -434,12 +425,27 @@ void run_pairwise(OperatorTest &test) {
         one.output_guard = values[OutputGuard] != 0;
         one.bias = values[Bias] != 0;
         test.run(one);
-        // Integers are exact whatever the order of the sums, but for the exponential function.
-        if (test.conv.epilogue != DISTILE_EPILOGUE_SILU) {
+        // Integers are exact whatever the order of the sums, but for the epilogues that are no such numbers.
+        if (test.conv.epilogue != DISTILE_EPILOGUE_SILU && test.conv.epilogue != DISTILE_EPILOGUE_GELU) {
             one.values = Values::Integers;
             test.run(one);
         }
     }
+}
+
+/** The first PolyKernel of a type whose channels fill whole vectors, with a residual if there is one; null if there is
+ * none. */
+const distile_polykernel *first_in_vectors(distile_dtype dtype) {
+    const distile_polykernel *found = nullptr;
+    for (const distile_polykernel *polykernel : test_cuda_polykernels) {
+        const distile_conv2d conv = conv_of(*polykernel);
+        const bool fits = dtype_of(*polykernel) == dtype && conv.in_channels % lanes_of(dtype) == 0 &&
+                          conv.out_channels % lanes_of(dtype) == 0;
+        if (fits && (!found || (conv.residual != 0 && conv_of(*found).residual == 0))) {
+            found = polykernel;
+        }
+    }
+    return found;
 }
 
 size_t index_of(const distile_polykernel &polykernel) {
@@ -451,9 +457,9 @@ size_t index_of(const distile_polykernel &polykernel) {
 }  // namespace
 
 TEST_CASE("Every variant on a GPU computes what the plain loop and the CPU do, and touches nothing else",
-          "[gpu_conv2d]") {
+          "[gpu_operators]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     for (size_t i = 0; i < std::size(test_cuda_polykernels); i++) {
@@ -467,7 +473,7 @@ TEST_CASE("Every variant on a GPU computes what the plain loop and the CPU do, a
 // Every kernel once by name and once by the dispatcher: little enough for compute-sanitizer's slowest tools.
 TEST_CASE("Every variant on a GPU computes a small image", "[gpu_small]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     for (size_t i = 0; i < std::size(test_cuda_polykernels); i++) {
@@ -478,8 +484,7 @@ TEST_CASE("Every variant on a GPU computes a small image", "[gpu_small]") {
                     Case one;
                     one.variant = variant;
                     one.launch = launch;
-                    one.height = 17;
-                    one.width = 13;
+                    std::tie(one.height, one.width) = sizes_of(test).front();
                     one.batch = 2;
                     one.inactive = launch == Launch::ByName ? DISTILE_ZERO : DISTILE_KEEP;
                     choose_mask(one, test, launch == Launch::ByName ? "blob" : "random", test.random);
@@ -492,7 +497,7 @@ TEST_CASE("Every variant on a GPU computes a small image", "[gpu_small]") {
 
 TEST_CASE("Real masks at their own sizes on a GPU", "[gpu_real_masks]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     // Operators whose output has the size of their input.
@@ -518,71 +523,90 @@ TEST_CASE("Real masks at their own sizes on a GPU", "[gpu_real_masks]") {
 
 TEST_CASE("A GPU refuses views whose pixels are not aligned, and touches nothing", "[gpu_alignment]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
-    const Owned<distile_cuda_kernel> kernel = gpu.make_kernel(&test_point_48_48_residual_cuda);
-    const Owned<distile_cuda_mask> mask = gpu.make_mask();
-    const std::vector<float> filter(48 * 48, 1);
-    distile_weights_source source{};
-    source.filter = filter.data();
-    source.order = DISTILE_HWIO;
-    distile_cuda_weights *packed = nullptr;
-    gpu.check(distile_cuda_weights_pack(kernel.get(), &source, &packed));
-    const Owned<distile_cuda_weights> weights(packed);
-    constexpr int32_t batch = 2, height = 5, width = 6, channels = 48;
-    const DeviceArray<uint8_t> bytes(std::vector<uint8_t>(batch * height * width, 1));
-    gpu.check(
-        distile_cuda_mask_set_bytes(mask.get(), bytes.data(), batch, height, width, int64_t{height} * width, width));
+    for (distile_dtype dtype : {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+        const distile_polykernel *polykernel = first_in_vectors(dtype);
+        REQUIRE((polykernel || dtype != DISTILE_FLOAT32));
+        if (!polykernel) {
+            continue;
+        }
+        DYNAMIC_SECTION(polykernel->name) {
+            const distile_conv2d conv = conv_of(*polykernel);
+            const distile_operator_kind kind = reference_kind_of(*polykernel);
+            const int32_t lanes = lanes_of(dtype), element = find_type(dtype)->bytes;
+            const int32_t height = 9, width = 12, batch = 2;
+            const Kernel kernel = gpu.make_kernel(*polykernel);
+            const Mask mask = gpu.make_mask();
+            const std::vector<float> filter(filter_size(conv), 1);
+            distile_weights_source source{};
+            source.filter = filter.data();
+            source.order = DISTILE_HWIO;
+            const Weights weights = pack_weights(gpu.context, kernel, source);
+            const int32_t out_height = reference_output_height(conv, height, kind);
+            const int32_t out_width = reference_output_width(conv, width, kind);
+            const DeviceArray<uint8_t> bytes(
+                std::vector<uint8_t>(static_cast<size_t>(batch) * out_height * out_width, 1));
+            gpu.check(distile_mask_set_bytes(mask.get(), bytes.data(), batch, out_height, out_width,
+                                             int64_t{out_height} * out_width, out_width));
 
-    // Room for all of them, so that nothing but the alignment is wrong.
-    constexpr size_t room = 2 * batch * (height + 1) * (width + 1) * (channels + 8);
-    const std::vector<float> before(3 * room, 0.5F);
-    DeviceArray<float> memory(before);
-    struct Change {
-        const char *what;
-        int64_t offset, pixel, row, image;
-        bool refused;
-    };
-    const Change changes[] = {{"nothing", 0, 0, 0, 0, false},
-                              {"the address by a vector, and every stride by one", 4, 4, 8, 12, false},
-                              {"the address by an element", 1, 0, 0, 0, true},
-                              {"the address by two elements", 2, 0, 0, 0, true},
-                              {"the stride of pixels", 0, 2, 0, 0, true},
-                              {"the stride of rows", 0, 0, 3, 0, true},
-                              {"the stride of images", 0, 0, 0, 1, true}};
-    const char *const names[] = {"input", "residual", "output"};
-    for (int changed = 0; changed < 3; changed++) {
-        for (const Change &change : changes) {
-            CAPTURE(names[changed], change.what);
-            distile_tensor tensors[3];
-            for (int i = 0; i < 3; i++) {
-                tensors[i] = distile_tensor_make(memory.data() + i * room, batch, height, width, channels);
+            // Room for all of them, so that nothing but the alignment is wrong.
+            const size_t channels = std::max(conv.in_channels, conv.out_channels);
+            const size_t room = 2 * batch * (std::max(height, out_height) + 1) * (std::max(width, out_width) + 1) *
+                                (channels + 16) * element;
+            const std::vector<unsigned char> before(3 * room, 0x11);
+            DeviceArray<unsigned char> memory(before);
+            struct Change {
+                const char *what;
+                int64_t offset, pixel, row, image;
+                bool refused;
+            };
+            const Change changes[] = {
+                {"nothing", 0, 0, 0, 0, false},
+                {"the address by a vector, and every stride by some", lanes, lanes, 2 * lanes, 3 * lanes, false},
+                {"the address by an element", 1, 0, 0, 0, true},
+                {"the address by half a vector", lanes / 2, 0, 0, 0, true},
+                {"the stride of pixels", 0, lanes / 2, 0, 0, true},
+                {"the stride of rows", 0, 0, 3, 0, true},
+                {"the stride of images", 0, 0, 0, 1, true}};
+            const char *const names[] = {"input", "output", "residual"};
+            for (int changed = 0; changed < (conv.residual != 0 ? 3 : 2); changed++) {
+                for (const Change &change : changes) {
+                    CAPTURE(names[changed], change.what);
+                    distile_tensor tensors[3] = {
+                        distile_tensor_make(memory.data(), batch, height, width, conv.in_channels),
+                        distile_tensor_make(memory.data() + room, batch, out_height, out_width, conv.out_channels),
+                        distile_tensor_make(memory.data() + 2 * room, batch, out_height, out_width, conv.out_channels)};
+                    for (distile_tensor &tensor : tensors) {
+                        tensor.dtype = dtype;
+                    }
+                    distile_tensor &tensor = tensors[changed];
+                    tensor.data = static_cast<unsigned char *>(tensor.data) + change.offset * element;
+                    // A view that is as wide as it was, in rows and images that are wider.
+                    tensor.stride_w += change.pixel;
+                    tensor.stride_h += tensor.width * change.pixel + change.row;
+                    tensor.stride_n = tensor.height * tensor.stride_h + change.image;
+                    distile_run_args args{};
+                    args.input = &tensors[0];
+                    args.output = &tensors[1];
+                    args.residual = conv.residual != 0 ? &tensors[2] : nullptr;
+                    args.weights = weights.get();
+                    args.mask = mask.get();
+                    const distile_status status = distile_run(kernel.get(), &args);
+                    if (!change.refused) {
+                        gpu.check(status);
+                        CHECK(memory.get() != before);
+                        memory.set(before);
+                        continue;
+                    }
+                    CHECK(status == DISTILE_ERROR_BAD_ALIGNMENT);
+                    const std::string message = distile_context_message(gpu.context.get());
+                    CHECK(message.find("16 bytes") != std::string::npos);
+                    CHECK(message.find(names[changed]) != std::string::npos);
+                    CHECK(memory.get() == before);
+                }
             }
-            distile_tensor &tensor = tensors[changed];
-            tensor.data = static_cast<float *>(tensor.data) + change.offset;
-            // A view that is as wide as it was, in rows and images that are wider.
-            tensor.stride_w += change.pixel;
-            tensor.stride_h += width * change.pixel + change.row;
-            tensor.stride_n = height * tensor.stride_h + change.image;
-            distile_cuda_run_args args{};
-            args.input = &tensors[0];
-            args.residual = &tensors[1];
-            args.output = &tensors[2];
-            args.weights = weights.get();
-            args.mask = mask.get();
-            const distile_status status = distile_cuda_run(kernel.get(), &args);
-            if (!change.refused) {
-                gpu.check(status);
-                CHECK(memory.get() != before);
-                memory.set(before);
-                continue;
-            }
-            CHECK(status == DISTILE_ERROR_BAD_STRIDE);
-            const std::string message = distile_context_message(gpu.context.get());
-            CHECK(message.find("16 bytes") != std::string::npos);
-            CHECK(message.find(names[changed]) != std::string::npos);
-            CHECK(memory.get() == before);
         }
     }
 }
