@@ -89,7 +89,7 @@ bench-gpu: bench-gpu-pack  ## profile and benchmark this machine's GPU; GPU_OUT=
 # The build comes before clang-tidy because sources include headers that it generates.
 .PHONY: lint lint-all
 lint:  ## check the layout of the sources and run clang-tidy over them
-lint-all:  ## the same, with all that clang's static analyzer can do, which takes three times as long
+lint-all:  ## the same, with all that clang's static analyzer can do, which takes twice as long
 lint lint-all:
 	@cmake/setup.sh lint
 	@$(CMAKE) --preset release

@@ -2,7 +2,7 @@
 
 Usage: lint.py <processes at once> [deep]
 
-Without "deep", clang's static analyzer looks into a function less far: a third of the time.
+Without "deep", clang's static analyzer follows a tenth of the paths through a function: half of the time.
 """
 import concurrent.futures
 import json
@@ -13,7 +13,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv/bin"
-SHALLOW = [f"--extra-arg={word}" for word in ("-Xclang", "-analyzer-config", "-Xclang", "mode=shallow")]
+SHALLOW = [f"--extra-arg={word}" for word in ("-Xclang", "-analyzer-config", "-Xclang", "max-nodes=20000")]
 
 
 def run(*command):
