@@ -346,13 +346,10 @@ void emit_plan(std::ostream &c, const std::vector<Plan> &plans, size_t index, co
     } else {
         c << "static const distile_polykernel polykernel" << suffix << " = {\n";
     }
-    c << "    DISTILE_POLYKERNEL_VERSION, " << quoted(plan.name) << ", " << plan.op.schema().kind << ", "
-      << plan.op.dtype().enumerator << ", " << quoted(plan.layout) << ",\n    {";
-    const CStruct geometry = plan.op.schema().c_struct(plan.op);
-    for (size_t i = 0; i < geometry.members.size(); i++) {
-        c << (i == 0 ? "." : ", .") << geometry.members[i].first << " = " << geometry.members[i].second;
-    }
-    c << "},\n    " << compute_capability(plan.target) << ", " << quoted(cpu_features(plan.target)) << ",\n    "
+    const int capability = compute_capability(plan.target);
+    c << "    DISTILE_POLYKERNEL_VERSION, " << quoted(plan.name) << ", " << plan.op.schema().kind << ", &op, "
+      << plan.op.operands().size() << ", operands,\n    " << (capability != 0 ? "DISTILE_CUDA" : "DISTILE_CPU") << ", "
+      << quoted(capability != 0 ? "sm_" + std::to_string(capability) : cpu_features(plan.target)) << ", 0,\n    "
       << plan.variants.size() << ", variants" << suffix << ", " << points.size() << ", "
       << (points.empty() ? "0" : "times" + suffix) << ", "
       << (index + 1 == plans.size() ? "0" : "&polykernel_" + std::to_string(index + 1)) << "};\n\n";
@@ -369,18 +366,17 @@ std::string emit_polykernels(const std::vector<Plan> &plans, const std::string &
     std::ostringstream c;
     c << "/* The PolyKernel " << symbol << ": " << plans.front().op.summary() << ". Made from its plans. */\n"
       << "#include <distile/polykernel.h>\n\n";
-    const distile_conv2d conv = plans.front().op.conv2d();
-    c << "static const distile_conv2d op = {" << conv.in_channels << ", " << conv.out_channels << ", " << conv.groups
-      << ", " << conv.kernel_h << ", " << conv.kernel_w << ", " << conv.stride_h << ", " << conv.stride_w << ", "
-      << conv.pad_top << ", " << conv.pad_bottom << ", " << conv.pad_left << ", " << conv.pad_right << ", "
-      << conv.dilation_h << ", " << conv.dilation_w << ", (distile_epilogue)" << static_cast<int>(conv.epilogue) << ", "
-      << conv.residual << "};\nstatic const distile_operand operands[] = {\n    {DISTILE_ROLE_INPUT, DISTILE_FLOAT32, "
-      << conv.in_channels << "},\n    {DISTILE_ROLE_WEIGHTS, DISTILE_FLOAT32, 0},\n    {DISTILE_ROLE_BIAS, "
-      << "DISTILE_FLOAT32, 0},\n"
-      << (conv.residual != 0
-              ? "    {DISTILE_ROLE_RESIDUAL, DISTILE_FLOAT32, " + std::to_string(conv.out_channels) + "},\n"
-              : "")
-      << "    {DISTILE_ROLE_OUTPUT, DISTILE_FLOAT32, " << conv.out_channels << "}};\n\n";
+    const Operator &op = plans.front().op;
+    const CStruct op_struct = op.schema().c_struct(op);
+    c << "static const " << op_struct.name << " op = {";
+    for (const auto &[member, value] : op_struct.members) {
+        c << "." << member << " = " << value << ", ";
+    }
+    c << "};\nstatic const distile_operand operands[] = {\n";
+    for (const Operand &operand : op.operands()) {
+        c << "    {" << operand.role << ", " << operand.type->enumerator << ", " << operand.channels << "},\n";
+    }
+    c << "};\n\n";
     // From the last to the first, because each names the one behind it.
     for (size_t i = plans.size(); i-- > 0;) {
         emit_plan(c, plans, i, symbol);
