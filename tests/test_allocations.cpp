@@ -3,6 +3,7 @@
 // it replaces the functions that allocate and read.
 #include "allocations.h"
 #include "catch.h"
+#include "descriptors.h"
 #include "temporary_folder.h"
 #include <algorithm>
 #include <atomic>
@@ -100,7 +101,7 @@ struct CountingAllocator {
     }
 };
 
-int fill_ones(void *, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
+int fill_ones(void *, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
     std::fill_n(static_cast<float *>(output->data), int64_t{output->height} * output->stride_h, 1.0f);
     return 0;
 }
@@ -118,9 +119,10 @@ public:
         }
         if (polykernel) {
             filter_.resize(size_t{9} * most_channels * most_channels);
-            times_ = folder_.write("times.json", std::string(R"({"distile_times": 1, "kernel": ")") + polykernel->name +
-                                                     R"(", "times": [{"variant": ")" + polykernel->variants[0].name +
-                                                     R"(", "threads": 1, "tiles": 30, "us": 90}]})");
+            times_ = folder_.write("times.json",
+                                   time_table(*polykernel, std::string(R"({"variant": ")") +
+                                                               polykernel->variants[0].name +
+                                                               R"(", "threads": 1, "tiles": 30, "us": 90})"));
         }
         std::mt19937 random(1);
         for (std::vector<float> *values : {&input_, &filter_}) {
@@ -155,7 +157,8 @@ public:
             return;
         }
         for (size_t i = 0; i < std::size(clearings); i++) {
-            const distile_planner_options options{0, clearings[i]};
+            distile_planner_options options{};
+            options.clearing = clearings[i];
             made("planner", planners_[i],
                  [&](distile_planner **out) { return distile_planner_create(context_.get(), &options, out); });
         }
@@ -175,6 +178,7 @@ public:
             use_kernel();
             return;
         }
+        use_sources();
         use_algebra();
         use_planners();
         use_copies();
@@ -240,7 +244,7 @@ private:
 
     /** Calls that set a mask leave it as it was where they fail. */
     template<typename Call> void set_mask(const char *name, HeldMask &held, int32_t rows, const Call &call) {
-        const std::vector<uint64_t> before = words_of(held);
+        const std::vector<uint32_t> before = words_of(held);
         step(name, [&] {
             const distile_status status = call(held.mask.get());
             if (status != DISTILE_OK) {
@@ -255,18 +259,36 @@ private:
         results_.push_back(static_cast<float>(pixels));
     }
 
-    static std::vector<uint64_t> words_of(const HeldMask &held) {
-        const uint64_t *words = nullptr;
+    static std::vector<uint32_t> words_of(const HeldMask &held) {
+        const uint32_t *words = nullptr;
         int32_t words_per_row = 0;
         return distile_mask_bits(held.mask.get(), &words, &words_per_row) == DISTILE_OK
-                   ? std::vector<uint64_t>(words, words + int64_t{held.rows} * words_per_row)
-                   : std::vector<uint64_t>();
+                   ? std::vector<uint32_t>(words, words + int64_t{held.rows} * words_per_row)
+                   : std::vector<uint32_t>();
+    }
+
+    /** What sets masks of another shape, which they keep where it fails. */
+    void use_sources() {
+        const uint8_t one = 1;
+        std::vector<uint32_t> words(height, 0x12345);
+        std::vector<int32_t> indices = {7, 3, height * width - 1, 3, 0};
+        for (HeldMask *held : {masks_ + 1, masks_ + 2}) {
+            set_mask("set_bytes", *held, 1,
+                     [&](distile_mask *mask) { return distile_mask_set_bytes(mask, &one, 1, 1, 1, 1, 1); });
+        }
+        set_mask("set_bits", masks_[1], height, [&](distile_mask *mask) {
+            return distile_mask_set_bits(mask, words.data(), 1, height, width, 1);
+        });
+        set_mask("set_indices", masks_[2], height, [&](distile_mask *mask) {
+            return distile_mask_set_indices(mask, indices.data(), nullptr, 1, height, width,
+                                            static_cast<int64_t>(indices.size()));
+        });
     }
 
     /** Every call sets a mask of its own. */
     void use_algebra() {
         distile_mask *mask = masks_[0].mask.get();
-        HeldMask *next = masks_;
+        HeldMask *next = masks_ + 2;
         for (const distile_window &window : windows) {
             for (const bool to_input : {true, false}) {
                 const bool enlarges = to_input == (window.kind == DISTILE_WINDOW_CONV);
@@ -303,7 +325,7 @@ private:
 
     void use_kernel() {
         distile_mask *mask = masks_[0].mask.get();
-        const distile_conv2d &conv = polykernel_->conv2d;
+        const distile_conv2d conv = convolution_of(*polykernel_);
         const int32_t scale = distile_kernel_window(kernel_.get()).kind == DISTILE_WINDOW_CONV ? 1 : 2;
         const distile_tensor input =
             distile_tensor_make(input_.data(), 1, height / scale, width / scale, conv.in_channels);
@@ -338,7 +360,7 @@ private:
 
     void use_planners() {
         distile_mask *mask = masks_[0].mask.get();
-        const distile_output_spec spec{1, height, width, 8, 1, 1, 1, 1};
+        const distile_output_spec spec{1, height, width, 8, 1, 1, 1, 1, DISTILE_FLOAT32};
         for (const Planner &planner : planners_) {
             // As many as it has buffers for each way to store, so that every buffer meets its shape.
             for (int i = 0; i < 6; i++) {
@@ -371,7 +393,12 @@ private:
         const distile_tensor small = distile_tensor_make(input_.data(), 1, height / 2, width / 2, channels);
         const distile_tensor large = distile_tensor_make(planes_.data(), 1, height, width, channels);
         for (const distile_inactive inactive : {DISTILE_KEEP, DISTILE_ZERO}) {
-            const distile_upsample_args args{&small, &large, masks_[0].mask.get(), 2, 2, inactive};
+            distile_upsample_args args{};
+            args.input = &small;
+            args.output = &large;
+            args.mask = masks_[0].mask.get();
+            args.scale_h = args.scale_w = 2;
+            args.inactive = inactive;
             step("upsample_nearest", [&] { return distile_upsample_nearest(context_.get(), &args); });
             keep_sum(planes_);
         }
@@ -397,7 +424,7 @@ private:
     TemporaryFolder folder_;
     std::string times_;
     Context context_;
-    HeldMask masks_[16];
+    HeldMask masks_[18];
     Kernel kernel_;
     Weights weights_;
     Planner planners_[std::size(clearings)];
@@ -476,8 +503,9 @@ TEST_CASE("Calls of a shape that was met before allocate nothing", "[allocations
 TEST_CASE("A time table that cannot be read to its end is a bad file", "[allocations]") {
     const TemporaryFolder folder;
     const std::string times = folder.write(
-        "times.json", std::string(R"({"distile_times": 1, "kernel": "test_conv3_16_48_avx2", "times": [)") +
-                          std::string(1 << 16, ' ') + R"({"variant": "dense", "threads": 1, "tiles": 30, "us": 90}]})");
+        "times.json",
+        time_table(test_conv3_16_48_avx2,
+                   std::string(1 << 16, ' ') + R"({"variant": "dense", "threads": 1, "tiles": 30, "us": 90})"));
     const Context context = make_context();
     const Kernel kernel = make_kernel(context, test_conv3_16_48_avx2);
     REQUIRE(distile_kernel_load_times(kernel.get(), times.c_str()) == DISTILE_OK);
