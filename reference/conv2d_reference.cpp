@@ -146,8 +146,8 @@ Conv2dReference::Conv2dReference(const distile_conv2d &conv, const distile_weigh
                         std::sqrt(double{weights.bn_variance[o]} + weights.bn_epsilon);
         if (dtype != DISTILE_FLOAT32) {
             // Where weights are rounded, their last bit depends on the factor's, which kernels have in float32.
-            factor = (weights.bn_gamma ? weights.bn_gamma[o] : 1) /
-                     std::sqrt(weights.bn_variance[o] + weights.bn_epsilon);
+            factor =
+                (weights.bn_gamma ? weights.bn_gamma[o] : 1) / std::sqrt(weights.bn_variance[o] + weights.bn_epsilon);
         }
         factor_.push_back(factor);
         addend_.push_back((bias - weights.bn_mean[o]) * factor + (weights.bn_beta ? weights.bn_beta[o] : 0));

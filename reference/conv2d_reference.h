@@ -68,7 +68,7 @@ private:
     distile_conv2d conv_;
     distile_operator_kind kind_;
     distile_dtype dtype_;
-    bool merges_; /**< Positions that read the same input are added up and rounded. */
+    bool merges_;                         /**< Positions that read the same input are added up and rounded. */
     std::vector<float> filter_;           /**< [kernel row][kernel column][input channel of a group][output channel] */
     std::vector<double> factor_, addend_; /**< What is folded in, for each output channel. */
 };

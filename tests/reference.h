@@ -33,7 +33,7 @@ struct ReferenceOutput {
     std::vector<PixelState> states; /**< [image][row][column] */
     std::vector<float> values; /**< [image][row][column][channel], as the type stores it; 0 where none is computed. */
     std::vector<double> exact; /**< The same before it was rounded; may be empty where nothing is. */
-    double largest = 0;             /**< The largest absolute value before the epilogue: a scale for errors. */
+    double largest = 0;        /**< The largest absolute value before the epilogue: a scale for errors. */
 };
 
 /** Sets what is the operator's: its kind, convolution and type. */

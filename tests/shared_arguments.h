@@ -28,8 +28,7 @@ template<typename Refuse> void spoil_tensor(const distile_tensor &right, const R
     };
     refuse(DISTILE_ERROR_NULL_POINTER, nullptr);
     spoil(DISTILE_ERROR_NULL_POINTER, [](distile_tensor &view) { view.data = nullptr; });
-    spoil(DISTILE_ERROR_BAD_ALIGNMENT,
-          [](distile_tensor &view) { view.data = static_cast<char *>(view.data) + 1; });
+    spoil(DISTILE_ERROR_BAD_ALIGNMENT, [](distile_tensor &view) { view.data = static_cast<char *>(view.data) + 1; });
     for (int32_t dtype : {0, -1, 4, INT_MIN, INT_MAX}) {
         spoil(DISTILE_ERROR_BAD_TYPE, [&](distile_tensor &view) { std::memcpy(&view.dtype, &dtype, sizeof(dtype)); });
     }

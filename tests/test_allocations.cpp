@@ -119,10 +119,9 @@ public:
         }
         if (polykernel) {
             filter_.resize(size_t{9} * most_channels * most_channels);
-            times_ = folder_.write("times.json",
-                                   time_table(*polykernel, std::string(R"({"variant": ")") +
-                                                               polykernel->variants[0].name +
-                                                               R"(", "threads": 1, "tiles": 30, "us": 90})"));
+            times_ = folder_.write(
+                "times.json", time_table(*polykernel, std::string(R"({"variant": ")") + polykernel->variants[0].name +
+                                                          R"(", "threads": 1, "tiles": 30, "us": 90})"));
         }
         std::mt19937 random(1);
         for (std::vector<float> *values : {&input_, &filter_}) {
@@ -276,9 +275,8 @@ private:
             set_mask("set_bytes", *held, 1,
                      [&](distile_mask *mask) { return distile_mask_set_bytes(mask, &one, 1, 1, 1, 1, 1); });
         }
-        set_mask("set_bits", masks_[1], height, [&](distile_mask *mask) {
-            return distile_mask_set_bits(mask, words.data(), 1, height, width, 1);
-        });
+        set_mask("set_bits", masks_[1], height,
+                 [&](distile_mask *mask) { return distile_mask_set_bits(mask, words.data(), 1, height, width, 1); });
         set_mask("set_indices", masks_[2], height, [&](distile_mask *mask) {
             return distile_mask_set_indices(mask, indices.data(), nullptr, 1, height, width,
                                             static_cast<int64_t>(indices.size()));
@@ -502,10 +500,10 @@ TEST_CASE("Calls of a shape that was met before allocate nothing", "[allocations
 
 TEST_CASE("A time table that cannot be read to its end is a bad file", "[allocations]") {
     const TemporaryFolder folder;
-    const std::string times = folder.write(
-        "times.json",
-        time_table(test_conv3_16_48_avx2,
-                   std::string(1 << 16, ' ') + R"({"variant": "dense", "threads": 1, "tiles": 30, "us": 90})"));
+    const std::string times =
+        folder.write("times.json", time_table(test_conv3_16_48_avx2,
+                                              std::string(1 << 16, ' ') +
+                                                  R"({"variant": "dense", "threads": 1, "tiles": 30, "us": 90})"));
     const Context context = make_context();
     const Kernel kernel = make_kernel(context, test_conv3_16_48_avx2);
     REQUIRE(distile_kernel_load_times(kernel.get(), times.c_str()) == DISTILE_OK);

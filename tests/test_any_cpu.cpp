@@ -216,9 +216,9 @@ TEST_CASE("The times of a chain are those of the PolyKernel that was taken", "[a
     const TemporaryFolder folder;
     const distile_polykernel chain = whole_chain();
     const auto table = [&](const distile_polykernel &of, const char *variant, int us) {
-        return folder.write("times.json", time_table(of, std::string(R"({"variant": ")") + variant +
-                                                             R"(", "threads": 1, "tiles": 1, "us": )" +
-                                                             std::to_string(us) + "}"));
+        return folder.write("times.json",
+                            time_table(of, std::string(R"({"variant": ")") + variant +
+                                               R"(", "threads": 1, "tiles": 1, "us": )" + std::to_string(us) + "}"));
     };
     const Context context = context_of("");
     const Kernel kernel = make_kernel(context, chain);

@@ -620,6 +620,15 @@ TEST_CASE("A PolyKernel of another version or for another CPU is refused", "[api
         CHECK(distile_kernel_create(context.get(), &grouped.polykernel, &kernel) == DISTILE_ERROR_BAD_CHANNELS);
         CHECK(contains(distile_context_message(context.get()), std::to_string(groups) + " groups"));
     }
+    Descriptor unknown(plain_kernel);
+    unknown.variants.back().layout = "cpu-o17";
+    CHECK(distile_kernel_create(context.get(), &unknown.polykernel, &kernel) == DISTILE_ERROR_VERSION);
+    CHECK(contains(distile_context_message(context.get()), "cpu-o17"));
+    CHECK(contains(distile_context_message(context.get()), unknown.variants.back().name));
+    other = plain_kernel;
+    other.device = DISTILE_CUDA;
+    CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_OTHER_DEVICE);
+    CHECK(contains(distile_context_message(context.get()), "an NVIDIA GPU"));
     other = plain_kernel;
     other.otherwise = nullptr;
     other.features = "sse41 quantum avx";
@@ -854,7 +863,8 @@ TEST_CASE("Time tables that are wrong are refused, and the old one stays", "[api
         {DISTILE_ERROR_OTHER_OPERATOR, hashed(", \"plan_hash\": \"" + other_hash + "\""), other_hash},
         {DISTILE_ERROR_OTHER_OPERATOR, hashed(", \"plan_hash\": \"" + hash + "0\""), "distile profile"},
         {DISTILE_ERROR_OTHER_OPERATOR, hashed(", \"plan_hash\": \"" + hash.substr(1) + "\""), "plan_hash"},
-        {DISTILE_ERROR_OTHER_OPERATOR, hashed(", \"plan_hash\": " + std::to_string(timed_kernel.plan_hash)), "plan_hash"},
+        {DISTILE_ERROR_OTHER_OPERATOR, hashed(", \"plan_hash\": " + std::to_string(timed_kernel.plan_hash)),
+         "plan_hash"},
         {DISTILE_ERROR_OTHER_OPERATOR, table("2", "\"other\"", "[" + row + "]"), "other"},
         {DISTILE_ERROR_OTHER_OPERATOR, table("2", "3", "[" + row + "]"), "3"},
         {DISTILE_ERROR_OTHER_OPERATOR, "{\"distile_times\": 2, \"times\": [" + row + "]}", "none"},
@@ -1233,7 +1243,8 @@ TEST_CASE("The message is that of the last call that failed", "[api]") {
     call.args.variant = "mine";
     REQUIRE(distile_run(call.kernel.get(), &call.args) == DISTILE_OK);
     CHECK(call.message() == message);
-    // It is no reason for what fails next. The number is a PolyKernel's for a lack of memory, but the candidate is none.
+    // It is no reason for what fails next. The number is a PolyKernel's for a lack of memory, but the candidate is
+    // none.
     for (const int failure : {DISTILE_CALL_OUT_OF_MEMORY, -11}) {
         code = failure;
         call.refuse(DISTILE_ERROR_KERNEL, {"'mine'", "code " + std::to_string(failure)});

@@ -367,8 +367,7 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
             function.template wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
                 .template wrong<p>(DISTILE_ERROR_NULL_POINTER, {nullptr})
                 .template wrong<p>(DISTILE_ERROR_NULL_POINTER, &distile_nchw::data, {nullptr})
-                .template wrong<p>(DISTILE_ERROR_ALIASING, &distile_nchw::data,
-                                   {f.input.view.data})
+                .template wrong<p>(DISTILE_ERROR_ALIASING, &distile_nchw::data, {f.input.view.data})
                 .template wrong<p>(DISTILE_ERROR_BAD_ALIGNMENT, &distile_nchw::data,
                                    {reinterpret_cast<char *>(memory.data()) + 1})
                 .template wrong_number<p>(DISTILE_ERROR_BAD_TYPE, &distile_nchw::dtype,

@@ -133,6 +133,36 @@ TEST_CASE("Many contexts run in many threads", "[contexts]") {
     CHECK(allocator.blocks_in_use() == 0);
 }
 
+TEST_CASE("Weights outlive their context and serve many in many threads", "[contexts]") {
+    CallersAllocator allocator;
+    {
+        distile_context_options options{};
+        allocator.use_in(options);
+        Session packing(options, 7);
+        const Weights weights = std::move(packing.weights);
+        const std::vector<float> filter = packing.reference.filter;
+        packing.mask.reset();
+        packing.kernel.reset();
+        packing.context.reset();
+        in_threads(4, [&](size_t thread) {
+            Session session({}, static_cast<uint32_t>(thread));
+            session.reference.filter = filter;
+            // Lent for the runs; the session owns its own.
+            Weights lent(weights.get());
+            lent.swap(session.weights);
+            std::string failure;
+            for (int round = 0; round < 10 && failure.empty(); round++) {
+                failure = session.run();
+            }
+            static_cast<void>(session.weights.release());
+            return failure;
+        });
+        CHECK(allocator.blocks_in_use() > 0);
+    }
+    CHECK(allocator.blocks_in_use() == 0);
+    CHECK(allocator.mistakes() == 0);
+}
+
 TEST_CASE("Time tables are replaced from a file while other contexts run", "[contexts]") {
     const distile_polykernel &portable = *session_kernel.otherwise;
     const TemporaryFolder folder;

@@ -66,7 +66,8 @@ struct Session {
 
 class OperatorTest {
 public:
-    explicit OperatorTest(const distile_polykernel &polykernel) : polykernel_(polykernel), conv_(convolution_of(polykernel)), dtype_(type_of(polykernel)) {
+    explicit OperatorTest(const distile_polykernel &polykernel)
+        : polykernel_(polykernel), conv_(convolution_of(polykernel)), dtype_(type_of(polykernel)) {
         for (Values values : {Values::Floats, Values::Integers}) {
             filters_[static_cast<int>(values)] = distile::draw(values, filter_size(conv_), random_);
             biases_[static_cast<int>(values)] = distile::draw(values, conv_.out_channels, random_);
@@ -207,9 +208,9 @@ private:
             output.draw(kind, random_);
             residual = &output.view();
         } else if (conv_.residual) {
-            own_residual = std::make_unique<TestTensor>(batch, height, width, conv_.out_channels,
-                                                        residual_layouts_[values[Residual]].layout, input_flush,
-                                                        dtype_);
+            own_residual =
+                std::make_unique<TestTensor>(batch, height, width, conv_.out_channels,
+                                             residual_layouts_[values[Residual]].layout, input_flush, dtype_);
             own_residual->draw(kind, random_);
             residual = &own_residual->view();
         }

@@ -140,8 +140,8 @@ TEST_CASE("Errors reach whom they are about", "[neighbour]") {
     for (const distile_polykernel *one = &session_kernel; one; one = one->otherwise) {
         for (int32_t i = 0; i < one->num_variants; i++) {
             distile_tile_list list{};
-            check(session.context, distile_mask_tiles(session.mask.get(), one->variants[i].tile_h,
-                                                      one->variants[i].tile_w, &list));
+            check(session.context,
+                  distile_mask_tiles(session.mask.get(), one->variants[i].tile_h, one->variants[i].tile_w, &list));
         }
     }
     allocator.run_out();

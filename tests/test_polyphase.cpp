@@ -145,8 +145,8 @@ struct UpsampleCall {
     UpsampleCall(const Context &given, int32_t batch, int32_t height, int32_t width, int32_t channels, int32_t scale_h,
                  int32_t scale_w, const Layout &layout, std::mt19937 &random, distile_dtype dtype = DISTILE_FLOAT32)
         : context(given), input(batch, height, width, channels, layout, Flush::Back, dtype),
-          output(batch, height * scale_h, width * scale_w, channels, layout, Flush::Front, dtype), mask(make_mask(context)),
-          bytes(size_t(batch) * height * scale_h * width * scale_w), input_view(input.view()),
+          output(batch, height * scale_h, width * scale_w, channels, layout, Flush::Front, dtype),
+          mask(make_mask(context)), bytes(size_t(batch) * height * scale_h * width * scale_w), input_view(input.view()),
           output_view(output.view()) {
         input.draw(Values::Floats, random);
         output.draw(Values::Floats, random);
@@ -238,8 +238,7 @@ TEST_CASE("A kernel's window says what its operator reads, and its border how fa
         const distile_operator_kind kind =
             polykernel->kind == DISTILE_MASKED_LINEAR ? DISTILE_MASKED_CONV2D : polykernel->kind;
         const Axis rows{kind, conv.kernel_h, conv.stride_h, conv.pad_top, conv.pad_bottom, conv.dilation_h};
-        const Axis columns{kind, conv.kernel_w,  conv.stride_w,
-                           conv.pad_left,    conv.pad_right, conv.dilation_w};
+        const Axis columns{kind, conv.kernel_w, conv.stride_w, conv.pad_left, conv.pad_right, conv.dilation_w};
 
         const distile_window window = distile_kernel_window(kernel.get());
         CHECK(window.kernel_h == conv.kernel_h);
@@ -252,7 +251,7 @@ TEST_CASE("A kernel's window says what its operator reads, and its border how fa
         CHECK(window.pad_left == conv.pad_left);
         CHECK(window.kind == (kind == DISTILE_MASKED_CONV2D             ? DISTILE_WINDOW_CONV
                               : kind == DISTILE_MASKED_CONV_TRANSPOSE2D ? DISTILE_WINDOW_TRANSPOSED
-                                                                                    : DISTILE_WINDOW_UPSAMPLED));
+                                                                        : DISTILE_WINDOW_UPSAMPLED));
         const distile_border border = distile_kernel_border(kernel.get());
         CHECK(std::make_pair(border.top, border.bottom) == rows.border());
         CHECK(std::make_pair(border.left, border.right) == columns.border());

@@ -132,9 +132,8 @@ size_t TestTensor::num_own_words() const {
     return elements(view_);
 }
 
-template<typename Element, typename IsClose>
-std::string TestTensor::compare(const std::vector<uint32_t> &before, const ReferenceOutput &expected,
-                                const IsClose &is_close) {
+template<typename Element, typename IsClose> std::string
+TestTensor::compare(const std::vector<uint32_t> &before, const ReferenceOutput &expected, const IsClose &is_close) {
     const char *const names[] = {"kept", "zeroed", "computed"};
     std::ostringstream text;
     const size_t count = memory_.num_words() * sizeof(uint32_t) / sizeof(Element);
@@ -178,9 +177,8 @@ std::string TestTensor::compare(const std::vector<uint32_t> &before, const Refer
     return text.str();
 }
 
-template<typename IsClose> std::string TestTensor::compare_any(const std::vector<uint32_t> &before,
-                                                               const ReferenceOutput &expected,
-                                                               const IsClose &is_close) {
+template<typename IsClose> std::string
+TestTensor::compare_any(const std::vector<uint32_t> &before, const ReferenceOutput &expected, const IsClose &is_close) {
     return distile_dtype_size(view_.dtype) == sizeof(uint32_t) ? compare<uint32_t>(before, expected, is_close)
                                                                : compare<uint16_t>(before, expected, is_close);
 }

@@ -246,8 +246,7 @@ private:
         }
         indices.shrink_to_fit();
         return shaped(distile_mask_set_indices(result_->mask.get(), indices.data(),
-                                               bytes_.flag() ? counts.data() : nullptr, batch, height, width,
-                                               stride_n),
+                                               bytes_.flag() ? counts.data() : nullptr, batch, height, width, stride_n),
                       batch, height, width);
     }
 

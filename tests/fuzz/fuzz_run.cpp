@@ -267,8 +267,8 @@ private:
     }
     /** Within the channels of the input: elsewhere a view of equal strides might be legal. */
     void lay_over_input(int32_t channels) {
-        output_.view.data = static_cast<char *>(input_.view.data) +
-                            bytes_.choice(channels - 1) * distile_dtype_size(input_.view.dtype);
+        output_.view.data =
+            static_cast<char *>(input_.view.data) + bytes_.choice(channels - 1) * distile_dtype_size(input_.view.dtype);
         aliased_ = true;
     }
     static void spell_inactive(uint8_t options, distile_inactive &inactive) {
