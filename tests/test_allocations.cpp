@@ -498,6 +498,52 @@ TEST_CASE("Calls of a shape that was met before allocate nothing", "[allocations
     }
 }
 
+TEST_CASE("What grows with masks and tensors is the caller's memory", "[allocations]") {
+    CountingAllocator allocator;
+    distile_context_options options{};
+    options.threads = 1;
+    options.allocate = CountingAllocator::allocate;
+    options.deallocate = CountingAllocator::deallocate;
+    options.allocator_user = &allocator;
+    const Context context = make_context(options);
+    const Mask mask = make_mask(context), other = make_mask(context);
+    const Planner planner = make_planner(context);
+    constexpr int32_t rows = 4, columns = 65535, channels = 300;
+    const std::vector<uint8_t> bytes(size_t{rows} * columns, 1);
+    const std::vector<int32_t> indices(size_t{rows} * columns, 7);
+    const std::vector<uint32_t> words(size_t{rows} * 2048, 0x55555555);
+    std::vector<float> zeros(size_t{1000} * channels), ones(zeros.size(), 1.0f);
+    const distile_tensor a = distile_tensor_make(zeros.data(), 1, 1, 1000, channels);
+    distile_tensor b = a;
+    b.data = ones.data();
+    allocations.last = -1;
+    allocations.largest = 0;
+    {
+        const Watch watch;
+        check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, rows, columns, 0, columns));
+        distile_tile_list list{};
+        check(context, distile_mask_tiles(mask.get(), 1, 1, &list));
+        distile_output_spec spec{};
+        spec.batch = 1;
+        spec.height = rows;
+        spec.width = columns;
+        spec.channels = 1;
+        distile_tensor tensor{};
+        check(context, distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_TILES, &tensor));
+        for (const distile_window &window : windows) {
+            check(context, distile_mask_affected_output(other.get(), mask.get(), &window, rows, columns));
+            check(context, distile_mask_needed_input(other.get(), mask.get(), &window, rows, columns / 3));
+        }
+        check(context, distile_mask_invert(other.get(), mask.get()));
+        check(context, distile_mask_set_difference(other.get(), &a, &b, 0.5f));
+        check(context, distile_mask_set_bits(mask.get(), words.data(), 1, rows, columns, 2048));
+        check(context, distile_mask_set_indices(mask.get(), indices.data(), nullptr, 1, rows, columns, columns));
+    }
+    CHECK(allocations.largest > 0);
+    CHECK(allocations.largest < 2048);
+    CHECK(allocator.blocks > 10);
+}
+
 TEST_CASE("A time table that cannot be read to its end is a bad file", "[allocations]") {
     const TemporaryFolder folder;
     const std::string times =

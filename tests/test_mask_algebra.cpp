@@ -439,7 +439,7 @@ TEST_CASE("Every level of the processor gives the same bits", "[mask_algebra]") 
                 std::vector<uint64_t> first_gathered, first_scattered;
                 for (const BitRowsLevel &level : supported_bit_rows_levels()) {
                     CAPTURE(level.name, axis.kernel, axis.stride, axis.pad, axis.dilation, in_width, out_width);
-                    RowMemory memory;
+                    RowMemory memory(HostMemory(distile_context_options{}));
                     RowWindow row(axis, in_width, out_width, memory, level);
                     std::vector<uint64_t> gathered(out.size(), ~uint64_t{0}), scattered(in.size(), ~uint64_t{0});
                     row.gather(in.data(), gathered.data());
