@@ -74,7 +74,7 @@ bench-gpu-pack:  ## build the benchmark of GPUs into GPU_FOLDER, which runs on a
 	@$(CMAKE) --preset release
 	@$(CMAKE) --build --preset release --target distile_command distile_cuda_bench
 	@mkdir -p "$(GPU_FOLDER)/plans" "$(GPU_FOLDER)/data"
-	@cp build/release/autoscheduler/distile build/release/bench/distile_cuda_bench bench/measure_gpu.sh \
+	@cp build/release/autoscheduler/distile build/release/bench/distile_cuda_bench bench/gpu/measure_gpu.sh \
 		bench/rows_cuda.json "$(GPU_FOLDER)"
 	@strip "$(GPU_FOLDER)/distile" "$(GPU_FOLDER)/distile_cuda_bench"
 	@cp -r data/operators.csv data/masks "$(GPU_FOLDER)/data"

@@ -10,8 +10,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-packages=(g++ make python3-venv catch2 libcli11-dev nlohmann-json3-dev libfmt-dev libeigen3-dev libxgboost-dev libstb-dev
-    libxtensor-dev)
+packages=(g++ make python3-venv catch2 libcli11-dev nlohmann-json3-dev libfmt-dev libeigen3-dev libxgboost-dev libstb-dev)
 programs=(g++ make python3)
 headers=(CLI/CLI.hpp nlohmann/json.hpp fmt/core.h eigen3/Eigen/Dense xgboost/c_api.h stb/stb_image.h)
 extras=()
@@ -83,10 +82,6 @@ check_programs_and_headers() {
         echo '#if !__has_include(<catch2/catch_test_macros.hpp>) && !__has_include(<catch2/catch.hpp>)
               #error
               #endif' | g++ -x c++ -std=c++17 -E - >/dev/null 2>&1 || missing+=("Catch2, version 2 or 3")
-        # xtensor moved its headers into folders in version 0.26.
-        echo '#if !__has_include(<xtensor/xnpy.hpp>) && !__has_include(<xtensor/io/xnpy.hpp>)
-              #error
-              #endif' | g++ -x c++ -std=c++17 -E - >/dev/null 2>&1 || missing+=("xtensor")
     fi
     if command -v python3 >/dev/null && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
         missing+=("the Python modules ensurepip and venv")

@@ -1,7 +1,7 @@
 #include "gpu.h"
 #include "gpu_peer.h"
 #include "measure.h"
-#include "peer.h"
+#include "peer_missing.h"
 #include <algorithm>
 #include <array>
 #include <chrono>

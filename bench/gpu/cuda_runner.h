@@ -6,9 +6,9 @@
 
 #include "gpu_measure.h"
 #include "gpu_peer.h"
-#include "problem.h"
 #include "results.h"
 #include "rows.h"
+#include "workbench.h"
 #include <distile/distile.hpp>
 #include <map>
 #include <memory>
@@ -28,7 +28,6 @@ class CudaRunner {
 public:
     /** Throws std::runtime_error where there is no GPU. */
     explicit CudaRunner(CudaRunnerOptions options);
-    ~CudaRunner();
 
     const GpuSlice &slice() const {
         return slice_;
@@ -41,9 +40,8 @@ public:
     void run(const Row &row, Json &result);
 
 private:
-    struct Workbench;
-
-    Workbench &workbench(const OperatorSpec &op, int32_t batch);
+    GpuWorkbench &workbench(const OperatorSpec &spec, int32_t batch);
+    ByteMask draw(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width) const;
     void measure(const ConvolutionRow &row, Json &result);
     void measure(const MaskRow &row, Json &result);
     void measure(const AlgebraRow &row, Json &result);
@@ -59,7 +57,7 @@ private:
     std::string no_cudnn_; /**< Why there is none. */
     std::map<std::string, Kernel> kernels_;
     std::string bench_key_; /**< What bench_ is for. Rows come sorted, so one is enough. */
-    std::unique_ptr<Workbench> bench_;
+    std::unique_ptr<GpuWorkbench> bench_;
 };
 
 }  // namespace distile::bench

@@ -11,7 +11,7 @@ void CudaRunner::measure(const MaskRow &row, Json &result) {
     result["kind"] = "mask";
     result["mask"] = row.mask.name;
     result["density"] = row.mask.density;
-    const ByteMask bytes = make_byte_mask(row.mask, 1, row.height, row.width, options_.data + "/masks");
+    const ByteMask bytes = draw(row.mask, 1, row.height, row.width);
     const DeviceArray<uint8_t> device_bytes(bytes.bytes);
     const Mask mask = make_mask(context_);
     const GpuGraph graph(slice_, [&] {
@@ -36,7 +36,7 @@ void CudaRunner::measure(const AlgebraRow &row, Json &result) {
     for (int32_t i = 0; i < 2; i++) {
         MaskSpec spec = row.mask;
         spec.seed += i;
-        const ByteMask bytes = make_byte_mask(spec, 1, function.height, function.width, options_.data + "/masks");
+        const ByteMask bytes = draw(spec, 1, function.height, function.width);
         const DeviceArray<uint8_t> device_bytes(bytes.bytes);
         masks.push_back(make_mask(context_));
         check(context_,

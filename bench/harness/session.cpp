@@ -1,6 +1,6 @@
 #include "session.h"
 #include "machine.h"
-#include "peer.h"
+#include "peer_missing.h"
 #include "processor.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>

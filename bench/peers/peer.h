@@ -5,17 +5,11 @@
 #define DISTILE_BENCH_PEER_H
 
 #include "masked.h"
+#include "peer_missing.h"
 #include <memory>
-#include <stdexcept>
 #include <string>
 
 namespace distile::bench {
-
-/** A peer that this build, this machine or this row lacks. The row is then reported as skipped with the reason. */
-class PeerMissing : public std::runtime_error {
-public:
-    using std::runtime_error::runtime_error;
-};
 
 class Peer {
 public:

@@ -1,4 +1,5 @@
 #include "mask_families.h"
+#include "mask_files.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -7,12 +8,7 @@
 #include <random>
 #include <stb/stb_image.h>
 #include <stdexcept>
-#if __has_include(<xtensor/xnpy.hpp>)
-#include <xtensor/xnpy.hpp>
-#else
-// Since xtensor 0.26 its headers lie in folders.
-#include <xtensor/io/xnpy.hpp>
-#endif
+#include <utility>
 
 namespace distile {
 
@@ -90,18 +86,8 @@ std::vector<double> gaussian_field(int32_t height, int32_t width, std::mt19937_6
 }
 
 ByteMask read_npy(const std::string &path) {
-    try {
-        const auto array = xt::load_npy<bool>(path);
-        if (array.dimension() != 2) {
-            throw std::runtime_error("it has " + std::to_string(array.dimension()) + " dimensions instead of 2");
-        }
-        ByteMask mask = empty_mask(1, static_cast<int32_t>(array.shape(0)), static_cast<int32_t>(array.shape(1)));
-        std::copy(array.begin(), array.end(), mask.bytes.begin());
-        return mask;
-    } catch (const std::exception &error) {
-        throw std::runtime_error("the mask '" + path + "' cannot be read as a NumPy array of type bool (" +
-                                 error.what() + "); restore the file from the repository");
-    }
+    MaskImage image = read_npy_masks(path).front();
+    return {1, image.height, image.width, std::move(image.bytes)};
 }
 
 struct Photo {

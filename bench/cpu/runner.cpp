@@ -60,9 +60,9 @@ Runner::Workbench &Runner::workbench(const ConvolutionRow &row) {
     }
     // A lesser CPU, or an operator without such code, would run other code under the same name.
     const distile_polykernel &found = bench_->masked.polykernel();
-    if (features && std::string(found.cpu_features) != features) {
+    if (features && std::string(found.features) != features) {
         throw PeerMissing(fmt::format("with the CPU features '{}', '{}' is what runs, which is for '{}'", features,
-                                      found.name, found.cpu_features));
+                                      found.name, found.features));
     }
     return *bench_;
 }

@@ -1,5 +1,5 @@
 #include "gpu_peer.h"
-#include "peer.h"
+#include "peer_missing.h"
 
 namespace distile::bench {
 
