@@ -18,7 +18,7 @@ set(built "${PROJECT_BINARY_DIR}/install")
 file(MAKE_DIRECTORY "${built}")
 
 # Our licence, and whose code is compiled into what is installed, in the versions that were found here.
-foreach (package IN ITEMS CLI11 Eigen3 fmt nlohmann_json xtensor xtl)
+foreach (package IN ITEMS CLI11 Eigen3 fmt nlohmann_json)
     find_package(${package} REQUIRED)
 endforeach ()
 find_file(stb_image stb/stb_image.h REQUIRED NO_CACHE)

@@ -167,7 +167,7 @@ int Operator::out_channels() const {
 std::vector<Operand> Operator::operands() const {
     const Channels channels = schema().channels(*this);
     std::vector<Operand> operands = {{"DISTILE_ROLE_INPUT", &dtype(), channels.in},
-                                     {"DISTILE_ROLE_WEIGHTS", &dtype(), channels.out},
+                                     {"DISTILE_ROLE_WEIGHTS", find_type("float32"), channels.out},
                                      {"DISTILE_ROLE_BIAS", find_type("float32"), channels.out}};
     if (has_residual()) {
         operands.push_back({"DISTILE_ROLE_RESIDUAL", &dtype(), channels.out});

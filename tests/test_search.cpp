@@ -2,6 +2,7 @@
 // here.
 #include "catch.h"
 #include "learned_model.h"
+#include "mask_files.h"
 #include "objective.h"
 #include "report.h"
 #include "search.h"

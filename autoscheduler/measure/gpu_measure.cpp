@@ -45,13 +45,6 @@ void keep_choice(void *user, const distile_choice *choice) {
     *static_cast<distile_choice *>(user) = *choice;
 }
 
-distile_cuda_options options_of(const GpuSlice &slice) {
-    distile_cuda_options options{};
-    options.context = slice.context();
-    options.stream = slice.stream();
-    return options;
-}
-
 }  // namespace
 
 struct GpuSlice::Handles {
@@ -131,15 +124,17 @@ std::string GpuSlice::device() const {
     return text;
 }
 
-Context make_context_of(const GpuSlice &slice) {
-    return make_cuda_context(options_of(slice));
-}
-
-Context make_traced_context(const GpuSlice &slice, distile_choice &choice) {
+Context make_context(const GpuSlice &slice, distile_choice *choice) {
+    distile_cuda_options cuda{};
+    cuda.context = slice.context();
+    cuda.stream = slice.stream();
     distile_context_options options{};
-    options.trace = &keep_choice;
-    options.trace_user = &choice;
-    return make_cuda_context(options_of(slice), options);
+    options.threads = 1;
+    if (choice) {
+        options.trace = &keep_choice;
+        options.trace_user = choice;
+    }
+    return make_cuda_context(cuda, options);
 }
 
 GpuMemory::GpuMemory(const void *values, size_t bytes) {

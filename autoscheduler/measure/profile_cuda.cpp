@@ -250,7 +250,7 @@ private:
     const Plan &plan_;
     const distile_polykernel &polykernel_;
     const GpuSlice slice_;
-    const Context context_ = make_context_of(slice_);
+    const Context context_ = make_context(slice_);
     Kernel kernel_;
     Weights weights_;
     std::unique_ptr<GpuMemory> input_, output_, residual_;

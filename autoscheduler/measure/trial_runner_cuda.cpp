@@ -14,7 +14,7 @@ struct Opened {
     }
 
     GpuSlice slice;
-    Context context = make_context_of(slice);
+    Context context = make_context(slice);
 };
 
 class CudaRunner : public TrialRunner {

@@ -142,7 +142,7 @@ void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, in
     const SimdLevel &level = supported_simd_levels().best();
     RowWindow columns(window.x, in.width, out_width, memory, level);
     const int32_t in_words = in.words_per_row(), out_words = words_for(out_width);
-    std::vector<uint64_t> &any = memory.take(in_words);
+    HostVector<uint64_t> &any = memory.take(in_words);
     for (int32_t n = 0; n < in.batch; n++) {
         const uint64_t *image = in.words + int64_t{n} * in.height * in_words;
         for (int32_t o = 0; o < out_height; o++, out += out_words) {
@@ -158,7 +158,7 @@ void scatter_bits(const Bitmask &out, const Window &window, int32_t in_height, i
                   RowMemory &memory) {
     RowWindow columns(window.x, in_width, out.width, memory);
     const int32_t in_words = words_for(in_width), out_words = out.words_per_row();
-    std::vector<uint64_t> &reached = memory.take(in_words);
+    HostVector<uint64_t> &reached = memory.take(in_words);
     std::fill_n(in, int64_t{out.batch} * in_height * in_words, uint64_t{0});
     const uint64_t *row = out.words;
     for (int32_t n = 0; n < out.batch; n++) {
@@ -177,7 +177,7 @@ void gather_upsampled_bits(const Bitmask &in, const Window &window, int32_t out_
     RowWindow repeat(repetition(window.x), large_width, in.width, memory);
     RowWindow columns(after(window.x), large_width, out_width, memory);
     const int32_t in_words = in.words_per_row(), out_words = words_for(out_width);
-    std::vector<uint64_t> &any = memory.take(in_words), &large = memory.take(words_for(large_width));
+    HostVector<uint64_t> &any = memory.take(in_words), &large = memory.take(words_for(large_width));
     for (int32_t n = 0; n < in.batch; n++) {
         const uint64_t *image = in.words + int64_t{n} * in.height * in_words;
         for (int32_t o = 0; o < out_height; o++, out += out_words) {
@@ -196,7 +196,7 @@ void scatter_upsampled_bits(const Bitmask &out, const Window &window, int32_t in
     RowWindow repeat(repetition(window.x), large_width, in_width, memory);
     RowWindow columns(after(window.x), large_width, out.width, memory);
     const int32_t in_words = words_for(in_width), out_words = out.words_per_row();
-    std::vector<uint64_t> &reached = memory.take(in_words), &large = memory.take(words_for(large_width));
+    HostVector<uint64_t> &reached = memory.take(in_words), &large = memory.take(words_for(large_width));
     std::fill_n(in, int64_t{out.batch} * in_height * in_words, uint64_t{0});
     const uint64_t *row = out.words;
     for (int32_t n = 0; n < out.batch; n++) {

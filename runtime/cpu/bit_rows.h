@@ -5,20 +5,24 @@
 #define DISTILE_BIT_ROWS_H
 
 #include "bitmask.h"
+#include "host_memory.h"
+#include "simd_level.h"
 #include "window_axis.h"
 #include <cstddef>
 #include <deque>
-#include <vector>
 
 namespace distile {
 
 /** Work space: rows of words, which are kept so that the steady state allocates nothing. */
 class RowMemory {
 public:
+    explicit RowMemory(const HostMemory &memory) : memory_(memory) {
+    }
+
     /** A row of zeros, until reset(). */
-    std::vector<uint64_t> &take(size_t words) {
+    HostVector<uint64_t> &take(size_t words) {
         if (taken_ == rows_.size()) {
-            rows_.emplace_back();
+            rows_.emplace_back(memory_);
         }
         rows_[taken_].assign(words, 0);
         return rows_[taken_++];
@@ -28,7 +32,8 @@ public:
     }
 
 private:
-    std::deque<std::vector<uint64_t>> rows_;  // Rows that are taken stay where they are.
+    HostMemory memory_;
+    std::deque<HostVector<uint64_t>> rows_;  // Rows that are taken stay where they are.
     size_t taken_ = 0;
 };
 
@@ -48,9 +53,9 @@ private:
     int32_t in_width_, out_words_;
     const SimdLevel &level_;
     /** A row of inputs, moved up by the padding: output o reads from bit o * stride on. */
-    std::vector<uint64_t> &padded_;
+    HostVector<uint64_t> &padded_;
     /** The bits at o * stride, for the outputs that read anything. */
-    std::vector<uint64_t> &places_;
+    HostVector<uint64_t> &places_;
 };
 
 /** Writes out[o] = any of in[what o reads] for images of out_height x out_width. */

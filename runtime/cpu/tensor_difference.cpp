@@ -50,7 +50,7 @@ private:
     }
 
     /** Elements in float32: where they are, or converted into `memory`. */
-    const float *floats(const char *from, int64_t count, std::vector<uint64_t> *memory) const {
+    const float *floats(const char *from, int64_t count, HostVector<uint64_t> *memory) const {
         if (type_.dtype == DISTILE_FLOAT32) {
             return reinterpret_cast<const float *>(from);
         }
@@ -89,9 +89,9 @@ private:
     const SimdLevel &level_;
     bool packed_;
     RowWindow channels_;
-    std::vector<uint64_t> &bits_;
+    HostVector<uint64_t> &bits_;
     // For float32 elements of other types.
-    std::vector<uint64_t> *floats_a_ = nullptr, *floats_b_ = nullptr;
+    HostVector<uint64_t> *floats_a_ = nullptr, *floats_b_ = nullptr;
 };
 
 /** The rows of all images, in parts. */

@@ -59,19 +59,48 @@ struct SimdLevel {
 };
 
 /** The levels that this CPU runs: at least one, the fastest last. */
-struct SimdLevels {
-    const SimdLevel *const *levels;
-    int32_t count;
+class SimdLevels {
+public:
+    class Iterator {
+    public:
+        explicit Iterator(const SimdLevel *const *at) : at_(at) {
+        }
+        const SimdLevel &operator*() const {
+            return **at_;
+        }
+        Iterator &operator++() {
+            at_++;
+            return *this;
+        }
+        bool operator!=(const Iterator &other) const {
+            return at_ != other.at_;
+        }
 
-    const SimdLevel *const *begin() const {
-        return levels;
+    private:
+        const SimdLevel *const *at_;
+    };
+
+    SimdLevels(const SimdLevel *const *levels, int32_t count) : levels_(levels), count_(count) {
     }
-    const SimdLevel *const *end() const {
-        return levels + count;
+    Iterator begin() const {
+        return Iterator(levels_);
+    }
+    Iterator end() const {
+        return Iterator(levels_ + count_);
+    }
+    int32_t size() const {
+        return count_;
+    }
+    const SimdLevel &operator[](int32_t i) const {
+        return *levels_[i];
     }
     const SimdLevel &best() const {
-        return *levels[count - 1];
+        return *levels_[count_ - 1];
     }
+
+private:
+    const SimdLevel *const *levels_;
+    int32_t count_;
 };
 
 SimdLevels supported_simd_levels();

@@ -56,7 +56,7 @@ private:
 /** An array in the memory of a device, in the type of its operand. */
 distile_weights::Operand upload(Device &device, const PackedArray &packed, distile_dtype dtype) {
     const Type &type = *find_type(dtype);
-    std::vector<unsigned char> stored(packed.values.size() * type.bytes);
+    HostVector<unsigned char> stored(packed.values.size() * type.bytes, device.context.memory);
     type.from_float(packed.values.data(), stored.data(), packed.values.size());
     distile_weights::Operand operand{packed.role, {}, device.upload(stored.data(), stored.size())};
     // The code only reads it.
