@@ -6,6 +6,7 @@
 #include "descriptors.h"
 #include "plain_linear.h"
 #include "reference.h"
+#include "session.h"
 #include "test_polykernels.h"
 #include "test_tensor.h"
 #include <algorithm>
@@ -601,6 +602,15 @@ TEST_CASE("An exception of the caller's ends the call, and nothing else", "[run]
             thrower->throws = false;
             CHECK(layer.run("fine", 1, 4, 9) == "");
         }
+    }
+    // From generated code, too, through which no exception can pass.
+    Session session(options, 1, *session_kernel.otherwise);
+    for (int32_t i = 0; i < distile_kernel_num_variants(session.kernel.get()); i++) {
+        const char *variant = distile_kernel_variant_name(session.kernel.get(), i);
+        pool.throws = pool.is_standard = true;
+        CHECK(contains(session.run(variant), "the pool is dry"));
+        pool.throws = false;
+        CHECK(session.run(variant) == "");
     }
     // The status, also from the library's own loops.
     std::vector<float> values(size_t{64} * 64 * 64), planes(values.size());
