@@ -13,7 +13,7 @@
 #include "Halide.h"
 #include "cpu.h"
 #include "cpu_depthwise.h"
-#include "cuda.h"
+#include "cuda_schedule.h"
 #include "plan.h"
 #include "rank.h"
 #include <optional>
@@ -47,7 +47,7 @@ bool can_use(const Target &target, const Target &made_for) {
 }
 
 Theta theta_of_plan(const Target &target, const AutoschedulerParams &params) {
-    const Plan plan = read_plan(param(params, "plan"));
+    const Plan plan = read_plan(param(params, "plan"), Times::Drop);
     const std::string wanted = param(params, "variant");
     const PlanVariant *variant = plan.find(wanted);
     if (!variant) {
@@ -90,12 +90,40 @@ double density_of(const AutoschedulerParams &params) {
     return density;
 }
 
-DeviceProfile device_of(const Target &target, const AutoschedulerParams &params) {
-    const bool gpu = target.has_gpu_feature();
+/** How Halide's code is scheduled for a backend. A further one is a row in find_scheduler(). */
+struct Scheduler {
+    const Backend &backend;
+    Problem (*problem)(const MaskedOperator &op, const Target &target);
+    /** Returns the schedule as C++. */
+    std::string (*apply)(const Pipeline &pipeline, MaskedOperator &op, const Theta &theta, const Target &target);
+};
+
+const Scheduler &find_scheduler(const Target &target) {
+    static const Scheduler cpu = {
+        cpu_backend(), [](const MaskedOperator &op, const Target &of) { return cpu_problem(op, of); },
+        [](const Pipeline &, MaskedOperator &op, const Theta &theta, const Target &of) {
+            return op.depthwise ? apply_cpu_depthwise_schedule(op, theta, of) : apply_cpu_schedule(op, theta, of);
+        }};
+    static const Scheduler cuda = {cuda_backend(),
+                                   [](const MaskedOperator &op, const Target &) { return cuda_problem(op); },
+                                   [](const Pipeline &pipeline, MaskedOperator &op, const Theta &theta,
+                                      const Target &) { return apply_cuda_schedule(pipeline, op, theta); }};
+    if (target.has_feature(Target::CUDA)) {
+        return cuda;
+    }
+    if (target.has_gpu_feature()) {
+        throw CompileError("PolyKernel: of GPUs it schedules for NVIDIA's by CUDA, not for the target " +
+                           target.to_string() + ".\n");
+    }
+    return cpu;
+}
+
+DeviceProfile device_of(const Backend &backend, const Target &target, const AutoschedulerParams &params) {
     const auto found = params.extra.find("device");
-    DeviceProfile device = found != params.extra.end() ? read_device_profile(found->second)
-                                                       : generic_device_profile(generic_device_of(target.to_string()));
-    if (device.backend != (gpu ? "cuda" : "cpu")) {
+    DeviceProfile device = found != params.extra.end()
+                               ? read_device_profile(found->second)
+                               : generic_device_profile(backend.generic_profile(target.to_string()));
+    if (device.backend != backend.name) {
         throw CompileError("PolyKernel: the device profile of '" + device.name + "' is for the backend \"" +
                            device.backend + "\", not for the target " + target.to_string() + ".\n");
     }
@@ -103,14 +131,15 @@ DeviceProfile device_of(const Target &target, const AutoschedulerParams &params)
 }
 
 /** The schedule that the bound ranks first. */
-Theta best_theta(const MaskedOperator &op, const Target &target, const AutoschedulerParams &params) {
+Theta best_theta(const Scheduler &scheduler, const MaskedOperator &op, const Target &target,
+                 const AutoschedulerParams &params) {
     Workload workload;
-    workload.device = device_of(target, params);
-    workload.problem = target.has_gpu_feature() ? cuda_problem(op) : cpu_problem(op, target);
+    workload.device = device_of(scheduler.backend, target, params);
+    workload.problem = scheduler.problem(op, target);
     workload.width = estimated_extent(op.output, 1);
     workload.height = estimated_extent(op.output, 2);
     workload.batch = estimated_extent(op.output, 3);
-    workload.threads = workload.device.backend == "cpu" ? workload.device.cores : 1;
+    workload.threads = workload.device.cores;
     RankOptions options;
     options.keep = 0;
     options.per_bucket = 1;
@@ -131,19 +160,14 @@ void poly_kernel(const Pipeline &pipeline, const Target &target, const Autosched
                                " chooses a schedule where there is no autoscheduler.plan; give one or the other.\n");
         }
     }
-    if (target.has_gpu_feature() && !target.has_feature(Target::CUDA)) {
-        throw CompileError("PolyKernel: of GPUs it schedules for NVIDIA's by CUDA, not for the target " +
-                           target.to_string() + ".\n");
-    }
+    const Scheduler &scheduler = find_scheduler(target);
     try {
         Theta theta = has_plan ? theta_of_plan(target, params) : Theta();
         MaskedOperator op = recognise_masked_operator(pipeline);
         if (!has_plan) {
-            theta = best_theta(op, target, params);
+            theta = best_theta(scheduler, op, target, params);
         }
-        results->schedule_source = target.has_feature(Target::CUDA) ? apply_cuda_schedule(pipeline, op, theta)
-                                   : op.depthwise                   ? apply_cpu_depthwise_schedule(op, theta, target)
-                                                                    : apply_cpu_schedule(op, theta, target);
+        results->schedule_source = scheduler.apply(pipeline, op, theta, target);
         results->target = target;
         results->autoscheduler_params = params;
     } catch (const FileError &error) {

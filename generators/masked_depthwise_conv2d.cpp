@@ -12,7 +12,9 @@ namespace {
 
 using namespace Halide;
 
-class MaskedDepthwiseConv2d : public Generator<MaskedDepthwiseConv2d>, public distile::MaskedFilter {
+class MaskedDepthwiseConv2d : public Generator<MaskedDepthwiseConv2d>,
+                              public distile::MaskedFilter,
+                              public distile::WindowParams {
 public:
     GeneratorParam<int> channels{"channels", 64, 1, 1 << 20};
 
@@ -28,7 +30,8 @@ public:
     }
 
     void schedule() {
-        estimate_buffers(channels, channels, estimated_extent * stride_w.value(), estimated_extent * stride_h.value());
+        estimate_input(channels, estimated_extent * stride_w.value(), estimated_extent * stride_h.value());
+        estimate_output(channels, estimated_extent, estimated_extent);
         estimate_filter(1, channels, kernel_w, kernel_h);
     }
 
@@ -41,8 +44,8 @@ private:
         Func accumulator(stage.name + "_accumulator");
         accumulator(co, p) = bias(co);
         accumulator(co, p) +=
-            weights(co % channel_block, 0, taps.x, taps.y, co / channel_block) *
-            load_window(pixel_at(p, stage.last), channel, taps.x * dilation_w, taps.y * dilation_h, stage.in_place);
+            weight(co, 0, taps.x, taps.y) * load_window(window(), pixel_at(p, stage.last), channel, taps.x * dilation_w,
+                                                        taps.y * dilation_h, stage.in_place);
         return accumulator;
     }
 };

@@ -4,9 +4,13 @@ namespace distile {
 
 using namespace Halide;
 
+Window WindowParams::window() const {
+    return {kernel_w, kernel_h, stride_w, stride_h, pad_left, pad_top, dilation_w, dilation_h};
+}
+
 void MaskedFilter::set_filter_types() {
-    weights.set_type(dtype);
-    bias.set_type(dtype);
+    check_storage_type(weights_dtype);
+    weights.set_type(weights_dtype);
 }
 
 void MaskedFilter::constrain_filter(int filter_channels, int out_channels, int columns, int rows) {
@@ -30,9 +34,14 @@ int MaskedFilter::num_blocks(int out_channels) const {
     return (out_channels + channel_block.value() - 1) / channel_block.value();
 }
 
-Expr MaskedFilter::load_window(const Pixel &pixel, const Expr &channel, const Expr &dx, const Expr &dy, bool in_place) {
-    return load_input(channel, pixel.x * stride_w - pad_left + dx, pixel.y * stride_h - pad_top + dy, pixel.n,
-                      in_place);
+Expr MaskedFilter::weight(const Expr &channel, const Expr &ci, const Expr &kx, const Expr &ky) {
+    return conversion.to_float32(weights(channel % channel_block, ci, kx, ky, channel / channel_block));
+}
+
+Expr MaskedFilter::load_window(const Window &window, const Pixel &pixel, const Expr &channel, const Expr &dx,
+                               const Expr &dy, bool in_place) {
+    return load_input(channel, pixel.x * window.stride_w - window.pad_left + dx,
+                      pixel.y * window.stride_h - window.pad_top + dy, pixel.n, in_place);
 }
 
 }  // namespace distile

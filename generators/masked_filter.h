@@ -1,5 +1,6 @@
 /** \file
- * What masked operators with a filter share, beside their virtual pixels: its geometry, weights and bias.
+ * What masked operators with a filter share, beside their virtual pixels: its weights and bias, and its window on the
+ * input.
  */
 #ifndef DISTILE_MASKED_FILTER_H
 #define DISTILE_MASKED_FILTER_H
@@ -9,9 +10,17 @@
 
 namespace distile {
 
-class MaskedFilter : public VirtualPixels {
+/** A filter's geometry in pixels. A linear layer's is the default: one pixel. */
+struct Window {
+    int kernel_w = 1, kernel_h = 1;
+    int stride_w = 1, stride_h = 1;
+    int pad_left = 0, pad_top = 0;
+    int dilation_w = 1, dilation_h = 1;
+};
+
+/** A base of generators: the window's geometry as their parameters. */
+class WindowParams {
 public:
-    // Extents and padding are in pixels.
     Halide::GeneratorParam<int> kernel_h{"kernel_h", 3, 1, 1024};
     Halide::GeneratorParam<int> kernel_w{"kernel_w", 3, 1, 1024};
     Halide::GeneratorParam<int> stride_h{"stride_h", 1, 1, 1024};
@@ -23,13 +32,25 @@ public:
     Halide::GeneratorParam<int> dilation_h{"dilation_h", 1, 1, 1024};
     Halide::GeneratorParam<int> dilation_w{"dilation_w", 1, 1, 1024};
 
+protected:
+    WindowParams() = default;
+    ~WindowParams() = default;
+
+    Window window() const;
+};
+
+class MaskedFilter : public VirtualPixels {
+public:
+    // Every register tile reads all weights again, so that they are packed as the sums are computed: narrower ones
+    // would be converted each time.
+    Halide::GeneratorParam<Halide::Type> weights_dtype{"weights_dtype", Halide::Float(32)};
     // The canonical weight layout: output channels in blocks, padded with zeros to whole blocks.
     Halide::GeneratorParam<int> channel_block{"channel_block", DISTILE_CPU_CHANNEL_BLOCK, 1, 1024};
 
     // [co % block, ci, kx, ky, co / block], where ci counts the input channels that an output channel reads.
     Halide::GeneratorInput<Halide::Buffer<>> weights{"weights", 5};
     // [co], padded like the weights.
-    Halide::GeneratorInput<Halide::Buffer<>> bias{"bias", 1};
+    Halide::GeneratorInput<Halide::Buffer<float>> bias{"bias", 1};
 
 protected:
     MaskedFilter() = default;
@@ -42,9 +63,12 @@ protected:
     void estimate_filter(int filter_channels, int out_channels, int columns, int rows);
     int num_blocks(int out_channels) const;
 
-    /** A convolution's input at (dx, dy) from the first that an output pixel reads. */
-    Halide::Expr load_window(const Pixel &pixel, const Halide::Expr &channel, const Halide::Expr &dx,
-                             const Halide::Expr &dy, bool in_place);
+    /** The weight of an output channel, as float32. */
+    Halide::Expr weight(const Halide::Expr &channel, const Halide::Expr &ci, const Halide::Expr &kx,
+                        const Halide::Expr &ky);
+    /** The input at (dx, dy) from the first that an output pixel reads, as float32. */
+    Halide::Expr load_window(const Window &window, const Pixel &pixel, const Halide::Expr &channel,
+                             const Halide::Expr &dx, const Halide::Expr &dy, bool in_place);
 };
 
 }  // namespace distile

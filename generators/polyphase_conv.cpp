@@ -20,7 +20,7 @@ using namespace Halide;
 using distile::Phase;
 using distile::PolyphaseAxis;
 
-class PolyphaseConv : public distile::MaskedFilter {
+class PolyphaseConv : public distile::MaskedFilter, public distile::WindowParams {
 public:
     GeneratorParam<int> in_channels{"in_channels", 64, 1, 1 << 20};
     GeneratorParam<int> out_channels{"out_channels", 64, 1, 1 << 20};
@@ -43,7 +43,8 @@ protected:
     }
 
     void estimate() {
-        estimate_buffers(in_channels, out_channels, estimated_extent / scale_w + 1, estimated_extent / scale_h + 1);
+        estimate_input(in_channels, estimated_extent / scale_w + 1, estimated_extent / scale_h + 1);
+        estimate_output(out_channels, estimated_extent, estimated_extent);
         estimate_filter(in_channels, out_channels, columns.num_taps(), rows.num_taps());
     }
 
@@ -92,7 +93,7 @@ private:
         }
         const std::vector<Var> place = has_phases() ? std::vector<Var>{p, phase} : std::vector<Var>{p};
         Expr value;
-        if (stage.in_place) {
+        if (reads_in_place(stage)) {
             value = load_tap(stage, taps.x, taps.y, taps.z);
         } else {
             Func staging(stage.name + "_input");
@@ -109,7 +110,7 @@ private:
         std::vector<Var> sum = {co};
         sum.insert(sum.end(), place.begin(), place.end());
         accumulator(sum) = bias(co);
-        accumulator(sum) += weights(co % channel_block, taps.x, column, row, co / channel_block) * value;
+        accumulator(sum) += weight(co, taps.x, column, row) * value;
         return accumulator;
     }
 };

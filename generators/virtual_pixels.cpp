@@ -5,7 +5,10 @@ namespace distile {
 using namespace Halide;
 
 void VirtualPixels::add_last_arguments(Internal::GeneratorBase &generator) {
-    gpu = generator.context().target().has_gpu_feature();
+    const Target target = generator.context().target();
+    check_storage_type(dtype);
+    gpu = target.has_gpu_feature();
+    conversion = StorageConversion(target);
     input.set_type(dtype);
     if (gpu) {
         tile_count = generator.add_input<Buffer<uint32_t>>("tile_count", 1);
@@ -60,22 +63,25 @@ void VirtualPixels::constrain_buffers(int in_channels, int out_channels) {
     }
 }
 
-void VirtualPixels::estimate_buffers(int in_channels, int out_channels, int in_width, int in_height) {
-    const int extent = estimated_extent;
-    input.set_estimates({{0, in_channels}, {0, in_width}, {0, in_height}, {0, 1}});
-    tiles.set_estimates({{0, extent * extent}, {0, 2}});
-    bits.set_estimates({{0, 2}, {0, extent}, {0, 1}});
-    num_interior.set_estimate(extent * extent / 2);
-    num_tiles.set_estimate(extent * extent / 2);
+void VirtualPixels::estimate_input(int channels, int width, int height) {
+    input.set_estimates({{0, channels}, {0, width}, {0, height}, {0, 1}});
+}
+
+void VirtualPixels::estimate_output(int channels, int width, int height) {
+    const int pixels = width * height;
+    tiles.set_estimates({{0, pixels}, {0, 2}});
+    bits.set_estimates({{0, (width + 31) / 32}, {0, height}, {0, 1}});
+    num_interior.set_estimate(pixels / 2);
+    num_tiles.set_estimate(pixels / 2);
     threads.set_estimate(2);
     store_tiles.set_estimate(false);
     if (on_gpu()) {
         tile_count->set_estimates({{0, 1}});
     }
     if (residual) {
-        residual_input->set_estimates({{0, out_channels}, {0, extent}, {0, extent}, {0, 1}});
+        residual_input->set_estimates({{0, channels}, {0, width}, {0, height}, {0, 1}});
     }
-    output->set_estimates({{0, out_channels}, {0, extent}, {0, extent}, {0, 1}});
+    output->set_estimates({{0, channels}, {0, width}, {0, height}, {0, 1}});
 }
 
 /** The length of the list, on a GPU. Only the device may read it; but bounds are computed on the host, and the
@@ -175,22 +181,9 @@ Expr VirtualPixels::load_input(const Expr &channel, const Expr &in_x, const Expr
         // Halide evaluates both sides of a select, so that a phantom read needs a legal address too.
         legal[d] = in_place ? unsafe_promise_clamped(at[d], first, last) : clamp(at[d], first, last);
     }
-    Expr value = input(channel, legal[0], legal[1], unsafe_promise_clamped(image, 0, input.dim(3).extent() - 1));
-    return in_place ? value : select(inside, value, cast(dtype, 0));
-}
-
-Expr VirtualPixels::apply_epilogue(const Expr &value) const {
-    switch (epilogue) {
-    case Epilogue::None:
-        return value;
-    case Epilogue::Relu:
-        return max(value, cast(dtype, 0));
-    case Epilogue::Relu6:
-        return clamp(value, cast(dtype, 0), cast(dtype, 6));
-    case Epilogue::Silu:
-        return value / (cast(dtype, 1) + exp(-value));
-    }
-    return value;
+    const Expr bits =
+        stored_bits(input(channel, legal[0], legal[1], unsafe_promise_clamped(image, 0, input.dim(3).extent() - 1)));
+    return conversion.to_float32(in_place ? bits : select(inside, bits, cast(bits.type(), 0)), dtype);
 }
 
 void VirtualPixels::add_stage(const Stage &stage, const std::function<Func(const Stage &)> &sums) {
@@ -203,9 +196,9 @@ void VirtualPixels::add_stage(const Stage &stage, const std::function<Func(const
     domain.where(is_stored(pixel, domain.x));
     Expr result = has_phases() ? accumulator(co, domain.x, domain.y) : accumulator(co, domain.x);
     if (residual) {
-        result += (*residual_input)(co, pixel.x, pixel.y, pixel.n);
+        result += conversion.to_float32((*residual_input)(co, pixel.x, pixel.y, pixel.n));
     }
-    (*output)(co, pixel.x, pixel.y, pixel.n) = apply_epilogue(result);
+    (*output)(co, pixel.x, pixel.y, pixel.n) = conversion.from_float32(apply_epilogue(epilogue, result), dtype);
 }
 
 }  // namespace distile

@@ -19,23 +19,21 @@
 #define DISTILE_VIRTUAL_PIXELS_H
 
 #include "Halide.h"
+#include "epilogue.h"
+#include "storage_type.h"
 #include <functional>
 #include <string>
 
 namespace distile {
-
-enum class Epilogue { None, Relu, Relu6, Silu };
 
 /** A base of generators, beside Halide's own. What it declares comes first among a generator's arguments: input,
  * tiles, bits, num_interior, num_tiles, threads, store_tiles. The generator's own inputs follow, and then tile_count on
  * a GPU, residual_input if there is one, and output. */
 class VirtualPixels {
 public:
+    // In which activations are stored. Sums are float32, and rounded once.
     Halide::GeneratorParam<Halide::Type> dtype{"dtype", Halide::Float(32)};
-    Halide::GeneratorParam<Epilogue> epilogue{
-        "epilogue",
-        Epilogue::None,
-        {{"none", Epilogue::None}, {"relu", Epilogue::Relu}, {"relu6", Epilogue::Relu6}, {"silu", Epilogue::Silu}}};
+    Halide::GeneratorParam<Epilogue> epilogue{"epilogue", Epilogue::None, epilogue_names()};
     Halide::GeneratorParam<bool> residual{"residual", false};
     // The granularity of the tiles in the list, in output pixels.
     Halide::GeneratorParam<int> tile_h{"tile_h", 1, 1, 65535};
@@ -82,13 +80,18 @@ protected:
     /** For generate(): what is known of the extents and strides of the buffers. */
     void constrain_buffers(int in_channels, int out_channels);
     /** For schedule(): estimates, which let any autoscheduler run. */
-    void estimate_buffers(int in_channels, int out_channels, int in_width, int in_height);
+    void estimate_input(int channels, int width, int height);
+    void estimate_output(int channels, int width, int height);
 
-    /** Extents of the output for estimates. The masked pixels dominate, so that these serve as well as any. */
+    /** Extents of an image for estimates. The masked pixels dominate, so that these serve as well as any. */
     static constexpr int estimated_extent = 40;
 
     bool on_gpu() const {
         return gpu;
+    }
+    /** Whether the sums of a stage may read the input itself, rather than a copy of it. */
+    bool reads_in_place(const Stage &stage) const {
+        return stage.in_place && dtype.value() == Halide::Float(32);
     }
     bool has_phases() const {
         return scale_h * scale_w > 1;
@@ -114,11 +117,12 @@ protected:
     static Halide::Tuple pack(const Pixel &pixel);
     static Pixel unpack(const Halide::Tuple &words);
 
-    /** The input at a place of an image, which lies inside its allocation if it is read in place. Elsewhere it is
-     * zero. */
+    /** The input at a place of an image, as float32. The place lies inside its allocation if it is read in place.
+     * Elsewhere it is zero. */
     Halide::Expr load_input(const Halide::Expr &channel, const Halide::Expr &in_x, const Halide::Expr &in_y,
                             const Halide::Expr &image, bool in_place);
 
+    StorageConversion conversion; /**< For the target. */
     Halide::Var co{"co"}, p{"p"}, phase{"phase"}, x{"x"}, y{"y"}, n{"n"};
     int scale_h = 1, scale_w = 1; /**< To be set before the output is defined. */
 
@@ -131,7 +135,6 @@ private:
 
     Halide::Expr listed_tiles(const Halide::Expr &index);
     Halide::Expr is_stored(const Pixel &pixel, const Halide::Expr &index);
-    Halide::Expr apply_epilogue(const Halide::Expr &value) const;
     void add_stage(const Stage &stage, const std::function<Halide::Func(const Stage &)> &sums);
 
     /** Lets every pixel begin at a multiple of 16 bytes, if its channels come to one. */

@@ -1,6 +1,5 @@
 #include "cpu.h"
 #include "apply.h"
-#include <algorithm>
 #include <sstream>
 
 namespace distile {
@@ -9,7 +8,7 @@ using namespace Halide;
 
 Problem cpu_problem(const MaskedOperator &op, const Target &target) {
     const bool wide_file = target.arch == Target::ARM || target.has_feature(Target::AVX512);
-    return cpu_problem(op, target.natural_vector_size(op.output.type()), wide_file ? 32 : 16);
+    return cpu_problem(op, target.natural_vector_size<float>(), wide_file ? 32 : 16);
 }
 
 std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Target &target) {
@@ -20,14 +19,6 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
     const int unroll = theta.at("unroll");
     const int lanes = problem.vector_lanes;
     source << "const int lanes = " << lanes << ";\n";
-
-    // A staged tile is copied once and read by all output channels: bound a task's copy to a half of a
-    // typical level 2 cache.
-    constexpr int64_t staging_bytes = 512 << 10;
-    const int64_t bytes_per_register_tile =
-        int64_t{pixels} * op.in_channels * op.groups * op.kernel_h * op.kernel_w * op.bytes_per_element;
-    const int staged_group =
-        static_cast<int>(std::clamp<int64_t>(staging_bytes / bytes_per_register_tile, 1, theta.at("group")));
 
     // The input `threads` of the operator: balances the tasks at run time.
     Expr threads = Internal::Variable::make(Int(32), "threads", Parameter(Int(32), false, 0, "threads"));
@@ -42,10 +33,11 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         source << "\n// Update " << stage.update << " of the output\n";
 
         // Each thread gets an equal share of the register tiles, in as few tasks as `group` allows.
-        // Parts of the channels would each stage the tiles again, so that a staged update has only one.
+        // Parts of the channels would each stage the tiles again: not for the few at a border, but where all tiles are
+        // staged, because their type is converted.
         const bool staged = stage.staging.defined();
-        const int group = staged ? staged_group : theta.at("group");
-        const int channel_splits = staged ? 1 : theta.at("channel_splits");
+        const int group = staged ? staged_group(op, pixels, theta.at("group")) : theta.at("group");
+        const int channel_splits = staged && !op.stages_all() ? 1 : theta.at("channel_splits");
         const int split_channels = round_up(op.out_channels, op.channel_block) / channel_splits;
         Expr register_tiles = (stage.pixels.extent + (pixels - 1)) / pixels;
         Expr workers = max(threads / channel_splits, 1);
@@ -95,7 +87,12 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         if (staged) {
             Func staging = stage.staging;
             Var staged_channel = staging.args()[0];
-            DISTILE_APPLY(staging.compute_at(output, task));
+            if (split_channels == channels) {
+                // Read once, so that it need not outlast its register tile.
+                DISTILE_APPLY(staging.compute_at(output, register_tile));
+            } else {
+                DISTILE_APPLY(staging.compute_at(output, task));
+            }
             if (op.in_channels * op.groups >= lanes) {
                 DISTILE_APPLY(staging.vectorize(staged_channel, lanes, TailStrategy::GuardWithIf));
             }

@@ -306,6 +306,7 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
                 if (wrapper != inner.wrappers.end()) {
                     stage.weights = Func(wrapper->second);
                 }
+                op.bytes_per_weight = buffer.type().bytes();
                 op.channel_block = constant_extent(buffer.extent_constraint(0),
                                                    "the channel block of the weights '" + buffer_name + "'");
             }

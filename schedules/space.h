@@ -31,12 +31,18 @@ struct OperatorFacts {
     int stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
     int scale_h = 1, scale_w = 1; /**< Output pixels, each of its own phase, that a virtual pixel stands for. */
     int channel_block = 1;        /**< Output channels in a block of the canonical weight layout. */
-    int bytes_per_element = 4;
+    int bytes_per_element = 4;    /**< Of the activations. All sums are float32. */
+    int bytes_per_weight = 4;     /**< As they are packed. */
+
+    /** Whether a CPU copies all of the input that it reads, to convert it. */
+    bool stages_all() const {
+        return bytes_per_element < 4 && !depthwise;
+    }
 };
 
 /** What constraints ask for: the operator, and what its target can hold. */
 struct Problem : OperatorFacts {
-    int vector_lanes = 1;     /**< Lanes of a vector register, or of a vector load, for the operator's data type. */
+    int vector_lanes = 1;     /**< Lanes of a vector register, or of a vector load, for float32. */
     int vector_registers = 0; /**< Vector registers that a CPU has. */
 };
 

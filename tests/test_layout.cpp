@@ -100,7 +100,7 @@ TEST_CASE("Every level transposes alike", "[layout]") {
             cases.push_back({rows, columns, 50, 51});
         }
     }
-    for (const TransposeLevel &level : supported_transpose_levels()) {
+    for (const SimdLevel &level : supported_simd_levels()) {
         for (const Case &one : cases) {
             const int64_t from_stride = one.columns + one.from_gap, to_stride = one.rows + one.to_gap;
             CAPTURE(level.name, one.rows, one.columns, from_stride, to_stride);

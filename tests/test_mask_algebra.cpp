@@ -1,6 +1,5 @@
 #include "bit_rows.h"
 #include "catch.h"
-#include "difference.h"
 #include "types.h"
 #include <algorithm>
 #include <cmath>
@@ -437,7 +436,7 @@ TEST_CASE("Every level of the processor gives the same bits", "[mask_algebra]") 
                 in.back() &= ~uint64_t{0} >> (64 * in.size() - in_width);
                 out.back() &= ~uint64_t{0} >> (64 * out.size() - out_width);
                 std::vector<uint64_t> first_gathered, first_scattered;
-                for (const BitRowsLevel &level : supported_bit_rows_levels()) {
+                for (const SimdLevel &level : supported_simd_levels()) {
                     CAPTURE(level.name, axis.kernel, axis.stride, axis.pad, axis.dilation, in_width, out_width);
                     RowMemory memory(HostMemory(distile_context_options{}));
                     RowWindow row(axis, in_width, out_width, memory, level);
@@ -461,7 +460,7 @@ TEST_CASE("Every level of the processor gives the same bits", "[mask_algebra]") 
     b[70] = std::numeric_limits<float>::quiet_NaN();
     for (int64_t count : {1, 63, 64, 65, 128, 300}) {
         std::vector<uint64_t> first;
-        for (const DifferenceLevel &level : supported_difference_levels()) {
+        for (const SimdLevel &level : supported_simd_levels()) {
             CAPTURE(level.name, count);
             std::vector<uint64_t> bits((count + 63) / 64, ~uint64_t{0});
             level.compare(a.data(), b.data(), count, 2.0f, bits.data());

@@ -3,13 +3,15 @@
  *
  * The loop nest, outermost first: parts of the output channels and tasks of the pixels (both parallel), groups of
  * channels, register tiles, the reduction, and in a register tile the pixels and the vectors of channels (schedules/
- * cpu.cpp). The input has a zero border, so that every tile is read in place. Where the output has phases, all of this
- * is done once a phase, for as many taps as the phase with the most has.
+ * cpu.cpp). The input has a zero border, so that every tile is read in place, but for an input that is not float32: a
+ * task copies it first. Where the output has phases, all of this is done once a phase, for as many taps as the phase
+ * with the most has.
  */
 #ifndef DISTILE_BOUND_CPU_H
 #define DISTILE_BOUND_CPU_H
 
 #include "bound.h"
+#include "cpu_space.h"
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -56,14 +58,15 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     const auto time = [&](const char *name, double us_of_phase) { sink.time(name, phases * us_of_phase); };
     const DeviceProfile &device = workload.device;
     const double cycle_us = 1e-3 / device.ghz;
-    const double bytes = problem.bytes_per_element;
+    const double bytes = problem.bytes_per_element, weight_bytes = problem.bytes_per_weight;
 
     // The tasks of a phase, as the schedule cuts them.
     const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
     const double all_register_tiles = std::ceil(all_pixels / pixels);
     const double workers = std::max(workload.threads / splits, 1);
     const double share = std::ceil(all_register_tiles / workers);
-    const double register_tiles = std::ceil(share / std::ceil(share / group));
+    const int task_group = problem.stages_all() ? staged_group(problem, pixels, group) : group;
+    const double register_tiles = std::ceil(share / std::ceil(share / task_group));
     const double tasks = std::ceil(all_register_tiles / register_tiles) * splits;
     const double rounds = std::ceil(tasks / workload.threads);
     const double cores = std::min<double>(tasks, workload.threads);
@@ -79,7 +82,10 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     // A step loads its weights and broadcasts its inputs. Beyond some twelve pointers to inputs the rest lies on the
     // stack, and is loaded for every `unroll` channels.
     constexpr double pointers = 12;
-    const double loads = steps * (vectors + pixels + std::max(0.0, pixels - pointers) / unroll);
+    // A copy is loaded, converted and stored in vectors.
+    const double copied = problem.stages_all() ? register_tiles * pixels * reduction : 0;
+    const double loads =
+        steps * (vectors + pixels + std::max(0.0, pixels - pointers) / unroll) + 2 * copied / problem.vector_lanes;
     // Beside it an iteration of the innermost loop counts and jumps.
     const double taps = order == 0 ? 1 : order == 1 ? problem.kernel_h * problem.kernel_w : problem.kernel_w;
     const double iterations = steps / (unroll * taps);
@@ -92,25 +98,29 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
 
     // Bytes, from the footprints of the loop nest: what fits a level stays there, so that only what does not is read
     // again from the next level.
-    const double panel = reduction * channels * bytes, split_weights = reduction * split_channels * bytes;
+    const double panel = reduction * channels * weight_bytes, split_weights = reduction * split_channels * weight_bytes;
     const double task_pixels = register_tiles * pixels;
-    const double tile_input = input_footprint(workload, tile_h, tile_w, pixels);
+    const double copy = copied * sizeof(float);
+    const double tile_input = copy > 0 ? copy / register_tiles : input_footprint(workload, tile_h, tile_w, pixels);
     const double task_input = input_footprint(workload, tile_h, tile_w, std::min(task_pixels, all_pixels));
+    // What the register tiles of a task read.
+    const double task_reads = copy > 0 ? copy : task_input;
     const double task_output = task_pixels * split_channels * bytes;
-    const double all_weights = reduction * out_channels * bytes;
+    const double all_weights = reduction * out_channels * weight_bytes;
     const double all_input = input_footprint(workload, tile_h, tile_w, all_pixels);
     const double all_output = all_pixels * problem.out_channels * bytes;
     const double own_weights = std::min(rounds, static_cast<double>(splits)) * split_weights;
     const double own_data = own_weights + std::min(rounds * task_input, all_input) + rounds * task_output;
 
-    const double line = static_cast<double>(problem.vector_lanes) * bytes;
+    constexpr double sum_bytes = sizeof(float);
     const MemoryLevel &nearest = device.memory[0];
-    time(nearest.name.c_str(), rounds * steps * (vectors * line + pixels * bytes) / (nearest.gb_per_s * 1e3));
+    time(nearest.name.c_str(),
+         rounds * (steps * (channels * weight_bytes + pixels * sum_bytes) + 2 * copy) / (nearest.gb_per_s * 1e3));
     const auto own_traffic = [&](double room) {
         const double weights = panel + tile_input <= room ? split_weights : register_tiles * split_weights;
-        const double input = panel + task_input <= room ? task_input : channel_groups * task_input;
+        const double input = panel + task_reads <= room ? task_input : channel_groups * task_reads + copy;
         // Consecutive tasks of a thread share a split of the weights that stays.
-        const double read = split_weights + task_input <= room ? own_weights : rounds * weights;
+        const double read = split_weights + task_reads <= room ? own_weights : rounds * weights;
         return read + rounds * (input + task_output);
     };
     add_memory_times(device, cores, all_weights + all_input + all_output, own_data, own_traffic, time);

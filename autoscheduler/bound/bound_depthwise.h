@@ -30,7 +30,7 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const double cycle_us = 1e-3 / device.ghz;
-    const double bytes = problem.bytes_per_element;
+    const double bytes = problem.bytes_per_element, weight_bytes = problem.bytes_per_weight;
 
     // The tasks, as the schedule cuts them.
     const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
@@ -60,7 +60,7 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     sink.time("loop", rounds * iterations * 2 * cycle_us);
 
     // Bytes: the input and the output stream through, and the weights, which every register tile reads, stay.
-    const double weights = taps * out_channels * bytes;
+    const double weights = taps * out_channels * weight_bytes;
     const double task_pixels = register_tiles * pixels;
     const double task_input = input_footprint(workload, tile_h, tile_w, std::min(task_pixels, all_pixels));
     const double task_output = task_pixels * problem.out_channels * bytes;
@@ -68,9 +68,9 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     const double all_output = all_pixels * problem.out_channels * bytes;
     const double own_data = weights + std::min(rounds * task_input, all_input) + rounds * task_output;
 
-    const double line = static_cast<double>(problem.vector_lanes) * bytes;
     const MemoryLevel &nearest = device.memory[0];
-    sink.time(nearest.name.c_str(), rounds * loads * line / (nearest.gb_per_s * 1e3));
+    sink.time(nearest.name.c_str(),
+              rounds * steps * channels * (pixels * bytes + weight_bytes) / (nearest.gb_per_s * 1e3));
     const auto own_traffic = [&](double room) {
         const double read = weights <= room ? weights : rounds * register_tiles * weights;
         return read + rounds * (task_input + task_output);

@@ -1,11 +1,6 @@
 #include "bit_rows.h"
+#include "bit_words.h"
 #include <algorithm>
-
-#if defined(__x86_64__) && defined(__GNUC__)
-#define DISTILE_BIT_ROWS_X86 1
-#include <immintrin.h>
-#define DISTILE_TARGET_AVX2 __attribute__((target("avx2,bmi2,popcnt")))
-#endif
 
 namespace distile {
 
@@ -16,14 +11,6 @@ int32_t words_for(int64_t bits) {
 }
 
 // Words are shifted in two steps where the distance may be 64 bits: one step by so many is undefined.
-
-/** The 64 bits of a row of num_words that begin at a bit, 0 beyond its end. */
-inline uint64_t word_at(const uint64_t *row, int32_t num_words, int64_t bit) {
-    const int64_t word = bit / 64, shift = bit % 64;
-    const uint64_t low = word < num_words ? row[word] >> shift : 0;
-    const uint64_t high = word + 1 < num_words ? row[word + 1] << 1 << (63 - shift) : 0;
-    return low | high;
-}
 
 // Both go through a short row word by word, because vectors would wait for the words that were just written.
 
@@ -48,129 +35,11 @@ void or_from_below(uint64_t *row, int32_t num_words, int64_t bits) {
     row[words] |= row[0] << shift;
 }
 
-// ---- Levels ----------------------------------------------------------------------------------
-
-// The compiler makes vectors of it for each level that it is inlined into.
-inline void unite_rows(const uint64_t *__restrict from, int64_t distance, int32_t num_rows, int32_t num_words,
-                       uint64_t *__restrict to) {
-    constexpr int32_t block = 8;
-    int32_t x = 0;
-    for (; x + block <= num_words; x += block) {
-        // What is united stays in registers.
-        uint64_t any[block] = {};
-        for (int32_t row = 0; row < num_rows; row++) {
-            for (int32_t i = 0; i < block; i++) {
-                any[i] |= from[row * distance + x + i];
-            }
-        }
-        std::copy_n(any, block, to + x);
-    }
-    for (; x < num_words; x++) {
-        uint64_t any = 0;
-        for (int32_t row = 0; row < num_rows; row++) {
-            any |= from[row * distance + x];
-        }
-        to[x] = any;
-    }
-}
-
-uint64_t lowest_bit(uint64_t word) {
-    return word & (~word + 1);
-}
-
-void extract_portable(const uint64_t *row, const uint64_t *places, int32_t num_words, uint64_t *out) {
-    uint64_t pending = 0;
-    int filled = 0;
-    for (int32_t i = 0; i < num_words; i++) {
-        for (uint64_t rest = places[i]; rest != 0; rest &= rest - 1) {
-            pending |= static_cast<uint64_t>((row[i] & lowest_bit(rest)) != 0) << filled;
-            if (++filled == 64) {
-                *out++ = pending;
-                pending = 0;
-                filled = 0;
-            }
-        }
-    }
-    if (filled > 0) {
-        *out = pending;
-    }
-}
-
-void deposit_portable(const uint64_t *in, int32_t in_words, const uint64_t *places, int32_t num_words, uint64_t *row) {
-    int64_t at = 0;
-    for (int32_t i = 0; i < num_words; i++) {
-        row[i] = 0;
-        uint64_t bits = word_at(in, in_words, at);
-        for (uint64_t rest = places[i]; rest != 0; rest &= rest - 1, bits >>= 1, at++) {
-            row[i] |= (bits & 1) != 0 ? lowest_bit(rest) : 0;
-        }
-    }
-}
-
-#ifdef DISTILE_BIT_ROWS_X86
-
-DISTILE_TARGET_AVX2 void extract_avx2(const uint64_t *row, const uint64_t *places, int32_t num_words, uint64_t *out) {
-    uint64_t pending = 0;
-    int64_t filled = 0;
-    for (int32_t i = 0; i < num_words; i++) {
-        const uint64_t bits = _pext_u64(row[i], places[i]);
-        const int64_t count = _mm_popcnt_u64(places[i]);
-        pending |= bits << filled;
-        filled += count;
-        if (filled >= 64) {
-            *out++ = pending;
-            filled -= 64;
-            pending = bits >> (count - filled);
-        }
-    }
-    if (filled > 0) {
-        *out = pending;
-    }
-}
-
-DISTILE_TARGET_AVX2 void deposit_avx2(const uint64_t *in, int32_t in_words, const uint64_t *places, int32_t num_words,
-                                      uint64_t *row) {
-    int64_t at = 0;
-    for (int32_t i = 0; i < num_words; i++) {
-        row[i] = _pdep_u64(word_at(in, in_words, at), places[i]);
-        at += _mm_popcnt_u64(places[i]);
-    }
-}
-
-DISTILE_TARGET_AVX2 void unite_rows_avx2(const uint64_t *from, int64_t distance, int32_t num_rows, int32_t num_words,
-                                         uint64_t *to) {
-    unite_rows(from, distance, num_rows, num_words, to);
-}
-
-#endif
-
-constexpr BitRowsLevel all_levels[] = {
-    {"portable", extract_portable, deposit_portable, unite_rows},
-#ifdef DISTILE_BIT_ROWS_X86
-    {"avx2", extract_avx2, deposit_avx2, unite_rows_avx2},
-#endif
-};
-
-int32_t count_supported_levels() {
-#ifdef DISTILE_BIT_ROWS_X86
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt") ? 2 : 1;
-#else
-    return 1;
-#endif
-}
-
 }  // namespace
-
-Levels<BitRowsLevel> supported_bit_rows_levels() {
-    static const int32_t count = count_supported_levels();
-    return {all_levels, count};
-}
-
-// ---- Rows ------------------------------------------------------------------------------------
 
 // Only the taps and the outputs that meet an input count: rows stay short whatever the window.
 RowWindow::RowWindow(const WindowAxis &axis, int32_t in_width, int32_t out_width, RowMemory &memory,
-                     const BitRowsLevel &level)
+                     const SimdLevel &level)
     : axis_(clip(axis, in_width)), in_width_(in_width), out_words_(words_for(out_width)), level_(level),
       padded_(memory.take(0)), places_(memory.take(0)) {
     const int32_t last = axis.pad + in_width - 1;
@@ -270,7 +139,7 @@ WindowAxis after(const WindowAxis &axis) {
 
 void gather_bits(const Bitmask &in, const Window &window, int32_t out_height, int32_t out_width, uint64_t *out,
                  RowMemory &memory) {
-    const BitRowsLevel &level = supported_bit_rows_levels().best();
+    const SimdLevel &level = supported_simd_levels().best();
     RowWindow columns(window.x, in.width, out_width, memory, level);
     const int32_t in_words = in.words_per_row(), out_words = words_for(out_width);
     HostVector<uint64_t> &any = memory.take(in_words);

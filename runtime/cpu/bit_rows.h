@@ -6,28 +6,12 @@
 
 #include "bitmask.h"
 #include "host_memory.h"
-#include "levels.h"
+#include "simd_level.h"
 #include "window_axis.h"
 #include <cstddef>
 #include <deque>
 
 namespace distile {
-
-/** What is done with rows of bits, for each kind of processor. All levels give the same results. */
-struct BitRowsLevel {
-    const char *name;
-
-    /** Writes the bits of a row that are set in `places`, moved together. At most 32 are set in a word of `places`. */
-    void (*extract)(const uint64_t *row, const uint64_t *places, int32_t num_words, uint64_t *out);
-
-    /** The reverse: writes the next bit of `in`, of in_words words, to each of the places, and 0 between them. */
-    void (*deposit)(const uint64_t *in, int32_t in_words, const uint64_t *places, int32_t num_words, uint64_t *row);
-
-    /** to[x] = any of num_rows rows[x], which lie `distance` words apart; 0 of none. */
-    void (*unite_rows)(const uint64_t *from, int64_t distance, int32_t num_rows, int32_t num_words, uint64_t *to);
-};
-
-Levels<BitRowsLevel> supported_bit_rows_levels();
 
 /** Work space: rows of words, which are kept so that the steady state allocates nothing. */
 class RowMemory {
@@ -57,7 +41,7 @@ private:
 class RowWindow {
 public:
     RowWindow(const WindowAxis &axis, int32_t in_width, int32_t out_width, RowMemory &memory,
-              const BitRowsLevel &level = supported_bit_rows_levels().best());
+              const SimdLevel &level = supported_simd_levels().best());
 
     /** out[o] = any of in[what o reads]. */
     void gather(const uint64_t *in, uint64_t *out);
@@ -67,7 +51,7 @@ public:
 private:
     WindowAxis axis_;
     int32_t in_width_, out_words_;
-    const BitRowsLevel &level_;
+    const SimdLevel &level_;
     /** A row of inputs, moved up by the padding: output o reads from bit o * stride on. */
     HostVector<uint64_t> &padded_;
     /** The bits at o * stride, for the outputs that read anything. */

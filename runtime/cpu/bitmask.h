@@ -5,6 +5,7 @@
 #ifndef DISTILE_BITMASK_H
 #define DISTILE_BITMASK_H
 
+#include "simd_level.h"
 #include "tiles.h"
 
 namespace distile {
@@ -36,11 +37,8 @@ int64_t tile_scratch_words(const Bitmask &mask);
 void count_tiles(const Bitmask &mask, const Granularity *granularities, int32_t num_granularities, uint64_t *scratch,
                  int64_t *counts);
 
-/** Entries beyond the last one that list_tiles() may overwrite, so that it can store whole vectors. */
-constexpr int64_t tile_list_slack = 16;
-
 /** Writes the active tiles at a granularity: first those inside `interior` (of every image), then the
- * others, each part ordered by image, row and column. What of `interior` lies outside the grid is ignored; it may
+ * others, each part ordered by image, row and column. Parts of `interior` outside the grid are ignored; it may
  * be empty. xy holds the origin in pixels, x | y << 16; image
  * the index of the image. Both have room for the count plus tile_list_slack entries.
  * Returns the number of interior tiles. */

@@ -1,5 +1,4 @@
 #include "tensor_difference.h"
-#include "difference.h"
 #include "pixel_runs.h"
 #include "tensor.h"
 #include <algorithm>
@@ -12,7 +11,7 @@ namespace {
 class RowDifference {
 public:
     RowDifference(const distile_tensor &a, const distile_tensor &b, float threshold, RowMemory &memory)
-        : a_(a), b_(b), type_(*find_type(a.dtype)), threshold_(threshold), level_(supported_difference_levels().best()),
+        : a_(a), b_(b), type_(*find_type(a.dtype)), threshold_(threshold), level_(supported_simd_levels().best()),
           packed_(is_packed(a) && is_packed(b)),
           channels_(packed_ ? WindowAxis{a.channels, a.channels, 0, 1} : WindowAxis{1, 1, 0, 1},
                     packed_ ? pixels_at_once * a.channels : 1, packed_ ? pixels_at_once : 1, memory),
@@ -87,7 +86,7 @@ private:
     const distile_tensor &a_, &b_;
     const Type &type_;
     float threshold_;
-    const DifferenceLevel &level_;
+    const SimdLevel &level_;
     bool packed_;
     RowWindow channels_;
     HostVector<uint64_t> &bits_;

@@ -238,10 +238,13 @@ distile_status CudaDevice::check_memory(const char *call, const distile_tensor &
 
 std::string CudaDevice::missing_features(const distile_polykernel &polykernel) const {
     constexpr const char *prefix = "sm_";
-    const char *features = polykernel.features;
-    const bool known = std::strncmp(features, prefix, std::strlen(prefix)) == 0;
-    const long needed = known ? std::strtol(features + std::strlen(prefix), nullptr, 10) : 0;
-    return needed > 0 && needed <= capability ? "" : std::string(features);
+    const std::string features = polykernel.features;
+    const bool known = features.rfind(prefix, 0) == 0;
+    const long needed = known ? std::strtol(features.c_str() + std::strlen(prefix), nullptr, 10) : 0;
+    if (needed > 0 && needed <= capability) {
+        return "";
+    }
+    return "'" + features + "' (it has sm_" + std::to_string(capability) + ")";
 }
 
 // ---- Memory and objects ----------------------------------------------------------------------

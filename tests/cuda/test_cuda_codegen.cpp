@@ -2,7 +2,7 @@
  * Checks the PTX of every variant of the CUDA plans, without a GPU: no memory of a thread's own, staging by
  * vectors, and what ptxas says of registers and shared memory. Prints what is wrong and returns 1, or "Success!".
  */
-#include "cuda.h"
+#include "cuda_schedule.h"
 #include "plan.h"
 #include <array>
 #include <cstdio>
@@ -84,7 +84,7 @@ int check_plans() {
                   "it has another number of kernels");
             check(count(ptx, "__local_depot") == 0 && count(ptx, ".local.") == 0, where, "it uses local memory");
             // Of a window, the columns of the kernel are unrolled too.
-            const int columns = theta.at("halo") ? plan.op.conv2d().kernel_w : 1;
+            const int columns = theta.at("halo") ? plan.op.param("kernel_w") : 1;
             check(count(loop, "fma.rn.f32") ==
                       theta.at("thread_pixels") * theta.at("thread_channels") * theta.at("chunk") * columns,
                   where, "a thread's part of a step is not unrolled");

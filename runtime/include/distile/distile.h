@@ -8,7 +8,8 @@
  *
  * Every function returns a distile_status. A call that does not return DISTILE_OK leaves its outputs as they were (but
  * see distile_run) and stores one sentence about the cause in the context, for distile_context_message(). Nothing here
- * throws, aborts or prints.
+ * throws, aborts or prints. On a GPU every call that works on it may also return OUT_OF_DEVICE_MEMORY, CAPTURING, KERNEL
+ * or DEVICE_LOST, and every call that gets pointers to data NOT_DEVICE_MEMORY or BAD_ALIGNMENT.
  *
  * A context, and every mask, kernel and planner made from it, belongs to one thread at a time. Different contexts share
  * nothing that is written and may be used by different threads at once. Weights never change: all contexts of a device
@@ -287,6 +288,17 @@ DISTILE_API distile_border distile_kernel_border(const distile_kernel *kernel);
 DISTILE_API int32_t distile_kernel_num_variants(const distile_kernel *kernel);
 /** The name of a variant; null if there is none of that index. */
 DISTILE_API const char *distile_kernel_variant_name(const distile_kernel *kernel, int32_t index);
+
+/** One variant of a kernel. */
+typedef struct distile_variant_info {
+    const char *name;       /**< Owned by the kernel. */
+    int32_t tile_h, tile_w; /**< Granularity in output pixels. */
+    int32_t dense;          /**< 1 if it computes every output pixel, whatever the mask. */
+} distile_variant_info;
+
+/** Errors: NULL_POINTER, BAD_VALUE (there is no variant of that index). */
+DISTILE_API distile_status distile_kernel_get_variant(const distile_kernel *kernel, int32_t index,
+                                                      distile_variant_info *info);
 
 /** Replaces the time table by one from a file that `distile profile` wrote.
  * Errors: NULL_POINTER, BAD_FILE, VERSION, OTHER_OPERATOR (also times of other code for the same operator),

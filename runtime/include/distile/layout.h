@@ -1,5 +1,6 @@
 /** \file
- * Tensors of frameworks that keep channels outermost (NCHW), converted to and from ours.
+ * Tensors of frameworks that keep channels outermost (NCHW), converted to and from ours. Further errors on a GPU: see
+ * distile.h.
  */
 #ifndef DISTILE_LAYOUT_H
 #define DISTILE_LAYOUT_H

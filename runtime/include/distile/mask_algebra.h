@@ -7,7 +7,7 @@
  * then stays as it was.
  *
  * On a GPU nothing waits, and calls can be captured in a graph once their shapes were met. Masks have fewer than 2^31
- * pixels there. Where the GPU fails, the result holds nothing.
+ * pixels there. Where the GPU fails, the result holds nothing. Further errors on a GPU: see distile.h.
  */
 #ifndef DISTILE_MASK_ALGEBRA_H
 #define DISTILE_MASK_ALGEBRA_H

@@ -77,8 +77,8 @@ public:
     /** A copy of host memory, aligned to 64 bytes, which may outlive the context. */
     virtual std::shared_ptr<const void> upload(const void *from, size_t bytes) = 0;
 
-    // Tensors.
-    /** Refuses a tensor whose memory the device cannot use as the operator needs it. */
+    // Tensors. All but check_memory() refuse memory that is not the device's.
+    /** Refuses a tensor whose memory the device cannot use as the code of operators needs it. */
     virtual distile_status check_memory(const char *call, const distile_tensor &tensor, const char *name) const = 0;
     /** Memory for a tensor, until what comes next on the device. */
     virtual ScratchMemory take_scratch(size_t bytes) = 0;

@@ -195,6 +195,23 @@ const char *distile_kernel_variant_name(const distile_kernel *kernel, int32_t in
     return kernel->variants[index].name;
 }
 
+distile_status distile_kernel_get_variant(const distile_kernel *kernel, int32_t index, distile_variant_info *info) {
+    constexpr const char *call = "distile_kernel_get_variant";
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!info) {
+        return fail(&kernel->context, DISTILE_ERROR_NULL_POINTER, "%s: the address for the result is null", call);
+    }
+    if (index < 0 || index >= kernel->num_variants()) {
+        return fail(&kernel->context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no variant %d: it has %d", call,
+                    kernel->polykernel.name, index, kernel->num_variants());
+    }
+    const Variant &variant = kernel->variants[index];
+    *info = {variant.name, variant.tile_h, variant.tile_w, variant.dense};
+    return DISTILE_OK;
+}
+
 distile_status distile_kernel_load_times(distile_kernel *kernel, const char *path) {
     if (!kernel) {
         return DISTILE_ERROR_NULL_POINTER;

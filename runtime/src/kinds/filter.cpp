@@ -61,8 +61,13 @@ std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::ve
     PackedArray weights{
         DISTILE_ROLE_WEIGHTS,
         {block, extents.in_channels, static_cast<int32_t>(columns.size()), static_cast<int32_t>(rows.size()), blocks},
-        std::vector<float>(block_elements * blocks)};
-    PackedArray bias{DISTILE_ROLE_BIAS, {block * blocks}, std::vector<float>(static_cast<size_t>(block) * blocks)};
+        {}};
+    PackedArray bias{DISTILE_ROLE_BIAS, {block * blocks}, {}};
+    if (!source.filter) {
+        return {weights, bias};
+    }
+    weights.values.resize(block_elements * blocks);
+    bias.values.resize(static_cast<size_t>(block) * blocks);
     const SourceStrides from =
         strides_of(source.source.order, extents.out_channels, in_channels, extents.kernel_h, extents.kernel_w);
     for (int32_t o = 0; o < extents.out_channels; o++) {

@@ -37,7 +37,7 @@ struct PackedArray {
 /** A source of weights with a filter in float32. */
 struct FilterSource {
     const distile_weights_source &source;
-    const float *filter;
+    const float *filter; /**< Null: packed arrays get their extents, but no values. */
 };
 
 /** What a source of weights has wrong. */

@@ -160,8 +160,7 @@ distile_status check_any_tensor(distile_context *context, const char *call, cons
                     raw(given.dtype), type_names());
     }
     const distile_dtype dtype = tensor ? given.dtype : DISTILE_FLOAT32;
-    const distile_status status = check_tensor(context, dtype, call, tensor, name, given.channels, false);
-    return status != DISTILE_OK ? status : context->device->check_memory(call, *tensor, name);
+    return check_tensor(context, dtype, call, tensor, name, given.channels, false);
 }
 
 }  // namespace distile

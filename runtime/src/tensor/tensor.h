@@ -17,7 +17,7 @@ constexpr int32_t largest_extent = 65535;
  * aligned to its elements. A border counts only where it is said to have one. */
 distile_status check_tensor(distile_context *context, distile_dtype dtype, const char *call,
                             const distile_tensor *tensor, const char *name, int32_t channels, bool has_border);
-/** The same for a tensor of any type and any number of channels, without a border; and its memory. */
+/** The same for a tensor of any type and any number of channels, without a border. */
 distile_status check_any_tensor(distile_context *context, const char *call, const distile_tensor *tensor,
                                 const char *name);
 

@@ -16,9 +16,6 @@ distile_status check_args(distile_context *context, const distile_upsample_args 
     }
     const distile_tensor &input = *args.input;
     status = check_tensor(context, input.dtype, call, args.output, "output", input.channels, false);
-    if (status == DISTILE_OK) {
-        status = context->device->check_memory(call, *args.output, "output");
-    }
     if (status != DISTILE_OK) {
         return status;
     }

@@ -1,0 +1,61 @@
+#include "epilogue.h"
+#include <vector>
+
+namespace distile {
+
+using namespace Halide;
+
+namespace {
+
+/** Coefficients from the highest power down. */
+Expr polynomial(const Expr &x, const std::vector<float> &coefficients) {
+    Expr result = coefficients[0];
+    for (size_t i = 1; i < coefficients.size(); i++) {
+        result = result * x + coefficients[i];
+    }
+    return result;
+}
+
+/** The error function to a few units in the last place: x P(x^2) / Q(x^2), with the coefficients of Eigen 3.3
+ * (unsupported/Eigen/src/SpecialFunctions/SpecialFunctionsImpl.h, generic_fast_erf_float). Beyond 4 it is 1 in
+ * float32. */
+Expr error_function(const Expr &value) {
+    const Expr x = clamp(value, -4.0f, 4.0f), square = x * x;
+    const Expr p = polynomial(square, {-2.72614225801306e-10f, 2.77068142495902e-08f, -2.10102402082508e-06f,
+                                       -5.69250639462346e-05f, -7.34990630326855e-04f, -2.95459980854025e-03f,
+                                       -1.60960333262415e-02f});
+    const Expr q = polynomial(square, {-1.45660718464996e-05f, -2.13374055278905e-04f, -1.68282697438203e-03f,
+                                       -7.37332916720468e-03f, -1.42647390514189e-02f});
+    // Rounding may leave it a unit above 1, or below.
+    return clamp(x * p / q, -1.0f, 1.0f);
+}
+
+}  // namespace
+
+const std::map<std::string, Epilogue> &epilogue_names() {
+    static const std::map<std::string, Epilogue> names = {{"none", Epilogue::None},
+                                                          {"relu", Epilogue::Relu},
+                                                          {"relu6", Epilogue::Relu6},
+                                                          {"silu", Epilogue::Silu},
+                                                          {"gelu", Epilogue::Gelu}};
+    return names;
+}
+
+Expr apply_epilogue(Epilogue epilogue, const Expr &value) {
+    switch (epilogue) {
+    case Epilogue::None:
+        return value;
+    case Epilogue::Relu:
+        return max(value, 0.0f);
+    case Epilogue::Relu6:
+        return clamp(value, 0.0f, 6.0f);
+    case Epilogue::Silu:
+        // Halide's exp fails far beyond float32's range.
+        return value / (1.0f + exp(-clamp(value, -87.0f, 87.0f)));
+    case Epilogue::Gelu:
+        return 0.5f * value * (1.0f + error_function(value * 0.70710678f));
+    }
+    return value;
+}
+
+}  // namespace distile

@@ -1,0 +1,23 @@
+/** \file
+ * What is applied to a sum before it is stored.
+ */
+#ifndef DISTILE_GENERATORS_EPILOGUE_H
+#define DISTILE_GENERATORS_EPILOGUE_H
+
+#include "Halide.h"
+#include <map>
+#include <string>
+
+namespace distile {
+
+enum class Epilogue { None, Relu, Relu6, Silu, Gelu };
+
+/** By the names that operator files use. */
+const std::map<std::string, Epilogue> &epilogue_names();
+
+/** The epilogue of a float32 value. */
+Halide::Expr apply_epilogue(Epilogue epilogue, const Halide::Expr &value);
+
+}  // namespace distile
+
+#endif

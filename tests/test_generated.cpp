@@ -1,0 +1,334 @@
+// The generated code: every kind of operator in every type, on the CPUs that this one can stand for, against plain
+// loops in double precision; the epilogues and the conversions of types by themselves.
+#include "catch.h"
+#include "epilogue.h"
+#include "generated_operator.h"
+#include "storage_type.h"
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <regex>
+#include <sstream>
+
+using namespace distile;
+
+namespace {
+
+const char *const portable = "x86-64-linux";
+const char *const avx2 = "x86-64-linux-avx-avx2-f16c-fma-sse41";
+const char *const avx512 = "x86-64-linux-avx-avx2-avx512-avx512_skylake-f16c-fma-sse41";
+
+/** The targets whose code this CPU runs. */
+std::vector<const char *> targets() {
+    const Halide::Target host = Halide::get_host_target();
+    std::vector<const char *> result = {portable};
+    if (host.has_feature(Halide::Target::AVX2)) {
+        result.push_back(avx2);
+    }
+    if (host.has_feature(Halide::Target::AVX512_Skylake)) {
+        result.push_back(avx512);
+    }
+    return result;
+}
+
+/** A binary format: bits of the fraction, and the exponent of its least normal number. */
+struct Format {
+    const char *name;
+    Halide::Type type;
+    int fraction, least;
+    double largest;
+};
+
+const Format float32 = {"float32", Halide::Float(32), 23, -126, std::numeric_limits<float>::max()};
+const Format float16 = {"float16", Halide::Float(16), 10, -14, 65504};
+const Format bfloat16 = {"bfloat16", Halide::BFloat(16), 7, -126, 3.38953138925153547590470800371487866880e38};
+const Format formats[] = {float32, float16, bfloat16};
+
+/** Half of the distance of the format's numbers around a value. */
+double half_unit(const Format &format, double value) {
+    const int exponent = value == 0 ? format.least : std::max(std::ilogb(value), format.least);
+    return std::ldexp(1.0, exponent - format.fraction - 1);
+}
+
+/** The nearest number of a format, ties to even. */
+double rounded(const Format &format, double value) {
+    if (!std::isfinite(value) || value == 0) {
+        return value;
+    }
+    const double unit = 2 * half_unit(format, value), nearest = std::nearbyint(value / unit) * unit;
+    return std::abs(nearest) > format.largest ? std::copysign(HUGE_VAL, value) : nearest;
+}
+
+float float_of_bits(uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+bool same(double a, double b) {
+    return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b));
+}
+
+/** What the bits of a 16-bit format stand for. */
+double value_of(const Format &format, uint16_t bits) {
+    const int exponent_bits = 15 - format.fraction, fraction = bits & ((1 << format.fraction) - 1);
+    const int exponent = (bits >> format.fraction) & ((1 << exponent_bits) - 1);
+    double value = 0;
+    if (exponent == (1 << exponent_bits) - 1) {
+        value = fraction ? NAN : HUGE_VAL;
+    } else {
+        value = std::ldexp(fraction + (exponent ? 1 << format.fraction : 0),
+                           std::max(exponent, 1) - 1 + format.least - format.fraction);
+    }
+    return bits & 0x8000 ? -value : value;
+}
+
+/** Applies a function of Exprs to every element of a vector, as vector code of a target. */
+template<typename Out, typename In> std::vector<Out> apply(const std::vector<In> &values, const char *target,
+                                                           const std::function<Halide::Expr(Halide::Expr)> &function) {
+    Halide::Buffer<In> input(const_cast<In *>(values.data()), static_cast<int>(values.size()));
+    Halide::Buffer<Out> output(static_cast<int>(values.size()));
+    Halide::Var x;
+    Halide::Func f;
+    f(x) = function(input(x));
+    f.vectorize(x, 16, Halide::TailStrategy::GuardWithIf);
+    f.realize(Halide::Pipeline::RealizationArg(output), Halide::Target(target));
+    return std::vector<Out>(output.begin(), output.end());
+}
+
+Theta conv_theta(const char *target, int tile) {
+    return {{"tile_h", tile}, {"tile_w", tile}, {"pixels", target == portable ? 2 : 5},
+            {"channels", 16}, {"group", 4},     {"channel_splits", 1},
+            {"order", 0},     {"unroll", 1}};
+}
+
+Theta depthwise_theta(const char *target, int tile) {
+    return {{"tile_h", tile}, {"tile_w", tile}, {"pixels", target == portable ? 2 : 5},
+            {"channels", 16}, {"tasks", 2},     {"unroll", 2}};
+}
+
+/** The values of generated code are those of the definition, up to the rounding of sums in float32 and one rounding to
+ * the type. */
+void check_values(const GeneratedCase &generated, const Format &format, int height = 9, int width = 11) {
+    std::ostringstream name;
+    for (const auto &[param, value] : generated.params) {
+        name << " " << param << "=" << value;
+    }
+    CAPTURE(generated.generator, generated.target, name.str());
+    const GeneratedArrays arrays = random_arrays(generated, 2, height, width, .4);
+    const ReferenceValues reference = reference_values(generated, arrays);
+    const size_t channels = reference.values.size() / arrays.mask.size();
+    const GeneratedCode code(generated);
+    for (Reads reads : {Reads::InPlace, Reads::Staged}) {
+        const GeneratedRun run = code.bind(arrays, reads);
+        REQUIRE(run.run() == 0);
+        const std::vector<float> output = run.values();
+        REQUIRE(output.size() == reference.values.size());
+        size_t wrong_states = 0, wrong_values = 0;
+        for (size_t i = 0; i < output.size(); i++) {
+            if (!arrays.mask[i / channels]) {
+                wrong_states += std::isnan(output[i]) ? 0 : 1;
+                continue;
+            }
+            const double value = reference.values[i], sums = std::ldexp(4 * reference.scales[i], -23);
+            const double epilogue = 1e-6 * std::max(1.0, std::abs(value));
+            wrong_values += std::abs(output[i] - value) <= half_unit(format, value) + 2 * (sums + epilogue) ? 0 : 1;
+        }
+        CAPTURE(reads == Reads::InPlace);
+        CHECK(wrong_states == 0);
+        CHECK(wrong_values == 0);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("GELU and SiLU are as exact as float32 sums", "[generated]") {
+    std::vector<float> values;
+    for (int i = -(20 << 12); i <= 20 << 12; i++) {
+        values.push_back(static_cast<float>(i) / (1 << 12));
+    }
+    for (float value : {1e-30f, -1e-30f, 1e-6f, -1e-6f, 87.5f, -87.5f, 1e4f, -1e4f, 1e30f, -1e30f}) {
+        values.push_back(value);
+    }
+    for (const char *target : targets()) {
+        const auto worst = [&](Epilogue epilogue, const std::function<double(double)> &exact) {
+            const std::vector<float> found = apply<float>(
+                values, target, [&](const Halide::Expr &value) { return apply_epilogue(epilogue, value); });
+            double most = 0;
+            for (size_t i = 0; i < values.size(); i++) {
+                most =
+                    std::max(most, std::abs(found[i] - exact(values[i])) / std::max(1.0, std::abs(double{values[i]})));
+            }
+            return most;
+        };
+        CAPTURE(target);
+        CHECK(worst(Epilogue::Gelu, [](double x) { return x * std::erfc(-x / std::sqrt(2.0)) / 2; }) < 3e-7);
+        CHECK(worst(Epilogue::Silu, [](double x) { return x / (1 + std::exp(-x)); }) < 3e-7);
+        CHECK(worst(Epilogue::Relu6, [](double x) { return std::min(std::max(x, 0.0), 6.0); }) == 0);
+        CHECK(worst(Epilogue::Relu, [](double x) { return std::max(x, 0.0); }) == 0);
+        CHECK(worst(Epilogue::None, [](double x) { return x; }) == 0);
+    }
+}
+
+TEST_CASE("Every number of a storage type becomes its float32", "[generated]") {
+    std::vector<uint16_t> bits;
+    for (int i = 0; i < 1 << 16; i++) {
+        bits.push_back(static_cast<uint16_t>(i));
+    }
+    for (const Format &format : {float16, bfloat16}) {
+        for (const char *target : targets()) {
+            const StorageConversion conversion{Halide::Target(target)};
+            const std::vector<float> found = apply<float>(
+                bits, target, [&](const Halide::Expr &value) { return conversion.to_float32(value, format.type); });
+            int wrong = 0;
+            for (size_t i = 0; i < bits.size(); i++) {
+                wrong += same(found[i], value_of(format, bits[i])) ? 0 : 1;
+            }
+            CAPTURE(format.name, target);
+            CHECK(wrong == 0);
+        }
+    }
+}
+
+TEST_CASE("Float32 is rounded to the nearest number of a storage type, and NaN stays NaN", "[generated]") {
+    for (const Format &format : {float16, bfloat16}) {
+        // All numbers of the type, the ties between them and what is next to both; NaNs of few bits; and any others.
+        std::vector<float> values;
+        for (int i = 0; i < 1 << 16; i++) {
+            const double value = value_of(format, static_cast<uint16_t>(i));
+            const double next = value_of(format, static_cast<uint16_t>(i + 1));
+            for (double exact : {value, (value + next) / 2}) {
+                const auto single = static_cast<float>(exact);
+                values.insert(values.end(),
+                              {single, std::nextafter(single, -HUGE_VALF), std::nextafter(single, HUGE_VALF)});
+            }
+        }
+        for (uint32_t nan : {0x7f800001u, 0xff800001u, 0x7fffffffu, 0xffffffffu, 0x7fc00000u, 0x7f808000u}) {
+            values.push_back(float_of_bits(nan));
+        }
+        for (float value : {65519.9f, 65520.0f, 65535.0f, 65536.0f, 1e30f, -1e30f, 3.4e38f, 1e-45f}) {
+            values.push_back(value);
+        }
+        std::mt19937 random(3);
+        for (int i = 0; i < 1 << 20; i++) {
+            values.push_back(float_of_bits(random()));
+        }
+        for (const char *target : targets()) {
+            const StorageConversion conversion{Halide::Target(target)};
+            const std::vector<uint16_t> found = apply<uint16_t>(values, target, [&](const Halide::Expr &value) {
+                return stored_bits(conversion.from_float32(value, format.type));
+            });
+            int wrong = 0;
+            for (size_t i = 0; i < values.size(); i++) {
+                wrong += same(value_of(format, found[i]), rounded(format, values[i])) ? 0 : 1;
+            }
+            CAPTURE(format.name, target);
+            CHECK(wrong == 0);
+        }
+    }
+}
+
+TEST_CASE("Every kind computes its definition in every type", "[generated]") {
+    for (const Format &format : formats) {
+        for (const char *target : targets()) {
+            const auto check = [&](const char *generator, std::map<std::string, std::string> params, const Theta &theta,
+                                   int height = 9, int width = 11) {
+                params["dtype"] = format.name;
+                check_values({generator, params, target, theta}, format, height, width);
+            };
+            check("masked_linear",
+                  {{"in_channels", "24"}, {"out_channels", "40"}, {"epilogue", "gelu"}, {"residual", "true"}},
+                  {{"tile_h", 1},
+                   {"tile_w", 3},
+                   {"pixels", 2},
+                   {"channels", 16},
+                   {"group", 3},
+                   {"channel_splits", 3},
+                   {"order", 0},
+                   {"unroll", 4}},
+                  1, 70);
+            check("masked_linear", {{"in_channels", "17"}, {"out_channels", "3"}}, conv_theta(target, 1), 1, 33);
+            check("masked_conv2d", {{"in_channels", "16"}, {"out_channels", "48"}, {"epilogue", "gelu"}},
+                  conv_theta(target, 2));
+            check("masked_conv2d",
+                  {{"in_channels", "12"},
+                   {"out_channels", "20"},
+                   {"groups", "4"},
+                   {"stride_h", "2"},
+                   {"epilogue", "silu"},
+                   {"residual", "true"}},
+                  conv_theta(target, 1));
+            check("masked_conv2d", {{"in_channels", "32"}, {"out_channels", "32"}, {"groups", "2"}},
+                  conv_theta(target, 1));
+            check("masked_depthwise_conv2d", {{"channels", "40"}, {"epilogue", "relu6"}, {"residual", "true"}},
+                  depthwise_theta(target, 2));
+            check("masked_conv_transpose2d",
+                  {{"in_channels", "16"},
+                   {"out_channels", "17"},
+                   {"kernel_h", "4"},
+                   {"kernel_w", "4"},
+                   {"stride_h", "2"},
+                   {"stride_w", "2"},
+                   {"residual", "true"}},
+                  conv_theta(target, 2), 5, 6);
+            check("masked_upsample_conv2d", {{"in_channels", "8"}, {"out_channels", "16"}, {"epilogue", "relu"}},
+                  conv_theta(target, 4), 5, 6);
+        }
+    }
+}
+
+TEST_CASE("Weights may be stored in the type of the activations", "[generated]") {
+    for (const Format &format : {float16, bfloat16}) {
+        for (const char *target : targets()) {
+            check_values({"masked_conv2d",
+                          {{"in_channels", "16"},
+                           {"out_channels", "32"},
+                           {"dtype", format.name},
+                           {"weights_dtype", format.name}},
+                          target,
+                          conv_theta(target, 1)},
+                         format);
+        }
+    }
+}
+
+TEST_CASE("Generated code calls nothing but Halide's runtime", "[generated]") {
+    for (const Format &format : formats) {
+        for (const char *name : {portable, avx2, avx512}) {
+            GeneratedCase generated{"masked_conv2d",
+                                    {{"in_channels", "16"},
+                                     {"out_channels", "16"},
+                                     {"dtype", format.name},
+                                     {"weights_dtype", format.name},
+                                     {"epilogue", "gelu"},
+                                     {"residual", "true"}},
+                                    name,
+                                    conv_theta(name, 1)};
+            const GeneratedPipeline made = scheduled_pipeline(generated);
+            const Halide::Target target = Halide::Target(name).with_feature(Halide::Target::NoRuntime);
+            std::ostringstream text;
+            {
+                const Halide::Internal::TemporaryFile file("generated", ".s");
+                Halide::Pipeline pipeline = made.pipeline;
+                pipeline.compile_to_assembly(file.pathname(), pipeline.infer_arguments(), "kernel", target);
+                const std::vector<char> assembly = Halide::Internal::read_entire_file(file.pathname());
+                text.write(assembly.data(), static_cast<std::streamsize>(assembly.size()));
+            }
+            const std::string assembly = text.str();
+            const std::regex call("call[a-z]*\\s+\\*?([A-Za-z_][A-Za-z_0-9.]*)");
+            int calls = 0;
+            for (std::sregex_iterator it(assembly.begin(), assembly.end(), call), end; it != end; ++it, calls++) {
+                const std::string callee = (*it)[1];
+                CAPTURE(format.name, name, callee);
+                CHECK((callee.rfind("halide_", 0) == 0 || callee.rfind("kernel", 0) == 0));
+            }
+            CHECK(calls > 0);
+        }
+    }
+}
+
+TEST_CASE("A generator refuses types that are not for storage", "[generated]") {
+    GeneratedCase generated{"masked_conv2d", {{"dtype", "int8"}}, portable, conv_theta(portable, 1)};
+    CHECK_THROWS_AS(scheduled_pipeline(generated), Halide::CompileError);
+}
