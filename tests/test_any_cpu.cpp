@@ -93,11 +93,11 @@ TEST_CASE("The build chains a plan and the portable one", "[any_cpu]") {
             CHECK(std::string(one->variants[i].layout) == "cpu-o16");
         }
     }
-    // A fine, a coarse and a dense variant.
-    REQUIRE(portable().num_variants == 3);
+    // A fine and a dense variant.
+    REQUIRE(portable().num_variants == 2);
     CHECK(portable().variants[0].tile_h * portable().variants[0].tile_w == 1);
-    CHECK(portable().variants[1].tile_h * portable().variants[1].tile_w > 1);
-    CHECK(portable().variants[2].dense == 1);
+    CHECK(portable().variants[0].dense == 0);
+    CHECK(portable().variants[1].dense == 1);
     // Told NO_PORTABLE, it adds none.
     CHECK(test_conv3_16_48_avx512.otherwise == nullptr);
 }
@@ -239,9 +239,10 @@ TEST_CASE("The times of a chain are those of the PolyKernel that was taken", "[a
         CHECK(contains(distile_context_message(context.get()), portable().name));
         CHECK(choose().predicted_us == 0);
     }
-    check(context, distile_kernel_load_times(kernel.get(), table(portable(), "coarse", 7).c_str()));
-    CHECK(std::string(choose().variant) == "coarse");
-    CHECK(choose().predicted_us == 7);
+    check(context, distile_kernel_load_times(kernel.get(), table(portable(), "dense", 7).c_str()));
+    // Of a time for one tile, for all 40 x 40 of them.
+    CHECK(std::string(choose().variant) == "dense");
+    CHECK(choose().predicted_us == 7 * 1600);
     check(context, distile_kernel_add_time(kernel.get(), "fine", 1, 5));
     CHECK(std::string(choose().variant) == "fine");
     CHECK(choose().predicted_us == 5);

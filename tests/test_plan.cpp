@@ -71,7 +71,7 @@ json good_theta() {
 }
 
 /** Of the code of good_plan(): changes only where what the hash is of changes. */
-const char *const good_hash = "0000000000000000";
+const char *const good_hash = "05bc71bae5e7d356";
 
 json good_plan() {
     return {{"distile_plan", 2},

@@ -5,6 +5,7 @@
 #include "info.h"
 #include "measure_backend.h"
 #include "portable.h"
+#include "process.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fmt/core.h>
