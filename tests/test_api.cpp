@@ -501,7 +501,7 @@ TEST_CASE("Weights of another operator are refused", "[api]") {
     ungrouped.conv.groups = 1;
     Call grouped(test_groups2_32_32_avx2), dense(ungrouped.polykernel);
     grouped.args.weights = dense.weights.get();
-    grouped.refuse(DISTILE_ERROR_BAD_WEIGHTS, {"in 1 groups", "32 -> 32 in 2"});
+    grouped.refuse(DISTILE_ERROR_BAD_WEIGHTS, {"in 1 groups", "32 -> 32 channels in 2"});
 }
 
 TEST_CASE("An unknown variant is refused", "[api]") {

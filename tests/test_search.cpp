@@ -105,7 +105,7 @@ std::string contents(const std::string &path) {
 std::string message_of(const std::function<void()> &call) {
     try {
         call();
-    } catch (const FileError &error) {
+    } catch (const std::runtime_error &error) {
         return error.what();
     }
     return "";

@@ -208,84 +208,8 @@ std::string unfinished_searches(const Json &file) {
                              unfinished.size(), all.size());
 }
 
-constexpr int panel_width = 380, panel_height = 300, margin = 56;
-double x_of(double density) {
-    return margin + density * (panel_width - margin - 20);
-}
-
-/** The vertical axis: from 0 to the first whole step above everything that is drawn. */
-struct EtaAxis {
-    static constexpr double step = 0.2;
-    int steps = 6;
-
-    explicit EtaAxis(const std::vector<Json> &files) {
-        for (const Json &file : files) {
-            const Rows rows(file);
-            for (const int batch : batches) {
-                for (const std::string &density : densities) {
-                    for (const char *field : {"eta", "eta_kernel"}) {
-                        const double mean = rows.mean(batch, density, "plain", field);
-                        steps = std::max(steps, static_cast<int>(std::ceil(mean / step)));
-                    }
-                }
-            }
-        }
-    }
-    double y_of(double eta) const {
-        return 40 + (1 - eta / (steps * step)) * (panel_height - 40 - 44);
-    }
-};
-
-std::string label(double x, double y, const std::string &anchor, const std::string &text) {
-    return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor, text);
-}
-
-/** A line through the means of a field, and its points. */
-std::string curve(const EtaAxis &axis, const Rows &rows, int batch, const char *field, const char *color, bool dashed) {
-    std::string points, dots;
-    for (const std::string &density : densities) {
-        const double mean = rows.mean(batch, density, "plain", field);
-        if (mean > 0) {
-            const double x = x_of(std::stod(density)), y = axis.y_of(mean);
-            points += fmt::format("{:.1f},{:.1f} ", x, y);
-            dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"/>\n", x, y, color);
-        }
-    }
-    return fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.6\"{}/>\n", points, color,
-                       dashed ? " stroke-dasharray=\"4 3\"" : "") +
-           dots;
-}
-
-std::string panel(const EtaAxis &axis, const Json &file, int left) {
-    const Json &header = file.at("header");
-    std::string text = fmt::format("<g transform=\"translate({},0)\">\n", left);
-    text += label(panel_width / 2.0, 20, "middle",
-                  fmt::format("{}, {} multiprocessors", header.at("device").get<std::string>(),
-                              header.at("multiprocessors").get<int>()));
-    for (int i = 0; i <= axis.steps; i++) {
-        const double eta = i * EtaAxis::step;
-        text += fmt::format("<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n", x_of(0),
-                            x_of(1), axis.y_of(eta), axis.y_of(eta), i == 5 ? "#969ca5" : "#e4e7eb");
-        text += label(x_of(0) - 6, axis.y_of(eta) + 4, "end", fmt::format("{:.1f}", eta));
-    }
-    for (const std::string &density : densities) {
-        text += label(x_of(std::stod(density)), axis.y_of(0) + 16, "middle", density);
-    }
-    text += label(x_of(.5), panel_height - 8, "middle", "active pixels by all pixels");
-    text += label(x_of(0) - 6, 30, "end", "eta");
-    text += label(x_of(1), axis.y_of(0.1) - 64, "end", "dashed: kernels alone");
-    const Rows rows(file);
-    const char *const colors[] = {"#266ebe", "#d9822b", "#3d9a50"};
-    for (size_t i = 0; i < batches.size(); i++) {
-        text += curve(axis, rows, batches[i], "eta_kernel", colors[i], true);
-        text += curve(axis, rows, batches[i], "eta", colors[i], false);
-        const double y = axis.y_of(0.1) - 45 + 15.0 * static_cast<double>(i);
-        text += fmt::format("<line x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"{3}\" "
-                            "stroke-width=\"1.6\"/>\n",
-                            x_of(.72), x_of(.79), y - 4, colors[i]);
-        text += label(x_of(.81), y, "start", fmt::format("batch {}", batches[i]));
-    }
-    return text + "</g>\n";
+std::string color_of(int batch) {
+    return batch == 1 ? "#266ebe" : batch == 4 ? "#d9822b" : "#3d9a50";
 }
 
 }  // namespace
@@ -318,20 +242,40 @@ std::string cuda_rows(const Json &file) {
            not_measured(rows);
 }
 
-std::string cuda_figure(const std::vector<Json> &files) {
-    const int width = panel_width * static_cast<int>(files.size());
-    std::string text =
-        fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-                    "font-family=\"sans-serif\" font-size=\"11\" fill=\"#1e2228\">\n"
-                    "<title>eta (lines) and eta of the kernels alone (dashes) by density, geometric means over four "
-                    "operators</title>\n"
-                    "<rect width=\"{0}\" height=\"{1}\" fill=\"#ffffff\"/>\n",
-                    width, panel_height);
-    const EtaAxis axis(files);
-    for (size_t i = 0; i < files.size(); i++) {
-        text += panel(axis, files[i], panel_width * static_cast<int>(i));
+Panel cuda_panel(const Json &file) {
+    const Rows rows(file);
+    const Json &header = file.at("header");
+    Panel panel;
+    panel.title = fmt::format("{}, {} multiprocessors", header.at("device").get<std::string>(),
+                              header.at("multiprocessors").get<int>());
+    panel.note = "dashed: kernels alone";
+    for (const int batch : batches) {
+        for (const bool kernels : {true, false}) {
+            Curve curve{kernels ? "" : fmt::format("batch {}", batch), color_of(batch), kernels, {}};
+            for (const std::string &density : densities) {
+                const double mean = rows.mean(batch, density, "plain", kernels ? "eta_kernel" : "eta");
+                if (mean > 0) {
+                    curve.points.emplace_back(std::stod(density), mean);
+                }
+            }
+            panel.curves.push_back(std::move(curve));
+        }
     }
-    return text + "</svg>\n";
+    return panel;
+}
+
+Speedups cuda_speedups(const Json &file) {
+    constexpr int batch = 4;
+    const Rows rows(file);
+    Speedups line;
+    line.name = fmt::format("convolutions on an {}, batch {}, against cuDNN in float32 (with TF32)",
+                            file.at("header").at("device").get<std::string>(), batch);
+    for (const double density : speedup_densities) {
+        const std::string text = density == 1 ? "1.0" : fmt::format("{}", density);
+        const double eta = rows.mean(batch, text, "plain", "eta"), tf32 = rows.mean(batch, text, "plain", "eta_tf32");
+        line.cells.push_back(eta > 0 ? fmt::format("{:.1f} ({:.1f})", eta / density, tf32 / density) : "-");
+    }
+    return line;
 }
 
 }  // namespace distile::bench

@@ -1,12 +1,13 @@
 /** \file
- * Results of a GPU as Markdown and as a figure.
+ * Results of a GPU as Markdown and as curves.
  */
 #ifndef DISTILE_BENCH_CUDA_SUMMARY_H
 #define DISTILE_BENCH_CUDA_SUMMARY_H
 
+#include "figure.h"
 #include "results.h"
+#include "speedups.h"
 #include <string>
-#include <vector>
 
 namespace distile::bench {
 
@@ -14,8 +15,9 @@ namespace distile::bench {
 std::string cuda_goals(const Json &file);
 /** Every row, and how well the time tables chose. */
 std::string cuda_rows(const Json &file);
-/** Eta by density for each batch, one panel for each file, as SVG. */
-std::string cuda_figure(const std::vector<Json> &files);
+/** Eta by density for each batch. */
+Panel cuda_panel(const Json &file);
+Speedups cuda_speedups(const Json &file);
 
 }  // namespace distile::bench
 

@@ -1,5 +1,6 @@
 #include "summary.h"
 #include <algorithm>
+#include <cmath>
 #include <fmt/core.h>
 #include <map>
 #include <set>
@@ -285,6 +286,32 @@ std::string single_steps(const Json &rows) {
            steps(rows, "layout", "Conversions from and to NCHW, on one core.");
 }
 
+/** Operators of a CPU that stand together in figures and short tables, by their category. */
+struct Family {
+    const char *category, *name, *color;
+};
+constexpr Family families[] = {{"conv3k", "3x3 convolutions", "#266ebe"},
+                               {"conv1k", "1x1 convolutions", "#d9822b"},
+                               {"depthwise", "depthwise 3x3 convolutions", "#3d9a50"},
+                               {"transposed", "transposed convolutions", "#8a55b5"}};
+
+/** The geometric mean of a field over the operators of a category: one image, a mask of blobs, mode keep. 0 where one
+ * was not measured. */
+double family_mean(const Json &rows, const std::string &category, const std::string &density, const char *field) {
+    const Measured measured(rows);
+    double logarithms = 0;
+    int operators = 0;
+    for (const Json &row : rows) {
+        if (!stands_for_mask(measured, row) || row.at("category") != category || row.at("batch") != 1 ||
+            mask_of(row) != std::pair<std::string, std::string>("blob", density)) {
+            continue;
+        }
+        logarithms += std::log(row.at(field).get<double>());
+        operators++;
+    }
+    return operators == 0 ? 0 : std::exp(logarithms / operators);
+}
+
 }  // namespace
 
 std::string steps(const Json &rows, const std::string &kind, const char *caption) {
@@ -377,6 +404,40 @@ std::string not_measured(const Json &rows) {
         }
     }
     return text.empty() ? "" : "\nNot measured:\n" + text + "\n";
+}
+
+Panel cpu_panel(const Json &file) {
+    const Json &header = file.at("header"), &rows = file.at("rows");
+    Panel panel;
+    panel.title = fmt::format("{}, {} threads, against oneDNN", header.at("device").get<std::string>(),
+                              header.at("threads").get<int>());
+    for (const Family &family : families) {
+        Curve curve{family.name, family.color, false, {}};
+        for (const char *density : {"0.05", "0.1", "0.3", "0.5", "0.7", "0.9", "1.0"}) {
+            const double mean = family_mean(rows, family.category, density, "eta");
+            if (mean > 0) {
+                curve.points.emplace_back(std::stod(density), mean);
+            }
+        }
+        panel.curves.push_back(std::move(curve));
+    }
+    return panel;
+}
+
+std::vector<Speedups> cpu_speedups(const Json &file) {
+    std::vector<Speedups> lines;
+    constexpr size_t most = 3;
+    for (size_t i = 0; i < most; i++) {
+        const Family &family = families[i];
+        Speedups line;
+        line.name = fmt::format("{} on a CPU, against oneDNN in float32", family.name);
+        for (const double density : speedup_densities) {
+            const std::string text = density == 1 ? "1.0" : fmt::format("{}", density);
+            line.cells.push_back(cell(family_mean(file.at("rows"), family.category, text, "speedup"), 1));
+        }
+        lines.push_back(std::move(line));
+    }
+    return lines;
 }
 
 std::string cpu_goals(const Json &file) {

@@ -1,11 +1,14 @@
 /** \file
- * Results of a CPU as Markdown.
+ * Results of a CPU as Markdown and as curves.
  */
 #ifndef DISTILE_BENCH_SUMMARY_H
 #define DISTILE_BENCH_SUMMARY_H
 
+#include "figure.h"
 #include "results.h"
+#include "speedups.h"
 #include <string>
+#include <vector>
 
 namespace distile::bench {
 
@@ -13,6 +16,9 @@ namespace distile::bench {
 std::string cpu_goals(const Json &file);
 /** Tables of every row, also of those that were not measured. */
 std::string cpu_rows(const Json &file);
+/** Eta by density for each family of operators. */
+Panel cpu_panel(const Json &file);
+std::vector<Speedups> cpu_speedups(const Json &file);
 
 /** That others disturbed the measurement, as a sentence with a space before it; "" if nothing says so. */
 std::string disturbance(const Json &file);

@@ -200,7 +200,9 @@ TileList CpuMask::list(Granularity granularity, const TileRect &interior) {
 }
 
 std::vector<RowMemory> &CpuMask::memory_of_tasks(size_t num_tasks) {
-    row_memory_.resize(std::max(row_memory_.size(), num_tasks), RowMemory(context.memory));
+    while (row_memory_.size() < num_tasks) {
+        row_memory_.emplace_back(context.memory);
+    }
     for (RowMemory &memory : row_memory_) {
         memory.reset();
     }

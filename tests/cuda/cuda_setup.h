@@ -19,10 +19,10 @@ namespace distile {
 struct Setup {
     explicit Setup(const distile_polykernel &polykernel = test_odd_cuda, int32_t batch = 2, int32_t height = 11,
                    int32_t width = 9, const distile_cuda_options &options = {})
-        : polykernel(&polykernel), conv(conv_of(polykernel)), context(make_cuda_context(options, tracing(traced))),
-          kernel(make_kernel(context, polykernel)), mask(make_mask(context)),
-          out_height(reference_output_height(conv, height, reference_kind_of(polykernel))),
-          out_width(reference_output_width(conv, width, reference_kind_of(polykernel))),
+        : polykernel(&polykernel), conv(convolution_of(polykernel)),
+          context(make_cuda_context(options, tracing(traced))), kernel(make_kernel(context, polykernel)),
+          mask(make_mask(context)), out_height(reference_output_height(conv, height, polykernel.kind)),
+          out_width(reference_output_width(conv, width, polykernel.kind)),
           num_pixels(static_cast<size_t>(batch) * out_height * out_width) {
         std::mt19937 random(4);
         const auto draw = [&](size_t count) {
@@ -32,8 +32,7 @@ struct Setup {
             }
             return values;
         };
-        reference.kind = reference_kind_of(polykernel);
-        reference.conv = conv;
+        set_operator(reference, polykernel);
         reference.filter = draw(filter_size(conv));
         reference.bias = draw(conv.out_channels);
         input_values = draw(static_cast<size_t>(batch) * height * width * conv.in_channels);
@@ -48,7 +47,7 @@ struct Setup {
         mask_memory = std::make_unique<DeviceArray<uint8_t>>(num_pixels);
         input = distile_tensor_make(input_memory->data(), batch, height, width, conv.in_channels);
         output = distile_tensor_make(output_memory->data(), batch, out_height, out_width, conv.out_channels);
-        input.dtype = output.dtype = dtype_of(polykernel);
+        input.dtype = output.dtype = type_of(polykernel);
         residual = output;
         residual.data = residual_memory->data();
         args.input = &input;

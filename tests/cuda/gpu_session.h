@@ -77,32 +77,6 @@ struct Gpu {
     CUcontext current = nullptr;
 };
 
-/** A convolution with the geometry of an operator, for the plain loops: a linear layer is one of 1 x 1 over tokens. */
-inline distile_conv2d conv_of(const distile_polykernel &polykernel) {
-    if (polykernel.kind != DISTILE_MASKED_LINEAR) {
-        return *static_cast<const distile_conv2d *>(polykernel.op);
-    }
-    const auto &linear = *static_cast<const distile_linear *>(polykernel.op);
-    distile_conv2d conv{};
-    conv.in_channels = linear.in_channels;
-    conv.out_channels = linear.out_channels;
-    conv.groups = conv.kernel_h = conv.kernel_w = conv.stride_h = conv.stride_w = 1;
-    conv.dilation_h = conv.dilation_w = 1;
-    conv.epilogue = linear.epilogue;
-    conv.residual = linear.residual;
-    return conv;
-}
-
-/** The kind that goes with it. */
-inline distile_operator_kind reference_kind_of(const distile_polykernel &polykernel) {
-    return polykernel.kind == DISTILE_MASKED_LINEAR ? DISTILE_MASKED_CONV2D : polykernel.kind;
-}
-
-/** The type of activations and weights. */
-inline distile_dtype dtype_of(const distile_polykernel &polykernel) {
-    return polykernel.operands[0].dtype;
-}
-
 /** The tiles of a list, wherever it is. */
 struct ListedTiles {
     std::vector<uint32_t> xy, image;

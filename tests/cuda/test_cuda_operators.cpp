@@ -3,16 +3,17 @@
 // The sections have the names of the PolyKernels, so that `-c NAME` runs one of them.
 #include "catch.h"
 #include "conv2d_cases.h"
+#include "device_tensor.h"
 #include "gpu_session.h"
 #include "mask_families.h"
 #include "pairwise.h"
 #include "reference.h"
-#include "stored_tensor.h"
 #include "test_cuda_polykernels.h"
 #include "test_tensor.h"
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <random>
@@ -28,12 +29,7 @@ namespace {
 
 /** Elements that the kernels load and store at once where channels allow it. */
 int32_t lanes_of(distile_dtype dtype) {
-    return 16 / find_type(dtype)->bytes;
-}
-
-/** What rounding to a type changes a number by at most, as a part of it. */
-double precision_of(distile_dtype dtype) {
-    return dtype == DISTILE_FLOAT32 ? 0 : dtype == DISTILE_FLOAT16 ? 1.0 / (1 << 11) : 1.0 / (1 << 8);
+    return 16 / static_cast<int32_t>(distile_dtype_size(dtype));
 }
 
 enum class Launch {
@@ -69,8 +65,8 @@ struct CpuPath {
 class OperatorTest {
 public:
     OperatorTest(const Gpu &gpu, size_t index)
-        : polykernel(*test_cuda_polykernels[index]), conv(conv_of(polykernel)), kind(reference_kind_of(polykernel)),
-          dtype(dtype_of(polykernel)), gpu_(gpu), stream_(gpu), all_(gpu.make_kernel(polykernel)),
+        : polykernel(*test_cuda_polykernels[index]), conv(convolution_of(polykernel)), kind(polykernel.kind),
+          dtype(type_of(polykernel)), gpu_(gpu), stream_(gpu), all_(gpu.make_kernel(polykernel)),
           mask_(gpu.make_mask()) {
         for (int32_t i = 0; i < polykernel.num_variants; i++) {
             distile_polykernel single = polykernel;
@@ -86,12 +82,15 @@ public:
         for (Values values : {Values::Floats, Values::Integers}) {
             const int drawn = static_cast<int>(values);
             filters_[drawn] = distile::draw(values, filter_size(conv), random);
-            round_to(dtype, filters_[drawn].data(), filters_[drawn].size());
             biases_[drawn] = distile::draw(values, conv.out_channels, random);
-            std::vector<unsigned char> stored(filters_[drawn].size() * find_type(dtype)->bytes);
-            find_type(dtype)->from_float(filters_[drawn].data(), stored.data(), filters_[drawn].size());
+            // The filter comes in float32, or in the operator's type.
+            const size_t bytes = distile_dtype_size(dtype);
+            std::vector<unsigned char> stored(filters_[drawn].size() * bytes);
+            for (size_t i = 0; i < filters_[drawn].size(); i++) {
+                store_as(dtype, filters_[drawn][i], &stored[i * bytes]);
+                filters_[drawn][i] = load_as(dtype, &stored[i * bytes]);
+            }
             for (int bias = 0; bias < 2; bias++) {
-                // The filter comes in float32, or in the operator's type.
                 distile_weights_source source{};
                 source.filter = bias != 0 ? static_cast<const void *>(filters_[drawn].data()) : stored.data();
                 source.dtype = bias != 0 ? DISTILE_FLOAT32 : dtype;
@@ -116,21 +115,25 @@ public:
         const int drawn = static_cast<int>(one.values);
         INFO(describe(one));
 
-        TestTensor input(one.batch, one.height, one.width, conv.in_channels, one.input.layout);
-        TestTensor output(one.batch, height, width, conv.out_channels, one.output.layout);
-        TestTensor residual(one.batch, height, width, conv.out_channels, one.residual.layout);
+        const auto make = [&](int32_t rows, int32_t columns, int32_t channels, const NamedLayout &layout) {
+            return std::make_unique<TestTensor>(one.batch, rows, columns, channels, layout.layout, Flush::Back, dtype);
+        };
+        const auto input = make(one.height, one.width, conv.in_channels, one.input);
+        const auto output = make(height, width, conv.out_channels, one.output);
+        const auto cpu_output = make(height, width, conv.out_channels, one.output);
+        const auto residual = make(height, width, conv.out_channels, one.residual);
         const bool in_place = conv.residual != 0 && one.in_place;
-        for (const TestTensor *tensor : {&input, &residual, in_place ? &output : &input}) {
-            tensor->draw(one.values, random);
-            round_to(dtype, *tensor);
+        input->draw(one.values, random);
+        residual->draw(one.values, random);
+        if (in_place) {
+            output->draw(one.values, random);
         }
-        const auto input_before = input.snapshot(), output_before = output.snapshot();
-        const auto residual_before = residual.snapshot();
-        TestTensor cpu_output(one.batch, height, width, conv.out_channels, one.output.layout);
-        std::copy_n(output.own_words(), output.num_own_words(), cpu_output.own_words());
+        std::memcpy(cpu_output->own_words(), output->own_words(), output->num_own_words() * distile_dtype_size(dtype));
+        const auto input_before = input->snapshot(), output_before = output->snapshot();
+        const auto residual_before = residual->snapshot();
 
-        DeviceTensor device_input(input, dtype, one.input_guard), device_output(output, dtype, one.output_guard);
-        DeviceTensor device_residual(residual, dtype, one.input_guard);
+        DeviceTensor device_input(*input, one.input_guard), device_output(*output, one.output_guard);
+        DeviceTensor device_residual(*residual, one.input_guard);
         distile_run_args args{};
         args.input = &device_input.view();
         args.output = &device_output.view();
@@ -148,15 +151,14 @@ public:
         const distile_variant &variant = polykernel.variants[index];
         INFO("variant " << variant.name);
         ReferenceArgs reference;
-        reference.kind = kind;
-        reference.conv = conv;
-        reference.input = input.view();
+        set_operator(reference, polykernel);
+        reference.input = input->view();
         reference.filter = filters_[drawn];
         if (one.bias) {
             reference.bias = biases_[drawn];
         }
         if (conv.residual != 0) {
-            reference.residual = in_place ? &output.view() : &residual.view();
+            reference.residual = in_place ? &output->view() : &residual->view();
         }
         reference.mask = one.mask;
         reference.inactive = one.inactive;
@@ -165,25 +167,26 @@ public:
         reference.tile_w = variant.tile_w;
         reference.dense = variant.dense != 0;
         ReferenceOutput expected = reference_masked_conv2d(reference);
-        round_to(dtype, expected.values.data(), expected.values.size());
         if (cpu_) {
-            run_on_cpu(one, input, residual, cpu_output);
+            run_on_cpu(one, input->view(), in_place ? cpu_output->view() : residual->view(), cpu_output->view());
         }
 
         REQUIRE(device_output.download());
         REQUIRE(device_input.download());
         REQUIRE(device_residual.download());
-        const double tolerance = one.values == Values::Floats ? tolerance_for(expected) : 0;
         if (in_place && one.inactive == DISTILE_ZERO && one.store == DISTILE_STORE_TILES) {
-            forget_inactive(expected, one.mask, output);
+            forget_inactive(expected, one.mask, *output);
         }
-        REQUIRE(output.difference(output_before, expected, tolerance) == "");
-        REQUIRE(input.snapshot() == input_before);
-        REQUIRE(residual.snapshot() == residual_before);
+        const bool exact = one.values == Values::Integers;
+        REQUIRE((exact ? output->difference(output_before, expected, 0)
+                       : output->difference(output_before, expected)) == "");
+        REQUIRE(input->snapshot() == input_before);
+        REQUIRE(residual->snapshot() == residual_before);
         check_choice(one, did, index);
         if (cpu_) {
-            take_active(one, cpu_output, expected);
-            REQUIRE(output.difference(output_before, expected, 2 * tolerance) == "");
+            const double tolerance = exact ? 0 : 2 * error_bound(dtype, expected.largest, expected.largest);
+            take_active(one, *cpu_output, expected);
+            REQUIRE(output->difference(output_before, expected, tolerance) == "");
             cpu_cases_++;
         }
     }
@@ -202,13 +205,6 @@ public:
     std::mt19937 random{1};
 
 private:
-    /** What the order of sums and rounding may change. Filters of an upsampled operator are summed before they are
-     * rounded, too. */
-    double tolerance_for(const ReferenceOutput &expected) const {
-        const double roundings = kind == DISTILE_MASKED_UPSAMPLE_CONV2D ? 2 : 1;
-        return (1e-5 + 1.01 * roundings * precision_of(dtype)) * expected.largest;
-    }
-
     /** Puts a call on the stream in the way that is due, and says what it did. */
     distile_choice launch(const Case &one, distile_run_args args, DeviceTensor &output) {
         const bool any = one.variant == polykernel.num_variants;
@@ -294,22 +290,18 @@ private:
         }
     }
 
-    void run_on_cpu(const Case &one, TestTensor &input, TestTensor &residual, TestTensor &output) const {
-        const HostTensor stored_input(input, dtype), stored_residual(residual, dtype), stored_output(output, dtype);
-        const distile_tensor &view = stored_output.view();
-        check(cpu_->context, distile_mask_set_bytes(cpu_->mask.get(), one.mask.data(), view.batch, view.height,
-                                                    view.width, int64_t{view.height} * view.width, view.width));
+    void run_on_cpu(const Case &one, const distile_tensor &input, const distile_tensor &residual,
+                    const distile_tensor &output) const {
+        check(cpu_->context, distile_mask_set_bytes(cpu_->mask.get(), one.mask.data(), output.batch, output.height,
+                                                    output.width, int64_t{output.height} * output.width, output.width));
         distile_run_args args{};
-        args.input = &stored_input.view();
-        args.output = &view;
-        if (conv.residual != 0) {
-            args.residual = one.in_place ? &view : &stored_residual.view();
-        }
+        args.input = &input;
+        args.output = &output;
+        args.residual = conv.residual != 0 ? &residual : nullptr;
         args.weights = cpu_->weights[static_cast<int>(one.values)][one.bias ? 1 : 0].get();
         args.mask = cpu_->mask.get();
         args.inactive = one.inactive;
         check(cpu_->context, distile_run(cpu_->kernel.get(), &args));
-        stored_output.download();
     }
 
     /** Makes what a tensor holds at the active pixels what is expected there. */
@@ -318,8 +310,9 @@ private:
         for (size_t pixel = 0; pixel < one.mask.size(); pixel++) {
             if (one.mask[pixel] != 0) {
                 const auto row = static_cast<int32_t>(pixel / view.width), x = static_cast<int32_t>(pixel % view.width);
-                std::copy_n(&output.at(row / view.height, row % view.height, x, 0), view.channels,
-                            &expected.values[pixel * view.channels]);
+                for (int32_t c = 0; c < view.channels; c++) {
+                    expected.values[pixel * view.channels + c] = output.get(row / view.height, row % view.height, x, c);
+                }
             }
         }
     }
@@ -438,10 +431,10 @@ void run_pairwise(OperatorTest &test) {
 const distile_polykernel *first_in_vectors(distile_dtype dtype) {
     const distile_polykernel *found = nullptr;
     for (const distile_polykernel *polykernel : test_cuda_polykernels) {
-        const distile_conv2d conv = conv_of(*polykernel);
-        const bool fits = dtype_of(*polykernel) == dtype && conv.in_channels % lanes_of(dtype) == 0 &&
+        const distile_conv2d conv = convolution_of(*polykernel);
+        const bool fits = type_of(*polykernel) == dtype && conv.in_channels % lanes_of(dtype) == 0 &&
                           conv.out_channels % lanes_of(dtype) == 0;
-        if (fits && (!found || (conv.residual != 0 && conv_of(*found).residual == 0))) {
+        if (fits && (!found || (conv.residual != 0 && convolution_of(*found).residual == 0))) {
             found = polykernel;
         }
     }
@@ -533,9 +526,9 @@ TEST_CASE("A GPU refuses views whose pixels are not aligned, and touches nothing
             continue;
         }
         DYNAMIC_SECTION(polykernel->name) {
-            const distile_conv2d conv = conv_of(*polykernel);
-            const distile_operator_kind kind = reference_kind_of(*polykernel);
-            const int32_t lanes = lanes_of(dtype), element = find_type(dtype)->bytes;
+            const distile_conv2d conv = convolution_of(*polykernel);
+            const distile_operator_kind kind = polykernel->kind;
+            const int32_t lanes = lanes_of(dtype), element = static_cast<int32_t>(distile_dtype_size(dtype));
             const int32_t height = 9, width = 12, batch = 2;
             const Kernel kernel = gpu.make_kernel(*polykernel);
             const Mask mask = gpu.make_mask();

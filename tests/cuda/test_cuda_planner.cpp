@@ -239,7 +239,7 @@ std::vector<uint8_t> random_mask(size_t count, double density, std::mt19937 &ran
 /** One operator of a chain, with its weights as they were and packed. */
 struct Layer {
     Layer(const Gpu &gpu, const distile_polykernel &polykernel, std::mt19937 &random)
-        : kernel(gpu.make_kernel(polykernel)), conv(conv_of(polykernel)) {
+        : kernel(gpu.make_kernel(polykernel)), conv(convolution_of(polykernel)) {
         filter =
             draw(static_cast<size_t>(conv.kernel_h) * conv.kernel_w * conv.in_channels * conv.out_channels, random);
         bias = draw(conv.out_channels, random);

@@ -2,7 +2,6 @@
 #include "catch.h"
 #include "conv2d_cases.h"
 #include "gpu_session.h"
-#include "stored_tensor.h"
 #include <algorithm>
 #include <distile/layout.h>
 #include <distile/upsample.h>

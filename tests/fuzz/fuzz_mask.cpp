@@ -238,7 +238,7 @@ private:
         const auto images = static_cast<size_t>(words > 0 ? batch : 1);
         std::vector<int32_t> indices(std::max<size_t>(1, words > 0 && stride_n > 0 ? images * stride_n : 1));
         for (size_t i = 0; i < indices.size() && !bytes_.empty(); i++) {
-            indices[i] = bytes_.flag() ? bytes_.choice(255) : bytes_.extent(height);
+            indices[i] = bytes_.flag() ? bytes_.choice(255) : bytes_.extent(40);
         }
         std::vector<int32_t> counts(images);
         for (int32_t &count : counts) {

@@ -1,5 +1,6 @@
 #include "onednn_conv2d.h"
 #include "onednn_engine.h"
+#include "operator_kind.h"
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -100,22 +101,6 @@ memory::dims filter_strides(const distile_conv2d &conv, distile_weights_order or
                              ", which is none that distile knows");
 }
 
-/** The output's extent along an axis. */
-int32_t output_extent(distile_operator_kind kind, int32_t input, int32_t pads, int32_t kernel, int32_t stride,
-                      int32_t dilation) {
-    const int32_t reach = dilation * (kernel - 1);
-    switch (kind) {
-    case DISTILE_MASKED_CONV2D:
-        return (input + pads - reach - 1) / stride + 1;
-    case DISTILE_MASKED_CONV_TRANSPOSE2D:
-        return (input - 1) * stride + reach + 1 - pads;
-    case DISTILE_MASKED_UPSAMPLE_CONV2D:
-        return input * stride + pads - reach;
-    }
-    throw std::runtime_error("the kind of the operator is " + std::to_string(static_cast<int>(kind)) +
-                             ", which is none that distile knows");
-}
-
 void check_tensor(const distile_tensor &tensor, const char *name, const distile_tensor &due) {
     if (!tensor.data) {
         throw std::runtime_error(std::string("the data of the ") + name + " is null");
@@ -170,7 +155,11 @@ struct OneDnnConv2d::Impl {
         const int64_t filter_channels = conv.in_channels / conv.groups,
                       group_channels = conv.out_channels / conv.groups;
         const int64_t taps = filter_channels * conv.kernel_h * conv.kernel_w;
-        filter.assign(source.filter, source.filter + conv.out_channels * taps);
+        if (source.dtype != 0 && source.dtype != DISTILE_FLOAT32) {
+            throw std::runtime_error("the filter is not of type float32");
+        }
+        const auto *values = static_cast<const float *>(source.filter);
+        filter.assign(values, values + conv.out_channels * taps);
         for (size_t i = 0; i < filter.size(); i++) {
             filter[i] *= folded.scale[static_cast<int64_t>(i) / strides[0] % conv.out_channels];
         }
@@ -226,6 +215,9 @@ dnnl::primitive_attr OneDnnConv2d::Impl::attributes(const distile_tensor *residu
         break;
     case DISTILE_EPILOGUE_SILU:
         steps.append_eltwise(dnnl::algorithm::eltwise_swish, 1.0f, 0.0f);
+        break;
+    case DISTILE_EPILOGUE_GELU:
+        steps.append_eltwise(dnnl::algorithm::eltwise_gelu_erf, 0.0f, 0.0f);
         break;
     }
     dnnl::primitive_attr attributes;
@@ -338,10 +330,9 @@ void OneDnnConv2d::Impl::check(const distile_tensor &input, const distile_tensor
     due.channels = conv.in_channels;
     check_tensor(input, "input", due);
     due.channels = conv.out_channels;
-    due.height = output_extent(kind, input.height, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.stride_h,
-                               conv.dilation_h);
-    due.width =
-        output_extent(kind, input.width, conv.pad_left + conv.pad_right, conv.kernel_w, conv.stride_w, conv.dilation_w);
+    const ImageSize size = find_operator_kind(kind)->output_size(&conv, {input.height, input.width});
+    due.height = static_cast<int32_t>(size.height);
+    due.width = static_cast<int32_t>(size.width);
     check_tensor(output, "output", due);
     if ((residual != nullptr) != (conv.residual != 0)) {
         throw std::runtime_error(residual ? "a residual is given, but the operator adds none"

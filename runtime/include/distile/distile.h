@@ -411,7 +411,8 @@ typedef struct distile_run_args {
  * BAD_SHAPE, BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, BAD_MASK, BAD_WEIGHTS, ALIASING, OUT_OF_MEMORY, KERNEL;
  * on a GPU also OUT_OF_DEVICE_MEMORY, NOT_DEVICE_MEMORY, CAPTURING and DEVICE_LOST. */
 DISTILE_API distile_status distile_run(distile_kernel *kernel, const distile_run_args *args);
-/** The same with the variant of an index; `args->variant` must be null. */
+/** The same with the variant of an index; `args->variant` must be null. Errors: as distile_run; BAD_VALUE also for an
+ * index that no variant has. */
 DISTILE_API distile_status distile_run_variant(distile_kernel *kernel, int32_t index, const distile_run_args *args);
 
 /** Says which variant distile_run would choose for a mask and which time the table predicts; runs nothing. Waits for a

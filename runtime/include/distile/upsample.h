@@ -24,8 +24,8 @@ typedef struct distile_upsample_args {
 
 /** Makes every active output pixel (y, x) a copy of the input pixel (y / scale_h, x / scale_w), of any type. The output
  * must not overlap the input; views of disjoint channels of one tensor do not. All arguments are checked before
- * anything is written. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS, BAD_MASK (also a
- * mask of another context), ALIASING. */
+ * anything is written. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS,
+ * BAD_MASK (also a mask of another context), ALIASING. */
 DISTILE_API distile_status distile_upsample_nearest(distile_context *context, const distile_upsample_args *args);
 
 #ifdef __cplusplus

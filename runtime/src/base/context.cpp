@@ -106,7 +106,13 @@ distile_context::distile_context(const distile_context_options &given)
         options.cpu_features = cpu_features.c_str();
     }
     parallel_for = [](distile_hooks *hooks, distile_task task, void *closure, int32_t count) {
-        static_cast<distile_context *>(hooks)->run_parallel(task, closure, count);
+        auto *context = static_cast<distile_context *>(hooks);
+        try {
+            context->run_parallel(task, closure, count);
+        } catch (...) {
+            const std::lock_guard<std::mutex> lock(context->exception_mutex_);
+            context->exception_ = std::current_exception();
+        }
     };
     allocate = [](distile_hooks *hooks, size_t bytes) -> void * {
         return static_cast<distile_context *>(hooks)->scratch.take(bytes);
@@ -128,6 +134,17 @@ void distile_context::run_parallel(distile_task task, void *closure, int32_t cou
         options.parallel_for(options.parallel_for_user, task, closure, count);
     } else {
         pool.parallel_for(task, closure, count);
+    }
+}
+
+void distile_context::rethrow_from_code() {
+    std::exception_ptr thrown;
+    {
+        const std::lock_guard<std::mutex> lock(exception_mutex_);
+        thrown.swap(exception_);
+    }
+    if (thrown) {
+        std::rethrow_exception(thrown);
     }
 }
 

@@ -11,8 +11,10 @@
 #include <atomic>
 #include <cstring>
 #include <distile/polykernel.h>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
 #include <system_error>
@@ -31,6 +33,12 @@ struct distile_context : distile_hooks {
 
     /** Runs task(closure, i) for every i in [0, count) on the caller's pool or our own. */
     void run_parallel(distile_task task, void *closure, int32_t count);
+    /** Throws what the caller's pool threw into generated code, which no exception may pass. */
+    void rethrow_from_code();
+
+private:
+    std::mutex exception_mutex_;
+    std::exception_ptr exception_;
 };
 
 namespace distile {

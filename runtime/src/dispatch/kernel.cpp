@@ -41,7 +41,8 @@ int32_t distile_kernel::find(const char *name) const {
 }
 
 void distile_kernel::add_dense(const distile_dense_candidate &candidate) {
-    // Room is made first, so that a failure leaves the kernel as it was.
+    // What may fail comes first, so that a failure leaves the kernel as it was.
+    TimeTable times(points_, num_variants() + 1, threads_);
     variants.reserve(variants.size() + 1);
     names_.emplace_back(candidate.name);
     Variant variant{};
@@ -51,7 +52,7 @@ void distile_kernel::add_dense(const distile_dense_candidate &candidate) {
     variant.external = candidate;
     variant.external.name = variant.name;
     variants.push_back(variant);
-    times_ = TimeTable(points_, num_variants(), threads_);
+    times_ = std::move(times);
 }
 
 void distile_kernel::set_times(std::vector<distile_time_point> points) {

@@ -124,6 +124,7 @@ distile_status run_own(distile_kernel &kernel, const char *call, const distile_r
     const Zeros zeros{output, mask};
     kernel.context.kernel_failed.store(false, std::memory_order_relaxed);
     const RunResult result = device.run(kernel.code.get(), variant, kernel_call, zero ? &zeros : nullptr);
+    kernel.context.rethrow_from_code();
     return result.code == 0 ? DISTILE_OK : fail_variant(kernel, call, variant, result);
 }
 
