@@ -25,7 +25,7 @@ double Bound::sum() const {
 }
 
 Bound bound(const Workload &workload, const Theta &theta, int64_t tiles, BoundForm form) {
-    const BoundModel &model = bound_backend(workload.device.backend).model(workload.problem);
+    const BoundTerms &model = bound_backend(workload.device.backend).model(workload.problem);
     BoundKnobs knobs;
     const std::vector<const char *> &names = model.knobs();
     for (size_t i = 0; i < names.size(); i++) {

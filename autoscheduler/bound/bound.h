@@ -64,7 +64,7 @@ struct BoundKnobs {
     WarpAccesses warp;
 };
 
-struct BoundModel;
+struct BoundTerms;
 
 /** The same for many points of a space: a point is read once, and then judged for many numbers of tiles. Any threads
  * may use it at a time. */
@@ -81,7 +81,7 @@ public:
 
 private:
     const Workload &workload_;
-    const BoundModel &model_;
+    const BoundTerms &model_;
     const Space &space_;
     BoundForm form_;
     std::vector<int> positions_; /**< Of the knobs that the bound knows, in the space; -1 for what it lacks. */

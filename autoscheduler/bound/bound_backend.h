@@ -12,7 +12,7 @@
 namespace distile {
 
 /** How a kind of schedule is judged. */
-struct BoundModel {
+struct BoundTerms {
     /** The knobs that the bound knows, in the order in which it takes their values. */
     const std::vector<const char *> &(*knobs)();
     /** What the space's own functions tell of a point; null where the knobs say it all. */
@@ -42,7 +42,7 @@ struct BoundBackend {
     const Space &(*space)(const OperatorFacts &op);
     /** Lanes and registers are those of device profiles. */
     Problem (*problem)(const OperatorFacts &op, int lanes, int registers);
-    const BoundModel &(*model)(const Problem &problem);
+    const BoundTerms &(*model)(const Problem &problem);
     std::vector<ProfileField> fields;
     std::vector<const char *> levels; /**< The memory that profiles name; none: any levels, the nearest first. */
     std::vector<KnownSpace> spaces;

@@ -18,9 +18,9 @@ void add_terms_of_depthwise(const Workload &workload, const BoundKnobs &knobs, i
     add_depthwise_terms(workload, knobs.values, tiles, sink);
 }
 
-const BoundModel &model(const Problem &problem) {
-    static const BoundModel any = {cpu_knobs, nullptr, {}, nullptr, add_terms<NamedTerms>, add_terms<TimesAlone>};
-    static const BoundModel depthwise = {
+const BoundTerms &model(const Problem &problem) {
+    static const BoundTerms any = {cpu_knobs, nullptr, {}, nullptr, add_terms<NamedTerms>, add_terms<TimesAlone>};
+    static const BoundTerms depthwise = {
         depthwise_knobs, nullptr, {}, nullptr, add_terms_of_depthwise<NamedTerms>, add_terms_of_depthwise<TimesAlone>};
     return problem.depthwise ? depthwise : any;
 }

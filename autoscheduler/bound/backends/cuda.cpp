@@ -21,12 +21,12 @@ WarpAccesses warp(const BoundKnobs &knobs, const Workload &workload) {
 }  // namespace
 
 const BoundBackend &cuda_bound_backend() {
-    static const BoundModel model = {
+    static const BoundTerms model = {
         cuda_knobs, block, {"splits", "prefetch"}, warp, add_cuda_terms<NamedTerms>, add_cuda_terms<TimesAlone>};
     static const BoundBackend backend = {cuda_backend(),
                                          [](const OperatorFacts &) -> const Space & { return cuda_space(); },
                                          [](const OperatorFacts &op, int, int) { return cuda_problem(op); },
-                                         [](const Problem &) -> const BoundModel & { return model; },
+                                         [](const Problem &) -> const BoundTerms & { return model; },
                                          {{"max_threads", &DeviceProfile::max_threads, 1 << 20},
                                           {"max_blocks", &DeviceProfile::max_blocks, 1 << 20},
                                           {"registers", &DeviceProfile::registers, 1 << 30},
