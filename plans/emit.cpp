@@ -123,7 +123,7 @@ void check_chain(const std::vector<Plan> &plans) {
     for (size_t i = 1; i < plans.size(); i++) {
         const Plan &plan = plans[i];
         const std::string where = "the plan " + quoted_name(plan);
-        for (const Plan *alone : {&plan, &plans.front()}) {
+        for (const Plan *alone : {&plans.front(), &plan}) {
             const Backend &backend = get_backend(alone->backend);
             if (!backend.chained || alone->backend != plans.front().backend) {
                 refuse("the plan " + quoted_name(*alone),
