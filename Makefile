@@ -61,7 +61,7 @@ bench:  ## run the benchmarks; FILTER=<regex> chooses rows, OUT=<file.json> gets
 		build/release/bench/distile_bench --filter "$$FILTER" --out "$$OUT" $(if $(RESUME),--resume)
 
 .PHONY: bench-tables
-bench-tables: build/release/build.ninja  ## write the tables of bench/results into the documents
+bench-tables: build/release/build.ninja  ## write tables, figures and pages of rows from bench/results
 	@$(CMAKE) --build --preset release --target distile_bench
 	@bench/tables.sh build/release/bench/distile_bench
 

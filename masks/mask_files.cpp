@@ -135,7 +135,7 @@ std::vector<MaskImage> read_npy_masks(const std::string &path) {
     }
     constexpr size_t most = 65535;
     const size_t height = shape.size() < 2 ? 0 : shape[shape.size() - 2], width = shape.empty() ? 0 : shape.back();
-    if (shape.size() > 3 || elements.empty() || height < 1 || height > most || width > most) {
+    if (shape.size() > 3 || elements.empty() || height < 1 || width < 1 || height > most || width > most) {
         std::string extents;
         for (size_t i = 0; i < shape.size(); i++) {
             extents += (i > 0 ? ", " : "") + std::to_string(shape[i]);

@@ -237,6 +237,11 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
         all.of("distile_kernel_get_info", distile_kernel_get_info, kernel, &info)
             .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
             .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+        distile_variant_info variant{};
+        all.of("distile_kernel_get_variant", distile_kernel_get_variant, kernel, 0, &variant)
+            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, {-1, f.polykernel.num_variants, INT_MIN, INT_MAX})
+            .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
         int32_t height = 0, width = 0;
         all.of("distile_kernel_output_shape", distile_kernel_output_shape, kernel, rows, columns, &height, &width)
             .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})

@@ -146,6 +146,15 @@ TEST_CASE("A kernel says what it computes", "[run]") {
         CHECK(info.out_channels == conv.out_channels);
         CHECK(info.has_residual == conv.residual);
         CHECK(info.num_variants == polykernel->num_variants);
+        for (int32_t i = 0; i < info.num_variants; i++) {
+            const distile_variant &due = polykernel->variants[i];
+            distile_variant_info variant{};
+            REQUIRE(distile_kernel_get_variant(kernel.get(), i, &variant) == DISTILE_OK);
+            CHECK(std::string(variant.name) == due.name);
+            CHECK(variant.tile_h == due.tile_h);
+            CHECK(variant.tile_w == due.tile_w);
+            CHECK(variant.dense == due.dense);
+        }
         const distile_dense_candidate candidate{
             "mine",
             [](void *, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *) { return 0; },
@@ -153,6 +162,11 @@ TEST_CASE("A kernel says what it computes", "[run]") {
         REQUIRE(distile_kernel_add_dense(kernel.get(), &candidate) == DISTILE_OK);
         REQUIRE(distile_kernel_get_info(kernel.get(), &info) == DISTILE_OK);
         CHECK(info.num_variants == polykernel->num_variants + 1);
+        distile_variant_info added{};
+        REQUIRE(distile_kernel_get_variant(kernel.get(), polykernel->num_variants, &added) == DISTILE_OK);
+        CHECK(std::string(added.name) == "mine");
+        CHECK(added.dense == 1);
+        CHECK(added.tile_h * added.tile_w == 1);
     }
     CHECK(distile_context_device(context.get()) == DISTILE_CPU);
 }

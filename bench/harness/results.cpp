@@ -37,11 +37,11 @@ void check_file(const Json &file) {
             throw std::runtime_error("the row '" + name + "' comes twice");
         }
         if (status != "measured" && status != "skipped" && status != "failed") {
-            throw std::runtime_error("the row '" + name + "' has an unknown status '" + status + "'");
+            throw std::runtime_error(fmt::format("the row '{}' has an unknown status '{}'", name, status));
         }
         if (status == "measured" && kinds.count(row.at("kind")) == 0) {
-            throw std::runtime_error("the row '" + name + "' is of an unknown kind '" +
-                                     row.at("kind").get<std::string>() + "'");
+            throw std::runtime_error(
+                fmt::format("the row '{}' is of an unknown kind '{}'", name, row.at("kind").get<std::string>()));
         }
     }
 }
