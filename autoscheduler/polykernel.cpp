@@ -11,9 +11,7 @@
  *     autoscheduler=PolyKernel autoscheduler.density=.3 autoscheduler.device=FILE
  */
 #include "Halide.h"
-#include "cpu.h"
-#include "cpu_depthwise.h"
-#include "cuda.h"
+#include "apply.h"
 #include "plan.h"
 #include "rank.h"
 #include <optional>
@@ -106,7 +104,7 @@ DeviceProfile device_of(const Target &target, const AutoschedulerParams &params)
 Theta best_theta(const MaskedOperator &op, const Target &target, const AutoschedulerParams &params) {
     Workload workload;
     workload.device = device_of(target, params);
-    workload.problem = target.has_gpu_feature() ? cuda_problem(op) : cpu_problem(op, target);
+    workload.problem = problem_on(op, target);
     workload.width = estimated_extent(op.output, 1);
     workload.height = estimated_extent(op.output, 2);
     workload.batch = estimated_extent(op.output, 3);
@@ -141,9 +139,7 @@ void poly_kernel(const Pipeline &pipeline, const Target &target, const Autosched
         if (!has_plan) {
             theta = best_theta(op, target, params);
         }
-        results->schedule_source = target.has_feature(Target::CUDA) ? apply_cuda_schedule(pipeline, op, theta)
-                                   : op.depthwise                   ? apply_cpu_depthwise_schedule(op, theta, target)
-                                                                    : apply_cpu_schedule(op, theta, target);
+        results->schedule_source = apply_schedule(pipeline, op, theta, target);
         results->target = target;
         results->autoscheduler_params = params;
     } catch (const FileError &error) {

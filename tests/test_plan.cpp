@@ -4,7 +4,7 @@
 #include "candidates.h"
 #include "catch.h"
 #include "cpu.h"
-#include "cuda.h"
+#include "cuda_schedule.h"
 #include "depthwise_space.h"
 #include "device_profile.h"
 #include "operator.h"

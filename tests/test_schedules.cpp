@@ -2,7 +2,7 @@
 // built.
 #include "Halide.h"
 #include "catch.h"
-#include "cuda.h"
+#include "cuda_schedule.h"
 #include "masked_operator.h"
 
 #include <distile/polykernel.h>

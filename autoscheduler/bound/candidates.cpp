@@ -1,5 +1,6 @@
 #include "candidates.h"
 #include "cpu_space.h"
+#include "cuda_direct_space.h"
 #include "cuda_space.h"
 #include "depthwise_space.h"
 #include "plan.h"
@@ -110,7 +111,10 @@ const Space &space_of(const std::string &backend, const OperatorFacts &op) {
     if (backend != "cpu" && backend != "cuda") {
         throw FileError("there is no backend \"" + backend + "\": this program knows \"cpu\" and \"cuda\"");
     }
-    return backend == "cuda" ? cuda_space() : op.depthwise ? cpu_depthwise_space() : cpu_space();
+    if (backend == "cuda") {
+        return runs_direct(op) ? cuda_direct_space() : cuda_space();
+    }
+    return op.depthwise ? cpu_depthwise_space() : cpu_space();
 }
 
 Problem problem_of(const Operator &op, const std::string &backend, int lanes, int registers) {
