@@ -7,6 +7,7 @@ SHELL := bash
 
 # Processes at once: DISTILE_JOBS, or one for each processor.
 JOBS := $(or $(DISTILE_JOBS),$(shell nproc))
+export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 CMAKE := .venv/bin/cmake
 CTEST := .venv/bin/ctest
 
@@ -25,20 +26,20 @@ help:  ## list the goals
 
 .PHONY: demo
 demo: build/release/build.ninja  ## build and run the demonstration
-	@$(CMAKE) --build --preset release -j $(JOBS) --target distile_demo
+	@$(CMAKE) --build --preset release --target distile_demo
 	@build/release/apps/distile_demo
 
 .PHONY: test
 test: build/release/build.ninja build/asan-ubsan/build.ninja  ## build and run all tests, plain and under ASan and UBSan
-	@$(CMAKE) --build --preset release -j $(JOBS)
+	@$(CMAKE) --build --preset release
 	@$(CTEST) --preset release -j $(JOBS)
 	@grep -h '\[SKIP\]' build/release/Testing/Temporary/LastTest.log || true
-	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset asan-ubsan -j $(JOBS)
+	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset asan-ubsan
 	@$(FIXED_ADDRESSES) $(CTEST) --preset asan-ubsan -j $(JOBS)
 
 .PHONY: tsan
 tsan: build/tsan/build.ninja  ## build and run the tests of threads under ThreadSanitizer
-	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset tsan -j $(JOBS)
+	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset tsan
 	@$(FIXED_ADDRESSES) $(CTEST) --preset tsan -j $(JOBS)
 
 FUZZ_SECONDS ?= 60
@@ -46,7 +47,7 @@ FUZZ_SECONDS ?= 60
 fuzz:  ## feed hostile input to every fuzz target for FUZZ_SECONDS each, with clang's libFuzzer
 	@cmake/setup.sh fuzz
 	@$(CMAKE) --preset fuzz
-	@$(CMAKE) --build --preset fuzz -j $(JOBS) --target distile_fuzzers
+	@$(CMAKE) --build --preset fuzz --target distile_fuzzers
 	@tests/fuzz/run.sh build/fuzz "$(FUZZ_SECONDS)"
 
 # Configured anew each time, because only a configuration finds peers that were installed after the last one.
@@ -54,14 +55,14 @@ fuzz:  ## feed hostile input to every fuzz target for FUZZ_SECONDS each, with cl
 bench:  ## run the benchmarks; FILTER=<regex> chooses rows, OUT=<file.json> gets the numbers, RESUME=1 keeps those in it
 	@cmake/setup.sh bench
 	@$(CMAKE) --preset release
-	@$(CMAKE) --build --preset release -j $(JOBS) --target distile_bench
+	@$(CMAKE) --build --preset release --target distile_bench
 	@LD_LIBRARY_PATH="$(CURDIR)/.venv/lib$${LD_LIBRARY_PATH:+:$$LD_LIBRARY_PATH}" \
 		OCL_ICD_FILENAMES="$(CURDIR)/.venv/lib/libintelocl.so" \
 		build/release/bench/distile_bench --filter "$$FILTER" --out "$$OUT" $(if $(RESUME),--resume)
 
 .PHONY: bench-tables
-bench-tables: build/release/build.ninja  ## write the tables of bench/results into the documents
-	@$(CMAKE) --build --preset release -j $(JOBS) --target distile_bench
+bench-tables: build/release/build.ninja  ## write tables, figures and pages of rows from bench/results
+	@$(CMAKE) --build --preset release --target distile_bench
 	@bench/tables.sh build/release/bench/distile_bench
 
 # The benchmark of NVIDIA GPUs, as a folder that a machine with a GPU needs nothing else beside: no compiler, no Halide.
@@ -71,9 +72,9 @@ GPU_FOLDER ?= build/gpu
 bench-gpu-pack:  ## build the benchmark of GPUs into GPU_FOLDER, which runs on any machine with a GPU
 	@cmake/setup.sh bench-gpu
 	@$(CMAKE) --preset release
-	@$(CMAKE) --build --preset release -j $(JOBS) --target distile_command distile_cuda_bench
+	@$(CMAKE) --build --preset release --target distile_command distile_cuda_bench
 	@mkdir -p "$(GPU_FOLDER)/plans" "$(GPU_FOLDER)/data"
-	@cp build/release/autoscheduler/distile build/release/bench/distile_cuda_bench bench/measure_gpu.sh \
+	@cp build/release/autoscheduler/distile build/release/bench/distile_cuda_bench bench/gpu/measure_gpu.sh \
 		bench/rows_cuda.json "$(GPU_FOLDER)"
 	@strip "$(GPU_FOLDER)/distile" "$(GPU_FOLDER)/distile_cuda_bench"
 	@cp -r data/operators.csv data/masks "$(GPU_FOLDER)/data"
@@ -85,25 +86,15 @@ bench-gpu-pack:  ## build the benchmark of GPUs into GPU_FOLDER, which runs on a
 bench-gpu: bench-gpu-pack  ## profile and benchmark this machine's GPU; GPU_OUT=<folder> gets the numbers
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" "$(GPU_FOLDER)/measure_gpu.sh" "$(or $(GPU_OUT),build/gpu-results)" gpu
 
-# The build comes before clang-tidy because sources include headers that Halide generates. The header filter leaves
-# those out, and Halide's own: it takes all folders here but build/ and .venv/. GCC has warning options that clang does
-# not know. The last grep drops clang's counts of the warnings in other people's headers. Files that are in several targets
-# are looked at once: clang-tidy would do so for each of their commands.
-.PHONY: lint
-lint:  ## check the format of the sources and run clang-tidy over them
+# The build comes before clang-tidy because sources include headers that it generates.
+.PHONY: lint lint-all
+lint:  ## check the layout of the sources and run clang-tidy over them
+lint-all:  ## the same, with all that clang's static analyzer can do, which takes twice as long
+lint lint-all:
 	@cmake/setup.sh lint
-	@git ls-files -z -- '*.c' '*.cpp' '*.h' '*.hpp' | xargs -0 -r clang-format --dry-run -Werror
 	@$(CMAKE) --preset release
-	@$(CMAKE) --build --preset release -j $(JOBS)
-	@mkdir -p build/lint
-	@.venv/bin/python -c 'import json, sys; \
-		commands = {command["file"]: command for command in json.load(sys.stdin)}; \
-		json.dump(list(commands.values()), open("build/lint/compile_commands.json", "w")); \
-		print(*commands, sep="\n")' <build/release/compile_commands.json | \
-		{ grep -vF '$(CURDIR)/build/' || true; } | \
-		xargs -d '\n' -r -n 1 -P $(JOBS) clang-tidy -p build/lint --quiet \
-			--header-filter='/$(notdir $(CURDIR))/([^.b]|b[^u])' --extra-arg=-Wno-unknown-warning-option 2>&1 | \
-		{ grep -vE '^[0-9]+ warnings?( and [0-9]+ errors?)? generated\.$$' || true; }
+	@$(CMAKE) --build --preset release
+	@.venv/bin/python cmake/lint.py $(JOBS) $(if $(filter lint-all,$@),deep)
 
 .PHONY: clean
 clean:  ## remove what was built
@@ -113,7 +104,9 @@ clean:  ## remove what was built
 distclean: clean  ## remove what was built and what was installed into this folder
 	rm -rf .venv
 
-# A preset is configured once, and again when the presets or the Python environment change; Ninja sees to the rest.
+# A preset is configured once, and again when the presets or the Python environment change; Ninja sees to the rest. The
+# sanitizers' take the PolyKernels of the release.
+build/asan-ubsan/build.ninja build/tsan/build.ninja: | build/release/build.ninja
 build/%/build.ninja: CMakePresets.json .venv/distile.stamp
 	@$(CMAKE) --preset $*
 

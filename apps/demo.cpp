@@ -371,7 +371,7 @@ int demonstrate(const Options &options) {
     for (size_t i = 0; i < layers.size(); i++) {
         Layer &layer = *layers[i];
         const std::string &name = subjects[i].name;
-        fmt::print("\n{} ({})\n", layer.summary(), layer.polykernel->name);
+        fmt::print("\n{} ({})\n", layer.summary(), layer.name());
         std::fflush(stdout);
         progress.say(name + ": computing the expected result with a plain loop (a few seconds) ...");
         layer.compute_reference();
@@ -400,11 +400,11 @@ int demonstrate(const Options &options) {
                     stderr,
                     "distile_demo: error: {} computes '{}' wrongly: the largest error is {:.1e}, and {} inactive "
                     "pixels were written. Please report this with the first line of the output.\n",
-                    layer.polykernel->name, row.mask, row.deviation.error, row.deviation.touched);
+                    layer.name(), row.mask, row.deviation.error, row.deviation.touched);
             }
         }
         document["layers"].push_back({{"name", name},
-                                      {"kernel", layer.polykernel->name},
+                                      {"kernel", layer.name()},
                                       {"operator", layer.summary()},
                                       {"vendor", vendor.run ? json(vendor.name) : json()},
                                       {"rows", rows}});

@@ -38,7 +38,7 @@ int main(void) {
 
     distile_choice choice;
     check(distile_kernel_choose(kernel, mask, &choice));
-    printf("variant %s computed %lld of %d pixels\n", choice.variant, (long long)choice.tiles, PIXELS);
+    printf("variant %s computed %lld of %d pixels\n", choice.variant, (long long)choice.active_pixels, PIXELS);
 
     distile_mask_destroy(mask);
     distile_weights_destroy(weights);

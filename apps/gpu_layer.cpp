@@ -12,8 +12,8 @@ namespace {
 
 const distile_polykernel &find_polykernel(const distile_conv2d &conv) {
     for (const distile_polykernel *polykernel : {&distile_conv3x3_256_cuda, &distile_conv3x3_128_cuda}) {
-        if (polykernel->conv2d.in_channels == conv.in_channels &&
-            polykernel->conv2d.out_channels == conv.out_channels) {
+        const auto &built = *static_cast<const distile_conv2d *>(polykernel->op);
+        if (built.in_channels == conv.in_channels && built.out_channels == conv.out_channels) {
             return *polykernel;
         }
     }
@@ -21,8 +21,8 @@ const distile_polykernel &find_polykernel(const distile_conv2d &conv) {
 }
 
 /** The library's own error where there is no GPU tells more than the driver's. */
-int all_multiprocessors(const Context &context) {
-    make_cuda(context);
+int all_multiprocessors() {
+    make_cuda_context();
     return 0;
 }
 
@@ -41,10 +41,9 @@ std::vector<float> pixels_of(const distile_tensor &tensor) {
 
 struct GpuLayer::State {
     explicit State(const Layer &of)
-        : layer(of), context(make_traced_context(choice)), slice(all_multiprocessors(context)),
-          cuda(make_cuda(context, slice)), kernel(make_kernel(context, cuda, find_polykernel(of.conv2d()))),
-          mask(make_mask(context, cuda)), input_memory(pixels_of(of.input)),
-          output_memory(static_cast<size_t>(of.pixels()) * of.output.channels) {
+        : layer(of), slice(all_multiprocessors()), context(make_context(slice, &choice)),
+          kernel(make_kernel(context, find_polykernel(of.conv2d()))), mask(make_mask(context)),
+          input_memory(pixels_of(of.input)), output_memory(static_cast<size_t>(of.pixels()) * of.output.channels) {
         distile_weights_source source{};
         source.filter = layer.filter.data();
         source.order = DISTILE_OIHW;
@@ -55,27 +54,26 @@ struct GpuLayer::State {
     }
 
     void run(const char *variant) {
-        distile_cuda_run_args args{};
+        distile_run_args args{};
         args.input = &input;
         args.output = &output;
         args.weights = weights.get();
         args.mask = mask.get();
         args.variant = variant;
-        check(context, distile_cuda_run(kernel.get(), &args));
+        check(context, distile_run(kernel.get(), &args));
     }
     void set(const DeviceArray<uint8_t> &bytes) {
-        check(context, distile_cuda_mask_set_bytes(mask.get(), bytes.data(), 1, layer.height, layer.width,
-                                                   layer.pixels(), layer.width));
+        check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, layer.height, layer.width, layer.pixels(),
+                                              layer.width));
     }
 
     const Layer &layer;
     distile_choice choice{};
-    Context context;
     GpuSlice slice;
-    Cuda cuda;
-    CudaKernel kernel;
-    CudaMask mask;
-    CudaWeights weights;
+    Context context;
+    Kernel kernel;
+    Mask mask;
+    Weights weights;
     DeviceArray<float> input_memory, output_memory;
     distile_tensor input{}, output{};
 };

@@ -52,15 +52,16 @@ void run_block(const std::function<void(bool)> &timed) {
 }  // namespace
 
 Layer::Layer(const Context &context, const distile_polykernel &built, int32_t height, int32_t width)
-    : kernel(make_kernel(context, built)), polykernel(distile_kernel_polykernel(kernel.get())), height(height),
-      width(width), context_(context) {
-    for (int32_t i = 0; i < polykernel->num_variants; i++) {
-        if (polykernel->variants[i].dense != 0) {
-            dense_variant_ = polykernel->variants[i].name;
+    : kernel(make_kernel(context, built)), polykernel(&built), height(height), width(width), context_(context) {
+    for (int32_t i = 0; i < distile_kernel_num_variants(kernel.get()); i++) {
+        distile_variant_info variant{};
+        distile::check(context, distile_kernel_get_variant(kernel.get(), i, &variant));
+        if (variant.dense != 0) {
+            dense_variant_ = variant.name;
         }
     }
-    if (!dense_variant_) {
-        throw std::runtime_error(std::string("the plan of '") + polykernel->name +
+    if (dense_variant_.empty()) {
+        throw std::runtime_error("the plan of '" + name() +
                                  "' has no dense candidate to compare with; add one and build again");
     }
 
@@ -92,6 +93,12 @@ Layer::Layer(const Context &context, const distile_polykernel &built, int32_t he
     set(full_mask_, full);
 }
 
+std::string Layer::name() const {
+    distile_kernel_info info{};
+    distile::check(context_, distile_kernel_get_info(kernel.get(), &info));
+    return info.name;
+}
+
 distile_weights_source Layer::weights_source() const {
     distile_weights_source source{};
     source.filter = filter.data();
@@ -116,7 +123,7 @@ void Layer::compute_reference() {
     const distile_conv2d &conv = conv2d();
     if (conv.epilogue != DISTILE_EPILOGUE_RELU || conv.residual != 0 || conv.stride_h != 1 || conv.stride_w != 1 ||
         conv.dilation_h != 1 || conv.dilation_w != 1) {
-        throw std::runtime_error(std::string("'") + polykernel->name +
+        throw std::runtime_error("'" + name() +
                                  "' is not a plain convolution with a ReLU, which is all that the demonstration takes");
     }
     const Conv2dReference loops(conv, weights_source());
@@ -192,7 +199,7 @@ Times Layer::measure(const ByteMask &bytes, const std::function<void()> &vendor,
                                                             },
                                                             [&](bool keep) {
                                                                 const Clock::time_point start = Clock::now();
-                                                                run(full_mask_, dense_variant_);
+                                                                run(full_mask_, dense_variant_.c_str());
                                                                 if (keep) {
                                                                     dense.push_back(microseconds_since(start));
                                                                 }

@@ -42,8 +42,10 @@ public:
     Layer(const Context &context, const distile_polykernel &built, int32_t height, int32_t width);
 
     const distile_conv2d &conv2d() const {
-        return polykernel->conv2d;
+        return *static_cast<const distile_conv2d *>(polykernel->op);
     }
+    /** The name of the PolyKernel that this machine runs. */
+    std::string name() const;
     int64_t pixels() const {
         return int64_t{height} * width;
     }
@@ -68,7 +70,7 @@ public:
     Times measure(const ByteMask &bytes, const std::function<void()> &vendor, double seconds);
 
     Kernel kernel;
-    const distile_polykernel *polykernel; /**< What of the one that was built this machine runs. */
+    const distile_polykernel *polykernel; /**< As it was built, for all kinds of CPUs. */
     int32_t height, width;
     distile_tensor input{}, output{};
     std::vector<float> filter; /**< Output channels, input channels, rows, columns. */
@@ -83,7 +85,7 @@ private:
     std::optional<BorderedTensor> input_, output_;
     std::vector<float> reference_;
     Mask mask_, full_mask_;
-    const char *dense_variant_ = nullptr;
+    std::string dense_variant_;
 };
 
 }  // namespace distile

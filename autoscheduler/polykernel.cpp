@@ -45,7 +45,7 @@ bool can_use(const Target &target, const Target &made_for) {
 }
 
 Theta theta_of_plan(const Target &target, const AutoschedulerParams &params) {
-    const Plan plan = read_plan(param(params, "plan"));
+    const Plan plan = read_plan(param(params, "plan"), Times::Drop);
     const std::string wanted = param(params, "variant");
     const PlanVariant *variant = plan.find(wanted);
     if (!variant) {
@@ -88,12 +88,23 @@ double density_of(const AutoschedulerParams &params) {
     return density;
 }
 
-DeviceProfile device_of(const Target &target, const AutoschedulerParams &params) {
-    const bool gpu = target.has_gpu_feature();
+const Backend &backend_of(const Target &target) {
+    if (target.has_feature(Target::CUDA)) {
+        return cuda_backend();
+    }
+    if (target.has_gpu_feature()) {
+        throw CompileError("PolyKernel: of GPUs it schedules for NVIDIA's by CUDA, not for the target " +
+                           target.to_string() + ".\n");
+    }
+    return cpu_backend();
+}
+
+DeviceProfile device_of(const Backend &backend, const Target &target, const AutoschedulerParams &params) {
     const auto found = params.extra.find("device");
-    DeviceProfile device = found != params.extra.end() ? read_device_profile(found->second)
-                                                       : generic_device_profile(generic_device_of(target.to_string()));
-    if (device.backend != (gpu ? "cuda" : "cpu")) {
+    DeviceProfile device = found != params.extra.end()
+                               ? read_device_profile(found->second)
+                               : generic_device_profile(backend.generic_profile(target.to_string()));
+    if (device.backend != backend.name) {
         throw CompileError("PolyKernel: the device profile of '" + device.name + "' is for the backend \"" +
                            device.backend + "\", not for the target " + target.to_string() + ".\n");
     }
@@ -101,14 +112,15 @@ DeviceProfile device_of(const Target &target, const AutoschedulerParams &params)
 }
 
 /** The schedule that the bound ranks first. */
-Theta best_theta(const MaskedOperator &op, const Target &target, const AutoschedulerParams &params) {
+Theta best_theta(const Backend &backend, const MaskedOperator &op, const Target &target,
+                 const AutoschedulerParams &params) {
     Workload workload;
-    workload.device = device_of(target, params);
+    workload.device = device_of(backend, target, params);
     workload.problem = problem_on(op, target);
     workload.width = estimated_extent(op.output, 1);
     workload.height = estimated_extent(op.output, 2);
     workload.batch = estimated_extent(op.output, 3);
-    workload.threads = workload.device.backend == "cpu" ? workload.device.cores : 1;
+    workload.threads = workload.device.cores;
     RankOptions options;
     options.keep = 0;
     options.per_bucket = 1;
@@ -129,15 +141,12 @@ void poly_kernel(const Pipeline &pipeline, const Target &target, const Autosched
                                " chooses a schedule where there is no autoscheduler.plan; give one or the other.\n");
         }
     }
-    if (target.has_gpu_feature() && !target.has_feature(Target::CUDA)) {
-        throw CompileError("PolyKernel: of GPUs it schedules for NVIDIA's by CUDA, not for the target " +
-                           target.to_string() + ".\n");
-    }
+    const Backend &backend = backend_of(target);
     try {
         Theta theta = has_plan ? theta_of_plan(target, params) : Theta();
         MaskedOperator op = recognise_masked_operator(pipeline);
         if (!has_plan) {
-            theta = best_theta(op, target, params);
+            theta = best_theta(backend, op, target, params);
         }
         results->schedule_source = apply_schedule(pipeline, op, theta, target);
         results->target = target;

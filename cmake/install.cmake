@@ -18,7 +18,7 @@ set(built "${PROJECT_BINARY_DIR}/install")
 file(MAKE_DIRECTORY "${built}")
 
 # Our licence, and whose code is compiled into what is installed, in the versions that were found here.
-foreach (package IN ITEMS CLI11 Eigen3 fmt nlohmann_json xtensor xtl)
+foreach (package IN ITEMS CLI11 Eigen3 fmt nlohmann_json)
     find_package(${package} REQUIRED)
 endforeach ()
 find_file(stb_image stb/stb_image.h REQUIRED NO_CACHE)
@@ -71,11 +71,12 @@ endif ()
 
 # The command and its tools. Those that need libHalide look for it in this installation; CMAKE_INSTALL_RPATH can name
 # another place, and distile-config.cmake starts them with the user's.
+set_target_properties(distile_builder PROPERTIES EXPORT_NAME builder)
 set_target_properties(distile_command PROPERTIES EXPORT_NAME command)
 set_target_properties(distile_polykernel PROPERTIES EXPORT_NAME PolyKernel)
 set_target_properties(distile_generators distile_polykernel PROPERTIES INSTALL_RPATH
     "\$ORIGIN/..;${CMAKE_INSTALL_RPATH}")
-install(TARGETS distile_command distile_polykernel EXPORT distile-compiler
+install(TARGETS distile_builder distile_command distile_polykernel EXPORT distile-compiler
     RUNTIME DESTINATION "${tools_folder}" ${compiler} LIBRARY DESTINATION "${tools_folder}" ${compiler})
 install(TARGETS distile_generators RUNTIME DESTINATION "${tools_folder}" ${compiler})
 install(EXPORT distile-compiler NAMESPACE distile:: DESTINATION "${package_folder}" ${compiler})

@@ -6,12 +6,11 @@
 #   bench      also installs the peers that the benchmarks measure against (requirements-bench.txt)
 #   bench-gpu  also installs cuDNN, the peer on NVIDIA GPUs (requirements-bench-gpu.txt)
 #   fuzz       also installs clang with libFuzzer
-#   lint       also installs clang-format and clang-tidy
+#   lint       also installs clang-format and clang-tidy (requirements-lint.txt)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-packages=(g++ make python3-venv catch2 libcli11-dev nlohmann-json3-dev libfmt-dev libeigen3-dev libxgboost-dev libstb-dev
-    libxtensor-dev)
+packages=(g++ make python3-venv catch2 libcli11-dev nlohmann-json3-dev libfmt-dev libeigen3-dev libxgboost-dev libstb-dev)
 programs=(g++ make python3)
 headers=(CLI/CLI.hpp nlohmann/json.hpp fmt/core.h eigen3/Eigen/Dense xgboost/c_api.h stb/stb_image.h)
 extras=()
@@ -20,13 +19,14 @@ for extra in "$@"; do
     bench | bench-gpu)
         extras+=("$extra")
         ;;
+    lint)
+        extras+=("$extra")
+        packages+=(git)
+        programs+=(git)
+        ;;
     fuzz)
         packages+=(clang libclang-rt-dev)
         programs+=(clang++)
-        ;;
-    lint)
-        packages+=(clang-format clang-tidy git)
-        programs+=(clang-format clang-tidy git)
         ;;
     *)
         echo "cmake/setup.sh: error: unknown argument '$extra'; the arguments are 'bench', 'bench-gpu', 'fuzz' and 'lint'." >&2
@@ -82,10 +82,6 @@ check_programs_and_headers() {
         echo '#if !__has_include(<catch2/catch_test_macros.hpp>) && !__has_include(<catch2/catch.hpp>)
               #error
               #endif' | g++ -x c++ -std=c++17 -E - >/dev/null 2>&1 || missing+=("Catch2, version 2 or 3")
-        # xtensor moved its headers into folders in version 0.26.
-        echo '#if !__has_include(<xtensor/xnpy.hpp>) && !__has_include(<xtensor/io/xnpy.hpp>)
-              #error
-              #endif' | g++ -x c++ -std=c++17 -E - >/dev/null 2>&1 || missing+=("xtensor")
     fi
     if command -v python3 >/dev/null && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
         missing+=("the Python modules ensurepip and venv")
@@ -112,13 +108,16 @@ make_python_environment() {
         echo "$key" >.venv/distile.stamp
     fi
 
-    local extra size
+    local extra what
     for extra in ${extras[@]+"${extras[@]}"}; do
         key=$(sha256sum "requirements-$extra.txt")
         if [[ $(cat ".venv/distile-$extra.stamp" 2>/dev/null) != "$key" ]]; then
-            size="640 MB to download, 2.3 GB unpacked"
-            [[ $extra == bench ]] || size="800 MB to download, 1.2 GB unpacked"
-            say "installing the benchmarks' peers into .venv ($size)"
+            case $extra in
+            bench) what="the benchmarks' peers into .venv (640 MB to download, 2.3 GB unpacked)" ;;
+            bench-gpu) what="the benchmarks' peer on GPUs into .venv (800 MB to download, 1.2 GB unpacked)" ;;
+            lint) what="clang-format and clang-tidy into .venv (40 MB to download, 130 MB unpacked)" ;;
+            esac
+            say "installing $what"
             # An interrupted install can leave a package that pip takes for whole; --ignore-installed unpacks it again.
             pip_install --ignore-installed -r "requirements-$extra.txt"
             echo "$key" >".venv/distile-$extra.stamp"

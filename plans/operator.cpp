@@ -1,11 +1,8 @@
 #include "operator.h"
+#include "operator_kind.h"
 #include "operator_schema.h"
-#include "strict_json.h"
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
-#include <iterator>
-#include <sstream>
+#include <nlohmann/json.hpp>
 
 namespace distile {
 
@@ -13,7 +10,14 @@ namespace {
 
 using nlohmann::json;
 
-const char *const epilogues[] = {"none", "relu", "relu6", "silu"};
+/** By the names of operator files, in the order of distile_epilogue. */
+constexpr struct {
+    const char *name, *enumerator;
+} epilogues[] = {{"none", "DISTILE_EPILOGUE_NONE"},
+                 {"relu", "DISTILE_EPILOGUE_RELU"},
+                 {"relu6", "DISTILE_EPILOGUE_RELU6"},
+                 {"silu", "DISTILE_EPILOGUE_SILU"},
+                 {"gelu", "DISTILE_EPILOGUE_GELU"}};
 
 [[noreturn]] void refuse(const std::string &where, const std::string &what) {
     throw FileError(where + ": " + what);
@@ -26,11 +30,8 @@ const json &member(const json &object, const char *name, const std::string &wher
     return object.at(name);
 }
 
-/** True for a name that can be part of a file name and a C identifier. */
-bool is_name(const std::string &text) {
-    const bool letters =
-        text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == std::string::npos;
-    return !text.empty() && text.size() <= 128 && letters && (text[0] < '0' || text[0] > '9');
+const OperatorKind &kind_of(const Operator &op) {
+    return *find_operator_kind(op.schema().kind);
 }
 
 int typical_extent(const json &typical, const char *name, int fallback, const std::string &where) {
@@ -45,29 +46,87 @@ int typical_extent(const json &typical, const char *name, int fallback, const st
     return value.get<int>();
 }
 
-void append_formatted(std::string &text, const json &value, int indent) {
-    constexpr size_t line = 110;
-    std::string flat = value.dump();
-    if (!value.is_structured() || flat.size() + indent <= line) {
-        text += flat;
+void parse_typical(Operator &op, const json &json, const std::string &where) {
+    const std::vector<const char *> &extents = op.schema().extents;
+    const bool one_row = extents.size() == 1;
+    op.typical_height = one_row ? 1 : op.typical_height;
+    if (!json.contains("typical")) {
         return;
     }
-    const std::string margin(indent + 1, ' ');
-    text += value.is_object() ? "{" : "[";
-    bool first = true;
-    for (const auto &item : value.items()) {
-        text.append(first ? "\n" : ",\n").append(margin);
-        if (value.is_object()) {
-            text.append(json(item.key()).dump()).append(": ");
-        }
-        append_formatted(text, item.value(), indent + 1);
-        first = false;
+    const auto &typical = json.at("typical");
+    if (!typical.is_object()) {
+        refuse(where, "\"typical\" is not an object");
     }
-    text.append("\n").append(indent, ' ').append(value.is_object() ? "}" : "]");
+    for (const auto &[name, value] : typical.items()) {
+        if (name != "batch" && std::find(extents.begin(), extents.end(), name) == extents.end()) {
+            refuse(where, "\"typical\": " + op.generator + " has no extent " + quote(name));
+        }
+    }
+    op.typical_batch = typical_extent(typical, "batch", op.typical_batch, where);
+    if (!one_row) {
+        op.typical_height = typical_extent(typical, extents.front(), op.typical_height, where);
+    }
+    op.typical_width = typical_extent(typical, extents.back(), op.typical_width, where);
 }
 
-/** The schema of an operator that was read, or made by hand, and so may be unknown. Throws FileError. */
-const OperatorSchema &schema_of(const std::string &generator) {
+/** Refuses an operator whose weights, or whose tensors of the typical size, 32-bit indices do not reach: what the
+ * runtime would refuse too, after all memory was asked for. */
+void check_sizes(const Operator &op, const std::string &where) {
+    constexpr double most = 2147483647;
+    constexpr int largest_block = 32;
+    if (static_cast<double>(op.filter_elements()) / op.out_channels() * (op.out_channels() + largest_block) > most) {
+        refuse(where, "its weights have more than 2^31 elements");
+    }
+    const distile_border border = op.border();
+    const double rows = static_cast<double>(op.typical_height) + border.top + border.bottom;
+    const double columns = static_cast<double>(op.typical_width) + border.left + border.right;
+    const Extents output = op.typical_output();
+    const double outputs = static_cast<double>(output.height) * output.width;
+    if (op.typical_batch * std::max(rows * columns * op.in_channels(), outputs * op.out_channels()) > most) {
+        refuse(where, "its input or output of the typical size has more than 2^31 elements");
+    }
+}
+
+/** The value of a parameter as generators take it, if it is one of the kind's. */
+std::string parse_param(const Operator &op, const std::string &key, const json &value, const std::string &where) {
+    const std::string what = "the parameter \"" + key + "\" is " + value.dump();
+    const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    if (key == "dtype") {
+        if (!value.is_string() || !find_type(text)) {
+            refuse(where, what + "; this version has " + known_types());
+        }
+    } else if (key == "epilogue") {
+        std::string names;
+        bool known = false;
+        for (const auto &epilogue : epilogues) {
+            known = known || value == epilogue.name;
+            names.append(names.empty() ? "\"" : ", \"").append(epilogue.name).append("\"");
+        }
+        if (!known) {
+            refuse(where, what + ", not one of " + names);
+        }
+    } else if (key == "residual") {
+        if (!value.is_boolean()) {
+            refuse(where, what + ", not true or false");
+        }
+    } else {
+        const std::vector<IntegerParam> &params = op.schema().params;
+        const auto known =
+            std::find_if(params.begin(), params.end(), [&](const IntegerParam &param) { return key == param.name; });
+        if (known == params.end()) {
+            refuse(where, op.generator + " has no parameter " + quote(key));
+        }
+        if (!value.is_number_integer() || value < known->least || value > known->most) {
+            refuse(where, what + ", not an integer from " + std::to_string(known->least) + " to " +
+                              std::to_string(known->most));
+        }
+    }
+    return text;
+}
+
+}  // namespace
+
+const OperatorSchema &Operator::schema() const {
     const OperatorSchema *schema = find_schema(generator);
     if (!schema) {
         throw FileError("there is no generator \"" + generator + "\"");
@@ -75,84 +134,78 @@ const OperatorSchema &schema_of(const std::string &generator) {
     return *schema;
 }
 
-/** Refuses an operator whose weights, or whose tensors of the typical size, 32-bit indices do not reach: what the
- * runtime would refuse too, after all memory was asked for. */
-void check_sizes(const Operator &op, const std::string &where) {
-    constexpr double most = 2147483647;
-    const distile_conv2d conv = op.conv2d();
-    const double taps =
-        static_cast<double>(conv.kernel_h) * conv.kernel_w * conv.in_channels / std::max(conv.groups, 1);
-    if (taps * (conv.out_channels + DISTILE_CUDA_CHANNEL_BLOCK) > most) {
-        refuse(where, "its weights have more than 2^31 elements");
+int Operator::param(const char *param_name) const {
+    return std::stoi(params.at(param_name));
+}
+
+const DataType &Operator::dtype() const {
+    return *find_type(params.at("dtype"));
+}
+
+bool Operator::has_residual() const {
+    return params.at("residual") == "true";
+}
+
+const char *Operator::epilogue() const {
+    return epilogues[epilogue_value()].enumerator;
+}
+
+distile_epilogue Operator::epilogue_value() const {
+    const auto *found = std::find_if(std::begin(epilogues), std::end(epilogues),
+                                     [&](const auto &epilogue) { return params.at("epilogue") == epilogue.name; });
+    return static_cast<distile_epilogue>(found - std::begin(epilogues));
+}
+
+int Operator::in_channels() const {
+    return schema().channels(*this).in;
+}
+
+int Operator::out_channels() const {
+    return schema().channels(*this).out;
+}
+
+std::vector<Operand> Operator::operands() const {
+    const Channels channels = schema().channels(*this);
+    std::vector<Operand> operands = {{"DISTILE_ROLE_INPUT", &dtype(), channels.in},
+                                     {"DISTILE_ROLE_WEIGHTS", find_type("float32"), channels.out},
+                                     {"DISTILE_ROLE_BIAS", find_type("float32"), channels.out}};
+    if (has_residual()) {
+        operands.push_back({"DISTILE_ROLE_RESIDUAL", &dtype(), channels.out});
     }
-    const double rows = op.typical_height + conv.pad_top + conv.pad_bottom;
-    const double columns = op.typical_width + conv.pad_left + conv.pad_right;
-    const double outputs = static_cast<double>(op.typical_output_height()) * op.typical_output_width();
-    if (op.typical_batch * std::max(rows * columns * conv.in_channels, outputs * conv.out_channels) > most) {
-        refuse(where, "its input or output of the typical size has more than 2^31 elements");
-    }
+    operands.push_back({"DISTILE_ROLE_OUTPUT", &dtype(), channels.out});
+    return operands;
 }
 
-}  // namespace
-
-distile_conv2d Operator::conv2d() const {
-    distile_conv2d conv = schema_of(generator).conv2d([&](const char *name) { return std::stoi(params.at(name)); });
-    const auto *epilogue = std::find(std::begin(epilogues), std::end(epilogues), params.at("epilogue"));
-    conv.epilogue = static_cast<distile_epilogue>(epilogue - std::begin(epilogues));
-    conv.residual = params.at("residual") == "true" ? 1 : 0;
-    return conv;
+Extents Operator::output_of(const Extents &input) const {
+    const ImageSize size = kind_of(*this).output_size(schema().op(*this).get(), {input.height, input.width});
+    return {static_cast<int>(size.height), static_cast<int>(size.width)};
 }
 
-distile_operator_kind Operator::kind() const {
-    return schema_of(generator).kind;
+distile_border Operator::border() const {
+    return kind_of(*this).border(schema().op(*this).get());
 }
 
-bool Operator::is_depthwise() const {
-    return schema_of(generator).depthwise;
-}
-
-int Operator::output_height(int rows) const {
-    const distile_conv2d conv = conv2d();
-    return schema_of(generator).output_extent(rows, conv.pad_top + conv.pad_bottom, conv.kernel_h, conv.stride_h,
-                                              conv.dilation_h);
-}
-
-int Operator::output_width(int columns) const {
-    const distile_conv2d conv = conv2d();
-    return schema_of(generator).output_extent(columns, conv.pad_left + conv.pad_right, conv.kernel_w, conv.stride_w,
-                                              conv.dilation_w);
-}
-
-int Operator::typical_output_height() const {
-    return output_height(typical_height);
-}
-
-int Operator::typical_output_width() const {
-    return output_width(typical_width);
+int64_t Operator::filter_elements() const {
+    return kind_of(*this).filter_elements(schema().op(*this).get());
 }
 
 std::string Operator::summary() const {
-    const distile_conv2d conv = conv2d();
-    std::ostringstream text;
-    text << conv.kernel_h << "x" << conv.kernel_w << " " << schema_of(generator).noun << ", " << conv.in_channels
-         << " -> " << conv.out_channels << " channels";
-    if (conv.groups != 1 && !is_depthwise()) {
-        text << " in " << conv.groups << " groups";
+    std::string text = schema().describe(*this);
+    if (dtype().name != std::string("float32")) {
+        text.append(", ").append(dtype().name);
     }
-    if (conv.stride_h != 1 || conv.stride_w != 1) {
-        text << (kind() == DISTILE_MASKED_UPSAMPLE_CONV2D ? ", scale " : ", stride ") << conv.stride_h << "x"
-             << conv.stride_w;
+    if (has_residual()) {
+        text += ", residual";
     }
-    if (conv.dilation_h != 1 || conv.dilation_w != 1) {
-        text << ", dilation " << conv.dilation_h << "x" << conv.dilation_w;
+    return text + ", epilogue " + params.at("epilogue");
+}
+
+std::string Operator::typical_input() const {
+    std::string text = std::to_string(typical_batch);
+    if (schema().extents.size() > 1) {
+        text += " x " + std::to_string(typical_height);
     }
-    text << ", padding " << conv.pad_top << "/" << conv.pad_bottom << "/" << conv.pad_left << "/" << conv.pad_right
-         << " (top/bottom/left/right)";
-    if (conv.residual != 0) {
-        text << ", residual";
-    }
-    text << ", epilogue " << epilogues[conv.epilogue];
-    return text.str();
+    return text + " x " + std::to_string(typical_width);
 }
 
 Operator parse_operator(const json &json, const std::string &where) {
@@ -162,12 +215,11 @@ Operator parse_operator(const json &json, const std::string &where) {
     }
     Operator op;
     const auto &name = member(json, "name", where), &generator = member(json, "generator", where);
-    if (!name.is_string() || !is_name(name)) {
+    if (!name.is_string() || !is_name(name) || std::isdigit(static_cast<unsigned char>(name.get<std::string>()[0]))) {
         refuse(where, "\"name\" is " + name.dump() + ", not letters, digits and underscores after a letter");
     }
     op.name = name;
-    const OperatorSchema *schema = generator.is_string() ? find_schema(generator.get<std::string>()) : nullptr;
-    if (!schema) {
+    if (!generator.is_string() || !find_schema(generator.get<std::string>())) {
         refuse(where, "\"generator\" is " + generator.dump() + "; this version has " + known_generators());
     }
     op.generator = generator;
@@ -176,57 +228,19 @@ Operator parse_operator(const json &json, const std::string &where) {
         refuse(where, "\"params\" is not an object");
     }
     for (const auto &[key, value] : params.items()) {
-        const std::string what = "the parameter \"" + key + "\" is " + value.dump();
-        if (key == "dtype") {
-            if (value != "float32") {
-                refuse(where, what + "; this version computes in \"float32\"");
-            }
-        } else if (key == "epilogue") {
-            bool known = false;
-            for (const char *epilogue : epilogues) {
-                known = known || value == epilogue;
-            }
-            if (!known) {
-                refuse(where, what + ", not \"none\", \"relu\", \"relu6\" or \"silu\"");
-            }
-        } else if (key == "residual") {
-            if (!value.is_boolean()) {
-                refuse(where, what + ", not true or false");
-            }
-        } else {
-            const IntegerParam *known = nullptr;
-            for (const IntegerParam &param : schema->params) {
-                known = key == param.name ? &param : known;
-            }
-            if (!known) {
-                refuse(where, op.generator + " has no parameter \"" + key + "\"");
-            }
-            if (!value.is_number_integer() || value < known->least || value > known->most) {
-                refuse(where, what + ", not an integer from " + std::to_string(known->least) + " to " +
-                                  std::to_string(known->most));
-            }
-        }
-        op.params[key] = value.is_string() ? value.get<std::string>() : value.dump();
+        op.params[key] = parse_param(op, key, value, where);
     }
     // An operator is the same whether its file names a default or leaves it out.
-    op.params.insert({{"dtype", "float32"}, {"epilogue", epilogues[0]}, {"residual", "false"}});
-    for (const IntegerParam &param : schema->params) {
+    op.params.insert({{"dtype", "float32"}, {"epilogue", epilogues[0].name}, {"residual", "false"}});
+    for (const IntegerParam &param : op.schema().params) {
         op.params.emplace(param.name, std::to_string(param.fallback));
     }
-    const std::string illegal = schema->why_illegal(op.conv2d());
+    const std::string illegal = op.schema().why_illegal(op);
     if (!illegal.empty()) {
         refuse(where, illegal);
     }
-    if (json.contains("typical")) {
-        const auto &typical = json.at("typical");
-        if (!typical.is_object()) {
-            refuse(where, "\"typical\" is not an object");
-        }
-        op.typical_batch = typical_extent(typical, "batch", 1, where);
-        op.typical_height = typical_extent(typical, "height", 40, where);
-        op.typical_width = typical_extent(typical, "width", 40, where);
-    }
-    if (op.typical_output_height() < 1 || op.typical_output_width() < 1) {
+    parse_typical(op, json, where);
+    if (op.typical_output().height < 1 || op.typical_output().width < 1) {
         refuse(where, "the typical input is smaller than the kernel");
     }
     check_sizes(op, where);
@@ -239,57 +253,20 @@ json to_json(const Operator &op) {
         const bool text = key == "dtype" || key == "epilogue";
         params[key] = text ? json(value) : json::parse(value);
     }
+    const std::vector<const char *> &extents = op.schema().extents;
+    json typical = {{"batch", op.typical_batch}, {extents.back(), op.typical_width}};
+    if (extents.size() > 1) {
+        typical[extents.front()] = op.typical_height;
+    }
     return {{"distile_operator", 1},
             {"name", op.name},
             {"generator", op.generator},
             {"params", params},
-            {"typical", {{"batch", op.typical_batch}, {"height", op.typical_height}, {"width", op.typical_width}}}};
+            {"typical", typical}};
 }
 
 Operator read_operator(const std::string &path) {
     return parse_operator(read_json(path), "the operator file '" + path + "'");
-}
-
-json read_json(const std::string &path) {
-    std::ifstream stream(path);
-    // A folder can be opened, and fails when it is read.
-    if (!stream || (stream.peek(), stream.bad())) {
-        throw FileError("the file '" + path + "' cannot be opened");
-    }
-    return parse_json(std::string(std::istreambuf_iterator<char>(stream), {}), "the file '" + path + "'");
-}
-
-json parse_json(const std::string &text, const std::string &where) {
-    std::string fault;
-    json json = parse_strictly(text, true, fault);
-    if (json.is_discarded()) {
-        throw FileError(where + " " + fault);
-    }
-    return json;
-}
-
-std::string format_json(const json &json) {
-    std::string text;
-    append_formatted(text, json, 0);
-    return text + "\n";
-}
-
-void write_file(const std::string &path, const std::string &text) {
-    const std::string temporary = path + ".new";
-    {
-        std::ofstream stream(temporary, std::ios::trunc | std::ios::binary);
-        stream << text;
-        stream.flush();
-        if (!stream) {
-            std::remove(temporary.c_str());
-            throw FileError("the file '" + temporary +
-                            "' cannot be written (is the disk full, or the folder missing?)");
-        }
-    }
-    if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-        std::remove(temporary.c_str());
-        throw FileError("the file '" + path + "' cannot be replaced");
-    }
 }
 
 }  // namespace distile

@@ -6,23 +6,34 @@
  *      "typical": {"batch": 1, "height": 40, "width": 40}}
  *
  * `params` are the generator's own parameters, under their own names; what is left out has the generator's
- * default. `typical` is the size of the input for which time tables are measured.
+ * default. `typical` is the size of the input for which time tables are measured. What differs between the kinds of
+ * operators stands in operator_schema.h.
  */
 #ifndef DISTILE_OPERATOR_H
 #define DISTILE_OPERATOR_H
 
+#include "data_type.h"
+#include "json_file.h"
+#include <cstdint>
 #include <distile/polykernel.h>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
-#include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace distile {
 
-/** What is wrong with a file, where, and what to do about it. */
-class FileError : public std::runtime_error {
-public:
-    using std::runtime_error::runtime_error;
+struct OperatorSchema;
+
+/** Rows and columns of an image. Tokens are the columns of one row. */
+struct Extents {
+    int height, width;
+};
+
+/** An operand as a descriptor has it. */
+struct Operand {
+    const char *role; /**< In C, a distile_role. */
+    const DataType *type;
+    int channels;
 };
 
 struct Operator {
@@ -33,33 +44,39 @@ struct Operator {
     bool operator==(const Operator &other) const {
         return name == other.name && generator == other.generator && params == other.params;
     }
-    distile_operator_kind kind() const;
-    bool is_depthwise() const;
-    /** The compile-time part as the runtime sees it. */
-    distile_conv2d conv2d() const;
-    /** Rows and columns of the output for those of an input; 0 if there are none. */
-    int output_height(int rows) const;
-    int output_width(int columns) const;
-    /** The same for an input of the typical size. */
-    int typical_output_height() const;
-    int typical_output_width() const;
-    /** One line in words, for instance "3x3 convolution, 256 -> 256 channels, relu". */
+    /** Its kind. Throws FileError where the generator is not known. */
+    const OperatorSchema &schema() const;
+    /** The value of an integer parameter of the kind. */
+    int param(const char *param_name) const;
+    /** The type of the activations and the weights. */
+    const DataType &dtype() const;
+    bool has_residual() const;
+    /** In C, a distile_epilogue. */
+    const char *epilogue() const;
+    distile_epilogue epilogue_value() const;
+    int in_channels() const;
+    int out_channels() const;
+    /** The input first and the output last. */
+    std::vector<Operand> operands() const;
+    /** The size of the output for an input; 0 rows or columns if there are none. */
+    Extents output_of(const Extents &input) const;
+    Extents typical_output() const {
+        return output_of({typical_height, typical_width});
+    }
+    /** The zero border with which all of the input is read in place. */
+    distile_border border() const;
+    /** The elements of its filter. */
+    int64_t filter_elements() const;
+    /** One line in words, for instance "3x3 convolution, 256 -> 256 channels, ..., epilogue relu". */
     std::string summary() const;
+    /** The typical input in words, for instance "1 x 40 x 40". */
+    std::string typical_input() const;
 };
 
 /** `where` names the place in messages, for instance the file. Throws FileError. */
 Operator parse_operator(const nlohmann::json &json, const std::string &where);
 nlohmann::json to_json(const Operator &op);
 Operator read_operator(const std::string &path);
-
-/** Reads a JSON file whose comments are allowed. Throws FileError. */
-nlohmann::json read_json(const std::string &path);
-/** The same of a text, which messages call `where`. */
-nlohmann::json parse_json(const std::string &text, const std::string &where);
-/** JSON for people: what fits a line stands on one. */
-std::string format_json(const nlohmann::json &json);
-/** Writes a file through a temporary one beside it, so that a kill leaves the old or the new one whole. */
-void write_file(const std::string &path, const std::string &text);
 
 }  // namespace distile
 

@@ -1,13 +1,15 @@
 /** \file
- * What the tools know of each kind of operator. A further kind is one file that defines its OperatorSchema, and one
- * line in operator_schema.cpp.
+ * What the tools know of each kind of operator. A further kind is one file in kinds/ that defines its OperatorSchema,
+ * and one row in operator_schema.cpp.
  */
 #ifndef DISTILE_OPERATOR_SCHEMA_H
 #define DISTILE_OPERATOR_SCHEMA_H
 
-#include <distile/polykernel.h>
-#include <functional>
+#include "operator.h"
+#include "space.h"
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace distile {
@@ -17,43 +19,58 @@ struct IntegerParam {
     int fallback, least, most;
 };
 
-/** The value of an integer parameter, which must be one of the kind's. */
-using ParamValue = std::function<int(const char *name)>;
+struct Channels {
+    int in, out;
+};
 
-/** A kind of operator, known by its generator. */
+/** A struct of polykernel.h as C writes it: its name, and the values of its members. */
+struct CStruct {
+    const char *name;
+    std::vector<std::pair<const char *, std::string>> members;
+};
+
+/** A convolution that computes the same, for the plain loops in reference/. */
+struct Convolution {
+    distile_operator_kind kind;
+    distile_conv2d conv;
+};
+
+/** A kind of operator, known by its generator. What it computes, the runtime's OperatorKind knows. */
 struct OperatorSchema {
     const char *generator;
-    distile_operator_kind kind; /**< As the runtime knows it. */
-    const char *noun;           /**< What people call it. */
+    distile_operator_kind kind;
+    const char *kind_name; /**< In C. */
+    const char *noun;      /**< What people call it. */
     /** The generator's integer parameters, their defaults and ranges. All have dtype, epilogue and residual beside. */
     std::vector<IntegerParam> params;
-    bool depthwise; /**< Every channel is computed from its own alone, in loops of their own. */
-    /** The operator as the runtime sees it, but for epilogue and residual. */
-    distile_conv2d (*conv2d)(const ParamValue &param);
+    /** The extents that an operator file names beside "batch", from the height on. One stands for images of one row. */
+    std::vector<const char *> extents;
     /** "", or a sentence that says which parameters do not go together. */
-    std::string (*why_illegal)(const distile_conv2d &conv);
-    /** Output pixels along an axis for an input; 0 if there are none. */
-    int (*output_extent)(int input, int pads, int kernel, int stride, int dilation);
+    std::string (*why_illegal)(const Operator &op);
+    Channels (*channels)(const Operator &op);
+    /** What `op` of a descriptor points to, and the same as C writes it. */
+    std::shared_ptr<const void> (*op)(const Operator &op);
+    CStruct (*c_struct)(const Operator &op);
+    /** What schedules depend on. */
+    OperatorFacts (*facts)(const Operator &op);
+    Convolution (*convolution)(const Operator &op);
+    /** What the summary says before residual and epilogue. */
+    std::string (*describe)(const Operator &op);
 };
 
 const OperatorSchema &conv2d_schema();
 const OperatorSchema &depthwise_conv2d_schema();
 const OperatorSchema &conv_transpose2d_schema();
 const OperatorSchema &upsample_conv2d_schema();
+const OperatorSchema &linear_schema();
 
 /** The schema of a generator; null if there is none. */
 const OperatorSchema *find_schema(const std::string &generator);
-/** The names of all generators, for messages. */
+/** The names of all generators, quoted, for messages. */
 std::string known_generators();
 
-// What kinds share.
-
-/** The parameters of a filter: its kernel, strides, padding and dilations. */
-std::vector<IntegerParam> filter_params();
-/** The same in a descriptor, with one group. */
-distile_conv2d filter_conv2d(const ParamValue &param);
-/** A convolution's output pixels along an axis. */
-int conv_output_extent(int input, int pads, int kernel, int stride, int dilation);
+/** The facts of an operator for every backend: the kind's, and the size of an element. */
+OperatorFacts facts_of(const Operator &op);
 
 }  // namespace distile
 

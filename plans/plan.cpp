@@ -1,11 +1,9 @@
 #include "plan.h"
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
-#include <iterator>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 namespace distile {
 
@@ -13,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int plan_version = 1;
+constexpr int plan_version = 2, time_table_version = 2;
 /** Far above what a schedule can use, and small enough that products of two knobs fit an int. */
 constexpr int largest_knob = 4096;
 
@@ -31,17 +29,6 @@ const json &member(const json &object, const char *name, json::value_t type, con
                std::string("the member \"") + name + "\" is " + value.type_name() + ", not " + json(type).type_name());
     }
     return value;
-}
-
-/** Letters, digits and underscores: what may stand in C identifiers, file names and build rules. */
-bool is_name(const std::string &text) {
-    return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-    });
-}
-
-std::string quoted(const std::string &text) {
-    return json(text).dump(-1, ' ', true);
 }
 
 std::string name_member(const json &object, const std::string &where) {
@@ -65,7 +52,80 @@ std::string text_member(const json &object, const char *name, const std::string 
     return text;
 }
 
-PlanVariant parse_variant(const json &json, const std::string &where) {
+void check_layout(const std::string &backend, const std::string &layout, const std::string &where) {
+    if (find_layout(get_backend(backend), layout)) {
+        return;
+    }
+    std::string known;
+    for (const Layout &other : get_backend(backend).layouts) {
+        known.append(known.empty() ? "" : ", ").append(quote(other.name));
+    }
+    refuse(where, "the layout " + quote(layout) + " is none of the backend " + quote(backend) + ", which has " + known);
+}
+
+/** A schedule of Halide's. */
+void parse_halide(PlanVariant &variant, const json &code, const std::string &where) {
+    variant.theta = parse_theta(code, where);
+}
+
+json halide_to_json(const PlanVariant &variant) {
+    return variant.theta;
+}
+
+/** A source file of CUDA C++ and the numbers that it takes. */
+void parse_cuda(PlanVariant &variant, const json &code, const std::string &where) {
+    variant.source = text_member(code, "source", where);
+    if (variant.source.empty() || variant.source.front() == '/' || variant.source.find("..") != std::string::npos) {
+        refuse(where, "\"source\" is " + quote(variant.source) + ", not a file in the plan's folder");
+    }
+    variant.entry = text_member(code, "entry", where);
+    if (!is_name(variant.entry) || (variant.entry[0] >= '0' && variant.entry[0] <= '9')) {
+        refuse(where, "\"entry\" is " + quote(variant.entry) + ", not the name of a C function");
+    }
+    json numbers = code;
+    numbers.erase("source");
+    numbers.erase("entry");
+    variant.theta = parse_theta(numbers, where);
+}
+
+json cuda_to_json(const PlanVariant &variant) {
+    json code = variant.theta;
+    code["source"] = variant.source;
+    code["entry"] = variant.entry;
+    return code;
+}
+
+/** What code can be written in. */
+constexpr struct {
+    const char *language;
+    bool generated;
+    void (*parse)(PlanVariant &variant, const json &code, const std::string &where);
+    json (*write)(const PlanVariant &variant);
+} languages[] = {{"halide", true, parse_halide, halide_to_json}, {"cuda", false, parse_cuda, cuda_to_json}};
+
+void parse_code(PlanVariant &variant, const json &code, const std::string &where) {
+    std::string known;
+    for (const auto &language : languages) {
+        if (code.size() == 1 && code.contains(language.language)) {
+            const auto &of_language = member(code, language.language, json::value_t::object, where);
+            language.parse(variant, of_language, where + ", " + quote(language.language));
+            return;
+        }
+        known.append(known.empty() ? "" : " or ").append(quote(language.language));
+    }
+    refuse(where, "\"code\" does not have one member, " + known);
+}
+
+json code_to_json(const PlanVariant &variant) {
+    for (const auto &language : languages) {
+        if (language.generated == variant.is_generated()) {
+            return {{language.language, language.write(variant)}};
+        }
+    }
+    return {};
+}
+
+PlanVariant parse_variant(const json &json, const Plan &plan, const std::string &where) {
     PlanVariant variant;
     variant.name = name_member(json, where);
     if (json.contains("dense")) {
@@ -74,11 +134,23 @@ PlanVariant parse_variant(const json &json, const std::string &where) {
         }
         variant.dense = json.at("dense").get<bool>();
     }
-    if (!json.contains("theta")) {
-        refuse(where, "the member \"theta\" is missing");
+    if (json.contains("layout")) {
+        variant.layout = text_member(json, "layout", where);
+        check_layout(plan.backend, variant.layout, where);
     }
-    variant.theta = parse_theta(json.at("theta"), where);
+    parse_code(variant, member(json, "code", nlohmann::json::value_t::object, where), where);
     return variant;
+}
+
+json to_json(const PlanVariant &variant) {
+    json row = {{"name", variant.name}, {"code", code_to_json(variant)}};
+    if (variant.dense) {
+        row["dense"] = true;
+    }
+    if (!variant.layout.empty()) {
+        row["layout"] = variant.layout;
+    }
+    return row;
 }
 
 PlanTime parse_time(const json &json, const Plan &plan, const std::string &where) {
@@ -106,6 +178,32 @@ PlanTime parse_time(const json &json, const Plan &plan, const std::string &where
     return time;
 }
 
+json to_json(const std::vector<PlanTime> &times) {
+    json rows = json::array();
+    for (const PlanTime &time : times) {
+        rows.push_back({{"variant", time.variant},
+                        {"threads", time.threads},
+                        {"tiles", time.tiles},
+                        {"us", std::round(time.microseconds * 1000) / 1000}});
+    }
+    return rows;
+}
+
+/** The times of a plan whose other members were read. */
+void parse_profile(Plan &plan, const json &profile, const std::string &where) {
+    const std::string hash = text_member(profile, "plan_hash", where);
+    if (hash != plan_hash_text(plan)) {
+        refuse(where, "the times were measured with the code of another plan (its \"plan_hash\" is " + quote(hash) +
+                          ", that of this plan is \"" + plan_hash_text(plan) +
+                          "\"): measure again with distile profile --into-plan");
+    }
+    plan.profiled_device = text_member(profile, "device", where);
+    const auto &times = member(profile, "times", json::value_t::array, where);
+    for (size_t i = 0; i < times.size(); i++) {
+        plan.times.push_back(parse_time(times[i], plan, where + ", time " + std::to_string(i)));
+    }
+}
+
 }  // namespace
 
 const PlanVariant *Plan::find(const std::string &name_or_index) const {
@@ -129,7 +227,7 @@ Theta parse_theta(const json &json, const std::string &where) {
     Theta theta;
     for (const auto &[knob, value] : json.items()) {
         if (!is_name(knob)) {
-            refuse(where, "the knob " + quoted(knob) + " is no name of letters, digits and underscores");
+            refuse(where, "the knob " + quote(knob) + " is no name of letters, digits and underscores");
         }
         if (!value.is_number_integer() || value < 0 || value > largest_knob) {
             refuse(where, "the knob \"" + knob + "\" is " + value.dump() + ", not an integer from 0 to " +
@@ -145,15 +243,21 @@ Theta parse_theta(const json &json, const std::string &where) {
     return theta;
 }
 
-int channel_block_of(const std::string &backend) {
-    return backend == "cuda" ? DISTILE_CUDA_CHANNEL_BLOCK : DISTILE_CPU_CHANNEL_BLOCK;
+int Plan::channel_block(const PlanVariant &variant) const {
+    return find_layout(get_backend(backend), layout_of(variant))->channel_block;
 }
 
-std::string layout_of(const std::string &backend) {
-    return backend + "-o" + std::to_string(channel_block_of(backend));
+Plan make_plan(const std::string &name, const Operator &op, const Backend &backend, const std::string &target) {
+    Plan plan;
+    plan.name = name;
+    plan.op = op;
+    plan.backend = backend.name;
+    plan.layout = backend.layouts.front().name;
+    plan.target = target;
+    return plan;
 }
 
-Plan read_plan(const std::string &path) {
+Plan read_plan(const std::string &path, Times times) {
     const json json = read_json(path);
     const std::string where = "the plan '" + path + "'";
     if (!json.is_object() || !json.contains("distile_plan")) {
@@ -168,20 +272,18 @@ Plan read_plan(const std::string &path) {
     plan.op = parse_operator(member(json, "operator", json::value_t::object, where), where + ", \"operator\"");
     plan.backend = text_member(json, "backend", where);
     plan.layout = text_member(json, "layout", where);
-    if ((plan.backend != "cpu" && plan.backend != "cuda") || plan.layout != layout_of(plan.backend)) {
-        refuse(where, "the backend \"" + plan.backend + "\" with the layout \"" + plan.layout +
-                          "\" is not known; this program knows \"cpu\" with \"" + layout_of("cpu") +
-                          "\" and \"cuda\" with \"" + layout_of("cuda") + "\"");
-    }
     plan.target = text_member(json, "target", where);
     try {
-        cpu_features(plan.target);
+        const Backend &backend = get_backend(plan.backend), &of_target = backend_of_target(plan.target);
+        if (&of_target != &backend) {
+            throw FileError("the target '" + plan.target + "' is of the backend " + quote(of_target.name) +
+                            ", not of " + quote(plan.backend));
+        }
+        plan.features();
     } catch (const FileError &error) {
         refuse(where, error.what());
     }
-    if ((plan.backend == "cuda") != (compute_capability(plan.target) != 0)) {
-        refuse(where, "the backend \"" + plan.backend + "\" has a target of another, '" + plan.target + "'");
-    }
+    check_layout(plan.backend, plan.layout, where);
     const auto &variants = member(json, "variants", json::value_t::array, where);
     if (variants.empty() || variants.size() > 64) {
         refuse(where, "it has " + std::to_string(variants.size()) + " variants; 1 to 64 are allowed");
@@ -189,199 +291,65 @@ Plan read_plan(const std::string &path) {
     std::set<std::string> names;
     for (size_t i = 0; i < variants.size(); i++) {
         const std::string place = where + ", variant " + std::to_string(i);
-        plan.variants.push_back(parse_variant(variants[i], place));
+        plan.variants.push_back(parse_variant(variants[i], plan, place));
         if (!names.insert(plan.variants.back().name).second) {
             refuse(place, "the name \"" + plan.variants.back().name + "\" is used twice");
         }
     }
-    if (json.contains("profile")) {
-        const auto &profile = member(json, "profile", json::value_t::object, where);
-        plan.profiled_device = text_member(profile, "device", where + ", \"profile\"");
-        const auto &times = member(profile, "times", json::value_t::array, where + ", \"profile\"");
-        for (size_t i = 0; i < times.size(); i++) {
-            plan.times.push_back(parse_time(times[i], plan, where + ", \"profile\", time " + std::to_string(i)));
-        }
+    if (json.contains("profile") && times == Times::Keep) {
+        parse_profile(plan, member(json, "profile", json::value_t::object, where), where + ", \"profile\"");
     }
     return plan;
-}
-
-json to_json(const std::vector<PlanTime> &times) {
-    json rows = json::array();
-    for (const PlanTime &time : times) {
-        rows.push_back({{"variant", time.variant},
-                        {"threads", time.threads},
-                        {"tiles", time.tiles},
-                        {"us", std::round(time.microseconds * 1000) / 1000}});
-    }
-    return rows;
 }
 
 json to_json(const Plan &plan) {
     json variants = json::array();
     for (const PlanVariant &variant : plan.variants) {
-        json row = {{"name", variant.name}, {"theta", variant.theta}};
-        if (variant.dense) {
-            row["dense"] = true;
-        }
-        variants.push_back(row);
+        variants.push_back(to_json(variant));
     }
     json result = {{"distile_plan", plan_version}, {"name", plan.name},     {"operator", to_json(plan.op)},
                    {"backend", plan.backend},      {"layout", plan.layout}, {"target", plan.target},
                    {"variants", variants}};
     if (!plan.times.empty()) {
-        result["profile"] = {{"device", plan.profiled_device}, {"times", to_json(plan.times)}};
+        result["profile"] = {
+            {"plan_hash", plan_hash_text(plan)}, {"device", plan.profiled_device}, {"times", to_json(plan.times)}};
     }
     return result;
 }
 
-std::string cpu_features(const std::string &target) {
-    // What each of Halide's features lets the compiler use, and what a target may say beside them.
-    const std::map<std::string, std::string> known = {
-        {"x86", ""},
-        {"64", ""},
-        {"linux", ""},
-        {"sse41", "sse41"},
-        {"avx", "avx"},
-        {"avx2", "avx2"},
-        {"fma", "fma"},
-        {"f16c", "f16c"},
-        {"avx512", "avx512f avx512cd"},
-        {"avx512_skylake", "avx512f avx512cd avx512bw avx512dq avx512vl"},
-        // What a GPU must have is the driver's business: it refuses PTX that it cannot compile.
-        {"cuda", ""},
-        {"cuda_capability_70", ""},
-        {"cuda_capability_80", ""},
-    };
-    if (target.rfind("x86-64-linux", 0) != 0) {
-        throw FileError("the target '" + target + "' does not begin with x86-64-linux");
-    }
-    std::istringstream words(target);
-    std::string word, features;
-    std::set<std::string> added;
-    while (std::getline(words, word, '-')) {
-        const auto found = known.find(word);
-        if (found == known.end()) {
-            refuse("the target '" + target + "'", "distile cannot check a CPU for its feature '" + word + "'");
-        }
-        std::istringstream parts(found->second);
-        std::string part;
-        while (parts >> part) {
-            if (added.insert(part).second) {
-                features.append(features.empty() ? "" : " ").append(part);
-            }
-        }
-    }
-    const std::string capability = "cuda_capability_";
-    if (target.find(capability) != target.rfind(capability) || target.back() == '-') {
-        refuse("the target '" + target + "'", "it has more than one compute capability, or ends with '-'");
-    }
-    return features;
-}
-
-int compute_capability(const std::string &target) {
-    const std::string feature = "cuda_capability_";
-    const size_t found = target.find(feature);
-    return found == std::string::npos ? 0 : std::stoi(target.substr(found + feature.size()));
-}
-
-namespace {
-
-std::set<std::string> words_of(const std::string &text) {
-    std::istringstream stream(text);
-    return {std::istream_iterator<std::string>(stream), {}};
-}
-
-/** Refuses plans that cannot be one chain of PolyKernels. */
-void check_chain(const std::vector<Plan> &plans) {
-    for (size_t i = 1; i < plans.size(); i++) {
-        const Plan &plan = plans[i];
-        const std::string where = "the plan '" + plan.name + "'";
-        if (plan.backend != "cpu" || plans.front().backend != "cpu") {
-            refuse(where, "only plans for CPUs can stand behind one another");
-        }
-        if (!(plan.op == plans.front().op)) {
-            refuse(where, "it is for another operator than '" + plans.front().name + "'");
-        }
-        for (size_t j = 0; j < i; j++) {
-            if (plan.name == plans[j].name) {
-                refuse(where, "two plans of one PolyKernel have this name, by which time tables tell them apart");
-            }
-            const std::set<std::string> has = words_of(cpu_features(plan.target));
-            const std::set<std::string> needs = words_of(cpu_features(plans[j].target));
-            if (std::includes(has.begin(), has.end(), needs.begin(), needs.end())) {
-                refuse(where, "it would never be taken: every CPU that has its features can run '" + plans[j].name +
-                                  "', which stands before it. The most demanding plan comes first");
-            }
-        }
-    }
-}
-
-/** The PolyKernel of one plan in a chain, with what it refers to. */
-void emit_plan(std::ostream &c, const std::vector<Plan> &plans, size_t index, const std::string &symbol) {
-    const Plan &plan = plans[index];
-    const distile_conv2d conv = plan.op.conv2d();
-    const std::string suffix = "_" + std::to_string(index);
+uint64_t plan_hash(const Plan &plan) {
+    json variants = json::array();
     for (const PlanVariant &variant : plan.variants) {
-        c << "extern int " << function_name(symbol, index, variant.name) << "_argv(void **args);\n";
-    }
-    c << "\nstatic const distile_variant variants" << suffix << "[] = {\n";
-    for (const PlanVariant &variant : plan.variants) {
-        c << "    {\"" << variant.name << "\", " << variant.theta.at("tile_h") << ", " << variant.theta.at("tile_w")
-          << ", " << (variant.dense ? 1 : 0) << ", " << function_name(symbol, index, variant.name) << "_argv},\n";
-    }
-    c << "};\n\n";
-    std::vector<distile_time_point> points;
-    for (const PlanTime &time : plan.times) {
-        for (size_t i = 0; i < plan.variants.size(); i++) {
-            if (plan.variants[i].name == time.variant) {
-                points.push_back({static_cast<int32_t>(i), time.threads, time.tiles, time.microseconds});
-            }
+        json row = to_json(variant);
+        row["layout"] = plan.layout_of(variant);
+        for (auto &code : row["code"]) {
+            code.erase("source");
         }
+        variants.push_back(row);
     }
-    std::sort(points.begin(), points.end(), [](const distile_time_point &a, const distile_time_point &b) {
-        return std::tie(a.variant, a.threads, a.tiles) < std::tie(b.variant, b.threads, b.tiles);
-    });
-    if (!points.empty()) {
-        c << "static const distile_time_point times" << suffix << "[] = {\n" << std::fixed << std::setprecision(3);
-        for (const distile_time_point &point : points) {
-            c << "    {" << point.variant << ", " << point.threads << ", " << point.tiles << ", " << point.microseconds
-              << "},\n";
-        }
-        c << "};\n\n";
+    const json code = {{"generator", plan.op.generator},
+                       {"params", to_json(plan.op).at("params")},
+                       {"target", plan.target},
+                       {"variants", variants}};
+    uint64_t hash = 0xcbf29ce484222325;
+    for (const char c : code.dump()) {
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
     }
-    if (index == 0) {
-        c << "extern const distile_polykernel " << symbol << ";\nconst distile_polykernel " << symbol << " = {\n";
-    } else {
-        c << "static const distile_polykernel polykernel" << suffix << " = {\n";
-    }
-    c << "    DISTILE_POLYKERNEL_VERSION, " << quoted(plan.name) << ", (distile_operator_kind)"
-      << static_cast<int>(plan.op.kind()) << ", DISTILE_FLOAT32, " << quoted(plan.layout) << ",\n    {"
-      << conv.in_channels << ", " << conv.out_channels << ", " << conv.groups << ", " << conv.kernel_h << ", "
-      << conv.kernel_w << ", " << conv.stride_h << ", " << conv.stride_w << ", " << conv.pad_top << ", "
-      << conv.pad_bottom << ", " << conv.pad_left << ", " << conv.pad_right << ", " << conv.dilation_h << ", "
-      << conv.dilation_w << ", (distile_epilogue)" << static_cast<int>(conv.epilogue) << ", " << conv.residual
-      << "},\n    " << compute_capability(plan.target) << ", " << quoted(cpu_features(plan.target)) << ",\n    "
-      << plan.variants.size() << ", variants" << suffix << ", " << points.size() << ", "
-      << (points.empty() ? "0" : "times" + suffix) << ", "
-      << (index + 1 == plans.size() ? "0" : "&polykernel_" + std::to_string(index + 1)) << "};\n\n";
+    return hash;
 }
 
-}  // namespace
-
-std::string function_name(const std::string &symbol, size_t index, const std::string &variant) {
-    return symbol + "_" + std::to_string(index) + "_" + variant;
+std::string plan_hash_text(const Plan &plan) {
+    char text[17] = "";
+    std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(plan_hash(plan)));
+    return text;
 }
 
-std::string emit_polykernels(const std::vector<Plan> &plans, const std::string &symbol) {
-    check_chain(plans);
-    std::ostringstream c;
-    c << "/* The PolyKernel " << symbol << ": " << plans.front().op.summary() << ". Made from its plans. */\n"
-      << "#include <distile/polykernel.h>\n\n";
-    // From the last to the first, because each names the one behind it.
-    for (size_t i = plans.size(); i-- > 0;) {
-        emit_plan(c, plans, i, symbol);
-    }
-    return c.str();
+json time_table_of(const Plan &plan) {
+    return {{"distile_times", time_table_version},
+            {"kernel", plan.name},
+            {"plan_hash", plan_hash_text(plan)},
+            {"device", plan.profiled_device},
+            {"times", to_json(plan.times)}};
 }
 
 }  // namespace distile

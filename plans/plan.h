@@ -1,17 +1,19 @@
 /** \file
  * Plan files: a PolyKernel as JSON, the link between tuning and building.
  *
- *     {"distile_plan": 1, "name": "conv3x3_256_avx512", "operator": {...}, "layout": "cpu-o16",
+ *     {"distile_plan": 2, "name": "conv3x3_256_avx512", "operator": {...}, "layout": "cpu-o16",
  *      "backend": "cpu", "target": "x86-64-linux-avx-avx2-...",
- *      "variants": [{"name": "p12c32", "theta": {"tile_h": 1, ...}},
- *                   {"name": "dense", "dense": true, "theta": {...}}],
- *      "profile": {"device": "...", "times": [{"variant": "p12c32", "threads": 2, "tiles": 160, "us": 410.5}, ...]}}
+ *      "variants": [{"name": "p12c32", "code": {"halide": {"tile_h": 1, ...}}},
+ *                   {"name": "dense", "dense": true, "code": {"halide": {...}}}],
+ *      "profile": {"plan_hash": "0123456789abcdef", "device": "...",
+ *                  "times": [{"variant": "p12c32", "threads": 2, "tiles": 160, "us": 410.5}, ...]}}
  *
  * docs/plans.md describes every member.
  */
 #ifndef DISTILE_PLAN_H
 #define DISTILE_PLAN_H
 
+#include "backend.h"
 #include "operator.h"
 #include "space.h"
 #include <cstdint>
@@ -21,8 +23,23 @@ namespace distile {
 
 struct PlanVariant {
     std::string name;
+    /** A point of the space of Halide's schedules; of a source file, its tiles and whatever other numbers it takes. */
     Theta theta;
     bool dense = false;
+    std::string layout; /**< Of the weights that its code reads; "": the plan's. */
+    /** Of code that Halide does not generate: the source file, seen from the plan's folder, and the
+     * distile_kernel_function in it; "" otherwise. */
+    std::string source, entry;
+
+    bool is_generated() const {
+        return entry.empty();
+    }
+    int tile_h() const {
+        return theta.at("tile_h");
+    }
+    int tile_w() const {
+        return theta.at("tile_w");
+    }
 };
 
 /** A measured time: a variant took `microseconds` for `tiles` tiles with `threads` threads. */
@@ -44,38 +61,41 @@ struct Plan {
 
     /** The variant of a name, or of an index in decimal; null if there is none. */
     const PlanVariant *find(const std::string &name_or_index) const;
+    const std::string &layout_of(const PlanVariant &variant) const {
+        return variant.layout.empty() ? layout : variant.layout;
+    }
+    /** Output channels in a block of the weights that a variant reads. */
+    int channel_block(const PlanVariant &variant) const;
+    /** What the code needs of a device, as a descriptor says it. */
+    std::string features() const {
+        return get_backend(backend).features_of(target);
+    }
+};
+
+/** A plan with no variants yet, in the backend's first layout. */
+Plan make_plan(const std::string &name, const Operator &op, const Backend &backend, const std::string &target);
+
+/** What becomes of the times that a plan holds. */
+enum class Times {
+    Keep, /**< Those of other code are refused. */
+    Drop  /**< For who compiles or measures anew. */
 };
 
 /** Throws FileError that says which member is wrong. Does not check thetas against a space. */
-Plan read_plan(const std::string &path);
+Plan read_plan(const std::string &path, Times times = Times::Keep);
 nlohmann::json to_json(const Plan &plan);
+
+/** Says which code a plan is of: its operator, target and variants, but no names of files, and no times. FNV-1a of
+ * their canonical JSON. */
+uint64_t plan_hash(const Plan &plan);
+/** The same as files hold it: 16 hexadecimal digits. */
+std::string plan_hash_text(const Plan &plan);
+
+/** The time table of a plan as distile_kernel_load_times() reads it. */
+nlohmann::json time_table_of(const Plan &plan);
 
 /** A schedule: knobs by name, tile_h and tile_w among them. Throws FileError. Asks no space whether it is legal. */
 Theta parse_theta(const nlohmann::json &json, const std::string &where);
-
-/** The output channels in a block of the weights of a backend, "cpu" or "cuda", and the layout that they give its name.
- */
-int channel_block_of(const std::string &backend);
-std::string layout_of(const std::string &backend);
-
-/** The rows of a time table as plans and time tables hold them. */
-nlohmann::json to_json(const std::vector<PlanTime> &times);
-
-/** The CPU features that code for a Halide target needs, named as the runtime names them and separated by
- * spaces. Throws FileError for a feature that the runtime cannot check. */
-std::string cpu_features(const std::string &target);
-
-/** The compute capability that the GPU code of a Halide target needs, for instance 70; 0 for a CPU's target. */
-int compute_capability(const std::string &target);
-
-/** The name of the generated function of a variant; its argv form has "_argv" behind it. `index` is the plan's in its
- * chain. DistilePolykernel.cmake makes the same. */
-std::string function_name(const std::string &symbol, size_t index, const std::string &variant);
-
-/** The C source of a chain of distile_polykernels, one for each plan, of which only the first has a visible name,
- * `symbol`: each stands for CPUs that lack a feature of those before it. Throws FileError if the plans are of different
- * operators or layouts, two have one name, or one would never be taken. */
-std::string emit_polykernels(const std::vector<Plan> &plans, const std::string &symbol);
 
 }  // namespace distile
 

@@ -1,4 +1,5 @@
 #include "conv2d_reference.h"
+#include "types.h"
 #include <algorithm>
 #include <cmath>
 
@@ -38,11 +39,60 @@ int32_t input_at(distile_operator_kind kind, int32_t inputs, int32_t output, int
     return input >= 0 && input < inputs * repeated ? input / repeated : -1;
 }
 
-const float *pixel_of(const distile_tensor &tensor, int32_t n, int32_t y, int32_t x) {
-    return static_cast<const float *>(tensor.data) + n * tensor.stride_n + y * tensor.stride_h + x * tensor.stride_w;
+/** The channels of a pixel in float32: where they are, or converted into `memory`. */
+const float *read_pixel(const distile_tensor &tensor, int32_t n, int32_t y, int32_t x, std::vector<float> &memory) {
+    const Type &type = *find_type(tensor.dtype);
+    const int64_t element = n * tensor.stride_n + y * tensor.stride_h + x * tensor.stride_w;
+    const char *pixel = static_cast<const char *>(tensor.data) + element * type.bytes;
+    if (tensor.dtype == DISTILE_FLOAT32) {
+        return reinterpret_cast<const float *>(pixel);
+    }
+    memory.resize(tensor.channels);
+    type.to_float(pixel, memory.data(), memory.size());
+    return memory.data();
 }
 
 }  // namespace
+
+distile_conv2d convolution_of(const distile_polykernel &polykernel) {
+    if (polykernel.kind != DISTILE_MASKED_LINEAR) {
+        return *static_cast<const distile_conv2d *>(polykernel.op);
+    }
+    const auto &linear = *static_cast<const distile_linear *>(polykernel.op);
+    distile_conv2d conv{};
+    conv.in_channels = linear.in_channels;
+    conv.out_channels = linear.out_channels;
+    conv.groups = conv.kernel_h = conv.kernel_w = conv.stride_h = conv.stride_w = 1;
+    conv.dilation_h = conv.dilation_w = 1;
+    conv.epilogue = linear.epilogue;
+    conv.residual = linear.residual;
+    return conv;
+}
+
+distile_dtype type_of(const distile_polykernel &polykernel) {
+    return polykernel.operands[0].dtype;
+}
+
+void store_as(distile_dtype dtype, float value, void *to) {
+    find_type(dtype)->from_float(&value, to, 1);
+}
+
+float load_as(distile_dtype dtype, const void *from) {
+    float value = 0;
+    find_type(dtype)->to_float(from, &value, 1);
+    return value;
+}
+
+float round_to(distile_dtype dtype, float value) {
+    alignas(float) char stored[sizeof(float)];
+    store_as(dtype, value, stored);
+    return load_as(dtype, stored);
+}
+
+float read_element(const distile_tensor &tensor, int32_t n, int32_t y, int32_t x, int32_t channel) {
+    std::vector<float> memory;
+    return read_pixel(tensor, n, y, x, memory)[channel];
+}
 
 double apply_epilogue(distile_epilogue epilogue, double value) {
     switch (epilogue) {
@@ -54,6 +104,8 @@ double apply_epilogue(distile_epilogue epilogue, double value) {
         return std::min(std::max(value, 0.0), 6.0);
     case DISTILE_EPILOGUE_SILU:
         return value / (1 + std::exp(-value));
+    case DISTILE_EPILOGUE_GELU:
+        return value * 0.5 * std::erfc(-value / std::sqrt(2.0));
     }
     return value;
 }
@@ -73,11 +125,33 @@ size_t filter_size(const distile_conv2d &conv) {
 }
 
 Conv2dReference::Conv2dReference(const distile_conv2d &conv, const distile_weights_source &weights,
-                                 distile_operator_kind kind)
-    : conv_(conv), kind_(kind) {
+                                 distile_operator_kind kind, distile_dtype dtype)
+    : conv_(conv), kind_(kind), dtype_(dtype),
+      merges_(dtype != DISTILE_FLOAT32 && kind == DISTILE_MASKED_UPSAMPLE_CONV2D) {
     const size_t outputs = conv.out_channels, inputs = conv.in_channels / conv.groups;
     const size_t taps = static_cast<size_t>(conv.kernel_h) * conv.kernel_w;
-    filter_.resize(filter_size(conv));
+    const bool is_float = static_cast<int>(weights.dtype) == 0 || weights.dtype == DISTILE_FLOAT32;
+    const Type &type = *find_type(is_float ? DISTILE_FLOAT32 : weights.dtype);
+    std::vector<float> source(filter_size(conv));
+    type.to_float(weights.filter, source.data(), source.size());
+    filter_.resize(source.size());
+    for (size_t o = 0; o < outputs; o++) {
+        const double bias = weights.bias ? weights.bias[o] : 0;
+        if (!weights.bn_mean) {
+            factor_.push_back(1);
+            addend_.push_back(bias);
+            continue;
+        }
+        double factor = (weights.bn_gamma ? weights.bn_gamma[o] : 1) /
+                        std::sqrt(double{weights.bn_variance[o]} + weights.bn_epsilon);
+        if (dtype != DISTILE_FLOAT32) {
+            // Where weights are rounded, their last bit depends on the factor's, which kernels have in float32.
+            factor =
+                (weights.bn_gamma ? weights.bn_gamma[o] : 1) / std::sqrt(weights.bn_variance[o] + weights.bn_epsilon);
+        }
+        factor_.push_back(factor);
+        addend_.push_back((bias - weights.bn_mean[o]) * factor + (weights.bn_beta ? weights.bn_beta[o] : 0));
+    }
     for (size_t tap = 0; tap < taps; tap++) {
         for (size_t i = 0; i < inputs; i++) {
             for (size_t o = 0; o < outputs; o++) {
@@ -86,22 +160,50 @@ Conv2dReference::Conv2dReference(const distile_conv2d &conv, const distile_weigh
                                   : weights.order == DISTILE_OHWI ? (o * taps + tap) * inputs + i
                                   : weights.order == DISTILE_IOHW ? (i * outputs + o) * taps + tap
                                                                   : (o * inputs + i) * taps + tap;
-                filter_[hwio] = weights.filter[at];
+                // Weights that are rounded hold the factor; others keep it for the sums, which are more precise.
+                const auto folded = static_cast<float>(source[at] * factor_[o]);
+                filter_[hwio] = dtype == DISTILE_FLOAT32 ? source[at] : merges_ ? folded : round_to(dtype, folded);
             }
         }
     }
-    for (size_t o = 0; o < outputs; o++) {
-        const double bias = weights.bias ? weights.bias[o] : 0;
-        if (!weights.bn_mean) {
-            factor_.push_back(1);
-            addend_.push_back(bias);
-            continue;
-        }
-        const double factor = (weights.bn_gamma ? weights.bn_gamma[o] : 1) /
-                              std::sqrt(double{weights.bn_variance[o]} + weights.bn_epsilon);
-        factor_.push_back(factor);
-        addend_.push_back((bias - weights.bn_mean[o]) * factor + (weights.bn_beta ? weights.bn_beta[o] : 0));
+    if (dtype != DISTILE_FLOAT32) {
+        factor_.assign(outputs, 1);
     }
+}
+
+std::vector<Conv2dReference::Run> Conv2dReference::runs(int32_t kernel, int32_t inputs, int32_t output, int32_t stride,
+                                                        int32_t pad, int32_t dilation) const {
+    std::vector<Run> result;
+    for (int32_t position = 0; position < kernel; position++) {
+        const int32_t input = input_at(kind_, inputs, output, position, stride, pad, dilation);
+        if (merges_ && !result.empty() && result.back().input == input) {
+            result.back().end++;
+        } else {
+            result.push_back({position, position + 1, input});
+        }
+    }
+    return result;
+}
+
+const float *Conv2dReference::weights_of(const Run &rows, const Run &columns, std::vector<float> &merged) const {
+    const size_t size = static_cast<size_t>(conv_.in_channels / conv_.groups) * conv_.out_channels;
+    const auto at = [&](int32_t row, int32_t column) {
+        return filter_.data() + static_cast<size_t>(row * conv_.kernel_w + column) * size;
+    };
+    if (!merges_) {
+        return at(rows.begin, columns.begin);
+    }
+    merged.assign(size, 0);
+    for (size_t i = 0; i < size; i++) {
+        double sum = 0;
+        for (int32_t row = rows.begin; row < rows.end; row++) {
+            for (int32_t column = columns.begin; column < columns.end; column++) {
+                sum += at(row, column)[i];
+            }
+        }
+        merged[i] = round_to(dtype_, static_cast<float>(sum));
+    }
+    return merged.data();
 }
 
 void Conv2dReference::sums(const distile_tensor &input, const distile_tensor *residual, int32_t n, int32_t y, int32_t x,
@@ -112,17 +214,16 @@ void Conv2dReference::sums(const distile_tensor &input, const distile_tensor *re
     if (scales) {
         scales->assign(outputs, 0);
     }
-    for (int32_t row = 0; row < conv_.kernel_h; row++) {
-        for (int32_t column = 0; column < conv_.kernel_w; column++) {
-            const int32_t in_y = input_at(kind_, input.height, y, row, conv_.stride_h, conv_.pad_top, conv_.dilation_h);
-            const int32_t in_x =
-                input_at(kind_, input.width, x, column, conv_.stride_w, conv_.pad_left, conv_.dilation_w);
-            if (in_y < 0 || in_x < 0) {
+    std::vector<float> merged, converted;
+    const std::vector<Run> columns =
+        runs(conv_.kernel_w, input.width, x, conv_.stride_w, conv_.pad_left, conv_.dilation_w);
+    for (const Run &row : runs(conv_.kernel_h, input.height, y, conv_.stride_h, conv_.pad_top, conv_.dilation_h)) {
+        for (const Run &column : columns) {
+            if (row.input < 0 || column.input < 0) {
                 continue;
             }
-            const float *values = pixel_of(input, n, in_y, in_x);
-            const float *weights =
-                filter_.data() + static_cast<size_t>(row * conv_.kernel_w + column) * filter_channels * outputs;
+            const float *values = read_pixel(input, n, row.input, column.input, converted);
+            const float *weights = weights_of(row, column, merged);
             for (int32_t i = 0; i < filter_channels; i++, weights += outputs) {
                 for (int32_t group = 0; group < conv_.groups; group++) {
                     const double value = values[group * filter_channels + i];
@@ -137,7 +238,7 @@ void Conv2dReference::sums(const distile_tensor &input, const distile_tensor *re
             }
         }
     }
-    const float *added = residual ? pixel_of(*residual, n, y, x) : nullptr;
+    const float *added = residual ? read_pixel(*residual, n, y, x, converted) : nullptr;
     for (int32_t o = 0; o < outputs; o++) {
         const double addend = addend_[o] + (added ? added[o] : 0);
         sums[o] = sums[o] * factor_[o] + addend;

@@ -1,5 +1,6 @@
 /** \file
- * A convolution of any kind by its definition: plain loops, with sums in double precision.
+ * An operator of any kind by its definition: plain loops, with sums in double precision. Inputs, weights and residuals
+ * are rounded to the storage type before, as the packed weights of a kernel are.
  */
 #ifndef DISTILE_CONV2D_REFERENCE_H
 #define DISTILE_CONV2D_REFERENCE_H
@@ -10,6 +11,20 @@
 #include <vector>
 
 namespace distile {
+
+/** The convolution that an operator is: a linear layer is one with a kernel of 1 x 1. */
+distile_conv2d convolution_of(const distile_polykernel &polykernel);
+
+/** The storage type of an operator's activations and weights. */
+distile_dtype type_of(const distile_polykernel &polykernel);
+
+// An element of a type: stored, read, and both.
+void store_as(distile_dtype dtype, float value, void *to);
+float load_as(distile_dtype dtype, const void *from);
+float round_to(distile_dtype dtype, float value);
+
+/** An element of a tensor of any type. */
+float read_element(const distile_tensor &tensor, int32_t n, int32_t y, int32_t x, int32_t channel);
 
 double apply_epilogue(distile_epilogue epilogue, double value);
 
@@ -24,9 +39,10 @@ size_t filter_size(const distile_conv2d &conv);
 
 class Conv2dReference {
 public:
-    /** Copies the weights, which may come in every order and with batch normalisation. */
+    /** Copies the weights, which may come in every order and type, and with batch normalisation. `dtype` is what the
+     * operator stores; those narrower than float32 round the weights once batch normalisation is folded in. */
     Conv2dReference(const distile_conv2d &conv, const distile_weights_source &weights,
-                    distile_operator_kind kind = DISTILE_MASKED_CONV2D);
+                    distile_operator_kind kind = DISTILE_MASKED_CONV2D, distile_dtype dtype = DISTILE_FLOAT32);
 
     const distile_conv2d &conv() const {
         return conv_;
@@ -39,8 +55,20 @@ public:
               std::vector<double> &sums, std::vector<double> *scales = nullptr) const;
 
 private:
+    /** Positions of the kernel along an axis that read the same input, and so share one packed weight. */
+    struct Run {
+        int32_t begin, end, input;
+    };
+
+    std::vector<Run> runs(int32_t kernel, int32_t inputs, int32_t output, int32_t stride, int32_t pad,
+                          int32_t dilation) const;
+    /** The weights of a run of rows and one of columns: [input channel of a group][output channel]. */
+    const float *weights_of(const Run &rows, const Run &columns, std::vector<float> &merged) const;
+
     distile_conv2d conv_;
     distile_operator_kind kind_;
+    distile_dtype dtype_;
+    bool merges_;                         /**< Positions that read the same input are added up and rounded. */
     std::vector<float> filter_;           /**< [kernel row][kernel column][input channel of a group][output channel] */
     std::vector<double> factor_, addend_; /**< What is folded in, for each output channel. */
 };

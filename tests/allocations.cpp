@@ -15,6 +15,9 @@ bool Allocations::fails() {
 }
 
 void *operator new(size_t bytes, const std::nothrow_t &) noexcept {
+    if (allocations.watched && bytes > allocations.largest) {
+        allocations.largest = bytes;
+    }
     return allocations.fails() ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
 }
 void *operator new(size_t bytes) {

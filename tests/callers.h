@@ -5,6 +5,7 @@
 #define DISTILE_TESTS_CALLERS_H
 
 #include "test_tensor.h"
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <distile/distile.h>
@@ -84,9 +85,11 @@ public:
         const auto block = std::prev(after);
         return static_cast<const char *>(address) < static_cast<char *>(block->first) + block->second.bytes;
     }
-    size_t blocks_in_use() {
+    /** Of more than some bytes. */
+    size_t blocks_in_use(size_t more_than = 0) {
         const std::lock_guard<std::mutex> lock(mutex_);
-        return blocks_.size();
+        return static_cast<size_t>(std::count_if(blocks_.begin(), blocks_.end(),
+                                                 [&](const auto &block) { return block.second.bytes > more_than; }));
     }
 
 private:

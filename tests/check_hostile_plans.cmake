@@ -1,52 +1,67 @@
-# What distile_add_polykernel makes of files that try to become more than words of a command line. Run as
+# What distile_add_polykernel's builder makes of files that try to become more than words of a command line. Run as
 #
-#     cmake -DMODULE=cmake/DistilePolykernel.cmake -DOPERATOR=<good file> -DPLAN=<good file> -DFOLDER=<scratch folder> -P <this>
+#     cmake -DBUILDER=<distile_builder> -DOPERATOR=<good file> -DPLAN=<good file> -DFOLDER=<scratch folder> -P <this>
 #
-# Without the build around it a good plan gets as far as its first library, which is an unknown command here.
-if (HOSTILE_OPERATOR)
-    include("${MODULE}")
-    distile_add_polykernel(hostile OPERATOR "${HOSTILE_OPERATOR}" PLAN "${HOSTILE_PLAN}")
-    return()
-endif ()
+# Bad files are refused before anything is run or written.
+set(scratch "${FOLDER}/scratch")
 
 function(expect message operator plan)
+    file(REMOVE_RECURSE "${FOLDER}")
+    file(MAKE_DIRECTORY "${scratch}")
     file(WRITE "${FOLDER}/operator.json" "${operator}")
     file(WRITE "${FOLDER}/plan.json" "${plan}")
     execute_process(
-        COMMAND "${CMAKE_COMMAND}" -DMODULE=${MODULE} -DHOSTILE_OPERATOR=${FOLDER}/operator.json
-                -DHOSTILE_PLAN=${FOLDER}/plan.json -P "${CMAKE_CURRENT_FUNCTION_LIST_FILE}"
-        ERROR_VARIABLE error RESULT_VARIABLE result)
-    string(REGEX REPLACE "[ \n]+" " " error "${error}")  # CMake breaks its lines.
-    if (result EQUAL 0 OR NOT error MATCHES "${message}")
-        message(SEND_ERROR "expected '${message}' of\n${operator}\n${plan}\nand got ${result}: ${error}")
+        COMMAND "${BUILDER}" build --operator "${FOLDER}/operator.json" --plan "${FOLDER}/plan.json" --symbol hostile
+                --object hostile.o --header hostile.h --folder parts --no-portable --linker "${LINKER}"
+        WORKING_DIRECTORY "${scratch}" OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE result)
+    file(GLOB left RELATIVE "${scratch}" "${scratch}/*")
+    if (result EQUAL 0 OR NOT output MATCHES "${message}" OR NOT left STREQUAL "${LEFT}")
+        message(SEND_ERROR "expected '${message}' of\n${operator}\n${plan}\nand got ${result}: ${output}\nleft: ${left}")
     endif ()
 endfunction()
 
 file(READ "${OPERATOR}" good_operator)
 file(READ "${PLAN}" good_plan)
-expect("Unknown CMake command \"add_halide_library\"" "${good_operator}" "${good_plan}")
+# Good files get as far as the linker, which is none here.
+set(LINKER /none/ld)
+set(LEFT parts)
+expect("/none/ld" "${good_operator}" "${good_plan}")
+set(LEFT "")
 
-foreach (word IN ITEMS "a b" "a;PLUGINS;evil" "../../../etc/a" "$(touch a)" "`touch a`" "$<SEMICOLON>" "a\\nb" "a\\\"b" "\${CMAKE}")
-    string(JSON hostile SET "${good_operator}" generator "\"${word}\"")
-    expect("has a generator that cannot be" "${hostile}" "${good_plan}")
-    string(JSON hostile SET "${good_operator}" params epilogue "\"${word}\"")
-    expect("has a parameter that cannot be" "${hostile}" "${good_plan}")
-    string(JSON hostile SET "${good_plan}" target "\"${word}\"")
-    expect("has a target that cannot be" "${good_operator}" "${hostile}")
-    string(JSON hostile SET "${good_plan}" target "\"x86-64-linux-${word}\"")
-    expect("has a target that cannot be" "${good_operator}" "${hostile}")
-    string(JSON hostile SET "${good_plan}" variants 0 name "\"${word}\"")
-    expect("has a variant's name that cannot be" "${good_operator}" "${hostile}")
-    string(JSON hostile SET "${good_plan}" variants 0 theta tile_h "\"${word}\"")
-    expect("has a tile that cannot be" "${good_operator}" "${hostile}")
+# Both files hold the operator.
+function(expect_of_operator message)
+    string(JSON operator SET "${good_operator}" ${ARGN})
+    expect("${message}" "${operator}" "${good_plan}")
+    string(JSON plan SET "${good_plan}" operator ${ARGN})
+    expect("${message}" "${good_operator}" "${plan}")
+endfunction()
+function(expect_of_plan message)
+    string(JSON plan SET "${good_plan}" ${ARGN})
+    expect("${message}" "${good_operator}" "${plan}")
+endfunction()
+
+foreach (word IN ITEMS "a b" "a\;PLUGINS\;evil" "../../../etc/a" "$(touch a)" "`touch a`" "a\\nb" "a\\\"b" "\${CMAKE}")
+    expect_of_operator("generator" generator "\"${word}\"")
+    expect_of_operator("name" name "\"${word}\"")
+    expect_of_operator("epilogue" params epilogue "\"${word}\"")
+    expect_of_operator("dtype" params dtype "\"${word}\"")
+    expect_of_operator("no parameter" params "${word}" 1)
+    expect_of_plan("target|control" target "\"${word}\"")
+    expect_of_plan("target|control" target "\"x86-64-linux-${word}\"")
+    expect_of_plan("layout|control" layout "\"${word}\"")
+    expect_of_plan("name" name "\"${word}\"")
+    expect_of_plan("name" variants 0 name "\"${word}\"")
+    expect_of_plan("tile_h" variants 0 code halide tile_h "\"${word}\"")
+    expect_of_plan("knob" variants 0 code halide "${word}" 1)
+    expect_of_plan("source|entry|control" variants 0 code
+        "{\"cuda\": {\"source\": \"../${word}\", \"entry\": \"${word}\", \"tile_h\": 1, \"tile_w\": 1}}")
 endforeach ()
 foreach (value IN ITEMS "[1, 2]" "{\"a\": 1}" "-1" "1.5")
-    string(JSON hostile SET "${good_plan}" variants 0 theta tile_w "${value}")
-    expect("has a tile that cannot be" "${good_operator}" "${hostile}")
+    expect_of_plan("tile_w" variants 0 code halide tile_w "${value}")
 endforeach ()
 set(many "[]")
 foreach (i RANGE 64)
-    string(JSON many SET "${many}" ${i} "{\"name\": \"v${i}\", \"theta\": {\"tile_h\": 1, \"tile_w\": 1}}")
+    string(JSON many SET "${many}" ${i}
+        "{\"name\": \"v${i}\", \"code\": {\"halide\": {\"tile_h\": 1, \"tile_w\": 1}}}")
 endforeach ()
-string(JSON hostile SET "${good_plan}" variants "${many}")
-expect("has 65 variants, not 1 to 64" "${good_operator}" "${hostile}")
+expect_of_plan("65 variants" variants "${many}")

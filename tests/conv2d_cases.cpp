@@ -101,8 +101,11 @@ void forget_inactive(ReferenceOutput &expected, const std::vector<uint8_t> &mask
     for (size_t pixel = 0; pixel < mask.size(); pixel++) {
         if (!mask[pixel] && expected.states[pixel] == PixelState::Computed) {
             const auto row = static_cast<int32_t>(pixel / view.width), x = static_cast<int32_t>(pixel % view.width);
-            std::copy_n(&output.at(row / view.height, row % view.height, x, 0), view.channels,
-                        &expected.values[pixel * view.channels]);
+            for (int32_t c = 0; c < view.channels; c++) {
+                const float got = output.get(row / view.height, row % view.height, x, c);
+                expected.values[pixel * view.channels + c] = got;
+                expected.exact[pixel * view.channels + c] = got;
+            }
         }
     }
 }

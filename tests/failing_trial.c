@@ -1,12 +1,12 @@
-/* A trial that does not do what it should, for the tests of the workers: BEHAVIOUR says what it does instead, and PLAN
- * is the text of the plan that it stands for. */
+/* A trial that does not do what it should, for the tests of the workers: BEHAVIOUR says what it does instead, and
+ * PLAN_HASH is that of the plan that it stands for. */
 #include <distile/polykernel.h>
 #include <stdlib.h>
 
 enum { RIGHT, CRASH, HANG, WRONG, MEMORY, FAIL };
 
-static int run(void **args) {
-    distile_hooks *hooks = *(distile_hooks **)args[0];
+static int run(const distile_kernel_call *call) {
+    distile_hooks *hooks = call->hooks;
     switch (BEHAVIOUR) {
     case CRASH:
         *(volatile int *)16 = 1;
@@ -18,7 +18,7 @@ static int run(void **args) {
         for (size_t bytes = 1 << 20; bytes <= 1 << 30; bytes *= 2) {
             char *memory = hooks->allocate(hooks, bytes);
             if (!memory) {
-                return -11; /* halide_error_code_out_of_memory */
+                return DISTILE_CALL_OUT_OF_MEMORY;
             }
             for (size_t i = 0; i < bytes; i += 4096) {
                 memory[i] = 1;
@@ -27,29 +27,38 @@ static int run(void **args) {
         break; /* Nobody stopped it. */
     case FAIL:
         hooks->report(hooks, "it does not want to");
-        return 1;
+        return 2;
     default:
         break;
     }
     return 0;
 }
 
-static const distile_variant variants[] = {{"trial", TILE_H, TILE_W, DENSE, run}};
+static const distile_conv2d op = {.in_channels = 2,
+                                  .out_channels = 3,
+                                  .groups = 1,
+                                  .kernel_h = 1,
+                                  .kernel_w = 1,
+                                  .stride_h = 1,
+                                  .stride_w = 1,
+                                  .dilation_h = 1,
+                                  .dilation_w = 1};
+static const distile_operand operands[] = {{DISTILE_ROLE_INPUT, DISTILE_FLOAT32, 2},
+                                           {DISTILE_ROLE_WEIGHTS, DISTILE_FLOAT32, 3},
+                                           {DISTILE_ROLE_BIAS, DISTILE_FLOAT32, 3},
+                                           {DISTILE_ROLE_OUTPUT, DISTILE_FLOAT32, 3}};
+static const distile_variant variants[] = {{"trial", TILE_H, TILE_W, DENSE, "cpu-o16", run}};
 
 extern const distile_polykernel distile_measured;
-__attribute__((visibility("default")))
-const distile_polykernel distile_measured = {DISTILE_POLYKERNEL_VERSION,
-                                             "trial",
-                                             DISTILE_MASKED_CONV2D,
-                                             DISTILE_FLOAT32,
-                                             "cpu-o16",
-                                             {2, 3, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 0},
-                                             0,
-                                             "",
-                                             1,
-                                             variants,
-                                             0,
-                                             0};
-
-extern const char distile_measured_plan[];
-__attribute__((visibility("default"))) const char distile_measured_plan[] = PLAN;
+__attribute__((visibility("default"))) const distile_polykernel distile_measured = {
+    .version = DISTILE_POLYKERNEL_VERSION,
+    .name = "trial",
+    .kind = DISTILE_MASKED_CONV2D,
+    .op = &op,
+    .num_operands = 4,
+    .operands = operands,
+    .device = DISTILE_CPU,
+    .features = "",
+    .plan_hash = PLAN_HASH,
+    .num_variants = 1,
+    .variants = variants};

@@ -20,6 +20,12 @@ bool tile_is_active(const std::vector<uint8_t> &mask, int32_t n, int32_t height,
 
 }  // namespace
 
+void set_operator(ReferenceArgs &args, const distile_polykernel &polykernel) {
+    args.kind = polykernel.kind;
+    args.conv = convolution_of(polykernel);
+    args.dtype = type_of(polykernel);
+}
+
 ReferenceOutput reference_masked_conv2d(const ReferenceArgs &args) {
     const distile_conv2d &conv = args.conv;
     const distile_tensor &input = args.input;
@@ -30,10 +36,11 @@ ReferenceOutput reference_masked_conv2d(const ReferenceArgs &args) {
     weights.filter = args.filter.data();
     weights.order = DISTILE_HWIO;
     weights.bias = args.bias.empty() ? nullptr : args.bias.data();
-    const Conv2dReference reference(conv, weights, args.kind);
+    const Conv2dReference reference(conv, weights, args.kind, args.dtype);
     ReferenceOutput output;
     output.states.resize(pixels);
     output.values.resize(pixels * conv.out_channels);
+    output.exact.resize(pixels * conv.out_channels);
 
     int64_t pixel = 0;
     std::vector<double> sums;
@@ -51,8 +58,9 @@ ReferenceOutput reference_masked_conv2d(const ReferenceArgs &args) {
                 output.states[pixel] = PixelState::Computed;
                 for (int32_t o = 0; o < conv.out_channels; o++) {
                     output.largest = std::max(output.largest, std::abs(sums[o]));
-                    output.values[pixel * conv.out_channels + o] =
-                        static_cast<float>(apply_epilogue(conv.epilogue, sums[o]));
+                    const double exact = apply_epilogue(conv.epilogue, sums[o]);
+                    output.exact[pixel * conv.out_channels + o] = exact;
+                    output.values[pixel * conv.out_channels + o] = round_to(args.dtype, static_cast<float>(exact));
                 }
             }
         }

@@ -1,10 +1,11 @@
 /** \file
- * What a masked convolution computes, as plain loops: the tests compare every kernel with it.
+ * What a masked operator computes, as plain loops: the tests compare every kernel with it.
  */
 #ifndef DISTILE_TESTS_REFERENCE_H
 #define DISTILE_TESTS_REFERENCE_H
 
 #include "conv2d_reference.h"
+#include "error_bounds.h"
 #include <cstdint>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace distile {
 struct ReferenceArgs {
     distile_operator_kind kind = DISTILE_MASKED_CONV2D;
     distile_conv2d conv{};
+    distile_dtype dtype = DISTILE_FLOAT32; /**< What the operator stores. */
     distile_tensor input{};
     std::vector<float> filter; /**< [kernel row][kernel column][input channel][output channel] */
     std::vector<float> bias;   /**< [output channel], or empty. */
@@ -29,9 +31,13 @@ enum class PixelState : uint8_t { Kept, Zeroed, Computed };
 
 struct ReferenceOutput {
     std::vector<PixelState> states; /**< [image][row][column] */
-    std::vector<float> values;      /**< [image][row][column][channel]; 0 for pixels that are not computed. */
-    double largest = 0;             /**< The largest absolute value before the epilogue: a scale for errors. */
+    std::vector<float> values; /**< [image][row][column][channel], as the type stores it; 0 where none is computed. */
+    std::vector<double> exact; /**< The same before it was rounded; may be empty where nothing is. */
+    double largest = 0;        /**< The largest absolute value before the epilogue: a scale for errors. */
 };
+
+/** Sets what is the operator's: its kind, convolution and type. */
+void set_operator(ReferenceArgs &args, const distile_polykernel &polykernel);
 
 /** Of any kind of operator. */
 ReferenceOutput reference_masked_conv2d(const ReferenceArgs &args);

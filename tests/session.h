@@ -19,6 +19,13 @@ namespace distile {
 /** The PolyKernel of all sessions: for AVX2, and for any CPU. */
 inline const distile_polykernel &session_kernel = test_conv3_16_48_avx2;
 
+inline distile_planner_options planner_options(int32_t buffers, distile_clearing clearing) {
+    distile_planner_options options{};
+    options.buffers = buffers;
+    options.clearing = clearing;
+    return options;
+}
+
 /** Nothing of it is anybody else's but the constant PolyKernel. */
 struct Session {
     static constexpr int32_t height = 9, width = 11;
@@ -28,7 +35,7 @@ struct Session {
         : random(seed), context(make_context(options)), kernel(make_kernel(context, polykernel)),
           mask(make_mask(context)), input(1, height, width, 16), output(1, height, width, 48) {
         input.draw(Values::Integers, random);
-        reference.conv = polykernel.conv2d;
+        set_operator(reference, polykernel);
         reference.input = input.view();
         reference.filter = draw(Values::Integers, 9 * 16 * 48, random);
         distile_weights_source source{};

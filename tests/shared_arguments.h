@@ -28,7 +28,8 @@ template<typename Refuse> void spoil_tensor(const distile_tensor &right, const R
     };
     refuse(DISTILE_ERROR_NULL_POINTER, nullptr);
     spoil(DISTILE_ERROR_NULL_POINTER, [](distile_tensor &view) { view.data = nullptr; });
-    for (int32_t dtype : {0, -1, 2, INT_MIN, INT_MAX}) {
+    spoil(DISTILE_ERROR_BAD_ALIGNMENT, [](distile_tensor &view) { view.data = static_cast<char *>(view.data) + 1; });
+    for (int32_t dtype : {0, -1, 4, INT_MIN, INT_MAX}) {
         spoil(DISTILE_ERROR_BAD_TYPE, [&](distile_tensor &view) { std::memcpy(&view.dtype, &dtype, sizeof(dtype)); });
     }
     for (int32_t bad : {0, -1, beyond, INT_MIN, INT_MAX}) {
@@ -135,7 +136,9 @@ void refuse_weights(WrongArguments &all, const char *name,
         .template wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
         .template wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
         .template wrong<1>(DISTILE_ERROR_NULL_POINTER, &distile_weights_source::filter, {nullptr})
+        .template wrong_number<1>(DISTILE_ERROR_BAD_TYPE, &distile_weights_source::dtype, {-1, 4, INT_MIN, INT_MAX})
         .template wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::order, {0, -1, 5, INT_MAX})
+        .template reserved<1>(&distile_weights_source::reserved)
         .template wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::bn_mean, {nullptr})
         .template wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_weights_source::bn_variance,
                            {nullptr, negative.data(), nan.data()})
@@ -160,6 +163,7 @@ void refuse_planner_options(WrongArguments &all, const char *name,
         .template wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_planner_options::buffers, {1, -1, 65, INT_MIN, INT_MAX})
         .template wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_planner_options::clearing,
                                   {-1, 3, INT_MIN, INT_MAX})
+        .template reserved<1>(&distile_planner_options::reserved)
         .template wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
 }
 
@@ -180,6 +184,7 @@ void refuse_outputs(WrongArguments &all, const char *name, Called *called, Plann
         .template wrong<1>(DISTILE_ERROR_BAD_MASK, &distile_output_spec::width, {0, 1, -1, beyond, INT_MIN, INT_MAX})
         .template wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_output_spec::channels, {0, -1, INT_MIN})
         .template wrong<1>(DISTILE_ERROR_BAD_STRIDE, &distile_output_spec::channels, {INT_MAX})
+        .template wrong_number<1>(DISTILE_ERROR_BAD_TYPE, &distile_output_spec::dtype, {-1, 4, INT_MIN, INT_MAX})
         .template wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr})
         .template wrong<2>(DISTILE_ERROR_BAD_MASK, {masks.unset, masks.foreign})
         .template wrong<3>(DISTILE_ERROR_BAD_VALUE, {no_store, neither})

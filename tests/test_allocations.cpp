@@ -3,6 +3,7 @@
 // it replaces the functions that allocate and read.
 #include "allocations.h"
 #include "catch.h"
+#include "descriptors.h"
 #include "temporary_folder.h"
 #include <algorithm>
 #include <atomic>
@@ -100,7 +101,7 @@ struct CountingAllocator {
     }
 };
 
-int fill_ones(void *, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
+int fill_ones(void *, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
     std::fill_n(static_cast<float *>(output->data), int64_t{output->height} * output->stride_h, 1.0f);
     return 0;
 }
@@ -118,9 +119,9 @@ public:
         }
         if (polykernel) {
             filter_.resize(size_t{9} * most_channels * most_channels);
-            times_ = folder_.write("times.json", std::string(R"({"distile_times": 1, "kernel": ")") + polykernel->name +
-                                                     R"(", "times": [{"variant": ")" + polykernel->variants[0].name +
-                                                     R"(", "threads": 1, "tiles": 30, "us": 90}]})");
+            times_ = folder_.write(
+                "times.json", time_table(*polykernel, std::string(R"({"variant": ")") + polykernel->variants[0].name +
+                                                          R"(", "threads": 1, "tiles": 30, "us": 90})"));
         }
         std::mt19937 random(1);
         for (std::vector<float> *values : {&input_, &filter_}) {
@@ -155,7 +156,8 @@ public:
             return;
         }
         for (size_t i = 0; i < std::size(clearings); i++) {
-            const distile_planner_options options{0, clearings[i]};
+            distile_planner_options options{};
+            options.clearing = clearings[i];
             made("planner", planners_[i],
                  [&](distile_planner **out) { return distile_planner_create(context_.get(), &options, out); });
         }
@@ -175,6 +177,7 @@ public:
             use_kernel();
             return;
         }
+        use_sources();
         use_algebra();
         use_planners();
         use_copies();
@@ -240,7 +243,7 @@ private:
 
     /** Calls that set a mask leave it as it was where they fail. */
     template<typename Call> void set_mask(const char *name, HeldMask &held, int32_t rows, const Call &call) {
-        const std::vector<uint64_t> before = words_of(held);
+        const std::vector<uint32_t> before = words_of(held);
         step(name, [&] {
             const distile_status status = call(held.mask.get());
             if (status != DISTILE_OK) {
@@ -255,18 +258,35 @@ private:
         results_.push_back(static_cast<float>(pixels));
     }
 
-    static std::vector<uint64_t> words_of(const HeldMask &held) {
-        const uint64_t *words = nullptr;
+    static std::vector<uint32_t> words_of(const HeldMask &held) {
+        const uint32_t *words = nullptr;
         int32_t words_per_row = 0;
         return distile_mask_bits(held.mask.get(), &words, &words_per_row) == DISTILE_OK
-                   ? std::vector<uint64_t>(words, words + int64_t{held.rows} * words_per_row)
-                   : std::vector<uint64_t>();
+                   ? std::vector<uint32_t>(words, words + int64_t{held.rows} * words_per_row)
+                   : std::vector<uint32_t>();
+    }
+
+    /** What sets masks of another shape, which they keep where it fails. */
+    void use_sources() {
+        const uint8_t one = 1;
+        std::vector<uint32_t> words(height, 0x12345);
+        std::vector<int32_t> indices = {7, 3, height * width - 1, 3, 0};
+        for (HeldMask *held : {masks_ + 1, masks_ + 2}) {
+            set_mask("set_bytes", *held, 1,
+                     [&](distile_mask *mask) { return distile_mask_set_bytes(mask, &one, 1, 1, 1, 1, 1); });
+        }
+        set_mask("set_bits", masks_[1], height,
+                 [&](distile_mask *mask) { return distile_mask_set_bits(mask, words.data(), 1, height, width, 1); });
+        set_mask("set_indices", masks_[2], height, [&](distile_mask *mask) {
+            return distile_mask_set_indices(mask, indices.data(), nullptr, 1, height, width,
+                                            static_cast<int64_t>(indices.size()));
+        });
     }
 
     /** Every call sets a mask of its own. */
     void use_algebra() {
         distile_mask *mask = masks_[0].mask.get();
-        HeldMask *next = masks_;
+        HeldMask *next = masks_ + 2;
         for (const distile_window &window : windows) {
             for (const bool to_input : {true, false}) {
                 const bool enlarges = to_input == (window.kind == DISTILE_WINDOW_CONV);
@@ -303,7 +323,7 @@ private:
 
     void use_kernel() {
         distile_mask *mask = masks_[0].mask.get();
-        const distile_conv2d &conv = polykernel_->conv2d;
+        const distile_conv2d conv = convolution_of(*polykernel_);
         const int32_t scale = distile_kernel_window(kernel_.get()).kind == DISTILE_WINDOW_CONV ? 1 : 2;
         const distile_tensor input =
             distile_tensor_make(input_.data(), 1, height / scale, width / scale, conv.in_channels);
@@ -338,7 +358,7 @@ private:
 
     void use_planners() {
         distile_mask *mask = masks_[0].mask.get();
-        const distile_output_spec spec{1, height, width, 8, 1, 1, 1, 1};
+        const distile_output_spec spec{1, height, width, 8, 1, 1, 1, 1, DISTILE_FLOAT32};
         for (const Planner &planner : planners_) {
             // As many as it has buffers for each way to store, so that every buffer meets its shape.
             for (int i = 0; i < 6; i++) {
@@ -371,7 +391,12 @@ private:
         const distile_tensor small = distile_tensor_make(input_.data(), 1, height / 2, width / 2, channels);
         const distile_tensor large = distile_tensor_make(planes_.data(), 1, height, width, channels);
         for (const distile_inactive inactive : {DISTILE_KEEP, DISTILE_ZERO}) {
-            const distile_upsample_args args{&small, &large, masks_[0].mask.get(), 2, 2, inactive};
+            distile_upsample_args args{};
+            args.input = &small;
+            args.output = &large;
+            args.mask = masks_[0].mask.get();
+            args.scale_h = args.scale_w = 2;
+            args.inactive = inactive;
             step("upsample_nearest", [&] { return distile_upsample_nearest(context_.get(), &args); });
             keep_sum(planes_);
         }
@@ -397,7 +422,7 @@ private:
     TemporaryFolder folder_;
     std::string times_;
     Context context_;
-    HeldMask masks_[16];
+    HeldMask masks_[18];
     Kernel kernel_;
     Weights weights_;
     Planner planners_[std::size(clearings)];
@@ -473,11 +498,58 @@ TEST_CASE("Calls of a shape that was met before allocate nothing", "[allocations
     }
 }
 
+TEST_CASE("What grows with masks and tensors is the caller's memory", "[allocations]") {
+    CountingAllocator allocator;
+    distile_context_options options{};
+    options.threads = 1;
+    options.allocate = CountingAllocator::allocate;
+    options.deallocate = CountingAllocator::deallocate;
+    options.allocator_user = &allocator;
+    const Context context = make_context(options);
+    const Mask mask = make_mask(context), other = make_mask(context);
+    const Planner planner = make_planner(context);
+    constexpr int32_t rows = 4, columns = 65535, channels = 300;
+    const std::vector<uint8_t> bytes(size_t{rows} * columns, 1);
+    const std::vector<int32_t> indices(size_t{rows} * columns, 7);
+    const std::vector<uint32_t> words(size_t{rows} * 2048, 0x55555555);
+    std::vector<float> zeros(size_t{1000} * channels), ones(zeros.size(), 1.0f);
+    const distile_tensor a = distile_tensor_make(zeros.data(), 1, 1, 1000, channels);
+    distile_tensor b = a;
+    b.data = ones.data();
+    allocations.last = -1;
+    allocations.largest = 0;
+    {
+        const Watch watch;
+        check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, rows, columns, 0, columns));
+        distile_tile_list list{};
+        check(context, distile_mask_tiles(mask.get(), 1, 1, &list));
+        distile_output_spec spec{};
+        spec.batch = 1;
+        spec.height = rows;
+        spec.width = columns;
+        spec.channels = 1;
+        distile_tensor tensor{};
+        check(context, distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_TILES, &tensor));
+        for (const distile_window &window : windows) {
+            check(context, distile_mask_affected_output(other.get(), mask.get(), &window, rows, columns));
+            check(context, distile_mask_needed_input(other.get(), mask.get(), &window, rows, columns / 3));
+        }
+        check(context, distile_mask_invert(other.get(), mask.get()));
+        check(context, distile_mask_set_difference(other.get(), &a, &b, 0.5f));
+        check(context, distile_mask_set_bits(mask.get(), words.data(), 1, rows, columns, 2048));
+        check(context, distile_mask_set_indices(mask.get(), indices.data(), nullptr, 1, rows, columns, columns));
+    }
+    CHECK(allocations.largest > 0);
+    CHECK(allocations.largest < 2048);
+    CHECK(allocator.blocks > 10);
+}
+
 TEST_CASE("A time table that cannot be read to its end is a bad file", "[allocations]") {
     const TemporaryFolder folder;
-    const std::string times = folder.write(
-        "times.json", std::string(R"({"distile_times": 1, "kernel": "test_conv3_16_48_avx2", "times": [)") +
-                          std::string(1 << 16, ' ') + R"({"variant": "dense", "threads": 1, "tiles": 30, "us": 90}]})");
+    const std::string times =
+        folder.write("times.json", time_table(test_conv3_16_48_avx2,
+                                              std::string(1 << 16, ' ') +
+                                                  R"({"variant": "dense", "threads": 1, "tiles": 30, "us": 90})"));
     const Context context = make_context();
     const Kernel kernel = make_kernel(context, test_conv3_16_48_avx2);
     REQUIRE(distile_kernel_load_times(kernel.get(), times.c_str()) == DISTILE_OK);

@@ -1,6 +1,7 @@
 // One binary for any CPU: which PolyKernel of a chain a kernel takes, that each computes the same, and that what is
 // named and timed is the one that was taken.
 #include "catch.h"
+#include "descriptors.h"
 #include "reference.h"
 #include "temporary_folder.h"
 #include "test_polykernels.h"
@@ -38,6 +39,19 @@ Context context_of(const char *features) {
     return make_context(options);
 }
 
+/** The PolyKernel of a chain that a kernel took. */
+const distile_polykernel *taken_by(const Kernel &kernel, const distile_polykernel &chain) {
+    distile_kernel_info info{};
+    REQUIRE(distile_kernel_get_info(kernel.get(), &info) == DISTILE_OK);
+    for (const distile_polykernel *one = &chain; one; one = one->otherwise) {
+        if (one->name == info.name) {
+            CHECK(one->features == info.features);
+            return one;
+        }
+    }
+    return nullptr;
+}
+
 /** What is taken of a chain by a context that knows these features; null, and the message, if nothing is. */
 const distile_polykernel *taken(const distile_polykernel &chain, const char *features, std::string *message = nullptr) {
     const Context context = context_of(features);
@@ -48,8 +62,8 @@ const distile_polykernel *taken(const distile_polykernel &chain, const char *fea
         *message = distile_context_message(context.get());
     }
     CHECK((status == DISTILE_OK) == (kernel != nullptr));
-    CHECK((status == DISTILE_OK || status == DISTILE_ERROR_UNSUPPORTED_CPU));
-    return distile_kernel_polykernel(kernel);
+    CHECK((status == DISTILE_OK || status == DISTILE_ERROR_UNSUPPORTED_DEVICE));
+    return kernel ? taken_by(owned, chain) : nullptr;
 }
 
 bool contains(const std::string &text, const std::string &part) {
@@ -67,16 +81,23 @@ TEST_CASE("The build chains a plan and the portable one", "[any_cpu]") {
     CHECK(std::string(tuned.name) == "test_conv3_16_48_avx2");
     REQUIRE(tuned.otherwise != nullptr);
     CHECK(std::string(portable().name) == "test_conv3_16_48_portable");
-    CHECK(std::string(portable().cpu_features).empty());
+    CHECK(std::string(portable().features).empty());
     CHECK(portable().num_times == 0);
     CHECK(portable().otherwise == nullptr);
-    CHECK(std::memcmp(&portable().conv2d, &tuned.conv2d, sizeof(distile_conv2d)) == 0);
-    CHECK(std::string(portable().layout) == tuned.layout);
-    // A fine, a coarse and a dense variant.
-    REQUIRE(portable().num_variants == 3);
+    CHECK(portable().kind == tuned.kind);
+    CHECK(std::memcmp(portable().op, tuned.op, sizeof(distile_conv2d)) == 0);
+    REQUIRE(portable().num_operands == tuned.num_operands);
+    CHECK(std::memcmp(portable().operands, tuned.operands, sizeof(distile_operand) * tuned.num_operands) == 0);
+    for (const distile_polykernel *one : {&portable(), &tuned}) {
+        for (int32_t i = 0; i < one->num_variants; i++) {
+            CHECK(std::string(one->variants[i].layout) == "cpu-o16");
+        }
+    }
+    // A fine and a dense variant.
+    REQUIRE(portable().num_variants == 2);
     CHECK(portable().variants[0].tile_h * portable().variants[0].tile_w == 1);
-    CHECK(portable().variants[1].tile_h * portable().variants[1].tile_w > 1);
-    CHECK(portable().variants[2].dense == 1);
+    CHECK(portable().variants[0].dense == 0);
+    CHECK(portable().variants[1].dense == 1);
     // Told NO_PORTABLE, it adds none.
     CHECK(test_conv3_16_48_avx512.otherwise == nullptr);
 }
@@ -94,9 +115,8 @@ TEST_CASE("A kernel takes the first of a chain that the CPU can run", "[any_cpu]
     }
     // A limit adds nothing that the CPU lacks.
     distile_polykernel impossible = chain;
-    impossible.cpu_features = "avx quantum";
+    impossible.features = "avx quantum";
     CHECK(taken(impossible, nullptr) == &test_conv3_16_48_avx2);
-    CHECK(distile_kernel_polykernel(nullptr) == nullptr);
 }
 
 TEST_CASE("A chain without a PolyKernel for this CPU is refused", "[any_cpu]") {
@@ -107,7 +127,7 @@ TEST_CASE("A chain without a PolyKernel for this CPU is refused", "[any_cpu]") {
     std::string message;
     CHECK(taken(chain, "avx sse41", &message) == nullptr);
     for (const char *word :
-         {"'avx2' for 'test_conv3_16_48_avx2'", "for 'test_conv3_16_48_avx512'", "cpu_features", "NO_PORTABLE"}) {
+         {"avx2, which 'test_conv3_16_48_avx2' needs", "which 'test_conv3_16_48_avx512' needs", "this device lacks"}) {
         INFO(message);
         CHECK(contains(message, word));
     }
@@ -132,8 +152,8 @@ TEST_CASE("The limit of a context's CPU features is checked and copied", "[any_c
     std::string features = avx2;
     const Context context = context_of(features.c_str());
     std::fill(features.begin(), features.end(), 'x');
-    const Kernel kernel = make_kernel(context, whole_chain());
-    CHECK(distile_kernel_polykernel(kernel.get()) == &test_conv3_16_48_avx2);
+    const distile_polykernel chain = whole_chain();
+    CHECK(taken_by(make_kernel(context, chain), chain) == &test_conv3_16_48_avx2);
 }
 
 TEST_CASE("Every PolyKernel of a chain computes the same from the same weights, under its own names", "[any_cpu]") {
@@ -143,7 +163,7 @@ TEST_CASE("Every PolyKernel of a chain computes the same from the same weights, 
     TestTensor input(1, height, width, in_channels);
     input.draw(Values::Integers, random);
     ReferenceArgs reference;
-    reference.conv = chain.conv2d;
+    set_operator(reference, chain);
     reference.input = input.view();
     reference.filter = draw(Values::Integers, 9 * in_channels * out_channels, random);
     reference.mask.resize(height * width);
@@ -167,7 +187,7 @@ TEST_CASE("Every PolyKernel of a chain computes the same from the same weights, 
         const Mask mask = make_mask(context);
         check(context,
               distile_mask_set_bytes(mask.get(), reference.mask.data(), 1, height, width, height * width, width));
-        const distile_polykernel &expected_kernel = *distile_kernel_polykernel(kernel.get());
+        const distile_polykernel &expected_kernel = *taken_by(kernel, chain);
         REQUIRE(distile_kernel_num_variants(kernel.get()) == expected_kernel.num_variants);
         // The last round is the dispatcher's: without times it computes the fewest pixels.
         for (int32_t i = 0; i <= expected_kernel.num_variants; i++) {
@@ -196,9 +216,9 @@ TEST_CASE("The times of a chain are those of the PolyKernel that was taken", "[a
     const TemporaryFolder folder;
     const distile_polykernel chain = whole_chain();
     const auto table = [&](const distile_polykernel &of, const char *variant, int us) {
-        return folder.write("times.json", std::string(R"({"distile_times": 1, "kernel": ")") + of.name +
-                                              R"(", "times": [{"variant": ")" + variant +
-                                              R"(", "threads": 1, "tiles": 1, "us": )" + std::to_string(us) + "}]}");
+        return folder.write("times.json",
+                            time_table(of, std::string(R"({"variant": ")") + variant +
+                                               R"(", "threads": 1, "tiles": 1, "us": )" + std::to_string(us) + "}"));
     };
     const Context context = context_of("");
     const Kernel kernel = make_kernel(context, chain);
@@ -219,9 +239,10 @@ TEST_CASE("The times of a chain are those of the PolyKernel that was taken", "[a
         CHECK(contains(distile_context_message(context.get()), portable().name));
         CHECK(choose().predicted_us == 0);
     }
-    check(context, distile_kernel_load_times(kernel.get(), table(portable(), "coarse", 7).c_str()));
-    CHECK(std::string(choose().variant) == "coarse");
-    CHECK(choose().predicted_us == 7);
+    check(context, distile_kernel_load_times(kernel.get(), table(portable(), "dense", 7).c_str()));
+    // Of a time for one tile, for all 40 x 40 of them.
+    CHECK(std::string(choose().variant) == "dense");
+    CHECK(choose().predicted_us == 7 * 1600);
     check(context, distile_kernel_add_time(kernel.get(), "fine", 1, 5));
     CHECK(std::string(choose().variant) == "fine");
     CHECK(choose().predicted_us == 5);

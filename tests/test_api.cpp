@@ -2,6 +2,7 @@
 // time tables; weights; dense candidates of the application's.
 #include "callers.h"
 #include "catch.h"
+#include "descriptors.h"
 #include "reference.h"
 #include "temporary_folder.h"
 #include "test_polykernels.h"
@@ -44,14 +45,14 @@ bool contains(const std::string &text, const std::string &part) {
 struct Call {
     explicit Call(const distile_polykernel &polykernel = plain_kernel, const distile_context_options &options = {},
                   int32_t batch = 2, int32_t height = 6, int32_t width = 7)
-        : conv(polykernel.conv2d), context(make_context(options)), kernel(make_kernel(context, polykernel)),
+        : conv(convolution_of(polykernel)), context(make_context(options)), kernel(make_kernel(context, polykernel)),
           mask(make_mask(context)), input(batch, height, width, conv.in_channels),
           output(batch, reference_output_height(conv, height), reference_output_width(conv, width), conv.out_channels),
           residual(batch, output.view().height, output.view().width, conv.out_channels), input_view(input.view()),
           output_view(output.view()), residual_view(residual.view()) {
         input.draw(Values::Integers, random);
         residual.draw(Values::Integers, random);
-        reference.conv = conv;
+        set_operator(reference, polykernel);
         reference.input = input_view;
         reference.filter = draw(Values::Integers, filter_size(conv), random);
         reference.bias = draw(Values::Integers, conv.out_channels, random);
@@ -109,6 +110,18 @@ struct Call {
         REQUIRE(output.difference(before, expected, 0) == "");
     }
 
+    /** The same for a variant that is named. */
+    void accept_variant(const char *name) {
+        args.variant = name;
+        const int32_t count = distile_kernel_num_variants(kernel.get());
+        for (int32_t i = 0; i < count; i++) {
+            if (std::string(distile_kernel_variant_name(kernel.get(), i)) == name) {
+                accept();
+            }
+        }
+        args.variant = nullptr;
+    }
+
     distile_conv2d conv;
     std::mt19937 random{2};
     Context context;
@@ -138,7 +151,7 @@ void activate_first(Call &call, size_t pixels) {
 
 TEST_CASE("Every status has its name", "[api]") {
     std::vector<std::string> names;
-    for (int i = DISTILE_OK; i <= DISTILE_ERROR_KERNEL; i++) {
+    for (int i = DISTILE_OK; i <= DISTILE_ERROR_DEVICE_LOST; i++) {
         names.emplace_back(distile_status_name(static_cast<distile_status>(i)));
         CHECK(names.back().rfind("DISTILE_", 0) == 0);
     }
@@ -198,7 +211,7 @@ TEST_CASE("Null objects are allowed where nothing is to do, and refused elsewher
     distile_mask *mask = call.mask.get(), *new_mask = nullptr;
     distile_weights *weights = nullptr;
     const uint8_t byte = 1;
-    const uint64_t *words = nullptr;
+    const uint32_t word = 1, *words = nullptr;
     int32_t words_per_row = 0;
     int64_t number = 0;
     distile_tile_list list{};
@@ -206,10 +219,12 @@ TEST_CASE("Null objects are allowed where nothing is to do, and refused elsewher
     distile_weights_source source{};
     source.filter = call.reference.filter.data();
     source.order = DISTILE_OIHW;
-    const distile_weights_source no_filter{nullptr, DISTILE_OIHW, nullptr, nullptr, nullptr, nullptr, nullptr, 0};
-    const auto run_nothing = [](void *, const distile_tensor *, const distile_tensor *, const distile_tensor *) {
-        return 0;
-    };
+    distile_weights_source no_filter = source;
+    no_filter.filter = nullptr;
+    const auto run_nothing = [](void *, void *, const distile_tensor *, const distile_tensor *,
+                                const distile_tensor *) { return 0; };
+    distile_kernel_info info{};
+    const int32_t index = 0;
     const distile_dense_candidate dense{"x", run_nothing, nullptr};
     const distile_dense_candidate no_name{nullptr, run_nothing, nullptr}, no_function{"x", nullptr, nullptr};
 
@@ -217,16 +232,21 @@ TEST_CASE("Null objects are allowed where nothing is to do, and refused elsewher
     const distile_status silent[] = {
         distile_mask_create(nullptr, &new_mask),
         distile_mask_set_bytes(nullptr, &byte, 1, 1, 1, 1, 1),
+        distile_mask_set_bits(nullptr, &word, 1, 1, 1, 1),
+        distile_mask_set_indices(nullptr, &index, nullptr, 1, 1, 1, 1),
         distile_mask_bits(nullptr, &words, &words_per_row),
         distile_mask_active_pixels(nullptr, &number),
         distile_mask_count_tiles(nullptr, 1, 1, &number),
         distile_mask_tiles(nullptr, 1, 1, &list),
         distile_kernel_create(nullptr, &plain_kernel, &new_kernel),
+        distile_kernel_get_info(nullptr, &info),
+        distile_kernel_output_shape(nullptr, 1, 1, &words_per_row, &words_per_row),
         distile_kernel_load_times(nullptr, "x"),
         distile_kernel_add_time(nullptr, "x", 1, 1),
         distile_kernel_add_dense(nullptr, &dense),
         distile_weights_pack(nullptr, &source, &weights),
         distile_run(nullptr, &call.args),
+        distile_run_variant(nullptr, 0, &call.args),
         distile_kernel_choose(nullptr, mask, &choice),
     };
     for (distile_status status : silent) {
@@ -235,6 +255,8 @@ TEST_CASE("Null objects are allowed where nothing is to do, and refused elsewher
     const std::function<distile_status()> spoken[] = {
         [&] { return distile_mask_create(context, nullptr); },
         [&] { return distile_mask_set_bytes(mask, nullptr, 1, 1, 1, 1, 1); },
+        [&] { return distile_mask_set_bits(mask, nullptr, 1, 1, 1, 1); },
+        [&] { return distile_mask_set_indices(mask, nullptr, nullptr, 1, 1, 1, 1); },
         [&] { return distile_mask_bits(mask, nullptr, &words_per_row); },
         [&] { return distile_mask_bits(mask, &words, nullptr); },
         [&] { return distile_mask_active_pixels(mask, nullptr); },
@@ -242,6 +264,9 @@ TEST_CASE("Null objects are allowed where nothing is to do, and refused elsewher
         [&] { return distile_mask_tiles(mask, 1, 1, nullptr); },
         [&] { return distile_kernel_create(context, nullptr, &new_kernel); },
         [&] { return distile_kernel_create(context, &plain_kernel, nullptr); },
+        [&] { return distile_kernel_get_info(kernel, nullptr); },
+        [&] { return distile_kernel_output_shape(kernel, 1, 1, nullptr, &words_per_row); },
+        [&] { return distile_kernel_output_shape(kernel, 1, 1, &words_per_row, nullptr); },
         [&] { return distile_kernel_load_times(kernel, nullptr); },
         [&] { return distile_kernel_add_time(kernel, nullptr, 1, 1); },
         [&] { return distile_kernel_add_dense(kernel, nullptr); },
@@ -251,6 +276,7 @@ TEST_CASE("Null objects are allowed where nothing is to do, and refused elsewher
         [&] { return distile_weights_pack(kernel, &no_filter, &weights); },
         [&] { return distile_weights_pack(kernel, &source, nullptr); },
         [&] { return distile_run(kernel, nullptr); },
+        [&] { return distile_run_variant(kernel, 0, nullptr); },
         [&] { return distile_kernel_choose(kernel, nullptr, &choice); },
         [&] { return distile_kernel_choose(kernel, mask, nullptr); },
     };
@@ -471,11 +497,11 @@ TEST_CASE("Weights of another operator are refused", "[api]") {
     call.args.weights = call.weights.get();
     call.accept();
     // The same channels and kernel, in other groups.
-    distile_polykernel ungrouped = test_groups2_32_32_avx2;
-    ungrouped.conv2d.groups = 1;
-    Call grouped(test_groups2_32_32_avx2), dense(ungrouped);
+    Descriptor ungrouped(test_groups2_32_32_avx2);
+    ungrouped.conv.groups = 1;
+    Call grouped(test_groups2_32_32_avx2), dense(ungrouped.polykernel);
     grouped.args.weights = dense.weights.get();
-    grouped.refuse(DISTILE_ERROR_BAD_WEIGHTS, {"in 1 groups", "32 -> 32 in 2"});
+    grouped.refuse(DISTILE_ERROR_BAD_WEIGHTS, {"in 1 groups", "32 -> 32 channels in 2"});
 }
 
 TEST_CASE("An unknown variant is refused", "[api]") {
@@ -522,6 +548,7 @@ TEST_CASE("Tensors that overlap are refused", "[api]") {
     refuse(view_at(0, 48), apart, view_at(0, 48), "input");
     refuse(view_at(0, 48), apart, view_at(size - 1, 48), "input");
     refuse(view_at(size - 1, 48), apart, view_at(0, 48), "input");
+    // One pixel further: crops of one tensor, but they share all columns but one.
     refuse(view_at(0, 48), apart, view_at(48, 48), "input");
     refuse(view_at(0, 96), apart, view_at(47, 96), "input");
     refuse(view_at(49, 96), apart, view_at(0, 96), "input");
@@ -588,19 +615,28 @@ TEST_CASE("A PolyKernel of another version or for another CPU is refused", "[api
     CHECK(contains(distile_context_message(context.get()), "kind 78"));
     // Of 16 -> 48 channels.
     for (int32_t groups : {0, -1, 3, 32}) {
-        other = plain_kernel;
-        other.conv2d.groups = groups;
-        CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_BAD_CHANNELS);
+        Descriptor grouped(plain_kernel);
+        grouped.conv.groups = groups;
+        CHECK(distile_kernel_create(context.get(), &grouped.polykernel, &kernel) == DISTILE_ERROR_BAD_CHANNELS);
         CHECK(contains(distile_context_message(context.get()), std::to_string(groups) + " groups"));
     }
+    Descriptor unknown(plain_kernel);
+    unknown.variants.back().layout = "cpu-o17";
+    CHECK(distile_kernel_create(context.get(), &unknown.polykernel, &kernel) == DISTILE_ERROR_VERSION);
+    CHECK(contains(distile_context_message(context.get()), "cpu-o17"));
+    CHECK(contains(distile_context_message(context.get()), unknown.variants.back().name));
+    other = plain_kernel;
+    other.device = DISTILE_CUDA;
+    CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_OTHER_DEVICE);
+    CHECK(contains(distile_context_message(context.get()), "an NVIDIA GPU"));
     other = plain_kernel;
     other.otherwise = nullptr;
-    other.cpu_features = "sse41 quantum avx";
-    CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_UNSUPPORTED_CPU);
-    CHECK(contains(distile_context_message(context.get()), "'quantum'"));
+    other.features = "sse41 quantum avx";
+    CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_UNSUPPORTED_DEVICE);
+    CHECK(contains(distile_context_message(context.get()), "quantum"));
     CHECK(contains(distile_context_message(context.get()), plain_kernel.name));
     CHECK(kernel == nullptr);
-    other.cpu_features = "";
+    other.features = "";
     REQUIRE(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_OK);
     distile_kernel_destroy(kernel);
 }
@@ -610,7 +646,7 @@ TEST_CASE("Masks are checked, and keep what they held where they are refused", "
     const Mask mask = make_mask(context);
     const auto message = [&] { return std::string(distile_context_message(context.get())); };
     int64_t number = -5;
-    const uint64_t *words = nullptr;
+    const uint32_t *words = nullptr;
     int32_t words_per_row = 0;
     distile_tile_list list{};
     CHECK(distile_mask_active_pixels(mask.get(), &number) == DISTILE_ERROR_BAD_MASK);
@@ -655,8 +691,9 @@ TEST_CASE("Masks are checked, and keep what they held where they are refused", "
     REQUIRE(distile_mask_active_pixels(mask.get(), &number) == DISTILE_OK);
     CHECK(number == 3);
     REQUIRE(distile_mask_bits(mask.get(), &words, &words_per_row) == DISTILE_OK);
-    CHECK(words_per_row == 1);
-    CHECK(std::vector<uint64_t>(words, words + 6) == std::vector<uint64_t>{0, 16, 0, 0, 0, 3});
+    // A CPU pads rows to 64 bits.
+    CHECK(words_per_row == 2);
+    CHECK(std::vector<uint32_t>(words, words + 12) == std::vector<uint32_t>{0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 3, 0});
     // A batch of one has no stride between images.
     CHECK(distile_mask_set_bytes(mask.get(), bytes.data(), 1, 3, 5, 0, 9) == DISTILE_OK);
 }
@@ -766,12 +803,11 @@ TEST_CASE("A time table that is loaded decides from then on", "[api]") {
     Call call(timed_kernel, {}, 1, 20, 20);
     activate_first(call, 10);
     CHECK(std::string(choose(call).variant) == "t1x1_p6c16_o0");
-    const std::string table = folder.write("times.json", std::string(R"({"distile_times": 1, "kernel": ")") +
-                                                             timed_kernel.name + R"(", "times": [
+    const std::string table = folder.write("times.json", time_table(timed_kernel, R"(
             {"variant": "t1x1_p6c16_o0", "threads": 1, "tiles": 1, "us": 500},
             {"variant": "t8x8_p14c8_o0", "threads": 1, "tiles": 2, "us": 7.5},
             {"variant": "t8x8_p14c8_o0", "threads": 1, "tiles": 4, "us": 11.5},
-            {"variant": "of_another_machine", "threads": 1, "tiles": 1, "us": 1}]})");
+            {"variant": "of_another_machine", "threads": 1, "tiles": 1, "us": 1})"));
     REQUIRE(distile_kernel_load_times(call.kernel.get(), table.c_str()) == DISTILE_OK);
     // 10 pixels of the first row lie in two tiles of 8 x 8, 30 in the three of the first row of tiles.
     CHECK(std::string(choose(call).variant) == "t8x8_p14c8_o0");
@@ -792,12 +828,19 @@ TEST_CASE("Time tables that are wrong are refused, and the old one stays", "[api
     Call call(timed_kernel);
     const std::string name = timed_kernel.name;
     const std::string row = R"({"variant": "dense", "threads": 1, "tiles": 1, "us": 0.5})";
-    const auto table = [&](const std::string &version, const std::string &kernel, const std::string &rows) {
-        return "{\"distile_times\": " + version + ", \"kernel\": " + kernel + ", \"times\": " + rows + "}";
+    const std::string hash = hash_of(timed_kernel);
+    const auto hashed = [&](const std::string &plan_hash) {
+        return "{\"distile_times\": 2, \"kernel\": \"" + name + "\"" + plan_hash + ", \"times\": [" + row + "]}";
     };
+    const auto table = [&](const std::string &version, const std::string &kernel, const std::string &rows) {
+        return "{\"distile_times\": " + version + ", \"kernel\": " + kernel + ", \"plan_hash\": \"" + hash +
+               "\", \"times\": " + rows + "}";
+    };
+    std::string other_hash = hash;
+    other_hash.back() = other_hash.back() == '0' ? '1' : '0';
     const auto rows = [&](const std::string &variant, const std::string &threads, const std::string &tiles,
                           const std::string &us) {
-        return table("1", '"' + name + '"',
+        return table("2", '"' + name + '"',
                      "[" + row + ", {\"variant\": " + variant + ", \"threads\": " + threads + ", \"tiles\": " + tiles +
                          ", \"us\": " + us + "}]");
     };
@@ -807,24 +850,32 @@ TEST_CASE("Time tables that are wrong are refused, and the old one stays", "[api
     };
     const Case cases[] = {
         {DISTILE_ERROR_BAD_FILE, "", "JSON"},
-        {DISTILE_ERROR_BAD_FILE, "{\"distile_times\": 1,", "JSON"},
+        {DISTILE_ERROR_BAD_FILE, "{\"distile_times\": 2,", "JSON"},
         {DISTILE_ERROR_BAD_FILE, "[1]", "JSON"},
         {DISTILE_ERROR_BAD_FILE, "{}", "distile_times"},
         {DISTILE_ERROR_BAD_FILE, std::string(1000000, '['), "nested deeper"},
-        {DISTILE_ERROR_BAD_FILE, R"({"distile_times": 1, "distile_times": 1})", "\"distile_times\" twice"},
-        {DISTILE_ERROR_BAD_FILE, table("\"1\"", '"' + name + '"', "[" + row + "]"), "distile_times"},
-        {DISTILE_ERROR_VERSION, table("2", '"' + name + '"', "[" + row + "]"), "version 2"},
-        {DISTILE_ERROR_OTHER_OPERATOR, table("1", "\"other\"", "[" + row + "]"), "other"},
-        {DISTILE_ERROR_OTHER_OPERATOR, table("1", "3", "[" + row + "]"), "3"},
-        {DISTILE_ERROR_OTHER_OPERATOR, "{\"distile_times\": 1, \"times\": [" + row + "]}", "none"},
-        {DISTILE_ERROR_BAD_FILE, table("1", '"' + name + '"', "{}"), "times"},
-        {DISTILE_ERROR_BAD_FILE, table("1", '"' + name + '"', "[]"), "times"},
-        {DISTILE_ERROR_BAD_FILE, table("1", '"' + name + '"', "[4]"), "4"},
-        {DISTILE_ERROR_BAD_FILE, table("1", '"' + name + '"', "[[" + row + "]]"), "[...]"},
-        {DISTILE_ERROR_BAD_FILE, table("1", '"' + name + '"', R"([{"times": [)" + row + "]}]"), "null"},
+        {DISTILE_ERROR_BAD_FILE, R"({"distile_times": 2, "distile_times": 2})", "\"distile_times\" twice"},
+        {DISTILE_ERROR_BAD_FILE, table("\"2\"", '"' + name + '"', "[" + row + "]"), "distile_times"},
+        {DISTILE_ERROR_VERSION, table("3", '"' + name + '"', "[" + row + "]"), "version 3"},
+        {DISTILE_ERROR_VERSION, table("1", '"' + name + '"', "[" + row + "]"), "version 1"},
+        {DISTILE_ERROR_VERSION, table("-2", '"' + name + '"', "[" + row + "]"), "version -2"},
+        {DISTILE_ERROR_OTHER_OPERATOR, hashed(""), hash},
+        {DISTILE_ERROR_OTHER_OPERATOR, hashed(", \"plan_hash\": \"" + other_hash + "\""), other_hash},
+        {DISTILE_ERROR_OTHER_OPERATOR, hashed(", \"plan_hash\": \"" + hash + "0\""), "distile profile"},
+        {DISTILE_ERROR_OTHER_OPERATOR, hashed(", \"plan_hash\": \"" + hash.substr(1) + "\""), "plan_hash"},
+        {DISTILE_ERROR_OTHER_OPERATOR, hashed(", \"plan_hash\": " + std::to_string(timed_kernel.plan_hash)),
+         "plan_hash"},
+        {DISTILE_ERROR_OTHER_OPERATOR, table("2", "\"other\"", "[" + row + "]"), "other"},
+        {DISTILE_ERROR_OTHER_OPERATOR, table("2", "3", "[" + row + "]"), "3"},
+        {DISTILE_ERROR_OTHER_OPERATOR, "{\"distile_times\": 2, \"times\": [" + row + "]}", "none"},
+        {DISTILE_ERROR_BAD_FILE, table("2", '"' + name + '"', "{}"), "times"},
+        {DISTILE_ERROR_BAD_FILE, table("2", '"' + name + '"', "[]"), "times"},
+        {DISTILE_ERROR_BAD_FILE, table("2", '"' + name + '"', "[4]"), "4"},
+        {DISTILE_ERROR_BAD_FILE, table("2", '"' + name + '"', "[[" + row + "]]"), "[...]"},
+        {DISTILE_ERROR_BAD_FILE, table("2", '"' + name + '"', R"([{"times": [)" + row + "]}]"), "null"},
         {DISTILE_ERROR_BAD_FILE, rows("\"dense\"", "[1]", "1", "1"), "\"threads\":[...]"},
         {DISTILE_ERROR_OTHER_OPERATOR,
-         table("1", '"' + name + '"', R"([{"variant": "unknown", "threads": 1, "tiles": 1, "us": 1}])"), "variant"},
+         table("2", '"' + name + '"', R"([{"variant": "unknown", "threads": 1, "tiles": 1, "us": 1}])"), "variant"},
         {DISTILE_ERROR_BAD_FILE, rows("7", "1", "1", "1"), "7"},
         {DISTILE_ERROR_BAD_FILE, rows("\"dense\"", "0", "1", "1"), "\"threads\":0"},
         {DISTILE_ERROR_BAD_FILE, rows("\"dense\"", "-2", "1", "1"), "-2"},
@@ -1075,19 +1126,22 @@ TEST_CASE("An allocator that returns null ends a call that needs scratch memory"
             allocator.use_in(options);
             // Every pixel of a row reads beyond the image, so that no tile can be read in place.
             Call call(plain_kernel, options, 1, 1, 9);
+            const int64_t made = allocator.calls();
             allocator.run_out();
-            call.refuse(DISTILE_ERROR_OUT_OF_MEMORY, {"variant", plain_kernel.name});
-            CHECK(allocator.calls() > 0);
+            call.refuse(DISTILE_ERROR_OUT_OF_MEMORY, {});
+            CHECK(allocator.calls() > made);
             call.args.variant = "dense";
-            call.refuse(DISTILE_ERROR_OUT_OF_MEMORY, {"'dense'"});
-            call.args.variant = nullptr;
+            call.refuse(DISTILE_ERROR_OUT_OF_MEMORY, {});
             allocator.refill();
+            call.accept_variant("dense");
+            call.args.variant = nullptr;
             call.accept();
             // From now on the blocks are kept, and nothing is allocated.
             const int64_t calls = allocator.calls();
             allocator.run_out();
             if (threads == 1) {
                 call.accept();
+                call.accept_variant("dense");
                 CHECK(allocator.calls() == calls);
             }
         }
@@ -1096,9 +1150,36 @@ TEST_CASE("An allocator that returns null ends a call that needs scratch memory"
     }
 }
 
+TEST_CASE("A kernel that gets no scratch memory says so", "[api]") {
+    CallersAllocator allocator;
+    distile_context_options options{};
+    allocator.use_in(options);
+    Descriptor hungry(plain_kernel);
+    hungry.run_only("hungry", [](const distile_kernel_call *call) {
+        void *memory = call->hooks->allocate(call->hooks, 1000);
+        if (!memory) {
+            return DISTILE_CALL_OUT_OF_MEMORY;
+        }
+        call->hooks->deallocate(call->hooks, memory);
+        return 0;
+    });
+    Call call(hungry.polykernel, options);
+    // The first call makes the lists of the mask, so that only the kernel's memory is left to fail.
+    REQUIRE(distile_run(call.kernel.get(), &call.args) == DISTILE_OK);
+    const int64_t calls = allocator.calls();
+    REQUIRE(distile_run(call.kernel.get(), &call.args) == DISTILE_OK);
+    CHECK(allocator.calls() == calls);
+    hungry.variants[0].run = [](const distile_kernel_call *given) {
+        void *memory = given->hooks->allocate(given->hooks, 100000);
+        return memory ? 0 : DISTILE_CALL_OUT_OF_MEMORY;
+    };
+    call.kernel = make_kernel(call.context, hungry.polykernel);
+    allocator.run_out();
+    call.refuse(DISTILE_ERROR_OUT_OF_MEMORY, {"'hungry'", plain_kernel.name});
+}
+
 TEST_CASE("A bordered input needs no scratch memory", "[api]") {
     CallersAllocator allocator;
-    allocator.run_out();
     distile_context_options options{};
     allocator.use_in(options);
     Call call(plain_kernel, options);
@@ -1106,8 +1187,18 @@ TEST_CASE("A bordered input needs no scratch memory", "[api]") {
     bordered.draw(Values::Integers, call.random);
     call.input_view = bordered.view();
     call.reference.input = bordered.view();
+    // The mask's lists, once.
     call.accept();
-    CHECK(allocator.calls() == 0);
+    allocator.run_out();
+    const int64_t calls = allocator.calls();
+    for (int round = 0; round < 3; round++) {
+        call.accept();
+    }
+    CHECK(allocator.calls() == calls);
+    // The same without the border, which does.
+    const Kernel fresh = make_kernel(call.context, plain_kernel);
+    call.input_view = call.input.view();
+    CHECK(distile_run(fresh.get(), &call.args) == DISTILE_ERROR_OUT_OF_MEMORY);
 }
 
 TEST_CASE("The caller's thread pool runs the loops", "[api]") {
@@ -1121,14 +1212,16 @@ TEST_CASE("The caller's thread pool runs the loops", "[api]") {
 
 TEST_CASE("Packed weights do not need the PolyKernel that they were packed for", "[api]") {
     Call call;
-    std::string layout = plain_kernel.layout;
-    distile_polykernel copy = plain_kernel;
-    copy.layout = layout.c_str();
+    std::string layout = plain_kernel.variants[0].layout;
+    Descriptor copy(plain_kernel);
+    for (distile_variant &variant : copy.variants) {
+        variant.layout = layout.c_str();
+    }
     distile_weights_source source{};
     source.filter = call.reference.filter.data();
     source.order = DISTILE_HWIO;
     source.bias = call.reference.bias.data();
-    const Weights weights = pack_weights(call.context, make_kernel(call.context, copy), source);
+    const Weights weights = pack_weights(call.context, make_kernel(call.context, copy.polykernel), source);
     std::fill(layout.begin(), layout.end(), '?');
     call.args.weights = weights.get();
     call.accept();
@@ -1138,7 +1231,7 @@ TEST_CASE("The message is that of the last call that failed", "[api]") {
     int code = 0;
     Call call;
     const distile_dense_candidate candidate{"mine",
-                                            [](void *user, const distile_tensor *, const distile_tensor *,
+                                            [](void *user, void *, const distile_tensor *, const distile_tensor *,
                                                const distile_tensor *) { return *static_cast<int *>(user); },
                                             &code};
     REQUIRE(distile_kernel_add_dense(call.kernel.get(), &candidate) == DISTILE_OK);
@@ -1150,22 +1243,23 @@ TEST_CASE("The message is that of the last call that failed", "[api]") {
     call.args.variant = "mine";
     REQUIRE(distile_run(call.kernel.get(), &call.args) == DISTILE_OK);
     CHECK(call.message() == message);
-    // It is no reason for what fails next. The number is Halide's for a lack of memory, but the candidate is not.
-    code = -11;
-    call.refuse(DISTILE_ERROR_KERNEL, {"'mine'", "-11"});
-    CHECK_FALSE(contains(call.message(), "nobody"));
+    // It is no reason for what fails next. The number is a PolyKernel's for a lack of memory, but the candidate is
+    // none.
+    for (const int failure : {DISTILE_CALL_OUT_OF_MEMORY, -11}) {
+        code = failure;
+        call.refuse(DISTILE_ERROR_KERNEL, {"'mine'", "code " + std::to_string(failure)});
+        CHECK_FALSE(contains(call.message(), "nobody"));
+    }
 }
 
 TEST_CASE("What a kernel reports reaches the caller", "[api]") {
-    const distile_variant variants[] = {{"broken", 1, 1, 0, [](void **args) {
-                                             auto *hooks = *static_cast<distile_hooks **>(args[0]);
-                                             hooks->report(hooks, "the moon is full");
-                                             return -12345;
-                                         }}};
-    distile_polykernel broken = plain_kernel;
-    broken.variants = variants;
-    broken.num_variants = 1;
-    Call call(broken);
+    Descriptor broken(plain_kernel);
+    broken.run_only("broken", [](const distile_kernel_call *call) {
+        call->hooks->report(call->hooks, "the moon is full");
+        call->hooks->report(call->hooks, "and so are the stars");
+        return -12345;
+    });
+    Call call(broken.polykernel);
     call.refuse(DISTILE_ERROR_KERNEL, {"'broken'", plain_kernel.name, "-12345", "the moon is full"});
 }
 
@@ -1176,8 +1270,12 @@ struct Ones {
     int calls = 0, code = 0;
     bool overlapped = false;
 
-    static int run(void *user, const distile_tensor *, const distile_tensor *residual, const distile_tensor *output) {
+    static int run(void *user, void *stream, const distile_tensor *, const distile_tensor *residual,
+                   const distile_tensor *output) {
         auto *self = static_cast<Ones *>(user);
+        if (stream) {
+            return 77;  // A CPU has none.
+        }
         self->calls++;
         self->overlapped = self->overlapped || (residual && residual->data == output->data);
         if (self->code != 0) {
@@ -1201,7 +1299,7 @@ struct Ones {
 TEST_CASE("A dense candidate of the application's changes exactly the pixels that are due", "[api]") {
     for (const distile_polykernel *polykernel : {&plain_kernel, &residual_kernel}) {
         for (int options = 0; options < 16; options++) {
-            const bool full = options & 1, aliased = (options & 2) && polykernel->conv2d.residual;
+            const bool full = options & 1, aliased = (options & 2) && convolution_of(*polykernel).residual;
             // Some so large that several threads copy and zero.
             const int32_t extent = options % 4 == 0 ? 60 : 7;
             CAPTURE(polykernel->name, options, extent);
@@ -1264,9 +1362,8 @@ TEST_CASE("A dense candidate of the application's is chosen by its times", "[api
     activate_first(call, 1);
     CHECK(std::string(choose(call).variant) == "t1x1_p6c16_o0");
     // A time table may name it, too.
-    const std::string table =
-        folder.write("times.json", std::string(R"({"distile_times": 1, "kernel": ")") + timed_kernel.name +
-                                       R"(", "times": [{"variant": "vendor", "threads": 1, "tiles": 400, "us": 3}]})");
+    const std::string table = folder.write(
+        "times.json", time_table(timed_kernel, R"({"variant": "vendor", "threads": 1, "tiles": 400, "us": 3})"));
     REQUIRE(distile_kernel_load_times(call.kernel.get(), table.c_str()) == DISTILE_OK);
     CHECK(std::string(choose(call).variant) == "vendor");
 

@@ -1,4 +1,5 @@
 // Every function of the C API with every argument wrong in turn: it says so, and its objects are as usable as before.
+#include "descriptors.h"
 #include "shared_arguments.h"
 #include "temporary_folder.h"
 #include "test_polykernels.h"
@@ -26,7 +27,7 @@ struct Activation {
     distile_tensor view;
 };
 
-int run_nothing(void *, const distile_tensor *, const distile_tensor *, const distile_tensor *) {
+int run_nothing(void *, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *) {
     return 0;
 }
 
@@ -104,6 +105,8 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
             .wrong<0>(DISTILE_ERROR_BAD_VALUE, &distile_context_options::threads, {-1, 4097, INT_MIN, INT_MAX})
             .wrong<0>(DISTILE_ERROR_BAD_VALUE, &distile_context_options::allocate, {+allocate})
             .wrong<0>(DISTILE_ERROR_BAD_VALUE, &distile_context_options::deallocate, {+deallocate})
+            .wrong<0>(DISTILE_ERROR_BAD_VALUE, &distile_context_options::cpu_features, {"avx3", "avx2,fma"})
+            .reserved<0>(&distile_context_options::reserved)
             .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr});
         all.note("distile_context_destroy");
         distile_context_destroy(nullptr);
@@ -111,6 +114,16 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
         CHECK(distile_context_message(nullptr) != nullptr);
         all.note("distile_context_threads");
         CHECK(distile_context_threads(nullptr) == 0);
+        all.note("distile_context_device");
+        CHECK(static_cast<int>(distile_context_device(nullptr)) == 0);
+        all.note("distile_version");
+        CHECK(distile_version() == DISTILE_VERSION);
+        all.note("distile_dtype_size");
+        for (int32_t dtype : {-1, 0, 4, INT_MIN, INT_MAX}) {
+            distile_dtype unknown{};
+            std::memcpy(&unknown, &dtype, sizeof(dtype));
+            CHECK(distile_dtype_size(unknown) == 0);
+        }
         all.note("distile_status_name");
         for (int32_t status : {-1, 1000, INT_MAX, INT_MIN}) {
             distile_status unknown{};
@@ -141,7 +154,30 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
             .wrong<5>(DISTILE_ERROR_BAD_STRIDE, {0, -42, 41, least64})
             .wrong<6>(DISTILE_ERROR_BAD_STRIDE, {0, -7, 6, 8, least64, most64});
 
-        const uint64_t *words = nullptr;
+        const std::vector<uint32_t> given(size_t{images} * rows, 0x55);
+        all.of("distile_mask_set_bits", distile_mask_set_bits, mask, given.data(), images, rows, columns, 1)
+            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<2>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
+            .wrong<3>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
+            .wrong<4>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
+            .wrong<5>(DISTILE_ERROR_BAD_STRIDE, {0, -1, least64, most64});
+        const std::vector<int32_t> indices = {0, 41, 7, 7, 12, 3}, outside = {0, 42, 7, 7, 12, 3},
+                                   negative = {0, 41, 7, 7, -1, 3}, counts = {3, 2}, many = {3, 4}, few = {-1, 2};
+        all.of("distile_mask_set_indices", distile_mask_set_indices, mask, indices.data(), counts.data(), images, rows,
+               columns, 3)
+            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, {outside.data(), negative.data()})
+            .any<2>({nullptr})
+            .wrong<2>(DISTILE_ERROR_BAD_VALUE, {many.data(), few.data()})
+            .wrong<3>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
+            .wrong<4>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
+            .wrong<5>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
+            .wrong<6>(DISTILE_ERROR_BAD_STRIDE, {-1, least64, most64});
+
+        f.set(f.mask);
+        const uint32_t *words = nullptr;
         int32_t words_per_row = 0;
         all.of("distile_mask_bits", distile_mask_bits, mask, &words, &words_per_row)
             .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
@@ -171,11 +207,15 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
         // It only fills in a struct.
         all.note("distile_tensor_make");
         CHECK(distile_tensor_make(nullptr, -1, INT_MAX, INT_MAX, INT_MIN).data == nullptr);
+        all.note("distile_tokens_make");
+        CHECK(distile_tokens_make(nullptr, -1, INT_MAX, INT_MIN).height == 1);
 
         distile_polykernel version = f.polykernel, features = f.polykernel, gpu = f.polykernel;
         version.version = 0;
-        features.cpu_features = "none_such";
-        gpu.compute_capability = 70;
+        features.features = "none_such";
+        gpu.device = DISTILE_CUDA;
+        Descriptor groups(f.polykernel);
+        groups.conv.groups = 5;
         distile_kernel *made = nullptr;
         all.of("distile_kernel_create", distile_kernel_create, context, &f.polykernel, &made)
             .then([&] {
@@ -185,13 +225,30 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
             .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
             .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
             .wrong<1>(DISTILE_ERROR_VERSION, {&version})
-            .wrong<1>(DISTILE_ERROR_UNSUPPORTED_CPU, {&features})
-            .wrong<1>(DISTILE_ERROR_BAD_VALUE, {&gpu})
+            .wrong<1>(DISTILE_ERROR_UNSUPPORTED_DEVICE, {&features})
+            .wrong<1>(DISTILE_ERROR_OTHER_DEVICE, {&gpu})
+            .wrong<1>(DISTILE_ERROR_BAD_CHANNELS, {&groups.polykernel})
+            .wrong_number<1>(DISTILE_ERROR_VERSION, &distile_polykernel::kind, {0, -1, 5, INT_MAX})
+            .wrong_number<1>(DISTILE_ERROR_OTHER_DEVICE, &distile_polykernel::device, {0, -1, 3, INT_MAX})
             .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
         all.note("distile_kernel_destroy");
         distile_kernel_destroy(nullptr);
-        all.note("distile_kernel_polykernel");
-        CHECK(distile_kernel_polykernel(nullptr) == nullptr);
+        distile_kernel_info info{};
+        all.of("distile_kernel_get_info", distile_kernel_get_info, kernel, &info)
+            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+        distile_variant_info variant{};
+        all.of("distile_kernel_get_variant", distile_kernel_get_variant, kernel, 0, &variant)
+            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, {-1, f.polykernel.num_variants, INT_MIN, INT_MAX})
+            .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+        int32_t height = 0, width = 0;
+        all.of("distile_kernel_output_shape", distile_kernel_output_shape, kernel, rows, columns, &height, &width)
+            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
+            .wrong<2>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
+            .wrong<3>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<4>(DISTILE_ERROR_NULL_POINTER, {nullptr});
         all.note("distile_kernel_border");
         CHECK(distile_kernel_border(nullptr).top == 0);
         all.note("distile_kernel_num_variants");
@@ -202,20 +259,22 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
             CHECK(distile_kernel_variant_name(kernel, index) == nullptr);
         }
 
-        const auto table = [&](const char *name, const std::string &text) {
-            return f.folder.write(name, R"({"distile_times": 1, "kernel": ")" + text);
-        };
         const std::string first = f.polykernel.variants[0].name;
-        const std::string row = R"("times": [{"variant": ")" + first + R"(", "threads": 1, "tiles": 4, "us": 3}]})";
-        const std::string good = table("good", f.polykernel.name + (R"(", )" + row)), none = f.folder.path() + "/none";
-        const std::string others = table("others", "another\", " + row), broken = table("broken", "");
-        const std::string newer = f.folder.write("newer", R"({"distile_times": 2})");
+        const std::string row = R"({"variant": ")" + first + R"(", "threads": 1, "tiles": 4, "us": 3})";
+        const std::string good = f.folder.write("good", time_table(f.polykernel, row));
+        distile_polykernel another_name = f.polykernel, another_plan = f.polykernel;
+        another_name.name = "another";
+        another_plan.plan_hash ^= 1;
+        const std::string others = f.folder.write("others", time_table(another_name, row));
+        const std::string stale = f.folder.write("stale", time_table(another_plan, row));
+        const std::string none = f.folder.path() + "/none", broken = f.folder.write("broken", R"({"distile_times": 2)");
+        const std::string newer = f.folder.write("newer", R"({"distile_times": 3})");
         all.of("distile_kernel_load_times", distile_kernel_load_times, kernel, good.c_str())
             .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
             .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
             .wrong<1>(DISTILE_ERROR_BAD_FILE, {none.c_str(), broken.c_str(), "", f.folder.path().c_str()})
             .wrong<1>(DISTILE_ERROR_VERSION, {newer.c_str()})
-            .wrong<1>(DISTILE_ERROR_OTHER_OPERATOR, {others.c_str()});
+            .wrong<1>(DISTILE_ERROR_OTHER_OPERATOR, {others.c_str(), stale.c_str()});
         const double infinite = std::numeric_limits<double>::infinity(), nan = std::nan("");
         all.of("distile_kernel_add_time", distile_kernel_add_time, kernel, first.c_str(), 4, 3.0)
             .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
@@ -253,6 +312,8 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
         refuse_weights(all, "distile_weights_pack", distile_weights_pack, distile_weights_destroy, kernel, f.source);
         all.note("distile_weights_destroy");
         distile_weights_destroy(nullptr);
+        all.note("distile_weights_bytes");
+        CHECK(distile_weights_bytes(nullptr) == 0);
     }
     {
         auto run = all.of("distile_run", distile_run, kernel, &f.run);
@@ -265,7 +326,15 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
             .wrong<1>(DISTILE_ERROR_BAD_MASK, &distile_run_args::mask, {unset, foreign})
             .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_run_args::inactive, {-1, 2, INT_MAX})
             .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_run_args::store, {-1, 2, INT_MAX})
-            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_run_args::variant, {"none", ""});
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_run_args::variant, {"none", ""})
+            .reserved<1>(&distile_run_args::reserved);
+        all.of("distile_run_variant", distile_run_variant, kernel, 0, &f.run)
+            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, {-1, f.polykernel.num_variants, INT_MIN, INT_MAX})
+            .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<2>(DISTILE_ERROR_BAD_VALUE, &distile_run_args::variant, {f.polykernel.variants[0].name, "none"})
+            .wrong<2>(DISTILE_ERROR_NULL_POINTER, &distile_run_args::mask, {nullptr})
+            .reserved<2>(&distile_run_args::reserved);
         // And every member of the three tensors.
         for (Tensor distile_run_args::*tensor :
              {&distile_run_args::input, &distile_run_args::residual, &distile_run_args::output}) {
@@ -285,6 +354,9 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
                 run.wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_run_args::input, {&spoilt});
             }
         }
+        distile_tensor narrow = f.input.view;
+        narrow.dtype = DISTILE_FLOAT16;
+        run.wrong<1>(DISTILE_ERROR_BAD_TYPE, &distile_run_args::input, {&narrow});
         const distile_tensor over = distile_tensor_make(f.input.view.data, images, rows, columns, 16);
         run.wrong<1>(DISTILE_ERROR_ALIASING, &distile_run_args::output, {&over});
     }
@@ -300,8 +372,11 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
             function.template wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
                 .template wrong<p>(DISTILE_ERROR_NULL_POINTER, {nullptr})
                 .template wrong<p>(DISTILE_ERROR_NULL_POINTER, &distile_nchw::data, {nullptr})
-                .template wrong<p>(DISTILE_ERROR_ALIASING, &distile_nchw::data,
-                                   {static_cast<float *>(f.input.view.data)})
+                .template wrong<p>(DISTILE_ERROR_ALIASING, &distile_nchw::data, {f.input.view.data})
+                .template wrong<p>(DISTILE_ERROR_BAD_ALIGNMENT, &distile_nchw::data,
+                                   {reinterpret_cast<char *>(memory.data()) + 1})
+                .template wrong_number<p>(DISTILE_ERROR_BAD_TYPE, &distile_nchw::dtype,
+                                          {0, -1, DISTILE_FLOAT16, DISTILE_BFLOAT16, INT_MAX})
                 .template wrong<p>(DISTILE_ERROR_BAD_STRIDE, &distile_nchw::stride_n,
                                    {int64_t{0}, int64_t{-1}, least64})
                 .template wrong<p>(DISTILE_ERROR_BAD_STRIDE, &distile_nchw::stride_c,
@@ -354,7 +429,7 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
         const Planner planner = make_planner(f.context);
         const MaskArguments<distile_mask> masks{result, mask, other, unset, foreign, nullptr};
         refuse_outputs(all, "distile_planner_next", distile_planner_next, planner.get(), masks,
-                       {images, rows, columns, 4, 1, 1, 1, 1});
+                       {images, rows, columns, 4, 1, 1, 1, 1, DISTILE_FLOAT32});
     }
 
     // upsample.h
@@ -373,7 +448,8 @@ TEST_CASE("Every function of the C API refuses every argument that is wrong", "[
             .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_upsample_args::scale_w, {0, -1, INT_MIN})
             .wrong<1>(DISTILE_ERROR_BAD_SHAPE, &distile_upsample_args::scale_h, {2, INT_MAX})
             .wrong<1>(DISTILE_ERROR_BAD_SHAPE, &distile_upsample_args::scale_w, {2, INT_MAX})
-            .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_upsample_args::inactive, {-1, 2, INT_MAX});
+            .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &distile_upsample_args::inactive, {-1, 2, INT_MAX})
+            .reserved<1>(&distile_upsample_args::reserved);
         for (const distile_tensor *distile_upsample_args::*tensor :
              {&distile_upsample_args::input, &distile_upsample_args::output}) {
             spoil_tensor(*(upsample.*tensor), [&](distile_status status, const distile_tensor *spoilt) {

@@ -10,12 +10,14 @@ program=("$bench")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-# The tables and the figure, written again, stay as they are.
+# The tables and the figures, written again, stay as they are.
 mkdir "$folder/docs"
 cp "$source_folder/README.md" "$folder"
-cp "$source_folder"/docs/{benchmarks,cuda}.md "$folder/docs"
+cp "$source_folder/docs/benchmarks.md" "$folder/docs"
 "$source_folder/bench/tables.sh" "$bench" "$folder"
-for document in README.md docs/benchmarks.md docs/cuda.md docs/h200.svg; do
+pages=("$source_folder"/bench/results/*.md)
+((${#pages[@]} == $(ls "$folder"/bench/results/*.md | wc -l))) || fail "bench/results has a page without results"
+for document in README.md docs/benchmarks.md docs/cpu.svg docs/h200.svg "${pages[@]#"$source_folder/"}"; do
     diff -u "$source_folder/$document" "$folder/$document" >&2 ||
         fail "$document does not show bench/results; write it with 'make bench-tables'"
 done

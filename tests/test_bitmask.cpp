@@ -132,7 +132,7 @@ template<typename Test> void for_each_mask(int32_t gap, Test test) {
     }
 }
 
-void check_pack(const BitmaskLevel &level, const TestMask &mask) {
+void check_pack(const SimdLevel &level, const TestMask &mask) {
     Guarded<uint64_t> words(static_cast<int64_t>(mask.words.size()));
     const int64_t active = pack_bitmask(level, mask.bytes.data(), mask.stride_n, mask.stride_h, mask.batch, mask.height,
                                         mask.width, words.data());
@@ -141,7 +141,7 @@ void check_pack(const BitmaskLevel &level, const TestMask &mask) {
     REQUIRE(words.intact());
 }
 
-void check_count(const BitmaskLevel &level, const TestMask &mask, const std::vector<Granularity> &granularities) {
+void check_count(const SimdLevel &level, const TestMask &mask, const std::vector<Granularity> &granularities) {
     const auto num_granularities = static_cast<int32_t>(granularities.size());
     Guarded<uint64_t> scratch(tile_scratch_words(mask.bits()));
     Guarded<int64_t> counts(num_granularities);
@@ -155,7 +155,7 @@ void check_count(const BitmaskLevel &level, const TestMask &mask, const std::vec
 }
 
 /** `tiles` are the active ones in order. */
-void check_list(const BitmaskLevel &level, const TestMask &mask, Granularity granularity, const TileRect &interior,
+void check_list(const SimdLevel &level, const TestMask &mask, Granularity granularity, const TileRect &interior,
                 std::vector<Tile> tiles) {
     CAPTURE(granularity.h, granularity.w, interior.x0, interior.x1, interior.y0, interior.y1);
     const auto others = std::stable_partition(tiles.begin(), tiles.end(), [&](const Tile &tile) {
@@ -184,16 +184,16 @@ void check_list(const BitmaskLevel &level, const TestMask &mask, Granularity gra
 }  // namespace
 
 TEST_CASE("The portable level is always there, and the levels of the CPU come after it", "[bitmask]") {
-    const Levels<BitmaskLevel> supported = supported_bitmask_levels();
-    REQUIRE(supported.count >= 1);
-    REQUIRE(std::string(supported.levels[0].name) == "portable");
+    const SimdLevels supported = supported_simd_levels();
+    REQUIRE(supported.size() >= 1);
+    REQUIRE(std::string(supported[0].name) == "portable");
 #if defined(__x86_64__)
-    REQUIRE((supported.count >= 2) == (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt")));
+    REQUIRE((supported.size() >= 2) == (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt")));
 #endif
 }
 
 TEST_CASE("Bytes are packed into bits", "[bitmask]") {
-    for (const BitmaskLevel &level : supported_bitmask_levels()) {
+    for (const SimdLevel &level : supported_simd_levels()) {
         CAPTURE(level.name);
         for (int32_t gap : {0, 3}) {
             for_each_mask(gap, [&](const TestMask &mask, std::mt19937 &) { check_pack(level, mask); });
@@ -202,7 +202,7 @@ TEST_CASE("Bytes are packed into bits", "[bitmask]") {
 }
 
 TEST_CASE("Every nonzero byte is active, in every position of a word", "[bitmask]") {
-    for (const BitmaskLevel &level : supported_bitmask_levels()) {
+    for (const SimdLevel &level : supported_simd_levels()) {
         CAPTURE(level.name);
         int wrong = 0;
         for (int32_t x = 0; x < 64; x++) {
@@ -228,7 +228,7 @@ TEST_CASE("Packing reads nothing beyond the last byte of a mask", "[bitmask]") {
     REQUIRE(mprotect(bytes + page, page, PROT_NONE) == 0);
 
     std::mt19937 random(1);
-    for (const BitmaskLevel &level : supported_bitmask_levels()) {
+    for (const SimdLevel &level : supported_simd_levels()) {
         CAPTURE(level.name);
         for (int32_t width = 1; width <= 200; width++) {
             for (int32_t gap : {0, 100}) {
@@ -251,7 +251,7 @@ TEST_CASE("Packing reads nothing beyond the last byte of a mask", "[bitmask]") {
 }
 
 TEST_CASE("Tiles are counted", "[bitmask]") {
-    for (const BitmaskLevel &level : supported_bitmask_levels()) {
+    for (const SimdLevel &level : supported_simd_levels()) {
         CAPTURE(level.name);
         for_each_mask(0, [&](const TestMask &mask, std::mt19937 &) { check_count(level, mask, test_granularities); });
     }
@@ -259,7 +259,7 @@ TEST_CASE("Tiles are counted", "[bitmask]") {
 
 TEST_CASE("No granularities are counted", "[bitmask]") {
     std::mt19937 random(2);
-    check_count(supported_bitmask_levels().levels[0], TestMask(1, 9, 9, 0.5, random), {});
+    check_count(supported_simd_levels()[0], TestMask(1, 9, 9, 0.5, random), {});
 }
 
 TEST_CASE("Tiles are listed, the interior ones first", "[bitmask]") {
@@ -277,7 +277,7 @@ TEST_CASE("Tiles are listed, the interior ones first", "[bitmask]") {
                                           {x(random), x(random), y(random), y(random)},
                                           {x(random), x(random), y(random), y(random)}};
             for (const TileRect &interior : interiors) {
-                for (const BitmaskLevel &level : supported_bitmask_levels()) {
+                for (const SimdLevel &level : supported_simd_levels()) {
                     CAPTURE(level.name);
                     check_list(level, mask, granularity, interior, tiles);
                 }
@@ -293,7 +293,7 @@ TEST_CASE("Any tile width is counted and listed", "[bitmask]") {
         for (int32_t tile_w = 1; tile_w <= width + 2; tile_w++) {
             const Granularity granularity = {2, tile_w};
             const std::vector<Tile> tiles = active_tiles(mask, granularity);
-            for (const BitmaskLevel &level : supported_bitmask_levels()) {
+            for (const SimdLevel &level : supported_simd_levels()) {
                 CAPTURE(level.name, width);
                 check_count(level, mask, {granularity});
                 check_list(level, mask, granularity, {1, 3, 0, 1}, tiles);
@@ -306,7 +306,7 @@ TEST_CASE("The largest extents fit", "[bitmask]") {
     std::mt19937 random(4);
     const std::vector<Granularity> granularities = {{1, 1}, {3, 7}, {64, 64}, {40000, 40000}, {65535, 65535}};
     for (const TestMask &mask : {TestMask(1, 2, 65535, 0.3, random), TestMask(1, 65535, 2, 0.3, random)}) {
-        for (const BitmaskLevel &level : supported_bitmask_levels()) {
+        for (const SimdLevel &level : supported_simd_levels()) {
             CAPTURE(level.name, mask.height, mask.width);
             check_pack(level, mask);
             check_count(level, mask, granularities);

@@ -14,7 +14,7 @@ plan=$source_folder/tests/consumer/operator/my_plan.json
 "$distile" --help | has profile || fail "the help does not name profile"
 "$distile" profile --help | has 'Examples' || fail "the help of profile has no example"
 "$distile" info "$plan" | has '1x1 convolution, 2 -> 3 channels' || fail "info does not explain the operator"
-"$distile" info --json "$plan" | has '"cpu_features"' || fail "info --json has no CPU features"
+"$distile" info --json "$plan" | has '"features"' || fail "info --json has no features"
 for shipped in "$source_folder"/data/plans/*.json; do
     "$distile" info "$shipped" >/dev/null || fail "info cannot read $shipped"
 done
@@ -33,15 +33,22 @@ fi
 # A time table, and the same table inside the plan.
 cp "$plan" "$folder/plan.json"
 "$distile" profile "$folder/plan.json" -o "$folder/times.json" --threads 1 --seconds 0.01 >"$folder/table"
-grep -q '"distile_times": 1' "$folder/times.json" || fail "profile wrote no time table"
+grep -q '"distile_times": 2' "$folder/times.json" || fail "profile wrote no time table"
+hash=$(sed -n 's/.*"plan_hash": "\([^"]*\)".*/\1/p' "$folder/times.json")
+[[ -n $hash && $("$distile" info --json "$plan") == *"\"plan_hash\": \"$hash\""* ]] || fail "the time table has no hash"
 grep -q 'Time table of' "$folder/table" || fail "profile printed no table"
 "$distile" profile "$folder/plan.json" --into-plan --threads 1,2 --seconds 0.01 --quiet
 "$distile" info "$folder/plan.json" | has 'with 2 threads' || fail "profile --into-plan wrote no times"
+# Times of other code are refused, until they are measured again.
+sed 's/"unroll": *1/"unroll": 2/' "$folder/plan.json" >"$folder/stale.json"
+expect_error "measured with the code of another plan" info "$folder/stale.json"
+"$distile" profile "$folder/stale.json" --into-plan --threads 1 --seconds 0.01 --quiet
+"$distile" info "$folder/stale.json" | has 'with 1 thread' || fail "profile does not measure changed code again"
 
 # Compiled first, measured later: only the code of the same plan is taken.
 "$distile" compile "$plan" -o "$folder/plan.so" --quiet
 "$distile" profile "$plan" --object "$folder/plan.so" -o "$folder/object.json" --threads 1 --seconds 0.01 --quiet
-grep -q '"distile_times": 1' "$folder/object.json" || fail "profile --object wrote no time table"
+grep -q '"distile_times": 2' "$folder/object.json" || fail "profile --object wrote no time table"
 expect_error "was not compiled from the plan" profile "$source_folder/tests/plans/test_conv3_16_48_avx2.json" \
     --object "$folder/plan.so" -o "$folder/never.json" --threads 1
 for change in 's/"pixels": 4/"pixels": 3/' 's/"pad_top": 0/"pad_top": 1/' 's/"unroll": 1/"unroll": 2/'; do
@@ -74,7 +81,7 @@ avx2="avx avx2 f16c fma sse41"
 expect_error "lacks 'avx2'" profile "$plan" --cpu-features avx --into-plan
 expect_error "lacks 'avx2'" profile "$plan" --cpu-features avx --object "$folder/plan.so"
 expect_error "'quantum'" profile "$plan" --cpu-features quantum
-expect_error "measure it by itself" profile "$plan" "$cuda_plan" --cpu-features avx
+expect_error "cannot stand behind another" profile "$plan" "$cuda_plan" --cpu-features avx
 expect_error "another operator" profile "$folder/wide.json" "$source_folder/tests/plans/test_conv3_16_48_avx2.json" \
     --cpu-features avx
 
@@ -166,8 +173,8 @@ grep -q groups "$folder/spelled.json" || fail "the operator was not changed"
 expect_error "cannot be opened" info "$folder/none.json"
 echo '{"distile_plan": 1' >"$folder/broken.json"
 expect_error "is not JSON" info "$folder/broken.json"
-sed 's/"distile_plan": 1/"distile_plan": 99/' "$plan" >"$folder/version.json"
-expect_error "it has version 99; this program reads version 1" info "$folder/version.json"
+sed 's/"distile_plan": 2/"distile_plan": 99/' "$plan" >"$folder/version.json"
+expect_error "it has version 99; this program reads version 2" info "$folder/version.json"
 sed 's/"tile_w": 1, //' "$plan" >"$folder/knob.json"
 expect_error '"tile_w" is missing' profile "$folder/knob.json"
 sed 's/"channels": 16/"channels": 24/' "$plan" >"$folder/illegal.json"

@@ -3,6 +3,7 @@
 // thread sanitizer.
 #include "callers.h"
 #include "catch.h"
+#include "descriptors.h"
 #include "session.h"
 #include "temporary_folder.h"
 #include <algorithm>
@@ -60,7 +61,7 @@ TEST_CASE("Several threads find the same difference of images as one", "[context
     }
     const distile_tensor a = distile_tensor_make(values.data(), 1, height, width, channels);
     const distile_tensor b = distile_tensor_make(changed.data(), 1, height, width, channels);
-    std::vector<uint64_t> due;
+    std::vector<uint32_t> due;
     for (const int32_t threads : {1, 3}) {
         std::atomic<int32_t> most_tasks{0};
         distile_context_options options{};
@@ -81,10 +82,11 @@ TEST_CASE("Several threads find the same difference of images as one", "[context
             for (int32_t i = 0; i < 3; i++) {
                 check(*context, distile_mask_set_difference(mask.get(), &a, &b, 0.5f));
             }
-            const uint64_t *words = nullptr;
+            const uint32_t *words = nullptr;
             int32_t words_per_row = 0;
             check(*context, distile_mask_bits(mask.get(), &words, &words_per_row));
-            const std::vector<uint64_t> found(words, words + size_t{height} * words_per_row);
+            REQUIRE(words_per_row == (width + 63) / 64 * 2);
+            const std::vector<uint32_t> found(words, words + size_t{height} * words_per_row);
             due = due.empty() ? found : due;
             CHECK(found == due);
         }
@@ -95,7 +97,7 @@ TEST_CASE("Several threads find the same difference of images as one", "[context
             const size_t pixel = (y * width + x) * channels;
             const bool differs =
                 !std::equal(values.begin() + pixel, values.begin() + pixel + channels, changed.begin() + pixel);
-            REQUIRE((due[y * ((width + 63) / 64) + x / 64] >> x % 64 & 1) == (differs ? 1 : 0));
+            REQUIRE((due[y * ((width + 63) / 64 * 2) + x / 32] >> x % 32 & 1) == (differs ? 1 : 0));
         }
     }
 }
@@ -131,6 +133,36 @@ TEST_CASE("Many contexts run in many threads", "[contexts]") {
     CHECK(allocator.blocks_in_use() == 0);
 }
 
+TEST_CASE("Weights outlive their context and serve many in many threads", "[contexts]") {
+    CallersAllocator allocator;
+    {
+        distile_context_options options{};
+        allocator.use_in(options);
+        Session packing(options, 7);
+        const Weights weights = std::move(packing.weights);
+        const std::vector<float> filter = packing.reference.filter;
+        packing.mask.reset();
+        packing.kernel.reset();
+        packing.context.reset();
+        in_threads(4, [&](size_t thread) {
+            Session session({}, static_cast<uint32_t>(thread));
+            session.reference.filter = filter;
+            // Lent for the runs; the session owns its own.
+            Weights lent(weights.get());
+            lent.swap(session.weights);
+            std::string failure;
+            for (int round = 0; round < 10 && failure.empty(); round++) {
+                failure = session.run();
+            }
+            static_cast<void>(session.weights.release());
+            return failure;
+        });
+        CHECK(allocator.blocks_in_use() > 0);
+    }
+    CHECK(allocator.blocks_in_use() == 0);
+    CHECK(allocator.mistakes() == 0);
+}
+
 TEST_CASE("Time tables are replaced from a file while other contexts run", "[contexts]") {
     const distile_polykernel &portable = *session_kernel.otherwise;
     const TemporaryFolder folder;
@@ -141,9 +173,8 @@ TEST_CASE("Time tables are replaced from a file while other contexts run", "[con
             return std::string(R"({"variant": ")") + variant + R"(", "threads": 1, "tiles": 1, "us": )" +
                    (fast ? "0.001}" : "900}");
         };
-        const std::string table = std::string(R"({"distile_times": 1, "kernel": ")") + portable.name +
-                                  R"(", "times": [)" + row("fine", round % 2 == 0) + ", " +
-                                  row("dense", round % 2 == 1) + "]}";
+        const std::string table =
+            time_table(portable, row("fine", round % 2 == 0) + ", " + row("dense", round % 2 == 1));
         // As `distile profile` does: whoever reads meanwhile gets the old or the new table whole.
         return std::rename(folder.write("next.json", table).c_str(), path.c_str()) == 0;
     };
@@ -184,8 +215,8 @@ struct Seen {
 Seen *seen = nullptr;
 
 /** Many tasks at once take two blocks each, of many sizes, and use them to their ends. */
-int use_scratch(void **args) {
-    auto *context = *static_cast<distile_hooks **>(args[0]);
+int use_scratch(const distile_kernel_call *call) {
+    distile_hooks *context = call->hooks;
     context->parallel_for(
         context,
         [](void *closure, int32_t index) {
@@ -215,10 +246,9 @@ int use_scratch(void **args) {
 }  // namespace
 
 TEST_CASE("All scratch memory is the caller's allocator's, is aligned, and goes back", "[contexts]") {
-    const distile_variant variants[] = {{"uses_scratch", 1, 1, 0, use_scratch}};
-    distile_polykernel polykernel = *session_kernel.otherwise;
-    polykernel.variants = variants;
-    polykernel.num_variants = 1;
+    Descriptor descriptor(*session_kernel.otherwise);
+    descriptor.run_only("uses_scratch", use_scratch);
+    const distile_polykernel &polykernel = descriptor.polykernel;
     for (const bool callers_pool : {false, true}) {
         CallersPool pool;
         CallersAllocator allocator;
@@ -239,7 +269,7 @@ TEST_CASE("All scratch memory is the caller's allocator's, is aligned, and goes 
             // A dense candidate of the application's writes into scratch memory, too.
             const distile_dense_candidate dense{
                 "brought",
-                [](void *user, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
+                [](void *user, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
                     auto *saw = static_cast<Seen *>(user);
                     saw->outputs++;
                     saw->foreign += !saw->allocator->owns(output->data);
@@ -319,10 +349,10 @@ TEST_CASE("After a fork parent and child go on with their planners", "[contexts]
         const Context context = make_context();
         const Mask mask = make_mask(context);
         check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, extent, extent, extent * extent, extent));
-        Planner planner = make_planner(context, {2, clearing});
+        Planner planner = make_planner(context, planner_options(2, clearing));
         distile_tensor tensor{};
         const auto take = [&] {
-            const distile_output_spec spec{1, extent, extent, channels, 0, 0, 0, 0};
+            const distile_output_spec spec{1, extent, extent, channels, 0, 0, 0, 0, DISTILE_FLOAT32};
             check(context, distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_TILES, &tensor));
         };
         const auto use = [&] {

@@ -33,7 +33,6 @@ for name in $(find "$moved" -type f \( -name '*.a' -o -name '*.o' -o -name '*.so
     std | __gnu* | __cxxabiv1) owner='libstdc\+\+ and libgcc' ;;
     nlohmann) owner=nlohmann-json ;;
     CLI) owner=CLI11 ;;
-    xt) owner=xtensor ;;
     stbi_) owner=stb_image ;;
     *) owner=$name ;;
     esac

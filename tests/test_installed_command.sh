@@ -14,10 +14,10 @@ plan=$folder/plan.json
 sed -e 's/"name": "conv3x3_256"/"name": "small"/' -e 's/"\(in\|out\)_channels": 256/"\1_channels": 16/' \
     "$data/operators/conv3x3_256.json" >"$folder/operator.json"
 cat >"$plan" <<END
-{"distile_plan": 1, "name": "small", "operator": $(cat "$folder/operator.json"), "backend": "cpu", "layout": "cpu-o16",
+{"distile_plan": 2, "name": "small", "operator": $(cat "$folder/operator.json"), "backend": "cpu", "layout": "cpu-o16",
  "target": "x86-64-linux-avx-avx2-f16c-fma-sse41",
- "variants": [{"name": "only", "theta": {"tile_h": 1, "tile_w": 1, "pixels": 4, "channels": 16, "group": 4,
-                                         "channel_splits": 1, "order": 0, "unroll": 1}}]}
+ "variants": [{"name": "only", "code": {"halide": {"tile_h": 1, "tile_w": 1, "pixels": 4, "channels": 16,
+                                                    "group": 4, "channel_splits": 1, "order": 0, "unroll": 1}}}]}
 END
 
 "$distile" info "$data/plans/conv3x3_256_avx2.json" | has 'convolution' || fail "info"

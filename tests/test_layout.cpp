@@ -2,6 +2,7 @@
 #include "test_tensor.h"
 #include "transpose.h"
 #include <cstdint>
+#include <cstring>
 #include <distile/distile.hpp>
 #include <distile/layout.h>
 #include <random>
@@ -21,30 +22,39 @@ TEST_CASE("Tensors go to NCHW and come back", "[layout]") {
                                      {1, 20, 20, 65}, {3, 2, 100, 3}, {1, 200, 300, 33}, {2, 1, 1, 300},
                                      {1, 4, 4, 4096}, {1, 8, 8, 2560}};
         for (const auto &shape : shapes) {
+            const distile_dtype types[] = {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16};
             const int32_t batch = shape[0], height = shape[1], width = shape[2], channels = shape[3];
             for (const Layout &layout : layouts) {
                 for (int32_t gap : {0, 4}) {
-                    CAPTURE(threads, batch, height, width, channels, layout.pixel_gap, layout.row_gap, gap);
-                    TestTensor tensor(batch, height, width, channels, layout);
+                    // Every shape in every type, and of those of 16 bits one, which are moved alike.
+                    const distile_dtype dtype = types[(gap / 4 + threads / 2 * 2) % 3];
+                    const auto bytes = static_cast<int64_t>(distile_dtype_size(dtype));
+                    CAPTURE(dtype, threads, batch, height, width, channels, layout.pixel_gap, layout.row_gap, gap);
+                    TestTensor tensor(batch, height, width, channels, layout, Flush::Back, dtype);
                     tensor.draw(Values::Floats, random);
                     distile_nchw planes = distile_nchw_make(nullptr, channels, height, width);
+                    planes.dtype = dtype;
                     if (gap > 0) {
                         planes.stride_h = width + gap;
                         planes.stride_c = planes.stride_h * height + gap;
                         planes.stride_n = planes.stride_c * channels + gap;
                     }
-                    const float untouched = 12345;
-                    std::vector<float> values(static_cast<size_t>(planes.stride_n) * batch, untouched);
+                    constexpr char untouched = 0x5a;
+                    std::vector<char> values(static_cast<size_t>(planes.stride_n) * batch * bytes, untouched);
                     planes.data = values.data();
                     REQUIRE(distile_to_nchw(context.get(), &tensor.view(), &planes) == DISTILE_OK);
 
-                    std::vector<float> expected(values.size(), untouched);
+                    const auto *pixels = static_cast<const char *>(tensor.view().data);
+                    std::vector<char> expected(values.size(), untouched);
                     for (int32_t n = 0; n < batch; n++) {
                         for (int32_t y = 0; y < height; y++) {
                             for (int32_t x = 0; x < width; x++) {
                                 for (int32_t c = 0; c < channels; c++) {
-                                    expected[n * planes.stride_n + c * planes.stride_c + y * planes.stride_h + x] =
-                                        tensor.at(n, y, x, c);
+                                    const int64_t to =
+                                        n * planes.stride_n + c * planes.stride_c + y * planes.stride_h + x;
+                                    const int64_t from = n * tensor.view().stride_n + y * tensor.view().stride_h +
+                                                         x * tensor.view().stride_w + c;
+                                    std::memcpy(&expected[to * bytes], pixels + from * bytes, bytes);
                                 }
                             }
                         }
@@ -52,7 +62,7 @@ TEST_CASE("Tensors go to NCHW and come back", "[layout]") {
                     CHECK(values == expected);
 
                     // Back into a view whose gaps and border must keep what they hold.
-                    TestTensor back(batch, height, width, channels, layout, Flush::Front);
+                    TestTensor back(batch, height, width, channels, layout, Flush::Front, dtype);
                     back.draw(Values::Floats, random);
                     const std::vector<uint32_t> before = back.snapshot();
                     REQUIRE(distile_from_nchw(context.get(), &planes, &back.view()) == DISTILE_OK);
@@ -62,7 +72,7 @@ TEST_CASE("Tensors go to NCHW and come back", "[layout]") {
                             for (int32_t x = 0; x < width; x++) {
                                 all.states.push_back(PixelState::Computed);
                                 for (int32_t c = 0; c < channels; c++) {
-                                    all.values.push_back(tensor.at(n, y, x, c));
+                                    all.values.push_back(tensor.get(n, y, x, c));
                                 }
                             }
                         }
@@ -90,7 +100,7 @@ TEST_CASE("Every level transposes alike", "[layout]") {
             cases.push_back({rows, columns, 50, 51});
         }
     }
-    for (const TransposeLevel &level : supported_transpose_levels()) {
+    for (const SimdLevel &level : supported_simd_levels()) {
         for (const Case &one : cases) {
             const int64_t from_stride = one.columns + one.from_gap, to_stride = one.rows + one.to_gap;
             CAPTURE(level.name, one.rows, one.columns, from_stride, to_stride);
@@ -137,6 +147,16 @@ TEST_CASE("A conversion refuses what makes no sense", "[layout]") {
     bad = planes;
     bad.stride_n = int64_t{1} << 60;
     CHECK(distile_to_nchw(context.get(), &tensor, &bad) == DISTILE_ERROR_BAD_STRIDE);
+    bad = planes;
+    bad.dtype = DISTILE_BFLOAT16;
+    CHECK(distile_to_nchw(context.get(), &tensor, &bad) == DISTILE_ERROR_BAD_TYPE);
+    bad = planes;
+    bad.data = reinterpret_cast<char *>(others.data()) + 2;
+    CHECK(distile_to_nchw(context.get(), &tensor, &bad) == DISTILE_ERROR_BAD_ALIGNMENT);
+    // Types of 16 bits need no more.
+    distile_tensor narrow = tensor;
+    narrow.dtype = bad.dtype = DISTILE_FLOAT16;
+    CHECK(distile_to_nchw(context.get(), &narrow, &bad) == DISTILE_OK);
     CHECK(others == std::vector<float>(120));
     // In a buffer for both, 120 elements after the other's first is the nearest that they may be.
     std::vector<float> both(360, 1);

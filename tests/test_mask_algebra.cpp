@@ -1,6 +1,6 @@
 #include "bit_rows.h"
 #include "catch.h"
-#include "difference.h"
+#include "types.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -52,16 +52,16 @@ struct Masks {
 
 /** Fails unless a mask has exactly these pixels, and zeros beyond its width. */
 void check_pixels(const Mask &mask, const Pixels &expected) {
-    const uint64_t *words = nullptr;
+    const uint32_t *words = nullptr;
     int32_t words_per_row = 0;
     REQUIRE(distile_mask_bits(mask.get(), &words, &words_per_row) == DISTILE_OK);
-    REQUIRE(words_per_row == (expected.width + 63) / 64);
+    REQUIRE(words_per_row == (expected.width + 63) / 64 * 2);
     int64_t active = 0, wrong = 0;
     for (int32_t n = 0; n < expected.batch; n++) {
         for (int32_t y = 0; y < expected.height; y++) {
-            const uint64_t *row = words + (int64_t{n} * expected.height + y) * words_per_row;
-            for (int32_t x = 0; x < 64 * words_per_row; x++) {
-                const bool set = (row[x / 64] >> (x % 64) & 1) != 0;
+            const uint32_t *row = words + (int64_t{n} * expected.height + y) * words_per_row;
+            for (int32_t x = 0; x < 32 * words_per_row; x++) {
+                const bool set = (row[x / 32] >> (x % 32) & 1) != 0;
                 wrong += set != (x < expected.width && expected.active(n, y, x)) ? 1 : 0;
                 active += set ? 1 : 0;
             }
@@ -358,6 +358,72 @@ TEST_CASE("A difference of tensors is a mask", "[mask_algebra]") {
     }
 }
 
+TEST_CASE("A difference of tensors of 16 bits is that of their values", "[mask_algebra]") {
+    std::mt19937 random(15);
+    std::uniform_real_distribution<float> number(-8, 8);
+    const Masks masks;
+    for (distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+        const Type &type = *find_type(dtype);
+        for (int32_t width : {1, 65, 513, 1100}) {
+            for (int32_t channels : {1, 3, 16, 17, 65}) {
+                for (int32_t gap : {0, 5}) {
+                    const int32_t batch = 2, height = 3;
+                    CAPTURE(type.name, width, channels, gap);
+                    distile_tensor a = distile_tensor_make(nullptr, batch, height, width, channels);
+                    a.dtype = dtype;
+                    a.stride_w = channels + gap;
+                    a.stride_h = a.stride_w * width + gap;
+                    a.stride_n = a.stride_h * height + gap;
+                    // Numbers, of which a few differ in the last bit or become any, NaN and infinities among them.
+                    std::vector<uint16_t> bits[2];
+                    std::vector<float> values[2];
+                    values[0].resize(static_cast<size_t>(a.stride_n) * batch);
+                    std::generate(values[0].begin(), values[0].end(), [&] { return number(random); });
+                    bits[0].resize(values[0].size());
+                    type.from_float(values[0].data(), bits[0].data(), bits[0].size());
+                    bits[1] = bits[0];
+                    for (uint16_t &element : bits[1]) {
+                        if (random() % static_cast<uint32_t>(10 * channels) == 0) {
+                            element = static_cast<uint16_t>(random() % 4 == 0 ? random() : element ^ 1);
+                        }
+                    }
+                    for (int i = 0; i < 2; i++) {
+                        values[i].resize(bits[i].size());
+                        type.to_float(bits[i].data(), values[i].data(), bits[i].size());
+                    }
+                    distile_tensor b = a;
+                    a.data = bits[0].data();
+                    b.data = bits[1].data();
+                    for (float threshold : {0.0f, 1.0f}) {
+                        Pixels expected(batch, height, width);
+                        for (int32_t n = 0; n < batch; n++) {
+                            for (int32_t y = 0; y < height; y++) {
+                                for (int32_t x = 0; x < width; x++) {
+                                    const int64_t at = n * a.stride_n + y * a.stride_h + x * a.stride_w;
+                                    for (int32_t c = 0; c < channels; c++) {
+                                        const float difference = std::fabs(values[0][at + c] - values[1][at + c]);
+                                        expected.at(n, y, x) |= !(difference <= threshold) ? 1 : 0;
+                                    }
+                                }
+                            }
+                        }
+                        REQUIRE(distile_mask_set_difference(masks.result.get(), &a, &b, threshold) == DISTILE_OK);
+                        check_pixels(masks.result, expected);
+                    }
+                }
+            }
+        }
+    }
+    std::vector<uint16_t> elements(24);
+    distile_tensor half = distile_tensor_make(elements.data(), 1, 2, 4, 3), other = half;
+    half.dtype = DISTILE_FLOAT16;
+    other.dtype = DISTILE_BFLOAT16;
+    CHECK(distile_mask_set_difference(masks.result.get(), &half, &other, 0) == DISTILE_ERROR_BAD_TYPE);
+    other.dtype = DISTILE_FLOAT16;
+    other.data = reinterpret_cast<char *>(elements.data()) + 1;
+    CHECK(distile_mask_set_difference(masks.result.get(), &half, &other, 0) == DISTILE_ERROR_BAD_ALIGNMENT);
+}
+
 TEST_CASE("Every level of the processor gives the same bits", "[mask_algebra]") {
     std::mt19937_64 random(6);
     for (const distile_window &window : windows_of(DISTILE_WINDOW_CONV)) {
@@ -370,9 +436,9 @@ TEST_CASE("Every level of the processor gives the same bits", "[mask_algebra]") 
                 in.back() &= ~uint64_t{0} >> (64 * in.size() - in_width);
                 out.back() &= ~uint64_t{0} >> (64 * out.size() - out_width);
                 std::vector<uint64_t> first_gathered, first_scattered;
-                for (const BitRowsLevel &level : supported_bit_rows_levels()) {
+                for (const SimdLevel &level : supported_simd_levels()) {
                     CAPTURE(level.name, axis.kernel, axis.stride, axis.pad, axis.dilation, in_width, out_width);
-                    RowMemory memory;
+                    RowMemory memory(HostMemory(distile_context_options{}));
                     RowWindow row(axis, in_width, out_width, memory, level);
                     std::vector<uint64_t> gathered(out.size(), ~uint64_t{0}), scattered(in.size(), ~uint64_t{0});
                     row.gather(in.data(), gathered.data());
@@ -394,7 +460,7 @@ TEST_CASE("Every level of the processor gives the same bits", "[mask_algebra]") 
     b[70] = std::numeric_limits<float>::quiet_NaN();
     for (int64_t count : {1, 63, 64, 65, 128, 300}) {
         std::vector<uint64_t> first;
-        for (const DifferenceLevel &level : supported_difference_levels()) {
+        for (const SimdLevel &level : supported_simd_levels()) {
             CAPTURE(level.name, count);
             std::vector<uint64_t> bits((count + 63) / 64, ~uint64_t{0});
             level.compare(a.data(), b.data(), count, 2.0f, bits.data());

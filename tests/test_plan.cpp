@@ -1,13 +1,15 @@
 // Operator and plan files, the space of schedules, and the plugin: what they accept, and what they say where they do
 // not.
 #include "Halide.h"
+#include "bound_backend.h"
 #include "candidates.h"
 #include "catch.h"
 #include "cpu.h"
 #include "cuda_schedule.h"
 #include "depthwise_space.h"
 #include "device_profile.h"
-#include "operator.h"
+#include "emit.h"
+#include "operator_schema.h"
 #include "plan.h"
 #include "portable.h"
 #include "space.h"
@@ -52,6 +54,10 @@ void refuse(const std::function<void()> &read, const std::vector<std::string> &w
     CHECK(message.front() != '(');
 }
 
+distile_conv2d conv_of(const Operator &op) {
+    return op.schema().convolution(op).conv;
+}
+
 json good_operator() {
     return json::parse(R"({"distile_operator": 1, "name": "conv", "generator": "masked_conv2d",
         "params": {"dtype": "float32", "in_channels": 16, "out_channels": 48, "kernel_h": 3, "kernel_w": 3,
@@ -64,18 +70,22 @@ json good_theta() {
                            "order": 0, "unroll": 2})");
 }
 
+/** Of the code of good_plan(): changes only where what the hash is of changes. */
+const char *const good_hash = "05bc71bae5e7d356";
+
 json good_plan() {
-    return {{"distile_plan", 1},
+    return {{"distile_plan", 2},
             {"name", "conv_avx2"},
             {"operator", good_operator()},
             {"backend", "cpu"},
             {"layout", "cpu-o16"},
             {"target", avx2},
             {"variants",
-             {{{"name", "sparse"}, {"theta", good_theta()}},
-              {{"name", "dense"}, {"dense", true}, {"theta", good_theta()}}}},
+             {{{"name", "sparse"}, {"code", {{"halide", good_theta()}}}},
+              {{"name", "dense"}, {"dense", true}, {"code", {{"halide", good_theta()}}}}}},
             {"profile",
-             {{"device", "a machine"},
+             {{"plan_hash", good_hash},
+              {"device", "a machine"},
               {"times",
                {{{"variant", "sparse"}, {"threads", 2}, {"tiles", 10}, {"us", 12.25}},
                 {{"variant", "dense"}, {"threads", 1}, {"tiles", 7}, {"us", 3.5}},
@@ -130,14 +140,14 @@ TEST_CASE("A good operator file is read, and written as it was", "[plan]") {
     CHECK(op.name == "conv");
     CHECK(op.generator == "masked_conv2d");
     CHECK(op.typical_height == 20);
-    CHECK(op.typical_output_height() == 20);
-    CHECK(op.typical_output_width() == 30);
+    CHECK(op.typical_output().height == 20);
+    CHECK(op.typical_output().width == 30);
     // What was left out is written with its default.
     json whole = file;
     whole["params"].update({{"groups", 1}, {"stride_h", 1}, {"stride_w", 1}, {"dilation_h", 1}, {"dilation_w", 1}});
     CHECK(to_json(op) == whole);
     CHECK(parse_operator(to_json(op), "here") == op);
-    const distile_conv2d conv = op.conv2d();
+    const distile_conv2d conv = conv_of(op);
     CHECK(conv.in_channels == 16);
     CHECK(conv.out_channels == 48);
     CHECK(conv.stride_h == 1);
@@ -164,19 +174,19 @@ TEST_CASE("A good operator file is read, and written as it was", "[plan]") {
         spelled["params"] = other;
         CHECK_FALSE(parse_operator(spelled, "here") == defaults);
     }
-    CHECK(defaults.conv2d().in_channels == 64);
-    CHECK(defaults.conv2d().kernel_w == 3);
-    CHECK(defaults.conv2d().pad_left == 1);
+    CHECK(conv_of(defaults).in_channels == 64);
+    CHECK(conv_of(defaults).kernel_w == 3);
+    CHECK(conv_of(defaults).pad_left == 1);
     CHECK(defaults.typical_height == 40);
     CHECK_FALSE(defaults == op);
 
     file["params"] = {{"kernel_h", 5},   {"stride_h", 2},    {"dilation_h", 2},   {"pad_top", 0},
                       {"pad_bottom", 1}, {"residual", true}, {"epilogue", "silu"}};
     const Operator other = parse_operator(file, "here");
-    CHECK(other.conv2d().residual == 1);
-    CHECK(other.conv2d().epilogue == DISTILE_EPILOGUE_SILU);
+    CHECK(conv_of(other).residual == 1);
+    CHECK(conv_of(other).epilogue == DISTILE_EPILOGUE_SILU);
     // Rows of 40 pixels and one of padding, of which the kernel spans nine.
-    CHECK(other.typical_output_height() == (40 + 1 - 9) / 2 + 1);
+    CHECK(other.typical_output().height == (40 + 1 - 9) / 2 + 1);
     for (const char *word : {"5x3", "stride 2x1", "dilation 2x1", "residual", "silu", "0/1/1/1"}) {
         CHECK(contains(other.summary(), word));
     }
@@ -187,14 +197,14 @@ TEST_CASE("Operators with larger outputs have parameters of their own", "[plan]"
     file["generator"] = "masked_conv_transpose2d";
     file["params"].update({{"stride_h", 2}, {"stride_w", 3}, {"output_padding_h", 1}, {"dilation_w", 2}});
     const Operator transposed = parse_operator(file, "here");
-    CHECK(transposed.kind() == DISTILE_MASKED_CONV_TRANSPOSE2D);
+    CHECK(transposed.schema().kind == DISTILE_MASKED_CONV_TRANSPOSE2D);
     for (const auto &[name, value] : file["params"].items()) {
         CHECK(to_json(transposed)["params"][name] == value);
     }
     // As PyTorch counts: (input - 1) * stride - 2 * padding + dilation * (kernel - 1) + output padding + 1.
-    CHECK(transposed.typical_output_height() == 19 * 2 - 2 + 2 + 1 + 1);
-    CHECK(transposed.typical_output_width() == 29 * 3 - 2 + 2 * 2 + 1);
-    CHECK(transposed.conv2d().pad_bottom == 0);
+    CHECK(transposed.typical_output().height == 19 * 2 - 2 + 2 + 1 + 1);
+    CHECK(transposed.typical_output().width == 29 * 3 - 2 + 2 * 2 + 1);
+    CHECK(conv_of(transposed).pad_bottom == 0);
     for (const char *word : {"3x3 transposed convolution", "stride 2x3", "dilation 1x2", "1/0/1/1"}) {
         CHECK(contains(transposed.summary(), word));
     }
@@ -211,16 +221,54 @@ TEST_CASE("Operators with larger outputs have parameters of their own", "[plan]"
     file["params"].erase("stride_h");
     file["params"].erase("stride_w");
     const Operator upsampled = parse_operator(file, "here");
-    CHECK(upsampled.kind() == DISTILE_MASKED_UPSAMPLE_CONV2D);
-    CHECK(upsampled.conv2d().stride_h == 2);
-    CHECK(upsampled.conv2d().stride_w == 2);
-    CHECK(upsampled.typical_output_height() == 40);
-    CHECK(upsampled.typical_output_width() == 60 - 2);
+    CHECK(upsampled.schema().kind == DISTILE_MASKED_UPSAMPLE_CONV2D);
+    CHECK(conv_of(upsampled).stride_h == 2);
+    CHECK(conv_of(upsampled).stride_w == 2);
+    CHECK(upsampled.typical_output().height == 40);
+    CHECK(upsampled.typical_output().width == 60 - 2);
     for (const char *word : {"3x3 convolution after nearest upsampling", "scale 2x2"}) {
         CHECK(contains(upsampled.summary(), word));
     }
     file["params"]["scale_w"] = 0;
     refuse([&] { parse_operator(file, "here"); }, {"scale_w", "0"});
+}
+
+TEST_CASE("A linear layer is an operator over tokens", "[plan]") {
+    const json file = {{"distile_operator", 1},
+                       {"name", "mlp"},
+                       {"generator", "masked_linear"},
+                       {"params",
+                        {{"dtype", "bfloat16"},
+                         {"in_channels", 384},
+                         {"out_channels", 1536},
+                         {"epilogue", "gelu"},
+                         {"residual", false}}},
+                       {"typical", {{"batch", 2}, {"tokens", 197}}}};
+    const Operator op = parse_operator(file, "here");
+    CHECK(to_json(op) == file);
+    CHECK(op.typical_batch == 2);
+    CHECK(op.typical_output().height == 1);
+    CHECK(op.typical_output().width == 197);
+    CHECK(op.typical_input() == "2 x 197");
+    CHECK(op.dtype().bytes == 2);
+    CHECK(op.summary() == "linear layer, 384 -> 1536 channels, bfloat16, epilogue gelu");
+    CHECK(facts_of(op).in_channels == 384);
+    CHECK(facts_of(op).bytes_per_element == 2);
+    CHECK(facts_of(op).kernel_h * facts_of(op).kernel_w == 1);
+    CHECK(conv_of(op).kernel_h == 1);
+    std::string operands;
+    for (const Operand &operand : op.operands()) {
+        operands +=
+            std::string(operand.role) + " " + operand.type->name + " " + std::to_string(operand.channels) + ", ";
+    }
+    CHECK(operands == "DISTILE_ROLE_INPUT bfloat16 384, DISTILE_ROLE_WEIGHTS float32 1536, "
+                      "DISTILE_ROLE_BIAS float32 1536, DISTILE_ROLE_OUTPUT bfloat16 1536, ");
+    for (const auto &[pointer, value, word] :
+         {std::tuple{"/typical/height", json(3), "height"}, {"/params/kernel_h", json(3), "kernel_h"}}) {
+        json bad = file;
+        bad[json::json_pointer(pointer)] = value;
+        refuse([&] { parse_operator(bad, "here"); }, {"here", "masked_linear", word});
+    }
 }
 
 TEST_CASE("A wrong operator file is refused with the file and the member", "[plan]") {
@@ -245,13 +293,14 @@ TEST_CASE("A wrong operator file is refused with the file and the member", "[pla
         set("/params/groups", 32, {"groups", "32"}),
         set("/params", json::array(), {"params"}),
         set("/params/tile_h", 1, {"tile_h"}),
-        set("/params/dtype", "float16", {"dtype", "float16", "float32"}),
+        set("/params/dtype", "float64", {"dtype", "float64", "float32", "bfloat16"}),
         set("/params/dtype", 32, {"dtype", "32"}),
-        set("/params/epilogue", "gelu", {"epilogue", "gelu", "silu"}),
+        set("/params/epilogue", "swish", {"epilogue", "swish", "silu", "gelu"}),
         set("/params/epilogue", json(), {"epilogue", "null"}),
         set("/params/residual", "yes", {"residual", "yes"}),
         set("/params/residual", 1, {"residual", "1"}),
         set("/typical", 40, {"typical"}),
+        set("/typical/tokens", 4, {"typical", "tokens", "masked_conv2d"}),
         set("/typical/height", 0, {"typical", "height", "0"}),
         set("/typical/width", 65536, {"typical", "width", "65536"}),
         set("/typical/batch", 1.5, {"typical", "batch", "1.5"}),
@@ -352,7 +401,7 @@ TEST_CASE("A wrong plan is refused with the file and the member", "[plan]") {
     const auto many = [](size_t count) {
         json variants = json::array();
         for (size_t i = 0; i < count; i++) {
-            variants.push_back({{"name", "v" + std::to_string(i)}, {"theta", good_theta()}});
+            variants.push_back({{"name", "v" + std::to_string(i)}, {"code", {{"halide", good_theta()}}}});
         }
         return variants;
     };
@@ -364,7 +413,7 @@ TEST_CASE("A wrong plan is refused with the file and the member", "[plan]") {
         erase("", "layout"),
         erase("", "target"),
         erase("", "variants"),
-        set("/distile_plan", 2, {"version 2", "version 1"}),
+        set("/distile_plan", 1, {"version 1", "version 2"}),
         set("/distile_plan", "new", {"new"}),
         set("/name", "a-b", {"name"}),
         set("/name", 3, {"name"}),
@@ -385,13 +434,13 @@ TEST_CASE("A wrong plan is refused with the file and the member", "[plan]") {
         set("/variants/1/name", "sparse", {"variant 1", "sparse", "twice"}),
         set("/variants/0/name", "p 4", {"variant 0", "name"}),
         set("/variants/0/dense", 1, {"variant 0", "dense"}),
-        set("/variants/1/theta", json::array(), {"variant 1", "theta"}),
-        set("/variants/1/theta/unroll", -1, {"variant 1", "unroll", "-1"}),
-        set("/variants/1/theta/group", 4097, {"variant 1", "group", "4097"}),
-        set("/variants/1/theta/group", 1.5, {"variant 1", "group", "1.5"}),
-        set("/variants/1/theta/group", "4", {"variant 1", "group", "4"}),
-        set("/variants/1/theta/tile_h", 0, {"variant 1", "tile_h"}),
-        set("/variants/1/theta/a;b", 1, {"variant 1", "knob", "a;b"}),
+        set("/variants/1/code/halide", json::array(), {"variant 1", "halide", "array"}),
+        set("/variants/1/code/halide/unroll", -1, {"variant 1", "unroll", "-1"}),
+        set("/variants/1/code/halide/group", 4097, {"variant 1", "group", "4097"}),
+        set("/variants/1/code/halide/group", 1.5, {"variant 1", "group", "1.5"}),
+        set("/variants/1/code/halide/group", "4", {"variant 1", "group", "4"}),
+        set("/variants/1/code/halide/tile_h", 0, {"variant 1", "tile_h"}),
+        set("/variants/1/code/halide/a;b", 1, {"variant 1", "knob", "a;b"}),
         set("/target", "x86-64-linux-avx2-", {"target", "ends with"}),
         set("/target", "x86-64-linux-avx2-no_asserts", {"target", "no_asserts"}),
         set("/target", "x86-64-linux-avx2-no_bounds_query", {"target", "no_bounds_query"}),
@@ -408,9 +457,28 @@ TEST_CASE("A wrong plan is refused with the file and the member", "[plan]") {
         set("/profile/times/2/tiles", -3, {"time 2", "tiles"}),
         set("/profile/times/2/us", 0, {"time 2", "us"}),
         set("/profile/times/2/us", "1", {"time 2", "us"}),
-        erase("/variants/0", "theta"),
+        erase("/variants/0", "code"),
+        erase("/variants/0/code", "halide"),
+        set("/variants/0/code/cuda", good_theta(), {"variant 0", "code", "one member", "halide", "cuda"}),
+        set("/variants/0/code", {{"opencl", good_theta()}}, {"variant 0", "code", "halide"}),
+        set("/variants/0/code", {{"cuda", good_theta()}}, {"variant 0", "cuda", "source"}),
+        set("/variants/0/code", {{"cuda", {{"source", "/etc/a.cu"}, {"entry", "f"}, {"tile_h", 1}, {"tile_w", 1}}}},
+            {"variant 0", "source", "/etc/a.cu"}),
+        set("/variants/0/code", {{"cuda", {{"source", "../a.cu"}, {"entry", "f"}, {"tile_h", 1}, {"tile_w", 1}}}},
+            {"variant 0", "source", "../a.cu"}),
+        set("/variants/0/code", {{"cuda", {{"source", "a.cu"}, {"entry", "f(1)"}, {"tile_h", 1}, {"tile_w", 1}}}},
+            {"variant 0", "entry", "f(1)"}),
+        set("/variants/0/code", {{"cuda", {{"source", "a.cu"}, {"entry", "f"}, {"tile_h", 1}}}},
+            {"variant 0", "tile_w"}),
+        set("/variants/0/layout", "cuda-o32", {"variant 0", "layout", "cuda-o32", "cpu-o16"}),
+        set("/variants/0/layout", 16, {"variant 0", "layout"}),
+        set("/profile/plan_hash", "0123456789abcdef", {"profile", "0123456789abcdef", good_hash, "another plan"}),
+        set("/profile/plan_hash", 5, {"profile", "plan_hash"}),
+        erase("/profile", "plan_hash"),
+        // Another schedule has other times.
+        set("/variants/0/code/halide/group", 3, {"profile", "plan_hash", good_hash, "distile profile"}),
         erase("/variants/0", "name"),
-        erase("/variants/0/theta", "tile_w"),
+        erase("/variants/0/code/halide", "tile_w"),
         erase("/profile", "device"),
         erase("/profile", "times"),
         erase("/profile/times/1", "variant"),
@@ -457,7 +525,7 @@ TEST_CASE("Variants are found by name, and else by index", "[plan]") {
     const TemporaryFolder folder;
     json file = good_plan();
     file.erase("profile");
-    file["variants"].push_back({{"name", "0"}, {"theta", good_theta()}});
+    file["variants"].push_back({{"name", "0"}, {"code", {{"halide", good_theta()}}}});
     const Plan plan = read_plan(folder.write("plan.json", file.dump()));
     CHECK(plan.find("dense") == &plan.variants[1]);
     CHECK(plan.find("1") == &plan.variants[1]);
@@ -478,45 +546,166 @@ TEST_CASE("A file that cannot be written is reported, and nothing is left behind
     CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
 }
 
-TEST_CASE("CPU features are named as the runtime checks them", "[plan]") {
-    CHECK(cpu_features("x86-64-linux").empty());
-    CHECK(cpu_features(avx2) == "avx avx2 f16c fma sse41");
-    CHECK(cpu_features("x86-64-linux-avx512_skylake") == "avx512f avx512cd avx512bw avx512dq avx512vl");
-    CHECK(cpu_features("x86-64-linux-avx512-avx512_skylake") == cpu_features("x86-64-linux-avx512_skylake"));
-    refuse([] { cpu_features("x86-64-linux-avx2-opencl"); }, {"x86-64-linux-avx2-opencl", "'opencl'"});
-    refuse([] { cpu_features("x86-64-windows"); }, {"x86-64-windows"});
+TEST_CASE("Features are named as the runtime checks them", "[plan]") {
+    const auto features = [](const std::string &target) { return backend_of_target(target).features_of(target); };
+    CHECK(features("x86-64-linux").empty());
+    CHECK(features(avx2) == "avx avx2 f16c fma sse41");
+    CHECK(features("x86-64-linux-avx512_skylake") == "avx512f avx512cd avx512bw avx512dq avx512vl");
+    CHECK(features("x86-64-linux-avx512-avx512_skylake") == features("x86-64-linux-avx512_skylake"));
+    CHECK(features("x86-64-linux-cuda-cuda_capability_80") == "sm_80");
+    refuse([&] { features("x86-64-linux-avx2-opencl"); }, {"x86-64-linux-avx2-opencl", "'opencl'"});
+    refuse([&] { features("x86-64-windows"); }, {"x86-64-windows"});
+    refuse([&] { features("x86-64-linuxx"); }, {"x86-64-linuxx"});
+    refuse([&] { features("x86-64-linux-cuda"); }, {"x86-64-linux-cuda", "compute capability"});
+    refuse([&] { features("x86-64-linux-cuda-avx2-cuda_capability_80"); }, {"'avx2'"});
+    refuse([&] { features("x86-64-linux-cuda-cuda_capability_999"); }, {"'cuda_capability_999'"});
+    refuse([&] { features("x86-64-linux-cuda-cuda_capability_70-cuda_capability_80"); }, {"more than one"});
+}
+
+TEST_CASE("Every backend says what the tools ask of it", "[plan]") {
+    CHECK(backend_names() == std::vector<std::string>{"cpu", "cuda"});
+    for (const Backend *backend : backends()) {
+        CAPTURE(backend->name);
+        CHECK(&get_backend(backend->name) == backend);
+        REQUIRE_FALSE(backend->layouts.empty());
+        CHECK(find_layout(*backend, backend->layouts.front().name) == &backend->layouts.front());
+        CHECK(find_layout(*backend, "o7") == nullptr);
+        CHECK_FALSE(backend->objects.empty());
+        // The target of a built-in profile is the backend's, and leads back to a profile of the same kind.
+        const DeviceProfile device = generic_device_profile(backend->generic_profile("x86-64-linux-avx2"));
+        CHECK(device.backend == backend->name);
+        CHECK(&backend_of_target(halide_target(device)) == backend);
+        CHECK_FALSE(backend->needs(backend->features_of(halide_target(device))).empty());
+        CHECK_FALSE(bound_backend(backend->name).spaces.empty());
+    }
+    refuse([] { get_backend("opencl"); }, {"opencl", "cpu", "cuda"});
 }
 
 TEST_CASE("A plan for a GPU says so in its backend, its layout and its target", "[plan]") {
     const TemporaryFolder folder;
     json cuda = good_plan();
+    cuda.erase("profile");
     cuda["backend"] = "cuda";
-    refuse([&] { read_plan(folder.write("plan.json", cuda.dump())); }, {"cuda", "cpu-o16"});
-    cuda["layout"] = "cuda-o32";
     refuse([&] { read_plan(folder.write("plan.json", cuda.dump())); }, {"cuda", "target"});
     cuda["target"] = "x86-64-linux-cuda-cuda_capability_80";
-    CHECK(layout_of("cpu") == "cpu-o16");
-    CHECK(layout_of("cuda") == "cuda-o32");
+    refuse([&] { read_plan(folder.write("plan.json", cuda.dump())); }, {"cuda", "cpu-o16"});
+    cuda["layout"] = "cuda-o32";
     const Plan plan = read_plan(folder.write("plan.json", cuda.dump()));
+    CHECK(plan.channel_block(plan.variants[0]) == 32);
     const std::string c = emit_polykernels({plan}, "my_symbol");
-    CHECK(contains(c, "\"cuda-o32\""));
-    CHECK(contains(c, " 80, \"\","));
-    CHECK(compute_capability(plan.target) == 80);
-    CHECK(compute_capability(avx2) == 0);
+    for (const char *word : {".layout = \"cuda-o32\"", ".device = DISTILE_CUDA", ".features = \"sm_80\""}) {
+        CAPTURE(word);
+        CHECK(contains(c, word));
+    }
+}
+
+TEST_CASE("A variant may be a function in a source file, with weights in a layout of its own", "[plan]") {
+    const TemporaryFolder folder;
+    json file = good_plan();
+    file.erase("profile");
+    file["backend"] = "cuda";
+    file["layout"] = "cuda-o32";
+    file["target"] = "x86-64-linux-cuda-cuda_capability_80";
+    file["variants"].push_back(
+        {{"name", "wmma"},
+         {"layout", "cuda-o32"},
+         {"code",
+          {{"cuda",
+            {{"source", "kernels/wmma.cu"}, {"entry", "conv_wmma"}, {"tile_h", 2}, {"tile_w", 4}, {"stages", 3}}}}}});
+    const Plan plan = read_plan(folder.write("plan.json", file.dump()));
+    const PlanVariant &wmma = plan.variants[2];
+    CHECK_FALSE(wmma.is_generated());
+    CHECK(wmma.source == "kernels/wmma.cu");
+    CHECK(wmma.entry == "conv_wmma");
+    CHECK(wmma.tile_h() == 2);
+    CHECK(wmma.theta.at("stages") == 3);
+    CHECK(to_json(plan)["variants"] == file["variants"]);
+    const std::string c = emit_polykernels({plan}, "s");
+    CHECK(contains(c, "\nint conv_wmma(const distile_kernel_call *call);"));
+    CHECK(contains(c, "{.name = \"wmma\", .tile_h = 2, .tile_w = 4, .dense = 0, .layout = \"cuda-o32\", "
+                      ".run = conv_wmma}"));
+    CHECK_FALSE(contains(c, "s_0_wmma"));
+}
+
+TEST_CASE("The hash of a plan is of its code alone", "[plan]") {
+    const TemporaryFolder folder;
+    const auto hash = [&](const std::function<void(json &)> &change) {
+        json file = good_plan();
+        change(file);
+        return plan_hash_text(read_plan(folder.write("plan.json", file.dump()), Times::Drop));
+    };
+    const std::string good = hash([](json &) {});
+    CHECK(good == good_hash);
+    for (const std::function<void(json &)> &same : std::initializer_list<std::function<void(json &)>>{
+             [](json &file) { file["name"] = "other"; }, [](json &file) { file["operator"]["name"] = "other"; },
+             [](json &file) { file["operator"]["typical"]["height"] = 9; }, [](json &file) { file.erase("profile"); },
+             [](json &file) { file["operator"]["params"]["groups"] = 1; },
+             [](json &file) { file["variants"][0]["dense"] = false; },
+             [](json &file) { file["variants"][0]["layout"] = "cpu-o16"; }}) {
+        CHECK(hash(same) == good);
+    }
+    for (const std::function<void(json &)> &other : std::initializer_list<std::function<void(json &)>>{
+             [](json &file) { file["operator"]["params"]["epilogue"] = "none"; },
+             [](json &file) { file["operator"]["params"]["pad_top"] = 0; }, [](json &file) { file["target"] = avx512; },
+             [](json &file) { file["variants"][0]["name"] = "other"; },
+             [](json &file) { file["variants"][1].erase("dense"); }, [](json &file) { file["variants"].erase(1); },
+             [](json &file) { std::swap(file["variants"][0], file["variants"][1]); },
+             [](json &file) { file["variants"][0]["code"]["halide"]["unroll"] = 1; }}) {
+        CHECK(hash(other) != good);
+    }
+    // Files hold it, and a time table.
+    const Plan plan = read_plan(folder.write("plan.json", good_plan().dump()));
+    CHECK(time_table_of(plan)["plan_hash"] == good_hash);
+    CHECK(time_table_of(plan)["kernel"] == "conv_avx2");
+    CHECK(to_json(plan)["profile"]["plan_hash"] == good_hash);
+    // Times that were measured with other code are no obstacle to who measures again.
+    json changed = good_plan();
+    changed["variants"][0]["code"]["halide"]["group"] = 3;
+    const std::string path = folder.write("plan.json", changed.dump());
+    refuse([&] { read_plan(path); }, {path, "profile", "plan_hash"});
+    CHECK(read_plan(path, Times::Drop).times.empty());
 }
 
 TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
     const TemporaryFolder folder;
     const Plan plan = read_plan(folder.write("plan.json", good_plan().dump()));
     const std::string c = emit_polykernels({plan}, "my_symbol");
-    for (const char *word :
-         {"const distile_polykernel my_symbol =", "extern int my_symbol_0_sparse_argv(void **args);",
-          "{\"sparse\", 1, 2, 0, my_symbol_0_sparse_argv}", "{\"dense\", 1, 2, 1, my_symbol_0_dense_argv}",
-          "\"conv_avx2\"", "\"cpu-o16\"", "\"avx avx2 f16c fma sse41\"",
-          "{16, 48, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, (distile_epilogue)1, 0}", "2, variants_0, 4, times_0, 0}"}) {
+    for (const std::string &word :
+         std::vector<std::string>{"const distile_polykernel my_symbol = {",
+                                  "int my_symbol_0_sparse_argv(void **arguments);",
+                                  "static int run_my_symbol_0_sparse(const distile_kernel_call *call) {\n"
+                                  "    return distile_call_halide(my_symbol_0_sparse_argv, call);\n}",
+                                  "{.name = \"sparse\", .tile_h = 1, .tile_w = 2, .dense = 0, .layout = \"cpu-o16\", "
+                                  ".run = run_my_symbol_0_sparse}",
+                                  "{.name = \"dense\", .tile_h = 1, .tile_w = 2, .dense = 1, .layout = \"cpu-o16\", "
+                                  ".run = run_my_symbol_0_dense}",
+                                  ".version = DISTILE_POLYKERNEL_VERSION",
+                                  ".name = \"conv_avx2\"",
+                                  ".kind = DISTILE_MASKED_CONV2D",
+                                  ".device = DISTILE_CPU",
+                                  ".features = \"avx avx2 f16c fma sse41\"",
+                                  std::string(".plan_hash = 0x") + good_hash,
+                                  "static const distile_conv2d op = {",
+                                  "    .in_channels = 16,\n",
+                                  "    .out_channels = 48,\n",
+                                  "    .groups = 1,\n",
+                                  "    .kernel_h = 3,\n",
+                                  "    .stride_w = 1,\n",
+                                  "    .pad_right = 1,\n",
+                                  "    .dilation_w = 1,\n",
+                                  "    .epilogue = DISTILE_EPILOGUE_RELU,\n",
+                                  "    .residual = 0,\n",
+                                  "{.role = DISTILE_ROLE_INPUT, .dtype = DISTILE_FLOAT32, .channels = 16}",
+                                  "{.role = DISTILE_ROLE_OUTPUT, .dtype = DISTILE_FLOAT32, .channels = 48}",
+                                  ".num_operands = 4",
+                                  ".num_variants = 2",
+                                  ".variants = variants_0",
+                                  ".num_times = 4",
+                                  ".times = times_0"}) {
         CAPTURE(word);
         CHECK(contains(c, word));
     }
+    CHECK_FALSE(contains(c, ".otherwise"));
     // The points are ordered by variant, threads and tiles.
     const char *const points[] = {"{0, 1, 5, 12.5", "{0, 1, 10, 24.5", "{0, 2, 10, 12.25", "{1, 1, 7, 3.5"};
     size_t last = 0;
@@ -528,14 +717,31 @@ TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
     }
     json unprofiled = good_plan();
     unprofiled.erase("profile");
-    CHECK(contains(emit_polykernels({read_plan(folder.write("plan.json", unprofiled.dump()))}, "s"),
-                   "2, variants_0, 0, 0, 0}"));
+    CHECK_FALSE(contains(emit_polykernels({read_plan(folder.write("plan.json", unprofiled.dump()))}, "s"), "times"));
+
+    json linear = unprofiled;
+    linear["operator"] = {
+        {"distile_operator", 1},
+        {"name", "mlp"},
+        {"generator", "masked_linear"},
+        {"params",
+         {{"dtype", "float16"}, {"in_channels", 16}, {"out_channels", 48}, {"epilogue", "gelu"}, {"residual", true}}}};
+    const std::string of_linear = emit_polykernels({read_plan(folder.write("plan.json", linear.dump()))}, "s");
+    for (const char *word :
+         {".kind = DISTILE_MASKED_LINEAR", "static const distile_linear op = {", ".epilogue = DISTILE_EPILOGUE_GELU",
+          ".residual = 1", "{.role = DISTILE_ROLE_WEIGHTS, .dtype = DISTILE_FLOAT32, .channels = 48}",
+          "{.role = DISTILE_ROLE_BIAS, .dtype = DISTILE_FLOAT32, .channels = 48}",
+          "{.role = DISTILE_ROLE_RESIDUAL, .dtype = DISTILE_FLOAT16, .channels = 48}", ".num_operands = 5"}) {
+        CAPTURE(word);
+        CHECK(contains(of_linear, word));
+    }
 }
 
 TEST_CASE("The descriptors of several plans are chained in their order", "[plan]") {
     const TemporaryFolder folder;
     const auto plan = [&](const char *name, const char *target) {
         json changed = good_plan();
+        changed.erase("profile");
         changed["name"] = name;
         changed["target"] = target;
         return read_plan(folder.write("plan.json", changed.dump()));
@@ -544,8 +750,9 @@ TEST_CASE("The descriptors of several plans are chained in their order", "[plan]
     const std::string c = emit_polykernels({wide, narrow, any}, "s");
     for (const char *word : {"\nconst distile_polykernel s = {", "\nstatic const distile_polykernel polykernel_1 = {",
                              "\nstatic const distile_polykernel polykernel_2 = {",
-                             "variants_0, 4, times_0, &polykernel_1}", "variants_1, 4, times_1, &polykernel_2}",
-                             "variants_2, 4, times_2, 0}", "s_1_sparse_argv}", "s_2_dense_argv}"}) {
+                             ".variants = variants_0,\n    .otherwise = &polykernel_1,\n};",
+                             ".variants = variants_1,\n    .otherwise = &polykernel_2,\n};",
+                             ".variants = variants_2,\n};", ".run = run_s_1_sparse}", ".run = run_s_2_dense}"}) {
         CAPTURE(word);
         CHECK(contains(c, word));
     }
@@ -561,8 +768,9 @@ TEST_CASE("The descriptors of several plans are chained in their order", "[plan]
     refuse([&] { emit_polykernels({wide, other}, "s"); }, {"'narrow'", "another operator"});
     Plan gpu = narrow;
     gpu.backend = "cuda";
-    refuse([&] { emit_polykernels({gpu, any}, "s"); }, {"'any'", "CPUs"});
-    refuse([&] { emit_polykernels({any, gpu}, "s"); }, {"'narrow'", "CPUs"});
+    gpu.target = "x86-64-linux-cuda-cuda_capability_70";
+    refuse([&] { emit_polykernels({gpu, any}, "s"); }, {"'narrow'", "GPUs", "cannot stand"});
+    refuse([&] { emit_polykernels({any, gpu}, "s"); }, {"'narrow'", "GPUs", "cannot stand"});
 }
 
 TEST_CASE("The portable plan of an operator is legal on any x86-64 CPU", "[plan]") {
@@ -577,7 +785,7 @@ TEST_CASE("The portable plan of an operator is legal on any x86-64 CPU", "[plan]
         const Operator op = read_operator(folder.write("operator.json", file.dump()));
         const Plan plan = portable_plan(op);
         CHECK(plan.name == op.name + "_portable");
-        CHECK(cpu_features(plan.target).empty());
+        CHECK(plan.features().empty());
         CHECK(plan.times.empty());
         std::string shapes;
         for (const PlanVariant &variant : plan.variants) {
@@ -585,8 +793,7 @@ TEST_CASE("The portable plan of an operator is legal on any x86-64 CPU", "[plan]
             shapes += variant.name + (variant.dense ? "!" : "") + " " + std::to_string(variant.theta.at("tile_h")) +
                       "x" + std::to_string(variant.theta.at("tile_w")) + ", ";
         }
-        // As DistilePolykernel.cmake has them.
-        CHECK(shapes == "fine 1x1, coarse 4x4, dense! 1x1, ");
+        CHECK(shapes == "fine 1x1, dense! 1x1, ");
         // What is written is read again.
         CHECK(to_json(read_plan(folder.write("plan.json", to_json(plan).dump()))) == to_json(plan));
     }
@@ -600,7 +807,7 @@ TEST_CASE("The portable plan of an operator is legal on any x86-64 CPU", "[plan]
         shapes += variant.name + " " + std::to_string(variant.theta.at("tile_h")) + "x" +
                   std::to_string(variant.theta.at("tile_w")) + ", ";
     }
-    CHECK(shapes == "fine 2x3, coarse 8x12, dense 2x3, ");
+    CHECK(shapes == "fine 2x3, dense 2x3, ");
 }
 
 TEST_CASE("The space says why a theta is illegal", "[plan]") {
@@ -737,7 +944,7 @@ TEST_CASE("The plugin's orders of the reduction differ", "[plugin]") {
     const char *const words[] = {"reorder(c, p, ci, kx, ky)", "reorder(c, p, kx, ky, ci)", "reorder(c, p, kx, ci, ky)"};
     for (int order = 0; order < 3; order++) {
         json file = good_plan();
-        file["variants"][0]["theta"]["order"] = order;
+        file["variants"][0]["code"]["halide"]["order"] = order;
         const std::string source = schedule(masked_conv2d({{"tile_w", "2"}}),
                                             {{"plan", folder.write("plan.json", file.dump())}, {"variant", "0"}});
         for (int other = 0; other < 3; other++) {
@@ -777,7 +984,7 @@ TEST_CASE("The plugin refuses an illegal theta with the constraint", "[plugin]")
                                                     {{{"order", 9}}, "order"}};
     for (const auto &[change, word] : changes) {
         json file = good_plan();
-        file["variants"][0]["theta"].update(change);
+        file["variants"][0]["code"]["halide"].update(change);
         refuse_schedule(masked_conv2d(), {{"plan", folder.write("plan.json", file.dump())}, {"variant", "sparse"}},
                         {"theta", "not legal", word});
     }
@@ -790,8 +997,8 @@ TEST_CASE("The plugin refuses a theta for other tiles than the pipeline was buil
         json plan = good_plan();
         plan["target"] = target;
         plan["backend"] = target == cuda ? "cuda" : "cpu";
-        plan["layout"] = layout_of(plan["backend"]);
-        plan["variants"][0]["theta"] = theta;
+        plan["layout"] = get_backend(plan["backend"].get<std::string>()).layouts.front().name;
+        plan["variants"][0]["code"]["halide"] = theta;
         return folder.write("plan.json", plan.dump());
     };
     Theta depthwise = depthwise_theta();
@@ -832,8 +1039,7 @@ TEST_CASE("A portable plan is applied to pipelines with its virtual tiles, whate
         file["params"].update({{"in_channels", 16}, {"out_channels", 48}});
         const Plan plan = portable_plan(parse_operator(file, "here"));
         const std::string path = folder.write("plan.json", to_json(plan).dump());
-        // As DistilePolykernel.cmake has them.
-        for (const auto &[variant, tile] : {std::pair("fine", "1"), {"coarse", "4"}, {"dense", "1"}}) {
+        for (const auto &[variant, tile] : {std::pair("fine", "1"), {"dense", "1"}}) {
             std::map<std::string, std::string> values = {{"virtual_tile", tile}};
             for (const auto &[name, value] : params.items()) {
                 values[name] = value.dump();
@@ -1090,9 +1296,9 @@ TEST_CASE("Groups and depthwise convolutions are recognised, and have no schedul
     CHECK(depthwise.in_channels == 1);
     CHECK(depthwise.groups == 48);
     CHECK(depthwise.depthwise);
-    CHECK(alone.conv2d().in_channels == 48);
-    CHECK(alone.conv2d().out_channels == 48);
-    CHECK(alone.conv2d().groups == 48);
+    CHECK(conv_of(alone).in_channels == 48);
+    CHECK(conv_of(alone).out_channels == 48);
+    CHECK(conv_of(alone).groups == 48);
     CHECK(contains(alone.summary(), "depthwise convolution"));
 
     // Without a plan, the best of the space; with one, its own; on a GPU, what is missing.
@@ -1101,12 +1307,15 @@ TEST_CASE("Groups and depthwise convolutions are recognised, and have no schedul
     }
     const TemporaryFolder folder;
     json plan = good_plan();
+    plan.erase("profile");
     plan["operator"] = to_json(alone);
-    plan["variants"][0]["theta"] = depthwise_theta();
+    plan["variants"][0]["code"]["halide"] = depthwise_theta();
     const std::string path = folder.write("plan.json", plan.dump());
     CHECK(contains(schedule(masked_depthwise_conv2d(params, avx2), {{"plan", path}, {"variant", "sparse"}}),
                    "unroll(ky)"));
-    CHECK(contains(emit_polykernels({read_plan(path)}, "s"), "{48, 48, 48, 5, 3, 2, 1"));
+    CHECK(contains(
+        emit_polykernels({read_plan(path)}, "s"),
+        "    .groups = 48,\n    .kernel_h = 5,\n    .kernel_w = 3,\n    .stride_h = 2,\n    .stride_w = 1,\n"));
     refuse_schedule(masked_depthwise_conv2d(params, cuda), {}, {"legal", "CPUs only"}, cuda);
     refuse_schedule(masked_conv2d({{"groups", "4"}}, cuda), {}, {"legal", "CPUs only"}, cuda);
     CHECK_THROWS_AS(masked_conv2d({{"groups", "5"}}), Halide::CompileError);

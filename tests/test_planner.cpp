@@ -1,6 +1,7 @@
 #include "callers.h"
 #include "catch.h"
 #include "reference.h"
+#include "session.h"
 #include "test_conv3_16_48_avx2.h"
 #include "test_conv3_48_16_residual_avx2.h"
 #include "test_conv3_s21_17_3_residual_avx2.h"
@@ -30,7 +31,7 @@ namespace {
 /** One operator of a chain, with its weights as they were and packed. */
 struct Layer {
     Layer(const Context &context, const distile_polykernel &polykernel, std::mt19937 &random)
-        : kernel(make_kernel(context, polykernel)), kind(polykernel.kind), conv(polykernel.conv2d) {
+        : kernel(make_kernel(context, polykernel)), kind(polykernel.kind), conv(convolution_of(polykernel)) {
         filter = draw(Values::Floats, filter_size(conv), random);
         bias = draw(Values::Floats, conv.out_channels, random);
         distile_weights_source source{};
@@ -46,6 +47,16 @@ struct Layer {
     std::vector<float> filter, bias;
     Weights weights;
 };
+
+/** Without a border, and of float32. */
+distile_output_spec make_spec(int32_t batch, int32_t height, int32_t width, int32_t channels) {
+    distile_output_spec spec{};
+    spec.batch = batch;
+    spec.height = height;
+    spec.width = width;
+    spec.channels = channels;
+    return spec;
+}
 
 /** Every value of a tensor with its border, which may hold nothing else; NaN stands for memory out of reach. */
 std::vector<float> values_with_border(const distile_tensor &tensor) {
@@ -99,7 +110,7 @@ void run_layer(const Layer &layer, const Context &context, const Planner &planne
         random_mask(static_cast<size_t>(from.batch) * height * width, densities[random() % 4], random);
     check(context,
           distile_mask_set_bytes(mask.get(), bytes.data(), from.batch, height, width, int64_t{height} * width, width));
-    distile_output_spec spec{from.batch, height, width, layer.conv.out_channels, 0, 0, 0, 0};
+    distile_output_spec spec = make_spec(from.batch, height, width, layer.conv.out_channels);
     if (random() % 4 != 0) {
         // What the reader needs, or wider on some sides.
         const auto wider = [&](int32_t border) { return border + static_cast<int32_t>(random() % 2); };
@@ -222,12 +233,13 @@ TEST_CASE("A tensor stays the caller's until the planner's other buffers were ha
         for (int32_t buffers : {2, 3, 5}) {
             CAPTURE(clearing, buffers);
             const Context context = make_context();
-            const Planner planner = make_planner(context, {buffers, clearing});
+            const Planner planner = make_planner(context, planner_options(buffers, clearing));
             const Mask mask = make_mask(context);
             std::mt19937 random(12);
             std::vector<distile_tensor> handed;
             for (int32_t step = 0; step < 40; step++) {
-                const distile_output_spec spec{1, 3, static_cast<int32_t>(63 + random() % 3), 2, 1, 0, 2, 1};
+                const distile_output_spec spec{
+                    1, 3, static_cast<int32_t>(63 + random() % 3), 2, 1, 0, 2, 1, DISTILE_FLOAT32};
                 const std::vector<uint8_t> bytes =
                     random_mask(static_cast<size_t>(spec.height) * spec.width, 0.4, random);
                 check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, spec.height, spec.width,
@@ -264,7 +276,7 @@ TEST_CASE("A planner allocates no more once it met its largest tensor", "[planne
         const std::vector<uint8_t> bytes(static_cast<size_t>(height) * width, 1);
         check(context,
               distile_mask_set_bytes(mask.get(), bytes.data(), 1, height, width, int64_t{height} * width, width));
-        const distile_output_spec spec{1, height, width, 4, 0, 0, 0, 0};
+        const distile_output_spec spec = make_spec(1, height, width, 4);
         distile_tensor output{};
         REQUIRE(distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_EXACT, &output) == DISTILE_OK);
         CHECK(reinterpret_cast<uintptr_t>(output.data) % 64 == 0);
@@ -275,7 +287,7 @@ TEST_CASE("A planner allocates no more once it met its largest tensor", "[planne
     const int64_t bytes = distile_planner_bytes(planner.get());
     CHECK(bytes == 3 * 10 * 30 * 4 * 4);
     const int64_t calls = allocator.calls();
-    CHECK(calls == 3);
+    CHECK(calls >= 3);
     for (int32_t i = 0; i < 20; i++) {
         next(1 + i % 10, 30 - i);
         CHECK(distile_planner_bytes(planner.get()) == bytes);
@@ -287,23 +299,29 @@ TEST_CASE("A planner gives its buffers back when they grow and when it is destro
     CallersAllocator allocator;
     distile_context_options options{};
     allocator.use_in(options);
-    const Context context = make_context(options);
-    const Mask mask = make_mask(context);
+    Context context = make_context(options);
+    Mask mask = make_mask(context);
+    // Of the mask and of what the planner keeps of masks no block is larger.
+    constexpr size_t words_of_masks = 64;
     for (const distile_clearing clearing : clearings) {
         CAPTURE(clearing);
-        Planner planner = make_planner(context, {2, clearing});
+        Planner planner = make_planner(context, planner_options(2, clearing));
         for (int32_t step = 0; step < 10; step++) {
-            const distile_output_spec spec{1, 3, 4 + step, 5, 0, 0, 0, 0};
+            const distile_output_spec spec = make_spec(1, 3, 4 + step, 5);
             const std::vector<uint8_t> bytes(static_cast<size_t>(spec.height) * spec.width, 1);
             check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, spec.height, spec.width,
                                                   int64_t{spec.height} * spec.width, spec.width));
             distile_tensor output{};
             REQUIRE(distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_EXACT, &output) == DISTILE_OK);
-            CHECK(allocator.blocks_in_use() == static_cast<size_t>(std::min(step + 1, 2)));
+            CHECK(allocator.blocks_in_use(words_of_masks) == static_cast<size_t>(std::min(step + 1, 2)));
         }
         planner.reset();
-        CHECK(allocator.blocks_in_use() == 0);
+        CHECK(allocator.blocks_in_use(words_of_masks) == 0);
     }
+    CHECK(allocator.blocks_in_use() > 0);
+    mask.reset();
+    context.reset();
+    CHECK(allocator.blocks_in_use() == 0);
     CHECK(allocator.mistakes() == 0);
 }
 
@@ -315,11 +333,11 @@ std::thread::id handler_thread;
 
 TEST_CASE("A planner's thread leaves signals to the application's threads", "[planner]") {
     const Context context = make_context();
-    const Planner planner = make_planner(context, {2, DISTILE_CLEAR_BACKGROUND});
+    const Planner planner = make_planner(context, planner_options(2, DISTILE_CLEAR_BACKGROUND));
     const Mask mask = make_mask(context);
     const uint8_t byte = 1;
     check(context, distile_mask_set_bytes(mask.get(), &byte, 1, 1, 1, 1, 1));
-    const distile_output_spec spec{1, 1, 1, 1, 0, 0, 0, 0};
+    const distile_output_spec spec = make_spec(1, 1, 1, 1);
     distile_tensor output{};
     REQUIRE(distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_EXACT, &output) == DISTILE_OK);
     // To the process: any thread that does not block it would take it while this one does.
@@ -344,7 +362,7 @@ TEST_CASE("A planner refuses what makes no sense, and takes no buffer", "[planne
     CHECK(distile_planner_create(nullptr, nullptr, &made) == DISTILE_ERROR_NULL_POINTER);
     CHECK(distile_planner_create(context.get(), nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
     for (int32_t buffers : {-1, 1, 65}) {
-        const distile_planner_options options{buffers, DISTILE_CLEAR_WRITTEN};
+        const distile_planner_options options = planner_options(buffers, DISTILE_CLEAR_WRITTEN);
         CHECK(distile_planner_create(context.get(), &options, &made) == DISTILE_ERROR_BAD_VALUE);
     }
     distile_planner_options options{};
@@ -359,7 +377,7 @@ TEST_CASE("A planner refuses what makes no sense, and takes no buffer", "[planne
     const std::vector<uint8_t> bytes(12, 1);
     check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, 3, 4, 12, 4));
     check(other, distile_mask_set_bytes(foreign.get(), bytes.data(), 1, 3, 4, 12, 4));
-    const distile_output_spec good{1, 3, 4, 2, 1, 1, 1, 1};
+    const distile_output_spec good{1, 3, 4, 2, 1, 1, 1, 1, DISTILE_FLOAT32};
     const auto next = [&](const distile_output_spec *spec, distile_mask *given, distile_tensor *output) {
         return distile_planner_next(planner.get(), spec, given, DISTILE_STORE_EXACT, output);
     };
@@ -392,7 +410,7 @@ TEST_CASE("A planner refuses what makes no sense, and takes no buffer", "[planne
 
 TEST_CASE("A planner that gets no memory says so and goes on when there is some", "[planner]") {
     static bool refuse;
-    refuse = true;
+    refuse = false;
     distile_context_options options{};
     options.allocate = [](void *, size_t bytes, size_t alignment) -> void * {
         return refuse ? nullptr : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
@@ -404,8 +422,9 @@ TEST_CASE("A planner that gets no memory says so and goes on when there is some"
     const Mask mask = make_mask(context);
     const std::vector<uint8_t> bytes(12, 1);
     check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, 3, 4, 12, 4));
-    const distile_output_spec spec{1, 3, 4, 2, 1, 1, 1, 1};
+    const distile_output_spec spec{1, 3, 4, 2, 1, 1, 1, 1, DISTILE_FLOAT32};
     distile_tensor output{};
+    refuse = true;
     CHECK(distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_EXACT, &output) ==
           DISTILE_ERROR_OUT_OF_MEMORY);
     CHECK(output.data == nullptr);

@@ -2,6 +2,7 @@
 // upsampling alone. That their kernels compute what they should is seen with all others, in test_masked_conv2d.cpp.
 #include "callers.h"
 #include "catch.h"
+#include "descriptors.h"
 #include "polyphase.h"
 #include "reference.h"
 #include "test_polykernels.h"
@@ -142,10 +143,10 @@ struct DrawnWeights {
 /** A call of nearest upsampling, and what it must leave. */
 struct UpsampleCall {
     UpsampleCall(const Context &given, int32_t batch, int32_t height, int32_t width, int32_t channels, int32_t scale_h,
-                 int32_t scale_w, const Layout &layout, std::mt19937 &random)
-        : context(given), input(batch, height, width, channels, layout),
-          output(batch, height * scale_h, width * scale_w, channels, layout, Flush::Front), mask(make_mask(context)),
-          bytes(size_t(batch) * height * scale_h * width * scale_w), input_view(input.view()),
+                 int32_t scale_w, const Layout &layout, std::mt19937 &random, distile_dtype dtype = DISTILE_FLOAT32)
+        : context(given), input(batch, height, width, channels, layout, Flush::Back, dtype),
+          output(batch, height * scale_h, width * scale_w, channels, layout, Flush::Front, dtype),
+          mask(make_mask(context)), bytes(size_t(batch) * height * scale_h * width * scale_w), input_view(input.view()),
           output_view(output.view()) {
         input.draw(Values::Floats, random);
         output.draw(Values::Floats, random);
@@ -174,7 +175,7 @@ struct UpsampleCall {
                                               : args.inactive == DISTILE_ZERO ? PixelState::Zeroed
                                                                               : PixelState::Kept);
                     for (int32_t c = 0; c < view.channels; c++) {
-                        expected.values.push_back(bytes[pixel] ? input.at(n, y / args.scale_h, x / args.scale_w, c)
+                        expected.values.push_back(bytes[pixel] ? input.get(n, y / args.scale_h, x / args.scale_w, c)
                                                                : 0.0f);
                     }
                 }
@@ -230,12 +231,14 @@ TEST_CASE("A kernel's window says what its operator reads, and its border how fa
         CAPTURE(polykernel->name);
         // Nothing runs, so that any CPU will do.
         distile_polykernel any_cpu = *polykernel;
-        any_cpu.cpu_features = "";
-        const distile_conv2d &conv = polykernel->conv2d;
+        any_cpu.features = "";
+        const distile_conv2d conv = convolution_of(*polykernel);
         const Kernel kernel = make_kernel(context, any_cpu);
-        const Axis rows{polykernel->kind, conv.kernel_h, conv.stride_h, conv.pad_top, conv.pad_bottom, conv.dilation_h};
-        const Axis columns{polykernel->kind, conv.kernel_w,  conv.stride_w,
-                           conv.pad_left,    conv.pad_right, conv.dilation_w};
+        // A linear layer is a convolution of one pixel.
+        const distile_operator_kind kind =
+            polykernel->kind == DISTILE_MASKED_LINEAR ? DISTILE_MASKED_CONV2D : polykernel->kind;
+        const Axis rows{kind, conv.kernel_h, conv.stride_h, conv.pad_top, conv.pad_bottom, conv.dilation_h};
+        const Axis columns{kind, conv.kernel_w, conv.stride_w, conv.pad_left, conv.pad_right, conv.dilation_w};
 
         const distile_window window = distile_kernel_window(kernel.get());
         CHECK(window.kernel_h == conv.kernel_h);
@@ -246,9 +249,9 @@ TEST_CASE("A kernel's window says what its operator reads, and its border how fa
         CHECK(window.dilation_w == conv.dilation_w);
         CHECK(window.pad_top == conv.pad_top);
         CHECK(window.pad_left == conv.pad_left);
-        CHECK(window.kind == (polykernel->kind == DISTILE_MASKED_CONV2D             ? DISTILE_WINDOW_CONV
-                              : polykernel->kind == DISTILE_MASKED_CONV_TRANSPOSE2D ? DISTILE_WINDOW_TRANSPOSED
-                                                                                    : DISTILE_WINDOW_UPSAMPLED));
+        CHECK(window.kind == (kind == DISTILE_MASKED_CONV2D             ? DISTILE_WINDOW_CONV
+                              : kind == DISTILE_MASKED_CONV_TRANSPOSE2D ? DISTILE_WINDOW_TRANSPOSED
+                                                                        : DISTILE_WINDOW_UPSAMPLED));
         const distile_border border = distile_kernel_border(kernel.get());
         CHECK(std::make_pair(border.top, border.bottom) == rows.border());
         CHECK(std::make_pair(border.left, border.right) == columns.border());
@@ -265,10 +268,10 @@ TEST_CASE("A kernel's window says what its operator reads, and its border how fa
                                            static_cast<int64_t>(one.size()), all_columns) == DISTILE_OK);
         };
         const auto is_active = [&](int32_t y, int32_t x) {
-            const uint64_t *words = nullptr;
+            const uint32_t *words = nullptr;
             int32_t words_per_row = 0;
             REQUIRE(distile_mask_bits(mask.get(), &words, &words_per_row) == DISTILE_OK);
-            return (words[y * words_per_row + x / 64] >> (x % 64) & 1) != 0;
+            return (words[y * words_per_row + x / 32] >> (x % 32) & 1) != 0;
         };
         int64_t wrong = 0;
         for (int32_t v = 0; v < out_height; v++) {
@@ -290,7 +293,7 @@ TEST_CASE("A kernel's window says what its operator reads, and its border how fa
         TestTensor input(1, height, width, conv.in_channels);
         input.draw(Values::Integers, random);
         ReferenceArgs args;
-        args.kind = polykernel->kind;
+        args.kind = kind;
         args.conv = conv;
         args.conv.epilogue = DISTILE_EPILOGUE_NONE;
         args.input = input.view();
@@ -324,7 +327,7 @@ TEST_CASE("Weights are for one order of the phases, and come in any order of the
     std::mt19937 random(3);
     const Context context = make_context();
     const distile_polykernel &polykernel = test_transpose34_s23_3_17_avx2;
-    const distile_conv2d &conv = polykernel.conv2d;
+    const distile_conv2d conv = convolution_of(polykernel);
     const Kernel kernel = make_kernel(context, polykernel);
     const Mask mask = make_mask(context);
     const DrawnWeights drawn(conv, random);
@@ -369,14 +372,14 @@ TEST_CASE("Weights are for one order of the phases, and come in any order of the
     // The same filter for another kind of operator, stride, padding or dilation is in another order.
     before = output.snapshot();
     for (int change = 0; change < 6; change++) {
-        distile_polykernel other = polykernel;
-        other.conv2d.stride_h += change == 0 ? 1 : 0;
-        other.conv2d.stride_w += change == 1 ? 1 : 0;
-        other.conv2d.pad_top += change == 2 ? 1 : 0;
-        other.conv2d.pad_left += change == 3 ? 1 : 0;
-        other.conv2d.dilation_w += change == 4 ? 1 : 0;
-        other.kind = change == 5 ? DISTILE_MASKED_CONV2D : polykernel.kind;
-        const Kernel other_kernel = make_kernel(context, other);
+        Descriptor other(polykernel);
+        other.conv.stride_h += change == 0 ? 1 : 0;
+        other.conv.stride_w += change == 1 ? 1 : 0;
+        other.conv.pad_top += change == 2 ? 1 : 0;
+        other.conv.pad_left += change == 3 ? 1 : 0;
+        other.conv.dilation_w += change == 4 ? 1 : 0;
+        other.polykernel.kind = change == 5 ? DISTILE_MASKED_CONV2D : polykernel.kind;
+        const Kernel other_kernel = make_kernel(context, other.polykernel);
         const Weights other_weights = pack_weights(context, other_kernel, drawn.source);
         args.weights = other_weights.get();
         CAPTURE(change);
@@ -385,9 +388,9 @@ TEST_CASE("Weights are for one order of the phases, and come in any order of the
     }
     CHECK(output.snapshot() == before);
     // The padding behind does not matter.
-    distile_polykernel same = polykernel;
-    same.conv2d.pad_bottom++;
-    const Weights fitting = pack_weights(context, make_kernel(context, same), drawn.source);
+    Descriptor same(polykernel);
+    same.conv.pad_bottom++;
+    const Weights fitting = pack_weights(context, make_kernel(context, same.polykernel), drawn.source);
     args.weights = fitting.get();
     CHECK(distile_run(kernel.get(), &args) == DISTILE_OK);
     CHECK(output.difference(before, expected, 0) == "");
@@ -396,7 +399,7 @@ TEST_CASE("Weights are for one order of the phases, and come in any order of the
 TEST_CASE("Sums of weights are rounded once, after batch normalisation", "[polyphase]") {
     const Context context = make_context();
     const distile_polykernel &polykernel = test_upsample3_s2_16_17_avx2;
-    const distile_conv2d &conv = polykernel.conv2d;
+    const distile_conv2d conv = convolution_of(polykernel);
     const Kernel kernel = make_kernel(context, polykernel);
     // In float the small weight would vanish beside the large one, of which the third leaves nothing.
     const float large = 1048576, small = 0.1f;
@@ -434,7 +437,7 @@ TEST_CASE("Outputs of a wrong size are refused", "[polyphase]") {
     std::mt19937 random(4);
     const Context context = make_context();
     for (const distile_polykernel *polykernel : {&test_transpose34_s23_3_17_avx2, &test_upsample3_s2_16_17_avx2}) {
-        const distile_conv2d &conv = polykernel->conv2d;
+        const distile_conv2d conv = convolution_of(*polykernel);
         const Kernel kernel = make_kernel(context, *polykernel);
         const DrawnWeights drawn(conv, random);
         const Weights weights = pack_weights(context, kernel, drawn.source);
@@ -477,8 +480,12 @@ TEST_CASE("Nearest upsampling copies the active pixels, and touches nothing else
                                      {1, 2, 1, 16, 3, 64}, {1, 1, 3, 4, 130, 70}};
         for (const auto &shape : shapes) {
             for (const Layout &layout : layouts) {
-                CAPTURE(threads, shape[1], shape[2], shape[3], shape[4], shape[5], layout.pixel_gap);
-                UpsampleCall call(context, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], layout, random);
+                // Every type meets every shape and every layout, in turn.
+                const distile_dtype types[] = {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16};
+                const distile_dtype dtype = types[(&shape - shapes + (&layout - layouts) + threads / 2) % 3];
+                CAPTURE(dtype, threads, shape[1], shape[2], shape[3], shape[4], shape[5], layout.pixel_gap);
+                UpsampleCall call(context, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], layout, random,
+                                  dtype);
                 for (const char *mask : {"random", "empty", "full", "runs"}) {
                     for (size_t pixel = 0; pixel < call.bytes.size(); pixel++) {
                         if (mask[0] != 'r') {

@@ -2,6 +2,7 @@
 // here.
 #include "catch.h"
 #include "learned_model.h"
+#include "mask_files.h"
 #include "objective.h"
 #include "report.h"
 #include "search.h"
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <distile/distile.hpp>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -55,6 +57,16 @@ MaskSet some_masks() {
                          small_operator());
 }
 
+/** The same masks, one after the other, as bytes. */
+std::vector<ByteMask> bytes_of_some_masks() {
+    const auto draw = [](const char *family, double density, uint64_t seed) {
+        const Operator op = small_operator();
+        return draw_mask(family, 1, op.typical_output().height, op.typical_output().width, density, seed);
+    };
+    return {draw("blob", .05, 1), draw("blob", .1, 2),   draw("blob", .2, 3),
+            draw("blob", .4, 4),  draw("random", .3, 5), draw("random", .05, 6)};
+}
+
 Theta a_theta(int tile_h, int tile_w, int pixels = 4) {
     return {{"tile_h", tile_h}, {"tile_w", tile_w},    {"pixels", pixels}, {"channels", 16},
             {"group", 4},       {"channel_splits", 1}, {"order", 0},       {"unroll", 1}};
@@ -93,7 +105,7 @@ std::string contents(const std::string &path) {
 std::string message_of(const std::function<void()> &call) {
     try {
         call();
-    } catch (const FileError &error) {
+    } catch (const std::runtime_error &error) {
         return error.what();
     }
     return "";
@@ -225,9 +237,19 @@ TEST_CASE("Costs of measured times: interpolated by tiles, over the time that is
 TEST_CASE("Masks are counted as the runtime counts them, and measured where they lie", "[search]") {
     const MaskSet masks = some_masks();
     CHECK(masks.size() == 6);
-    for (const auto &granularity : {std::pair{1, 1}, {2, 3}, {8, 16}}) {
+    const Context context = make_context();
+    const Mask mask = make_mask(context);
+    const std::vector<ByteMask> bytes = bytes_of_some_masks();
+    for (const auto &granularity : {std::pair{1, 1}, {2, 3}, {5, 7}, {8, 16}}) {
         for (size_t i = 0; i < masks.size(); i++) {
-            CHECK(masks.tiles(granularity)[i] <= masks.all_tiles(granularity));
+            CAPTURE(granularity.first, granularity.second, i);
+            const ByteMask &of = bytes[i];
+            check(context, distile_mask_set_bytes(mask.get(), of.bytes.data(), of.batch, of.height, of.width,
+                                                  int64_t{of.height} * of.width, of.width));
+            int64_t count = 0;
+            check(context, distile_mask_count_tiles(mask.get(), granularity.first, granularity.second, &count));
+            CHECK(masks.tiles(granularity)[i] == count);
+            CHECK(count < masks.all_tiles(granularity));
         }
         const MaskSet two = masks.subset({3, 1});
         CHECK(two.tiles(granularity) == std::vector<int64_t>{masks.tiles(granularity)[3], masks.tiles(granularity)[1]});

@@ -12,9 +12,10 @@ namespace distile {
 namespace {
 
 /** The view without its address. */
-distile_tensor make_view(int32_t batch, int32_t height, int32_t width, int32_t channels, const Layout &layout) {
+distile_tensor make_view(int32_t batch, int32_t height, int32_t width, int32_t channels, const Layout &layout,
+                         distile_dtype dtype) {
     distile_tensor view{};
-    view.dtype = DISTILE_FLOAT32;
+    view.dtype = dtype;
     view.batch = batch;
     view.height = height;
     view.width = width;
@@ -37,18 +38,6 @@ size_t elements(const distile_tensor &view) {
     return static_cast<size_t>((view.batch - 1) * view.stride_n +
                                (view.height + view.border_top + view.border_bottom - 1) * view.stride_h +
                                (view.width + view.border_left + view.border_right - 1) * view.stride_w + view.channels);
-}
-
-uint32_t bits_of(float value) {
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
-float float_of(uint32_t bits) {
-    float value;
-    std::memcpy(&value, &bits, sizeof(value));
-    return value;
 }
 
 }  // namespace
@@ -90,27 +79,46 @@ std::vector<float> draw(Values values, size_t count, std::mt19937 &random) {
 }
 
 TestTensor::TestTensor(int32_t batch, int32_t height, int32_t width, int32_t channels, const Layout &layout,
-                       Flush flush)
-    : memory_(elements(make_view(batch, height, width, channels, layout)) * sizeof(float), flush),
-      view_(make_view(batch, height, width, channels, layout)) {
-    view_.data =
-        static_cast<float *>(memory_.data()) + view_.border_top * view_.stride_h + view_.border_left * view_.stride_w;
+                       Flush flush, distile_dtype dtype)
+    : memory_(elements(make_view(batch, height, width, channels, layout, dtype)) * distile_dtype_size(dtype), flush),
+      view_(make_view(batch, height, width, channels, layout, dtype)) {
+    const auto bytes = static_cast<int64_t>(distile_dtype_size(dtype));
+    view_.data = static_cast<char *>(memory_.data()) +
+                 (view_.border_top * view_.stride_h + view_.border_left * view_.stride_w) * bytes;
+    if (bytes < 4) {
+        // Two NaNs a word, of either type of 16 bits.
+        for (size_t i = 0; i < memory_.num_words(); i++) {
+            memory_.words()[i] = 0x7fc07fc0 | (i & 0x3f) | (i >> 6 & 0x3f) << 16;
+        }
+    }
     for (int32_t n = 0; n < batch; n++) {
         for (int32_t y = -view_.border_top; y < height + view_.border_bottom; y++) {
             for (int32_t x = -view_.border_left; x < width + view_.border_right; x++) {
-                if (y < 0 || y >= height || x < 0 || x >= width) {
-                    std::fill_n(&at(n, y, x, 0), channels, 0.0f);
+                for (int32_t c = 0; c < channels && (y < 0 || y >= height || x < 0 || x >= width); c++) {
+                    set(n, y, x, c, 0);
                 }
             }
         }
     }
 }
 
+float TestTensor::get(int32_t n, int32_t y, int32_t x, int32_t channel) const {
+    return read_element(view_, n, y, x, channel);
+}
+
+void TestTensor::set(int32_t n, int32_t y, int32_t x, int32_t channel, float value) const {
+    const int64_t element = n * view_.stride_n + y * view_.stride_h + x * view_.stride_w + channel;
+    const auto bytes = static_cast<int64_t>(distile_dtype_size(view_.dtype));
+    store_as(view_.dtype, value, static_cast<char *>(view_.data) + element * bytes);
+}
+
 void TestTensor::draw(Values values, std::mt19937 &random) const {
     for (int32_t n = 0; n < view_.batch; n++) {
         for (int32_t y = 0; y < view_.height; y++) {
             for (int32_t x = 0; x < view_.width; x++) {
-                std::generate_n(&at(n, y, x, 0), view_.channels, [&] { return distile::draw(values, random); });
+                for (int32_t c = 0; c < view_.channels; c++) {
+                    set(n, y, x, c, distile::draw(values, random));
+                }
             }
         }
     }
@@ -124,12 +132,15 @@ size_t TestTensor::num_own_words() const {
     return elements(view_);
 }
 
-std::string TestTensor::difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected,
-                                   double tolerance) {
+template<typename Element, typename IsClose> std::string
+TestTensor::compare(const std::vector<uint32_t> &before, const ReferenceOutput &expected, const IsClose &is_close) {
     const char *const names[] = {"kept", "zeroed", "computed"};
     std::ostringstream text;
-    std::vector<uint32_t> now = snapshot();
-    const auto first = reinterpret_cast<uint32_t *>(view_.data) - memory_.words();
+    const size_t count = memory_.num_words() * sizeof(uint32_t) / sizeof(Element);
+    std::vector<Element> now(count), was(count);
+    std::memcpy(now.data(), memory_.words(), count * sizeof(Element));
+    std::memcpy(was.data(), before.data(), count * sizeof(Element));
+    const auto first = static_cast<const Element *>(view_.data) - reinterpret_cast<const Element *>(memory_.words());
     int64_t pixel = 0, wrong = 0;
     for (int32_t n = 0; n < view_.batch; n++) {
         for (int32_t y = 0; y < view_.height; y++) {
@@ -137,17 +148,20 @@ std::string TestTensor::difference(const std::vector<uint32_t> &before, const Re
                 const PixelState state = expected.states[pixel];
                 const int64_t origin = first + n * view_.stride_n + y * view_.stride_h + x * view_.stride_w;
                 for (int32_t c = 0; c < view_.channels; c++) {
-                    const float value = expected.values[pixel * view_.channels + c];
-                    const uint32_t due = state == PixelState::Kept ? before[origin + c] : bits_of(value);
-                    const float got = float_of(now[origin + c]);
-                    const bool close = state == PixelState::Computed && std::abs(double{got} - value) <= tolerance;
+                    const size_t place = pixel * view_.channels + c;
+                    Element due = was[origin + c];
+                    if (state != PixelState::Kept) {
+                        store_as(view_.dtype, expected.values[place], &due);
+                    }
+                    const float got = load_as(view_.dtype, &now[origin + c]);
+                    const bool close = state == PixelState::Computed && is_close(got, place);
                     if (now[origin + c] != due && !close && wrong++ == 0) {
                         text << "image " << n << ", row " << y << ", column " << x << ", channel " << c << " ("
-                             << names[static_cast<int>(state)] << ") is " << got << ", due is " << float_of(due)
-                             << " with an error of at most " << tolerance << "; ";
+                             << names[static_cast<int>(state)] << ") is " << got << ", due is "
+                             << load_as(view_.dtype, &due) << "; ";
                     }
                     // What is right here is taken out of the comparison of everything else below.
-                    now[origin + c] = before[origin + c];
+                    now[origin + c] = was[origin + c];
                 }
             }
         }
@@ -155,12 +169,32 @@ std::string TestTensor::difference(const std::vector<uint32_t> &before, const Re
     if (wrong > 0) {
         text << wrong << " of " << pixel * view_.channels << " elements are wrong; ";
     }
-    const auto changed = std::mismatch(now.begin(), now.end(), before.begin()).first;
+    const auto changed = std::mismatch(now.begin(), now.end(), was.begin()).first;
     if (changed != now.end()) {
-        text << "the word " << changed - now.begin() - first
+        text << "the element " << changed - now.begin() - first
              << " from the view's first, which is not of the view, changed";
     }
     return text.str();
+}
+
+template<typename IsClose> std::string
+TestTensor::compare_any(const std::vector<uint32_t> &before, const ReferenceOutput &expected, const IsClose &is_close) {
+    return distile_dtype_size(view_.dtype) == sizeof(uint32_t) ? compare<uint32_t>(before, expected, is_close)
+                                                               : compare<uint16_t>(before, expected, is_close);
+}
+
+std::string TestTensor::difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected,
+                                   double tolerance) {
+    return compare_any(before, expected, [&](float got, size_t place) {
+        return std::abs(double{got} - expected.values[place]) <= tolerance;
+    });
+}
+
+std::string TestTensor::difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected) {
+    return compare_any(before, expected, [&](float got, size_t place) {
+        const double exact = expected.exact[place];
+        return std::abs(got - exact) <= error_bound(view_.dtype, exact, expected.largest);
+    });
 }
 
 }  // namespace distile

@@ -63,18 +63,23 @@ std::vector<float> draw(Values values, size_t count, std::mt19937 &random);
 class TestTensor {
 public:
     TestTensor(int32_t batch, int32_t height, int32_t width, int32_t channels, const Layout &layout = {},
-               Flush flush = Flush::Back);
+               Flush flush = Flush::Back, distile_dtype dtype = DISTILE_FLOAT32);
 
     const distile_tensor &view() const {
         return view_;
     }
+    /** An element of a tensor of float32. */
     float &at(int32_t n, int32_t y, int32_t x, int32_t channel) const {
         return static_cast<float *>(view_.data)[n * view_.stride_n + y * view_.stride_h + x * view_.stride_w + channel];
     }
+    // The same for any type: a value is rounded to it.
+    float get(int32_t n, int32_t y, int32_t x, int32_t channel) const;
+    void set(int32_t n, int32_t y, int32_t x, int32_t channel, float value) const;
+    /** Draws values, rounded to the type. */
     void draw(Values values, std::mt19937 &random) const;
     /** Everything that the memory holds. */
     std::vector<uint32_t> snapshot() const;
-    /** The view's own words, from its first element to its last one, the border and the gaps included. */
+    /** The view's own words, from its first element to its last one, the border and the gaps included. Of float32. */
     uint32_t *own_words() const {
         return static_cast<uint32_t *>(memory_.data());
     }
@@ -83,8 +88,15 @@ public:
     /** "" if the memory holds what a call must have made of `before`: at the pixels of this view what the reference
      * says, with absolute errors of at most `tolerance` where it computes, and elsewhere what it held before. */
     std::string difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected, double tolerance);
+    /** The same, with the errors that the type allows sums of the reference's largest value. */
+    std::string difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected);
 
 private:
+    template<typename Element, typename IsClose>
+    std::string compare(const std::vector<uint32_t> &before, const ReferenceOutput &expected, const IsClose &is_close);
+    template<typename IsClose> std::string compare_any(const std::vector<uint32_t> &before,
+                                                       const ReferenceOutput &expected, const IsClose &is_close);
+
     GuardedMemory memory_;
     distile_tensor view_;
 };

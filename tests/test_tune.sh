@@ -86,15 +86,21 @@ tune=(tune "$operator" --masks "${masks[@]}" -k 1 --trials 8 "${quick[@]}" --per
 expect_error "6 trials in the folder 'batch' wait to be measured" "${tune[@]}"
 behaviours=(HANG CRASH WRONG MEMORY FAIL)
 for i in "${!behaviours[@]}"; do
-    # The code that it replaces tells the plan that the workers expect.
+    # The code that it replaces tells the hash of the plan that the workers expect.
     python3 - "$i" >trial.h <<'PYTHON'
 import ctypes, json, sys
+
+class PolyKernel(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("name", ctypes.c_char_p), ("kind", ctypes.c_int), ("op", ctypes.c_void_p),
+                ("num_operands", ctypes.c_int32), ("operands", ctypes.c_void_p), ("device", ctypes.c_int),
+                ("features", ctypes.c_char_p), ("plan_hash", ctypes.c_uint64)]
+
 index = int(sys.argv[1])
 trial = json.load(open("batch/request.json"))["trials"][index]
 code = ctypes.CDLL(f"./batch/trial{index}.so")
-plan = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(code, "distile_measured_plan"))).decode()
+plan_hash = PolyKernel.in_dll(code, "distile_measured").plan_hash
 for name, value in (("TILE_H", trial["theta"]["tile_h"]), ("TILE_W", trial["theta"]["tile_w"]),
-                    ("DENSE", int(trial["dense"])), ("PLAN", json.dumps(plan))):
+                    ("DENSE", int(trial["dense"])), ("PLAN_HASH", hex(plan_hash))):
     print("#define", name, value)
 PYTHON
     "$cc" -shared -fPIC -I "$source_folder/runtime/include" -DBEHAVIOUR="${behaviours[$i]}" -include trial.h \

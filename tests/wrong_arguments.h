@@ -13,6 +13,7 @@
 #include <fstream>
 #include <functional>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <regex>
 #include <set>
@@ -143,6 +144,15 @@ public:
             for (const int32_t value : values) {
                 static_assert(sizeof(Member) == sizeof(value), "the enumerations of the C API are int");
                 spoil<I>(status, [&](Struct &spoilt) { std::memcpy(&(spoilt.*member), &value, sizeof(value)); });
+            }
+            return *this;
+        }
+        /** Every field that is reserved in the struct that argument I points to must be 0. */
+        template<size_t I, typename Struct, size_t count> Function &reserved(int64_t (Struct::*fields)[count]) {
+            for (size_t field = 0; field < count; field++) {
+                for (const int64_t value : {int64_t{1}, int64_t{1} << 32, std::numeric_limits<int64_t>::min()}) {
+                    spoil<I>(DISTILE_ERROR_BAD_VALUE, [&](Struct &spoilt) { (spoilt.*fields)[field] = value; });
+                }
             }
             return *this;
         }

@@ -1,92 +1,16 @@
 #include "bound.h"
-#include "bound_cpu.h"
-#include "bound_cuda.h"
-#include "bound_depthwise.h"
-#include "cuda_space.h"
+#include "bound_backend.h"
 #include <algorithm>
 #include <cmath>
 
 namespace distile {
 
-namespace {
-
-/** Gets the terms of a bound by name. */
-class NamedTerms {
-public:
-    void time(const char *name, double us) {
-        result_.terms[std::string("t_") + name] = us;
-        result_.us = std::max(result_.us, us);
-    }
-    void count(const char *name, double value) {
-        result_.terms[name] = value;
-    }
-    void launches(double us) {
-        launch_us_ = us;
-    }
-    Bound finish() {
-        result_.terms["launch_us"] = launch_us_;
-        result_.us += launch_us_;
-        return result_;
-    }
-
-private:
-    Bound result_;
-    double launch_us_ = 0;
-};
-
-/** Gets their sum and the largest of them. */
-class TimesAlone {
-public:
-    void time(const char *, double us) {
-        largest_ = std::max(largest_, us);
-        sum_ += us;
-    }
-    void count(const char *, double) {
-    }
-    void launches(double us) {
-        launch_us_ = us;
-    }
-    BoundOfPoints::Times finish() const {
-        return {largest_ + launch_us_, sum_};
-    }
-
-private:
-    double largest_ = 0, sum_ = 0, launch_us_ = 0;
-};
-
-/** The knobs that the bound knows, in the order in which it takes their values. */
-const std::vector<const char *> &known_knobs(const Workload &workload) {
-    return workload.device.backend == "cuda" ? cuda_knobs()
-           : workload.problem.depthwise      ? depthwise_knobs()
-                                             : cpu_knobs();
-}
-
-/** A block of a GPU, whether it prefetches or not. */
-BlockNeeds block_needs(const Workload &workload, Theta theta) {
-    theta["prefetch"] = 1;
-    return {shared_bytes(theta, workload.problem), staged_pixels(theta, workload.problem),
-            prefetch_registers(theta, workload.problem)};
-}
-
-template<typename Sink>
-void add_terms(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm form, Sink &sink) {
-    if (workload.device.backend == "cuda") {
-        add_cuda_terms(workload, knobs, tiles, form, sink);
-    } else if (workload.problem.depthwise) {
-        add_depthwise_terms(workload, knobs.values, tiles, sink);
-    } else {
-        add_cpu_terms(workload, knobs.values, tiles, sink);
-    }
-}
-
-}  // namespace
-
 Workload workload_of(const Operator &op, const DeviceProfile &device) {
     Workload workload;
     workload.problem = problem_of(op, device.backend, device.vector_lanes, device.vector_registers);
     workload.batch = op.typical_batch;
-    workload.height = op.typical_output_height();
-    workload.width = op.typical_output_width();
+    workload.height = op.typical_output().height;
+    workload.width = op.typical_output().width;
     workload.threads = device.cores;
     workload.device = device;
     return workload;
@@ -101,32 +25,35 @@ double Bound::sum() const {
 }
 
 Bound bound(const Workload &workload, const Theta &theta, int64_t tiles, BoundForm form) {
+    const BoundModel &model = bound_backend(workload.device.backend).model(workload.problem);
     BoundKnobs knobs;
-    const std::vector<const char *> &names = known_knobs(workload);
+    const std::vector<const char *> &names = model.knobs();
     for (size_t i = 0; i < names.size(); i++) {
         const auto found = theta.find(names[i]);
         knobs.values[i] = found == theta.end() ? 0 : found->second;
     }
-    if (workload.device.backend == "cuda") {
-        knobs.block = block_needs(workload, theta);
-        knobs.warp = warp_accesses(knobs, workload.problem, workload.device.shared_banks);
+    if (model.block) {
+        knobs.block = model.block(workload, theta);
+        knobs.warp = model.warp(knobs, workload);
     }
     NamedTerms terms;
-    add_terms(workload, knobs, tiles, form, terms);
+    model.named(workload, knobs, tiles, form, terms);
     return terms.finish();
 }
 
 BoundOfPoints::BoundOfPoints(const Workload &workload, const Space &space, BoundForm form)
-    : workload_(workload), space_(space), form_(form) {
-    for (const char *name : known_knobs(workload)) {
+    : workload_(workload), model_(bound_backend(workload.device.backend).model(workload.problem)), space_(space),
+      form_(form) {
+    for (const char *name : model_.knobs()) {
         const auto found =
             std::find_if(space.knobs.begin(), space.knobs.end(), [&](const Knob &knob) { return knob.name == name; });
         positions_.push_back(found == space.knobs.end() ? -1 : static_cast<int>(found - space.knobs.begin()));
     }
-    if (space.backend == "cuda") {
+    if (model_.block) {
         size_t count = 1;
         for (const Knob &knob : space.knobs) {
-            const bool matters = knob.name != "splits" && knob.name != "prefetch";
+            const std::vector<const char *> &apart = model_.beside_block;
+            const bool matters = std::find(apart.begin(), apart.end(), knob.name) == apart.end();
             strides_.push_back(matters ? count : 0);
             count *= matters ? knob.values.size() : 1;
         }
@@ -142,7 +69,7 @@ BoundKnobs BoundOfPoints::read(const PackedTheta &point) const {
     }
     if (!blocks_.empty()) {
         knobs.block = block(point);
-        knobs.warp = warp_accesses(knobs, workload_.problem, workload_.device.shared_banks);
+        knobs.warp = model_.warp(knobs, workload_);
     }
     return knobs;
 }
@@ -155,7 +82,7 @@ BlockNeeds BoundOfPoints::block(const PackedTheta &point) const {
     // No block takes no shared memory, so that 0 stands for nothing yet.
     uint64_t packed = blocks_[index].load(std::memory_order_relaxed);
     if (packed == 0) {
-        const BlockNeeds needs = block_needs(workload_, unpack(space_, point));
+        const BlockNeeds needs = model_.block(workload_, unpack(space_, point));
         packed = static_cast<uint64_t>(needs.shared_bytes) << 40 | static_cast<uint64_t>(needs.staged_pixels) << 16 |
                  static_cast<uint64_t>(needs.prefetch_registers);
         blocks_[index].store(packed, std::memory_order_relaxed);
@@ -166,7 +93,7 @@ BlockNeeds BoundOfPoints::block(const PackedTheta &point) const {
 
 BoundOfPoints::Times BoundOfPoints::operator()(const BoundKnobs &knobs, int64_t tiles) const {
     TimesAlone times;
-    add_terms(workload_, knobs, tiles, form_, times);
+    model_.times(workload_, knobs, tiles, form_, times);
     return times.finish();
 }
 

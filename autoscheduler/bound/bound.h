@@ -64,6 +64,8 @@ struct BoundKnobs {
     WarpAccesses warp;
 };
 
+struct BoundModel;
+
 /** The same for many points of a space: a point is read once, and then judged for many numbers of tiles. Any threads
  * may use it at a time. */
 class BoundOfPoints {
@@ -79,6 +81,7 @@ public:
 
 private:
     const Workload &workload_;
+    const BoundModel &model_;
     const Space &space_;
     BoundForm form_;
     std::vector<int> positions_; /**< Of the knobs that the bound knows, in the space; -1 for what it lacks. */

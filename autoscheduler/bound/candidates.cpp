@@ -1,10 +1,6 @@
 #include "candidates.h"
-#include "cpu_space.h"
-#include "cuda_direct_space.h"
-#include "cuda_space.h"
-#include "depthwise_space.h"
-#include "plan.h"
-#include "polyphase.h"
+#include "bound_backend.h"
+#include "operator_schema.h"
 #include <algorithm>
 
 namespace distile {
@@ -108,40 +104,13 @@ std::string missing_in_all(const Space &space, const Problem &problem) {
 }  // namespace
 
 const Space &space_of(const std::string &backend, const OperatorFacts &op) {
-    if (backend != "cpu" && backend != "cuda") {
-        throw FileError("there is no backend \"" + backend + "\": this program knows \"cpu\" and \"cuda\"");
-    }
-    if (backend == "cuda") {
-        return runs_direct(op) ? cuda_direct_space() : cuda_space();
-    }
-    return op.depthwise ? cpu_depthwise_space() : cpu_space();
+    return bound_backend(backend).space(op);
 }
 
 Problem problem_of(const Operator &op, const std::string &backend, int lanes, int registers) {
-    const distile_conv2d conv = op.conv2d();
-    OperatorFacts facts;
-    facts.in_channels = conv.in_channels / conv.groups;
-    facts.out_channels = conv.out_channels;
-    facts.groups = conv.groups;
-    facts.depthwise = op.is_depthwise();
-    facts.kernel_h = conv.kernel_h;
-    facts.kernel_w = conv.kernel_w;
-    facts.stride_h = conv.stride_h;
-    facts.stride_w = conv.stride_w;
-    facts.dilation_h = conv.dilation_h;
-    facts.dilation_w = conv.dilation_w;
-    if (const std::optional<Polyphase> phases = polyphase_of(op.kind(), conv)) {
-        // The phases are convolutions with stride 1.
-        facts.kernel_h = phases->rows.most_taps();
-        facts.kernel_w = phases->columns.most_taps();
-        facts.stride_h = facts.stride_w = 1;
-        facts.dilation_h = phases->rows.step();
-        facts.dilation_w = phases->columns.step();
-        facts.scale_h = phases->rows.stride;
-        facts.scale_w = phases->columns.stride;
-    }
-    facts.channel_block = channel_block_of(backend);
-    return backend == "cuda" ? cuda_problem(facts) : cpu_problem(facts, lanes, registers);
+    OperatorFacts facts = facts_of(op);
+    facts.channel_block = get_backend(backend).layouts.front().channel_block;
+    return bound_backend(backend).problem(facts, lanes, registers);
 }
 
 Theta unpack(const Space &space, const PackedTheta &point) {

@@ -14,7 +14,7 @@
 
 namespace distile {
 
-/** The space of a backend, "cpu" or "cuda", for an operator. Throws FileError for any other backend. */
+/** The space of a backend for an operator. Throws FileError where there is no such backend. */
 const Space &space_of(const std::string &backend, const OperatorFacts &op = {});
 
 /** What the constraints of a backend's space ask for, known without building the operator: the facts are those that

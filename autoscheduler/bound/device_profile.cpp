@@ -1,4 +1,5 @@
 #include "device_profile.h"
+#include "bound_backend.h"
 #include "generic_devices.h"
 #include "operator.h"
 #include <cmath>
@@ -109,7 +110,7 @@ const MemoryLevel &DeviceProfile::level(const std::string &level_name) const {
 }
 
 std::string DeviceProfile::id() const {
-    return name + ", " + features + ", " + std::to_string(cores) + (backend == "cuda" ? " multiprocessors" : " cores");
+    return name + ", " + features + ", " + std::to_string(cores) + " " + get_backend(backend).core + "s";
 }
 
 DeviceProfile parse_device_profile(const json &json, const std::string &where) {
@@ -124,9 +125,10 @@ DeviceProfile parse_device_profile(const json &json, const std::string &where) {
     DeviceProfile device;
     device.name = members.text("name");
     device.backend = members.text("backend");
-    if (device.backend != "cpu" && device.backend != "cuda") {
-        members.refuse("the backend \"" + device.backend + "\" is neither \"cpu\" nor \"cuda\"");
+    if (!find_backend(device.backend)) {
+        members.refuse("there is no backend " + quote(device.backend));
     }
+    const BoundBackend &backend = bound_backend(device.backend);
     device.features = members.text("features");
     device.cores = members.count("cores", 1 << 16);
     device.ghz = members.number("ghz", 1e-3, 100);
@@ -144,19 +146,17 @@ DeviceProfile parse_device_profile(const json &json, const std::string &where) {
         device.memory.push_back(
             parse_level(memory[i], where + ", memory level " + std::to_string(i), i + 1 == memory.size()));
     }
-    if (device.backend == "cpu") {
-        device.vector_lanes = members.count("vector_lanes", 1024);
-        device.vector_registers = members.count("vector_registers", 1024);
-    } else {
-        device.max_threads = members.count("max_threads", 1 << 20);
-        device.max_blocks = members.count("max_blocks", 1 << 20);
-        device.registers = members.count("registers", 1 << 30);
-        device.shared_banks = members.count("shared_banks", 64);
-        device.shared_bytes = members.integer("shared_bytes", 1, 1 << 30);
-        const auto is_level = [&](size_t i, const char *name) { return device.memory[i].name == name; };
-        if (device.memory.size() != 3 || !is_level(0, "shared") || !is_level(1, "L2") || !is_level(2, "DRAM")) {
-            members.refuse("the member \"memory\" does not hold the levels \"shared\", \"L2\" and \"DRAM\"");
-        }
+    for (const ProfileField &field : backend.fields) {
+        device.*field.value = members.count(field.name, field.most);
+    }
+    std::string levels;
+    bool has_levels = backend.levels.empty() || device.memory.size() == backend.levels.size();
+    for (size_t i = 0; i < backend.levels.size(); i++) {
+        has_levels = has_levels && device.memory[i].name == backend.levels[i];
+        levels.append(i == 0 ? "" : i + 1 == backend.levels.size() ? " and " : ", ").append(quote(backend.levels[i]));
+    }
+    if (!has_levels) {
+        members.refuse("the member \"memory\" does not hold the levels " + levels);
     }
     return device;
 }
@@ -175,22 +175,11 @@ DeviceProfile generic_device_profile(const std::string &name) {
 }
 
 const char *generic_device_of(const std::string &target) {
-    const auto has = [&](const char *feature) { return target.find(feature) != std::string::npos; };
-    return has("-cuda")     ? "generic_cuda"
-           : has("-avx512") ? "generic_avx512"
-           : has("-avx2")   ? "generic_avx2"
-                            : "generic_x86_64";
+    return backend_of_target(target).generic_profile(target);
 }
 
 std::string halide_target(const DeviceProfile &device) {
-    if (device.backend == "cuda") {
-        // Later GPUs run the code of earlier ones.
-        return "x86-64-linux-cuda-cuda_capability_70";
-    }
-    const auto has = [&](const char *feature) { return device.features.find(feature) != std::string::npos; };
-    return !has("avx2") ? std::string("x86-64-linux")
-                        : std::string("x86-64-linux-avx-avx2-") + (has("avx512vl") ? "avx512-avx512_skylake-" : "") +
-                              "f16c-fma-sse41";
+    return get_backend(device.backend).target_of(device.features);
 }
 
 json to_json(const DeviceProfile &device) {
@@ -216,15 +205,8 @@ json to_json(const DeviceProfile &device) {
                    {"alpha_us", rounded(device.alpha_us)},
                    {"gamma_us", rounded(device.gamma_us)},
                    {"launch_us", rounded(device.launch_us)}};
-    if (device.backend == "cpu") {
-        result["vector_lanes"] = device.vector_lanes;
-        result["vector_registers"] = device.vector_registers;
-    } else {
-        result["max_threads"] = device.max_threads;
-        result["max_blocks"] = device.max_blocks;
-        result["registers"] = device.registers;
-        result["shared_banks"] = device.shared_banks;
-        result["shared_bytes"] = device.shared_bytes;
+    for (const ProfileField &field : bound_backend(device.backend).fields) {
+        result[field.name] = device.*field.value;
     }
     return result;
 }

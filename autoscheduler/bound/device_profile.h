@@ -24,7 +24,7 @@ struct MemoryLevel {
 
 struct DeviceProfile {
     std::string name;     /**< The device's own name for itself. */
-    std::string backend;  /**< "cpu" or "cuda". */
+    std::string backend;  /**< As plans name it. */
     std::string features; /**< Vector extensions of a CPU as the runtime names them, or "sm_90". */
     int cores = 0;        /**< Cores used, or multiprocessors. */
     int vector_lanes = 0, vector_registers = 0; /**< Of float32, on a CPU. */
@@ -39,8 +39,7 @@ struct DeviceProfile {
     double launch_us = 0; /**< Of a call with nothing to compute. */
 
     // Of a multiprocessor.
-    int max_threads = 0, max_blocks = 0, registers = 0, shared_banks = 0;
-    int64_t shared_bytes = 0;
+    int max_threads = 0, max_blocks = 0, registers = 0, shared_banks = 0, shared_bytes = 0;
 
     /** The level of a name. Throws FileError if there is none. */
     const MemoryLevel &level(const std::string &level_name) const;

@@ -8,9 +8,12 @@
 
 namespace distile {
 
-/** A fine, a coarse and a dense variant, scheduled by the bound for 4 lanes and 16 registers, which every x86-64 CPU
- * has. It has no times: they would be of no CPU in particular. DistilePolykernel.cmake knows the variants' names and
- * granularities too, because it needs them before anything is built. Throws FileError where nothing is legal. */
+/** Which backend has such plans. */
+const Backend &portable_backend();
+
+/** A fine and a dense variant, scheduled by the bound for 4 lanes and 16 registers, which every x86-64 CPU has. It has
+ * no times: they would be of no CPU in particular, and without times no coarser variant would ever be taken. Throws
+ * FileError where nothing is legal. */
 Plan portable_plan(const Operator &op);
 
 }  // namespace distile

@@ -1,36 +1,33 @@
-#include "calibrate.h"
 #include "commands.h"
+#include "measure_backend.h"
 #include "operator.h"
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <fmt/core.h>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 namespace distile {
 
 namespace {
 
 struct Options {
-    std::string device = "cpu", out;
+    std::string device = cpu_backend().name, out;
     int cores = 0;
     bool json = false, quiet = false;
 };
 
 std::string describe(const DeviceProfile &device) {
-    const bool gpu = device.backend == "cuda";
-    std::string text = fmt::format("{}\n{:.2f} GHz; {:.1f} {} a cycle, {:.1f} cycles each; a launch takes {:.1f} us\n"
-                                   "A task takes {:.3g} us for each 1000 operations of {} and {:.3g} us to start\n",
-                                   device.id(), device.ghz, device.fma_per_cycle,
-                                   gpu ? "multiply-adds" : "vector multiply-adds", device.fma_latency, device.launch_us,
-                                   1000 * device.alpha_us, gpu ? "a warp" : "a vector", device.gamma_us);
+    const Backend &backend = get_backend(device.backend);
+    std::string text =
+        fmt::format("{}\n{:.2f} GHz; {:.1f} {} a cycle, {:.1f} cycles each; a launch takes {:.1f} us\n"
+                    "A task takes {:.3g} us for each 1000 operations of {} and {:.3g} us to start\n",
+                    device.id(), device.ghz, device.fma_per_cycle, backend.multiply_adds, device.fma_latency,
+                    device.launch_us, 1000 * device.alpha_us, backend.operation, device.gamma_us);
     for (const MemoryLevel &level : device.memory) {
         text += fmt::format("  {:<8}{:>12} {:>10.1f} GB/s {:>8.1f} ns  {}\n", level.name,
                             level.bytes == 0 ? "" : fmt::format("{} KB", level.bytes >> 10), level.gb_per_s,
-                            level.latency_ns,
-                            level.shared ? "for all" : fmt::format("for each {}", gpu ? "multiprocessor" : "core"));
+                            level.latency_ns, level.shared ? "for all" : fmt::format("for each {}", backend.core));
     }
     return text;
 }
@@ -40,9 +37,7 @@ void calibrate(const Options &options) {
     {
         ProgressLine line(options.quiet);
         const auto progress = [&](const std::string &what, double part) { line.show(what, part); };
-        const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-        device = options.device == "cpu" ? calibrate_cpu(options.cores > 0 ? options.cores : cores, progress)
-                                         : calibrate_cuda(options.cores, progress);
+        device = measure_backend(options.device).calibrate(options.cores, progress);
     }
     const std::string text = format_json(to_json(device));
     if (!options.out.empty()) {
@@ -67,7 +62,7 @@ void add_calibrate_command(CLI::App &app) {
     command->add_option("-o,--out", options->out, "Device profile to write");
     command->add_option("--device", options->device, "What to calibrate")
         ->capture_default_str()
-        ->check(CLI::IsMember({"cpu", "cuda"}));
+        ->check(CLI::IsMember(backend_names()));
     command->add_option("--cores", options->cores, "Cores or multiprocessors that calls will use (default: all)")
         ->check(CLI::Range(1, 4096));
     command->add_flag("--json", options->json, "Print the profile as JSON");

@@ -1,3 +1,4 @@
+#include "bound_backend.h"
 #include "candidates.h"
 #include "commands.h"
 #include "info.h"
@@ -24,18 +25,15 @@ struct SpaceSize {
 
 /** The sizes of the spaces of an operator: of CPUs by their vectors, and of GPUs. */
 std::vector<SpaceSize> space_sizes(const Operator &op) {
-    struct Kind {
-        const char *name, *backend;
-        int lanes, registers;
-    };
     std::vector<SpaceSize> sizes;
-    for (const Kind &kind :
-         {Kind{"CPU, AVX2", "cpu", 8, 16}, Kind{"CPU, AVX-512", "cpu", 16, 32}, Kind{"NVIDIA GPU", "cuda", 0, 0}}) {
-        const Problem problem = problem_of(op, kind.backend, kind.lanes, kind.registers);
-        const Space &space = space_of(kind.backend, problem);
-        SpaceSize size{kind.name, 0, all_points(space)};
-        for_each_legal(space, problem, [&](const PackedTheta &) { size.legal++; });
-        sizes.push_back(size);
+    for (const BoundBackend *backend : bound_backends()) {
+        for (const KnownSpace &known : backend->spaces) {
+            const Problem problem = problem_of(op, backend->backend.name, known.lanes, known.registers);
+            const Space &space = backend->space(problem);
+            SpaceSize size{known.name, 0, all_points(space)};
+            for_each_legal(space, problem, [&](const PackedTheta &) { size.legal++; });
+            sizes.push_back(size);
+        }
     }
     return sizes;
 }
@@ -55,7 +53,7 @@ void print_operator(const Operator &op, bool json) {
     }
     std::string text =
         fmt::format("Operator {}: {}\nTypical output: {} x {} x {} pixels\n\nSchedules\n", op.name, op.summary(),
-                    op.typical_batch, op.typical_output_height(), op.typical_output_width());
+                    op.typical_batch, op.typical_output().height, op.typical_output().width);
     for (const SpaceSize &size : sizes) {
         text += fmt::format("  {:<14}{:>10} legal of {:.0f}\n", size.name, size.legal, size.all);
     }
@@ -66,7 +64,8 @@ void print_plan(const Plan &plan, bool json) {
     if (json) {
         nlohmann::json result = to_json(plan);
         result["summary"] = plan.op.summary();
-        result["cpu_features"] = cpu_features(plan.target);
+        result["features"] = plan.features();
+        result["plan_hash"] = plan_hash_text(plan);
         std::fputs(format_json(result).c_str(), stdout);
     } else {
         std::fputs(describe_plan(plan).c_str(), stdout);

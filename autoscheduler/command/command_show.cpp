@@ -57,13 +57,8 @@ std::string schedule_source(const Plan &plan, const PlanVariant &variant) {
 
 /** A plan of one variant, made of an operator file and a theta. */
 Plan plan_of_theta(const Operator &op, const Theta &theta, const DeviceProfile &device) {
-    Plan plan;
-    plan.name = op.name;
-    plan.op = op;
-    plan.backend = device.backend;
-    plan.layout = layout_of(plan.backend);
-    plan.target = halide_target(device);
-    plan.variants = {{"shown", theta, false}};
+    Plan plan = make_plan(op.name, op, get_backend(device.backend), halide_target(device));
+    plan.variants = {{"shown", theta, false, "", "", ""}};
     return plan;
 }
 
@@ -84,7 +79,7 @@ void show(const Options &options) {
             throw FileError("'" + options.file +
                             "' is a plan file, which has schedules of its own: --theta goes with an operator file");
         }
-        plan = read_plan(options.file);
+        plan = read_plan(options.file, Times::Drop);
         device = device_of_option(options.device.empty() ? generic_device_of(plan.target) : options.device);
     }
     if (device.backend != plan.backend) {
@@ -101,8 +96,7 @@ void show(const Options &options) {
         throw FileError("the theta is not legal for this operator and device: " + illegal);
     }
     const double density = variant->dense ? 1 : options.density;
-    const int64_t tiles =
-        density_bucket(workload, density).tiles(variant->theta.at("tile_h"), variant->theta.at("tile_w"));
+    const int64_t tiles = density_bucket(workload, density).tiles(variant->tile_h(), variant->tile_w());
     const Bound of = bound(workload, variant->theta, tiles);
     const std::string source = schedule_source(plan, *variant);
     if (options.json) {

@@ -82,7 +82,7 @@ Ending search(const TuneOptions &options, const Session &session, SearchLog &log
 void tune(TuneOptions options) {
     const Session session(options);
     if (options.search.counts == 0) {
-        options.search.counts = session.device.backend == "cuda" ? 12 : 6;
+        options.search.counts = get_backend(session.device.backend).tile_counts;
     }
     if (options.log.empty()) {
         options.log = std::filesystem::path(options.plan).replace_extension(".log").string();

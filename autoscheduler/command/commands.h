@@ -18,7 +18,9 @@ void add_experiment_command(CLI::App &app);
 void add_info_command(CLI::App &app);
 /** `measure`, and the hidden `worker` that it starts. */
 void add_measure_command(CLI::App &app);
+void add_compile_command(CLI::App &app);
 void add_portable_command(CLI::App &app);
+void add_profile_command(CLI::App &app);
 void add_rank_command(CLI::App &app);
 void add_report_command(CLI::App &app);
 void add_show_command(CLI::App &app);

@@ -38,7 +38,7 @@ std::string describe_times(const Plan &plan) {
                "`distile profile` measures one.\n";
     }
     std::string text = fmt::format("Time table of: {}\n", plan.profiled_device);
-    const int height = plan.op.typical_output_height(), width = plan.op.typical_output_width();
+    const int height = plan.op.typical_output().height, width = plan.op.typical_output().width;
     std::set<int> thread_counts;
     for (const PlanTime &time : plan.times) {
         thread_counts.insert(time.threads);
@@ -46,15 +46,15 @@ std::string describe_times(const Plan &plan) {
     for (int threads : thread_counts) {
         text += fmt::format("\nMicroseconds on {} x {} x {} output pixels with {} {}{}, by active pixels "
                             "in whole tiles (* the fastest)\n  {:<14}",
-                            plan.op.typical_batch, height, width, threads,
-                            plan.backend == "cuda" ? "multiprocessor" : "thread", threads == 1 ? "" : "s", "");
+                            plan.op.typical_batch, height, width, threads, get_backend(plan.backend).worker,
+                            threads == 1 ? "" : "s", "");
         const double densities[] = {0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0};
         for (double density : densities) {
             text += fmt::format("{:>9.0f} %", 100 * density);
         }
         text += "\n";
         const auto tiles_of = [&](const PlanVariant &variant, double density) {
-            const int tile_h = variant.theta.at("tile_h"), tile_w = variant.theta.at("tile_w");
+            const int tile_h = variant.tile_h(), tile_w = variant.tile_w();
             const double all = plan.op.typical_batch * std::ceil(static_cast<double>(height) / tile_h) *
                                std::ceil(static_cast<double>(width) / tile_w);
             return variant.dense ? all : std::max(1.0, std::round(density * all));
@@ -114,17 +114,16 @@ std::string describe_theta(const Theta &theta) {
 }
 
 std::string describe_plan(const Plan &plan) {
-    const int capability = compute_capability(plan.target);
-    const std::string features = cpu_features(plan.target);
-    const std::string needs = capability == 0 ? (features.empty() ? "any x86-64 CPU" : "a CPU with " + features)
-                                              : fmt::format("an NVIDIA GPU of compute capability {}.{} or later",
-                                                            capability / 10, capability % 10);
+    const std::string needs = get_backend(plan.backend).needs(plan.features());
     std::string text = fmt::format("PolyKernel {}\nOperator   {}: {}\nBackend    {}, weight layout {}\n"
                                    "Needs      {}\n\nVariants\n",
                                    plan.name, plan.op.name, plan.op.summary(), plan.backend, plan.layout, needs);
     for (const PlanVariant &variant : plan.variants) {
-        text += fmt::format("  {:<14}{}{}\n", variant.name, describe_theta(variant.theta),
-                            variant.dense ? " (dense candidate: every pixel)" : "");
+        const std::string code = variant.is_generated() ? describe_theta(variant.theta)
+                                                        : fmt::format("tiles of {} x {}; {} in {}", variant.tile_h(),
+                                                                      variant.tile_w(), variant.entry, variant.source);
+        text +=
+            fmt::format("  {:<14}{}{}\n", variant.name, code, variant.dense ? " (dense candidate: every pixel)" : "");
     }
     return text + "\n" + describe_times(plan);
 }

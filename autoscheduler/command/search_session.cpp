@@ -1,6 +1,8 @@
 #include "search_session.h"
 #include "commands.h"
 #include "cpu_features.h"
+#include "measure_backend.h"
+#include "processor.h"
 #include "profile.h"
 #include "rank.h"
 #include <CLI/CLI.hpp>
@@ -15,21 +17,17 @@ namespace distile {
 
 namespace {
 
-int cores() {
-    return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-}
-
 /** This machine's CPU as a generic profile describes it. */
 DeviceProfile generic_cpu() {
     DeviceProfile device;
     for (const char *name : {"generic_x86_64", "generic_avx2", "generic_avx512"}) {
         const DeviceProfile generic = generic_device_profile(name);
-        if (missing_cpu_feature(cpu_features(halide_target(generic)).c_str()).empty()) {
+        if (missing_cpu_feature(cpu_backend().features_of(halide_target(generic)).c_str()).empty()) {
             device = generic;
         }
     }
-    device.name = device_name();
-    device.cores = cores();
+    device.name = cpu_name();
+    device.cores = cores_of_machine();
     return device;
 }
 
@@ -49,7 +47,7 @@ DeviceProfile find_device(const SessionOptions &options) {
     DeviceProfile device;
     if (!options.device.empty()) {
         device = device_of_option(options.device);
-    } else if (options.backend == "cpu") {
+    } else if (options.backend == cpu_backend().name) {
         device = generic_cpu();
     } else {
         throw FileError("the device is not known: name its profile with --device (distile calibrate writes one on the "
@@ -65,7 +63,7 @@ DeviceProfile find_device(const SessionOptions &options) {
 }  // namespace
 
 int SessionOptions::parallel_jobs() const {
-    return jobs > 0 ? jobs : cores();
+    return jobs > 0 ? jobs : cores_of_machine();
 }
 
 void add_session_options(CLI::App &command, SessionOptions &options) {
@@ -73,7 +71,7 @@ void add_session_options(CLI::App &command, SessionOptions &options) {
     command.add_option("--masks", options.masks, mask_option_help);
     command.add_option("--backend", options.backend, "Backend")
         ->capture_default_str()
-        ->check(CLI::IsMember({"cpu", "cuda"}));
+        ->check(CLI::IsMember(backend_names()));
     command.add_option("--device", options.device,
                        std::string(device_option_help) + " (default: a generic profile of this machine's CPU)");
     command.add_option("--target", options.target, "Halide target (default: what the device can run)");
@@ -126,7 +124,7 @@ Session::Session(const SessionOptions &options)
       target(options.target.empty() ? halide_target(device) : options.target),
       masks(read_mask_set(options.masks, op, &empty_masks)) {
     workload.threads = options.threads > 0 ? options.threads : workload.threads;
-    cpu_features(target);
+    get_backend(device.backend).features_of(target);
     check_target(target, device);
     check_for_legal_points(space(), workload.problem);
 }
@@ -138,19 +136,7 @@ Session::Session(const LogHeader &header, const std::vector<std::string> &other_
 }
 
 void Session::check_machine(const SessionOptions &options) const {
-    if (device.backend == "cuda") {
-        check_gpu();
-        return;
-    }
-    const BatchSetup setup = batch_setup(options);
-    if (!setup.device.empty() && setup.device != device_name()) {
-        throw FileError("the device profile is of '" + setup.device + "', and this machine is '" + device_name() +
-                        "': calibrate it with distile calibrate");
-    }
-    const std::string missing = missing_cpu_feature(cpu_features(target).c_str());
-    if (!missing.empty()) {
-        throw FileError("this CPU has no " + missing + ", which the target '" + target + "' needs");
-    }
+    measure_backend(device.backend).check(batch_setup(options).device, target);
 }
 
 LogHeader Session::header(const SessionOptions &options) const {
@@ -223,12 +209,7 @@ void say_how_to_measure(const std::string &folder, size_t measured, const std::s
 }
 
 Plan plan_of(const Session &session, const Solution &solution, const std::string &name) {
-    Plan plan;
-    plan.name = name;
-    plan.op = session.op;
-    plan.backend = session.device.backend;
-    plan.layout = layout_of(plan.backend);
-    plan.target = session.target;
+    Plan plan = make_plan(name, session.op, get_backend(session.device.backend), session.target);
     plan.profiled_device = session.device.name;
     std::vector<const Measurement *> all = solution.members;
     all.push_back(solution.dense);

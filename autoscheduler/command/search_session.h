@@ -41,7 +41,7 @@ private:
 
 /** Options of the command line. */
 struct SessionOptions {
-    std::string op, backend = "cpu", device, target;
+    std::string op, backend = cpu_backend().name, device, target;
     std::vector<std::string> masks, held_out, warm;
     int threads = 0; /**< 0: the cores of the device. */
     int jobs = 0;    /**< Compilers at once; 0: one a core. */

@@ -40,7 +40,7 @@ struct CpuCache {
 /** The caches of calls on `cores` of some CPUs, from the nearest, as Linux tells them in a folder. Throws FileError. */
 std::vector<CpuCache> cpu_caches(const std::string &folder, const std::vector<int> &cpus, int cores);
 
-/** The profile of this machine's CPU for calls of some threads. Throws FileError. */
+/** The profile of this machine's CPU for calls of some threads (0: one a core). Throws FileError. */
 DeviceProfile calibrate_cpu(int cores, const Progress &progress);
 
 /** The profile of the first GPU, or of a green context with some of its multiprocessors (0: all). Throws FileError,

@@ -1,7 +1,8 @@
+#include "backend.h"
 #include "calibrate.h"
 #include "cpu_features.h"
 #include "operator.h"
-#include "profile.h"
+#include "processor.h"
 #include "thread_pool.h"
 #include <algorithm>
 #include <chrono>
@@ -217,7 +218,8 @@ std::string present_features() {
 
 }  // namespace
 
-DeviceProfile calibrate_cpu(int cores, const Progress &progress) {
+DeviceProfile calibrate_cpu(int of_cores, const Progress &progress) {
+    const int cores = of_cores > 0 ? of_cores : static_cast<int>(own_cpus().size());
     const VectorCode *code = nullptr;
     for (const VectorCode &candidate : vector_codes) {
         if (!code && missing_cpu_feature(candidate.feature).empty()) {
@@ -229,8 +231,8 @@ DeviceProfile calibrate_cpu(int cores, const Progress &progress) {
                         "profile generic_x86_64 stands for it");
     }
     DeviceProfile device;
-    device.name = device_name();
-    device.backend = "cpu";
+    device.name = cpu_name();
+    device.backend = cpu_backend().name;
     device.features = present_features();
     device.cores = cores;
     device.vector_lanes = code->lanes;

@@ -1,3 +1,4 @@
+#include "backend.h"
 #include "calibrate.h"
 #include "calibrate_ptx.h"
 #include "driver.h"
@@ -81,7 +82,7 @@ DeviceProfile calibrate(int multiprocessors, const Progress &progress) {
     CU(cuDeviceGet, &gpu, 0);
     DeviceProfile device;
     device.name = slice.device();
-    device.backend = "cuda";
+    device.backend = cuda_backend().name;
     device.features = "sm_" + std::to_string(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, gpu)) +
                       std::to_string(attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, gpu));
     device.cores = slice.multiprocessors();

@@ -93,8 +93,8 @@ extern "C" __global__ void distile_read_shared(int steps, float *result) {
     }
 }
 
-/** Loads, each of which takes its place from the one before. A launch goes on where the last one ended, so that it meets
- * no lines that are in the cache for having been read already. */
+/** Loads, each of which takes its place from the one before. A launch goes on where the last one ended, so that it
+ * meets no lines that are in the cache for having been read already. */
 extern "C" __global__ void distile_chase(const unsigned *next, int loads, unsigned *result) {
     unsigned place = *result;
     for (int i = 0; i < loads; i++) {

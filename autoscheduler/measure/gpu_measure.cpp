@@ -124,19 +124,17 @@ std::string GpuSlice::device() const {
     return text;
 }
 
-Cuda make_cuda(const Context &context, const GpuSlice &slice) {
-    distile_cuda_options options{};
-    options.context = slice.context();
-    options.stream = slice.stream();
-    return make_cuda(context, options);
-}
-
-Context make_traced_context(distile_choice &choice) {
+Context make_context(const GpuSlice &slice, distile_choice *choice) {
+    distile_cuda_options cuda{};
+    cuda.context = slice.context();
+    cuda.stream = slice.stream();
     distile_context_options options{};
     options.threads = 1;
-    options.trace = &keep_choice;
-    options.trace_user = &choice;
-    return make_context(options);
+    if (choice) {
+        options.trace = &keep_choice;
+        options.trace_user = choice;
+    }
+    return make_cuda_context(cuda, options);
 }
 
 GpuMemory::GpuMemory(const void *values, size_t bytes) {

@@ -36,12 +36,9 @@ private:
     std::unique_ptr<Handles> handles_;
 };
 
-/** The runtime on a slice. */
-Cuda make_cuda(const Context &context, const GpuSlice &slice);
-
-/** A context of one thread whose kernels store what they choose: on a GPU nothing else tells. `choice` must outlive it.
- */
-Context make_traced_context(distile_choice &choice);
+/** A context on a slice, whose kernels store what they choose in `choice` unless that is null: on a GPU nothing else
+ * tells. It must outlive the context. */
+Context make_context(const GpuSlice &slice, distile_choice *choice = nullptr);
 
 /** Memory of the GPU's, in the current context. */
 class GpuMemory {

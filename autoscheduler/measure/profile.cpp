@@ -1,8 +1,8 @@
 #include "profile.h"
-#include "conv2d_reference.h"
-#include "polyphase.h"
+#include "host_tensor.h"
+#include "points.h"
 #include "processor.h"
-#include "tensors.h"
+#include "spread.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -10,40 +10,6 @@
 #include <thread>
 
 namespace distile {
-
-TileDisc::TileDisc(int height, int width, int tile_h, int tile_w)
-    : height_(height), width_(width), tile_h_(tile_h), tile_w_(tile_w) {
-    for (int y = 0; y < height; y += tile_h) {
-        for (int x = 0; x < width; x += tile_w) {
-            const double dy = y + 0.5 * tile_h - 0.5 * height, dx = x + 0.5 * tile_w - 0.5 * width;
-            tiles_.push_back({std::hypot(dy, dx), y, x});
-        }
-    }
-    std::stable_sort(tiles_.begin(), tiles_.end(),
-                     [](const Tile &a, const Tile &b) { return a.distance < b.distance; });
-}
-
-std::vector<uint8_t> TileDisc::mask(int64_t num_tiles) const {
-    std::vector<uint8_t> bytes(static_cast<size_t>(height_) * width_, 0);
-    for (int64_t i = 0; i < num_tiles; i++) {
-        const Tile &tile = tiles_[i];
-        for (int y = tile.y; y < std::min(tile.y + tile_h_, height_); y++) {
-            for (int x = tile.x; x < std::min(tile.x + tile_w_, width_); x++) {
-                bytes[static_cast<size_t>(y) * width_ + x] = 1;
-            }
-        }
-    }
-    return bytes;
-}
-
-int input_rows(const distile_conv2d &conv, int rows) {
-    return (rows - 1) * conv.stride_h + conv.dilation_h * (conv.kernel_h - 1) + 1 - conv.pad_top - conv.pad_bottom;
-}
-
-double median(std::vector<double> values) {
-    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-    return values[values.size() / 2];
-}
 
 namespace {
 
@@ -60,77 +26,74 @@ std::vector<int64_t> tile_counts(int64_t all) {
     return counts;
 }
 
-/** One point to measure: a variant with a mask, over the whole typical image or, for a dense candidate, over
- * its upper part. */
+/** One point to measure: a variant with a mask, over the whole typical image or, for a dense candidate, over a part. */
 struct Point {
     const char *variant;
     int64_t tiles;
-    distile_tensor input, output;
+    distile_tensor input, output, residual;
     Mask mask;
     std::vector<double> microseconds;
 };
 
-/** The tensors of a plan's typical size: a bordered input and an output. */
+/** The tensors of a plan's typical size: a bordered input, an output and a residual. */
 struct Tensors {
     explicit Tensors(const Operator &op)
-        : input_tensor(op.typical_batch, op.typical_height, op.typical_width, op.conv2d().in_channels,
-                       padding_of(op.conv2d(), op.kind())),
-          output_tensor(op.typical_batch, op.typical_output_height(), op.typical_output_width(),
-                        op.conv2d().out_channels),
-          input(input_tensor.view()), output(output_tensor.view()) {
+        : input(op.dtype(), op.typical_batch, {op.typical_height, op.typical_width}, op.in_channels(), op.border()),
+          output(op.dtype(), op.typical_batch, op.typical_output(), op.out_channels()),
+          residual(op.dtype(), op.typical_batch, op.typical_output(), op.out_channels()) {
         // Any numbers will do that are neither all zero nor denormal.
-        std::vector<float> values(int64_t{input.batch} * input.height * input.width * input.channels);
+        std::vector<float> values(int64_t{op.typical_batch} * op.typical_height * op.typical_width * op.in_channels());
         for (size_t i = 0; i < values.size(); i++) {
             values[i] = static_cast<float>(i % 17) * 0.125f - 1.0f;
         }
-        input_tensor.set(values.data());
+        input.set(values);
     }
 
-    BorderedTensor input_tensor, output_tensor;
-    distile_tensor input, output;
+    HostTensor input, output, residual;
 };
 
+/** The part of a tensor that begins with its first pixel. */
+distile_tensor part_of(const HostTensor &tensor, const Extents &extents) {
+    distile_tensor part = tensor.view();
+    part.height = extents.height;
+    part.width = extents.width;
+    return part;
+}
+
 std::vector<Point> make_points(const Plan &plan, const Context &context, const Tensors &tensors) {
-    const distile_conv2d conv = plan.op.conv2d();
-    const std::optional<Polyphase> phases = polyphase_of(plan.op.kind(), conv);
-    const int height = tensors.output.height, width = tensors.output.width, batch = tensors.output.batch;
+    const Operator &op = plan.op;
+    const int batch = op.typical_batch;
     std::vector<Point> points;
+    const auto add = [&](const PlanVariant &variant, const Extents &input, int64_t tiles_of_image,
+                         const std::vector<uint8_t> &image) {
+        const Extents output = op.output_of(input);
+        points.push_back({variant.name.c_str(),
+                          batch * tiles_of_image,
+                          part_of(tensors.input, input),
+                          part_of(tensors.output, output),
+                          part_of(tensors.residual, output),
+                          make_mask(context),
+                          {}});
+        std::vector<uint8_t> bytes;
+        for (int n = 0; n < batch; n++) {
+            bytes.insert(bytes.end(), image.begin(), image.end());
+        }
+        check(context, distile_mask_set_bytes(points.back().mask.get(), bytes.data(), batch, output.height,
+                                              output.width, int64_t{output.height} * output.width, output.width));
+    };
     for (const PlanVariant &variant : plan.variants) {
-        const int tile_h = variant.theta.at("tile_h"), tile_w = variant.theta.at("tile_w");
-        const int64_t columns = (width + tile_w - 1) / tile_w, rows = (height + tile_h - 1) / tile_h;
+        const Extents whole = {op.typical_height, op.typical_width}, output = op.typical_output();
         if (variant.dense) {
-            for (int part : {8, 4, 2, 1}) {
-                Point point{variant.name.c_str(), 0, tensors.input, tensors.output, make_mask(context), {}};
-                if (phases) {
-                    point.input.height /= part;
-                    point.output.height = static_cast<int>(phases->rows.output_extent(point.input.height));
-                } else {
-                    point.output.height = height / part;
-                    point.input.height = part == 1 ? point.input.height : input_rows(conv, point.output.height);
-                }
-                if (point.output.height < 1 || point.input.height < 1) {
-                    continue;
-                }
-                point.tiles = batch * columns * ((point.output.height + tile_h - 1) / tile_h);
-                const int64_t pixels = int64_t{point.output.height} * width;
-                const std::vector<uint8_t> bytes(batch * pixels, 1);
-                check(context, distile_mask_set_bytes(point.mask.get(), bytes.data(), batch, point.output.height, width,
-                                                      pixels, width));
-                points.push_back(std::move(point));
+            for (const Extents &input : parts_of_input(op)) {
+                const Extents part = op.output_of(input);
+                add(variant, input, tiles_of_image(part, variant.tile_h(), variant.tile_w()),
+                    std::vector<uint8_t>(size_t{1} * part.height * part.width, 1));
             }
             continue;
         }
-        const TileDisc disc(height, width, tile_h, tile_w);
-        for (int64_t count : tile_counts(columns * rows)) {
-            Point point{variant.name.c_str(), batch * count, tensors.input, tensors.output, make_mask(context), {}};
-            const std::vector<uint8_t> image = disc.mask(count);
-            std::vector<uint8_t> bytes;
-            for (int n = 0; n < batch; n++) {
-                bytes.insert(bytes.end(), image.begin(), image.end());
-            }
-            check(context, distile_mask_set_bytes(point.mask.get(), bytes.data(), batch, height, width,
-                                                  int64_t{height} * width, width));
-            points.push_back(std::move(point));
+        const TileDisc disc(output.height, output.width, variant.tile_h(), variant.tile_w());
+        for (int64_t count : tile_counts(tiles_of_image(output, variant.tile_h(), variant.tile_w()))) {
+            add(variant, whole, count, disc.mask(count));
         }
     }
     return points;
@@ -138,14 +101,8 @@ std::vector<Point> make_points(const Plan &plan, const Context &context, const T
 
 }  // namespace
 
-std::string device_name() {
-    return cpu_name();
-}
-
-Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptions &options, const Progress &progress) {
-    if (plan.backend == "cuda") {
-        return profile_cuda(plan, object, options, progress);
-    }
+Profile profile_cpu(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
+                    const Progress &progress) {
     std::vector<int> thread_counts = options.threads;
     if (thread_counts.empty()) {
         const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
@@ -157,14 +114,12 @@ Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptio
         context_options.threads = threads;
         const Context context = make_context(context_options);
         const Kernel kernel = make_kernel(context, object.polykernel());
-        const distile_conv2d conv = plan.op.conv2d();
-        const std::vector<float> filter(filter_size(conv), 0.01f);
+        const std::vector<float> filter(plan.op.filter_elements(), 0.01f);
         distile_weights_source source{};
         source.filter = filter.data();
         source.order = DISTILE_OHWI;
         const Weights weights = pack_weights(context, kernel, source);
         const Tensors tensors(plan.op);
-        std::vector<float> residual(conv.residual != 0 ? tensors.output_tensor.memory().size() : 0, 0.5f);
         std::vector<Point> points = make_points(plan, context, tensors);
 
         using Clock = std::chrono::steady_clock;
@@ -174,12 +129,10 @@ Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptio
         // The variants take turns, so that a change of the machine's speed meets all of them alike.
         for (int round = 0; round < 5 || elapsed < budget; round++) {
             for (Point &point : points) {
-                distile_tensor residual_tensor = point.output;
-                residual_tensor.data = residual.data();
                 distile_run_args args{};
                 args.input = &point.input;
                 args.output = &point.output;
-                args.residual = conv.residual != 0 ? &residual_tensor : nullptr;
+                args.residual = plan.op.has_residual() ? &point.residual : nullptr;
                 args.weights = weights.get();
                 args.mask = point.mask.get();
                 args.variant = point.variant;
@@ -198,10 +151,10 @@ Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptio
                      std::min(1.0, elapsed / budget));
         }
         for (Point &point : points) {
-            times.push_back({point.variant, threads, point.tiles, median(point.microseconds)});
+            times.push_back({point.variant, threads, point.tiles, Spread(point.microseconds).median});
         }
     }
-    return {device_name(), times};
+    return {cpu_name(), times};
 }
 
 }  // namespace distile

@@ -26,39 +26,12 @@ struct Profile {
 /** What is being done, and how much of it is done, from 0 to 1. */
 using Progress = std::function<void(const std::string &what, double part)>;
 
-/** The CPU's name as the system tells it. */
-std::string device_name();
-
 /** The time of every variant at several tile counts, medians of calls that alternate between the variants. */
-Profile profile(const Plan &plan, const SharedObject &object, const ProfileOptions &options, const Progress &progress);
-
-/** Throws std::runtime_error where this machine has no GPU that can run plans. */
-void check_gpu();
-/** The same as profile() for a plan of a GPU, by replays of graphs. */
+Profile profile_cpu(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
+                    const Progress &progress);
+/** The same for a plan of a GPU, by replays of graphs. */
 Profile profile_cuda(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
                      const Progress &progress);
-
-/** Byte masks with the tiles that lie nearest to the image's centre: one compact region, as masks of objects are. */
-class TileDisc {
-public:
-    TileDisc(int height, int width, int tile_h, int tile_w);
-
-    std::vector<uint8_t> mask(int64_t num_tiles) const;
-
-private:
-    struct Tile {
-        double distance;
-        int y, x;
-    };
-
-    int height_, width_, tile_h_, tile_w_;
-    std::vector<Tile> tiles_;
-};
-
-/** The input rows that give `rows` output rows with all of the padding. */
-int input_rows(const distile_conv2d &conv, int rows);
-
-double median(std::vector<double> values);
 
 }  // namespace distile
 

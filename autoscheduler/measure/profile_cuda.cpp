@@ -1,9 +1,11 @@
 #include "gpu_measure.h"
+#include "host_tensor.h"
+#include "points.h"
 #include "profile.h"
+#include "spread.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <distile/cuda.h>
 #include <distile/distile.hpp>
 #include <random>
 
@@ -19,10 +21,9 @@ constexpr int few_images = 4, most_images = 32;
 struct Point {
     const PlanVariant *variant = nullptr;
     int64_t first_tiles = 0, tiles = 0;  ///< The time is that of all counts between these.
-    int batch = 1, height = 0;           ///< Of the output.
-    CudaMask mask;
-    /** Dense candidates list every pixel once for a kernel: each shape has a kernel of its own. */
-    CudaKernel kernel;
+    int batch = 1;
+    Extents input, output;
+    Mask mask;
     std::unique_ptr<GpuGraph> graph;
     std::vector<double> microseconds;
 };
@@ -51,28 +52,22 @@ void keep_corners(const std::vector<PlanTime> &times, size_t first, size_t last,
     keep_corners(times, worst, last, kept);
 }
 
-std::unique_ptr<GpuMemory> upload(const std::vector<float> &values) {
-    return std::make_unique<GpuMemory>(values.data(), values.size() * sizeof(float));
-}
-
 /** Everything of one plan on one GPU or a part of it. */
 class Measurer {
 public:
     Measurer(const Plan &plan, const SharedObject &object, int multiprocessors)
-        : plan_(plan), conv_(plan.op.conv2d()), polykernel_(object.polykernel()), slice_(multiprocessors) {
-        cuda_ = make_cuda(context_, slice_);
-        kernel_ = make_kernel(context_, cuda_, polykernel_);
+        : plan_(plan), polykernel_(object.polykernel()), slice_(multiprocessors) {
+        kernel_ = make_kernel(context_, polykernel_);
         // Random numbers, because those that repeat take less power and so run at a higher clock.
         std::mt19937 random(1);
         std::uniform_real_distribution<float> value(-1, 1);
-        std::vector<float> filter(static_cast<size_t>(conv_.in_channels) * conv_.out_channels * conv_.kernel_h *
-                                  conv_.kernel_w);
+        std::vector<float> filter(op().filter_elements());
         std::generate(filter.begin(), filter.end(), [&] { return 0.1f * value(random); });
         distile_weights_source source{};
         source.filter = filter.data();
         source.order = DISTILE_OHWI;
         weights_ = pack_weights(context_, kernel_, source);
-        std::vector<float> image(static_cast<size_t>(op().typical_height) * op().typical_width * conv_.in_channels);
+        std::vector<float> image(static_cast<size_t>(op().typical_height) * op().typical_width * op().in_channels());
         std::generate(image.begin(), image.end(), [&] { return value(random); });
         std::vector<float> images;
         images.reserve(most_images * image.size());
@@ -80,10 +75,10 @@ public:
             images.insert(images.end(), image.begin(), image.end());
         }
         input_ = upload(images);
-        const size_t outputs = static_cast<size_t>(most_images) * op().typical_output_height() *
-                               op().typical_output_width() * conv_.out_channels;
+        const size_t outputs = static_cast<size_t>(most_images) * op().typical_output().height *
+                               op().typical_output().width * op().out_channels();
         output_ = upload(std::vector<float>(outputs, 0.0f));
-        if (conv_.residual != 0) {
+        if (op().has_residual()) {
             residual_ = upload(std::vector<float>(outputs, 0.5f));
         }
     }
@@ -118,7 +113,7 @@ public:
                 if (point.variant != &variant) {
                     continue;
                 }
-                const double time = median(point.microseconds);
+                const double time = Spread(point.microseconds).median;
                 for (const int64_t tiles : {point.first_tiles, point.tiles}) {
                     if (all.empty() || all.back().tiles < tiles) {
                         all.push_back({variant.name, slice_.multiprocessors(), tiles, time});
@@ -134,27 +129,34 @@ public:
     }
 
 private:
+    std::unique_ptr<GpuMemory> upload(const std::vector<float> &values) const {
+        const std::vector<char> stored = store_as(op().dtype(), values);
+        return std::make_unique<GpuMemory>(stored.data(), stored.size());
+    }
+
     const Operator &op() const {
         return plan_.op;
     }
 
     void add_points(const PlanVariant &variant) {
-        const int height = op().typical_output_height(), width = op().typical_output_width();
-        const int tile_h = variant.theta.at("tile_h"), tile_w = variant.theta.at("tile_w");
+        const Extents whole = {op().typical_height, op().typical_width};
+        const int height = op().typical_output().height, width = op().typical_output().width;
+        const int tile_h = variant.tile_h(), tile_w = variant.tile_w();
         const int64_t columns = (width + tile_w - 1) / tile_w, rows = (height + tile_h - 1) / tile_h;
         const size_t first = points_.size();
         if (variant.dense) {
-            for (int part : {8, 4, 2}) {
-                if (height / part >= 1 && input_rows(conv_, height / part) >= 1) {
-                    const int64_t tiles = columns * ((height / part + tile_h - 1) / tile_h);
-                    add(variant, tiles, tiles, 1, height / part,
-                        std::vector<uint8_t>(static_cast<size_t>(height / part) * width, 1));
-                }
+            const auto add_dense = [&](int batch, const Extents &input) {
+                const Extents output = op().output_of(input);
+                const int64_t tiles =
+                    int64_t{batch} * ((output.width + tile_w - 1) / tile_w) * ((output.height + tile_h - 1) / tile_h);
+                add(variant, tiles, tiles, batch, input,
+                    std::vector<uint8_t>(static_cast<size_t>(batch) * output.height * output.width, 1));
+            };
+            for (const Extents &input : parts_of_input(op())) {
+                add_dense(1, input);
             }
-            for (int batch = 1; batch <= most_images; batch *= 2) {
-                const int64_t tiles = batch * columns * rows;
-                add(variant, tiles, tiles, batch, height,
-                    std::vector<uint8_t>(static_cast<size_t>(batch) * height * width, 1));
+            for (int batch = 2; batch <= most_images; batch *= 2) {
+                add_dense(batch, whole);
             }
         } else {
             // All counts that fill the same blocks take the same time.
@@ -171,7 +173,7 @@ private:
                     const std::vector<uint8_t> image = disc.mask(tiles * (n + 1) / batch - tiles * n / batch);
                     bytes.insert(bytes.end(), image.begin(), image.end());
                 }
-                return add(variant, (blocks - 1) * block + 1, tiles, batch, height, bytes);
+                return add(variant, (blocks - 1) * block + 1, tiles, batch, whole, bytes);
             };
             double below_time = measure(1);
             for (int64_t below = 1; below < most_blocks;) {
@@ -206,22 +208,20 @@ private:
     }
 
     /** Adds a point and returns its time for now. */
-    double add(const PlanVariant &variant, int64_t first_tiles, int64_t tiles, int batch, int height,
+    double add(const PlanVariant &variant, int64_t first_tiles, int64_t tiles, int batch, const Extents &input,
                const std::vector<uint8_t> &bytes) {
         Point point;
         point.variant = &variant;
         point.first_tiles = first_tiles;
         point.tiles = tiles;
         point.batch = batch;
-        point.height = height;
-        if (variant.dense) {
-            point.kernel = make_kernel(context_, cuda_, polykernel_);
-        }
-        point.mask = make_mask(context_, cuda_);
-        const int width = op().typical_output_width();
+        point.input = input;
+        point.output = op().output_of(input);
+        point.mask = make_mask(context_);
+        const auto [height, width] = point.output;
         const GpuMemory device_bytes(bytes.data(), bytes.size());
-        check(context_, distile_cuda_mask_set_bytes(point.mask.get(), static_cast<const uint8_t *>(device_bytes.data()),
-                                                    batch, height, width, int64_t{height} * width, width));
+        check(context_, distile_mask_set_bytes(point.mask.get(), static_cast<const uint8_t *>(device_bytes.data()),
+                                               batch, height, width, int64_t{height} * width, width));
         // The bytes must stay until the stream has read them.
         slice_.synchronise();
         point.graph = std::make_unique<GpuGraph>(slice_, [&] { run(point); });
@@ -231,42 +231,33 @@ private:
 
     /** The call that needs no wait. Its tiles are listed by the first one, outside of the graph. */
     void run(const Point &point) {
-        const bool whole = point.height == op().typical_output_height();
-        const distile_tensor input = distile_tensor_make(input_->data(), point.batch,
-                                                         whole ? op().typical_height : input_rows(conv_, point.height),
-                                                         op().typical_width, conv_.in_channels);
-        const distile_tensor output = distile_tensor_make(output_->data(), point.batch, point.height,
-                                                          op().typical_output_width(), conv_.out_channels);
+        const DataType &type = op().dtype();
+        const distile_tensor input = make_tensor(type, input_->data(), point.batch, point.input, op().in_channels());
+        const distile_tensor output =
+            make_tensor(type, output_->data(), point.batch, point.output, op().out_channels());
         distile_tensor residual = output;
         residual.data = residual_ ? residual_->data() : nullptr;
-        distile_cuda_run_args args{};
+        distile_run_args args{};
         args.input = &input;
         args.output = &output;
         args.residual = residual_ ? &residual : nullptr;
         args.weights = weights_.get();
         args.mask = point.mask.get();
         args.variant = point.variant->name.c_str();
-        check(context_, distile_cuda_run(point.kernel ? point.kernel.get() : kernel_.get(), &args));
+        check(context_, distile_run(kernel_.get(), &args));
     }
 
     const Plan &plan_;
-    const distile_conv2d conv_;
     const distile_polykernel &polykernel_;
     const GpuSlice slice_;
-    const Context context_ = make_context();
-    Cuda cuda_;
-    CudaKernel kernel_;
-    CudaWeights weights_;
+    const Context context_ = make_context(slice_);
+    Kernel kernel_;
+    Weights weights_;
     std::unique_ptr<GpuMemory> input_, output_, residual_;
     std::vector<Point> points_;
 };
 
 }  // namespace
-
-void check_gpu() {
-    const Context context = make_context();
-    make_cuda(context);
-}
 
 Profile profile_cuda(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
                      const Progress &progress) {

@@ -8,12 +8,9 @@
 #include "plan.h"
 #include <functional>
 #include <memory>
+#include <string>
 
 namespace distile {
-
-/** Compiles the variants of a plan, `jobs` at once, into a shared object. `progress` is called with the number of
- * variants that are done. Throws FileError. */
-void compile_plan(const Plan &plan, const std::string &path, int jobs, const std::function<void(int)> &progress);
 
 /** A compiled and loaded plan. */
 class SharedObject {

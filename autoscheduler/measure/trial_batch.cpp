@@ -1,7 +1,7 @@
 #include "trial_batch.h"
 #include "locked_file.h"
 #include "process.h"
-#include "profile.h"
+#include "spread.h"
 #include "strict_json.h"
 #include "tools.h"
 #include <algorithm>
@@ -110,7 +110,7 @@ LockedFile lock(const std::string &folder) {
 double median_of_last(const std::vector<double> &values) {
     constexpr ptrdiff_t window = 9;
     const auto count = std::min<ptrdiff_t>(window, static_cast<ptrdiff_t>(values.size()));
-    return count == 0 ? 0 : median({values.end() - count, values.end()});
+    return count == 0 ? 0 : Spread({values.end() - count, values.end()}).median;
 }
 
 class Workers {
@@ -201,13 +201,8 @@ double Reference::us() const {
 }
 
 Plan trial_plan(const BatchSetup &setup, const Trial &trial) {
-    Plan plan;
-    plan.name = "trial";
-    plan.op = setup.op;
-    plan.backend = setup.backend;
-    plan.layout = layout_of(setup.backend);
-    plan.target = setup.target;
-    plan.variants = {{"trial", trial.theta, trial.dense}};
+    Plan plan = make_plan("trial", setup.op, get_backend(setup.backend), setup.target);
+    plan.variants = {{"trial", trial.theta, trial.dense, "", "", ""}};
     return plan;
 }
 

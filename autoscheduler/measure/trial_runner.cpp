@@ -1,6 +1,8 @@
 #include "trial_runner.h"
 #include "conv2d_reference.h"
-#include "profile.h"
+#include "host_tensor.h"
+#include "operator_schema.h"
+#include "processor.h"
 #include "tensors.h"
 #include <algorithm>
 #include <chrono>
@@ -25,20 +27,22 @@ class CpuRunner : public TrialRunner {
 public:
     CpuRunner(const Context &context, const distile_polykernel &polykernel, const TrialData &data)
         : context_(context), variant_(polykernel.variants[0].name), data_(data),
-          input_(data.batch, data.height, data.width, data.conv.in_channels,
-                 data.border ? padding_of(data.conv, data.kind) : Border()),
-          output_(data.batch, data.output_height, data.output_width, data.conv.out_channels), residual_(data.residual),
-          residual_view_(output_.view()), kernel_(make_kernel(context, polykernel)),
-          weights_(pack_weights(context, kernel_, data.weights())) {
-        input_.set(data.input.data());
-        residual_view_.data = residual_.data();
+          input_(data.op.dtype(), data.batch, data.input_extents, data.op.in_channels(),
+                 data.border ? data.op.border() : distile_border{}),
+          output_(data.op.dtype(), data.batch, data.output_extents, data.op.out_channels()),
+          residual_(data.op.dtype(), data.residual.empty() ? 0 : data.batch, data.output_extents,
+                    data.op.out_channels()),
+          kernel_(make_kernel(context, polykernel)), weights_(pack_weights(context, kernel_, data.weights())) {
+        input_.set(data.input);
+        residual_.set(data.residual);
     }
 
     size_t add_mask(const std::vector<uint8_t> &bytes) override {
         masks_.push_back(make_mask(context_));
-        check(context_, distile_mask_set_bytes(masks_.back().get(), bytes.data(), data_.batch, data_.output_height,
-                                               data_.output_width, int64_t{data_.output_height} * data_.output_width,
-                                               data_.output_width));
+        check(context_, distile_mask_set_bytes(masks_.back().get(), bytes.data(), data_.batch,
+                                               data_.output_extents.height, data_.output_extents.width,
+                                               int64_t{data_.output_extents.height} * data_.output_extents.width,
+                                               data_.output_extents.width));
         return masks_.size() - 1;
     }
 
@@ -46,7 +50,7 @@ public:
         distile_run_args args{};
         args.input = &input_.view();
         args.output = &output_.view();
-        args.residual = data_.conv.residual != 0 ? &residual_view_ : nullptr;
+        args.residual = data_.op.has_residual() ? &residual_.view() : nullptr;
         args.weights = weights_.get();
         args.mask = masks_[mask].get();
         args.variant = variant_;
@@ -62,21 +66,18 @@ public:
     }
 
     void set_output(const std::vector<float> &values) override {
-        output_.set(values.data());
+        output_.set(values);
     }
 
     std::vector<float> output() override {
-        const AlignedFloats &memory = output_.memory();
-        return {memory.data(), memory.data() + memory.size()};
+        return output_.get();
     }
 
 private:
     const Context &context_;
     const char *variant_;
     const TrialData &data_;
-    BorderedTensor input_, output_;
-    std::vector<float> residual_;
-    distile_tensor residual_view_;
+    HostTensor input_, output_, residual_;
     Kernel kernel_;
     Weights weights_;
     std::vector<Mask> masks_;
@@ -91,7 +92,7 @@ public:
     }
 
     std::string name() const override {
-        return device_name();
+        return cpu_name();
     }
 
     std::unique_ptr<TrialRunner> runner(const distile_polykernel &polykernel, const TrialData &data) override {
@@ -104,14 +105,17 @@ private:
 
 }  // namespace
 
-TrialData::TrialData(const Operator &op, int images, int rows, int columns, bool bordered)
-    : kind(op.kind()), conv(op.conv2d()), batch(images), height(rows), width(columns),
-      output_height(op.output_height(rows)), output_width(op.output_width(columns)), border(bordered) {
+TrialData::TrialData(const Operator &of, int images, const Extents &extents, bool bordered)
+    : op(of), batch(images), input_extents(extents), output_extents(of.output_of(extents)), border(bordered) {
     std::mt19937 random(1);
-    input = draw(static_cast<size_t>(batch) * height * width * conv.in_channels, random);
-    bias = draw(conv.out_channels, random);
-    filter = draw(filter_size(conv), random);
-    residual = draw(conv.residual != 0 ? output_pixels() * conv.out_channels : 0, random);
+    input = draw(static_cast<size_t>(batch) * extents.height * extents.width * op.in_channels(), random);
+    bias = draw(op.out_channels(), random);
+    filter = draw(op.filter_elements(), random);
+    residual = draw(op.has_residual() ? output_pixels() * op.out_channels() : 0, random);
+    // What is stored is what the reference computes with.
+    for (std::vector<float> *values : {&input, &filter, &residual}) {
+        round_to(op.dtype(), *values);
+    }
 }
 
 distile_weights_source TrialData::weights() const {
@@ -127,18 +131,19 @@ std::unique_ptr<TrialDevice> make_cpu_device(int threads) {
 }
 
 std::string check_output(TrialRunner &runner, const TrialData &data, const std::vector<uint8_t> &mask, size_t pixels) {
-    const size_t channels = data.conv.out_channels;
-    // A value that no convolution of numbers from -1 to 1 has here.
-    const std::vector<float> before(data.output_pixels() * channels, -12345.5f);
+    const size_t channels = data.op.out_channels();
+    // A value that no convolution of numbers from -1 to 1 has here, and every type does.
+    const std::vector<float> before(data.output_pixels() * channels, -12352.0f);
     runner.set_output(before);
     runner.run(runner.add_mask(mask));
     const std::vector<float> after = runner.output();
     const auto active =
         static_cast<size_t>(std::count_if(mask.begin(), mask.end(), [](uint8_t byte) { return byte != 0; }));
     const size_t step = std::max<size_t>(1, active / std::max<size_t>(pixels, 1));
-    const Conv2dReference reference(data.conv, data.weights(), data.kind);
-    BorderedTensor input(data.batch, data.height, data.width, data.conv.in_channels);
-    BorderedTensor residual(data.batch, data.output_height, data.output_width, data.conv.out_channels);
+    const auto [kind, conv] = data.op.schema().convolution(data.op);
+    const Conv2dReference reference(conv, data.weights(), kind);
+    BorderedTensor input(data.batch, data.input_extents.height, data.input_extents.width, data.op.in_channels());
+    BorderedTensor residual(data.batch, data.output_extents.height, data.output_extents.width, data.op.out_channels());
     input.set(data.input.data());
     if (!data.residual.empty()) {
         residual.set(data.residual.data());
@@ -146,9 +151,9 @@ std::string check_output(TrialRunner &runner, const TrialData &data, const std::
     std::vector<double> sums, scales;
     size_t seen = 0;
     for (size_t pixel = 0; pixel < mask.size(); pixel++) {
-        const auto x = static_cast<int>(pixel % data.output_width);
-        const auto y = static_cast<int>(pixel / data.output_width % data.output_height);
-        const auto n = static_cast<int>(pixel / data.output_width / data.output_height);
+        const auto x = static_cast<int>(pixel % data.output_extents.width);
+        const auto y = static_cast<int>(pixel / data.output_extents.width % data.output_extents.height);
+        const auto n = static_cast<int>(pixel / data.output_extents.width / data.output_extents.height);
         const auto where = [&] {
             return " at image " + std::to_string(n) + ", row " + std::to_string(y) + ", column " + std::to_string(x);
         };
@@ -163,9 +168,10 @@ std::string check_output(TrialRunner &runner, const TrialData &data, const std::
         }
         reference.sums(input.view(), data.residual.empty() ? nullptr : &residual.view(), n, y, x, sums, &scales);
         for (size_t channel = 0; channel < channels; channel++) {
-            const double expected = apply_epilogue(data.conv.epilogue, sums[channel]);
+            const double expected = apply_epilogue(conv.epilogue, sums[channel]);
             const double got = after[pixel * channels + channel];
-            if (!(std::abs(got - expected) <= 1e-5 * scales[channel] + 1e-6)) {
+            const double rounded = data.op.dtype().rounding * std::abs(expected);
+            if (!(std::abs(got - expected) <= 1e-5 * scales[channel] + 1e-6 + rounded)) {
                 return "channel " + std::to_string(channel) + where() + " is " + std::to_string(got) + ", not " +
                        std::to_string(expected);
             }

@@ -16,18 +16,17 @@ namespace distile {
 /** The tensors of a call, contiguous, and its weights: drawn numbers. */
 struct TrialData {
     /** With `bordered`, the input gets a zero border as wide as the padding where the device takes one. */
-    TrialData(const Operator &op, int images, int rows, int columns, bool bordered);
+    TrialData(const Operator &of, int images, const Extents &extents, bool bordered);
 
-    distile_operator_kind kind;
-    distile_conv2d conv;
-    int batch, height, width; /**< Of the input. */
-    int output_height, output_width;
+    Operator op;
+    int batch;
+    Extents input_extents, output_extents;
     bool border;
     std::vector<float> input, residual, bias;
     std::vector<float> filter; /**< [output channel][kernel row][kernel column][input channel] */
 
     size_t output_pixels() const {
-        return static_cast<size_t>(batch) * output_height * output_width;
+        return static_cast<size_t>(batch) * output_extents.height * output_extents.width;
     }
     distile_weights_source weights() const;
 };

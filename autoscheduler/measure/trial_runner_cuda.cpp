@@ -1,7 +1,7 @@
 #include "gpu.h"
 #include "gpu_measure.h"
+#include "host_tensor.h"
 #include "trial_runner.h"
-#include <distile/cuda.h>
 #include <distile/distile.hpp>
 
 namespace distile {
@@ -14,30 +14,29 @@ struct Opened {
     }
 
     GpuSlice slice;
-    Context context = make_context();
-    Cuda cuda = make_cuda(context, slice);
+    Context context = make_context(slice);
 };
 
 class CudaRunner : public TrialRunner {
 public:
     CudaRunner(const Opened &gpu, const distile_polykernel &polykernel, const TrialData &data)
-        : gpu_(gpu), variant_(polykernel.variants[0].name), data_(data), input_(data.input),
-          output_(std::vector<float>(data.output_pixels() * data.conv.out_channels, 0.0f)),
-          kernel_(make_kernel(gpu.context, gpu.cuda, polykernel)),
-          weights_(pack_weights(gpu.context, kernel_, data.weights())) {
+        : gpu_(gpu), variant_(polykernel.variants[0].name), data_(data), type_(data.op.dtype()),
+          input_(store_as(type_, data.input)),
+          output_(std::vector<char>(data.output_pixels() * data.op.out_channels() * type_.bytes)),
+          kernel_(make_kernel(gpu.context, polykernel)), weights_(pack_weights(gpu.context, kernel_, data.weights())) {
         if (!data.residual.empty()) {
-            residual_ = std::make_unique<DeviceArray<float>>(data.residual);
+            residual_ = std::make_unique<DeviceArray<char>>(store_as(type_, data.residual));
         }
     }
 
     size_t add_mask(const std::vector<uint8_t> &bytes) override {
-        masks_.push_back(make_mask(gpu_.context, gpu_.cuda));
+        masks_.push_back(make_mask(gpu_.context));
         graphs_.emplace_back();
         const DeviceArray<uint8_t> device_bytes(bytes);
-        check(gpu_.context,
-              distile_cuda_mask_set_bytes(masks_.back().get(), device_bytes.data(), data_.batch, data_.output_height,
-                                          data_.output_width, int64_t{data_.output_height} * data_.output_width,
-                                          data_.output_width));
+        check(gpu_.context, distile_mask_set_bytes(masks_.back().get(), device_bytes.data(), data_.batch,
+                                                   data_.output_extents.height, data_.output_extents.width,
+                                                   int64_t{data_.output_extents.height} * data_.output_extents.width,
+                                                   data_.output_extents.width));
         // The bytes must stay until the stream has read them.
         gpu_.slice.synchronise();
         return masks_.size() - 1;
@@ -56,39 +55,41 @@ public:
     }
 
     void set_output(const std::vector<float> &values) override {
-        output_.set(values);
+        output_.set(store_as(type_, values));
     }
 
     std::vector<float> output() override {
-        return output_.get();
+        const std::vector<char> stored = output_.get();
+        return read_as(type_, stored.data(), stored.size() / type_.bytes);
     }
 
 private:
     void launch(size_t mask) {
         const distile_tensor input =
-            distile_tensor_make(input_.data(), data_.batch, data_.height, data_.width, data_.conv.in_channels);
-        const distile_tensor output = distile_tensor_make(output_.data(), data_.batch, data_.output_height,
-                                                          data_.output_width, data_.conv.out_channels);
+            make_tensor(type_, input_.data(), data_.batch, data_.input_extents, data_.op.in_channels());
+        const distile_tensor output =
+            make_tensor(type_, output_.data(), data_.batch, data_.output_extents, data_.op.out_channels());
         distile_tensor residual = output;
         residual.data = residual_ ? residual_->data() : nullptr;
-        distile_cuda_run_args args{};
+        distile_run_args args{};
         args.input = &input;
         args.output = &output;
         args.residual = residual_ ? &residual : nullptr;
         args.weights = weights_.get();
         args.mask = masks_[mask].get();
         args.variant = variant_;
-        check(gpu_.context, distile_cuda_run(kernel_.get(), &args));
+        check(gpu_.context, distile_run(kernel_.get(), &args));
     }
 
     const Opened &gpu_;
     const char *variant_;
     const TrialData &data_;
-    DeviceArray<float> input_, output_;
-    std::unique_ptr<DeviceArray<float>> residual_;
-    CudaKernel kernel_;
-    CudaWeights weights_;
-    std::vector<CudaMask> masks_;
+    const DataType &type_;
+    DeviceArray<char> input_, output_;
+    std::unique_ptr<DeviceArray<char>> residual_;
+    Kernel kernel_;
+    Weights weights_;
+    std::vector<Mask> masks_;
     std::vector<std::unique_ptr<GpuGraph>> graphs_;
 };
 

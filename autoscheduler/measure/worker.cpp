@@ -1,6 +1,9 @@
 // The worker: one trial, measured in a process of its own.
-#include "profile.h"
+#include "measure_backend.h"
+#include "operator_schema.h"
+#include "points.h"
 #include "shared_object.h"
+#include "spread.h"
 #include "trial_batch.h"
 #include "trial_runner.h"
 #include <algorithm>
@@ -22,24 +25,11 @@ constexpr int least_rounds = 5, most_rounds = 500;
 /** The error of a median that ends the repeats before the time is up. */
 constexpr double wanted_error = 0.003;
 
-/** Middle half of some times. */
-struct Spread {
-    double low, median, high;
-
-    explicit Spread(std::vector<double> times) {
-        std::sort(times.begin(), times.end());
-        const size_t size = times.size();
-        low = times[size / 4];
-        median = times[size / 2];
-        high = times[size - 1 - size / 4];
-    }
-};
-
 /** A worker that outlives the search would disturb its successor's measurements; one that takes all memory, everybody.
- * GPU drivers reserve much more memory than they use. */
-void limit_this_process(int64_t memory_bytes, bool cpu) {
+ */
+void limit_this_process(int64_t memory_bytes, bool limits_memory) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (can_limit_memory && cpu) {
+    if (can_limit_memory && limits_memory) {
         const rlimit limit{static_cast<rlim_t>(memory_bytes), static_cast<rlim_t>(memory_bytes)};
         setrlimit(RLIMIT_DATA, &limit);
     }
@@ -48,10 +38,10 @@ void limit_this_process(int64_t memory_bytes, bool cpu) {
 /** A mask with about so many tiles, the same number in every image. `tiles` gets how many it has. */
 std::vector<uint8_t> mask_of_tiles(const TrialData &data, const Theta &theta, int64_t &tiles) {
     const int tile_h = theta.at("tile_h"), tile_w = theta.at("tile_w");
-    const int64_t all =
-        int64_t{(data.output_height + tile_h - 1) / tile_h} * ((data.output_width + tile_w - 1) / tile_w);
+    const int64_t all = tiles_of_image(data.output_extents, tile_h, tile_w);
     const int64_t each = std::clamp<int64_t>(std::llround(static_cast<double>(tiles) / data.batch), 1, all);
-    const std::vector<uint8_t> image = TileDisc(data.output_height, data.output_width, tile_h, tile_w).mask(each);
+    const std::vector<uint8_t> image =
+        TileDisc(data.output_extents.height, data.output_extents.width, tile_h, tile_w).mask(each);
     std::vector<uint8_t> bytes;
     for (int n = 0; n < data.batch; n++) {
         bytes.insert(bytes.end(), image.begin(), image.end());
@@ -75,18 +65,19 @@ class Worker {
 public:
     Worker(const BatchSetup &setup, TrialDevice &device)
         : setup_(setup), device_(device),
-          data_(setup.op, setup.op.typical_batch, setup.op.typical_height, setup.op.typical_width, true) {
+          data_(setup.op, setup.op.typical_batch, {setup.op.typical_height, setup.op.typical_width}, true) {
     }
 
     /** "" if a trial computes what it should, for a small and for the typical size. */
     std::string check(const LoadedTrial &loaded) {
         constexpr size_t most_pixels = 48;
         const distile_polykernel &polykernel = loaded.object.polykernel();
-        int rows = 1, columns = 1;
-        for (; setup_.op.output_height(rows) < 5; rows++) {}
-        for (; setup_.op.output_width(columns) < 7; columns++) {}
-        // An input without a border, of which every second tile or so touches an edge.
-        const TrialData small(setup_.op, 2, rows, columns, false);
+        // An input without a border, of which every second tile or so touches an edge. Tokens have one row.
+        Extents input = {1, 1};
+        const int least_rows = setup_.op.schema().extents.size() == 1 ? 1 : 5;
+        for (; setup_.op.output_of(input).height < least_rows; input.height++) {}
+        for (; setup_.op.output_of(input).width < 7; input.width++) {}
+        const TrialData small(setup_.op, 2, input, false);
         std::vector<uint8_t> mask(small.output_pixels());
         for (size_t i = 0; i < mask.size(); i++) {
             mask[i] = i % 3 == 0 || i % 7 == 1 ? 1 : 0;
@@ -167,13 +158,13 @@ private:
 int run_worker(const std::string &folder, int index, int reference, const std::string &result_path) {
     const Batch batch = read_batch(folder);
     const BatchTrial &trial = batch.trials.at(index);
-    const bool cpu = batch.setup.backend == "cpu";
-    limit_this_process(batch.setup.memory_bytes, cpu);
+    const MeasureBackend &backend = measure_backend(batch.setup.backend);
+    limit_this_process(batch.setup.memory_bytes, backend.limits_memory);
     std::unique_ptr<TrialDevice> device;
     // What cannot be loaded was not carried here whole, which is no fault of the schedule.
     std::optional<LoadedTrial> loaded, beside;
     try {
-        device = cpu ? make_cpu_device(batch.setup.threads) : make_cuda_device(batch.setup.threads);
+        device = backend.trial_device(batch.setup.threads);
         if (!batch.setup.device.empty() && device->name() != batch.setup.device) {
             throw FileError("the trials are for the device '" + batch.setup.device + "', and this is '" +
                             device->name() + "'");

@@ -1,16 +1,12 @@
 #include "mask_set.h"
 #include "bitmask.h"
+#include "mask_files.h"
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <numeric>
 #include <sstream>
-#include <stb/stb_image.h>
 #include <stdexcept>
 
 namespace distile {
@@ -19,106 +15,6 @@ namespace {
 
 [[noreturn]] void refuse(const std::string &source, const std::string &what) {
     throw FileError("the masks '" + source + "' " + what);
-}
-
-/** A NumPy file of bytes: a header, which is a Python dictionary, and the elements behind it. Made for files of
- * anybody's, of which libraries that read all types trust too much. Throws std::invalid_argument that says what is
- * wrong. */
-class NpyFile {
-public:
-    explicit NpyFile(std::string file) : file_(std::move(file)) {
-        const auto byte = [&](size_t place) { return static_cast<size_t>(static_cast<uint8_t>(file_[place])); };
-        constexpr size_t least = 12;
-        if (file_.size() < least || file_.compare(0, 6, "\x93NUMPY") != 0) {
-            throw std::invalid_argument("it does not begin as one");
-        }
-        const bool long_header = byte(6) > 1;
-        const size_t begin = long_header ? 12 : 10;
-        const size_t length = byte(8) | byte(9) << 8 | (long_header ? byte(10) << 16 | byte(11) << 24 : 0);
-        if (length > file_.size() - begin) {
-            throw std::invalid_argument("it ends within its header");
-        }
-        elements_ = begin + length;
-        header_ = file_.substr(begin, length);
-        header_.erase(std::remove(header_.begin(), header_.end(), ' '), header_.end());
-        if (!has("'descr':", "'|b1'") && !has("'descr':", "'|u1'")) {
-            throw std::invalid_argument("its elements have another type");
-        }
-        columns_first_ = has("'fortran_order':", "True");
-        read_shape();
-    }
-
-    const std::vector<size_t> &shape() const {
-        return shape_;
-    }
-    /** All elements, the last dimension's next to each other. */
-    std::vector<uint8_t> elements() const {
-        const auto begin = file_.begin() + static_cast<ptrdiff_t>(elements_);
-        std::vector<uint8_t> values(begin, begin + static_cast<ptrdiff_t>(size_));
-        if (columns_first_) {
-            std::vector<size_t> place(shape_.size(), 0);
-            for (uint8_t &value : values) {
-                size_t from = 0;
-                for (size_t i = shape_.size(); i > 0; i--) {
-                    from = from * shape_[i - 1] + place[i - 1];
-                }
-                value = static_cast<uint8_t>(begin[static_cast<ptrdiff_t>(from)]);
-                for (size_t i = shape_.size(); i > 0 && ++place[i - 1] == shape_[i - 1]; i--) {
-                    place[i - 1] = 0;
-                }
-            }
-        }
-        return values;
-    }
-
-private:
-    /** True if the value of a key in the header begins with a text. */
-    bool has(const char *key, const std::string &text) const {
-        const size_t found = header_.find(key);
-        return found != std::string::npos && header_.compare(found + std::strlen(key), text.size(), text) == 0;
-    }
-
-    void read_shape() {
-        const std::string key = "'shape':(";
-        const size_t found = header_.find(key), end = found == std::string::npos ? found : header_.find(')', found);
-        if (end == std::string::npos) {
-            throw std::invalid_argument("its header has no shape");
-        }
-        const size_t available = file_.size() - elements_;
-        const char *next = header_.data() + found + key.size(), *const last = header_.data() + end;
-        for (size_ = 1; next < last; next++) {
-            size_t extent = 0;
-            const auto [rest, error] = std::from_chars(next, last, extent);
-            constexpr size_t most_dimensions = 8;
-            if (error != std::errc() || (rest != last && *rest != ',') || shape_.size() == most_dimensions) {
-                throw std::invalid_argument("its header has a broken shape");
-            }
-            if (extent != 0 && size_ > available / extent) {
-                throw std::invalid_argument("it is shorter than its shape");
-            }
-            size_ *= extent;
-            shape_.push_back(extent);
-            next = rest;
-        }
-    }
-
-    std::string file_, header_;
-    size_t elements_ = 0; /**< Where they begin. */
-    bool columns_first_ = false;
-    std::vector<size_t> shape_;
-    size_t size_ = 0; /**< The product of the shape, at most the elements that there are. */
-};
-
-MaskImage read_png(const std::string &path) {
-    MaskImage image;
-    const std::unique_ptr<stbi_uc, void (*)(void *)> gray(
-        stbi_load(path.c_str(), &image.width, &image.height, nullptr, 1), stbi_image_free);
-    if (!gray) {
-        refuse(path, std::string("cannot be read as a PNG file (") + stbi_failure_reason() + ")");
-    }
-    image.name = path;
-    image.bytes.assign(gray.get(), gray.get() + static_cast<ptrdiff_t>(image.height) * image.width);
-    return image;
 }
 
 /** A family as "name:density:seed". */
@@ -148,6 +44,15 @@ ByteMask draw(const std::string &source, int batch, int height, int width) {
 
 bool ends_with(const std::string &text, const std::string &end) {
     return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+/** The masks of a file, one or more. */
+std::vector<MaskImage> read_images(const std::string &path) {
+    try {
+        return ends_with(path, ".npy") ? read_npy_masks(path) : std::vector<MaskImage>{read_png_mask(path)};
+    } catch (const std::runtime_error &error) {
+        throw FileError(error.what());
+    }
 }
 
 }  // namespace
@@ -224,46 +129,8 @@ MaskSet MaskSet::subset(const std::vector<size_t> &indices) const {
     return result;
 }
 
-std::vector<MaskImage> read_npy_masks(const std::string &path) {
-    std::ifstream stream(path, std::ios::binary);
-    if (!stream || (stream.peek(), stream.bad())) {
-        throw FileError("the file '" + path + "' cannot be opened");
-    }
-    std::vector<size_t> shape;
-    std::vector<uint8_t> elements;
-    try {
-        const NpyFile file(std::string(std::istreambuf_iterator<char>(stream), {}));
-        shape = file.shape();
-        elements = file.elements();
-    } catch (const std::invalid_argument &error) {
-        refuse(path, std::string("are no NumPy array of type bool or uint8 (") + error.what() +
-                         "); save them with numpy.save");
-    }
-    constexpr size_t most = 65535;
-    const size_t height = shape.size() < 2 ? 0 : shape[shape.size() - 2], width = shape.empty() ? 0 : shape.back();
-    if (shape.size() > 3 || elements.empty() || height < 1 || height > most || width > most) {
-        std::string extents;
-        for (size_t i = 0; i < shape.size(); i++) {
-            extents += (i > 0 ? ", " : "") + std::to_string(shape[i]);
-        }
-        refuse(path, "have the shape (" + extents + "), not [height, width] or [masks, height, width]");
-    }
-    const size_t pixels = height * width, count = elements.size() / pixels;
-    std::vector<MaskImage> masks;
-    for (size_t i = 0; i < count; i++) {
-        MaskImage mask;
-        mask.name = count == 1 ? path : path + "[" + std::to_string(i) + "]";
-        mask.height = static_cast<int>(height);
-        mask.width = static_cast<int>(width);
-        const auto begin = elements.begin() + static_cast<ptrdiff_t>(i * pixels);
-        mask.bytes.assign(begin, begin + static_cast<ptrdiff_t>(pixels));
-        masks.push_back(std::move(mask));
-    }
-    return masks;
-}
-
 MaskSet read_mask_set(const std::vector<std::string> &sources, const Operator &op, int *left_out) {
-    const int batch = op.typical_batch, height = op.typical_output_height(), width = op.typical_output_width();
+    const int batch = op.typical_batch, height = op.typical_output().height, width = op.typical_output().width;
     std::vector<ByteMask> masks;
     int empty = 0;
     const auto add = [&](ByteMask mask) {
@@ -278,8 +145,7 @@ MaskSet read_mask_set(const std::vector<std::string> &sources, const Operator &o
             add(draw(source, batch, height, width));
             continue;
         }
-        const std::vector<MaskImage> images =
-            ends_with(source, ".npy") ? read_npy_masks(source) : std::vector<MaskImage>{read_png(source)};
+        const std::vector<MaskImage> images = read_images(source);
         if (images[0].height != height || images[0].width != width) {
             refuse(source, "are of " + std::to_string(images[0].height) + " x " + std::to_string(images[0].width) +
                                " pixels, and the output of '" + op.name + "' for its typical input has " +

@@ -15,13 +15,6 @@
 
 namespace distile {
 
-/** The mask of one image: not 0 for active pixels. */
-struct MaskImage {
-    std::string name; /**< The file, and the index in it where it holds several. */
-    int height = 0, width = 0;
-    std::vector<uint8_t> bytes;
-};
-
 /** Masks over the output of one operator: their work, and their tiles at any granularity. */
 class MaskSet {
 public:
@@ -66,10 +59,6 @@ private:
  * "checkerboard". In operators of batch B, every B masks of a file make one. Masks without an active pixel are left
  * out, and `left_out` says how many. Throws FileError. */
 MaskSet read_mask_set(const std::vector<std::string> &sources, const Operator &op, int *left_out = nullptr);
-
-/** The masks of a NumPy file: an array of type bool or uint8, [height, width] or [masks, height, width]. Throws
- * FileError. */
-std::vector<MaskImage> read_npy_masks(const std::string &path);
 
 /** Numbers of tiles at which to measure a schedule: `count` of them at most, log-spaced over what the masks give at its
  * granularity. */

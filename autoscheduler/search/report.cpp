@@ -457,11 +457,11 @@ json make_report(const LogContents &log, const MaskSet &masks, const MaskSet *he
 }
 
 std::string describe_report(const json &report) {
-    std::string text =
-        fmt::format("{}: {}\non {}, {} {}; {} trials in {:.0f} s", report.at("operator").get<std::string>(),
-                    report.at("summary").get<std::string>(), report.at("device").get<std::string>(),
-                    report.at("threads").get<int>(), report.at("backend") == "cuda" ? "multiprocessors" : "threads",
-                    report.at("trials").get<int>(), report.at("seconds").get<double>());
+    std::string text = fmt::format("{}: {}\non {}, {} {}; {} trials in {:.0f} s",
+                                   report.at("operator").get<std::string>(), report.at("summary").get<std::string>(),
+                                   report.at("device").get<std::string>(), report.at("threads").get<int>(),
+                                   std::string(get_backend(report.at("backend").get<std::string>()).worker) + "s",
+                                   report.at("trials").get<int>(), report.at("seconds").get<double>());
     for (const auto &[outcome, count] : report.at("outcomes").items()) {
         text += outcome == "ok" ? "" : fmt::format(", {} {}", count.get<int>(), outcome);
     }

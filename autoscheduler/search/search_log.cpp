@@ -124,8 +124,7 @@ void check_same(const LogHeader &found, const LogHeader &wanted, const std::stri
     };
     if (to_json(found.op) != to_json(wanted.op)) {
         const auto words = [](const Operator &op) {
-            return "the operator '" + op.name + "' (" + op.summary() + ", " + std::to_string(op.typical_batch) + " x " +
-                   std::to_string(op.typical_height) + " x " + std::to_string(op.typical_width) + ")";
+            return "the operator '" + op.name + "' (" + op.summary() + ", " + op.typical_input() + ")";
         };
         refuse(words(found.op), words(wanted.op));
     }

@@ -4,103 +4,88 @@
 #ifndef DISTILE_CUDA_MASK_H
 #define DISTILE_CUDA_MASK_H
 
-#include "bitmask.h"
-#include "device.h"
-#include "mask_checks.h"
-#include "mask_kernels.h"
+#include "cuda_device.h"
+#include "mask.h"
+#include <memory>
+#include <vector>
 
 namespace distile {
 
-/** The active tiles at a granularity, on the device. */
-struct DeviceTiles {
-    const uint32_t *xy, *image, *count;
-    int64_t capacity; /**< Tiles of the whole grid: the distance from xy to image, and the most that are listed. */
-};
+class CudaMask : public distile_mask {
+public:
+    explicit CudaMask(CudaDevice &device);
+    ~CudaMask() override;
 
-}  // namespace distile
+    distile_status check_shape(const char *call, const MaskShape &wanted) const override;
+    void set_bytes(const MaskShape &to, const uint8_t *bytes, int64_t stride_n, int64_t stride_h) override;
+    void set_bits(const MaskShape &to, const uint32_t *words, int64_t words_per_row) override;
+    void set_indices(const char *call, const MaskShape &to, const int32_t *indices, const int32_t *counts,
+                     int64_t stride_n) override;
+    void set_all(const MaskShape &to) override;
+    void set_window(const MaskShape &to, distile_mask &from, const distile_window &window,
+                    Direction direction) override;
+    void set_combination(Combination how, distile_mask &a, distile_mask *b) override;
+    void set_difference(const distile_tensor &a, const distile_tensor &b, float threshold) override;
 
-/** Its functions throw distile::CudaFailure, and need the GPU's context. */
-struct distile_cuda_mask {
-    explicit distile_cuda_mask(distile_cuda &cuda);
-    ~distile_cuda_mask();
-    distile_cuda_mask(const distile_cuda_mask &) = delete;
-    distile_cuda_mask &operator=(const distile_cuda_mask &) = delete;
-
-    void set_bytes(const uint8_t *bytes, int64_t stride_n, int64_t stride_h, int32_t batch_, int32_t height,
-                   int32_t width);
-    /** Makes every pixel of a shape active. Waits for the device, so not in a capture. */
-    void set_all(const distile::MaskShape &shape);
-    /** Makes it the mask of a shape. `write(words, grids, num_grids)` puts the launch of a kernel on the stream that
-     * sets the words, and clears the states of grids which are then listed. Where it throws, the mask holds nothing. */
-    template<typename Write> void set_words(const distile::MaskShape &shape, const Write &write) {
-        uint32_t num_grids = 0;
-        const distile::TileGrids grids = begin_words(shape, num_grids);
-        write(words_.as<uint32_t>(), grids, num_grids);
-        launch_list(grids, num_grids);
-        batch = shape.batch;
+    MaskBits bits() override {
+        return {bits_.words, bits_.words_per_row};
     }
-    bool is_set() const {
-        return batch > 0;
+    const DeviceBits &device_bits() const {
+        return bits_;
     }
-    distile_context *host() const {
-        return cuda.host;
-    }
-    const void *owner() const {
-        return &cuda;
-    }
-    distile::MaskShape shape() const {
-        return {batch, bits.height, bits.width};
-    }
-    distile_status check_shape(const char *call, const distile::MaskShape &shape) const;
     uint32_t num_words() const {
-        return static_cast<uint32_t>(int64_t{batch} * bits.height * bits.words_per_row);
+        return static_cast<uint32_t>(int64_t{shape.batch} * bits_.height * bits_.words_per_row);
     }
-    int64_t num_pixels() const {
-        return int64_t{batch} * bits.height * bits.width;
+    bool counts_on_host() const override {
+        return false;
     }
-    /** The tiles of the whole grid, active or not. */
-    int64_t num_tiles(distile::Granularity granularity) const {
-        const int64_t rows = (int64_t{bits.height} + granularity.h - 1) / granularity.h;
-        return batch * rows * ((int64_t{bits.width} + granularity.w - 1) / granularity.w);
-    }
-    /** Counts at several granularities; waits for the device where one of them was not yet read back. */
-    void count(const std::vector<distile::Granularity> &granularities, int64_t *counts);
-    /** True if count() would not wait. */
-    bool knows(const std::vector<distile::Granularity> &granularities) const;
-    /** Lists at a granularity, without any wait. */
-    distile::DeviceTiles list(distile::Granularity granularity);
-
-    distile_cuda &cuda;
-    distile::DeviceBits bits{};
-    int32_t batch = 0;
-    bool captured = false; /**< It was set in a graph: what the host knows of it is not what the device holds. */
+    void count(const Granularity *granularities, int32_t num_granularities, int64_t *counts) override;
+    int64_t active_pixels() override;
+    TileList list(Granularity granularity, const TileRect &interior) override;
 
 private:
     /** What is known of the mask at a granularity. Its index is the slot of its count. */
     struct Level {
-        distile::TileGrid grid{};
+        TileGrid grid{};
         bool counted = false, read_back = false, listed = false;
         /** Asked for since the mask was set: then it is made at once when the mask is set again. */
         bool count_asked = false, list_asked = false;
         // Kept when the mask is set again.
-        std::unique_ptr<distile::DeviceMemory> list, states;
+        std::unique_ptr<DeviceMemory> list, states;
     };
 
+    /** Makes it the mask of a shape. `write(words, grids, num_grids)` puts on the stream what sets the words; its last
+     * kernel clears the states of the grids, which are then listed. Where it throws, the mask holds nothing. */
+    template<typename Write> void set_words(MaskShape to, const Write &write) {
+        uint32_t num_grids = 0;
+        const TileGrids grids = begin_words(to, num_grids);
+        write(words_.as<uint32_t>(), grids, num_grids);
+        launch_list(grids, num_grids);
+        shape = to;
+    }
     /** Makes room for a shape. The mask holds nothing then. Gives the grids that will be asked for again. */
-    distile::TileGrids begin_words(const distile::MaskShape &to, uint32_t &num_grids);
-    Level &level(distile::Granularity granularity);
+    TileGrids begin_words(const MaskShape &to, uint32_t &num_grids);
+    /** Copies words into those of the mask, from which it takes no bits beyond the width. */
+    void launch_copy(const uint32_t *from, int64_t stride, const TileGrids &grids, uint32_t num_grids, uint32_t *words,
+                     uint32_t num_words) const;
+    Level &level(Granularity granularity);
     /** What a launch is told that counts a level, and lists it. */
-    distile::TileGrid grid_of(const Level &level, bool list) const;
+    TileGrid grid_of_level(const Level &level, bool list) const;
     /** The same, with its states cleared. */
-    distile::TileGrid prepared(const Level &level, bool list);
+    TileGrid prepared(const Level &level, bool list);
     /** Counts on the device what is wanted and was not counted. */
     void count_on_device();
-    void launch_list(const distile::TileGrids &grids, uint32_t count);
+    void launch_list(const TileGrids &grids, uint32_t count);
 
-    distile::DeviceMemory words_, counts_, bytes_;
+    CudaDevice &device_;
+    DeviceBits bits_{};
+    bool captured_ = false;  ///< It was set in a graph: what the host knows of it is not what the device holds.
+    DeviceMemory words_, counts_;
     uint32_t *read_back_ = nullptr;  // Of the host, but the device writes it.
     std::vector<Level> levels_;
     std::vector<Level *> wanted_;  // In a call of count().
 };
+
+}  // namespace distile
 
 #endif

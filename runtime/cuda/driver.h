@@ -24,8 +24,8 @@ namespace distile {
     X(cuStreamIsCapturing) X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)                    \
     X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuLinkCreate)                 \
     X(cuLinkAddData) X(cuLinkComplete) X(cuLinkDestroy) X(cuLaunchKernel) X(cuMemAlloc) X(cuMemFree)                   \
-    X(cuMemAllocHost) X(cuMemFreeHost) X(cuMemcpyHtoD) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemsetD8)         \
-    X(cuMemsetD8Async) X(cuPointerGetAttribute) X(cuGetErrorName)
+    X(cuMemAllocHost) X(cuMemFreeHost) X(cuMemcpyHtoD) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemsetD8Async)    \
+    X(cuPointerGetAttribute) X(cuGetErrorName)
 // clang-format on
 
 struct Driver {

@@ -1,40 +1,54 @@
 #include "pixel_update.h"
+#include "types.h"
 #include <algorithm>
 
 namespace distile {
 
-int32_t lanes_of(const distile_tensor &tensor) {
-    return tensor.channels % vector_lanes == 0 ? vector_lanes : 1;
+namespace {
+
+PixelView view_of(const distile_tensor &tensor, int64_t lanes) {
+    return {tensor.data, tensor.stride_n / lanes, tensor.stride_h / lanes, tensor.stride_w / lanes};
 }
 
-PixelUpdate make_update(const distile_tensor &output, const void *from, bool zero) {
-    const int32_t lanes = lanes_of(output);
+}  // namespace
+
+bool is_in_units(const distile_tensor &tensor, size_t bytes) {
+    const int64_t element = element_bytes(tensor.dtype), unit = static_cast<int64_t>(bytes);
+    const auto whole = [&](int64_t elements) { return elements * element % unit == 0; };
+    return reinterpret_cast<uintptr_t>(tensor.data) % bytes == 0 && whole(tensor.channels) && whole(tensor.stride_w) &&
+           whole(tensor.stride_h) && (tensor.batch == 1 || whole(tensor.stride_n));
+}
+
+PixelUpdate make_update(const distile_tensor &output, const distile_tensor *from, const Scale &scale, bool zero) {
+    constexpr int32_t vector_bytes = 16, most_lanes = 32;
+    const int64_t element = element_bytes(output.dtype);
+    const bool in_vectors = is_in_units(output, vector_bytes) && (!from || is_in_units(*from, vector_bytes));
+    const int64_t lanes = in_vectors ? vector_bytes / element : 1;
     const auto height = static_cast<uint32_t>(output.height);
     const uint32_t runs = (static_cast<uint32_t>(output.width) + pixels_per_warp - 1) / pixels_per_warp;
-    return {from,
-            output.data,
-            output.stride_n / lanes,
-            output.stride_h / lanes,
-            output.stride_w / lanes,
-            make_divisor(runs),
-            make_divisor(height),
-            static_cast<uint32_t>(output.batch) * height * runs,
-            output.width,
-            output.channels / lanes,
-            zero ? 1 : 0};
+    PixelUpdate update{};
+    update.to = view_of(output, lanes);
+    update.from = from ? view_of(*from, lanes) : PixelView{};
+    update.scale_h = make_divisor(static_cast<uint32_t>(scale.h));
+    update.scale_w = make_divisor(static_cast<uint32_t>(scale.w));
+    update.runs = make_divisor(runs);
+    update.height = make_divisor(height);
+    update.num_runs = static_cast<uint32_t>(output.batch) * height * runs;
+    update.width = output.width;
+    update.units = static_cast<int32_t>(output.channels / lanes);
+    update.team = 1;
+    while (update.team < static_cast<uint32_t>(std::min(update.units, most_lanes))) {
+        update.team *= 2;
+    }
+    update.unit = static_cast<int32_t>(element * lanes);
+    update.zero = zero ? 1 : 0;
+    return update;
 }
 
-uint32_t blocks_for(const distile_cuda &cuda, const PixelUpdate &update) {
+uint32_t blocks_for(const PixelUpdate &update, uint32_t most_blocks) {
     // A warp for each run up to what the chip holds at once; more go round.
-    constexpr uint32_t warps = mask_threads / 32;
-    return std::min((update.num_runs + warps - 1) / warps, 8 * static_cast<uint32_t>(cuda.multiprocessors));
-}
-
-void update_pixels(const distile_cuda &cuda, CUstream stream, const DeviceBits &bits, const distile_tensor &output,
-                   const void *from, bool zero) {
-    const PixelUpdate update = make_update(output, from, zero);
-    cuda.launch(lanes_of(output) == 1 ? cuda.update_pixels_1 : cuda.update_pixels_4, stream, {blocks_for(cuda, update)},
-                bits, update);
+    constexpr uint32_t warps = block_threads / 32;
+    return std::min((update.num_runs + warps - 1) / warps, most_blocks);
 }
 
 }  // namespace distile

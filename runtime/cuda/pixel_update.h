@@ -1,29 +1,28 @@
 /** \file
- * Zeros into pixels of a tensor on a GPU, and masked copies.
+ * Updates of pixels, as the kernels in kernels/pixels.cu take them.
  */
 #ifndef DISTILE_CUDA_PIXEL_UPDATE_H
 #define DISTILE_CUDA_PIXEL_UPDATE_H
 
-#include "device.h"
-#include "mask_kernels.h"
+#include "kernels/pixels.h"
+#include <cstddef>
+#include <distile/distile.h>
 
 namespace distile {
 
-/** What can be read and written at once: data and strides are multiples of as many elements where the channels are. */
-constexpr int32_t vector_lanes = 4;
+/** Whether the pixels of a tensor begin and end at multiples of some bytes. */
+bool is_in_units(const distile_tensor &tensor, size_t bytes);
 
-/** The elements of a vector that pixels of a tensor come in. */
-int32_t lanes_of(const distile_tensor &tensor);
+/** How often each pixel of the tensor that is copied from is repeated. */
+struct Scale {
+    int32_t h, w;
+};
 
-/** An update of a tensor's pixels: copies from a contiguous tensor, unless that is null, and zeros if asked for. */
-PixelUpdate make_update(const distile_tensor &output, const void *from, bool zero);
+/** An update of a tensor's pixels: copies from another tensor, unless that is null, and zeros if asked for. */
+PixelUpdate make_update(const distile_tensor &output, const distile_tensor *from, const Scale &scale, bool zero);
 
-/** The blocks of a launch for an update. */
-uint32_t blocks_for(const distile_cuda &cuda, const PixelUpdate &update);
-
-/** Writes pixels of an output: active ones from a contiguous tensor, unless that is null, and zeros into the others. */
-void update_pixels(const distile_cuda &cuda, CUstream stream, const DeviceBits &bits, const distile_tensor &output,
-                   const void *from, bool zero);
+/** The blocks of a launch for an update, whose warps go round. */
+uint32_t blocks_for(const PixelUpdate &update, uint32_t most_blocks);
 
 }  // namespace distile
 

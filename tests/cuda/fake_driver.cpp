@@ -211,8 +211,13 @@ CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice) {
     return enter("cuDeviceGetAttribute");
 }
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice) {
-    return make("cuDevicePrimaryCtxRetain", pctx);
+CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
+    const CUresult result = make("cuDevicePrimaryCtxRetain", pctx);
+    if (result == CUDA_SUCCESS) {
+        // There is one of a device, however often it is retained.
+        *pctx = reinterpret_cast<CUcontext>(uintptr_t{1} << 40 | static_cast<uintptr_t>(dev));
+    }
+    return result;
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice) {

@@ -1,5 +1,5 @@
 /** \file
- * The library on a GPU as its tests use it: ownership, and a GPU or the reason why there is none.
+ * The library on a GPU as its tests use it: a GPU, or the reason why there is none; operators, graphs and streams.
  */
 #ifndef DISTILE_TESTS_GPU_SESSION_H
 #define DISTILE_TESTS_GPU_SESSION_H
@@ -8,13 +8,18 @@
 #include "gpu.h"
 #include <distile/cuda.h>
 #include <distile/distile.hpp>
+#include <distile/polykernel.h>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace distile {
 
-template<typename Object> using Owned = std::unique_ptr<Object, Destroy>;
+/** Whether the machine lacks what tests on a GPU need. Whatever else keeps one from being opened is a defect. */
+inline bool lacks_gpu(distile_status status) {
+    return status == DISTILE_ERROR_NO_DRIVER || status == DISTILE_ERROR_NO_GPU || status == DISTILE_ERROR_OLD_DRIVER;
+}
 
 /** A context that writes what a call did. */
 inline distile_context_options tracing(distile_choice &traced) {
@@ -24,53 +29,70 @@ inline distile_context_options tracing(distile_choice &traced) {
     return options;
 }
 
-/** Whether the machine lacks what tests on a GPU need. Whatever else keeps one from being opened is a defect. */
-inline bool lacks_gpu(distile_status status) {
-    return status == DISTILE_ERROR_NO_DRIVER || status == DISTILE_ERROR_NO_GPU || status == DISTILE_ERROR_OLD_DRIVER;
-}
-
-/** A context with a GPU, which is current in this thread; or none, and a line that names the test and says why. */
+/** A context of a GPU, which is current in this thread; or none, and a line that names the test and says why. */
 struct Gpu {
-    Gpu() : context(make_context(tracing(*traced))) {
-        distile_cuda *opened = nullptr;
-        status = distile_cuda_create(context.get(), nullptr, &opened);
-        cuda.reset(opened);
-        if (cuda) {
+    Gpu() {
+        distile_context *opened = nullptr;
+        const distile_context_options options = tracing(*traced);
+        const distile_status status = distile_cuda_context_create(&options, nullptr, &opened);
+        context.reset(opened);
+        if (context) {
             CUdevice device = 0;
             CU(cuDeviceGet, &device, 0);
             CU(cuDevicePrimaryCtxRetain, &current, device);
             CU(cuCtxSetCurrent, current);
         } else {
             const std::string reason =
-                distile_status_name(status) + std::string(": ") + distile_context_message(context.get());
+                distile_status_name(status) + std::string(": ") + distile_context_message(nullptr);
             INFO(reason);
             REQUIRE(lacks_gpu(status));
             std::cout << "[SKIP] " << Catch::getResultCapture().getCurrentTestName() << ": " << reason << "\n";
         }
     }
 
+    explicit operator bool() const {
+        return context != nullptr;
+    }
     void check(distile_status result) const {
         INFO(distile_context_message(context.get()));
         REQUIRE(distile_status_name(result) == std::string("DISTILE_OK"));
     }
-    Owned<distile_cuda_mask> make_mask() const {
-        distile_cuda_mask *mask = nullptr;
-        check(distile_cuda_mask_create(cuda.get(), &mask));
-        return Owned<distile_cuda_mask>(mask);
+    Mask make_mask() const {
+        return distile::make_mask(context);
     }
-    Owned<distile_cuda_kernel> make_kernel(const distile_polykernel *polykernel) const {
-        distile_cuda_kernel *kernel = nullptr;
-        check(distile_cuda_kernel_create(cuda.get(), polykernel, &kernel));
-        return Owned<distile_cuda_kernel>(kernel);
+    Kernel make_kernel(const distile_polykernel &polykernel) const {
+        return distile::make_kernel(context, polykernel);
+    }
+
+    /** The same for a call on the CPU's context. */
+    void check_host(distile_status result) const {
+        INFO(distile_context_message(host.get()));
+        REQUIRE(distile_status_name(result) == std::string("DISTILE_OK"));
     }
 
     /** What the last call did. */
     std::unique_ptr<distile_choice> traced = std::make_unique<distile_choice>();
     Context context;
-    distile_status status = DISTILE_OK;
-    Owned<distile_cuda> cuda;
+    Context host = make_context();  ///< Of the CPU, for what is to be the same.
     CUcontext current = nullptr;
 };
+
+/** The tiles of a list, wherever it is. */
+struct ListedTiles {
+    std::vector<uint32_t> xy, image;
+
+    bool operator==(const ListedTiles &other) const {
+        return xy == other.xy && image == other.image;
+    }
+};
+
+inline ListedTiles tiles_of(const distile_tile_list &list) {
+    if (!list.device_count) {
+        return {{list.xy, list.xy + list.count}, {list.image, list.image + list.count}};
+    }
+    const uint32_t count = read_device(list.device_count, 1)[0];
+    return {read_device(list.xy, count), read_device(list.image, count)};
+}
 
 /** Work that is recorded on a stream and can be replayed. */
 class Graph {
@@ -104,15 +126,15 @@ private:
     CUgraphExec executable_ = nullptr;
 };
 
-/** A stream of the test's own, which a GPU uses as long as this lives. */
+/** A stream of the test's own, which a context uses as long as this lives. */
 class StreamInUse {
 public:
     explicit StreamInUse(const Gpu &gpu) : gpu_(gpu) {
         CU(cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
-        gpu.check(distile_cuda_set_stream(gpu.cuda.get(), stream_));
+        gpu.check(distile_cuda_set_stream(gpu.context.get(), stream_));
     }
     ~StreamInUse() {
-        (void)distile_cuda_set_stream(gpu_.cuda.get(), nullptr);
+        (void)distile_cuda_set_stream(gpu_.context.get(), nullptr);
         try {
             CU(cuStreamDestroy, stream_);
         } catch (const std::exception &) {

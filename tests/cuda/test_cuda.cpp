@@ -1,16 +1,16 @@
 // The runtime for GPUs: what it says without one, and with one its masks, choices, graphs and errors.
-#include "bitmask.h"
 #include "catch.h"
 #include "conv2d_cases.h"
 #include "gpu_session.h"
+#include "mask.h"
 #include "mask_families.h"
 #include "reference.h"
 #include "test_cuda_polykernels.h"
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
-#include <distile/cuda.h>
-#include <distile/distile.hpp>
-#include <distile/polykernel.h>
+#include <filesystem>
 #include <iostream>
 #include <random>
 
@@ -26,7 +26,7 @@ std::vector<uint8_t> make_bytes(const std::string &name, int32_t batch, int32_t 
 /** A kernel with its weights and its tensors on the device, and what the plain loop makes of the full mask. */
 struct Problem {
     Problem(const Gpu &gpu, const distile_polykernel &polykernel, int32_t batch, int32_t height, int32_t width)
-        : conv(polykernel.conv2d), kernel(gpu.make_kernel(&polykernel)) {
+        : conv(convolution_of(polykernel)), kernel(gpu.make_kernel(polykernel)) {
         std::mt19937 random(3);
         const auto draw = [&](size_t count) {
             std::vector<float> values(count);
@@ -59,13 +59,11 @@ struct Problem {
         source.filter = args.filter.data();
         source.order = DISTILE_HWIO;
         source.bias = args.bias.data();
-        distile_cuda_weights *packed = nullptr;
-        gpu.check(distile_cuda_weights_pack(kernel.get(), &source, &packed));
-        weights.reset(packed);
+        weights = pack_weights(gpu.context, kernel, source);
     }
 
-    distile_cuda_run_args run_args(distile_cuda_mask *mask) const {
-        distile_cuda_run_args run{};
+    distile_run_args run_args(distile_mask *mask) const {
+        distile_run_args run{};
         run.input = &input;
         run.output = &output;
         // In place, so that the output before is the residual.
@@ -94,8 +92,8 @@ struct Problem {
     }
 
     distile_conv2d conv;
-    Owned<distile_cuda_kernel> kernel;
-    Owned<distile_cuda_weights> weights;
+    Kernel kernel;
+    Weights weights;
     ReferenceArgs args;
     ReferenceOutput full;
     int32_t out_height = 0, out_width = 0;
@@ -104,58 +102,91 @@ struct Problem {
     distile_tensor input{}, output{};
 };
 
-void set_mask(const Gpu &gpu, distile_cuda_mask *mask, const DeviceArray<uint8_t> &bytes,
-              const distile_tensor &output) {
-    gpu.check(distile_cuda_mask_set_bytes(mask, bytes.data(), output.batch, output.height, output.width,
-                                          int64_t{output.height} * output.width, output.width));
+void set_mask(const Gpu &gpu, distile_mask *mask, const DeviceArray<uint8_t> &bytes, const distile_tensor &output) {
+    gpu.check(distile_mask_set_bytes(mask, bytes.data(), output.batch, output.height, output.width,
+                                     int64_t{output.height} * output.width, output.width));
 }
 
 }  // namespace
 
 TEST_CASE("Without a GPU or with the wrong arguments, a status and a sentence", "[cuda]") {
-    const Context context = make_context();
-    distile_cuda *cuda = nullptr;
-    CHECK(distile_cuda_create(nullptr, nullptr, &cuda) == DISTILE_ERROR_NULL_POINTER);
-    CHECK(distile_cuda_create(context.get(), nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
+    distile_context *context = nullptr;
+    CHECK(distile_cuda_context_create(nullptr, nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
     distile_cuda_options options{};
     options.device = 1000;
-    const distile_status status = distile_cuda_create(context.get(), &options, &cuda);
+    const distile_status status = distile_cuda_context_create(nullptr, &options, &context);
     CHECK((status == DISTILE_ERROR_NO_DRIVER || status == DISTILE_ERROR_NO_GPU));
-    CHECK(std::strlen(distile_context_message(context.get())) > 10);
-    CHECK(cuda == nullptr);
-    distile_cuda_destroy(nullptr);
-    distile_cuda_mask_destroy(nullptr);
-    distile_cuda_kernel_destroy(nullptr);
-    distile_cuda_weights_destroy(nullptr);
-    CHECK(distile_cuda_kernel_variants(nullptr) == nullptr);
-    CHECK(distile_cuda_run(nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(std::strlen(distile_context_message(nullptr)) > 10);
+    CHECK(context == nullptr);
     CHECK(distile_cuda_set_stream(nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_cuda_planner_join(nullptr) == DISTILE_ERROR_NULL_POINTER);
+}
+
+TEST_CASE("What only a GPU has, a context of a CPU refuses", "[cuda]") {
+    const Context context = make_context();
+    CHECK(distile_context_device(context.get()) == DISTILE_CPU);
+    CHECK(distile_cuda_set_stream(context.get(), nullptr) == DISTILE_ERROR_OTHER_DEVICE);
+    CHECK(std::string(distile_context_message(context.get())).find("distile_cuda_set_stream") != std::string::npos);
+    const Planner planner = make_planner(context);
+    CHECK(distile_cuda_planner_join(planner.get()) == DISTILE_ERROR_OTHER_DEVICE);
 }
 
 TEST_CASE("A PolyKernel for a GPU describes itself, and a CPU refuses it", "[cuda]") {
     for (const distile_polykernel *polykernel : test_cuda_polykernels) {
         CAPTURE(polykernel->name);
-        CHECK(polykernel->compute_capability == 70);
-        CHECK(polykernel->layout == std::string("cuda-o32"));
+        CHECK(polykernel->device == DISTILE_CUDA);
+        CHECK(polykernel->features == std::string("sm_70"));
         CHECK(polykernel->num_variants > 1);
+        for (int32_t i = 0; i < polykernel->num_variants; i++) {
+            CHECK(polykernel->variants[i].layout == std::string("cuda-o32"));
+        }
         const Context context = make_context();
         distile_kernel *kernel = nullptr;
-        CHECK(distile_kernel_create(context.get(), polykernel, &kernel) == DISTILE_ERROR_BAD_VALUE);
-        CHECK(std::string(distile_context_message(context.get())).find("distile_cuda_kernel_create") !=
-              std::string::npos);
+        CHECK(distile_kernel_create(context.get(), polykernel, &kernel) == DISTILE_ERROR_OTHER_DEVICE);
+        CHECK(std::string(distile_context_message(context.get())).find(polykernel->name) != std::string::npos);
     }
 }
 
-TEST_CASE("Masks on the GPU are those of the CPU", "[gpu]") {
-    const Gpu gpu;
-    if (!gpu.cuda) {
-        return;
+namespace {
+
+/** "" if a mask on the GPU and one on the CPU have the same bits and the same tiles. */
+std::string difference(const Gpu &gpu, const Mask &device, const Mask &host, int32_t rows, int32_t width) {
+    const uint32_t *bits = nullptr, *host_bits = nullptr;
+    int32_t words_per_row = 0, host_words_per_row = 0;
+    gpu.check(distile_mask_bits(device.get(), &bits, &words_per_row));
+    gpu.check_host(distile_mask_bits(host.get(), &host_bits, &host_words_per_row));
+    REQUIRE(words_per_row == (width + 31) / 32);
+    const std::vector<uint32_t> words = read_device(bits, static_cast<size_t>(rows) * words_per_row);
+    for (int32_t row = 0; row < rows; row++) {
+        for (int32_t i = 0; i < words_per_row; i++) {
+            if (words[row * words_per_row + i] != host_bits[row * host_words_per_row + i]) {
+                return "row " + std::to_string(row) + " has other bits in word " + std::to_string(i);
+            }
+        }
     }
-    const Owned<distile_cuda_mask> mask = gpu.make_mask();
-    const Context host = make_context();
-    const Mask expected = distile::make_mask(host);
-    const int32_t shapes[][3] = {{1, 1, 1}, {2, 17, 13}, {1, 64, 129}, {3, 40, 40}, {1, 256, 256}, {2, 300, 777}};
     const Granularity granularities[] = {{1, 1}, {1, 4}, {2, 2}, {8, 8}, {3, 5}, {7, 33}, {40, 70}, {65535, 65535}};
+    for (const Granularity &granularity : granularities) {
+        distile_tile_list list{}, host_list{};
+        gpu.check(distile_mask_tiles(device.get(), granularity.h, granularity.w, &list));
+        gpu.check_host(distile_mask_tiles(host.get(), granularity.h, granularity.w, &host_list));
+        if (!(tiles_of(list) == tiles_of(host_list))) {
+            return "other tiles of " + std::to_string(granularity.h) + " x " + std::to_string(granularity.w);
+        }
+        int64_t count = -1;
+        gpu.check(distile_mask_count_tiles(device.get(), granularity.h, granularity.w, &count));
+        if (count != host_list.count) {
+            return std::to_string(count) + " tiles, not " + std::to_string(host_list.count);
+        }
+    }
+    int64_t active = -1, host_active = -2;
+    gpu.check(distile_mask_active_pixels(device.get(), &active));
+    gpu.check_host(distile_mask_active_pixels(host.get(), &host_active));
+    return active == host_active ? "" : "another number of active pixels";
+}
+
+/** Masks of every family and many shapes. */
+std::vector<std::pair<std::string, ByteMask>> many_masks() {
+    const int32_t shapes[][3] = {{1, 1, 1}, {2, 17, 13}, {1, 64, 129}, {3, 40, 40}, {1, 256, 256}, {2, 300, 777}};
     std::vector<std::pair<std::string, ByteMask>> masks;
     std::mt19937 random(1);
     for (const auto &[batch, height, width] : shapes) {
@@ -166,8 +197,21 @@ TEST_CASE("Masks on the GPU are those of the CPU", "[gpu]") {
     for (const std::string &name : real_masks()) {
         masks.emplace_back(name, read_real_mask(name));
     }
-    for (const auto &[name, byte_mask] : masks) {
+    return masks;
+}
+
+}  // namespace
+
+TEST_CASE("Masks on the GPU are those of the CPU", "[gpu]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    const Mask mask = gpu.make_mask(), expected = distile::make_mask(gpu.host);
+    for (const auto &[name, byte_mask] : many_masks()) {
         const auto &[batch, height, width, bytes] = byte_mask;
+        gpu.check_host(
+            distile_mask_set_bytes(expected.get(), bytes.data(), batch, height, width, int64_t{height} * width, width));
         // Packed, and with bytes between the rows and the images, which would show as active pixels.
         for (const int32_t gap : {0, 5}) {
             CAPTURE(name, batch, height, width, gap);
@@ -178,48 +222,97 @@ TEST_CASE("Masks on the GPU are those of the CPU", "[gpu]") {
             }
             const DeviceArray<uint8_t> device_bytes(spread);
             gpu.check(
-                distile_cuda_mask_set_bytes(mask.get(), device_bytes.data(), batch, height, width, stride_n, stride_h));
-            check(host, distile_mask_set_bytes(expected.get(), bytes.data(), batch, height, width,
-                                               int64_t{height} * width, width));
-            const uint32_t *bits = nullptr;
-            const uint64_t *host_bits = nullptr;
-            int32_t words_per_row = 0, host_words_per_row = 0;
-            gpu.check(distile_cuda_mask_bits(mask.get(), &bits, &words_per_row));
-            check(host, distile_mask_bits(expected.get(), &host_bits, &host_words_per_row));
-            const std::vector<uint32_t> words = read_device(bits, static_cast<size_t>(batch) * height * words_per_row);
-            bool same = true;
-            for (int32_t row = 0; row < batch * height; row++) {
-                for (int32_t i = 0; i < words_per_row; i++) {
-                    const uint64_t two = host_bits[row * host_words_per_row + i / 2];
-                    same = same && words[row * words_per_row + i] == static_cast<uint32_t>(two >> (i % 2 * 32));
+                distile_mask_set_bytes(mask.get(), device_bytes.data(), batch, height, width, stride_n, stride_h));
+            CHECK(difference(gpu, mask, expected, batch * height, width) == "");
+        }
+    }
+}
+
+TEST_CASE("Masks from bits and from lists of pixels are those from bytes", "[gpu]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    std::mt19937 random(2);
+    const Mask mask = gpu.make_mask(), expected = distile::make_mask(gpu.host);
+    for (const auto &[name, byte_mask] : many_masks()) {
+        const auto &[batch, height, width, bytes] = byte_mask;
+        CAPTURE(name, batch, height, width);
+        const int32_t rows = batch * height;
+        gpu.check_host(
+            distile_mask_set_bytes(expected.get(), bytes.data(), batch, height, width, int64_t{height} * width, width));
+        // Bits beyond the width, and words beyond the row, hold anything.
+        for (const int32_t gap : {0, 3}) {
+            CAPTURE(gap);
+            const int64_t words_per_row = (width + 31) / 32 + gap;
+            std::vector<uint32_t> words(static_cast<size_t>(rows * words_per_row));
+            for (uint32_t &word : words) {
+                word = random();
+            }
+            for (int64_t row = 0; row < rows; row++) {
+                for (int64_t x = 0; x < width; x++) {
+                    const uint32_t bit = 1u << (x % 32);
+                    uint32_t &word = words[row * words_per_row + x / 32];
+                    word = bytes[row * width + x] != 0 ? word | bit : word & ~bit;
                 }
             }
-            CHECK(same);
-            for (const Granularity &granularity : granularities) {
-                CAPTURE(granularity.h, granularity.w);
-                const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
-                gpu.check(distile_cuda_mask_tiles(mask.get(), granularity.h, granularity.w, &xy, &images, &count));
-                distile_tile_list list{};
-                check(host, distile_mask_tiles(expected.get(), granularity.h, granularity.w, &list));
-                const uint32_t found = read_device(count, 1)[0];
-                REQUIRE(found == list.count);
-                CHECK(read_device(xy, found) == std::vector<uint32_t>(list.xy, list.xy + list.count));
-                CHECK(read_device(images, found) == std::vector<uint32_t>(list.image, list.image + list.count));
-            }
+            const DeviceArray<uint32_t> device_words(words);
+            gpu.check(distile_mask_set_bits(mask.get(), device_words.data(), batch, height, width, words_per_row));
+            CHECK(difference(gpu, mask, expected, rows, width) == "");
         }
+        // In any order, some twice, between indices outside of the image; and what is beyond the counts.
+        const auto pixels = static_cast<int64_t>(height) * width;
+        const int64_t stride = pixels + pixels / 2 + 9;
+        std::vector<int32_t> lists, counts, padded;
+        for (int32_t n = 0; n < batch; n++) {
+            std::vector<int32_t> list;
+            for (int64_t i = 0; i < pixels; i++) {
+                for (int repeat = 0; bytes[n * pixels + i] != 0 && repeat < (i % 2 == 0 ? 2 : 1); repeat++) {
+                    list.push_back(static_cast<int32_t>(i));
+                }
+            }
+            for (int32_t outside : {-1, INT32_MIN, INT32_MAX, static_cast<int32_t>(pixels)}) {
+                list.push_back(outside);
+            }
+            std::shuffle(list.begin(), list.end(), random);
+            counts.push_back(static_cast<int32_t>(list.size()));
+            list.resize(static_cast<size_t>(stride), 0);
+            lists.insert(lists.end(), list.begin(), list.end());
+            std::fill(list.begin() + counts.back(), list.end(), -1);
+            padded.insert(padded.end(), list.begin(), list.end());
+        }
+        const DeviceArray<int32_t> device_lists(lists), device_counts(counts), device_padded(padded);
+        gpu.check(distile_mask_set_indices(mask.get(), device_lists.data(), device_counts.data(), batch, height, width,
+                                           stride));
+        CHECK(difference(gpu, mask, expected, rows, width) == "");
+        gpu.check(distile_mask_set_indices(mask.get(), device_padded.data(), nullptr, batch, height, width, stride));
+        CHECK(difference(gpu, mask, expected, rows, width) == "");
+        // Counts are clamped to the lists' length.
+        const DeviceArray<int32_t> wild(std::vector<int32_t>(batch, INT32_MAX)),
+            negative(std::vector<int32_t>(batch, INT32_MIN));
+        gpu.check(
+            distile_mask_set_indices(mask.get(), device_padded.data(), wild.data(), batch, height, width, stride));
+        CHECK(difference(gpu, mask, expected, rows, width) == "");
+        const std::vector<uint8_t> none(bytes.size(), 0);
+        gpu.check_host(distile_mask_set_bytes(expected.get(), none.data(), batch, height, width, pixels, width));
+        gpu.check(
+            distile_mask_set_indices(mask.get(), device_padded.data(), negative.data(), batch, height, width, stride));
+        CHECK(difference(gpu, mask, expected, rows, width) == "");
+        gpu.check(distile_mask_set_indices(mask.get(), device_padded.data(), nullptr, batch, height, width, 0));
+        CHECK(difference(gpu, mask, expected, rows, width) == "");
     }
 }
 
 TEST_CASE("The host's path takes the variant that the time table says is fastest", "[gpu]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     Problem problem(gpu, test_odd_cuda, 1, 40, 40);
     const std::vector<uint8_t> bytes = make_bytes("blob", 1, problem.out_height, problem.out_width);
     const DeviceArray<uint8_t> device_bytes(bytes);
-    const Owned<distile_cuda_mask> mask = gpu.make_mask();
-    distile_kernel *variants = distile_cuda_kernel_variants(problem.kernel.get());
+    const Mask mask = gpu.make_mask();
+    distile_kernel *variants = problem.kernel.get();
     double time = 100;
     for (int32_t i = distile_kernel_num_variants(variants) - 1; i >= 0; i--) {
         const char *name = distile_kernel_variant_name(variants, i);
@@ -228,36 +321,36 @@ TEST_CASE("The host's path takes the variant that the time table says is fastest
         gpu.check(distile_kernel_add_time(variants, name, 1000000, time));
         set_mask(gpu, mask.get(), device_bytes, problem.output);
         problem.output_memory->set(problem.before);
-        const distile_cuda_run_args args = problem.run_args(mask.get());
-        gpu.check(distile_cuda_run(problem.kernel.get(), &args));
+        const distile_run_args args = problem.run_args(mask.get());
+        gpu.check(distile_run(problem.kernel.get(), &args));
         CHECK(problem.difference(bytes, DISTILE_KEEP) == "");
     }
 }
 
 TEST_CASE("The path without a wait runs in a graph, with other masks at every launch", "[gpu]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     const StreamInUse stream(gpu);
     for (const distile_polykernel *polykernel : {&test_odd_cuda, test_cuda_polykernels[0]}) {
         Problem problem(gpu, *polykernel, 2, 20, 24);
-        distile_kernel *variants = distile_cuda_kernel_variants(problem.kernel.get());
+        distile_kernel *variants = problem.kernel.get();
         const DeviceArray<uint8_t> bytes(make_bytes("full", 2, problem.out_height, problem.out_width));
         for (int32_t i = 0; i < polykernel->num_variants; i++) {
-            const Owned<distile_cuda_mask> mask = gpu.make_mask();
-            distile_cuda_run_args args = problem.run_args(mask.get());
+            const Mask mask = gpu.make_mask();
+            distile_run_args args = problem.run_args(mask.get());
             args.inactive = DISTILE_ZERO;
             args.variant = distile_kernel_variant_name(variants, i);
             CAPTURE(polykernel->name, args.variant);
             set_mask(gpu, mask.get(), bytes, problem.output);
-            gpu.check(distile_cuda_run(problem.kernel.get(), &args));
+            gpu.check(distile_run(problem.kernel.get(), &args));
             const Graph graph(stream.get(), [&] {
                 set_mask(gpu, mask.get(), bytes, problem.output);
-                gpu.check(distile_cuda_run(problem.kernel.get(), &args));
+                gpu.check(distile_run(problem.kernel.get(), &args));
                 // What only the host can decide, it must refuse, and the capture goes on.
                 args.variant = nullptr;
-                CHECK(distile_cuda_run(problem.kernel.get(), &args) == DISTILE_ERROR_BAD_VALUE);
+                CHECK(distile_run(problem.kernel.get(), &args) == DISTILE_ERROR_CAPTURING);
             });
             for (const char *family : mask_names) {
                 CAPTURE(family);
@@ -275,7 +368,7 @@ TEST_CASE("The path without a wait runs in a graph, with other masks at every la
 
 TEST_CASE("A graph of a dense variant computes the same after its kernel met another shape", "[gpu]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     const StreamInUse stream(gpu);
@@ -284,12 +377,12 @@ TEST_CASE("A graph of a dense variant computes the same after its kernel met ano
     const std::vector<uint8_t> bytes = make_bytes("blob", 2, first.out_height, first.out_width);
     const std::vector<uint8_t> others = make_bytes("blob", 1, second.out_height, second.out_width);
     const DeviceArray<uint8_t> device_bytes(bytes), other_bytes(others);
-    const Owned<distile_cuda_mask> mask = gpu.make_mask();
+    const Mask mask = gpu.make_mask();
     const auto run = [&](const Problem &problem, const DeviceArray<uint8_t> &source) {
-        distile_cuda_run_args args = problem.run_args(mask.get());
+        distile_run_args args = problem.run_args(mask.get());
         args.variant = "dense";
         set_mask(gpu, mask.get(), source, problem.output);
-        gpu.check(distile_cuda_run(first.kernel.get(), &args));
+        gpu.check(distile_run(first.kernel.get(), &args));
     };
     run(first, device_bytes);
     const Graph graph(stream.get(), [&] { run(first, device_bytes); });
@@ -305,14 +398,14 @@ TEST_CASE("A graph of a dense variant computes the same after its kernel met ano
 
 TEST_CASE("Lists that are made outside of the graph that sets their mask are those of its last launch", "[gpu]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     const StreamInUse stream(gpu);
     constexpr int32_t height = 37, width = 41;
     const distile_tensor shape = distile_tensor_make(nullptr, 1, height, width, 1);
     DeviceArray<uint8_t> device_bytes(make_bytes("full", 1, height, width));
-    const Owned<distile_cuda_mask> mask = gpu.make_mask();
+    const Mask mask = gpu.make_mask();
     set_mask(gpu, mask.get(), device_bytes, shape);
     const Graph graph(stream.get(), [&] { set_mask(gpu, mask.get(), device_bytes, shape); });
     for (const char *family : mask_names) {
@@ -320,33 +413,33 @@ TEST_CASE("Lists that are made outside of the graph that sets their mask are tho
         const std::vector<uint8_t> bytes = make_bytes(family, 1, height, width);
         device_bytes.set(bytes);
         graph.launch();
-        const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
-        gpu.check(distile_cuda_mask_tiles(mask.get(), 3, 5, &xy, &images, &count));
-        CHECK(read_device(count, 1)[0] == reference_active_tiles(bytes, 1, height, width, 3, 5));
+        distile_tile_list list{};
+        gpu.check(distile_mask_tiles(mask.get(), 3, 5, &list));
+        CHECK(tiles_of(list).xy.size() == static_cast<size_t>(reference_active_tiles(bytes, 1, height, width, 3, 5)));
     }
 }
 
 TEST_CASE("Bad arguments and faults give a status, and nothing is written", "[gpu]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     Problem problem(gpu, *test_cuda_polykernels[0], 1, 12, 12);
     const std::vector<uint8_t> bytes = make_bytes("full", 1, problem.out_height, problem.out_width);
     const DeviceArray<uint8_t> device_bytes(bytes);
-    const Owned<distile_cuda_mask> mask = gpu.make_mask();
-    const auto run = [&](const distile_cuda_run_args &args) {
-        const distile_status status = distile_cuda_run(problem.kernel.get(), &args);
+    const Mask mask = gpu.make_mask();
+    const auto run = [&](const distile_run_args &args) {
+        const distile_status status = distile_run(problem.kernel.get(), &args);
         CHECK(std::strlen(distile_context_message(gpu.context.get())) > 10);
         return status;
     };
-    const distile_cuda_run_args good = problem.run_args(mask.get());
+    const distile_run_args good = problem.run_args(mask.get());
     CHECK(run(good) == DISTILE_ERROR_BAD_MASK);
-    CHECK(distile_cuda_mask_set_bytes(mask.get(), bytes.data(), 1, 12, 12, 144, 12) == DISTILE_ERROR_NOT_DEVICE_MEMORY);
-    CHECK(distile_cuda_mask_set_bytes(mask.get(), device_bytes.data(), 1, 12, 12, 144, 11) == DISTILE_ERROR_BAD_STRIDE);
-    CHECK(distile_cuda_mask_set_bytes(mask.get(), device_bytes.data(), 0, 12, 12, 144, 12) == DISTILE_ERROR_BAD_SHAPE);
+    CHECK(distile_mask_set_bytes(mask.get(), bytes.data(), 1, 12, 12, 144, 12) == DISTILE_ERROR_NOT_DEVICE_MEMORY);
+    CHECK(distile_mask_set_bytes(mask.get(), device_bytes.data(), 1, 12, 12, 144, 11) == DISTILE_ERROR_BAD_STRIDE);
+    CHECK(distile_mask_set_bytes(mask.get(), device_bytes.data(), 0, 12, 12, 144, 12) == DISTILE_ERROR_BAD_SHAPE);
     set_mask(gpu, mask.get(), device_bytes, problem.output);
-    distile_cuda_run_args bad = good;
+    distile_run_args bad = good;
     bad.variant = "none";
     CHECK(run(bad) == DISTILE_ERROR_BAD_VALUE);
     distile_tensor tensor = problem.input;
@@ -358,58 +451,82 @@ TEST_CASE("Bad arguments and faults give a status, and nothing is written", "[gp
     bad = good;
     bad.output = &tensor;
     tensor.data = static_cast<float *>(tensor.data) + 1;
-    CHECK(run(bad) == DISTILE_ERROR_BAD_STRIDE);
+    CHECK(run(bad) == DISTILE_ERROR_BAD_ALIGNMENT);
     tensor = problem.output;
     tensor.channels = 3;
     CHECK(run(bad) == DISTILE_ERROR_BAD_CHANNELS);
     CHECK(problem.output_memory->get() == problem.before);
-    const distile_status status = distile_cuda_run(problem.kernel.get(), &good);
+    const distile_status status = distile_run(problem.kernel.get(), &good);
     gpu.check(status);
     CHECK(problem.difference(bytes, DISTILE_KEEP) == "");
 
     // A PolyKernel that only a later GPU runs.
     distile_polykernel later = *test_cuda_polykernels[0];
-    later.compute_capability = 990;
-    distile_cuda_kernel *kernel = nullptr;
-    CHECK(distile_cuda_kernel_create(gpu.cuda.get(), &later, &kernel) == DISTILE_ERROR_UNSUPPORTED_GPU);
+    later.features = "sm_990";
+    distile_kernel *kernel = nullptr;
+    CHECK(distile_kernel_create(gpu.context.get(), &later, &kernel) == DISTILE_ERROR_UNSUPPORTED_DEVICE);
 }
 
-TEST_CASE("Memory that runs out and a context that was lost give a status", "[gpu_faults]") {
+TEST_CASE("Memory that runs out gives a status", "[gpu_faults]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
-    const Owned<distile_cuda_mask> mask = gpu.make_mask();
-    {
-        size_t free = 0, total = 0;
-        CU(cuMemGetInfo, &free, &total);
-        std::vector<CUdeviceptr> taken;
-        // All but a little, in ever smaller pieces.
-        for (size_t piece = free; piece >= (size_t{1} << 20); piece /= 2) {
-            CUdeviceptr block = 0;
-            try {
-                CU(cuMemAlloc, &block, piece);
-                taken.push_back(block);
-            } catch (const std::exception &) {}
-        }
-        const uint8_t *bytes = reinterpret_cast<const uint8_t *>(taken.at(0));
-        CHECK(distile_cuda_mask_set_bytes(mask.get(), bytes, 64, 4096, 4096, 4096 * 4096, 4096) ==
-              DISTILE_ERROR_OUT_OF_DEVICE_MEMORY);
-        for (CUdeviceptr block : taken) {
-            CU(cuMemFree, block);
-        }
-        const DeviceArray<uint8_t> small(std::vector<uint8_t>(64, 1));
-        gpu.check(distile_cuda_mask_set_bytes(mask.get(), small.data(), 1, 8, 8, 64, 8));
+    const Mask mask = gpu.make_mask();
+    size_t free = 0, total = 0;
+    CU(cuMemGetInfo, &free, &total);
+    std::vector<CUdeviceptr> taken;
+    // All but a little, in ever smaller pieces.
+    for (size_t piece = free; piece >= (size_t{1} << 20); piece /= 2) {
+        CUdeviceptr block = 0;
+        try {
+            CU(cuMemAlloc, &block, piece);
+            taken.push_back(block);
+        } catch (const std::exception &) {}
     }
+    const uint8_t *bytes = reinterpret_cast<const uint8_t *>(taken.at(0));
+    CHECK(distile_mask_set_bytes(mask.get(), bytes, 64, 4096, 4096, 4096 * 4096, 4096) ==
+          DISTILE_ERROR_OUT_OF_DEVICE_MEMORY);
+    for (CUdeviceptr block : taken) {
+        CU(cuMemFree, block);
+    }
+    const DeviceArray<uint8_t> small(std::vector<uint8_t>(64, 1));
+    gpu.check(distile_mask_set_bytes(mask.get(), small.data(), 1, 8, 8, 64, 8));
+}
+
+// Of a process of its own, because nothing in a process has a GPU after it.
+TEST_CASE("A context that was lost says so", "[.lost_context]") {
+    const Gpu gpu;
+    REQUIRE(gpu);
+    const Mask mask = gpu.make_mask();
     // The bytes are the device's, but far fewer than the strides say.
     const DeviceArray<uint8_t> few(std::vector<uint8_t>(64, 1));
-    (void)distile_cuda_mask_set_bytes(mask.get(), few.data(), 2, 8, 8, int64_t{1} << 46, 8);
-    const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
+    (void)distile_mask_set_bytes(mask.get(), few.data(), 2, 8, 8, int64_t{1} << 46, 8);
+    distile_tile_list list{};
     try {
         CU(cuCtxSynchronize);
         FAIL("nothing went wrong");
     } catch (const std::runtime_error &) {}
-    CHECK(distile_cuda_mask_tiles(mask.get(), 1, 1, &xy, &images, &count) == DISTILE_ERROR_DEVICE_LOST);
+    CHECK(distile_mask_tiles(mask.get(), 1, 1, &list) == DISTILE_ERROR_DEVICE_LOST);
     INFO(distile_context_message(gpu.context.get()));
-    CHECK(distile_cuda_mask_set_bytes(mask.get(), few.data(), 1, 8, 8, 64, 8) == DISTILE_ERROR_DEVICE_LOST);
+    CHECK(distile_mask_set_bytes(mask.get(), few.data(), 1, 8, 8, 64, 8) == DISTILE_ERROR_DEVICE_LOST);
+}
+
+TEST_CASE("A context that was lost gives a status", "[gpu_faults]") {
+    if (!Gpu()) {
+        return;
+    }
+    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+    const std::string command = "'" + self.string() + "' '[.lost_context]' 2>&1";
+    std::string said;
+    FILE *pipe = popen(command.c_str(), "r");
+    REQUIRE(pipe != nullptr);
+    std::array<char, 512> buffer{};
+    while (fgets(buffer.data(), static_cast<int>(buffer.size()), pipe)) {
+        said += buffer.data();
+    }
+    const int status = pclose(pipe);
+    INFO(said);
+    CHECK(status == 0);
+    CHECK(said.find("All tests passed") != std::string::npos);
 }

@@ -83,7 +83,7 @@ int check_plans() {
                   "it has another number of kernels");
             check(count(ptx, "__local_depot") == 0 && count(ptx, ".local.") == 0, where, "it uses local memory");
             // Of a window, the columns of the kernel are unrolled too.
-            const int columns = theta.at("halo") ? plan.op.conv2d().kernel_w : 1;
+            const int columns = theta.at("halo") ? plan.op.param("kernel_w") : 1;
             check(count(loop, "fma.rn.f32") ==
                       theta.at("thread_pixels") * theta.at("thread_channels") * theta.at("chunk") * columns,
                   where, "a thread's part of a step is not unrolled");

@@ -3,11 +3,12 @@
 #include "catch.h"
 #include "fake_session.h"
 #include "gpu_session.h"
+#include "types.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <distile/cuda_mask_algebra.h>
 #include <distile/distile.hpp>
+#include <distile/mask_algebra.h>
 #include <functional>
 #include <limits>
 #include <random>
@@ -35,8 +36,8 @@ std::vector<uint8_t> random_bytes(const Size &size, double density, std::mt19937
 
 /** A mask on the GPU, and the one on the CPU that it must equal. */
 struct Twin {
-    Twin(const Gpu &gpu, size_t most_pixels)
-        : gpu(gpu), device(gpu.make_mask()), host(make_mask(gpu.context)), bytes(most_pixels) {
+    Twin(const Gpu &given, size_t most_pixels)
+        : gpu(given), device(gpu.make_mask()), host(make_mask(gpu.host)), bytes(most_pixels) {
     }
 
     void set(const Size &size, const std::vector<uint8_t> &values) {
@@ -45,29 +46,28 @@ struct Twin {
         set_host(size, values);
     }
     void set_device(const Size &size) const {
-        gpu.check(distile_cuda_mask_set_bytes(device.get(), bytes.data(), size.batch, size.height, size.width,
-                                              int64_t{size.height} * size.width, size.width));
+        gpu.check(distile_mask_set_bytes(device.get(), bytes.data(), size.batch, size.height, size.width,
+                                         int64_t{size.height} * size.width, size.width));
     }
     void set_host(const Size &size, const std::vector<uint8_t> &values) const {
-        gpu.check(distile_mask_set_bytes(host.get(), values.data(), size.batch, size.height, size.width,
-                                         int64_t{size.height} * size.width, size.width));
+        gpu.check_host(distile_mask_set_bytes(host.get(), values.data(), size.batch, size.height, size.width,
+                                              int64_t{size.height} * size.width, size.width));
     }
 
     /** "" if the bits are the same, and the list of tiles. */
     std::string difference(const Size &size, int32_t tile = 0) const {
-        const uint32_t *words = nullptr;
-        const uint64_t *host_words = nullptr;
+        const uint32_t *words = nullptr, *host_words = nullptr;
         int32_t words_per_row = 0, host_words_per_row = 0;
-        gpu.check(distile_cuda_mask_bits(device.get(), &words, &words_per_row));
-        gpu.check(distile_mask_bits(host.get(), &host_words, &host_words_per_row));
-        if (words_per_row != (size.width + 31) / 32 || host_words_per_row != (size.width + 63) / 64) {
+        gpu.check(distile_mask_bits(device.get(), &words, &words_per_row));
+        gpu.check_host(distile_mask_bits(host.get(), &host_words, &host_words_per_row));
+        if (words_per_row != (size.width + 31) / 32 || host_words_per_row < words_per_row) {
             return "rows of another width";
         }
         const std::vector<uint32_t> found =
             read_device(words, static_cast<size_t>(size.batch) * size.height * words_per_row);
         for (int64_t row = 0; row < int64_t{size.batch} * size.height; row++) {
             for (int32_t i = 0; i < words_per_row; i++) {
-                const auto due = static_cast<uint32_t>(host_words[row * host_words_per_row + i / 2] >> (i % 2 * 32));
+                const uint32_t due = host_words[row * host_words_per_row + i];
                 if (found[row * words_per_row + i] != due) {
                     return "word " + std::to_string(i) + " of row " + std::to_string(row) + " is " +
                            std::to_string(found[row * words_per_row + i]) + ", not " + std::to_string(due);
@@ -78,23 +78,15 @@ struct Twin {
     }
 
     const Gpu &gpu;
-    Owned<distile_cuda_mask> device;
-    Mask host;
+    Mask device, host;
     DeviceArray<uint8_t> bytes;
 
 private:
     std::string difference_of_tiles(int32_t tile) const {
-        const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
-        distile_tile_list list{};
-        gpu.check(distile_cuda_mask_tiles(device.get(), tile, tile, &xy, &images, &count));
-        gpu.check(distile_mask_tiles(host.get(), tile, tile, &list));
-        const uint32_t found = read_device(count, 1)[0];
-        if (found != list.count) {
-            return std::to_string(found) + " tiles, not " + std::to_string(list.count);
-        }
-        const bool same = read_device(xy, found) == std::vector<uint32_t>(list.xy, list.xy + list.count) &&
-                          read_device(images, found) == std::vector<uint32_t>(list.image, list.image + list.count);
-        return same ? "" : "other tiles";
+        distile_tile_list list{}, host_list{};
+        gpu.check(distile_mask_tiles(device.get(), tile, tile, &list));
+        gpu.check_host(distile_mask_tiles(host.get(), tile, tile, &host_list));
+        return tiles_of(list) == tiles_of(host_list) ? "" : "other tiles";
     }
 };
 
@@ -129,30 +121,28 @@ namespace {
 
 /** Masks on the fake driver. */
 struct FakeMasks {
-    void set(const CudaMask &mask, int32_t batch, int32_t height, int32_t width) const {
-        check(context, distile_cuda_mask_set_bytes(mask.get(), bytes.data(), batch, height, width,
-                                                   int64_t{height} * width, width));
+    void set(const Mask &mask, int32_t batch, int32_t height, int32_t width) const {
+        check(context,
+              distile_mask_set_bytes(mask.get(), bytes.data(), batch, height, width, int64_t{height} * width, width));
     }
     /** Every function once, on masks of 1 x height x width. */
     void call_all(int32_t height, int32_t width) const {
         set(a, 1, height, width);
         set(b, 1, height, width);
-        distile_cuda_mask *const x = a.get(), *const y = b.get(), *const to = result.get();
+        distile_mask *const x = a.get(), *const y = b.get(), *const to = result.get();
         const distile_tensor tensor = distile_tensor_make(floats.data(), 1, height, width, 3);
         for (distile_status status :
-             {distile_cuda_mask_needed_input(to, x, &plain_3x3, 2 * height, width),
-              distile_cuda_mask_affected_output(to, x, &plain_3x3, height, 2 * width),
-              distile_cuda_mask_dilate(to, x, 2, 2), distile_cuda_mask_dilate(to, to, 2, 2),
-              distile_cuda_mask_pool(to, to, 2, 2), distile_cuda_mask_unite(to, x, y),
-              distile_cuda_mask_intersect(to, to, y), distile_cuda_mask_subtract(to, y, to),
-              distile_cuda_mask_invert(to, to), distile_cuda_mask_set_difference(to, &tensor, &tensor, 0)}) {
+             {distile_mask_needed_input(to, x, &plain_3x3, 2 * height, width),
+              distile_mask_affected_output(to, x, &plain_3x3, height, 2 * width), distile_mask_dilate(to, x, 2, 2),
+              distile_mask_dilate(to, to, 2, 2), distile_mask_pool(to, to, 2, 2), distile_mask_unite(to, x, y),
+              distile_mask_intersect(to, to, y), distile_mask_subtract(to, y, to), distile_mask_invert(to, to),
+              distile_mask_set_difference(to, &tensor, &tensor, 0)}) {
             check(context, status);
         }
     }
 
-    Context context = make_context();
-    Cuda cuda = make_cuda(context);
-    CudaMask a = make_mask(context, cuda), b = make_mask(context, cuda), result = make_mask(context, cuda);
+    Context context = make_cuda_context();
+    Mask a = make_mask(context), b = make_mask(context), result = make_mask(context);
     DeviceArray<uint8_t> bytes = DeviceArray<uint8_t>(1 << 20);
     DeviceArray<float> floats = DeviceArray<float>(1 << 20);
 };
@@ -161,53 +151,53 @@ struct FakeMasks {
 
 TEST_CASE("Masks of masks on a GPU refuse what makes no sense, and launch nothing", "[.fake_driver]") {
     const FakeMasks masks, others;
-    const CudaMask unset = make_mask(masks.context, masks.cuda);
+    const Mask unset = make_mask(masks.context);
     masks.set(masks.a, 1, 4, 70);
     masks.set(masks.result, 1, 4, 70);
     masks.set(masks.b, 1, 4, 71);
     others.set(others.a, 1, 4, 70);
-    distile_cuda_mask *const result = masks.result.get(), *const a = masks.a.get(), *const b = masks.b.get();
+    distile_mask *const result = masks.result.get(), *const a = masks.a.get(), *const b = masks.b.get();
     const int64_t launches = count_fake("cuLaunchKernel");
     const auto refuse = [&](distile_status status, distile_status due, const std::string &word = "") {
         INFO(distile_context_message(masks.context.get()));
         CHECK(name_of(status) == name_of(due));
-        CHECK(contains(distile_context_message(masks.context.get()), "distile_cuda_mask_"));
+        CHECK(contains(distile_context_message(masks.context.get()), "distile_mask_"));
         CHECK(contains(distile_context_message(masks.context.get()), word));
     };
     // What all functions of one operand refuse, and those of two in both places.
-    const std::function<distile_status(distile_cuda_mask *)> of_one[] = {
-        [&](distile_cuda_mask *mask) { return distile_cuda_mask_needed_input(result, mask, &plain_3x3, 4, 70); },
-        [&](distile_cuda_mask *mask) { return distile_cuda_mask_affected_output(result, mask, &plain_3x3, 4, 70); },
-        [&](distile_cuda_mask *mask) { return distile_cuda_mask_dilate(result, mask, 1, 1); },
-        [&](distile_cuda_mask *mask) { return distile_cuda_mask_pool(result, mask, 2, 2); },
-        [&](distile_cuda_mask *mask) { return distile_cuda_mask_invert(result, mask); },
-        [&](distile_cuda_mask *mask) { return distile_cuda_mask_unite(result, mask, a); },
-        [&](distile_cuda_mask *mask) { return distile_cuda_mask_unite(result, a, mask); },
-        [&](distile_cuda_mask *mask) { return distile_cuda_mask_intersect(result, mask, a); },
-        [&](distile_cuda_mask *mask) { return distile_cuda_mask_intersect(result, a, mask); },
-        [&](distile_cuda_mask *mask) { return distile_cuda_mask_subtract(result, mask, a); },
-        [&](distile_cuda_mask *mask) { return distile_cuda_mask_subtract(result, a, mask); }};
+    const std::function<distile_status(distile_mask *)> of_one[] = {
+        [&](distile_mask *mask) { return distile_mask_needed_input(result, mask, &plain_3x3, 4, 70); },
+        [&](distile_mask *mask) { return distile_mask_affected_output(result, mask, &plain_3x3, 4, 70); },
+        [&](distile_mask *mask) { return distile_mask_dilate(result, mask, 1, 1); },
+        [&](distile_mask *mask) { return distile_mask_pool(result, mask, 2, 2); },
+        [&](distile_mask *mask) { return distile_mask_invert(result, mask); },
+        [&](distile_mask *mask) { return distile_mask_unite(result, mask, a); },
+        [&](distile_mask *mask) { return distile_mask_unite(result, a, mask); },
+        [&](distile_mask *mask) { return distile_mask_intersect(result, mask, a); },
+        [&](distile_mask *mask) { return distile_mask_intersect(result, a, mask); },
+        [&](distile_mask *mask) { return distile_mask_subtract(result, mask, a); },
+        [&](distile_mask *mask) { return distile_mask_subtract(result, a, mask); }};
     for (const auto &call : of_one) {
         refuse(call(nullptr), DISTILE_ERROR_NULL_POINTER, "null");
         refuse(call(unset.get()), DISTILE_ERROR_BAD_MASK, "never set");
-        refuse(call(others.a.get()), DISTILE_ERROR_BAD_MASK, "another context or GPU");
+        refuse(call(others.a.get()), DISTILE_ERROR_BAD_MASK, "another context");
     }
-    refuse(distile_cuda_mask_unite(result, a, b), DISTILE_ERROR_BAD_SHAPE, "1 x 4 x 71");
-    refuse(distile_cuda_mask_intersect(result, b, a), DISTILE_ERROR_BAD_SHAPE);
-    refuse(distile_cuda_mask_subtract(result, a, b), DISTILE_ERROR_BAD_SHAPE);
+    refuse(distile_mask_unite(result, a, b), DISTILE_ERROR_BAD_SHAPE, "1 x 4 x 71");
+    refuse(distile_mask_intersect(result, b, a), DISTILE_ERROR_BAD_SHAPE);
+    refuse(distile_mask_subtract(result, a, b), DISTILE_ERROR_BAD_SHAPE);
 
     distile_window upsampled = plain_3x3;
     upsampled.kind = DISTILE_WINDOW_UPSAMPLED;
     upsampled.stride_w = 2000;
-    refuse(distile_cuda_mask_affected_output(result, a, &upsampled, 4, 70), DISTILE_ERROR_BAD_SHAPE, "131070");
+    refuse(distile_mask_affected_output(result, a, &upsampled, 4, 70), DISTILE_ERROR_BAD_SHAPE, "131070");
     // As many pixels as a mask on a CPU may have, but not one on a GPU.
     masks.set(masks.b, 60000, 1, 1);
-    refuse(distile_cuda_mask_needed_input(result, b, &plain_3x3, 60000, 2), DISTILE_ERROR_BAD_SHAPE, "2^31");
+    refuse(distile_mask_needed_input(result, b, &plain_3x3, 60000, 2), DISTILE_ERROR_BAD_SHAPE, "2^31");
     // One launch was that of the mask with 60000 images.
     CHECK(count_fake("cuLaunchKernel") == launches + 1);
     const uint32_t *words = nullptr;
     int32_t words_per_row = 0;
-    check(masks.context, distile_cuda_mask_bits(result, &words, &words_per_row));
+    check(masks.context, distile_mask_bits(result, &words, &words_per_row));
     CHECK(words_per_row == 3);
 }
 
@@ -226,9 +216,9 @@ TEST_CASE("Masks of masks on a GPU wait for nothing and allocate only for a new 
     {
         const FakeSetting capturing("capturing", 1, 0);
         masks.call_all(40, 50);
-        CHECK(distile_cuda_mask_dilate(masks.result.get(), masks.a.get(), 1, 1) == DISTILE_OK);
-        CHECK(distile_cuda_mask_needed_input(masks.result.get(), masks.a.get(), &plain_3x3, 400, 500) ==
-              DISTILE_ERROR_BAD_VALUE);
+        CHECK(distile_mask_dilate(masks.result.get(), masks.a.get(), 1, 1) == DISTILE_OK);
+        CHECK(distile_mask_needed_input(masks.result.get(), masks.a.get(), &plain_3x3, 400, 500) ==
+              DISTILE_ERROR_CAPTURING);
         CHECK(contains(distile_context_message(masks.context.get()), "being captured"));
         CHECK(count_fake("forbidden") == 0);
     }
@@ -249,18 +239,18 @@ TEST_CASE("A mask of masks whose launch failed holds nothing, and its operand is
         fail_fake("cuLaunchKernel", result);
         const distile_status due =
             result == CUDA_ERROR_ILLEGAL_ADDRESS ? DISTILE_ERROR_DEVICE_LOST : DISTILE_ERROR_KERNEL;
-        CHECK(name_of(distile_cuda_mask_dilate(masks.result.get(), masks.a.get(), 1, 1)) == name_of(due));
+        CHECK(name_of(distile_mask_dilate(masks.result.get(), masks.a.get(), 1, 1)) == name_of(due));
         fail_fake("cuLaunchKernel", 0);
-        CHECK(distile_cuda_mask_bits(masks.result.get(), &words, &words_per_row) == DISTILE_ERROR_BAD_MASK);
-        CHECK(distile_cuda_mask_bits(masks.a.get(), &words, &words_per_row) == DISTILE_OK);
+        CHECK(distile_mask_bits(masks.result.get(), &words, &words_per_row) == DISTILE_ERROR_BAD_MASK);
+        CHECK(distile_mask_bits(masks.a.get(), &words, &words_per_row) == DISTILE_OK);
     }
     // Without memory the result stays as it was.
     masks.set(masks.result, 1, 5, 6);
     fail_fake("cuMemAlloc", CUDA_ERROR_OUT_OF_MEMORY);
-    CHECK(name_of(distile_cuda_mask_needed_input(masks.result.get(), masks.a.get(), &plain_3x3, 500, 60)) ==
+    CHECK(name_of(distile_mask_needed_input(masks.result.get(), masks.a.get(), &plain_3x3, 500, 60)) ==
           "DISTILE_ERROR_OUT_OF_DEVICE_MEMORY");
     fail_fake("cuMemAlloc", 0);
-    CHECK(distile_cuda_mask_bits(masks.result.get(), &words, &words_per_row) == DISTILE_OK);
+    CHECK(distile_mask_bits(masks.result.get(), &words, &words_per_row) == DISTILE_OK);
     CHECK(words_per_row == 1);
 }
 
@@ -268,7 +258,7 @@ TEST_CASE("A mask of masks whose launch failed holds nothing, and its operand is
 
 TEST_CASE("Needed inputs and affected outputs on a GPU are those of the CPU", "[gpu_algebra]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     std::mt19937 random(1);
@@ -278,10 +268,9 @@ TEST_CASE("Needed inputs and affected outputs on a GPU are those of the CPU", "[
                 window.kernel_w, window.stride_h, window.stride_w, window.dilation_h, window.dilation_w, window.pad_top,
                 window.pad_left);
         for (const bool to_input : {true, false}) {
-            const auto on_gpu = to_input ? distile_cuda_mask_needed_input : distile_cuda_mask_affected_output;
-            const auto on_cpu = to_input ? distile_mask_needed_input : distile_mask_affected_output;
-            const distile_status due = on_cpu(to.host.get(), from.host.get(), &window, target.height, target.width);
-            REQUIRE(on_gpu(to.device.get(), from.device.get(), &window, target.height, target.width) == due);
+            const auto move = to_input ? distile_mask_needed_input : distile_mask_affected_output;
+            const distile_status due = move(to.host.get(), from.host.get(), &window, target.height, target.width);
+            REQUIRE(move(to.device.get(), from.device.get(), &window, target.height, target.width) == due);
             if (due == DISTILE_OK) {
                 REQUIRE(to.difference(target, tile) == "");
             }
@@ -322,7 +311,7 @@ TEST_CASE("Needed inputs and affected outputs on a GPU are those of the CPU", "[
 
 TEST_CASE("Dilation and pooling on a GPU are those of the CPU, in place too", "[gpu_algebra]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     std::mt19937 random(2);
@@ -334,14 +323,14 @@ TEST_CASE("Dilation and pooling on a GPU are those of the CPU, in place too", "[
         if (trial % 2 == 0) {
             const int32_t h = pick({0, 1, 3, 50, 32767}, random), w = pick({0, 1, 2, 31, 200, 32767}, random);
             CAPTURE(size.batch, size.height, size.width, h, w);
-            gpu.check(distile_cuda_mask_dilate(mask.device.get(), mask.device.get(), h, w));
-            gpu.check(distile_mask_dilate(mask.host.get(), mask.host.get(), h, w));
+            gpu.check(distile_mask_dilate(mask.device.get(), mask.device.get(), h, w));
+            gpu.check_host(distile_mask_dilate(mask.host.get(), mask.host.get(), h, w));
             REQUIRE(mask.difference(expected, trial % 3) == "");
         } else {
             const int32_t h = pick({1, 2, 3, 64, 65535}, random), w = pick({1, 2, 3, 5, 32, 64, 100}, random);
             CAPTURE(size.batch, size.height, size.width, h, w);
-            gpu.check(distile_cuda_mask_pool(mask.device.get(), mask.device.get(), h, w));
-            gpu.check(distile_mask_pool(mask.host.get(), mask.host.get(), h, w));
+            gpu.check(distile_mask_pool(mask.device.get(), mask.device.get(), h, w));
+            gpu.check_host(distile_mask_pool(mask.host.get(), mask.host.get(), h, w));
             expected = {size.batch, (size.height - 1) / h + 1, (size.width - 1) / w + 1};
             REQUIRE(mask.difference(expected, trial % 3) == "");
         }
@@ -350,7 +339,7 @@ TEST_CASE("Dilation and pooling on a GPU are those of the CPU, in place too", "[
 
 TEST_CASE("Masks of one shape combine on a GPU as on the CPU, into any of them", "[gpu_algebra]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     std::mt19937 random(3);
@@ -363,24 +352,24 @@ TEST_CASE("Masks of one shape combine on a GPU as on the CPU, into any of them",
                 a.set(size, random_bytes(size, 0.4, random));
                 b.set(size, random_bytes(size, 0.6, random));
                 Twin &to = where == 0 ? apart : where == 1 ? a : b;
-                distile_cuda_mask *const x = a.device.get(), *const y = b.device.get(), *const z = to.device.get();
+                distile_mask *const x = a.device.get(), *const y = b.device.get(), *const z = to.device.get();
                 distile_mask *const u = a.host.get(), *const v = b.host.get(), *const w = to.host.get();
                 switch (how) {
                 case 0:
-                    gpu.check(distile_cuda_mask_unite(z, x, y));
-                    gpu.check(distile_mask_unite(w, u, v));
+                    gpu.check(distile_mask_unite(z, x, y));
+                    gpu.check_host(distile_mask_unite(w, u, v));
                     break;
                 case 1:
-                    gpu.check(distile_cuda_mask_intersect(z, x, y));
-                    gpu.check(distile_mask_intersect(w, u, v));
+                    gpu.check(distile_mask_intersect(z, x, y));
+                    gpu.check_host(distile_mask_intersect(w, u, v));
                     break;
                 case 2:
-                    gpu.check(distile_cuda_mask_subtract(z, x, y));
-                    gpu.check(distile_mask_subtract(w, u, v));
+                    gpu.check(distile_mask_subtract(z, x, y));
+                    gpu.check_host(distile_mask_subtract(w, u, v));
                     break;
                 default:
-                    gpu.check(distile_cuda_mask_invert(z, x));
-                    gpu.check(distile_mask_invert(w, u));
+                    gpu.check(distile_mask_invert(z, x));
+                    gpu.check_host(distile_mask_invert(w, u));
                 }
                 REQUIRE(to.difference(size, 3) == "");
             }
@@ -396,45 +385,48 @@ public:
     static constexpr int32_t layouts = 6;
 
     /** Packed, with gaps that vectors fit into or not, and away from a multiple of 16 bytes. Gaps hold `gaps`. */
-    void set(const Size &size, int32_t channels, int32_t layout, const std::vector<float> &values, float gaps) {
+    void set(const Size &size, int32_t channels, distile_dtype dtype, int32_t layout, const std::vector<float> &values,
+             float gaps) {
         const int32_t gap = layout == 1 ? 4 : layout == 2 ? 5 : 0;
         const int32_t row_gap = layout == 3 ? 1 : layout == 4 ? 8 : gap;
-        const size_t offset = layout == 5 ? 1 : 0;
+        const size_t offset = layout == 5 ? 1 : 0, bytes = distile_dtype_size(dtype);
         on_host = distile_tensor_make(nullptr, size.batch, size.height, size.width, channels);
+        on_host.dtype = dtype;
         on_host.stride_w = channels + gap;
         on_host.stride_h = on_host.stride_w * size.width + row_gap;
         on_host.stride_n = on_host.stride_h * size.height + row_gap;
-        memory_.assign(static_cast<size_t>(on_host.stride_n) * size.batch + offset, gaps);
-        REQUIRE(memory_.size() <= room);
-        on_device = on_host;
-        on_host.data = memory_.data() + offset;
-        on_device.data = device_.data() + offset;
+        std::vector<float> elements(static_cast<size_t>(on_host.stride_n) * size.batch + offset, gaps);
         auto from = values.begin();
         for (int32_t n = 0; n < size.batch; n++) {
             for (int32_t y = 0; y < size.height; y++) {
                 for (int32_t x = 0; x < size.width; x++, from += channels) {
-                    std::copy_n(from, channels,
-                                static_cast<float *>(on_host.data) + n * on_host.stride_n + y * on_host.stride_h +
-                                    x * on_host.stride_w);
+                    const int64_t pixel = n * on_host.stride_n + y * on_host.stride_h + x * on_host.stride_w;
+                    std::copy_n(from, channels, elements.begin() + static_cast<int64_t>(offset) + pixel);
                 }
             }
         }
+        memory_.resize(elements.size() * bytes);
+        REQUIRE(memory_.size() <= room);
+        find_type(dtype)->from_float(elements.data(), memory_.data(), elements.size());
         device_.set(memory_);
+        on_device = on_host;
+        on_host.data = memory_.data() + offset * bytes;
+        on_device.data = device_.data() + offset * bytes;
     }
 
     distile_tensor on_host{}, on_device{};
 
 private:
-    static constexpr size_t room = 1 << 18;
-    std::vector<float> memory_;
-    DeviceArray<float> device_ = DeviceArray<float>(room);
+    static constexpr size_t room = 1 << 20;
+    std::vector<unsigned char> memory_;
+    DeviceArray<unsigned char> device_ = DeviceArray<unsigned char>(room);
 };
 
 }  // namespace
 
 TEST_CASE("Tensors that differ make the same mask on a GPU as on the CPU", "[gpu_algebra]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     std::mt19937 random(4);
@@ -442,32 +434,35 @@ TEST_CASE("Tensors that differ make the same mask on a GPU as on the CPU", "[gpu
     const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
     Twin mask(gpu, 1);
     Operand a, b;
-    for (int32_t width : {1, 4, 7, 32, 33, 36, 44, 513}) {
-        for (int32_t channels : {1, 2, 3, 4, 5, 8, 16, 64, 65}) {
-            const Size size{2, 3, width};
-            std::vector<float> values(size.pixels() * channels);
-            std::generate(values.begin(), values.end(), [&] { return number(random); });
-            std::vector<float> changed = values;
-            for (float &value : changed) {
-                const uint32_t drawn = random() % (20 * channels);
-                value = drawn == 0   ? value + 0.5f
-                        : drawn == 1 ? value - 0.5f
-                        : drawn == 2 ? value + 0.01f
-                        : drawn == 3 ? nan
-                        : drawn == 4 ? infinity
-                                     : value;
-            }
-            for (int32_t layout_a = 0; layout_a < Operand::layouts; layout_a++) {
-                for (int32_t layout_b = 0; layout_b < Operand::layouts; layout_b++) {
-                    CAPTURE(width, channels, layout_a, layout_b);
-                    // Elements of gaps differ, and must not be seen.
-                    a.set(size, channels, layout_a, values, 0);
-                    b.set(size, channels, layout_b, changed, 1);
-                    for (float threshold : {0.0f, 0.1f}) {
-                        gpu.check(
-                            distile_cuda_mask_set_difference(mask.device.get(), &a.on_device, &b.on_device, threshold));
-                        gpu.check(distile_mask_set_difference(mask.host.get(), &a.on_host, &b.on_host, threshold));
-                        REQUIRE(mask.difference(size, 2) == "");
+    for (distile_dtype dtype : {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+        for (int32_t width : {1, 4, 7, 32, 33, 36, 44, 513}) {
+            for (int32_t channels : {1, 2, 3, 4, 5, 8, 16, 64, 65}) {
+                const Size size{2, 3, width};
+                std::vector<float> values(size.pixels() * channels);
+                std::generate(values.begin(), values.end(), [&] { return number(random); });
+                std::vector<float> changed = values;
+                for (float &value : changed) {
+                    const uint32_t drawn = random() % (20 * channels);
+                    value = drawn == 0   ? value + 0.5f
+                            : drawn == 1 ? value - 0.5f
+                            : drawn == 2 ? value + 0.01f
+                            : drawn == 3 ? nan
+                            : drawn == 4 ? infinity
+                                         : value;
+                }
+                for (int32_t layout_a = 0; layout_a < Operand::layouts; layout_a++) {
+                    for (int32_t layout_b = 0; layout_b < Operand::layouts; layout_b++) {
+                        CAPTURE(dtype, width, channels, layout_a, layout_b);
+                        // Elements of gaps differ, and must not be seen.
+                        a.set(size, channels, dtype, layout_a, values, 0);
+                        b.set(size, channels, dtype, layout_b, changed, 1);
+                        for (float threshold : {0.0f, 0.1f}) {
+                            gpu.check(
+                                distile_mask_set_difference(mask.device.get(), &a.on_device, &b.on_device, threshold));
+                            gpu.check_host(
+                                distile_mask_set_difference(mask.host.get(), &a.on_host, &b.on_host, threshold));
+                            REQUIRE(mask.difference(size, 2) == "");
+                        }
                     }
                 }
             }
@@ -477,7 +472,7 @@ TEST_CASE("Tensors that differ make the same mask on a GPU as on the CPU", "[gpu
 
 TEST_CASE("A chain of masks runs in a graph, with other masks and tensors at every launch", "[gpu_algebra]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     const StreamInUse stream(gpu);
@@ -491,18 +486,16 @@ TEST_CASE("A chain of masks runs in a graph, with other masks and tensors at eve
     const distile_tensor on_a = tensor(device_a.data()), on_b = tensor(device_b.data());
     const auto on_device = [&] {
         mask.set_device(size);
-        gpu.check(distile_cuda_mask_set_difference(edit.device.get(), &on_a, &on_b, 0.25f));
-        gpu.check(distile_cuda_mask_dilate(edit.device.get(), edit.device.get(), 2, 1));
-        gpu.check(distile_cuda_mask_intersect(edit.device.get(), edit.device.get(), mask.device.get()));
-        gpu.check(
-            distile_cuda_mask_affected_output(small.device.get(), edit.device.get(), &down, half.height, half.width));
-        gpu.check(distile_cuda_mask_invert(small.device.get(), small.device.get()));
-        gpu.check(
-            distile_cuda_mask_needed_input(mask.device.get(), small.device.get(), &down, size.height, size.width));
-        gpu.check(distile_cuda_mask_subtract(mask.device.get(), mask.device.get(), edit.device.get()));
+        gpu.check(distile_mask_set_difference(edit.device.get(), &on_a, &on_b, 0.25f));
+        gpu.check(distile_mask_dilate(edit.device.get(), edit.device.get(), 2, 1));
+        gpu.check(distile_mask_intersect(edit.device.get(), edit.device.get(), mask.device.get()));
+        gpu.check(distile_mask_affected_output(small.device.get(), edit.device.get(), &down, half.height, half.width));
+        gpu.check(distile_mask_invert(small.device.get(), small.device.get()));
+        gpu.check(distile_mask_needed_input(mask.device.get(), small.device.get(), &down, size.height, size.width));
+        gpu.check(distile_mask_subtract(mask.device.get(), mask.device.get(), edit.device.get()));
         // Lists that are made in the graph.
-        const uint32_t *xy = nullptr, *images = nullptr, *count = nullptr;
-        gpu.check(distile_cuda_mask_tiles(mask.device.get(), 4, 4, &xy, &images, &count));
+        distile_tile_list list{};
+        gpu.check(distile_mask_tiles(mask.device.get(), 4, 4, &list));
     };
     const auto draw = [&] {
         const std::vector<uint8_t> bytes = random_bytes(size, 0.7, random);
@@ -515,13 +508,13 @@ TEST_CASE("A chain of masks runs in a graph, with other masks and tensors at eve
         device_a.set(a);
         device_b.set(b);
         const distile_tensor from_a = tensor(a.data()), from_b = tensor(b.data());
-        gpu.check(distile_mask_set_difference(edit.host.get(), &from_a, &from_b, 0.25f));
-        gpu.check(distile_mask_dilate(edit.host.get(), edit.host.get(), 2, 1));
-        gpu.check(distile_mask_intersect(edit.host.get(), edit.host.get(), mask.host.get()));
-        gpu.check(distile_mask_affected_output(small.host.get(), edit.host.get(), &down, half.height, half.width));
-        gpu.check(distile_mask_invert(small.host.get(), small.host.get()));
-        gpu.check(distile_mask_needed_input(mask.host.get(), small.host.get(), &down, size.height, size.width));
-        gpu.check(distile_mask_subtract(mask.host.get(), mask.host.get(), edit.host.get()));
+        gpu.check_host(distile_mask_set_difference(edit.host.get(), &from_a, &from_b, 0.25f));
+        gpu.check_host(distile_mask_dilate(edit.host.get(), edit.host.get(), 2, 1));
+        gpu.check_host(distile_mask_intersect(edit.host.get(), edit.host.get(), mask.host.get()));
+        gpu.check_host(distile_mask_affected_output(small.host.get(), edit.host.get(), &down, half.height, half.width));
+        gpu.check_host(distile_mask_invert(small.host.get(), small.host.get()));
+        gpu.check_host(distile_mask_needed_input(mask.host.get(), small.host.get(), &down, size.height, size.width));
+        gpu.check_host(distile_mask_subtract(mask.host.get(), mask.host.get(), edit.host.get()));
     };
     const auto check_masks = [&] {
         CHECK(edit.difference(size) == "");

@@ -5,12 +5,13 @@
 #include "gpu_session.h"
 #include "reference.h"
 #include "test_cuda_polykernels.h"
+#include "types.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <distile/cuda_mask_algebra.h>
-#include <distile/cuda_planner.h>
 #include <distile/distile.hpp>
+#include <distile/mask_algebra.h>
+#include <distile/planner.h>
 #include <random>
 
 using namespace distile;
@@ -30,48 +31,47 @@ struct FakeGpu {
     FakeGpu() {
         set(mask, 3, 4);
     }
-    void set(const CudaMask &to, int32_t height, int32_t width) const {
+    void set(const Mask &to, int32_t height, int32_t width) const {
         check(context,
-              distile_cuda_mask_set_bytes(to.get(), bytes.data(), 1, height, width, int64_t{height} * width, width));
+              distile_mask_set_bytes(to.get(), bytes.data(), 1, height, width, int64_t{height} * width, width));
     }
 
-    Context context = make_context();
-    Cuda cuda = make_cuda(context);
-    CudaMask mask = make_mask(context, cuda);
+    Context context = make_cuda_context();
+    Mask mask = make_mask(context);
     DeviceArray<uint8_t> bytes = DeviceArray<uint8_t>(1 << 20);
 };
 
-constexpr distile_output_spec good_spec{1, 3, 4, 2, 1, 1, 1, 1};
+constexpr distile_output_spec good_spec{1, 3, 4, 2, 1, 1, 1, 1, DISTILE_FLOAT32};
 
 }  // namespace
 
 TEST_CASE("A planner on a GPU refuses what makes no sense, and takes no buffer", "[.fake_driver]") {
     const FakeGpu gpu, other;
-    distile_cuda_planner *made = nullptr;
-    CHECK(distile_cuda_planner_create(gpu.cuda.get(), nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
+    distile_planner *made = nullptr;
+    CHECK(distile_planner_create(gpu.context.get(), nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
     for (int32_t buffers : {-1, 1, 65}) {
-        const distile_planner_options options{buffers, DISTILE_CLEAR_WRITTEN};
-        CHECK(distile_cuda_planner_create(gpu.cuda.get(), &options, &made) == DISTILE_ERROR_BAD_VALUE);
+        const distile_planner_options options{buffers, DISTILE_CLEAR_WRITTEN, {}};
+        CHECK(distile_planner_create(gpu.context.get(), &options, &made) == DISTILE_ERROR_BAD_VALUE);
     }
     distile_planner_options options{};
     const int32_t no_clearing = 3;
     std::memcpy(&options.clearing, &no_clearing, sizeof(no_clearing));
-    CHECK(distile_cuda_planner_create(gpu.cuda.get(), &options, &made) == DISTILE_ERROR_BAD_VALUE);
+    CHECK(distile_planner_create(gpu.context.get(), &options, &made) == DISTILE_ERROR_BAD_VALUE);
     CHECK(made == nullptr);
 
     for (distile_clearing clearing : clearings) {
-        const CudaPlanner planner = make_planner(gpu.context, gpu.cuda, {3, clearing});
-        const CudaMask unset = make_mask(gpu.context, gpu.cuda);
+        const Planner planner = make_planner(gpu.context, {3, clearing, {}});
+        const Mask unset = make_mask(gpu.context);
         const int64_t launches = count_fake("cuLaunchKernel");
         distile_tensor output{};
-        const auto refuse = [&](const distile_output_spec *spec, const CudaMask &mask, distile_tensor *to,
+        const auto refuse = [&](const distile_output_spec *spec, const Mask &mask, distile_tensor *to,
                                 distile_status due) {
-            CHECK(name_of(distile_cuda_planner_next(planner.get(), spec, mask.get(), DISTILE_STORE_EXACT, to)) ==
+            CHECK(name_of(distile_planner_next(planner.get(), spec, mask.get(), DISTILE_STORE_EXACT, to)) ==
                   name_of(due));
-            CHECK(contains(distile_context_message(gpu.context.get()), "distile_cuda_planner_next"));
+            CHECK(contains(distile_context_message(gpu.context.get()), "distile_planner_next"));
         };
         refuse(nullptr, gpu.mask, &output, DISTILE_ERROR_NULL_POINTER);
-        refuse(&good_spec, CudaMask(), &output, DISTILE_ERROR_NULL_POINTER);
+        refuse(&good_spec, Mask(), &output, DISTILE_ERROR_NULL_POINTER);
         refuse(&good_spec, gpu.mask, nullptr, DISTILE_ERROR_NULL_POINTER);
         refuse(&good_spec, unset, &output, DISTILE_ERROR_BAD_MASK);
         refuse(&good_spec, other.mask, &output, DISTILE_ERROR_BAD_MASK);
@@ -95,10 +95,10 @@ TEST_CASE("A planner on a GPU refuses what makes no sense, and takes no buffer",
         distile_store store{};
         const int32_t no_store = 2;
         std::memcpy(&store, &no_store, sizeof(no_store));
-        CHECK(distile_cuda_planner_next(planner.get(), &good_spec, gpu.mask.get(), store, &output) ==
+        CHECK(distile_planner_next(planner.get(), &good_spec, gpu.mask.get(), store, &output) ==
               DISTILE_ERROR_BAD_VALUE);
         CHECK(output.data == nullptr);
-        CHECK(distile_cuda_planner_bytes(planner.get()) == 0);
+        CHECK(distile_planner_bytes(planner.get()) == 0);
         CHECK(count_fake("cuLaunchKernel") == launches);
     }
 }
@@ -110,20 +110,20 @@ TEST_CASE("Any function of the driver may fail under a planner, and it goes on",
             CAPTURE(clearing, function);
             {
                 const FakeGpu gpu;
-                const distile_planner_options options{2, clearing};
+                const distile_planner_options options{2, clearing, {}};
                 fail_fake(function, CUDA_ERROR_NOT_PERMITTED);
-                distile_cuda_planner *made = nullptr;
-                const distile_status status = distile_cuda_planner_create(gpu.cuda.get(), &options, &made);
+                distile_planner *made = nullptr;
+                const distile_status status = distile_planner_create(gpu.context.get(), &options, &made);
                 CHECK((made == nullptr) == (status != DISTILE_OK));
-                distile_cuda_planner_destroy(made);
+                distile_planner_destroy(made);
                 fail_fake(function, 0);
-                const CudaPlanner planner = make_planner(gpu.context, gpu.cuda, options);
+                const Planner planner = make_planner(gpu.context, options);
                 std::vector<const void *> handed;
                 for (int32_t step = 0; step < 6; step++) {
                     distile_tensor output{};
                     fail_fake(function, step % 2 == 1 ? CUDA_ERROR_NOT_PERMITTED : 0);
-                    const distile_status next = distile_cuda_planner_next(planner.get(), &good_spec, gpu.mask.get(),
-                                                                          DISTILE_STORE_EXACT, &output);
+                    const distile_status next =
+                        distile_planner_next(planner.get(), &good_spec, gpu.mask.get(), DISTILE_STORE_EXACT, &output);
                     CHECK((next == DISTILE_OK) == (output.data != nullptr));
                     CHECK((step % 2 == 1 || next == DISTILE_OK));
                     if (next == DISTILE_OK) {
@@ -150,19 +150,19 @@ TEST_CASE("A planner on a GPU waits for nothing and allocates only for a larger 
     };
     for (distile_clearing clearing : clearings) {
         CAPTURE(clearing);
-        const CudaPlanner planner = make_planner(gpu.context, gpu.cuda, {3, clearing});
-        const CudaMask mask = make_mask(gpu.context, gpu.cuda);
+        const Planner planner = make_planner(gpu.context, {3, clearing, {}});
+        const Mask mask = make_mask(gpu.context);
         const auto next = [&](int32_t height, int32_t width, int32_t channels) {
             gpu.set(mask, height, width);
-            const distile_output_spec spec{1, height, width, channels, 0, 0, 0, 0};
+            const distile_output_spec spec{1, height, width, channels, 0, 0, 0, 0, DISTILE_FLOAT32};
             distile_tensor output{};
-            return distile_cuda_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_EXACT, &output);
+            return distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_EXACT, &output);
         };
-        CHECK(distile_cuda_planner_bytes(planner.get()) == 0);
+        CHECK(distile_planner_bytes(planner.get()) == 0);
         for (int32_t i = 0; i < 3; i++) {
             CHECK(next(40, 60, 4) == DISTILE_OK);
         }
-        CHECK(distile_cuda_planner_bytes(planner.get()) == 3 * 40 * 60 * 4 * 4);
+        CHECK(distile_planner_bytes(planner.get()) == 3 * 40 * 60 * 4 * 4);
         const int64_t allocations = count_fake("cuMemAlloc"), launches = count_fake("cuLaunchKernel"), waited = waits();
         for (int32_t i = 0; i < 20; i++) {
             CHECK(next(1 + i % 10, 30 - i, 4) == DISTILE_OK);
@@ -176,7 +176,7 @@ TEST_CASE("A planner on a GPU waits for nothing and allocates only for a larger 
             const FakeSetting capturing("capturing", 1, 0);
             CHECK(next(40, 60, 4) == DISTILE_OK);
             CHECK(next(30, 20, 7) == DISTILE_OK);
-            CHECK(next(40, 60, 5) == DISTILE_ERROR_BAD_VALUE);
+            CHECK(next(40, 60, 5) == DISTILE_ERROR_CAPTURING);
             CHECK(contains(distile_context_message(gpu.context.get()), "being captured"));
             CHECK(distile_cuda_planner_join(planner.get()) == DISTILE_OK);
             CHECK(count_fake("forbidden") == 0);
@@ -188,19 +188,19 @@ TEST_CASE("A planner on a GPU waits for nothing and allocates only for a larger 
 
 TEST_CASE("What is cleared in the background is joined before a capture", "[.fake_driver]") {
     const FakeGpu gpu;
-    const CudaPlanner planner = make_planner(gpu.context, gpu.cuda, {2, DISTILE_CLEAR_BACKGROUND});
+    const Planner planner = make_planner(gpu.context, {2, DISTILE_CLEAR_BACKGROUND, {}});
     distile_tensor output{};
     const auto next = [&] {
-        return distile_cuda_planner_next(planner.get(), &good_spec, gpu.mask.get(), DISTILE_STORE_EXACT, &output);
+        return distile_planner_next(planner.get(), &good_spec, gpu.mask.get(), DISTILE_STORE_EXACT, &output);
     };
     for (int32_t i = 0; i < 4; i++) {
         CHECK(next() == DISTILE_OK);
     }
     {
         const FakeSetting capturing("capturing", 1, 0);
-        CHECK(next() == DISTILE_ERROR_BAD_VALUE);
+        CHECK(next() == DISTILE_ERROR_CAPTURING);
         CHECK(contains(distile_context_message(gpu.context.get()), "distile_cuda_planner_join"));
-        CHECK(distile_cuda_planner_join(planner.get()) == DISTILE_ERROR_BAD_VALUE);
+        CHECK(distile_cuda_planner_join(planner.get()) == DISTILE_ERROR_CAPTURING);
     }
     const int64_t waits = count_fake("cuStreamWaitEvent");
     CHECK(distile_cuda_planner_join(planner.get()) == DISTILE_OK);
@@ -239,7 +239,7 @@ std::vector<uint8_t> random_mask(size_t count, double density, std::mt19937 &ran
 /** One operator of a chain, with its weights as they were and packed. */
 struct Layer {
     Layer(const Gpu &gpu, const distile_polykernel &polykernel, std::mt19937 &random)
-        : kernel(gpu.make_kernel(&polykernel)), conv(polykernel.conv2d) {
+        : kernel(gpu.make_kernel(polykernel)), conv(convolution_of(polykernel)) {
         filter =
             draw(static_cast<size_t>(conv.kernel_h) * conv.kernel_w * conv.in_channels * conv.out_channels, random);
         bias = draw(conv.out_channels, random);
@@ -247,30 +247,36 @@ struct Layer {
         source.filter = filter.data();
         source.order = DISTILE_HWIO;
         source.bias = bias.data();
-        distile_cuda_weights *packed = nullptr;
-        gpu.check(distile_cuda_weights_pack(kernel.get(), &source, &packed));
-        weights.reset(packed);
+        weights = pack_weights(gpu.context, kernel, source);
     }
 
     const char *random_variant(std::mt19937 &random) const {
-        distile_kernel *const variants = distile_cuda_kernel_variants(kernel.get());
-        const auto count = static_cast<uint32_t>(distile_kernel_num_variants(variants));
-        return distile_kernel_variant_name(variants, static_cast<int32_t>(random() % count));
+        const auto count = static_cast<uint32_t>(distile_kernel_num_variants(kernel.get()));
+        return distile_kernel_variant_name(kernel.get(), static_cast<int32_t>(random() % count));
     }
 
-    Owned<distile_cuda_kernel> kernel;
+    Kernel kernel;
     distile_conv2d conv;
     std::vector<float> filter, bias;
-    Owned<distile_cuda_weights> weights;
+    Weights weights;
 };
 
-/** A tensor of a planner's on the device, border included, and the same view of what was copied from it. */
+/** A tensor of a planner's on the device, border included, and the same view of what was copied from it, as float32. */
 struct Download {
-    explicit Download(const distile_tensor &tensor) : view(tensor) {
-        const int64_t before = tensor.border_top * tensor.stride_h + tensor.border_left * tensor.stride_w;
-        const auto *begin = static_cast<const float *>(tensor.data) - before;
-        values = read_device(begin, static_cast<size_t>(tensor.batch * tensor.stride_n));
+    explicit Download(const distile_tensor &tensor)
+        : view(tensor), before(tensor.border_top * tensor.stride_h + tensor.border_left * tensor.stride_w),
+          bytes(distile_dtype_size(tensor.dtype)), begin(static_cast<unsigned char *>(tensor.data) - before * bytes),
+          values(static_cast<size_t>(tensor.batch * tensor.stride_n)) {
+        const std::vector<unsigned char> read = read_device(begin, values.size() * bytes);
+        find_type(tensor.dtype)->to_float(read.data(), values.data(), values.size());
         view.data = values.data() + before;
+        view.dtype = DISTILE_FLOAT32;
+    }
+    /** Brings the values back to the device. */
+    void upload(distile_dtype dtype) const {
+        std::vector<unsigned char> stored(values.size() * bytes);
+        find_type(dtype)->from_float(values.data(), stored.data(), values.size());
+        CU(cuMemcpyHtoD, reinterpret_cast<CUdeviceptr>(begin), static_cast<const void *>(stored.data()), stored.size());
     }
     bool is_zero() const {
         return std::all_of(values.begin(), values.end(), [](float value) { return value == 0; });
@@ -304,13 +310,15 @@ struct Download {
     }
 
     distile_tensor view;
+    int64_t before;
+    size_t bytes;
+    unsigned char *begin;
     std::vector<float> values;
 };
 
-void set_mask(const Gpu &gpu, const Owned<distile_cuda_mask> &mask, const DeviceArray<uint8_t> &bytes, int32_t batch,
-              int32_t height, int32_t width) {
-    gpu.check(
-        distile_cuda_mask_set_bytes(mask.get(), bytes.data(), batch, height, width, int64_t{height} * width, width));
+void set_mask(const Gpu &gpu, const Mask &mask, const DeviceArray<uint8_t> &bytes, int32_t batch, int32_t height,
+              int32_t width) {
+    gpu.check(distile_mask_set_bytes(mask.get(), bytes.data(), batch, height, width, int64_t{height} * width, width));
 }
 
 /** What a layer computes from an input of the host's. */
@@ -331,17 +339,11 @@ ReferenceOutput expect(const Layer &layer, const distile_tensor &input, const di
     return reference_masked_conv2d(args);
 }
 
-distile_cuda_planner *make(const Gpu &gpu, const distile_planner_options &options) {
-    distile_cuda_planner *planner = nullptr;
-    gpu.check(distile_cuda_planner_create(gpu.cuda.get(), &options, &planner));
-    return planner;
-}
-
 }  // namespace
 
 TEST_CASE("A chain of operators through a planner on a GPU computes dense-then-mask at every step", "[gpu_planner]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     const StreamInUse stream(gpu);
@@ -352,8 +354,8 @@ TEST_CASE("A chain of operators through a planner on a GPU computes dense-then-m
         const Layer layers[] = {Layer(gpu, test_conv3_16_48_cuda, random),
                                 Layer(gpu, test_conv3_48_16_residual_cuda, random),
                                 Layer(gpu, test_conv3_16_48_cuda, random)};
-        const Owned<distile_cuda_planner> planner(make(gpu, {3, clearing}));
-        const Owned<distile_cuda_mask> mask = gpu.make_mask();
+        const Planner planner = make_planner(gpu.context, {3, clearing, {}});
+        const Mask mask = gpu.make_mask();
         DeviceArray<uint8_t> device_bytes(most_pixels);
         DeviceArray<float> device_input(16 * most_pixels);
         for (int32_t step = 0; step < 200; step++) {
@@ -372,13 +374,13 @@ TEST_CASE("A chain of operators through a planner on a GPU computes dense-then-m
                 const double densities[] = {0.0, 0.1, 0.5, 1.0};
                 if (random() % 3 == 0 && !bytes.empty()) {
                     // The mask of the layer before, dilated on the device.
-                    const Mask dilated = make_mask(gpu.context);
-                    gpu.check(distile_cuda_mask_dilate(mask.get(), mask.get(), 1, 1));
-                    gpu.check(distile_mask_set_bytes(dilated.get(), bytes.data(), batch, height, width,
-                                                     int64_t{height} * width, width));
-                    gpu.check(distile_mask_dilate(dilated.get(), dilated.get(), 1, 1));
+                    const Mask dilated = make_mask(gpu.host);
+                    gpu.check(distile_mask_dilate(mask.get(), mask.get(), 1, 1));
+                    gpu.check_host(distile_mask_set_bytes(dilated.get(), bytes.data(), batch, height, width,
+                                                          int64_t{height} * width, width));
+                    gpu.check_host(distile_mask_dilate(dilated.get(), dilated.get(), 1, 1));
                     distile_tile_list list{};
-                    gpu.check(distile_mask_tiles(dilated.get(), 1, 1, &list));
+                    gpu.check_host(distile_mask_tiles(dilated.get(), 1, 1, &list));
                     std::fill(bytes.begin(), bytes.end(), 0);
                     for (int64_t i = 0; i < list.count; i++) {
                         bytes[(static_cast<size_t>(list.image[i]) * height + (list.xy[i] >> 16)) * width +
@@ -391,12 +393,12 @@ TEST_CASE("A chain of operators through a planner on a GPU computes dense-then-m
                 }
                 const int32_t border = random() % 2 == 0 ? 1 : 0;
                 const distile_store store = random() % 4 == 0 ? DISTILE_STORE_TILES : DISTILE_STORE_EXACT;
-                const distile_output_spec spec{batch,  height, width,  layer.conv.out_channels,
-                                               border, border, border, border};
+                const distile_output_spec spec{batch,  height, width,  layer.conv.out_channels, border,
+                                               border, border, border, DISTILE_FLOAT32};
                 distile_tensor output{};
-                gpu.check(distile_cuda_planner_next(planner.get(), &spec, mask.get(), store, &output));
+                gpu.check(distile_planner_next(planner.get(), &spec, mask.get(), store, &output));
                 REQUIRE(Download(output).is_zero());
-                distile_cuda_run_args args{};
+                distile_run_args args{};
                 args.input = &from;
                 args.output = &output;
                 args.residual = layer.conv.residual != 0 ? &first : nullptr;
@@ -404,7 +406,7 @@ TEST_CASE("A chain of operators through a planner on a GPU computes dense-then-m
                 args.mask = mask.get();
                 args.store = store;
                 args.variant = random() % 2 == 0 ? layer.random_variant(random) : nullptr;
-                gpu.check(distile_cuda_run(layer.kernel.get(), &args));
+                gpu.check(distile_run(layer.kernel.get(), &args));
                 const Download read(from), computed(output);
                 const ReferenceOutput expected = expect(
                     layer, read.view, layer.conv.residual != 0 ? &host_input : nullptr, bytes, store, *gpu.traced);
@@ -417,30 +419,36 @@ TEST_CASE("A chain of operators through a planner on a GPU computes dense-then-m
 
 TEST_CASE("A tensor on a GPU stays the caller's until the planner's other buffers were handed out", "[gpu_planner]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     const StreamInUse stream(gpu);
     for (const distile_clearing clearing : clearings) {
         for (int32_t buffers : {2, 3, 5}) {
-            for (int32_t channels : {2, 8, 132}) {
-                CAPTURE(clearing, buffers, channels);
-                const Owned<distile_cuda_planner> planner(make(gpu, {buffers, clearing}));
-                const Owned<distile_cuda_mask> mask = gpu.make_mask();
+            for (const auto &[dtype, channels] : {std::pair(DISTILE_FLOAT32, 2),
+                                                  {DISTILE_FLOAT32, 8},
+                                                  {DISTILE_FLOAT32, 132},
+                                                  {DISTILE_FLOAT16, 4},
+                                                  {DISTILE_FLOAT16, 72},
+                                                  {DISTILE_BFLOAT16, 3},
+                                                  {DISTILE_BFLOAT16, 264}}) {
+                CAPTURE(clearing, buffers, dtype, channels);
+                const Planner planner = make_planner(gpu.context, {buffers, clearing, {}});
+                const Mask mask = gpu.make_mask();
                 std::mt19937 random(12);
                 DeviceArray<uint8_t> device_bytes(3 * 70);
                 std::vector<distile_tensor> handed;
                 for (int32_t step = 0; step < 30; step++) {
-                    const distile_output_spec spec{1, 3, static_cast<int32_t>(60 + random() % 10), channels, 1, 0,
-                                                   2, 1};
+                    const distile_output_spec spec{1, 3,    static_cast<int32_t>(60 + random() % 10), channels, 1, 0, 2,
+                                                   1, dtype};
                     const bool whole = random() % 5 == 0;
                     const std::vector<uint8_t> bytes =
                         random_mask(static_cast<size_t>(spec.height) * spec.width, 0.4, random);
                     device_bytes.set(bytes);
                     set_mask(gpu, mask, device_bytes, 1, spec.height, spec.width);
                     distile_tensor output{};
-                    gpu.check(distile_cuda_planner_next(planner.get(), &spec, mask.get(),
-                                                        whole ? DISTILE_STORE_TILES : DISTILE_STORE_EXACT, &output));
+                    gpu.check(distile_planner_next(planner.get(), &spec, mask.get(),
+                                                   whole ? DISTILE_STORE_TILES : DISTILE_STORE_EXACT, &output));
                     Download download(output);
                     REQUIRE(download.is_zero());
                     // The step's number in every pixel that may be written.
@@ -452,10 +460,7 @@ TEST_CASE("A tensor on a GPU stays the caller's until the planner's other buffer
                             }
                         }
                     }
-                    CU(cuMemcpyHtoD,
-                       reinterpret_cast<CUdeviceptr>(output.data) -
-                           (output.stride_h + 2 * output.stride_w) * sizeof(float),
-                       static_cast<const void *>(download.values.data()), download.values.size() * sizeof(float));
+                    download.upload(dtype);
                     handed.push_back(output);
                     for (int32_t back = 0; back < std::min(buffers - 1, step + 1); back++) {
                         const Download kept(handed[step - back]);
@@ -473,7 +478,7 @@ TEST_CASE("A tensor on a GPU stays the caller's until the planner's other buffer
 TEST_CASE("A planner runs in a graph, however many buffers that takes, and beside calls outside of it",
           "[gpu_planner]") {
     const Gpu gpu;
-    if (!gpu.cuda) {
+    if (!gpu) {
         return;
     }
     const StreamInUse stream(gpu);
@@ -486,28 +491,27 @@ TEST_CASE("A planner runs in a graph, however many buffers that takes, and besid
     const distile_tensor from = distile_tensor_make(device_input.data(), batch, height, width, 16);
     distile_tensor host_from = from;
     host_from.data = const_cast<float *>(input.data());
-    const distile_output_spec spec{batch, height, width, 48, 1, 1, 1, 1};
+    const distile_output_spec spec{batch, height, width, 48, 1, 1, 1, 1, DISTILE_FLOAT32};
     for (const distile_clearing clearing : clearings) {
         // Of three buffers, one is written by no call of a shorter graph, or two are by two calls of a longer one.
         for (int32_t calls : {1, 2, 3, 4}) {
             CAPTURE(clearing, calls);
-            const Owned<distile_cuda_planner> planner(make(gpu, {3, clearing}));
-            const Owned<distile_cuda_mask> mask = gpu.make_mask();
+            const Planner planner = make_planner(gpu.context, {3, clearing, {}});
+            const Mask mask = gpu.make_mask();
             DeviceArray<uint8_t> device_bytes(pixels * calls);
             std::vector<distile_tensor> outputs(calls);
             distile_choice choice{};
             const auto record = [&](int32_t call) {
-                gpu.check(distile_cuda_mask_set_bytes(mask.get(), device_bytes.data() + call * pixels, batch, height,
-                                                      width, int64_t{height} * width, width));
-                gpu.check(
-                    distile_cuda_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_EXACT, &outputs[call]));
-                distile_cuda_run_args args{};
+                gpu.check(distile_mask_set_bytes(mask.get(), device_bytes.data() + call * pixels, batch, height, width,
+                                                 int64_t{height} * width, width));
+                gpu.check(distile_planner_next(planner.get(), &spec, mask.get(), DISTILE_STORE_EXACT, &outputs[call]));
+                distile_run_args args{};
                 args.input = &from;
                 args.output = &outputs[call];
                 args.weights = layer.weights.get();
                 args.mask = mask.get();
                 args.variant = "t1x1";
-                gpu.check(distile_cuda_run(layer.kernel.get(), &args));
+                gpu.check(distile_run(layer.kernel.get(), &args));
                 choice = *gpu.traced;
             };
             const auto draw_bytes = [&] {

@@ -31,7 +31,7 @@ __int128 words_of(int32_t batch, int32_t height, int32_t width) {
 
 /** What a mask says of itself. */
 struct Contents {
-    std::vector<uint64_t> words;
+    std::vector<uint32_t> words;
     int32_t words_per_row = 0;
     int64_t active = 0;
 
@@ -50,12 +50,12 @@ struct Object {
     }
     Contents contents() const {
         Contents contents;
-        const uint64_t *words = nullptr;
+        const uint32_t *words = nullptr;
         const distile_status status = distile_mask_bits(mask.get(), &words, &contents.words_per_row);
         require((status == DISTILE_OK) == is_set(), "a mask has bits exactly when it was set");
         if (is_set()) {
             require(distile_mask_active_pixels(mask.get(), &contents.active) == DISTILE_OK, "a mask has no pixels");
-            require(contents.words_per_row == (width + 63) / 64, "a mask has another width");
+            require(contents.words_per_row == (width + 63) / 64 * 2, "a mask has another width");
             contents.words.assign(words, words + int64_t{batch} * height * contents.words_per_row);
         }
         return contents;
@@ -66,15 +66,15 @@ struct Object {
         int64_t active = 0;
         for (size_t i = 0; i < now.words.size(); i++) {
             const auto column = static_cast<int32_t>(i % now.words_per_row);
-            const int32_t pixels = std::min(64, width - 64 * column);
-            require(pixels == 64 || now.words[i] >> pixels == 0, "a mask has bits beyond its width");
-            active += __builtin_popcountll(now.words[i]);
+            const int32_t pixels = std::clamp(width - 32 * column, 0, 32);
+            require(pixels == 32 || now.words[i] >> pixels == 0, "a mask has bits beyond its width");
+            active += __builtin_popcount(now.words[i]);
         }
         require(active == now.active, "a mask has another number of active pixels than it says");
     }
     void check_tiles(int32_t tile_h, int32_t tile_w) const {
         int64_t count = -1;
-        distile_tile_list list{-1, nullptr, nullptr};
+        distile_tile_list list{-1, nullptr, nullptr, nullptr};
         const distile_status counted = distile_mask_count_tiles(mask.get(), tile_h, tile_w, &count);
         const distile_status listed = distile_mask_tiles(mask.get(), tile_h, tile_w, &list);
         require(counted == listed, "tiles can be counted exactly when they can be listed");
@@ -154,7 +154,13 @@ private:
     }
 
     Status step() {
-        switch (bytes_.choice(9)) {
+        // The highest numbers are for what came later, so that older inputs do what they did.
+        constexpr uint8_t later = 240;
+        const auto call = bytes_.take<uint8_t>();
+        if (call >= later) {
+            return call % 2 == 0 ? set_bits() : set_indices();
+        }
+        switch (call % 10) {
         case 0:
         case 1:
             return set_bytes();
@@ -199,6 +205,48 @@ private:
         static const uint8_t nothing = 0;
         return shaped(distile_mask_set_bytes(result_->mask.get(), pixels.empty() ? &nothing : pixels.data(), batch,
                                              height, width, stride_n, stride_h),
+                      batch, height, width);
+    }
+
+    Status set_bits() {
+        const int32_t batch = bytes_.extent(3), height = bytes_.extent(40), width = bytes_.extent(200);
+        const int64_t words_per_row = bytes_.stride((int64_t{width} + 31) / 32);
+        const __int128 words = words_of(batch, height, width);
+        __int128 span = 0;
+        if (words > 0 && words_per_row >= (width + 31) / 32) {
+            span = __int128{int64_t{batch} * height - 1} * words_per_row + (width + 31) / 32;
+        }
+        if (words > most_words || span * sizeof(uint32_t) > most_bytes) {
+            return std::nullopt;
+        }
+        std::vector<uint32_t> rows(std::max<size_t>(1, static_cast<size_t>(span)));
+        for (size_t i = 0; i < rows.size() && !bytes_.empty(); i++) {
+            rows[i] = bytes_.take<uint32_t>();
+        }
+        rows.shrink_to_fit();
+        return shaped(distile_mask_set_bits(result_->mask.get(), rows.data(), batch, height, width, words_per_row),
+                      batch, height, width);
+    }
+
+    Status set_indices() {
+        const int32_t batch = bytes_.extent(3), height = bytes_.extent(40), width = bytes_.extent(200);
+        const int64_t stride_n = bytes_.choice(1) != 0 ? bytes_.choice(20) : bytes_.stride(20);
+        const __int128 words = words_of(batch, height, width);
+        if (words > most_words || (words > 0 && stride_n > 0 && __int128{batch} * stride_n > 1 << 16)) {
+            return std::nullopt;
+        }
+        const auto images = static_cast<size_t>(words > 0 ? batch : 1);
+        std::vector<int32_t> indices(std::max<size_t>(1, words > 0 && stride_n > 0 ? images * stride_n : 1));
+        for (size_t i = 0; i < indices.size() && !bytes_.empty(); i++) {
+            indices[i] = bytes_.flag() ? bytes_.choice(255) : bytes_.extent(40);
+        }
+        std::vector<int32_t> counts(images);
+        for (int32_t &count : counts) {
+            count = bytes_.choice(20);
+        }
+        indices.shrink_to_fit();
+        return shaped(distile_mask_set_indices(result_->mask.get(), indices.data(),
+                                               bytes_.flag() ? counts.data() : nullptr, batch, height, width, stride_n),
                       batch, height, width);
     }
 
@@ -304,7 +352,7 @@ private:
             }
         }
         const Object &mask = object();
-        distile_output_spec spec{mask.batch, mask.height, mask.width, bytes_.extent(4), 0, 0, 0, 0};
+        distile_output_spec spec{mask.batch, mask.height, mask.width, bytes_.extent(4), 0, 0, 0, 0, DISTILE_FLOAT32};
         if (bytes_.flag()) {
             spec.batch = bytes_.extent(3);
             spec.height = bytes_.extent(9);
@@ -334,8 +382,8 @@ private:
                     const bool inside = y >= 0 && y < output.height && x >= 0 && x < output.width;
                     const bool active =
                         inside &&
-                        ((contents.words[(int64_t{n} * output.height + y) * contents.words_per_row + x / 64] >>
-                          (x % 64)) &
+                        ((contents.words[(int64_t{n} * output.height + y) * contents.words_per_row + x / 32] >>
+                          (x % 32)) &
                          1) != 0;
                     for (int32_t c = 0; c < output.channels && !(active && store == DISTILE_STORE_EXACT); c++) {
                         require(pixel[c] == 0, "a planner's tensor is not zero");

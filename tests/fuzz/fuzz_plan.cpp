@@ -1,21 +1,15 @@
 // Plan files: what is read is written and read again as it was, the C source that is made of it holds nothing but names
 // and numbers, and thetas are judged without overflow.
 #include "bound.h"
+#include "emit.h"
 #include "fuzz.h"
 #include "info.h"
-#include "plan.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 using namespace distile;
 
 namespace {
-
-bool is_name(const std::string &text) {
-    return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
-        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-    });
-}
 
 /** What becomes part of command lines, paths and C. */
 void check_words(const Plan &plan) {

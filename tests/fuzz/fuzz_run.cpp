@@ -35,7 +35,7 @@ void run_backwards(void *, distile_task task, void *closure, int32_t count) {
 }
 
 /** The application's dense candidate: zeros. */
-int fill_zero(void *, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
+int fill_zero(void *, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *output) {
     for (int32_t n = 0; n < output->batch; n++) {
         for (int32_t y = 0; y < output->height; y++) {
             for (int32_t x = 0; x < output->width; x++) {
@@ -51,7 +51,7 @@ int fill_zero(void *, const distile_tensor *, const distile_tensor *, const dist
 /** A kernel with weights. */
 struct Loaded {
     Loaded(const Context &context, const distile_polykernel &polykernel)
-        : kind(polykernel.kind), conv(polykernel.conv2d), kernel(make_kernel(context, polykernel)) {
+        : kind(polykernel.kind), conv(convolution_of(polykernel)), kernel(make_kernel(context, polykernel)) {
         const std::vector<float> filter(filter_size(conv), 0.25f);
         distile_weights_source source{};
         source.filter = filter.data();
@@ -267,7 +267,8 @@ private:
     }
     /** Within the channels of the input: elsewhere a view of equal strides might be legal. */
     void lay_over_input(int32_t channels) {
-        output_.view.data = static_cast<float *>(input_.view.data) + bytes_.choice(channels - 1);
+        output_.view.data =
+            static_cast<char *>(input_.view.data) + bytes_.choice(channels - 1) * distile_dtype_size(input_.view.dtype);
         aliased_ = true;
     }
     static void spell_inactive(uint8_t options, distile_inactive &inactive) {
@@ -317,6 +318,9 @@ private:
     /** Every active pixel is computed. With DISTILE_KEEP the others are what they were, if only pixels are stored. */
     void check_output(const distile_run_args &args) const {
         const distile_tensor &view = output_.view;
+        if (view.dtype != DISTILE_FLOAT32) {
+            return;  // Of upsampling, which copies any type.
+        }
         const auto *data = static_cast<const uint32_t *>(view.data);
         for (size_t pixel = 0; pixel < pixels_.size(); pixel++) {
             const auto x = static_cast<int64_t>(pixel % width_), y = static_cast<int64_t>(pixel / width_ % height_);
@@ -353,6 +357,7 @@ void convert(Bytes &bytes, Session &session) {
     tensor.place(bytes, false);
     const distile_tensor &given = tensor.view;
     distile_nchw planes{};
+    planes.dtype = given.dtype;
     constexpr int64_t range = int64_t{1} << 31;
     planes.stride_h = bytes.stride(given.width);
     planes.stride_c = bytes.stride(planes.stride_h % range * given.height);

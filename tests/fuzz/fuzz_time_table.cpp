@@ -9,12 +9,18 @@ using namespace distile;
 
 namespace {
 
-int run_nothing(void **) {
+int run_nothing(const distile_kernel_call *) {
     return 0;
 }
 
-const distile_variant variants[] = {
-    {"fine", 1, 1, 0, run_nothing}, {"coarse", 8, 8, 0, run_nothing}, {"dense", 4, 4, 1, run_nothing}};
+const distile_variant variants[] = {{"fine", 1, 1, 0, "cpu-o16", run_nothing},
+                                    {"coarse", 8, 8, 0, "cpu-o16", run_nothing},
+                                    {"dense", 4, 4, 1, "cpu-o16", run_nothing}};
+const distile_conv2d conv = {1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 0};
+const distile_operand operands[] = {{DISTILE_ROLE_INPUT, DISTILE_FLOAT32, 1},
+                                    {DISTILE_ROLE_WEIGHTS, DISTILE_FLOAT32, 1},
+                                    {DISTILE_ROLE_BIAS, DISTILE_FLOAT32, 1},
+                                    {DISTILE_ROLE_OUTPUT, DISTILE_FLOAT32, 1}};
 const distile_time_point times[] = {{0, 1, 10, 5}, {1, 1, 2, 4}, {2, 1, 6, 7}};
 
 distile_polykernel make_polykernel() {
@@ -22,10 +28,12 @@ distile_polykernel make_polykernel() {
     made.version = DISTILE_POLYKERNEL_VERSION;
     made.name = "fuzzed";
     made.kind = DISTILE_MASKED_CONV2D;
-    made.dtype = DISTILE_FLOAT32;
-    made.layout = "cpu-o16";
-    made.conv2d = {1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 0};
-    made.cpu_features = "";
+    made.op = &conv;
+    made.num_operands = 4;
+    made.operands = operands;
+    made.device = DISTILE_CPU;
+    made.features = "";
+    made.plan_hash = 0xfedcba9876543210;
     made.num_variants = 3;
     made.variants = variants;
     made.num_times = 3;

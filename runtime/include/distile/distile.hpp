@@ -5,8 +5,6 @@
 #define DISTILE_DISTILE_HPP
 
 #include <distile/cuda.h>
-#include <distile/cuda_planner.h>
-#include <distile/distile.h>
 #include <distile/planner.h>
 #include <memory>
 #include <stdexcept>
@@ -44,21 +42,6 @@ struct Destroy {
     void operator()(distile_planner *planner) const {
         distile_planner_destroy(planner);
     }
-    void operator()(distile_cuda *cuda) const {
-        distile_cuda_destroy(cuda);
-    }
-    void operator()(distile_cuda_mask *mask) const {
-        distile_cuda_mask_destroy(mask);
-    }
-    void operator()(distile_cuda_kernel *kernel) const {
-        distile_cuda_kernel_destroy(kernel);
-    }
-    void operator()(distile_cuda_weights *weights) const {
-        distile_cuda_weights_destroy(weights);
-    }
-    void operator()(distile_cuda_planner *planner) const {
-        distile_cuda_planner_destroy(planner);
-    }
 };
 
 using Context = std::unique_ptr<distile_context, Destroy>;
@@ -67,13 +50,6 @@ using Kernel = std::unique_ptr<distile_kernel, Destroy>;
 using Weights = std::unique_ptr<distile_weights, Destroy>;
 using Planner = std::unique_ptr<distile_planner, Destroy>;
 
-// Only what uses these needs the library for GPUs.
-using Cuda = std::unique_ptr<distile_cuda, Destroy>;
-using CudaMask = std::unique_ptr<distile_cuda_mask, Destroy>;
-using CudaKernel = std::unique_ptr<distile_cuda_kernel, Destroy>;
-using CudaWeights = std::unique_ptr<distile_cuda_weights, Destroy>;
-using CudaPlanner = std::unique_ptr<distile_cuda_planner, Destroy>;
-
 /** Throws Error with the context's message unless the status is DISTILE_OK. */
 inline void check(const Context &context, distile_status status) {
     if (status != DISTILE_OK) {
@@ -81,13 +57,25 @@ inline void check(const Context &context, distile_status status) {
     }
 }
 
+/** For the functions that make a context, whose message is the thread's. */
+inline Context own_context(distile_status status, distile_context *context) {
+    if (status != DISTILE_OK) {
+        throw Error(status, distile_context_message(nullptr));
+    }
+    return Context(context);
+}
+
 inline Context make_context(const distile_context_options &options = {}) {
     distile_context *context = nullptr;
     const distile_status status = distile_context_create(&options, &context);
-    if (status != DISTILE_OK) {
-        throw Error(status, "a context cannot be made");
-    }
-    return Context(context);
+    return own_context(status, context);
+}
+
+/** Only what uses this needs the library for GPUs. */
+inline Context make_cuda_context(const distile_cuda_options &cuda = {}, const distile_context_options &options = {}) {
+    distile_context *context = nullptr;
+    const distile_status status = distile_cuda_context_create(&options, &cuda, &context);
+    return own_context(status, context);
 }
 
 inline Mask make_mask(const Context &context) {
@@ -112,37 +100,6 @@ inline Planner make_planner(const Context &context, const distile_planner_option
     distile_planner *planner = nullptr;
     check(context, distile_planner_create(context.get(), &options, &planner));
     return Planner(planner);
-}
-
-inline Cuda make_cuda(const Context &context, const distile_cuda_options &options = {}) {
-    distile_cuda *cuda = nullptr;
-    check(context, distile_cuda_create(context.get(), &options, &cuda));
-    return Cuda(cuda);
-}
-
-inline CudaMask make_mask(const Context &context, const Cuda &cuda) {
-    distile_cuda_mask *mask = nullptr;
-    check(context, distile_cuda_mask_create(cuda.get(), &mask));
-    return CudaMask(mask);
-}
-
-inline CudaKernel make_kernel(const Context &context, const Cuda &cuda, const distile_polykernel &polykernel) {
-    distile_cuda_kernel *kernel = nullptr;
-    check(context, distile_cuda_kernel_create(cuda.get(), &polykernel, &kernel));
-    return CudaKernel(kernel);
-}
-
-inline CudaWeights pack_weights(const Context &context, const CudaKernel &kernel,
-                                const distile_weights_source &source) {
-    distile_cuda_weights *weights = nullptr;
-    check(context, distile_cuda_weights_pack(kernel.get(), &source, &weights));
-    return CudaWeights(weights);
-}
-
-inline CudaPlanner make_planner(const Context &context, const Cuda &cuda, const distile_planner_options &options = {}) {
-    distile_cuda_planner *planner = nullptr;
-    check(context, distile_cuda_planner_create(cuda.get(), &options, &planner));
-    return CudaPlanner(planner);
 }
 
 }  // namespace distile

@@ -1,5 +1,6 @@
 /** \file
- * Tensors of frameworks that keep channels outermost (NCHW), converted to and from ours.
+ * Tensors of frameworks that keep channels outermost (NCHW), converted to and from ours. Further errors on a GPU: see
+ * distile.h.
  */
 #ifndef DISTILE_LAYOUT_H
 #define DISTILE_LAYOUT_H
@@ -10,20 +11,22 @@
 extern "C" {
 #endif
 
-/** A float32 tensor [batch, channels, height, width] whose rows are contiguous; strides in elements. */
+/** A tensor [batch, channels, height, width] whose rows are contiguous; strides in elements. */
 typedef struct distile_nchw {
-    float *data;
+    void *data;
+    distile_dtype dtype;
     int64_t stride_n, stride_c, stride_h;
 } distile_nchw;
 
-/** A contiguous one. */
-DISTILE_API distile_nchw distile_nchw_make(float *data, int32_t channels, int32_t height, int32_t width);
+/** A contiguous float32 one. */
+DISTILE_API distile_nchw distile_nchw_make(void *data, int32_t channels, int32_t height, int32_t width);
 
-/** Copies every pixel of `from`, which has the extents of `to`, into `to`. The border stays. The addresses of
- * the two must not meet. Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS, ALIASING. */
+/** Copies every pixel of `from`, which has the extents and the type of `to`, into `to`. The border stays. The addresses
+ * of the two must not meet. Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS, BAD_ALIGNMENT,
+ * ALIASING. */
 DISTILE_API distile_status distile_from_nchw(distile_context *context, const distile_nchw *from,
                                              const distile_tensor *to);
-/** The reverse. Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS, ALIASING. */
+/** The reverse. Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS, BAD_ALIGNMENT, ALIASING. */
 DISTILE_API distile_status distile_to_nchw(distile_context *context, const distile_tensor *from,
                                            const distile_nchw *to);
 

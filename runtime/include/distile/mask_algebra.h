@@ -5,6 +5,9 @@
  * result may be one of the operands. All masks of a call belong to one context. Errors of all functions: NULL_POINTER,
  * BAD_MASK (a mask that was never set or belongs to another context), BAD_SHAPE, BAD_VALUE, OUT_OF_MEMORY; the result
  * then stays as it was.
+ *
+ * On a GPU nothing waits, and calls can be captured in a graph once their shapes were met. Masks have fewer than 2^31
+ * pixels there. Where the GPU fails, the result holds nothing. Further errors on a GPU: see distile.h.
  */
 #ifndef DISTILE_MASK_ALGEBRA_H
 #define DISTILE_MASK_ALGEBRA_H
@@ -70,9 +73,11 @@ DISTILE_API distile_status distile_mask_subtract(distile_mask *result, distile_m
 /** not a */
 DISTILE_API distile_status distile_mask_invert(distile_mask *result, distile_mask *a);
 
-/** The pixels at which two tensors of one shape differ by more than `threshold` in at least one channel, or at which
- * the difference is not a number, because one of the two is none or both are the same infinity: an edit mask. The
- * threshold is at least 0. Further errors: BAD_TYPE, BAD_STRIDE, BAD_CHANNELS. */
+/** The pixels at which two tensors of one shape and type differ by more than `threshold` in at least one channel, or at
+ * which the difference is not a number, because one of the two is none or both are the same infinity: an edit mask. The
+ * threshold is at least 0. On a GPU, rows that begin at multiples of 16 bytes are read fastest, and the tensors must
+ * stay as they are until the stream has come to them. Further errors: BAD_TYPE, BAD_STRIDE, BAD_ALIGNMENT,
+ * BAD_CHANNELS. */
 DISTILE_API distile_status distile_mask_set_difference(distile_mask *result, const distile_tensor *a,
                                                        const distile_tensor *b, float threshold);
 

@@ -1,6 +1,6 @@
 /** \file
- * The descriptor of a PolyKernel: what the build writes for the runtime to read. Applications only
- * pass its address to distile_kernel_create().
+ * The descriptor of a PolyKernel: what the build writes and the runtime reads. Applications only pass its address to
+ * distile_kernel_create().
  */
 #ifndef DISTILE_POLYKERNEL_H
 #define DISTILE_POLYKERNEL_H
@@ -11,29 +11,32 @@
 extern "C" {
 #endif
 
-/** Raised when the structs below or the arguments of a kernel change. */
-#define DISTILE_POLYKERNEL_VERSION 3
+/** Raised when a struct below changes, or the way in which code is called. */
+#define DISTILE_POLYKERNEL_VERSION 4
 
-/** The output channels that one block of the canonical CPU weight layout holds. */
+/** The output channels in a block of the weight layouts "cpu-o16" and "cuda-o32". */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
-/** The same of the CUDA weight layout. */
 #define DISTILE_CUDA_CHANNEL_BLOCK 32
 
-/** Every operator that the runtime knows how to call. */
+/* ---- Operators ---------------------------------------------------------------------------- */
+
+/** The kinds of operators. `op` of a PolyKernel points to the struct named beside each. */
 typedef enum distile_operator_kind {
-    DISTILE_MASKED_CONV2D = 1,
-    /** A transposed convolution. Its padding is cut from the output; below and to the right it is less the output
-     * padding, and may be negative. */
+    DISTILE_MASKED_CONV2D = 1, /**< distile_conv2d */
+    /** distile_conv2d. The padding is cut from the output. Below and to the right it is reduced by the output padding
+     * and may be negative. */
     DISTILE_MASKED_CONV_TRANSPOSE2D = 2,
-    /** A convolution with stride 1 after nearest upsampling. The strides are the scales. */
-    DISTILE_MASKED_UPSAMPLE_CONV2D = 3
+    /** distile_conv2d. A convolution with stride 1 after nearest upsampling; the strides are the scales. */
+    DISTILE_MASKED_UPSAMPLE_CONV2D = 3,
+    DISTILE_MASKED_LINEAR = 4 /**< distile_linear */
 } distile_operator_kind;
 
 typedef enum distile_epilogue {
     DISTILE_EPILOGUE_NONE = 0,
     DISTILE_EPILOGUE_RELU = 1,
     DISTILE_EPILOGUE_RELU6 = 2,
-    DISTILE_EPILOGUE_SILU = 3
+    DISTILE_EPILOGUE_SILU = 3,
+    DISTILE_EPILOGUE_GELU = 4 /**< x * Phi(x), with the error function. */
 } distile_epilogue;
 
 /** The compile-time part of a masked convolution. Extents and padding in pixels. */
@@ -48,27 +51,88 @@ typedef struct distile_conv2d {
     int32_t residual; /**< 1 if a residual is added before the epilogue. */
 } distile_conv2d;
 
+/** The compile-time part of a masked linear layer over tokens. */
+typedef struct distile_linear {
+    int32_t in_channels, out_channels;
+    distile_epilogue epilogue;
+    int32_t residual; /**< 1 if a residual is added before the epilogue. */
+} distile_linear;
+
+/** What an operand is to its operator. */
+typedef enum distile_role {
+    DISTILE_ROLE_INPUT = 1,    /**< An activation that is read through the operator's window. */
+    DISTILE_ROLE_WEIGHTS = 2,  /**< Packed, in the layout of the variant. */
+    DISTILE_ROLE_BIAS = 3,     /**< Packed, one value for each output channel. */
+    DISTILE_ROLE_RESIDUAL = 4, /**< An activation of the output's shape. */
+    DISTILE_ROLE_OUTPUT = 5
+} distile_role;
+
+/** One operand of an operator. */
+typedef struct distile_operand {
+    distile_role role;
+    distile_dtype dtype; /**< As it is stored. Code accumulates in float32. */
+    int32_t channels;
+} distile_operand;
+
+/* ---- Calling code ------------------------------------------------------------------------- */
+
+/** An array as code takes it, innermost dimension first: 4 of an activation (channel, x, y, image), up to 5 of packed
+ * weights. */
+typedef struct distile_array {
+    void *data; /**< The element at the minimum of every dimension. */
+    distile_dtype dtype;
+    int32_t dimensions;
+    struct {
+        int32_t min, extent, stride; /**< Minima below 0 are a zero border. Strides in elements. */
+    } dim[5];
+} distile_array;
+
 struct distile_hooks;
 
-/** One launch of a CUDA kernel. Extents in blocks and threads; `arguments` as the driver takes them. */
-typedef struct distile_cuda_launch {
+/** One call of a variant, on every device and whatever wrote the code. */
+typedef struct distile_kernel_call {
+    struct distile_hooks *hooks;   /**< What the code calls back. */
+    const distile_array *operands; /**< As many as the PolyKernel has, in its order. */
+    int32_t num_operands;
+    /** The tiles: tile_xy[t] = x | y << 16 and tile_image[t] = tile_xy[tile_capacity + t]. */
+    const uint32_t *tile_xy;
+    int32_t tile_capacity;
+    int32_t num_tiles;    /**< On a GPU the most that there can be. */
+    int32_t num_interior; /**< The first num_interior tiles read only the input and its border; 0 on a GPU. */
+    /** On a GPU the address of the number of tiles, in its memory; null on a CPU. */
+    const uint32_t *tile_count;
+    /** The mask: pixel (n, y, x) is bit x % 32 of bits[(n * height + y) * words_per_row + x / 32]. */
+    const uint32_t *bits;
+    int32_t words_per_row, height, batch;
+    int32_t threads;     /**< That the call may use. */
+    int32_t store_tiles; /**< 1: store every pixel of the tiles, not only the active ones. */
+} distile_kernel_call;
+
+/** What a distile_kernel_function returns when the hooks gave it no memory. */
+#define DISTILE_CALL_OUT_OF_MEMORY 1
+
+/** Returns 0 for success; any other number ends the call with an error. */
+typedef int (*distile_kernel_function)(const distile_kernel_call *call);
+
+/** One launch of a kernel on a GPU. Extents in blocks and threads; `arguments` as the driver takes them. */
+typedef struct distile_gpu_launch {
     const char *kernel;
     int32_t blocks[3], threads[3];
     int32_t shared_bytes;
     void **arguments;
-} distile_cuda_launch;
+} distile_gpu_launch;
 
-/** What generated code that runs on a GPU calls back. Each returns 0 for success. */
-typedef struct distile_cuda_hooks {
-    /** The kernels launched from now on are those of this PTX, which is the same code whenever its address is. */
-    int (*use_module)(struct distile_hooks *hooks, const char *ptx, size_t bytes);
-    int (*launch)(struct distile_hooks *hooks, const distile_cuda_launch *launch);
-    /** Scratch memory on the device, until the generated function returns. */
+/** What code that runs on a GPU calls back. Each returns 0 for success. */
+typedef struct distile_gpu_hooks {
+    /** The kernels launched from now on are those of this module, PTX on CUDA. The same address is the same code. */
+    int (*use_module)(struct distile_hooks *hooks, const char *code, size_t bytes);
+    int (*launch)(struct distile_hooks *hooks, const distile_gpu_launch *launch);
+    /** Scratch memory on the device, until the function returns. */
     int (*allocate)(struct distile_hooks *hooks, uint64_t bytes, uint64_t *address);
-} distile_cuda_hooks;
+} distile_gpu_hooks;
 
-/** What a generated function calls back through its user_context. The code of a PolyKernel reaches its
- * context only through this struct, so that it needs no global state and may live in a library of its own. */
+/** What code calls back. It reaches its context only through this struct, so that it needs no global state and may live
+ * in a library of its own. */
 typedef struct distile_hooks {
     /** Runs task(closure, i) for every i in [0, count). */
     void (*parallel_for)(struct distile_hooks *hooks, distile_task task, void *closure, int32_t count);
@@ -77,27 +141,32 @@ typedef struct distile_hooks {
     void (*deallocate)(struct distile_hooks *hooks, void *memory);
     /** Keeps the message of an error. */
     void (*report)(struct distile_hooks *hooks, const char *message);
-    /** Null where there is no GPU. */
-    const distile_cuda_hooks *cuda;
+    /** Null on a CPU. */
+    const distile_gpu_hooks *gpu;
 } distile_hooks;
 
-/** A generated function in Halide's argv form: 0 for success. The arguments of a masked convolution are
- * user_context, input, tiles, bits, num_interior, num_tiles, threads, store_tiles, weights, bias [, residual], output;
- * those of one that runs on a GPU have a buffer with the number of tiles after bias, and their num_tiles is the most
- * that it may hold. */
-typedef int (*distile_kernel_function)(void **args);
+/** A function that Halide generated, in its argv form: 0 for success. */
+typedef int (*distile_halide_function)(void **arguments);
+
+/** Calls Halide's code. Its arguments, in order: the hooks as user_context; the first operand; tiles [capacity, 2];
+ * bits; num_interior; num_tiles; threads; store_tiles; the packed operands; on a GPU tile_count; the other operands.
+ * Every PolyKernel holds a copy, with Halide's runtime, that only its variants call. */
+int distile_call_halide(distile_halide_function function, const distile_kernel_call *call);
+
+/* ---- The descriptor ----------------------------------------------------------------------- */
 
 typedef struct distile_variant {
     const char *name;
     int32_t tile_h, tile_w; /**< Granularity in output pixels. */
     int32_t dense;          /**< 1: runs over every tile of the image, whatever the mask. */
+    const char *layout;     /**< The weight layout that the code reads, for instance "o16". */
     distile_kernel_function run;
 } distile_variant;
 
 /** One point of a time table: a variant takes `microseconds` for `tiles` tiles. */
 typedef struct distile_time_point {
     int32_t variant;
-    int32_t threads;
+    int32_t threads; /**< On a GPU its multiprocessors. */
     int64_t tiles;
     double microseconds;
 } distile_time_point;
@@ -106,16 +175,19 @@ struct distile_polykernel {
     uint32_t version; /**< DISTILE_POLYKERNEL_VERSION. */
     const char *name;
     distile_operator_kind kind;
-    distile_dtype dtype;
-    const char *layout; /**< Name of the weight layout, for instance "cpu-o16". */
-    distile_conv2d conv2d;
-    int32_t compute_capability; /**< Of the oldest GPU that runs the code, for instance 70; 0 for code of the CPU. */
-    const char *cpu_features;   /**< Space-separated features that the code needs, for instance "avx2 fma f16c". */
+    const void *op; /**< The struct of the kind. */
+    int32_t num_operands;
+    const distile_operand *operands; /**< The input first and the output last. */
+    distile_device device;
+    /** What the code needs of the device: CPU features separated by spaces, for instance "avx2 fma f16c", or on CUDA
+     * the oldest architecture, for instance "sm_75". */
+    const char *features;
+    uint64_t plan_hash; /**< Of the operator and the code of all variants. Time tables of another hash are refused. */
     int32_t num_variants;
     const distile_variant *variants;
     int64_t num_times;               /**< Points of the built-in time table; 0 if the plan was never profiled. */
     const distile_time_point *times; /**< Ordered by variant, threads and tiles. */
-    /** The same operator for CPUs that lack some of the features, in the same weight layout; null if there is none. */
+    /** The same operator for CPUs that lack some of the features; null if there is none. */
     const distile_polykernel *otherwise;
 };
 

@@ -1,6 +1,7 @@
 /** \file
  * Nearest upsampling with a mask over its output: a copy, without weights and for any number of channels. Where a
- * convolution follows, an operator of the generator masked_upsample_conv2d does both at once, and faster.
+ * convolution follows, an operator of the kind masked_upsample_conv2d does both at once, and faster. Further errors on a
+ * GPU: see distile.h.
  */
 #ifndef DISTILE_UPSAMPLE_H
 #define DISTILE_UPSAMPLE_H
@@ -18,11 +19,12 @@ typedef struct distile_upsample_args {
     distile_mask *mask;           /**< Of the output's batch, height and width. */
     int32_t scale_h, scale_w;     /**< From 1. */
     distile_inactive inactive;
+    int64_t reserved[4]; /**< 0 */
 } distile_upsample_args;
 
-/** Makes every active output pixel (y, x) a copy of the input pixel (y / scale_h, x / scale_w), with the context's
- * threads. The output must not overlap the input; views of disjoint channels of one tensor do not. All arguments are
- * checked before anything is written. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS,
+/** Makes every active output pixel (y, x) a copy of the input pixel (y / scale_h, x / scale_w), of any type. The output
+ * must not overlap the input; views of disjoint channels of one tensor do not. All arguments are checked before
+ * anything is written. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS,
  * BAD_MASK (also a mask of another context), ALIASING. */
 DISTILE_API distile_status distile_upsample_nearest(distile_context *context, const distile_upsample_args *args);
 

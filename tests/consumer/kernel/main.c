@@ -38,7 +38,7 @@ int main(void) {
     const distile_weights_source source = {.filter = filter, .order = DISTILE_OIHW};
     const distile_tensor in = distile_tensor_make(input, 1, SIZE, SIZE, CHANNELS);
     const distile_tensor out = distile_tensor_make(output, 1, SIZE, SIZE, CHANNELS);
-    int failed = distile_context_create(NULL, &context) != DISTILE_OK ||
+    int failed = distile_version() != DISTILE_VERSION || distile_context_create(NULL, &context) != DISTILE_OK ||
                  distile_kernel_create(context, &distile_conv3x3_256, &kernel) != DISTILE_OK ||
                  distile_weights_pack(kernel, &source, &weights) != DISTILE_OK ||
                  distile_mask_create(context, &mask) != DISTILE_OK ||

@@ -1,0 +1,43 @@
+#include "bound_backend.h"
+#include "bound_cpu.h"
+#include "bound_depthwise.h"
+#include "cpu_space.h"
+#include "depthwise_space.h"
+
+namespace distile {
+
+namespace {
+
+template<typename Sink>
+void add_terms(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
+    add_cpu_terms(workload, knobs.values, tiles, sink);
+}
+
+template<typename Sink>
+void add_terms_of_depthwise(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
+    add_depthwise_terms(workload, knobs.values, tiles, sink);
+}
+
+const BoundModel &model(const Problem &problem) {
+    static const BoundModel any = {cpu_knobs, nullptr, {}, nullptr, add_terms<NamedTerms>, add_terms<TimesAlone>};
+    static const BoundModel depthwise = {
+        depthwise_knobs, nullptr, {}, nullptr, add_terms_of_depthwise<NamedTerms>, add_terms_of_depthwise<TimesAlone>};
+    return problem.depthwise ? depthwise : any;
+}
+
+}  // namespace
+
+const BoundBackend &cpu_bound_backend() {
+    static const BoundBackend backend = {
+        cpu_backend(),
+        [](const OperatorFacts &op) -> const Space & { return op.depthwise ? cpu_depthwise_space() : cpu_space(); },
+        cpu_problem,
+        model,
+        {{"vector_lanes", &DeviceProfile::vector_lanes, 1024},
+         {"vector_registers", &DeviceProfile::vector_registers, 1024}},
+        {},
+        {{"CPU, AVX2", 8, 16}, {"CPU, AVX-512", 16, 32}}};
+    return backend;
+}
+
+}  // namespace distile

@@ -1,0 +1,60 @@
+/** \file
+ * What the ranking of schedules knows of each backend: its space, what its device profiles hold, and the terms of its
+ * bound. A further backend is one file in backends/ that defines its BoundBackend, and one row in bound_backend.cpp.
+ */
+#ifndef DISTILE_BOUND_BACKEND_H
+#define DISTILE_BOUND_BACKEND_H
+
+#include "backend.h"
+#include "bound_sinks.h"
+#include <vector>
+
+namespace distile {
+
+/** How a kind of schedule is judged. */
+struct BoundModel {
+    /** The knobs that the bound knows, in the order in which it takes their values. */
+    const std::vector<const char *> &(*knobs)();
+    /** What the space's own functions tell of a point; null where the knobs say it all. */
+    BlockNeeds (*block)(const Workload &workload, const Theta &theta);
+    std::vector<const char *> beside_block; /**< Knobs on which that does not depend. */
+    /** The same beside the values of the knobs; null likewise. */
+    WarpAccesses (*warp)(const BoundKnobs &knobs, const Workload &workload);
+    void (*named)(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm form, NamedTerms &sink);
+    void (*times)(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm form, TimesAlone &sink);
+};
+
+/** A member of device profiles that only one backend has. */
+struct ProfileField {
+    const char *name;
+    int DeviceProfile::*value;
+    int most;
+};
+
+/** Kinds of devices whose spaces `distile info` counts. */
+struct KnownSpace {
+    const char *name;
+    int lanes, registers;
+};
+
+struct BoundBackend {
+    const Backend &backend;
+    const Space &(*space)(const OperatorFacts &op);
+    /** Lanes and registers are those of device profiles. */
+    Problem (*problem)(const OperatorFacts &op, int lanes, int registers);
+    const BoundModel &(*model)(const Problem &problem);
+    std::vector<ProfileField> fields;
+    std::vector<const char *> levels; /**< The memory that profiles name; none: any levels, the nearest first. */
+    std::vector<KnownSpace> spaces;
+};
+
+const BoundBackend &cpu_bound_backend();
+const BoundBackend &cuda_bound_backend();
+
+const std::vector<const BoundBackend *> &bound_backends();
+/** Throws FileError if there is none of this name. */
+const BoundBackend &bound_backend(const std::string &name);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,179 @@
+#include "commands.h"
+#include "compile.h"
+#include "cpu_features.h"
+#include "emit.h"
+#include "info.h"
+#include "measure_backend.h"
+#include "portable.h"
+#include "process.h"
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fmt/core.h>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace distile {
+
+namespace {
+
+struct Options {
+    std::vector<std::string> plans;
+    std::string object, out, cpu_features;
+    bool into_plan = false, json = false, quiet = false, limit_cpu = false;
+    double seconds_per_variant = ProfileOptions().seconds_per_variant;
+    std::map<const Backend *, std::vector<int>> workers; /**< Numbers of them to measure with. */
+};
+
+struct CompileOptions {
+    std::string plan, out;
+    bool quiet = false;
+};
+
+/** What compiling reports to. */
+std::function<void(int)> count_variants(ProgressLine &line, const Plan &plan) {
+    return [&](int done) {
+        line.show("compiling", static_cast<double>(done) / static_cast<double>(plan.variants.size()));
+    };
+}
+
+void compile(const CompileOptions &options) {
+    const Plan plan = read_plan(options.plan, Times::Drop);
+    {
+        ProgressLine line(options.quiet);
+        compile_plan(plan, options.out, cores_of_machine(), count_variants(line, plan));
+    }
+    if (!options.quiet) {
+        std::fputs(fmt::format("Written to {}\n", options.out).c_str(), stdout);
+    }
+}
+
+/** A plan and its file; "" for the portable one, which has none. */
+struct ChosenPlan {
+    Plan plan;
+    std::string path;
+};
+
+/** The plan that a PolyKernel of several would take on this machine. */
+ChosenPlan choose_plan(const Options &options) {
+    const char *allowed = options.limit_cpu ? options.cpu_features.c_str() : nullptr;
+    if (allowed && !are_cpu_features(allowed)) {
+        throw FileError(fmt::format("of --cpu-features '{}' not all are known", allowed));
+    }
+    std::vector<Plan> plans;
+    for (const std::string &path : options.plans) {
+        plans.push_back(read_plan(path, Times::Drop));
+    }
+    check_chain(plans);
+    if (!get_backend(plans.front().backend).chained) {
+        return {plans.front(), options.plans.front()};
+    }
+    std::string lacking;
+    for (size_t i = 0; i < plans.size(); i++) {
+        const std::string missing = missing_cpu_feature(plans[i].features().c_str(), allowed);
+        if (missing.empty()) {
+            return {plans[i], options.plans[i]};
+        }
+        lacking += fmt::format("{}'{}' for '{}'", lacking.empty() ? "" : ", ", missing, options.plans[i]);
+    }
+    if (options.into_plan || !options.object.empty()) {
+        throw FileError("this CPU lacks " + lacking);
+    }
+    if (!options.quiet) {
+        std::fputs(fmt::format("This CPU lacks {}: measuring the portable plan.\n", lacking).c_str(), stderr);
+    }
+    return {portable_plan(plans.front().op), ""};
+}
+
+void profile_plan(const Options &options) {
+    auto [plan, plan_path] = choose_plan(options);
+    const Backend &backend = get_backend(plan.backend);
+    for (const auto &[other, numbers] : options.workers) {
+        if (other != &backend && !numbers.empty()) {
+            throw FileError(fmt::format("the plan '{}' is for {}: give --{}s in place of --{}s", plan.name,
+                                        backend.people_say, backend.worker, other->worker));
+        }
+    }
+    const MeasureBackend &measured = measure_backend(plan.backend);
+    measured.check("", plan.target);  // Before anything is compiled.
+    ProfileOptions profile_options;
+    profile_options.threads = options.workers.at(&backend);
+    profile_options.seconds_per_variant = options.seconds_per_variant;
+    {
+        ProgressLine line(options.quiet);
+        const SharedObject object = options.object.empty()
+                                        ? SharedObject(plan, cores_of_machine(), count_variants(line, plan))
+                                        : SharedObject(plan, options.object);
+        Profile profiled = measured.profile(plan, object, profile_options,
+                                            [&](const std::string &what, double part) { line.show(what, part); });
+        plan.profiled_device = std::move(profiled.device);
+        plan.times = std::move(profiled.times);
+    }
+    const std::string path = options.into_plan     ? plan_path
+                             : options.out.empty() ? plan.name + ".times.json"
+                                                   : options.out;
+    write_file(path, format_json(options.into_plan ? to_json(plan) : time_table_of(plan)));
+    if (options.json) {
+        std::fputs(format_json(time_table_of(plan)).c_str(), stdout);
+    } else if (!options.quiet) {
+        std::fputs(describe_plan(plan).c_str(), stdout);
+        std::fputs(fmt::format("\nWritten to {}\n", path).c_str(), stdout);
+    }
+}
+
+}  // namespace
+
+void add_profile_command(CLI::App &app) {
+    const auto options = std::make_shared<Options>();
+    CLI::App *command = app.add_subcommand(
+        "profile", "Measure the time table of a plan on this machine, by which the dispatcher chooses");
+    command
+        ->add_option("plan", options->plans,
+                     "Plan files of an operator, as they stand behind one another in a PolyKernel: the first that this "
+                     "CPU can run is measured, or where it can run none, the portable plan")
+        ->required();
+    CLI::Option *out = command->add_option(
+        "-o,--out", options->out, "Time table to write, for distile_kernel_load_times (default: NAME.times.json)");
+    command->add_flag("--into-plan", options->into_plan, "Write the table into the plan file instead")->excludes(out);
+    for (const Backend *backend : backends()) {
+        const MeasureBackend &measured = measure_backend(backend->name);
+        command
+            ->add_option(fmt::format("--{}s", backend->worker), options->workers[backend],
+                         fmt::format("Numbers of {}s to measure plans for {} with (default: {})", backend->worker,
+                                     backend->people_say, measured.default_workers))
+            ->delimiter(',')
+            ->check(CLI::Range(measured.least_workers, 4096));
+    }
+    command
+        ->add_option("--seconds", options->seconds_per_variant,
+                     "Seconds to spend on each variant and number of threads")
+        ->capture_default_str()
+        ->check(CLI::Range(0.01, 600.0));
+    CLI::Option *limit = command->add_option("--cpu-features", options->cpu_features,
+                                             "Take the CPU to have no more than these features, as the option of "
+                                             "contexts does; \"\" for plain x86-64");
+    command->add_option("--object", options->object, "Measure what `distile compile` wrote, and compile nothing");
+    command->add_flag("--json", options->json, "Print the table as JSON");
+    command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors");
+    command->footer("Examples:\n  distile profile data/plans/conv3x3_256_avx2.json -o times.json\n"
+                    "  distile profile my_plan.json --into-plan --threads 1,2,4\n"
+                    "  distile profile data/plans/conv3x3_256_avx512.json data/plans/conv3x3_256_avx2.json\n"
+                    "  distile profile gpu_plan.json --object gpu_plan.so --multiprocessors 0,16");
+    command->callback([options, limit] {
+        options->limit_cpu = limit->count() > 0;
+        profile_plan(*options);
+    });
+}
+
+void add_compile_command(CLI::App &app) {
+    const auto options = std::make_shared<CompileOptions>();
+    CLI::App *command = app.add_subcommand(
+        "compile", "Compile a plan to a shared object, which `distile profile` measures on any machine");
+    command->add_option("plan", options->plan, "Plan file")->required();
+    command->add_option("-o,--out", options->out, "Shared object to write")->required();
+    command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors");
+    command->footer("Example:\n  distile compile data/plans/conv3x3_256_cuda.json -o conv3x3_256_cuda.so");
+    command->callback([options] { compile(*options); });
+}
+
+}  // namespace distile

@@ -1,0 +1,173 @@
+#include "compile.h"
+#include "emit.h"
+#include "job_slots.h"
+#include "portable.h"
+#include "tools.h"
+#include <filesystem>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+
+namespace distile {
+
+const char *const measured_symbol = "distile_measured";
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/** A command whose words are added bit by bit. */
+class CommandLine {
+public:
+    explicit CommandLine(std::vector<std::string> words, const std::string &log) : command_{std::move(words), log} {
+    }
+    CommandLine &add(std::initializer_list<std::string> words) {
+        command_.words.insert(command_.words.end(), words);
+        return *this;
+    }
+    CommandLine &add(const std::vector<std::string> &words) {
+        command_.words.insert(command_.words.end(), words.begin(), words.end());
+        return *this;
+    }
+    void run() const {
+        run_commands({command_}, 1, [](int) {});
+    }
+
+private:
+    Command command_;
+};
+
+/** What makes the objects of a chain's variants in a folder, and these objects. */
+struct Objects {
+    std::vector<Command> generators;
+    std::vector<std::string> paths;
+};
+
+Objects objects_of(const std::vector<Plan> &plans, const std::string &symbol, const std::string &folder) {
+    Objects objects;
+    for (size_t i = 0; i < plans.size(); i++) {
+        const std::string plan_path = folder + "/plan_" + std::to_string(i) + ".json";
+        write_file(plan_path, to_json(plans[i]).dump());
+        for (const PlanVariant &variant : plans[i].variants) {
+            const std::string name = function_name(symbol, i, variant.name);
+            objects.generators.push_back(generator_command(plans[i], variant, plan_path, "object", folder, name));
+            objects.paths.push_back(folder + "/" + name + ".o");
+        }
+    }
+    // What every PolyKernel holds beside its variants.
+    for (const char *object : get_backend(plans.front().backend).objects) {
+        objects.paths.push_back(tool(object));
+    }
+    objects.paths.push_back(tool("distile_halide_runtime.o"));
+    return objects;
+}
+
+std::vector<Plan> read_plans(const BuildOptions &options) {
+    const Operator op = read_operator(options.op);
+    std::vector<Plan> plans;
+    for (const std::string &path : options.plans) {
+        plans.push_back(read_plan(path));
+        const Plan &plan = plans.back();
+        if (!(op == plan.op)) {
+            throw FileError("the plan '" + path + "' was made for the operator '" + plan.op.name + "' (" +
+                            plan.op.summary() + "), not for '" + op.name + "' (" + op.summary() + ")");
+        }
+    }
+    const Plan &last = plans.back();
+    if (options.portable && &get_backend(last.backend) == &portable_backend() && !last.features().empty()) {
+        plans.push_back(portable_plan(op));
+    }
+    check_chain(plans);
+    return plans;
+}
+
+/** A path as a depfile has it. */
+std::string escaped(const std::string &path) {
+    std::string text;
+    for (const char c : path) {
+        text += c == ' ' || c == '#' || c == '\\' ? "\\" : c == '$' ? "$" : "";
+        text += c;
+    }
+    return text;
+}
+
+void empty(const std::string &folder) {
+    std::error_code error;
+    fs::remove_all(folder, error);
+    fs::create_directories(folder, error);
+    if (error) {
+        throw FileError("the folder '" + folder + "' cannot be made: " + error.message());
+    }
+}
+
+}  // namespace
+
+void compile_plan(const Plan &plan, const std::string &path, int jobs, const std::function<void(int)> &progress) {
+    const TemporaryFolder folder;
+    const std::string base = folder.path() + "/" + measured_symbol;
+    write_file(base + ".c", emit_polykernels({plan}, measured_symbol));
+    // Made before anything is compiled, because it finds out what is missing.
+    const Objects objects = objects_of({plan}, measured_symbol, folder.path());
+    CommandLine link(c_compiler(), base + ".log");
+    link.add({"-shared", "-fPIC", "-O2", "-I", tool("include"), "-o", base + ".so", base + ".c"}).add(objects.paths);
+    link.add({"-Wl,-Bsymbolic", "-lstdc++", "-ldl", "-lpthread"});
+    run_generators(objects.generators, jobs, progress);
+    link.run();
+    std::error_code error;
+    fs::copy_file(base + ".so", path, fs::copy_options::overwrite_existing, error);
+    if (error) {
+        throw FileError("the shared object '" + path + "' cannot be written: " + error.message());
+    }
+}
+
+void build_polykernel(const BuildOptions &options) {
+    const std::vector<Plan> plans = read_plans(options);
+    empty(options.folder);
+    const std::string base = options.folder + "/" + options.symbol, log = base + ".log";
+    write_file(base + ".c", emit_polykernels(plans, options.symbol));
+    const Objects objects = objects_of(plans, options.symbol, options.folder);
+    const JobSlots slots(options.slots, options.jobs);
+    run_generators(
+        objects.generators, options.jobs, [](int) {}, &slots);
+    CommandLine(c_compiler(), log)
+        .add({"-c", "-O2", "-fPIC", "-I", tool("include"), "-o", base + ".descriptor.o",
+              base + ".c"})
+        .run();
+    // Joined by GNU's linker, and left with one visible symbol, so that an application may hold any other Halide
+    // runtime.
+    CommandLine({options.linker}, log)
+        .add({"-r", "--force-group-allocation", "--gc-sections", "-u", options.symbol, "-o", base + ".joined.o",
+              base + ".descriptor.o"})
+        .add(objects.paths)
+        .run();
+    CommandLine({options.objcopy}, log)
+        .add({"--keep-global-symbol=" + options.symbol, base + ".joined.o", base + ".o"})
+        .run();
+    write_file(options.header, emit_header(plans, options.symbol));
+    if (!options.depfile.empty()) {
+        std::string text = escaped(options.object) + ": " + escaped(options.op);
+        for (const std::string &plan : options.plans) {
+            text += " " + escaped(plan);
+        }
+        write_file(options.depfile, text + "\n");
+    }
+    // Last, so that whatever fails before leaves no object.
+    std::error_code error;
+    fs::rename(base + ".o", options.object, error);
+    if (error) {
+        throw FileError("the object '" + options.object + "' cannot be written: " + error.message());
+    }
+}
+
+void emit_of_variants(const std::string &plan_path, const std::string &what, const std::string &folder, int jobs) {
+    const Plan plan = read_plan(plan_path, Times::Drop);
+    std::vector<Command> generators;
+    for (const PlanVariant &variant : plan.variants) {
+        if (variant.is_generated()) {
+            generators.push_back(
+                generator_command(plan, variant, plan_path, what, folder, plan.name + "." + variant.name, "kernel"));
+        }
+    }
+    run_generators(generators, jobs, [](int) {});
+}
+
+}  // namespace distile

@@ -1,0 +1,45 @@
+/** \file
+ * Making code of plans: objects for a build, and shared objects for measurements, by the same programs.
+ */
+#ifndef DISTILE_COMPILE_H
+#define DISTILE_COMPILE_H
+
+#include "plan.h"
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace distile {
+
+/** The name of the PolyKernel in a shared object. */
+extern const char *const measured_symbol;
+
+/** Compiles the variants of a plan, `jobs` at once, into a shared object. `progress` is called with the number of
+ * variants that are done. Throws FileError. */
+void compile_plan(const Plan &plan, const std::string &path, int jobs, const std::function<void(int)> &progress);
+
+/** What to build a PolyKernel from, and what with. */
+struct BuildOptions {
+    std::string op;                 /**< Operator file. */
+    std::vector<std::string> plans; /**< The most demanding first. */
+    bool portable = true;       /**< Whether a plan for every device of the backend stands behind them, if it can. */
+    std::string symbol;         /**< C name of the PolyKernel. */
+    std::string object, header; /**< To write. */
+    std::string depfile;        /**< To write: what was read, for the build; "": not. */
+    /** Gets what is made on the way, and is emptied first. */
+    std::string folder;
+    std::string linker = "ld", objcopy = "objcopy"; /**< GNU's. */
+    std::string slots;                              /**< Folder of the slots that builds share; "": none. */
+    int jobs = 1;
+};
+
+/** Builds an object of which only the symbol is visible, and the header that declares it. Throws FileError. */
+void build_polykernel(const BuildOptions &options);
+
+/** Writes what a generator can emit, for instance "device_code", of every variant of a plan into a folder; the names of
+ * the files begin with PLAN.VARIANT. Throws FileError. */
+void emit_of_variants(const std::string &plan, const std::string &what, const std::string &folder, int jobs);
+
+}  // namespace distile
+
+#endif

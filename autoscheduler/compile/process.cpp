@@ -1,0 +1,187 @@
+#include "process.h"
+#include "job_slots.h"
+#include "json_file.h"
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+namespace distile {
+
+namespace {
+
+std::string contents(const std::string &path) {
+    std::ifstream stream(path, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+}
+
+volatile std::sig_atomic_t interrupted = 0;
+
+extern "C" void note_interrupt(int) {
+    interrupted = 1;
+}
+
+/** With `own_group`, what the command starts can be ended together with it. */
+pid_t start(const Command &command, bool own_group) {
+    std::vector<char *> arguments;
+    for (const std::string &word : command.words) {
+        arguments.push_back(const_cast<char *>(word.c_str()));
+    }
+    arguments.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, command.log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, own_group ? POSIX_SPAWN_SETPGROUP : 0);
+    pid_t pid = -1;
+    const int error = posix_spawnp(&pid, arguments[0], &actions, &attributes, arguments.data(), environ);
+    posix_spawnattr_destroy(&attributes);
+    posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) {
+        throw FileError("the program '" + command.words[0] + "' cannot be started: " + std::strerror(error));
+    }
+    return pid;
+}
+
+}  // namespace
+
+void run_each(const std::vector<Command> &commands, int jobs, const CommandLimits &limits,
+              const std::function<bool(size_t, const CommandResult &)> &finished) {
+    using Clock = std::chrono::steady_clock;
+    struct Running {
+        size_t index;
+        Clock::time_point start;
+        bool timed_out, stopped;
+        JobSlot slot;
+    };
+    const bool limited = limits.seconds > 0 || limits.stop;
+    const JobSlots unlimited("", 0);
+    const JobSlots &slots = limits.slots ? *limits.slots : unlimited;
+    std::map<pid_t, Running> running;
+    std::string failure;
+    size_t next = 0;
+    bool go_on = true;
+    auto pause = std::chrono::milliseconds(1);
+    while ((go_on && next < commands.size()) || !running.empty()) {
+        const bool stop = limits.stop && limits.stop();
+        go_on = go_on && !stop;
+        while (go_on && next < commands.size() && static_cast<int>(running.size()) < jobs) {
+            try {
+                const JobSlot slot = slots.try_take();
+                if (!slot) {
+                    break;
+                }
+                running[start(commands[next], limited)] = {next, Clock::now(), false, false, slot};
+                next++;
+            } catch (const FileError &error) {
+                failure = error.what();
+                go_on = false;
+            }
+        }
+        bool ended = false;
+        for (auto i = running.begin(); i != running.end();) {
+            const auto [pid, command] = *i;
+            const double seconds = std::chrono::duration<double>(Clock::now() - command.start).count();
+            int status = 0;
+            if (waitpid(pid, &status, WNOHANG) == 0) {
+                i->second.timed_out = limits.seconds > 0 && seconds > limits.seconds;
+                i->second.stopped = stop;
+                if (i->second.timed_out || stop) {
+                    kill(-pid, SIGKILL);
+                }
+                ++i;
+                continue;
+            }
+            CommandResult result;
+            result.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+            result.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+            result.timed_out = command.timed_out;
+            result.stopped = command.stopped;
+            result.seconds = seconds;
+            result.printed = contents(commands[command.index].log);
+            i = running.erase(i);
+            ended = true;
+            go_on = finished(command.index, result) && go_on;
+        }
+        // Short commands are not kept waiting, and long ones not disturbed.
+        pause = ended ? std::chrono::milliseconds(1) : std::min(pause * 2, std::chrono::milliseconds(20));
+        if (!ended && (!running.empty() || go_on)) {
+            std::this_thread::sleep_for(pause);
+        }
+    }
+    if (!failure.empty()) {
+        throw FileError(failure);
+    }
+}
+
+void run_commands(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished,
+                  const JobSlots *slots) {
+    std::string failure;
+    int done = 0;
+    run_each(commands, jobs, {0, nullptr, slots}, [&](size_t index, const CommandResult &result) {
+        if (failure.empty() && !result.ok()) {
+            failure = "'" + commands[index].words[0] + "' failed; it printed:\n" + result.printed;
+        }
+        finished(++done);
+        return failure.empty();
+    });
+    if (!failure.empty()) {
+        throw FileError(failure);
+    }
+}
+
+std::string printable(std::string text) {
+    std::replace_if(
+        text.begin(), text.end(), [](unsigned char c) { return (c < ' ' && c != '\n') || c == 0x7f; }, '?');
+    return text;
+}
+
+int cores_of_machine() {
+    return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+Interrupts::Interrupts() {
+    interrupted = 0;
+    struct sigaction action {};
+    action.sa_handler = note_interrupt;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, &before_int_);
+    sigaction(SIGTERM, &action, &before_term_);
+}
+
+Interrupts::~Interrupts() {
+    sigaction(SIGINT, &before_int_, nullptr);
+    sigaction(SIGTERM, &before_term_, nullptr);
+}
+
+bool Interrupts::seen() {
+    return interrupted != 0;
+}
+
+TemporaryFolder::TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "distile-XXXXXX").string();
+    if (!mkdtemp(name.data())) {
+        throw FileError("no temporary folder can be made as '" + name + "': " + std::strerror(errno));
+    }
+    path_ = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+}
+
+}  // namespace distile

@@ -1,0 +1,64 @@
+/** \file
+ * Our side of a row: a masked operator from the raw byte mask to the result.
+ */
+#ifndef DISTILE_BENCH_MASKED_H
+#define DISTILE_BENCH_MASKED_H
+
+#include "masks.h"
+#include "problem.h"
+#include <string>
+#include <vector>
+
+namespace distile::bench {
+
+void set_mask(const Context &context, const Mask &mask, const ByteMask &bytes);
+
+class MaskedOperator {
+public:
+    /** Computes into `output`, of problem.output_size() floats. Reads `times`, files of `distile profile`, for the
+     * operators that they are of. */
+    MaskedOperator(const Context &context, Problem &problem, const std::vector<std::string> &times,
+                   AlignedFloats output);
+
+    /** Adds a dense candidate to those that the dispatcher chooses from. */
+    void link(const distile_dense_candidate &candidate);
+    /** Tells the dispatcher how long a candidate takes for every pixel. */
+    void set_time(const char *candidate, double microseconds);
+
+    /** What the dispatcher would do with a mask. */
+    distile_choice choose(const ByteMask &mask);
+    /** Packs the mask and computes its pixels. `variant` is null to let the dispatcher choose. */
+    void run(const ByteMask &mask, bool bordered, bool zero, const char *variant);
+    /** Computes every pixel with our dense candidate. The mask was made before, as a dense operator needs none. */
+    void run_dense(bool bordered, const distile_tensor &output);
+
+    /** The name of our dense candidate; null if the PolyKernel has none. */
+    const char *dense_variant() const;
+    /** The PolyKernel that this machine runs, of those behind the one that was built. */
+    const distile_polykernel &polykernel() const {
+        return polykernel_;
+    }
+
+    /** Fills the output with a value that no result has, so that check() sees what was written. */
+    void spoil_output();
+    /** The largest difference to the reference on active pixels, relative to the largest value of the reference.
+     * Throws std::runtime_error if an inactive pixel is not what the mode asks for. */
+    double check_output(const ByteMask &mask, bool zero);
+
+private:
+    const Context &context_;
+    Problem &problem_;
+    Kernel kernel_;
+    const distile_polykernel &polykernel_;
+    Weights weights_;
+    Mask mask_, full_mask_;
+    AlignedFloats output_memory_;
+    distile_tensor output_;
+};
+
+/** The largest difference of two results relative to the largest magnitude of the second. */
+double relative_error(const float *result, const std::vector<float> &reference);
+
+}  // namespace distile::bench
+
+#endif

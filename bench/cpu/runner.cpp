@@ -1,0 +1,200 @@
+#include "runner.h"
+#include "first_call.h"
+#include "processor.h"
+#include <fmt/core.h>
+#include <stdexcept>
+#include <utility>
+
+namespace distile::bench {
+
+Context make_bench_context(int32_t threads, const char *cpu_features) {
+    distile_context_options options{};
+    options.threads = threads;
+    options.cpu_features = cpu_features;
+    return make_context(options);
+}
+
+Peer &Runner::Workbench::peer(const std::string &name) {
+    if (missing.count(name) != 0) {
+        throw PeerMissing(missing.at(name));
+    }
+    std::unique_ptr<Peer> &known = peers[name];
+    if (!known) {
+        try {
+            known = make_peer(name, problem, masked, AlignedFloats(problem.output_size()));
+        } catch (const PeerMissing &error) {
+            missing[name] = error.what();
+            throw;
+        }
+    }
+    return *known;
+}
+
+MaskedOperator &Runner::Workbench::linked(const std::string &peer_name, bool bordered, const MeasureOptions &options) {
+    std::unique_ptr<MaskedOperator> &known = with_peer[{peer_name, bordered}];
+    if (!known) {
+        const distile_dense_candidate candidate = peer(peer_name).candidate();
+        auto made = std::make_unique<MaskedOperator>(context, problem, times, AlignedFloats(problem.output_size()));
+        made->link(candidate);
+        const Operator &op = problem.op();
+        const ByteMask mask = draw_mask("blob", problem.batch(), op.output_height(), op.output_width(), 0.9, 1);
+        const auto run = [&] { made->run(mask, bordered, false, candidate.name); };
+        made->set_time(candidate.name, measure_pair(run, run, options, nullptr).ours.median);
+        known = std::move(made);
+    }
+    return *known;
+}
+
+Runner::Runner(RunnerOptions options) : options_(std::move(options)), context_(make_bench_context(options_.threads)) {
+}
+
+Runner::Workbench &Runner::workbench(const ConvolutionRow &row) {
+    const char *const features = row.limit ? row.limit->features.c_str() : nullptr;
+    const std::string key = fmt::format("{}/n{}/{}", row.op.name, row.batch, row.limit ? row.limit->name : "");
+    if (key != bench_key_ || !bench_) {
+        // The old one goes first: both at once need twice the memory.
+        bench_.reset();
+        bench_ = std::make_unique<Workbench>(make_bench_context(options_.threads, features),
+                                             find_operator(options_.operators_path, row.op), row.batch, options_.times);
+        bench_key_ = key;
+    }
+    // A lesser CPU, or an operator without such code, would run other code under the same name.
+    const distile_polykernel &found = bench_->masked.polykernel();
+    if (features && std::string(found.features) != features) {
+        throw PeerMissing(fmt::format("with the CPU features '{}', '{}' is what runs, which is for '{}'", features,
+                                      found.name, found.features));
+    }
+    return *bench_;
+}
+
+void Runner::run(const Row &row, Json &result) {
+    result["backend"] = "cpu";
+    result["device"] = cpu_name();
+    const auto *convolution = std::get_if<ConvolutionRow>(&row.what);
+    if (convolution && convolution->state == State::First) {
+        measure_first(row.name, *convolution, result);
+    } else {
+        std::visit([&](const auto &what) { measure(what, result); }, row.what);
+    }
+}
+
+void Runner::add_pair(Json &result, const Spread &ours, const Spread &peer, double density) {
+    result["t_masked_us"] = rounded(ours.median);
+    result["t_peer_us"] = rounded(peer.median);
+    // The work that a convolution's mask asks for is the density of its active output pixels.
+    result["eta"] = rounded(peer.median * density / ours.median);
+    result["speedup"] = rounded(peer.median / ours.median);
+    result["masked_us"] = to_json(ours);
+    result["peer_us"] = to_json(peer);
+}
+
+void Runner::measure_first(const std::string &name, const ConvolutionRow &row, Json &result) const {
+    constexpr int32_t rounds = 5;
+    describe(row, result);
+    const Operator op = find_operator(options_.operators_path, row.op);
+    const double density = make_byte_mask(row.mask, row.batch, op.output_height(), op.output_width()).density();
+    result["category"] = op.category;
+    result["shape"] = op.shape();
+    result["density"] = rounded(density);
+    std::vector<Json> ours, peer;
+    ours.reserve(rounds);
+    peer.reserve(rounds);
+    for (int32_t i = 0; i < rounds; i++) {
+        ours.push_back(measure_first_call_apart(name, Side::Ours, options_));
+        peer.push_back(measure_first_call_apart(name, Side::Peer, options_));
+    }
+    const auto spread = [](const std::vector<Json> &calls, const char *field) {
+        std::vector<double> values;
+        values.reserve(calls.size());
+        for (const Json &call : calls) {
+            values.push_back(call.at(field));
+        }
+        return spread_of(std::move(values));
+    };
+    add_pair(result, spread(ours, "first_us"), spread(peer, "first_us"), density);
+    result["peer"] = peer.front().at("description");
+    result["peer_implementation"] = peer.front().at("variant");
+    result["kernel"] = ours.front().at("description");
+    result["variant"] = ours.front().at("variant");
+    result["rounds"] = rounds;
+    for (const char *field : {"setup_us", "second_us", "setup_bytes", "calls_bytes", "later_bytes", "peak_bytes",
+                              "scratch_bytes", "scratch_allocations", "later_scratch_allocations"}) {
+        result["ours"][field] = spread(ours, field).median;
+        // Only we have an application's allocator to count.
+        if (std::string(field).find("scratch") == std::string::npos) {
+            result["theirs"][field] = spread(peer, field).median;
+        }
+    }
+}
+
+void Runner::describe(const ConvolutionRow &row, Json &result) const {
+    constexpr const char *states[] = {"hot", "cold", "first"};
+    result["kind"] = "convolution";
+    result["op"] = row.op.name;
+    result["threads"] = options_.threads;
+    result["batch"] = row.batch;
+    result["mask"] = row.mask.name;
+    result["mode"] = row.zero ? "zero" : "keep";
+    result["layout"] = row.bordered ? "bordered" : "plain";
+    result["state"] = states[static_cast<int>(row.state)];
+    result["peer_name"] = row.peer;
+    result["linked"] = row.linked;
+    if (row.limit) {
+        result["cpu_features"] = row.limit->features;
+    }
+}
+
+void Runner::measure(const ConvolutionRow &row, Json &result) {
+    const bool forced_dense = row.mask.name == "dense";
+    describe(row, result);
+
+    Workbench &bench = workbench(row);
+    const Operator &op = bench.problem.op();
+    result["category"] = op.category;
+    result["shape"] = op.shape();
+    const ByteMask mask = make_byte_mask(row.mask, row.batch, op.output_height(), op.output_width());
+    const double density = mask.density();
+    result["density"] = rounded(density);
+    Peer &peer = bench.peer(row.peer);
+    result["peer"] = peer.description();
+    result["peer_implementation"] = peer.implementation(row.bordered);
+    MaskedOperator &masked = row.linked ? bench.linked(row.peer, row.bordered, options_.measure) : bench.masked;
+    const char *variant = forced_dense ? masked.dense_variant() : nullptr;
+    if (forced_dense && !variant) {
+        throw PeerMissing(fmt::format("'{}' has no dense candidate", masked.polykernel().name));
+    }
+    const distile_choice choice = masked.choose(mask);
+
+    masked.spoil_output();
+    const PairTiming timing =
+        measure_pair([&] { masked.run(mask, row.bordered, row.zero, variant); }, [&] { peer.run(row.bordered); },
+                     options_.measure, row.state == State::Cold ? &flusher_ : nullptr);
+
+    add_pair(result, timing.ours, timing.peer, density);
+    result["kernel"] = masked.polykernel().name;
+    result["variant"] = variant ? variant : choice.variant;
+    result["predicted_us"] = variant ? 0 : rounded(choice.predicted_us);
+    result["rounds"] = timing.ours.rounds;
+
+    // Both sides are held to the plain loops, the peer once for each layout.
+    const double error = masked.check_output(mask, row.zero);
+    result["max_rel_err"] = rounded(error);
+    double &peer_error = bench.peer_errors.try_emplace({row.peer, row.bordered}, -1).first->second;
+    if (peer_error < 0) {
+        peer_error = relative_error(peer.result(), bench.problem.reference());
+    }
+    result["peer_max_rel_err"] = rounded(peer_error);
+    constexpr double tolerance = 1e-4;
+    if (!(error <= tolerance)) {
+        throw std::runtime_error(fmt::format("our active pixels differ from plain loops by {} of the largest value; "
+                                             "{} is allowed",
+                                             error, tolerance));
+    }
+    if (!(peer_error <= peer.tolerance())) {
+        throw std::runtime_error(fmt::format("the peer's output differs from plain loops by {} of the largest value; "
+                                             "{} is allowed",
+                                             peer_error, peer.tolerance()));
+    }
+}
+
+}  // namespace distile::bench

@@ -1,0 +1,149 @@
+// The rows of the runner that measure single steps.
+#include "algebra.h"
+#include "machine.h"
+#include "runner.h"
+#include "thread_pool.h"
+#include <chrono>
+#include <fmt/core.h>
+
+namespace distile::bench {
+
+namespace {
+
+/** Calls of a few microseconds that make one sample. */
+constexpr int32_t calls_per_sample = 64;
+
+}  // namespace
+
+void Runner::measure(const MaskRow &row, Json &result) const {
+    result["kind"] = "mask";
+    result["threads"] = 1;
+    result["mask"] = row.mask.name;
+    result["density"] = row.mask.density;
+    const Context context = make_bench_context(1);
+    const Mask mask = make_mask(context);
+    const std::vector<ByteMask> masks = make_byte_masks(row.mask, 1, row.height, row.width);
+    size_t next = 0;
+    const Spread spread = measure_calls(
+        [&] {
+            const ByteMask &bytes = masks[next++ % masks.size()];
+            distile_tile_list list{};
+            int64_t count = 0;
+            set_mask(context, mask, bytes);
+            check(context, distile_mask_count_tiles(mask.get(), 1, 1, &count));
+            check(context, distile_mask_tiles(mask.get(), 1, 1, &list));
+        },
+        calls_per_sample, options_.measure);
+    add_times(result, spread);
+    add_goal(result, row.goal_us);
+}
+
+void Runner::measure(const SelectRow &row, Json &result) {
+    result["kind"] = "select";
+    result["op"] = row.op.name;
+    result["threads"] = options_.threads;
+    const Operator op = find_operator(options_.operators_path, row.op);
+    const Kernel kernel = make_kernel(context_, *op.polykernel);
+    const distile_polykernel *polykernel = &taken_polykernel(*op.polykernel, kernel);
+    const Mask mask = make_mask(context_);
+    const ByteMask bytes = make_byte_mask({"blob", 0.3, 1}, 1, op.output_height(), op.output_width());
+    set_mask(context_, mask, bytes);
+    distile_choice choice{};
+    // The warm-up makes the counts; they are then kept with the mask.
+    const Spread spread =
+        measure_calls([&] { check(context_, distile_kernel_choose(kernel.get(), mask.get(), &choice)); },
+                      calls_per_sample, options_.measure);
+    result["kernel"] = polykernel->name;
+    result["variants"] = polykernel->num_variants;
+    result["has_times"] = polykernel->num_times > 0;
+    add_times(result, spread);
+    add_goal(result, row.goal_us);
+}
+
+void Runner::measure(const DispatchRow &row, Json &result) {
+    result["kind"] = "dispatch";
+    result["op"] = row.op.name;
+    result["threads"] = options_.threads;
+    const Operator op = find_operator(options_.operators_path, row.op);
+    // The operator's own variants and times, with code that does nothing.
+    const Kernel own = make_kernel(context_, *op.polykernel);
+    const distile_polykernel *found = &taken_polykernel(*op.polykernel, own);
+    std::vector<distile_variant> variants(found->variants, found->variants + found->num_variants);
+    for (distile_variant &variant : variants) {
+        variant.run = [](const distile_kernel_call *) { return 0; };
+    }
+    distile_polykernel polykernel = *found;
+    polykernel.variants = variants.data();
+    polykernel.otherwise = nullptr;
+    const Kernel kernel = make_kernel(context_, polykernel);
+
+    Problem problem(op, 1);
+    const Weights weights = pack_weights(context_, kernel, problem.weights());
+    const AlignedFloats output_memory(problem.output_size());
+    const distile_tensor output = problem.output(output_memory);
+    const Mask mask = make_mask(context_);
+    const std::vector<ByteMask> masks = make_byte_masks({"blob", 0.3, 1}, 1, output.height, output.width);
+    distile_run_args args{};
+    args.input = &problem.input(true);
+    args.output = &output;
+    args.weights = weights.get();
+    args.mask = mask.get();
+    size_t next = 0;
+    const Spread spread = measure_calls(
+        [&] {
+            set_mask(context_, mask, masks[next++ % masks.size()]);
+            check(context_, distile_run(kernel.get(), &args));
+        },
+        calls_per_sample, options_.measure);
+    result["kernel"] = polykernel.name;
+    add_times(result, spread);
+}
+
+void Runner::measure(const AlgebraRow &row, Json &result) const {
+    result["kind"] = "algebra";
+    result["function"] = row.function;
+    result["threads"] = 1;
+    result["mask"] = row.mask.name;
+    result["density"] = row.mask.density;
+    const Context context = make_bench_context(1);
+    const Mask made = make_mask(context);
+    const auto function = find_algebra(row.function, row.height, row.width);
+    const std::vector<ByteMask> bytes = make_byte_masks(row.mask, 1, function.height, function.width);
+    std::vector<Mask> masks;
+    masks.reserve(bytes.size());
+    for (const ByteMask &one : bytes) {
+        masks.push_back(make_mask(context));
+        set_mask(context, masks.back(), one);
+    }
+    size_t next = 0;
+    const Spread spread = measure_calls(
+        [&] {
+            distile_mask *const a = masks[next % masks.size()].get(), *const b = masks[(next + 1) % masks.size()].get();
+            next++;
+            check(context, function.call(made.get(), a, b));
+        },
+        calls_per_sample, options_.measure);
+    add_times(result, spread);
+    add_goal(result, row.goal_us);
+}
+
+void Runner::measure(const PoolRow &row, Json &result) {
+    result["kind"] = "pool";
+    result["threads"] = options_.threads;
+    ThreadPool pool(options_.threads);
+    double task_us = row.task_us;
+    const auto task = [](void *closure, int32_t) {
+        using Clock = std::chrono::steady_clock;
+        const std::chrono::duration<double, std::micro> wait(*static_cast<double *>(closure));
+        const Clock::time_point start = Clock::now();
+        while (Clock::now() - start < wait) {}
+    };
+    const Spread spread =
+        measure_calls([&] { pool.parallel_for(task, &task_us, row.tasks); }, calls_per_sample, options_.measure);
+    const int32_t turns = (row.tasks + options_.threads - 1) / options_.threads;
+    add_times(result, spread);
+    result["ideal_us"] = turns * row.task_us;
+    result["overhead_us"] = std::stod(fmt::format("{:.4g}", spread.median - turns * row.task_us));
+}
+
+}  // namespace distile::bench

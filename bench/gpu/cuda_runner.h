@@ -1,0 +1,65 @@
+/** \file
+ * Measures rows on a GPU. What rows share (tensors, weights, peers) is kept from one to the next.
+ */
+#ifndef DISTILE_BENCH_CUDA_RUNNER_H
+#define DISTILE_BENCH_CUDA_RUNNER_H
+
+#include "gpu_measure.h"
+#include "gpu_peer.h"
+#include "results.h"
+#include "rows.h"
+#include "workbench.h"
+#include <distile/distile.hpp>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace distile::bench {
+
+struct CudaRunnerOptions {
+    int32_t multiprocessors = 0;    /**< 0: all. */
+    int32_t rounds = 11;            /**< At most, of rows that take long. */
+    std::string data;               /**< The folder of operators.csv and the masks. */
+    std::vector<std::string> times; /**< Files of `distile profile`. */
+};
+
+class CudaRunner {
+public:
+    /** Throws std::runtime_error where there is no GPU. */
+    explicit CudaRunner(CudaRunnerOptions options);
+
+    const GpuSlice &slice() const {
+        return slice_;
+    }
+    /** The peer's name and version, or why there is none. */
+    std::string peer_description() const;
+
+    /** Measures a row, checks what it computes, and adds the numbers to its result. Throws PeerMissing where something
+     * that it needs is missing, and other exceptions where it failed. */
+    void run(const Row &row, Json &result);
+
+private:
+    GpuWorkbench &workbench(const OperatorSpec &spec, int32_t batch);
+    ByteMask draw(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width) const;
+    void measure(const ConvolutionRow &row, Json &result);
+    void measure(const MaskRow &row, Json &result);
+    void measure(const AlgebraRow &row, Json &result);
+    void measure(const DifferenceRow &row, Json &result);
+    void measure(const PlannerRow &row, Json &result);
+    std::vector<Spread> in_turns(const std::vector<const GpuGraph *> &graphs) const;
+
+    CudaRunnerOptions options_;
+    GpuSlice slice_;
+    distile_choice traced_{};
+    Context context_;
+    std::unique_ptr<Cudnn> cudnn_;
+    std::string no_cudnn_; /**< Why there is none. */
+    std::map<std::string, Kernel> kernels_;
+    std::string bench_key_; /**< What bench_ is for. Rows come sorted, so one is enough. */
+    std::unique_ptr<GpuWorkbench> bench_;
+};
+
+}  // namespace distile::bench
+
+#endif

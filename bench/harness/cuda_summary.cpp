@@ -1,0 +1,281 @@
+#include "cuda_summary.h"
+#include "summary.h"
+#include <algorithm>
+#include <cmath>
+#include <fmt/core.h>
+#include <set>
+
+namespace distile::bench {
+
+namespace {
+
+constexpr int slice_multiprocessors = 16;
+const std::vector<std::string> operators = {"op3", "op7", "op12", "op21"};
+const std::vector<int> batches = {1, 4, 32};
+const std::vector<std::string> densities = {"0.1", "0.3", "0.5", "1.0"};
+
+/** What was asked of the geometric mean of a field; 0 where nothing was. */
+struct Goal {
+    int batch;
+    const char *density;
+    double eta, eta_kernel;
+};
+constexpr Goal goals_whole[] = {{1, "0.3", .75, .95}, {4, "0.3", .8, .88}, {32, "0.3", .8, .83}, {32, "0.1", .7, 0}};
+constexpr Goal goals_slice[] = {{1, "0.1", .5, 0}, {1, "0.3", .85, 0}, {1, "0.5", .85, 0},
+                                {4, "0.1", .7, 0}, {4, "0.3", .85, 0}, {4, "0.5", .85, 0}};
+
+/** The rows of a file that were measured. */
+class Rows {
+public:
+    explicit Rows(const Json &file) : rows_(file.at("rows")) {
+    }
+
+    const Json *find(const std::string &name) const {
+        const auto row = std::find_if(rows_.begin(), rows_.end(), [&](const Json &candidate) {
+            return candidate.at("status") == "measured" && candidate.at("row") == name;
+        });
+        return row == rows_.end() ? nullptr : &*row;
+    }
+
+    /** A field of a row, or 0. */
+    double value(const std::string &name, const char *field) const {
+        const Json *row = find(name);
+        return row ? row->at(field).get<double>() : 0;
+    }
+
+    /** The geometric mean of a field over the operators, 0 if one was not measured. */
+    double mean(int batch, const std::string &density, const char *layout, const char *field) const {
+        double logarithms = 0;
+        for (const std::string &op : operators) {
+            double one = value(name(op, "blob", density, batch, "keep", layout), field);
+            if (one == 0 && op == "op21") {
+                one = value(name(op, "blob", density, batch, "keep", "plain"), field);  // It has no padding.
+            }
+            if (one <= 0) {
+                return 0;
+            }
+            logarithms += std::log(one);
+        }
+        return std::exp(logarithms / static_cast<double>(operators.size()));
+    }
+
+    static std::string name(const std::string &op, const std::string &mask, const std::string &density, int batch,
+                            const std::string &mode, const std::string &layout) {
+        return fmt::format("{}/{}/{}/n{}/{}/{}/cudnn", op, mask, density, batch, mode, layout);
+    }
+
+private:
+    const Json &rows_;
+};
+
+bool is_slice(const Json &file) {
+    return file.at("header").at("multiprocessors").get<int>() <= slice_multiprocessors;
+}
+
+Goal goal_of(const Json &file, int batch, const std::string &density) {
+    const auto search = [&](const auto &goals) {
+        const auto *found = std::find_if(std::begin(goals), std::end(goals), [&](const Goal &goal) {
+            return goal.batch == batch && goal.density == density;
+        });
+        return found == std::end(goals) ? Goal{} : *found;
+    };
+    return is_slice(file) ? search(goals_slice) : search(goals_whole);
+}
+
+/** A mean and, where there is one, its goal. */
+std::string against(double value, double goal) {
+    if (goal == 0 || value == 0) {
+        return cell(value);
+    }
+    return fmt::format("{:.2f} ({} {:.2f})", value, value >= goal ? "goal" : "**misses**", goal);
+}
+
+std::string heading(const Json &file) {
+    const Json &header = file.at("header"), &rows = file.at("rows");
+    const bool has_peer =
+        std::any_of(rows.begin(), rows.end(), [](const Json &row) { return row.value("kind", "") == "convolution"; });
+    return fmt::format("{}, {} multiprocessors, {}{}.{}", header.at("device").get<std::string>(),
+                       header.at("multiprocessors").get<int>(),
+                       has_peer ? header.at("versions").at("cuDNN").get<std::string>() + ", " : "",
+                       header.at("date").get<std::string>().substr(0, 10), disturbance(file));
+}
+
+std::string convolution_table(const Json &file) {
+    const Rows rows(file);
+    const std::string head =
+        "| Operator | Batch | Mask | Density | cuDNN fp32, us | TF32, us | kernels, us | masked, us | Speed-up | "
+        "eta_kernel | eta | eta, bordered | eta, zero | eta, host chooses | eta, TF32 | host, us | Variant | "
+        "Best, if another |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+    std::string text;
+    for (const Json &row : file.at("rows")) {
+        // One line for each mask. Its row of mode keep and plain layout stands for the others.
+        if (row.at("status") != "measured" || row.at("kind") != "convolution" || row.at("mode") != "keep" ||
+            row.at("layout") != "plain") {
+            continue;
+        }
+        const std::string own = row.at("row"), keep_plain = "/keep/plain/";
+        const auto other = [&](const char *replacement) {
+            std::string name = own;
+            return rows.value(name.replace(name.find(keep_plain), keep_plain.size(), replacement), "eta");
+        };
+        const bool best = row.at("variant") == row.at("best_variant");
+        text += fmt::format(
+            "| {} {} | {} | {} | {:.2f} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+            row.at("op").get<std::string>(), row.at("shape").get<std::string>(), row.at("batch").get<int>(),
+            row.at("mask").get<std::string>(), row.at("density").get<double>(), cell(row.at("t_peer_us"), 1),
+            cell(row.at("t_peer_tf32_us"), 1), cell(row.at("t_kernels_us"), 1), cell(row.at("t_masked_us"), 1),
+            cell(row.at("speedup")), cell(row.at("eta_kernel")), cell(row.at("eta")), cell(other("/keep/bordered/")),
+            cell(other("/zero/plain/")),
+            cell(row.at("t_peer_us").get<double>() * row.at("density").get<double>() /
+                 row.at("t_host_until_done_us").get<double>()),
+            cell(row.at("eta_tf32")), cell(row.at("t_host_until_launched_us"), 1), row.at("variant").get<std::string>(),
+            best ? ""
+                 : fmt::format("{} (chosen: {:+.1f} %)", row.at("best_variant").get<std::string>(),
+                               100 * row.at("choice_loss").get<double>()));
+    }
+    return text.empty() ? "" : "\n" + head + text;
+}
+
+/** What zeros where nothing is computed add to an operator, by who writes them. */
+std::string planner_table(const Json &file) {
+    std::string text;
+    for (const Json &row : file.at("rows")) {
+        if (row.at("status") == "measured" && row.at("kind") == "planner") {
+            const double bare = row.at("t_keep_us");
+            text += fmt::format("| {} | {} |", row.at("row").get<std::string>(), cell(bare, 1));
+            for (const char *field : {"t_zero_us", "t_written_us", "t_all_us", "t_background_us"}) {
+                text += fmt::format(" {:+.1f} |", row.at(field).get<double>() - bare);
+            }
+            text += "\n";
+        }
+    }
+    return text.empty()
+               ? ""
+               : "\nA layer of a chain, and what zeros add to it, in us: the mode `DISTILE_ZERO`, and a planner.\n\n"
+                 "| Row | no zeros | `DISTILE_ZERO` | `CLEAR_WRITTEN` | `CLEAR_ALL` | `CLEAR_BACKGROUND` |\n"
+                 "|---|---|---|---|---|---|\n" +
+                     text;
+}
+
+/** How much the choice by the time table loses against the best variant. */
+std::string choice_summary(const Json &file) {
+    constexpr double fair_loss = 0.03;
+    int rows = 0, fair = 0;
+    double worst = 0;
+    std::string worst_row;
+    for (const Json &row : file.at("rows")) {
+        if (row.at("status") != "measured" || row.at("kind") != "convolution") {
+            continue;
+        }
+        const double loss = row.at("choice_loss");
+        rows++;
+        fair += loss <= fair_loss;
+        if (loss > worst) {
+            worst = loss;
+            worst_row = row.at("row");
+        }
+    }
+    return rows == 0 ? ""
+                     : fmt::format("\nThe time table's choice is within 3 % of the best variant in {} of {} rows{}.\n",
+                                   fair, rows,
+                                   worst > fair_loss
+                                       ? fmt::format("; at worst it loses {:.0f} %, in `{}`", 100 * worst, worst_row)
+                                       : "");
+}
+
+/** Where the search for the peer's fastest plan ended before all plans were timed. */
+std::string unfinished_searches(const Json &file) {
+    std::set<std::string> all, unfinished;
+    for (const Json &row : file.at("rows")) {
+        if (row.at("status") != "measured" || row.at("kind") != "convolution") {
+            continue;
+        }
+        for (const char *field : {"peer_implementation", "peer_tf32_implementation"}) {
+            // The rows of an operator and batch share their peers.
+            const std::string search =
+                fmt::format("{}, batch {}, {}", row.at("op").get<std::string>(), row.at("batch").get<int>(), field);
+            all.insert(search);
+            if (row.at(field).get<std::string>().find(" plans (of ") != std::string::npos) {
+                unfinished.insert(search);
+            }
+        }
+    }
+    return unfinished.empty()
+               ? ""
+               : fmt::format("\nIn {} of {} searches for cuDNN's fastest plan the time was up before all plans were "
+                             "timed.\n",
+                             unfinished.size(), all.size());
+}
+
+std::string color_of(int batch) {
+    return batch == 1 ? "#266ebe" : batch == 4 ? "#d9822b" : "#3d9a50";
+}
+
+}  // namespace
+
+std::string cuda_goals(const Json &file) {
+    const Rows rows(file);
+    std::string text = heading(file) + " Geometric means over operators 3, 7, 12 and 21, blob masks, mode keep.\n\n"
+                                       "| Batch | Density | eta_kernel | eta | eta_kernel, bordered | eta, bordered | "
+                                       "eta, TF32 |\n|---|---|---|---|---|---|---|\n";
+    for (const int batch : batches) {
+        for (const std::string &density : densities) {
+            const Goal goal = goal_of(file, batch, density);
+            text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", batch, density,
+                                against(rows.mean(batch, density, "plain", "eta_kernel"), goal.eta_kernel),
+                                against(rows.mean(batch, density, "plain", "eta"), goal.eta),
+                                cell(rows.mean(batch, density, "bordered", "eta_kernel")),
+                                cell(rows.mean(batch, density, "bordered", "eta")),
+                                cell(rows.mean(batch, density, "plain", "eta_tf32")));
+        }
+    }
+    return text;
+}
+
+std::string cuda_rows(const Json &file) {
+    const Json &rows = file.at("rows");
+    return heading(file) + " Medians.\n" + convolution_table(file) +
+           steps(rows, "mask", "From the byte mask to the tile list.") + choice_summary(file) +
+           unfinished_searches(file) + steps(rows, "algebra", "Masks from masks.") +
+           steps(rows, "difference", "The mask of where two tensors differ.") + planner_table(file) +
+           not_measured(rows);
+}
+
+Panel cuda_panel(const Json &file) {
+    const Rows rows(file);
+    const Json &header = file.at("header");
+    Panel panel;
+    panel.title = fmt::format("{}, {} multiprocessors", header.at("device").get<std::string>(),
+                              header.at("multiprocessors").get<int>());
+    panel.note = "dashed: kernels alone";
+    for (const int batch : batches) {
+        for (const bool kernels : {true, false}) {
+            Curve curve{kernels ? "" : fmt::format("batch {}", batch), color_of(batch), kernels, {}};
+            for (const std::string &density : densities) {
+                const double mean = rows.mean(batch, density, "plain", kernels ? "eta_kernel" : "eta");
+                if (mean > 0) {
+                    curve.points.emplace_back(std::stod(density), mean);
+                }
+            }
+            panel.curves.push_back(std::move(curve));
+        }
+    }
+    return panel;
+}
+
+Speedups cuda_speedups(const Json &file) {
+    constexpr int batch = 4;
+    const Rows rows(file);
+    Speedups line;
+    line.name = fmt::format("convolutions on an {}, batch {}, against cuDNN in float32 (with TF32)",
+                            file.at("header").at("device").get<std::string>(), batch);
+    for (const double density : speedup_densities) {
+        const std::string text = density == 1 ? "1.0" : fmt::format("{}", density);
+        const double eta = rows.mean(batch, text, "plain", "eta"), tf32 = rows.mean(batch, text, "plain", "eta_tf32");
+        line.cells.push_back(eta > 0 ? fmt::format("{:.1f} ({:.1f})", eta / density, tf32 / density) : "-");
+    }
+    return line;
+}
+
+}  // namespace distile::bench

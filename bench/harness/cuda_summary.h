@@ -1,0 +1,24 @@
+/** \file
+ * Results of a GPU as Markdown and as curves.
+ */
+#ifndef DISTILE_BENCH_CUDA_SUMMARY_H
+#define DISTILE_BENCH_CUDA_SUMMARY_H
+
+#include "figure.h"
+#include "results.h"
+#include "speedups.h"
+#include <string>
+
+namespace distile::bench {
+
+/** Geometric means over the operators beside what was asked of them. */
+std::string cuda_goals(const Json &file);
+/** Every row, and how well the time tables chose. */
+std::string cuda_rows(const Json &file);
+/** Eta by density for each batch. */
+Panel cuda_panel(const Json &file);
+Speedups cuda_speedups(const Json &file);
+
+}  // namespace distile::bench
+
+#endif

@@ -1,0 +1,95 @@
+#include "operators.h"
+#include "conv2d_reference.h"
+#include <cstring>
+#include <fmt/core.h>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+
+namespace distile::bench {
+
+namespace {
+
+struct Line {
+    std::string category;
+    int32_t height, width, in_channels, out_channels, kernel, stride;
+};
+
+Line find_line(const std::string &path, int32_t id) {
+    std::ifstream stream(path);
+    if (!stream) {
+        throw std::runtime_error("the operators '" + path + "' cannot be opened; restore the file from the repository");
+    }
+    std::string text;
+    while (std::getline(stream, text)) {
+        std::vector<std::string> fields;
+        std::istringstream line(text);
+        for (std::string field; std::getline(line, field, ',');) {
+            fields.push_back(field);
+        }
+        if (fields.empty() || fields[0] != std::to_string(id)) {
+            continue;
+        }
+        try {
+            return {fields.at(1),
+                    std::stoi(fields.at(3)),
+                    std::stoi(fields.at(4)),
+                    std::stoi(fields.at(5)),
+                    std::stoi(fields.at(6)),
+                    std::stoi(fields.at(7)),
+                    std::stoi(fields.at(8))};
+        } catch (const std::logic_error &) {
+            throw std::runtime_error(
+                fmt::format("the line of operator {} in '{}' is no convolution: {}", id, path, text));
+        }
+    }
+    throw std::runtime_error(fmt::format("there is no operator {} in '{}'", id, path));
+}
+
+}  // namespace
+
+int32_t Operator::output_height() const {
+    return reference_output_height(conv, height, kind);
+}
+
+int32_t Operator::output_width() const {
+    return reference_output_width(conv, width, kind);
+}
+
+std::string Operator::shape() const {
+    const char *step = kind == DISTILE_MASKED_CONV_TRANSPOSE2D  ? "transposed, stride"
+                       : kind == DISTILE_MASKED_UPSAMPLE_CONV2D ? "after upsampling by"
+                                                                : "stride";
+    return fmt::format("{}x{} {}->{} {}x{}{}{}", height, width, conv.in_channels, conv.out_channels, conv.kernel_h,
+                       conv.kernel_w, conv.stride_h > 1 ? fmt::format(" {} {}", step, conv.stride_h) : "",
+                       conv.groups > 1 ? fmt::format(" in {} groups", conv.groups) : "");
+}
+
+const distile_polykernel &taken_polykernel(const distile_polykernel &built, const Kernel &kernel) {
+    distile_kernel_info info{};
+    if (distile_kernel_get_info(kernel.get(), &info) == DISTILE_OK) {
+        for (const distile_polykernel *candidate = &built; candidate; candidate = candidate->otherwise) {
+            if (std::strcmp(candidate->name, info.name) == 0) {
+                return *candidate;
+            }
+        }
+    }
+    throw std::runtime_error(fmt::format("the kernel is not of the PolyKernel '{}'", built.name));
+}
+
+Operator find_operator(const std::string &csv_path, const OperatorSpec &spec) {
+    const distile_polykernel &polykernel = find_polykernel(spec.polykernel);
+    const Line line = find_line(csv_path, spec.id);
+    Operator op{spec, line.category, line.height, line.width, polykernel.kind, {}, &polykernel};
+    // The file says nothing of padding and epilogues, so those are the PolyKernel's.
+    op.conv = *static_cast<const distile_conv2d *>(polykernel.op);
+    if (op.conv.in_channels != line.in_channels || op.conv.out_channels != line.out_channels ||
+        op.conv.kernel_h != line.kernel || op.conv.kernel_w != line.kernel || op.conv.stride_h != line.stride ||
+        op.conv.stride_w != line.stride || op.conv.groups != (line.category == "depthwise" ? line.in_channels : 1)) {
+        throw std::runtime_error(fmt::format("the PolyKernel '{}' computes {}, not operator {} of '{}'",
+                                             spec.polykernel, op.shape(), spec.id, csv_path));
+    }
+    return op;
+}
+
+}  // namespace distile::bench

@@ -1,0 +1,122 @@
+#include "report.h"
+#include "cuda_summary.h"
+#include "summary.h"
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <fmt/core.h>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+
+namespace distile::bench {
+
+namespace {
+
+std::string read_text(const std::string &path) {
+    std::ifstream stream(path);
+    if (!stream) {
+        throw std::runtime_error("the document '" + path + "' cannot be opened");
+    }
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+}
+
+bool is_gpu(const Json &file) {
+    return file.at("header").value("backend", "cpu") == "cuda";
+}
+
+/** Replaces what stands between two lines; false if they are not there. */
+bool replace_part(std::string &document, const std::string &name, const std::string &text) {
+    const std::string begin = "<!-- begin " + name + " -->\n", end = "<!-- end -->";
+    const size_t at = document.find(begin);
+    if (at == std::string::npos) {
+        return false;
+    }
+    const size_t from = at + begin.size(), to = document.find(end, from);
+    if (to == std::string::npos) {
+        throw std::runtime_error("the document has no '" + end + "' after '<!-- begin " + name + " -->'");
+    }
+    document.replace(from, to - from, text);
+    return true;
+}
+
+/** What is made of a file of results. */
+struct Parts {
+    std::string goals, rows;
+    std::vector<Speedups> speedups;
+    Panel panel;
+};
+
+/** Throws std::runtime_error where something is missing in the file. */
+Parts make_parts(const std::string &path, const Json &file) {
+    try {
+        return is_gpu(file) ? Parts{cuda_goals(file), cuda_rows(file), {cuda_speedups(file)}, cuda_panel(file)}
+                            : Parts{cpu_goals(file), cpu_rows(file), cpu_speedups(file), cpu_panel(file)};
+    } catch (const Json::exception &error) {
+        throw std::runtime_error("the results '" + path + "' cannot be shown: " + error.what());
+    }
+}
+
+/** The speed-ups of several files, and the goals of each. Throws std::runtime_error if the document has no place for
+ * one of them. */
+std::string fill_document(const ReportOptions &options, const std::vector<Parts> &parts) {
+    std::string document = read_text(options.into);
+    std::vector<Speedups> speedups;
+    for (const Parts &part : parts) {
+        speedups.insert(speedups.end(), part.speedups.begin(), part.speedups.end());
+    }
+    const bool has_speedups = replace_part(document, "speed-ups", speedup_table(speedups));
+    for (size_t i = 0; i < parts.size(); i++) {
+        const std::string name = std::filesystem::path(options.results[i]).filename().string();
+        if (!replace_part(document, name + " goals", parts[i].goals) && !has_speedups) {
+            throw std::runtime_error(fmt::format("the document '{}' has neither a line '<!-- begin {} goals -->' nor "
+                                                 "'<!-- begin speed-ups -->'",
+                                                 options.into, name));
+        }
+    }
+    return document;
+}
+
+}  // namespace
+
+void add_report_options(CLI::App &app, ReportOptions &options) {
+    CLI::Option *summary =
+        app.add_option("--summary", options.results, "Print files of results as Markdown and measure nothing");
+    app.add_option("--into", options.into,
+                   "With --summary: put the short tables into this document in place of printing")
+        ->needs(summary);
+    app.add_option("--pages", options.pages,
+                   "With --summary: write a page with every row of each file into this folder in place of printing")
+        ->needs(summary);
+    app.add_option("--figure", options.figure, "With --summary: draw eta by density into this SVG file")
+        ->needs(summary);
+}
+
+void report(const ReportOptions &options) {
+    // Nothing is written before all of it is there.
+    std::vector<Parts> parts;
+    std::vector<Panel> panels;
+    for (const std::string &path : options.results) {
+        parts.push_back(make_parts(path, read_results(path)));
+        panels.push_back(parts.back().panel);
+    }
+    if (!options.into.empty()) {
+        replace_file(options.into, fill_document(options, parts));
+    }
+    if (!options.figure.empty()) {
+        replace_file(options.figure, draw_eta(panels));
+    }
+    for (size_t i = 0; i < parts.size(); i++) {
+        if (!options.pages.empty()) {
+            const std::filesystem::path results(options.results[i]);
+            replace_file((options.pages / results.filename().replace_extension(".md")).string(),
+                         fmt::format("# Every row of {}\n\n`make bench-tables` writes this page; "
+                                     "[docs/benchmarks.md](../../docs/benchmarks.md) says what is measured.\n\n{}",
+                                     results.filename().string(), parts[i].rows));
+        } else if (options.into.empty() && options.figure.empty()) {
+            fmt::print("{}\n{}\n", parts[i].goals, parts[i].rows);
+        }
+    }
+}
+
+}  // namespace distile::bench

@@ -1,0 +1,110 @@
+#include "session.h"
+#include "machine.h"
+#include "peer_missing.h"
+#include "processor.h"
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fmt/core.h>
+
+namespace distile::bench {
+
+namespace {
+
+/** Which share of the cores others took since it was made. */
+class Disturbance {
+public:
+    double share() const {
+        const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
+        const double cores = static_cast<double>(usable_cores().size());
+        // The system counts in ticks, some of which we took.
+        return std::max(0.0, (seconds_of_others() - others_) / elapsed.count() / cores);
+    }
+
+private:
+    std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+    double others_ = seconds_of_others();
+};
+
+/** Says that others want the cores, too, before anybody waits for minutes. */
+void warn_of(double load) {
+    const size_t cores = usable_cores().size();
+    if (is_high_load(load, static_cast<double>(cores))) {
+        fmt::print(stderr,
+                   "warning: the load average is {:.1f} on {} cores. Others run here, or did a minute ago; times that "
+                   "shall count are measured on an idle machine.\n",
+                   load, cores);
+    }
+}
+
+}  // namespace
+
+void add_session_options(CLI::App &app, SessionOptions &options) {
+    app.add_option("--filter", options.filter, "Regular expression on row names: which rows")->capture_default_str();
+    CLI::Option *out = app.add_option("--out", options.out, "JSON file for the results, written after every row");
+    app.add_flag("--resume", options.resume, "Keep the measured rows of --out and measure the others")->needs(out);
+    app.add_option("--rows", options.rows, "File that lists the rows")->capture_default_str();
+    app.add_flag("--list", options.list, "Print the names of rows and measure nothing");
+    app.add_flag("--quiet", options.quiet, "Print only rows that could not be measured, and the last line");
+}
+
+void list_rows(const SessionOptions &options) {
+    for (const Row &row : read_rows(options.rows, options.filter)) {
+        fmt::print("{}\n", row.name);
+    }
+}
+
+int measure_rows(const SessionOptions &options, Json header, const std::function<void(const Row &, Json &)> &run,
+                 const std::function<std::string(const Json &)> &describe) {
+    const std::vector<Row> rows = read_rows(options.rows, options.filter);
+    int width = 0;
+    for (const Row &row : rows) {
+        width = std::max(width, static_cast<int>(row.name.size()));
+    }
+    header["load_average_before"] = rounded(load_average());
+    warn_of(header["load_average_before"]);
+    Results results(options.out, options.resume, std::move(header));
+    size_t done = 0, skipped = 0, failed = 0, kept = 0, disturbed = 0;
+    for (const Row &row : rows) {
+        done++;
+        if (results.is_measured(row.name)) {
+            kept++;
+            continue;
+        }
+        Json result = {{"row", row.name}, {"status", "measured"}};
+        const Disturbance disturbance;
+        try {
+            run(row, result);
+            result["others_busy"] = rounded(disturbance.share());
+            disturbed += is_disturbed(result);
+        } catch (const PeerMissing &error) {
+            result["status"] = "skipped";
+            result["reason"] = error.what();
+        } catch (const std::exception &error) {
+            result["status"] = "failed";
+            result["reason"] = error.what();
+        }
+        results.add(result);
+        const std::string status = result.at("status");
+        skipped += status == "skipped";
+        failed += status == "failed";
+        // What was not measured is said even to those who want it quiet.
+        if (!options.quiet || status != "measured") {
+            fmt::print(
+                "[{:>{}}/{}] {:<{}}  {}\n", done, fmt::formatted_size("{}", rows.size()), rows.size(), row.name, width,
+                status == "measured" ? describe(result) : status + ": " + result.at("reason").get<std::string>());
+            std::fflush(stdout);
+        }
+    }
+    if (disturbed > 0) {
+        fmt::print(stderr, "warning: while {} rows were measured, others took more than {:.0f} % of the cores.\n",
+                   disturbed, 100 * fair_share_of_others);
+    }
+    fmt::print("{} rows: {} measured, {} kept from before, {} skipped, {} failed{}\n", rows.size(),
+               rows.size() - kept - skipped - failed, kept, skipped, failed,
+               options.out.empty() ? "; nothing was written, since there is no --out" : ", in " + options.out);
+    return failed > 0 ? 1 : 0;
+}
+
+}  // namespace distile::bench

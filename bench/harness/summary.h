@@ -1,0 +1,34 @@
+/** \file
+ * Results of a CPU as Markdown and as curves.
+ */
+#ifndef DISTILE_BENCH_SUMMARY_H
+#define DISTILE_BENCH_SUMMARY_H
+
+#include "figure.h"
+#include "results.h"
+#include "speedups.h"
+#include <string>
+#include <vector>
+
+namespace distile::bench {
+
+/** The rows of a CPU that stand for the others, a line for each operator: one image, blobs and a real mask. */
+std::string cpu_goals(const Json &file);
+/** Tables of every row, also of those that were not measured. */
+std::string cpu_rows(const Json &file);
+/** Eta by density for each family of operators. */
+Panel cpu_panel(const Json &file);
+std::vector<Speedups> cpu_speedups(const Json &file);
+
+/** That others disturbed the measurement, as a sentence with a space before it; "" if nothing says so. */
+std::string disturbance(const Json &file);
+/** A number, or a dash where there is none. */
+std::string cell(double value, int digits = 2);
+/** Single steps of a kind, by columns of which it has at least one cell. */
+std::string steps(const Json &rows, const std::string &kind, const char *caption);
+/** The rows that were skipped or failed, by reason; "" if there are none. */
+std::string not_measured(const Json &rows);
+
+}  // namespace distile::bench
+
+#endif

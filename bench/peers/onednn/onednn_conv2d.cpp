@@ -1,0 +1,382 @@
+#include "onednn_conv2d.h"
+#include "onednn_engine.h"
+#include "operator_kind.h"
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <vector>
+
+namespace distile {
+
+namespace {
+
+using dnnl::memory;
+
+/** Runs the body and turns oneDNN's exceptions, which name a status but no cause, into ours. */
+template<typename Body> auto translated(const char *what, const Body &body) {
+    try {
+        return body();
+    } catch (const dnnl::error &error) {
+        throw std::runtime_error(std::string("oneDNN cannot ") + what + ": " + error.what() + " (status " +
+                                 std::to_string(error.status) + "); set ONEDNN_VERBOSE=1 to see its reason");
+    }
+}
+
+std::string extents(const distile_tensor &tensor) {
+    return std::to_string(tensor.batch) + " x " + std::to_string(tensor.height) + " x " + std::to_string(tensor.width) +
+           " x " + std::to_string(tensor.channels);
+}
+
+/** oneDNN names dimensions in the order n, c, h, w whatever the layout in memory. */
+memory::desc describe(const distile_tensor &tensor) {
+    // The stride of the images of a batch of one says nothing, but would keep oneDNN from seeing that the tensor is
+    // contiguous.
+    const int64_t stride_n = tensor.batch > 1 ? tensor.stride_n : tensor.stride_h * tensor.height;
+    return {{tensor.batch, tensor.channels, tensor.height, tensor.width},
+            memory::data_type::f32,
+            {stride_n, 1, tensor.stride_h, tensor.stride_w}};
+}
+
+/** A convolution seen with the input's border as a part of the image. One that is transposed or comes after upsampling
+ * leaves the border alone: its padding is not one of the input. */
+struct View {
+    View(const distile_conv2d &conv, distile_operator_kind kind, const distile_tensor &given)
+        : input(given), pad_before{conv.pad_top, conv.pad_left}, pad_after{conv.pad_bottom, conv.pad_right} {
+        if (kind != DISTILE_MASKED_CONV2D) {
+            return;
+        }
+        const int32_t top = std::min(given.border_top, conv.pad_top);
+        const int32_t bottom = std::min(given.border_bottom, conv.pad_bottom);
+        const int32_t left = std::min(given.border_left, conv.pad_left);
+        const int32_t right = std::min(given.border_right, conv.pad_right);
+        input.data = static_cast<float *>(given.data) - top * given.stride_h - left * given.stride_w;
+        input.height += top + bottom;
+        input.width += left + right;
+        pad_before = {conv.pad_top - top, conv.pad_left - left};
+        pad_after = {conv.pad_bottom - bottom, conv.pad_right - right};
+    }
+
+    distile_tensor input;
+    memory::dims pad_before, pad_after;
+};
+
+struct Folded {
+    std::vector<float> scale, bias;
+};
+
+/** Batch normalisation as a factor for the filter and an addend of every output channel. */
+Folded fold(const distile_weights_source &source, int32_t channels) {
+    Folded folded{std::vector<float>(channels, 1.0f), std::vector<float>(channels, 0.0f)};
+    if (source.bias) {
+        std::copy_n(source.bias, channels, folded.bias.begin());
+    }
+    if ((source.bn_mean == nullptr) != (source.bn_variance == nullptr) ||
+        (!source.bn_mean && (source.bn_gamma || source.bn_beta))) {
+        throw std::runtime_error("batch normalisation needs both the mean and the variance");
+    }
+    for (int32_t o = 0; source.bn_mean && o < channels; o++) {
+        const float gamma = source.bn_gamma ? source.bn_gamma[o] : 1.0f;
+        folded.scale[o] = gamma / std::sqrt(source.bn_variance[o] + source.bn_epsilon);
+        folded.bias[o] =
+            (folded.bias[o] - source.bn_mean[o]) * folded.scale[o] + (source.bn_beta ? source.bn_beta[o] : 0.0f);
+    }
+    return folded;
+}
+
+/** Strides of a contiguous filter for dimensions in the order o, i, h, w, where i counts the channels of a group. */
+memory::dims filter_strides(const distile_conv2d &conv, distile_weights_order order) {
+    const int64_t out = conv.out_channels, in = conv.in_channels / conv.groups, height = conv.kernel_h,
+                  width = conv.kernel_w;
+    switch (order) {
+    case DISTILE_OIHW:
+        return {in * height * width, height * width, width, 1};
+    case DISTILE_OHWI:
+        return {height * width * in, 1, width * in, in};
+    case DISTILE_HWIO:
+        return {1, out, width * in * out, in * out};
+    case DISTILE_IOHW:
+        return {height * width, out * height * width, width, 1};
+    }
+    throw std::runtime_error("the order of the weights is " + std::to_string(static_cast<int>(order)) +
+                             ", which is none that distile knows");
+}
+
+void check_tensor(const distile_tensor &tensor, const char *name, const distile_tensor &due) {
+    if (!tensor.data) {
+        throw std::runtime_error(std::string("the data of the ") + name + " is null");
+    }
+    if (tensor.dtype != DISTILE_FLOAT32) {
+        throw std::runtime_error(std::string("the ") + name + " is not of type float32");
+    }
+    if (tensor.batch != due.batch || tensor.height != due.height || tensor.width != due.width ||
+        tensor.channels != due.channels) {
+        throw std::runtime_error(std::string("the ") + name + " is " + extents(tensor) +
+                                 " (batch, height, width, channels); due is " + extents(due));
+    }
+}
+
+bool same_view(const distile_tensor &a, const distile_tensor &b) {
+    return a.data == b.data && describe(a) == describe(b);
+}
+
+/** How the residual gets into a primitive: oneDNN adds to what the output holds, or reads another tensor. */
+enum class Residual { none, output, tensor };
+
+}  // namespace
+
+struct OneDnnConv2d::Impl {
+    /** A primitive of oneDNN and its memory objects. */
+    struct Step {
+        dnnl::primitive forward;
+        std::unordered_map<int, memory> arguments;
+    };
+    /** The steps for one shape. The addresses of the caller's tensors are set anew by every call. */
+    struct Primitive {
+        memory::desc input, residual, output;
+        memory::dims pad_before;
+        Residual kind;
+        std::string implementation;
+        std::vector<Step> steps; /**< The convolution; in front of it, upsampling where there is any. */
+    };
+
+    Impl(std::shared_ptr<OneDnnEngine::Impl> shared, const distile_conv2d &geometry,
+         const distile_weights_source &source, OneDnnMath precision, distile_operator_kind operator_kind)
+        : engine(std::move(shared)), conv(geometry), math(precision), kind(operator_kind) {
+        if (!source.filter) {
+            throw std::runtime_error("the filter is null");
+        }
+        if (conv.groups < 1 || conv.in_channels % conv.groups != 0 || conv.out_channels % conv.groups != 0) {
+            throw std::runtime_error("the number of groups, " + std::to_string(conv.groups) + ", does not divide the " +
+                                     std::to_string(conv.in_channels) + " input and " +
+                                     std::to_string(conv.out_channels) + " output channels");
+        }
+        const memory::dims strides = filter_strides(conv, source.order);
+        const Folded folded = fold(source, conv.out_channels);
+        const int64_t filter_channels = conv.in_channels / conv.groups,
+                      group_channels = conv.out_channels / conv.groups;
+        const int64_t taps = filter_channels * conv.kernel_h * conv.kernel_w;
+        if (source.dtype != 0 && source.dtype != DISTILE_FLOAT32) {
+            throw std::runtime_error("the filter is not of type float32");
+        }
+        const auto *values = static_cast<const float *>(source.filter);
+        filter.assign(values, values + conv.out_channels * taps);
+        for (size_t i = 0; i < filter.size(); i++) {
+            filter[i] *= folded.scale[static_cast<int64_t>(i) / strides[0] % conv.out_channels];
+        }
+        bias = folded.bias;
+        memory::dims dims = {group_channels, filter_channels, conv.kernel_h, conv.kernel_w}, steps = strides;
+        if (conv.groups != 1) {
+            // Groups are a dimension of their own: their output channels follow each other.
+            dims.insert(dims.begin(), conv.groups);
+            steps.insert(steps.begin(), group_channels * strides[0]);
+        }
+        filter_desc = {dims, memory::data_type::f32, steps};
+        bias_desc = {{conv.out_channels}, memory::data_type::f32, memory::format_tag::x};
+    }
+
+    /** The primitive for these tensors: one of the last few, or a new one. */
+    Primitive &primitive(const View &view, const distile_tensor *residual, const distile_tensor &output);
+    std::unique_ptr<Primitive> make(const View &view, const distile_tensor *residual, const distile_tensor &output,
+                                    Residual added);
+    /** Adds the step that convolves `input`, of any layout for the output of a step in front of it. */
+    template<typename Convolution> void add_convolution(Primitive &made, dnnl::algorithm algorithm,
+                                                        const memory::desc &input, const memory::dims &strides,
+                                                        const View &view, const dnnl::primitive_attr &attributes);
+    dnnl::primitive_attr attributes(const distile_tensor *residual, Residual added) const;
+    /** The filter in the layout that a primitive asks for. */
+    memory packed(const memory::desc &desc);
+    void check(const distile_tensor &input, const distile_tensor *residual, const distile_tensor &output) const;
+
+    std::shared_ptr<OneDnnEngine::Impl> engine;
+    distile_conv2d conv;
+    OneDnnMath math;
+    distile_operator_kind kind;
+    std::vector<float> filter, bias;
+    memory::desc filter_desc, bias_desc;
+    std::vector<memory> packings;
+    std::vector<std::unique_ptr<Primitive>> primitives;
+};
+
+dnnl::primitive_attr OneDnnConv2d::Impl::attributes(const distile_tensor *residual, Residual added) const {
+    dnnl::post_ops steps;
+    if (added == Residual::output) {
+        steps.append_sum(1.0f);
+    } else if (added == Residual::tensor) {
+        steps.append_binary(dnnl::algorithm::binary_add, describe(*residual));
+    }
+    switch (conv.epilogue) {
+    case DISTILE_EPILOGUE_NONE:
+        break;
+    case DISTILE_EPILOGUE_RELU:
+        steps.append_eltwise(dnnl::algorithm::eltwise_relu, 0.0f, 0.0f);
+        break;
+    case DISTILE_EPILOGUE_RELU6:
+        steps.append_eltwise(dnnl::algorithm::eltwise_clip, 0.0f, 6.0f);
+        break;
+    case DISTILE_EPILOGUE_SILU:
+        steps.append_eltwise(dnnl::algorithm::eltwise_swish, 1.0f, 0.0f);
+        break;
+    case DISTILE_EPILOGUE_GELU:
+        steps.append_eltwise(dnnl::algorithm::eltwise_gelu_erf, 0.0f, 0.0f);
+        break;
+    }
+    dnnl::primitive_attr attributes;
+    attributes.set_post_ops(steps);
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    attributes.set_fpmath_mode(math == OneDnnMath::any ? dnnl::fpmath_mode::any : dnnl::fpmath_mode::strict);
+    return attributes;
+}
+
+memory OneDnnConv2d::Impl::packed(const memory::desc &desc) {
+    for (const memory &packing : packings) {
+        if (packing.get_desc() == desc) {
+            return packing;
+        }
+    }
+    memory source(filter_desc, engine->engine, filter.data());
+    memory target(desc, engine->engine);
+    dnnl::reorder(source, target).execute(engine->stream, source, target);
+    engine->stream.wait();
+    packings.push_back(target);
+    return target;
+}
+
+template<typename Convolution> void OneDnnConv2d::Impl::add_convolution(Primitive &made, dnnl::algorithm algorithm,
+                                                                        const memory::desc &input,
+                                                                        const memory::dims &strides, const View &view,
+                                                                        const dnnl::primitive_attr &attributes) {
+    const memory::desc any_filter(filter_desc.get_dims(), memory::data_type::f32, memory::format_tag::any);
+    // oneDNN counts the pixels that a dilation skips.
+    const typename Convolution::primitive_desc desc(
+        engine->engine, dnnl::prop_kind::forward_inference, algorithm, input, any_filter, bias_desc, made.output,
+        strides, {conv.dilation_h - 1, conv.dilation_w - 1}, view.pad_before, view.pad_after, attributes);
+    const dnnl::engine &device = engine->engine;
+    made.implementation = desc.impl_info_str();
+    made.steps.push_back({Convolution(desc),
+                          {{DNNL_ARG_SRC, memory(desc.src_desc(), device, nullptr)},
+                           {DNNL_ARG_WEIGHTS, packed(desc.weights_desc())},
+                           {DNNL_ARG_BIAS, memory(bias_desc, device, bias.data())},
+                           {DNNL_ARG_DST, memory(made.output, device, nullptr)},
+                           {DNNL_ARG_SCRATCHPAD, memory(desc.scratchpad_desc(), device)}}});
+    if (made.kind == Residual::tensor) {
+        made.steps.back().arguments.emplace(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1,
+                                            memory(made.residual, device, nullptr));
+    }
+}
+
+std::unique_ptr<OneDnnConv2d::Impl::Primitive> OneDnnConv2d::Impl::make(const View &view,
+                                                                        const distile_tensor *residual,
+                                                                        const distile_tensor &output, Residual added) {
+    auto made = std::make_unique<Primitive>();
+    made->input = describe(view.input);
+    made->output = describe(output);
+    made->residual = added == Residual::tensor ? describe(*residual) : memory::desc();
+    made->pad_before = view.pad_before;
+    made->kind = added;
+    const memory::dims strides = {conv.stride_h, conv.stride_w};
+    const dnnl::primitive_attr how = attributes(residual, added);
+    if (kind == DISTILE_MASKED_CONV2D) {
+        add_convolution<dnnl::convolution_forward>(*made, dnnl::algorithm::convolution_direct, made->input, strides,
+                                                   view, how);
+        return made;
+    }
+    if (kind == DISTILE_MASKED_CONV_TRANSPOSE2D) {
+        add_convolution<dnnl::deconvolution_forward>(*made, dnnl::algorithm::deconvolution_direct, made->input, strides,
+                                                     view, how);
+        return made;
+    }
+    const distile_tensor &input = view.input;
+    const memory::desc any_upsampled({input.batch, input.channels, input.height * strides[0], input.width * strides[1]},
+                                     memory::data_type::f32, memory::format_tag::any);
+    add_convolution<dnnl::convolution_forward>(*made, dnnl::algorithm::convolution_direct, any_upsampled, {1, 1}, view,
+                                               how);
+    memory upsampled(made->steps.front().arguments.at(DNNL_ARG_SRC).get_desc(), engine->engine);
+    made->steps.front().arguments.at(DNNL_ARG_SRC) = upsampled;
+    const dnnl::resampling_forward::primitive_desc desc(engine->engine, dnnl::prop_kind::forward_inference,
+                                                        dnnl::algorithm::resampling_nearest, made->input,
+                                                        upsampled.get_desc());
+    made->implementation += std::string(" after ") + desc.impl_info_str();
+    made->steps.insert(made->steps.begin(),
+                       {dnnl::resampling_forward(desc),
+                        {{DNNL_ARG_SRC, memory(made->input, engine->engine, nullptr)}, {DNNL_ARG_DST, upsampled}}});
+    return made;
+}
+
+OneDnnConv2d::Impl::Primitive &OneDnnConv2d::Impl::primitive(const View &view, const distile_tensor *residual,
+                                                             const distile_tensor &output) {
+    const Residual added = !residual                      ? Residual::none
+                           : same_view(*residual, output) ? Residual::output
+                                                          : Residual::tensor;
+    const memory::desc input_desc = describe(view.input), output_desc = describe(output);
+    const memory::desc residual_desc = added == Residual::tensor ? describe(*residual) : memory::desc();
+    for (const auto &known : primitives) {
+        if (known->kind == added && known->pad_before == view.pad_before && known->input == input_desc &&
+            known->output == output_desc && known->residual == residual_desc) {
+            return *known;
+        }
+    }
+    constexpr size_t most_primitives = 16;
+    std::unique_ptr<Primitive> made = make(view, residual, output, added);
+    if (primitives.size() == most_primitives) {
+        primitives.erase(primitives.begin());
+    }
+    primitives.push_back(std::move(made));
+    return *primitives.back();
+}
+
+void OneDnnConv2d::Impl::check(const distile_tensor &input, const distile_tensor *residual,
+                               const distile_tensor &output) const {
+    distile_tensor due = input;
+    due.channels = conv.in_channels;
+    check_tensor(input, "input", due);
+    due.channels = conv.out_channels;
+    const ImageSize size = find_operator_kind(kind)->output_size(&conv, {input.height, input.width});
+    due.height = static_cast<int32_t>(size.height);
+    due.width = static_cast<int32_t>(size.width);
+    check_tensor(output, "output", due);
+    if ((residual != nullptr) != (conv.residual != 0)) {
+        throw std::runtime_error(residual ? "a residual is given, but the operator adds none"
+                                          : "the operator adds a residual, but none is given");
+    }
+    if (residual) {
+        check_tensor(*residual, "residual", due);
+    }
+}
+
+OneDnnConv2d::OneDnnConv2d(const OneDnnEngine &engine, const distile_conv2d &conv,
+                           const distile_weights_source &weights, OneDnnMath math, distile_operator_kind kind)
+    : impl_(translated("hold the weights",
+                       [&] { return std::make_unique<Impl>(engine.impl_, conv, weights, math, kind); })) {
+}
+
+OneDnnConv2d::~OneDnnConv2d() = default;
+OneDnnConv2d::OneDnnConv2d(OneDnnConv2d &&) noexcept = default;
+OneDnnConv2d &OneDnnConv2d::operator=(OneDnnConv2d &&) noexcept = default;
+
+void OneDnnConv2d::run(const distile_tensor &input, const distile_tensor *residual, const distile_tensor &output) {
+    impl_->check(input, residual, output);
+    translated("run the convolution", [&] {
+        const View view(impl_->conv, impl_->kind, input);
+        Impl::Primitive &primitive = impl_->primitive(view, residual, output);
+        std::unordered_map<int, memory> &last = primitive.steps.back().arguments;
+        primitive.steps.front().arguments.at(DNNL_ARG_SRC).set_data_handle(view.input.data);
+        last.at(DNNL_ARG_DST).set_data_handle(output.data);
+        if (primitive.kind == Residual::tensor) {
+            last.at(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1).set_data_handle(residual->data);
+        }
+        for (const Impl::Step &step : primitive.steps) {
+            step.forward.execute(impl_->engine->stream, step.arguments);
+        }
+        impl_->engine->stream.wait();
+    });
+}
+
+std::string OneDnnConv2d::implementation(const distile_tensor &input, const distile_tensor *residual,
+                                         const distile_tensor &output) {
+    impl_->check(input, residual, output);
+    return translated("make the convolution", [&] {
+        return impl_->primitive(View(impl_->conv, impl_->kind, input), residual, output).implementation;
+    });
+}
+
+}  // namespace distile

@@ -1,0 +1,39 @@
+/** \file
+ * The other side of a row: a dense convolution by somebody else, or by our own dense candidate.
+ */
+#ifndef DISTILE_BENCH_PEER_H
+#define DISTILE_BENCH_PEER_H
+
+#include "masked.h"
+#include "peer_missing.h"
+#include <memory>
+#include <string>
+
+namespace distile::bench {
+
+class Peer {
+public:
+    virtual ~Peer() = default;
+    /** Name and version. */
+    virtual std::string description() const = 0;
+    /** The code that it runs. */
+    virtual std::string implementation(bool bordered) = 0;
+    /** Computes every output pixel. */
+    virtual void run(bool bordered) = 0;
+    /** The output of the last run. */
+    virtual const float *result() const = 0;
+    /** The largest error that its results may have, relative to the largest value. */
+    virtual double tolerance() const = 0;
+    /** The peer as a dense candidate of our kernels, valid as long as the peer. Throws PeerMissing where it cannot
+     * be one. */
+    virtual distile_dense_candidate candidate();
+};
+
+/** A peer by its name in the rows, with its weights packed, that computes into `output` of problem.output_size()
+ * floats. Throws PeerMissing. */
+std::unique_ptr<Peer> make_peer(const std::string &name, Problem &problem, MaskedOperator &masked,
+                                AlignedFloats output);
+
+}  // namespace distile::bench
+
+#endif

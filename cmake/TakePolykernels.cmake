@@ -1,0 +1,47 @@
+# Generated code is the same in every build tree of a source, whatever the sanitizers and the options of our own code. With
+# DISTILE_POLYKERNELS_FROM, distile_add_polykernel takes PolyKernels from another build tree, where each build of this tree
+# brings them up to date first.
+
+set(DISTILE_POLYKERNELS_FROM "" CACHE PATH "Another build tree of the same source, of which PolyKernels are taken")
+if (NOT DISTILE_POLYKERNELS_FROM)
+    return()
+endif ()
+if (NOT EXISTS "${DISTILE_POLYKERNELS_FROM}/CMakeCache.txt")
+    message(FATAL_ERROR "DISTILE_POLYKERNELS_FROM: '${DISTILE_POLYKERNELS_FROM}' is no build tree. The presets take "
+                        "their PolyKernels from 'release': run 'cmake --preset release' first.")
+endif ()
+load_cache("${DISTILE_POLYKERNELS_FROM}" READ_WITH_PREFIX other_ CMAKE_HOME_DIRECTORY DISTILE_POLYKERNELS_FROM)
+if (NOT other_CMAKE_HOME_DIRECTORY STREQUAL PROJECT_SOURCE_DIR)
+    message(FATAL_ERROR "DISTILE_POLYKERNELS_FROM: '${DISTILE_POLYKERNELS_FROM}' is a build tree of "
+                        "'${other_CMAKE_HOME_DIRECTORY}', not of '${PROJECT_SOURCE_DIR}'.")
+endif ()
+if (other_DISTILE_POLYKERNELS_FROM)
+    message(FATAL_ERROR "DISTILE_POLYKERNELS_FROM: '${DISTILE_POLYKERNELS_FROM}' takes its own PolyKernels from "
+                        "'${other_DISTILE_POLYKERNELS_FROM}'. Name a tree that builds them.")
+endif ()
+
+# Adds the target that the other build tree has under this name.
+function(distile_take_polykernel target)
+    file(RELATIVE_PATH folder "${PROJECT_BINARY_DIR}" "${CMAKE_CURRENT_BINARY_DIR}")
+    set(folder "${DISTILE_POLYKERNELS_FROM}/${folder}")
+    add_library(${target} STATIC "${folder}/${target}.o")
+    set_source_files_properties("${folder}/${target}.o" PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+    set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
+    target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${folder}" FILES "${folder}/${target}.h")
+    target_link_libraries(${target} PUBLIC distile::runtime $<TARGET_NAME_IF_EXISTS:distile::cuda>)
+    add_dependencies(${target} distile_take_polykernels)
+    set_property(DIRECTORY APPEND PROPERTY distile_polykernels ${target})
+    set_property(GLOBAL APPEND PROPERTY distile_taken ${target})
+    set_property(GLOBAL APPEND PROPERTY distile_taken_files "${folder}/${target}.o" "${folder}/${target}.h")
+endfunction()
+
+# Builds them there: called once, after the last was added.
+function(distile_take_polykernels)
+    get_property(targets GLOBAL PROPERTY distile_taken)
+    get_property(files GLOBAL PROPERTY distile_taken_files)
+    add_custom_target(distile_take_polykernels
+        COMMAND ${CMAKE_COMMAND} --build "${DISTILE_POLYKERNELS_FROM}" --target ${targets}
+        BYPRODUCTS ${files}
+        USES_TERMINAL COMMENT "Building the PolyKernels in ${DISTILE_POLYKERNELS_FROM}" VERBATIM)
+endfunction()
+cmake_language(DEFER CALL distile_take_polykernels)

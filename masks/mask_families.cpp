@@ -1,0 +1,261 @@
+#include "mask_families.h"
+#include "mask_files.h"
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <stb/stb_image.h>
+#include <stdexcept>
+#include <utility>
+
+namespace distile {
+
+namespace {
+
+ByteMask empty_mask(int32_t batch, int32_t height, int32_t width) {
+    if (batch < 1 || height < 1 || width < 1) {
+        throw std::invalid_argument("a mask of batch " + std::to_string(batch) + ", height " + std::to_string(height) +
+                                    " and width " + std::to_string(width) + " was asked for: each must be at least 1");
+    }
+    ByteMask mask;
+    mask.batch = batch;
+    mask.height = height;
+    mask.width = width;
+    mask.bytes.resize(static_cast<size_t>(batch) * height * width);
+    return mask;
+}
+
+void check_density(double density) {
+    if (!(density >= 0 && density <= 1)) {
+        throw std::invalid_argument("a mask of density " + std::to_string(density) +
+                                    " was asked for: it must lie between 0 and 1");
+    }
+}
+
+/** White noise of mean 0: the sum of twelve uniform 16-bit numbers. The standard's distributions differ between
+ * libraries, and so would our masks; this sum is exact everywhere. */
+double noise(std::mt19937_64 &engine) {
+    uint64_t sum = 0;
+    for (int draw = 0; draw < 3; draw++) {
+        const uint64_t bits = engine();
+        for (int shift = 0; shift < 64; shift += 16) {
+            sum += (bits >> shift) & 0xffff;
+        }
+    }
+    return static_cast<double>(sum) - 6 * 65535.0;
+}
+
+/** The weights of a Gaussian of standard deviation `sigma`, cut off at 3 sigma. */
+std::vector<double> gaussian(double sigma) {
+    const auto radius = static_cast<int>(std::ceil(3 * sigma));
+    std::vector<double> weights;
+    for (int x = -radius; x <= radius; x++) {
+        weights.push_back(std::exp(-x * x / (2 * sigma * sigma)));
+    }
+    return weights;
+}
+
+/** A Gaussian random field [height, width]. White noise that is smoothed by a Gaussian of deviation sigma has the
+ * correlation exp(-(d / (2 sigma))^2) at distance d. We call 2 sigma, where it has dropped to 1/e, the correlation
+ * length; here it is 1/8 of the extent along either axis. The noise goes on beyond the image, so that the field is as
+ * smooth and as varied at its edges as anywhere. */
+std::vector<double> gaussian_field(int32_t height, int32_t width, std::mt19937_64 &engine) {
+    const std::vector<double> along_x = gaussian(width / 16.0), along_y = gaussian(height / 16.0);
+    const size_t noise_width = width + along_x.size() - 1, noise_height = height + along_y.size() - 1;
+    std::vector<double> rows(noise_height * width);
+    std::vector<double> row(noise_width);
+    for (size_t y = 0; y < noise_height; y++) {
+        std::generate(row.begin(), row.end(), [&] { return noise(engine); });
+        for (int32_t x = 0; x < width; x++) {
+            rows[y * width + x] = std::inner_product(along_x.begin(), along_x.end(), row.begin() + x, 0.0);
+        }
+    }
+    std::vector<double> field(static_cast<size_t>(height) * width);
+    for (int32_t y = 0; y < height; y++) {
+        double *out = &field[static_cast<size_t>(y) * width];
+        for (size_t tap = 0; tap < along_y.size(); tap++) {
+            const double *in = &rows[(y + tap) * width];
+            for (int32_t x = 0; x < width; x++) {
+                out[x] += along_y[tap] * in[x];
+            }
+        }
+    }
+    return field;
+}
+
+ByteMask read_npy(const std::string &path) {
+    MaskImage image = read_npy_masks(path).front();
+    return {1, image.height, image.width, std::move(image.bytes)};
+}
+
+struct Photo {
+    int height = 0, width = 0;
+    std::unique_ptr<stbi_uc, void (*)(void *)> rgb{nullptr, stbi_image_free};
+};
+
+Photo read_photo(const std::string &path) {
+    Photo photo;
+    photo.rgb.reset(stbi_load(path.c_str(), &photo.width, &photo.height, nullptr, 3));
+    if (!photo.rgb) {
+        throw std::runtime_error("the photo '" + path + "' cannot be read (" + stbi_failure_reason() +
+                                 "); restore the file from the repository");
+    }
+    return photo;
+}
+
+/** Active where a channel of two photos differs by more than .01 on a scale from -1 to 1, as SIGE feeds photos to
+ * its networks, and within 5 pixels of there. */
+ByteMask edit_mask(const std::string &before_file, const std::string &after_file) {
+    const Photo before = read_photo(before_file), after = read_photo(after_file);
+    if (before.height != after.height || before.width != after.width) {
+        throw std::runtime_error("the photos '" + before_file + "' and '" + after_file +
+                                 "' differ in size; restore the files from the repository");
+    }
+    constexpr double levels = .01 / 2 * 255;
+    ByteMask mask = empty_mask(1, before.height, before.width);
+    for (size_t i = 0; i < mask.bytes.size(); i++) {
+        for (size_t channel = 3 * i; channel < 3 * i + 3; channel++) {
+            mask.bytes[i] |= std::abs(before.rgb.get()[channel] - after.rgb.get()[channel]) > levels;
+        }
+    }
+    return dilate_mask(mask, 5);
+}
+
+}  // namespace
+
+int64_t ByteMask::active_pixels() const {
+    return std::count_if(bytes.begin(), bytes.end(), [](uint8_t byte) { return byte != 0; });
+}
+
+double ByteMask::density() const {
+    return bytes.empty() ? 0 : static_cast<double>(active_pixels()) / static_cast<double>(bytes.size());
+}
+
+ByteMask blob_mask(int32_t batch, int32_t height, int32_t width, double density, uint64_t seed) {
+    check_density(density);
+    ByteMask mask = empty_mask(batch, height, width);
+    const size_t pixels = static_cast<size_t>(height) * width;
+    const long long active = std::llround(density * static_cast<double>(pixels));
+    std::mt19937_64 engine(seed);
+    std::vector<size_t> order(pixels);
+    for (int32_t n = 0; n < batch; n++) {
+        const std::vector<double> field = gaussian_field(height, width, engine);
+        // The order is total, ties going by index, so that the highest values are the same set with every library.
+        std::iota(order.begin(), order.end(), size_t{0});
+        std::nth_element(order.begin(), order.begin() + active, order.end(),
+                         [&](size_t a, size_t b) { return field[a] != field[b] ? field[a] > field[b] : a < b; });
+        for (long long i = 0; i < active; i++) {
+            mask.bytes[n * pixels + order[i]] = 1;
+        }
+    }
+    return mask;
+}
+
+ByteMask random_mask(int32_t batch, int32_t height, int32_t width, double density, uint64_t seed) {
+    check_density(density);
+    ByteMask mask = empty_mask(batch, height, width);
+    std::mt19937_64 engine(seed);
+    for (uint8_t &byte : mask.bytes) {
+        // The upper 53 bits, which a double holds exactly.
+        byte = std::ldexp(static_cast<double>(engine() >> 11), -53) < density;
+    }
+    return mask;
+}
+
+ByteMask checkerboard_mask(int32_t batch, int32_t height, int32_t width) {
+    ByteMask mask = empty_mask(batch, height, width);
+    for (size_t i = 0; i < mask.bytes.size(); i++) {
+        mask.bytes[i] = (i / width % height + i % width) % 2 == 0;
+    }
+    return mask;
+}
+
+ByteMask draw_mask(const std::string &family, int32_t batch, int32_t height, int32_t width, double density,
+                   uint64_t seed) {
+    if (family == "blob") {
+        return blob_mask(batch, height, width, density, seed);
+    }
+    if (family == "random") {
+        return random_mask(batch, height, width, density, seed);
+    }
+    if (family == "checkerboard") {
+        return checkerboard_mask(batch, height, width);
+    }
+    throw std::invalid_argument("there is no mask family '" + family +
+                                "'; the families are 'blob', 'random' and 'checkerboard'");
+}
+
+std::vector<std::string> real_masks() {
+    return {"sige_church", "sige_church_edit", "sige_sd_inpaint"};
+}
+
+ByteMask read_real_mask(const std::string &name, const std::string &folder) {
+    if (name == "sige_church") {
+        return read_npy(folder + "/sige_church_256.npy");
+    }
+    if (name == "sige_church_edit") {
+        return edit_mask(folder + "/sige_church_original.png", folder + "/sige_church_edited.png");
+    }
+    if (name == "sige_sd_inpaint") {
+        return read_npy(folder + "/sige_sd_inpaint_512x1024.npy");
+    }
+    std::string names;
+    for (const std::string &known : real_masks()) {
+        names += (names.empty() ? "'" : ", '") + known + "'";
+    }
+    throw std::runtime_error("there is no real mask '" + name + "' in '" + folder +
+                             "'; those that there are: " + names);
+}
+
+ByteMask scale_mask(const ByteMask &mask, int32_t height, int32_t width) {
+    ByteMask scaled = empty_mask(mask.batch, height, width);
+    size_t i = 0;
+    for (int32_t n = 0; n < mask.batch; n++) {
+        for (int32_t y = 0; y < height; y++) {
+            // The pixel of the source in which the centre of the scaled pixel lies.
+            const int64_t source_y = (2 * int64_t{y} + 1) * mask.height / (2 * int64_t{height});
+            for (int32_t x = 0; x < width; x++) {
+                const int64_t source_x = (2 * int64_t{x} + 1) * mask.width / (2 * int64_t{width});
+                scaled.bytes[i++] = mask.bytes[(int64_t{n} * mask.height + source_y) * mask.width + source_x] != 0;
+            }
+        }
+    }
+    return scaled;
+}
+
+ByteMask dilate_mask(const ByteMask &mask, int32_t radius) {
+    if (radius < 0) {
+        throw std::invalid_argument("a mask was to be dilated by " + std::to_string(radius) +
+                                    " pixels: the radius must not be negative");
+    }
+    // A square is dilated one axis at a time.
+    ByteMask wide = empty_mask(mask.batch, mask.height, mask.width);
+    const int64_t rows = int64_t{mask.batch} * mask.height;
+    for (int64_t row = 0; row < rows; row++) {
+        for (int32_t x = 0; x < mask.width; x++) {
+            if (mask.bytes[row * mask.width + x] != 0) {
+                const int32_t first = x - std::min(x, radius);
+                const auto last = static_cast<int32_t>(std::min(int64_t{x} + radius, int64_t{mask.width} - 1));
+                std::fill_n(wide.bytes.begin() + row * mask.width + first, last - first + 1, uint8_t{1});
+            }
+        }
+    }
+    ByteMask dilated = empty_mask(mask.batch, mask.height, mask.width);
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t image = row / mask.height * mask.height;
+        const int64_t first = std::max(row - radius, image);
+        const int64_t last = std::min(row + radius, image + mask.height - 1);
+        uint8_t *out = &dilated.bytes[row * mask.width];
+        for (int64_t from = first; from <= last; from++) {
+            const uint8_t *in = &wide.bytes[from * mask.width];
+            for (int32_t x = 0; x < mask.width; x++) {
+                out[x] |= in[x];
+            }
+        }
+    }
+    return dilated;
+}
+
+}  // namespace distile

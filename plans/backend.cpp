@@ -1,0 +1,83 @@
+#include "backend.h"
+#include "json_file.h"
+#include <algorithm>
+#include <sstream>
+
+namespace distile {
+
+const std::vector<const Backend *> &backends() {
+    static const std::vector<const Backend *> all = {&cpu_backend(), &cuda_backend()};
+    return all;
+}
+
+const Backend *find_backend(const std::string &name) {
+    for (const Backend *backend : backends()) {
+        if (name == backend->name) {
+            return backend;
+        }
+    }
+    return nullptr;
+}
+
+const Backend &get_backend(const std::string &name) {
+    const Backend *backend = find_backend(name);
+    if (!backend) {
+        std::string known;
+        for (const std::string &other : backend_names()) {
+            known.append(known.empty() ? "" : ", ").append(quote(other));
+        }
+        throw FileError("there is no backend " + quote(name) + ": this program knows " + known);
+    }
+    return *backend;
+}
+
+const Backend &backend_of_target(const std::string &target) {
+    const std::vector<std::string> words = target_words(target);
+    const Backend *other = nullptr;
+    for (const Backend *backend : backends()) {
+        if (!backend->target_word) {
+            other = backend;
+        } else if (std::find(words.begin(), words.end(), backend->target_word) != words.end()) {
+            return *backend;
+        }
+    }
+    return *other;
+}
+
+std::vector<std::string> backend_names() {
+    std::vector<std::string> names;
+    for (const Backend *backend : backends()) {
+        names.emplace_back(backend->name);
+    }
+    return names;
+}
+
+const Layout *find_layout(const Backend &backend, const std::string &name) {
+    for (const Layout &layout : backend.layouts) {
+        if (name == layout.name) {
+            return &layout;
+        }
+    }
+    return nullptr;
+}
+
+std::vector<std::string> target_words(const std::string &target) {
+    const std::string beginning = "x86-64-linux";
+    const std::string rest = target.substr(std::min(target.size(), beginning.size()));
+    if (target.compare(0, beginning.size(), beginning) != 0 || (!rest.empty() && rest[0] != '-')) {
+        throw FileError("the target " + quote(target) + " does not begin with x86-64-linux");
+    }
+    if (target.back() == '-') {
+        throw FileError("the target " + quote(target) + " ends with '-'");
+    }
+    std::istringstream stream(rest);
+    std::vector<std::string> words;
+    for (std::string word; std::getline(stream, word, '-');) {
+        if (!word.empty()) {
+            words.push_back(word);
+        }
+    }
+    return words;
+}
+
+}  // namespace distile

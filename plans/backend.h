@@ -1,0 +1,66 @@
+/** \file
+ * What plans know of each kind of device. A further one is one file in backends/ that defines its Backend, and one row
+ * in backend.cpp; what ranks schedules and what measures have tables of their own (bound_backend.h, measure_backend.h).
+ */
+#ifndef DISTILE_PLANS_BACKEND_H
+#define DISTILE_PLANS_BACKEND_H
+
+#include <string>
+#include <vector>
+
+namespace distile {
+
+/** A layout of the weights. */
+struct Layout {
+    const char *name;
+    int channel_block; /**< Output channels in a block. */
+};
+
+struct Backend {
+    const char *name;            /**< In plans and device profiles. */
+    const char *device;          /**< In C, a distile_device. */
+    const char *people_say;      /**< For instance "NVIDIA GPUs". */
+    std::vector<Layout> layouts; /**< The first is what plans have unless they name another. */
+    const char *target_word; /**< What a Halide target of this backend alone has; null: what no other has claimed. */
+    /** What the code for a Halide target needs of the device, as a descriptor says it. Throws FileError where the
+     * runtime could not check it. */
+    std::string (*features_of)(const std::string &target);
+    /** The Halide target of code for a device with such features. */
+    std::string (*target_of)(const std::string &features);
+    /** The same features in words, for instance "an NVIDIA GPU of compute capability 7.5 or later". */
+    std::string (*needs)(const std::string &features);
+    /** The name of the built-in device profile that stands for those which a Halide target is for. */
+    const char *(*generic_profile)(const std::string &target);
+    /** Plans can stand behind one another, of which a device takes the first whose features it has. */
+    bool chained;
+    std::vector<const char *> objects; /**< Beside the command: what all code calls back. */
+    /** What people call what "threads" of a time table counts, and a core of the device. */
+    const char *worker, *core;
+    /** A vector operation of a core, and its multiply-adds. */
+    const char *operation, *multiply_adds;
+    int tile_counts; /**< Numbers of tiles at which a search measures a schedule unless told otherwise. */
+};
+
+const Backend &cpu_backend();
+const Backend &cuda_backend();
+
+const std::vector<const Backend *> &backends();
+/** Null if there is none of this name. */
+const Backend *find_backend(const std::string &name);
+/** Throws FileError if there is none. */
+const Backend &get_backend(const std::string &name);
+/** The backend of a Halide target. */
+const Backend &backend_of_target(const std::string &target);
+/** The names of all, for messages and options. */
+std::vector<std::string> backend_names();
+/** Of a backend; null if there is none of this name. */
+const Layout *find_layout(const Backend &backend, const std::string &name);
+
+/** The parts of a Halide target behind "x86-64-linux". Throws FileError for a target that begins otherwise, or ends
+ * with
+ * '-'. */
+std::vector<std::string> target_words(const std::string &target);
+
+}  // namespace distile
+
+#endif

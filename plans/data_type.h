@@ -1,0 +1,27 @@
+/** \file
+ * The types in which tensors are stored. A further one is one row in data_type.cpp.
+ */
+#ifndef DISTILE_DATA_TYPE_H
+#define DISTILE_DATA_TYPE_H
+
+#include <distile/distile.h>
+#include <string>
+
+namespace distile {
+
+struct DataType {
+    const char *name;       /**< In operator files, and as a parameter of Halide's generators. */
+    const char *enumerator; /**< In C, a distile_dtype. */
+    distile_dtype dtype;
+    int bytes;
+    double rounding; /**< The largest relative error of a value that is stored. */
+};
+
+/** Null if there is none of this name. */
+const DataType *find_type(const std::string &name);
+/** The names of all, quoted, for messages. */
+std::string known_types();
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,177 @@
+#include "emit.h"
+#include "operator_schema.h"
+#include <algorithm>
+#include <iomanip>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <tuple>
+
+namespace distile {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string &where, const std::string &what) {
+    throw FileError(where + ": " + what);
+}
+
+std::set<std::string> words_of(const std::string &text) {
+    std::istringstream stream(text);
+    return {std::istream_iterator<std::string>(stream), {}};
+}
+
+std::string quoted_name(const Plan &plan) {
+    return "'" + plan.name + "'";
+}
+
+/** The points of a plan's time table, as descriptors have them: ordered by variant, threads and tiles. */
+std::vector<distile_time_point> points_of(const Plan &plan) {
+    std::vector<distile_time_point> points;
+    for (const PlanTime &time : plan.times) {
+        for (size_t i = 0; i < plan.variants.size(); i++) {
+            if (plan.variants[i].name == time.variant) {
+                points.push_back({static_cast<int32_t>(i), time.threads, time.tiles, time.microseconds});
+            }
+        }
+    }
+    std::sort(points.begin(), points.end(), [](const distile_time_point &a, const distile_time_point &b) {
+        return std::tie(a.variant, a.threads, a.tiles) < std::tie(b.variant, b.threads, b.tiles);
+    });
+    return points;
+}
+
+/** The struct and the operands of the operator, which all plans of a chain share. */
+void emit_operator(std::ostream &c, const Operator &op) {
+    const CStruct geometry = op.schema().c_struct(op);
+    c << "static const " << geometry.name << " op = {\n";
+    for (const auto &[name, value] : geometry.members) {
+        c << "    ." << name << " = " << value << ",\n";
+    }
+    c << "};\n\nstatic const distile_operand operands[] = {\n";
+    for (const Operand &operand : op.operands()) {
+        c << "    {.role = " << operand.role << ", .dtype = " << operand.type->enumerator
+          << ", .channels = " << operand.channels << "},\n";
+    }
+    c << "};\n\n";
+}
+
+/** The variants of a plan, and how each is called: code from Halide through the adapter, and a function in a source
+ * file by its name. */
+void emit_variants(std::ostream &c, const Plan &plan, size_t index, const std::string &symbol) {
+    for (const PlanVariant &variant : plan.variants) {
+        if (variant.is_generated()) {
+            const std::string function = function_name(symbol, index, variant.name);
+            c << "int " << function << "_argv(void **arguments);\n"
+              << "static int run_" << function << "(const distile_kernel_call *call) {\n"
+              << "    return distile_call_halide(" << function << "_argv, call);\n}\n\n";
+        } else {
+            c << "int " << variant.entry << "(const distile_kernel_call *call);\n\n";
+        }
+    }
+    c << "static const distile_variant variants_" << index << "[] = {\n";
+    for (const PlanVariant &variant : plan.variants) {
+        c << "    {.name = " << quote(variant.name) << ", .tile_h = " << variant.tile_h()
+          << ", .tile_w = " << variant.tile_w() << ", .dense = " << (variant.dense ? 1 : 0)
+          << ", .layout = " << quote(plan.layout_of(variant)) << ", .run = "
+          << (variant.is_generated() ? "run_" + function_name(symbol, index, variant.name) : variant.entry) << "},\n";
+    }
+    c << "};\n\n";
+}
+
+/** The PolyKernel of one plan in a chain, with what it refers to. */
+void emit_plan(std::ostream &c, const std::vector<Plan> &plans, size_t index, const std::string &symbol) {
+    const Plan &plan = plans[index];
+    emit_variants(c, plan, index, symbol);
+    const std::vector<distile_time_point> points = points_of(plan);
+    if (!points.empty()) {
+        c << "static const distile_time_point times_" << index << "[] = {\n" << std::fixed << std::setprecision(3);
+        for (const distile_time_point &point : points) {
+            c << "    {" << point.variant << ", " << point.threads << ", " << point.tiles << ", " << point.microseconds
+              << "},\n";
+        }
+        c << "};\n\n";
+    }
+    if (index == 0) {
+        c << "extern const distile_polykernel " << symbol << ";\nconst distile_polykernel " << symbol << " = {\n";
+    } else {
+        c << "static const distile_polykernel polykernel_" << index << " = {\n";
+    }
+    c << "    .version = DISTILE_POLYKERNEL_VERSION,\n"
+      << "    .name = " << quote(plan.name) << ",\n"
+      << "    .kind = " << plan.op.schema().kind_name << ",\n"
+      << "    .op = &op,\n"
+      << "    .num_operands = " << plan.op.operands().size() << ",\n"
+      << "    .operands = operands,\n"
+      << "    .device = " << get_backend(plan.backend).device << ",\n"
+      << "    .features = " << quote(plan.features()) << ",\n"
+      << "    .plan_hash = 0x" << plan_hash_text(plan) << ",\n"
+      << "    .num_variants = " << plan.variants.size() << ",\n"
+      << "    .variants = variants_" << index << ",\n";
+    if (!points.empty()) {
+        c << "    .num_times = " << points.size() << ",\n    .times = times_" << index << ",\n";
+    }
+    if (index + 1 < plans.size()) {
+        c << "    .otherwise = &polykernel_" << index + 1 << ",\n";
+    }
+    c << "};\n\n";
+}
+
+}  // namespace
+
+void check_chain(const std::vector<Plan> &plans) {
+    for (size_t i = 1; i < plans.size(); i++) {
+        const Plan &plan = plans[i];
+        const std::string where = "the plan " + quoted_name(plan);
+        for (const Plan *alone : {&plans.front(), &plan}) {
+            const Backend &backend = get_backend(alone->backend);
+            if (!backend.chained || alone->backend != plans.front().backend) {
+                refuse("the plan " + quoted_name(*alone),
+                       std::string("a plan for ") + backend.people_say + " cannot stand " +
+                           (alone == &plan ? "behind another, '" + plans.front().name + "'"
+                                           : "before another, " + quoted_name(plan)));
+            }
+        }
+        if (!(plan.op == plans.front().op)) {
+            refuse(where, "it is for another operator than " + quoted_name(plans.front()));
+        }
+        for (size_t j = 0; j < i; j++) {
+            if (plan.name == plans[j].name) {
+                refuse(where, "two plans of one PolyKernel have this name, by which time tables tell them apart");
+            }
+            const std::set<std::string> has = words_of(plan.features()), needs = words_of(plans[j].features());
+            if (std::includes(has.begin(), has.end(), needs.begin(), needs.end())) {
+                refuse(where, "it would never be taken: every device that has its features can run " +
+                                  quoted_name(plans[j]) +
+                                  ", which stands before it. The most demanding plan comes first");
+            }
+        }
+    }
+}
+
+std::string function_name(const std::string &symbol, size_t index, const std::string &variant) {
+    return symbol + "_" + std::to_string(index) + "_" + variant;
+}
+
+std::string emit_polykernels(const std::vector<Plan> &plans, const std::string &symbol) {
+    check_chain(plans);
+    std::ostringstream c;
+    c << "/* The PolyKernel " << symbol << ": " << plans.front().op.summary() << ". Made from its plans. */\n"
+      << "#include <distile/polykernel.h>\n\n";
+    emit_operator(c, plans.front().op);
+    // From the last to the first, because each names the one behind it.
+    for (size_t i = plans.size(); i-- > 0;) {
+        emit_plan(c, plans, i, symbol);
+    }
+    return c.str();
+}
+
+std::string emit_header(const std::vector<Plan> &plans, const std::string &symbol) {
+    return "/* " + plans.front().name + ": " + plans.front().op.summary() + ". */\n#ifndef DISTILE_POLYKERNEL_" +
+           symbol + "\n#define DISTILE_POLYKERNEL_" + symbol +
+           "\n\n#include <distile/distile.h>\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n"
+           "extern const distile_polykernel " +
+           symbol + ";\n\n#ifdef __cplusplus\n}\n#endif\n\n#endif\n";
+}
+
+}  // namespace distile

@@ -1,0 +1,89 @@
+#include "json_file.h"
+#include "strict_json.h"
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+namespace distile {
+
+namespace {
+
+using nlohmann::json;
+
+void append_formatted(std::string &text, const json &value, int indent) {
+    constexpr size_t line = 110;
+    std::string flat = value.dump();
+    if (!value.is_structured() || flat.size() + indent <= line) {
+        text += flat;
+        return;
+    }
+    const std::string margin(indent + 1, ' ');
+    text += value.is_object() ? "{" : "[";
+    bool first = true;
+    for (const auto &item : value.items()) {
+        text.append(first ? "\n" : ",\n").append(margin);
+        if (value.is_object()) {
+            text.append(json(item.key()).dump()).append(": ");
+        }
+        append_formatted(text, item.value(), indent + 1);
+        first = false;
+    }
+    text.append("\n").append(indent, ' ').append(value.is_object() ? "}" : "]");
+}
+
+}  // namespace
+
+json read_json(const std::string &path) {
+    std::ifstream stream(path);
+    // A folder can be opened, and fails when it is read.
+    if (!stream || (stream.peek(), stream.bad())) {
+        throw FileError("the file '" + path + "' cannot be opened");
+    }
+    return parse_json(std::string(std::istreambuf_iterator<char>(stream), {}), "the file '" + path + "'");
+}
+
+json parse_json(const std::string &text, const std::string &where) {
+    std::string fault;
+    json json = parse_strictly(text, true, fault);
+    if (json.is_discarded()) {
+        throw FileError(where + " " + fault);
+    }
+    return json;
+}
+
+std::string quote(const std::string &text) {
+    return json(text).dump(-1, ' ', true);
+}
+
+bool is_name(const std::string &text) {
+    return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    });
+}
+
+std::string format_json(const json &json) {
+    std::string text;
+    append_formatted(text, json, 0);
+    return text + "\n";
+}
+
+void write_file(const std::string &path, const std::string &text) {
+    const std::string temporary = path + ".new";
+    {
+        std::ofstream stream(temporary, std::ios::trunc | std::ios::binary);
+        stream << text;
+        stream.flush();
+        if (!stream) {
+            std::remove(temporary.c_str());
+            throw FileError("the file '" + temporary +
+                            "' cannot be written (is the disk full, or the folder missing?)");
+        }
+    }
+    if (std::rename(temporary.c_str(), path.c_str()) != 0) {
+        std::remove(temporary.c_str());
+        throw FileError("the file '" + path + "' cannot be replaced");
+    }
+}
+
+}  // namespace distile

@@ -1,0 +1,76 @@
+#include "cpu_device.h"
+#include "cpu_features.h"
+#include "cpu_mask.h"
+#include "cpu_planner.h"
+#include "tensor.h"
+#include <cstring>
+
+namespace distile {
+
+const void *CpuDevice::memory_space() const {
+    static const char host = 0;
+    return &host;
+}
+
+std::unique_ptr<distile_mask> CpuDevice::make_mask() {
+    return std::make_unique<CpuMask>(context);
+}
+
+std::unique_ptr<distile_planner> CpuDevice::make_planner(const PlannerSettings &settings) {
+    return std::make_unique<CpuPlanner>(context, settings);
+}
+
+std::shared_ptr<const void> CpuDevice::upload(const void *from, size_t bytes) {
+    const HostMemory memory = context.memory;
+    void *copy = memory.allocate(bytes);
+    if (!copy) {
+        throw std::bad_alloc();
+    }
+    // Frees the memory too if it throws.
+    std::shared_ptr<const void> owned(copy, [memory](const void *held) { memory.free(const_cast<void *>(held)); });
+    std::memcpy(copy, from, bytes);
+    return owned;
+}
+
+ScratchMemory CpuDevice::take_scratch(size_t bytes) {
+    Scratch *scratch = &context.scratch;
+    ScratchMemory memory(scratch->take(bytes), [scratch](void *held) { scratch->give_back(held); });
+    if (!memory) {
+        throw std::bad_alloc();
+    }
+    return memory;
+}
+
+std::string CpuDevice::missing_features(const distile_polykernel &polykernel) const {
+    return missing_cpu_feature(polykernel.features, context.options.cpu_features);
+}
+
+int64_t CpuDevice::most_virtual_pixels() const {
+    return largest_span;
+}
+
+RunResult CpuDevice::run(LoadedCode *, const distile_variant &variant, distile_kernel_call &call, const Zeros *zeros) {
+    if (zeros) {
+        update_pixels(&zeros->mask, zeros->output, nullptr, true);
+    }
+    call.hooks = &context;
+    const int code = variant.run(&call);
+    return {code, code == DISTILE_CALL_OUT_OF_MEMORY ? DISTILE_ERROR_OUT_OF_MEMORY : DISTILE_ERROR_KERNEL};
+}
+
+}  // namespace distile
+
+extern "C" distile_status distile_context_create(const distile_context_options *options, distile_context **context) {
+    return distile::create_context(
+        "distile_context_create", options,
+        [](distile_context &created) -> std::unique_ptr<distile::Device> {
+            const char *features = created.options.cpu_features;
+            if (features && !distile::are_cpu_features(features)) {
+                throw distile::Failure{
+                    distile::fail(&created, DISTILE_ERROR_BAD_VALUE,
+                                  "cpu_features \"%s\" names a feature that this library does not know", features)};
+            }
+            return std::make_unique<distile::CpuDevice>(created);
+        },
+        context);
+}

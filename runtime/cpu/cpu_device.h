@@ -1,0 +1,47 @@
+/** \file
+ * The CPU as a device.
+ */
+#ifndef DISTILE_CPU_DEVICE_H
+#define DISTILE_CPU_DEVICE_H
+
+#include "context.h"
+
+namespace distile {
+
+class CpuDevice : public Device {
+public:
+    using Device::Device;
+
+    distile_device kind() const override {
+        return DISTILE_CPU;
+    }
+    int32_t threads() const override {
+        return context.options.threads;
+    }
+    const void *memory_space() const override;
+
+    std::unique_ptr<distile_mask> make_mask() override;
+    std::unique_ptr<distile_planner> make_planner(const PlannerSettings &settings) override;
+    std::shared_ptr<const void> upload(const void *from, size_t bytes) override;
+
+    distile_status check_memory(const char *, const distile_tensor &, const char *) const override {
+        return DISTILE_OK;
+    }
+    ScratchMemory take_scratch(size_t bytes) override;
+    void update_pixels(distile_mask *mask, const distile_tensor &output, const distile_tensor *from,
+                       bool zero) override;
+    void upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
+                          int32_t scale_h, int32_t scale_w, bool zero) override;
+    void convert_layout(const distile_nchw &planes, const distile_tensor &tensor, bool to_planes) override;
+
+    std::string missing_features(const distile_polykernel &polykernel) const override;
+    int64_t most_virtual_pixels() const override;
+    std::unique_ptr<LoadedCode> load(const distile_kernel &) override {
+        return nullptr;
+    }
+    RunResult run(LoadedCode *, const distile_variant &variant, distile_kernel_call &call, const Zeros *zeros) override;
+};
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,86 @@
+/** \file
+ * The mask object in the memory of a CPU.
+ */
+#ifndef DISTILE_CPU_MASK_H
+#define DISTILE_CPU_MASK_H
+
+#include "bit_rows.h"
+#include "mask.h"
+
+namespace distile {
+
+class CpuMask : public distile_mask {
+public:
+    explicit CpuMask(distile_context &given);
+
+    distile_status check_shape(const char *call, const MaskShape &wanted) const override;
+    void set_bytes(const MaskShape &to, const uint8_t *bytes, int64_t stride_n, int64_t stride_h) override;
+    void set_bits(const MaskShape &to, const uint32_t *words, int64_t words_per_row) override;
+    void set_indices(const char *call, const MaskShape &to, const int32_t *indices, const int32_t *counts,
+                     int64_t stride_n) override;
+    void set_all(const MaskShape &to) override;
+    void set_window(const MaskShape &to, distile_mask &from, const distile_window &window,
+                    Direction direction) override;
+    void set_combination(Combination how, distile_mask &a, distile_mask *b) override;
+    void set_difference(const distile_tensor &a, const distile_tensor &b, float threshold) override;
+    MaskBits bits() override;
+    bool counts_on_host() const override {
+        return true;
+    }
+    void count(const Granularity *granularities, int32_t num_granularities, int64_t *counts) override;
+    int64_t active_pixels() override {
+        return active_pixels_;
+    }
+    TileList list(Granularity granularity, const TileRect &interior) override;
+
+    /** The bits, in words of 64. */
+    const Bitmask &bitmask() const {
+        return bits_;
+    }
+
+private:
+    struct Count {
+        Granularity granularity;
+        int64_t tiles;
+    };
+    struct List {
+        explicit List(const HostMemory &memory) : entries(memory) {
+        }
+        Granularity granularity{};
+        TileRect interior{};
+        TileList tiles{};
+        HostVector<uint32_t> entries;
+    };
+
+    static size_t num_words(const MaskShape &shape) {
+        return static_cast<size_t>(shape.batch) * shape.height * ((shape.width + 63) / 64);
+    }
+    /** Makes it the mask of a shape whose words `write(words)` fills, which may read what this mask was. */
+    template<typename Write> void set_words(const MaskShape &to, const Write &write);
+    /** Makes room for the words of a shape, whose bits are then written in place. Forgets counts and lists. */
+    uint64_t *begin_words(const MaskShape &to);
+    void forget(const MaskShape &to);
+    uint64_t *scratch(size_t words);
+    std::vector<RowMemory> &memory_of_tasks(size_t num_tasks);
+
+    Bitmask bits_{};
+    int64_t active_pixels_ = 0;
+    HostVector<uint64_t> words_, next_words_, scratch_;
+    std::vector<Count> counts_;
+    // Work space of count(), kept so that the steady state allocates nothing.
+    std::vector<Granularity> missing_;
+    std::vector<int64_t> missing_counts_;
+    // Lists of the current mask, then vectors of earlier ones that are kept for their memory.
+    std::vector<List> lists_;
+    size_t num_lists_ = 0;
+    std::vector<RowMemory> row_memory_;  // Of calls that set this mask, one for each of their tasks.
+};
+
+/** A mask of a context of the CPU. */
+inline const CpuMask &cpu_mask(const distile_mask &mask) {
+    return static_cast<const CpuMask &>(mask);
+}
+
+}  // namespace distile
+
+#endif

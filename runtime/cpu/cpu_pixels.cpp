@@ -1,0 +1,88 @@
+#include "cpu_device.h"
+#include "cpu_mask.h"
+#include "pixel_runs.h"
+#include <cstring>
+
+namespace distile {
+
+namespace {
+
+/** A row of pixels, in bytes. */
+struct PixelRow {
+    PixelRow(const distile_tensor &tensor, int64_t row)
+        : first(row_of(tensor, row)), stride(tensor.stride_w * element_bytes(tensor.dtype)),
+          bytes(tensor.channels * element_bytes(tensor.dtype)) {
+    }
+    char *at(int64_t x) const {
+        return first + x * stride;
+    }
+
+    char *first;
+    int64_t stride, bytes;
+};
+
+void zero_pixels(const PixelRow &row, int32_t begin, int32_t end) {
+    for (int32_t x = begin; x < end; x++) {
+        std::memset(row.at(x), 0, row.bytes);
+    }
+}
+
+void copy_pixels(const PixelRow &from, const PixelRow &to, int32_t begin, int32_t end) {
+    for (int32_t x = begin; x < end; x++) {
+        std::memcpy(to.at(x), from.at(x), to.bytes);
+    }
+}
+
+/** The bytes that are moved where `active` pixels are copied, each read and written, and with `zero` the others are
+ * zeroed. */
+int64_t moved_bytes(const distile_tensor &output, int64_t active, bool copy, bool zero) {
+    const int64_t pixels = int64_t{output.batch} * output.height * output.width;
+    return output.channels * element_bytes(output.dtype) * ((copy ? 2 * active : 0) + (zero ? pixels - active : 0));
+}
+
+}  // namespace
+
+void CpuDevice::update_pixels(distile_mask *mask, const distile_tensor &output, const distile_tensor *from, bool zero) {
+    const int64_t pixels = int64_t{output.batch} * output.height * output.width;
+    const int64_t active = mask ? mask->active_pixels() : pixels;
+    const Bitmask bits = mask ? cpu_mask(*mask).bitmask() : Bitmask{};
+    for_each_row(context, output, moved_bytes(output, active, from != nullptr, zero), [&](int64_t row) {
+        const PixelRow to(output, row);
+        const uint64_t *words = mask ? bits.words + row * bits.words_per_row() : nullptr;
+        if (from && !words) {
+            copy_pixels(PixelRow(*from, row), to, 0, output.width);
+        } else if (from) {
+            const PixelRow source(*from, row);
+            for_each_run(words, output.width, true,
+                         [&](int32_t begin, int32_t end) { copy_pixels(source, to, begin, end); });
+        }
+        if (zero && words) {
+            for_each_run(words, output.width, false, [&](int32_t begin, int32_t end) { zero_pixels(to, begin, end); });
+        }
+    });
+}
+
+void CpuDevice::upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
+                                 int32_t scale_h, int32_t scale_w, bool zero) {
+    const Bitmask &bits = cpu_mask(mask).bitmask();
+    for_each_row(context, output, moved_bytes(output, mask.active_pixels(), true, zero), [&](int64_t row) {
+        const uint64_t *words = bits.words + row * bits.words_per_row();
+        const int64_t image = row / output.height, y = row % output.height;
+        const PixelRow from(input, image * input.height + y / scale_h), to(output, row);
+        for_each_run(words, output.width, true, [&](int32_t begin, int32_t end) {
+            int32_t column = begin / scale_w, left = scale_w - begin % scale_w;
+            for (int32_t x = begin; x < end; x++) {
+                std::memcpy(to.at(x), from.at(column), to.bytes);
+                if (--left == 0) {
+                    column++;
+                    left = scale_w;
+                }
+            }
+        });
+        if (zero) {
+            for_each_run(words, output.width, false, [&](int32_t begin, int32_t end) { zero_pixels(to, begin, end); });
+        }
+    });
+}
+
+}  // namespace distile

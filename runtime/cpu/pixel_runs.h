@@ -1,0 +1,72 @@
+/** \file
+ * Work on the pixels of a tensor that a mask has or has not: row by row, with a context's threads, in runs of pixels.
+ */
+#ifndef DISTILE_PIXEL_RUNS_H
+#define DISTILE_PIXEL_RUNS_H
+
+#include "context.h"
+#include "types.h"
+#include <algorithm>
+#include <cstdint>
+
+namespace distile {
+
+/** The first pixel of a row, from x on, that is active or not; the width if there is none. */
+inline int32_t find_pixel(const uint64_t *words, int32_t x, int32_t width, bool active) {
+    while (x < width) {
+        const uint64_t found = (active ? words[x / 64] : ~words[x / 64]) >> (x % 64);
+        if (found != 0) {
+            return std::min(x + __builtin_ctzll(found), width);
+        }
+        x = (x / 64 + 1) * 64;
+    }
+    return width;
+}
+
+/** Calls visit(begin, end) for every run of pixels of a row that are active or not. */
+template<typename Visit> void for_each_run(const uint64_t *words, int32_t width, bool active, const Visit &visit) {
+    for (int32_t begin = find_pixel(words, 0, width, active); begin < width;) {
+        const int32_t end = find_pixel(words, begin, width, !active);
+        visit(begin, end);
+        begin = find_pixel(words, end, width, active);
+    }
+}
+
+/** Row `row` of all the rows of a tensor's images. */
+inline char *row_of(const distile_tensor &tensor, int64_t row) {
+    const int64_t elements = row / tensor.height * tensor.stride_n + row % tensor.height * tensor.stride_h;
+    return static_cast<char *>(tensor.data) + elements * element_bytes(tensor.dtype);
+}
+
+/** Calls visit(row) for all rows of a tensor's images. `bytes` is what all of that reads and writes: it says how many
+ * of the context's threads are worth waking. The calling thread visits few bytes by itself. */
+template<typename Visit>
+void for_each_row(distile_context &context, const distile_tensor &tensor, int64_t bytes, const Visit &visit) {
+    // What a thread moves while another one wakes.
+    constexpr int64_t bytes_per_task = 256 << 10;
+    struct Rows {
+        const Visit &visit;
+        int64_t count, tasks;
+
+        void run(int64_t task) const {
+            const int64_t end = count * (task + 1) / tasks;
+            for (int64_t row = count * task / tasks; row < end; row++) {
+                visit(row);
+            }
+        }
+    } rows{visit, int64_t{tensor.batch} * tensor.height, 1};
+    const int64_t threads = context.options.threads;
+    // A few for each thread even out rows of which some have less to do than others.
+    const int64_t most = threads > 1 ? std::min(rows.count, 4 * threads) : 1;
+    rows.tasks = std::clamp<int64_t>(bytes / bytes_per_task, 1, most);
+    if (rows.tasks == 1) {
+        rows.run(0);
+    } else {
+        context.run_parallel([](void *closure, int32_t task) { static_cast<const Rows *>(closure)->run(task); }, &rows,
+                             static_cast<int32_t>(rows.tasks));
+    }
+}
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,324 @@
+/** \file
+ * AVX2, with BMI2 and POPCNT.
+ */
+#include "simd_files.h"
+#include "transpose_portable.h"
+#include <cstring>
+
+#ifdef DISTILE_X86
+#include <immintrin.h>
+#define DISTILE_TARGET_AVX2 __attribute__((target("avx2,bmi2,popcnt")))
+
+namespace distile {
+
+namespace {
+
+DISTILE_TARGET_AVX2 inline uint64_t pack_64_avx2(const uint8_t *bytes) {
+    const __m256i zero = _mm256_setzero_si256();
+    const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(bytes));
+    const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(bytes + 32));
+    const auto low_zeros = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(low, zero)));
+    const auto high_zeros = static_cast<uint32_t>(_mm256_movemask_epi8(_mm256_cmpeq_epi8(high, zero)));
+    return ~(low_zeros | static_cast<uint64_t>(high_zeros) << 32);
+}
+
+DISTILE_TARGET_AVX2 int64_t pack_row_avx2(const uint8_t *bytes, int32_t width, uint64_t *words) {
+    int64_t active = 0;
+    int32_t x = 0;
+    for (; x + 64 <= width; x += 64) {
+        const uint64_t word = pack_64_avx2(bytes + x);
+        *words++ = word;
+        active += _mm_popcnt_u64(word);
+    }
+    if (x < width) {
+        // The row may end at the end of a page, so its last bytes are copied to where 64 can be read.
+        uint8_t tail[64] = {};
+        memcpy(tail, bytes + x, static_cast<size_t>(width - x));
+        *words = pack_64_avx2(tail);
+        active += _mm_popcnt_u64(*words);
+    }
+    return active;
+}
+
+DISTILE_TARGET_AVX2 int64_t count_avx2(const TileRows &tiles) {
+    int64_t count = 0;
+    const uint64_t *row = tiles.rows;
+    for (int32_t r = 0; r < tiles.num_rows; r++, row += tiles.num_words) {
+        for (int32_t i = 0; i < tiles.num_words; i++) {
+            count += _mm_popcnt_u64(row[i] & tiles.columns[i]);
+        }
+    }
+    return count;
+}
+
+DISTILE_TARGET_AVX2 uint32_t *list_avx2(const TileRows &tiles, int32_t y, int32_t tile_h, uint32_t *xy) {
+    const uint64_t *row = tiles.rows;
+    for (int32_t r = 0; r < tiles.num_rows; r++, row += tiles.num_words, y += tile_h) {
+        for (int32_t i = 0; i < tiles.num_words; i++) {
+            __m256i origin = _mm256_set1_epi32(static_cast<int32_t>(pack_xy(64 * i, y)));
+            for (uint64_t word = row[i] & tiles.columns[i]; word != 0; word >>= 8) {
+                const auto *positions = reinterpret_cast<const __m128i *>(byte_positions.positions[word & 0xff]);
+                const __m256i entries = _mm256_add_epi32(origin, _mm256_cvtepu8_epi32(_mm_loadl_epi64(positions)));
+                _mm256_storeu_si256(reinterpret_cast<__m256i *>(xy), entries);
+                xy += byte_positions.count[word & 0xff];
+                origin = _mm256_add_epi32(origin, _mm256_set1_epi32(8));
+            }
+        }
+    }
+    return xy;
+}
+
+DISTILE_TARGET_AVX2 void fill_avx2(uint32_t *begin, const uint32_t *end, uint32_t value) {
+    for (; begin < end; begin += 8) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(begin), _mm256_set1_epi32(static_cast<int32_t>(value)));
+    }
+}
+
+DISTILE_TARGET_AVX2 void extract_avx2(const uint64_t *row, const uint64_t *places, int32_t num_words, uint64_t *out) {
+    uint64_t pending = 0;
+    int64_t filled = 0;
+    for (int32_t i = 0; i < num_words; i++) {
+        const uint64_t bits = _pext_u64(row[i], places[i]);
+        const int64_t count = _mm_popcnt_u64(places[i]);
+        pending |= bits << filled;
+        filled += count;
+        if (filled >= 64) {
+            *out++ = pending;
+            filled -= 64;
+            pending = bits >> (count - filled);
+        }
+    }
+    if (filled > 0) {
+        *out = pending;
+    }
+}
+
+DISTILE_TARGET_AVX2 void deposit_avx2(const uint64_t *in, int32_t in_words, const uint64_t *places, int32_t num_words,
+                                      uint64_t *row) {
+    int64_t at = 0;
+    for (int32_t i = 0; i < num_words; i++) {
+        row[i] = _pdep_u64(word_at(in, in_words, at), places[i]);
+        at += _mm_popcnt_u64(places[i]);
+    }
+}
+
+DISTILE_TARGET_AVX2 void unite_rows_avx2(const uint64_t *from, int64_t distance, int32_t num_rows, int32_t num_words,
+                                         uint64_t *to) {
+    unite_rows(from, distance, num_rows, num_words, to);
+}
+
+DISTILE_TARGET_AVX2 void compare_avx2(const float *a, const float *b, int64_t count, float threshold, uint64_t *bits) {
+    const __m256 sign = _mm256_set1_ps(-0.0f), limit = _mm256_set1_ps(threshold);
+    int64_t i = 0;
+    for (; i + 64 <= count; i += 64) {
+        uint64_t word = 0;
+        for (int j = 0; j < 64; j += 8) {
+            const __m256 difference = _mm256_sub_ps(_mm256_loadu_ps(a + i + j), _mm256_loadu_ps(b + i + j));
+            const __m256 above = _mm256_cmp_ps(_mm256_andnot_ps(sign, difference), limit, _CMP_NLE_UQ);
+            word |= static_cast<uint64_t>(static_cast<uint32_t>(_mm256_movemask_ps(above))) << j;
+        }
+        *bits++ = word;
+    }
+    if (i < count) {
+        *bits = compare_up_to_64(a + i, b + i, count - i, threshold);
+    }
+}
+
+/** Elements of a vector, and rows and columns that are transposed in registers. */
+constexpr int64_t lanes = 8;
+
+/** The rows i and i + 4 of 8 x 8 elements: their left halves beside each other, and their right ones. */
+struct RowPairs {
+    __m256 left[4], right[4];
+};
+
+DISTILE_TARGET_AVX2 inline RowPairs load_whole(const float *from, int64_t stride) {
+    RowPairs pairs;
+    for (int i = 0; i < 4; i++) {
+        const float *upper = from + i * stride, *lower = upper + 4 * stride;
+        pairs.left[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(upper)), _mm_loadu_ps(lower), 1);
+        pairs.right[i] =
+            _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(upper + 4)), _mm_loadu_ps(lower + 4), 1);
+    }
+    return pairs;
+}
+
+/** The same where there are fewer rows or columns, of which nothing else is read. */
+DISTILE_TARGET_AVX2 inline RowPairs load_part(const float *from, int64_t stride, int64_t num_rows, int64_t columns) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(columns)), lane);
+    __m256 rows[lanes];
+    for (int i = 0; i < lanes; i++) {
+        rows[i] = i < num_rows ? _mm256_maskload_ps(from + i * stride, mask) : _mm256_setzero_ps();
+    }
+    RowPairs pairs;
+    for (int i = 0; i < 4; i++) {
+        pairs.left[i] = _mm256_permute2f128_ps(rows[i], rows[i + 4], 0x20);
+        pairs.right[i] = _mm256_permute2f128_ps(rows[i], rows[i + 4], 0x31);
+    }
+    return pairs;
+}
+
+/** Columns from 4 x 4 elements in each half of the vectors. */
+DISTILE_TARGET_AVX2 inline void transpose_halves(const __m256 *rows, __m256 *columns) {
+    const __m256 low = _mm256_unpacklo_ps(rows[0], rows[1]), low2 = _mm256_unpacklo_ps(rows[2], rows[3]);
+    const __m256 high = _mm256_unpackhi_ps(rows[0], rows[1]), high2 = _mm256_unpackhi_ps(rows[2], rows[3]);
+    columns[0] = _mm256_shuffle_ps(low, low2, 0x44);
+    columns[1] = _mm256_shuffle_ps(low, low2, 0xee);
+    columns[2] = _mm256_shuffle_ps(high, high2, 0x44);
+    columns[3] = _mm256_shuffle_ps(high, high2, 0xee);
+}
+
+/** Stores the first elements. AMD's masked stores take many times as long. */
+DISTILE_TARGET_AVX2 inline void store_part(float *to, __m256 values, int64_t count) {
+    __m128 rest = _mm256_castps256_ps128(values);
+    if (count >= lanes) {
+        _mm256_storeu_ps(to, values);
+        return;
+    }
+    if ((count & 4) != 0) {
+        _mm_storeu_ps(to, rest);
+        rest = _mm256_extractf128_ps(values, 1);
+        to += 4;
+    }
+    if ((count & 2) != 0) {
+        _mm_storel_pi(reinterpret_cast<__m64 *>(to), rest);
+        rest = _mm_movehl_ps(rest, rest);
+        to += 2;
+    }
+    if ((count & 1) != 0) {
+        _mm_store_ss(to, rest);
+    }
+}
+
+DISTILE_TARGET_AVX2 inline void transpose_8x8(const float *from, int64_t from_stride, float *to, int64_t to_stride) {
+    __m256 transposed[lanes];
+    const RowPairs pairs = load_whole(from, from_stride);
+    transpose_halves(pairs.left, transposed);
+    transpose_halves(pairs.right, transposed + 4);
+    for (int i = 0; i < lanes; i++) {
+        _mm256_storeu_ps(to + i * to_stride, transposed[i]);
+    }
+}
+
+DISTILE_TARGET_AVX2 void transpose_part(const float *from, int64_t from_stride, float *to, int64_t to_stride,
+                                        int64_t rows, int64_t columns) {
+    __m256 transposed[lanes];
+    const RowPairs pairs = load_part(from, from_stride, rows, columns);
+    transpose_halves(pairs.left, transposed);
+    if (columns > 4) {
+        transpose_halves(pairs.right, transposed + 4);
+    }
+    for (int64_t i = 0; i < std::min(columns, lanes); i++) {
+        store_part(to + i * to_stride, transposed[i], rows);
+    }
+}
+
+/** Where the elements of a few channels lie when their pixels are contiguous. Of `channels` vectors of pixels, lane j
+ * of the k-th holds element 8 k + j. */
+template<int channels> struct PixelLanes {
+    alignas(32) int32_t pixel[channels][lanes], is_channel[channels][channels][lanes];
+    alignas(32) int32_t lane[channels][lanes], is_vector[channels][channels][lanes];
+
+    constexpr PixelLanes() : pixel(), is_channel(), lane(), is_vector() {
+        for (int32_t element = 0; element < channels * lanes; element++) {
+            const int32_t k = element / lanes, j = element % lanes, x = element / channels, c = element % channels;
+            pixel[k][j] = x;
+            is_channel[k][c][j] = -1;
+            lane[c][x] = j;
+            is_vector[c][k][x] = -1;
+        }
+    }
+};
+
+/** Picks lanes out of several vectors: to each of as many results lane index[i] of the vector that `from` marks. */
+template<int count> DISTILE_TARGET_AVX2 inline __m256 pick_lanes(const __m256 *vectors, const int32_t *index,
+                                                                 const int32_t (*from)[lanes]) {
+    const __m256i places = _mm256_load_si256(reinterpret_cast<const __m256i *>(index));
+    __m256 picked = _mm256_permutevar8x32_ps(vectors[0], places);
+    for (int i = 1; i < count; i++) {
+        const __m256 marked = _mm256_load_ps(reinterpret_cast<const float *>(from[i]));
+        picked = _mm256_blendv_ps(picked, _mm256_permutevar8x32_ps(vectors[i], places), marked);
+    }
+    return picked;
+}
+
+/** Between planes of a few channels and contiguous pixels. */
+template<int channels> DISTILE_TARGET_AVX2 void transpose_few(const float *from, int64_t from_stride, float *to,
+                                                              int64_t to_stride, int64_t pixels, bool to_planes) {
+    static constexpr PixelLanes<channels> where;
+    int64_t x = 0;
+    for (; x + lanes <= pixels; x += lanes) {
+        __m256 vectors[channels];
+        for (int i = 0; i < channels; i++) {
+            vectors[i] = _mm256_loadu_ps(to_planes ? from + channels * x + lanes * i : from + i * from_stride + x);
+        }
+        for (int i = 0; i < channels; i++) {
+            const __m256 result = to_planes ? pick_lanes<channels>(vectors, where.lane[i], where.is_vector[i])
+                                            : pick_lanes<channels>(vectors, where.pixel[i], where.is_channel[i]);
+            _mm256_storeu_ps(to_planes ? to + i * to_stride + x : to + channels * x + lanes * i, result);
+        }
+    }
+    if (to_planes) {
+        transpose_portable(from + channels * x, channels, to + x, to_stride, pixels - x, channels);
+    } else {
+        transpose_portable(from + x, from_stride, to + channels * x, channels, channels, pixels - x);
+    }
+}
+
+DISTILE_TARGET_AVX2 void transpose_many(const float *from, int64_t from_stride, float *to, int64_t to_stride,
+                                        int64_t rows, int64_t columns) {
+    // Those that are farther apart are finished first: they may share few lines of a cache.
+    const bool rows_first = from_stride > to_stride;
+    for (int64_t r = 0; r < rows; r += transpose_block) {
+        for (int64_t c = 0; c < columns; c += transpose_block) {
+            const int64_t num_rows = std::min(rows - r, transpose_block);
+            const int64_t num_columns = std::min(columns - c, transpose_block);
+            const float *source = from + r * from_stride + c;
+            float *target = to + c * to_stride + r;
+            const bool whole = num_rows == transpose_block && num_columns == transpose_block;
+            for (int64_t i = 0; i < transpose_block; i += lanes) {
+                for (int64_t j = 0; j < transpose_block; j += lanes) {
+                    const int64_t row = rows_first ? i : j, column = rows_first ? j : i;
+                    if (whole) {
+                        transpose_8x8(source + row * from_stride + column, from_stride,
+                                      target + column * to_stride + row, to_stride);
+                    } else if (row < num_rows && column < num_columns) {
+                        transpose_part(source + row * from_stride + column, from_stride,
+                                       target + column * to_stride + row, to_stride, num_rows - row,
+                                       num_columns - column);
+                    }
+                }
+            }
+        }
+    }
+}
+
+DISTILE_TARGET_AVX2 void transpose_avx2(const float *from, int64_t from_stride, float *to, int64_t to_stride,
+                                        int64_t rows, int64_t columns) {
+    // A few channels, if their pixels are contiguous.
+    if (rows == 3 && to_stride == 3) {
+        transpose_few<3>(from, from_stride, to, to_stride, columns, false);
+    } else if (rows == 4 && to_stride == 4) {
+        transpose_few<4>(from, from_stride, to, to_stride, columns, false);
+    } else if (columns == 3 && from_stride == 3) {
+        transpose_few<3>(from, from_stride, to, to_stride, rows, true);
+    } else if (columns == 4 && from_stride == 4) {
+        transpose_few<4>(from, from_stride, to, to_stride, rows, true);
+    } else {
+        transpose_many(from, from_stride, to, to_stride, rows, columns);
+    }
+}
+
+bool is_supported() {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+}
+
+}  // namespace
+
+const SimdLevel avx2_level = {"avx2",       is_supported, pack_row_avx2,   count_avx2,   list_avx2,     fill_avx2,
+                              extract_avx2, deposit_avx2, unite_rows_avx2, compare_avx2, transpose_avx2};
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,72 @@
+/** \file
+ * The code of PolyKernels on a GPU: loaded, and called with what it calls back.
+ */
+#ifndef DISTILE_CUDA_CODE_RUNNER_H
+#define DISTILE_CUDA_CODE_RUNNER_H
+
+#include "device.h"
+#include "device_memory.h"
+#include <cuda.h>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace distile {
+
+/** The GPU code of a PolyKernel that was loaded, as long as this lives. */
+class CudaCode : public LoadedCode {
+public:
+    struct Module {
+        CUmodule module = nullptr;
+        std::vector<std::pair<const char *, CUfunction>> functions;
+    };
+
+    explicit CudaCode(CudaDevice &device) : device_(device) {
+    }
+    /** Waits for the GPU, which may be running it. */
+    ~CudaCode() override;
+
+    /** The module of some PTX, loaded when it is first asked for. Throws Failure. */
+    Module &module(const char *ptx);
+    /** A kernel of a module, the same. */
+    CUfunction function(Module &module, const char *name) const;
+
+private:
+    CudaDevice &device_;
+    std::map<const char *, Module> modules_;
+};
+
+/** Calls variants. */
+class CodeRunner {
+public:
+    explicit CodeRunner(CudaDevice &device) : device_(device) {
+    }
+
+    RunResult run(CudaCode &code, const distile_variant &variant, distile_kernel_call &call);
+    /** Lets the code load its modules and find its kernels, but launches and allocates nothing. */
+    RunResult rehearse(CudaCode &code, const distile_variant &variant, distile_kernel_call &call);
+
+    /** What the code calls back. */
+    static const distile_gpu_hooks hooks;
+
+private:
+    RunResult call(CudaCode &code, const distile_variant &variant, distile_kernel_call &call, bool rehearsal);
+    template<typename Body> static int guarded_hook(distile_hooks *hooks, const Body &body);
+    void launch(const distile_gpu_launch &launch) const;
+    uint64_t allocate(uint64_t bytes);
+
+    CudaDevice &device_;
+    // Of the variant that is being called.
+    bool rehearsal_ = false;
+    CudaCode *code_ = nullptr;
+    CudaCode::Module *module_ = nullptr;
+    distile_status status_ = DISTILE_OK;  ///< Of what failed, whose message is stored.
+    // One for each allocation of a variant. Work on one stream may share it in its order.
+    std::vector<std::unique_ptr<DeviceMemory>> scratch_;
+    size_t scratch_used_ = 0;
+};
+
+}  // namespace distile
+
+#endif

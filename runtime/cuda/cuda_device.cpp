@@ -1,0 +1,326 @@
+#include "cuda_device.h"
+#include "code_runner.h"
+#include "cuda_mask.h"
+#include "cuda_planner.h"
+#include "pixel_update.h"
+#include "types.h"
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+namespace distile {
+
+namespace {
+
+/** What the PolyKernels' code and our kernels read and write at once. */
+constexpr size_t vector_bytes = 16;
+
+/** Memory of the GPU that goes back to a context, which may outlive the device. */
+struct UploadedMemory {
+    explicit UploadedMemory(std::shared_ptr<const UsedContext> given) : context(std::move(given)) {
+    }
+    ~UploadedMemory() {
+        if (address != 0) {
+            const CurrentForCleanup current(*context);
+            context->driver.cuMemFree(address);
+        }
+    }
+    UploadedMemory(const UploadedMemory &) = delete;
+    UploadedMemory &operator=(const UploadedMemory &) = delete;
+
+    std::shared_ptr<const UsedContext> context;
+    CUdeviceptr address = 0;
+};
+
+}  // namespace
+
+distile_status status_of(CUresult result) {
+    switch (result) {
+    case CUDA_SUCCESS:
+        return DISTILE_OK;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return DISTILE_ERROR_OUT_OF_DEVICE_MEMORY;
+    case CUDA_ERROR_NO_DEVICE:
+    case CUDA_ERROR_INVALID_DEVICE:
+        return DISTILE_ERROR_NO_GPU;
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+    case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
+        return DISTILE_ERROR_OLD_DRIVER;
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_INVALID_PTX:
+        return DISTILE_ERROR_UNSUPPORTED_DEVICE;
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+    case CUDA_ERROR_INVALID_CONTEXT:
+    case CUDA_ERROR_DEINITIALIZED:
+        return DISTILE_ERROR_DEVICE_LOST;
+    default:
+        return DISTILE_ERROR_KERNEL;
+    }
+}
+
+// ---- The context -----------------------------------------------------------------------------
+
+CudaDevice::CudaDevice(distile_context &given, const Driver &loaded) : Device(given), driver(loaded) {
+    context.gpu = &CodeRunner::hooks;
+}
+
+CudaDevice::~CudaDevice() {
+    if (!used_) {
+        return;
+    }
+    const CurrentForCleanup current(*used_);
+    if (current.succeeded()) {
+        driver.cuCtxSynchronize();
+    }
+    side_.reset();
+    runner.reset();
+    dense_output_.reset();
+    operand.reset();
+    kernels.reset();
+}
+
+void CudaDevice::open(const distile_cuda_options &options) {
+    check(driver.cuInit(0), "cuInit");
+    check(driver.cuDriverGetVersion(&driver_version), "cuDriverGetVersion");
+    if (driver_version < OwnKernels::oldest_cuda) {
+        throw Failure{fail(&context, DISTILE_ERROR_OLD_DRIVER,
+                           "the driver is for CUDA %d.%d, and this library was built with CUDA %d.%d",
+                           driver_version / 1000, driver_version % 1000 / 10, OwnKernels::oldest_cuda / 1000,
+                           OwnKernels::oldest_cuda % 1000 / 10)};
+    }
+    used_ = use_context(options);
+    caller_stream = static_cast<CUstream>(options.stream);
+    const CurrentDevice current(*this);
+    find_features();
+    loader.emplace(*this, CubinCache(options.cache_folder ? options.cache_folder : "", driver_version, capability));
+    kernels = std::make_unique<OwnKernels>(driver, *loader);
+    side_ = std::make_unique<SideStream>(*this);
+    runner = std::make_unique<CodeRunner>(*this);
+    dense_output_ = std::make_unique<DeviceMemory>(*this);
+    operand = std::make_unique<DeviceMemory>(*this);
+}
+
+std::shared_ptr<const UsedContext> CudaDevice::use_context(const distile_cuda_options &options) const {
+    if (options.context) {
+        return std::make_shared<UsedContext>(driver, static_cast<CUcontext>(options.context));
+    }
+    int count = 0;
+    check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount");
+    if (options.device < 0 || options.device >= count) {
+        throw Failure{fail(&context, DISTILE_ERROR_NO_GPU, "there is no GPU %d: the driver knows %d of them",
+                           options.device, count)};
+    }
+    CUdevice device = 0;
+    check(driver.cuDeviceGet(&device, options.device), "cuDeviceGet");
+    // Made first, so that what is retained is released whatever fails.
+    auto used = std::make_shared<UsedContext>(driver, nullptr);
+    check(driver.cuDevicePrimaryCtxRetain(&used->handle, device), "cuDevicePrimaryCtxRetain");
+    used->retained = device;
+    return used;
+}
+
+void CudaDevice::find_features() {
+    const auto attribute = [&](CUdevice_attribute which) {
+        int value = 0;
+        check(driver.cuDeviceGetAttribute(&value, which, device_), "cuDeviceGetAttribute");
+        return value;
+    };
+    check(driver.cuCtxGetDevice(&device_), "cuCtxGetDevice");
+    capability = 10 * attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) +
+                 attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    if (capability < OwnKernels::oldest_capability) {
+        throw Failure{fail(&context, DISTILE_ERROR_UNSUPPORTED_DEVICE,
+                           "the GPU has compute capability %d.%d, and this library needs %d.%d", capability / 10,
+                           capability % 10, OwnKernels::oldest_capability / 10, OwnKernels::oldest_capability % 10)};
+    }
+    multiprocessors_ = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+#ifdef DISTILE_CUDA_RESOURCES
+    // A green context has fewer. Where the driver cannot say, it made no such context.
+    CUdevResource resource{};
+    if (driver.cuCtxGetDevResource &&
+        driver.cuCtxGetDevResource(used_->handle, &resource, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS &&
+        resource.sm.smCount > 0) {
+        multiprocessors_ = static_cast<int32_t>(resource.sm.smCount);
+    }
+#endif
+}
+
+void CudaDevice::enter() {
+    check(driver.cuCtxPushCurrent(used_->handle), "cuCtxPushCurrent");
+}
+
+void CudaDevice::leave() noexcept {
+    CUcontext popped = nullptr;
+    driver.cuCtxPopCurrent(&popped);
+}
+
+bool CudaDevice::is_capturing() const {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    check(driver.cuStreamIsCapturing(caller_stream, &status), "cuStreamIsCapturing");
+    return status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// ---- What may fail ---------------------------------------------------------------------------
+
+const char *CudaDevice::name_of(CUresult result) const {
+    const char *name = nullptr;
+    driver.cuGetErrorName(result, &name);
+    return name ? name : "unknown error";
+}
+
+void CudaDevice::check(CUresult result, const char *what) const {
+    if (result != CUDA_SUCCESS) {
+        throw Failure{fail(&context, status_of(result), "the CUDA driver refused %s: %s", what, name_of(result))};
+    }
+}
+
+void CudaDevice::refuse_capture(const char *what) const {
+    if (is_capturing()) {
+        throw Failure{fail(&context, DISTILE_ERROR_CAPTURING,
+                           "a graph is being captured, and %s: make the same calls with the same shapes once before "
+                           "the capture",
+                           what)};
+    }
+}
+
+bool CudaDevice::is_device_memory(const void *pointer) const {
+    const auto address = reinterpret_cast<CUdeviceptr>(pointer);
+    unsigned int type = 0;
+    int ordinal = 0;
+    CUresult result = driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
+    }
+    if (result != CUDA_ERROR_INVALID_VALUE) {
+        check(result, "cuPointerGetAttribute");
+    }
+    return result == CUDA_SUCCESS && type == CU_MEMORYTYPE_DEVICE && ordinal == device_;
+}
+
+void CudaDevice::check_pointer(const void *pointer, size_t alignment, const char *name) const {
+    if (!is_device_memory(pointer)) {
+        throw Failure{fail(&context, DISTILE_ERROR_NOT_DEVICE_MEMORY, "the %s is not in the memory of GPU %d", name,
+                           static_cast<int>(device_))};
+    }
+    if (reinterpret_cast<uintptr_t>(pointer) % alignment != 0) {
+        throw Failure{fail(&context, DISTILE_ERROR_BAD_ALIGNMENT, "the %s does not begin at a multiple of %zu bytes",
+                           name, alignment)};
+    }
+}
+
+distile_status CudaDevice::check_memory(const char *call, const distile_tensor &tensor, const char *name) const {
+    if (!is_device_memory(tensor.data)) {
+        return fail(&context, DISTILE_ERROR_NOT_DEVICE_MEMORY, "%s: the %s is not in the memory of GPU %d", call, name,
+                    static_cast<int>(device_));
+    }
+    const int64_t bytes = element_bytes(tensor.dtype);
+    if (tensor.channels * bytes % vector_bytes != 0 || is_in_units(tensor, vector_bytes)) {
+        return DISTILE_OK;
+    }
+    return fail(&context, DISTILE_ERROR_BAD_ALIGNMENT,
+                "%s: the %s must begin at a multiple of %zu bytes, and its strides n %lld, h %lld, w %lld must be "
+                "multiples of %lld elements, because it has %d channels",
+                call, name, vector_bytes, static_cast<long long>(tensor.stride_n),
+                static_cast<long long>(tensor.stride_h), static_cast<long long>(tensor.stride_w),
+                static_cast<long long>(vector_bytes / bytes), tensor.channels);
+}
+
+std::string CudaDevice::missing_features(const distile_polykernel &polykernel) const {
+    constexpr const char *prefix = "sm_";
+    const std::string features = polykernel.features;
+    const bool known = features.rfind(prefix, 0) == 0;
+    const long needed = known ? std::strtol(features.c_str() + std::strlen(prefix), nullptr, 10) : 0;
+    if (needed > 0 && needed <= capability) {
+        return "";
+    }
+    return "'" + features + "' (it has sm_" + std::to_string(capability) + ")";
+}
+
+// ---- Memory and objects ----------------------------------------------------------------------
+
+std::unique_ptr<distile_mask> CudaDevice::make_mask() {
+    return std::make_unique<CudaMask>(*this);
+}
+
+std::unique_ptr<distile_planner> CudaDevice::make_planner(const PlannerSettings &settings) {
+    return std::make_unique<CudaPlanner>(*this, settings);
+}
+
+std::shared_ptr<const void> CudaDevice::upload(const void *from, size_t bytes) {
+    refuse_capture("memory is missing");
+    const auto memory = std::make_shared<UploadedMemory>(used_);
+    check(driver.cuMemAlloc(&memory->address, bytes), "cuMemAlloc");
+    check(driver.cuMemcpyHtoD(memory->address, from, bytes), "cuMemcpyHtoD");
+    // A stream of the caller's need not wait for the default stream, on which the copy was.
+    check(driver.cuCtxSynchronize(), "cuCtxSynchronize");
+    return {memory, reinterpret_cast<const void *>(memory->address)};
+}
+
+ScratchMemory CudaDevice::take_scratch(size_t bytes) {
+    dense_output_->reserve(bytes);
+    // It stays here, for the next one: all work is on one stream.
+    return {dense_output_->as<void>(), [](void *) {}};
+}
+
+// ---- Work ------------------------------------------------------------------------------------
+
+void CudaDevice::update_pixels(CUstream on, const DeviceBits &bits, const PixelUpdate &update) const {
+    launch(kernels->update_pixels(update.unit), on, {blocks_for(update, most_blocks())}, bits, update);
+}
+
+void CudaDevice::update_pixels(distile_mask *mask, const distile_tensor &output, const distile_tensor *from,
+                               bool zero) {
+    update_pixels(caller_stream, mask ? static_cast<CudaMask &>(*mask).device_bits() : DeviceBits{},
+                  make_update(output, from, {1, 1}, zero));
+}
+
+void CudaDevice::upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
+                                  int32_t scale_h, int32_t scale_w, bool zero) {
+    check_pointer(input.data, element_bytes(input.dtype), "input");
+    check_pointer(output.data, element_bytes(output.dtype), "output");
+    update_pixels(caller_stream, static_cast<CudaMask &>(mask).device_bits(),
+                  make_update(output, &input, {scale_h, scale_w}, zero));
+}
+
+RunResult CudaDevice::run(LoadedCode *code, const distile_variant &variant, distile_kernel_call &call,
+                          const Zeros *zeros) {
+    const auto write_zeros = [&](CUstream on) {
+        update_pixels(on, static_cast<CudaMask &>(zeros->mask).device_bits(),
+                      make_update(zeros->output, nullptr, {1, 1}, true));
+    };
+    const bool beside = zeros && call.store_tiles == 0;
+    if (zeros && !beside) {
+        write_zeros(caller_stream);
+    }
+    if (beside) {
+        side_->fork();
+    }
+    const RunResult result = runner->run(static_cast<CudaCode &>(*code), variant, call);
+    if (result.code != 0 || !beside) {
+        return result;
+    }
+    // After the operator, so that its blocks start first and the zeros fill the gaps.
+    side_->begin();
+    write_zeros(side_->stream());
+    try {
+        side_->join();
+    } catch (...) {
+        // Nothing that comes next may run beside them.
+        driver.cuStreamSynchronize(side_->stream());
+        throw;
+    }
+    return result;
+}
+
+}  // namespace distile

@@ -1,0 +1,38 @@
+/** \file
+ * The planner object on a GPU.
+ */
+#ifndef DISTILE_CUDA_PLANNER_H
+#define DISTILE_CUDA_PLANNER_H
+
+#include "cuda_device.h"
+#include "planner.h"
+#include <memory>
+#include <vector>
+
+namespace distile {
+
+class CudaPlanner : public distile_planner {
+public:
+    CudaPlanner(CudaDevice &device, const PlannerSettings &settings);
+    ~CudaPlanner() override;
+
+    distile_tensor next(const distile_output_spec &spec, distile_mask &mask, bool whole) override;
+    int64_t bytes() const override;
+    /** Whether the next buffer is cleared in the background; the stream then waits for that. */
+    bool join();
+
+private:
+    class Buffer;
+
+    CudaDevice &device_;
+    int32_t clearing_;
+    std::vector<std::unique_ptr<Buffer>> buffers_;
+    size_t turn_ = 0;
+    std::unique_ptr<SideStream> background_;
+    bool pending_ = false;           ///< Work in the background that no stream was told to wait for.
+    bool pending_captured_ = false;  ///< It is part of a graph.
+};
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,28 @@
+#include "device_memory.h"
+#include "cuda_device.h"
+#include <algorithm>
+
+namespace distile {
+
+DeviceMemory::~DeviceMemory() {
+    for (CUdeviceptr block : blocks_) {
+        device_.driver.cuMemFree(block);
+    }
+}
+
+void DeviceMemory::reserve(uint64_t bytes) {
+    if (bytes <= bytes_) {
+        return;
+    }
+    device_.refuse_capture("memory is missing");
+    // Twice as much as before, so that all that is kept comes to no more than what is in use.
+    const uint64_t room = std::max(bytes, std::min(2 * bytes_, bytes + bytes / 2));
+    blocks_.reserve(blocks_.size() + 1);
+    CUdeviceptr block = 0;
+    device_.check(device_.driver.cuMemAlloc(&block, room), "cuMemAlloc");
+    blocks_.push_back(block);
+    bytes_ = room;
+    total_bytes_ += room;
+}
+
+}  // namespace distile

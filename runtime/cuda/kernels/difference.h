@@ -1,0 +1,32 @@
+/** \file
+ * What the host and the kernels of difference.cu agree on.
+ */
+#ifndef DISTILE_CUDA_KERNELS_DIFFERENCE_H
+#define DISTILE_CUDA_KERNELS_DIFFERENCE_H
+
+#include "common.h"
+
+namespace distile {
+
+constexpr int32_t compared_lanes = 4;    ///< Elements of a vector, whatever their type.
+constexpr int32_t most_channels = 4;     ///< Of packed pixels that have a kernel of their own.
+constexpr uint32_t pixel_threads = 128;  ///< Of its blocks: a small image has few, and all multiprocessors take part.
+
+/** Elements of a tensor. */
+struct Elements {
+    const void *data;
+    int64_t stride_n, stride_h, stride_w;
+};
+
+/** Two tensors that are compared. A team of threads makes a word: 8 of packed pixels. */
+struct Comparison {
+    Elements a, b;
+    Divisor words_per_row, height, channels;
+    uint32_t num_words, team;
+    int32_t width;
+    float threshold;
+};
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,41 @@
+/** \file
+ * What the host and the kernels of mask_sources.cu agree on.
+ */
+#ifndef DISTILE_CUDA_KERNELS_MASK_SOURCES_H
+#define DISTILE_CUDA_KERNELS_MASK_SOURCES_H
+
+#include "common.h"
+
+namespace distile {
+
+constexpr uint32_t words_per_warp = 4;  ///< That distile_pack_bytes packs.
+
+/** The bytes that a mask is set from. */
+struct BytesSource {
+    const uint8_t *bytes;
+    int64_t stride_n, stride_h;
+    Divisor words_per_row, height;  ///< Of the mask.
+    uint32_t num_words;
+};
+
+/** The bits that a mask is set from. */
+struct BitsSource {
+    const uint32_t *words;
+    int64_t stride;         ///< Of rows, in words.
+    Divisor words_per_row;  ///< Of the mask.
+    uint32_t num_words;
+    uint32_t last_bits;  ///< Of a row's last word, those that are pixels.
+};
+
+/** The lists of pixels that a mask is set from. */
+struct IndicesSource {
+    const int32_t *indices, *counts;  ///< Without counts every list is as long as the stride.
+    int64_t stride;
+    Divisor width;
+    uint32_t pixels;  ///< Of an image.
+    uint32_t words_per_row, words_per_image;
+};
+
+}  // namespace distile
+
+#endif

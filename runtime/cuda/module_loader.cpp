@@ -1,0 +1,71 @@
+#include "module_loader.h"
+#include "cuda_device.h"
+#include <cstring>
+#include <memory>
+#include <utility>
+
+namespace distile {
+
+ModuleLoader::ModuleLoader(const CudaDevice &device, CubinCache cache) : device_(device), cache_(std::move(cache)) {
+}
+
+CUfunction ModuleLoader::find(CUmodule module, const char *name) const {
+    CUfunction function = nullptr;
+    device_.check(device_.driver.cuModuleGetFunction(&function, module, name), "cuModuleGetFunction");
+    // Asking for anything of it also loads it, which a driver may otherwise put off until the first launch.
+    int registers = 0;
+    device_.check(device_.driver.cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function),
+                  "cuFuncGetAttribute");
+    return function;
+}
+
+void ModuleLoader::check_code(CUresult result, const char *log) const {
+    if (result != CUDA_SUCCESS) {
+        const int version = device_.driver_version, capability = device_.capability;
+        throw Failure{fail(&device_.context, status_of(result),
+                           "a driver for CUDA %d.%d and a GPU of compute capability %d.%d refused the code: %s %s",
+                           version / 1000, version % 1000 / 10, capability / 10, capability % 10,
+                           device_.name_of(result), log)};
+    }
+}
+
+std::string ModuleLoader::compile(const char *ptx) const {
+    const Driver &driver = device_.driver;
+    char log[256] = "";
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, reinterpret_cast<void *>(sizeof(log))};
+    CUlinkState state = nullptr;
+    device_.check(driver.cuLinkCreate(2, options, values, &state), "cuLinkCreate");
+    const auto destroy = [&driver](CUlinkState linker) { driver.cuLinkDestroy(linker); };
+    const std::unique_ptr<std::remove_pointer_t<CUlinkState>, decltype(destroy)> linker(state, destroy);
+    void *cubin = nullptr;
+    size_t bytes = 0;
+    CUresult result = driver.cuLinkAddData(state, CU_JIT_INPUT_PTX, const_cast<char *>(ptx), std::strlen(ptx) + 1,
+                                           "distile", 0, nullptr, nullptr);
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuLinkComplete(state, &cubin, &bytes);
+    }
+    check_code(result, log);
+    // The linker owns it.
+    return {static_cast<const char *>(cubin), bytes};
+}
+
+CUmodule ModuleLoader::load(const char *ptx) const {
+    const Driver &driver = device_.driver;
+    CUmodule module = nullptr;
+    if (!cache_.is_on()) {
+        // The driver keeps what it compiles here in a cache of its own.
+        check_code(driver.cuModuleLoadData(&module, ptx), "");
+        return module;
+    }
+    const std::string kept = cache_.find(ptx);
+    if (kept.empty() || driver.cuModuleLoadData(&module, kept.data()) != CUDA_SUCCESS) {
+        const std::string cubin = compile(ptx);
+        // Before it is loaded: what is loaded and then forgotten would stay.
+        cache_.keep(ptx, cubin);
+        check_code(driver.cuModuleLoadData(&module, cubin.data()), "");
+    }
+    return module;
+}
+
+}  // namespace distile

@@ -1,0 +1,35 @@
+/** \file
+ * PTX into modules of a GPU, compiled by the driver or found in a cache.
+ */
+#ifndef DISTILE_CUDA_MODULE_LOADER_H
+#define DISTILE_CUDA_MODULE_LOADER_H
+
+#include "cubin_cache.h"
+#include <cuda.h>
+#include <string>
+
+namespace distile {
+
+class CudaDevice;
+
+/** Its functions throw Failure. */
+class ModuleLoader {
+public:
+    ModuleLoader(const CudaDevice &device, CubinCache cache);
+
+    CUmodule load(const char *ptx) const;
+    /** A kernel of a module, loaded too. */
+    CUfunction find(CUmodule module, const char *name) const;
+
+private:
+    std::string compile(const char *ptx) const;
+    /** Throws unless the driver took some code; the log says more. */
+    void check_code(CUresult result, const char *log) const;
+
+    const CudaDevice &device_;
+    CubinCache cache_;
+};
+
+}  // namespace distile
+
+#endif

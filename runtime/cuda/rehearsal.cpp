@@ -1,0 +1,98 @@
+// Loads the code of a kernel: every variant is called on addresses that nobody reads, so that its modules are compiled
+// and its kernels found.
+#include "code_runner.h"
+#include "cuda_device.h"
+#include "kernel.h"
+#include <algorithm>
+
+namespace distile {
+
+namespace {
+
+constexpr uintptr_t nowhere = 256;
+
+/** An array without anything between its elements, so that strides are what the code promises itself. */
+distile_array packed_array(distile_dtype dtype, const std::vector<int32_t> &extents) {
+    distile_array array{};
+    array.data = reinterpret_cast<void *>(nowhere);
+    array.dtype = dtype;
+    array.dimensions = static_cast<int32_t>(extents.size());
+    int32_t stride = 1;
+    for (size_t i = 0; i < extents.size(); i++) {
+        array.dim[i] = {0, extents[i], stride};
+        stride *= extents[i];
+    }
+    return array;
+}
+
+/** The smallest square image with an output, and that. */
+struct SmallImages {
+    explicit SmallImages(const distile_kernel &kernel) {
+        const auto size_for = [&](int32_t extent) {
+            return kernel.kind.output_size(kernel.polykernel.op, {extent, extent});
+        };
+        ImageSize size = size_for(input);
+        while ((size.height < 1 || size.width < 1) && input < 1 << 15) {
+            input *= 2;
+            size = size_for(input);
+        }
+        height = static_cast<int32_t>(size.height);
+        width = static_cast<int32_t>(size.width);
+    }
+
+    int32_t input = 1;
+    int32_t height = 0, width = 0;
+};
+
+std::vector<int32_t> extents_of(const distile_operand &operand, const SmallImages &images,
+                                const std::vector<PackedArray> &packed) {
+    switch (operand.role) {
+    case DISTILE_ROLE_INPUT:
+        return {operand.channels, images.input, images.input, 1};
+    case DISTILE_ROLE_RESIDUAL:
+    case DISTILE_ROLE_OUTPUT:
+        return {operand.channels, images.width, images.height, 1};
+    default:
+        break;
+    }
+    const auto found = std::find_if(packed.begin(), packed.end(),
+                                    [&](const PackedArray &array) { return array.role == operand.role; });
+    return found->extents;
+}
+
+}  // namespace
+
+std::unique_ptr<LoadedCode> CudaDevice::load(const distile_kernel &kernel) {
+    const distile_polykernel &polykernel = kernel.polykernel;
+    auto code = std::make_unique<CudaCode>(*this);
+    const SmallImages images(kernel);
+    for (const Variant &variant : kernel.variants) {
+        const std::vector<PackedArray> packed =
+            kernel.kind.pack(polykernel.op, {{}, nullptr}, channel_block_of(variant.layout));
+        std::vector<distile_array> operands;
+        for (int32_t i = 0; i < polykernel.num_operands; i++) {
+            const distile_operand &operand = polykernel.operands[i];
+            operands.push_back(packed_array(operand.dtype, extents_of(operand, images, packed)));
+        }
+        const auto *words = reinterpret_cast<const uint32_t *>(nowhere);
+        distile_kernel_call call{};
+        call.operands = operands.data();
+        call.num_operands = polykernel.num_operands;
+        call.tile_xy = call.tile_count = call.bits = words;
+        call.tile_capacity = call.num_tiles = 1;
+        call.words_per_row = (images.width + 31) / 32;
+        call.height = images.height;
+        call.batch = 1;
+        call.threads = 1;
+        context.kernel_failed = false;
+        const RunResult result = runner->rehearse(*code, variant, call);
+        if (result.code != 0) {
+            const std::string reason = context.kernel_failed ? std::string(": ") + context.message : "";
+            throw Failure{fail(&context, result.status, "the code of the variant '%s' of '%s' cannot be loaded (%d)%s",
+                               variant.name, polykernel.name, result.code, reason.c_str())};
+        }
+    }
+    return code;
+}
+
+}  // namespace distile

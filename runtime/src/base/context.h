@@ -1,0 +1,131 @@
+/** \file
+ * The context: its device, its threads, its scratch memory and its last error.
+ */
+#ifndef DISTILE_CONTEXT_H
+#define DISTILE_CONTEXT_H
+
+#include "device.h"
+#include "host_memory.h"
+#include "scratch.h"
+#include "thread_pool.h"
+#include <atomic>
+#include <cstring>
+#include <distile/polykernel.h>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <system_error>
+
+struct distile_context : distile_hooks {
+    explicit distile_context(const distile_context_options &given);
+
+    distile_context_options options;
+    std::string cpu_features; /**< The caller's, to which options.cpu_features points unless it is null. */
+    distile::HostMemory memory;
+    distile::ThreadPool pool;
+    distile::Scratch scratch;
+    char message[512] = "";
+    std::atomic<bool> kernel_failed{false}; /**< Set by the first error that generated code reports in a call. */
+    std::unique_ptr<distile::Device> device;
+
+    /** Runs task(closure, i) for every i in [0, count) on the caller's pool or our own. */
+    void run_parallel(distile_task task, void *closure, int32_t count);
+    /** Throws what the caller's pool threw into generated code, which no exception may pass. */
+    void rethrow_from_code();
+
+private:
+    std::mutex exception_mutex_;
+    std::exception_ptr exception_;
+};
+
+namespace distile {
+
+/** Thrown within the library by what has stored its message in a context; guarded() makes a status of it. */
+struct Failure {
+    distile_status status;
+};
+
+/** Stores the message (printf's format) in the context and returns the status. */
+__attribute__((format(printf, 3, 4))) distile_status fail(distile_context *context, distile_status status,
+                                                          const char *format, ...);
+
+/** A kind of device in words, for messages. */
+const char *device_name(int32_t device);
+
+/** Makes a context and its device, for the API functions that create contexts. After a failure the message is this
+ * thread's, for distile_context_message(NULL). */
+distile_status create_context(const char *call, const distile_context_options *options,
+                              const std::function<std::unique_ptr<Device>(distile_context &)> &make_device,
+                              distile_context **context);
+
+/** True unless a field that is reserved for later versions is set. */
+template<size_t count> bool is_reserved_zero(const int64_t (&reserved)[count]) {
+    for (int64_t field : reserved) {
+        if (field != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/** The number that an enumeration of the caller's holds. In C it may be any, which a C++ enumeration must not be. */
+template<typename Enum> int32_t raw(const Enum &value) {
+    int32_t number = 0;
+    static_assert(sizeof(value) == sizeof(number), "the enumerations of the C API are int");
+    std::memcpy(&number, &value, sizeof(number));
+    return number;
+}
+
+/** Makes the context's device current in this thread. */
+class CurrentDevice {
+public:
+    explicit CurrentDevice(Device &device) : device_(device) {
+        device_.enter();
+    }
+    ~CurrentDevice() {
+        device_.leave();
+    }
+    CurrentDevice(const CurrentDevice &) = delete;
+    CurrentDevice &operator=(const CurrentDevice &) = delete;
+
+private:
+    Device &device_;
+};
+
+/** Runs the body of an API function on the context's device. No exception leaves it. */
+template<typename Body> distile_status guarded(distile_context *context, const Body &body) {
+    try {
+        const CurrentDevice current(*context->device);
+        return body();
+    } catch (const Failure &failure) {
+        return failure.status;
+    } catch (const std::bad_alloc &) {
+        return fail(context, DISTILE_ERROR_OUT_OF_MEMORY, "an allocation failed");
+    } catch (const std::system_error &error) {
+        return fail(context, DISTILE_ERROR_OUT_OF_MEMORY, "the system refused a resource: %s", error.what());
+    } catch (const std::exception &error) {
+        return fail(context, DISTILE_ERROR_INTERNAL, "an unexpected exception: %s", error.what());
+    } catch (...) {
+        return fail(context, DISTILE_ERROR_INTERNAL, "an unexpected exception");
+    }
+}
+
+/** Destroys an object of a context whose device may have to be current. */
+template<typename Object> void destroy(distile_context &context, Object *object) {
+    const std::unique_ptr<Object> owned(object);
+    try {
+        context.device->enter();
+    } catch (const Failure &) {
+        // A device that was lost: its memory went with it.
+        return;
+    }
+    const_cast<std::unique_ptr<Object> &>(owned).reset();
+    context.device->leave();
+}
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,28 @@
+#include "host_memory.h"
+#include <cstdlib>
+
+namespace distile {
+
+namespace {
+
+constexpr size_t alignment = 64;
+
+// These two are the boundary where ownership is handed over.
+// NOLINTBEGIN(cppcoreguidelines-owning-memory,cppcoreguidelines-no-malloc)
+void *default_allocate(void *, size_t bytes, size_t align) {
+    return std::aligned_alloc(align, (bytes + align - 1) / align * align);
+}
+
+void default_deallocate(void *, void *memory) {
+    std::free(memory);
+}
+// NOLINTEND(cppcoreguidelines-owning-memory,cppcoreguidelines-no-malloc)
+
+}  // namespace
+
+HostMemory::HostMemory(const distile_context_options &options)
+    : allocate_(options.allocate ? options.allocate : default_allocate),
+      deallocate_(options.deallocate ? options.deallocate : default_deallocate), user_(options.allocator_user) {
+}
+
+}  // namespace distile

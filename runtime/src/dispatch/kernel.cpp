@@ -1,0 +1,166 @@
+#include "kernel.h"
+#include <algorithm>
+#include <cstring>
+
+using namespace distile;
+
+namespace {
+
+/** Shapes for which a kernel keeps a full mask, beside those of graphs. */
+constexpr std::ptrdiff_t most_full_masks = 16;
+
+}  // namespace
+
+distile_kernel::distile_kernel(distile_context &given, const distile_polykernel &of)
+    : context(given), polykernel(of), kind(*find_operator_kind(of.kind)), input(*find_operand(of, DISTILE_ROLE_INPUT)),
+      output(*find_operand(of, DISTILE_ROLE_OUTPUT)), residual(find_operand(of, DISTILE_ROLE_RESIDUAL)),
+      weights_shape(kind.weights_shape(of.op)), threads_(given.device->threads()) {
+    for (int32_t i = 0; i < of.num_variants; i++) {
+        variants.push_back({of.variants[i], {}});
+        const char *layout = of.variants[i].layout;
+        if (std::none_of(layouts.begin(), layouts.end(),
+                         [&](const char *known) { return std::strcmp(known, layout) == 0; })) {
+            layouts.push_back(layout);
+        }
+        if (of.variants[i].dense == 0) {
+            granularities_.push_back({of.variants[i].tile_h, of.variants[i].tile_w});
+        }
+    }
+    granularities_.push_back({1, 1});
+    tiles_.resize(granularities_.size());
+    set_times(std::vector<distile_time_point>(of.times, of.times + of.num_times));
+}
+
+int32_t distile_kernel::find(const char *name) const {
+    for (int32_t i = 0; i < num_variants(); i++) {
+        if (std::strcmp(name, variants[i].name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+void distile_kernel::add_dense(const distile_dense_candidate &candidate) {
+    // What may fail comes first, so that a failure leaves the kernel as it was.
+    TimeTable times(points_, num_variants() + 1, threads_);
+    variants.reserve(variants.size() + 1);
+    names_.emplace_back(candidate.name);
+    Variant variant{};
+    variant.name = names_.back().c_str();
+    variant.tile_h = variant.tile_w = 1;
+    variant.dense = 1;
+    variant.external = candidate;
+    variant.external.name = variant.name;
+    variants.push_back(variant);
+    times_ = std::move(times);
+}
+
+void distile_kernel::set_times(std::vector<distile_time_point> points) {
+    times_ = TimeTable(points, num_variants(), threads_);
+    points_ = std::move(points);
+}
+
+void distile_kernel::add_time(int32_t variant, int64_t tiles, double microseconds) {
+    std::vector<distile_time_point> points = points_;
+    const bool is_first = std::none_of(points.begin(), points.end(), [&](const distile_time_point &point) {
+        return point.variant == variant && point.threads == threads_;
+    });
+    if (is_first && times_.knows(variant)) {
+        // What is known of other numbers of threads gives the curve its shape, and this point its height.
+        const double scale = microseconds / times_.predict(variant, tiles);
+        for (const TimeTable::Point &point : times_.points(variant)) {
+            points.push_back({variant, threads_, point.tiles, scale * point.microseconds});
+        }
+    }
+    points.erase(std::remove_if(points.begin(), points.end(),
+                                [&](const distile_time_point &point) {
+                                    return point.variant == variant && point.tiles == tiles &&
+                                           point.threads == threads_;
+                                }),
+                 points.end());
+    points.push_back({variant, threads_, tiles, microseconds});
+    set_times(std::move(points));
+}
+
+distile_choice distile_kernel::choice_of(int32_t variant, int64_t active_pixels, int64_t tiles) const {
+    const distile_variant &chosen = variants[variant];
+    distile_choice choice{};
+    choice.kernel = polykernel.name;
+    choice.variant = chosen.name;
+    choice.variant_index = variant;
+    choice.dense = chosen.dense;
+    choice.tile_h = chosen.tile_h;
+    choice.tile_w = chosen.tile_w;
+    choice.tiles = tiles;
+    choice.active_pixels = active_pixels;
+    choice.predicted_us = tiles >= 0 && times_.knows(variant) ? times_.predict(variant, tiles) : 0;
+    return choice;
+}
+
+distile_choice distile_kernel::describe(int32_t variant, distile_mask &mask) const {
+    if (!mask.counts_on_host()) {
+        return choice_of(variant, -1, -1);
+    }
+    const distile_variant &which = variants[variant];
+    const Granularity granularity = {which.tile_h, which.tile_w};
+    int64_t tiles = num_tiles(mask.shape, granularity);
+    if (which.dense == 0) {
+        mask.count(&granularity, 1, &tiles);
+    }
+    return choice_of(variant, mask.active_pixels(), tiles);
+}
+
+distile_choice distile_kernel::choose(distile_mask &mask) {
+    // One count for all of them: a GPU is waited for once.
+    mask.count(granularities_.data(), static_cast<int32_t>(granularities_.size()), tiles_.data());
+    int32_t best = 0;
+    int64_t best_tiles = 0;
+    double best_cost = 0;
+    bool best_known = false;
+    const int64_t *counted = tiles_.data();
+    for (int32_t i = 0; i < num_variants(); i++) {
+        const distile_variant &variant = variants[i];
+        const int64_t tiles = variant.dense ? num_tiles(mask.shape, {variant.tile_h, variant.tile_w}) : *counted++;
+        const bool known = times_.knows(i);
+        const double pixels = static_cast<double>(tiles) * variant.tile_h * variant.tile_w;
+        const double cost = known ? times_.predict(i, tiles) : pixels;
+        // Of the same pixels a dense variant makes less work, because it needs no list.
+        const bool denser = !known && variant.dense && !variants[best].dense && cost == best_cost;
+        if (i == 0 || (known && !best_known) || (known == best_known && (cost < best_cost || denser))) {
+            best = i;
+            best_tiles = tiles;
+            best_cost = cost;
+            best_known = known;
+        }
+    }
+    return choice_of(best, tiles_.back(), best_tiles);
+}
+
+distile_mask &distile_kernel::full_mask(const MaskShape &shape) {
+    const bool capturing = context.device->is_capturing();
+    auto found = std::find_if(full_masks_.begin(), full_masks_.end(),
+                              [&](const FullMask &full) { return full.mask->shape == shape; });
+    if (found == full_masks_.end()) {
+        if (capturing) {
+            throw Failure{fail(&context, DISTILE_ERROR_CAPTURING,
+                               "'%s' needs the tiles of a new shape while a graph is being captured: make the same "
+                               "calls with the same shapes once before the capture",
+                               polykernel.name)};
+        }
+        const auto is_free = [](const FullMask &full) { return !full.captured; };
+        FullMask made{};
+        if (std::count_if(full_masks_.begin(), full_masks_.end(), is_free) < most_full_masks) {
+            full_masks_.reserve(full_masks_.size() + 1);
+            made.mask = context.device->make_mask();
+        } else {
+            found = std::find_if(full_masks_.begin(), full_masks_.end(), is_free);
+            made = std::move(*found);
+            full_masks_.erase(found);
+        }
+        made.mask->set_all(shape);
+        full_masks_.push_back(std::move(made));
+        found = full_masks_.end() - 1;
+    }
+    found->captured = found->captured || capturing;
+    return *found->mask;
+}

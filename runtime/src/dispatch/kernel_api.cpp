@@ -1,0 +1,315 @@
+#include "mask_checks.h"
+#include "run.h"
+#include "tensor.h"
+#include "time_table_file.h"
+#include <chrono>
+#include <cmath>
+
+using namespace distile;
+
+namespace {
+
+/** Checks that this library can call a PolyKernel. */
+distile_status check_polykernel(distile_context *context, const distile_polykernel &polykernel) {
+    constexpr const char *call = "distile_kernel_create";
+    if (polykernel.version != DISTILE_POLYKERNEL_VERSION) {
+        return fail(context, DISTILE_ERROR_VERSION,
+                    "%s: the PolyKernel has version %u, this library reads version %u; build it again with this "
+                    "version of distile",
+                    call, polykernel.version, DISTILE_POLYKERNEL_VERSION);
+    }
+    const OperatorKind *kind = find_operator_kind(raw(polykernel.kind));
+    if (!kind) {
+        return fail(context, DISTILE_ERROR_VERSION,
+                    "%s: '%s' is an operator of kind %d, which this library does not know; build both with the same "
+                    "version of distile",
+                    call, polykernel.name, raw(polykernel.kind));
+    }
+    const std::string illegal = kind->why_illegal(polykernel.op);
+    if (!illegal.empty()) {
+        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: '%s' cannot be run: %s", call, polykernel.name,
+                    illegal.c_str());
+    }
+    for (int32_t i = 0; i < polykernel.num_variants; i++) {
+        if (channel_block_of(polykernel.variants[i].layout) == 0) {
+            return fail(context, DISTILE_ERROR_VERSION,
+                        "%s: the variant '%s' of '%s' reads the weight layout %s, which this library does not know",
+                        call, polykernel.variants[i].name, polykernel.name, polykernel.variants[i].layout);
+        }
+    }
+    if (polykernel.device != context->device->kind()) {
+        return fail(context, DISTILE_ERROR_OTHER_DEVICE, "%s: '%s' is for %s, and the context is of %s", call,
+                    polykernel.name, device_name(polykernel.device), device_name(context->device->kind()));
+    }
+    return DISTILE_OK;
+}
+
+/** The first PolyKernel of a chain that the device can run; null after it stored what all of them lack. */
+const distile_polykernel *find_polykernel(distile_context *context, const distile_polykernel *polykernel,
+                                          distile_status &status) {
+    std::string lacking;
+    for (const distile_polykernel *candidate = polykernel; candidate; candidate = candidate->otherwise) {
+        status = check_polykernel(context, *candidate);
+        if (status != DISTILE_OK) {
+            return nullptr;
+        }
+        const std::string missing = context->device->missing_features(*candidate);
+        if (missing.empty()) {
+            return candidate;
+        }
+        lacking += (lacking.empty() ? "" : "; ") + missing + ", which '" + candidate->name + "' needs";
+    }
+    status =
+        fail(context, DISTILE_ERROR_UNSUPPORTED_DEVICE, "distile_kernel_create: this device lacks %s", lacking.c_str());
+    return nullptr;
+}
+
+/** Runs the variant of an index, or of the arguments' name, or the fastest. */
+distile_status run(distile_kernel *kernel, const char *call, const distile_run_args *args, const int32_t *index) {
+    distile_context *context = &kernel->context;
+    if (!args) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the arguments are null", call);
+    }
+    return guarded(context, [&]() -> distile_status {
+        const distile_status status = check_run(*kernel, call, *args);
+        if (status != DISTILE_OK) {
+            return status;
+        }
+        int32_t named = index ? *index : -1;
+        if (args->variant) {
+            named = kernel->find(args->variant);
+            if (named < 0) {
+                return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no variant '%s'", call,
+                            kernel->polykernel.name, args->variant);
+            }
+        }
+        distile_choice choice = named >= 0 ? kernel->describe(named, *args->mask) : kernel->choose(*args->mask);
+        if (!context->options.trace) {
+            return run_variant(*kernel, call, *args, choice);
+        }
+        using Clock = std::chrono::steady_clock;
+        const Clock::time_point start = Clock::now();
+        const distile_status result = run_variant(*kernel, call, *args, choice);
+        choice.elapsed_us = std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+        if (result == DISTILE_OK) {
+            context->options.trace(context->options.trace_user, &choice);
+        }
+        return result;
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+distile_status distile_kernel_create(distile_context *context, const distile_polykernel *polykernel,
+                                     distile_kernel **kernel) {
+    if (!context) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!polykernel || !kernel) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER,
+                    "distile_kernel_create: the PolyKernel or the address for the kernel is null");
+    }
+    return guarded(context, [&] {
+        distile_status status = DISTILE_OK;
+        const distile_polykernel *found = find_polykernel(context, polykernel, status);
+        if (found) {
+            auto created = std::make_unique<distile_kernel>(*context, *found);
+            created->code = context->device->load(*created);
+            *kernel = created.release();
+        }
+        return status;
+    });
+}
+
+void distile_kernel_destroy(distile_kernel *kernel) {
+    if (kernel) {
+        destroy(kernel->context, kernel);
+    }
+}
+
+distile_status distile_kernel_get_info(const distile_kernel *kernel, distile_kernel_info *info) {
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!info) {
+        return fail(&kernel->context, DISTILE_ERROR_NULL_POINTER,
+                    "distile_kernel_get_info: the address for the result is null");
+    }
+    const distile_polykernel &polykernel = kernel->polykernel;
+    info->name = polykernel.name;
+    info->kind = kernel->kind.name;
+    info->device = polykernel.device;
+    info->features = polykernel.features;
+    info->dtype = kernel->input.dtype;
+    info->in_channels = kernel->input.channels;
+    info->out_channels = kernel->output.channels;
+    info->has_residual = kernel->residual ? 1 : 0;
+    info->num_variants = kernel->num_variants();
+    return DISTILE_OK;
+}
+
+distile_status distile_kernel_output_shape(const distile_kernel *kernel, int32_t in_height, int32_t in_width,
+                                           int32_t *out_height, int32_t *out_width) {
+    constexpr const char *call = "distile_kernel_output_shape";
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!out_height || !out_width) {
+        return fail(&kernel->context, DISTILE_ERROR_NULL_POINTER, "%s: an address for a result is null", call);
+    }
+    if (in_height < 1 || in_width < 1 || in_height > largest_extent || in_width > largest_extent) {
+        return fail(&kernel->context, DISTILE_ERROR_BAD_SHAPE,
+                    "%s: an input of %d x %d pixels: extents go from 1 to %d", call, in_height, in_width,
+                    largest_extent);
+    }
+    const ImageSize size = kernel->kind.output_size(kernel->polykernel.op, {in_height, in_width});
+    const bool any = size.height > 0 && size.width > 0;
+    if (size.height > largest_extent || size.width > largest_extent) {
+        return fail(&kernel->context, DISTILE_ERROR_BAD_SHAPE,
+                    "%s: an input of %d x %d pixels gives %lld x %lld: too many", call, in_height, in_width,
+                    static_cast<long long>(size.height), static_cast<long long>(size.width));
+    }
+    *out_height = any ? static_cast<int32_t>(size.height) : 0;
+    *out_width = any ? static_cast<int32_t>(size.width) : 0;
+    return DISTILE_OK;
+}
+
+distile_border distile_kernel_border(const distile_kernel *kernel) {
+    return kernel ? kernel->kind.border(kernel->polykernel.op) : distile_border{};
+}
+
+distile_window distile_kernel_window(const distile_kernel *kernel) {
+    return kernel ? kernel->kind.window(kernel->polykernel.op) : distile_window{};
+}
+
+int32_t distile_kernel_num_variants(const distile_kernel *kernel) {
+    return kernel ? kernel->num_variants() : 0;
+}
+
+const char *distile_kernel_variant_name(const distile_kernel *kernel, int32_t index) {
+    if (!kernel || index < 0 || index >= kernel->num_variants()) {
+        return nullptr;
+    }
+    return kernel->variants[index].name;
+}
+
+distile_status distile_kernel_get_variant(const distile_kernel *kernel, int32_t index, distile_variant_info *info) {
+    constexpr const char *call = "distile_kernel_get_variant";
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!info) {
+        return fail(&kernel->context, DISTILE_ERROR_NULL_POINTER, "%s: the address for the result is null", call);
+    }
+    if (index < 0 || index >= kernel->num_variants()) {
+        return fail(&kernel->context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no variant %d: it has %d", call,
+                    kernel->polykernel.name, index, kernel->num_variants());
+    }
+    const Variant &variant = kernel->variants[index];
+    *info = {variant.name, variant.tile_h, variant.tile_w, variant.dense};
+    return DISTILE_OK;
+}
+
+distile_status distile_kernel_load_times(distile_kernel *kernel, const char *path) {
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_context *context = &kernel->context;
+    if (!path) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_kernel_load_times: the path is null");
+    }
+    return guarded(context, [&] {
+        std::vector<distile_time_point> points;
+        std::string message;
+        const distile_status status = read_time_table(path, *kernel, points, message);
+        if (status != DISTILE_OK) {
+            return fail(context, status, "distile_kernel_load_times: %s", message.c_str());
+        }
+        kernel->set_times(std::move(points));
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_kernel_add_time(distile_kernel *kernel, const char *variant, int64_t tiles,
+                                       double microseconds) {
+    constexpr const char *call = "distile_kernel_add_time";
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_context *context = &kernel->context;
+    if (!variant) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the variant's name is null", call);
+    }
+    const int32_t index = kernel->find(variant);
+    if (index < 0) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no variant '%s'", call, kernel->polykernel.name,
+                    variant);
+    }
+    if (tiles < 1 || !(microseconds > 0) || !std::isfinite(microseconds)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE,
+                    "%s: %lld tiles in %g microseconds: both must be finite and above 0", call,
+                    static_cast<long long>(tiles), microseconds);
+    }
+    return guarded(context, [&] {
+        kernel->add_time(index, tiles, microseconds);
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_kernel_add_dense(distile_kernel *kernel, const distile_dense_candidate *candidate) {
+    constexpr const char *call = "distile_kernel_add_dense";
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_context *context = &kernel->context;
+    if (!candidate || !candidate->name || !candidate->run) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the candidate, its name or its function is null", call);
+    }
+    if (kernel->find(candidate->name) >= 0) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' already has a variant '%s'", call,
+                    kernel->polykernel.name, candidate->name);
+    }
+    return guarded(context, [&] {
+        kernel->add_dense(*candidate);
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_kernel_choose(distile_kernel *kernel, distile_mask *mask, distile_choice *choice) {
+    constexpr const char *call = "distile_kernel_choose";
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_context *context = &kernel->context;
+    if (!choice) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the address for the choice is null", call);
+    }
+    const distile_status status = check_mask(context, call, mask);
+    return status != DISTILE_OK ? status : guarded(context, [&] {
+        *choice = kernel->choose(*mask);
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_run(distile_kernel *kernel, const distile_run_args *args) {
+    return kernel ? run(kernel, "distile_run", args, nullptr) : DISTILE_ERROR_NULL_POINTER;
+}
+
+distile_status distile_run_variant(distile_kernel *kernel, int32_t index, const distile_run_args *args) {
+    constexpr const char *call = "distile_run_variant";
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (index < 0 || index >= kernel->num_variants()) {
+        return fail(&kernel->context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no variant %d: it has %d", call,
+                    kernel->polykernel.name, index, kernel->num_variants());
+    }
+    if (args && args->variant) {
+        return fail(&kernel->context, DISTILE_ERROR_BAD_VALUE, "%s: the arguments name a variant, too", call);
+    }
+    return run(kernel, call, args, &index);
+}
+
+}  // extern "C"

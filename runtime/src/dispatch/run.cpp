@@ -1,0 +1,168 @@
+#include "run.h"
+#include "tensor.h"
+#include "types.h"
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace distile {
+
+namespace {
+
+/** The most operands that any kind has. */
+constexpr size_t most_operands = 8;
+
+/** The tiles along one axis whose pixels all lie in a range: [first, last). */
+struct TileRange {
+    int32_t first, last;
+};
+
+TileRange tiles_inside(const PixelRange &pixels, int64_t extent, int64_t tile) {
+    const int64_t num_tiles = (extent + tile - 1) / tile;
+    const int64_t first = (pixels.first + tile - 1) / tile;
+    const int64_t last = pixels.last >= extent ? num_tiles : pixels.last / tile;
+    return {static_cast<int32_t>(std::min(first, num_tiles)), static_cast<int32_t>(last)};
+}
+
+/** The tiles that read nothing outside of the input and its border. */
+TileRect interior_tiles(const distile_kernel &kernel, const distile_variant &variant, const distile_tensor &input,
+                        const distile_tensor &output) {
+    const PixelRect readable = {{-int64_t{input.border_top}, int64_t{input.height} + input.border_bottom},
+                                {-int64_t{input.border_left}, int64_t{input.width} + input.border_right}};
+    const PixelRect pixels = kernel.kind.interior(kernel.polykernel.op, readable);
+    const TileRange rows = tiles_inside(pixels.rows, output.height, variant.tile_h);
+    const TileRange columns = tiles_inside(pixels.columns, output.width, variant.tile_w);
+    return {columns.first, columns.last, rows.first, rows.last};
+}
+
+/** A tensor as code takes it: channel, x, y, image, with the border at negative coordinates. */
+distile_array array_of(const distile_tensor &tensor) {
+    distile_array array{};
+    const int64_t origin = tensor.border_left * tensor.stride_w + tensor.border_top * tensor.stride_h;
+    array.data = static_cast<char *>(tensor.data) - origin * element_bytes(tensor.dtype);
+    array.dtype = tensor.dtype;
+    array.dimensions = 4;
+    array.dim[0] = {0, tensor.channels, 1};
+    array.dim[1] = {-tensor.border_left, tensor.width + tensor.border_left + tensor.border_right,
+                    static_cast<int32_t>(tensor.stride_w)};
+    array.dim[2] = {-tensor.border_top, tensor.height + tensor.border_top + tensor.border_bottom,
+                    static_cast<int32_t>(tensor.stride_h)};
+    array.dim[3] = {0, tensor.batch, tensor.batch > 1 ? static_cast<int32_t>(tensor.stride_n) : 0};
+    return array;
+}
+
+/** The operand of a role, from the arguments or the packed weights. */
+distile_array operand_of(distile_role role, const distile_run_args &args, const distile_weights::Layout &layout) {
+    switch (role) {
+    case DISTILE_ROLE_INPUT:
+        return array_of(*args.input);
+    case DISTILE_ROLE_RESIDUAL:
+        return array_of(without_border(*args.residual));
+    case DISTILE_ROLE_OUTPUT:
+        return array_of(without_border(*args.output));
+    default:
+        break;
+    }
+    const auto packed = std::find_if(layout.operands.begin(), layout.operands.end(),
+                                     [&](const distile_weights::Operand &operand) { return operand.role == role; });
+    return packed->array;
+}
+
+distile_status fail_variant(const distile_kernel &kernel, const char *call, const Variant &variant,
+                            const RunResult &result) {
+    const distile_context &context = kernel.context;
+    const std::string reason = context.kernel_failed ? std::string(": ") + context.message : "";
+    return fail(&kernel.context, result.status, "%s: the variant '%s' of '%s' failed with code %d%s", call,
+                variant.name, kernel.polykernel.name, result.code, reason.c_str());
+}
+
+/** Runs a variant of the PolyKernel's. */
+distile_status run_own(distile_kernel &kernel, const char *call, const distile_run_args &args,
+                       const distile_choice &choice) {
+    Device &device = *kernel.context.device;
+    const Variant &variant = kernel.variants[choice.variant_index];
+    const distile_tensor &output = *args.output;
+    distile_mask &mask = *args.mask;
+    const Granularity granularity = {variant.tile_h, variant.tile_w};
+    const int64_t tiles = choice.tiles >= 0 ? choice.tiles : num_tiles(mask.shape, granularity);
+    if (tiles * variant.tile_h * variant.tile_w > device.most_virtual_pixels()) {
+        return fail(&kernel.context, DISTILE_ERROR_BAD_SHAPE, "%s: %lld tiles of %d x %d are more than %lld pixels",
+                    call, static_cast<long long>(tiles), variant.tile_h, variant.tile_w,
+                    static_cast<long long>(device.most_virtual_pixels()));
+    }
+    const bool zero = args.inactive == DISTILE_ZERO && choice.active_pixels != mask.shape.num_pixels();
+    if (tiles == 0) {
+        if (zero) {
+            device.update_pixels(&mask, output, nullptr, true);
+        }
+        return DISTILE_OK;
+    }
+    distile_mask &listed = variant.dense ? kernel.full_mask(mask.shape) : mask;
+    const TileList list = listed.list(granularity, interior_tiles(kernel, variant, *args.input, output));
+
+    const distile_weights::Layout &layout = *args.weights->find(variant.layout);
+    std::array<distile_array, most_operands> operands{};
+    const distile_polykernel &polykernel = kernel.polykernel;
+    for (int32_t i = 0; i < polykernel.num_operands; i++) {
+        operands[i] = operand_of(polykernel.operands[i].role, args, layout);
+    }
+    const MaskBits bits = mask.bits();
+    distile_kernel_call kernel_call{};
+    kernel_call.operands = operands.data();
+    kernel_call.num_operands = polykernel.num_operands;
+    kernel_call.tile_xy = list.xy;
+    kernel_call.tile_capacity = static_cast<int32_t>(list.capacity);
+    kernel_call.num_tiles = static_cast<int32_t>(tiles);
+    kernel_call.num_interior = static_cast<int32_t>(list.num_interior);
+    kernel_call.tile_count = list.device_count;
+    kernel_call.bits = bits.words;
+    kernel_call.words_per_row = bits.words_per_row;
+    kernel_call.height = mask.shape.height;
+    kernel_call.batch = mask.shape.batch;
+    kernel_call.threads = kernel.context.options.threads;
+    kernel_call.store_tiles = args.store == DISTILE_STORE_TILES ? 1 : 0;
+    const Zeros zeros{output, mask};
+    kernel.context.kernel_failed.store(false, std::memory_order_relaxed);
+    const RunResult result = device.run(kernel.code.get(), variant, kernel_call, zero ? &zeros : nullptr);
+    kernel.context.rethrow_from_code();
+    return result.code == 0 ? DISTILE_OK : fail_variant(kernel, call, variant, result);
+}
+
+/** Runs a dense candidate of the application's. */
+distile_status run_candidate(distile_kernel &kernel, const char *call, const distile_run_args &args,
+                             const distile_choice &choice) {
+    Device &device = *kernel.context.device;
+    const Variant &variant = kernel.variants[choice.variant_index];
+    const distile_tensor &output = *args.output;
+    const bool every_pixel = choice.active_pixels == args.mask->shape.num_pixels() || args.store == DISTILE_STORE_TILES;
+    const bool zero = args.inactive == DISTILE_ZERO && !every_pixel;
+    const bool aliased = args.residual && same_view(*args.residual, output);
+    const bool direct = !aliased && (every_pixel || zero);
+    distile_tensor result = output;
+    ScratchMemory memory;
+    if (!direct) {
+        result = distile_tensor_make(nullptr, output.batch, output.height, output.width, output.channels);
+        result.dtype = output.dtype;
+        memory = device.take_scratch(static_cast<size_t>(result.batch * result.stride_n * element_bytes(output.dtype)));
+        result.data = memory.get();
+    }
+    kernel.context.kernel_failed.store(false, std::memory_order_relaxed);
+    const int code = variant.external.run(variant.external.user, device.stream(), args.input, args.residual, &result);
+    if (code != 0) {
+        return fail_variant(kernel, call, variant, {code, DISTILE_ERROR_KERNEL});
+    }
+    if (!direct || zero) {
+        device.update_pixels(every_pixel ? nullptr : args.mask, output, direct ? nullptr : &result, zero);
+    }
+    return DISTILE_OK;
+}
+
+}  // namespace
+
+distile_status run_variant(distile_kernel &kernel, const char *call, const distile_run_args &args,
+                           const distile_choice &choice) {
+    return kernel.variants[choice.variant_index].external.run ? run_candidate(kernel, call, args, choice)
+                                                              : run_own(kernel, call, args, choice);
+}
+
+}  // namespace distile

@@ -1,0 +1,134 @@
+#include "weights.h"
+#include "kernel.h"
+#include "types.h"
+
+using namespace distile;
+
+namespace {
+
+constexpr const char *call = "distile_weights_pack";
+
+distile_status check_source(const distile_kernel &kernel, const distile_weights_source *source, const void *weights) {
+    distile_context *context = &kernel.context;
+    if (!source || !source->filter || !weights) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER,
+                    "%s: the source, its filter or the address for the weights is null", call);
+    }
+    if (raw(source->dtype) != 0 && !find_type(raw(source->dtype))) {
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has data type %d; the types are %s", call,
+                    raw(source->dtype), type_names());
+    }
+    const int32_t order = raw(source->order);
+    if (order < DISTILE_OIHW || order > DISTILE_IOHW) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d is no order of the dimensions", call, order);
+    }
+    const bool normalised = source->bn_mean && source->bn_variance;
+    if (!normalised && (source->bn_mean || source->bn_variance || source->bn_gamma || source->bn_beta)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: batch normalisation needs both the mean and the variance",
+                    call);
+    }
+    if (!is_reserved_zero(source->reserved)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the source is not 0", call);
+    }
+    return DISTILE_OK;
+}
+
+/** A filter in float32, whatever it was. */
+class FloatFilter {
+public:
+    FloatFilter(const distile_kernel &kernel, const distile_weights_source &source)
+        : values_(static_cast<const float *>(source.filter)), converted_(HostAllocator<float>(kernel.context.memory)) {
+        if (raw(source.dtype) != 0 && source.dtype != DISTILE_FLOAT32) {
+            converted_.resize(kernel.kind.filter_elements(kernel.polykernel.op));
+            find_type(source.dtype)->to_float(source.filter, converted_.data(), converted_.size());
+            values_ = converted_.data();
+        }
+    }
+    const float *values() const {
+        return values_;
+    }
+
+private:
+    const float *values_;
+    HostVector<float> converted_;
+};
+
+/** An array in the memory of a device, in the type of its operand. */
+distile_weights::Operand upload(Device &device, const PackedArray &packed, distile_dtype dtype) {
+    const Type &type = *find_type(dtype);
+    HostVector<unsigned char> stored(packed.values.size() * type.bytes, device.context.memory);
+    type.from_float(packed.values.data(), stored.data(), packed.values.size());
+    distile_weights::Operand operand{packed.role, {}, device.upload(stored.data(), stored.size())};
+    // The code only reads it.
+    operand.array.data = const_cast<void *>(operand.memory.get());
+    operand.array.dtype = dtype;
+    operand.array.dimensions = static_cast<int32_t>(packed.extents.size());
+    int32_t stride = 1;
+    for (size_t i = 0; i < packed.extents.size(); i++) {
+        operand.array.dim[i] = {0, packed.extents[i], stride};
+        stride *= packed.extents[i];
+    }
+    return operand;
+}
+
+void add_layout(distile_weights &weights, const distile_kernel &kernel, const FilterSource &source,
+                const char *layout) {
+    distile_weights::Layout added{layout, {}};
+    for (const PackedArray &packed : kernel.kind.pack(kernel.polykernel.op, source, channel_block_of(layout))) {
+        const distile_dtype dtype = find_operand(kernel.polykernel, packed.role)->dtype;
+        added.operands.push_back(upload(*kernel.context.device, packed, dtype));
+        weights.bytes += static_cast<int64_t>(packed.values.size()) * element_bytes(dtype);
+    }
+    weights.layouts.push_back(std::move(added));
+}
+
+}  // namespace
+
+const distile_weights::Layout *distile_weights::find(const char *layout) const {
+    for (const Layout &known : layouts) {
+        if (known.name == layout) {
+            return &known;
+        }
+    }
+    return nullptr;
+}
+
+extern "C" {
+
+distile_status distile_weights_pack(distile_kernel *kernel, const distile_weights_source *source,
+                                    distile_weights **weights) {
+    if (!kernel) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_context *context = &kernel->context;
+    const distile_status status = check_source(*kernel, source, weights);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    return guarded(context, [&] {
+        try {
+            const FloatFilter filter(*kernel, *source);
+            auto packed = std::make_unique<distile_weights>();
+            packed->memory_space = context->device->memory_space();
+            packed->kind = kernel->kind.kind;
+            packed->shape = kernel->weights_shape;
+            for (const char *layout : kernel->layouts) {
+                add_layout(*packed, *kernel, {*source, filter.values()}, layout);
+            }
+            *weights = packed.release();
+            return DISTILE_OK;
+        } catch (const SourceError &error) {
+            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s", call, error.what());
+        }
+    });
+}
+
+void distile_weights_destroy(distile_weights *weights) {
+    const std::unique_ptr<distile_weights> owned(weights);
+}
+
+int64_t distile_weights_bytes(const distile_weights *weights) {
+    return weights ? weights->bytes : 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,99 @@
+/** \file
+ * The adapter between a distile_kernel_call and a function that Halide generated. It is linked into every PolyKernel
+ * that has one, together with Halide's runtime.
+ */
+#include <HalideRuntime.h>
+#include <distile/polykernel.h>
+
+namespace {
+
+/** The most operands that any kind of operator has, and the other arguments of a generated function. */
+constexpr int most_operands = 8, other_arguments = 8;
+
+halide_type_t type_of(distile_dtype dtype) {
+    switch (dtype) {
+    case DISTILE_FLOAT16:
+        return halide_type_t(halide_type_float, 16);
+    case DISTILE_BFLOAT16:
+        return halide_type_t(halide_type_bfloat, 16);
+    case DISTILE_FLOAT32:
+        break;
+    }
+    return halide_type_t(halide_type_float, 32);
+}
+
+/** A buffer whose memory is the device's on a GPU. */
+struct Buffer {
+    void set(const void *data, bool on_gpu, halide_type_t type, int dimensions) {
+        buffer = halide_buffer_t{};
+        buffer.host = on_gpu ? nullptr : static_cast<uint8_t *>(const_cast<void *>(data));
+        buffer.device = on_gpu ? reinterpret_cast<uint64_t>(data) : 0;
+        buffer.type = type;
+        buffer.dimensions = dimensions;
+        buffer.dim = dim;
+    }
+    void set_words(const void *data, bool on_gpu, int dimensions) {
+        set(data, on_gpu, halide_type_t(halide_type_uint, 32), dimensions);
+    }
+    void set_operand(const distile_array &array, bool on_gpu) {
+        set(array.data, on_gpu, type_of(array.dtype), array.dimensions);
+        for (int i = 0; i < array.dimensions; i++) {
+            dim[i] = halide_dimension_t(array.dim[i].min, array.dim[i].extent, array.dim[i].stride);
+        }
+    }
+
+    halide_dimension_t dim[5];
+    halide_buffer_t buffer;
+};
+
+bool is_packed(const distile_array &array, const distile_kernel_call &call) {
+    // Activations have the four dimensions of images; packed weights have five, and a bias one.
+    return &array != call.operands && array.dimensions != 4;
+}
+
+}  // namespace
+
+extern "C" int distile_call_halide(distile_halide_function function, const distile_kernel_call *call) {
+    const bool on_gpu = call->tile_count != nullptr;
+    if (call->num_operands > most_operands) {
+        call->hooks->report(call->hooks, "the operator has more operands than the adapter for Halide's code");
+        return halide_error_code_generic_error;
+    }
+    Buffer operands[most_operands], tiles, bits, count;
+    for (int i = 0; i < call->num_operands; i++) {
+        operands[i].set_operand(call->operands[i], on_gpu);
+    }
+    tiles.set_words(call->tile_xy, on_gpu, 2);
+    // On a GPU the list's length is in its memory, so that the buffer has room for every tile.
+    tiles.dim[0] = halide_dimension_t(0, on_gpu ? call->tile_capacity : call->num_tiles, 1);
+    tiles.dim[1] = halide_dimension_t(0, 2, call->tile_capacity);
+    bits.set_words(call->bits, on_gpu, 3);
+    bits.dim[0] = halide_dimension_t(0, call->words_per_row, 1);
+    bits.dim[1] = halide_dimension_t(0, call->height, call->words_per_row);
+    bits.dim[2] = halide_dimension_t(0, call->batch, call->words_per_row * call->height);
+    count.set_words(call->tile_count, on_gpu, 1);
+    count.dim[0] = halide_dimension_t(0, 1, 1);
+
+    void *user_context = call->hooks;
+    int32_t num_interior = call->num_interior, num_tiles = call->num_tiles, threads = call->threads;
+    bool store_tiles = call->store_tiles != 0;
+    void *arguments[most_operands + other_arguments] = {&user_context, &operands[0].buffer, &tiles.buffer,
+                                                        &bits.buffer,  &num_interior,       &num_tiles,
+                                                        &threads,      &store_tiles};
+    int used = 8;
+    for (int i = 1; i < call->num_operands; i++) {
+        if (is_packed(call->operands[i], *call)) {
+            arguments[used++] = &operands[i].buffer;
+        }
+    }
+    if (on_gpu) {
+        arguments[used++] = &count.buffer;
+    }
+    for (int i = 1; i < call->num_operands; i++) {
+        if (!is_packed(call->operands[i], *call)) {
+            arguments[used++] = &operands[i].buffer;
+        }
+    }
+    const int code = function(arguments);
+    return code == halide_error_code_out_of_memory ? DISTILE_CALL_OUT_OF_MEMORY : code;
+}

@@ -1,0 +1,93 @@
+/** \file
+ * The functions of Halide's CUDA runtime that generated code calls. All of them go to the distile_gpu_hooks behind
+ * the user_context: no look-up of a context, no cap on registers, no memory of this object's own, and every pointer
+ * that the code gets is one to the device already. Compiled into the PolyKernels that run on a GPU, which therefore
+ * need no CUDA runtime of Halide's.
+ */
+#include <HalideRuntime.h>
+#include <HalideRuntimeCuda.h>
+#include <distile/polykernel.h>
+
+namespace {
+
+/** More than any kernel of ours has. */
+constexpr int most_arguments = 64;
+
+distile_hooks *hooks_of(void *user_context) {
+    return static_cast<distile_hooks *>(user_context);
+}
+
+}  // namespace
+
+extern "C" {
+
+// A state would be shared by all contexts, so there is none: the code's address tells the module.
+int halide_cuda_initialize_kernels(void *user_context, void **, const char *src, int size) {
+    distile_hooks *hooks = hooks_of(user_context);
+    if (!hooks->gpu) {
+        hooks->report(hooks, "the context has no GPU");
+        return halide_error_code_gpu_device_error;
+    }
+    return hooks->gpu->use_module(hooks, src, static_cast<size_t>(size));
+}
+
+void halide_cuda_finalize_kernels(void *, void *) {
+}
+
+// Halide declares the arguments as they are.
+// NOLINTBEGIN(readability-non-const-parameter)
+int halide_cuda_run(void *user_context, void *, const char *entry_name, int blocksX, int blocksY, int blocksZ,
+                    int threadsX, int threadsY, int threadsZ, int shared_mem_bytes, size_t arg_sizes[], void *args[],
+                    int8_t arg_is_buffer[]) {
+    distile_hooks *hooks = hooks_of(user_context);
+    void *arguments[most_arguments];
+    for (int i = 0; arg_sizes[i] != 0; i++) {
+        if (i == most_arguments) {
+            hooks->report(hooks, "a kernel has too many arguments");
+            return halide_error_code_gpu_device_error;
+        }
+        arguments[i] = arg_is_buffer[i] ? &static_cast<halide_buffer_t *>(args[i])->device : args[i];
+    }
+    const distile_gpu_launch launch = {
+        entry_name, {blocksX, blocksY, blocksZ}, {threadsX, threadsY, threadsZ}, shared_mem_bytes, arguments};
+    return hooks->gpu->launch(hooks, &launch);
+}
+// NOLINTEND(readability-non-const-parameter)
+
+const halide_device_interface_t *halide_cuda_device_interface() {
+    return nullptr;
+}
+
+int halide_device_malloc(void *user_context, halide_buffer_t *buf, const halide_device_interface_t *) {
+    if (buf->device != 0) {
+        // Generated code asks before every kernel that uses the buffer.
+        return 0;
+    }
+    distile_hooks *hooks = hooks_of(user_context);
+    // The code addresses elements by 32-bit numbers.
+    constexpr uint64_t most_elements = (uint64_t{1} << 31) - 1;
+    uint64_t elements = 1;
+    for (int i = 0; i < buf->dimensions; i++) {
+        elements *= static_cast<uint64_t>(buf->dim[i].extent);
+        if (buf->dim[i].extent < 0 || elements > most_elements) {
+            hooks->report(hooks, "the partial sums of so many pixels cannot be addressed");
+            return halide_error_code_buffer_allocation_too_large;
+        }
+    }
+    return hooks->gpu->allocate(hooks, elements * static_cast<uint64_t>(buf->type.bytes()), &buf->device);
+}
+
+int halide_device_free(void *, halide_buffer_t *buf) {
+    buf->device = 0;
+    return 0;
+}
+
+void halide_device_free_as_destructor(void *, void *obj) {
+    static_cast<halide_buffer_t *>(obj)->device = 0;
+}
+
+int halide_copy_to_device(void *, halide_buffer_t *, const halide_device_interface_t *) {
+    return 0;
+}
+
+}  // extern "C"

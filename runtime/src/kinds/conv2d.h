@@ -1,0 +1,39 @@
+/** \file
+ * What the kinds share that are convolutions: distile_conv2d along each axis.
+ */
+#ifndef DISTILE_CONV2D_H
+#define DISTILE_CONV2D_H
+
+#include "filter.h"
+
+namespace distile {
+
+/** The geometry of a convolution along one axis, in pixels. */
+struct Axis {
+    int32_t kernel, stride, dilation, pad_before, pad_after;
+};
+
+inline const distile_conv2d &conv_of(const void *op) {
+    return *static_cast<const distile_conv2d *>(op);
+}
+inline Axis rows_of(const distile_conv2d &conv) {
+    return {conv.kernel_h, conv.stride_h, conv.dilation_h, conv.pad_top, conv.pad_bottom};
+}
+inline Axis columns_of(const distile_conv2d &conv) {
+    return {conv.kernel_w, conv.stride_w, conv.dilation_w, conv.pad_left, conv.pad_right};
+}
+
+FilterExtents filter_extents(const distile_conv2d &conv);
+/** "", or what is wrong with the channels and groups. */
+std::string why_channels_illegal(const void *op);
+distile_window window_of_conv(const distile_conv2d &conv, distile_window_kind kind);
+/** For instance "256 -> 256 channels in 1 groups, 3 x 3 kernel". */
+std::string shape_of_filter(const void *op);
+int64_t elements_of_filter(const void *op);
+
+/** The output's extent along an axis of a convolution for an input's; 0 if there is none. */
+int64_t conv_output_extent(const Axis &axis, int64_t input);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,59 @@
+#include "filter.h"
+
+namespace distile {
+
+namespace {
+
+const distile_linear &linear_of(const void *op) {
+    return *static_cast<const distile_linear *>(op);
+}
+
+FilterExtents extents(const void *op) {
+    return {linear_of(op).out_channels, linear_of(op).in_channels, 1, 1};
+}
+
+std::string why_illegal(const void *op) {
+    const distile_linear &linear = linear_of(op);
+    return linear.in_channels >= 1 && linear.out_channels >= 1
+               ? ""
+               : "it has " + std::to_string(linear.in_channels) + " -> " + std::to_string(linear.out_channels) +
+                     " channels";
+}
+
+ImageSize output_size(const void *, const ImageSize &input) {
+    return input;
+}
+
+distile_border border(const void *) {
+    return {};
+}
+
+distile_window window(const void *) {
+    return {1, 1, 1, 1, 1, 1, 0, 0, DISTILE_WINDOW_CONV};
+}
+
+/** A token reads itself. */
+PixelRect interior(const void *, const PixelRect &readable) {
+    return readable;
+}
+
+std::string weights_shape(const void *op) {
+    return std::to_string(linear_of(op).in_channels) + " -> " + std::to_string(linear_of(op).out_channels) +
+           " channels of tokens";
+}
+
+std::vector<PackedArray> pack(const void *op, const FilterSource &source, int32_t block) {
+    return pack_filter(extents(op), single_taps(1), single_taps(1), source, block);
+}
+
+int64_t filter_elements(const void *op) {
+    return extents(op).elements();
+}
+
+}  // namespace
+
+const OperatorKind linear_kind = {
+    DISTILE_MASKED_LINEAR, "masked_linear", why_illegal, output_size, border, window, interior, weights_shape, pack,
+    filter_elements};
+
+}  // namespace distile

@@ -1,0 +1,43 @@
+#include "operator_kind.h"
+#include <cstring>
+
+namespace distile {
+
+namespace {
+
+const OperatorKind *const kinds[] = {&conv2d_kind, &conv_transpose2d_kind, &upsample_conv2d_kind, &linear_kind};
+
+}  // namespace
+
+const OperatorKind *find_operator_kind(int32_t kind) {
+    for (const OperatorKind *known : kinds) {
+        if (known->kind == kind) {
+            return known;
+        }
+    }
+    return nullptr;
+}
+
+int32_t channel_block_of(const char *layout) {
+    static constexpr struct {
+        const char *name;
+        int32_t block;
+    } layouts[] = {{"cpu-o16", DISTILE_CPU_CHANNEL_BLOCK}, {"cuda-o32", DISTILE_CUDA_CHANNEL_BLOCK}};
+    for (const auto &known : layouts) {
+        if (std::strcmp(known.name, layout) == 0) {
+            return known.block;
+        }
+    }
+    return 0;
+}
+
+const distile_operand *find_operand(const distile_polykernel &polykernel, distile_role role) {
+    for (int32_t i = 0; i < polykernel.num_operands; i++) {
+        if (polykernel.operands[i].role == role) {
+            return &polykernel.operands[i];
+        }
+    }
+    return nullptr;
+}
+
+}  // namespace distile

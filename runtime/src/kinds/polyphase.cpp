@@ -1,0 +1,72 @@
+#include "polyphase.h"
+#include "conv2d.h"
+
+namespace distile {
+
+namespace {
+
+template<bool nearest> ImageSize output_size(const void *op, const ImageSize &input) {
+    const Polyphase phases = polyphase_of(conv_of(op), nearest);
+    return {std::max<int64_t>(phases.rows.output_extent(input.height), 0),
+            std::max<int64_t>(phases.columns.output_extent(input.width), 0)};
+}
+
+template<bool nearest> distile_border border(const void *op) {
+    const Polyphase phases = polyphase_of(conv_of(op), nearest);
+    return {phases.rows.border_before(), phases.rows.border_after(), phases.columns.border_before(),
+            phases.columns.border_after()};
+}
+
+template<bool nearest> distile_window window(const void *op) {
+    return window_of_conv(conv_of(op), nearest ? DISTILE_WINDOW_UPSAMPLED : DISTILE_WINDOW_TRANSPOSED);
+}
+
+/** Whole virtual pixels, whether all of their output pixels exist or not. */
+PixelRange interior_range(const PolyphaseAxis &axis, const PixelRange &readable) {
+    const int64_t first = std::max<int64_t>(readable.first - axis.first_read(), 0);
+    const int64_t last = std::max<int64_t>(readable.last - axis.last_read(), 0);
+    return {first * axis.stride, last * axis.stride};
+}
+
+template<bool nearest> PixelRect interior(const void *op, const PixelRect &readable) {
+    const Polyphase phases = polyphase_of(conv_of(op), nearest);
+    return {interior_range(phases.rows, readable.rows), interior_range(phases.columns, readable.columns)};
+}
+
+std::string shape_of_axis(const PolyphaseAxis &axis) {
+    return std::to_string(axis.stride) + " / " + std::to_string(axis.pad_before) + " / " +
+           std::to_string(axis.dilation);
+}
+
+/** The taps of all phases stand in an order of their own. */
+template<bool nearest> std::string weights_shape(const void *op) {
+    const Polyphase phases = polyphase_of(conv_of(op), nearest);
+    return shape_of_filter(op) + (nearest ? ", upsampled" : ", transposed") + " by stride / padding / dilation " +
+           shape_of_axis(phases.rows) + " and " + shape_of_axis(phases.columns);
+}
+
+template<bool nearest> std::vector<PackedArray> pack(const void *op, const FilterSource &source, int32_t block) {
+    const distile_conv2d &conv = conv_of(op);
+    const Polyphase phases = polyphase_of(conv, nearest);
+    return pack_filter(filter_extents(conv), phases.rows.taps(), phases.columns.taps(), source, block);
+}
+
+template<bool nearest> constexpr OperatorKind make_kind(distile_operator_kind kind, const char *name) {
+    return {kind,
+            name,
+            why_channels_illegal,
+            output_size<nearest>,
+            border<nearest>,
+            window<nearest>,
+            interior<nearest>,
+            weights_shape<nearest>,
+            pack<nearest>,
+            elements_of_filter};
+}
+
+}  // namespace
+
+const OperatorKind conv_transpose2d_kind = make_kind<false>(DISTILE_MASKED_CONV_TRANSPOSE2D, "masked_conv_transpose2d");
+const OperatorKind upsample_conv2d_kind = make_kind<true>(DISTILE_MASKED_UPSAMPLE_CONV2D, "masked_upsample_conv2d");
+
+}  // namespace distile

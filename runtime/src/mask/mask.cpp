@@ -1,0 +1,185 @@
+#include "mask.h"
+#include "mask_checks.h"
+#include "tensor.h"
+
+using namespace distile;
+
+namespace {
+
+distile_status check_granularity(const char *call, const distile_mask *mask, int32_t tile_h, int32_t tile_w) {
+    if (tile_h < 1 || tile_w < 1 || tile_h > largest_extent || tile_w > largest_extent) {
+        return fail(&mask->context, DISTILE_ERROR_BAD_VALUE, "%s: a tile of %d x %d pixels: extents go from 1 to %d",
+                    call, tile_h, tile_w, largest_extent);
+    }
+    return check_mask(&mask->context, call, mask);
+}
+
+}  // namespace
+
+extern "C" {
+
+distile_status distile_mask_create(distile_context *context, distile_mask **mask) {
+    if (!context) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!mask) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_mask_create: the address for the mask is null");
+    }
+    return guarded(context, [&] {
+        *mask = context->device->make_mask().release();
+        return DISTILE_OK;
+    });
+}
+
+void distile_mask_destroy(distile_mask *mask) {
+    if (mask) {
+        destroy(mask->context, mask);
+    }
+}
+
+distile_status distile_mask_set_bytes(distile_mask *mask, const uint8_t *bytes, int32_t batch, int32_t height,
+                                      int32_t width, int64_t stride_n, int64_t stride_h) {
+    constexpr const char *call = "distile_mask_set_bytes";
+    if (!mask) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!bytes) {
+        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the bytes are null", call);
+    }
+    const MaskShape shape = {batch, height, width};
+    const distile_status status = check_mask_shape(*mask, call, shape);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    if (stride_h < width || (batch > 1 && (stride_n < 0 || stride_n / height < stride_h))) {
+        return fail(&mask->context, DISTILE_ERROR_BAD_STRIDE,
+                    "%s: stride_h %lld must be at least the width %d, and stride_n %lld at least stride_h times the "
+                    "height %d",
+                    call, static_cast<long long>(stride_h), width, static_cast<long long>(stride_n), height);
+    }
+    return guarded(&mask->context, [&] {
+        mask->set_bytes(shape, bytes, stride_n, stride_h);
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_mask_set_bits(distile_mask *mask, const uint32_t *words, int32_t batch, int32_t height,
+                                     int32_t width, int64_t words_per_row) {
+    constexpr const char *call = "distile_mask_set_bits";
+    if (!mask) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!words) {
+        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the words are null", call);
+    }
+    const MaskShape shape = {batch, height, width};
+    const distile_status status = check_mask_shape(*mask, call, shape);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    constexpr int64_t most_words = int64_t{1} << 31;
+    if (words_per_row < (width + 31) / 32 || words_per_row > most_words) {
+        return fail(&mask->context, DISTILE_ERROR_BAD_STRIDE,
+                    "%s: a row has %lld words; %d pixels need %d, and it may have 2^31", call,
+                    static_cast<long long>(words_per_row), width, (width + 31) / 32);
+    }
+    return guarded(&mask->context, [&] {
+        mask->set_bits(shape, words, words_per_row);
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_mask_set_indices(distile_mask *mask, const int32_t *indices, const int32_t *counts,
+                                        int32_t batch, int32_t height, int32_t width, int64_t stride_n) {
+    constexpr const char *call = "distile_mask_set_indices";
+    if (!mask) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!indices) {
+        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the indices are null", call);
+    }
+    const MaskShape shape = {batch, height, width};
+    const distile_status status = check_mask_shape(*mask, call, shape);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    constexpr int64_t most_indices = (int64_t{1} << 31) - 1;
+    if (stride_n < 0 || stride_n > most_indices) {
+        return fail(&mask->context, DISTILE_ERROR_BAD_STRIDE, "%s: stride_n is %lld: it goes from 0 to 2^31 - 1", call,
+                    static_cast<long long>(stride_n));
+    }
+    if (int64_t{height} * width > most_indices) {
+        return fail(&mask->context, DISTILE_ERROR_BAD_SHAPE, "%s: an image of %d x %d has pixels that no index reaches",
+                    call, height, width);
+    }
+    return guarded(&mask->context, [&] {
+        mask->set_indices(call, shape, indices, counts, stride_n);
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_mask_bits(distile_mask *mask, const uint32_t **words, int32_t *words_per_row) {
+    constexpr const char *call = "distile_mask_bits";
+    if (!mask) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!words || !words_per_row) {
+        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: an address for a result is null", call);
+    }
+    const distile_status status = check_mask(&mask->context, call, mask);
+    if (status == DISTILE_OK) {
+        const MaskBits bits = mask->bits();
+        *words = bits.words;
+        *words_per_row = bits.words_per_row;
+    }
+    return status;
+}
+
+distile_status distile_mask_active_pixels(distile_mask *mask, int64_t *pixels) {
+    constexpr const char *call = "distile_mask_active_pixels";
+    if (!mask) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!pixels) {
+        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the address for the result is null", call);
+    }
+    const distile_status status = check_mask(&mask->context, call, mask);
+    return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
+        *pixels = mask->active_pixels();
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_mask_count_tiles(distile_mask *mask, int32_t tile_h, int32_t tile_w, int64_t *count) {
+    constexpr const char *call = "distile_mask_count_tiles";
+    if (!mask) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!count) {
+        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the address for the count is null", call);
+    }
+    const distile_status status = check_granularity(call, mask, tile_h, tile_w);
+    return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
+        const Granularity granularity{tile_h, tile_w};
+        mask->count(&granularity, 1, count);
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_mask_tiles(distile_mask *mask, int32_t tile_h, int32_t tile_w, distile_tile_list *list) {
+    constexpr const char *call = "distile_mask_tiles";
+    if (!mask) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (!list) {
+        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the address for the list is null", call);
+    }
+    const distile_status status = check_granularity(call, mask, tile_h, tile_w);
+    return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
+        const TileList tiles = mask->list({tile_h, tile_w}, {0, largest_extent, 0, largest_extent});
+        *list = {tiles.count, tiles.xy, tiles.image, tiles.device_count};
+        return DISTILE_OK;
+    });
+}
+
+}  // extern "C"

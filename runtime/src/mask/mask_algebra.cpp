@@ -1,0 +1,179 @@
+#include "mask_checks.h"
+#include "tensor.h"
+
+using namespace distile;
+
+namespace {
+
+distile_status check_window(distile_context *context, const char *call, const distile_window *window,
+                            Direction direction, const MaskShape &from, const MaskShape &to) {
+    if (!window) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the window is null", call);
+    }
+    for (int32_t extent : {window->kernel_h, window->kernel_w, window->stride_h, window->stride_w, window->dilation_h,
+                           window->dilation_w}) {
+        if (extent < 1 || extent > largest_extent) {
+            return fail(context, DISTILE_ERROR_BAD_VALUE,
+                        "%s: a window with a kernel, stride or dilation of %d: each goes from 1 to %d", call, extent,
+                        largest_extent);
+        }
+    }
+    for (int32_t pad : {window->pad_top, window->pad_left}) {
+        if (pad < 0 || pad > largest_extent) {
+            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a window with a padding of %d: it goes from 0 to %d",
+                        call, pad, largest_extent);
+        }
+    }
+    const int32_t kind = raw(window->kind);
+    if (kind < DISTILE_WINDOW_CONV || kind > DISTILE_WINDOW_UPSAMPLED) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there is no kind %d of windows", call, kind);
+    }
+    if (kind == DISTILE_WINDOW_UPSAMPLED) {
+        const MaskShape &input = direction == Direction::ToInput ? to : from;
+        // An output of the largest extent and the largest padding around it.
+        constexpr int64_t largest = 2 * int64_t{largest_extent};
+        if (int64_t{input.height} * window->stride_h > largest || int64_t{input.width} * window->stride_w > largest) {
+            return fail(context, DISTILE_ERROR_BAD_SHAPE,
+                        "%s: an input of %d x %d enlarged %d x %d times has more than %lld rows or columns", call,
+                        input.height, input.width, window->stride_h, window->stride_w, static_cast<long long>(largest));
+        }
+    }
+    return DISTILE_OK;
+}
+
+/** Sets a mask from another one through a window. */
+distile_status transfer(const char *call, distile_mask *result, distile_mask *from, const distile_window *window,
+                        int32_t height, int32_t width, Direction direction) {
+    distile_status status = check_masks(call, {from}, result);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    const MaskShape to = {from->shape.batch, height, width};
+    status = check_window(&result->context, call, window, direction, from->shape, to);
+    if (status == DISTILE_OK) {
+        status = check_mask_shape(*result, call, to);
+    }
+    return status != DISTILE_OK ? status : guarded(&result->context, [&] {
+        result->set_window(to, *from, *window, direction);
+        return DISTILE_OK;
+    });
+}
+
+distile_status combine(const char *call, Combination how, distile_mask *result, distile_mask *a, distile_mask *b) {
+    const distile_status status =
+        how == Combination::Invert ? check_masks(call, {a}, result) : check_masks(call, {a, b}, result);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    if (how != Combination::Invert && !(a->shape == b->shape)) {
+        return fail(&result->context, DISTILE_ERROR_BAD_SHAPE, "%s: masks of %d x %d x %d and of %d x %d x %d", call,
+                    a->shape.batch, a->shape.height, a->shape.width, b->shape.batch, b->shape.height, b->shape.width);
+    }
+    return guarded(&result->context, [&] {
+        result->set_combination(how, *a, b);
+        return DISTILE_OK;
+    });
+}
+
+distile_status check_difference(distile_context *context, const char *call, const distile_tensor *a,
+                                const distile_tensor *b, float threshold) {
+    for (const distile_tensor *tensor : {a, b}) {
+        const char *name = tensor == a ? "first tensor" : "second tensor";
+        const distile_status status = check_any_tensor(context, call, tensor, name);
+        if (status != DISTILE_OK) {
+            return status;
+        }
+    }
+    if (a->dtype != b->dtype) {
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the tensors have data types %d and %d", call, raw(a->dtype),
+                    raw(b->dtype));
+    }
+    if (a->batch != b->batch || a->height != b->height || a->width != b->width || a->channels != b->channels) {
+        return fail(context, DISTILE_ERROR_BAD_SHAPE, "%s: tensors of %d x %d x %d x %d and of %d x %d x %d x %d", call,
+                    a->batch, a->height, a->width, a->channels, b->batch, b->height, b->width, b->channels);
+    }
+    if (!(threshold >= 0)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a threshold of %g: it must be at least 0", call,
+                    static_cast<double>(threshold));
+    }
+    return DISTILE_OK;
+}
+
+}  // namespace
+
+extern "C" {
+
+distile_status distile_mask_needed_input(distile_mask *result, distile_mask *output, const distile_window *window,
+                                         int32_t in_height, int32_t in_width) {
+    return transfer("distile_mask_needed_input", result, output, window, in_height, in_width, Direction::ToInput);
+}
+
+distile_status distile_mask_affected_output(distile_mask *result, distile_mask *input, const distile_window *window,
+                                            int32_t out_height, int32_t out_width) {
+    return transfer("distile_mask_affected_output", result, input, window, out_height, out_width, Direction::ToOutput);
+}
+
+distile_status distile_mask_dilate(distile_mask *result, distile_mask *mask, int32_t radius_h, int32_t radius_w) {
+    constexpr const char *call = "distile_mask_dilate";
+    const distile_status status = check_masks(call, {mask}, result);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    constexpr int32_t largest_radius = (largest_extent - 1) / 2;
+    if (radius_h < 0 || radius_w < 0 || radius_h > largest_radius || radius_w > largest_radius) {
+        return fail(&result->context, DISTILE_ERROR_BAD_VALUE, "%s: radii of %d and %d pixels: each goes from 0 to %d",
+                    call, radius_h, radius_w, largest_radius);
+    }
+    const distile_window window = {2 * radius_h + 1, 2 * radius_w + 1,   1, 1, 1, 1, radius_h,
+                                   radius_w,         DISTILE_WINDOW_CONV};
+    return transfer(call, result, mask, &window, mask->shape.height, mask->shape.width, Direction::ToOutput);
+}
+
+distile_status distile_mask_pool(distile_mask *result, distile_mask *mask, int32_t factor_h, int32_t factor_w) {
+    constexpr const char *call = "distile_mask_pool";
+    const distile_status status = check_masks(call, {mask}, result);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    if (factor_h < 1 || factor_w < 1 || factor_h > largest_extent || factor_w > largest_extent) {
+        return fail(&result->context, DISTILE_ERROR_BAD_VALUE, "%s: factors of %d and %d: each goes from 1 to %d", call,
+                    factor_h, factor_w, largest_extent);
+    }
+    const distile_window window = {factor_h, factor_w, factor_h, factor_w, 1, 1, 0, 0, DISTILE_WINDOW_CONV};
+    return transfer(call, result, mask, &window, (mask->shape.height - 1) / factor_h + 1,
+                    (mask->shape.width - 1) / factor_w + 1, Direction::ToOutput);
+}
+
+distile_status distile_mask_unite(distile_mask *result, distile_mask *a, distile_mask *b) {
+    return combine("distile_mask_unite", Combination::Unite, result, a, b);
+}
+
+distile_status distile_mask_intersect(distile_mask *result, distile_mask *a, distile_mask *b) {
+    return combine("distile_mask_intersect", Combination::Intersect, result, a, b);
+}
+
+distile_status distile_mask_subtract(distile_mask *result, distile_mask *a, distile_mask *b) {
+    return combine("distile_mask_subtract", Combination::Subtract, result, a, b);
+}
+
+distile_status distile_mask_invert(distile_mask *result, distile_mask *a) {
+    return combine("distile_mask_invert", Combination::Invert, result, a, nullptr);
+}
+
+distile_status distile_mask_set_difference(distile_mask *result, const distile_tensor *a, const distile_tensor *b,
+                                           float threshold) {
+    constexpr const char *call = "distile_mask_set_difference";
+    if (!result) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    distile_status status = check_difference(&result->context, call, a, b, threshold);
+    if (status == DISTILE_OK) {
+        status = check_mask_shape(*result, call, {a->batch, a->height, a->width});
+    }
+    return status != DISTILE_OK ? status : guarded(&result->context, [&] {
+        result->set_difference(*a, *b, threshold);
+        return DISTILE_OK;
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,60 @@
+#include "mask_checks.h"
+#include "tensor.h"
+
+namespace distile {
+
+distile_status check_mask(distile_context *context, const char *call, const distile_mask *mask) {
+    if (!mask) {
+        // Returned as a constant, so that static analysis sees that nobody goes on with this mask.
+        fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the mask is null", call);
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    if (&mask->context != context) {
+        return fail(context, DISTILE_ERROR_BAD_MASK, "%s: the mask belongs to another context", call);
+    }
+    if (!mask->is_set()) {
+        return fail(context, DISTILE_ERROR_BAD_MASK, "%s: the mask was never set", call);
+    }
+    return DISTILE_OK;
+}
+
+distile_status check_same_shape(distile_context *context, const char *call, const MaskShape &mask,
+                                const MaskShape &output) {
+    return mask == output ? DISTILE_OK
+                          : fail(context, DISTILE_ERROR_BAD_MASK,
+                                 "%s: the mask is %d x %d x %d (batch, height, width), the output %d x %d x %d", call,
+                                 mask.batch, mask.height, mask.width, output.batch, output.height, output.width);
+}
+
+distile_status check_output_mask(distile_context *context, const char *call, const distile_mask *mask,
+                                 const distile_tensor &output) {
+    const distile_status status = check_mask(context, call, mask);
+    return status != DISTILE_OK
+               ? status
+               : check_same_shape(context, call, mask->shape, {output.batch, output.height, output.width});
+}
+
+distile_status check_masks(const char *call, std::initializer_list<const distile_mask *> operands,
+                           const distile_mask *result) {
+    if (!result) {
+        return DISTILE_ERROR_NULL_POINTER;
+    }
+    for (const distile_mask *mask : operands) {
+        const distile_status status = check_mask(&result->context, call, mask);
+        if (status != DISTILE_OK) {
+            return status;
+        }
+    }
+    return DISTILE_OK;
+}
+
+distile_status check_mask_shape(const distile_mask &mask, const char *call, const MaskShape &shape) {
+    if (shape.batch < 1 || shape.height < 1 || shape.width < 1 || shape.batch > largest_extent ||
+        shape.height > largest_extent || shape.width > largest_extent) {
+        return fail(&mask.context, DISTILE_ERROR_BAD_SHAPE, "%s: batch %d, height %d, width %d: each goes from 1 to %d",
+                    call, shape.batch, shape.height, shape.width, largest_extent);
+    }
+    return mask.check_shape(call, shape);
+}
+
+}  // namespace distile

@@ -1,0 +1,32 @@
+/** \file
+ * What functions check of the masks that they take and set.
+ */
+#ifndef DISTILE_MASK_CHECKS_H
+#define DISTILE_MASK_CHECKS_H
+
+#include "mask.h"
+#include <initializer_list>
+
+namespace distile {
+
+/** Checks that a mask which a call reads holds data and belongs to the context. */
+distile_status check_mask(distile_context *context, const char *call, const distile_mask *mask);
+
+/** Checks that a mask has the shape of an output. */
+distile_status check_same_shape(distile_context *context, const char *call, const MaskShape &mask,
+                                const MaskShape &output);
+
+/** Both. */
+distile_status check_output_mask(distile_context *context, const char *call, const distile_mask *mask,
+                                 const distile_tensor &output);
+
+/** Checks the masks that a call reads and the one that it sets. */
+distile_status check_masks(const char *call, std::initializer_list<const distile_mask *> operands,
+                           const distile_mask *result);
+
+/** Checks that a mask may have a shape. */
+distile_status check_mask_shape(const distile_mask &mask, const char *call, const MaskShape &shape);
+
+}  // namespace distile
+
+#endif
