@@ -11,9 +11,7 @@
  *     autoscheduler=PolyKernel autoscheduler.density=.3 autoscheduler.device=FILE
  */
 #include "Halide.h"
-#include "cpu.h"
-#include "cpu_depthwise.h"
-#include "cuda_schedule.h"
+#include "apply.h"
 #include "plan.h"
 #include "rank.h"
 #include <optional>
@@ -90,32 +88,15 @@ double density_of(const AutoschedulerParams &params) {
     return density;
 }
 
-/** How Halide's code is scheduled for a backend. A further one is a row in find_scheduler(). */
-struct Scheduler {
-    const Backend &backend;
-    Problem (*problem)(const MaskedOperator &op, const Target &target);
-    /** Returns the schedule as C++. */
-    std::string (*apply)(const Pipeline &pipeline, MaskedOperator &op, const Theta &theta, const Target &target);
-};
-
-const Scheduler &find_scheduler(const Target &target) {
-    static const Scheduler cpu = {
-        cpu_backend(), [](const MaskedOperator &op, const Target &of) { return cpu_problem(op, of); },
-        [](const Pipeline &, MaskedOperator &op, const Theta &theta, const Target &of) {
-            return op.depthwise ? apply_cpu_depthwise_schedule(op, theta, of) : apply_cpu_schedule(op, theta, of);
-        }};
-    static const Scheduler cuda = {cuda_backend(),
-                                   [](const MaskedOperator &op, const Target &) { return cuda_problem(op); },
-                                   [](const Pipeline &pipeline, MaskedOperator &op, const Theta &theta,
-                                      const Target &) { return apply_cuda_schedule(pipeline, op, theta); }};
+const Backend &backend_of(const Target &target) {
     if (target.has_feature(Target::CUDA)) {
-        return cuda;
+        return cuda_backend();
     }
     if (target.has_gpu_feature()) {
         throw CompileError("PolyKernel: of GPUs it schedules for NVIDIA's by CUDA, not for the target " +
                            target.to_string() + ".\n");
     }
-    return cpu;
+    return cpu_backend();
 }
 
 DeviceProfile device_of(const Backend &backend, const Target &target, const AutoschedulerParams &params) {
@@ -131,11 +112,11 @@ DeviceProfile device_of(const Backend &backend, const Target &target, const Auto
 }
 
 /** The schedule that the bound ranks first. */
-Theta best_theta(const Scheduler &scheduler, const MaskedOperator &op, const Target &target,
+Theta best_theta(const Backend &backend, const MaskedOperator &op, const Target &target,
                  const AutoschedulerParams &params) {
     Workload workload;
-    workload.device = device_of(scheduler.backend, target, params);
-    workload.problem = scheduler.problem(op, target);
+    workload.device = device_of(backend, target, params);
+    workload.problem = problem_on(op, target);
     workload.width = estimated_extent(op.output, 1);
     workload.height = estimated_extent(op.output, 2);
     workload.batch = estimated_extent(op.output, 3);
@@ -160,14 +141,14 @@ void poly_kernel(const Pipeline &pipeline, const Target &target, const Autosched
                                " chooses a schedule where there is no autoscheduler.plan; give one or the other.\n");
         }
     }
-    const Scheduler &scheduler = find_scheduler(target);
+    const Backend &backend = backend_of(target);
     try {
         Theta theta = has_plan ? theta_of_plan(target, params) : Theta();
         MaskedOperator op = recognise_masked_operator(pipeline);
         if (!has_plan) {
-            theta = best_theta(scheduler, op, target, params);
+            theta = best_theta(backend, op, target, params);
         }
-        results->schedule_source = scheduler.apply(pipeline, op, theta, target);
+        results->schedule_source = apply_schedule(pipeline, op, theta, target);
         results->target = target;
         results->autoscheduler_params = params;
     } catch (const FileError &error) {

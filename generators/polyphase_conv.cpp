@@ -9,7 +9,8 @@
  * The output pixels with one remainder modulo the stride (or scale) form a *phase*, which is a convolution of the input
  * with stride 1 (polyphase.h). A virtual pixel is one of the input's resolution and stands for an output pixel of each
  * phase, so that register tiles compute pixels of one phase, with the same weights. The phase is a loop around all
- * tiles. Weights of upsampled inputs were summed when they were packed, where taps of the kernel meet in one pixel.
+ * tiles, or a dimension of a GPU's grid. Weights of upsampled inputs were summed when they were packed, where taps of
+ * the kernel meet in one pixel.
  */
 #include "masked_filter.h"
 #include "polyphase.h"
@@ -30,9 +31,6 @@ protected:
     ~PolyphaseConv() = default;
 
     void define(const PolyphaseAxis &across, const PolyphaseAxis &down) {
-        if (on_gpu()) {
-            throw CompileError("transposed convolutions and convolutions after upsampling are for CPUs only.\n");
-        }
         columns = across;
         rows = down;
         scale_w = columns.stride;
@@ -50,7 +48,8 @@ protected:
 
 private:
     PolyphaseAxis columns{}, rows{};
-    Var ci{"ci"}, kx{"kx"}, ky{"ky"};
+    Var ci{"ci"}, kx{"kx"}, ky{"ky"}, tile{"tile"}, wx{"wx"}, wy{"wy"};
+    Var co_in_block{"co_in_block"}, block{"block"};
 
     /** A phase along an axis. What is the same for all of them is a constant. */
     struct PhaseExprs {
@@ -75,10 +74,39 @@ private:
 
     /** The input that a tap of a phase reads for a virtual pixel. */
     Expr load_tap(const Stage &stage, const Expr &channel, const Expr &tap_x, const Expr &tap_y) {
-        const Pixel pixel = pixel_at(p, stage.last);
         const PhaseExprs across = exprs_of(columns, phase % scale_w), down = exprs_of(rows, phase / scale_w);
-        return load_input(channel, pixel.x + across.first + tap_x * across.step,
-                          pixel.y + down.first + tap_y * down.step, pixel.n, stage.in_place);
+        const Expr dx = across.first + tap_x * across.step, dy = down.first + tap_y * down.step;
+        if (on_gpu()) {
+            return window(stage)(channel, p % tile_columns() + dx, p / tile_columns() % tile_rows() + dy,
+                                 p / pixels_per_tile());
+        }
+        const Pixel pixel = pixel_at(p, stage.last);
+        return load_input(channel, pixel.x + dx, pixel.y + dy, pixel.n, stage.in_place);
+    }
+
+    /** The input of a tile, relative to its first virtual pixel (masked_conv.h). */
+    Func window(const Stage &stage) {
+        Func lookup(stage.name + "_lookup"), windows(stage.name + "_window");
+        lookup(tile) = pack(origin_of(tile, stage.last));
+        const Pixel origin = unpack(lookup(tile));
+        windows(ci, wx, wy, tile) =
+            load_input(ci, origin.x / scale_w + wx, origin.y / scale_h + wy, origin.n, stage.in_place);
+        return windows;
+    }
+
+    /** The weights of a tap of a phase. A GPU stages them, and through a Func of its own, because Halide does not see
+     * how few those of one phase are; it stages also those of taps that a phase lacks. */
+    Expr weight_of_tap(const Stage &stage, const RDom &taps) {
+        const PhaseExprs across = exprs_of(columns, phase % scale_w), down = exprs_of(rows, phase / scale_w);
+        const int last_column = columns.num_taps() - 1, last_row = rows.num_taps() - 1;
+        if (!on_gpu() || !has_phases()) {
+            return weight(co, taps.x, unsafe_promise_clamped(across.begin + taps.y, 0, last_column),
+                          unsafe_promise_clamped(down.begin + taps.z, 0, last_row));
+        }
+        Func of_phase(stage.name + "_weights");
+        of_phase(co_in_block, ci, kx, ky, block, phase) = weights(
+            co_in_block, ci, clamp(across.begin + kx, 0, last_column), clamp(down.begin + ky, 0, last_row), block);
+        return conversion.to_float32(of_phase(co % channel_block, taps.x, taps.y, taps.z, co / channel_block, phase));
     }
 
     Func sums(const Stage &stage) {
@@ -104,13 +132,11 @@ private:
             staging(staged) = load_tap(stage, ci, kx, ky);
             value = staging(wanted);
         }
-        const Expr column = unsafe_promise_clamped(across.begin + taps.y, 0, columns.num_taps() - 1);
-        const Expr row = unsafe_promise_clamped(down.begin + taps.z, 0, rows.num_taps() - 1);
         Func accumulator(stage.name + "_accumulator");
         std::vector<Var> sum = {co};
         sum.insert(sum.end(), place.begin(), place.end());
         accumulator(sum) = bias(co);
-        accumulator(sum) += weight(co, taps.x, column, row) * value;
+        accumulator(sum) += weight_of_tap(stage, taps) * value;
         return accumulator;
     }
 };

@@ -1,4 +1,8 @@
 #include "apply.h"
+#include "cpu.h"
+#include "cpu_depthwise.h"
+#include "cuda_direct.h"
+#include "cuda_schedule.h"
 
 namespace distile {
 
@@ -28,6 +32,41 @@ std::string declare_knobs(const MaskedOperator &op, const Space &space, const Pr
         source += "const int " + knob + " = " + std::to_string(value) + ";\n";
     }
     return source;
+}
+
+Problem problem_on(const MaskedOperator &op, const Halide::Target &target) {
+    return target.has_gpu_feature() ? cuda_problem(op) : cpu_problem(op, target);
+}
+
+std::string apply_schedule(const Halide::Pipeline &pipeline, MaskedOperator &op, const Theta &theta,
+                           const Halide::Target &target) {
+    if (target.has_gpu_feature()) {
+        return runs_direct(op) ? apply_cuda_direct_schedule(pipeline, op, theta)
+                               : apply_cuda_schedule(pipeline, op, theta);
+    }
+    return op.depthwise ? apply_cpu_depthwise_schedule(op, theta, target) : apply_cpu_schedule(op, theta, target);
+}
+
+void check_gpu_stages(const MaskedOperator &op) {
+    if (op.stages.size() != 1) {
+        throw Halide::CompileError("PolyKernel: on a GPU a masked operator has one stage, not " +
+                                   std::to_string(op.stages.size()) + ".\n");
+    }
+}
+
+void vectorize_gpu_output(MaskedOperator &op, int lanes, std::ostream &source) {
+    Halide::Func output = op.output;
+    Halide::Stage update = output.update(op.stages[0].update);
+    Halide::Var co = output.args()[0], vector("vector"), lane("lane");
+    using Halide::TailStrategy;
+    // It stores nothing, but it must not seem to store from the host.
+    DISTILE_APPLY(output.gpu_single_thread());
+    DISTILE_APPLY(update.allow_race_conditions().split(co, vector, lane, lanes, TailStrategy::GuardWithIf));
+    if (op.out_channels % lanes == 0) {
+        DISTILE_APPLY(update.vectorize(lane));
+    } else {
+        DISTILE_APPLY(update.unroll(lane));
+    }
 }
 
 }  // namespace distile

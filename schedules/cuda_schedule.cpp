@@ -8,93 +8,129 @@ namespace distile {
 
 using namespace Halide;
 
-std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const Theta &theta) {
-    const Problem problem = cuda_problem(op);
+namespace {
+
+/** A schedule while it is applied: what its parts share. The names are those of the source that they write. */
+struct CudaSchedule {
+    CudaSchedule(MaskedOperator &op, const Theta &theta);
+
+    MaskedOperator &op;
+    const Theta &theta;
+    const Problem problem;
     std::ostringstream source;
-    source << declare_knobs(op, cuda_space(), problem, theta);
-    if (op.stages.size() != 1 || !op.stages[0].window.defined()) {
-        throw CompileError("PolyKernel: on a GPU a masked operator has one stage, which stages its input and looks up "
-                           "its tiles.\n");
-    }
-    const int block_pixels = theta.at("block_pixels"), block_channels = theta.at("block_channels");
-    const int thread_pixels = theta.at("thread_pixels"), chunk = theta.at("chunk"), splits = theta.at("splits");
-    const int channel_threads = distile::channel_threads(theta), pixel_threads = distile::pixel_threads(theta);
-    const int num_threads = channel_threads * pixel_threads;
-    const int lanes = problem.vector_lanes;
-    const int in_lanes = input_lanes(problem), lookups = looked_up_tiles(theta, problem);
-    const int padding = theta.at("padding");
-    const bool halo = theta.at("halo") != 0;
+    MaskedStage &stage;
+
+    // The knobs, and what follows from them.
+    const int block_pixels, block_channels, thread_pixels, chunk, splits, padding;
+    const bool halo;
+    const int channel_threads, pixel_threads, num_threads, lanes, in_lanes, lookups, pixels_per_tile;
+
+    Func output, accumulator, weights, lookup;
+    Func staging;    /**< Of the windows and the pixels of one tap the one that is staged; the other is inlined. */
+    Func sums;       /**< What a block holds in registers ... */
+    LoopLevel level; /**< ... for the loop over the blocks here. */
+    RVar reduced;    /**< The input channels that a block adds up. */
+    IdleBlocks idle_blocks;
+
+    Var lane{"lane"}, vector{"vector"}, group{"group"}, co_block{"co_block"}, co_rest{"co_rest"},
+        co_thread{"co_thread"};
+    Var p_block{"p_block"}, p_rest{"p_rest"}, p_thread{"p_thread"}, p_item{"p_item"}, part{"part"};
+    RVar ci_part{"ci_part"}, ci_rest{"ci_rest"}, step{"step"};
+    Var work{"work"}, turn{"turn"}, worker{"worker"}, worker_x{"worker_x"}, worker_y{"worker_y"};
+
+    void compute_in_blocks();
+    void compute_in_parts();
+    void keep_sums_in_registers();
+    void look_up_tiles();
+    void stage_inputs();
+    void stage_weights();
+    void add_passes(Pipeline pipeline);
+
+private:
+    void name_idle_blocks(const std::string &function, int update, int pixels);
+};
+
+CudaSchedule::CudaSchedule(MaskedOperator &op, const Theta &theta)
+    : op(op), theta(theta), problem(cuda_problem(op)), stage(op.stages[0]), block_pixels(theta.at("block_pixels")),
+      block_channels(theta.at("block_channels")), thread_pixels(theta.at("thread_pixels")), chunk(theta.at("chunk")),
+      splits(theta.at("splits")), padding(theta.at("padding")), halo(theta.at("halo") != 0),
+      channel_threads(distile::channel_threads(theta)), pixel_threads(distile::pixel_threads(theta)),
+      num_threads(channel_threads * pixel_threads), lanes(problem.vector_lanes), in_lanes(input_lanes(theta, problem)),
+      lookups(looked_up_tiles(theta, problem)),
+      pixels_per_tile(theta.at("tile_h") * theta.at("tile_w") / problem.phases()), output(op.output),
+      accumulator(stage.accumulator), weights(stage.weights), lookup(stage.lookup),
+      staging(halo ? stage.window : stage.staging), sums(accumulator),
+      reduced(stage.in_channel), idle_blocks{{}, pixels_per_tile} {
     source << "const int channel_threads = " << channel_threads << ", pixel_threads = " << pixel_threads
            << ", num_threads = " << num_threads << ", lanes = " << lanes << ", in_lanes = " << in_lanes
            << ", lookups = " << lookups << ";\n";
+}
 
-    MaskedStage &stage = op.stages[0];
-    Func output = op.output, accumulator = stage.accumulator, weights = stage.weights, lookup = stage.lookup;
-    // Of the windows and the pixels of one tap, one is staged and the other inlined.
-    Func staging = halo ? stage.window : stage.staging;
-    Var co = output.args()[0], c = accumulator.args()[0], p = accumulator.args()[1];
-    Var lane("lane"), vector("vector"), group("group"), co_block("co_block"), co_rest("co_rest"),
-        co_thread("co_thread");
-    Var p_block("p_block"), p_rest("p_rest"), p_thread("p_thread"), p_item("p_item"), part("part");
-    RVar ci = stage.in_channel, kx = stage.kernel_x, ky = stage.kernel_y;
-    RVar ci_part("ci_part"), ci_rest("ci_rest"), ci_outer("ci_outer"), ci_inner("ci_inner"), step("step");
-    RVar pixel(stage.pixels.var), block("p_block"), rest("p_rest"), thread("p_thread"), item("p_item");
+void CudaSchedule::name_idle_blocks(const std::string &function, int update, int pixels) {
+    idle_blocks.pixels[function + ".s" + std::to_string(update) + "."] = pixels;
+}
+
+/** One kernel: a block adds up all input channels, and stores its pixels. */
+void CudaSchedule::compute_in_blocks() {
     Stage update = output.update(stage.update);
-    IdleBlocks idle_blocks{{}, theta.at("tile_h") * theta.at("tile_w")};
-
-    // It stores nothing, but it must not seem to store from the host.
-    DISTILE_APPLY(output.gpu_single_thread());
-
-    // `sums` is what a block holds in registers, `reader` what reads it in the same kernel, at the loop `level`
-    // over the blocks.
-    Func sums = accumulator, reader = output;
-    LoopLevel level(output, block);
-    RVar reduced = ci;
-    DISTILE_APPLY(update.allow_race_conditions().split(co, vector, lane, lanes, TailStrategy::GuardWithIf));
-    if (op.out_channels % lanes == 0) {
-        DISTILE_APPLY(update.vectorize(lane));
-    } else {
-        DISTILE_APPLY(update.unroll(lane));
-    }
-    if (splits == 1) {
-        DISTILE_APPLY(update.split(pixel, block, rest, block_pixels, TailStrategy::GuardWithIf));
-        DISTILE_APPLY(update.split(rest, thread, item, thread_pixels));
-        DISTILE_APPLY(update.split(vector, co_block, co_rest, block_channels / lanes, TailStrategy::GuardWithIf));
-        DISTILE_APPLY(update.split(co_rest, group, co_thread, channel_threads));
+    Var co = output.args()[0];
+    RVar pixel(stage.pixels.var), block("p_block"), rest("p_rest"), thread("p_thread"), item("p_item");
+    DISTILE_APPLY(update.split(pixel, block, rest, block_pixels, TailStrategy::GuardWithIf));
+    DISTILE_APPLY(update.split(rest, thread, item, thread_pixels));
+    DISTILE_APPLY(update.split(vector, co_block, co_rest, block_channels / lanes, TailStrategy::GuardWithIf));
+    DISTILE_APPLY(update.split(co_rest, group, co_thread, channel_threads));
+    if (op.phases() == 1) {
         DISTILE_APPLY(update.reorder(lane, group, item, co_thread, thread, block, co_block));
         DISTILE_APPLY(update.gpu_blocks(block, co_block).gpu_threads(co_thread, thread));
-        DISTILE_APPLY(update.unroll(group).unroll(item));
-        idle_blocks.pixels[output.name() + ".s" + std::to_string(stage.update + 1) + "."] = block_pixels;
     } else {
-        // The parts of the reduction become a Func of their own, and the sums of a block a copy of it in global memory.
-        DISTILE_APPLY(accumulator.update().split(ci, ci_part, ci_rest, op.in_channels / splits));
-        DISTILE_APPLY(sums = accumulator.update().rfactor(ci_part, part));
-        DISTILE_APPLY(reader = sums.in());
-        DISTILE_APPLY(reader.compute_root().split(p, p_block, p_rest, block_pixels, TailStrategy::RoundUp));
-        DISTILE_APPLY(reader.split(p_rest, p_thread, p_item, thread_pixels));
-        DISTILE_APPLY(reader.split(c, vector, lane, lanes, TailStrategy::RoundUp));
-        DISTILE_APPLY(reader.split(vector, co_block, co_rest, block_channels / lanes, TailStrategy::RoundUp));
-        DISTILE_APPLY(reader.split(co_rest, group, co_thread, channel_threads));
-        DISTILE_APPLY(reader.reorder(lane, group, p_item, co_thread, p_thread, p_block, co_block, part));
-        DISTILE_APPLY(reader.gpu_blocks(p_block, co_block, part).gpu_threads(co_thread, p_thread));
-        DISTILE_APPLY(reader.vectorize(lane).unroll(group).unroll(p_item));
-        DISTILE_APPLY(sums.bound_extent(part, 1));
-        level = LoopLevel(reader, p_block);
-        reduced = ci_rest;
-        idle_blocks.pixels[reader.name() + ".s0."] = block_pixels;
-
-        // The second kernel: a thread for every vector of the output.
-        const int add_threads = std::min(32, round_up(op.out_channels, lanes) / lanes), add_pixels = 4;
-        source << "\n// The sum of the parts\n";
-        DISTILE_APPLY(update.split(pixel, block, thread, add_pixels, TailStrategy::GuardWithIf));
-        DISTILE_APPLY(update.split(vector, co_block, co_thread, add_threads, TailStrategy::GuardWithIf));
-        DISTILE_APPLY(update.reorder(lane, co_thread, thread, block, co_block));
-        DISTILE_APPLY(update.gpu_blocks(block, co_block).gpu_threads(co_thread, thread));
-        DISTILE_APPLY(accumulator.compute_at(output, co_thread).bound_extent(c, lanes).bound_extent(p, 1));
-        DISTILE_APPLY(accumulator.vectorize(c, lanes).update().vectorize(c, lanes).unroll(ci_part));
-        idle_blocks.pixels[output.name() + ".s" + std::to_string(stage.update + 1) + "."] = add_pixels;
+        RVar phase = stage.phase;
+        DISTILE_APPLY(update.reorder(lane, group, item, co_thread, thread, block, co_block, phase));
+        DISTILE_APPLY(update.gpu_blocks(block, co_block, phase).gpu_threads(co_thread, thread));
     }
+    DISTILE_APPLY(update.unroll(group).unroll(item));
+    level = LoopLevel(output, block);
+    name_idle_blocks(output.name(), stage.update + 1, block_pixels);
+}
 
+/** Two kernels: `splits` blocks share the input channels, and their sums go through global memory. */
+void CudaSchedule::compute_in_parts() {
+    Stage update = output.update(stage.update);
+    Var co = output.args()[0], c = accumulator.args()[0], p = accumulator.args()[1];
+    RVar ci = stage.in_channel;
+    // The parts of the reduction become a Func of their own, and the sums of a block a copy of it in global memory.
+    Func reader;
+    DISTILE_APPLY(accumulator.update().split(ci, ci_part, ci_rest, op.in_channels / splits));
+    DISTILE_APPLY(sums = accumulator.update().rfactor(ci_part, part));
+    DISTILE_APPLY(reader = sums.in());
+    DISTILE_APPLY(reader.compute_root().split(p, p_block, p_rest, block_pixels, TailStrategy::RoundUp));
+    DISTILE_APPLY(reader.split(p_rest, p_thread, p_item, thread_pixels));
+    DISTILE_APPLY(reader.split(c, vector, lane, lanes, TailStrategy::RoundUp));
+    DISTILE_APPLY(reader.split(vector, co_block, co_rest, block_channels / lanes, TailStrategy::RoundUp));
+    DISTILE_APPLY(reader.split(co_rest, group, co_thread, channel_threads));
+    DISTILE_APPLY(reader.reorder(lane, group, p_item, co_thread, p_thread, p_block, co_block, part));
+    DISTILE_APPLY(reader.gpu_blocks(p_block, co_block, part).gpu_threads(co_thread, p_thread));
+    DISTILE_APPLY(reader.vectorize(lane).unroll(group).unroll(p_item));
+    DISTILE_APPLY(sums.bound_extent(part, 1));
+    level = LoopLevel(reader, p_block);
+    reduced = ci_rest;
+    name_idle_blocks(reader.name(), 0, block_pixels);
+
+    // The second kernel: a thread for every vector of the output.
+    const int add_threads = std::min(32, round_up(op.out_channels, lanes) / lanes), add_pixels = 4;
+    RVar pixel(stage.pixels.var), block("p_block"), thread("p_thread");
+    source << "\n// The sum of the parts\n";
+    DISTILE_APPLY(update.split(pixel, block, thread, add_pixels, TailStrategy::GuardWithIf));
+    DISTILE_APPLY(update.split(vector, co_block, co_thread, add_threads, TailStrategy::GuardWithIf));
+    DISTILE_APPLY(update.reorder(lane, co_thread, thread, block, co_block));
+    DISTILE_APPLY(update.gpu_blocks(block, co_block).gpu_threads(co_thread, thread));
+    DISTILE_APPLY(accumulator.compute_at(output, co_thread).bound_extent(c, lanes).bound_extent(p, 1));
+    DISTILE_APPLY(accumulator.vectorize(c, lanes).update().vectorize(c, lanes).unroll(ci_part));
+    name_idle_blocks(output.name(), stage.update + 1, add_pixels);
+}
+
+void CudaSchedule::keep_sums_in_registers() {
+    Var c = accumulator.args()[0], p = accumulator.args()[1];
+    RVar kx = stage.kernel_x, ky = stage.kernel_y, ci_outer("ci_outer"), ci_inner("ci_inner");
     source << "\n// The sums of a block\n";
     DISTILE_APPLY(sums.compute_at(level).store_in(MemoryType::Register));
     DISTILE_APPLY(sums.bound_extent(c, block_channels).bound_extent(p, block_pixels));
@@ -118,19 +154,23 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
         }
         DISTILE_APPLY(sum.gpu_threads(co_thread, p_thread).vectorize(lane).unroll(group).unroll(p_item));
     }
+}
 
-    source << "\n// The tiles, the inputs and the weights of a block\n";
-    Var work("work"), turn("turn"), worker("worker"), worker_x("worker_x"), worker_y("worker_y");
+void CudaSchedule::look_up_tiles() {
     Var l_tile = lookup.args()[0];
+    source << "\n// The tiles of a block\n";
     DISTILE_APPLY(lookup.compute_at(level).store_in(MemoryType::GPUShared).bound_extent(l_tile, lookups));
     DISTILE_APPLY(lookup.split(l_tile, turn, worker, num_threads, TailStrategy::GuardWithIf));
     DISTILE_APPLY(lookup.split(worker, worker_y, worker_x, channel_threads).reorder(turn, worker_x, worker_y));
     DISTILE_APPLY(lookup.gpu_threads(worker_x, worker_y));
+}
 
-    // The threads share all that is staged at once, in turns. One pixel of one tap is a window of 1 x 1.
+/** The threads share all that is staged at once, in turns. One pixel of one tap is a window of 1 x 1. */
+void CudaSchedule::stage_inputs() {
     const int width = halo ? window_width(theta, problem) : 1, height = halo ? window_height(theta, problem) : 1;
-    const int windows = halo ? block_pixels / idle_blocks.pixels_per_tile : block_pixels;
-    source << "const int width = " << width << ", height = " << height << ", windows = " << windows << ";\n";
+    const int windows = halo ? block_pixels / pixels_per_tile : block_pixels;
+    source << "\n// The inputs of a block\n"
+           << "const int width = " << width << ", height = " << height << ", windows = " << windows << ";\n";
     Var s_ci = staging.args()[0], s_x = staging.args()[1], s_y = staging.args()[2], s_window = staging.args()[3];
     DISTILE_APPLY(staging.compute_at(sums, step).store_in(MemoryType::GPUShared).bound_extent(s_ci, chunk));
     DISTILE_APPLY(staging.bound_extent(s_x, width).bound_extent(s_y, height).bound_extent(s_window, windows));
@@ -146,25 +186,28 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
     DISTILE_APPLY(staging.split(work, turn, worker, num_threads, TailStrategy::GuardWithIf).unroll(turn));
     DISTILE_APPLY(staging.split(worker, worker_y, worker_x, channel_threads));
     DISTILE_APPLY(staging.reorder(lane, turn, worker_x, worker_y).gpu_threads(worker_x, worker_y));
+}
 
-    if (theta.at("weights_staged")) {
-        Var w_c = weights.args()[0], w_ci = weights.args()[1], w_kx = weights.args()[2], w_ky = weights.args()[3];
-        Var w_block = weights.args()[4];
-        DISTILE_APPLY(weights.compute_at(sums, step).store_in(MemoryType::GPUShared));
-        DISTILE_APPLY(weights.bound_extent(w_c, op.channel_block).bound_extent(w_ci, chunk));
-        DISTILE_APPLY(weights.bound_extent(w_block, block_channels / op.channel_block));
-        DISTILE_APPLY(weights.reorder_storage(w_c, w_block, w_ci, w_kx, w_ky));
-        DISTILE_APPLY(weights.split(w_c, vector, lane, lanes).vectorize(lane));
-        DISTILE_APPLY(weights.fuse(vector, w_ci, work).fuse(work, w_block, work));
-        if (halo) {
-            DISTILE_APPLY(weights.bound_extent(w_kx, op.kernel_w).bound_extent(w_ky, op.kernel_h));
-        }
-        DISTILE_APPLY(weights.fuse(work, w_kx, work).fuse(work, w_ky, work));
-        DISTILE_APPLY(weights.split(work, turn, worker, num_threads, TailStrategy::GuardWithIf).unroll(turn));
-        DISTILE_APPLY(weights.split(worker, worker_y, worker_x, channel_threads));
-        DISTILE_APPLY(weights.reorder(lane, turn, worker_x, worker_y).gpu_threads(worker_x, worker_y));
+void CudaSchedule::stage_weights() {
+    Var w_c = weights.args()[0], w_ci = weights.args()[1], w_kx = weights.args()[2], w_ky = weights.args()[3];
+    Var w_block = weights.args()[4];
+    source << "\n// The weights of a block\n";
+    DISTILE_APPLY(weights.compute_at(sums, step).store_in(MemoryType::GPUShared));
+    DISTILE_APPLY(weights.bound_extent(w_c, op.channel_block).bound_extent(w_ci, chunk));
+    DISTILE_APPLY(weights.bound_extent(w_block, block_channels / op.channel_block));
+    DISTILE_APPLY(weights.reorder_storage(w_c, w_block, w_ci, w_kx, w_ky));
+    DISTILE_APPLY(weights.split(w_c, vector, lane, lanes).vectorize(lane));
+    DISTILE_APPLY(weights.fuse(vector, w_ci, work).fuse(work, w_block, work));
+    if (halo) {
+        DISTILE_APPLY(weights.bound_extent(w_kx, op.kernel_w).bound_extent(w_ky, op.kernel_h));
     }
+    DISTILE_APPLY(weights.fuse(work, w_kx, work).fuse(work, w_ky, work));
+    DISTILE_APPLY(weights.split(work, turn, worker, num_threads, TailStrategy::GuardWithIf).unroll(turn));
+    DISTILE_APPLY(weights.split(worker, worker_y, worker_x, channel_threads));
+    DISTILE_APPLY(weights.reorder(lane, turn, worker_x, worker_y).gpu_threads(worker_x, worker_y));
+}
 
+void CudaSchedule::add_passes(Pipeline pipeline) {
     // The pipeline owns its passes.
     // NOLINTBEGIN(cppcoreguidelines-owning-memory)
     pipeline.add_custom_lowering_pass(new PrivateRegisters);
@@ -174,7 +217,31 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
     }
     pipeline.add_custom_lowering_pass(new SkipIdleBlocks(idle_blocks));
     // NOLINTEND(cppcoreguidelines-owning-memory)
-    return source.str();
+}
+
+}  // namespace
+
+std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const Theta &theta) {
+    const std::string knobs = declare_knobs(op, cuda_space(), cuda_problem(op), theta);
+    check_gpu_stages(op);
+    if (!op.stages[0].window.defined()) {
+        throw CompileError("PolyKernel: on a GPU a masked operator stages its input and looks up its tiles.\n");
+    }
+    CudaSchedule schedule(op, theta);
+    vectorize_gpu_output(op, schedule.lanes, schedule.source);
+    if (schedule.splits == 1) {
+        schedule.compute_in_blocks();
+    } else {
+        schedule.compute_in_parts();
+    }
+    schedule.keep_sums_in_registers();
+    schedule.look_up_tiles();
+    schedule.stage_inputs();
+    if (theta.at("weights_staged")) {
+        schedule.stage_weights();
+    }
+    schedule.add_passes(pipeline);
+    return knobs + schedule.source.str();
 }
 
 }  // namespace distile

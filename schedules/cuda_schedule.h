@@ -1,8 +1,8 @@
 /** \file
  * CUDA schedules: the function that applies one to a masked operator.
  */
-#ifndef DISTILE_SCHEDULES_CUDA_H
-#define DISTILE_SCHEDULES_CUDA_H
+#ifndef DISTILE_SCHEDULES_CUDA_SCHEDULE_H
+#define DISTILE_SCHEDULES_CUDA_SCHEDULE_H
 
 #include "Halide.h"
 #include "cuda_space.h"

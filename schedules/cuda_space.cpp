@@ -5,8 +5,17 @@ namespace distile {
 
 namespace {
 
-int pixels_per_tile(const Theta &theta) {
-    return theta.at("tile_h") * theta.at("tile_w");
+/** The extents of a tile in virtual pixels. */
+int tile_rows(const Theta &theta, const Problem &problem) {
+    return theta.at("tile_h") / problem.scale_h;
+}
+
+int tile_columns(const Theta &theta, const Problem &problem) {
+    return theta.at("tile_w") / problem.scale_w;
+}
+
+int pixels_per_tile(const Theta &theta, const Problem &problem) {
+    return tile_rows(theta, problem) * tile_columns(theta, problem);
 }
 
 /** Taps that are staged at once. */
@@ -33,34 +42,40 @@ int block_threads(const Theta &theta) {
 }
 
 int window_width(const Theta &theta, const Problem &problem) {
-    return (theta.at("tile_w") - 1) * problem.stride_w + (problem.kernel_w - 1) * problem.dilation_w + 1;
+    return (tile_columns(theta, problem) - 1) * problem.stride_w + (problem.kernel_w - 1) * problem.dilation_w + 1;
 }
 
 int window_height(const Theta &theta, const Problem &problem) {
-    return (theta.at("tile_h") - 1) * problem.stride_h + (problem.kernel_h - 1) * problem.dilation_h + 1;
+    return (tile_rows(theta, problem) - 1) * problem.stride_h + (problem.kernel_h - 1) * problem.dilation_h + 1;
 }
 
 int staged_pixels(const Theta &theta, const Problem &problem) {
     const int pixels = theta.at("block_pixels");
     return theta.at("halo")
-               ? pixels / pixels_per_tile(theta) * window_width(theta, problem) * window_height(theta, problem)
+               ? pixels / pixels_per_tile(theta, problem) * window_width(theta, problem) * window_height(theta, problem)
                : pixels;
 }
 
 int looked_up_tiles(const Theta &theta, const Problem &problem) {
-    const int pixels = theta.at("block_pixels"), tile = pixels_per_tile(theta);
+    const int pixels = theta.at("block_pixels"), tile = pixels_per_tile(theta, problem);
     // A block without windows may begin within a tile.
     int tiles = pixels % tile == 0 ? pixels / tile : (pixels - 2) / tile + 2;
     if (theta.at("halo")) {
-        const int vectors = theta.at("chunk") / input_lanes(problem);
+        const int vectors = theta.at("chunk") / input_lanes(theta, problem);
         const int all_turns = round_up(staged_pixels(theta, problem) * vectors, block_threads(theta));
         tiles = divide_up(all_turns, window_width(theta, problem) * window_height(theta, problem) * vectors);
     }
     return round_up(tiles, 4);
 }
 
-int input_lanes(const Problem &problem) {
-    return problem.in_channels % problem.vector_lanes == 0 ? problem.vector_lanes : 1;
+int input_lanes(const Theta &theta, const Problem &problem) {
+    const int aligned = 16 / problem.bytes_per_element, chunk = theta.at("chunk");
+    if (problem.in_channels % aligned != 0) {
+        return 1;
+    }
+    const bool shared_equally =
+        theta.at("halo") || theta.at("block_pixels") * chunk / aligned % block_threads(theta) == 0;
+    return chunk % aligned == 0 && shared_equally ? aligned : problem.vector_lanes;
 }
 
 int64_t shared_bytes(const Theta &theta, const Problem &problem) {
@@ -72,7 +87,7 @@ int64_t shared_bytes(const Theta &theta, const Problem &problem) {
     const int64_t weights =
         theta.at("weights_staged") ? chunk * theta.at("block_channels") * staged_taps(theta, problem) : 0;
     const int64_t lookups = looked_up_tiles(theta, problem), bytes_of_lookup = 8;
-    return (inputs + weights) * (16 / problem.vector_lanes) + lookups * bytes_of_lookup;
+    return inputs * int64_t{sizeof(float)} + weights * problem.bytes_per_weight + lookups * bytes_of_lookup;
 }
 
 int sum_registers(const Theta &theta) {
@@ -87,8 +102,11 @@ int prefetch_registers(const Theta &theta, const Problem &problem) {
     const int inputs = theta.at("chunk") * staged_pixels(theta, problem);
     const int weights =
         theta.at("weights_staged") ? theta.at("chunk") * theta.at("block_channels") * staged_taps(theta, problem) : 0;
-    const int threads = block_threads(theta) * problem.vector_lanes;
-    return (divide_up(inputs, threads) + divide_up(weights, threads)) * problem.vector_lanes;
+    const int threads = block_threads(theta), lanes = std::max(input_lanes(theta, problem), problem.vector_lanes);
+    const auto registers = [](int elements, int bytes) { return divide_up(elements * bytes, 4); };
+    return registers(divide_up(inputs, threads * lanes) * lanes, problem.bytes_per_element) +
+           registers(divide_up(weights, threads * problem.vector_lanes) * problem.vector_lanes,
+                     problem.bytes_per_weight);
 }
 
 const Space &cuda_space() {
@@ -114,12 +132,12 @@ const Space &cuda_space() {
              {0, 1}},
         },
         {
-            {"an operator of one group: grouped and depthwise convolutions run on CPUs only",
-             [](const Theta &, const Problem &problem) { return problem.groups == 1; },
-             {"tile_h"}},
-            {"an operator without phases: transposed convolutions, and those after an upsampling, run on CPUs only",
-             [](const Theta &, const Problem &problem) { return problem.scale_h * problem.scale_w == 1; },
-             {"tile_h"}},
+            {"a tile_h and a tile_w that are multiples of a transposed convolution's stride, or of an upsampling's "
+             "scale",
+             [](const Theta &theta, const Problem &problem) {
+                 return theta.at("tile_h") % problem.scale_h == 0 && theta.at("tile_w") % problem.scale_w == 0;
+             },
+             {"tile_h", "tile_w"}},
             {"tiles of at most 4096 pixels",
              [](const Theta &theta, const Problem &) {
                  return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
@@ -145,6 +163,18 @@ const Space &cuda_space() {
                  return padded % channels == 0 && channels % problem.channel_block == 0;
              },
              {"block_channels"}},
+            {"block_channels that divide those of a group",
+             [](const Theta &theta, const Problem &problem) {
+                 return problem.groups == 1 ||
+                        problem.out_channels % (int64_t{problem.groups} * theta.at("block_channels")) == 0;
+             },
+             {"block_channels"}},
+            // Halide does not see that a block's window is that of one phase.
+            {"no splits and no halo where there are phases",
+             [](const Theta &theta, const Problem &problem) {
+                 return problem.phases() == 1 || (theta.at("splits") == 1 && !theta.at("halo"));
+             },
+             {"splits", "halo"}},
             {"32 to 1024 threads a block, in whole warps",
              [](const Theta &theta, const Problem &) {
                  return block_threads(theta) <= 1024 && block_threads(theta) % 32 == 0;
@@ -155,22 +185,23 @@ const Space &cuda_space() {
                  return problem.in_channels % (theta.at("chunk") * theta.at("splits")) == 0;
              },
              {"chunk", "splits"}},
-            {"a chunk and padding that are whole vectors, where the input channels are",
+            {"a chunk and padding that are whole vectors of 4, where the input channels are whole vectors of 16 bytes",
              [](const Theta &theta, const Problem &problem) {
-                 return problem.in_channels % problem.vector_lanes != 0 ||
+                 return problem.in_channels % (16 / problem.bytes_per_element) != 0 ||
                         (theta.at("chunk") % problem.vector_lanes == 0 &&
                          theta.at("padding") % problem.vector_lanes == 0);
              },
              {"chunk", "padding"}},
             {"threads that stage equal shares of a chunk of the block's pixels, where halo is 0",
              [](const Theta &theta, const Problem &problem) {
-                 return theta.at("halo") ||
-                        theta.at("block_pixels") * theta.at("chunk") / input_lanes(problem) % block_threads(theta) == 0;
+                 return theta.at("halo") || theta.at("block_pixels") * theta.at("chunk") / input_lanes(theta, problem) %
+                                                    block_threads(theta) ==
+                                                0;
              },
              {"block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk", "halo"}},
             {"block_pixels of whole tiles where halo is 1",
-             [](const Theta &theta, const Problem &) {
-                 return !theta.at("halo") || theta.at("block_pixels") % pixels_per_tile(theta) == 0;
+             [](const Theta &theta, const Problem &problem) {
+                 return !theta.at("halo") || theta.at("block_pixels") % pixels_per_tile(theta, problem) == 0;
              },
              {"tile_h", "tile_w", "block_pixels", "halo"}},
             {"a chunk of at most 64 channels times columns of the kernel where halo is 1, because they are unrolled",
@@ -181,7 +212,7 @@ const Space &cuda_space() {
             {"windows of at most 65536 pixels for a block where halo is 1",
              [](const Theta &theta, const Problem &problem) {
                  return !theta.at("halo") || int64_t{window_width(theta, problem)} * window_height(theta, problem) *
-                                                     (theta.at("block_pixels") / pixels_per_tile(theta)) <=
+                                                     (theta.at("block_pixels") / pixels_per_tile(theta, problem)) <=
                                                  65536;
              },
              {"tile_h", "tile_w", "block_pixels", "halo"}},
@@ -203,7 +234,7 @@ const Space &cuda_space() {
 
 Problem cuda_problem(const OperatorFacts &op) {
     Problem problem{op};
-    problem.vector_lanes = 16 / op.bytes_per_element;
+    problem.vector_lanes = 16 / int{sizeof(float)};
     return problem;
 }
 

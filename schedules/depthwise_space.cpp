@@ -2,6 +2,10 @@
 
 namespace distile {
 
+int64_t unrolled_taps(KernelUnroll unroll, const OperatorFacts &op) {
+    return int64_t{unroll == UnrollNothing ? 1 : op.kernel_w} * (unroll == UnrollKernel ? op.kernel_h : 1);
+}
+
 const Space &cpu_depthwise_space() {
     static const Space space{
         "cpu",
@@ -36,10 +40,7 @@ const Space &cpu_depthwise_space() {
              {"unroll"}},
             {"at most 64 unrolled taps, or the code grows beyond the instruction cache",
              [](const Theta &theta, const Problem &problem) {
-                 const int unroll = theta.at("unroll");
-                 const int taps =
-                     (unroll == UnrollNothing ? 1 : problem.kernel_w) * (unroll == UnrollKernel ? problem.kernel_h : 1);
-                 return taps <= 64;
+                 return unrolled_taps(static_cast<KernelUnroll>(theta.at("unroll")), problem) <= 64;
              },
              {"unroll"}},
             {"tiles of at most 4096 pixels",

@@ -10,11 +10,15 @@
 #define DISTILE_SCHEDULES_DEPTHWISE_SPACE_H
 
 #include "space.h"
+#include <cstdint>
 
 namespace distile {
 
 /** How much of the kernel is unrolled. */
 enum KernelUnroll { UnrollNothing = 0, UnrollRow = 1, UnrollKernel = 2 };
+
+/** Taps of the kernel that are unrolled. */
+int64_t unrolled_taps(KernelUnroll unroll, const OperatorFacts &op);
 
 const Space &cpu_depthwise_space();
 

@@ -474,7 +474,8 @@ Stmt PrefetchStaged::visit(const For *op) {
                           with_lets(Block::make(body)));
     loop = Block::make(substitute(op->name, op->min, with_lets(Block::make(fetch))), loop);
     for (const auto &[name, type, elements] : allocations) {
-        loop = Allocate::make(name, type, MemoryType::Register, {elements}, const_true(), loop);
+        loop = Allocate::make(name, type, MemoryType::Register, {elements}, const_true(),
+                              Block::make(loop, Free::make(name)));
     }
     return loop;
 }

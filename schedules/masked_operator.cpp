@@ -176,6 +176,19 @@ void recognise_steps(OperatorFacts &op, const std::vector<Expr> &load, const std
     op.dilation_h = factor_in(unclamped(position[2]), is_variable(row)).value_or(1);
 }
 
+/** Finds among the Funcs that an accumulator reads the one that reads nothing but the weights. */
+void take_weights(FindReads &reads, MaskedStage &stage, const Environment &environment) {
+    for (const std::string &name : std::set<std::string>(reads.funcs)) {
+        const Function &function = environment.at(name);
+        const FindReads inner = reads_of(function.definition(), environment);
+        if (inner.funcs.empty() && inner.buffers.size() == 1 && inner.buffers.begin()->second.dimensions() == 5) {
+            stage.weights = Func(function);
+            reads.funcs.erase(name);
+            reads.buffers.insert(inner.buffers.begin(), inner.buffers.end());
+        }
+    }
+}
+
 void refuse_scheduled(const Function &function) {
     bool scheduled = !function.schedule().bounds().empty() || !function.definition().schedule().splits().empty();
     for (const Definition &update : function.updates()) {
@@ -254,6 +267,7 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
 
         FindReads inner = reads_of(sum, environment);
         inner.funcs.erase(accumulator.name());
+        take_weights(inner, stage, environment);
         if (inner.funcs.size() > 1) {
             refuse(name + " reads more than one staging Func");
         }
@@ -303,7 +317,7 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
             if (buffer.dimensions() == 5) {
                 has_weights = true;
                 const auto wrapper = inner.wrappers.find(buffer_name);
-                if (wrapper != inner.wrappers.end()) {
+                if (!stage.weights.defined() && wrapper != inner.wrappers.end()) {
                     stage.weights = Func(wrapper->second);
                 }
                 op.bytes_per_weight = buffer.type().bytes();

@@ -5,11 +5,12 @@
  *  - the pure definition is undef, and its first argument is the output channel;
  *  - every update stage scatters over one RVar, the virtual pixel, and reads one accumulator Func;
  * an accumulator `f(channel, pixel)` has one update over a reduction domain (input channel, kernel column,
- * kernel row), or over (kernel column, kernel row) for a depthwise convolution, and may read one staging Func `g(input
- * channel, kernel column, kernel row, pixel)`. That one may read its input through one Func `w(input channel, column,
- * row, tile)` over the windows of the tiles, which looks up its tile in one Func `h(tile)`. The output's channel extent
- * and the reduction's extents are constants; if the input's channel extent is one too, it is the reduction's times the
- * number of groups. A scalar input named `threads` holds the number of threads of the call.
+ * kernel row), or over (kernel column, kernel row) for a depthwise convolution. It may read its weights through one
+ * Func that reads nothing else, and may read one staging Func `g(input channel, kernel column, kernel row, pixel)`.
+ * That one may read its input through one Func `w(input channel, column, row, tile)` over the windows of the tiles,
+ * which looks up its tile in one Func `h(tile)`. The output's channel extent and the reduction's extents are constants;
+ * if the input's channel extent is one too, it is the reduction's times the number of groups. A scalar input named
+ * `threads` holds the number of threads of the call.
  *
  * Columns and rows of the input are sums of constants and products with constants. The factor of the kernel's position
  * is the dilation; that of the term which is read from memory, the pixel's place, is the stride. They count as 1 where
@@ -39,7 +40,7 @@ struct MaskedStage {
     Halide::Func accumulator;
     Halide::RVar phase;                          /**< Defined only where there are phases. */
     Halide::RVar in_channel, kernel_x, kernel_y; /**< The accumulator's reduction. A depthwise one has no in_channel. */
-    Halide::Func weights;                        /**< The Func that wraps the buffer of the weights. */
+    Halide::Func weights;                        /**< The Func through which the weights are read. */
     Halide::Func staging;                        /**< Defined only for a stage that copies its input first. */
     Halide::Func window, lookup;                 /**< Defined only if the staging Func reads its input through them. */
 };

@@ -34,6 +34,9 @@ struct OperatorFacts {
     int bytes_per_element = 4;    /**< Of the activations. All sums are float32. */
     int bytes_per_weight = 4;     /**< As they are packed. */
 
+    int phases() const {
+        return scale_h * scale_w;
+    }
     /** Whether a CPU copies all of the input that it reads, to convert it. */
     bool stages_all() const {
         return bytes_per_element < 4 && !depthwise;

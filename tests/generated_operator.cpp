@@ -1,6 +1,5 @@
 #include "generated_operator.h"
-#include "cpu.h"
-#include "cpu_depthwise.h"
+#include "apply.h"
 #include "masked_operator.h"
 #include "polyphase.h"
 
@@ -179,8 +178,7 @@ GeneratedPipeline scheduled_pipeline(const GeneratedCase &generated) {
     }
     made.pipeline = made.generator->build_pipeline();
     MaskedOperator op = recognise_masked_operator(made.pipeline);
-    made.source = op.depthwise ? apply_cpu_depthwise_schedule(op, generated.theta, target)
-                               : apply_cpu_schedule(op, generated.theta, target);
+    made.source = apply_schedule(made.pipeline, op, generated.theta, target);
     return made;
 }
 
@@ -269,9 +267,14 @@ GeneratedRun GeneratedCode::bind(const GeneratedArrays &arrays, Reads reads) con
             list.emplace_back(tile.first.second * tile_w | tile.first.first * tile_h << 16, n);
         }
     }
-    const int num_tiles = static_cast<int>(list.size());
-    Buffer<uint32_t> tiles(std::max(num_tiles, 1), 2);
-    for (int t = 0; t < num_tiles; t++) {
+    const bool gpu = Halide::Target(generated_.target).has_gpu_feature();
+    const int listed = static_cast<int>(list.size());
+    // A launch on a GPU covers more tiles than are listed; what stands behind them is no tile.
+    const int num_tiles = gpu ? listed + 70 : listed;
+    Buffer<uint32_t> tiles(std::max(num_tiles, 1), 2), tile_count(1);
+    tiles.fill(UINT32_MAX);
+    tile_count(0) = listed;
+    for (int t = 0; t < listed; t++) {
         tiles(t, 0) = list[t].first;
         tiles(t, 1) = list[t].second;
     }
@@ -284,18 +287,28 @@ GeneratedRun GeneratedCode::bind(const GeneratedArrays &arrays, Reads reads) con
     GeneratedRun run;
     run.output = make_buffer(type, extents, [](const int *) { return std::numeric_limits<float>::quiet_NaN(); });
     const int num_interior = reads == Reads::InPlace ? num_tiles : 0, threads = 1;
+    Buffer<> residual;
     if (generated_.has_residual()) {
-        const Buffer<> residual = make_buffer(type, extents, [&](const int *at) {
+        residual = make_buffer(type, extents, [&](const int *at) {
             return arrays.residual[pixel_of(at, g.out_channels, out_width, out_height)];
         });
-        run.run = [=, code = code_, output = run.output] {
-            return code(input, tiles, bits, num_interior, num_tiles, threads, false, weights, bias, residual, output);
-        };
-    } else {
-        run.run = [=, code = code_, output = run.output] {
-            return code(input, tiles, bits, num_interior, num_tiles, threads, false, weights, bias, output);
-        };
     }
+    for (Buffer<> buffer :
+         {input, Buffer<>(tiles), Buffer<>(bits), Buffer<>(tile_count), weights, bias, residual, run.output}) {
+        if (buffer.defined()) {
+            buffer.set_host_dirty();
+        }
+    }
+    // Without what a GPU's code takes no notice of.
+    const auto call = [=, code = code_, output = run.output](auto... optional) {
+        const int result =
+            gpu ? code(input, tiles, bits, num_tiles, false, weights, bias, tile_count, optional..., output)
+                : code(input, tiles, bits, num_interior, num_tiles, threads, false, weights, bias, optional..., output);
+        Buffer<>(output).copy_to_host();
+        return result;
+    };
+    run.run = residual.defined() ? std::function<int()>([=] { return call(residual); })
+                                 : std::function<int()>([=] { return call(); });
     return run;
 }
 

@@ -21,7 +21,8 @@ inline const std::vector<const char *> &cuda_knobs() {
  * channels the same weights. */
 inline WarpAccesses warp_accesses(const BoundKnobs &knobs, const Problem &problem, int banks) {
     const std::array<int, 16> &values = knobs.values;
-    const int tile_h = values[0], tile_w = values[1], block_channels = values[3], thread_pixels = values[4];
+    const int tile_h = values[0] / problem.scale_h, tile_w = values[1] / problem.scale_w;  // In virtual pixels.
+    const int block_channels = values[3], thread_pixels = values[4];
     const int thread_channels = values[5], chunk = values[6], padding = values[10];
     const bool transposed = values[9] != 0, halo = values[12] != 0;
     const int lanes = problem.vector_lanes;
@@ -74,21 +75,24 @@ inline WarpAccesses warp_accesses(const BoundKnobs &knobs, const Problem &proble
 template<typename Sink>
 void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm form, Sink &sink) {
     const std::array<int, 16> &values = knobs.values;
-    const int tile_h = values[0], tile_w = values[1], block_pixels = values[2], block_channels = values[3];
+    const int tile_h = values[0] / workload.problem.scale_h, tile_w = values[1] / workload.problem.scale_w;
+    const int block_pixels = values[2], block_channels = values[3];
     const int thread_pixels = values[4], thread_channels = values[5], chunk = values[6], splits = values[7];
     const bool weights_staged = values[8] != 0, prefetch = values[11] != 0, halo = values[12] != 0;
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const bool corrected = form == BoundForm::Corrected;
-    const double bytes = problem.bytes_per_element;
+    const double bytes = problem.bytes_per_element, weight_bytes = problem.bytes_per_weight;
+    const int phases = problem.phases();
     const int multiprocessors = device.cores;
 
-    // The blocks, and the steps of the reduction that each of them takes.
+    // The blocks, and the steps of the reduction that each of them takes. Pixels are virtual, and a block is of one
+    // phase.
     const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
     const int out_channels = round_up(problem.out_channels, problem.channel_block);
     const double pixel_blocks = std::ceil(all_pixels / block_pixels);
     const int channel_blocks = out_channels / block_channels;
-    const double blocks = pixel_blocks * channel_blocks * splits;
+    const double blocks = pixel_blocks * channel_blocks * splits * phases;
     const int taps = halo ? problem.kernel_h * problem.kernel_w : 1;  // Of a step.
     const double steps =
         static_cast<double>(problem.in_channels) / splits / chunk * problem.kernel_h * problem.kernel_w / taps;
@@ -116,22 +120,25 @@ void add_cuda_terms(const Workload &workload, const BoundKnobs &knobs, int64_t t
     // contiguous chunk of every block of channels.
     const MemoryLevel &fast = device.memory[0], &l2 = device.memory[1], &dram = device.memory[2];
     const int transaction = corrected ? l2.transaction_bytes / problem.bytes_per_element : 32;
+    const int weight_transaction = corrected ? l2.transaction_bytes / problem.bytes_per_weight : 32;
     const double input_transactions =
         steps * static_cast<double>(memory_transactions(staged_pixels, chunk, problem.in_channels, transaction));
-    const double weight_transactions = steps * taps * block_channels / problem.channel_block *
-                                       static_cast<double>(memory_transactions(
-                                           1, int64_t{chunk} * problem.channel_block, int64_t{1} << 40, transaction));
+    const double weight_transactions =
+        steps * taps * block_channels / problem.channel_block *
+        static_cast<double>(
+            memory_transactions(1, int64_t{chunk} * problem.channel_block, int64_t{1} << 40, weight_transaction));
     const double output_transactions =
         static_cast<double>(memory_transactions(block_pixels, block_channels, problem.out_channels, transaction));
     const double transactions = input_transactions + weight_transactions + output_transactions;
-    const double moved = bytes * transaction * transactions * blocks;
+    const double moved = blocks * (bytes * transaction * (input_transactions + output_transactions) +
+                                   weight_bytes * weight_transaction * weight_transactions);
     if (corrected) {
-        const double unique =
-            input_footprint(workload, tile_h, tile_w, all_pixels) +
-            static_cast<double>(problem.in_channels) * problem.kernel_h * problem.kernel_w * out_channels * bytes +
-            all_pixels * out_channels * bytes;
+        const double unique = input_footprint(workload, tile_h, tile_w, all_pixels) +
+                              static_cast<double>(problem.in_channels) * problem.kernel_h * problem.kernel_w *
+                                  out_channels * phases * weight_bytes +
+                              all_pixels * phases * out_channels * bytes;
         // The blocks of a split reduction write partial sums, which a second kernel reads again to add them up.
-        const double partial_sums = splits > 1 ? all_pixels * out_channels * bytes * splits : 0;
+        const double partial_sums = splits > 1 ? all_pixels * out_channels * sizeof(float) * splits : 0;
         sink.time("global", unique / (dram.gb_per_s * 1e3));
         sink.time("L2", (moved + partial_sums) / (l2.gb_per_s * 1e3));
         sink.count("unique_bytes", unique);

@@ -2,7 +2,6 @@
  * Checks the PTX of every variant of the CUDA plans, without a GPU: no memory of a thread's own, staging by
  * vectors, and what ptxas says of registers and shared memory. Prints what is wrong and returns 1, or "Success!".
  */
-#include "cuda_schedule.h"
 #include "plan.h"
 #include <array>
 #include <cstdio>
