@@ -50,6 +50,8 @@ template<typename Body> int CodeRunner::guarded_hook(distile_hooks *hooks, const
         runner.status_ = fail(&context, DISTILE_ERROR_OUT_OF_MEMORY, "an allocation failed");
     } catch (const std::exception &error) {
         runner.status_ = fail(&context, DISTILE_ERROR_INTERNAL, "an unexpected exception: %s", error.what());
+    } catch (...) {
+        runner.status_ = fail(&context, DISTILE_ERROR_INTERNAL, "an unexpected exception");
     }
     // The code also reports what it was told by a hook that failed, which said more.
     context.kernel_failed = true;

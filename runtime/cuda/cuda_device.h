@@ -104,6 +104,8 @@ public:
     std::optional<ModuleLoader> loader;
     std::unique_ptr<OwnKernels> kernels;
     std::unique_ptr<CodeRunner> runner;
+    /** How often a block looks at one that says nothing, until it counts the tiles of that one itself. */
+    uint32_t patience = 256;
     /** The words of a mask that is made from itself. */
     std::unique_ptr<DeviceMemory> operand;
 

@@ -8,8 +8,6 @@ namespace {
 
 /** Granularities of a mask: those of a kernel, and single pixels. */
 constexpr uint32_t most_levels = 65;
-/** How often a block looks at one that says nothing before it counts that one's tiles itself. */
-constexpr uint32_t patience = 256;
 
 uint32_t words_for(const MaskShape &shape) {
     return static_cast<uint32_t>(int64_t{shape.batch} * shape.height * ((shape.width + 31) / 32));
@@ -191,7 +189,7 @@ void CudaMask::launch_list(const TileGrids &grids, uint32_t count) {
     }
     if (count > 0) {
         device_.launch(device_.kernels->list_tiles, device_.caller_stream, {blocks, count}, bits_, grids,
-                       counts_.as<uint32_t>(), patience);
+                       counts_.as<uint32_t>(), device_.patience);
     }
 }
 

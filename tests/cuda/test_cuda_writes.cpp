@@ -1,4 +1,5 @@
 // What the runtime writes on a GPU: masks of every kind, zeros, and dense candidates.
+#include "cuda_device.h"
 #include "cuda_setup.h"
 #include "mask.h"
 #include "mask_families.h"
@@ -192,6 +193,32 @@ TEST_CASE("Masks are made again and again at sixty-four granularities, from byte
                 gpu.check(distile_mask_tiles(mask.get(), granularity.h, granularity.w, &list));
                 gpu.check_host(distile_mask_tiles(expected.get(), granularity.h, granularity.w, &host_list));
                 CHECK((tiles_of(list) == tiles_of(host_list)));
+            }
+        }
+    }
+}
+
+TEST_CASE("A list of tiles is right in whatever order its blocks start", "[gpu][masks]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    const Mask mask = gpu.make_mask(), expected = make_mask(gpu.host);
+    const ByteMask bytes = random_mask(3, 500, 611, 0.2, 4);
+    const DeviceArray<uint8_t> device_bytes(bytes.bytes);
+    gpu.check_host(distile_mask_set_bytes(expected.get(), bytes.bytes.data(), 3, 500, 611, 500 * 611, 611));
+    // Without patience, a block counts the tiles of every block before it that did not yet say how many it has: as if
+    // that one had not started.
+    for (uint32_t patience : {0u, 2u, 5u}) {
+        static_cast<CudaDevice &>(*gpu.context->device).patience = patience;
+        for (int round = 0; round < 20; round++) {
+            gpu.check(distile_mask_set_bytes(mask.get(), device_bytes.data(), 3, 500, 611, 500 * 611, 611));
+            for (const Granularity granularity : {Granularity{1, 1}, {2, 2}, {1, 7}, {5, 3}}) {
+                CAPTURE(patience, round, granularity.h, granularity.w);
+                distile_tile_list list{}, host_list{};
+                gpu.check(distile_mask_tiles(mask.get(), granularity.h, granularity.w, &list));
+                gpu.check_host(distile_mask_tiles(expected.get(), granularity.h, granularity.w, &host_list));
+                REQUIRE((tiles_of(list) == tiles_of(host_list)));
             }
         }
     }
