@@ -167,7 +167,21 @@ expect_error "for the backend" show "$plan" --device generic_cuda
 # An operator is the same whether its file names a default or leaves it out.
 sed 's/"params": {/"params": {"groups": 1, "dtype": "float32", /' "$op" >"$folder/spelled.json"
 grep -q groups "$folder/spelled.json" || fail "the operator was not changed"
-"$distile" emit --operator "$folder/spelled.json" --plan "$plan" --symbol my --source "$folder/my.c" --header "$folder/my.h"
+builder=${distile%/*}/distile_builder
+build=("$builder" build --symbol my --object "$folder/my.o" --header "$folder/my.h" --depfile "$folder/my.d"
+    --folder "$folder/parts" --no-portable)
+"${build[@]}" --operator "$folder/spelled.json" --plan "$plan"
+grep -q 'extern const distile_polykernel my;' "$folder/my.h" || fail "the builder wrote no header"
+grep -qF "$folder/my.o: $folder/spelled.json $plan" "$folder/my.d" || fail "the builder's depfile is $(cat "$folder/my.d")"
+[[ $(nm --defined-only --extern-only --format=posix "$folder/my.o" | cut -d' ' -f1) == my ]] || fail "the object shows more"
+# What cannot be built leaves no object of before.
+rm "$folder/my.o"
+program=("${build[@]}")
+expect_error "was made for the operator" --operator "$source_folder/tests/operators/test_conv3_16_48.json" --plan "$plan"
+expect_error "cannot be opened" --operator "$op" --plan "$folder/none.json"
+expect_error "cannot be started" --operator "$op" --plan "$plan" --linker /none/ld
+[[ ! -e $folder/my.o ]] || fail "a build that failed left an object"
+program=("$distile")
 
 # Bad input.
 expect_error "cannot be opened" info "$folder/none.json"
