@@ -33,7 +33,7 @@ const Backend &get_backend(const std::string &name) {
 
 const Backend &backend_of_target(const std::string &target) {
     const std::vector<std::string> words = target_words(target);
-    const Backend *other = nullptr;
+    const Backend *other = backends().front();
     for (const Backend *backend : backends()) {
         if (!backend->target_word) {
             other = backend;

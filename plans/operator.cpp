@@ -3,6 +3,7 @@
 #include "operator_schema.h"
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 
 namespace distile {
 
@@ -153,6 +154,9 @@ const char *Operator::epilogue() const {
 distile_epilogue Operator::epilogue_value() const {
     const auto *found = std::find_if(std::begin(epilogues), std::end(epilogues),
                                      [&](const auto &epilogue) { return params.at("epilogue") == epilogue.name; });
+    if (found == std::end(epilogues)) {
+        throw std::logic_error("operators are checked when they are read");
+    }
     return static_cast<distile_epilogue>(found - std::begin(epilogues));
 }
 

@@ -50,15 +50,15 @@ static const distile_operand operands[] = {{DISTILE_ROLE_INPUT, DISTILE_FLOAT32,
 static const distile_variant variants[] = {{"trial", TILE_H, TILE_W, DENSE, "cpu-o16", run}};
 
 extern const distile_polykernel distile_measured;
-__attribute__((visibility("default"))) const distile_polykernel distile_measured = {
-    .version = DISTILE_POLYKERNEL_VERSION,
-    .name = "trial",
-    .kind = DISTILE_MASKED_CONV2D,
-    .op = &op,
-    .num_operands = 4,
-    .operands = operands,
-    .device = DISTILE_CPU,
-    .features = "",
-    .plan_hash = PLAN_HASH,
-    .num_variants = 1,
-    .variants = variants};
+__attribute__((visibility("default")))
+const distile_polykernel distile_measured = {.version = DISTILE_POLYKERNEL_VERSION,
+                                             .name = "trial",
+                                             .kind = DISTILE_MASKED_CONV2D,
+                                             .op = &op,
+                                             .num_operands = 4,
+                                             .operands = operands,
+                                             .device = DISTILE_CPU,
+                                             .features = "",
+                                             .plan_hash = PLAN_HASH,
+                                             .num_variants = 1,
+                                             .variants = variants};

@@ -129,8 +129,7 @@ void build_polykernel(const BuildOptions &options) {
     run_generators(
         objects.generators, options.jobs, [](int) {}, &slots);
     CommandLine(c_compiler(), log)
-        .add({"-c", "-O2", "-fPIC", "-I", tool("include"), "-o", base + ".descriptor.o",
-              base + ".c"})
+        .add({"-c", "-O2", "-fPIC", "-I", tool("include"), "-o", base + ".descriptor.o", base + ".c"})
         .run();
     // Joined by GNU's linker, and left with one visible symbol, so that an application may hold any other Halide
     // runtime.

@@ -34,7 +34,7 @@ inline LaunchGrid grid_of(uint64_t threads, uint32_t threads_of_block = block_th
 
 class CudaDevice : public Device {
 public:
-    CudaDevice(distile_context &context, const Driver &driver);
+    CudaDevice(distile_context &given, const Driver &loaded);
     ~CudaDevice() override;
     /** Everything else needs it. */
     void open(const distile_cuda_options &options);

@@ -22,8 +22,7 @@ public:
     void set_indices(const char *call, const MaskShape &to, const int32_t *indices, const int32_t *counts,
                      int64_t stride_n) override;
     void set_all(const MaskShape &to) override;
-    void set_window(const MaskShape &to, distile_mask &from, const distile_window &window,
-                    Direction direction) override;
+    void set_window(const MaskShape &to, distile_mask &from, const distile_window &given, Direction direction) override;
     void set_combination(Combination how, distile_mask &a, distile_mask *b) override;
     void set_difference(const distile_tensor &a, const distile_tensor &b, float threshold) override;
 

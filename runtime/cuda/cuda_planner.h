@@ -16,7 +16,7 @@ public:
     CudaPlanner(CudaDevice &device, const PlannerSettings &settings);
     ~CudaPlanner() override;
 
-    distile_tensor next(const distile_output_spec &spec, distile_mask &mask, bool whole) override;
+    distile_tensor next(const distile_output_spec &spec, distile_mask &given, bool whole) override;
     int64_t bytes() const override;
     /** Whether the next buffer is cleared in the background; the stream then waits for that. */
     bool join();

@@ -23,6 +23,7 @@ constexpr Divisor make_divisor(uint32_t value) {
         bits++;
     }
     const uint64_t power = uint64_t{1} << (31 + bits);
+    // NOLINTNEXTLINE(clang-analyzer-core.DivideZero): no extent is 0.
     return {value, value == 1 ? 0 : static_cast<uint32_t>((power + value - 1) / value), bits - 1};
 }
 

@@ -8,8 +8,8 @@
  *
  * Every function returns a distile_status. A call that does not return DISTILE_OK leaves its outputs as they were (but
  * see distile_run) and stores one sentence about the cause in the context, for distile_context_message(). Nothing here
- * throws, aborts or prints. On a GPU every call that works on it may also return OUT_OF_DEVICE_MEMORY, CAPTURING, KERNEL
- * or DEVICE_LOST, and every call that gets pointers to data NOT_DEVICE_MEMORY or BAD_ALIGNMENT.
+ * throws, aborts or prints. On a GPU every call that works on it may also return OUT_OF_DEVICE_MEMORY, CAPTURING,
+ * KERNEL or DEVICE_LOST, and every call that gets pointers to data NOT_DEVICE_MEMORY or BAD_ALIGNMENT.
  *
  * A context, and every mask, kernel and planner made from it, belongs to one thread at a time. Different contexts share
  * nothing that is written and may be used by different threads at once. Weights never change: all contexts of a device

@@ -1,7 +1,7 @@
 /** \file
  * Nearest upsampling with a mask over its output: a copy, without weights and for any number of channels. Where a
- * convolution follows, an operator of the kind masked_upsample_conv2d does both at once, and faster. Further errors on a
- * GPU: see distile.h.
+ * convolution follows, an operator of the kind masked_upsample_conv2d does both at once, and faster. Further errors on
+ * a GPU: see distile.h.
  */
 #ifndef DISTILE_UPSAMPLE_H
 #define DISTILE_UPSAMPLE_H

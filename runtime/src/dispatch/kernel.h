@@ -21,7 +21,7 @@ struct Variant : distile_variant {
 }  // namespace distile
 
 struct distile_kernel {
-    distile_kernel(distile_context &given, const distile_polykernel &polykernel);
+    distile_kernel(distile_context &given, const distile_polykernel &of);
 
     /** The fastest variant for a mask by the time table. Without times: the one that computes the fewest
      * pixels, and of several a dense one or else the first. */
