@@ -2,6 +2,7 @@
 // built.
 #include "Halide.h"
 #include "catch.h"
+#include "cuda_direct_space.h"
 #include "cuda_schedule.h"
 #include "masked_operator.h"
 
@@ -16,12 +17,14 @@ namespace {
 
 const char *const cuda = "x86-64-linux-cuda-cuda_capability_70";
 
-Halide::Pipeline masked_conv2d(const std::map<std::string, int> &params, const char *target) {
+Halide::Pipeline masked_conv2d(const std::map<std::string, int> &params, const char *target,
+                               const char *dtype = "float32") {
     const auto generator =
         Halide::Internal::GeneratorRegistry::create("masked_conv2d", Halide::GeneratorContext(Halide::Target(target)));
     for (const auto &[name, value] : params) {
         generator->set_generatorparam_value(name, std::to_string(value));
     }
+    generator->set_generatorparam_value("dtype", dtype);
     return generator->build_pipeline();
 }
 
@@ -177,7 +180,6 @@ TEST_CASE("What a block stages is counted without overflow", "[schedules]") {
 }
 
 TEST_CASE("A CUDA kernel takes the shared memory that its space counts", "[schedules]") {
-    const Problem problem = cuda_problem(facts());
     const Theta changes[] = {{},
                              {{"transposed", 1}, {"padding", 4}},
                              {{"padding", 4}, {"splits", 2}, {"prefetch", 1}},
@@ -187,15 +189,21 @@ TEST_CASE("A CUDA kernel takes the shared memory that its space counts", "[sched
                              {{"tile_h", 16}, {"tile_w", 16}, {"block_pixels", 256}},
                              {{"halo", 0}, {"chunk", 8}},
                              {{"halo", 0}, {"chunk", 8}, {"tile_h", 3}, {"transposed", 1}, {"padding", 4}}};
+    const std::pair<const char *, int> types[] = {{"float32", 4}, {"float16", 2}, {"bfloat16", 2}};
     for (const Theta &change : changes) {
+        const auto &[dtype, bytes_per_element] = types[(&change - changes) % 3];
+        OperatorFacts typed = facts();
+        typed.bytes_per_element = bytes_per_element;
+        const Problem problem = cuda_problem(typed);
         Theta theta = halo_theta();
         for (const auto &[knob, value] : change) {
             theta[knob] = value;
         }
-        Halide::Pipeline pipeline = masked_conv2d(params(facts(), theta), cuda);
+        Halide::Pipeline pipeline = masked_conv2d(params(facts(), theta), cuda, dtype);
         MaskedOperator op = recognise_masked_operator(pipeline);
+        CHECK(op.bytes_per_element == bytes_per_element);
         const std::string source = apply_cuda_schedule(pipeline, op, theta);
-        CAPTURE(source);
+        CAPTURE(source, dtype);
         int bytes = 0;
         // The pipeline owns its passes.
         pipeline.add_custom_lowering_pass(new SharedBytes(&bytes));  // NOLINT(cppcoreguidelines-owning-memory)
@@ -204,4 +212,42 @@ TEST_CASE("A CUDA kernel takes the shared memory that its space counts", "[sched
         CHECK(bytes <= shared_bytes(theta, problem));
         CHECK(bytes >= shared_bytes(theta, problem) - 8 * looked_up_tiles(theta, problem));
     }
+}
+
+TEST_CASE("The space of schedules without staging is that of depthwise convolutions and small groups", "[schedules]") {
+    OperatorFacts op = facts();
+    CHECK_FALSE(runs_direct(op));
+    op.groups = 2;
+    CHECK_FALSE(runs_direct(op));
+    op.groups = 4;
+    CHECK(runs_direct(op));
+    op = facts();
+    op.depthwise = true;
+    op.in_channels = 1;
+    op.groups = op.out_channels;
+    CHECK(runs_direct(op));
+    const Problem problem = cuda_problem(op);
+    const auto why = [&](const Theta &changes) {
+        Theta theta = {{"tile_h", 1},        {"tile_w", 1},          {"block_pixels", 16}, {"block_channels", 64},
+                       {"thread_pixels", 2}, {"thread_channels", 4}, {"unroll", 2}};
+        for (const auto &[knob, value] : changes) {
+            theta[knob] = value;
+        }
+        return cuda_direct_space().why_illegal(theta, problem);
+    };
+    const auto says = [&](const Theta &changes, const std::string &word) {
+        INFO(why(changes));
+        CHECK(why(changes).find(word) != std::string::npos);
+    };
+    CHECK(why({}).empty());
+    says({{"tile_h", 65535}, {"tile_w", 65535}}, "4096");
+    says({{"thread_channels", 6}}, "whole vectors");
+    says({{"thread_pixels", 3}}, "divide");
+    says({{"block_channels", 128}}, "beyond");
+    says({{"block_pixels", 2}}, "32 to 1024");
+    says({{"block_pixels", 64}, {"thread_pixels", 32}, {"unroll", 0}}, "64 sums");
+    says({{"unroll", 3}}, "0 to 2");
+    // 6 taps of 8 pixels.
+    says({{"thread_pixels", 8}, {"block_pixels", 64}}, "40 unrolled");
+    CHECK(why({{"thread_pixels", 8}, {"block_pixels", 64}, {"unroll", 1}}).empty());
 }
