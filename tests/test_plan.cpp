@@ -1208,7 +1208,6 @@ TEST_CASE("Tiles are whole multiples of the stride of a transposed convolution",
     };
     const std::map<std::string, std::string> params = {{"stride_h", "2"}, {"stride_w", "3"}, {"tile_h", "2"}};
     refuse_pipeline("masked_conv_transpose2d", params, avx2, "2 x 1");
-    refuse_pipeline("masked_conv_transpose2d", {}, "x86-64-linux-cuda-cuda_capability_80", "CPUs");
     refuse_pipeline("masked_upsample_conv2d", {{"stride_w", "2"}, {"tile_h", "2"}, {"tile_w", "2"}}, avx2, "scale_h");
 
     Problem problem = cpu_problem(OperatorFacts(), 8, 16);
@@ -1258,7 +1257,7 @@ TEST_CASE("The space of depthwise convolutions says why a theta is illegal", "[p
     CHECK(contains(why({{"unroll", 1}, {"tile_h", 64}, {"tile_w", 65}}), "4096"));
 }
 
-TEST_CASE("Groups and depthwise convolutions are recognised, and have no schedule on a GPU", "[plugin]") {
+TEST_CASE("Groups, phases and depthwise convolutions are recognised, and have schedules on a GPU", "[plugin]") {
     const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
     const auto read = [](const char *generator, const json &params) {
         json file = good_operator();
@@ -1301,7 +1300,7 @@ TEST_CASE("Groups and depthwise convolutions are recognised, and have no schedul
     CHECK(conv_of(alone).groups == 48);
     CHECK(contains(alone.summary(), "depthwise convolution"));
 
-    // Without a plan, the best of the space; with one, its own; on a GPU, what is missing.
+    // Without a plan, the best of the space; with one, its own.
     for (const char *target : {avx2, avx512}) {
         CHECK(contains(schedule(masked_depthwise_conv2d(params, target), {}, target), "const int tasks = "));
     }
@@ -1316,8 +1315,11 @@ TEST_CASE("Groups and depthwise convolutions are recognised, and have no schedul
     CHECK(contains(
         emit_polykernels({read_plan(path)}, "s"),
         "    .groups = 48,\n    .kernel_h = 5,\n    .kernel_w = 3,\n    .stride_h = 2,\n    .stride_w = 1,\n"));
-    refuse_schedule(masked_depthwise_conv2d(params, cuda), {}, {"legal", "CPUs only"}, cuda);
-    refuse_schedule(masked_conv2d({{"groups", "4"}}, cuda), {}, {"legal", "CPUs only"}, cuda);
+    CHECK(contains(schedule(masked_depthwise_conv2d(params, cuda), {}, cuda), "gpu_"));
+    CHECK(contains(schedule(masked_conv2d({{"groups", "4"}}, cuda), {}, cuda), "gpu_"));
+    for (const char *generator : {"masked_conv_transpose2d", "masked_upsample_conv2d"}) {
+        CHECK(contains(schedule(pipeline_of(generator, {{"tile_h", "2"}, {"tile_w", "2"}}, cuda), {}, cuda), "gpu_"));
+    }
     CHECK_THROWS_AS(masked_conv2d({{"groups", "5"}}), Halide::CompileError);
 }
 
