@@ -26,7 +26,7 @@ const Space &cuda_direct_space() {
             {"block_pixels", "virtual pixels of a block", {1, 2, 4, 8, 16, 32, 64, 128}},
             {"block_channels", "output channels of a block", {8, 16, 32, 64, 96, 128, 192, 256, 512}},
             {"thread_pixels", "virtual pixels of a thread", {1, 2, 3, 4, 6, 8}},
-            {"thread_channels", "output channels of a thread", {4, 8}},
+            {"thread_channels", "output channels of a thread", {4, 8, 16}},
             {"unroll", "what is unrolled: 0 for nothing, 1 for a kernel row, 2 for the kernel", {0, 1, 2}},
         },
         {
@@ -35,10 +35,9 @@ const Space &cuda_direct_space() {
                  return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
              },
              {"tile_h", "tile_w"}},
-            {"thread_channels of whole vectors of 4 that divide a block of the weights",
+            {"thread_channels of whole vectors of 4",
              [](const Theta &theta, const Problem &problem) {
-                 return theta.at("thread_channels") % problem.vector_lanes == 0 &&
-                        problem.channel_block % theta.at("thread_channels") == 0;
+                 return theta.at("thread_channels") % problem.vector_lanes == 0;
              },
              {"thread_channels"}},
             {"block_pixels and block_channels that its thread_pixels and thread_channels divide",
@@ -57,7 +56,7 @@ const Space &cuda_direct_space() {
                  return num_threads(theta) <= 1024 && num_threads(theta) % 32 == 0;
              },
              {"block_pixels", "block_channels", "thread_pixels", "thread_channels"}},
-            {"at most 64 sums and operands of a thread",
+            {"at most 64 sums of a thread",
              [](const Theta &theta, const Problem &) {
                  return theta.at("thread_pixels") * theta.at("thread_channels") <= 64;
              },
@@ -65,11 +64,14 @@ const Space &cuda_direct_space() {
             {"an unroll from 0 to 2",
              [](const Theta &theta, const Problem &) { return theta.at("unroll") <= UnrollKernel; },
              {"unroll"}},
-            {"at most 64 unrolled taps",
+            {"at most 40 unrolled taps times pixels of a thread, because it has all of their inputs on their way at "
+             "once",
              [](const Theta &theta, const Problem &problem) {
-                 return unrolled_taps(static_cast<KernelUnroll>(theta.at("unroll")), problem) <= 64;
+                 return unrolled_taps(static_cast<KernelUnroll>(theta.at("unroll")), problem) *
+                            theta.at("thread_pixels") <=
+                        40;
              },
-             {"unroll"}},
+             {"thread_pixels", "unroll"}},
         }};
     return space;
 }

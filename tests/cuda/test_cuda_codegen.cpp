@@ -65,6 +65,39 @@ void check_resources(const std::string &path, const std::string &where, int num_
 }
 #endif
 
+/** A schedule that stages its input. */
+void check_staging(const distile::Plan &plan, const distile::Theta &theta, const std::string &ptx,
+                   const std::string &where) {
+    const std::string loop = reduction_loop(ptx);
+    check(count(ptx, ".visible .entry") == (theta.at("splits") > 1 ? 2 : 1), where, "it has another number of kernels");
+    // Of a window, the columns of the kernel are unrolled too.
+    const int columns = theta.at("halo") ? plan.op.param("kernel_w") : 1;
+    check(count(loop, "fma.rn.f32") ==
+              theta.at("thread_pixels") * theta.at("thread_channels") * theta.at("chunk") * columns,
+          where, "a thread's part of a step is not unrolled");
+    // Windows are staged outside of the innermost loop.
+    const std::string &staging = theta.at("halo") ? ptx : loop;
+    check(count(staging, "ld.global.nc.v2.b64") > 0 && count(staging, "st.shared.v") > 0, where,
+          "it stages no vectors");
+    // Two for the look-ups. Transposing stores the elements of a vector apart.
+    check(theta.at("transposed") || count(ptx, "st.shared.b32") <= 2, where, "it stages single elements");
+    check(count(loop, "ld.global.nc.b32") == 0 && count(loop, "ld.shared.b32") == 0, where,
+          "it loads single elements in the loop");
+}
+
+/** A schedule whose threads read the input direct. */
+void check_direct(const distile::Plan &plan, const distile::Theta &theta, const std::string &ptx,
+                  const std::string &where) {
+    check(count(ptx, ".visible .entry") == 1, where, "it has another number of kernels");
+    check(count(ptx, ".shared.") == 0 && count(ptx, "bar.sync") == 0, where, "it stages");
+    const int taps = theta.at("unroll") == 2   ? plan.op.param("kernel_h") * plan.op.param("kernel_w")
+                     : theta.at("unroll") == 1 ? plan.op.param("kernel_w")
+                                               : 1;
+    // A tap of a pixel, and its weights, are a vector each.
+    check(count(ptx, "ld.global.nc.v2.b64") >= theta.at("thread_pixels") * taps && count(ptx, "st.global.v") > 0, where,
+          "it loads or stores single elements");
+}
+
 int check_plans() {
     int variants = 0;
     for (const auto &entry : std::filesystem::directory_iterator(DISTILE_PLANS)) {
@@ -76,25 +109,14 @@ int check_plans() {
         for (const distile::PlanVariant &variant : plan.variants) {
             const std::string where = plan.name + "." + variant.name;
             const std::string path = std::string(DISTILE_PTX) + "/" + where + ".device_code", ptx = read(path);
-            const std::string loop = reduction_loop(ptx);
             const distile::Theta &theta = variant.theta;
             variants++;
-            check(count(ptx, ".visible .entry") == (theta.at("splits") > 1 ? 2 : 1), where,
-                  "it has another number of kernels");
             check(count(ptx, "__local_depot") == 0 && count(ptx, ".local.") == 0, where, "it uses local memory");
-            // Of a window, the columns of the kernel are unrolled too.
-            const int columns = theta.at("halo") ? plan.op.param("kernel_w") : 1;
-            check(count(loop, "fma.rn.f32") ==
-                      theta.at("thread_pixels") * theta.at("thread_channels") * theta.at("chunk") * columns,
-                  where, "a thread's part of a step is not unrolled");
-            // Windows are staged outside of the innermost loop.
-            const std::string &staging = theta.at("halo") ? ptx : loop;
-            check(count(staging, "ld.global.nc.v2.b64") > 0 && count(staging, "st.shared.v") > 0, where,
-                  "it stages no vectors");
-            // Two for the look-ups. Transposing stores the elements of a vector apart.
-            check(theta.at("transposed") || count(ptx, "st.shared.b32") <= 2, where, "it stages single elements");
-            check(count(loop, "ld.global.nc.b32") == 0 && count(loop, "ld.shared.b32") == 0, where,
-                  "it loads single elements in the loop");
+            if (theta.count("chunk") == 1) {
+                check_staging(plan, theta, ptx, where);
+            } else {
+                check_direct(plan, theta, ptx, where);
+            }
 #ifdef DISTILE_PTXAS
             const int num_threads = theta.at("block_pixels") / theta.at("thread_pixels") * theta.at("block_channels") /
                                     theta.at("thread_channels");
