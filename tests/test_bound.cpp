@@ -442,7 +442,7 @@ TEST_CASE("The bound of phases is that of one of them, as often as there are pha
     }
 }
 
-TEST_CASE("Every kind of operator is ranked on a GPU", "[rank]") {
+TEST_CASE("Every kind of operator is ranked on a GPU, in the space of its own", "[rank]") {
     for (const json &file : {json{{"generator", "masked_conv2d"}, {"params", {{"groups", 4}}}},
                              json{{"generator", "masked_depthwise_conv2d"}, {"params", json::object()}},
                              json{{"generator", "masked_conv_transpose2d"}, {"params", {{"stride_w", 2}}}},
@@ -451,10 +451,19 @@ TEST_CASE("Every kind of operator is ranked on a GPU", "[rank]") {
         op.update(file);
         const Workload workload = workload_of(parse_operator(op, "here"), simple_gpu());
         const Space &space = space_of("cuda", workload.problem);
-        CHECK_NOTHROW(check_for_legal_points(space, workload.problem));
-        const Ranking ranked = rank(workload, {density_bucket(workload, .3)});
-        REQUIRE_FALSE(ranked.kept.empty());
-        CHECK(space.why_illegal(ranked.kept.front().theta, workload.problem).empty());
+        CAPTURE(op.dump());
+        CHECK((&space == &space_of("cuda")) == (workload.problem.groups == 1));
+        RankOptions options;
+        options.keep = 0;
+        options.per_bucket = 1;
+        options.held = {{"tile_h", 2}, {"tile_w", 2}};
+        const Theta best = rank(workload, {density_bucket(workload, .3)}, options).kept.front().theta;
+        CHECK(space.why_illegal(best, workload.problem).empty());
+        // Twice the tiles take longer, and never less than their bytes.
+        const Bound few = bound(workload, best, 200), many = bound(workload, best, 400);
+        CHECK(few.us > 0);
+        CHECK(many.us >= few.us);
+        CHECK(many.terms.at("unique_bytes") > few.terms.at("unique_bytes"));
     }
 }
 

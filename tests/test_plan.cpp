@@ -1174,6 +1174,17 @@ TEST_CASE("The phases of an operator are known from its file and from its pipeli
             CAPTURE(file.dump(), tiles);
             const Halide::Pipeline pipeline = pipeline_of(generator, values, avx512);
             const MaskedOperator recognised = recognise_masked_operator(pipeline);
+            values["channel_block"] = "32";
+            const MaskedOperator on_gpu =
+                recognise_masked_operator(pipeline_of(generator, values, "x86-64-linux-cuda-cuda_capability_80"));
+            CHECK(on_gpu.scale_h == found.scale_h);
+            CHECK(on_gpu.scale_w == found.scale_w);
+            CHECK(on_gpu.kernel_h == found.kernel_h);
+            CHECK(on_gpu.kernel_w == found.kernel_w);
+            CHECK((on_gpu.stride_h == 1 && on_gpu.stride_w == 1));
+            CHECK((found.kernel_h == 1 || on_gpu.dilation_h == found.dilation_h));
+            CHECK((found.kernel_w == 1 || on_gpu.dilation_w == found.dilation_w));
+            CHECK(on_gpu.stages.at(0).weights.defined());
             CHECK(recognised.tile_h == tiles * found.scale_h);
             CHECK(recognised.tile_w == tiles * found.scale_w);
             CHECK(recognised.scale_h == found.scale_h);
@@ -1221,9 +1232,16 @@ TEST_CASE("Tiles are whole multiples of the stride of a transposed convolution",
     CHECK(contains(cpu_space().why_illegal(theta, problem), "tile_w"));
     theta["tile_w"] = 3;
     CHECK(cpu_space().why_illegal(theta, problem).empty());
-    int64_t legal = 0;
-    for_each_legal(cuda_space(), cuda_problem(problem), [&](const PackedTheta &) { legal++; });
-    CHECK(legal == 0);
+    problem.out_channels = problem.channel_block = 32;
+    int64_t legal = 0, wrong = 0;
+    const Space space = restrict_space(cuda_space(), {{"padding", 0}, {"transposed", 0}, {"prefetch", 0}});
+    for_each_legal(space, cuda_problem(problem), [&](const PackedTheta &point) {
+        const Theta found = unpack(space, point);
+        legal++;
+        wrong += found.at("tile_h") % 2 || found.at("tile_w") % 3 || found.at("halo") || found.at("splits") > 1 ? 1 : 0;
+    });
+    CHECK(legal > 0);
+    CHECK(wrong == 0);
 }
 
 TEST_CASE("The space of depthwise convolutions says why a theta is illegal", "[plan]") {
@@ -1258,7 +1276,7 @@ TEST_CASE("The space of depthwise convolutions says why a theta is illegal", "[p
     CHECK(contains(why({{"unroll", 1}, {"tile_h", 64}, {"tile_w", 65}}), "4096"));
 }
 
-TEST_CASE("Groups, phases and depthwise convolutions are recognised, and have schedules on a GPU", "[plugin]") {
+TEST_CASE("Groups and depthwise convolutions are recognised, and have schedules of their own", "[plugin]") {
     const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
     const auto read = [](const char *generator, const json &params) {
         json file = good_operator();
@@ -1316,11 +1334,15 @@ TEST_CASE("Groups, phases and depthwise convolutions are recognised, and have sc
     CHECK(contains(
         emit_polykernels({read_plan(path)}, "s"),
         "    .groups = 48,\n    .kernel_h = 5,\n    .kernel_w = 3,\n    .stride_h = 2,\n    .stride_w = 1,\n"));
-    CHECK(contains(schedule(masked_depthwise_conv2d(params, cuda), {}, cuda), "gpu_"));
-    CHECK(contains(schedule(masked_conv2d({{"groups", "4"}}, cuda), {}, cuda), "gpu_"));
-    for (const char *generator : {"masked_conv_transpose2d", "masked_upsample_conv2d"}) {
-        CHECK(contains(schedule(pipeline_of(generator, {{"tile_h", "2"}, {"tile_w", "2"}}, cuda), {}, cuda), "gpu_"));
-    }
+    // On a GPU they are not staged, but for groups that fill blocks of the weights.
+    const auto stages = [&](const Halide::Pipeline &pipeline) {
+        const std::string source = schedule(pipeline, {}, cuda);
+        CHECK(contains(source, "gpu_threads"));
+        return contains(source, "GPUShared");
+    };
+    CHECK_FALSE(stages(masked_depthwise_conv2d(params, cuda)));
+    CHECK_FALSE(stages(masked_conv2d({{"groups", "4"}, {"channel_block", "32"}}, cuda)));
+    CHECK(stages(masked_conv2d({{"groups", "2"}, {"channel_block", "32"}}, cuda)));
     CHECK_THROWS_AS(masked_conv2d({{"groups", "5"}}), Halide::CompileError);
 }
 
