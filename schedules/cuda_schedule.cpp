@@ -3,6 +3,7 @@
 #include "gpu_passes.h"
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 namespace distile {
 
@@ -240,7 +241,7 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
     if (theta.at("weights_staged")) {
         schedule.stage_weights();
     }
-    schedule.add_passes(pipeline);
+    schedule.add_passes(std::move(pipeline));
     return knobs + schedule.source.str();
 }
 

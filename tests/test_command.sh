@@ -89,7 +89,7 @@ expect_error "another operator" profile "$folder/wide.json" "$source_folder/test
 "$distile" info "$op" | has 'NVIDIA GPU .* legal of' || fail "info does not count the schedules of an operator"
 "$distile" info --json "$op" | has '"legal"' || fail "info --json does not count the schedules of an operator"
 
-# Transposed convolutions, and convolutions after upsampling, have tiles of whole strides, and no schedules on GPUs.
+# Transposed convolutions, and convolutions after upsampling, have tiles of whole strides.
 transposed=$source_folder/data/operators/conv_transpose4x4s2_256_128.json
 "$distile" info "$transposed" | has '4x4 transposed convolution, 256 -> 128 channels, stride 2x2' ||
     fail "info does not know transposed convolutions"
@@ -97,8 +97,8 @@ transposed=$source_folder/data/operators/conv_transpose4x4s2_256_128.json
     fail "info does not know upsampling"
 "$distile" rank "$transposed" --device generic_avx512 --density .3 --top 2 | has 'tiles of 2 x 2' ||
     fail "rank does not take the finest tiles of a transposed convolution"
-expect_error "transposed convolutions, and those after an upsampling, run on CPUs only" rank "$transposed" \
-    --device generic_cuda
+"$distile" rank "$transposed" --device generic_cuda --density .3 --top 2 | has 'tiles of 2 x 2' ||
+    fail "rank does not rank a transposed convolution for GPUs"
 theta=tile_h=2,tile_w=4,pixels=4,channels=16,group=4,channel_splits=1,order=0,unroll=1
 "$distile" show "$transposed" --theta "$theta" | has 'task, phase' || fail "show does not know phases"
 expect_error "multiples of a transposed convolution's stride" show "$transposed" --theta "${theta/tile_w=4/tile_w=3}"

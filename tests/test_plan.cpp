@@ -673,6 +673,7 @@ TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
     for (const std::string &word :
          std::vector<std::string>{"const distile_polykernel my_symbol = {",
                                   "int my_symbol_0_sparse_argv(void **arguments);",
+                                  // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one text in two lines.
                                   "static int run_my_symbol_0_sparse(const distile_kernel_call *call) {\n"
                                   "    return distile_call_halide(my_symbol_0_sparse_argv, call);\n}",
                                   "{.name = \"sparse\", .tile_h = 1, .tile_w = 2, .dense = 0, .layout = \"cpu-o16\", "

@@ -190,8 +190,9 @@ sed 's/generic AVX2 CPU/another CPU/' "$source_folder/data/devices/generic_avx2.
 expect_error "the device profile is of 'another CPU'" tune "$operator" --masks blob:0.1:1 --device another.json -o x.json
 expect_error "name its profile with --device" tune "$operator" --masks blob:0.1:1 --backend cuda -o x.json
 expect_error "is of the backend \"cuda\"" tune "$operator" --masks blob:0.1:1 --device generic_cuda -o x.json
-for other in "generic_avx512 x86-64-linux-avx-avx2-f16c-fma-sse41" "generic_avx2 x86-64-linux" \
-    "generic_avx2 x86-64-linux-cuda-cuda_capability_70"; do
+expect_error "cannot check a CPU for its feature 'cuda'" tune "$operator" --masks blob:0.1:1 --device generic_avx2 \
+    --target x86-64-linux-cuda-cuda_capability_70 -o x.json
+for other in "generic_avx512 x86-64-linux-avx-avx2-f16c-fma-sse41" "generic_avx2 x86-64-linux"; do
     read -r device target <<<"$other"
     expect_error "is for devices like" tune "$operator" --masks blob:0.1:1 --device "$device" --target "$target" -o x.json
 done
