@@ -670,39 +670,24 @@ TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
     const TemporaryFolder folder;
     const Plan plan = read_plan(folder.write("plan.json", good_plan().dump()));
     const std::string c = emit_polykernels({plan}, "my_symbol");
-    for (const std::string &word :
-         std::vector<std::string>{"const distile_polykernel my_symbol = {",
-                                  "int my_symbol_0_sparse_argv(void **arguments);",
-                                  // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one text in two lines.
-                                  "static int run_my_symbol_0_sparse(const distile_kernel_call *call) {\n"
-                                  "    return distile_call_halide(my_symbol_0_sparse_argv, call);\n}",
-                                  "{.name = \"sparse\", .tile_h = 1, .tile_w = 2, .dense = 0, .layout = \"cpu-o16\", "
-                                  ".run = run_my_symbol_0_sparse}",
-                                  "{.name = \"dense\", .tile_h = 1, .tile_w = 2, .dense = 1, .layout = \"cpu-o16\", "
-                                  ".run = run_my_symbol_0_dense}",
-                                  ".version = DISTILE_POLYKERNEL_VERSION",
-                                  ".name = \"conv_avx2\"",
-                                  ".kind = DISTILE_MASKED_CONV2D",
-                                  ".device = DISTILE_CPU",
-                                  ".features = \"avx avx2 f16c fma sse41\"",
-                                  std::string(".plan_hash = 0x") + good_hash,
-                                  "static const distile_conv2d op = {",
-                                  "    .in_channels = 16,\n",
-                                  "    .out_channels = 48,\n",
-                                  "    .groups = 1,\n",
-                                  "    .kernel_h = 3,\n",
-                                  "    .stride_w = 1,\n",
-                                  "    .pad_right = 1,\n",
-                                  "    .dilation_w = 1,\n",
-                                  "    .epilogue = DISTILE_EPILOGUE_RELU,\n",
-                                  "    .residual = 0,\n",
-                                  "{.role = DISTILE_ROLE_INPUT, .dtype = DISTILE_FLOAT32, .channels = 16}",
-                                  "{.role = DISTILE_ROLE_OUTPUT, .dtype = DISTILE_FLOAT32, .channels = 48}",
-                                  ".num_operands = 4",
-                                  ".num_variants = 2",
-                                  ".variants = variants_0",
-                                  ".num_times = 4",
-                                  ".times = times_0"}) {
+    for (const std::string &word : std::vector<std::string>{
+             "const distile_polykernel my_symbol = {", "int my_symbol_0_sparse_argv(void **arguments);",
+             // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one text in two lines.
+             "static int run_my_symbol_0_sparse(const distile_kernel_call *call) {\n"
+             "    return distile_call_halide(my_symbol_0_sparse_argv, call);\n}",
+             "{.name = \"sparse\", .tile_h = 1, .tile_w = 2, .dense = 0, .layout = \"cpu-o16\", "
+             ".run = run_my_symbol_0_sparse}",
+             "{.name = \"dense\", .tile_h = 1, .tile_w = 2, .dense = 1, .layout = \"cpu-o16\", "
+             ".run = run_my_symbol_0_dense}",
+             ".version = DISTILE_POLYKERNEL_VERSION", ".name = \"conv_avx2\"", ".kind = DISTILE_MASKED_CONV2D",
+             ".device = DISTILE_CPU", ".features = \"avx avx2 f16c fma sse41\"",
+             std::string(".plan_hash = 0x") + good_hash, "static const distile_conv2d op = {",
+             "    .in_channels = 16,\n", "    .out_channels = 48,\n", "    .groups = 1,\n", "    .kernel_h = 3,\n",
+             "    .stride_w = 1,\n", "    .pad_right = 1,\n", "    .dilation_w = 1,\n",
+             "    .epilogue = DISTILE_EPILOGUE_RELU,\n", "    .residual = 0,\n",
+             "{.role = DISTILE_ROLE_INPUT, .dtype = DISTILE_FLOAT32, .channels = 16}",
+             "{.role = DISTILE_ROLE_OUTPUT, .dtype = DISTILE_FLOAT32, .channels = 48}", ".num_operands = 4",
+             ".num_variants = 2", ".variants = variants_0", ".num_times = 4", ".times = times_0"}) {
         CAPTURE(word);
         CHECK(contains(c, word));
     }
