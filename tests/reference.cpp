@@ -36,7 +36,8 @@ ReferenceOutput reference_masked_conv2d(const ReferenceArgs &args) {
     weights.filter = args.filter.data();
     weights.order = DISTILE_HWIO;
     weights.bias = args.bias.empty() ? nullptr : args.bias.data();
-    const Conv2dReference reference(conv, weights, args.kind, args.dtype);
+    // Packed weights are float32, whatever the type of the activations.
+    const Conv2dReference reference(conv, weights, args.kind);
     ReferenceOutput output;
     output.states.resize(pixels);
     output.values.resize(pixels * conv.out_channels);

@@ -106,10 +106,10 @@ expect_error "multiples of a transposed convolution's stride" show "$transposed"
     --threads 1 --seconds 0.01 --quiet
 grep -q '"variant":"dense"' "$folder/transposed.json" || fail "profile wrote no times of a transposed convolution"
 
-# Depthwise convolutions have schedules of their own, and none on GPUs.
+# Depthwise convolutions have schedules of their own.
 depthwise=$source_folder/data/operators/depthwise3x3_576.json
 "$distile" info "$depthwise" | has 'depthwise convolution, 576 -> 576' || fail "info does not know depthwise"
-"$distile" info "$depthwise" | has 'NVIDIA GPU  *0 legal of' || fail "info counts schedules that GPUs do not have"
+"$distile" info "$depthwise" | has 'NVIDIA GPU  *[1-9].* legal of' || fail "info counts no schedules for GPUs"
 "$distile" info "$source_folder/data/plans/depthwise3x3_576_avx2.json" | has '1 task a thread; the kernel unrolled' ||
     fail "info does not explain a depthwise theta"
 "$distile" rank "$depthwise" --device generic_avx512 --density .3 --top 2 | has 'tasks\? a thread' ||

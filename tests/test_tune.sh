@@ -196,7 +196,6 @@ for other in "generic_avx512 x86-64-linux-avx-avx2-f16c-fma-sse41" "generic_avx2
     read -r device target <<<"$other"
     expect_error "is for devices like" tune "$operator" --masks blob:0.1:1 --device "$device" --target "$target" -o x.json
 done
-expect_error "run on CPUs only" tune depthwise.json --masks blob:0.1:1 --backend cuda --device generic_cuda --folder x -o x.json
 expect_error "cannot be opened" report none.log
 expect_error "cannot be opened" measure none
 for wrong in "-k 0" "--trials 0" "--backend vax" "--threads 0"; do
