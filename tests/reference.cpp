@@ -24,6 +24,11 @@ void set_operator(ReferenceArgs &args, const distile_polykernel &polykernel) {
     args.kind = polykernel.kind;
     args.conv = convolution_of(polykernel);
     args.dtype = type_of(polykernel);
+    for (int32_t i = 0; i < polykernel.num_operands; i++) {
+        if (polykernel.operands[i].role == DISTILE_ROLE_WEIGHTS) {
+            args.weights_dtype = polykernel.operands[i].dtype;
+        }
+    }
 }
 
 ReferenceOutput reference_masked_conv2d(const ReferenceArgs &args) {
@@ -36,8 +41,7 @@ ReferenceOutput reference_masked_conv2d(const ReferenceArgs &args) {
     weights.filter = args.filter.data();
     weights.order = DISTILE_HWIO;
     weights.bias = args.bias.empty() ? nullptr : args.bias.data();
-    // Packed weights are float32, whatever the type of the activations.
-    const Conv2dReference reference(conv, weights, args.kind);
+    const Conv2dReference reference(conv, weights, args.kind, args.weights_dtype);
     ReferenceOutput output;
     output.states.resize(pixels);
     output.values.resize(pixels * conv.out_channels);

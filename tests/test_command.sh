@@ -114,7 +114,7 @@ depthwise=$source_folder/data/operators/depthwise3x3_576.json
     fail "info does not explain a depthwise theta"
 "$distile" rank "$depthwise" --device generic_avx512 --density .3 --top 2 | has 'tasks\? a thread' ||
     fail "rank does not know depthwise"
-expect_error "grouped and depthwise convolutions run on CPUs only" rank "$depthwise" --device generic_cuda
+"$distile" rank "$depthwise" --device generic_cuda --density .3 --top 2 | has "tiles of" || fail "rank ranks no depthwise convolution for GPUs"
 "$distile" show "$depthwise" --theta tile_h=1,tile_w=1,pixels=4,channels=16,tasks=1,unroll=2 | has 'unroll(ky)' ||
     fail "show does not know a depthwise theta"
 "$distile" profile "$source_folder/tests/plans/test_depthwise3_24_avx2.json" -o "$folder/depthwise.json" --threads 1 \
