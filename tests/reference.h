@@ -15,7 +15,7 @@ namespace distile {
 struct ReferenceArgs {
     distile_operator_kind kind = DISTILE_MASKED_CONV2D;
     distile_conv2d conv{};
-    distile_dtype dtype = DISTILE_FLOAT32; /**< What the operator stores. */
+    distile_dtype dtype = DISTILE_FLOAT32;         /**< What the operator stores. */
     distile_dtype weights_dtype = DISTILE_FLOAT32; /**< Packed weights are rounded to it. */
     distile_tensor input{};
     std::vector<float> filter; /**< [kernel row][kernel column][input channel][output channel] */
