@@ -390,7 +390,15 @@ void run_pairwise(OperatorTest &test) {
     };
     const int32_t lanes = lanes_of(test.dtype);
     const auto sizes = sizes_of(test);
-    const auto inputs = input_layouts(test.conv, lanes), outputs = output_layouts(test.conv, lanes);
+    // The border of an operator with phases is not its padding, which may be negative.
+    const Border border = padding_of(test.conv, test.polykernel.kind == DISTILE_MASKED_LINEAR ? DISTILE_MASKED_CONV2D
+                                                                                              : test.polykernel.kind);
+    distile_conv2d bordered = test.conv;
+    bordered.pad_top = border.top;
+    bordered.pad_bottom = border.bottom;
+    bordered.pad_left = border.left;
+    bordered.pad_right = border.right;
+    const auto inputs = input_layouts(bordered, lanes), outputs = output_layouts(test.conv, lanes);
     const auto residuals = residual_layouts(test.conv, lanes);
     std::vector<int> num_values(NumParameters, 2);
     num_values[Variant] = test.polykernel.num_variants + 1;
