@@ -8,6 +8,7 @@
 #include "mask_families.h"
 #include "pairwise.h"
 #include "reference.h"
+#include "tensors.h"
 #include "test_cuda_polykernels.h"
 #include "test_tensor.h"
 
@@ -391,8 +392,7 @@ void run_pairwise(OperatorTest &test) {
     const int32_t lanes = lanes_of(test.dtype);
     const auto sizes = sizes_of(test);
     // The border of an operator with phases is not its padding, which may be negative.
-    const Border border = padding_of(test.conv, test.polykernel.kind == DISTILE_MASKED_LINEAR ? DISTILE_MASKED_CONV2D
-                                                                                              : test.polykernel.kind);
+    const Border border = padding_of(test.conv, test.polykernel.kind);
     distile_conv2d bordered = test.conv;
     bordered.pad_top = border.top;
     bordered.pad_bottom = border.bottom;
