@@ -115,15 +115,18 @@ template<typename Body> distile_status guarded(distile_context *context, const B
 
 /** Destroys an object of a context whose device may have to be current. */
 template<typename Object> void destroy(distile_context &context, Object *object) {
-    const std::unique_ptr<Object> owned(object);
+    std::unique_ptr<Object> owned(object);
+    bool current = true;
     try {
         context.device->enter();
     } catch (const Failure &) {
-        // A device that was lost: its memory went with it.
-        return;
+        // A lost device took its memory along; the object's own still goes.
+        current = false;
     }
-    const_cast<std::unique_ptr<Object> &>(owned).reset();
-    context.device->leave();
+    owned.reset();
+    if (current) {
+        context.device->leave();
+    }
 }
 
 }  // namespace distile
