@@ -6,6 +6,7 @@
 #include "test_tensor.h"
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <distile/distile.hpp>
 #include <distile/layout.h>
 #include <distile/polykernel.h>
@@ -267,8 +268,11 @@ private:
     }
     /** Within the channels of the input: elsewhere a view of equal strides might be legal. */
     void lay_over_input(int32_t channels) {
-        output_.view.data =
-            static_cast<char *>(input_.view.data) + bytes_.choice(channels - 1) * distile_dtype_size(input_.view.dtype);
+        // An enumeration of the caller's may hold any number.
+        int32_t dtype = 0;
+        std::memcpy(&dtype, &input_.view.dtype, sizeof(dtype));
+        const int32_t element_bytes = dtype == DISTILE_FLOAT16 || dtype == DISTILE_BFLOAT16 ? 2 : 4;
+        output_.view.data = static_cast<char *>(input_.view.data) + bytes_.choice(channels - 1) * element_bytes;
         aliased_ = true;
     }
     static void spell_inactive(uint8_t options, distile_inactive &inactive) {

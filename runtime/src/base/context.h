@@ -8,8 +8,8 @@
 #include "host_memory.h"
 #include "scratch.h"
 #include "thread_pool.h"
+#include "types.h"
 #include <atomic>
-#include <cstring>
 #include <distile/polykernel.h>
 #include <exception>
 #include <functional>
@@ -69,14 +69,6 @@ template<size_t count> bool is_reserved_zero(const int64_t (&reserved)[count]) {
         }
     }
     return true;
-}
-
-/** The number that an enumeration of the caller's holds. In C it may be any, which a C++ enumeration must not be. */
-template<typename Enum> int32_t raw(const Enum &value) {
-    int32_t number = 0;
-    static_assert(sizeof(value) == sizeof(number), "the enumerations of the C API are int");
-    std::memcpy(&number, &value, sizeof(number));
-    return number;
 }
 
 /** Makes the context's device current in this thread. */

@@ -8,7 +8,7 @@ int32_t distile_version(void) {
 }
 
 size_t distile_dtype_size(distile_dtype dtype) {
-    const distile::Type *type = distile::find_type(static_cast<int32_t>(dtype));
+    const distile::Type *type = distile::find_type(distile::raw(dtype));
     return type ? type->bytes : 0;
 }
 

@@ -6,9 +6,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <distile/distile.h>
 
 namespace distile {
+
+/** The number that an enumeration of the caller's holds. In C it may be any, which a C++ enumeration must not be. */
+template<typename Enum> int32_t raw(const Enum &value) {
+    int32_t number = 0;
+    static_assert(sizeof(value) == sizeof(number), "the enumerations of the C API are int");
+    std::memcpy(&number, &value, sizeof(number));
+    return number;
+}
 
 struct Type {
     distile_dtype dtype;

@@ -37,9 +37,9 @@ distile_status check_polykernel(distile_context *context, const distile_polykern
                         call, polykernel.variants[i].name, polykernel.name, polykernel.variants[i].layout);
         }
     }
-    if (polykernel.device != context->device->kind()) {
+    if (raw(polykernel.device) != context->device->kind()) {
         return fail(context, DISTILE_ERROR_OTHER_DEVICE, "%s: '%s' is for %s, and the context is of %s", call,
-                    polykernel.name, device_name(polykernel.device), device_name(context->device->kind()));
+                    polykernel.name, device_name(raw(polykernel.device)), device_name(context->device->kind()));
     }
     return DISTILE_OK;
 }
