@@ -2,7 +2,7 @@
 # Runs the distile command where it was moved to after it was installed, and where it lies alone.
 # Usage: test_installed_command.sh <folder of the installation> <folder of libHalide>
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../support/shell_test.sh"
 distile=$1/bin/distile
 data=$1/share/distile
 halide=$2

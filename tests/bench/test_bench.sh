@@ -3,7 +3,7 @@
 # and overwrites nothing, and rows of every cheap kind can be measured, kept and shown. No time is looked at.
 # Usage: test_bench.sh <source folder> <distile_bench> [<distile_cuda_bench>]
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../support/shell_test.sh"
 source_folder=$1
 bench=$2
 program=("$bench")

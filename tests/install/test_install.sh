@@ -2,7 +2,7 @@
 # Installs the project, moves what was installed, and looks at what it is: the tree in which the consumers' tests work.
 # Usage: test_install.sh <cmake> <source folder> <build folder> <folder to move the installation to> [shared] [cuda]
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../support/shell_test.sh"
 cmake=$1
 source_folder=$2
 build_folder=$3
@@ -63,7 +63,7 @@ if command -v pkg-config >/dev/null; then
     export PKG_CONFIG_PATH
     PKG_CONFIG_PATH=$(dirname "$(find "$moved" -name distile.pc)")
     # The PolyKernel comes before the library that it needs.
-    ${CC:-cc} -std=c11 "$source_folder/tests/consumer/kernel/main.c" -o "$moved.program" \
+    ${CC:-cc} -std=c11 "$source_folder/tests/install/consumer/kernel/main.c" -o "$moved.program" \
         $(pkg-config --cflags --libs-only-L distile) -ldistile_conv3x3_256 $(pkg-config --libs-only-l --libs-only-other distile)
     LD_LIBRARY_PATH=$(pkg-config --variable=libdir distile) "$moved.program" | has right || fail "the program of pkg-config"
 fi

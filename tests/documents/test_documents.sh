@@ -2,7 +2,7 @@
 # Holds what the documents tell to type against the Makefile, the build and its options.
 # Usage: test_documents.sh <source folder> <build folder>
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../support/shell_test.sh"
 cd "$1"
 build_folder=$2
 # A make that runs this test has its own goals and variables.

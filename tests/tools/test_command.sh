@@ -2,14 +2,14 @@
 # Runs the distile command as a person would: on good plans, and on bad input that must give a clear error.
 # Usage: test_command.sh <distile> <source folder>
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../support/shell_test.sh"
 distile=$1
 program=("$distile")
 source_folder=$2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export TMPDIR=$folder
-plan=$source_folder/tests/consumer/operator/my_plan.json
+plan=$source_folder/tests/install/consumer/operator/my_plan.json
 
 "$distile" --help | has profile || fail "the help does not name profile"
 "$distile" profile --help | has 'Examples' || fail "the help of profile has no example"
@@ -49,7 +49,7 @@ expect_error "measured with the code of another plan" info "$folder/stale.json"
 "$distile" compile "$plan" -o "$folder/plan.so" --quiet
 "$distile" profile "$plan" --object "$folder/plan.so" -o "$folder/object.json" --threads 1 --seconds 0.01 --quiet
 grep -q '"distile_times": 2' "$folder/object.json" || fail "profile --object wrote no time table"
-expect_error "was not compiled from the plan" profile "$source_folder/tests/plans/test_conv3_16_48_avx2.json" \
+expect_error "was not compiled from the plan" profile "$source_folder/tests/fixtures/plans/test_conv3_16_48_avx2.json" \
     --object "$folder/plan.so" -o "$folder/never.json" --threads 1
 for change in 's/"pixels": 4/"pixels": 3/' 's/"pad_top": 0/"pad_top": 1/' 's/"unroll": 1/"unroll": 2/'; do
     sed "$change" "$plan" >"$folder/changed.json"
@@ -63,7 +63,7 @@ expect_error "cannot be written" compile "$plan" -o "$folder/none/plan.so"
 expect_error "give --threads in place of --multiprocessors" profile "$plan" --multiprocessors 2
 
 # Of several plans the one that this CPU runs is measured, and where it runs none, the portable one.
-op=$source_folder/tests/consumer/operator/my_operator.json
+op=$source_folder/tests/install/consumer/operator/my_operator.json
 "$distile" portable "$op" -o "$folder/portable.json"
 "$distile" portable "$op" | cmp -s - "$folder/portable.json" || fail "portable prints what it does not write"
 "$distile" info "$folder/portable.json" | has 'any x86-64 CPU' || fail "info does not say that any CPU will do"
@@ -82,7 +82,7 @@ expect_error "lacks 'avx2'" profile "$plan" --cpu-features avx --into-plan
 expect_error "lacks 'avx2'" profile "$plan" --cpu-features avx --object "$folder/plan.so"
 expect_error "'quantum'" profile "$plan" --cpu-features quantum
 expect_error "cannot stand behind another" profile "$plan" "$cuda_plan" --cpu-features avx
-expect_error "another operator" profile "$folder/wide.json" "$source_folder/tests/plans/test_conv3_16_48_avx2.json" \
+expect_error "another operator" profile "$folder/wide.json" "$source_folder/tests/fixtures/plans/test_conv3_16_48_avx2.json" \
     --cpu-features avx
 
 # Operators, and the spaces of their schedules.
@@ -102,7 +102,7 @@ transposed=$source_folder/data/operators/conv_transpose4x4s2_256_128.json
 theta=tile_h=2,tile_w=4,pixels=4,channels=16,group=4,channel_splits=1,order=0,unroll=1
 "$distile" show "$transposed" --theta "$theta" | has 'task, phase' || fail "show does not know phases"
 expect_error "multiples of a transposed convolution's stride" show "$transposed" --theta "${theta/tile_w=4/tile_w=3}"
-"$distile" profile "$source_folder/tests/plans/test_transpose34_s23_3_17_avx2.json" -o "$folder/transposed.json" \
+"$distile" profile "$source_folder/tests/fixtures/plans/test_transpose34_s23_3_17_avx2.json" -o "$folder/transposed.json" \
     --threads 1 --seconds 0.01 --quiet
 grep -q '"variant":"dense"' "$folder/transposed.json" || fail "profile wrote no times of a transposed convolution"
 
@@ -117,7 +117,7 @@ depthwise=$source_folder/data/operators/depthwise3x3_576.json
 "$distile" rank "$depthwise" --device generic_cuda --density .3 --top 2 | has "tiles of" || fail "rank ranks no depthwise convolution for GPUs"
 "$distile" show "$depthwise" --theta tile_h=1,tile_w=1,pixels=4,channels=16,tasks=1,unroll=2 | has 'unroll(ky)' ||
     fail "show does not know a depthwise theta"
-"$distile" profile "$source_folder/tests/plans/test_depthwise3_24_avx2.json" -o "$folder/depthwise.json" --threads 1 \
+"$distile" profile "$source_folder/tests/fixtures/plans/test_depthwise3_24_avx2.json" -o "$folder/depthwise.json" --threads 1 \
     --seconds 0.01 --quiet
 grep -q '"variant":"dense"' "$folder/depthwise.json" || fail "profile wrote no times of a depthwise convolution"
 
@@ -177,7 +177,7 @@ grep -qF "$folder/my.o: $folder/spelled.json $plan" "$folder/my.d" || fail "the 
 # What cannot be built leaves no object of before.
 rm "$folder/my.o"
 program=("${build[@]}")
-expect_error "was made for the operator" --operator "$source_folder/tests/operators/test_conv3_16_48.json" --plan "$plan"
+expect_error "was made for the operator" --operator "$source_folder/tests/fixtures/operators/test_conv3_16_48.json" --plan "$plan"
 expect_error "cannot be opened" --operator "$op" --plan "$folder/none.json"
 expect_error "cannot be started" --operator "$op" --plan "$plan" --linker /none/ld
 [[ ! -e $folder/my.o ]] || fail "a build that failed left an object"

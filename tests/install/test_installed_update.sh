@@ -2,7 +2,7 @@
 # A project that is built builds its kernels again when the installed generators have changed.
 # Usage: test_installed_update.sh <cmake> <folder of the installation> <build folder of consumer/operator>
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../support/shell_test.sh"
 cmake=$1
 generators=$(dirname "$(readlink -f "$2/bin/distile")")/distile_generators
 build_folder=$3

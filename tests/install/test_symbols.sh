@@ -3,7 +3,7 @@
 # code for any CPU, no instruction beyond plain x86-64.
 # Usage: test_symbols.sh <nm> <objdump> <library> <PolyKernel's archive> <its symbol> [<object or archive for any CPU>...]
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../support/shell_test.sh"
 nm=$1
 objdump=$2
 library=$3

@@ -2,7 +2,7 @@
 # Searches as a person would: for a tiny operator, with bad input, interrupted, and on a machine of its own.
 # Usage: test_tune.sh <distile> <source folder> <C compiler> [sanitizers that the command is built with]
 set -euo pipefail
-source "$(dirname "${BASH_SOURCE[0]}")/shell_test.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../support/shell_test.sh"
 distile=$1
 program=("$distile")
 source_folder=$2
@@ -13,7 +13,7 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 mkdir temporary
 export TMPDIR=$folder/temporary
-operator=$source_folder/tests/consumer/operator/my_operator.json
+operator=$source_folder/tests/install/consumer/operator/my_operator.json
 masks=(blob:0.2:1 blob:0.4:2 random:0.5:3)
 quick=(--timing-seconds 0.01 --jobs 2)
 
@@ -49,12 +49,12 @@ expect_error "the log has no measurement of the variant" report dense.log --plan
 "$distile" experiment transfer a.log -k 2 --warm a.log | has 'rank correlation' || fail "transfer printed nothing"
 
 # A transposed convolution, whose tiles are whole strides.
-"$distile" tune "$source_folder/tests/operators/test_transpose2_s2_17_3.json" --masks "${masks[@]}" -k 1 --trials 3 \
+"$distile" tune "$source_folder/tests/fixtures/operators/test_transpose2_s2_17_3.json" --masks "${masks[@]}" -k 1 --trials 3 \
     "${quick[@]}" -o t.json -q
 [[ $(grep -c '"outcome":"ok"' t.log) == 3 ]] || fail "not every trial of a transposed convolution succeeded"
 
 # Depthwise convolutions have a space of their own.
-sed -e 's/"channels": 24/"channels": 16/' "$source_folder/tests/operators/test_depthwise3_24.json" >depthwise.json
+sed -e 's/"channels": 24/"channels": 16/' "$source_folder/tests/fixtures/operators/test_depthwise3_24.json" >depthwise.json
 "$distile" tune depthwise.json --masks "${masks[@]}" -k 2 --trials 6 "${quick[@]}" -o dw.json -q
 [[ $(grep -c '"outcome":"ok"' dw.log) == 6 ]] || fail "not every trial of a depthwise convolution succeeded"
 "$distile" info dw.json | has 'a thread; .* unrolled' || fail "the plan of a depthwise convolution has another space"
@@ -104,7 +104,7 @@ for name, value in (("TILE_H", trial["theta"]["tile_h"]), ("TILE_W", trial["thet
     print("#define", name, value)
 PYTHON
     "$cc" -shared -fPIC -I "$source_folder/runtime/include" -DBEHAVIOUR="${behaviours[$i]}" -include trial.h \
-        -o "batch/trial$i.so" "$source_folder/tests/failing_trial.c"
+        -o "batch/trial$i.so" "$source_folder/tests/tools/failing_trial.c"
 done
 "$distile" measure batch --seconds 0.1 -q
 [[ $(lines batch/results.jsonl) == 1 ]] || fail "measure did not end after its seconds"
