@@ -1,4 +1,5 @@
 #include "types.h"
+#include <algorithm>
 #include <cstring>
 
 namespace distile {
@@ -76,8 +77,8 @@ template<float (*convert)(uint16_t)> void widen(const void *from, float *to, siz
 
 const Type types[] = {
     {DISTILE_FLOAT32, "float32", 4,
-     [](const float *from, void *to, size_t count) { std::memcpy(to, from, count * sizeof(float)); },
-     [](const void *from, float *to, size_t count) { std::memcpy(to, from, count * sizeof(float)); }},
+     [](const float *from, void *to, size_t count) { std::copy_n(from, count, static_cast<float *>(to)); },
+     [](const void *from, float *to, size_t count) { std::copy_n(static_cast<const float *>(from), count, to); }},
     {DISTILE_FLOAT16, "float16", 2, narrow<to_half>, widen<of_half>},
     {DISTILE_BFLOAT16, "bfloat16", 2, narrow<to_bfloat>, widen<of_bfloat>},
 };
