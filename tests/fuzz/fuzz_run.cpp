@@ -128,6 +128,13 @@ struct Tensor {
     }
 };
 
+/** What an enumeration holds: any number, if the input spelt it. */
+int32_t number(const distile_dtype &dtype) {
+    int32_t value = 0;
+    std::memcpy(&value, &dtype, sizeof(value));
+    return value;
+}
+
 void spell(Bytes &bytes, distile_tensor &view) {
     if (bytes.choice(15) == 0) {
         view.batch = bytes.extent(3);
@@ -268,9 +275,7 @@ private:
     }
     /** Within the channels of the input: elsewhere a view of equal strides might be legal. */
     void lay_over_input(int32_t channels) {
-        // An enumeration of the caller's may hold any number.
-        int32_t dtype = 0;
-        std::memcpy(&dtype, &input_.view.dtype, sizeof(dtype));
+        const int32_t dtype = number(input_.view.dtype);
         const int32_t element_bytes = dtype == DISTILE_FLOAT16 || dtype == DISTILE_BFLOAT16 ? 2 : 4;
         output_.view.data = static_cast<char *>(input_.view.data) + bytes_.choice(channels - 1) * element_bytes;
         aliased_ = true;
@@ -322,7 +327,7 @@ private:
     /** Every active pixel is computed. With DISTILE_KEEP the others are what they were, if only pixels are stored. */
     void check_output(const distile_run_args &args) const {
         const distile_tensor &view = output_.view;
-        if (view.dtype != DISTILE_FLOAT32) {
+        if (number(view.dtype) != DISTILE_FLOAT32) {
             return;  // Of upsampling, which copies any type.
         }
         const auto *data = static_cast<const uint32_t *>(view.data);
@@ -361,7 +366,7 @@ void convert(Bytes &bytes, Session &session) {
     tensor.place(bytes, false);
     const distile_tensor &given = tensor.view;
     distile_nchw planes{};
-    planes.dtype = given.dtype;
+    std::memcpy(&planes.dtype, &given.dtype, sizeof(planes.dtype));
     constexpr int64_t range = int64_t{1} << 31;
     planes.stride_h = bytes.stride(given.width);
     planes.stride_c = bytes.stride(planes.stride_h % range * given.height);
