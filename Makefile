@@ -65,6 +65,18 @@ bench-tables: build/release/build.ninja  ## write tables, figures and pages of r
 	@$(CMAKE) --build --preset release --target distile_bench
 	@bench/tables.sh build/release/bench/distile_bench
 
+# A stamp says that a plan was measured since it last changed, so that a run that was stopped goes on with the others.
+PLANS ?= data/plans/*_avx512.json data/plans/*_avx2.json
+.PHONY: times
+times: build/release/build.ninja  ## measure time tables into PLANS (all for CPUs), on an idle machine
+	@$(CMAKE) --build --preset release --target distile_command
+	@$(MAKE) --no-print-directory $(patsubst data/plans/%.json,build/times/%,$(wildcard $(PLANS)))
+
+build/times/%: data/plans/%.json
+	@mkdir -p build/times
+	@build/release/autoscheduler/distile profile $< --into-plan
+	@touch $@
+
 # The benchmark of NVIDIA GPUs, as a folder that a machine with a GPU needs nothing else beside: no compiler, no Halide.
 GPU_PLANS = $(notdir $(wildcard data/plans/*_cuda.json))
 GPU_FOLDER ?= build/gpu

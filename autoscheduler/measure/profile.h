@@ -26,7 +26,8 @@ struct Profile {
 /** What is being done, and how much of it is done, from 0 to 1. */
 using Progress = std::function<void(const std::string &what, double part)>;
 
-/** The time of every variant at several tile counts, medians of calls that alternate between the variants. */
+/** The time of every variant at several tile counts, medians of calls that alternate between the variants. The input
+ * has its border, and the calls the first mode of each kind: the others cost the variants alike (docs/runtime.md). */
 Profile profile_cpu(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
                     const Progress &progress);
 /** The same for a plan of a GPU, by replays of graphs. */

@@ -18,6 +18,7 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <set>
 #include <string>
 #include <sys/mman.h>
 #include <thread>
@@ -1003,6 +1004,32 @@ TEST_CASE("A trace tells what ran, and only when it ran", "[api]") {
         CHECK(traced.choice.tiles ==
               reference_active_tiles(variant.dense ? every : bytes, 1, 20, 20, variant.tile_h, variant.tile_w));
     }
+}
+
+TEST_CASE("The mask alone decides, so that a choice holds for every mode", "[api]") {
+    distile_choice traced{};
+    distile_context_options options{};
+    options.trace = [](void *user, const distile_choice *choice) { *static_cast<distile_choice *>(user) = *choice; };
+    options.trace_user = &traced;
+    Call call(timed_kernel, options, 1, 20, 20);
+    REQUIRE(distile_kernel_add_time(call.kernel.get(), "dense", 100, 100) == DISTILE_OK);
+    std::set<int32_t> chosen;
+    for (size_t pixels : {10, 200, 400}) {
+        activate_first(call, pixels);
+        const distile_choice choice = choose(call);
+        chosen.insert(choice.variant_index);
+        for (distile_inactive inactive : {DISTILE_KEEP, DISTILE_ZERO}) {
+            for (distile_store store : {DISTILE_STORE_EXACT, DISTILE_STORE_TILES}) {
+                CAPTURE(pixels, inactive, store);
+                call.args.inactive = inactive;
+                call.args.store = store;
+                call.accept();
+                CHECK(traced.variant_index == choice.variant_index);
+                CHECK(traced.predicted_us == choice.predicted_us);
+            }
+        }
+    }
+    CHECK(chosen.size() == 3);
 }
 
 TEST_CASE("The orders of a filter's dimensions mean the same weights", "[api]") {
