@@ -26,6 +26,10 @@ TEST_CASE("Tensors go to NCHW and come back", "[layout]") {
             const int32_t batch = shape[0], height = shape[1], width = shape[2], channels = shape[3];
             for (const Layout &layout : layouts) {
                 for (int32_t gap : {0, 4}) {
+                    // Of the large shape, which sanitizers are slow with, what is simplest and what is hardest.
+                    if (height * width > 10000 && &layout != (gap == 0 ? &layouts[0] : &layouts[3])) {
+                        continue;
+                    }
                     // Every shape in every type, and of those of 16 bits one, which are moved alike.
                     const distile_dtype dtype = types[(gap / 4 + threads / 2 * 2) % 3];
                     const auto bytes = static_cast<int64_t>(distile_dtype_size(dtype));
