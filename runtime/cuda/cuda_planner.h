@@ -18,7 +18,7 @@ public:
 
     distile_tensor next(const distile_output_spec &spec, distile_mask &given, bool whole) override;
     int64_t bytes() const override;
-    /** Whether the next buffer is cleared in the background; the stream then waits for that. */
+    /** Makes the stream wait for background clearing of the next buffer. Returns whether there was any. */
     bool join();
 
 private:

@@ -1,5 +1,5 @@
 /** \file
- * What the host and the kernels of difference.cu agree on.
+ * Shared by the host and difference.cu.
  */
 #ifndef DISTILE_CUDA_KERNELS_DIFFERENCE_H
 #define DISTILE_CUDA_KERNELS_DIFFERENCE_H
@@ -18,7 +18,7 @@ struct Elements {
     int64_t stride_n, stride_h, stride_w;
 };
 
-/** Two tensors that are compared. A team of threads makes a word: 8 of packed pixels. */
+/** Two tensors to compare. A team of threads makes one word; a team has 8 threads if pixels are packed. */
 struct Comparison {
     Elements a, b;
     Divisor words_per_row, height, channels;

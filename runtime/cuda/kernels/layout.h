@@ -1,5 +1,5 @@
 /** \file
- * What the host and the kernels of layout.cu agree on.
+ * Shared by the host and layout.cu.
  */
 #ifndef DISTILE_CUDA_KERNELS_LAYOUT_H
 #define DISTILE_CUDA_KERNELS_LAYOUT_H
@@ -11,7 +11,7 @@ namespace distile {
 constexpr uint32_t most_tile_channels = 32;
 constexpr uint32_t tile_elements = 1024;  ///< Of a block, which converts a tile of pixels and channels.
 
-/** A tensor in both layouts; rows may be whole images, where nothing is between them. */
+/** A tensor in both layouts; contiguous rows may be joined into one row per image. */
 struct Conversion {
     void *planes, *pixels;
     int64_t plane_stride_n, plane_stride_c, plane_stride_h;

@@ -1,5 +1,5 @@
 /** \file
- * What the host and the kernels of mask_algebra.cu agree on.
+ * Shared by the host and mask_algebra.cu.
  */
 #ifndef DISTILE_CUDA_KERNELS_MASK_ALGEBRA_H
 #define DISTILE_CUDA_KERNELS_MASK_ALGEBRA_H
@@ -10,8 +10,8 @@ namespace distile {
 
 constexpr uint32_t most_steps = 16;  ///< That copy a bit to 65535 places.
 
-/** How the bits of a row move: they are put `spread` places apart, copied up by each of the distances in turn, moved up
- * by `shift`, which may be negative, and copied down; every `take`th then is a bit of the result. */
+/** How the bits of a row move: they are spread `spread` positions apart, copied up by each of the distances in turn,
+ * moved up by `shift`, which may be negative, and copied down. Then every `take`-th bit goes to the result. */
 struct BitRow {
     int32_t from_bits, to_bits;  ///< That count.
     int32_t words;               ///< Of a row on its way.
@@ -20,14 +20,14 @@ struct BitRow {
     int32_t up[most_steps], down[most_steps];
 };
 
-/** The rows that row y of the result unites: for each tap, with t = y * scale + start + tap * dilation, the rows
- * between (t - before) / divisor and (t + behind) / divisor. */
+/** The rows that row y of the result unites: for each tap, with t = y * scale + start + tap * dilation, the rows from
+ * (t - before) / divisor to (t + behind) / divisor. */
 struct BitColumn {
     int32_t taps, dilation, scale, start, before, behind;
     Divisor divisor;
 };
 
-/** A mask that is made from another through a window. A team of threads, a power of two, makes a row. */
+/** Maps a mask through a window. A team of threads, a power of two, makes one row. */
 struct BitTransfer {
     DeviceBits from;
     BitColumn column;
@@ -37,7 +37,7 @@ struct BitTransfer {
     int32_t words_per_row;  ///< Of the result.
 };
 
-/** What becomes of the bits of two masks, or of the first alone. */
+/** How to combine the bits of two masks, or of the first alone. */
 enum class BitOperation : int32_t { Unite, Intersect, Subtract, Invert };
 
 struct BitCombination {

@@ -1,5 +1,5 @@
 /** \file
- * What the host and the kernels of mask_sources.cu agree on.
+ * Shared by the host and mask_sources.cu.
  */
 #ifndef DISTILE_CUDA_KERNELS_MASK_SOURCES_H
 #define DISTILE_CUDA_KERNELS_MASK_SOURCES_H
@@ -10,7 +10,7 @@ namespace distile {
 
 constexpr uint32_t words_per_warp = 4;  ///< That distile_pack_bytes packs.
 
-/** The bytes that a mask is set from. */
+/** Bytes to set a mask from. */
 struct BytesSource {
     const uint8_t *bytes;
     int64_t stride_n, stride_h;
@@ -18,7 +18,7 @@ struct BytesSource {
     uint32_t num_words;
 };
 
-/** The bits that a mask is set from. */
+/** Bits to set a mask from. */
 struct BitsSource {
     const uint32_t *words;
     int64_t stride;         ///< Of rows, in words.
@@ -27,7 +27,7 @@ struct BitsSource {
     uint32_t last_bits;  ///< Of a row's last word, those that are pixels.
 };
 
-/** The lists of pixels that a mask is set from. */
+/** Pixel lists to set a mask from. */
 struct IndicesSource {
     const int32_t *indices, *counts;  ///< Without counts every list is as long as the stride.
     int64_t stride;
