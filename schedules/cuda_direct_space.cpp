@@ -23,10 +23,10 @@ const Space &cuda_direct_space() {
         {
             {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
             {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
-            {"block_pixels", "virtual pixels of a block", {1, 2, 4, 8, 16, 32, 64, 128}},
-            {"block_channels", "output channels of a block", {8, 16, 32, 64, 96, 128, 192, 256, 512}},
-            {"thread_pixels", "virtual pixels of a thread", {1, 2, 3, 4, 6, 8}},
-            {"thread_channels", "output channels of a thread", {4, 8, 16}},
+            {"block_pixels", "virtual pixels per block", {1, 2, 4, 8, 16, 32, 64, 128}},
+            {"block_channels", "output channels per block", {8, 16, 32, 64, 96, 128, 192, 256, 512}},
+            {"thread_pixels", "virtual pixels per thread", {1, 2, 3, 4, 6, 8}},
+            {"thread_channels", "output channels per thread", {4, 8, 16}},
             {"unroll", "what is unrolled: 0 for nothing, 1 for a kernel row, 2 for the kernel", {0, 1, 2}},
         },
         {

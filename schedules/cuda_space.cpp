@@ -5,7 +5,7 @@ namespace distile {
 
 namespace {
 
-/** The extents of a tile in virtual pixels. */
+/** A tile's extents in virtual pixels. */
 int tile_rows(const Theta &theta, const Problem &problem) {
     return theta.at("tile_h") / problem.scale_h;
 }
@@ -18,7 +18,7 @@ int pixels_per_tile(const Theta &theta, const Problem &problem) {
     return tile_rows(theta, problem) * tile_columns(theta, problem);
 }
 
-/** Taps that are staged at once. */
+/** Taps staged at once. */
 int staged_taps(const Theta &theta, const Problem &problem) {
     return theta.at("halo") ? problem.kernel_h * problem.kernel_w : 1;
 }
@@ -58,7 +58,7 @@ int staged_pixels(const Theta &theta, const Problem &problem) {
 
 int looked_up_tiles(const Theta &theta, const Problem &problem) {
     const int pixels = theta.at("block_pixels"), tile = pixels_per_tile(theta, problem);
-    // A block without windows may begin within a tile.
+    // A block without windows may start inside a tile.
     int tiles = pixels % tile == 0 ? pixels / tile : (pixels - 2) / tile + 2;
     if (theta.at("halo")) {
         const int vectors = theta.at("chunk") / input_lanes(theta, problem);
@@ -80,7 +80,7 @@ int input_lanes(const Theta &theta, const Problem &problem) {
 
 int64_t shared_bytes(const Theta &theta, const Problem &problem) {
     const int64_t chunk = theta.at("chunk"), padding = theta.at("padding"), pixels = staged_pixels(theta, problem);
-    // Transposed, the pixels of a row of a window are contiguous, or those of the block where there are no windows.
+    // Transposed, the pixels of a window row are contiguous or, without windows, those of the block.
     const int64_t row = theta.at("halo") ? window_width(theta, problem) : pixels;
     const int64_t inputs =
         theta.at("transposed") ? chunk * (pixels / row) * (row + padding) : (chunk + padding) * pixels;
@@ -115,18 +115,18 @@ const Space &cuda_space() {
         {
             {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
             {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
-            {"block_pixels", "virtual pixels of a block", {16, 32, 64, 128, 256}},
-            {"block_channels", "output channels of a block", {32, 64, 128, 256}},
-            {"thread_pixels", "virtual pixels of a thread", {2, 4, 8, 16}},
-            {"thread_channels", "output channels of a thread", {4, 8, 16}},
-            {"chunk", "input channels that are staged at once", {1, 2, 3, 4, 8, 16, 32, 64}},
+            {"block_pixels", "virtual pixels per block", {16, 32, 64, 128, 256}},
+            {"block_channels", "output channels per block", {32, 64, 128, 256}},
+            {"thread_pixels", "virtual pixels per thread", {2, 4, 8, 16}},
+            {"thread_channels", "output channels per thread", {4, 8, 16}},
+            {"chunk", "input channels staged at once", {1, 2, 3, 4, 8, 16, 32, 64}},
             {"splits", "blocks that share the reduction", {1, 2, 4, 8, 16}},
             {"weights_staged", "1 if weights go through shared memory, 0 if only through the cache", {0, 1}},
             {"transposed",
              "1 if the pixels of a staged channel are contiguous, 0 if the channels of a pixel are",
              {0, 1}},
-            {"padding", "elements between the rows of the staged inputs, against conflicts of banks", {0, 4}},
-            {"prefetch", "1 to load what is staged next while computing with what is staged now", {0, 1}},
+            {"padding", "elements between the rows of the staged inputs, to avoid bank conflicts", {0, 4}},
+            {"prefetch", "1 to load the next stage while computing with the current one", {0, 1}},
             {"halo",
              "1 to stage whole windows of the input and all positions of the kernel, 0 to stage each position anew",
              {0, 1}},
@@ -169,7 +169,7 @@ const Space &cuda_space() {
                         problem.out_channels % (int64_t{problem.groups} * theta.at("block_channels")) == 0;
              },
              {"block_channels"}},
-            // Halide does not see that a block's window is that of one phase.
+            // Halide does not see that a block's window belongs to one phase.
             {"no splits and no halo where there are phases",
              [](const Theta &theta, const Problem &problem) {
                  return problem.phases() == 1 || (theta.at("splits") == 1 && !theta.at("halo"));

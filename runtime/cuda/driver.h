@@ -15,17 +15,17 @@
 
 namespace distile {
 
-// cuda.h versions some of these names by macro; the members below expand the same way. clang-format off
+// cuda.h versions some of these names by macro; the members below expand the same way.
+// clang-format off
 #define DISTILE_CUDA_FUNCTIONS(X)                                                                                      \
-    X(cuInit)                                                                                                          \
-    X(cuDriverGetVersion) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetAttribute) X(cuDevicePrimaryCtxRetain)       \
-        X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetDevice) X(cuCtxSynchronize)      \
-            X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamIsCapturing) X(cuStreamWaitEvent)    \
-                X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuModuleLoadData) X(cuModuleUnload)              \
-                    X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuLinkCreate) X(cuLinkAddData) X(cuLinkComplete)    \
-                        X(cuLinkDestroy) X(cuLaunchKernel) X(cuMemAlloc) X(cuMemFree) X(cuMemAllocHost)                \
-                            X(cuMemFreeHost) X(cuMemcpyHtoD) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync)                 \
-                                X(cuMemsetD8Async) X(cuPointerGetAttribute) X(cuGetErrorName)
+    X(cuInit) X(cuDriverGetVersion) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetAttribute)                         \
+    X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent)                    \
+    X(cuCtxGetDevice) X(cuCtxSynchronize) X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize)                  \
+    X(cuStreamIsCapturing) X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord)                    \
+    X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuLinkCreate)                 \
+    X(cuLinkAddData) X(cuLinkComplete) X(cuLinkDestroy) X(cuLaunchKernel) X(cuMemAlloc) X(cuMemFree)                   \
+    X(cuMemAllocHost) X(cuMemFreeHost) X(cuMemcpyHtoD) X(cuMemcpyDtoHAsync) X(cuMemcpyDtoDAsync) X(cuMemsetD8Async)    \
+    X(cuPointerGetAttribute) X(cuGetErrorName)
 // clang-format on
 
 struct Driver {

@@ -43,7 +43,9 @@ template<typename T> class HostAllocator {
 public:
     using value_type = T;
 
-    // Implicit, so containers can be constructed from a HostMemory. NOLINTBEGIN(google-explicit-constructor)
+    // Implicit, so containers can be constructed from a HostMemory.
+
+    // NOLINTBEGIN(google-explicit-constructor)
     HostAllocator(const HostMemory &memory) : memory_(memory) {
     }
     template<typename Other> HostAllocator(const HostAllocator<Other> &other) : memory_(other.memory()) {

@@ -33,7 +33,9 @@ int halide_cuda_initialize_kernels(void *user_context, void **, const char *src,
 void halide_cuda_finalize_kernels(void *, void *) {
 }
 
-// Halide's declaration has non-const parameters. NOLINTBEGIN(readability-non-const-parameter)
+// Halide's declaration has non-const parameters.
+
+// NOLINTBEGIN(readability-non-const-parameter)
 int halide_cuda_run(void *user_context, void *, const char *entry_name, int blocksX, int blocksY, int blocksZ,
                     int threadsX, int threadsY, int threadsZ, int shared_mem_bytes, size_t arg_sizes[], void *args[],
                     int8_t arg_is_buffer[]) {

@@ -33,7 +33,9 @@ struct ParallelLoop {
 
 extern "C" {
 
-// Halide's declaration has a non-const closure. NOLINTNEXTLINE(readability-non-const-parameter)
+// Halide's declaration has a non-const closure.
+
+// NOLINTNEXTLINE(readability-non-const-parameter)
 int halide_do_par_for(void *user_context, halide_task_t task, int min, int size, uint8_t *closure) {
     if (size <= 0) {
         return 0;
