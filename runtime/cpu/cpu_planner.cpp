@@ -228,7 +228,7 @@ private:
     }
 
     std::unique_ptr<State> state_;
-    uint64_t forks_ = num_forks();  ///< In the process that started the thread.
+    uint64_t forks_ = num_forks();  ///< num_forks() when the thread started.
 };
 
 CpuPlanner::CpuPlanner(distile_context &given, const PlannerSettings &settings)

@@ -61,7 +61,7 @@ private:
     bool rehearsal_ = false;
     CudaCode *code_ = nullptr;
     CudaCode::Module *module_ = nullptr;
-    distile_status status_ = DISTILE_OK;  ///< Of what failed, whose message is stored.
+    distile_status status_ = DISTILE_OK;  ///< The status of a failure, whose message is stored.
     // One per allocation of a variant. Calls on one stream run in order, so they can share it.
     std::vector<std::unique_ptr<DeviceMemory>> scratch_;
     size_t scratch_used_ = 0;

@@ -27,7 +27,7 @@ private:
     std::string path_of(const std::string &ptx) const;
 
     std::string folder_;
-    std::string environment_;  ///< What the code depends on beside its PTX.
+    std::string environment_;  ///< What the code depends on besides its PTX.
 };
 
 }  // namespace distile

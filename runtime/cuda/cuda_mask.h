@@ -78,7 +78,7 @@ private:
 
     CudaDevice &device_;
     DeviceBits bits_{};
-    bool captured_ = false;  ///< It was set in a graph: what the host knows of it is not what the device holds.
+    bool captured_ = false;  ///< Set in a graph, so the host's counts may not match the device.
     DeviceMemory words_, counts_;
     uint32_t *read_back_ = nullptr;  // Host memory that the device writes.
     std::vector<Level> levels_;

@@ -77,7 +77,7 @@ private:
     CudaDevice &device_;
     DeviceMemory memory_, record_;
     DeviceMemory kept_[2];
-    CUdeviceptr zeroed_ = 0;  ///< The memory that was all zero at first.
+    CUdeviceptr zeroed_ = 0;  ///< The memory that is known to start as zeros.
     uint32_t most_blocks_ = 1;
 };
 

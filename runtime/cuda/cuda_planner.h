@@ -29,8 +29,8 @@ private:
     std::vector<std::unique_ptr<Buffer>> buffers_;
     size_t turn_ = 0;
     std::unique_ptr<SideStream> background_;
-    bool pending_ = false;           ///< Work in the background that no stream was told to wait for.
-    bool pending_captured_ = false;  ///< It is part of a graph.
+    bool pending_ = false;           ///< Background work that no stream waits for yet.
+    bool pending_captured_ = false;  ///< That work is part of a graph.
 };
 
 }  // namespace distile

@@ -34,7 +34,7 @@ struct Driver {
     DISTILE_CUDA_FUNCTIONS(DISTILE_CUDA_MEMBER)
 #undef DISTILE_CUDA_MEMBER
 #ifdef DISTILE_CUDA_RESOURCES
-    decltype(&::cuCtxGetDevResource) cuCtxGetDevResource;  ///< Null where the driver is older.
+    decltype(&::cuCtxGetDevResource) cuCtxGetDevResource;  ///< Null if the driver is too old.
 #endif
 };
 

@@ -8,7 +8,7 @@
 
 namespace distile {
 
-constexpr uint32_t block_threads = 256;  ///< Of a block, unless a kernel says other.
+constexpr uint32_t block_threads = 256;  ///< The default block size.
 
 /** A precomputed divisor for numbers below 2^31. */
 struct Divisor {
@@ -33,20 +33,20 @@ struct DeviceBits {
     int32_t height, width, words_per_row;
 };
 
-constexpr uint32_t most_grids = 16;   ///< Granularities of a launch.
-constexpr uint32_t most_groups = 32;  ///< Of 32 tiles, that a warp looks at.
+constexpr uint32_t most_grids = 16;   ///< The most granularities per launch.
+constexpr uint32_t most_groups = 32;  ///< The most groups of 32 tiles per warp.
 
 /** The tiles of all images at a granularity, and the destinations of their count and list. */
 struct TileGrid {
     int32_t tile_h, tile_w;
-    Divisor rows, columns;  ///< Of an image.
-    uint32_t tiles;         ///< Of all images.
-    uint32_t groups;        ///< Of 32 tiles, that a warp of distile_list_tiles looks at: up to most_groups.
-    uint32_t slot;          ///< Where the count is.
-    uint32_t blocks;        ///< Of distile_list_tiles.
+    Divisor rows, columns;  ///< Per image.
+    uint32_t tiles;         ///< In all images.
+    uint32_t groups;        ///< Groups of 32 tiles per warp of distile_list_tiles, up to most_groups.
+    uint32_t slot;          ///< The slot of the count.
+    uint32_t blocks;        ///< Blocks of distile_list_tiles.
     /** What each block knows about the tiles before its own; 0 before distile_list_tiles. */
     unsigned long long *states;
-    uint32_t *xy, *images;  ///< Null: the tiles are only counted.
+    uint32_t *xy, *images;  ///< Null: only count.
 };
 
 /** The grids of a launch. The kernel that sets a mask clears the states of the grids listed after it. */

@@ -8,9 +8,9 @@
 
 namespace distile {
 
-constexpr int32_t compared_lanes = 4;    ///< Elements of a vector, whatever their type.
-constexpr int32_t most_channels = 4;     ///< Of packed pixels that have a kernel of their own.
-constexpr uint32_t pixel_threads = 128;  ///< Of its blocks: a small image has few, and all multiprocessors take part.
+constexpr int32_t compared_lanes = 4;    ///< Elements per vector, whatever their type.
+constexpr int32_t most_channels = 4;     ///< The most channels of packed pixels with their own kernel.
+constexpr uint32_t pixel_threads = 128;  ///< Its block size, small so that small images use all multiprocessors.
 
 /** Elements of a tensor. */
 struct Elements {
