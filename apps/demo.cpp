@@ -229,16 +229,17 @@ void explain(bool vendor_measured, bool unprofiled, int scattered) {
         "\n"
         "Times are medians of interleaved runs, 'masked' from the byte mask to the result. 'dense' is our own\n"
         "dense candidate. 'tiles' is the density of the tiles that the variant computes. 'speedup' is over the\n"
-        "faster dense side. 'error' is the largest of all active pixels against a plain loop, by the largest value.\n");
+        "faster dense side. 'error' is the largest error of an active pixel against a plain loop, relative to the\n"
+        "largest value.\n");
     if (!vendor_measured) {
         fmt::print("oneDNN is not measured; `cmake/setup.sh bench` installs it for the next build.\n");
     }
     fmt::print(
         "\n"
-        "eta says how much of the possible speedup there is: at eta = 1 a mask of density .1 runs 10 times as fast as\n"
-        "the best dense convolution, at .8 it runs 8 times as fast. It falls below 1 where tiles are computed at a\n"
-        "lower rate than dense pixels, where they hold pixels that nobody asked for (waste: active by computed\n"
-        "pixels), and where the mask itself takes time (overhead: time of the kernel by the whole).\n");
+        "eta is the share of the ideal speedup: at eta = 1 a mask of density .1 runs 10 times as fast as the best\n"
+        "dense convolution, at eta = .8 it runs 8 times as fast. It falls below 1 if tiles are computed at a lower\n"
+        "rate than dense pixels (rate), if tiles contain inactive pixels (waste: active by computed pixels), or if\n"
+        "the mask itself takes time (overhead: kernel time by total time).\n");
     if (unprofiled) {
         fmt::print("\n"
                    "Some plans have no time table, so the variant with the fewest pixels runs, which may not be the\n"
@@ -247,8 +248,8 @@ void explain(bool vendor_measured, bool unprofiled, int scattered) {
     if (scattered > 0) {
         fmt::print(
             "\n"
-            "The times of {} row{} scatter by more than 20 %: other programs want the cores, too. Run this again\n"
-            "when they rest.\n",
+            "The times of {} row{} scatter by more than 20 %: other programs use the cores. Run this again when\n"
+            "they are idle.\n",
             scattered, scattered == 1 ? "" : "s");
     }
 }
@@ -425,23 +426,23 @@ int demonstrate(const Options &options) {
 }
 
 int parse_and_run(int argc, char **argv) {
-    CLI::App app("Runs masked convolutions on drawn and on real masks, compares them with dense ones, checks every\n"
+    CLI::App app("Runs masked convolutions on drawn and real masks, compares them with dense ones, checks every\n"
                  "result, and draws the masks with their tiles. Takes about half a minute.");
     app.footer("Examples:\n"
                "  distile_demo                                 the whole table\n"
                "  distile_demo --quick                         fewer masks, fewer runs\n"
-               "  distile_demo --threads 1 --json demo.json    on one thread, numbers also as JSON\n"
-               "  distile_demo --out pictures                  the pictures go into ./pictures");
+               "  distile_demo --threads 1 --json demo.json    one thread, and the numbers also as JSON\n"
+               "  distile_demo --out pictures                  pictures go to ./pictures");
     Options options;
     options.pictures = program_folder() / "demo";
     app.add_option("--json", options.json_file, "Also write the numbers to this file")->type_name("FILE");
-    app.add_option("--out", options.pictures, "Folder for the pictures; made if it is missing")
+    app.add_option("--out", options.pictures, "Folder for the pictures; created if missing")
         ->type_name("FOLDER")
         ->capture_default_str();
-    app.add_option("--threads", options.threads, "Threads to use; 0: one for each core")
+    app.add_option("--threads", options.threads, "Threads to use; 0: one per core")
         ->check(CLI::Range(0, 1024))
         ->capture_default_str();
-    app.add_option("--times", options.times, "Time tables of this machine, as `distile profile` writes them")
+    app.add_option("--times", options.times, "Time tables of this machine, written by `distile profile`")
         ->type_name("FILE")
         ->check(CLI::ExistingFile);
     app.add_flag("--quick", options.quick, "Fewer masks and shorter measurements");

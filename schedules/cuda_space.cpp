@@ -149,33 +149,33 @@ const Space &cuda_space() {
                  return theta.at("thread_channels") % 4 == 0 && (pixels <= 2 || pixels % 4 == 0);
              },
              {"thread_channels", "thread_pixels"}},
-            {"block_pixels and block_channels that its thread_pixels and thread_channels divide",
+            {"block_pixels and block_channels that are multiples of thread_pixels and thread_channels",
              [](const Theta &theta, const Problem &) {
                  return theta.at("block_pixels") % theta.at("thread_pixels") == 0 &&
                         theta.at("block_channels") % theta.at("thread_channels") == 0;
              },
              {"block_pixels", "thread_pixels", "block_channels", "thread_channels"}},
-            {"block_channels that divide the output channels, rounded up to whole blocks of the weights, and are "
-             "such blocks themselves",
+            {"block_channels that are whole blocks of the weights and divide the output channels, rounded up to whole "
+             "blocks",
              [](const Theta &theta, const Problem &problem) {
                  const int channels = theta.at("block_channels"),
                            padded = round_up(problem.out_channels, problem.channel_block);
                  return padded % channels == 0 && channels % problem.channel_block == 0;
              },
              {"block_channels"}},
-            {"block_channels that divide those of a group",
+            {"block_channels that divide the output channels of a group",
              [](const Theta &theta, const Problem &problem) {
                  return problem.groups == 1 ||
                         problem.out_channels % (int64_t{problem.groups} * theta.at("block_channels")) == 0;
              },
              {"block_channels"}},
             // Halide does not see that a block's window belongs to one phase.
-            {"no splits and no halo where there are phases",
+            {"no splits and no halo if the operator has phases",
              [](const Theta &theta, const Problem &problem) {
                  return problem.phases() == 1 || (theta.at("splits") == 1 && !theta.at("halo"));
              },
              {"splits", "halo"}},
-            {"32 to 1024 threads a block, in whole warps",
+            {"32 to 1024 threads per block, in whole warps",
              [](const Theta &theta, const Problem &) {
                  return block_threads(theta) <= 1024 && block_threads(theta) % 32 == 0;
              },
@@ -185,31 +185,31 @@ const Space &cuda_space() {
                  return problem.in_channels % (theta.at("chunk") * theta.at("splits")) == 0;
              },
              {"chunk", "splits"}},
-            {"a chunk and padding that are whole vectors of 4, where the input channels are whole vectors of 16 bytes",
+            {"a chunk and padding that are whole vectors of 4, if the input channels are whole vectors of 16 bytes",
              [](const Theta &theta, const Problem &problem) {
                  return problem.in_channels % (16 / problem.bytes_per_element) != 0 ||
                         (theta.at("chunk") % problem.vector_lanes == 0 &&
                          theta.at("padding") % problem.vector_lanes == 0);
              },
              {"chunk", "padding"}},
-            {"threads that stage equal shares of a chunk of the block's pixels, where halo is 0",
+            {"threads that stage equal shares of a chunk of the block's pixels, if halo is 0",
              [](const Theta &theta, const Problem &problem) {
                  return theta.at("halo") || theta.at("block_pixels") * theta.at("chunk") / input_lanes(theta, problem) %
                                                     block_threads(theta) ==
                                                 0;
              },
              {"block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk", "halo"}},
-            {"block_pixels of whole tiles where halo is 1",
+            {"block_pixels of whole tiles if halo is 1",
              [](const Theta &theta, const Problem &problem) {
                  return !theta.at("halo") || theta.at("block_pixels") % pixels_per_tile(theta, problem) == 0;
              },
              {"tile_h", "tile_w", "block_pixels", "halo"}},
-            {"a chunk of at most 64 channels times columns of the kernel where halo is 1, because they are unrolled",
+            {"a chunk of at most 64 channels times kernel columns if halo is 1, because they are unrolled",
              [](const Theta &theta, const Problem &problem) {
                  return !theta.at("halo") || int64_t{theta.at("chunk")} * problem.kernel_w <= 64;
              },
              {"chunk", "halo"}},
-            {"windows of at most 65536 pixels for a block where halo is 1",
+            {"windows of at most 65536 pixels per block if halo is 1",
              [](const Theta &theta, const Problem &problem) {
                  return !theta.at("halo") || int64_t{window_width(theta, problem)} * window_height(theta, problem) *
                                                      (theta.at("block_pixels") / pixels_per_tile(theta, problem)) <=
