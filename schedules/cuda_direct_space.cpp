@@ -40,7 +40,7 @@ const Space &cuda_direct_space() {
                  return theta.at("thread_channels") % problem.vector_lanes == 0;
              },
              {"thread_channels"}},
-            {"block_pixels and block_channels that are multiples of thread_pixels and thread_channels",
+            {"block_pixels and block_channels that thread_pixels and thread_channels divide",
              [](const Theta &theta, const Problem &) {
                  return theta.at("block_pixels") % theta.at("thread_pixels") == 0 &&
                         theta.at("block_channels") % theta.at("thread_channels") == 0;

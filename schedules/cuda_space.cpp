@@ -149,7 +149,7 @@ const Space &cuda_space() {
                  return theta.at("thread_channels") % 4 == 0 && (pixels <= 2 || pixels % 4 == 0);
              },
              {"thread_channels", "thread_pixels"}},
-            {"block_pixels and block_channels that are multiples of thread_pixels and thread_channels",
+            {"block_pixels and block_channels that thread_pixels and thread_channels divide",
              [](const Theta &theta, const Problem &) {
                  return theta.at("block_pixels") % theta.at("thread_pixels") == 0 &&
                         theta.at("block_channels") % theta.at("thread_channels") == 0;
