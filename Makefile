@@ -1,11 +1,11 @@
-# The short way to everything: `make help` lists the goals. Each goal installs what it needs (cmake/setup.sh), so a
-# fresh clone needs no other step. By hand, CMakePresets.json has the same builds.
+# `make help` lists the goals. Each goal installs what it needs (cmake/setup.sh), so a fresh clone needs no other step.
+# CMakePresets.json has the same builds without make.
 .DEFAULT_GOAL := help
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .NOTPARALLEL:
 
-# Processes at once: DISTILE_JOBS, or one for each processor.
+# Parallel processes: DISTILE_JOBS, or one per processor.
 JOBS := $(or $(DISTILE_JOBS),$(shell nproc))
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 CMAKE := .venv/bin/cmake
@@ -15,8 +15,8 @@ FILTER ?= .*
 OUT ?= build/bench.json
 export FILTER OUT
 
-# The sanitizers of older compilers fail at random where the kernel spreads addresses widely, so their programs run
-# without address randomization, where the system lets us turn it off.
+# Sanitizers of older compilers fail at random if the kernel randomizes addresses widely, so run their programs without
+# address randomization if the system allows it.
 FIXED_ADDRESSES = $$(setarch -R true 2>/dev/null && echo setarch -R || true)
 
 .PHONY: help
@@ -38,7 +38,7 @@ test: build/release/build.ninja build/asan-ubsan/build.ninja  ## build and run a
 	@$(FIXED_ADDRESSES) $(CTEST) --preset asan-ubsan -j $(JOBS)
 
 .PHONY: tsan
-tsan: build/tsan/build.ninja  ## build and run the tests of threads under ThreadSanitizer
+tsan: build/tsan/build.ninja  ## build and run the threading tests under ThreadSanitizer
 	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset tsan
 	@$(FIXED_ADDRESSES) $(CTEST) --preset tsan -j $(JOBS)
 
@@ -50,9 +50,9 @@ fuzz:  ## feed hostile input to every fuzz target for FUZZ_SECONDS each, with cl
 	@$(CMAKE) --build --preset fuzz --target distile_fuzzers
 	@tests/fuzz/run.sh build/fuzz "$(FUZZ_SECONDS)"
 
-# Configured anew each time, because only a configuration finds peers that were installed after the last one.
+# Configures each time, because only configuring finds newly installed peers.
 .PHONY: bench
-bench:  ## run the benchmarks; FILTER=<regex> chooses rows, OUT=<file.json> gets the numbers, RESUME=1 keeps those in it
+bench:  ## run the benchmarks; FILTER=<regex> selects rows, OUT=<file.json> gets the numbers, RESUME=1 keeps those in it
 	@cmake/setup.sh bench
 	@$(CMAKE) --preset release
 	@$(CMAKE) --build --preset release --target distile_bench
@@ -61,11 +61,11 @@ bench:  ## run the benchmarks; FILTER=<regex> chooses rows, OUT=<file.json> gets
 		build/release/bench/distile_bench --filter "$$FILTER" --out "$$OUT" $(if $(RESUME),--resume)
 
 .PHONY: bench-tables
-bench-tables: build/release/build.ninja  ## write tables, figures and pages of rows from bench/results
+bench-tables: build/release/build.ninja  ## regenerate tables, figures and pages of rows from bench/results
 	@$(CMAKE) --build --preset release --target distile_bench
 	@bench/tables.sh build/release/bench/distile_bench
 
-# A stamp says that a plan was measured since it last changed, so that a run that was stopped goes on with the others.
+# A stamp marks a plan as measured since its last change, so an interrupted run continues with the others.
 PLANS ?= data/plans/*_avx512.json data/plans/*_avx2.json
 .PHONY: times
 times: build/release/build.ninja  ## measure time tables into PLANS (all for CPUs), on an idle machine
@@ -77,11 +77,11 @@ build/times/%: data/plans/%.json
 	@build/release/autoscheduler/distile profile $< --into-plan
 	@touch $@
 
-# The benchmark of NVIDIA GPUs, as a folder that a machine with a GPU needs nothing else beside: no compiler, no Halide.
+# Packs the benchmark of NVIDIA GPUs into a self-contained folder: a machine with a GPU needs no compiler and no Halide.
 GPU_PLANS = $(notdir $(wildcard data/plans/*_cuda.json))
 GPU_FOLDER ?= build/gpu
 .PHONY: bench-gpu-pack
-bench-gpu-pack:  ## build the benchmark of GPUs into GPU_FOLDER, which runs on any machine with a GPU
+bench-gpu-pack:  ## pack the GPU benchmark into GPU_FOLDER, which runs on any machine with a GPU
 	@cmake/setup.sh bench-gpu
 	@$(CMAKE) --preset release
 	@$(CMAKE) --build --preset release --target distile_command distile_cuda_bench
@@ -98,10 +98,10 @@ bench-gpu-pack:  ## build the benchmark of GPUs into GPU_FOLDER, which runs on a
 bench-gpu: bench-gpu-pack  ## profile and benchmark this machine's GPU; GPU_OUT=<folder> gets the numbers
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" "$(GPU_FOLDER)/measure_gpu.sh" "$(or $(GPU_OUT),build/gpu-results)" gpu
 
-# The build comes before clang-tidy because sources include headers that it generates.
+# Build before running clang-tidy, because sources include generated headers.
 .PHONY: lint lint-all
-lint:  ## check the layout of the sources and run clang-tidy over them
-lint-all:  ## the same, with all that clang's static analyzer can do, which takes twice as long
+lint:  ## check the sources with clang-format and clang-tidy
+lint-all:  ## the same with clang's full static analysis, which takes twice as long
 lint lint-all:
 	@cmake/setup.sh lint
 	@$(CMAKE) --preset release
@@ -109,15 +109,15 @@ lint lint-all:
 	@.venv/bin/python cmake/lint.py $(JOBS) $(if $(filter lint-all,$@),deep)
 
 .PHONY: clean
-clean:  ## remove what was built
+clean:  ## remove all builds
 	rm -rf build
 
 .PHONY: distclean
-distclean: clean  ## remove what was built and what was installed into this folder
+distclean: clean  ## remove all builds and what was installed into this folder
 	rm -rf .venv
 
-# A preset is configured once, and again when the presets or the Python environment change; Ninja sees to the rest. The
-# sanitizers' take the PolyKernels of the release.
+# Configures a preset once, and again when the presets or the Python environment change; Ninja does the rest. The
+# sanitizer presets take the PolyKernels of the release build.
 build/asan-ubsan/build.ninja build/tsan/build.ninja: | build/release/build.ninja
 build/%/build.ninja: CMakePresets.json .venv/distile.stamp
 	@$(CMAKE) --preset $*
@@ -126,5 +126,5 @@ build/%/build.ninja: CMakePresets.json .venv/distile.stamp
 setup:  ## install what the build needs, and build nothing
 	@cmake/setup.sh
 
-# The script runs each time, and changes the stamp only when it installed something.
+# The script runs each time, but changes the stamp only if it installed something.
 .venv/distile.stamp: setup ;

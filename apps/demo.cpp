@@ -1,5 +1,5 @@
 /** \file
- * The demonstration: what masked convolutions gain on this machine, as a table and as pictures.
+ * The demonstration: the gain from masked convolutions on this machine, as a table and as pictures.
  */
 #include "gpu_layer.h"
 #include "layer.h"
@@ -41,10 +41,10 @@ struct NamedMask {
     std::string name;
     ByteMask mask;
     bool draw;
-    std::string photo; /**< A photo that explains the mask, or "". */
+    std::string photo; /**< A photo that illustrates the mask, or "". */
 };
 
-/** One row of the table. The last ratios multiply: eta = rate x waste x overhead. */
+/** One row of the table; eta = rate x waste x overhead. */
 struct Row {
     std::string mask;
     double density, tile_density;
@@ -54,7 +54,7 @@ struct Row {
     Deviation deviation;
 };
 
-/** Says on stderr what goes on, on a terminal in one line that the next row of the table overwrites. */
+/** Reports progress on stderr; on a terminal in one line that the next row of the table overwrites. */
 class Progress {
 public:
     ~Progress() {
@@ -66,7 +66,7 @@ public:
         std::fflush(stderr);
         shown_ = terminal_;
     }
-    /** A step whose end is seen in the table: not worth a line in a log. */
+    /** A step whose end the table shows, not worth a line in a log. */
     void say_on_terminal(const std::string &text) {
         if (terminal_) {
             say(text);
@@ -85,7 +85,7 @@ private:
     bool shown_ = false;
 };
 
-/** The folder of this program, so that the pictures lie in the build tree from wherever it is started. */
+/** This program's folder, so the pictures lie in the build tree wherever it is started. */
 std::filesystem::path program_folder() {
     std::error_code error;
     const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -108,7 +108,7 @@ std::vector<NamedMask> make_masks(int32_t size, bool quick) {
     return masks;
 }
 
-/** Gives every time table to the layer of its operator. */
+/** Loads every time table into the layer of its operator. */
 void load_times(const Context &context, const std::vector<std::unique_ptr<Layer>> &layers,
                 const std::vector<std::string> &files) {
     for (const std::string &file : files) {
@@ -125,13 +125,12 @@ void load_times(const Context &context, const std::vector<std::unique_ptr<Layer>
             }
         }
         if (!taken) {
-            throw std::runtime_error(
-                fmt::format("the time table '{}' belongs to none of the kernels:{}", file, reasons));
+            throw std::runtime_error(fmt::format("the time table '{}' matches none of the kernels:{}", file, reasons));
         }
     }
 }
 
-/** The vendor's side where it works; the demonstration goes on without it where it does not. */
+/** The vendor's side; if it does not work, the demonstration goes on without it. */
 VendorDense try_vendor(const Layer &layer, Progress &progress) {
     try {
         return make_onednn_dense(layer);
@@ -183,7 +182,7 @@ void print_row(const Row &row) {
     std::fflush(stdout);
 }
 
-/** The same layers on a GPU, or one line that says why not. Returns false if a result is wrong. */
+/** Shows the same layers on a GPU, or one line with the reason why not. Returns false if a result is wrong. */
 bool show_gpu(const std::vector<std::unique_ptr<Layer>> &layers, json &document) {
     std::vector<std::unique_ptr<GpuLayer>> on_gpu;
     try {
@@ -224,33 +223,33 @@ bool show_gpu(const std::vector<std::unique_ptr<Layer>> &layers, json &document)
     return right;
 }
 
-/** What the table shows, in words. */
+/** Explains the table in words. */
 void explain(bool vendor_measured, bool unprofiled, int scattered) {
     fmt::print(
         "\n"
         "Times are medians of interleaved runs, 'masked' from the byte mask to the result. 'dense' is our own\n"
         "dense candidate. 'tiles' is the density of the tiles that the variant computes. 'speedup' is over the\n"
-        "faster dense side. 'error' is the largest of all active pixels against a plain loop, by the largest value.\n");
+        "faster dense side. 'error' is the largest error of an active pixel against a plain loop, relative to the\n"
+        "largest value.\n");
     if (!vendor_measured) {
         fmt::print("oneDNN is not measured; `cmake/setup.sh bench` installs it for the next build.\n");
     }
     fmt::print(
         "\n"
-        "eta says how much of the possible speedup there is: at eta = 1 a mask of density .1 runs 10 times as fast as\n"
-        "the best dense convolution, at .8 it runs 8 times as fast. It falls below 1 where tiles are computed at a\n"
-        "lower rate than dense pixels, where they hold pixels that nobody asked for (waste: active by computed\n"
-        "pixels), and where the mask itself takes time (overhead: time of the kernel by the whole).\n");
+        "eta is the share of the ideal speedup: at eta = 1 a mask of density .1 runs 10 times as fast as the best\n"
+        "dense convolution, at eta = .8 it runs 8 times as fast. It falls below 1 if tiles are computed at a lower\n"
+        "rate than dense pixels (rate), if tiles contain inactive pixels (waste: active by computed pixels), or if\n"
+        "the mask itself takes time (overhead: kernel time by total time).\n");
     if (unprofiled) {
-        fmt::print(
-            "\n"
-            "Some plans have no time table, so the variant with the fewest pixels is taken, which need not be the\n"
-            "fastest. `distile profile PLAN -o FILE` measures one; pass it with --times FILE.\n");
+        fmt::print("\n"
+                   "Some plans have no time table, so the variant with the fewest pixels runs, which may not be the\n"
+                   "fastest. `distile profile PLAN -o FILE` measures one; pass it with --times FILE.\n");
     }
     if (scattered > 0) {
         fmt::print(
             "\n"
-            "The times of {} row{} scatter by more than 20 %: other programs want the cores, too. Run this again\n"
-            "when they rest.\n",
+            "The times of {} row{} scatter by more than 20 %: other programs use the cores. Run this again when\n"
+            "they are idle.\n",
             scattered, scattered == 1 ? "" : "s");
     }
 }
@@ -280,7 +279,7 @@ json to_json(const Row &row) {
             {"touched_inactive_pixels", row.deviation.touched}};
 }
 
-/** Draws the tiles of the chosen variant, and coarser ones to show what those would waste. */
+/** Draws the tiles of the chosen variant, and coarser ones to show what they would waste. */
 void draw(Layer &layer, const std::string &layer_name, const NamedMask &named, const std::filesystem::path &folder) {
     const distile_choice choice = layer.choose(named.mask);
     std::vector<TilePanel> panels;
@@ -337,7 +336,7 @@ void write_json(const std::string &path, const json &document) {
 int demonstrate(const Options &options) {
     const std::vector<Subject> subjects = {{"conv3x3_256", &distile_conv3x3_256, 40},
                                            {"conv3x3_128", &distile_conv3x3_128, 128}};
-    // Output files are tried first: nobody wants to learn after a minute that a name was wrong.
+    // Try the output files first, so a wrong name fails at once and not after a minute.
     if (!options.json_file.empty() && !std::ofstream(options.json_file, std::ios::app)) {
         throw std::runtime_error(cannot_write(options.json_file));
     }
@@ -349,7 +348,7 @@ int demonstrate(const Options &options) {
                                  error.message() + "); name another one with --out");
     }
 
-    // oneDNN takes all cores that it finds, and both sides are to have the same.
+    // oneDNN takes all cores that it finds; both sides must have the same cores.
     const int32_t threads = restrict_to_cores(options.threads);
     distile_context_options context_options{};
     context_options.threads = threads;
@@ -427,23 +426,23 @@ int demonstrate(const Options &options) {
 }
 
 int parse_and_run(int argc, char **argv) {
-    CLI::App app("Runs masked convolutions on drawn and on real masks, compares them with dense ones, checks every\n"
+    CLI::App app("Runs masked convolutions on drawn and real masks, compares them with dense ones, checks every\n"
                  "result, and draws the masks with their tiles. Takes about half a minute.");
     app.footer("Examples:\n"
                "  distile_demo                                 the whole table\n"
                "  distile_demo --quick                         fewer masks, fewer runs\n"
-               "  distile_demo --threads 1 --json demo.json    on one thread, numbers also as JSON\n"
-               "  distile_demo --out pictures                  the pictures go into ./pictures");
+               "  distile_demo --threads 1 --json demo.json    one thread, and the numbers also as JSON\n"
+               "  distile_demo --out pictures                  pictures go to ./pictures");
     Options options;
     options.pictures = program_folder() / "demo";
     app.add_option("--json", options.json_file, "Also write the numbers to this file")->type_name("FILE");
-    app.add_option("--out", options.pictures, "Folder for the pictures; made if it is missing")
+    app.add_option("--out", options.pictures, "Folder for the pictures; created if missing")
         ->type_name("FOLDER")
         ->capture_default_str();
-    app.add_option("--threads", options.threads, "Threads to use; 0: one for each core")
+    app.add_option("--threads", options.threads, "Threads to use; 0: one per core")
         ->check(CLI::Range(0, 1024))
         ->capture_default_str();
-    app.add_option("--times", options.times, "Time tables of this machine, as `distile profile` writes them")
+    app.add_option("--times", options.times, "Time tables of this machine, written by `distile profile`")
         ->type_name("FILE")
         ->check(CLI::ExistingFile);
     app.add_flag("--quick", options.quick, "Fewer masks and shorter measurements");

@@ -20,13 +20,13 @@ const distile_polykernel &find_polykernel(const distile_conv2d &conv) {
     throw std::runtime_error("no PolyKernel for GPUs computes this layer");
 }
 
-/** The library's own error where there is no GPU tells more than the driver's. */
+/** 0 without a GPU: the library's own error then says more than the driver's. */
 int all_multiprocessors() {
     make_cuda_context();
     return 0;
 }
 
-/** The pixels of a tensor of one image, without its border. */
+/** The pixels of a one-image tensor, without its border. */
 std::vector<float> pixels_of(const distile_tensor &tensor) {
     std::vector<float> pixels;
     const auto row = int64_t{tensor.width} * tensor.channels;

@@ -13,17 +13,17 @@ struct GpuTimes {
     std::string variant;
     double masked = 0; /**< From the byte mask on the device to the result. */
     double dense = 0;  /**< Our dense candidate, with every pixel active. */
-    double error = 0;  /**< As Layer::error_of() says. */
+    double error = 0;  /**< See Layer::error_of(). */
 };
 
 class GpuLayer {
 public:
-    /** Takes the weights and the input of a layer whose reference is there. Throws std::runtime_error with the reason
-     * where there is no GPU or no such PolyKernel for one. */
+    /** Takes the weights and the input of a layer with a computed reference. Throws std::runtime_error with the reason
+     * if there is no GPU or no matching PolyKernel. */
     explicit GpuLayer(const Layer &layer);
     ~GpuLayer();
 
-    /** The GPU's name and how much of it is used. */
+    /** The GPU's name and the used part of it. */
     std::string device() const;
     GpuTimes measure(const ByteMask &bytes);
 

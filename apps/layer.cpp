@@ -17,7 +17,7 @@ double microseconds_since(Clock::time_point start) {
     return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-/** What the output holds before a run; no result of a ReLU is negative. */
+/** The output's value before a run; a ReLU's result is never negative. */
 constexpr float untouched = -123.0f;
 
 /** Uniform in [-scale, scale), the same with every standard library. */
@@ -25,7 +25,7 @@ float uniform(std::mt19937_64 &engine, float scale) {
     return (static_cast<float>(engine() >> 40) / static_cast<float>(1 << 23) - 1) * scale;
 }
 
-/** The value below which a share of the others lies; 0 if there are none. */
+/** The quantile at `share`; 0 if there are no values. */
 double quantile(std::vector<double> &values, double share) {
     if (values.empty()) {
         return 0;
@@ -39,8 +39,8 @@ double median(std::vector<double> &values) {
     return quantile(values, .5);
 }
 
-/** Calls `timed`, which stores what it measures, for a few milliseconds: at least once and at most eight times. Before
- * that once for nothing, because the side that ran before has taken the caches and its threads may still spin. */
+/** Calls `timed`, which stores its measurements, for a few milliseconds: one to eight times. One untimed call comes
+ * first, because the other side has filled the caches and its threads may still spin. */
 void run_block(const std::function<void(bool)> &timed) {
     timed(false);
     const Clock::time_point start = Clock::now();
@@ -78,7 +78,7 @@ Layer::Layer(const Context &context, const distile_polykernel &built, int32_t he
     const int32_t taps = conv.in_channels * conv.kernel_h * conv.kernel_w;
     filter.resize(static_cast<size_t>(conv.out_channels) * taps);
     bias.resize(conv.out_channels);
-    // Keeps the outputs near 1, as initialisers of networks do.
+    // Keeps the outputs near 1, like network initialisers.
     const float scale = std::sqrt(6.0f / static_cast<float>(taps));
     std::generate(filter.begin(), filter.end(), [&] { return uniform(engine, scale); });
     std::generate(bias.begin(), bias.end(), [&] { return uniform(engine, 1); });
@@ -124,7 +124,7 @@ void Layer::compute_reference() {
     if (conv.epilogue != DISTILE_EPILOGUE_RELU || conv.residual != 0 || conv.stride_h != 1 || conv.stride_w != 1 ||
         conv.dilation_h != 1 || conv.dilation_w != 1) {
         throw std::runtime_error("'" + name() +
-                                 "' is not a plain convolution with a ReLU, which is all that the demonstration takes");
+                                 "' is not a plain convolution with a ReLU; the demonstration supports nothing else");
     }
     const Conv2dReference loops(conv, weights_source());
     reference_.reserve(pixels() * conv.out_channels);
@@ -158,7 +158,7 @@ double Layer::error_of(const float *pixels, const ByteMask *mask) const {
     for (size_t i = 0; i < reference_.size(); i++) {
         if (!mask || mask->bytes[i / channels] != 0) {
             const double error = std::abs(static_cast<double>(pixels[i]) - reference_[i]);
-            // A comparison with a NaN is false, so it must not be what keeps the error small.
+            // Comparisons with NaN are false, so a NaN must not pass as a small error.
             difference = error <= difference ? difference : std::isnan(error) ? HUGE_VAL : error;
         }
     }

@@ -18,14 +18,14 @@ VendorDense make_onednn_dense(const Layer &layer) {
         distile_tensor input;
         BorderedTensor output;
     };
-    // Shared, because a std::function must be one that can be copied.
+    // Shared, because a std::function must be copyable.
     const auto state = std::make_shared<State>(layer);
 
     VendorDense dense;
     dense.run = [state] { state->convolution.run(state->input, nullptr, state->output.view()); };
     dense.run();
     if (!(layer.error_of(state->output.memory().data()) < largest_fair_error)) {
-        throw std::runtime_error("its result differs from that of the plain loop");
+        throw std::runtime_error("its result differs from the plain loop's");
     }
     dense.name = "oneDNN " + OneDnnEngine::version() + ", " +
                  state->convolution.implementation(state->input, nullptr, state->output.view());

@@ -1,5 +1,5 @@
 /** \file
- * The one place where the demonstration knows of oneDNN: its dense convolution as the side to compare with.
+ * The demonstration's only link to oneDNN: its dense convolution, to compare with.
  */
 #ifndef DISTILE_ONEDNN_DENSE_H
 #define DISTILE_ONEDNN_DENSE_H
@@ -10,14 +10,14 @@
 
 namespace distile {
 
-/** A dense convolution of a vendor's library. */
+/** A vendor library's dense convolution. */
 struct VendorDense {
     std::function<void()> run; /**< Empty if the demonstration was built without oneDNN. */
-    std::string name;          /**< With its version and the code that it chose. */
+    std::string name;          /**< Includes its version and the chosen implementation. */
 };
 
-/** oneDNN's dense convolution over the input of a layer, which must outlive it, into an output of its own. Checks its
- * result, so that both sides are known to compute the same. Throws std::runtime_error if oneDNN does not work here. */
+/** oneDNN's dense convolution of a layer's input into its own output. The layer must outlive it. Checks its result, so
+ * both sides are known to compute the same. Throws std::runtime_error if oneDNN does not work here. */
 VendorDense make_onednn_dense(const Layer &layer);
 
 }  // namespace distile

@@ -45,7 +45,7 @@ public:
         }
     }
 
-    /** A frame whose lines lie inside the rectangle. */
+    /** A frame drawn inside the rectangle. */
     void outline(int left, int top, int width, int height, int line, Color color) {
         fill(left, top, width, line, color);
         fill(left, top + height - line, width, line, color);
@@ -53,14 +53,14 @@ public:
         fill(left + width - line, top, line, height, color);
     }
 
-    /** Text in a font of 7 x 8 units and 12 units a line, a unit being `scale` pixels. */
+    /** Text in a 7 x 8 font with 12 units per line; a unit is `scale` pixels. */
     void text(int left, int top, int scale, const std::string &string, Color color) {
         struct Vertex {
             float x, y, z;
             unsigned char color[4];
         };
         std::vector<Vertex> vertices(string.size() * 80 + 4);
-        std::string copy = string;  // The font wants to be able to write to it.
+        std::string copy = string;  // The font library takes a non-const pointer.
         const int quads = stb_easy_font_print(0, 0, copy.data(), nullptr, vertices.data(),
                                               static_cast<int>(vertices.size() * sizeof(Vertex)));
         for (size_t vertex = 0; vertex < size_t{4} * quads; vertex += 4) {
@@ -99,7 +99,7 @@ void draw_panel(Canvas &canvas, int left, int top, int scale, const ByteMask &ma
             for (int32_t x = tile_x; x < end_x; x++) {
                 const bool active = mask.bytes[static_cast<size_t>(y) * mask.width + x] != 0;
                 const Color color = active ? asked_for : wasted;
-                // A grid between the pixels, in a tone of their own so that it does not cover them.
+                // A grid between the pixels, in a darker tone of their own color so it does not hide them.
                 canvas.fill(left + x * scale, top + y * scale, scale, scale, darker(color));
                 canvas.fill(left + x * scale, top + y * scale, scale - 1, scale - 1, color);
             }
@@ -112,7 +112,7 @@ void draw_panel(Canvas &canvas, int left, int top, int scale, const ByteMask &ma
     canvas.outline(left - 1, top - 1, mask.width * scale + 2, mask.height * scale + 2, 1, frame);
 }
 
-/** Draws a photo into a rectangle, by the nearest pixel. */
+/** Draws a photo into a rectangle with nearest-neighbour scaling. */
 void draw_photo(Canvas &canvas, int left, int top, int width, int height, const std::string &path) {
     int photo_width = 0, photo_height = 0;
     const std::unique_ptr<stbi_uc, void (*)(void *)> rgb(
@@ -137,7 +137,7 @@ void draw_photo(Canvas &canvas, int left, int top, int width, int height, const 
 void write_sheet(const std::string &path, const std::string &title, const ByteMask &mask,
                  const std::vector<TilePanel> &panels, const std::string &photo, const std::string &photo_caption) {
     constexpr int margin = 24, title_scale = 3, text_scale = 2, line = 12;
-    // Panels are about 500 pixels wide, and every pixel of the mask a whole number of pixels.
+    // Panels are about 500 pixels wide, and each mask pixel covers a whole number of pixels.
     const int scale = std::max(3, 512 / std::max(mask.height, mask.width));
     const int panel_width = mask.width * scale, panel_height = mask.height * scale;
     const auto columns = static_cast<int>(panels.size()) + (photo.empty() ? 0 : 1);

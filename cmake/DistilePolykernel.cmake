@@ -3,20 +3,17 @@
 # Builds the PolyKernel of an operator: a static library <target> and a header <target>.h that declares
 #
 #     extern const distile_polykernel <target>;
-#
-# Several plans are for several kinds of CPU, the most demanding first: the first that a CPU can run is taken when it
-# runs. Behind them stands a portable plan that every x86-64 CPU runs (`distile portable`), unless NO_PORTABLE leaves it
-# out or the last plan is such a one. A plan for a GPU stands alone; programs that run it link distile::cuda.
-#
-# CMake reads no plan: one command of the program distile_builder compiles all variants, as many at once as the machine has
-# cores (or $DISTILE_JOBS), which all PolyKernels of a build share. It joins them with the descriptor and one Halide
-# runtime into one object of which only the symbol <target> is visible, so that an application may hold any other Halide
-# runtime beside it. Changing a file rebuilds the library. What is made on the way stays in the folder <target>_parts.
-#
-# Used by the project itself and, from where it is installed, by others: what it needs are targets in distile::. The
-# property distile_polykernels of a folder lists those that were built there.
+# Several plans serve several kinds of CPU; list the most demanding first. At run time the first plan that the CPU can
+# run is taken. A portable plan that every x86-64 CPU runs (`distile portable`) follows, unless NO_PORTABLE leaves it
+# out or the last plan is portable itself. A plan for a GPU stands alone; programs that run it link distile::cuda. CMake
+# reads no plan: one command of distile_builder compiles all variants in parallel. All PolyKernels of a build share as
+# many compilers as the machine has cores (or $DISTILE_JOBS). The command joins the variants with the descriptor and one
+# Halide runtime into one object that exports only the symbol <target>, so an application may contain any other Halide
+# runtime. Changing a file rebuilds the library. Intermediate files stay in the folder <target>_parts. Used by this
+# project and, once installed, by others; all that it needs are targets in distile::. The property distile_polykernels
+# of a folder lists the PolyKernels built there.
 
-# GNU's, whatever linker and compiler the build has: joining needs --force-group-allocation, which lld 14 lacks.
+# GNU ld, whatever linker the build uses: joining needs --force-group-allocation, which lld 14 lacks.
 find_program(DISTILE_LINKER NAMES ld.bfd ld REQUIRED DOC "The linker that joins the variants of a PolyKernel: GNU ld")
 mark_as_advanced(DISTILE_LINKER)
 
@@ -43,7 +40,7 @@ function(distile_add_polykernel target)
         set(options --no-portable)
     endif ()
 
-    # What the builder needs lies beside it. Installed, the generators find Halide where the project has found it.
+    # The builder's tools lie beside it. Once installed, the generators use the Halide that the project found.
     set(tools "$<TARGET_FILE_DIR:distile::builder>")
     set(base "${CMAKE_CURRENT_BINARY_DIR}/${target}")
     set(hooks "${tools}/distile_hooks.o")

@@ -1,13 +1,13 @@
-# Generated code is the same in every build tree of a source, whatever the sanitizers and the options of our own code. With
-# DISTILE_POLYKERNELS_FROM, distile_add_polykernel takes PolyKernels from another build tree, where each build of this tree
-# brings them up to date first.
+# Generated code is the same in every build tree of a source, whatever the sanitizers and options of our own code. With
+# DISTILE_POLYKERNELS_FROM, distile_add_polykernel takes PolyKernels from another build tree; each build of this tree
+# updates them there first.
 
-set(DISTILE_POLYKERNELS_FROM "" CACHE PATH "Another build tree of the same source, of which PolyKernels are taken")
+set(DISTILE_POLYKERNELS_FROM "" CACHE PATH "Another build tree of the same source, to take PolyKernels from")
 if (NOT DISTILE_POLYKERNELS_FROM)
     return()
 endif ()
 if (NOT EXISTS "${DISTILE_POLYKERNELS_FROM}/CMakeCache.txt")
-    message(FATAL_ERROR "DISTILE_POLYKERNELS_FROM: '${DISTILE_POLYKERNELS_FROM}' is no build tree. The presets take "
+    message(FATAL_ERROR "DISTILE_POLYKERNELS_FROM: '${DISTILE_POLYKERNELS_FROM}' is not a build tree. The presets take "
                         "their PolyKernels from 'release': run 'cmake --preset release' first.")
 endif ()
 load_cache("${DISTILE_POLYKERNELS_FROM}" READ_WITH_PREFIX other_ CMAKE_HOME_DIRECTORY DISTILE_POLYKERNELS_FROM)
@@ -20,7 +20,7 @@ if (other_DISTILE_POLYKERNELS_FROM)
                         "'${other_DISTILE_POLYKERNELS_FROM}'. Name a tree that builds them.")
 endif ()
 
-# Adds the target that the other build tree has under this name.
+# Adds the other build tree's target with this name.
 function(distile_take_polykernel target)
     file(RELATIVE_PATH folder "${PROJECT_BINARY_DIR}" "${CMAKE_CURRENT_BINARY_DIR}")
     set(folder "${DISTILE_POLYKERNELS_FROM}/${folder}")
@@ -35,7 +35,7 @@ function(distile_take_polykernel target)
     set_property(GLOBAL APPEND PROPERTY distile_taken_files "${folder}/${target}.o" "${folder}/${target}.h")
 endfunction()
 
-# Builds them there: called once, after the last was added.
+# Builds the PolyKernels there; called once, after the last is added.
 function(distile_take_polykernels)
     get_property(targets GLOBAL PROPERTY distile_taken)
     get_property(files GLOBAL PROPERTY distile_taken_files)

@@ -1,10 +1,9 @@
 # What `cmake --install` installs, in three components:
 #
-#   distile_runtime      the shared library, if there is one: what programs need that were linked with it
+#   distile_runtime      the shared library, if there is one, for programs linked with it
 #   distile_development  headers, libraries, the PolyKernels that ship, and the package for find_package
-#   distile_compiler     the distile command, what it compiles plans with, and operators, plans and device profiles
-#
-# Nothing that is installed knows where: the tree can be moved.
+#   distile_compiler     the distile command, its compilers of plans, and operators, plans and device profiles
+# The installed tree is relocatable.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 block()
@@ -12,12 +11,12 @@ set(development COMPONENT distile_development)
 set(compiler COMPONENT distile_compiler)
 set(package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/distile")
 set(data_folder "${CMAKE_INSTALL_DATADIR}/distile")
-# The command looks for its tools where it lies itself.
+# The command looks for its tools in its own folder.
 set(tools_folder "${CMAKE_INSTALL_LIBDIR}/distile")
 set(built "${PROJECT_BINARY_DIR}/install")
 file(MAKE_DIRECTORY "${built}")
 
-# Our licence, and whose code is compiled into what is installed, in the versions that were found here.
+# Our licence, and notices for the third-party code compiled into the installation, with the versions found here.
 foreach (package IN ITEMS CLI11 Eigen3 fmt nlohmann_json)
     find_package(${package} REQUIRED)
 endforeach ()
@@ -69,8 +68,8 @@ if (DISTILE_BUILD_POLYKERNELS)
     install(EXPORT distile-polykernels NAMESPACE distile:: DESTINATION "${package_folder}" ${development})
 endif ()
 
-# The command and its tools. Those that need libHalide look for it in this installation; CMAKE_INSTALL_RPATH can name
-# another place, and distile-config.cmake starts them with the user's.
+# The command and its tools. Tools that need libHalide look for it in this installation; CMAKE_INSTALL_RPATH can name
+# another folder, and distile-config.cmake starts them with the user's Halide.
 set_target_properties(distile_builder PROPERTIES EXPORT_NAME builder)
 set_target_properties(distile_command PROPERTIES EXPORT_NAME command)
 set_target_properties(distile_polykernel PROPERTIES EXPORT_NAME PolyKernel)
@@ -90,7 +89,7 @@ foreach (folder IN ITEMS operators plans devices)
     install(DIRECTORY data/${folder} DESTINATION "${data_folder}" ${compiler})
 endforeach ()
 
-# Two links: the command, on the PATH, and the headers, beside the command.
+# Two links: the command on the PATH, and the headers beside the command.
 set(full_tools_folder "${CMAKE_INSTALL_FULL_LIBDIR}/distile")
 file(RELATIVE_PATH command "${CMAKE_INSTALL_FULL_BINDIR}" "${full_tools_folder}/distile")
 file(RELATIVE_PATH headers "${full_tools_folder}" "${CMAKE_INSTALL_FULL_INCLUDEDIR}")
@@ -99,7 +98,7 @@ file(CREATE_LINK "${headers}" "${built}/include" SYMBOLIC)
 install(FILES "${built}/distile" DESTINATION "${CMAKE_INSTALL_BINDIR}" ${compiler})
 install(FILES "${built}/include" DESTINATION "${tools_folder}" ${compiler})
 
-# What find_package and pkg-config read.
+# The files for find_package and pkg-config.
 configure_package_config_file(cmake/distile-config.cmake.in "${built}/distile-config.cmake"
     INSTALL_DESTINATION "${package_folder}" PATH_VARS data_folder NO_CHECK_REQUIRED_COMPONENTS_MACRO)
 write_basic_package_version_file("${built}/distile-config-version.cmake" COMPATIBILITY SameMinorVersion)

@@ -2,7 +2,7 @@
 
 Usage: lint.py <processes at once> [deep]
 
-Without "deep", clang's static analyzer follows a tenth of the paths through a function: half of the time.
+Without "deep", clang's static analyzer follows a tenth of the paths through a function, which halves the time.
 """
 import concurrent.futures
 import json
@@ -17,14 +17,14 @@ SHALLOW = [f"--extra-arg={word}" for word in ("-Xclang", "-analyzer-config", "-X
 
 
 def run(*command):
-    """Returns whether a command succeeded, and what it printed."""
+    """Returns whether a command succeeded, and its output."""
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return done.returncode == 0, done.stdout
 
 
 def tidy(file, options):
-    """What clang-tidy finds in a file, or nothing."""
-    # GCC has warning options that clang does not know.
+    """Returns clang-tidy's findings in a file, or an empty string."""
+    # Clang does not know all of GCC's warning options.
     good, output = run(BIN / "clang-tidy", "-p", "build/lint", "--quiet", "--extra-arg=-Wno-unknown-warning-option",
                        *options, file)
     return "" if good else output or f"clang-tidy failed at {file}\n"
@@ -38,7 +38,7 @@ def main():
     good, output = run(BIN / "clang-format", "--dry-run", "-Werror", *sources)
     print(output, end="")
 
-    # A file that is in several targets is looked at once: clang-tidy would do so for each of their commands.
+    # Check a file only once, even if it is in several targets.
     ours = {str(ROOT / source) for source in sources}
     commands = json.loads((ROOT / "build/release/compile_commands.json").read_text())
     commands = {command["file"]: command for command in commands if command["file"] in ours}
@@ -49,7 +49,7 @@ def main():
         for found in pool.map(lambda file: tidy(file, [] if mode == ["deep"] else SHALLOW), commands):
             good = good and not found
             print(found, end="", flush=True)
-    print(f"clang-tidy looked at {len(commands)} files in {time.monotonic() - start:.0f} s")
+    print(f"clang-tidy checked {len(commands)} files in {time.monotonic() - start:.0f} s")
     return 0 if good else 1
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build needs: the distribution's packages, and a Python environment in .venv with Halide, CMake and
-# Ninja. Run by every goal of the Makefile; does nothing when all is there.
+# Ninja. Every goal of the Makefile runs it; it does nothing if everything is there.
 #
 # Usage: cmake/setup.sh [bench] [bench-gpu] [fuzz] [lint]
 #   bench      also installs the peers that the benchmarks measure against (requirements-bench.txt)
@@ -44,7 +44,7 @@ fail() {
     exit 1
 }
 
-# Debian, Ubuntu and what derives from them: missing packages are installed when we are root, and named when not.
+# Debian, Ubuntu and their derivatives: install missing packages if we are root, otherwise name them.
 install_debian_packages() {
     local installed missing=() package
     installed=$(dpkg-query -W -f='${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null || true)
@@ -60,14 +60,15 @@ install_debian_packages() {
 
     say "installing packages (a minute or two): ${missing[*]}"
     export DEBIAN_FRONTEND=noninteractive
-    # An apt-get that was killed leaves packages unpacked but not configured, and refuses to go on before this.
+    # A killed apt-get leaves packages unpacked but not configured, and refuses to continue before this.
     dpkg --configure -a </dev/null
     apt-get update -qq </dev/null
     apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" </dev/null ||
-        fail "apt-get could not install the packages; its own message is above."
+        fail "apt-get could not install the packages; see its message above."
 }
 
-# Everywhere else we do not know the package manager, so we look for what the packages hold and say what is missing.
+# On other systems we do not know the package manager, so we check for the packages' contents and report what is
+# missing.
 check_programs_and_headers() {
     local missing=() program header
     for program in "${programs[@]}"; do
@@ -78,7 +79,7 @@ check_programs_and_headers() {
             echo "#include <$header>" | g++ -x c++ -std=c++17 -E - >/dev/null 2>&1 ||
                 missing+=("the C++ header <$header>")
         done
-        # Catch2 renamed its main header in version 3, and the tests take either version.
+        # Catch2 renamed its main header in version 3; the tests accept either version.
         echo '#if !__has_include(<catch2/catch_test_macros.hpp>) && !__has_include(<catch2/catch.hpp>)
               #error
               #endif' | g++ -x c++ -std=c++17 -E - >/dev/null 2>&1 || missing+=("Catch2, version 2 or 3")
@@ -90,8 +91,8 @@ check_programs_and_headers() {
         "Install them with your system's package manager (on Debian: ${packages[*]}), then run the same command again."
 }
 
-# The environment is made anew whenever its stamp does not say what it should, be it that an install was interrupted,
-# the requirements changed, the system has another Python or the folder was moved (scripts hold absolute paths).
+# Recreates the environment whenever its stamp does not match: after an interrupted install, changed requirements,
+# another system Python, or a move of the folder (scripts hold absolute paths).
 make_python_environment() {
     local python=/usr/bin/python3 key home
     [[ -x $python ]] || python=$(command -v python3)
@@ -100,7 +101,7 @@ make_python_environment() {
         say "installing Halide, CMake and Ninja into .venv (120 MB to download)"
         "$python" -m venv --clear .venv
         pip_install -r requirements.txt
-        # CMakePresets.json looks for Halide here, so that it need not know the version of Python.
+        # CMakePresets.json looks for Halide here, independent of the Python version.
         home=$(cd .venv && bin/python -c 'import os, halide; print(os.path.relpath(halide.install_dir()))')
         ln -sfn "$home" .venv/halide
         [[ -f .venv/halide/lib64/cmake/Halide/HalideConfig.cmake ]] ||
@@ -118,7 +119,8 @@ make_python_environment() {
             lint) what="clang-format and clang-tidy into .venv (40 MB to download, 130 MB unpacked)" ;;
             esac
             say "installing $what"
-            # An interrupted install can leave a package that pip takes for whole; --ignore-installed unpacks it again.
+            # An interrupted install can leave a package that pip considers complete; --ignore-installed unpacks it
+            # again.
             pip_install --ignore-installed -r "requirements-$extra.txt"
             echo "$key" >".venv/distile-$extra.stamp"
         fi
@@ -127,16 +129,16 @@ make_python_environment() {
 
 pip_install() {
     .venv/bin/python -m pip install --disable-pip-version-check --no-input --progress-bar off "$@" </dev/null ||
-        fail "pip could not install $* into $PWD/.venv; its own message is above." \
+        fail "pip could not install $* into $PWD/.venv; see its message above." \
             "Check the network and the free disk space, then run the same command again."
 }
 
 [[ $(uname -sm) == "Linux x86_64" ]] ||
-    fail "this is $(uname -sm), but Halide's wheel is made for Linux x86_64 only." \
+    fail "this is $(uname -sm), but Halide's wheel supports only Linux x86_64." \
         "Build Halide 21 yourself and run: cmake --preset release -DHalide_DIR=... -DHalideHelpers_DIR=..."
 
-# Two installs started at once in this folder take turns. The lock ends with the last process that holds it, so that a
-# pip that outlives a killed build is waited for.
+# Concurrent installs in this folder take turns. The lock ends with the last process that holds it, so we also wait for
+# a pip that outlives a killed build.
 if command -v flock >/dev/null; then
     exec 9<requirements.txt
     flock -n 9 || { say "waiting for another install in this folder" && flock 9; }

@@ -7,7 +7,7 @@ using namespace Halide;
 
 namespace {
 
-/** Coefficients from the highest power down. */
+/** Coefficients start at the highest power. */
 Expr polynomial(const Expr &x, const std::vector<float> &coefficients) {
     Expr result = coefficients[0];
     for (size_t i = 1; i < coefficients.size(); i++) {
@@ -26,7 +26,7 @@ Expr error_function(const Expr &value) {
                                        -1.60960333262415e-02f});
     const Expr q = polynomial(square, {-1.45660718464996e-05f, -2.13374055278905e-04f, -1.68282697438203e-03f,
                                        -7.37332916720468e-03f, -1.42647390514189e-02f});
-    // Rounding may leave it a unit above 1, or below.
+    // Rounding may exceed 1 by a unit in the last place.
     return clamp(x * p / q, -1.0f, 1.0f);
 }
 
@@ -50,7 +50,7 @@ Expr apply_epilogue(Epilogue epilogue, const Expr &value) {
     case Epilogue::Relu6:
         return clamp(value, 0.0f, 6.0f);
     case Epilogue::Silu:
-        // Halide's exp fails far beyond float32's range.
+        // Halide's exp fails for arguments far outside float32's range.
         return value / (1.0f + exp(-clamp(value, -87.0f, 87.0f)));
     case Epilogue::Gelu:
         return 0.5f * value * (1.0f + error_function(value * 0.70710678f));

@@ -1,5 +1,5 @@
 /** \file
- * What is applied to a sum before it is stored.
+ * Epilogues, applied to a sum before it is stored.
  */
 #ifndef DISTILE_GENERATORS_EPILOGUE_H
 #define DISTILE_GENERATORS_EPILOGUE_H
@@ -12,10 +12,10 @@ namespace distile {
 
 enum class Epilogue { None, Relu, Relu6, Silu, Gelu };
 
-/** By the names that operator files use. */
+/** Maps the names in operator files to epilogues. */
 const std::map<std::string, Epilogue> &epilogue_names();
 
-/** The epilogue of a float32 value. */
+/** Applies an epilogue to a float32 value. */
 Halide::Expr apply_epilogue(Epilogue epilogue, const Halide::Expr &value);
 
 }  // namespace distile

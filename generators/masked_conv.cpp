@@ -6,7 +6,7 @@ using namespace Halide;
 
 namespace {
 
-/** The input channels that an output channel reads. */
+/** The number of input channels that an output channel reads. */
 int filter_channels(int in_channels, int groups) {
     return in_channels / groups;
 }
@@ -30,8 +30,8 @@ void MaskedConv::estimate_conv(const Conv &conv, int width, int height) {
 /** The first input channel of an output channel's group. */
 Expr MaskedConv::first_channel(const Conv &conv) const {
     const int group_channels = conv.out_channels / conv.groups, block = channel_block;
-    // Where groups fill whole blocks, a block has one group, which Halide sees only if we say so. Elsewhere inputs
-    // are gathered, and the zeros that pad the last block meet the last group's.
+    // If groups fill whole blocks, each block has one group, but Halide needs this form to see it. Otherwise inputs are
+    // gathered, and the padding of the last block reads the last group.
     Expr group =
         group_channels % block == 0 ? co / block / (group_channels / block) : min(co / group_channels, conv.groups - 1);
     return group * filter_channels(conv.in_channels, conv.groups);
@@ -55,12 +55,12 @@ Func MaskedConv::sums(const Conv &conv, const Stage &stage) {
     return accumulator;
 }
 
-/** What the pixels of a stage read: a Func of (ci, kx, ky, p). */
+/** The staged input of a stage, a Func of (ci, kx, ky, p). */
 Func MaskedConv::staged_input(const Conv &conv, const Stage &stage) {
     const Window &window = conv.window;
     Func staging(stage.name + "_input");
     if (on_gpu()) {
-        // A Func of its own, so that a block looks up its tiles once for all taps and channels.
+        // A separate Func, so a block looks up its tiles once for all taps and channels.
         Func lookup(stage.name + "_lookup"), windows(stage.name + "_window");
         lookup(tile) = pack(origin_of(tile, stage.last));
         windows(ci, wx, wy, tile) = load_window(window, unpack(lookup(tile)), ci, wx, wy, stage.in_place);

@@ -1,15 +1,15 @@
 /** \file
- * The algorithm of masked convolutions, which linear layers share as convolutions of one pixel, channels innermost:
+ * The algorithm of masked convolutions, channels innermost. Linear layers share it as 1x1 convolutions:
  *
  *     output(co, x, y, n) = epilogue(bias(co) + sum over ci, kx, ky of weights * input [+ residual])
  *
  * at the active pixels of the tiles in a list (virtual_pixels.h). With groups, ci runs over the input channels of the
- * output channel's group alone. On a CPU the tiles at a border stage their input, so that phantom reads are replaced by
- * zeros once for all output channels. All tiles do where the input is not float32, so that it is converted once.
+ * output channel's group. On a CPU, border tiles stage their input, so phantom reads become zeros once for all output
+ * channels. If the input is not float32, all tiles stage it, so it is converted once.
  *
- * A GPU stages every input in shared memory anyway. What it stages is read through a Func over the tiles' *windows*:
- * all the input that any pixel of a tile reads, which pixels and taps share. A schedule keeps either the windows or the
- * pixels of one tap in shared memory; the other Func is inlined.
+ * A GPU stages every input in shared memory. Staging reads through a Func over the tiles' *windows*: all input that a
+ * tile's pixels read, shared by pixels and taps. A schedule keeps either the windows or the pixels of one tap in shared
+ * memory and inlines the other Func.
  */
 #ifndef DISTILE_MASKED_CONV_H
 #define DISTILE_MASKED_CONV_H
@@ -28,9 +28,9 @@ protected:
         Window window;
     };
 
-    /** For generate(). Groups must divide both numbers of channels. */
+    /** For generate(). Groups must divide both channel counts. */
     void define_conv(const Conv &conv);
-    /** For schedule(): with the extents of the output. */
+    /** For schedule(). `width` and `height` are the output's. */
     void estimate_conv(const Conv &conv, int width, int height);
 
 private:

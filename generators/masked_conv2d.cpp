@@ -11,7 +11,7 @@ class MaskedConv2d : public Generator<MaskedConv2d>, public distile::MaskedConv,
 public:
     GeneratorParam<int> in_channels{"in_channels", 64, 1, 1 << 20};
     GeneratorParam<int> out_channels{"out_channels", 64, 1, 1 << 20};
-    // Divides both: output channels read the input channels of their own group only.
+    // Divides both channel counts: output channels read only the input channels of their group.
     GeneratorParam<int> groups{"groups", 1, 1, 1 << 20};
 
     void configure() {

@@ -3,8 +3,8 @@
  *
  *     output(co, x, y, n) = epilogue(bias(co) + sum over kx, ky of weights * input(co) [+ residual])
  *
- * at the active pixels of the tiles in a list (virtual_pixels.h). An input is read for one output channel only, so that
- * staging it would cost more than it saves: at a border each read is replaced by a zero where it is due.
+ * at the active pixels of the tiles in a list (virtual_pixels.h). Each input value serves only one output channel, so
+ * staging would cost more than it saves: at a border, each phantom read becomes a zero.
  */
 #include "masked_filter.h"
 
@@ -38,8 +38,8 @@ public:
 private:
     Func sums(const Stage &stage) {
         RDom taps(0, kernel_w, 0, kernel_h, stage.name + "_taps");
-        // The last block of the weights may be padded; the input has no channels for it. They are few, so that others
-        // get a loop of their own.
+        // The last block of the weights may be padded, but the input has no channels for the padding. `likely` gives
+        // the other blocks their own loop.
         const Expr channel = channels.value() % channel_block.value() == 0 ? Expr(co) : min(likely(co), channels - 1);
         Func accumulator(stage.name + "_accumulator");
         accumulator(co, p) = bias(co);

@@ -1,6 +1,5 @@
 /** \file
- * What masked operators with a filter share, beside their virtual pixels: its weights and bias, and its window on the
- * input.
+ * Shared by masked operators with a filter: the weights and bias, and the filter's window on the input.
  */
 #ifndef DISTILE_MASKED_FILTER_H
 #define DISTILE_MASKED_FILTER_H
@@ -10,7 +9,7 @@
 
 namespace distile {
 
-/** A filter's geometry in pixels. A linear layer's is the default: one pixel. */
+/** A filter's geometry in pixels. The default, one pixel, is a linear layer's. */
 struct Window {
     int kernel_w = 1, kernel_h = 1;
     int stride_w = 1, stride_h = 1;
@@ -18,7 +17,7 @@ struct Window {
     int dilation_w = 1, dilation_h = 1;
 };
 
-/** A base of generators: the window's geometry as their parameters. */
+/** A base class of generators, with the window's geometry as generator parameters. */
 class WindowParams {
 public:
     Halide::GeneratorParam<int> kernel_h{"kernel_h", 3, 1, 1024};
@@ -41,13 +40,13 @@ protected:
 
 class MaskedFilter : public VirtualPixels {
 public:
-    // Every register tile reads all weights again, so that they are packed as the sums are computed: narrower ones
-    // would be converted each time.
+    // Weights are packed as float32: every register tile reads all weights again and would convert narrower ones each
+    // time.
     Halide::GeneratorParam<Halide::Type> weights_dtype{"weights_dtype", Halide::Float(32)};
-    // The canonical weight layout: output channels in blocks, padded with zeros to whole blocks.
+    // The canonical weight layout: blocks of output channels, the last one padded with zeros.
     Halide::GeneratorParam<int> channel_block{"channel_block", DISTILE_CPU_CHANNEL_BLOCK, 1, 1024};
 
-    // [co % block, ci, kx, ky, co / block], where ci counts the input channels that an output channel reads.
+    // [co % block, ci, kx, ky, co / block]; ci counts only the input channels that an output channel reads.
     Halide::GeneratorInput<Halide::Buffer<>> weights{"weights", 5};
     // [co], padded like the weights.
     Halide::GeneratorInput<Halide::Buffer<float>> bias{"bias", 1};
@@ -57,16 +56,16 @@ protected:
     ~MaskedFilter() = default;
 
     void set_filter_types();
-    /** What is known of the weights and the bias of an operator whose output channels read `filter_channels` input
-     * channels each; and their estimates. `columns` and `rows` are those of the packed weights. */
+    /** Constrains the shapes of the weights and the bias, or sets their estimates. Each output channel reads
+     * `filter_channels` input channels; `columns` and `rows` are those of the packed weights. */
     void constrain_filter(int filter_channels, int out_channels, int columns, int rows);
     void estimate_filter(int filter_channels, int out_channels, int columns, int rows);
     int num_blocks(int out_channels) const;
 
-    /** The weight of an output channel, as float32. */
+    /** A weight of an output channel, as float32. */
     Halide::Expr weight(const Halide::Expr &channel, const Halide::Expr &ci, const Halide::Expr &kx,
                         const Halide::Expr &ky);
-    /** The input at (dx, dy) from the first that an output pixel reads, as float32. */
+    /** The input at offset (dx, dy) from the first one that an output pixel reads, as float32. */
     Halide::Expr load_window(const Window &window, const Pixel &pixel, const Halide::Expr &channel,
                              const Halide::Expr &dx, const Halide::Expr &dy, bool in_place);
 };

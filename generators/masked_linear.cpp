@@ -3,8 +3,8 @@
  *
  *     output(co, token, 0, n) = epilogue(bias(co) + sum over ci of weights * input(ci, token, 0, n) [+ residual])
  *
- * at the active tokens of the tiles in a list. Its tensors are images of height 1 whose pixels are the tokens, and it
- * is a convolution of one pixel (masked_conv.h).
+ * at the active tokens of the tiles in a list. Tokens are the pixels of images of height 1, so this is a 1x1
+ * convolution (masked_conv.h).
  */
 #include "masked_conv.h"
 
@@ -31,7 +31,7 @@ public:
     }
 
 private:
-    // Of a vision transformer for 224 x 224 pixels.
+    // A vision transformer's for 224 x 224 pixels.
     static constexpr int estimated_tokens = 197;
 
     Conv conv() const {

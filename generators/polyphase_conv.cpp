@@ -1,16 +1,16 @@
 /** \file
- * Masked convolutions whose output is larger than their input, channels innermost:
+ * Masked convolutions that enlarge their input, channels innermost:
  *
  *  - masked_conv_transpose2d, a transposed convolution. Input pixel (x, y) adds weights(kx, ky) * input to output pixel
  *    (x * stride_w - pad_left + kx * dilation_w, y * stride_h - pad_top + ky * dilation_h).
- *  - masked_upsample_conv2d, a convolution with stride 1 of the input after nearest upsampling by scale_h x scale_w,
- *    which is read where it is, and never made.
+ *  - masked_upsample_conv2d, a stride-1 convolution after nearest upsampling by scale_h x scale_w. It reads the input
+ * in place; the upsampled image is never made.
  *
- * The output pixels with one remainder modulo the stride (or scale) form a *phase*, which is a convolution of the input
- * with stride 1 (polyphase.h). A virtual pixel is one of the input's resolution and stands for an output pixel of each
- * phase, so that register tiles compute pixels of one phase, with the same weights. The phase is a loop around all
- * tiles, or a dimension of a GPU's grid. Weights of upsampled inputs were summed when they were packed, where taps of
- * the kernel meet in one pixel.
+ * The output pixels with the same remainder modulo the stride (or scale) form a *phase*, which is a stride-1
+ * convolution of the input (polyphase.h). A virtual pixel has the input's resolution and stands for one output pixel of
+ * each phase, so a register tile computes pixels of one phase with the same weights. The phase is a loop around all
+ * tiles, or a dimension of a GPU's grid. After upsampling, kernel taps that read the same input pixel were summed when
+ * the weights were packed.
  */
 #include "masked_filter.h"
 #include "polyphase.h"
@@ -51,7 +51,7 @@ private:
     Var ci{"ci"}, kx{"kx"}, ky{"ky"}, tile{"tile"}, wx{"wx"}, wy{"wy"};
     Var co_in_block{"co_in_block"}, block{"block"};
 
-    /** A phase along an axis. What is the same for all of them is a constant. */
+    /** A phase along an axis. Values that all phases share are constants. */
     struct PhaseExprs {
         Expr first, step, taps, begin;
     };
@@ -72,7 +72,7 @@ private:
                 member_of(phases, &Phase::taps, index), member_of(phases, &Phase::begin, index)};
     }
 
-    /** The input that a tap of a phase reads for a virtual pixel. */
+    /** The input value that a tap of a phase reads for a virtual pixel. */
     Expr load_tap(const Stage &stage, const Expr &channel, const Expr &tap_x, const Expr &tap_y) {
         const PhaseExprs across = exprs_of(columns, phase % scale_w), down = exprs_of(rows, phase / scale_w);
         const Expr dx = across.first + tap_x * across.step, dy = down.first + tap_y * down.step;
@@ -94,8 +94,8 @@ private:
         return windows;
     }
 
-    /** The weights of a tap of a phase. A GPU stages them, and through a Func of its own, because Halide does not see
-     * how few those of one phase are; it stages also those of taps that a phase lacks. */
+    /** The weights of a phase's taps. A GPU stages them through a separate Func, because Halide's bounds inference does
+     * not see how few weights one phase has; it also stages the weights of taps that a phase lacks. */
     Expr weight_of_tap(const Stage &stage, const RDom &taps) {
         const PhaseExprs across = exprs_of(columns, phase % scale_w), down = exprs_of(rows, phase / scale_w);
         const int last_column = columns.num_taps() - 1, last_row = rows.num_taps() - 1;
@@ -143,7 +143,7 @@ private:
 
 class MaskedConvTranspose2d : public Generator<MaskedConvTranspose2d>, public PolyphaseConv {
 public:
-    // Only the runtime needs them, which knows the size of the output.
+    // Only the runtime needs these, for the size of the output.
     GeneratorParam<int> output_padding_h{"output_padding_h", 0, 0, 1023};
     GeneratorParam<int> output_padding_w{"output_padding_w", 0, 0, 1023};
 
@@ -172,7 +172,7 @@ public:
     void generate() {
         if (stride_h != 1 || stride_w != 1) {
             throw CompileError(
-                "masked_upsample_conv2d has a stride of 1; what enlarges its input is scale_h x scale_w.\n");
+                "masked_upsample_conv2d needs a stride of 1; set scale_h and scale_w to enlarge its input.\n");
         }
         define({kernel_w, scale_factor_w, pad_left, pad_right, dilation_w, true},
                {kernel_h, scale_factor_h, pad_top, pad_bottom, dilation_h, true});

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int float32_infinity = 0x7f800000;
 
-/** 1 if the last bit that rounding keeps is odd, so that ties go to even. */
+/** 1 if the last kept bit is odd, so ties round to even. */
 Expr odd(const Expr &bits, int kept_from) {
     return (bits >> kept_from) & 1;
 }
@@ -17,7 +17,7 @@ Expr odd(const Expr &bits, int kept_from) {
 Expr float32_of_float16(const Expr &bits) {
     const Expr magnitude = cast(UInt(32), bits) & 0x7fff, sign = (cast(UInt(32), bits) & 0x8000) << 16;
     const Expr shifted = magnitude << 13;
-    // Subnormals are counted in steps of 2^-24.
+    // Subnormals are multiples of 2^-24.
     const Expr subnormal = reinterpret(UInt(32), cast(Float(32), cast(Int(32), magnitude)) * 0x1p-24f);
     const Expr value = select(magnitude < 0x400, subnormal, magnitude < 0x7c00, shifted + ((127 - 15) << 23),
                               shifted | float32_infinity);
@@ -26,7 +26,7 @@ Expr float32_of_float16(const Expr &bits) {
 
 Expr float16_of_float32(const Expr &value) {
     const Expr bits = reinterpret(UInt(32), value), magnitude = bits & 0x7fffffff;
-    // Where 2^-24 is the last place of a float32, which rounds by itself.
+    // Adding 0.5 makes 2^-24 the last place, so float32 arithmetic does the rounding.
     const Expr subnormal = reinterpret(UInt(32), reinterpret(Float(32), magnitude) + 0.5f) - 0x3f000000;
     const Expr normal = ((magnitude + 0xfff + odd(magnitude, 13)) >> 13) - ((127 - 15) << 10);
     const Expr rounded = select(magnitude > float32_infinity, 0x7e00, magnitude >= 0x47800000, 0x7c00,
@@ -37,7 +37,7 @@ Expr float16_of_float32(const Expr &value) {
 Expr bfloat16_of_float32(const Expr &value) {
     const Expr bits = reinterpret(UInt(32), value);
     const Expr rounded = (bits + 0x7fff + odd(bits, 16)) >> 16;
-    // A quiet one, because the bits that are left may be those of an infinity.
+    // Make the NaN quiet, because the remaining bits alone may be those of an infinity.
     const Expr nan = (bits >> 16) | 0x40;
     return reinterpret(BFloat(16), cast(UInt(16), select((bits & 0x7fffffff) > float32_infinity, nan, rounded)));
 }
@@ -69,7 +69,7 @@ Expr StorageConversion::to_float32(const Expr &bits, const Type &type) const {
         return bits;
     }
     if (type.is_bfloat()) {
-        // Not as a cast, which Halide 21 lacks on a GPU.
+        // Not a cast, which Halide 21 lacks on a GPU.
         return reinterpret(Float(32), cast(UInt(32), bits) << 16);
     }
     return has_float16_ ? cast(Float(32), reinterpret(type, bits)) : float32_of_float16(bits);
@@ -80,7 +80,7 @@ Expr StorageConversion::from_float32(const Expr &value, const Type &type) const 
         return value;
     }
     if (type.is_bfloat()) {
-        // Nor here: that of Halide 21 makes infinities of some NaNs.
+        // Not a cast: Halide 21's turns some NaNs into infinities.
         return bfloat16_of_float32(value);
     }
     return has_float16_ ? cast(type, value) : float16_of_float32(value);

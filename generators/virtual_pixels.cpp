@@ -54,7 +54,7 @@ void VirtualPixels::constrain_buffers(int in_channels, int out_channels) {
     }
     if (on_gpu()) {
         tile_count->dim(0).set_bounds(0, 1);
-        // A GPU loads 16 bytes at once, but only from addresses that are known to be multiples of 16.
+        // A GPU loads 16 bytes at once only from addresses known to be multiples of 16.
         align_pixels(input, in_channels);
         align_pixels(*output, out_channels);
         if (residual) {
@@ -84,9 +84,9 @@ void VirtualPixels::estimate_output(int channels, int width, int height) {
     output->set_estimates({{0, channels}, {0, width}, {0, height}, {0, 1}});
 }
 
-/** The length of the list, on a GPU. Only the device may read it; but bounds are computed on the host, and the
- * bounds of a load from a constant place are the load itself. So we let the place depend on the pixel's index: it
- * is 0, because the runtime launches no 2^30 virtual pixels at once, but Halide cannot know it. */
+/** The length of the list, on a GPU. Only the device may read it, but the host computes bounds, and the bounds of a
+ * load from a constant index are the load itself. So we make the index depend on the pixel's index. It is always 0,
+ * because the runtime launches fewer than 2^30 virtual pixels at once, but Halide cannot know that. */
 Expr VirtualPixels::listed_tiles(const Expr &index) {
     return (*tile_count)(index / (1 << 30));
 }
@@ -105,17 +105,16 @@ VirtualPixels::Pixel VirtualPixels::unpack(const Tuple &words) {
 }
 
 VirtualPixels::Pixel VirtualPixels::origin_of(const Expr &index, const Expr &last) {
-    // A schedule rounds a stage's domain up to whole register tiles: beyond its end it repeats the stage's last
-    // tile, because the next one in the list may not be readable in place.
-    // On a GPU only the device knows how many tiles the list holds. The promise keeps bounds, which the host
-    // computes, from asking for that number. (Where the list is empty nothing runs, but Halide still checks
-    // the access.)
+    // Schedules round a stage's domain up to whole register tiles. Beyond its end we repeat the stage's last tile,
+    // because the next one in the list may not be readable in place. On a GPU only the device knows the length of the
+    // list. The promise keeps that number out of the bounds that the host computes. (Nothing runs for an empty list,
+    // but Halide still checks the access.)
     const Expr listed = on_gpu() ? cast<int>(listed_tiles(index)) : last;
     const Expr tile = unsafe_promise_clamped(min(index, listed - 1), 0, tiles.dim(0).max());
     Expr xy = tiles(tile, 0);
     Expr last_x = output->dim(1).extent() - 1, last_y = output->dim(2).extent() - 1;
     Pixel pixel;
-    // The promises hold because the runtime lists only origins and images that exist.
+    // The promises hold because the runtime lists only valid origins and images.
     pixel.x = unsafe_promise_clamped(cast<int>(xy & 0xffff), 0, last_x);
     pixel.y = unsafe_promise_clamped(cast<int>(xy >> 16), 0, last_y);
     pixel.n = unsafe_promise_clamped(cast<int>(tiles(tile, 1)), 0, output->dim(3).extent() - 1);
@@ -164,7 +163,7 @@ Expr VirtualPixels::is_stored(const Pixel &pixel, const Expr &index) {
     Expr active = ((word >> cast<uint32_t>(pixel.x % 32)) & 1) != 0;
     Expr stored = pixel.exists && (store_tiles || active);
     if (on_gpu()) {
-        // As unsigned numbers, because Halide would shrink the domain, on the host, to what it can solve for.
+        // Unsigned, because otherwise Halide would solve for the domain on the host and shrink it.
         stored = cast<uint32_t>(index / pixels_per_tile()) < listed_tiles(index) && stored;
     }
     return stored;
@@ -178,7 +177,7 @@ Expr VirtualPixels::load_input(const Expr &channel, const Expr &in_x, const Expr
     for (int d = 0; d < 2; d++) {
         Expr first = input.dim(d + 1).min(), last = input.dim(d + 1).max();
         inside = inside && at[d] >= first && at[d] <= last;
-        // Halide evaluates both sides of a select, so that a phantom read needs a legal address too.
+        // Halide evaluates both sides of a select, so a phantom read needs a legal address too.
         legal[d] = in_place ? unsafe_promise_clamped(at[d], first, last) : clamp(at[d], first, last);
     }
     const Expr bits =

@@ -1,19 +1,19 @@
 /** \file
- * The virtual pixel domain of masked operators, which their generators share.
+ * The virtual pixel domain, shared by the generators of masked operators.
  *
  * A masked operator computes the active pixels of the tiles in a list; every other output pixel keeps its value. It
- * runs over *virtual pixels*: pixel p is pixel p % (tile_h * tile_w) of tile p / (tile_h * tile_w) of the list, so that
- * a schedule may cut the domain anywhere, also across tiles. On a CPU it has two update stages: the first for tiles
- * whose reads all lie inside the input's allocation, read in place; the second for the others, whose reads outside
- * (phantom reads) are zeros.
+ * runs over *virtual pixels*: virtual pixel p is pixel p % (tile_h * tile_w) of tile p / (tile_h * tile_w) of the list,
+ * so a schedule may split the domain anywhere, even across tiles. On a CPU it has two update stages. The first handles
+ * tiles whose reads all lie inside the input's allocation and reads in place. The second handles the others, whose
+ * outside reads (phantom reads) are zeros.
  *
- * An operator whose output has a higher resolution than its input has virtual pixels of the input's resolution, each of
- * which stands for scale_h x scale_w output pixels. Those that have the same place in it form a *phase*; a stage runs
- * over the phases, and for each over all of its virtual pixels.
+ * If the output has a higher resolution than the input, virtual pixels have the input's resolution, and each stands for
+ * scale_h x scale_w output pixels. Output pixels at the same position in their virtual pixel form a *phase*. A stage
+ * runs over the phases, and for each phase over all virtual pixels.
  *
- * On a GPU one update stage serves all tiles; it takes no notice of num_interior and threads. There num_tiles is only
- * what the launch covers: the length of the list is in the device's memory (tile_count), so that a list made on the
- * device need not be waited for.
+ * On a GPU one update stage serves all tiles and ignores num_interior and threads. There num_tiles is only what the
+ * launch covers: the length of the list is in device memory (tile_count), so the host need not wait for a list made on
+ * the device.
  */
 #ifndef DISTILE_VIRTUAL_PIXELS_H
 #define DISTILE_VIRTUAL_PIXELS_H
@@ -26,38 +26,38 @@
 
 namespace distile {
 
-/** A base of generators, beside Halide's own. What it declares comes first among a generator's arguments: input,
- * tiles, bits, num_interior, num_tiles, threads, store_tiles. The generator's own inputs follow, and then tile_count on
- * a GPU, residual_input if there is one, and output. */
+/** A base class of generators, in addition to Halide's. It declares a generator's first arguments: input, tiles, bits,
+ * num_interior, num_tiles, threads, store_tiles. The generator's own inputs follow, then tile_count on a GPU,
+ * residual_input if there is one, and output. */
 class VirtualPixels {
 public:
-    // In which activations are stored. Sums are float32, and rounded once.
+    // The storage type of activations. Sums are float32, rounded once.
     Halide::GeneratorParam<Halide::Type> dtype{"dtype", Halide::Float(32)};
     Halide::GeneratorParam<Epilogue> epilogue{"epilogue", Epilogue::None, epilogue_names()};
     Halide::GeneratorParam<bool> residual{"residual", false};
-    // The granularity of the tiles in the list, in output pixels.
+    // The granularity of the listed tiles, in output pixels.
     Halide::GeneratorParam<int> tile_h{"tile_h", 1, 1, 65535};
     Halide::GeneratorParam<int> tile_w{"tile_w", 1, 1, 65535};
-    // In place of both, for who does not know the operator's scale: the side of square tiles in virtual pixels; or 0.
+    // If not 0, replaces both: the side of square tiles in virtual pixels, for callers that do not know the scale.
     Halide::GeneratorParam<int> virtual_tile{"virtual_tile", 0, 0, 256};
 
-    // [ci, x, y, n]. The minimum of x and y is minus the width of the zero border, if there is one.
+    // [ci, x, y, n]. With a zero border, the minima of x and y are minus its width.
     Halide::GeneratorInput<Halide::Buffer<>> input{"input", 4};
-    // [tile, 2]: the origin x | y << 16 in pixels, and the index of the image.
+    // [tile, 2]: the origin x | y << 16 in pixels, and the image's index.
     Halide::GeneratorInput<Halide::Buffer<uint32_t>> tiles{"tiles", 2};
     // [x / 32, y, n]: the mask, one bit per output pixel.
     Halide::GeneratorInput<Halide::Buffer<uint32_t>> bits{"bits", 3};
     // The first num_interior of the num_tiles tiles are read in place.
     Halide::GeneratorInput<int32_t> num_interior{"num_interior"};
     Halide::GeneratorInput<int32_t> num_tiles{"num_tiles"};
-    // Threads that the call may use: schedules balance their tasks by it.
+    // Threads that the call may use; schedules balance their tasks by it.
     Halide::GeneratorInput<int32_t> threads{"threads"};
     // Store every pixel of the listed tiles, not only the active ones.
     Halide::GeneratorInput<bool> store_tiles{"store_tiles"};
 
 protected:
-    /** A virtual or an output pixel, and whether its virtual pixel lies inside the image at all (a tile at the
-     * right or bottom edge may reach beyond it; its coordinates are then clamped). */
+    /** A virtual or output pixel, and whether its virtual pixel lies inside the image: tiles at the right or bottom
+     * edge may reach beyond it, and coordinates there are clamped. */
     struct Pixel {
         Halide::Expr x, y, n, exists;
     };
@@ -66,37 +66,37 @@ protected:
     struct Stage {
         std::string name;
         Halide::Expr first, last;
-        bool in_place; /**< No read of any pixel lies outside the input's allocation. */
+        bool in_place; /**< All reads lie inside the input's allocation. */
     };
 
     VirtualPixels() = default;
     ~VirtualPixels() = default;
 
-    /** For configure(): adds the arguments that come after the generator's own inputs. */
+    /** For configure(): adds the arguments after the generator's own inputs. */
     void add_last_arguments(Halide::Internal::GeneratorBase &generator);
-    /** For generate(): the output's update stages. `sums` makes the accumulator of one, a Func of (co, p), or of (co,
-     * p, phase) if there are phases. Throws Halide::CompileError for tiles that are not whole virtual pixels. */
+    /** For generate(): defines the output's update stages. `sums` makes the accumulator of a stage, a Func of (co, p),
+     * or of (co, p, phase) with phases. Throws Halide::CompileError if tiles are not whole virtual pixels. */
     void define_output(const std::function<Halide::Func(const Stage &)> &sums);
-    /** For generate(): what is known of the extents and strides of the buffers. */
+    /** For generate(): constrains the buffers' extents and strides. */
     void constrain_buffers(int in_channels, int out_channels);
-    /** For schedule(): estimates, which let any autoscheduler run. */
+    /** For schedule(): sets estimates, which any autoscheduler needs. */
     void estimate_input(int channels, int width, int height);
     void estimate_output(int channels, int width, int height);
 
-    /** Extents of an image for estimates. The masked pixels dominate, so that these serve as well as any. */
+    /** The image extents for estimates. The masked pixels dominate, so any value will do. */
     static constexpr int estimated_extent = 40;
 
     bool on_gpu() const {
         return gpu;
     }
-    /** Whether the sums of a stage may read the input itself, rather than a copy of it. */
+    /** Whether a stage's sums may read the input itself instead of a staged copy. */
     bool reads_in_place(const Stage &stage) const {
         return stage.in_place && dtype.value() == Halide::Float(32);
     }
     bool has_phases() const {
         return scale_h * scale_w > 1;
     }
-    /** Extents of a tile in virtual pixels. */
+    /** A tile's extents in virtual pixels. */
     int tile_rows() const {
         return virtual_tile.value() > 0 ? virtual_tile.value() : tile_h.value() / scale_h;
     }
@@ -109,26 +109,26 @@ protected:
 
     /** The first pixel of a tile, in a stage over the tiles before `last`. */
     Pixel origin_of(const Halide::Expr &index, const Halide::Expr &last);
-    /** The virtual pixel of an index, in a stage over the tiles before `last`. */
+    /** The virtual pixel at an index, in a stage over the tiles before `last`. */
     Pixel pixel_at(const Halide::Expr &index, const Halide::Expr &last);
-    /** The output pixel of a phase that a virtual pixel stands for. */
+    /** A virtual pixel's output pixel in a phase. */
     Pixel output_pixel(const Pixel &pixel, const Halide::Expr &phase_index);
-    /** A pixel as two words whose bounds Halide does not know, so that it has no reason to clamp them again. */
+    /** Packs a pixel into two words. Halide does not know their bounds, so it does not clamp them again. */
     static Halide::Tuple pack(const Pixel &pixel);
     static Pixel unpack(const Halide::Tuple &words);
 
-    /** The input at a place of an image, as float32. The place lies inside its allocation if it is read in place.
-     * Elsewhere it is zero. */
+    /** The input at a position of an image, as float32. If read in place, the position is inside the allocation;
+     * otherwise positions outside read as zero. */
     Halide::Expr load_input(const Halide::Expr &channel, const Halide::Expr &in_x, const Halide::Expr &in_y,
                             const Halide::Expr &image, bool in_place);
 
     StorageConversion conversion; /**< For the target. */
     Halide::Var co{"co"}, p{"p"}, phase{"phase"}, x{"x"}, y{"y"}, n{"n"};
-    int scale_h = 1, scale_w = 1; /**< To be set before the output is defined. */
+    int scale_h = 1, scale_w = 1; /**< Set before defining the output. */
 
 private:
     Halide::GeneratorInput<Halide::Buffer<>> *residual_input = nullptr;
-    // [1]: the number of tiles in the list, at most num_tiles of which are computed.
+    // [1]: the length of the list. At most num_tiles tiles are computed.
     Halide::GeneratorInput<Halide::Buffer<uint32_t>> *tile_count = nullptr;
     Halide::GeneratorOutput<Halide::Buffer<>> *output = nullptr;
     bool gpu = false;
@@ -137,7 +137,7 @@ private:
     Halide::Expr is_stored(const Pixel &pixel, const Halide::Expr &index);
     void add_stage(const Stage &stage, const std::function<Halide::Func(const Stage &)> &sums);
 
-    /** Lets every pixel begin at a multiple of 16 bytes, if its channels come to one. */
+    /** Promises that every pixel starts at a multiple of 16 bytes, if its channels fill one. */
     template<typename ImageBuffer> void align_pixels(ImageBuffer &image, int channels) {
         const int lanes = 16 / dtype.value().bytes();
         if (channels % lanes == 0) {

@@ -17,7 +17,8 @@ namespace {
 ByteMask empty_mask(int32_t batch, int32_t height, int32_t width) {
     if (batch < 1 || height < 1 || width < 1) {
         throw std::invalid_argument("a mask of batch " + std::to_string(batch) + ", height " + std::to_string(height) +
-                                    " and width " + std::to_string(width) + " was asked for: each must be at least 1");
+                                    " and width " + std::to_string(width) +
+                                    " is not possible: each must be at least 1");
     }
     ByteMask mask;
     mask.batch = batch;
@@ -30,12 +31,12 @@ ByteMask empty_mask(int32_t batch, int32_t height, int32_t width) {
 void check_density(double density) {
     if (!(density >= 0 && density <= 1)) {
         throw std::invalid_argument("a mask of density " + std::to_string(density) +
-                                    " was asked for: it must lie between 0 and 1");
+                                    " is not possible: it must lie between 0 and 1");
     }
 }
 
-/** White noise of mean 0: the sum of twelve uniform 16-bit numbers. The standard's distributions differ between
- * libraries, and so would our masks; this sum is exact everywhere. */
+/** White noise of mean 0: the sum of twelve uniform 16-bit numbers. The standard distributions, and thus our masks,
+ * would differ between libraries; this sum is exact everywhere. */
 double noise(std::mt19937_64 &engine) {
     uint64_t sum = 0;
     for (int draw = 0; draw < 3; draw++) {
@@ -47,7 +48,7 @@ double noise(std::mt19937_64 &engine) {
     return static_cast<double>(sum) - 6 * 65535.0;
 }
 
-/** The weights of a Gaussian of standard deviation `sigma`, cut off at 3 sigma. */
+/** The weights of a Gaussian with standard deviation `sigma`, cut off at 3 sigma. */
 std::vector<double> gaussian(double sigma) {
     const auto radius = static_cast<int>(std::ceil(3 * sigma));
     std::vector<double> weights;
@@ -57,10 +58,10 @@ std::vector<double> gaussian(double sigma) {
     return weights;
 }
 
-/** A Gaussian random field [height, width]. White noise that is smoothed by a Gaussian of deviation sigma has the
- * correlation exp(-(d / (2 sigma))^2) at distance d. We call 2 sigma, where it has dropped to 1/e, the correlation
- * length; here it is 1/8 of the extent along either axis. The noise goes on beyond the image, so that the field is as
- * smooth and as varied at its edges as anywhere. */
+/** A Gaussian random field [height, width]. White noise smoothed by a Gaussian with deviation sigma has the correlation
+ * exp(-(d / (2 sigma))^2) at distance d. We call 2 sigma, where the correlation drops to 1/e, the correlation length;
+ * here it is 1/8 of the extent along each axis. The noise extends beyond the image, so the field is as smooth and
+ * varied at the edges as elsewhere. */
 std::vector<double> gaussian_field(int32_t height, int32_t width, std::mt19937_64 &engine) {
     const std::vector<double> along_x = gaussian(width / 16.0), along_y = gaussian(height / 16.0);
     const size_t noise_width = width + along_x.size() - 1, noise_height = height + along_y.size() - 1;
@@ -105,8 +106,8 @@ Photo read_photo(const std::string &path) {
     return photo;
 }
 
-/** Active where a channel of two photos differs by more than .01 on a scale from -1 to 1, as SIGE feeds photos to
- * its networks, and within 5 pixels of there. */
+/** Active within 5 pixels of any pixel where a channel of the two photos differs by more than .01, on SIGE's scale from
+ * -1 to 1. */
 ByteMask edit_mask(const std::string &before_file, const std::string &after_file) {
     const Photo before = read_photo(before_file), after = read_photo(after_file);
     if (before.height != after.height || before.width != after.width) {
@@ -142,7 +143,7 @@ ByteMask blob_mask(int32_t batch, int32_t height, int32_t width, double density,
     std::vector<size_t> order(pixels);
     for (int32_t n = 0; n < batch; n++) {
         const std::vector<double> field = gaussian_field(height, width, engine);
-        // The order is total, ties going by index, so that the highest values are the same set with every library.
+        // The order is total, with ties broken by index, so every library selects the same set of highest values.
         std::iota(order.begin(), order.end(), size_t{0});
         std::nth_element(order.begin(), order.begin() + active, order.end(),
                          [&](size_t a, size_t b) { return field[a] != field[b] ? field[a] > field[b] : a < b; });
@@ -205,8 +206,7 @@ ByteMask read_real_mask(const std::string &name, const std::string &folder) {
     for (const std::string &known : real_masks()) {
         names += (names.empty() ? "'" : ", '") + known + "'";
     }
-    throw std::runtime_error("there is no real mask '" + name + "' in '" + folder +
-                             "'; those that there are: " + names);
+    throw std::runtime_error("there is no real mask '" + name + "' in '" + folder + "'; the masks are: " + names);
 }
 
 ByteMask scale_mask(const ByteMask &mask, int32_t height, int32_t width) {
@@ -214,7 +214,7 @@ ByteMask scale_mask(const ByteMask &mask, int32_t height, int32_t width) {
     size_t i = 0;
     for (int32_t n = 0; n < mask.batch; n++) {
         for (int32_t y = 0; y < height; y++) {
-            // The pixel of the source in which the centre of the scaled pixel lies.
+            // The source pixel that contains the centre of the scaled pixel.
             const int64_t source_y = (2 * int64_t{y} + 1) * mask.height / (2 * int64_t{height});
             for (int32_t x = 0; x < width; x++) {
                 const int64_t source_x = (2 * int64_t{x} + 1) * mask.width / (2 * int64_t{width});
@@ -227,10 +227,10 @@ ByteMask scale_mask(const ByteMask &mask, int32_t height, int32_t width) {
 
 ByteMask dilate_mask(const ByteMask &mask, int32_t radius) {
     if (radius < 0) {
-        throw std::invalid_argument("a mask was to be dilated by " + std::to_string(radius) +
+        throw std::invalid_argument("a mask cannot be dilated by " + std::to_string(radius) +
                                     " pixels: the radius must not be negative");
     }
-    // A square is dilated one axis at a time.
+    // Dilation by a square works one axis at a time.
     ByteMask wide = empty_mask(mask.batch, mask.height, mask.width);
     const int64_t rows = int64_t{mask.batch} * mask.height;
     for (int64_t row = 0; row < rows; row++) {

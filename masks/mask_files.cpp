@@ -16,28 +16,27 @@ namespace {
     throw std::runtime_error("the masks '" + path + "' " + what);
 }
 
-/** A NumPy file of bytes: a header, which is a Python dictionary, and the elements behind it. Made for files of
- * anybody's, of which libraries that read all types trust too much. Throws std::invalid_argument that says what is
- * wrong. */
+/** A NumPy file of bytes: a header, which is a Python dictionary, followed by the elements. Written for untrusted
+ * files, which general readers trust too much. Throws a std::invalid_argument that says what is wrong. */
 class NpyFile {
 public:
     explicit NpyFile(std::string file) : file_(std::move(file)) {
         const auto byte = [&](size_t place) { return static_cast<size_t>(static_cast<uint8_t>(file_[place])); };
         constexpr size_t least = 12;
         if (file_.size() < least || file_.compare(0, 6, "\x93NUMPY") != 0) {
-            throw std::invalid_argument("it does not begin as one");
+            throw std::invalid_argument("there is no NumPy header");
         }
         const bool long_header = byte(6) > 1;
         const size_t begin = long_header ? 12 : 10;
         const size_t length = byte(8) | byte(9) << 8 | (long_header ? byte(10) << 16 | byte(11) << 24 : 0);
         if (length > file_.size() - begin) {
-            throw std::invalid_argument("it ends within its header");
+            throw std::invalid_argument("the file ends inside its header");
         }
         elements_ = begin + length;
         header_ = file_.substr(begin, length);
         header_.erase(std::remove(header_.begin(), header_.end(), ' '), header_.end());
         if (!has("'descr':", "'|b1'") && !has("'descr':", "'|u1'")) {
-            throw std::invalid_argument("its elements have another type");
+            throw std::invalid_argument("the elements have another type");
         }
         columns_first_ = has("'fortran_order':", "True");
         read_shape();
@@ -46,7 +45,7 @@ public:
     const std::vector<size_t> &shape() const {
         return shape_;
     }
-    /** All elements, the last dimension's next to each other. */
+    /** All elements, with the last dimension contiguous. */
     std::vector<uint8_t> elements() const {
         const auto begin = file_.begin() + static_cast<ptrdiff_t>(elements_);
         std::vector<uint8_t> values(begin, begin + static_cast<ptrdiff_t>(size_));
@@ -67,7 +66,7 @@ public:
     }
 
 private:
-    /** True if the value of a key in the header begins with a text. */
+    /** True if a key's value in the header starts with `text`. */
     bool has(const char *key, const std::string &text) const {
         const size_t found = header_.find(key);
         return found != std::string::npos && header_.compare(found + std::strlen(key), text.size(), text) == 0;
@@ -77,7 +76,7 @@ private:
         const std::string key = "'shape':(";
         const size_t found = header_.find(key), end = found == std::string::npos ? found : header_.find(')', found);
         if (end == std::string::npos) {
-            throw std::invalid_argument("its header has no shape");
+            throw std::invalid_argument("the header has no shape");
         }
         const size_t available = file_.size() - elements_;
         const char *next = header_.data() + found + key.size(), *const last = header_.data() + end;
@@ -86,10 +85,10 @@ private:
             const auto [rest, error] = std::from_chars(next, last, extent);
             constexpr size_t most_dimensions = 8;
             if (error != std::errc() || (rest != last && *rest != ',') || shape_.size() == most_dimensions) {
-                throw std::invalid_argument("its header has a broken shape");
+                throw std::invalid_argument("the header has a malformed shape");
             }
             if (extent != 0 && size_ > available / extent) {
-                throw std::invalid_argument("it is shorter than its shape");
+                throw std::invalid_argument("the file is shorter than its shape");
             }
             size_ *= extent;
             shape_.push_back(extent);
@@ -98,10 +97,10 @@ private:
     }
 
     std::string file_, header_;
-    size_t elements_ = 0; /**< Where they begin. */
+    size_t elements_ = 0; /**< Offset of the first element. */
     bool columns_first_ = false;
     std::vector<size_t> shape_;
-    size_t size_ = 0; /**< The product of the shape, at most the elements that there are. */
+    size_t size_ = 0; /**< The product of the shape, at most the number of elements in the file. */
 };
 
 }  // namespace
@@ -130,7 +129,7 @@ std::vector<MaskImage> read_npy_masks(const std::string &path) {
         shape = file.shape();
         elements = file.elements();
     } catch (const std::invalid_argument &error) {
-        refuse(path, std::string("are no NumPy array of type bool or uint8 (") + error.what() +
+        refuse(path, std::string("are not a NumPy array of type bool or uint8 (") + error.what() +
                          "); save them with numpy.save");
     }
     constexpr size_t most = 65535;

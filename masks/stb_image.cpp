@@ -1,9 +1,9 @@
-// The one place that compiles stb_image, which is a header.
+// The only file that compiles the header library stb_image.
 #include <cstring>
 
 namespace {
 
-/** Copies bytes. The decoder also copies none to a null pointer, for an image that begins with no data, which
+/** Copies bytes. For an image that starts with an empty chunk, the decoder copies 0 bytes to a null pointer, which
  * std::memcpy forbids. */
 void *copy_bytes(void *to, const void *from, size_t count) {
     return count == 0 ? to : std::memcpy(to, from, count);
@@ -14,6 +14,6 @@ void *copy_bytes(void *to, const void *from, size_t count) {
 #define memcpy copy_bytes
 #define STB_IMAGE_IMPLEMENTATION
 #define STBI_ONLY_PNG
-// No mask is larger, so that a small file cannot ask for all memory.
+// No mask is larger. The limit stops small files from requesting huge allocations.
 #define STBI_MAX_DIMENSIONS 65535
 #include <stb/stb_image.h>

@@ -22,7 +22,7 @@ int32_t output_extent(distile_operator_kind kind, int32_t input, int32_t pads, i
     return pixels;
 }
 
-/** The input that a position of the kernel multiplies for an output along an axis; -1 for a zero. */
+/** The input that a kernel position multiplies for an output along one axis; -1 for a zero. */
 int32_t input_at(distile_operator_kind kind, int32_t inputs, int32_t output, int32_t position, int32_t stride,
                  int32_t pad, int32_t dilation) {
     if (kind == DISTILE_MASKED_CONV_TRANSPOSE2D) {
@@ -39,7 +39,7 @@ int32_t input_at(distile_operator_kind kind, int32_t inputs, int32_t output, int
     return input >= 0 && input < inputs * repeated ? input / repeated : -1;
 }
 
-/** The channels of a pixel in float32: where they are, or converted into `memory`. */
+/** The channels of a pixel as float32: in place, or converted into `memory`. */
 const float *read_pixel(const distile_tensor &tensor, int32_t n, int32_t y, int32_t x, std::vector<float> &memory) {
     const Type &type = *find_type(tensor.dtype);
     const int64_t element = n * tensor.stride_n + y * tensor.stride_h + x * tensor.stride_w;
@@ -145,7 +145,7 @@ Conv2dReference::Conv2dReference(const distile_conv2d &conv, const distile_weigh
         double factor = (weights.bn_gamma ? weights.bn_gamma[o] : 1) /
                         std::sqrt(double{weights.bn_variance[o]} + weights.bn_epsilon);
         if (dtype != DISTILE_FLOAT32) {
-            // Where weights are rounded, their last bit depends on the factor's, which kernels have in float32.
+            // Rounded weights depend on the factor's last bit, so use float32 like the kernels.
             factor =
                 (weights.bn_gamma ? weights.bn_gamma[o] : 1) / std::sqrt(weights.bn_variance[o] + weights.bn_epsilon);
         }
@@ -160,7 +160,7 @@ Conv2dReference::Conv2dReference(const distile_conv2d &conv, const distile_weigh
                                   : weights.order == DISTILE_OHWI ? (o * taps + tap) * inputs + i
                                   : weights.order == DISTILE_IOHW ? (i * outputs + o) * taps + tap
                                                                   : (o * inputs + i) * taps + tap;
-                // Weights that are rounded hold the factor; others keep it for the sums, which are more precise.
+                // Rounded weights include the factor; others leave it to the sums, which are more precise.
                 const auto folded = static_cast<float>(source[at] * factor_[o]);
                 filter_[hwio] = dtype == DISTILE_FLOAT32 ? source[at] : merges_ ? folded : round_to(dtype, folded);
             }

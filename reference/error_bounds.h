@@ -1,6 +1,6 @@
 /** \file
- * How far results may be from the reference, by type: |error| <= rounding * |result| + accumulation * scale. The scale
- * is what the sums are judged by: the largest of them, or the sum of the absolute values of all that is added up.
+ * Error bounds against the reference, by type: |error| <= rounding * |result| + accumulation * scale. The scale is the
+ * largest sum, or the sum of the absolute values of all terms.
  */
 #ifndef DISTILE_ERROR_BOUNDS_H
 #define DISTILE_ERROR_BOUNDS_H
@@ -12,12 +12,12 @@ namespace distile {
 
 struct ErrorBound {
     distile_dtype dtype;
-    /** Of the one rounding of the result to its type, relative: half a unit in the last place. float32 has none of its
-     * own, because what is accumulated has that type. */
+    /** The relative error of rounding the result to its type: half a unit in the last place. 0 for float32, the type of
+     * the sums. */
     double rounding;
-    /** The same below the least normal number, absolute. */
+    /** The absolute rounding error of subnormal results. */
     double subnormal;
-    /** Of the sums in float32, in whatever order. */
+    /** The error of float32 sums, in any order. */
     double accumulation;
 };
 
@@ -27,11 +27,11 @@ constexpr ErrorBound error_bounds[] = {
     {DISTILE_BFLOAT16, 0x1p-8, 0x1p-134, 1e-5},
 };
 
-/** The largest error of a result that should be `result`, exactly. */
+/** The largest allowed error for the exact result `result`. */
 inline double error_bound(distile_dtype dtype, double result, double scale) {
     for (const ErrorBound &bound : error_bounds) {
         if (bound.dtype == dtype) {
-            // What accumulation moves beyond the next number moves the rounding, too.
+            // Accumulation errors beyond the next number change the rounding too.
             const double accumulated = bound.accumulation * scale;
             return bound.rounding * (std::abs(result) + accumulated) + bound.subnormal + accumulated;
         }

@@ -28,7 +28,7 @@ std::vector<int> usable_cores() {
         }
     }
     if (cores.empty()) {
-        throw std::runtime_error("the system does not say which cores this process may use");
+        throw std::runtime_error("the system does not report which cores this process may use");
     }
     return cores;
 }
@@ -50,7 +50,7 @@ int32_t restrict_to_cores(int32_t threads) {
     }
     if (sched_setaffinity(0, sizeof(set), &set) != 0) {
         throw std::runtime_error(option + ": the system refuses to restrict this process to that many cores; start it "
-                                          "with taskset in its place");
+                                          "with taskset instead");
     }
     return threads;
 }

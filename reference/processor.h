@@ -1,5 +1,5 @@
 /** \file
- * The CPU that programs which measure run on, and how much of it they use.
+ * The CPU that measuring programs run on, and its usable cores.
  */
 #ifndef DISTILE_REFERENCE_PROCESSOR_H
 #define DISTILE_REFERENCE_PROCESSOR_H
@@ -13,12 +13,12 @@ namespace distile {
 /** The CPU's model name. */
 std::string cpu_name();
 
-/** The cores that this process may use. Throws std::runtime_error if the system does not say. */
+/** The cores that this process may use. Throws std::runtime_error if the system does not report them. */
 std::vector<int> usable_cores();
 
-/** Restricts the process to as many of its cores as it shall have threads, because no other limit holds for all of
- * the libraries that are measured; call it before they start threads. 0 leaves all cores. Returns the number of
- * cores. Throws std::runtime_error if there are fewer. */
+/** Restricts the process to as many cores as it should use threads, because no other limit binds all measured
+ * libraries. Call it before they start threads. 0 keeps all cores. Returns the number of cores. Throws
+ * std::runtime_error if there are too few. */
 int32_t restrict_to_cores(int32_t threads);
 
 }  // namespace distile

@@ -1,5 +1,5 @@
 /** \file
- * Tensors that own their memory, to run kernels on.
+ * Tensors that own their memory.
  */
 #ifndef DISTILE_REFERENCE_TENSORS_H
 #define DISTILE_REFERENCE_TENSORS_H
@@ -11,8 +11,8 @@
 
 namespace distile {
 
-/** Floats, 0 at first, on a cache line of their own, which vector<float> does not promise: what is compared gets the
- * same alignment. */
+/** Zero-initialised floats, aligned to a cache line, so compared kernels get equal alignment (vector<float> does not
+ * promise it). */
 class AlignedFloats {
 public:
     explicit AlignedFloats(size_t count);
@@ -40,10 +40,10 @@ struct Border {
     int32_t top = 0, bottom = 0, left = 0, right = 0;
 };
 
-/** The border with which an operator reads its input in place. */
+/** The border that lets an operator read its input in place. */
 Border padding_of(const distile_conv2d &conv, distile_operator_kind kind = DISTILE_MASKED_CONV2D);
 
-/** A tensor with its memory: contiguous but for a zero border around every image. */
+/** A tensor with its memory, contiguous except for a zero border around every image. */
 class BorderedTensor {
 public:
     BorderedTensor(int32_t batch, int32_t height, int32_t width, int32_t channels, const Border &border = {});
@@ -51,7 +51,7 @@ public:
     const distile_tensor &view() const {
         return view_;
     }
-    /** The border included. */
+    /** Includes the border. */
     const AlignedFloats &memory() const {
         return memory_;
     }

@@ -20,12 +20,12 @@ std::string declare_knobs(const MaskedOperator &op, const Space &space, const Pr
         throw Halide::CompileError("PolyKernel: the theta is not legal for this operator and target: " + illegal +
                                    ".\n");
     }
-    // The caller lists tiles of the theta's extents, of which such a pipeline would compute a part, or too much.
+    // The caller lists tiles of the theta's size; a pipeline for another size would compute too few or too many pixels.
     if (theta.at("tile_h") != op.tile_h || theta.at("tile_w") != op.tile_w) {
         throw Halide::CompileError("PolyKernel: the theta is for tiles of " +
                                    extents(theta.at("tile_h"), theta.at("tile_w")) +
-                                   " pixels, and the pipeline was built for tiles of " + extents(op.tile_h, op.tile_w) +
-                                   ". Give the generator the tile_h and tile_w of the theta.\n");
+                                   " pixels, but the pipeline was built for tiles of " + extents(op.tile_h, op.tile_w) +
+                                   ". Pass the theta's tile_h and tile_w to the generator.\n");
     }
     std::string source;
     for (const auto &[knob, value] : theta) {
@@ -59,7 +59,7 @@ void vectorize_gpu_output(MaskedOperator &op, int lanes, std::ostream &source) {
     Halide::Stage update = output.update(op.stages[0].update);
     Halide::Var co = output.args()[0], vector("vector"), lane("lane");
     using Halide::TailStrategy;
-    // It stores nothing, but it must not seem to store from the host.
+    // It stores nothing, but must not appear to store from the host.
     DISTILE_APPLY(output.gpu_single_thread());
     DISTILE_APPLY(update.allow_race_conditions().split(co, vector, lane, lanes, TailStrategy::GuardWithIf));
     if (op.out_channels % lanes == 0) {

@@ -1,5 +1,5 @@
 /** \file
- * How schedules are applied: with the source beside it.
+ * Applies schedules and records their source.
  */
 #ifndef DISTILE_SCHEDULES_APPLY_H
 #define DISTILE_SCHEDULES_APPLY_H
@@ -8,7 +8,7 @@
 #include <sstream>
 #include <string>
 
-/** Applies a statement, and appends it to the stream `source`: the source is the very statements that are applied. */
+/** Applies a statement and appends its text to the stream `source`, so the source is exactly what was applied. */
 #define DISTILE_APPLY(statement)                                                                                       \
     do {                                                                                                               \
         statement;                                                                                                     \
@@ -17,22 +17,22 @@
 
 namespace distile {
 
-/** What the constraints of an operator's space ask for, for a target. */
+/** The facts that the constraints of an operator's space need, for a target. */
 Problem problem_on(const MaskedOperator &op, const Halide::Target &target);
 
-/** Applies a theta of the operator's space for a target. Throws Halide::CompileError if the theta is not legal, or is
- * for another granularity than the operator's pipeline. Returns the schedule as C++, one statement a line, over Funcs
- * and loop names as they appear in it. */
+/** Applies a theta of the operator's space for a target. Throws Halide::CompileError if the theta is illegal or for
+ * another granularity than the pipeline's. Returns the schedule as C++, one statement per line, with the pipeline's
+ * Funcs and loop names. */
 std::string apply_schedule(const Halide::Pipeline &pipeline, MaskedOperator &op, const Theta &theta,
                            const Halide::Target &target);
 
-// What schedules share.
+// Shared by the schedules.
 
-/** How the source of every schedule begins: its knobs as constants. Throws Halide::CompileError unless the theta is
- * legal, and for the granularity that the pipeline was built for. */
+/** The start of every schedule's source: its knobs as constants. Throws Halide::CompileError unless the theta is legal
+ * and for the pipeline's granularity. */
 std::string declare_knobs(const MaskedOperator &op, const Space &space, const Problem &problem, const Theta &theta);
 
-/** Throws Halide::CompileError unless the operator has one stage, as on a GPU. */
+/** Throws Halide::CompileError unless the operator has exactly one stage, as on a GPU. */
 void check_gpu_stages(const MaskedOperator &op);
 
 /** Splits the output's channels into `vector` and `lane` for a GPU. */

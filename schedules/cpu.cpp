@@ -20,7 +20,7 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
     const int lanes = problem.vector_lanes;
     source << "const int lanes = " << lanes << ";\n";
 
-    // The input `threads` of the operator: balances the tasks at run time.
+    // The operator's input `threads` balances the tasks at run time.
     Expr threads = Internal::Variable::make(Int(32), "threads", Parameter(Int(32), false, 0, "threads"));
 
     Func output = op.output;
@@ -32,9 +32,9 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         Stage update = output.update(stage.update);
         source << "\n// Update " << stage.update << " of the output\n";
 
-        // Each thread gets an equal share of the register tiles, in as few tasks as `group` allows.
-        // Parts of the channels would each stage the tiles again: not for the few at a border, but where all tiles are
-        // staged, because their type is converted.
+        // Each thread gets an equal share of the register tiles, in as few tasks as `group` allows. Each part of the
+        // channels would stage the tiles again. That is cheap for the few border tiles, but not if type conversion
+        // makes all tiles stage.
         const bool staged = stage.staging.defined();
         const int group = staged ? staged_group(op, pixels, theta.at("group")) : theta.at("group");
         const int channel_splits = staged && !op.stages_all() ? 1 : theta.at("channel_splits");
@@ -55,12 +55,12 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         if (op.scale_h * op.scale_w == 1) {
             DISTILE_APPLY(update.reorder(co_inner, in_tile, register_tile, co_outer, task, co_split));
         } else {
-            // All tiles in one phase, then all in the next: its weights and its taps are the same for all of them.
+            // All tiles in one phase, then all in the next: tiles of a phase share weights and taps.
             RVar phase = stage.phase;
             DISTILE_APPLY(update.reorder(co_inner, in_tile, register_tile, co_outer, task, phase, co_split));
         }
         DISTILE_APPLY(update.vectorize(co_inner, lanes).unroll(co_inner).unroll(in_tile));
-        // Only the stores of the last register tile are guarded: a second copy of the loop would not be faster.
+        // Guard only the stores of the last register tile: a second copy of the loop would not be faster.
         DISTILE_APPLY(update.never_partition(task, register_tile, in_tile));
         DISTILE_APPLY(update.parallel(task));
         if (channel_splits > 1) {
@@ -88,7 +88,7 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
             Func staging = stage.staging;
             Var staged_channel = staging.args()[0];
             if (split_channels == channels) {
-                // Read once, so that it need not outlast its register tile.
+                // Read once, so it need not outlive its register tile.
                 DISTILE_APPLY(staging.compute_at(output, register_tile));
             } else {
                 DISTILE_APPLY(staging.compute_at(output, task));

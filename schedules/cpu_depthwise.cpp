@@ -15,7 +15,7 @@ std::string apply_cpu_depthwise_schedule(MaskedOperator &op, const Theta &theta,
     const int lanes = problem.vector_lanes;
     source << "const int lanes = " << lanes << ";\n";
 
-    // The input `threads` of the operator: balances the tasks at run time.
+    // The operator's input `threads` balances the tasks at run time.
     Expr threads = Internal::Variable::make(Int(32), "threads", Parameter(Int(32), false, 0, "threads"));
 
     Func output = op.output;
@@ -37,7 +37,7 @@ std::string apply_cpu_depthwise_schedule(MaskedOperator &op, const Theta &theta,
         DISTILE_APPLY(update.split(co, co_outer, co_inner, channels, TailStrategy::GuardWithIf));
         DISTILE_APPLY(update.reorder(co_inner, in_tile, co_outer, register_tile, task));
         DISTILE_APPLY(update.vectorize(co_inner, lanes).unroll(co_inner).unroll(in_tile));
-        // Only the stores of the last register tile are guarded: a second copy of the loop would not be faster.
+        // Guard only the stores of the last register tile: a second copy of the loop would not be faster.
         DISTILE_APPLY(update.never_partition(task, register_tile, in_tile));
         DISTILE_APPLY(update.parallel(task));
 

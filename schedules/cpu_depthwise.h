@@ -1,5 +1,5 @@
 /** \file
- * CPU schedules of depthwise convolutions: the function that applies one.
+ * CPU schedules for depthwise convolutions: the function that applies one.
  */
 #ifndef DISTILE_SCHEDULES_CPU_DEPTHWISE_H
 #define DISTILE_SCHEDULES_CPU_DEPTHWISE_H
@@ -10,7 +10,7 @@
 
 namespace distile {
 
-/** Does for a depthwise convolution what apply_cpu_schedule() does for others. */
+/** The counterpart of apply_cpu_schedule() for depthwise convolutions. */
 std::string apply_cpu_depthwise_schedule(MaskedOperator &op, const Theta &theta, const Halide::Target &target);
 
 }  // namespace distile

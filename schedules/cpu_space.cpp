@@ -6,8 +6,8 @@ namespace distile {
 
 namespace {
 
-/** Registers that a register tile takes: its accumulators, a vector of weights for each column, and one
- * for the broadcast of an input (an AVX-512 FMA broadcasts from memory, so that it is rarely needed). */
+/** The registers of a register tile: its accumulators, a vector of weights per column, and one for the broadcast input
+ * (rarely needed with AVX-512, whose FMA broadcasts from memory). */
 int tile_registers(const Theta &theta, const Problem &problem) {
     const int vectors = theta.at("channels") / problem.vector_lanes;
     return theta.at("pixels") * vectors + vectors + (problem.vector_registers > 16 ? 0 : 1);
@@ -25,9 +25,9 @@ const Space &cpu_space() {
                                                              13, 14, 15, 16, 18, 20, 22, 24, 26, 28, 30}},
             {"channels", "output channels in a register tile", {8, 16, 32, 48, 64}},
             {"group",
-             "register tiles that one task may run over before it takes the next channels",
+             "register tiles that a task may run over before it takes the next channels",
              {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64}},
-            {"channel_splits", "parts into which the output channels are cut for the threads", {1, 2, 4, 8, 16}},
+            {"channel_splits", "parts into which the output channels are split for the threads", {1, 2, 4, 8, 16}},
             {"order", "nesting of the reduction: 0 for ky, kx, ci; 1 for ci, ky, kx; 2 for ky, ci, kx", {0, 1, 2}},
             {"unroll", "input channels that are unrolled", {1, 2, 4, 8, 16}},
         },

@@ -54,7 +54,7 @@ std::string apply_cuda_direct_schedule(Pipeline pipeline, MaskedOperator &op, co
     }
 
     const std::string loop = output.name() + ".s" + std::to_string(stage.update + 1) + ".";
-    // The pipeline owns its passes.
+    // The pipeline takes ownership of its passes.
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
     pipeline.add_custom_lowering_pass(new SkipIdleBlocks({{{loop, block_pixels}}, op.tile_h * op.tile_w}));
     return source.str();

@@ -10,7 +10,7 @@
 
 namespace distile {
 
-/** Does for an operator that runs direct what apply_cuda_schedule() does for others. */
+/** The counterpart of apply_cuda_schedule() for operators that run direct. */
 std::string apply_cuda_direct_schedule(Halide::Pipeline pipeline, MaskedOperator &op, const Theta &theta);
 
 }  // namespace distile

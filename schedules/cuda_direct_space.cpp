@@ -23,10 +23,10 @@ const Space &cuda_direct_space() {
         {
             {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
             {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
-            {"block_pixels", "virtual pixels of a block", {1, 2, 4, 8, 16, 32, 64, 128}},
-            {"block_channels", "output channels of a block", {8, 16, 32, 64, 96, 128, 192, 256, 512}},
-            {"thread_pixels", "virtual pixels of a thread", {1, 2, 3, 4, 6, 8}},
-            {"thread_channels", "output channels of a thread", {4, 8, 16}},
+            {"block_pixels", "virtual pixels per block", {1, 2, 4, 8, 16, 32, 64, 128}},
+            {"block_channels", "output channels per block", {8, 16, 32, 64, 96, 128, 192, 256, 512}},
+            {"thread_pixels", "virtual pixels per thread", {1, 2, 3, 4, 6, 8}},
+            {"thread_channels", "output channels per thread", {4, 8, 16}},
             {"unroll", "what is unrolled: 0 for nothing, 1 for a kernel row, 2 for the kernel", {0, 1, 2}},
         },
         {
@@ -35,28 +35,28 @@ const Space &cuda_direct_space() {
                  return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
              },
              {"tile_h", "tile_w"}},
-            {"thread_channels of whole vectors of 4",
+            {"thread_channels that are whole vectors of 4",
              [](const Theta &theta, const Problem &problem) {
                  return theta.at("thread_channels") % problem.vector_lanes == 0;
              },
              {"thread_channels"}},
-            {"block_pixels and block_channels that its thread_pixels and thread_channels divide",
+            {"block_pixels and block_channels that thread_pixels and thread_channels divide",
              [](const Theta &theta, const Problem &) {
                  return theta.at("block_pixels") % theta.at("thread_pixels") == 0 &&
                         theta.at("block_channels") % theta.at("thread_channels") == 0;
              },
              {"block_pixels", "thread_pixels", "block_channels", "thread_channels"}},
-            {"block_channels of which no block is beyond the channels",
+            {"block_channels that leave no block beyond the channels",
              [](const Theta &theta, const Problem &problem) {
                  return theta.at("block_channels") <= round_up(problem.out_channels, problem.channel_block);
              },
              {"block_channels"}},
-            {"32 to 1024 threads a block, in whole warps",
+            {"32 to 1024 threads per block, in whole warps",
              [](const Theta &theta, const Problem &) {
                  return num_threads(theta) <= 1024 && num_threads(theta) % 32 == 0;
              },
              {"block_pixels", "block_channels", "thread_pixels", "thread_channels"}},
-            {"at most 64 sums of a thread",
+            {"at most 64 sums per thread",
              [](const Theta &theta, const Problem &) {
                  return theta.at("thread_pixels") * theta.at("thread_channels") <= 64;
              },
@@ -64,8 +64,7 @@ const Space &cuda_direct_space() {
             {"an unroll from 0 to 2",
              [](const Theta &theta, const Problem &) { return theta.at("unroll") <= UnrollKernel; },
              {"unroll"}},
-            {"at most 40 unrolled taps times pixels of a thread, because it has all of their inputs on their way at "
-             "once",
+            {"at most 40 unrolled taps times pixels per thread, because all of their inputs are in flight at once",
              [](const Theta &theta, const Problem &problem) {
                  return unrolled_taps(static_cast<KernelUnroll>(theta.at("unroll")), problem) *
                             theta.at("thread_pixels") <=

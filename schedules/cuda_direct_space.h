@@ -1,11 +1,11 @@
 /** \file
- * The space of CUDA schedules in which threads read the input direct, without staging it: of depthwise convolutions,
- * whose inputs no two channels share, and of groups that do not fill blocks of the weights. Knows no Halide, so that a
- * search can walk it anywhere.
+ * The space of CUDA schedules whose threads read the input directly, without staging: for depthwise convolutions, whose
+ * channels share no inputs, and for groups that do not fill blocks of the weights. Independent of Halide, so a search
+ * can walk it anywhere.
  *
  * A thread computes `thread_pixels` virtual pixels x `thread_channels` channels, and a block `block_pixels` x
- * `block_channels`. Neighbouring threads have neighbouring channels, so that a warp loads whole lines; what
- * neighbouring pixels share comes from the nearest cache.
+ * `block_channels`. Neighbouring threads have neighbouring channels, so a warp loads whole cache lines; inputs that
+ * neighbouring pixels share come from L1.
  */
 #ifndef DISTILE_SCHEDULES_CUDA_DIRECT_SPACE_H
 #define DISTILE_SCHEDULES_CUDA_DIRECT_SPACE_H
@@ -14,7 +14,7 @@
 
 namespace distile {
 
-/** Whether an operator has this space rather than cuda_space(). */
+/** Whether an operator uses this space instead of cuda_space(). */
 bool runs_direct(const OperatorFacts &op);
 
 const Space &cuda_direct_space();

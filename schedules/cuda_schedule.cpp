@@ -11,7 +11,7 @@ using namespace Halide;
 
 namespace {
 
-/** A schedule while it is applied: what its parts share. The names are those of the source that they write. */
+/** The state shared by the parts of a schedule while it is applied. Names match the source that the parts write. */
 struct CudaSchedule {
     CudaSchedule(MaskedOperator &op, const Theta &theta);
 
@@ -21,16 +21,16 @@ struct CudaSchedule {
     std::ostringstream source;
     MaskedStage &stage;
 
-    // The knobs, and what follows from them.
+    // The knobs and the values derived from them.
     const int block_pixels, block_channels, thread_pixels, chunk, splits, padding;
     const bool halo;
     const int channel_threads, pixel_threads, num_threads, lanes, in_lanes, lookups, pixels_per_tile;
 
     Func output, accumulator, weights, lookup;
-    Func staging;    /**< Of the windows and the pixels of one tap the one that is staged; the other is inlined. */
-    Func sums;       /**< What a block holds in registers ... */
-    LoopLevel level; /**< ... for the loop over the blocks here. */
-    RVar reduced;    /**< The input channels that a block adds up. */
+    Func staging;    /**< The staged Func, either the windows or the pixels of one tap; the other is inlined. */
+    Func sums;       /**< The sums that a block holds in registers ... */
+    LoopLevel level; /**< ... computed at this loop over blocks. */
+    RVar reduced;    /**< The input channels that a block sums. */
     IdleBlocks idle_blocks;
 
     Var lane{"lane"}, vector{"vector"}, group{"group"}, co_block{"co_block"}, co_rest{"co_rest"},
@@ -71,7 +71,7 @@ void CudaSchedule::name_idle_blocks(const std::string &function, int update, int
     idle_blocks.pixels[function + ".s" + std::to_string(update) + "."] = pixels;
 }
 
-/** One kernel: a block adds up all input channels, and stores its pixels. */
+/** One kernel: a block sums all input channels and stores its pixels. */
 void CudaSchedule::compute_in_blocks() {
     Stage update = output.update(stage.update);
     Var co = output.args()[0];
@@ -93,12 +93,12 @@ void CudaSchedule::compute_in_blocks() {
     name_idle_blocks(output.name(), stage.update + 1, block_pixels);
 }
 
-/** Two kernels: `splits` blocks share the input channels, and their sums go through global memory. */
+/** Two kernels: `splits` blocks share the input channels and pass their sums through global memory. */
 void CudaSchedule::compute_in_parts() {
     Stage update = output.update(stage.update);
     Var co = output.args()[0], c = accumulator.args()[0], p = accumulator.args()[1];
     RVar ci = stage.in_channel;
-    // The parts of the reduction become a Func of their own, and the sums of a block a copy of it in global memory.
+    // The parts of the reduction become a separate Func in global memory, to which a block copies its sums.
     Func reader;
     DISTILE_APPLY(accumulator.update().split(ci, ci_part, ci_rest, op.in_channels / splits));
     DISTILE_APPLY(sums = accumulator.update().rfactor(ci_part, part));
@@ -116,7 +116,7 @@ void CudaSchedule::compute_in_parts() {
     reduced = ci_rest;
     name_idle_blocks(reader.name(), 0, block_pixels);
 
-    // The second kernel: a thread for every vector of the output.
+    // The second kernel has one thread per vector of the output.
     const int add_threads = std::min(32, round_up(op.out_channels, lanes) / lanes), add_pixels = 4;
     RVar pixel(stage.pixels.var), block("p_block"), thread("p_thread");
     source << "\n// The sum of the parts\n";
@@ -145,7 +145,7 @@ void CudaSchedule::keep_sums_in_registers() {
         } else {
             DISTILE_APPLY(sum.split(reduced, ci_outer, ci_inner, chunk).unroll(ci_inner));
             if (halo) {
-                // Neighbouring pixels read the same inputs with neighbouring columns of the kernel: once, if unrolled.
+                // Neighbouring pixels read the same inputs with neighbouring kernel columns; unrolling loads them once.
                 DISTILE_APPLY(sum.rename(ci_outer, step).unroll(kx));
                 DISTILE_APPLY(sum.reorder(lane, group, p_item, ci_inner, kx, ky, co_thread, p_thread, step));
             } else {
@@ -166,7 +166,7 @@ void CudaSchedule::look_up_tiles() {
     DISTILE_APPLY(lookup.gpu_threads(worker_x, worker_y));
 }
 
-/** The threads share all that is staged at once, in turns. One pixel of one tap is a window of 1 x 1. */
+/** All threads stage together, in turns. One pixel of one tap is a 1 x 1 window. */
 void CudaSchedule::stage_inputs() {
     const int width = halo ? window_width(theta, problem) : 1, height = halo ? window_height(theta, problem) : 1;
     const int windows = halo ? block_pixels / pixels_per_tile : block_pixels;
@@ -209,7 +209,7 @@ void CudaSchedule::stage_weights() {
 }
 
 void CudaSchedule::add_passes(Pipeline pipeline) {
-    // The pipeline owns its passes.
+    // The pipeline takes ownership of its passes.
     // NOLINTBEGIN(cppcoreguidelines-owning-memory)
     pipeline.add_custom_lowering_pass(new PrivateRegisters);
     pipeline.add_custom_lowering_pass(new HoistLookups(staging.name()));
@@ -226,7 +226,7 @@ std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const The
     const std::string knobs = declare_knobs(op, cuda_space(), cuda_problem(op), theta);
     check_gpu_stages(op);
     if (!op.stages[0].window.defined()) {
-        throw CompileError("PolyKernel: on a GPU a masked operator stages its input and looks up its tiles.\n");
+        throw CompileError("PolyKernel: on a GPU a masked operator must stage its input and look up its tiles.\n");
     }
     CudaSchedule schedule(op, theta);
     vectorize_gpu_output(op, schedule.lanes, schedule.source);

@@ -10,9 +10,8 @@
 
 namespace distile {
 
-/** Applies a theta that is legal for cuda_problem(op), and adds the lowering passes that it needs to the
- * pipeline. Throws Halide::CompileError if the theta is not legal, or for another granularity. Returns the schedule as
- * C++, as apply_cpu_schedule() does. */
+/** Applies a theta that is legal for cuda_problem(op) and adds the lowering passes that it needs to the pipeline.
+ * Throws and returns as apply_schedule(). */
 std::string apply_cuda_schedule(Halide::Pipeline pipeline, MaskedOperator &op, const Theta &theta);
 
 }  // namespace distile

@@ -5,7 +5,7 @@ namespace distile {
 
 namespace {
 
-/** The extents of a tile in virtual pixels. */
+/** A tile's extents in virtual pixels. */
 int tile_rows(const Theta &theta, const Problem &problem) {
     return theta.at("tile_h") / problem.scale_h;
 }
@@ -18,7 +18,7 @@ int pixels_per_tile(const Theta &theta, const Problem &problem) {
     return tile_rows(theta, problem) * tile_columns(theta, problem);
 }
 
-/** Taps that are staged at once. */
+/** Taps staged at once. */
 int staged_taps(const Theta &theta, const Problem &problem) {
     return theta.at("halo") ? problem.kernel_h * problem.kernel_w : 1;
 }
@@ -58,7 +58,7 @@ int staged_pixels(const Theta &theta, const Problem &problem) {
 
 int looked_up_tiles(const Theta &theta, const Problem &problem) {
     const int pixels = theta.at("block_pixels"), tile = pixels_per_tile(theta, problem);
-    // A block without windows may begin within a tile.
+    // A block without windows may start inside a tile.
     int tiles = pixels % tile == 0 ? pixels / tile : (pixels - 2) / tile + 2;
     if (theta.at("halo")) {
         const int vectors = theta.at("chunk") / input_lanes(theta, problem);
@@ -80,7 +80,7 @@ int input_lanes(const Theta &theta, const Problem &problem) {
 
 int64_t shared_bytes(const Theta &theta, const Problem &problem) {
     const int64_t chunk = theta.at("chunk"), padding = theta.at("padding"), pixels = staged_pixels(theta, problem);
-    // Transposed, the pixels of a row of a window are contiguous, or those of the block where there are no windows.
+    // Transposed, the pixels of a window row are contiguous or, without windows, those of the block.
     const int64_t row = theta.at("halo") ? window_width(theta, problem) : pixels;
     const int64_t inputs =
         theta.at("transposed") ? chunk * (pixels / row) * (row + padding) : (chunk + padding) * pixels;
@@ -115,18 +115,18 @@ const Space &cuda_space() {
         {
             {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
             {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
-            {"block_pixels", "virtual pixels of a block", {16, 32, 64, 128, 256}},
-            {"block_channels", "output channels of a block", {32, 64, 128, 256}},
-            {"thread_pixels", "virtual pixels of a thread", {2, 4, 8, 16}},
-            {"thread_channels", "output channels of a thread", {4, 8, 16}},
-            {"chunk", "input channels that are staged at once", {1, 2, 3, 4, 8, 16, 32, 64}},
+            {"block_pixels", "virtual pixels per block", {16, 32, 64, 128, 256}},
+            {"block_channels", "output channels per block", {32, 64, 128, 256}},
+            {"thread_pixels", "virtual pixels per thread", {2, 4, 8, 16}},
+            {"thread_channels", "output channels per thread", {4, 8, 16}},
+            {"chunk", "input channels staged at once", {1, 2, 3, 4, 8, 16, 32, 64}},
             {"splits", "blocks that share the reduction", {1, 2, 4, 8, 16}},
             {"weights_staged", "1 if weights go through shared memory, 0 if only through the cache", {0, 1}},
             {"transposed",
              "1 if the pixels of a staged channel are contiguous, 0 if the channels of a pixel are",
              {0, 1}},
-            {"padding", "elements between the rows of the staged inputs, against conflicts of banks", {0, 4}},
-            {"prefetch", "1 to load what is staged next while computing with what is staged now", {0, 1}},
+            {"padding", "elements between the rows of the staged inputs, to avoid bank conflicts", {0, 4}},
+            {"prefetch", "1 to load the next stage while computing with the current one", {0, 1}},
             {"halo",
              "1 to stage whole windows of the input and all positions of the kernel, 0 to stage each position anew",
              {0, 1}},
@@ -149,33 +149,33 @@ const Space &cuda_space() {
                  return theta.at("thread_channels") % 4 == 0 && (pixels <= 2 || pixels % 4 == 0);
              },
              {"thread_channels", "thread_pixels"}},
-            {"block_pixels and block_channels that its thread_pixels and thread_channels divide",
+            {"block_pixels and block_channels that thread_pixels and thread_channels divide",
              [](const Theta &theta, const Problem &) {
                  return theta.at("block_pixels") % theta.at("thread_pixels") == 0 &&
                         theta.at("block_channels") % theta.at("thread_channels") == 0;
              },
              {"block_pixels", "thread_pixels", "block_channels", "thread_channels"}},
-            {"block_channels that divide the output channels, rounded up to whole blocks of the weights, and are "
-             "such blocks themselves",
+            {"block_channels that are whole blocks of the weights and divide the output channels, rounded up to whole "
+             "blocks",
              [](const Theta &theta, const Problem &problem) {
                  const int channels = theta.at("block_channels"),
                            padded = round_up(problem.out_channels, problem.channel_block);
                  return padded % channels == 0 && channels % problem.channel_block == 0;
              },
              {"block_channels"}},
-            {"block_channels that divide those of a group",
+            {"block_channels that divide the output channels of a group",
              [](const Theta &theta, const Problem &problem) {
                  return problem.groups == 1 ||
                         problem.out_channels % (int64_t{problem.groups} * theta.at("block_channels")) == 0;
              },
              {"block_channels"}},
-            // Halide does not see that a block's window is that of one phase.
-            {"no splits and no halo where there are phases",
+            // Halide does not see that a block's window belongs to one phase.
+            {"no splits and no halo if the operator has phases",
              [](const Theta &theta, const Problem &problem) {
                  return problem.phases() == 1 || (theta.at("splits") == 1 && !theta.at("halo"));
              },
              {"splits", "halo"}},
-            {"32 to 1024 threads a block, in whole warps",
+            {"32 to 1024 threads per block, in whole warps",
              [](const Theta &theta, const Problem &) {
                  return block_threads(theta) <= 1024 && block_threads(theta) % 32 == 0;
              },
@@ -185,31 +185,31 @@ const Space &cuda_space() {
                  return problem.in_channels % (theta.at("chunk") * theta.at("splits")) == 0;
              },
              {"chunk", "splits"}},
-            {"a chunk and padding that are whole vectors of 4, where the input channels are whole vectors of 16 bytes",
+            {"a chunk and padding that are whole vectors of 4, if the input channels are whole vectors of 16 bytes",
              [](const Theta &theta, const Problem &problem) {
                  return problem.in_channels % (16 / problem.bytes_per_element) != 0 ||
                         (theta.at("chunk") % problem.vector_lanes == 0 &&
                          theta.at("padding") % problem.vector_lanes == 0);
              },
              {"chunk", "padding"}},
-            {"threads that stage equal shares of a chunk of the block's pixels, where halo is 0",
+            {"threads that stage equal shares of a chunk of the block's pixels, if halo is 0",
              [](const Theta &theta, const Problem &problem) {
                  return theta.at("halo") || theta.at("block_pixels") * theta.at("chunk") / input_lanes(theta, problem) %
                                                     block_threads(theta) ==
                                                 0;
              },
              {"block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk", "halo"}},
-            {"block_pixels of whole tiles where halo is 1",
+            {"block_pixels of whole tiles if halo is 1",
              [](const Theta &theta, const Problem &problem) {
                  return !theta.at("halo") || theta.at("block_pixels") % pixels_per_tile(theta, problem) == 0;
              },
              {"tile_h", "tile_w", "block_pixels", "halo"}},
-            {"a chunk of at most 64 channels times columns of the kernel where halo is 1, because they are unrolled",
+            {"a chunk of at most 64 channels times kernel columns if halo is 1, because they are unrolled",
              [](const Theta &theta, const Problem &problem) {
                  return !theta.at("halo") || int64_t{theta.at("chunk")} * problem.kernel_w <= 64;
              },
              {"chunk", "halo"}},
-            {"windows of at most 65536 pixels for a block where halo is 1",
+            {"windows of at most 65536 pixels per block if halo is 1",
              [](const Theta &theta, const Problem &problem) {
                  return !theta.at("halo") || int64_t{window_width(theta, problem)} * window_height(theta, problem) *
                                                      (theta.at("block_pixels") / pixels_per_tile(theta, problem)) <=

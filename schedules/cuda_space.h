@@ -1,15 +1,14 @@
 /** \file
- * The space of CUDA schedules. Knows no Halide, so that a search can walk it anywhere.
+ * The space of CUDA schedules. Independent of Halide, so a search can walk it anywhere.
  *
- * A block computes `block_pixels` virtual pixels x `block_channels` output channels: it stages `chunk` input
- * channels of one position of the kernel at a time (and the weights that meet them) in shared memory, and keeps
- * its sums in registers, `thread_pixels` x `thread_channels` a thread. With granularity 1 x 1 this is an implicit
- * matrix product whose rows are the active pixels. With `halo` it stages `chunk` channels of the whole windows of its
- * tiles, that is of all the input that they read, and the weights of all positions: what neighbouring pixels share is
- * loaded once, and there are fewer barriers. What is staged is float32, whatever the type of the input, so that it is
- * converted once. A block computes one phase of an operator that has phases. Where the blocks are too few to fill the
- * chip, the input channels are split over `splits` times as many: their partial sums go through global memory, and a
- * second kernel adds them up.
+ * A block computes `block_pixels` virtual pixels x `block_channels` output channels. It stages `chunk` input channels
+ * of one kernel position at a time, with their weights, in shared memory and keeps its sums in registers,
+ * `thread_pixels` x `thread_channels` per thread. With granularity 1 x 1 this is an implicit matrix product whose rows
+ * are the active pixels. With `halo` it stages `chunk` channels of the whole windows of its tiles (all input that they
+ * read) and the weights of all positions, so inputs that neighbouring pixels share are loaded once, with fewer
+ * barriers. Staged values are float32 for every input type, so they are converted once. With phases, a block computes
+ * one phase. If there are too few blocks to fill the chip, `splits` times as many blocks split the input channels:
+ * their partial sums go through global memory, and a second kernel adds them.
  */
 #ifndef DISTILE_SCHEDULES_CUDA_SPACE_H
 #define DISTILE_SCHEDULES_CUDA_SPACE_H
@@ -19,41 +18,40 @@
 
 namespace distile {
 
-/** The space of CUDA schedules, but for operators that run direct. */
+/** The space of CUDA schedules, except for operators that run direct. */
 const Space &cuda_space();
 
-/** What its constraints ask for. */
+/** The facts that its constraints need. */
 Problem cuda_problem(const OperatorFacts &op);
 
-/** Threads of a block along the channels, along the pixels, and in all. */
+/** A block's threads along the channels, along the pixels, and in total. */
 int channel_threads(const Theta &theta);
 int pixel_threads(const Theta &theta);
 int block_threads(const Theta &theta);
 
-/** The extents of the input that a tile reads, in one phase. */
+/** The extents of the input that a tile reads in one phase. */
 int window_width(const Theta &theta, const Problem &problem);
 int window_height(const Theta &theta, const Problem &problem);
 
-/** Pixels of the input, for all of a block, that are staged at once. */
+/** Input pixels that a block stages at once. */
 int staged_pixels(const Theta &theta, const Problem &problem);
 
-/** Elements of the input that are loaded at once: 16 bytes of them where the threads can share
- * them equally, else as many as become 16 bytes of float32; or one where the channels are no whole vectors. */
+/** Input elements per load: 16 bytes if the threads can share them equally, else as many as make 16 bytes of float32;
+ * or one if the channels are not whole vectors. */
 int input_lanes(const Theta &theta, const Problem &problem);
 
-/** Tiles that a block looks up: its own, those that its threads would stage next if all had equal shares (the look-ups
- * of a thread's last turn are not guarded), and up to whole vectors, so that what follows in shared memory is aligned.
- */
+/** Tiles that a block looks up: its own, those that equal shares of its threads would add (the look-ups in a thread's
+ * last turn are not guarded), and padding to whole vectors, which aligns what follows in shared memory. */
 int looked_up_tiles(const Theta &theta, const Problem &problem);
 
-/** Bytes of shared memory that a block takes. */
+/** Bytes of shared memory per block. */
 int64_t shared_bytes(const Theta &theta, const Problem &problem);
 
-/** What a thread holds at once: its sums, and the inputs and weights of one channel. Addresses and what is
- * on its way from memory come on top. */
+/** Registers for a thread's sums and for the inputs and weights of one channel. Addresses and loads in flight come on
+ * top. */
 int sum_registers(const Theta &theta);
 
-/** What a thread has on its way from memory while it computes. */
+/** Registers for loads in flight while a thread computes. */
 int prefetch_registers(const Theta &theta, const Problem &problem);
 
 }  // namespace distile

@@ -14,7 +14,7 @@ const Space &cpu_depthwise_space() {
             {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
             {"pixels", "virtual pixels in a register tile", {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14}},
             {"channels", "channels in a register tile", {8, 16, 24, 32, 48, 64, 96, 128}},
-            {"tasks", "tasks into which a thread's share of the pixels is cut", {1, 2, 4, 8}},
+            {"tasks", "tasks into which a thread's share of the pixels is split", {1, 2, 4, 8}},
             {"unroll", "what is unrolled: 0 for nothing, 1 for a kernel row, 2 for the kernel", {0, 1, 2}},
         },
         {
@@ -28,7 +28,7 @@ const Space &cpu_depthwise_space() {
                  return round_up(problem.out_channels, problem.channel_block) % theta.at("channels") == 0;
              },
              {"channels"}},
-            // A multiply-add takes its input from memory, so that beside the sums only the weights of a tap are held.
+            // A multiply-add takes its input from memory, so registers hold only the sums and the weights of a tap.
             {"pixels times channels that fit the vector registers",
              [](const Theta &theta, const Problem &problem) {
                  const int vectors = theta.at("channels") / problem.vector_lanes;

@@ -1,10 +1,9 @@
 /** \file
- * The space of CPU schedules of depthwise convolutions. Knows no Halide, so that a search can walk it anywhere.
+ * The space of CPU schedules for depthwise convolutions. Independent of Halide, so a search can walk it anywhere.
  *
- * Every output channel reads one input channel, so that nothing is shared between channels: a register tile runs over
- * `pixels` virtual pixels x `channels` channels, and all channels of some pixels come before the next pixels. Their
- * addresses are then worked out once, and pixels are read as they lie in memory; the weights are few and stay in the
- * nearest cache.
+ * Every output channel reads one input channel, so channels share nothing. A register tile has `pixels` virtual pixels
+ * x `channels` channels, and all channels of some pixels come before the next pixels. Addresses are then computed once,
+ * and pixels are read in memory order; the few weights stay in L1.
  */
 #ifndef DISTILE_SCHEDULES_DEPTHWISE_SPACE_H
 #define DISTILE_SCHEDULES_DEPTHWISE_SPACE_H
@@ -17,7 +16,7 @@ namespace distile {
 /** How much of the kernel is unrolled. */
 enum KernelUnroll { UnrollNothing = 0, UnrollRow = 1, UnrollKernel = 2 };
 
-/** Taps of the kernel that are unrolled. */
+/** The number of unrolled kernel taps. */
 int64_t unrolled_taps(KernelUnroll unroll, const OperatorFacts &op);
 
 const Space &cpu_depthwise_space();

@@ -15,22 +15,22 @@ using namespace Halide::Internal;
     throw CompileError("PolyKernel: " + what + ".\n");
 }
 
-/** The alignment that we claim for an access to registers: none. They have no address to be aligned, and Halide would
- * turn an aligned access into one of 128 bits, of another type than the values in them. */
+/** The alignment that we claim for register accesses: none. Registers have no address, and Halide would turn an aligned
+ * access into a 128-bit access of another type. */
 const ModulusRemainder register_alignment;
 
-/** Collects every load and store of a name, its index without lets. */
+/** Collects every load and store of a name, with lets expanded in the index. */
 class PrivateAccesses : public IRVisitor {
 public:
     explicit PrivateAccesses(const std::string &name) : name(name) {
     }
 
     std::map<std::string, int> threads; /**< The extents of the loops over threads. */
-    std::vector<Expr> starts;           /**< The first element of each access, by the threads. */
+    std::vector<Expr> starts;           /**< The first element of each access, in terms of the threads. */
     std::vector<int> lanes;
-    std::vector<Expr> conditions; /**< Under which each access happens. */
+    std::vector<Expr> conditions; /**< The condition of each access. */
 
-    /** An index as it is in terms of loops only. */
+    /** An index in terms of loop variables only. */
     Expr without_lets(Expr index) const {
         // A let's value may name earlier lets.
         for (auto let = lets.rbegin(); let != lets.rend(); ++let) {
@@ -61,7 +61,7 @@ private:
         if (op->for_type == ForType::GPUThread) {
             const std::optional<int64_t> extent = as_const_int(op->extent);
             if (!extent) {
-                refuse("the number of threads of a block is not a constant");
+                refuse("the number of threads per block is not constant");
             }
             threads[op->name] = static_cast<int>(*extent);
         }
@@ -108,7 +108,7 @@ private:
     }
 };
 
-/** Gives the accesses to a name new indices, in the order in which PrivateAccesses meets them. */
+/** Replaces the indices of accesses to a name, in the order in which PrivateAccesses visits them. */
 class Readdress : public IRMutator {
 public:
     Readdress(const std::string &name, const std::vector<int> &starts) : name(name), starts(starts) {
@@ -143,7 +143,7 @@ private:
     }
 };
 
-/** The elements that an offset by the thread reaches, for every thread. */
+/** The value of a thread-dependent offset for every thread. */
 std::vector<int64_t> offsets_of_threads(const Expr &offset, const std::map<std::string, int> &threads) {
     std::vector<Expr> exprs = {offset};
     for (const auto &[name, extent] : threads) {
@@ -163,8 +163,8 @@ std::vector<int64_t> offsets_of_threads(const Expr &offset, const std::map<std::
     return values;
 }
 
-/** Whether two offsets are the same in every thread that meets the condition. They may look different: where a
- * condition leaves only thread 0, Halide's simplifier has put 0 for the thread. */
+/** Whether two offsets are equal in every thread that meets the condition. They may look different: if a condition
+ * leaves only thread 0, Halide's simplifier has replaced the thread with 0. */
 bool agree(const Expr &a, const Expr &b, const Expr &condition, const std::map<std::string, int> &threads) {
     if (equal(a, b) || can_prove(a == b)) {
         return true;
@@ -182,10 +182,10 @@ Stmt PrivateRegisters::visit(const Allocate *op) {
     PrivateAccesses accesses(op->name);
     op->body.accept(&accesses);
     if (accesses.threads.empty()) {
-        // It lies within the threads: it is private already.
+        // Inside the thread loops it is already private.
         return IRMutator::visit(op);
     }
-    // Every index is what it is for thread 0, plus an offset by the thread that all accesses share.
+    // Every index is its value for thread 0 plus a thread offset that all accesses share.
     std::map<std::string, Expr> thread_0;
     for (const auto &thread : accesses.threads) {
         thread_0[thread.first] = 0;
@@ -198,7 +198,7 @@ Stmt PrivateRegisters::visit(const Allocate *op) {
         const std::optional<int64_t> constant = as_const_int(simplify(substitute(thread_0, start)));
         if (!constant) {
             refuse("the registers of '" + op->name +
-                   "' are not addressed by constants: unroll the loops within a thread");
+                   "' are not addressed by constants; unroll the loops inside a thread");
         }
         const Expr this_offset = simplify(start - Expr(static_cast<int>(*constant)));
         if (!offset.defined()) {
@@ -219,7 +219,8 @@ Stmt PrivateRegisters::visit(const Allocate *op) {
             }
         }
     }
-    // Leave out the gaps that the elements of other threads took. Vectors stay contiguous: all their elements are own.
+    // Close the gaps left by other threads' elements. Vectors stay contiguous: all their elements belong to this
+    // thread.
     for (int &start : starts) {
         start = static_cast<int>(std::distance(own.begin(), own.find(start)));
     }
@@ -273,14 +274,14 @@ Stmt SkipIdleBlocks::visit(const For *op) {
 
 namespace {
 
-/** Puts variables in place of loads from shared memory in the statement that stages a Func. */
+/** Replaces loads from shared memory with variables in the statement that stages a Func. */
 class TakeLookups : public IRMutator {
 public:
     TakeLookups(const std::string &staging, const std::set<std::string> &shared) : staging(staging), shared(shared) {
     }
 
     std::vector<std::pair<std::string, Expr>> lookups;
-    std::set<std::string> inner; /**< Names that only have a value within the loop. */
+    std::set<std::string> inner; /**< Names that have a value only inside the loop. */
 
 private:
     using IRMutator::visit;
@@ -347,7 +348,7 @@ Stmt HoistLookups::visit(const For *op) {
         return IRMutator::visit(op);
     }
     Stmt loop = For::make(op->name, op->min, op->extent, op->for_type, op->partition_policy, op->device_api, body);
-    // Every thread must have looked up before another stages anything in the same place. 2: fence shared memory.
+    // Every thread must finish its look-ups before any thread stages into the same memory. 2: fence shared memory.
     const Expr barrier = Call::make(Int(32), Call::gpu_thread_barrier, {2}, Call::Intrinsic);
     loop = Block::make(Evaluate::make(barrier), loop);
     for (auto lookup = take.lookups.rbegin(); lookup != take.lookups.rend(); ++lookup) {
@@ -358,14 +359,14 @@ Stmt HoistLookups::visit(const For *op) {
 
 namespace {
 
-/** Replaces what a staging statement stores, or where it stores it: `fetch` moves the values of its stores to
- * registers, otherwise they are taken from there. */
+/** Splits a staging statement: with `fetch` it stores its values to registers, otherwise it stores the values from
+ * registers. */
 class ThroughRegisters : public IRMutator {
 public:
     ThroughRegisters(const std::string &registers, bool fetch) : registers(registers), fetch(fetch) {
     }
 
-    int elements = 0; /**< That the statement stores. */
+    int elements = 0; /**< Elements that the statement stores. */
     Type type;
 
 private:
@@ -374,7 +375,7 @@ private:
     const bool fetch;
 
     Stmt visit(const For *op) override {
-        refuse("the loop '" + op->name + "', over what a thread stages, is not unrolled");
+        refuse("the loop '" + op->name + "', over a thread's staged elements, is not unrolled");
     }
 
     Stmt visit(const Store *op) override {
@@ -389,8 +390,7 @@ private:
     }
 };
 
-/** The statements of a block in a row. Values that the staging statements share surround them: they are listed apart.
- */
+/** The statements of a block as a flat list. The lets that surround staging statements are listed separately. */
 class Flatten {
 public:
     explicit Flatten(const std::set<std::string> &staged) : staged(staged) {
@@ -405,7 +405,7 @@ public:
         return produce && produce->is_producer && staged.count(produce->name) == 1;
     }
 
-    /** Returns whether there is a staging statement in `s`. */
+    /** Returns whether `s` contains a staging statement. */
     bool add(const Stmt &s) {
         if (const Block *block = s.as<Block>()) {
             const bool first = add(block->first);
@@ -465,7 +465,7 @@ Stmt PrefetchStaged::visit(const For *op) {
             body.push_back(s);
         }
         if (i == flat.last) {
-            // After the barrier. The last iteration loads itself again, which is cheaper than a branch.
+            // After the barrier. The last iteration reloads its own data, which is cheaper than a branch.
             const Expr next = min(Variable::make(Int(32), op->name) + 1, op->min + op->extent - 1);
             body.push_back(substitute(op->name, next, with_lets(Block::make(fetch))));
         }

@@ -13,25 +13,25 @@ namespace distile {
 
 /** Makes the Register allocations of a block private to its threads.
  *
- * Halide 21 gives every thread a copy of such an allocation that is large enough for the whole block, and
- * addresses it by the thread, so that it cannot live in registers. But where every thread touches only a part
- * of its own, and all accesses agree on where that part begins, its copy needs to hold just this part: we
- * address it as thread 0 does. Throws Halide::CompileError where threads may share an element. */
+ * Halide 21 gives every thread a copy of such an allocation that is large enough for the whole block and addresses it
+ * by thread, so it cannot live in registers. But if every thread touches only its own part, and all accesses agree on
+ * where that part starts, the copy needs to hold only this part: we address it as thread 0 does. Throws
+ * Halide::CompileError if threads may share an element. */
 class PrivateRegisters : public Halide::Internal::IRMutator {
 protected:
     using Halide::Internal::IRMutator::visit;
     Halide::Internal::Stmt visit(const Halide::Internal::Allocate *op) override;
 };
 
-/** The loops over blocks of pixels of a pipeline, for SkipIdleBlocks. */
+/** A pipeline's loops over blocks of pixels, for SkipIdleBlocks. */
 struct IdleBlocks {
-    std::map<std::string, int> pixels; /**< Virtual pixels of a block, by the prefix of the loop's name. */
+    std::map<std::string, int> pixels; /**< Virtual pixels per block, by the prefix of the loop's name. */
     int pixels_per_tile;
 };
 
-/** Ends a block at once if its first pixel lies beyond the tile list, whose length, in the buffer `tile_count`, only
- * the device knows. A predicate of the algorithm cannot do it: it holds for each pixel by itself, and the
- * producers within a block run whether or not any pixel is stored. */
+/** Ends a block at once if its first pixel lies beyond the tile list. Only the device knows the list's length, in the
+ * buffer `tile_count`. A predicate in the algorithm cannot do this: it applies per pixel, and the producers inside a
+ * block run even if no pixel is stored. */
 class SkipIdleBlocks : public Halide::Internal::IRMutator {
 public:
     explicit SkipIdleBlocks(IdleBlocks blocks) : blocks(std::move(blocks)) {
@@ -45,15 +45,15 @@ private:
     IdleBlocks blocks;
 };
 
-/** Takes what a loop looks up in shared memory for each thing that it stages, and which is the same in every iteration,
- * out of the loop: into registers.
+/** Hoists loop-invariant look-ups in shared memory, which staging repeats in every iteration, out of the loop into
+ * registers.
  *
- * It saves the loads, and it must be done: Halide 21 gives what is staged within the loop the memory of a Func
- * that is computed before the loop and read early in an iteration, as if there were no further iterations.
- * Throws Halide::CompileError where a look-up depends on the iteration. */
+ * This saves loads, and it is required: Halide 21 lets data staged inside the loop reuse the memory of a Func that is
+ * computed before the loop and read early in an iteration, as if there were only one iteration. Throws
+ * Halide::CompileError if a look-up depends on the iteration. */
 class HoistLookups : public Halide::Internal::IRMutator {
 public:
-    /** `staging` is the name of the Func that looks things up. */
+    /** `staging` is the name of the Func that does the look-ups. */
     explicit HoistLookups(std::string staging) : staging(std::move(staging)) {
     }
 
@@ -67,7 +67,7 @@ private:
     std::set<std::string> shared; /**< The allocations in shared memory. */
 };
 
-/** Lets a block load what it stages next while it computes with what is staged now.
+/** Lets a block load the next stage while it computes with the current one.
  *
  * A loop that stages Funcs in shared memory and then consumes them,
  *
@@ -77,9 +77,8 @@ private:
  *
  *     registers = f(0); for i: shared = registers; barrier; registers = f(i + 1); consume shared; barrier
  *
- * so that the loads from global memory have the time of a whole iteration to arrive. Halide 21 cannot express
- * it: its asynchronous producers do not exist on a GPU. Throws Halide::CompileError where a thread's share of
- * what is staged is not unrolled. */
+ * so loads from global memory have a whole iteration to arrive. Halide 21 cannot express this, because its asynchronous
+ * producers do not exist on a GPU. Throws Halide::CompileError if a thread's share of the staging is not unrolled. */
 class PrefetchStaged : public Halide::Internal::IRMutator {
 public:
     explicit PrefetchStaged(std::set<std::string> staged) : staged(std::move(staged)) {

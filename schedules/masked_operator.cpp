@@ -18,8 +18,8 @@ using namespace Halide::Internal;
 
 using Environment = std::map<std::string, Function>;
 
-/** The Funcs and the buffer parameters that an expression reads. A generator wraps each input buffer in a
- * Func that only loads from it: such a call counts as a read of the buffer. */
+/** Finds the Funcs and buffer parameters that an expression reads. A generator wraps each input buffer in a Func that
+ * only loads from it; a call of the wrapper counts as a read of the buffer. */
 class FindReads : public IRVisitor {
 public:
     explicit FindReads(const Environment &environment) : environment(&environment) {
@@ -27,8 +27,8 @@ public:
 
     std::set<std::string> funcs;
     std::map<std::string, Parameter> buffers;
-    std::map<std::string, Function> wrappers;        /**< Of the buffers that are read through one, by their names. */
-    std::map<std::string, std::vector<Expr>> places; /**< Where the Funcs and buffers are read, by their names. */
+    std::map<std::string, Function> wrappers;        /**< The wrappers of buffers, by buffer name. */
+    std::map<std::string, std::vector<Expr>> places; /**< Where Funcs and buffers are read, by name. */
 
 private:
     using IRVisitor::visit;
@@ -59,7 +59,7 @@ private:
 FindReads reads_of(const Definition &definition, const Environment &environment) {
     FindReads reads(environment);
     for (const Expr &value : definition.values()) {
-        // Halide shares common parts of a definition in lets; places are recognised without.
+        // Halide puts common subexpressions of a definition into lets; expand them before matching.
         substitute_in_all_lets(value).accept(&reads);
     }
     return reads;
@@ -77,7 +77,7 @@ int constant_extent(const Expr &extent, const std::string &what) {
     return static_cast<int>(*value);
 }
 
-/** Finds by which constant the remainder of a variable is taken. */
+/** Finds the constant modulus of a variable. */
 class FindModulus : public IRVisitor {
 public:
     explicit FindModulus(const std::string &variable) : variable(variable) {
@@ -99,8 +99,8 @@ private:
     }
 };
 
-/** By which constant divisor of `whole` the column that a stage stores to takes the remainder of a variable; 1 if it
- * takes none. */
+/** The constant modulus, a divisor of `whole`, of a variable in the column that a stage stores to; 1 if there is
+ * none. */
 int modulus_in_column(const Definition &update, const std::string &variable, int whole) {
     FindModulus column(variable);
     if (update.args().size() > 1) {
@@ -109,7 +109,7 @@ int modulus_in_column(const Definition &update, const std::string &variable, int
     return whole % column.modulus == 0 ? column.modulus : 1;
 }
 
-/** Finds the phases, the pixels of a tile and its width in a stage's domain and in the column that it stores to. */
+/** Finds the phases, the pixels per tile and the tile width in a stage's domain and in the column that it stores to. */
 void recognise_granularity(MaskedOperator &op, const std::vector<ReductionVariable> &domain, const Definition &update) {
     if (domain.size() > 1) {
         const int phases = constant_extent(domain[1].extent, "the number of phases");
@@ -124,7 +124,7 @@ void recognise_granularity(MaskedOperator &op, const std::vector<ReductionVariab
     op.tile_h = pixels_per_tile / columns * op.scale_h;
 }
 
-/** An index without the bounds that it is clamped or promised to be in. */
+/** An index without its clamps and promised bounds. */
 Expr unclamped(const Expr &index) {
     if (const Call *promise = Call::as_intrinsic(index, {Call::unsafe_promise_clamped})) {
         return unclamped(promise->args[0]);
@@ -134,7 +134,7 @@ Expr unclamped(const Expr &index) {
     return upper ? unclamped(upper->a) : index;
 }
 
-/** The constant factor of the term of a sum that `wanted` holds for; none if there is no such term. */
+/** The constant factor of the term of a sum that satisfies `wanted`, if any. */
 template<typename Wanted> std::optional<int> factor_in(const Expr &sum, const Wanted &wanted) {
     const auto in_either = [&](const Expr &a, const Expr &b) {
         const std::optional<int> factor = factor_in(a, wanted);
@@ -155,8 +155,8 @@ template<typename Wanted> std::optional<int> factor_in(const Expr &sum, const Wa
     return wanted(sum) ? std::optional<int>(1) : std::nullopt;
 }
 
-/** Finds strides and dilations: how an input is addressed by the places of pixels, which are read from memory, and by
- * the position of the kernel. */
+/** Finds strides and dilations from how the input's address depends on the pixel's position, which is read from memory,
+ * and on the kernel position. */
 void recognise_steps(OperatorFacts &op, const std::vector<Expr> &load, const std::vector<Expr> &position,
                      const std::string &column, const std::string &row, const Environment &environment) {
     const auto is_read = [&](const Expr &term) {
@@ -176,7 +176,7 @@ void recognise_steps(OperatorFacts &op, const std::vector<Expr> &load, const std
     op.dilation_h = factor_in(unclamped(position[2]), is_variable(row)).value_or(1);
 }
 
-/** Finds among the Funcs that an accumulator reads the one that reads nothing but the weights. */
+/** Finds the Func, among those that an accumulator reads, that reads only the weights. */
 void take_weights(FindReads &reads, MaskedStage &stage, const Environment &environment) {
     for (const std::string &name : std::set<std::string>(reads.funcs)) {
         const Function &function = environment.at(name);
@@ -195,7 +195,7 @@ void refuse_scheduled(const Function &function) {
         scheduled = scheduled || !update.schedule().splits().empty();
     }
     if (scheduled) {
-        refuse("the Func '" + function.name() + "' has a schedule already");
+        refuse("the Func '" + function.name() + "' already has a schedule");
     }
 }
 
@@ -229,7 +229,7 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
                    " RVars, not over one virtual pixel, or one and a phase");
         }
         recognise_granularity(op, domain, update);
-        // Of the accumulator and the staging Func, behind their pixel.
+        // The dimensions of the accumulator and the staging Func after the pixel.
         const int phase_dimensions = static_cast<int>(domain.size()) - 1;
         FindReads reads = reads_of(update, environment);
         if (reads.funcs.size() != 1) {
@@ -271,7 +271,7 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
         if (inner.funcs.size() > 1) {
             refuse(name + " reads more than one staging Func");
         }
-        // What the kernel's position is called where it is added to a place of the input.
+        // The names of the kernel position where it is added to an input position.
         std::string column = columns.var, row = rows.var;
         FindReads positions = inner, loads = inner;
         if (!inner.funcs.empty()) {

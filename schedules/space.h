@@ -1,6 +1,6 @@
 /** \file
- * A backend's space of schedules, declared once: the knobs, the values that they may take, and what
- * makes a combination legal. A theta is one point of it.
+ * A backend's schedule space, declared once: the knobs, their values, and the constraints that make a combination
+ * legal. A theta is one point in it.
  */
 #ifndef DISTILE_SCHEDULES_SPACE_H
 #define DISTILE_SCHEDULES_SPACE_H
@@ -19,48 +19,46 @@ inline int round_up(int value, int multiple) {
 /** One point in a space: the value of every knob by name. */
 using Theta = std::map<std::string, int>;
 
-/** The facts of an operator that schedules depend on. Extents of the reduction and of the output channels as the
- * kernel sees them: of the phase with the most taps, where there are phases. */
+/** The facts about an operator that schedules depend on. With phases, the extents are those of the phase with the most
+ * taps. */
 struct OperatorFacts {
-    /** The input channels of one group, which an output channel reads, and the output channels of all groups. */
+    /** The input channels of one group, which one output channel reads, and the output channels of all groups. */
     int in_channels = 0, out_channels = 0;
     int groups = 1;
-    bool depthwise = false; /**< Every output channel reads the input channel of its own number; then both are alone in
-                             * their group. */
+    bool depthwise = false; /**< Every output channel reads only the input channel with its own index. */
     int kernel_h = 1, kernel_w = 1;
     int stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
-    int scale_h = 1, scale_w = 1; /**< Output pixels, each of its own phase, that a virtual pixel stands for. */
-    int channel_block = 1;        /**< Output channels in a block of the canonical weight layout. */
-    int bytes_per_element = 4;    /**< Of the activations. All sums are float32. */
-    int bytes_per_weight = 4;     /**< As they are packed. */
+    int scale_h = 1, scale_w = 1; /**< Output pixels per virtual pixel, each in its own phase. */
+    int channel_block = 1;        /**< Output channels per block of the canonical weight layout. */
+    int bytes_per_element = 4;    /**< Activations; all sums are float32. */
+    int bytes_per_weight = 4;     /**< Packed weights. */
 
     int phases() const {
         return scale_h * scale_w;
     }
-    /** Whether a CPU copies all of the input that it reads, to convert it. */
+    /** Whether a CPU stages all of its input, to convert it. */
     bool stages_all() const {
         return bytes_per_element < 4 && !depthwise;
     }
 };
 
-/** What constraints ask for: the operator, and what its target can hold. */
+/** The facts that constraints need: the operator, and the limits of its target. */
 struct Problem : OperatorFacts {
-    int vector_lanes = 1;     /**< Lanes of a vector register, or of a vector load, for float32. */
-    int vector_registers = 0; /**< Vector registers that a CPU has. */
+    int vector_lanes = 1;     /**< float32 lanes of a vector register or a vector load. */
+    int vector_registers = 0; /**< A CPU's vector registers. */
 };
 
 struct Knob {
     std::string name;
     std::string meaning;
-    /** What a search tries. A plan may hold any other positive value, and 0 where that is among them. */
+    /** The values that a search tries. A plan may use any other positive value, and 0 if it is listed here. */
     std::vector<int> values;
 };
 
 struct Constraint {
     std::string meaning; /**< Completes the sentence "a theta must have ...". */
     std::function<bool(const Theta &, const Problem &)> holds;
-    std::vector<std::string> knobs; /**< All that `holds` asks for, so that a search need not try the others; none
-                                     * stands for all. */
+    std::vector<std::string> knobs; /**< Those that `holds` reads, to spare a search the others; empty: all. */
 };
 
 struct Space {
@@ -68,8 +66,8 @@ struct Space {
     std::vector<Knob> knobs;
     std::vector<Constraint> constraints;
 
-    /** "" if the theta has exactly the knobs of this space and satisfies every constraint, otherwise a
-     * sentence that says what is wrong. */
+    /** "" if the theta has exactly the knobs of this space and satisfies every constraint; otherwise a sentence about
+     * what is wrong. */
     std::string why_illegal(const Theta &theta, const Problem &problem) const;
 };
 

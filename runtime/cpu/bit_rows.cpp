@@ -10,11 +10,11 @@ int32_t words_for(int64_t bits) {
     return static_cast<int32_t>((bits + 63) / 64);
 }
 
-// Words are shifted in two steps where the distance may be 64 bits: one step by so many is undefined.
+// Words shift in two steps where the distance may be 64 bits, because a single shift by 64 is undefined.
 
-// Both go through a short row word by word, because vectors would wait for the words that were just written.
+// Both walk a short row word by word, because vector loads would stall on the words just written.
 
-/** row[x] |= row[x + bits] for all x, where the row is longer than that. */
+/** row[x] |= row[x + bits] for all x with x + bits inside the row. */
 void or_from_above(uint64_t *row, int32_t num_words, int64_t bits) {
     const auto words = static_cast<int32_t>(bits / 64);
     const int64_t shift = bits % 64;
@@ -37,7 +37,7 @@ void or_from_below(uint64_t *row, int32_t num_words, int64_t bits) {
 
 }  // namespace
 
-// Only the taps and the outputs that meet an input count: rows stay short whatever the window.
+// Only the taps and outputs that meet an input count, so rows stay short whatever the window.
 RowWindow::RowWindow(const WindowAxis &axis, int32_t in_width, int32_t out_width, RowMemory &memory,
                      const SimdLevel &level)
     : axis_(clip(axis, in_width)), in_width_(in_width), out_words_(words_for(out_width)), level_(level),
@@ -97,7 +97,7 @@ void RowWindow::scatter(const uint64_t *out, uint64_t *in) {
 
 namespace {
 
-/** The rows [0, in_height) that an output row reads: `count` of them, axis.dilation apart. */
+/** The input rows that an output row reads: `count` rows, axis.dilation apart. */
 struct RowsRead {
     int64_t first;
     int32_t count;
@@ -111,7 +111,7 @@ struct RowsRead {
     }
 };
 
-/** Calls read(y) for each of them. */
+/** Calls read(y) for each input row that output row o reads. */
 template<typename Read> void for_each_row(const WindowAxis &axis, int32_t o, int32_t in_height, Read read) {
     const RowsRead rows(axis, o, in_height);
     for (int32_t i = 0; i < rows.count; i++) {
@@ -125,12 +125,12 @@ void or_row(const uint64_t *from, int32_t num_words, uint64_t *to) {
     }
 }
 
-/** Nearest upsampling by the stride, in reverse: an input reads all that it is repeated to. */
+/** Nearest upsampling by the stride, in reverse: an input pixel reads all its copies. */
 WindowAxis repetition(const WindowAxis &axis) {
     return {axis.stride, axis.stride, 0, 1};
 }
 
-/** What follows the upsampling. */
+/** The stride-1 window after the upsampling. */
 WindowAxis after(const WindowAxis &axis) {
     return {axis.kernel, 1, axis.pad, axis.dilation};
 }

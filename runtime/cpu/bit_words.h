@@ -1,5 +1,5 @@
 /** \file
- * Rows of bits as words of 64.
+ * Rows of bits in 64-bit words.
  */
 #ifndef DISTILE_BIT_WORDS_H
 #define DISTILE_BIT_WORDS_H
@@ -8,7 +8,7 @@
 
 namespace distile {
 
-/** The 64 bits of a row of num_words that begin at a bit, 0 beyond its end. */
+/** The 64 bits from `bit` on in a row of num_words words; 0 beyond its end. */
 inline uint64_t word_at(const uint64_t *row, int32_t num_words, int64_t bit) {
     const int64_t word = bit / 64, shift = bit % 64;
     const uint64_t low = word < num_words ? row[word] >> shift : 0;

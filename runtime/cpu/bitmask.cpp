@@ -6,18 +6,18 @@ namespace distile {
 
 namespace {
 
-// A tile is kept at its first pixel: once a row holds the union of the rows of a row of tiles, bit x becomes the
-// union of bits [x, x + tile width), and the bits at multiples of the tile width are the tiles. All of this is
-// done a word at a time for any tile width, and the position of a tile's bit is its origin.
+// A tile's bit is stored at its first pixel. A row first becomes the union of all rows of its row of tiles; then bit x
+// becomes the union of bits [x, x + tile width), and the bits at multiples of the tile width are the tiles. All steps
+// work on whole words for any tile width, and the position of a tile's bit is the tile's origin.
 
-/** Replaces bit x by the union of bits [x, x + width), where width <= 64 * num_words. */
+/** Replaces bit x with the union of bits [x, x + width); width <= 64 * num_words. */
 void widen_row(uint64_t *row, int32_t num_words, int32_t width) {
     for (int32_t done = 1; done < width;) {
         const int32_t step = std::min(done, width - done);
         const int32_t words = step / 64, bits = step % 64;
         const int32_t last = num_words - 1 - words;
         for (int32_t i = 0; i < last; i++) {
-            // In two shifts, because a shift by 64 bits is undefined.
+            // Two shifts, because a shift by 64 bits is undefined.
             row[i] |= row[i + words] >> bits | (row[i + words + 1] << 1) << (63 - bits);
         }
         row[last] |= row[num_words - 1] >> bits;
@@ -31,7 +31,7 @@ void set_multiples(uint64_t *row, int32_t width, int32_t period) {
     for (int32_t shift = period; shift < 64; shift *= 2) {
         multiples |= multiples << shift;
     }
-    // The first multiple of the period that is not below the current word, relative to that word.
+    // The first multiple of the period at or after the start of the current word, relative to it.
     int32_t first = 0;
     const int32_t num_words = (width + 63) / 64;
     for (int32_t i = 0; i < num_words; i++) {
@@ -41,7 +41,7 @@ void set_multiples(uint64_t *row, int32_t width, int32_t period) {
         }
         first -= 64;
     }
-    // No tile begins in the padding, where bits of the next row may have been moved to.
+    // No tile starts in the padding, which may hold bits shifted in from the next row.
     row[num_words - 1] &= ~uint64_t{0} >> (64 * num_words - width);
 }
 
@@ -59,7 +59,7 @@ struct Grid {
     Granularity tile;
     int32_t height, width, num_words;
 
-    // A tile that is larger than an image covers the same pixels as one of the image's size.
+    // A tile larger than the image covers the same pixels as a tile of the image's size.
     Grid(const Bitmask &mask, Granularity granularity)
         : tile{std::min(granularity.h, mask.height), std::min(granularity.w, mask.width)},
           height((mask.height + tile.h - 1) / tile.h), width((mask.width + tile.w - 1) / tile.w),
@@ -67,7 +67,7 @@ struct Grid {
     }
 };
 
-/** Makes the rows of tiles of image n: grid.height * grid.num_words words. */
+/** Writes the rows of tiles of image n: grid.height * grid.num_words words. */
 void fold_tiles(const Bitmask &mask, int32_t n, const Grid &grid, uint64_t *tiles) {
     const int32_t num_words = grid.num_words, grid_words = grid.height * num_words;
     const uint64_t *image = mask.words + int64_t{n} * mask.height * num_words;
@@ -88,8 +88,8 @@ void fold_tiles(const Bitmask &mask, int32_t n, const Grid &grid, uint64_t *tile
         }
     }
 
-    // Where the last tile of a row ends within the words of the row, no tile can see bits of the next row, and all
-    // rows can be widened as if they were one.
+    // If the last tile of a row ends within the row's words, no tile can see bits of the next row, so all rows can be
+    // widened as one.
     const bool join_rows = grid.width * grid.tile.w <= 64 * num_words;
     const int32_t step = join_rows ? grid_words : num_words;
     for (int32_t begin = 0; begin < grid_words; begin += step) {
@@ -113,7 +113,7 @@ int64_t pack_bitmask(const SimdLevel &level, const uint8_t *bytes, int64_t strid
 }
 
 int64_t tile_scratch_words(const Bitmask &mask) {
-    // All rows of tiles and up to three rows of columns.
+    // All rows of tiles and up to three rows for columns.
     return (int64_t{mask.batch} * mask.height + 3) * mask.words_per_row();
 }
 
@@ -122,7 +122,7 @@ void count_tiles(const SimdLevel &level, const Bitmask &mask, const Granularity 
     const int32_t num_words = mask.words_per_row();
     uint64_t *columns = scratch, *tiles = scratch + num_words;
     std::fill_n(counts, num_granularities, int64_t{0});
-    // An image is done at all granularities before the next one, while its words are in a cache.
+    // Count an image at all granularities before the next image, while its words are in cache.
     for (int32_t n = 0; n < mask.batch; n++) {
         for (int32_t g = 0; g < num_granularities; g++) {
             const Grid grid(mask, granularities[g]);

@@ -1,6 +1,6 @@
 /** \file
- * Bitmasks: packing bytes into bits, and counting and listing the active tiles of any granularity.
- * Pure functions over memory that the caller owns; none of them allocates or fails.
+ * Bitmasks: packing bytes into bits, and counting and listing the active tiles of any granularity. Pure functions on
+ * caller-owned memory; none allocates or fails.
  */
 #ifndef DISTILE_BITMASK_H
 #define DISTILE_BITMASK_H
@@ -10,8 +10,8 @@
 
 namespace distile {
 
-/** One bit per pixel, rows padded to whole 64-bit words with bits that must be 0 (the layout that
- * distile_mask_bits() documents). Extents from 1 to 65535. Does not own its words. */
+/** One bit per pixel, rows padded to whole 64-bit words with 0 bits (the layout of distile_mask_bits()). Extents range
+ * from 1 to 65535. Does not own its words. */
 struct Bitmask {
     const uint64_t *words;
     int32_t batch, height, width;
@@ -26,22 +26,20 @@ struct Bitmask {
 int64_t pack_bitmask(const uint8_t *bytes, int64_t stride_n, int64_t stride_h, int32_t batch, int32_t height,
                      int32_t width, uint64_t *words);
 
-/** The number of active pixels. `scratch` has room for a row. */
+/** The number of active pixels. `scratch` has room for one row. */
 int64_t count_pixels(const Bitmask &mask, uint64_t *scratch);
 
-/** 64-bit words of scratch that count_tiles() and list_tiles() need. */
+/** The scratch size of count_tiles() and list_tiles() in 64-bit words. */
 int64_t tile_scratch_words(const Bitmask &mask);
 
-/** Counts the tiles with at least one active pixel at each of several granularities: counts[i] for
- * granularities[i]. Image by image, so that an image's words are in the cache for all of them. */
+/** Counts the active tiles at several granularities: counts[i] for granularities[i]. */
 void count_tiles(const Bitmask &mask, const Granularity *granularities, int32_t num_granularities, uint64_t *scratch,
                  int64_t *counts);
 
-/** Writes the active tiles at a granularity: first those inside `interior` (of every image), then the
- * others, each part ordered by image, row and column. Parts of `interior` outside the grid are ignored; it may
- * be empty. xy holds the origin in pixels, x | y << 16; image
- * the index of the image. Both have room for the count plus tile_list_slack entries.
- * Returns the number of interior tiles. */
+/** Writes the active tiles at a granularity: first those inside `interior` (of every image), then the others, each part
+ * ordered by image, row and column. `interior` may be empty or reach beyond the grid. xy holds the origin in pixels, x
+ * | y << 16, and image the image's index. Both need room for the count plus tile_list_slack entries. Returns the number
+ * of interior tiles. */
 int64_t list_tiles(const Bitmask &mask, Granularity granularity, const TileRect &interior, uint64_t *scratch,
                    uint32_t *xy, uint32_t *image);
 

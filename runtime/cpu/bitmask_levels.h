@@ -1,6 +1,6 @@
 /** \file
- * The functions of bitmask.h at a given SIMD level. Only for bitmask.cpp and its tests, which run every level that the
- * CPU has.
+ * The functions of bitmask.h at a given SIMD level. Only for bitmask.cpp and its tests, which run every supported
+ * level.
  */
 #ifndef DISTILE_BITMASK_LEVELS_H
 #define DISTILE_BITMASK_LEVELS_H

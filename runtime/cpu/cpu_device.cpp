@@ -26,7 +26,7 @@ std::shared_ptr<const void> CpuDevice::upload(const void *from, size_t bytes) {
     if (!copy) {
         throw std::bad_alloc();
     }
-    // Frees the memory too if it throws.
+    // The shared_ptr frees the memory even if its constructor throws.
     std::shared_ptr<const void> owned(copy, [memory](const void *held) { memory.free(const_cast<void *>(held)); });
     std::memcpy(copy, from, bytes);
     return owned;
@@ -66,9 +66,8 @@ extern "C" distile_status distile_context_create(const distile_context_options *
         [](distile_context &created) -> std::unique_ptr<distile::Device> {
             const char *features = created.options.cpu_features;
             if (features && !distile::are_cpu_features(features)) {
-                throw distile::Failure{
-                    distile::fail(&created, DISTILE_ERROR_BAD_VALUE,
-                                  "cpu_features \"%s\" names a feature that this library does not know", features)};
+                throw distile::Failure{distile::fail(&created, DISTILE_ERROR_BAD_VALUE,
+                                                     "cpu_features \"%s\" names an unknown feature", features)};
             }
             return std::make_unique<distile::CpuDevice>(created);
         },

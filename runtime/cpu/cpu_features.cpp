@@ -12,7 +12,7 @@ namespace distile {
 namespace {
 
 #if defined(__x86_64__)
-/** Clang does not know "f16c" in __builtin_cpu_supports. The system support that it needs is AVX's. */
+/** Clang's __builtin_cpu_supports does not know "f16c". F16C needs the same operating-system support as AVX. */
 bool has_f16c() {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0 && __builtin_cpu_supports("avx") != 0;
@@ -27,7 +27,7 @@ struct Feature {
 /** Every feature that this library knows. */
 std::vector<Feature> known_features() {
 #if defined(__x86_64__)
-    // The compiler's check also asks whether the operating system saves the wider registers.
+    // The compiler's check includes whether the operating system saves the wider registers.
     return {
         {"sse41", __builtin_cpu_supports("sse4.1") != 0},
         {"avx", __builtin_cpu_supports("avx") != 0},

@@ -1,5 +1,5 @@
 /** \file
- * What this machine's CPU can run.
+ * The features of this machine's CPU.
  */
 #ifndef DISTILE_CPU_FEATURES_H
 #define DISTILE_CPU_FEATURES_H
@@ -8,12 +8,12 @@
 
 namespace distile {
 
-/** The first of several space-separated features (named as in a plan, for instance "avx2 fma") that the CPU
- * or the operating system lacks; "" if it has them all. A feature that is not known counts as lacking, and so does one
- * that is not among the `allowed`, unless those are null. */
+/** The first of several space-separated features (named as in plans, for instance "avx2 fma") that the CPU or the
+ * operating system lacks; "" if none. Unknown features count as lacking, as do features not in `allowed`, unless that
+ * is null. */
 std::string missing_cpu_feature(const char *features, const char *allowed = nullptr);
 
-/** True if every one of several space-separated features is known on some CPU. */
+/** True if all of several space-separated features are known. */
 bool are_cpu_features(const char *features);
 
 }  // namespace distile

@@ -7,17 +7,17 @@ namespace distile {
 
 namespace {
 
-/** A conversion, cut into parts of a row of pixels. */
+/** A conversion, split into parts of pixel rows. */
 struct Conversion {
     distile_nchw planes;
     distile_tensor tensor;
     bool to_planes;
-    /** Rows of an image, joined to one where both tensors allow it. */
+    /** The rows of an image, joined into one if both tensors allow it. */
     int64_t rows, columns;
     int64_t parts_per_row;
     int64_t num_tasks;
 
-    /** What a row can be cut into. */
+    /** The number of blocks per row. */
     int64_t num_blocks() const {
         return (columns + transpose_block - 1) / transpose_block;
     }
@@ -54,7 +54,7 @@ void CpuDevice::convert_layout(const distile_nchw &planes, const distile_tensor 
     const int64_t height = tensor.height, width = tensor.width, channels = tensor.channels;
     const bool joined = planes.stride_h == width && tensor.stride_h == width * tensor.stride_w;
     Conversion conversion{planes, tensor, to_planes, joined ? 1 : height, joined ? height * width : width, 1, 1};
-    // A few for each thread even out what others take of its time.
+    // A few tasks per thread balance the load when other processes take time.
     const int64_t most_tasks = int64_t{4} * context.options.threads;
     // Below this many elements a second thread costs more than it saves.
     constexpr int64_t elements_per_task = 1 << 15;

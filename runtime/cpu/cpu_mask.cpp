@@ -7,7 +7,7 @@ namespace distile {
 
 namespace {
 
-/** Calls visit(n, index) for every index of the lists until it returns false, and says whether all were visited. */
+/** Calls visit(n, index) for every listed index until it returns false. Returns whether it visited all. */
 template<typename Visit>
 bool visit_indices(int32_t batch, const int32_t *indices, const int32_t *counts, int64_t stride_n, const Visit &visit) {
     for (int32_t n = 0; n < batch; n++) {
@@ -28,11 +28,11 @@ CpuMask::CpuMask(distile_context &given)
 }
 
 distile_status CpuMask::check_shape(const char *call, const MaskShape &wanted) const {
-    // The kernels address the bits in 32-bit words with 32-bit indices.
+    // Kernels address the bits as 32-bit words with 32-bit indices.
     constexpr int64_t most_words = (int64_t{1} << 30) - 1;
     if (int64_t{wanted.batch} * wanted.height > most_words / ((wanted.width + 63) / 64)) {
         return fail(&context, DISTILE_ERROR_BAD_SHAPE,
-                    "%s: batch %d, height %d, width %d are more than 2^30 words of 64 pixels", call, wanted.batch,
+                    "%s: batch %d, height %d, width %d exceed 2^30 words of 64 pixels", call, wanted.batch,
                     wanted.height, wanted.width);
     }
     return DISTILE_OK;
@@ -52,7 +52,7 @@ void CpuMask::forget(const MaskShape &to) {
 
 uint64_t *CpuMask::begin_words(const MaskShape &to) {
     if (words_.size() < num_words(to)) {
-        // Allocate before anything is changed, so that a failure leaves the old mask as it was.
+        // Allocate before changing anything, so a failure leaves the old mask unchanged.
         HostVector<uint64_t> grown(num_words(to), words_.get_allocator());
         words_.swap(grown);
     }
@@ -64,7 +64,7 @@ template<typename Write> void CpuMask::set_words(const MaskShape &to, const Writ
     next_words_.resize(std::max(next_words_.size(), num_words(to)));
     write(next_words_.data());
     uint64_t *row = scratch((to.width + 63) / 64);
-    // These are the next call's, which then allocates nothing.
+    // Grow the words of the next call too, which then allocates nothing.
     words_.resize(std::max(words_.size(), next_words_.size()));
     words_.swap(next_words_);
     forget(to);
@@ -106,15 +106,15 @@ void CpuMask::set_indices(const char *call, const MaskShape &to, const int32_t *
     for (int32_t n = 0; counts && n < to.batch; n++) {
         if (counts[n] < 0 || counts[n] > stride_n) {
             throw Failure{fail(&context, DISTILE_ERROR_BAD_VALUE,
-                               "%s: image %d has %d indices: there may be 0 to stride_n, %lld", call, n, counts[n],
+                               "%s: image %d has %d indices; the count must be 0 to stride_n, %lld", call, n, counts[n],
                                static_cast<long long>(stride_n))};
         }
     }
     visit_indices(to.batch, indices, counts, stride_n, [&](int32_t n, int32_t index) {
         if (index < 0 || index >= pixels) {
             throw Failure{fail(&context, DISTILE_ERROR_BAD_VALUE,
-                               "%s: image %d has the index %d: indices go from 0 to %lld, the last of %d x %d pixels",
-                               call, n, index, static_cast<long long>(pixels - 1), to.height, to.width)};
+                               "%s: image %d has the index %d; it must be 0 to %lld for %d x %d pixels", call, n, index,
+                               static_cast<long long>(pixels - 1), to.height, to.width)};
         }
         return true;
     });
@@ -133,7 +133,7 @@ void CpuMask::set_indices(const char *call, const MaskShape &to, const int32_t *
 }
 
 MaskBits CpuMask::bits() {
-    // The rows of 64-bit words are rows of pairs of 32-bit ones.
+    // A row of 64-bit words is a row of pairs of 32-bit words.
     return {reinterpret_cast<const uint32_t *>(bits_.words), 2 * bits_.words_per_row()};
 }
 
@@ -173,8 +173,8 @@ TileList CpuMask::list(Granularity granularity, const TileRect &interior) {
     int64_t count = 0;
     this->count(&granularity, 1, &count);
     uint64_t *work = scratch(static_cast<size_t>(tile_scratch_words(bits_)));
-    // A list that has room already, or one with room for every tile of the shape, if they are not too many: whatever
-    // masks follow, they need no more.
+    // Take a list with enough room, or make one with room for every tile of the shape, unless these are too many: later
+    // masks then need no more.
     const auto kept = std::find_if(lists_.begin() + static_cast<ptrdiff_t>(num_lists_), lists_.end(),
                                    [&](const List &list) { return list.granularity == granularity; });
     if (kept == lists_.end()) {
@@ -231,7 +231,7 @@ void CpuMask::set_combination(Combination how, distile_mask &a, distile_mask *b)
             for (int64_t i = 0; i < count; i++) {
                 words[i] = word_of(left.words[i], right ? right[i] : 0);
             }
-            // Inverted bits beyond the width.
+            // Clear the inverted bits beyond the width.
             const int32_t words_per_row = left.words_per_row();
             const uint64_t last = ~uint64_t{0} >> (64 * words_per_row - left.width);
             for (int64_t i = words_per_row - 1; how == Combination::Invert && i < count; i += words_per_row) {

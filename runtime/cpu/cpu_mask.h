@@ -1,5 +1,5 @@
 /** \file
- * The mask object in the memory of a CPU.
+ * The mask object on a CPU.
  */
 #ifndef DISTILE_CPU_MASK_H
 #define DISTILE_CPU_MASK_H
@@ -33,7 +33,7 @@ public:
     }
     TileList list(Granularity granularity, const TileRect &interior) override;
 
-    /** The bits, in words of 64. */
+    /** The bits, in 64-bit words. */
     const Bitmask &bitmask() const {
         return bits_;
     }
@@ -55,9 +55,9 @@ private:
     static size_t num_words(const MaskShape &shape) {
         return static_cast<size_t>(shape.batch) * shape.height * ((shape.width + 63) / 64);
     }
-    /** Makes it the mask of a shape whose words `write(words)` fills, which may read what this mask was. */
+    /** Sets the mask to a shape. `write(words)` fills the words and may read the old mask. */
     template<typename Write> void set_words(const MaskShape &to, const Write &write);
-    /** Makes room for the words of a shape, whose bits are then written in place. Forgets counts and lists. */
+    /** Allocates the words for a shape, to be written in place. Forgets counts and lists. */
     uint64_t *begin_words(const MaskShape &to);
     void forget(const MaskShape &to);
     uint64_t *scratch(size_t words);
@@ -67,16 +67,16 @@ private:
     int64_t active_pixels_ = 0;
     HostVector<uint64_t> words_, next_words_, scratch_;
     std::vector<Count> counts_;
-    // Work space of count(), kept so that the steady state allocates nothing.
+    // Workspace of count(), kept so that the steady state allocates nothing.
     std::vector<Granularity> missing_;
     std::vector<int64_t> missing_counts_;
-    // Lists of the current mask, then vectors of earlier ones that are kept for their memory.
+    // The lists of the current mask, then those of earlier masks, kept for their memory.
     std::vector<List> lists_;
     size_t num_lists_ = 0;
-    std::vector<RowMemory> row_memory_;  // Of calls that set this mask, one for each of their tasks.
+    std::vector<RowMemory> row_memory_;  // For calls that set this mask, one per task.
 };
 
-/** A mask of a context of the CPU. */
+/** Casts a mask of a CPU context. */
 inline const CpuMask &cpu_mask(const distile_mask &mask) {
     return static_cast<const CpuMask &>(mask);
 }

@@ -33,8 +33,7 @@ void copy_pixels(const PixelRow &from, const PixelRow &to, int32_t begin, int32_
     }
 }
 
-/** The bytes that are moved where `active` pixels are copied, each read and written, and with `zero` the others are
- * zeroed. */
+/** The bytes moved: `copy` reads and writes the `active` pixels, and `zero` writes the others. */
 int64_t moved_bytes(const distile_tensor &output, int64_t active, bool copy, bool zero) {
     const int64_t pixels = int64_t{output.batch} * output.height * output.width;
     return output.channels * element_bytes(output.dtype) * ((copy ? 2 * active : 0) + (zero ? pixels - active : 0));

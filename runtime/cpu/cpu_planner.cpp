@@ -12,7 +12,7 @@
 
 namespace distile {
 
-/** A buffer and the pixels that may hold other values than zero. */
+/** A buffer and the pixels that may be nonzero. */
 class CpuPlanner::Buffer {
 public:
     explicit Buffer(distile_context &context) : context_(context), words_(context.memory), next_words_(context.memory) {
@@ -27,8 +27,8 @@ public:
         return bytes_;
     }
 
-    /** The tensor of a spec at the beginning of the buffer, zero outside of the mask's pixels. Those, or with `whole`
-     * all of them, will be written. Throws std::bad_alloc and then changes nothing that was handed out. */
+    /** The spec's tensor, at the start of the buffer, zero outside the mask's pixels. The caller will write these
+     * pixels, or all of them with `whole`. If it throws std::bad_alloc, tensors handed out earlier are unchanged. */
     distile_tensor hand_out(const distile_output_spec &spec, const distile_mask &mask, bool whole, bool clear_all) {
         reserve(static_cast<size_t>(bytes_of(spec)));
         const distile_tensor tensor = tensor_of(spec, memory_);
@@ -43,9 +43,9 @@ public:
         } else {
             next_words_.assign(bits.words, bits.words + rows * words_per_row);
         }
-        // They change places: what comes next must find room in both.
+        // The two swap, so both need room.
         words_.reserve(next_words_.size());
-        // What is going to be written anyway needs no zeros, if it surely is and lies where it did.
+        // Pixels that will surely be overwritten in the same place need no clearing.
         clear(clear_all, !whole && is_same(tensor) ? next_words_.data() : nullptr, true);
         words_.swap(next_words_);
         tensor_ = tensor;
@@ -53,7 +53,7 @@ public:
         return tensor;
     }
 
-    /** Makes the written pixels zero, or everything. Those in `kept`, a mask of the same shape, may stay. */
+    /** Zeros the written pixels, or everything. Pixels in `kept`, a mask of the same shape, may stay. */
     void clear(bool everything, const uint64_t *kept, bool in_parallel) {
         if (!written_) {
             return;
@@ -68,18 +68,18 @@ public:
             }
         }
         if (pixels > 0) {
-            // For no bytes the calling thread clears all rows: the planner's own thread must not use the context's.
+            // 0 bytes make the calling thread clear all rows: the planner's thread must not use the context's pool.
             const int64_t bytes = in_parallel ? pixels * pixel_bytes() : 0;
             for_each_row(context_, tensor_, bytes, [&](int64_t row) {
                 clear_row(row_of(tensor_, row), words_.data() + row * words_per_row, everything);
             });
         }
-        // Last: a process that is forked meanwhile has a buffer that is half cleared.
+        // Last, because a process forked meanwhile gets a half-cleared buffer.
         written_.store(false, std::memory_order_release);
     }
 
 private:
-    /** Makes room. A buffer that grows is all zero. Throws std::bad_alloc. */
+    /** Ensures capacity. A buffer that grows is all zero. Throws std::bad_alloc. */
     void reserve(size_t bytes) {
         if (bytes <= bytes_) {
             return;
@@ -95,7 +95,7 @@ private:
         written_ = false;
     }
 
-    /** Whether a tensor has its pixels where the last one had them. */
+    /** Whether a tensor has the layout of the last one. */
     bool is_same(const distile_tensor &tensor) const {
         return tensor.data == tensor_.data && tensor.batch == tensor_.batch && tensor.height == tensor_.height &&
                tensor.width == tensor_.width && tensor.channels == tensor_.channels && tensor.dtype == tensor_.dtype &&
@@ -107,7 +107,7 @@ private:
     }
 
     void clear_row(char *pixels, const uint64_t *words, bool whole) const {
-        // What a call that clears takes by itself, in bytes that it clears in that time.
+        // The overhead of a clearing call, as the bytes that it could clear in that time.
         constexpr int64_t bytes_per_call = 256;
         if (!whole) {
             int64_t cleared = 0, runs = 0;
@@ -139,11 +139,11 @@ private:
     size_t bytes_ = 0;
     std::atomic<bool> written_{false};
     distile_tensor tensor_{};
-    /** The pixels that were written, and those that will be. The second vector is kept for its memory. */
+    /** The pixels written last, and those written next. The second is kept for its memory. */
     HostVector<uint64_t> words_, next_words_;
 };
 
-/** A thread that clears one buffer at a time. It starts with the first one, and anew in a process that was forked. */
+/** A thread that clears one buffer at a time. It starts with the first buffer, and again in a forked process. */
 class CpuPlanner::Cleaner {
 public:
     ~Cleaner() {
@@ -158,7 +158,7 @@ public:
         }
     }
 
-    /** Starts to clear a buffer, once the one before is done. Where no thread can be started it clears at once. */
+    /** Starts clearing a buffer once the previous one is done. Clears at once if no thread can start. */
     void start(Buffer &buffer) {
         wait();
         if (!state_ && !start_thread()) {
@@ -181,7 +181,7 @@ public:
     }
 
 private:
-    /** What the thread shares with those who call it. */
+    /** State shared by the thread and its callers. */
     struct State {
         void run() {
             name_own_thread();
@@ -218,8 +218,8 @@ private:
         }
     }
 
-    /** In a forked child the thread is missing, and the mutex may be locked forever. Neither can be used here, nor
-     * destroyed, so they are left where they are: a few hundred bytes a fork. */
+    /** In a forked child the thread is missing and the mutex may be locked forever. Neither can be used or destroyed,
+     * so both leak: a few hundred bytes per fork. */
     void forget_parents_thread() {
         if (forks_ != num_forks()) {
             static_cast<void>(state_.release());
@@ -228,7 +228,7 @@ private:
     }
 
     std::unique_ptr<State> state_;
-    uint64_t forks_ = num_forks();  ///< In the process that started the thread.
+    uint64_t forks_ = num_forks();  ///< num_forks() when the thread started.
 };
 
 CpuPlanner::CpuPlanner(distile_context &given, const PlannerSettings &settings)

@@ -1,5 +1,5 @@
 /** \file
- * The planner object in the memory of a CPU.
+ * The planner object on a CPU.
  */
 #ifndef DISTILE_CPU_PLANNER_H
 #define DISTILE_CPU_PLANNER_H
@@ -24,7 +24,7 @@ private:
     int32_t clearing_;
     std::vector<std::unique_ptr<Buffer>> buffers_;
     size_t next_ = 0;
-    std::unique_ptr<Cleaner> cleaner_;  // Ends before the buffers go.
+    std::unique_ptr<Cleaner> cleaner_;  // Destroyed before the buffers.
 };
 
 }  // namespace distile

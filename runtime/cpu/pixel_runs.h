@@ -1,5 +1,5 @@
 /** \file
- * Work on the pixels of a tensor that a mask has or has not: row by row, with a context's threads, in runs of pixels.
+ * Loops over the active or inactive pixels of a tensor: row by row, on the context's threads, in runs of pixels.
  */
 #ifndef DISTILE_PIXEL_RUNS_H
 #define DISTILE_PIXEL_RUNS_H
@@ -11,7 +11,7 @@
 
 namespace distile {
 
-/** The first pixel of a row, from x on, that is active or not; the width if there is none. */
+/** The first pixel of a row, from x on, whose state is `active`; the width if there is none. */
 inline int32_t find_pixel(const uint64_t *words, int32_t x, int32_t width, bool active) {
     while (x < width) {
         const uint64_t found = (active ? words[x / 64] : ~words[x / 64]) >> (x % 64);
@@ -23,7 +23,7 @@ inline int32_t find_pixel(const uint64_t *words, int32_t x, int32_t width, bool 
     return width;
 }
 
-/** Calls visit(begin, end) for every run of pixels of a row that are active or not. */
+/** Calls visit(begin, end) for every run of pixels in a row whose state is `active`. */
 template<typename Visit> void for_each_run(const uint64_t *words, int32_t width, bool active, const Visit &visit) {
     for (int32_t begin = find_pixel(words, 0, width, active); begin < width;) {
         const int32_t end = find_pixel(words, begin, width, !active);
@@ -32,17 +32,17 @@ template<typename Visit> void for_each_run(const uint64_t *words, int32_t width,
     }
 }
 
-/** Row `row` of all the rows of a tensor's images. */
+/** Row `row` of a tensor, counted over all images. */
 inline char *row_of(const distile_tensor &tensor, int64_t row) {
     const int64_t elements = row / tensor.height * tensor.stride_n + row % tensor.height * tensor.stride_h;
     return static_cast<char *>(tensor.data) + elements * element_bytes(tensor.dtype);
 }
 
-/** Calls visit(row) for all rows of a tensor's images. `bytes` is what all of that reads and writes: it says how many
- * of the context's threads are worth waking. The calling thread visits few bytes by itself. */
+/** Calls visit(row) for all rows of a tensor's images. `bytes`, the total of all reads and writes, determines how many
+ * threads are worth waking. For few bytes the calling thread visits all rows itself. */
 template<typename Visit>
 void for_each_row(distile_context &context, const distile_tensor &tensor, int64_t bytes, const Visit &visit) {
-    // What a thread moves while another one wakes.
+    // What one thread can move while another wakes.
     constexpr int64_t bytes_per_task = 256 << 10;
     struct Rows {
         const Visit &visit;
@@ -56,7 +56,7 @@ void for_each_row(distile_context &context, const distile_tensor &tensor, int64_
         }
     } rows{visit, int64_t{tensor.batch} * tensor.height, 1};
     const int64_t threads = context.options.threads;
-    // A few for each thread even out rows of which some have less to do than others.
+    // A few tasks per thread balance rows with unequal work.
     const int64_t most = threads > 1 ? std::min(rows.count, 4 * threads) : 1;
     rows.tasks = std::clamp<int64_t>(bytes / bytes_per_task, 1, most);
     if (rows.tasks == 1) {

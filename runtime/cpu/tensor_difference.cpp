@@ -7,7 +7,7 @@ namespace distile {
 
 namespace {
 
-/** Compares rows of two tensors, in a work space that no other task uses. */
+/** Compares rows of two tensors in one task's workspace. */
 class RowDifference {
 public:
     RowDifference(const distile_tensor &a, const distile_tensor &b, float threshold, RowMemory &memory)
@@ -24,7 +24,7 @@ public:
         }
     }
 
-    /** Row `row` of all the rows of the images. */
+    /** Compares row `row`, counted over all images. */
     void compare(int64_t row, uint64_t *words) {
         const char *a = row_of(a_, row), *b = row_of(b_, row);
         for (int32_t x = 0; x < a_.width; x += pixels_at_once, words += pixels_at_once / 64) {
@@ -41,15 +41,15 @@ public:
 private:
     static constexpr int32_t pixels_at_once = 512;
 
-    /** Whether the elements of some pixels are compared as one vector. Others types are converted first, so that only
-     * few channels are worth it. */
+    /** Whether to compare the elements of contiguous pixels as one vector. Types other than float32 need a conversion
+     * first, so for them this pays only with few channels. */
     static bool is_packed(const distile_tensor &tensor) {
         constexpr int32_t most_converted = 16;
         const int32_t most = tensor.dtype == DISTILE_FLOAT32 ? largest_extent : most_converted;
         return tensor.stride_w == tensor.channels && tensor.channels <= most;
     }
 
-    /** Elements in float32: where they are, or converted into `memory`. */
+    /** Elements as float32: in place, or converted into `memory`. */
     const float *floats(const char *from, int64_t count, HostVector<uint64_t> *memory) const {
         if (type_.dtype == DISTILE_FLOAT32) {
             return reinterpret_cast<const float *>(from);
@@ -59,7 +59,7 @@ private:
         return converted;
     }
 
-    /** Pixels without gaps: all elements are compared as one vector. */
+    /** Pixels without gaps: compares all elements as one vector. */
     void compare_packed(const char *a, const char *b, int32_t pixels, uint64_t *words) {
         const int64_t count = int64_t{pixels} * a_.channels;
         level_.compare(floats(a, count, floats_a_), floats(b, count, floats_b_), count, threshold_,
@@ -90,11 +90,11 @@ private:
     bool packed_;
     RowWindow channels_;
     HostVector<uint64_t> &bits_;
-    // For float32 elements of other types.
+    // For elements converted to float32.
     HostVector<uint64_t> *floats_a_ = nullptr, *floats_b_ = nullptr;
 };
 
-/** The rows of all images, in parts. */
+/** The rows of all images, split into parts. */
 struct Difference {
     const distile_tensor &a, &b;
     float threshold;
@@ -126,7 +126,7 @@ void find_difference(distile_context &context, const distile_tensor &a, const di
     const int64_t wanted = rows * a.width / std::max(elements_per_task / a.channels, 1) + 1;
     const int64_t num_tasks = std::min<int64_t>({wanted, rows, context.options.threads});
     Difference difference{a, b, threshold, words, num_tasks, memory_of_tasks(num_tasks)};
-    // What is allocated is allocated here, where it may fail: no exception may leave a task.
+    // Allocate everything here, where failure is allowed: tasks must not throw.
     for (int64_t task = 0; task < num_tasks; task++) {
         difference.rows_of(task);
     }

@@ -6,7 +6,7 @@ namespace distile {
 
 namespace {
 
-/** Transposes block by block in an order that suits caches, fast also where strides are powers of two. */
+/** Transposes block by block in a cache-friendly order that is fast even for power-of-two strides. */
 template<typename Element, typename Transpose> void transpose_panels(Transpose transpose_block_of, const Element *from,
                                                                      int64_t from_stride, Element *to,
                                                                      int64_t to_stride, int64_t rows, int64_t columns) {
@@ -14,17 +14,17 @@ template<typename Element, typename Transpose> void transpose_panels(Transpose t
         std::copy_n(from, rows * columns, to);
         return;
     }
-    // One axis is the channels: along it the elements of NCHW lie far apart, so that every channel is a place of its
-    // own to read or write. Hardware prefetches for a few places only, and those that lie a power of two apart evict
-    // each other: hence a cache line of channels for a panel of pixels, one after the other.
+    // One axis is the channels. Along it NCHW elements lie far apart, so every channel is a separate stream to read or
+    // write. Hardware prefetches only a few streams, and streams a power of two apart evict each other. So handle one
+    // cache line of channels at a time for a panel of pixels.
     const bool rows_are_far = from_stride > to_stride;
     const int64_t far = rows_are_far ? rows : columns, near = rows_are_far ? columns : rows;
-    // Where all that is written would share one set of the nearest cache, whole rows of a tile are written at once.
+    // If all writes would map to one set of the L1 cache, write whole rows of a tile at once.
     constexpr int64_t one_set = 4096 / sizeof(Element), few = 4;
     const bool staged = far > few && to_stride % one_set == 0;
     constexpr int64_t tile_rows = 64, tile_columns = transpose_block, tile_stride = tile_rows + transpose_block;
     alignas(64) Element tile[tile_columns * tile_stride];
-    // Pixels stay in the nearest cache until all of their channels are written, or in the next one until all are read.
+    // Pixels stay in L1 until all of their channels are written, or in L2 until all are read.
     const int64_t panel_elements = rows_are_far ? 1 << 13 : 1 << 16, least_panel = staged ? tile_rows : transpose_block;
     const int64_t panel = std::max(panel_elements / far / least_panel, int64_t{1}) * least_panel;
     const int64_t far_step = staged && rows_are_far ? tile_rows : transpose_block;

@@ -37,7 +37,7 @@ CUfunction CudaCode::function(Module &module, const char *name) const {
     return module.functions.back().second;
 }
 
-/** Does what code asked for, of which no exception may leave. */
+/** Runs the body of a hook. Lets no exception escape into the code that called it. */
 template<typename Body> int CodeRunner::guarded_hook(distile_hooks *hooks, const Body &body) {
     auto &context = *static_cast<distile_context *>(hooks);
     CodeRunner &runner = *static_cast<CudaDevice &>(*context.device).runner;
@@ -53,7 +53,7 @@ template<typename Body> int CodeRunner::guarded_hook(distile_hooks *hooks, const
     } catch (...) {
         runner.status_ = fail(&context, DISTILE_ERROR_INTERNAL, "an unexpected exception");
     }
-    // The code also reports what it was told by a hook that failed, which said more.
+    // The code also reports this failure, but our message says more.
     context.kernel_failed = true;
     constexpr int refused = -1;
     return refused;
@@ -93,7 +93,7 @@ RunResult CodeRunner::call(CudaCode &code, const distile_variant &variant, disti
 
 void CodeRunner::launch(const distile_gpu_launch &launch) const {
     CUfunction function = code_->function(*module_, launch.kernel);
-    // Nothing to do is no launch; CUDA would call it an error.
+    // CUDA rejects an empty launch.
     if (rehearsal_ || launch.blocks[0] == 0 || launch.blocks[1] == 0 || launch.blocks[2] == 0) {
         return;
     }
@@ -107,7 +107,7 @@ void CodeRunner::launch(const distile_gpu_launch &launch) const {
 
 uint64_t CodeRunner::allocate(uint64_t bytes) {
     if (rehearsal_) {
-        // Nothing will read it, but null would mean that there is none.
+        // Never read, but null would mean that the allocation failed.
         constexpr uint64_t nowhere = 256;
         return nowhere;
     }

@@ -1,5 +1,5 @@
 /** \file
- * The code of PolyKernels on a GPU: loaded, and called with what it calls back.
+ * Loads and calls the GPU code of PolyKernels, with the callbacks that it needs.
  */
 #ifndef DISTILE_CUDA_CODE_RUNNER_H
 #define DISTILE_CUDA_CODE_RUNNER_H
@@ -14,7 +14,7 @@
 
 namespace distile {
 
-/** The GPU code of a PolyKernel that was loaded, as long as this lives. */
+/** The loaded GPU code of a PolyKernel. Owns it. */
 class CudaCode : public LoadedCode {
 public:
     struct Module {
@@ -24,12 +24,12 @@ public:
 
     explicit CudaCode(CudaDevice &device) : device_(device) {
     }
-    /** Waits for the GPU, which may be running it. */
+    /** Waits for the GPU, which may still run the code. */
     ~CudaCode() override;
 
-    /** The module of some PTX, loaded when it is first asked for. Throws Failure. */
+    /** The module for this PTX, loaded on first use. Throws Failure. */
     Module &module(const char *ptx);
-    /** A kernel of a module, the same. */
+    /** A kernel of a module, found on first use. Throws Failure. */
     CUfunction function(Module &module, const char *name) const;
 
 private:
@@ -44,10 +44,10 @@ public:
     }
 
     RunResult run(CudaCode &code, const distile_variant &variant, distile_kernel_call &call);
-    /** Lets the code load its modules and find its kernels, but launches and allocates nothing. */
+    /** Makes the code load its modules and find its kernels, but launches and allocates nothing. */
     RunResult rehearse(CudaCode &code, const distile_variant &variant, distile_kernel_call &call);
 
-    /** What the code calls back. */
+    /** The callbacks for the code. */
     static const distile_gpu_hooks hooks;
 
 private:
@@ -57,12 +57,12 @@ private:
     uint64_t allocate(uint64_t bytes);
 
     CudaDevice &device_;
-    // Of the variant that is being called.
+    // State of the current call.
     bool rehearsal_ = false;
     CudaCode *code_ = nullptr;
     CudaCode::Module *module_ = nullptr;
-    distile_status status_ = DISTILE_OK;  ///< Of what failed, whose message is stored.
-    // One for each allocation of a variant. Work on one stream may share it in its order.
+    distile_status status_ = DISTILE_OK;  ///< The status of a failure, whose message is stored.
+    // One per allocation of a variant. Calls on one stream run in order, so they can share it.
     std::vector<std::unique_ptr<DeviceMemory>> scratch_;
     size_t scratch_used_ = 0;
 };

@@ -13,7 +13,7 @@ namespace distile {
 
 namespace {
 
-/** FNV-1a: finds a file's name, and errors of the disk. */
+/** FNV-1a, for file names and to detect disk errors. */
 uint64_t hash_of(const std::string &text) {
     uint64_t hash = 0xcbf29ce484222325u;
     for (char c : text) {
@@ -22,7 +22,7 @@ uint64_t hash_of(const std::string &text) {
     return hash;
 }
 
-/** The first line of a file, and what must follow before the code. */
+/** The header of a file, which must match before the code is used. */
 std::string header_of(const std::string &environment, const std::string &ptx, const std::string &cubin) {
     std::ostringstream header;
     header << environment << " ptx " << ptx.size() << " cubin " << cubin.size() << " hash " << hash_of(cubin) << "\n";
@@ -57,14 +57,14 @@ std::string CubinCache::find(const std::string &ptx) const {
 void CubinCache::keep(const std::string &ptx, const std::string &cubin) const {
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
-    // Under another name first: a reader finds the old file or the new one, and never a part.
+    // Write under a temporary name and rename, so readers find the old or the new file, never a part.
     const std::string path = path_of(ptx), content = header_of(environment_, ptx, cubin) + cubin;
     std::string temporary = path + ".XXXXXX";
     const int file = mkstemp(temporary.data());
     if (file < 0) {
         return;
     }
-    // Nothing from here on throws, so that this file does not stay.
+    // Nothing throws from here on, so the temporary file cannot stay behind.
     size_t written = 0;
     while (written < content.size()) {
         const ssize_t step = write(file, content.data() + written, content.size() - written);

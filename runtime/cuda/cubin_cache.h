@@ -1,5 +1,5 @@
 /** \file
- * Compiled code on disk, so that a later process need not compile PTX again.
+ * A disk cache of compiled code, so later processes need not compile the PTX again.
  */
 #ifndef DISTILE_CUDA_CUBIN_CACHE_H
 #define DISTILE_CUDA_CUBIN_CACHE_H
@@ -9,18 +9,17 @@
 
 namespace distile {
 
-/** A folder with a file for each piece of PTX, driver and kind of GPU. Files are read back only if they hold the whole
- * of that, so no other code is ever taken for it, and are replaced as a whole. A folder that cannot be read or written
- * is an empty one. */
+/** A folder with one file per PTX, driver and kind of GPU. Each file stores its whole key, so other code is never
+ * mistaken for it. Files are replaced atomically. An unreadable or unwritable folder counts as empty. */
 class CubinCache {
 public:
-    /** An empty folder name: nothing is kept. */
+    /** An empty folder name disables the cache. */
     CubinCache(std::string folder, int32_t driver_version, int32_t capability);
 
     bool is_on() const {
         return !folder_.empty();
     }
-    /** The code for some PTX; empty if there is none. */
+    /** The code for this PTX; empty if there is none. */
     std::string find(const std::string &ptx) const;
     void keep(const std::string &ptx, const std::string &cubin) const;
 
@@ -28,7 +27,7 @@ private:
     std::string path_of(const std::string &ptx) const;
 
     std::string folder_;
-    std::string environment_;  ///< What the code depends on beside its PTX.
+    std::string environment_;  ///< What the code depends on besides its PTX.
 };
 
 }  // namespace distile

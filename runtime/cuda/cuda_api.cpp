@@ -1,4 +1,4 @@
-// What only contexts of an NVIDIA GPU have.
+// Functions for contexts of an NVIDIA GPU.
 #include "cuda_device.h"
 #include "cuda_planner.h"
 
@@ -6,10 +6,10 @@ using namespace distile;
 
 namespace {
 
-/** The GPU of a context; null after it stored that there is none. */
+/** The GPU of a context. If there is none, stores a message and returns null. */
 CudaDevice *cuda_device_of(distile_context &context, const char *call) {
     if (context.device->kind() != DISTILE_CUDA) {
-        fail(&context, DISTILE_ERROR_OTHER_DEVICE, "%s: the context is of no NVIDIA GPU", call);
+        fail(&context, DISTILE_ERROR_OTHER_DEVICE, "%s: the context is not for an NVIDIA GPU", call);
         return nullptr;
     }
     return &static_cast<CudaDevice &>(*context.device);

@@ -12,10 +12,10 @@ namespace distile {
 
 namespace {
 
-/** What the PolyKernels' code and our kernels read and write at once. */
+/** The vector size of the PolyKernels' code and of our kernels. */
 constexpr size_t vector_bytes = 16;
 
-/** Memory of the GPU that goes back to a context, which may outlive the device. */
+/** GPU memory that returns to its context, which may outlive the device. */
 struct UploadedMemory {
     explicit UploadedMemory(std::shared_ptr<const UsedContext> given) : context(std::move(given)) {
     }
@@ -95,8 +95,8 @@ void CudaDevice::open(const distile_cuda_options &options) {
     check(driver.cuDriverGetVersion(&driver_version), "cuDriverGetVersion");
     if (driver_version < OwnKernels::oldest_cuda) {
         throw Failure{fail(&context, DISTILE_ERROR_OLD_DRIVER,
-                           "the driver is for CUDA %d.%d, and this library was built with CUDA %d.%d",
-                           driver_version / 1000, driver_version % 1000 / 10, OwnKernels::oldest_cuda / 1000,
+                           "the driver supports CUDA %d.%d, but this library needs CUDA %d.%d", driver_version / 1000,
+                           driver_version % 1000 / 10, OwnKernels::oldest_cuda / 1000,
                            OwnKernels::oldest_cuda % 1000 / 10)};
     }
     used_ = use_context(options);
@@ -118,12 +118,12 @@ std::shared_ptr<const UsedContext> CudaDevice::use_context(const distile_cuda_op
     int count = 0;
     check(driver.cuDeviceGetCount(&count), "cuDeviceGetCount");
     if (options.device < 0 || options.device >= count) {
-        throw Failure{fail(&context, DISTILE_ERROR_NO_GPU, "there is no GPU %d: the driver knows %d of them",
-                           options.device, count)};
+        throw Failure{
+            fail(&context, DISTILE_ERROR_NO_GPU, "there is no GPU %d; the driver finds %d", options.device, count)};
     }
     CUdevice device = 0;
     check(driver.cuDeviceGet(&device, options.device), "cuDeviceGet");
-    // Made first, so that what is retained is released whatever fails.
+    // Made first, so it releases what was retained if anything fails.
     auto used = std::make_shared<UsedContext>(driver, nullptr);
     check(driver.cuDevicePrimaryCtxRetain(&used->handle, device), "cuDevicePrimaryCtxRetain");
     used->retained = device;
@@ -141,12 +141,12 @@ void CudaDevice::find_features() {
                  attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
     if (capability < OwnKernels::oldest_capability) {
         throw Failure{fail(&context, DISTILE_ERROR_UNSUPPORTED_DEVICE,
-                           "the GPU has compute capability %d.%d, and this library needs %d.%d", capability / 10,
+                           "the GPU has compute capability %d.%d, but this library needs %d.%d", capability / 10,
                            capability % 10, OwnKernels::oldest_capability / 10, OwnKernels::oldest_capability % 10)};
     }
     multiprocessors_ = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 #ifdef DISTILE_CUDA_RESOURCES
-    // A green context has fewer. Where the driver cannot say, it made no such context.
+    // A green context has fewer. A driver that cannot tell has no green contexts.
     CUdevResource resource{};
     if (driver.cuCtxGetDevResource &&
         driver.cuCtxGetDevResource(used_->handle, &resource, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS &&
@@ -171,7 +171,7 @@ bool CudaDevice::is_capturing() const {
     return status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-// ---- What may fail ---------------------------------------------------------------------------
+// ---- Errors and checks -----------------------------------------------------------------------
 
 const char *CudaDevice::name_of(CUresult result) const {
     const char *name = nullptr;
@@ -181,14 +181,14 @@ const char *CudaDevice::name_of(CUresult result) const {
 
 void CudaDevice::check(CUresult result, const char *what) const {
     if (result != CUDA_SUCCESS) {
-        throw Failure{fail(&context, status_of(result), "the CUDA driver refused %s: %s", what, name_of(result))};
+        throw Failure{fail(&context, status_of(result), "%s failed: %s", what, name_of(result))};
     }
 }
 
 void CudaDevice::refuse_capture(const char *what) const {
     if (is_capturing()) {
         throw Failure{fail(&context, DISTILE_ERROR_CAPTURING,
-                           "a graph is being captured, and %s: make the same calls with the same shapes once before "
+                           "%s during graph capture; make the same calls with the same shapes once before "
                            "the capture",
                            what)};
     }
@@ -214,8 +214,8 @@ void CudaDevice::check_pointer(const void *pointer, size_t alignment, const char
                            static_cast<int>(device_))};
     }
     if (reinterpret_cast<uintptr_t>(pointer) % alignment != 0) {
-        throw Failure{fail(&context, DISTILE_ERROR_BAD_ALIGNMENT, "the %s does not begin at a multiple of %zu bytes",
-                           name, alignment)};
+        throw Failure{
+            fail(&context, DISTILE_ERROR_BAD_ALIGNMENT, "the %s is not aligned to %zu bytes", name, alignment)};
     }
 }
 
@@ -229,8 +229,8 @@ distile_status CudaDevice::check_memory(const char *call, const distile_tensor &
         return DISTILE_OK;
     }
     return fail(&context, DISTILE_ERROR_BAD_ALIGNMENT,
-                "%s: the %s must begin at a multiple of %zu bytes, and its strides n %lld, h %lld, w %lld must be "
-                "multiples of %lld elements, because it has %d channels",
+                "%s: the %s must be aligned to %zu bytes, and its strides n %lld, h %lld, w %lld must be multiples "
+                "of %lld elements, because it has %d channels",
                 call, name, vector_bytes, static_cast<long long>(tensor.stride_n),
                 static_cast<long long>(tensor.stride_h), static_cast<long long>(tensor.stride_w),
                 static_cast<long long>(vector_bytes / bytes), tensor.channels);
@@ -258,18 +258,18 @@ std::unique_ptr<distile_planner> CudaDevice::make_planner(const PlannerSettings 
 }
 
 std::shared_ptr<const void> CudaDevice::upload(const void *from, size_t bytes) {
-    refuse_capture("memory is missing");
+    refuse_capture("memory must grow");
     const auto memory = std::make_shared<UploadedMemory>(used_);
     check(driver.cuMemAlloc(&memory->address, bytes), "cuMemAlloc");
     check(driver.cuMemcpyHtoD(memory->address, from, bytes), "cuMemcpyHtoD");
-    // A stream of the caller's need not wait for the default stream, on which the copy was.
+    // The caller's stream may not wait for the default stream, which did the copy.
     check(driver.cuCtxSynchronize(), "cuCtxSynchronize");
     return {memory, reinterpret_cast<const void *>(memory->address)};
 }
 
 ScratchMemory CudaDevice::take_scratch(size_t bytes) {
     dense_output_->reserve(bytes);
-    // It stays here, for the next one: all work is on one stream.
+    // The memory stays here for the next call: all work is on one stream.
     return {dense_output_->as<void>(), [](void *) {}};
 }
 
@@ -310,13 +310,13 @@ RunResult CudaDevice::run(LoadedCode *code, const distile_variant &variant, dist
     if (result.code != 0 || !beside) {
         return result;
     }
-    // After the operator, so that its blocks start first and the zeros fill the gaps.
+    // Enqueue after the operator, so its blocks start first and the zeros fill the gaps.
     side_->begin();
     write_zeros(side_->stream());
     try {
         side_->join();
     } catch (...) {
-        // Nothing that comes next may run beside them.
+        // Later work must not run beside the zeros.
         driver.cuStreamSynchronize(side_->stream());
         throw;
     }

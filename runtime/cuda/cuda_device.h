@@ -1,5 +1,5 @@
 /** \file
- * A GPU in use: its context, the caller's stream, and what is on it.
+ * A GPU in use: its context, the caller's stream, and the work on it.
  */
 #ifndef DISTILE_CUDA_DEVICE_H
 #define DISTILE_CUDA_DEVICE_H
@@ -21,13 +21,13 @@ namespace distile {
 
 class CodeRunner;
 
-/** Blocks of a launch, and what each has. */
+/** The blocks of a launch, and the resources of each. */
 struct LaunchGrid {
     uint32_t x, y = 1;
     uint32_t threads = block_threads, shared_bytes = 0;
 };
 
-/** Blocks for a number of threads. */
+/** The grid for a number of threads. */
 inline LaunchGrid grid_of(uint64_t threads, uint32_t threads_of_block = block_threads) {
     return {static_cast<uint32_t>((threads + threads_of_block - 1) / threads_of_block), 1, threads_of_block};
 }
@@ -36,7 +36,7 @@ class CudaDevice : public Device {
 public:
     CudaDevice(distile_context &given, const Driver &loaded);
     ~CudaDevice() override;
-    /** Everything else needs it. */
+    /** Must come before everything else. */
     void open(const distile_cuda_options &options);
 
     distile_device kind() const override {
@@ -75,16 +75,16 @@ public:
     RunResult run(LoadedCode *code, const distile_variant &variant, distile_kernel_call &call,
                   const Zeros *zeros) override;
 
-    // What the other files of this folder use.
+    // For the other files of this folder.
 
     const char *name_of(CUresult result) const;
-    /** Stores a message about what failed and throws, unless the result is CUDA_SUCCESS. */
+    /** Unless the result is CUDA_SUCCESS, stores a message about what failed and throws. */
     void check(CUresult result, const char *what) const;
-    /** Throws where a graph is being captured: `what` begins the second half of the message. */
+    /** Throws during graph capture; `what` begins the message. */
     void refuse_capture(const char *what) const;
-    /** Throws unless some of the caller's memory is the GPU's and begins at a multiple of `alignment` bytes. */
+    /** Throws unless a caller's pointer is in this GPU's memory and aligned to `alignment` bytes. */
     void check_pointer(const void *pointer, size_t alignment, const char *name) const;
-    /** Puts a kernel on a stream. */
+    /** Launches a kernel on a stream. */
     template<typename... Args>
     void launch(CUfunction function, CUstream on, const LaunchGrid &grid, Args... args) const {
         void *arguments[] = {&args...};
@@ -92,7 +92,7 @@ public:
                                     nullptr),
               "cuLaunchKernel");
     }
-    /** The most blocks of a launch whose threads go round: what the chip holds at once. */
+    /** The most blocks of a grid-stride launch: what the chip holds at once. */
     uint32_t most_blocks() const {
         return 8 * static_cast<uint32_t>(multiprocessors_);
     }
@@ -104,9 +104,9 @@ public:
     std::optional<ModuleLoader> loader;
     std::unique_ptr<OwnKernels> kernels;
     std::unique_ptr<CodeRunner> runner;
-    /** How often a block looks at one that says nothing, until it counts the tiles of that one itself. */
+    /** How often a block polls a silent predecessor before it counts that block's tiles itself. */
     uint32_t patience = 256;
-    /** The words of a mask that is made from itself. */
+    /** A copy of the words of a mask that is both operand and result. */
     std::unique_ptr<DeviceMemory> operand;
 
 private:
@@ -120,11 +120,11 @@ private:
     int32_t multiprocessors_ = 0;
     /** For zeros beside an operator. */
     std::unique_ptr<SideStream> side_;
-    /** What a dense candidate of the application's writes before its active pixels are copied. */
+    /** The output of a dense candidate before its active pixels are copied. */
     std::unique_ptr<DeviceMemory> dense_output_;
 };
 
-/** The status for what a driver returned. */
+/** The status for a driver's result. */
 distile_status status_of(CUresult result);
 
 }  // namespace distile

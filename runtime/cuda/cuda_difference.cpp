@@ -1,4 +1,4 @@
-// Masks from tensors on a GPU: the pixels at which two differ.
+// Masks from tensors on a GPU: the pixels at which two tensors differ.
 #include "cuda_mask.h"
 #include "kernels/difference.h"
 #include "types.h"
@@ -7,7 +7,7 @@ namespace distile {
 
 namespace {
 
-/** Whether rows can be read in vectors, which must not reach from one pixel into the next unless these are packed. */
+/** Whether rows can be read in vectors. A vector must not cross into the next pixel unless pixels are packed. */
 bool has_vectors(const distile_tensor &tensor) {
     constexpr int32_t lanes = compared_lanes;
     const bool packed = tensor.stride_w == tensor.channels;
@@ -29,9 +29,9 @@ void CudaMask::set_difference(const distile_tensor &a, const distile_tensor &b, 
     const bool packed = a.stride_w == a.channels && b.stride_w == b.channels;
     const bool aligned = has_vectors(a) && has_vectors(b);
     const bool pixels = aligned && packed && a.channels <= most_channels && a.width % compared_lanes == 0;
-    // Of one or two channels a vector would lie in more than two pixels.
+    // With one or two channels a vector would span more than two pixels.
     const bool vectors = aligned && (packed ? a.channels > 2 : a.channels % compared_lanes == 0);
-    // As many threads as have some vectors each.
+    // Enough threads that each has a few vectors.
     const int64_t loads = 32 * int64_t{a.channels} / (vectors ? compared_lanes : 1);
     uint32_t team = pixels ? 8 : 32;
     while (!pixels && team < block_threads && 16 * int64_t{team} <= loads) {

@@ -6,7 +6,7 @@ namespace distile {
 
 namespace {
 
-/** Granularities of a mask: those of a kernel, and single pixels. */
+/** The most granularities of a mask: those of a kernel, and single pixels. */
 constexpr uint32_t most_levels = 65;
 
 uint32_t words_for(const MaskShape &shape) {
@@ -17,7 +17,7 @@ uint32_t words_for(const MaskShape &shape) {
 
 CudaMask::CudaMask(CudaDevice &device)
     : distile_mask(device.context), device_(device), words_(device), counts_(device) {
-    // Pointers into levels_ stay valid.
+    // Pointers into levels_ must stay valid.
     levels_.reserve(most_levels);
     wanted_.reserve(most_levels);
     counts_.reserve(most_levels * sizeof(uint32_t));
@@ -31,11 +31,11 @@ CudaMask::~CudaMask() {
 }
 
 distile_status CudaMask::check_shape(const char *call, const MaskShape &wanted) const {
-    return wanted.num_pixels() <= INT32_MAX
-               ? DISTILE_OK
-               : fail(&context, DISTILE_ERROR_BAD_SHAPE,
-                      "%s: the mask is %d x %d x %d (batch, height, width): on a GPU it has fewer than 2^31 pixels",
-                      call, wanted.batch, wanted.height, wanted.width);
+    return wanted.num_pixels() <= INT32_MAX ? DISTILE_OK
+                                            : fail(&context, DISTILE_ERROR_BAD_SHAPE,
+                                                   "%s: the mask is %d x %d x %d (batch, height, width); on a GPU it "
+                                                   "must have fewer than 2^31 pixels",
+                                                   call, wanted.batch, wanted.height, wanted.width);
 }
 
 // ---- Setting ---------------------------------------------------------------------------------
@@ -44,10 +44,10 @@ TileGrids CudaMask::begin_words(const MaskShape &to, uint32_t &num_grids) {
     words_.reserve(uint64_t{words_for(to)} * sizeof(uint32_t));
     const bool same_shape = shape == to;
     captured_ = device_.is_capturing();
-    // If a launch fails, the mask holds nothing.
+    // If a launch fails, the mask holds no data.
     shape = {};
     bits_ = {words_.as<uint32_t>(), to.height, to.width, (to.width + 31) / 32};
-    // What was asked of the mask before will be asked again.
+    // Levels that were requested before will be requested again.
     TileGrids grids{};
     num_grids = 0;
     for (Level &level : levels_) {
@@ -58,7 +58,7 @@ TileGrids CudaMask::begin_words(const MaskShape &to, uint32_t &num_grids) {
         if (make) {
             grids.grids[num_grids++] = grid_of_level(level, level.listed);
         } else if (!same_shape) {
-            // Another shape has another grid, in the memory of the old one.
+            // A new shape has a new grid, in the memory of the old one.
             level.grid.tiles = 0;
         }
     }
@@ -136,7 +136,7 @@ CudaMask::Level &CudaMask::level(Granularity granularity) {
     });
     if (found == levels_.end()) {
         if (levels_.size() == most_levels) {
-            throw Failure{fail(&context, DISTILE_ERROR_BAD_VALUE, "a mask on a GPU knows at most %d granularities",
+            throw Failure{fail(&context, DISTILE_ERROR_BAD_VALUE, "a mask on a GPU can have at most %d granularities",
                                static_cast<int>(most_levels))};
         }
         Level added;
@@ -154,7 +154,7 @@ CudaMask::Level &CudaMask::level(Granularity granularity) {
         grid.rows = make_divisor(static_cast<uint32_t>(tiles_along(bits_.height, granularity.h)));
         grid.columns = make_divisor(static_cast<uint32_t>(tiles_along(bits_.width, granularity.w)));
         const auto tiles = static_cast<uint32_t>(num_tiles(shape, granularity));
-        // Enough blocks for the chip, and few enough for each to know soon how many tiles are before its own.
+        // Enough blocks to fill the chip, but few enough that each soon knows how many tiles precede its own.
         constexpr uint32_t blocks = 128;
         grid.groups = std::clamp(tiles / (blocks * block_threads), 1u, most_groups);
         grid.blocks = (tiles + block_threads * grid.groups - 1) / (block_threads * grid.groups);
@@ -225,8 +225,8 @@ void CudaMask::count(const Granularity *granularities, int32_t num_granularities
     if (!read_back) {
         if (captured_ || device_.is_capturing()) {
             throw Failure{fail(&context, DISTILE_ERROR_CAPTURING,
-                               "the host cannot know how many tiles a mask has that is set in a graph: name a "
-                               "variant, or set the mask again")};
+                               "the host cannot know the tile counts of a mask that a graph sets; name a variant, or "
+                               "set the mask again")};
         }
         count_on_device();
         device_.check(device_.driver.cuMemcpyDtoHAsync(read_back_, counts_.address(), levels_.size() * sizeof(uint32_t),
@@ -258,13 +258,13 @@ TileList CudaMask::list(Granularity granularity, const TileRect &) {
         const bool capturing = device_.is_capturing();
         if (!captured_ && capturing) {
             throw Failure{fail(&context, DISTILE_ERROR_CAPTURING,
-                               "a graph is being captured, and the mask was set before: set it within the graph, or "
-                               "make the same call once before the capture")};
+                               "the mask was set before the graph capture began; set it within the graph, or make the "
+                               "same call once before the capture")};
         }
         TileGrids grids{};
         grids.grids[0] = prepared(one, true);
         launch_list(grids, 1);
-        // Of a mask that a graph sets, a list made outside of the graph is soon another mask's.
+        // If a graph sets the mask, a list made outside the graph soon goes stale.
         one.counted = one.listed = !captured_ || capturing;
     }
     const auto *xy = one.list->as<const uint32_t>();

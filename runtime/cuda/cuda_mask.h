@@ -1,5 +1,5 @@
 /** \file
- * The mask object on a GPU: a bitmask, and the tile counts and lists that were asked of it.
+ * The mask object on a GPU: a bitmask and its requested tile counts and lists.
  */
 #ifndef DISTILE_CUDA_MASK_H
 #define DISTILE_CUDA_MASK_H
@@ -43,18 +43,18 @@ public:
     TileList list(Granularity granularity, const TileRect &interior) override;
 
 private:
-    /** What is known of the mask at a granularity. Its index is the slot of its count. */
+    /** The state of the mask at a granularity. Its index is the slot of its count. */
     struct Level {
         TileGrid grid{};
         bool counted = false, read_back = false, listed = false;
-        /** Asked for since the mask was set: then it is made at once when the mask is set again. */
+        /** Requested since the mask was set, so made at once when the mask is set again. */
         bool count_asked = false, list_asked = false;
         // Kept when the mask is set again.
         std::unique_ptr<DeviceMemory> list, states;
     };
 
-    /** Makes it the mask of a shape. `write(words, grids, num_grids)` puts on the stream what sets the words; its last
-     * kernel clears the states of the grids, which are then listed. Where it throws, the mask holds nothing. */
+    /** Sets the mask to a shape. `write(words, grids, num_grids)` enqueues the kernels that set the words; the last one
+     * clears the states of the grids, which are then listed. If it throws, the mask holds no data. */
     template<typename Write> void set_words(MaskShape to, const Write &write) {
         uint32_t num_grids = 0;
         const TileGrids grids = begin_words(to, num_grids);
@@ -62,27 +62,27 @@ private:
         launch_list(grids, num_grids);
         shape = to;
     }
-    /** Makes room for a shape. The mask holds nothing then. Gives the grids that will be asked for again. */
+    /** Makes room for a shape, leaving the mask without data. Returns the grids to list again. */
     TileGrids begin_words(const MaskShape &to, uint32_t &num_grids);
-    /** Copies words into those of the mask, from which it takes no bits beyond the width. */
+    /** Copies words into the mask, without bits beyond the width. */
     void launch_copy(const uint32_t *from, int64_t stride, const TileGrids &grids, uint32_t num_grids, uint32_t *words,
                      uint32_t num_words) const;
     Level &level(Granularity granularity);
-    /** What a launch is told that counts a level, and lists it. */
+    /** The launch argument that counts a level and, on request, lists it. */
     TileGrid grid_of_level(const Level &level, bool list) const;
     /** The same, with its states cleared. */
     TileGrid prepared(const Level &level, bool list);
-    /** Counts on the device what is wanted and was not counted. */
+    /** Counts the wanted levels that are not counted yet on the device. */
     void count_on_device();
     void launch_list(const TileGrids &grids, uint32_t count);
 
     CudaDevice &device_;
     DeviceBits bits_{};
-    bool captured_ = false;  ///< It was set in a graph: what the host knows of it is not what the device holds.
+    bool captured_ = false;  ///< Set in a graph, so the host's counts may not match the device.
     DeviceMemory words_, counts_;
-    uint32_t *read_back_ = nullptr;  // Of the host, but the device writes it.
+    uint32_t *read_back_ = nullptr;  // Host memory that the device writes.
     std::vector<Level> levels_;
-    std::vector<Level *> wanted_;  // In a call of count().
+    std::vector<Level *> wanted_;  // During count().
 };
 
 }  // namespace distile

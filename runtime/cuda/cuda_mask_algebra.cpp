@@ -8,15 +8,15 @@ namespace distile {
 
 namespace {
 
-/** The axis of a window as rows of bits go through it: either a convolution, or what an upsampling by the stride comes
- * to before and behind one with stride 1. */
+/** One axis of a window for rows of bits: a convolution, or a stride-1 convolution with an upsampling before or after
+ * it. */
 struct Passage {
     Passage(const WindowAxis &given, bool scatters_, bool upsampled_, int32_t in_extent)
         : scatters(scatters_), upsampled(upsampled_), inputs(upsampled_ ? in_extent * given.stride : in_extent),
           axis(clip(given, inputs)) {
     }
 
-    /** Places of inputs, with the padding before them. */
+    /** The number of input positions, including the padding before them. */
     int32_t places() const {
         return axis.pad + inputs;
     }
@@ -24,7 +24,7 @@ struct Passage {
         return (axis.kernel - 1) * axis.dilation;
     }
 
-    /** Whether bits are put a stride apart at first, rather than taken so at the end. */
+    /** Whether bits are first spread a stride apart, rather than sampled a stride apart at the end. */
     bool moves_apart() const {
         return scatters != upsampled;
     }
@@ -114,7 +114,7 @@ void CudaMask::set_window(const MaskShape &to, distile_mask &from, const distile
     transfer.height = make_divisor(static_cast<uint32_t>(to.height));
     transfer.num_rows = static_cast<uint32_t>(int64_t{to.batch} * to.height);
     transfer.words_per_row = (to.width + 31) / 32;
-    // Short rows have small teams, so that no thread of them is idle.
+    // Short rows get small teams, so no thread is idle.
     transfer.team = 1;
     while (2 * transfer.team <= std::min(static_cast<uint32_t>(transfer.row.words), block_threads)) {
         transfer.team *= 2;

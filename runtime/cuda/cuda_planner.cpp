@@ -6,7 +6,7 @@
 
 namespace distile {
 
-/** A buffer, and on the device the record of what was written to it since it was all zero. */
+/** A buffer, with a record on the device of what was written since it was all zero. */
 class CudaPlanner::Buffer {
 public:
     explicit Buffer(CudaDevice &device)
@@ -19,16 +19,16 @@ public:
         return memory_.total_bytes();
     }
 
-    /** Makes room for a tensor, and for the bits of its mask. The buffer is clear before and after. */
+    /** Makes room for a tensor and for its mask's bits. The buffer is clear before and after. */
     void reserve(uint64_t bytes, const CudaMask &mask) {
         for (DeviceMemory &bits : kept_) {
             bits.reserve(uint64_t{mask.num_words()} * sizeof(uint32_t));
         }
         memory_.reserve(bytes);
         if (memory_.address() != zeroed_) {
-            // Done once it is done outside of a graph, of which nobody knows when it runs.
+            // Only a clear outside a graph counts: nobody knows when a graph runs.
             const bool capturing = device_.is_capturing();
-            // All that there is room for: later tensors may be larger than this one.
+            // Clear the whole memory: later tensors may be larger than this one.
             fill_with_zeros(memory_, memory_.bytes());
             zeroed_ = capturing ? zeroed_ : memory_.address();
         }
@@ -43,7 +43,7 @@ public:
         fill_with_zeros(memory_, static_cast<size_t>(bytes_of(spec)));
     }
 
-    /** Clears what the record says. */
+    /** Clears the pixels in the record. */
     void clear(CUstream stream) const {
         HandOut out{};
         out.record = record_.as<BufferRecord>();
@@ -51,7 +51,7 @@ public:
         device_.launch(device_.kernels->hand_out, stream, {most_blocks_}, out);
     }
 
-    /** Records that the pixels of a tensor will be written, all or the active ones; on request clears before that. */
+    /** Records that all pixels of a tensor, or the active ones, will be written; with `clear`, clears first. */
     void record(const distile_tensor &tensor, const CudaMask &mask, bool whole, bool clear) {
         HandOut out{};
         out.record = record_.as<BufferRecord>();
@@ -63,7 +63,7 @@ public:
         for (size_t i = 0; i < 2; i++) {
             out.kept[i] = kept_[i].as<uint32_t>();
         }
-        // As many as this tensor asks for, or an earlier one that may have to be cleared.
+        // Enough blocks for this tensor, and for earlier ones that may need clearing.
         most_blocks_ = std::max(most_blocks_, blocks_for(out.written.update, device_.most_blocks()));
         device_.launch(device_.kernels->hand_out, device_.caller_stream, {most_blocks_}, out);
     }
@@ -77,7 +77,7 @@ private:
     CudaDevice &device_;
     DeviceMemory memory_, record_;
     DeviceMemory kept_[2];
-    CUdeviceptr zeroed_ = 0;  ///< The memory that was all zero at first.
+    CUdeviceptr zeroed_ = 0;  ///< The memory that is known to start as zeros.
     uint32_t most_blocks_ = 1;
 };
 
@@ -99,13 +99,13 @@ bool CudaPlanner::join() {
     }
     if (pending_captured_ != device_.is_capturing()) {
         if (pending_captured_) {
-            // That capture was given up: nothing of it will run.
+            // That capture was abandoned: none of its work will run.
             pending_ = false;
             return false;
         }
         throw Failure{fail(&context, DISTILE_ERROR_CAPTURING,
-                           "a graph is being captured, and a buffer is being cleared outside of it: call "
-                           "distile_cuda_planner_join before the capture")};
+                           "a buffer is being cleared outside the graph capture; call distile_cuda_planner_join "
+                           "before the capture")};
     }
     background_->join();
     pending_ = false;
@@ -121,7 +121,7 @@ distile_tensor CudaPlanner::next(const distile_output_spec &spec, distile_mask &
     if (clearing_ == DISTILE_CLEAR_ALL) {
         buffer.clear_all(spec);
     } else {
-        // In a graph the first buffer was not cleared by the graph itself, so it is cleared here.
+        // The graph itself did not clear the first buffer, so clear it here.
         const bool cleared = join();
         buffer.record(tensor, mask, whole, !cleared);
         if (background_) {

@@ -18,7 +18,7 @@ public:
 
     distile_tensor next(const distile_output_spec &spec, distile_mask &given, bool whole) override;
     int64_t bytes() const override;
-    /** Whether the next buffer is cleared in the background; the stream then waits for that. */
+    /** Makes the stream wait for background clearing of the next buffer. Returns whether there was any. */
     bool join();
 
 private:
@@ -29,8 +29,8 @@ private:
     std::vector<std::unique_ptr<Buffer>> buffers_;
     size_t turn_ = 0;
     std::unique_ptr<SideStream> background_;
-    bool pending_ = false;           ///< Work in the background that no stream was told to wait for.
-    bool pending_captured_ = false;  ///< It is part of a graph.
+    bool pending_ = false;           ///< Background work that no stream waits for yet.
+    bool pending_captured_ = false;  ///< That work is part of a graph.
 };
 
 }  // namespace distile

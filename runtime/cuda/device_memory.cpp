@@ -14,8 +14,8 @@ void DeviceMemory::reserve(uint64_t bytes) {
     if (bytes <= bytes_) {
         return;
     }
-    device_.refuse_capture("memory is missing");
-    // Twice as much as before, so that all that is kept comes to no more than what is in use.
+    device_.refuse_capture("memory must grow");
+    // Grow geometrically, so the kept memory totals no more than the memory in use.
     const uint64_t room = std::max(bytes, std::min(2 * bytes_, bytes + bytes / 2));
     blocks_.reserve(blocks_.size() + 1);
     CUdeviceptr block = 0;

@@ -1,5 +1,5 @@
 /** \file
- * Memory of a GPU.
+ * GPU memory.
  */
 #ifndef DISTILE_CUDA_DEVICE_MEMORY_H
 #define DISTILE_CUDA_DEVICE_MEMORY_H
@@ -12,7 +12,7 @@ namespace distile {
 
 class CudaDevice;
 
-/** Memory that grows and never moves under a captured graph: what it grew out of is kept. */
+/** Growable memory that is safe for captured graphs: it keeps outgrown blocks. */
 class DeviceMemory {
 public:
     explicit DeviceMemory(CudaDevice &device) : device_(device) {
@@ -21,7 +21,7 @@ public:
     DeviceMemory(const DeviceMemory &) = delete;
     DeviceMemory &operator=(const DeviceMemory &) = delete;
 
-    /** Makes room for a number of bytes, whatever they held before. Throws Failure. */
+    /** Ensures a size in bytes; does not keep the contents. Throws Failure. */
     void reserve(uint64_t bytes);
     template<typename T> T *as() const {
         return reinterpret_cast<T *>(address());
@@ -29,7 +29,7 @@ public:
     CUdeviceptr address() const {
         return blocks_.empty() ? 0 : blocks_.back();
     }
-    /** Bytes of the memory, and of all that is kept. */
+    /** The bytes of the current memory, and of all kept blocks. */
     uint64_t bytes() const {
         return bytes_;
     }

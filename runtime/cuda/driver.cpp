@@ -14,10 +14,10 @@ struct Loaded {
         if (!library) {
             const char *error = dlerror();
             failure = {DISTILE_ERROR_NO_DRIVER,
-                       std::string("the CUDA driver cannot be loaded: ") + (error ? error : "unknown reason")};
+                       std::string("cannot load the CUDA driver: ") + (error ? error : "unknown reason")};
             return;
         }
-// Twice, so that names that cuda.h gives a version get it.
+// Two steps, so names that cuda.h versions by macro are expanded.
 #define DISTILE_TEXT(text) #text
 #define DISTILE_LOAD(name) load(library, DISTILE_TEXT(name), driver.name);
         DISTILE_CUDA_FUNCTIONS(DISTILE_LOAD)
@@ -33,7 +33,7 @@ private:
     template<typename Function> void load(void *library, const char *name, Function &function) {
         function = reinterpret_cast<Function>(dlsym(library, name));
         if (!function) {
-            failure = {DISTILE_ERROR_OLD_DRIVER, std::string("the CUDA driver is too old: it has no ") + name};
+            failure = {DISTILE_ERROR_OLD_DRIVER, std::string("the CUDA driver is too old: it lacks ") + name};
         }
     }
 };

@@ -1,5 +1,5 @@
 /** \file
- * The CUDA driver, loaded when it is first asked for: the library links no CUDA library.
+ * The CUDA driver, loaded on first use, so this library links no CUDA library.
  */
 #ifndef DISTILE_CUDA_DRIVER_H
 #define DISTILE_CUDA_DRIVER_H
@@ -8,14 +8,14 @@
 #include <distile/distile.h>
 #include <string>
 
-// Contexts with some of the multiprocessors came with CUDA 12.4.
+// Green contexts came with CUDA 12.4.
 #if CUDA_VERSION >= 12040
 #define DISTILE_CUDA_RESOURCES
 #endif
 
 namespace distile {
 
-// cuda.h gives some of these names a version; the members below get the same.
+// cuda.h versions some of these names by macro; the members below expand the same way.
 // clang-format off
 #define DISTILE_CUDA_FUNCTIONS(X)                                                                                      \
     X(cuInit) X(cuDriverGetVersion) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetAttribute)                         \
@@ -34,17 +34,17 @@ struct Driver {
     DISTILE_CUDA_FUNCTIONS(DISTILE_CUDA_MEMBER)
 #undef DISTILE_CUDA_MEMBER
 #ifdef DISTILE_CUDA_RESOURCES
-    decltype(&::cuCtxGetDevResource) cuCtxGetDevResource;  ///< Null where the driver is older.
+    decltype(&::cuCtxGetDevResource) cuCtxGetDevResource;  ///< Null if the driver is too old.
 #endif
 };
 
-/** What load_driver() did not find. */
+/** Why load_driver() failed. */
 struct DriverFailure {
     distile_status status;  ///< NO_DRIVER or OLD_DRIVER; DISTILE_OK if nothing is missing.
     std::string message;
 };
 
-/** The driver, or null with what is missing. Stays loaded. Any thread may call it. */
+/** The driver, which stays loaded, or null with the reason in `failure`. Thread-safe. */
 const Driver *load_driver(DriverFailure &failure);
 
 }  // namespace distile

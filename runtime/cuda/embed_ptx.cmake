@@ -1,4 +1,4 @@
-# Writes PTX into a header as the array distile_<NAME>_ptx, with the compute capability and the CUDA that it needs.
+# Writes PTX into a header as the array distile_<NAME>_ptx, with the compute capability and CUDA version that it needs.
 file(READ "${PTX}" bytes HEX)
 string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1, " bytes "${bytes}")
 string(REGEX REPLACE "((0x.., ){24})" "\\1\n    " bytes "${bytes}")

@@ -9,7 +9,7 @@ void CudaDevice::convert_layout(const distile_nchw &planes, const distile_tensor
     const int64_t bytes = element_bytes(tensor.dtype);
     check_pointer(planes.data, bytes, "NCHW tensor");
     check_pointer(tensor.data, bytes, "tensor");
-    // Rows without anything between them are one.
+    // Contiguous rows form one row.
     const bool joined = planes.stride_h == tensor.width && tensor.stride_h == tensor.width * tensor.stride_w;
     const auto height = static_cast<uint32_t>(tensor.height), width = static_cast<uint32_t>(tensor.width);
     Conversion conversion{};
@@ -24,7 +24,7 @@ void CudaDevice::convert_layout(const distile_nchw &planes, const distile_tensor
     conversion.columns = joined ? height * width : width;
     conversion.channels = static_cast<uint32_t>(tensor.channels);
     const uint32_t rows = joined ? 1 : height;
-    // A tile of few channels has more pixels.
+    // With fewer channels, a tile has more pixels.
     uint32_t tile_channels = 1;
     while (tile_channels < most_tile_channels && tile_channels < conversion.channels) {
         tile_channels *= 2;

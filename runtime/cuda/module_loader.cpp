@@ -12,7 +12,7 @@ ModuleLoader::ModuleLoader(const CudaDevice &device, CubinCache cache) : device_
 CUfunction ModuleLoader::find(CUmodule module, const char *name) const {
     CUfunction function = nullptr;
     device_.check(device_.driver.cuModuleGetFunction(&function, module, name), "cuModuleGetFunction");
-    // Asking for anything of it also loads it, which a driver may otherwise put off until the first launch.
+    // Any query forces loading, which the driver may otherwise defer to the first launch.
     int registers = 0;
     device_.check(device_.driver.cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function),
                   "cuFuncGetAttribute");
@@ -23,7 +23,7 @@ void ModuleLoader::check_code(CUresult result, const char *log) const {
     if (result != CUDA_SUCCESS) {
         const int version = device_.driver_version, capability = device_.capability;
         throw Failure{fail(&device_.context, status_of(result),
-                           "a driver for CUDA %d.%d and a GPU of compute capability %d.%d refused the code: %s %s",
+                           "the driver (CUDA %d.%d) rejected the code for compute capability %d.%d: %s %s",
                            version / 1000, version % 1000 / 10, capability / 10, capability % 10,
                            device_.name_of(result), log)};
     }
@@ -46,7 +46,7 @@ std::string ModuleLoader::compile(const char *ptx) const {
         result = driver.cuLinkComplete(state, &cubin, &bytes);
     }
     check_code(result, log);
-    // The linker owns it.
+    // The linker owns the cubin.
     return {static_cast<const char *>(cubin), bytes};
 }
 
@@ -54,14 +54,14 @@ CUmodule ModuleLoader::load(const char *ptx) const {
     const Driver &driver = device_.driver;
     CUmodule module = nullptr;
     if (!cache_.is_on()) {
-        // The driver keeps what it compiles here in a cache of its own.
+        // The driver caches this compilation itself.
         check_code(driver.cuModuleLoadData(&module, ptx), "");
         return module;
     }
     const std::string kept = cache_.find(ptx);
     if (kept.empty() || driver.cuModuleLoadData(&module, kept.data()) != CUDA_SUCCESS) {
         const std::string cubin = compile(ptx);
-        // Before it is loaded: what is loaded and then forgotten would stay.
+        // Before loading: if this throws, no loaded module leaks.
         cache_.keep(ptx, cubin);
         check_code(driver.cuModuleLoadData(&module, cubin.data()), "");
     }

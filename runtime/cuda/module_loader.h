@@ -1,5 +1,5 @@
 /** \file
- * PTX into modules of a GPU, compiled by the driver or found in a cache.
+ * Turns PTX into GPU modules, compiled by the driver or found in a cache.
  */
 #ifndef DISTILE_CUDA_MODULE_LOADER_H
 #define DISTILE_CUDA_MODULE_LOADER_H
@@ -18,12 +18,12 @@ public:
     ModuleLoader(const CudaDevice &device, CubinCache cache);
 
     CUmodule load(const char *ptx) const;
-    /** A kernel of a module, loaded too. */
+    /** Finds and loads a kernel of a module. */
     CUfunction find(CUmodule module, const char *name) const;
 
 private:
     std::string compile(const char *ptx) const;
-    /** Throws unless the driver took some code; the log says more. */
+    /** Throws unless the driver accepted the code; `log` adds details. */
     void check_code(CUresult result, const char *log) const;
 
     const CudaDevice &device_;

@@ -1,5 +1,5 @@
 /** \file
- * The kernels of the library itself, of the files in kernels/.
+ * The library's own kernels, from the files in kernels/.
  */
 #ifndef DISTILE_CUDA_OWN_KERNELS_H
 #define DISTILE_CUDA_OWN_KERNELS_H
@@ -15,10 +15,10 @@ namespace distile {
 struct Driver;
 class ModuleLoader;
 
-/** Loaded as long as this lives. */
+/** Keeps the kernels loaded for its lifetime. */
 class OwnKernels {
 public:
-    /** The oldest driver and GPU that read the PTX: CUDA 13.0 is 13000, and compute capability 7.5 is 75. */
+    /** The oldest driver and GPU that accept the PTX: 13000 means CUDA 13.0, and 75 compute capability 7.5. */
     static const int32_t oldest_cuda, oldest_capability;
 
     /** Throws Failure. */
@@ -27,15 +27,15 @@ public:
     OwnKernels(const OwnKernels &) = delete;
     OwnKernels &operator=(const OwnKernels &) = delete;
 
-    /** Those that compare tensors of a type. */
+    /** The kernels that compare tensors of one type. */
     struct Compare {
         CUfunction elements, vectors;
         std::array<CUfunction, most_channels> pixels;  ///< By the number of channels, from 1.
     };
     const Compare &compare(distile_dtype dtype) const;
-    /** Of a unit of 2, 4 or 16 bytes. */
+    /** For units of 2, 4 or 16 bytes. */
     CUfunction update_pixels(int32_t unit) const;
-    /** Of elements of 2 or 4 bytes. */
+    /** For elements of 2 or 4 bytes. */
     CUfunction convert_layout(int64_t element_bytes, bool to_planes) const;
 
     CUfunction pack_bytes = nullptr, copy_bits = nullptr, set_indices = nullptr;

@@ -46,7 +46,7 @@ PixelUpdate make_update(const distile_tensor &output, const distile_tensor *from
 }
 
 uint32_t blocks_for(const PixelUpdate &update, uint32_t most_blocks) {
-    // A warp for each run up to what the chip holds at once; more go round.
+    // One warp per run, up to what the chip holds at once; then warps loop.
     constexpr uint32_t warps = block_threads / 32;
     return std::min((update.num_runs + warps - 1) / warps, most_blocks);
 }

@@ -1,5 +1,5 @@
 /** \file
- * Updates of pixels, as the kernels in kernels/pixels.cu take them.
+ * Pixel updates for the kernels in kernels/pixels.cu.
  */
 #ifndef DISTILE_CUDA_PIXEL_UPDATE_H
 #define DISTILE_CUDA_PIXEL_UPDATE_H
@@ -10,18 +10,18 @@
 
 namespace distile {
 
-/** Whether the pixels of a tensor begin and end at multiples of some bytes. */
+/** Whether a tensor's pixels start and end at multiples of `bytes`. */
 bool is_in_units(const distile_tensor &tensor, size_t bytes);
 
-/** How often each pixel of the tensor that is copied from is repeated. */
+/** How often each source pixel is repeated. */
 struct Scale {
     int32_t h, w;
 };
 
-/** An update of a tensor's pixels: copies from another tensor, unless that is null, and zeros if asked for. */
+/** An update of a tensor's pixels: copies from `from`, unless null, and with `zero` zeros the others. */
 PixelUpdate make_update(const distile_tensor &output, const distile_tensor *from, const Scale &scale, bool zero);
 
-/** The blocks of a launch for an update, whose warps go round. */
+/** The number of blocks to launch for an update, whose warps loop. */
 uint32_t blocks_for(const PixelUpdate &update, uint32_t most_blocks);
 
 }  // namespace distile

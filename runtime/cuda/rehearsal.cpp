@@ -1,5 +1,5 @@
-// Loads the code of a kernel: every variant is called on addresses that nobody reads, so that its modules are compiled
-// and its kernels found.
+// Loads the code of a kernel: calls every variant with dummy addresses, which compiles its modules and finds its
+// kernels without launching anything.
 #include "code_runner.h"
 #include "cuda_device.h"
 #include "kernel.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr uintptr_t nowhere = 256;
 
-/** An array without anything between its elements, so that strides are what the code promises itself. */
+/** A packed array, whose strides satisfy the code's assumptions. */
 distile_array packed_array(distile_dtype dtype, const std::vector<int32_t> &extents) {
     distile_array array{};
     array.data = reinterpret_cast<void *>(nowhere);
@@ -25,7 +25,7 @@ distile_array packed_array(distile_dtype dtype, const std::vector<int32_t> &exte
     return array;
 }
 
-/** The smallest square image with an output, and that. */
+/** The smallest square input with a nonempty output, and that output. */
 struct SmallImages {
     explicit SmallImages(const distile_kernel &kernel) {
         const auto size_for = [&](int32_t extent) {
@@ -88,7 +88,7 @@ std::unique_ptr<LoadedCode> CudaDevice::load(const distile_kernel &kernel) {
         const RunResult result = runner->rehearse(*code, variant, call);
         if (result.code != 0) {
             const std::string reason = context.kernel_failed ? std::string(": ") + context.message : "";
-            throw Failure{fail(&context, result.status, "the code of the variant '%s' of '%s' cannot be loaded (%d)%s",
+            throw Failure{fail(&context, result.status, "cannot load the variant '%s' of '%s' (code %d)%s",
                                variant.name, polykernel.name, result.code, reason.c_str())};
         }
     }

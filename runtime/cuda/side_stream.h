@@ -21,10 +21,10 @@ public:
     CUstream stream() const {
         return stream_;
     }
-    /** Remembers what is on the caller's stream now; begin() lets this one wait for it. */
+    /** Marks the current work on the caller's stream; begin() makes this stream wait for it. */
     void fork() const;
     void begin() const;
-    /** Lets the caller's stream wait for what is on this one now. */
+    /** Makes the caller's stream wait for the current work on this stream. */
     void join() const;
 
 private:

@@ -1,5 +1,5 @@
 /** \file
- * A CUDA context, as long as anything needs it.
+ * A shared CUDA context.
  */
 #ifndef DISTILE_CUDA_USED_CONTEXT_H
 #define DISTILE_CUDA_USED_CONTEXT_H
@@ -9,8 +9,8 @@
 
 namespace distile {
 
-/** The primary context of a GPU, which is retained, or a context of the caller's, who keeps it. Weights share it with
- * the device that they came from, because they may outlive it. */
+/** The retained primary context of a GPU, or the caller's context, which the caller keeps alive. Weights share it with
+ * their device, because they may outlive the device. */
 struct UsedContext {
     UsedContext(const Driver &loaded, CUcontext given) : driver(loaded), handle(given) {
     }
@@ -27,8 +27,8 @@ struct UsedContext {
     std::optional<CUdevice> retained;  ///< The GPU, if its primary context was retained.
 };
 
-/** Makes a context current in this thread where destructors need it. One that was lost refuses, and they go on: no
- * handle is left out. */
+/** Makes a context current in this thread for destructors. A lost context refuses, but destructors go on and release
+ * every handle. */
 class CurrentForCleanup {
 public:
     explicit CurrentForCleanup(const UsedContext &context)

@@ -261,7 +261,7 @@ TEST_CASE("Every wrong argument of a run is refused before anything is launched"
         setup.args = good;
         if (setup.conv.residual == 0) {
             setup.args.residual = &setup.output;
-            setup.refuse_run(DISTILE_ERROR_BAD_VALUE, {"adds none"});
+            setup.refuse_run(DISTILE_ERROR_BAD_VALUE, {"takes no residual"});
             setup.args = good;
         } else {
             refuse(&distile_run_args::residual, DISTILE_ERROR_ALIASING, {"residual overlaps"},

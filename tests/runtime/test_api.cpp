@@ -1135,7 +1135,7 @@ TEST_CASE("Batch normalisation is folded into the weights", "[api]") {
         distile_weights_source alone = source;
         alone.*member = mean.data();
         CHECK(distile_weights_pack(call.kernel.get(), &alone, &weights) == DISTILE_ERROR_BAD_VALUE);
-        CHECK(contains(call.message(), "mean and the variance"));
+        CHECK(contains(call.message(), "mean and variance"));
     }
     source.bn_mean = mean.data();
     source.bn_variance = variance.data();

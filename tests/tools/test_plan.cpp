@@ -1429,6 +1429,6 @@ TEST_CASE("The plugin refuses pipelines that are no masked operators, and says h
     {
         const Pipeline twice = masked_conv2d({{"tile_w", "2"}});
         CHECK_FALSE(schedule(twice, params).empty());
-        refuse_foreign(twice, {"schedule already"});
+        refuse_foreign(twice, {"already has a schedule"});
     }
 }

@@ -283,20 +283,20 @@ TEST_CASE("Masks are read from NumPy's files", "[search]") {
     CHECK(columns_first[0].bytes == std::vector<uint8_t>{1, 3, 5, 2, 4, 6});
 
     const std::pair<std::string, const char *> wrong[] = {
-        {"", "no NumPy array"},
-        {"nonsense that is long enough", "no NumPy array"},
+        {"", "not a NumPy array"},
+        {"nonsense that is long enough", "not a NumPy array"},
         {npy("<f4", "False", "(1, 1)", "1234"), "bool or uint8"},
         {npy("|b1", "False", "(2,)", "12"), "shape (2)"},
         {npy("|b1", "False", "(0, 2)", ""), "shape (0, 2)"},
         {npy("|b1", "False", "(70000, 2)", std::string(140000, '1')), "shape (70000, 2)"},
-        {npy("|b1", "False", "(2, 2)", "123"), "no NumPy array"},
+        {npy("|b1", "False", "(2, 2)", "123"), "not a NumPy array"},
         // 2^64 and some elements, which are few where products wrap.
         {npy("|b1", "False", "(170804740106741571, 9, 12)", std::string(216, '\1')), "shorter than its shape"},
-        {npy("|b1", "False", "(18446744073709551617, 1, 1)", "1"), "broken shape"},
-        {npy("|b1", "False", "(-1, 1)", "1"), "broken shape"},
-        {npy("|b1", "False", "(1, 1, 1, 1, 1, 1, 1, 1, 1)", "1"), "broken shape"},
+        {npy("|b1", "False", "(18446744073709551617, 1, 1)", "1"), "malformed shape"},
+        {npy("|b1", "False", "(-1, 1)", "1"), "malformed shape"},
+        {npy("|b1", "False", "(1, 1, 1, 1, 1, 1, 1, 1, 1)", "1"), "malformed shape"},
         {npy("|b1", "False", "(1, 1", "1"), "no shape"},
-        {std::string("\x93NUMPY\2\0\xff\xff\xff\xff{}", 14), "within its header"}};
+        {std::string("\x93NUMPY\2\0\xff\xff\xff\xff{}", 14), "inside its header"}};
     for (const auto &[file, word] : wrong) {
         const std::string path = folder.write("wrong.npy", file);
         const std::string message = message_of([&] { read_npy_masks(path); });

@@ -31,7 +31,7 @@ DISTILE_TARGET_AVX2 int64_t pack_row_avx2(const uint8_t *bytes, int32_t width, u
         active += _mm_popcnt_u64(word);
     }
     if (x < width) {
-        // The row may end at the end of a page, so its last bytes are copied to where 64 can be read.
+        // The row may end at the end of a page, so copy its last bytes to where 64 can be read.
         uint8_t tail[64] = {};
         memcpy(tail, bytes + x, static_cast<size_t>(width - x));
         *words = pack_64_avx2(tail);
@@ -124,10 +124,10 @@ DISTILE_TARGET_AVX2 void compare_avx2(const float *a, const float *b, int64_t co
     }
 }
 
-/** Elements of a vector, and rows and columns that are transposed in registers. */
+/** Elements per vector, and the rows and columns transposed in registers. */
 constexpr int64_t lanes = 8;
 
-/** The rows i and i + 4 of 8 x 8 elements: their left halves beside each other, and their right ones. */
+/** Rows i and i + 4 of 8 x 8 elements: one vector pairs their left halves, the other their right halves. */
 struct RowPairs {
     __m256 left[4], right[4];
 };
@@ -143,7 +143,7 @@ DISTILE_TARGET_AVX2 inline RowPairs load_whole(const float *from, int64_t stride
     return pairs;
 }
 
-/** The same where there are fewer rows or columns, of which nothing else is read. */
+/** The same for fewer rows or columns; reads nothing beyond them. */
 DISTILE_TARGET_AVX2 inline RowPairs load_part(const float *from, int64_t stride, int64_t num_rows, int64_t columns) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(columns)), lane);
@@ -159,7 +159,7 @@ DISTILE_TARGET_AVX2 inline RowPairs load_part(const float *from, int64_t stride,
     return pairs;
 }
 
-/** Columns from 4 x 4 elements in each half of the vectors. */
+/** Transposes the 4 x 4 elements in each half of the vectors. */
 DISTILE_TARGET_AVX2 inline void transpose_halves(const __m256 *rows, __m256 *columns) {
     const __m256 low = _mm256_unpacklo_ps(rows[0], rows[1]), low2 = _mm256_unpacklo_ps(rows[2], rows[3]);
     const __m256 high = _mm256_unpackhi_ps(rows[0], rows[1]), high2 = _mm256_unpackhi_ps(rows[2], rows[3]);
@@ -169,7 +169,7 @@ DISTILE_TARGET_AVX2 inline void transpose_halves(const __m256 *rows, __m256 *col
     columns[3] = _mm256_shuffle_ps(high, high2, 0xee);
 }
 
-/** Stores the first elements. AMD's masked stores take many times as long. */
+/** Stores the first elements. Masked stores are many times slower on AMD. */
 DISTILE_TARGET_AVX2 inline void store_part(float *to, __m256 values, int64_t count) {
     __m128 rest = _mm256_castps256_ps128(values);
     if (count >= lanes) {
@@ -214,8 +214,8 @@ DISTILE_TARGET_AVX2 void transpose_part(const float *from, int64_t from_stride, 
     }
 }
 
-/** Where the elements of a few channels lie when their pixels are contiguous. Of `channels` vectors of pixels, lane j
- * of the k-th holds element 8 k + j. */
+/** The positions of a few channels' elements in contiguous pixels. Lane j of vector k, of `channels` vectors, holds
+ * element 8 k + j. */
 template<int channels> struct PixelLanes {
     alignas(32) int32_t pixel[channels][lanes], is_channel[channels][channels][lanes];
     alignas(32) int32_t lane[channels][lanes], is_vector[channels][channels][lanes];
@@ -231,7 +231,7 @@ template<int channels> struct PixelLanes {
     }
 };
 
-/** Picks lanes out of several vectors: to each of as many results lane index[i] of the vector that `from` marks. */
+/** Gathers lanes from several vectors: each result takes lane index[i] of the vector that `from` selects. */
 template<int count> DISTILE_TARGET_AVX2 inline __m256 pick_lanes(const __m256 *vectors, const int32_t *index,
                                                                  const int32_t (*from)[lanes]) {
     const __m256i places = _mm256_load_si256(reinterpret_cast<const __m256i *>(index));
@@ -243,7 +243,7 @@ template<int count> DISTILE_TARGET_AVX2 inline __m256 pick_lanes(const __m256 *v
     return picked;
 }
 
-/** Between planes of a few channels and contiguous pixels. */
+/** Transposes between planes of a few channels and contiguous pixels. */
 template<int channels> DISTILE_TARGET_AVX2 void transpose_few(const float *from, int64_t from_stride, float *to,
                                                               int64_t to_stride, int64_t pixels, bool to_planes) {
     static constexpr PixelLanes<channels> where;
@@ -268,7 +268,7 @@ template<int channels> DISTILE_TARGET_AVX2 void transpose_few(const float *from,
 
 DISTILE_TARGET_AVX2 void transpose_many(const float *from, int64_t from_stride, float *to, int64_t to_stride,
                                         int64_t rows, int64_t columns) {
-    // Those that are farther apart are finished first: they may share few lines of a cache.
+    // Finish the side with the larger stride first: its elements may share few cache lines.
     const bool rows_first = from_stride > to_stride;
     for (int64_t r = 0; r < rows; r += transpose_block) {
         for (int64_t c = 0; c < columns; c += transpose_block) {
@@ -296,7 +296,7 @@ DISTILE_TARGET_AVX2 void transpose_many(const float *from, int64_t from_stride, 
 
 DISTILE_TARGET_AVX2 void transpose_avx2(const float *from, int64_t from_stride, float *to, int64_t to_stride,
                                         int64_t rows, int64_t columns) {
-    // A few channels, if their pixels are contiguous.
+    // Few channels in contiguous pixels.
     if (rows == 3 && to_stride == 3) {
         transpose_few<3>(from, from_stride, to, to_stride, columns, false);
     } else if (rows == 4 && to_stride == 4) {

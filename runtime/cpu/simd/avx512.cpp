@@ -13,7 +13,7 @@ namespace distile {
 namespace {
 
 #ifndef __clang__
-// GCC 12 takes the placeholders for undefined vectors in its own headers for mistakes.
+// GCC 12 warns about the undefined vectors in its own headers.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
@@ -28,7 +28,7 @@ DISTILE_TARGET_AVX512 int64_t pack_row_avx512(const uint8_t *bytes, int32_t widt
         active += _mm_popcnt_u64(word);
     }
     if (x < width) {
-        // A masked load does not touch the bytes that it leaves out, so they may lie in an unmapped page.
+        // A masked load does not touch masked bytes, so they may lie in an unmapped page.
         const __mmask64 valid = (uint64_t{1} << (width - x)) - 1;
         const __m512i block = _mm512_maskz_loadu_epi8(valid, bytes + x);
         *words = _mm512_test_epi8_mask(block, block);
@@ -48,17 +48,17 @@ DISTILE_TARGET_AVX512 uint32_t *list_avx512(const TileRows &tiles, int32_t y, in
             if (word == 0) {
                 continue;
             }
-            // One compression of 64 bytes and a store for every 16 entries are faster than four compressions of 16
-            // entries, and much faster than compressing into memory, which AMD Zen does in microcode. What is merged
-            // behind the positions does not matter. It is there because on Zen 5 the zeroing form waits for the old
-            // value of its destination register, which would chain all iterations together.
+            // One compression of 64 bytes and a store per 16 entries is faster than four compressions of 16 entries,
+            // and much faster than compressing into memory, which AMD Zen does in microcode. The merged values behind
+            // the positions do not matter. We merge because on Zen 5 the zeroing form waits for the old value of its
+            // destination register, which would chain all iterations together.
             __m512i positions = _mm512_mask_compress_epi8(all_positions, word, all_positions);
             const __m512i origin = _mm512_set1_epi32(static_cast<int32_t>(pack_xy(64 * i, y)));
             uint32_t *const end = xy + _mm_popcnt_u64(word);
             for (; xy < end; xy += 16) {
                 const __m512i next = _mm512_cvtepu8_epi32(_mm512_castsi512_si128(positions));
                 _mm512_storeu_si512(xy, _mm512_add_epi32(origin, next));
-                positions = _mm512_shuffle_i64x2(positions, positions, 0x39);  // The next 16 bytes become the first.
+                positions = _mm512_shuffle_i64x2(positions, positions, 0x39);  // Moves the next 16 bytes to the front.
             }
             xy = end;
         }
@@ -98,7 +98,7 @@ bool is_supported() {
            __builtin_cpu_supports("avx512vbmi2");
 }
 
-// The other loops are those of AVX2.
+// The other loops are the AVX2 ones.
 int64_t count(const TileRows &tiles) {
     return avx2_level.count(tiles);
 }

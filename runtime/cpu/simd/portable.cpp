@@ -23,10 +23,10 @@ uint64_t pack_8(const uint8_t *bytes, size_t count) {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     eight = __builtin_bswap64(eight);
 #endif
-    // The sum carries into the top bit of a byte whose other bits are not all zero, and never further.
+    // The sum carries into the top bit of each byte with a nonzero low bit, and never further.
     constexpr uint64_t low_bits = 0x7f7f7f7f7f7f7f7f;
     const uint64_t nonzero = ((((eight & low_bits) + low_bits) | eight) & ~low_bits) >> 7;
-    // The product moves bit 8 * i to bit 56 + i; no two terms meet, so nothing carries.
+    // The product moves bit 8 * i to bit 56 + i; no two terms overlap, so nothing carries.
     return (nonzero * 0x0102040810204080) >> 56;
 }
 
@@ -59,8 +59,8 @@ int64_t count_portable(const TileRows &tiles) {
     return count;
 }
 
-// Every level writes whole groups of entries and then advances by as many as are valid: the alternative, a loop
-// over the set bits, ends after an unpredictable number of steps.
+// Every level writes whole groups of entries and then advances by the number of valid ones. A loop over the set bits
+// would end after an unpredictable number of steps.
 uint32_t *list_portable(const TileRows &tiles, int32_t y, int32_t tile_h, uint32_t *xy) {
     const uint64_t *row = tiles.rows;
     for (int32_t r = 0; r < tiles.num_rows; r++, row += tiles.num_words, y += tile_h) {

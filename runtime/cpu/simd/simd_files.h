@@ -1,5 +1,5 @@
 /** \file
- * What the files of the levels share. Only for them and simd_level.cpp.
+ * Shared by the files of the levels and simd_level.cpp.
  */
 #ifndef DISTILE_SIMD_FILES_H
 #define DISTILE_SIMD_FILES_H
@@ -20,7 +20,7 @@ extern const SimdLevel portable_level;
 extern const SimdLevel avx2_level, avx512_level;
 #endif
 
-/** For every value of a byte, its number of set bits and their positions in increasing order. */
+/** For every byte value, the number of set bits and their positions in increasing order. */
 struct BytePositions {
     uint8_t count[256];
     uint8_t positions[256][8];
@@ -47,19 +47,19 @@ inline uint32_t pack_xy(int32_t x, int32_t y) {
 inline uint64_t compare_up_to_64(const float *a, const float *b, int64_t count, float threshold) {
     uint64_t bits = 0;
     for (int64_t i = 0; i < count; i++) {
-        // Not "above": a difference that is not a number must count.
+        // Not ">": a NaN difference must count.
         bits |= static_cast<uint64_t>(!(std::fabs(a[i] - b[i]) <= threshold)) << i;
     }
     return bits;
 }
 
-// The compiler makes vectors of it for each level that it is inlined into.
+// Inlined into each level, where the compiler vectorizes it.
 inline void unite_rows(const uint64_t *__restrict from, int64_t distance, int32_t num_rows, int32_t num_words,
                        uint64_t *__restrict to) {
     constexpr int32_t block = 8;
     int32_t x = 0;
     for (; x + block <= num_words; x += block) {
-        // What is united stays in registers.
+        // The union stays in registers.
         uint64_t any[block] = {};
         for (int32_t row = 0; row < num_rows; row++) {
             for (int32_t i = 0; i < block; i++) {

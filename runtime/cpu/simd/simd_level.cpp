@@ -5,7 +5,7 @@ namespace distile {
 
 namespace {
 
-// Each runs wherever the next one does.
+// Each level runs wherever the next one does.
 const SimdLevel *const all_levels[] = {
     &portable_level,
 #ifdef DISTILE_X86

@@ -1,6 +1,6 @@
 /** \file
- * The inner loops that are written for several instruction sets. A further set is one file and one row in
- * simd_level.cpp. All levels give the same results, to the bit.
+ * The inner loops that exist for several instruction sets. To add one, add a file and a row in simd_level.cpp. All
+ * levels give bit-identical results.
  */
 #ifndef DISTILE_SIMD_LEVEL_H
 #define DISTILE_SIMD_LEVEL_H
@@ -9,23 +9,23 @@
 
 namespace distile {
 
-/** Some rows of the tile grid of an image. A bit that is set both in a row and in `columns` is a tile, and its
- * position is the tile's origin in pixels. */
+/** Some rows of an image's tile grid. A bit set in both a row and `columns` is a tile; its position is the tile's
+ * origin in pixels. */
 struct TileRows {
     const uint64_t *rows;     ///< num_rows * num_words
     const uint64_t *columns;  ///< num_words
     int32_t num_rows, num_words;
 };
 
-/** Entries beyond the last one that `list` and `fill` may overwrite, so that they can store whole vectors. */
+/** Entries beyond the end that `list` and `fill` may overwrite, so they can store whole vectors. */
 constexpr int64_t tile_list_slack = 16;
 
-/** Rows and columns that are transposed together: a cache line of each. */
+/** Rows and columns transposed together: a cache line of each. */
 constexpr int64_t transpose_block = 16;
 
 struct SimdLevel {
     const char *name;
-    /** Whether this CPU and its operating system run the level. */
+    /** Whether this CPU and operating system can run the level. */
     bool (*is_supported)();
 
     // Bitmasks.
@@ -34,31 +34,32 @@ struct SimdLevel {
     int64_t (*pack_row)(const uint8_t *bytes, int32_t width, uint64_t *words);
     /** Counts the tiles. */
     int64_t (*count)(const TileRows &tiles);
-    /** Writes x | y << 16 for every tile, where y starts at `y` and grows by `tile_h` a row, and returns the end
-     * of the list. May overwrite tile_list_slack entries beyond it. */
+    /** Writes x | y << 16 for every tile, where y starts at `y` and grows by `tile_h` per row. Returns the end of the
+     * list. May overwrite tile_list_slack entries beyond it. */
     uint32_t *(*list)(const TileRows &tiles, int32_t y, int32_t tile_h, uint32_t *xy);
-    /** Writes `value` to all of [begin, end), and may overwrite tile_list_slack entries beyond the end. */
+    /** Writes `value` to [begin, end). May overwrite tile_list_slack entries beyond the end. */
     void (*fill)(uint32_t *begin, const uint32_t *end, uint32_t value);
 
     // Rows of bits.
 
-    /** Writes the bits of a row that are set in `places`, moved together. At most 32 are set in a word of `places`. */
+    /** Extracts the bits of a row selected by `places`, packed together. At most 32 bits are set per word of
+     * `places`. */
     void (*extract)(const uint64_t *row, const uint64_t *places, int32_t num_words, uint64_t *out);
-    /** The reverse: writes the next bit of `in`, of in_words words, to each of the places, and 0 between them. */
+    /** The reverse: deposits the next bits of `in`, of in_words words, at the set bits of `places`, and 0 elsewhere. */
     void (*deposit)(const uint64_t *in, int32_t in_words, const uint64_t *places, int32_t num_words, uint64_t *row);
-    /** to[x] = any of num_rows rows[x], which lie `distance` words apart; 0 of none. */
+    /** to[x] = any of rows[x], for num_rows rows `distance` words apart; 0 if there are none. */
     void (*unite_rows)(const uint64_t *from, int64_t distance, int32_t num_rows, int32_t num_words, uint64_t *to);
 
     // Tensors.
 
-    /** Bit i of `bits`, of ceil(count / 64) words: whether |a[i] - b[i]| > threshold or is not a number. */
+    /** Sets bit i of `bits`, of ceil(count / 64) words, if |a[i] - b[i]| > threshold or is NaN. */
     void (*compare)(const float *a, const float *b, int64_t count, float threshold, uint64_t *bits);
     /** to[c * to_stride + r] = from[r * from_stride + c] for r < rows and c < columns. */
     void (*transpose)(const float *from, int64_t from_stride, float *to, int64_t to_stride, int64_t rows,
                       int64_t columns);
 };
 
-/** The levels that this CPU runs: at least one, the fastest last. */
+/** The levels that this CPU supports: at least one, fastest last. */
 class SimdLevels {
 public:
     class Iterator {

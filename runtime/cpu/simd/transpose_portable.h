@@ -1,5 +1,5 @@
 /** \file
- * Transposition in plain loops, of elements of any size.
+ * Transposition with plain loops, for elements of any size.
  */
 #ifndef DISTILE_TRANSPOSE_PORTABLE_H
 #define DISTILE_TRANSPOSE_PORTABLE_H

@@ -1,5 +1,5 @@
 /** \file
- * What the host and all kernels agree on: numbers to divide by, bitmasks, and grids of tiles.
+ * Shared by the host and all kernels: divisors, bitmasks, and tile grids.
  */
 #ifndef DISTILE_CUDA_KERNELS_COMMON_H
 #define DISTILE_CUDA_KERNELS_COMMON_H
@@ -8,15 +8,15 @@
 
 namespace distile {
 
-constexpr uint32_t block_threads = 256;  ///< Of a block, unless a kernel says other.
+constexpr uint32_t block_threads = 256;  ///< The default block size.
 
-/** A number to divide numbers below 2^31 by. */
+/** A precomputed divisor for numbers below 2^31. */
 struct Divisor {
     uint32_t value, multiplier, shift;
 };
 
-/** n / value is the upper word of n * multiplier, shifted, unless value is 1: what the multiplier is rounded up by adds
- * less than 1 / value. */
+/** n / value is the upper word of n * multiplier, shifted, unless value is 1: rounding the multiplier up adds less than
+ * 1 / value. */
 constexpr Divisor make_divisor(uint32_t value) {
     uint32_t bits = 1;
     while (uint64_t{1} << bits < value) {
@@ -27,29 +27,29 @@ constexpr Divisor make_divisor(uint32_t value) {
     return {value, value == 1 ? 0 : static_cast<uint32_t>((power + value - 1) / value), bits - 1};
 }
 
-/** A bitmask on the device, in words of 32. Does not own them. */
+/** A bitmask on the device, in 32-bit words. Does not own them. */
 struct DeviceBits {
     const uint32_t *words;
     int32_t height, width, words_per_row;
 };
 
-constexpr uint32_t most_grids = 16;   ///< Granularities of a launch.
-constexpr uint32_t most_groups = 32;  ///< Of 32 tiles, that a warp looks at.
+constexpr uint32_t most_grids = 16;   ///< The most granularities per launch.
+constexpr uint32_t most_groups = 32;  ///< The most groups of 32 tiles per warp.
 
-/** The tiles of all images at a granularity, and where their number and their list go. */
+/** The tiles of all images at a granularity, and the destinations of their count and list. */
 struct TileGrid {
     int32_t tile_h, tile_w;
-    Divisor rows, columns;  ///< Of an image.
-    uint32_t tiles;         ///< Of all images.
-    uint32_t groups;        ///< Of 32 tiles, that a warp of distile_list_tiles looks at: up to most_groups.
-    uint32_t slot;          ///< Where the count is.
-    uint32_t blocks;        ///< Of distile_list_tiles.
-    /** What each block knows of the tiles before its own: 0 before distile_list_tiles. */
+    Divisor rows, columns;  ///< Per image.
+    uint32_t tiles;         ///< In all images.
+    uint32_t groups;        ///< Groups of 32 tiles per warp of distile_list_tiles, up to most_groups.
+    uint32_t slot;          ///< The slot of the count.
+    uint32_t blocks;        ///< Blocks of distile_list_tiles.
+    /** What each block knows about the tiles before its own; 0 before distile_list_tiles. */
     unsigned long long *states;
-    uint32_t *xy, *images;  ///< Null: the tiles are only counted.
+    uint32_t *xy, *images;  ///< Null: only count.
 };
 
-/** Those of a launch. Whatever sets a mask clears the states of the grids that are listed after it. */
+/** The grids of a launch. The kernel that sets a mask clears the states of the grids listed after it. */
 struct TileGrids {
     TileGrid grids[most_grids];
 };

@@ -1,5 +1,5 @@
 /** \file
- * What all kernels use.
+ * Helpers for all kernels.
  */
 #ifndef DISTILE_CUDA_KERNELS_DEVICE_CUH
 #define DISTILE_CUDA_KERNELS_DEVICE_CUH

@@ -1,4 +1,4 @@
-// Masks from tensors: the pixels at which two differ.
+// Masks from tensors: the pixels at which two tensors differ.
 #include "device.cuh"
 #include "difference.h"
 #include <cuda_bf16.h>
@@ -18,16 +18,16 @@ __device__ float to_float(__nv_bfloat16 value) {
     return __bfloat162float(value);
 }
 
-/** As many elements as are read at once. */
+/** The elements read at once. */
 template<typename Element, uint32_t size> struct alignas(size * sizeof(Element)) Vector { Element elements[size]; };
 
-/** Which elements differ, or have a difference that is no number. */
+/** Which elements differ, or have a NaN difference. */
 template<typename Element, uint32_t size>
 __device__ uint32_t differing(const Vector<Element, size> &a, const Vector<Element, size> &b, float threshold) {
     uint32_t found = 0;
 #pragma unroll
     for (uint32_t i = 0; i < size; i++) {
-        // Not "above": a difference that is not a number must count.
+        // Not ">": a NaN difference must count.
         const bool same = fabsf(to_float(a.elements[i]) - to_float(b.elements[i])) <= threshold;
         found |= (same ? 0u : 1u) << i;
     }
@@ -55,8 +55,8 @@ template<uint32_t size, typename Element> __device__ Vector<Element, size> load(
 
 constexpr uint32_t vectors_at_once = 4;
 
-/** Compares the elements of a word's pixels, a vector for each thread of a team at once: a power of two, from a warp to
- * a block. A vector lies in one pixel, or in two if there is nothing between pixels. */
+/** Compares the elements of a word's pixels, one vector per thread of a team at once. A team has a power of two
+ * threads, from a warp to a block. A vector lies in one pixel, or in two if pixels are packed. */
 template<typename Element, uint32_t size>
 __device__ void compare(const Comparison &comparison, const TileGrids &grids, uint32_t num_grids, uint32_t *to) {
     clear_states(grids, num_grids);
@@ -69,7 +69,7 @@ __device__ void compare(const Comparison &comparison, const TileGrids &grids, ui
     const int64_t gap_a = comparison.a.stride_w - channels, gap_b = comparison.b.stride_w - channels;
     uint32_t bits = 0;
     for (uint32_t first = rank * size; first < elements; first += vectors_at_once * team * size) {
-        // All loads come before the first use, and none waits for the end of the loop to be known.
+        // All loads precede the first use, and none waits for the loop bound.
         Vector<Element, size> a[vectors_at_once], b[vectors_at_once];
         uint32_t pixels[vectors_at_once];
 #pragma unroll
@@ -90,7 +90,7 @@ __device__ void compare(const Comparison &comparison, const TileGrids &grids, ui
             bits |= (of_own != 0 ? 1u : 0u) << pixel % 32 | (found != of_own ? 1u : 0u) << (pixel + 1) % 32;
         }
     }
-    // Elements that do not fill a vector.
+    // The elements that do not fill a vector.
     const uint32_t rest = elements / size * size + rank;
     if (size > 1 && rank < size - 1 && rest < elements) {
         const uint32_t pixel = divide(rest, comparison.channels);
@@ -113,7 +113,8 @@ __device__ void compare(const Comparison &comparison, const TileGrids &grids, ui
     }
 }
 
-/** Compares packed pixels of rows of whole fours, four for each thread: they come in whole vectors, all at once. */
+/** Compares packed pixels, four per thread, of rows whose width is a multiple of four: they load as whole vectors, all
+ * at once. */
 template<typename Element, uint32_t channels>
 __device__ void compare_pixels(const Comparison &comparison, const TileGrids &grids, uint32_t num_grids, uint32_t *to) {
     clear_states(grids, num_grids);
@@ -149,7 +150,7 @@ __device__ void compare_pixels(const Comparison &comparison, const TileGrids &gr
 
 }  // namespace
 
-// A kernel for each type and number of channels: a small image takes hardly longer than it takes to fetch the code.
+// One kernel per type and number of channels, because for small images fetching the code dominates the time.
 
 #define DISTILE_COMPARE(name, threads, function)                                                                       \
     extern "C" __global__ void __launch_bounds__(threads)                                                              \

@@ -1,5 +1,5 @@
 /** \file
- * What the host and the kernels of difference.cu agree on.
+ * Shared by the host and difference.cu.
  */
 #ifndef DISTILE_CUDA_KERNELS_DIFFERENCE_H
 #define DISTILE_CUDA_KERNELS_DIFFERENCE_H
@@ -8,9 +8,9 @@
 
 namespace distile {
 
-constexpr int32_t compared_lanes = 4;    ///< Elements of a vector, whatever their type.
-constexpr int32_t most_channels = 4;     ///< Of packed pixels that have a kernel of their own.
-constexpr uint32_t pixel_threads = 128;  ///< Of its blocks: a small image has few, and all multiprocessors take part.
+constexpr int32_t compared_lanes = 4;    ///< Elements per vector, whatever their type.
+constexpr int32_t most_channels = 4;     ///< The most channels of packed pixels with their own kernel.
+constexpr uint32_t pixel_threads = 128;  ///< Its block size, small so that small images use all multiprocessors.
 
 /** Elements of a tensor. */
 struct Elements {
@@ -18,7 +18,7 @@ struct Elements {
     int64_t stride_n, stride_h, stride_w;
 };
 
-/** Two tensors that are compared. A team of threads makes a word: 8 of packed pixels. */
+/** Two tensors to compare. A team of threads makes one word; a team has 8 threads if pixels are packed. */
 struct Comparison {
     Elements a, b;
     Divisor words_per_row, height, channels;

@@ -6,9 +6,9 @@ using namespace distile;
 
 namespace {
 
-/** Converts a tile through shared memory, so that both sides are read and written along their innermost dimension. */
+/** Converts a tile through shared memory, so both sides are accessed along their innermost dimension. */
 template<typename Element, bool to_planes> __device__ void convert(const Conversion &conversion) {
-    // Rows of one element more, so that columns lie in different banks.
+    // Rows have one extra element, so columns fall into different banks.
     __shared__ Element tile[tile_elements + tile_elements];
     const uint32_t log_channels = conversion.log_channels, tile_channels = 1u << log_channels;
     const uint32_t tile_columns = tile_elements >> log_channels;

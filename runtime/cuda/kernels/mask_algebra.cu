@@ -6,7 +6,7 @@ using namespace distile;
 
 namespace {
 
-/** The 32 bits of a row that begin at a bit, which may lie before it; 0 beyond its ends. */
+/** The 32 bits of a row from `bit` on, which may be negative; 0 outside the row. */
 __device__ uint32_t word_at(const uint32_t *row, int32_t words, int32_t bit) {
     const int32_t word = bit >> 5;
     const uint32_t low = word >= 0 && word < words ? row[word] : 0;
@@ -52,12 +52,12 @@ __device__ void for_each_row(const BitColumn &column, int32_t height, uint32_t y
     }
 }
 
-/** A row on its way, and the threads of a block that move it. All teams of a block take the same steps. */
+/** A row in progress, and the threads of a block that move it. All teams of a block take the same steps. */
 struct Team {
     int32_t rank, size, words;
     uint32_t *now, *next;
 
-    /** Makes word i of the row make(i) from the words as they were. */
+    /** Replaces word i of the row with make(i), which reads the old words. */
     template<typename Make> __device__ void step(const Make &make) {
         for (int32_t i = rank; i < words; i += size) {
             next[i] = make(i);
@@ -73,8 +73,8 @@ extern __shared__ uint32_t shared_words[];
 
 }  // namespace
 
-/** Makes a mask from another through a window: for every row of the result a team unites rows, and then moves the bits
- * of the union. */
+/** Maps a mask through a window: for every row of the result, a team unites rows and then moves the bits of the
+ * union. */
 extern "C" __global__ void __launch_bounds__(block_threads)
     distile_transfer_bits(BitTransfer transfer, TileGrids grids, uint32_t num_grids, uint32_t *to) {
     clear_states(grids, num_grids);
@@ -135,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(block_threads)
     }
 }
 
-/** Combines masks of one shape, a thread for a word. The result may be one of them. */
+/** Combines two masks of the same shape, one thread per word. The result may be one of them. */
 extern "C" __global__ void __launch_bounds__(block_threads)
     distile_combine_bits(BitCombination combination, TileGrids grids, uint32_t num_grids, uint32_t *to) {
     clear_states(grids, num_grids);

@@ -16,7 +16,7 @@ __device__ bool is_set(const BytesSource &bytes, int32_t width, uint32_t word) {
 
 }  // namespace
 
-/** A warp packs words_per_warp words. */
+/** Each warp packs words_per_warp words. */
 extern "C" __global__ void __launch_bounds__(block_threads)
     distile_pack_bytes(BytesSource bytes, int32_t width, TileGrids grids, uint32_t num_grids, uint32_t *words) {
     clear_states(grids, num_grids);
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(block_threads)
     }
 }
 
-/** A thread copies a word. */
+/** Each thread copies one word. */
 extern "C" __global__ void __launch_bounds__(block_threads)
     distile_copy_bits(BitsSource bits, TileGrids grids, uint32_t num_grids, uint32_t *words) {
     clear_states(grids, num_grids);
@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(block_threads)
     }
 }
 
-/** Sets the bits of the listed pixels of image blockIdx.y, in words that are 0. */
+/** Sets the bits of the listed pixels of image blockIdx.y in zeroed words. */
 extern "C" __global__ void __launch_bounds__(block_threads)
     distile_set_indices(IndicesSource list, TileGrids grids, uint32_t num_grids, uint32_t *words) {
     if (blockIdx.y == 0) {
@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(block_threads)
     const int32_t *const indices = list.indices + image * list.stride;
     uint32_t *const to = words + static_cast<int64_t>(image) * list.words_per_image;
     for (int64_t i = blockIdx.x * block_threads + threadIdx.x; i < count; i += gridDim.x * block_threads) {
-        // Those below 0 are beyond the image, too.
+        // As unsigned, negative indices are beyond the image too.
         const auto pixel = static_cast<uint32_t>(indices[i]);
         if (pixel < list.pixels) {
             const uint32_t y = divide(pixel, list.width), x = pixel - y * list.width.value;

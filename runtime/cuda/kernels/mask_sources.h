@@ -1,5 +1,5 @@
 /** \file
- * What the host and the kernels of mask_sources.cu agree on.
+ * Shared by the host and mask_sources.cu.
  */
 #ifndef DISTILE_CUDA_KERNELS_MASK_SOURCES_H
 #define DISTILE_CUDA_KERNELS_MASK_SOURCES_H
@@ -8,31 +8,31 @@
 
 namespace distile {
 
-constexpr uint32_t words_per_warp = 4;  ///< That distile_pack_bytes packs.
+constexpr uint32_t words_per_warp = 4;  ///< For distile_pack_bytes.
 
-/** The bytes that a mask is set from. */
+/** Bytes to set a mask from. */
 struct BytesSource {
     const uint8_t *bytes;
     int64_t stride_n, stride_h;
-    Divisor words_per_row, height;  ///< Of the mask.
+    Divisor words_per_row, height;  ///< The mask's.
     uint32_t num_words;
 };
 
-/** The bits that a mask is set from. */
+/** Bits to set a mask from. */
 struct BitsSource {
     const uint32_t *words;
-    int64_t stride;         ///< Of rows, in words.
-    Divisor words_per_row;  ///< Of the mask.
+    int64_t stride;         ///< Words per row of the source.
+    Divisor words_per_row;  ///< The mask's.
     uint32_t num_words;
-    uint32_t last_bits;  ///< Of a row's last word, those that are pixels.
+    uint32_t last_bits;  ///< The bits of a row's last word that are pixels.
 };
 
-/** The lists of pixels that a mask is set from. */
+/** Pixel lists to set a mask from. */
 struct IndicesSource {
-    const int32_t *indices, *counts;  ///< Without counts every list is as long as the stride.
+    const int32_t *indices, *counts;  ///< Without counts, every list is as long as the stride.
     int64_t stride;
     Divisor width;
-    uint32_t pixels;  ///< Of an image.
+    uint32_t pixels;  ///< Per image.
     uint32_t words_per_row, words_per_image;
 };
 

@@ -1,4 +1,4 @@
-// Counts and lists of the active tiles of a mask.
+// Counts and lists the active tiles of a mask.
 #include "device.cuh"
 
 using namespace distile;
@@ -46,7 +46,7 @@ __device__ uint32_t first_of(const TileGrid &grid, uint32_t block, uint32_t warp
     return (block * warps + warp) * 32 * grid.groups;
 }
 
-/** The active tiles of a warp's groups of 32, from tile `first` on: a lane gets the bits of the group of its number. */
+/** The active tiles of a warp's groups of 32, from tile `first` on; lane i gets the bits of group i. */
 __device__ uint32_t find_tiles(const DeviceBits &mask, const TileGrid &grid, uint32_t first) {
     uint32_t bits = 0;
 #pragma unroll 4
@@ -69,7 +69,7 @@ __device__ uint32_t count_block(const DeviceBits &mask, const TileGrid &grid, ui
     return warp_sum(count);
 }
 
-/** Lists what find_tiles() found from entry `at` on. */
+/** Writes the tiles that find_tiles() found, from entry `at` on. */
 __device__ void write_tiles(const TileGrid &grid, uint32_t first, uint32_t bits, uint32_t at) {
 #pragma unroll 4
     for (uint32_t group = 0; group < grid.groups; group++) {
@@ -84,12 +84,12 @@ __device__ void write_tiles(const TileGrid &grid, uint32_t first, uint32_t bits,
     }
 }
 
-// A state's upper half: its lower half is the count of the block alone, or that of it and all blocks before.
+// The upper half of a state. The lower half is the count of the block alone, or including all blocks before.
 enum : unsigned long long { of_block = 1ull << 32, of_all = 2ull << 32 };
 
-/** The tiles of all blocks before this one, which a warp of it looks up. A state is one word, so that no reader sees
- * half of it. CUDA promises no order in which blocks start, so none may wait for another: a block that was looked at
- * `patience` times and says nothing yet is counted here. */
+/** The number of tiles of all blocks before this one, looked up by one warp. A state is one word, so no reader sees
+ * half of it. CUDA promises no order in which blocks start, so no block may wait for another: after polling a silent
+ * block `patience` times, the warp counts that block's tiles itself. */
 __device__ uint32_t look_back(const DeviceBits &mask, const TileGrid &grid, uint32_t count, uint32_t patience) {
     volatile unsigned long long *const states = grid.states;
     const uint32_t block = blockIdx.x;
@@ -111,7 +111,7 @@ __device__ uint32_t look_back(const DeviceBits &mask, const TileGrid &grid, uint
             state = lane() == which ? of_block | found : state;
         }
         const uint32_t knowing = __ballot_sync(all_lanes, state >= of_all);
-        // The nearest that knows all before it is the last one to add.
+        // The nearest block that knows its whole prefix is the last one to add.
         const bool adds = knowing == 0 || lane() < static_cast<uint32_t>(__ffs(knowing));
         before += warp_sum(adds ? static_cast<uint32_t>(state) : 0);
         if (knowing != 0) {
@@ -126,7 +126,7 @@ __device__ uint32_t look_back(const DeviceBits &mask, const TileGrid &grid, uint
 
 }  // namespace
 
-/** Counts the active tiles of grids[blockIdx.y] and lists them in their order. */
+/** Counts the active tiles of grids[blockIdx.y] and lists them in order. */
 extern "C" __global__ void __launch_bounds__(block_threads)
     distile_list_tiles(DeviceBits mask, TileGrids grids, uint32_t *counts, uint32_t patience) {
     const TileGrid &grid = grids.grids[blockIdx.y];

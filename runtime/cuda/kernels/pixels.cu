@@ -1,4 +1,4 @@
-// Zeros and copies into pixels of a tensor, and the buffers of planners.
+// Zeros and copies pixels of a tensor, and clears the buffers of planners.
 #include "device.cuh"
 #include "pixels.h"
 
@@ -8,8 +8,8 @@ namespace {
 
 constexpr uint32_t warps = block_threads / 32;
 
-/** Updates pixels, a warp for a run of them. Without words all pixels are active. With `flip` ~0 active pixels change
- * places with inactive ones. */
+/** Updates pixels, one warp per run. Without words all pixels are active. A `flip` of ~0 swaps active and inactive
+ * pixels. */
 template<typename Unit>
 __device__ void update_pixels(const DeviceBits &mask, const PixelUpdate &update, uint32_t flip) {
     const PixelView &to = update.to, &from = update.from;
@@ -53,10 +53,10 @@ extern "C" __global__ void __launch_bounds__(block_threads)
     update_pixels<uint4>(mask, update, 0);
 }
 
-/** Makes the pixels of a buffer 0 that its last use wrote, and records which the next will write. */
+/** Zeros the pixels that a buffer's last use wrote, and records which pixels the next use will write. */
 extern "C" __global__ void __launch_bounds__(block_threads) distile_hand_out(HandOut out) {
     __shared__ BufferRecord record;
-    // All of it at once: to know the slot first would take as long again.
+    // Load the whole record at once: finding the slot first would double the latency.
     static_assert(sizeof(record) % sizeof(uint32_t) == 0 && sizeof(record) / sizeof(uint32_t) <= block_threads);
     if (threadIdx.x < sizeof(record) / sizeof(uint32_t)) {
         reinterpret_cast<uint32_t *>(&record)[threadIdx.x] =
@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(block_threads) distile_hand_out(Han
         }
         if (threadIdx.x == 0) {
             __threadfence();
-            // The slots change places for the next launch, once every block of this one knows which is which.
+            // Swap the slots for the next launch once every block has read which is which.
             if (atomicInc(&out.record->blocks_done, gridDim.x - 1) == gridDim.x - 1) {
                 out.record->current = 1 - slot;
             }

@@ -1,14 +1,13 @@
 /** \file
- * Contexts of an NVIDIA GPU, and what no other device has: streams, green contexts and a cache of compiled code.
+ * Contexts for NVIDIA GPUs, and what only they have: streams, green contexts and a cache of compiled code.
  *
- * The driver is loaded when the first context is made: a program that uses this header needs no CUDA library to start.
- * All work of a context is put on its stream in the order of the calls, and scratch memory is reused in that order: a
- * caller that changes the stream, or replays graphs on another, orders the two.
+ * Making the first context loads the driver, so a program that uses this header needs no CUDA library to start. A
+ * context enqueues all work on its stream in the order of the calls and reuses scratch memory in that order. A caller
+ * that changes the stream, or replays graphs on another, must order the two streams.
  *
- * While a graph is being captured, DISTILE_ERROR_CAPTURING is returned for what would take memory or wait: the same
- * calls with the same shapes must have been made before. What is known of a mask is what the last call that set it
- * left, be that in a capture or not: where several set it, in graphs or outside, and another than the last one ran, set
- * it again before other calls take it.
+ * During graph capture, calls that would allocate or wait return DISTILE_ERROR_CAPTURING: make the same calls with the
+ * same shapes once before the capture. On the host, a mask reflects the last call that set it, captured or not. If the
+ * GPU ran another of these calls last, as in a graph replay, set the mask again before other calls use it.
  */
 #ifndef DISTILE_CUDA_H
 #define DISTILE_CUDA_H
@@ -19,35 +18,34 @@
 extern "C" {
 #endif
 
-/** Zero-initialise, then set what should differ from the default. */
+/** Zero-initialise, then set only what differs from the default. */
 typedef struct distile_cuda_options {
-    int32_t device; /**< Its number. Ignored where `context` is given. */
-    /** A CUcontext of the caller's, a green one for instance, which must outlive the context and its weights; null: the
-     * primary context. */
+    int32_t device; /**< The GPU's number. Ignored if `context` is set. */
+    /** The caller's CUcontext, for instance a green one. It must outlive the context and its weights. Null: the primary
+     * context. */
     void *context;
-    /** A CUstream of that context, which must live until distile_cuda_set_stream replaces it or no call follows; null:
-     * its default stream. */
+    /** A CUstream of that context. It must live until the last call that uses it, or until distile_cuda_set_stream
+     * replaces it. Null: the default stream. */
     void *stream;
-    /** A folder of the caller's own for code that was compiled for this GPU, made where it is missing: what is found
-     * there is run. What cannot be read is compiled again, and what cannot be written is no error. Null: none of ours,
-     * but the driver keeps a cache of its own. */
+    /** The caller's folder for code compiled for this GPU, created if missing. Code found there is run, so keep the
+     * folder private. Unreadable files are compiled again; failure to write is no error. Null: distile keeps no cache,
+     * but the driver keeps its own. */
     const char *cache_folder;
     int64_t reserved[4]; /**< 0 */
 } distile_cuda_options;
 
-/** Makes a context of a GPU. Both options may be null. After an error distile_context_message(NULL) has the cause.
- * Errors: NULL_POINTER, BAD_VALUE, NO_DRIVER, OLD_DRIVER, NO_GPU (also none of that number), UNSUPPORTED_DEVICE,
+/** Makes a context for a GPU. Both options may be null. After an error, distile_context_message(NULL) gives the cause.
+ * Errors: NULL_POINTER, BAD_VALUE, NO_DRIVER, OLD_DRIVER, NO_GPU (also for a wrong number), UNSUPPORTED_DEVICE,
  * OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY. */
 DISTILE_API distile_status distile_cuda_context_create(const distile_context_options *options,
                                                        const distile_cuda_options *cuda, distile_context **context);
 
-/** Puts all later work on another CUstream, which must live as the one in the options; null: the default stream.
- * Errors: NULL_POINTER, OTHER_DEVICE (the context is of no NVIDIA GPU). */
+/** Enqueues all later work on another CUstream, with the lifetime described in the options; null: the default stream.
+ * Errors: NULL_POINTER, OTHER_DEVICE (not a context of an NVIDIA GPU). */
 DISTILE_API distile_status distile_cuda_set_stream(distile_context *context, void *stream);
 
-/** Lets the stream wait for what a planner clears in the background, if it clears anything. To be called before a
- * capture with the planner begins, before it ends, and before its graph is replayed. Errors: NULL_POINTER,
- * OTHER_DEVICE. */
+/** Makes the stream wait for the planner's background clearing, if any. Call it before a capture that uses the planner
+ * begins, before it ends, and before its graph is replayed. Errors: NULL_POINTER, OTHER_DEVICE. */
 DISTILE_API distile_status distile_cuda_planner_join(distile_planner *planner);
 
 #ifdef __cplusplus

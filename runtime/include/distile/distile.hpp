@@ -1,5 +1,5 @@
 /** \file
- * C++17 ownership for the C API: unique pointers and an exception in place of status codes. Header only.
+ * C++17 ownership for the C API: unique pointers, and an exception instead of status codes. Header only.
  */
 #ifndef DISTILE_DISTILE_HPP
 #define DISTILE_DISTILE_HPP
@@ -12,7 +12,7 @@
 
 namespace distile {
 
-/** A call that returned another status than DISTILE_OK. */
+/** A call failed: its status was not DISTILE_OK. */
 class Error : public std::runtime_error {
 public:
     Error(distile_status status, const std::string &message)
@@ -57,7 +57,7 @@ inline void check(const Context &context, distile_status status) {
     }
 }
 
-/** For the functions that make a context, whose message is the thread's. */
+/** Takes ownership of a new context. If it could not be made, the message is the thread's. */
 inline Context own_context(distile_status status, distile_context *context) {
     if (status != DISTILE_OK) {
         throw Error(status, distile_context_message(nullptr));
@@ -71,7 +71,7 @@ inline Context make_context(const distile_context_options &options = {}) {
     return own_context(status, context);
 }
 
-/** Only what uses this needs the library for GPUs. */
+/** Only programs that use this need the library for GPUs. */
 inline Context make_cuda_context(const distile_cuda_options &cuda = {}, const distile_context_options &options = {}) {
     distile_context *context = nullptr;
     const distile_status status = distile_cuda_context_create(&options, &cuda, &context);

@@ -1,6 +1,5 @@
 /** \file
- * Tensors of frameworks that keep channels outermost (NCHW), converted to and from ours. Further errors on a GPU: see
- * distile.h.
+ * Conversions from and to the NCHW tensors of other frameworks. See distile.h for further errors on a GPU.
  */
 #ifndef DISTILE_LAYOUT_H
 #define DISTILE_LAYOUT_H
@@ -18,12 +17,12 @@ typedef struct distile_nchw {
     int64_t stride_n, stride_c, stride_h;
 } distile_nchw;
 
-/** A contiguous float32 one. */
+/** A contiguous float32 tensor. */
 DISTILE_API distile_nchw distile_nchw_make(void *data, int32_t channels, int32_t height, int32_t width);
 
-/** Copies every pixel of `from`, which has the extents and the type of `to`, into `to`. The border stays. The addresses
- * of the two must not meet. Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS, BAD_ALIGNMENT,
- * ALIASING. */
+/** Copies every pixel of `from`, which has the extents and the type of `to`, into `to`. Leaves the border unchanged.
+ * Their address ranges must not overlap. Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS,
+ * BAD_ALIGNMENT, ALIASING. */
 DISTILE_API distile_status distile_from_nchw(distile_context *context, const distile_nchw *from,
                                              const distile_tensor *to);
 /** The reverse. Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE, BAD_TYPE, BAD_CHANNELS, BAD_ALIGNMENT, ALIASING. */

@@ -1,15 +1,15 @@
 /** \file
  * Output buffers for a chain of masked operators: zero wherever nothing was computed, with the zero border that the
- * next operator reads, and without a fill in the way of any of them.
+ * next operator reads, and without a full clear per operator.
  *
- * A planner rotates a few buffers. Of a buffer only the pixels need clearing that its last use wrote and the next one
- * will not. So operators run in mode DISTILE_KEEP into tensors that are zero already where they write nothing:
+ * A planner rotates a few buffers. It clears only the pixels that a buffer's last use wrote and the next use will not
+ * write. So operators run in mode DISTILE_KEEP into tensors that are already zero elsewhere:
  *
  *     distile_planner_next(planner, &spec, mask, DISTILE_STORE_EXACT, &output);
  *     distile_run(kernel, &(distile_run_args){.input = &input, .output = &output, .weights = weights, .mask = mask});
  *
- * Cached activations, whose inactive pixels are those of an earlier input, need no planner: keep the tensor and run
- * into it again in mode DISTILE_KEEP.
+ * Cached activations, which keep inactive pixels from an earlier input, need no planner: run into the same tensor again
+ * in mode DISTILE_KEEP.
  */
 #ifndef DISTILE_PLANNER_H
 #define DISTILE_PLANNER_H
@@ -22,26 +22,26 @@ extern "C" {
 
 typedef struct distile_planner distile_planner;
 
-/** When and how a buffer is cleared. On a GPU the mode DISTILE_ZERO is mostly faster than any planner: docs/cuda.md has
- * figures. */
+/** When and how a buffer is cleared. On a GPU, mode DISTILE_ZERO is usually faster than any planner; see
+ * docs/cuda.md. */
 typedef enum distile_clearing {
-    /** When the buffer is handed out, the pixels that were written and are not going to be; where they are so
-     * scattered that it takes longer, whole rows. On CPUs the fastest unless cores are idle. */
+    /** When the buffer is handed out, clears the pixels that were written and will not be overwritten, or whole rows
+     * where that is faster. The fastest on a CPU unless cores are idle. */
     DISTILE_CLEAR_WRITTEN = 0,
-    DISTILE_CLEAR_ALL = 1, /**< Every pixel, when the buffer is handed out. */
-    /** The written pixels as soon as the buffer is free: on a thread of the planner's, for idle cores, or on a GPU on a
-     * stream of the planner's. */
+    DISTILE_CLEAR_ALL = 1, /**< When the buffer is handed out, clears every pixel. */
+    /** Clears the written pixels as soon as the buffer is free, on the planner's own thread (for idle cores) or, on a
+     * GPU, on its own stream. */
     DISTILE_CLEAR_BACKGROUND = 2,
 } distile_clearing;
 
-/** Zero-initialise, then set what should differ from the default. */
+/** Zero-initialise, then set only what differs from the default. */
 typedef struct distile_planner_options {
-    int32_t buffers; /**< 2 to 64; 0: 3, for operators that read one tensor. One more for each that is read later. */
+    int32_t buffers; /**< 2 to 64; 0: 3, enough if each operator reads the previous output only. */
     distile_clearing clearing;
     int64_t reserved[4]; /**< 0 */
 } distile_planner_options;
 
-/** A tensor to write: its extents, and the border of zeros around every image that its readers need
+/** A tensor to write: its extents, and the zero border around every image that its readers need
  * (distile_kernel_border). */
 typedef struct distile_output_spec {
     int32_t batch, height, width, channels;
@@ -49,30 +49,29 @@ typedef struct distile_output_spec {
     distile_dtype dtype; /**< 0: DISTILE_FLOAT32. */
 } distile_output_spec;
 
-/** Makes a planner; `options` may be null. Buffers come from the context's allocator, or the GPU, when they are first
- * needed. Errors: NULL_POINTER, BAD_VALUE, OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY. */
+/** Makes a planner; `options` may be null. It allocates buffers on first use, from the context's allocator or on the
+ * GPU. Errors: NULL_POINTER, BAD_VALUE, OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY. */
 DISTILE_API distile_status distile_planner_create(distile_context *context, const distile_planner_options *options,
                                                   distile_planner **planner);
 /** Frees the buffers too. Null is allowed. */
 DISTILE_API void distile_planner_destroy(distile_planner *planner);
 
-/** The next tensor. It stays the caller's until as many further tensors were asked for as there are buffers, less one;
- * from then on it must not be used. With DISTILE_STORE_EXACT the caller writes all pixels that are active in `mask` (of
- * the spec's batch, height and width; it may be set anew afterwards), which may hold anything before, and no others:
- * those are zero. With DISTILE_STORE_TILES the whole tensor is zero and the caller may write any pixel. The border is
- * zero and never written. Errors: NULL_POINTER, BAD_VALUE, BAD_TYPE, BAD_MASK (also a mask of another shape or
- * context), BAD_STRIDE (more elements than a tensor may have), OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY, CAPTURING; no
- * buffer was then taken.
+/** Returns the next tensor. With N buffers, the caller must stop using it after N - 1 further calls. With
+ * DISTILE_STORE_EXACT the caller writes exactly the pixels that are active in `mask`, which has the spec's batch,
+ * height and width and may be set again afterwards. These pixels start with any values; all others are zero. With
+ * DISTILE_STORE_TILES the whole tensor is zero and the caller may write any pixel. The border is zero; never write it.
+ * An error takes no buffer. Errors: NULL_POINTER, BAD_VALUE, BAD_TYPE, BAD_MASK (also a mask of another shape or
+ * context), BAD_STRIDE (more elements than a tensor may have), OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY, CAPTURING.
  *
- * On a GPU nothing waits: the tensor is zero for what is put on the stream next, and what was put on it before may
- * still use the buffer that becomes free. What was written is recorded on the GPU, its mask too, so that calls can be
- * captured in a graph once every buffer met its largest tensor; each replay then clears what was written last, by
- * whatever wrote it. The tensors of a graph stay those of its capture. */
+ * On a GPU nothing waits: the tensor is zero for later work on the stream, and earlier work may still use the buffer
+ * that it replaces. The GPU records what was written, including the mask, so a graph can capture these calls once every
+ * buffer has held its largest tensor. Each replay then clears whatever was written last. A graph keeps the tensors of
+ * its capture. */
 DISTILE_API distile_status distile_planner_next(distile_planner *planner, const distile_output_spec *spec,
                                                 distile_mask *mask, distile_store store, distile_tensor *output);
 
-/** Bytes that the planner's buffers hold at present; 0 if `planner` is null. On a GPU, buffers that were outgrown are
- * kept, because a graph may use them. */
+/** Bytes that the planner's buffers occupy now; 0 if `planner` is null. On a GPU, outgrown buffers are kept because a
+ * graph may use them. */
 DISTILE_API int64_t distile_planner_bytes(const distile_planner *planner);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 /** \file
- * The descriptor of a PolyKernel: what the build writes and the runtime reads. Applications only pass its address to
+ * The descriptor of a PolyKernel, which the build writes and the runtime reads. Applications only pass its address to
  * distile_kernel_create().
  */
 #ifndef DISTILE_POLYKERNEL_H
@@ -11,19 +11,19 @@
 extern "C" {
 #endif
 
-/** Raised when a struct below changes, or the way in which code is called. */
+/** Raised whenever a struct below or the calling convention changes. */
 #define DISTILE_POLYKERNEL_VERSION 4
 
-/** The output channels in a block of the weight layouts "cpu-o16" and "cuda-o32". */
+/** Output channels per block of the weight layouts "cpu-o16" and "cuda-o32". */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
 #define DISTILE_CUDA_CHANNEL_BLOCK 32
 
 /* ---- Operators ---------------------------------------------------------------------------- */
 
-/** The kinds of operators. `op` of a PolyKernel points to the struct named beside each. */
+/** The operator kinds. A PolyKernel's `op` points to the struct named beside its kind. */
 typedef enum distile_operator_kind {
     DISTILE_MASKED_CONV2D = 1, /**< distile_conv2d */
-    /** distile_conv2d. The padding is cut from the output. Below and to the right it is reduced by the output padding
+    /** distile_conv2d. The padding is cut from the output. At the bottom and right it is reduced by the output padding
      * and may be negative. */
     DISTILE_MASKED_CONV_TRANSPOSE2D = 2,
     /** distile_conv2d. A convolution with stride 1 after nearest upsampling; the strides are the scales. */
@@ -39,10 +39,10 @@ typedef enum distile_epilogue {
     DISTILE_EPILOGUE_GELU = 4 /**< x * Phi(x), with the error function. */
 } distile_epilogue;
 
-/** The compile-time part of a masked convolution. Extents and padding in pixels. */
+/** The compile-time parameters of a masked convolution. Extents and padding in pixels. */
 typedef struct distile_conv2d {
     int32_t in_channels, out_channels;
-    int32_t groups; /**< Divides both: 1 where every output channel reads every input channel. */
+    int32_t groups; /**< Divides both channel counts; 1: every output channel reads every input channel. */
     int32_t kernel_h, kernel_w;
     int32_t stride_h, stride_w;
     int32_t pad_top, pad_bottom, pad_left, pad_right;
@@ -51,70 +51,70 @@ typedef struct distile_conv2d {
     int32_t residual; /**< 1 if a residual is added before the epilogue. */
 } distile_conv2d;
 
-/** The compile-time part of a masked linear layer over tokens. */
+/** The compile-time parameters of a masked linear layer over tokens. */
 typedef struct distile_linear {
     int32_t in_channels, out_channels;
     distile_epilogue epilogue;
     int32_t residual; /**< 1 if a residual is added before the epilogue. */
 } distile_linear;
 
-/** What an operand is to its operator. */
+/** An operand's role in its operator. */
 typedef enum distile_role {
-    DISTILE_ROLE_INPUT = 1,    /**< An activation that is read through the operator's window. */
-    DISTILE_ROLE_WEIGHTS = 2,  /**< Packed, in the layout of the variant. */
-    DISTILE_ROLE_BIAS = 3,     /**< Packed, one value for each output channel. */
-    DISTILE_ROLE_RESIDUAL = 4, /**< An activation of the output's shape. */
+    DISTILE_ROLE_INPUT = 1,    /**< The activation that the operator's window reads. */
+    DISTILE_ROLE_WEIGHTS = 2,  /**< Packed, in the variant's layout. */
+    DISTILE_ROLE_BIAS = 3,     /**< Packed, one value per output channel. */
+    DISTILE_ROLE_RESIDUAL = 4, /**< An activation with the output's shape. */
     DISTILE_ROLE_OUTPUT = 5
 } distile_role;
 
-/** One operand of an operator. */
+/** An operand of an operator. */
 typedef struct distile_operand {
     distile_role role;
-    distile_dtype dtype; /**< As it is stored. Code accumulates in float32. */
+    distile_dtype dtype; /**< Storage type. Code accumulates in float32. */
     int32_t channels;
 } distile_operand;
 
 /* ---- Calling code ------------------------------------------------------------------------- */
 
-/** An array as code takes it, innermost dimension first: 4 of an activation (channel, x, y, image), up to 5 of packed
- * weights. */
+/** An array as passed to code, innermost dimension first: 4 dimensions for an activation (channel, x, y, image), up to
+ * 5 for packed weights. */
 typedef struct distile_array {
     void *data; /**< The element at the minimum of every dimension. */
     distile_dtype dtype;
     int32_t dimensions;
     struct {
-        int32_t min, extent, stride; /**< Minima below 0 are a zero border. Strides in elements. */
+        int32_t min, extent, stride; /**< A minimum below 0 means a zero border. Strides in elements. */
     } dim[5];
 } distile_array;
 
 struct distile_hooks;
 
-/** One call of a variant, on every device and whatever wrote the code. */
+/** One call of a variant, the same for every device and every source of code. */
 typedef struct distile_kernel_call {
-    struct distile_hooks *hooks;   /**< What the code calls back. */
-    const distile_array *operands; /**< As many as the PolyKernel has, in its order. */
+    struct distile_hooks *hooks;   /**< Callbacks for the code. */
+    const distile_array *operands; /**< The PolyKernel's operands, in its order. */
     int32_t num_operands;
     /** The tiles: tile_xy[t] = x | y << 16 and tile_image[t] = tile_xy[tile_capacity + t]. */
     const uint32_t *tile_xy;
     int32_t tile_capacity;
-    int32_t num_tiles;    /**< On a GPU the most that there can be. */
+    int32_t num_tiles;    /**< On a GPU, the maximum. */
     int32_t num_interior; /**< The first num_interior tiles read only the input and its border; 0 on a GPU. */
-    /** On a GPU the address of the number of tiles, in its memory; null on a CPU. */
+    /** On a GPU, the device address of the number of tiles; null on a CPU. */
     const uint32_t *tile_count;
     /** The mask: pixel (n, y, x) is bit x % 32 of bits[(n * height + y) * words_per_row + x / 32]. */
     const uint32_t *bits;
     int32_t words_per_row, height, batch;
-    int32_t threads;     /**< That the call may use. */
+    int32_t threads;     /**< Threads that the call may use. */
     int32_t store_tiles; /**< 1: store every pixel of the tiles, not only the active ones. */
 } distile_kernel_call;
 
-/** What a distile_kernel_function returns when the hooks gave it no memory. */
+/** Returned by a distile_kernel_function when the hooks could not allocate. */
 #define DISTILE_CALL_OUT_OF_MEMORY 1
 
-/** Returns 0 for success; any other number ends the call with an error. */
+/** Returns 0 for success; any other value ends the call with an error. */
 typedef int (*distile_kernel_function)(const distile_kernel_call *call);
 
-/** One launch of a kernel on a GPU. Extents in blocks and threads; `arguments` as the driver takes them. */
+/** One kernel launch on a GPU. Extents in blocks and threads; `arguments` in the driver's form. */
 typedef struct distile_gpu_launch {
     const char *kernel;
     int32_t blocks[3], threads[3];
@@ -122,35 +122,35 @@ typedef struct distile_gpu_launch {
     void **arguments;
 } distile_gpu_launch;
 
-/** What code that runs on a GPU calls back. Each returns 0 for success. */
+/** Callbacks for GPU code. Each returns 0 for success. */
 typedef struct distile_gpu_hooks {
-    /** The kernels launched from now on are those of this module, PTX on CUDA. The same address is the same code. */
+    /** Later launches take their kernels from this module, PTX on CUDA. Equal addresses mean equal code. */
     int (*use_module)(struct distile_hooks *hooks, const char *code, size_t bytes);
     int (*launch)(struct distile_hooks *hooks, const distile_gpu_launch *launch);
-    /** Scratch memory on the device, until the function returns. */
+    /** Allocates scratch memory on the device, valid until the kernel function returns. */
     int (*allocate)(struct distile_hooks *hooks, uint64_t bytes, uint64_t *address);
 } distile_gpu_hooks;
 
-/** What code calls back. It reaches its context only through this struct, so that it needs no global state and may live
- * in a library of its own. */
+/** Callbacks for code. Code reaches its context only through this struct, so it needs no global state and may live in
+ * its own library. */
 typedef struct distile_hooks {
     /** Runs task(closure, i) for every i in [0, count). */
     void (*parallel_for)(struct distile_hooks *hooks, distile_task task, void *closure, int32_t count);
-    /** Scratch memory, aligned to 64 bytes; null if there is none. */
+    /** Allocates scratch memory aligned to 64 bytes; null on failure. */
     void *(*allocate)(struct distile_hooks *hooks, size_t bytes);
     void (*deallocate)(struct distile_hooks *hooks, void *memory);
-    /** Keeps the message of an error. */
+    /** Stores an error message. */
     void (*report)(struct distile_hooks *hooks, const char *message);
     /** Null on a CPU. */
     const distile_gpu_hooks *gpu;
 } distile_hooks;
 
-/** A function that Halide generated, in its argv form: 0 for success. */
+/** A Halide-generated function in argv form; returns 0 for success. */
 typedef int (*distile_halide_function)(void **arguments);
 
-/** Calls Halide's code. Its arguments, in order: the hooks as user_context; the first operand; tiles [capacity, 2];
- * bits; num_interior; num_tiles; threads; store_tiles; the packed operands; on a GPU tile_count; the other operands.
- * Every PolyKernel holds a copy, with Halide's runtime, that only its variants call. */
+/** Calls Halide's code with these arguments, in order: the hooks as user_context; the first operand; tiles [capacity,
+ * 2]; bits; num_interior; num_tiles; threads; store_tiles; the packed operands; on a GPU tile_count; the other
+ * operands. Every PolyKernel holds its own copy of this function and of Halide's runtime. */
 int distile_call_halide(distile_halide_function function, const distile_kernel_call *call);
 
 /* ---- The descriptor ----------------------------------------------------------------------- */
@@ -158,7 +158,7 @@ int distile_call_halide(distile_halide_function function, const distile_kernel_c
 typedef struct distile_variant {
     const char *name;
     int32_t tile_h, tile_w; /**< Granularity in output pixels. */
-    int32_t dense;          /**< 1: runs over every tile of the image, whatever the mask. */
+    int32_t dense;          /**< 1: computes every tile of the image, whatever the mask. */
     const char *layout;     /**< The weight layout that the code reads, for instance "o16". */
     distile_kernel_function run;
 } distile_variant;
@@ -166,7 +166,7 @@ typedef struct distile_variant {
 /** One point of a time table: a variant takes `microseconds` for `tiles` tiles. */
 typedef struct distile_time_point {
     int32_t variant;
-    int32_t threads; /**< On a GPU its multiprocessors. */
+    int32_t threads; /**< On a GPU, multiprocessors. */
     int64_t tiles;
     double microseconds;
 } distile_time_point;
@@ -175,19 +175,19 @@ struct distile_polykernel {
     uint32_t version; /**< DISTILE_POLYKERNEL_VERSION. */
     const char *name;
     distile_operator_kind kind;
-    const void *op; /**< The struct of the kind. */
+    const void *op; /**< The kind's struct. */
     int32_t num_operands;
-    const distile_operand *operands; /**< The input first and the output last. */
+    const distile_operand *operands; /**< Input first, output last. */
     distile_device device;
-    /** What the code needs of the device: CPU features separated by spaces, for instance "avx2 fma f16c", or on CUDA
-     * the oldest architecture, for instance "sm_75". */
+    /** What the code requires of the device: CPU features separated by spaces, for instance "avx2 fma f16c", or on CUDA
+     * the minimum architecture, for instance "sm_75". */
     const char *features;
-    uint64_t plan_hash; /**< Of the operator and the code of all variants. Time tables of another hash are refused. */
+    uint64_t plan_hash; /**< Hash of the operator and all variants' code. Time tables with another hash are refused. */
     int32_t num_variants;
     const distile_variant *variants;
-    int64_t num_times;               /**< Points of the built-in time table; 0 if the plan was never profiled. */
+    int64_t num_times;               /**< Points in the built-in time table; 0 if the plan was never profiled. */
     const distile_time_point *times; /**< Ordered by variant, threads and tiles. */
-    /** The same operator for CPUs that lack some of the features; null if there is none. */
+    /** The fallback: the same operator for CPUs that lack some of the features; null if there is none. */
     const distile_polykernel *otherwise;
 };
 

@@ -8,7 +8,7 @@ namespace distile {
 
 namespace {
 
-/** The cores that this process may use: a container or taskset may allow fewer than the machine has. */
+/** The cores that this process may use, which a container or taskset may limit. */
 int32_t usable_cores() {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -19,7 +19,7 @@ int32_t usable_cores() {
     return cores > 0 ? static_cast<int32_t>(cores) : 1;
 }
 
-/** Of the last call of this thread that failed to make a context. */
+/** The message of this thread's last failure to make a context. */
 thread_local char creation_message[512] = "";
 
 __attribute__((format(printf, 2, 3))) distile_status fail_creation(distile_status status, const char *format, ...) {
@@ -35,11 +35,11 @@ __attribute__((format(printf, 2, 3))) distile_status fail_creation(distile_statu
 distile_status check_options(const char *call, const distile_context_options &options) {
     constexpr int32_t most_threads = 4096;
     if (options.threads < 0 || options.threads > most_threads) {
-        return fail_creation(DISTILE_ERROR_BAD_VALUE, "%s: %d threads: there may be 1 to %d, or 0 for one per core",
+        return fail_creation(DISTILE_ERROR_BAD_VALUE, "%s: threads is %d; it must be 1 to %d, or 0 for one per core",
                              call, options.threads, most_threads);
     }
     if ((options.allocate == nullptr) != (options.deallocate == nullptr)) {
-        return fail_creation(DISTILE_ERROR_BAD_VALUE, "%s: allocate and deallocate go together, but one is null", call);
+        return fail_creation(DISTILE_ERROR_BAD_VALUE, "%s: set both allocate and deallocate, or neither", call);
     }
     if (!is_reserved_zero(options.reserved)) {
         return fail_creation(DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the options is not 0", call);
@@ -74,7 +74,7 @@ distile_status create_context(const char *call, const distile_context_options *o
                               const std::function<std::unique_ptr<Device>(distile_context &)> &make_device,
                               distile_context **context) {
     if (!context) {
-        return fail_creation(DISTILE_ERROR_NULL_POINTER, "%s: the address for the context is null", call);
+        return fail_creation(DISTILE_ERROR_NULL_POINTER, "%s: the pointer to the context is null", call);
     }
     const distile_context_options chosen = options ? *options : distile_context_options{};
     const distile_status status = check_options(call, chosen);
@@ -121,7 +121,7 @@ distile_context::distile_context(const distile_context_options &given)
         static_cast<distile_context *>(hooks)->scratch.give_back(memory);
     };
     report = [](distile_hooks *hooks, const char *text) {
-        // Several threads may fail at once: the first one's message is kept.
+        // Several threads may fail at once; keep the first message.
         auto *context = static_cast<distile_context *>(hooks);
         if (!context->kernel_failed.exchange(true, std::memory_order_relaxed)) {
             distile::fail(context, DISTILE_ERROR_KERNEL, "%s", text);

@@ -23,7 +23,7 @@ struct distile_context : distile_hooks {
     explicit distile_context(const distile_context_options &given);
 
     distile_context_options options;
-    std::string cpu_features; /**< The caller's, to which options.cpu_features points unless it is null. */
+    std::string cpu_features; /**< A copy; options.cpu_features points to it unless null. */
     distile::HostMemory memory;
     distile::ThreadPool pool;
     distile::Scratch scratch;
@@ -33,7 +33,7 @@ struct distile_context : distile_hooks {
 
     /** Runs task(closure, i) for every i in [0, count) on the caller's pool or our own. */
     void run_parallel(distile_task task, void *closure, int32_t count);
-    /** Throws what the caller's pool threw into generated code, which no exception may pass. */
+    /** Rethrows what the caller's pool threw within generated code, which exceptions must not cross. */
     void rethrow_from_code();
 
 private:
@@ -43,25 +43,25 @@ private:
 
 namespace distile {
 
-/** Thrown within the library by what has stored its message in a context; guarded() makes a status of it. */
+/** Thrown inside the library after storing a message in a context; guarded() converts it to a status. */
 struct Failure {
     distile_status status;
 };
 
-/** Stores the message (printf's format) in the context and returns the status. */
+/** Stores a printf-style message in the context and returns the status. */
 __attribute__((format(printf, 3, 4))) distile_status fail(distile_context *context, distile_status status,
                                                           const char *format, ...);
 
-/** A kind of device in words, for messages. */
+/** The kind of device in words, for messages. */
 const char *device_name(int32_t device);
 
-/** Makes a context and its device, for the API functions that create contexts. After a failure the message is this
- * thread's, for distile_context_message(NULL). */
+/** Makes a context and its device, for the API functions that create contexts. On failure, stores this thread's message
+ * for distile_context_message(NULL). */
 distile_status create_context(const char *call, const distile_context_options *options,
                               const std::function<std::unique_ptr<Device>(distile_context &)> &make_device,
                               distile_context **context);
 
-/** True unless a field that is reserved for later versions is set. */
+/** True if all reserved fields are 0. */
 template<size_t count> bool is_reserved_zero(const int64_t (&reserved)[count]) {
     for (int64_t field : reserved) {
         if (field != 0) {
@@ -87,7 +87,7 @@ private:
     Device &device_;
 };
 
-/** Runs the body of an API function on the context's device. No exception leaves it. */
+/** Runs the body of an API function on the context's device. Never throws. */
 template<typename Body> distile_status guarded(distile_context *context, const Body &body) {
     try {
         const CurrentDevice current(*context->device);
@@ -105,14 +105,14 @@ template<typename Body> distile_status guarded(distile_context *context, const B
     }
 }
 
-/** Destroys an object of a context whose device may have to be current. */
+/** Destroys an object of a context, with the device current if possible. */
 template<typename Object> void destroy(distile_context &context, Object *object) {
     std::unique_ptr<Object> owned(object);
     bool current = true;
     try {
         context.device->enter();
     } catch (const Failure &) {
-        // A lost device took its memory along; the object's own still goes.
+        // A lost device has lost its memory too; the object's host memory still goes.
         current = false;
     }
     owned.reset();

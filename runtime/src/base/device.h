@@ -1,9 +1,9 @@
 /** \file
- * What the runtime asks of a device: memory, masks, planners, work on pixels, and running code. A further device is a
- * folder beside cpu/ and cuda/ that implements this interface, the masks and the planner.
+ * The device interface: memory, masks, planners, pixel operations, and running code. To add a device, add a folder
+ * beside cpu/ and cuda/ that implements this interface, the masks and the planner.
  *
- * Functions throw distile::Failure, whose message they stored in the context, or std::bad_alloc. Where they are called,
- * the device is current (distile::guarded). Arguments were checked.
+ * Functions store a message in the context and throw distile::Failure, or throw std::bad_alloc. Callers have checked
+ * the arguments and made the device current (distile::guarded).
  */
 #ifndef DISTILE_DEVICE_H
 #define DISTILE_DEVICE_H
@@ -19,7 +19,7 @@ namespace distile {
 
 struct PlannerSettings;
 
-/** The code of a PolyKernel, as a device has loaded it. */
+/** The code of a PolyKernel, loaded on a device. */
 class LoadedCode {
 public:
     LoadedCode() = default;
@@ -28,17 +28,17 @@ public:
     LoadedCode &operator=(const LoadedCode &) = delete;
 };
 
-/** Scratch memory that goes back to where it came from. */
+/** Scratch memory that returns itself to its owner. */
 using ScratchMemory = std::unique_ptr<void, std::function<void(void *)>>;
 
-/** Zeros that a run writes beside its operator, into the inactive pixels of its output. */
+/** The zeros that a run writes to the inactive pixels of its output, beside its operator. */
 struct Zeros {
     const distile_tensor &output;
     distile_mask &mask;
 };
 
-/** What became of a variant's call: what its code returned, and if that is not 0, what kind of error the device knows
- * it to be, else DISTILE_ERROR_KERNEL. */
+/** The result of a variant's call: the code's return value and, if that is not 0, the device's status for it, by
+ * default DISTILE_ERROR_KERNEL. */
 struct RunResult {
     int code;
     distile_status status;
@@ -53,20 +53,20 @@ public:
     Device &operator=(const Device &) = delete;
 
     virtual distile_device kind() const = 0;
-    /** What `threads` means in time tables. */
+    /** The `threads` of time tables. */
     virtual int32_t threads() const = 0;
-    /** Contexts with the same address share memory, and so weights. */
+    /** Contexts with the same address share memory and therefore weights. */
     virtual const void *memory_space() const = 0;
     /** Makes the device current in this thread, until leave(). */
     virtual void enter() {
     }
     virtual void leave() noexcept {
     }
-    /** What dense candidates put their work on; null on a CPU. */
+    /** The stream for dense candidates; null on a CPU. */
     virtual void *stream() const {
         return nullptr;
     }
-    /** True while calls are recorded, and must neither wait nor take memory. */
+    /** True during graph capture, when calls must neither wait nor allocate. */
     virtual bool is_capturing() const {
         return false;
     }
@@ -74,16 +74,16 @@ public:
     // Objects.
     virtual std::unique_ptr<distile_mask> make_mask() = 0;
     virtual std::unique_ptr<distile_planner> make_planner(const PlannerSettings &settings) = 0;
-    /** A copy of host memory, aligned to 64 bytes, which may outlive the context. */
+    /** A copy of host memory, aligned to 64 bytes, that may outlive the context. */
     virtual std::shared_ptr<const void> upload(const void *from, size_t bytes) = 0;
 
-    // Tensors. All but check_memory() refuse memory that is not the device's.
-    /** Refuses a tensor whose memory the device cannot use as the code of operators needs it. */
+    // Tensors. All but check_memory() reject memory of other devices.
+    /** Rejects a tensor whose memory the operators' code cannot use on this device. */
     virtual distile_status check_memory(const char *call, const distile_tensor &tensor, const char *name) const = 0;
-    /** Memory for a tensor, until what comes next on the device. */
+    /** Memory for a tensor, valid until the next work on the device. */
     virtual ScratchMemory take_scratch(size_t bytes) = 0;
-    /** Copies pixels of `from`, unless it is null, to those of `output` that are active in the mask, and with `zero`
-     * makes the others zero. A null mask stands for all pixels. */
+    /** Copies `from`, unless null, to the pixels of `output` that are active in the mask; with `zero`, zeros the
+     * others. A null mask means all pixels. */
     virtual void update_pixels(distile_mask *mask, const distile_tensor &output, const distile_tensor *from,
                                bool zero) = 0;
     virtual void upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
@@ -92,14 +92,14 @@ public:
     virtual void convert_layout(const distile_nchw &planes, const distile_tensor &tensor, bool to_planes) = 0;
 
     // Running.
-    /** "", or the features that the code of a PolyKernel needs and this device lacks. */
+    /** The features that a PolyKernel's code needs and this device lacks; "" if none. */
     virtual std::string missing_features(const distile_polykernel &polykernel) const = 0;
-    /** The most virtual pixels (tiles times their size) that code can be called for. */
+    /** The most virtual pixels (tiles times tile size) that one call may have. */
     virtual int64_t most_virtual_pixels() const = 0;
-    /** Loads the code of a kernel's variants; null where there is nothing to load. */
+    /** Loads the code of a kernel's variants; null if there is nothing to load. */
     virtual std::unique_ptr<LoadedCode> load(const distile_kernel &kernel) = 0;
-    /** Runs a variant. Its zeros, if there are any, are other pixels than those that it stores; but with store_tiles
-     * they come first. */
+    /** Runs a variant. The zeros, if any, do not overlap the pixels that it stores; with store_tiles they may, so they
+     * come first. */
     virtual RunResult run(LoadedCode *code, const distile_variant &variant, distile_kernel_call &call,
                           const Zeros *zeros) = 0;
 

@@ -7,7 +7,8 @@ namespace {
 
 constexpr size_t alignment = 64;
 
-// These two are the boundary where ownership is handed over.
+// Ownership crosses the API here.
+
 // NOLINTBEGIN(cppcoreguidelines-owning-memory,cppcoreguidelines-no-malloc)
 void *default_allocate(void *, size_t bytes, size_t align) {
     return std::aligned_alloc(align, (bytes + align - 1) / align * align);

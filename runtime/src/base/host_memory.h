@@ -1,5 +1,5 @@
 /** \file
- * Host memory from the caller's allocator, and containers in it.
+ * Host memory from the caller's allocator, and containers that use it.
  */
 #ifndef DISTILE_HOST_MEMORY_H
 #define DISTILE_HOST_MEMORY_H
@@ -13,15 +13,15 @@
 
 namespace distile {
 
-/** The caller's allocator, or the C library's. Copies are the same allocator. */
+/** The caller's allocator, or the C library's. Copies share the allocator. */
 class HostMemory {
 public:
-    /** What all memory is aligned to: any vector load, and cache lines. */
+    /** The alignment of all memory: enough for any vector load and for cache lines. */
     static constexpr size_t alignment = 64;
 
     explicit HostMemory(const distile_context_options &options);
 
-    /** Null where there is none. */
+    /** Returns null on failure. */
     void *allocate(size_t bytes) const {
         return allocate_(user_, bytes, alignment);
     }
@@ -38,12 +38,13 @@ private:
     void *user_;
 };
 
-/** The same for the standard's containers. */
+/** The same for standard containers. */
 template<typename T> class HostAllocator {
 public:
     using value_type = T;
 
-    // Containers take it from what they take memory from.
+    // Implicit, so containers can be constructed from a HostMemory.
+
     // NOLINTBEGIN(google-explicit-constructor)
     HostAllocator(const HostMemory &memory) : memory_(memory) {
     }

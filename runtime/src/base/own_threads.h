@@ -1,6 +1,6 @@
 /** \file
- * What all threads have in common that the library starts: they leave signals to the application's threads, and a
- * process that is forked has none of them.
+ * What the library's own threads share: they leave signals to the application's threads, and a forked process has none
+ * of them.
  */
 #ifndef DISTILE_OWN_THREADS_H
 #define DISTILE_OWN_THREADS_H
@@ -10,9 +10,9 @@
 
 namespace distile {
 
-/** Keeps signals from threads started in its scope, so that the application's handlers run on its own
- * threads. Faults stay deliverable: they strike the thread that causes them, and blocking them would kill
- * the process without a word from its crash handler. */
+/** Blocks signals in threads started in its scope, so the application's handlers run on the application's threads.
+ * Faults stay deliverable: they hit the thread that causes them, and blocking them would kill the process without
+ * calling its crash handler. */
 class SignalBlocker {
 public:
     SignalBlocker();
@@ -24,8 +24,8 @@ private:
     sigset_t former_;
 };
 
-/** Forks on the way from the process that loaded this library to this one. A child has the memory of its parent's
- * threads but not the threads, and tells by this number. */
+/** The number of forks between the process that loaded this library and this one. A child has its parent's memory but
+ * not its threads; this number reveals that. */
 uint64_t num_forks();
 
 /** Gives the calling thread the library's name, for debuggers and profilers. */

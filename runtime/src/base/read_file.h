@@ -1,5 +1,5 @@
 /** \file
- * Files as text.
+ * Reads a file as text.
  */
 #ifndef DISTILE_READ_FILE_H
 #define DISTILE_READ_FILE_H
@@ -11,8 +11,8 @@
 
 namespace distile {
 
-/** All of a file; nothing where it cannot be opened, or read to its end. An iterator over the stream would throw what
- * no caller expects there. */
+/** The whole file; nothing if it cannot be opened or read to the end. A stream iterator would throw exceptions that no
+ * caller expects. */
 inline std::optional<std::string> read_file(const std::string &path) {
     std::ifstream stream(path, std::ios::binary);
     std::string text;

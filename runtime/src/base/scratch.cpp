@@ -25,8 +25,8 @@ void *Scratch::take(size_t bytes) {
     Header *outgrown = nullptr;
     {
         const std::lock_guard<std::mutex> lock(mutex_);
-        // The smallest that is large enough; otherwise the largest makes way, so that what is kept comes to hold
-        // what is needed at once, whatever the order in which sizes are asked for.
+        // Take the smallest block that fits. If none fits, replace the largest, so that the kept blocks converge to
+        // what is needed at once, whatever the order of the requests.
         Header **fit = nullptr, **largest = nullptr;
         for (Header *&block : kept_) {
             if (block && block->bytes >= bytes) {

@@ -1,6 +1,5 @@
 /** \file
- * Scratch memory for kernels: blocks that are kept when they are freed, so that the steady state allocates
- * nothing.
+ * Scratch memory for kernels. Freed blocks are kept, so the steady state allocates nothing.
  */
 #ifndef DISTILE_SCRATCH_H
 #define DISTILE_SCRATCH_H
@@ -12,7 +11,7 @@
 
 namespace distile {
 
-/** May be used by several threads at once. */
+/** Thread-safe. */
 class Scratch {
 public:
     explicit Scratch(const HostMemory &memory);
@@ -20,16 +19,16 @@ public:
     Scratch(const Scratch &) = delete;
     Scratch &operator=(const Scratch &) = delete;
 
-    /** Memory aligned to 64 bytes that may also be read 64 bytes before and after; null if there is none. */
+    /** Memory aligned to 64 bytes, readable for another 64 bytes before and after; null on failure. */
     void *take(size_t bytes);
-    /** Returns memory from take(), for whoever takes some next. */
+    /** Returns memory from take() for reuse. */
     void give_back(void *memory);
-    /** The same for memory that is held for long: it comes from the allocator and goes back to it. */
+    /** The same for long-lived memory: it comes straight from the allocator and goes back to it. */
     void *make(size_t bytes);
     void free(void *memory);
 
 private:
-    /** Stands in front of the memory that take() returns. */
+    /** Precedes the memory that take() returns. */
     struct alignas(64) Header {
         size_t bytes;
     };

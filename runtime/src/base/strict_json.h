@@ -1,5 +1,5 @@
 /** \file
- * JSON from files that a stranger may have written.
+ * JSON from untrusted files.
  */
 #ifndef DISTILE_STRICT_JSON_H
 #define DISTILE_STRICT_JSON_H
@@ -11,11 +11,11 @@
 
 namespace distile {
 
-/** Finds what the parser takes but nobody means. Much of the JSON library calls itself for every level of a value, so
- * that deep ones would exhaust the stack; and of two members of one name, programs do not all take the same. */
+/** Rejects JSON that the parser accepts but nobody means. Deep nesting would exhaust the stack, because the JSON
+ * library recurses per level. Duplicate members are ambiguous. */
 class JsonCheck : public nlohmann::json::json_sax_t {
 public:
-    std::string fault; /**< "" if there is none; otherwise the end of a sentence. */
+    std::string fault; /**< The end of a sentence; "" if there is no fault. */
 
     bool null() override {
         return true;
@@ -64,7 +64,7 @@ public:
     }
 
 protected:
-    /** Objects and arrays that are open. */
+    /** The number of open objects and arrays. */
     size_t depth() const {
         return members_.size();
     }
@@ -79,10 +79,10 @@ private:
         return fault.empty();
     }
 
-    std::vector<std::set<std::string>> members_;  // Of the objects and arrays that are open.
+    std::vector<std::set<std::string>> members_;  // One per open object or array.
 };
 
-/** Parses a text. If it is not acceptable, returns a discarded value and says in `fault` why. */
+/** Parses a text. If it is rejected, returns a discarded value and stores the reason in `fault`. */
 inline nlohmann::json parse_strictly(const std::string &text, bool with_comments, std::string &fault) {
     JsonCheck check;
     if (!nlohmann::json::sax_parse(text, &check, nlohmann::json::input_format_t::json, true, with_comments)) {

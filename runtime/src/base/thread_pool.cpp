@@ -1,7 +1,7 @@
 /** \file
- * Callers post their loops on a board, a single atomic word; workers that find one there join it. The
- * word also counts the workers that look at it and those that sleep, so that posting a loop and deciding
- * whom to wake are one atomic step, as are finding no loop and going to sleep: no wake-up can be lost.
+ * Callers post their loops on a board, a single atomic word; workers that find a loop there join it. The word also
+ * counts spinning and sleeping workers. So posting a loop and deciding whom to wake is one atomic step, as is finding
+ * no loop and going to sleep: no wake-up can be lost.
  */
 #include "thread_pool.h"
 
@@ -21,18 +21,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/** How long a worker looks for another loop before it sleeps. */
+/** How long a worker spins before it sleeps. */
 constexpr Clock::duration spin_time = std::chrono::microseconds(50);
-/** Pauses, each of some tens of nanoseconds, after which a worker that looks for a loop lets others run on its
- * core: often a woken one shares it with its caller. */
+/** Pauses, each some tens of nanoseconds, after which a spinning worker yields its core, which a woken worker often
+ * shares with its caller. */
 constexpr int32_t pauses_per_yield = 64;
-/** Pauses after which a caller that waits for its helpers suspects that one has lost its core. */
+/** Pauses after which a waiting caller assumes that a helper has lost its core. */
 constexpr int32_t pauses_before_yield = 500;
 
 constexpr size_t cache_line = 64;
 
-/** The fields of the board: a bit for each loop that has indices left, the number of spinning workers,
- * that of sleeping ones, and a bit that ends them all. */
+/** The fields of the board: one bit per loop with indices left, the numbers of spinning and of sleeping workers, and a
+ * bit that stops them all. */
 constexpr int32_t max_loops = 32;
 constexpr uint64_t any_loop = 0xffffffff;
 constexpr uint64_t spinner = uint64_t(1) << 32;
@@ -52,30 +52,30 @@ void pause() {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    asm volatile("isb");  // Unlike yield, it takes some time on all cores.
+    asm volatile("isb");  // Unlike yield, it takes time on every core.
 #endif
 }
 
-/** A loop that workers may join. It belongs to the pool, not to the caller's stack, so that a late worker
- * can look at it and see that it is over. */
+/** A loop that workers may join. It lives in the pool, not on the caller's stack, so a late worker can still see that
+ * it is over. */
 struct alignas(cache_line) Loop {
-    /** The number of helpers while the loop is open, else one of the following. */
+    /** The number of helpers while the loop is open; otherwise one of the values below. */
     std::atomic<int32_t> state{vacant};
     static constexpr int32_t vacant = -1, owned = -2;
 
-    std::atomic<uint32_t> next{0};  // Unsigned, as each participant may draw once beyond the last index.
+    std::atomic<uint32_t> next{0};  // Unsigned: each participant may draw once beyond the last index.
     uint32_t last = 0;
     void (*task)(void *closure, int32_t index) = nullptr;
     void *closure = nullptr;
 
-    /** Takes a vacant loop. Acquires the end of its former use, whose fields the new owner overwrites. */
+    /** Takes a vacant loop. Acquires the end of its former use before the new owner overwrites the fields. */
     bool claim() {
         int32_t expected = vacant;
         return state.load(std::memory_order_relaxed) == vacant &&
                state.compare_exchange_strong(expected, owned, std::memory_order_acquire, std::memory_order_relaxed);
     }
 
-    /** Releases the fields, and all that the caller wrote before, to those who join. */
+    /** Releases the fields and all earlier writes of the caller to those who join. */
     void open() {
         state.store(0, std::memory_order_release);
     }
@@ -91,12 +91,12 @@ struct alignas(cache_line) Loop {
         return false;
     }
 
-    /** Releases what the helper's tasks wrote to the caller. */
+    /** Releases the writes of the helper's tasks to the caller. */
     void leave() {
         state.fetch_sub(1, std::memory_order_release);
     }
 
-    /** Acquires what all helpers wrote, and releases the fields to the next owner. */
+    /** Acquires the writes of all helpers and releases the fields to the next owner. */
     bool close() {
         int32_t expected = 0;
         return state.load(std::memory_order_relaxed) == 0 &&
@@ -107,8 +107,8 @@ struct alignas(cache_line) Loop {
 }  // namespace
 
 struct ThreadPool::Impl {
-    /** All accesses are relaxed: the board says where to look, and a loop's state orders the data. That a
-     * single word has a single order of modifications is all that waking and sleeping rely on. */
+    /** All accesses are relaxed: the board only says where to look, and a loop's state orders the data. Waking and
+     * sleeping rely only on the single modification order of one word. */
     alignas(cache_line) std::atomic<uint64_t> board{0};
     Loop loops[max_loops];
     sem_t wake_ups;
@@ -134,12 +134,12 @@ struct ThreadPool::Impl {
         sem_destroy(&wake_ups);
     }
 
-    /** True if this process, and not one that it was forked from, has started the workers. */
+    /** True if this process, not an ancestor, started the workers. */
     bool has_started() const {
         return started_after.load(std::memory_order_acquire) == num_forks();
     }
 
-    /** Goes on with fewer workers, or none, where the system denies more. */
+    /** Starts fewer workers, or none, if the system refuses more. */
     void start() {
         const std::lock_guard<std::mutex> lock(starting);
         if (has_started()) {
@@ -160,8 +160,8 @@ struct ThreadPool::Impl {
         started_after.store(num_forks(), std::memory_order_release);
     }
 
-    /** In a child: the workers live in the parent, and so do those that the board and the semaphore count. No loop is
-     * open, as nobody may fork during a call. */
+    /** In a forked child: the workers that the board and the semaphore count live in the parent. No loop is open,
+     * because nobody may fork during a call. */
     void forget_workers() {
         workers.clear();
         board.store(0, std::memory_order_relaxed);
@@ -173,9 +173,8 @@ struct ThreadPool::Impl {
         return uint64_t(1) << (&loop - loops);
     }
 
-    /** Adds a loop's bit to the board and calls as many sleepers as a loop wants beyond those who spin
-     * already. Those called count as spinning at once, so that nobody calls for them again. Returns their
-     * number, for wake(). */
+    /** Adds a loop's bit to the board and calls as many sleepers as the loop wants beyond the spinners. Called workers
+     * count as spinning at once, so nobody calls them twice. Returns their number, for wake(). */
     uint64_t post(uint64_t bit, uint64_t wanted) {
         uint64_t before = board.load(std::memory_order_relaxed);
         uint64_t called;
@@ -192,8 +191,8 @@ struct ThreadPool::Impl {
         }
     }
 
-    /** Takes loops or workers off the board. Two loops may have counted on the same spinners; hence
-     * whoever leaves indices there for which nobody looks any more calls somebody. */
+    /** Takes loops or workers off the board. Two loops may have counted on the same spinners, so whoever leaves indices
+     * that no spinner looks for calls a sleeper. */
     void retract(uint64_t what) {
         uint64_t after = board.fetch_sub(what, std::memory_order_relaxed) - what;
         if ((after & any_loop) != 0 && spinners(after) == 0 && sleepers(after) != 0) {
@@ -201,13 +200,13 @@ struct ThreadPool::Impl {
         }
     }
 
-    /** Runs indices until there are none left to draw. Retracts `leaving` with the first one, and the loop
-     * with the last one. Returns whether there was any. */
+    /** Runs indices until none are left. Retracts `leaving` with the first index and the loop with the last. Returns
+     * whether it ran any. */
     bool run(Loop &loop, uint64_t leaving) {
         bool any = false;
         uint32_t index;
-        // The order of draws does not matter: who draws has joined, and the caller waits for it. The first comparison
-        // keeps those who join again and again, until the loop is off the board, from counting further.
+        // The order of draws does not matter: whoever draws has joined, and the caller waits for it. The first
+        // comparison stops workers that rejoin before the loop leaves the board from counting on.
         while (loop.next.load(std::memory_order_relaxed) <= loop.last &&
                (index = loop.next.fetch_add(1, std::memory_order_relaxed)) <= loop.last) {
             uint64_t what = (any ? 0 : leaving) | (index == loop.last ? bit(loop) : 0);
@@ -232,7 +231,7 @@ struct ThreadPool::Impl {
             if (was_busy) {
                 board.fetch_add(spinner, std::memory_order_relaxed);
             } else {
-                // Whoever drew the last index has yet to take the loop off the board, and may wait for this core.
+                // Whoever drew the last index must still take the loop off the board, and may be waiting for this core.
                 std::this_thread::yield();
             }
         }
@@ -263,7 +262,7 @@ struct ThreadPool::Impl {
         }
     }
 
-    /** Sleeps until called, but only while there is no reason to be awake. */
+    /** Sleeps until called, unless there is a reason to stay awake. */
     void sleep() {
         uint64_t before = board.load(std::memory_order_relaxed);
         do {
@@ -299,7 +298,7 @@ void ThreadPool::parallel_for(void (*task)(void *closure, int32_t index), void *
         if (!impl_->has_started()) {
             impl_->start();
         }
-        // Where no loop is vacant, the workers have enough others to help with.
+        // If no loop is vacant, the workers have enough others to help with.
         loop = impl_->workers.empty() ? nullptr : impl_->claim_loop();
     }
     if (loop == nullptr) {
@@ -312,12 +311,12 @@ void ThreadPool::parallel_for(void (*task)(void *closure, int32_t index), void *
     loop->last = uint32_t(count - 1);
     loop->task = task;
     loop->closure = closure;
-    // Posted before it opens: a late worker may join as soon as it is open, and retract it.
+    // Post before opening: once it is open, a late worker may join it and retract it.
     uint64_t called = impl_->post(impl_->bit(*loop), uint64_t(count - 1));
     loop->open();
     impl_->wake(called);
     impl_->run(*loop, 0);
-    // Joining other loops meanwhile could keep the caller long after its own one is done.
+    // Joining other loops here could hold the caller long after its own loop is done.
     for (int32_t pauses = 0; !loop->close(); ++pauses) {
         if (pauses < pauses_before_yield) {
             pause();

@@ -28,7 +28,7 @@ uint16_t to_half(float value) {
         return static_cast<uint16_t>(sign | 0x7c00);
     }
     if (magnitude < least_normal) {
-        // The addition aligns the subnormal's bits with those of .5 and rounds them.
+        // Adding .5 aligns the subnormal's bits and rounds them.
         const float aligned = float_of(magnitude) + 0.5f;
         return static_cast<uint16_t>(sign | (bits_of(aligned) - bits_of(0.5f)));
     }

@@ -1,5 +1,5 @@
 /** \file
- * The data types of tensors, as a table. A further type is one row of it.
+ * The table of tensor data types. A new type is a new row.
  */
 #ifndef DISTILE_TYPES_H
 #define DISTILE_TYPES_H
@@ -11,7 +11,8 @@
 
 namespace distile {
 
-/** The number that an enumeration of the caller's holds. In C it may be any, which a C++ enumeration must not be. */
+/** The number in a caller's enumeration. In C it may be any int; reading such a value as a C++ enumeration is
+ * undefined. */
 template<typename Enum> int32_t raw(const Enum &value) {
     int32_t number = 0;
     static_assert(sizeof(value) == sizeof(number), "the enumerations of the C API are int");
@@ -23,15 +24,15 @@ struct Type {
     distile_dtype dtype;
     const char *name;
     int32_t bytes;
-    /** Conversions of arrays; from float32 rounds to the nearest, ties to even, and keeps NaN. */
+    /** Array conversions. From float32 they round to nearest, ties to even, and keep NaN. */
     void (*from_float)(const float *from, void *to, size_t count);
     void (*to_float)(const void *from, float *to, size_t count);
 };
 
-/** Null for a number that is no type. */
+/** Null if the number is not a type. */
 const Type *find_type(int32_t dtype);
 
-/** Bytes of an element of a type that was checked. */
+/** Bytes per element of a valid type. */
 inline int64_t element_bytes(distile_dtype dtype) {
     return find_type(dtype)->bytes;
 }

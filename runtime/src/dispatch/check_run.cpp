@@ -11,7 +11,7 @@ distile_status check_options(distile_context *context, const char *call, const d
     const int32_t inactive = raw(args.inactive), store = raw(args.store);
     if (inactive < DISTILE_KEEP || inactive > DISTILE_ZERO || store < DISTILE_STORE_EXACT ||
         store > DISTILE_STORE_TILES) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: inactive is %d and store is %d: each is 0 or 1", call,
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: inactive is %d and store is %d; each must be 0 or 1", call,
                     inactive, store);
     }
     if (!is_reserved_zero(args.reserved)) {
@@ -35,7 +35,7 @@ distile_status check_output_size(const distile_kernel &kernel, const char *call,
         return DISTILE_OK;
     }
     return fail(&kernel.context, DISTILE_ERROR_BAD_SHAPE,
-                "%s: the output is %d x %d x %d (batch, height, width); this input gives %d x %lld x %lld", call,
+                "%s: the output is %d x %d x %d (batch, height, width), but this input gives %d x %lld x %lld", call,
                 output.batch, output.height, output.width, input.batch, static_cast<long long>(size.height),
                 static_cast<long long>(size.width));
 }
@@ -44,7 +44,7 @@ distile_status check_residual(const distile_kernel &kernel, const char *call, co
                               const distile_tensor &output) {
     distile_context *context = &kernel.context;
     if (!kernel.residual) {
-        return residual ? fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a residual is given, but '%s' adds none", call,
+        return residual ? fail(context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' takes no residual, but one is given", call,
                                kernel.polykernel.name)
                         : DISTILE_OK;
     }
@@ -54,7 +54,7 @@ distile_status check_residual(const distile_kernel &kernel, const char *call, co
     }
     if (residual->batch != output.batch || residual->height != output.height || residual->width != output.width) {
         return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                    "%s: the residual is %d x %d x %d (batch, height, width), the output %d x %d x %d", call,
+                    "%s: the residual is %d x %d x %d (batch, height, width), but the output is %d x %d x %d", call,
                     residual->batch, residual->height, residual->width, output.batch, output.height, output.width);
     }
     if (!same_view(*residual, output) && overlap(without_border(*residual), without_border(output))) {
@@ -73,7 +73,7 @@ distile_status check_weights(const distile_kernel &kernel, const char *call, con
         return fail(context, DISTILE_ERROR_BAD_WEIGHTS, "%s: the weights were packed on another device", call);
     }
     if (weights->kind != kernel.kind.kind || weights->shape != kernel.weights_shape) {
-        return fail(context, DISTILE_ERROR_BAD_WEIGHTS, "%s: the weights are of an operator with %s; '%s' has %s", call,
+        return fail(context, DISTILE_ERROR_BAD_WEIGHTS, "%s: the weights were packed for %s, but '%s' has %s", call,
                     weights->shape.c_str(), kernel.polykernel.name, kernel.weights_shape.c_str());
     }
     for (const char *name : kernel.layouts) {
@@ -85,7 +85,7 @@ distile_status check_weights(const distile_kernel &kernel, const char *call, con
         for (const distile_weights::Operand &packed : layout->operands) {
             if (packed.array.dtype != find_operand(kernel.polykernel, packed.role)->dtype) {
                 return fail(context, DISTILE_ERROR_BAD_WEIGHTS,
-                            "%s: the weights were packed as %s, which '%s' does not read", call,
+                            "%s: the weights were packed as %s, which '%s' cannot read", call,
                             find_type(packed.array.dtype)->name, kernel.polykernel.name);
             }
         }

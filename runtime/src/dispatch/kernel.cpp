@@ -6,7 +6,7 @@ using namespace distile;
 
 namespace {
 
-/** Shapes for which a kernel keeps a full mask, beside those of graphs. */
+/** The most full masks that a kernel keeps, not counting those of graphs. */
 constexpr std::ptrdiff_t most_full_masks = 16;
 
 }  // namespace
@@ -41,7 +41,7 @@ int32_t distile_kernel::find(const char *name) const {
 }
 
 void distile_kernel::add_dense(const distile_dense_candidate &candidate) {
-    // What may fail comes first, so that a failure leaves the kernel as it was.
+    // Everything that can fail comes first, so a failure leaves the kernel unchanged.
     TimeTable times(points_, num_variants() + 1, threads_);
     variants.reserve(variants.size() + 1);
     names_.emplace_back(candidate.name);
@@ -66,7 +66,7 @@ void distile_kernel::add_time(int32_t variant, int64_t tiles, double microsecond
         return point.variant == variant && point.threads == threads_;
     });
     if (is_first && times_.knows(variant)) {
-        // What is known of other numbers of threads gives the curve its shape, and this point its height.
+        // The points of other thread counts give the curve its shape, this point its height.
         const double scale = microseconds / times_.predict(variant, tiles);
         for (const TimeTable::Point &point : times_.points(variant)) {
             points.push_back({variant, threads_, point.tiles, scale * point.microseconds});
@@ -111,7 +111,7 @@ distile_choice distile_kernel::describe(int32_t variant, distile_mask &mask) con
 }
 
 distile_choice distile_kernel::choose(distile_mask &mask) {
-    // One count for all of them: a GPU is waited for once.
+    // Count all granularities at once, so a GPU makes us wait only once.
     mask.count(granularities_.data(), static_cast<int32_t>(granularities_.size()), tiles_.data());
     int32_t best = 0;
     int64_t best_tiles = 0;
@@ -124,7 +124,7 @@ distile_choice distile_kernel::choose(distile_mask &mask) {
         const bool known = times_.knows(i);
         const double pixels = static_cast<double>(tiles) * variant.tile_h * variant.tile_w;
         const double cost = known ? times_.predict(i, tiles) : pixels;
-        // Of the same pixels a dense variant makes less work, because it needs no list.
+        // For equal pixels a dense variant is cheaper, because it needs no list.
         const bool denser = !known && variant.dense && !variants[best].dense && cost == best_cost;
         if (i == 0 || (known && !best_known) || (known == best_known && (cost < best_cost || denser))) {
             best = i;
@@ -142,10 +142,11 @@ distile_mask &distile_kernel::full_mask(const MaskShape &shape) {
                               [&](const FullMask &full) { return full.mask->shape == shape; });
     if (found == full_masks_.end()) {
         if (capturing) {
-            throw Failure{fail(&context, DISTILE_ERROR_CAPTURING,
-                               "'%s' needs the tiles of a new shape while a graph is being captured: make the same "
-                               "calls with the same shapes once before the capture",
-                               polykernel.name)};
+            throw Failure{
+                fail(&context, DISTILE_ERROR_CAPTURING,
+                     "'%s' needs tiles for a new shape during graph capture; make the same calls with the same "
+                     "shapes once before the capture",
+                     polykernel.name)};
         }
         const auto is_free = [](const FullMask &full) { return !full.captured; };
         FullMask made{};

@@ -1,5 +1,5 @@
 /** \file
- * A PolyKernel in use: its time table and the choice of a variant.
+ * A PolyKernel in use: its time table and its choice of a variant.
  */
 #ifndef DISTILE_KERNEL_H
 #define DISTILE_KERNEL_H
@@ -13,7 +13,7 @@
 
 namespace distile {
 
-/** A variant of a kernel: one of the PolyKernel's, or a dense candidate of the application's. */
+/** A variant of a kernel: one of the PolyKernel's, or a dense candidate from the application. */
 struct Variant : distile_variant {
     distile_dense_candidate external; /**< `run` is null for the PolyKernel's own. */
 };
@@ -23,19 +23,19 @@ struct Variant : distile_variant {
 struct distile_kernel {
     distile_kernel(distile_context &given, const distile_polykernel &of);
 
-    /** The fastest variant for a mask by the time table. Without times: the one that computes the fewest
-     * pixels, and of several a dense one or else the first. */
+    /** The fastest variant for a mask according to the time table. Without times, the one that computes the fewest
+     * pixels; ties go to a dense one, then to the first. */
     distile_choice choose(distile_mask &mask);
-    /** The same description for a variant that is given, without any wait. */
+    /** Describes a given variant, without waiting. */
     distile_choice describe(int32_t variant, distile_mask &mask) const;
-    /** The mask of a shape with every pixel active: what dense variants run over. */
+    /** A mask of this shape with every pixel active, for dense variants. */
     distile_mask &full_mask(const distile::MaskShape &shape);
-    /** The index of a variant by name; -1 if there is none. */
+    /** The index of the named variant; -1 if there is none. */
     int32_t find(const char *name) const;
     void add_dense(const distile_dense_candidate &candidate);
     void set_times(std::vector<distile_time_point> points);
-    /** Adds a point for the kernel's number of threads. Before the first one, the variant gets those of the nearest
-     * number of threads, scaled so that they agree with it. */
+    /** Adds a point for the kernel's number of threads. Before the first, copies the variant's points for the nearest
+     * number of threads, scaled to agree with it. */
     void add_time(int32_t variant, int64_t tiles, double microseconds);
     int32_t num_variants() const {
         return static_cast<int32_t>(variants.size());
@@ -54,7 +54,7 @@ struct distile_kernel {
 private:
     struct FullMask {
         std::unique_ptr<distile_mask> mask;
-        bool captured; /**< A graph reads its lists, so they must stay as they are. */
+        bool captured; /**< A graph reads its lists, so they must not change. */
     };
 
     distile_choice choice_of(int32_t variant, int64_t active_pixels, int64_t tiles) const;
@@ -62,11 +62,11 @@ private:
     int32_t threads_;
     std::vector<distile_time_point> points_;
     distile::TimeTable times_;
-    std::deque<std::string> names_;  // Of the candidates that were added; the variants point into it.
-    // Of the variants, and of single pixels.
+    std::deque<std::string> names_;  // Names of added candidates; the variants point into it.
+    // Those of the variants, and of single pixels.
     std::vector<distile::Granularity> granularities_;
     std::vector<int64_t> tiles_;
-    std::vector<FullMask> full_masks_;  // The oldest first.
+    std::vector<FullMask> full_masks_;  // Oldest first.
 };
 
 #endif

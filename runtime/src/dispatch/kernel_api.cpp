@@ -13,38 +13,39 @@ namespace {
 distile_status check_polykernel(distile_context *context, const distile_polykernel &polykernel) {
     constexpr const char *call = "distile_kernel_create";
     if (polykernel.version != DISTILE_POLYKERNEL_VERSION) {
-        return fail(context, DISTILE_ERROR_VERSION,
-                    "%s: the PolyKernel has version %u, this library reads version %u; build it again with this "
-                    "version of distile",
-                    call, polykernel.version, DISTILE_POLYKERNEL_VERSION);
+        return fail(
+            context, DISTILE_ERROR_VERSION,
+            "%s: the PolyKernel has version %u, but this library reads version %u; rebuild it with this version "
+            "of distile",
+            call, polykernel.version, DISTILE_POLYKERNEL_VERSION);
     }
     const OperatorKind *kind = find_operator_kind(raw(polykernel.kind));
     if (!kind) {
         return fail(context, DISTILE_ERROR_VERSION,
-                    "%s: '%s' is an operator of kind %d, which this library does not know; build both with the same "
-                    "version of distile",
+                    "%s: '%s' has the unknown operator kind %d; build it and this library with the same version of "
+                    "distile",
                     call, polykernel.name, raw(polykernel.kind));
     }
     const std::string illegal = kind->why_illegal(polykernel.op);
     if (!illegal.empty()) {
-        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: '%s' cannot be run: %s", call, polykernel.name,
+        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: '%s' cannot run: %s", call, polykernel.name,
                     illegal.c_str());
     }
     for (int32_t i = 0; i < polykernel.num_variants; i++) {
         if (channel_block_of(polykernel.variants[i].layout) == 0) {
             return fail(context, DISTILE_ERROR_VERSION,
-                        "%s: the variant '%s' of '%s' reads the weight layout %s, which this library does not know",
-                        call, polykernel.variants[i].name, polykernel.name, polykernel.variants[i].layout);
+                        "%s: the variant '%s' of '%s' reads the unknown weight layout %s", call,
+                        polykernel.variants[i].name, polykernel.name, polykernel.variants[i].layout);
         }
     }
     if (raw(polykernel.device) != context->device->kind()) {
-        return fail(context, DISTILE_ERROR_OTHER_DEVICE, "%s: '%s' is for %s, and the context is of %s", call,
+        return fail(context, DISTILE_ERROR_OTHER_DEVICE, "%s: '%s' is for %s, but the context is for %s", call,
                     polykernel.name, device_name(raw(polykernel.device)), device_name(context->device->kind()));
     }
     return DISTILE_OK;
 }
 
-/** The first PolyKernel of a chain that the device can run; null after it stored what all of them lack. */
+/** The first PolyKernel of a chain that the device can run. If none, stores what the device lacks and returns null. */
 const distile_polykernel *find_polykernel(distile_context *context, const distile_polykernel *polykernel,
                                           distile_status &status) {
     std::string lacking;
@@ -64,7 +65,7 @@ const distile_polykernel *find_polykernel(distile_context *context, const distil
     return nullptr;
 }
 
-/** Runs the variant of an index, or of the arguments' name, or the fastest. */
+/** Runs the variant with this index, the one that the arguments name, or the fastest. */
 distile_status run(distile_kernel *kernel, const char *call, const distile_run_args *args, const int32_t *index) {
     distile_context *context = &kernel->context;
     if (!args) {
@@ -109,7 +110,7 @@ distile_status distile_kernel_create(distile_context *context, const distile_pol
     }
     if (!polykernel || !kernel) {
         return fail(context, DISTILE_ERROR_NULL_POINTER,
-                    "distile_kernel_create: the PolyKernel or the address for the kernel is null");
+                    "distile_kernel_create: the PolyKernel or the pointer to the kernel is null");
     }
     return guarded(context, [&] {
         distile_status status = DISTILE_OK;
@@ -135,7 +136,7 @@ distile_status distile_kernel_get_info(const distile_kernel *kernel, distile_ker
     }
     if (!info) {
         return fail(&kernel->context, DISTILE_ERROR_NULL_POINTER,
-                    "distile_kernel_get_info: the address for the result is null");
+                    "distile_kernel_get_info: the result pointer is null");
     }
     const distile_polykernel &polykernel = kernel->polykernel;
     info->name = polykernel.name;
@@ -157,19 +158,19 @@ distile_status distile_kernel_output_shape(const distile_kernel *kernel, int32_t
         return DISTILE_ERROR_NULL_POINTER;
     }
     if (!out_height || !out_width) {
-        return fail(&kernel->context, DISTILE_ERROR_NULL_POINTER, "%s: an address for a result is null", call);
+        return fail(&kernel->context, DISTILE_ERROR_NULL_POINTER, "%s: a result pointer is null", call);
     }
     if (in_height < 1 || in_width < 1 || in_height > largest_extent || in_width > largest_extent) {
         return fail(&kernel->context, DISTILE_ERROR_BAD_SHAPE,
-                    "%s: an input of %d x %d pixels: extents go from 1 to %d", call, in_height, in_width,
+                    "%s: the input is %d x %d pixels; each extent must be 1 to %d", call, in_height, in_width,
                     largest_extent);
     }
     const ImageSize size = kernel->kind.output_size(kernel->polykernel.op, {in_height, in_width});
     const bool any = size.height > 0 && size.width > 0;
     if (size.height > largest_extent || size.width > largest_extent) {
         return fail(&kernel->context, DISTILE_ERROR_BAD_SHAPE,
-                    "%s: an input of %d x %d pixels gives %lld x %lld: too many", call, in_height, in_width,
-                    static_cast<long long>(size.height), static_cast<long long>(size.width));
+                    "%s: an input of %d x %d pixels gives an output of %lld x %lld, which is too large", call,
+                    in_height, in_width, static_cast<long long>(size.height), static_cast<long long>(size.width));
     }
     *out_height = any ? static_cast<int32_t>(size.height) : 0;
     *out_width = any ? static_cast<int32_t>(size.width) : 0;
@@ -201,10 +202,10 @@ distile_status distile_kernel_get_variant(const distile_kernel *kernel, int32_t 
         return DISTILE_ERROR_NULL_POINTER;
     }
     if (!info) {
-        return fail(&kernel->context, DISTILE_ERROR_NULL_POINTER, "%s: the address for the result is null", call);
+        return fail(&kernel->context, DISTILE_ERROR_NULL_POINTER, "%s: the result pointer is null", call);
     }
     if (index < 0 || index >= kernel->num_variants()) {
-        return fail(&kernel->context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no variant %d: it has %d", call,
+        return fail(&kernel->context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no variant %d; it has %d", call,
                     kernel->polykernel.name, index, kernel->num_variants());
     }
     const Variant &variant = kernel->variants[index];
@@ -249,7 +250,7 @@ distile_status distile_kernel_add_time(distile_kernel *kernel, const char *varia
     }
     if (tiles < 1 || !(microseconds > 0) || !std::isfinite(microseconds)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE,
-                    "%s: %lld tiles in %g microseconds: both must be finite and above 0", call,
+                    "%s: %lld tiles in %g microseconds; both must be finite and above 0", call,
                     static_cast<long long>(tiles), microseconds);
     }
     return guarded(context, [&] {
@@ -284,7 +285,7 @@ distile_status distile_kernel_choose(distile_kernel *kernel, distile_mask *mask,
     }
     distile_context *context = &kernel->context;
     if (!choice) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the address for the choice is null", call);
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the pointer to the choice is null", call);
     }
     const distile_status status = check_mask(context, call, mask);
     return status != DISTILE_OK ? status : guarded(context, [&] {
@@ -303,11 +304,12 @@ distile_status distile_run_variant(distile_kernel *kernel, int32_t index, const 
         return DISTILE_ERROR_NULL_POINTER;
     }
     if (index < 0 || index >= kernel->num_variants()) {
-        return fail(&kernel->context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no variant %d: it has %d", call,
+        return fail(&kernel->context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no variant %d; it has %d", call,
                     kernel->polykernel.name, index, kernel->num_variants());
     }
     if (args && args->variant) {
-        return fail(&kernel->context, DISTILE_ERROR_BAD_VALUE, "%s: the arguments name a variant, too", call);
+        return fail(&kernel->context, DISTILE_ERROR_BAD_VALUE, "%s: args->variant must be null when an index is given",
+                    call);
     }
     return run(kernel, call, args, &index);
 }

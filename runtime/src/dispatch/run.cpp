@@ -9,10 +9,10 @@ namespace distile {
 
 namespace {
 
-/** The most operands that any kind has. */
+/** The maximum number of operands of any kind. */
 constexpr size_t most_operands = 8;
 
-/** The tiles along one axis whose pixels all lie in a range: [first, last). */
+/** The tiles [first, last) along one axis whose pixels all lie in a range. */
 struct TileRange {
     int32_t first, last;
 };
@@ -24,7 +24,7 @@ TileRange tiles_inside(const PixelRange &pixels, int64_t extent, int64_t tile) {
     return {static_cast<int32_t>(std::min(first, num_tiles)), static_cast<int32_t>(last)};
 }
 
-/** The tiles that read nothing outside of the input and its border. */
+/** The tiles that read only the input and its border. */
 TileRect interior_tiles(const distile_kernel &kernel, const distile_variant &variant, const distile_tensor &input,
                         const distile_tensor &output) {
     const PixelRect readable = {{-int64_t{input.border_top}, int64_t{input.height} + input.border_bottom},
@@ -35,7 +35,7 @@ TileRect interior_tiles(const distile_kernel &kernel, const distile_variant &var
     return {columns.first, columns.last, rows.first, rows.last};
 }
 
-/** A tensor as code takes it: channel, x, y, image, with the border at negative coordinates. */
+/** The array that code receives for a tensor: channel, x, y, image, with the border at negative coordinates. */
 distile_array array_of(const distile_tensor &tensor) {
     distile_array array{};
     const int64_t origin = tensor.border_left * tensor.stride_w + tensor.border_top * tensor.stride_h;
@@ -51,7 +51,7 @@ distile_array array_of(const distile_tensor &tensor) {
     return array;
 }
 
-/** The operand of a role, from the arguments or the packed weights. */
+/** The operand with this role, from the arguments or the packed weights. */
 distile_array operand_of(distile_role role, const distile_run_args &args, const distile_weights::Layout &layout) {
     switch (role) {
     case DISTILE_ROLE_INPUT:
@@ -76,7 +76,7 @@ distile_status fail_variant(const distile_kernel &kernel, const char *call, cons
                 variant.name, kernel.polykernel.name, result.code, reason.c_str());
 }
 
-/** Runs a variant of the PolyKernel's. */
+/** Runs one of the PolyKernel's variants. */
 distile_status run_own(distile_kernel &kernel, const char *call, const distile_run_args &args,
                        const distile_choice &choice) {
     Device &device = *kernel.context.device;
@@ -86,8 +86,8 @@ distile_status run_own(distile_kernel &kernel, const char *call, const distile_r
     const Granularity granularity = {variant.tile_h, variant.tile_w};
     const int64_t tiles = choice.tiles >= 0 ? choice.tiles : num_tiles(mask.shape, granularity);
     if (tiles * variant.tile_h * variant.tile_w > device.most_virtual_pixels()) {
-        return fail(&kernel.context, DISTILE_ERROR_BAD_SHAPE, "%s: %lld tiles of %d x %d are more than %lld pixels",
-                    call, static_cast<long long>(tiles), variant.tile_h, variant.tile_w,
+        return fail(&kernel.context, DISTILE_ERROR_BAD_SHAPE, "%s: %lld tiles of %d x %d exceed %lld pixels", call,
+                    static_cast<long long>(tiles), variant.tile_h, variant.tile_w,
                     static_cast<long long>(device.most_virtual_pixels()));
     }
     const bool zero = args.inactive == DISTILE_ZERO && choice.active_pixels != mask.shape.num_pixels();
@@ -128,7 +128,7 @@ distile_status run_own(distile_kernel &kernel, const char *call, const distile_r
     return result.code == 0 ? DISTILE_OK : fail_variant(kernel, call, variant, result);
 }
 
-/** Runs a dense candidate of the application's. */
+/** Runs one of the application's dense candidates. */
 distile_status run_candidate(distile_kernel &kernel, const char *call, const distile_run_args &args,
                              const distile_choice &choice) {
     Device &device = *kernel.context.device;

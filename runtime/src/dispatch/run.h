@@ -1,5 +1,5 @@
 /** \file
- * One run of a kernel: its arguments checked, and a variant called so that exactly the pixels that are due change.
+ * One run of a kernel: checks the arguments and calls a variant so that only the requested pixels change.
  */
 #ifndef DISTILE_RUN_H
 #define DISTILE_RUN_H
@@ -9,10 +9,10 @@
 
 namespace distile {
 
-/** Checks every argument of the API function `call`. Writes nothing but the context's message. */
+/** Checks every argument of the API function `call`. Writes only the context's message. */
 distile_status check_run(const distile_kernel &kernel, const char *call, const distile_run_args &args);
 
-/** Runs the variant of a choice, on arguments that were checked. */
+/** Runs the chosen variant on checked arguments. */
 distile_status run_variant(distile_kernel &kernel, const char *call, const distile_run_args &args,
                            const distile_choice &choice);
 

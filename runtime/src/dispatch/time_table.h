@@ -1,5 +1,5 @@
 /** \file
- * Time tables: how long each variant takes for a number of tiles, by number of threads.
+ * Time tables: the time of each variant by number of tiles and threads.
  */
 #ifndef DISTILE_TIME_TABLE_H
 #define DISTILE_TIME_TABLE_H
@@ -18,16 +18,16 @@ public:
     };
 
     TimeTable() = default;
-    /** Keeps, for each variant, the points of the number of threads nearest to `threads`. */
+    /** Keeps each variant's points for the number of threads nearest to `threads`. */
     TimeTable(const std::vector<distile_time_point> &points, int32_t num_variants, int32_t threads);
 
     /** True if the variant has at least one point. */
     bool knows(int32_t variant) const;
-    /** The time in microseconds: linear between points, the first one's below it, and at the last one's rate
-     * for each tile beyond it. Needs knows(variant). */
+    /** The time in microseconds: constant below the first point, linear between points, and proportional beyond the
+     * last. Requires knows(variant). */
     double predict(int32_t variant, int64_t tiles) const;
 
-    /** The points that are kept of a variant, by tiles. */
+    /** A variant's points, ordered by tiles. */
     const std::vector<Point> &points(int32_t variant) const {
         return variants_[variant];
     }

@@ -11,12 +11,12 @@ namespace distile {
 
 namespace {
 
-/** A number, a text or anything else. */
+/** A number, a string or anything else. */
 struct Scalar {
     enum Kind { Missing, Unsigned, Integer, Real, Text, Other } kind = Missing;
     double number = 0;
     uint64_t whole = 0;
-    std::string text = "null"; /**< As the file has it. */
+    std::string text = "null"; /**< As written in the file. */
 
     bool is_number() const {
         return kind == Unsigned || kind == Integer || kind == Real;
@@ -28,7 +28,7 @@ struct Scalar {
 
 struct Row {
     Scalar variant, threads, tiles, microseconds;
-    std::string other; /**< What stands in the place of a row. */
+    std::string other; /**< What the file has in place of a row. */
 
     bool is_good() const {
         return other.empty() && variant.kind == Scalar::Text && threads.kind == Scalar::Unsigned &&
@@ -42,8 +42,8 @@ struct Row {
     }
 };
 
-/** Takes what a time table says from the parser. The JSON library's own values would not do here: to destroy one takes
- * an allocation, and ends the process where that fails. */
+/** Collects a time table from the parser's events. The JSON library's values will not do: destroying one allocates, and
+ * terminates the process if that fails. */
 class TimesReader : public JsonCheck {
 public:
     bool is_object = false, has_times = false;
@@ -126,7 +126,7 @@ private:
     Scalar ignored_;
 };
 
-/** A plan's hash as files hold it: 16 hexadecimal digits. */
+/** A plan's hash as in files: 16 hexadecimal digits. */
 std::string hash_text(uint64_t hash) {
     char text[17] = "";
     std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(hash));
@@ -153,20 +153,20 @@ distile_status read_time_table(const char *path, const distile_kernel &kernel, s
         return DISTILE_ERROR_BAD_FILE;
     }
     if (table.version.whole != time_table_version) {
-        message = file + " has version " + table.version.shown() + "; this library reads version " +
+        message = file + " has version " + table.version.shown() + ", but this library reads version " +
                   std::to_string(time_table_version);
         return DISTILE_ERROR_VERSION;
     }
     if (table.kernel.kind != Scalar::Text || table.kernel.text != kernel.polykernel.name) {
-        message = file + " is of the kernel " +
-                  (table.kernel.kind == Scalar::Missing ? "(none)" : table.kernel.shown()) + ", not of \"" +
+        message = file + " is for the kernel " +
+                  (table.kernel.kind == Scalar::Missing ? "(none)" : table.kernel.shown()) + ", not for \"" +
                   kernel.polykernel.name + "\"";
         return DISTILE_ERROR_OTHER_OPERATOR;
     }
     const std::string plan_hash = hash_text(kernel.polykernel.plan_hash);
     if (table.plan_hash.kind != Scalar::Text || table.plan_hash.text != plan_hash) {
         message = file + " was measured with the code of another plan: its \"plan_hash\" is " +
-                  table.plan_hash.shown() + ", that of this kernel \"" + plan_hash + "\"; run distile profile again";
+                  table.plan_hash.shown() + ", this kernel's is \"" + plan_hash + "\"; run distile profile again";
         return DISTILE_ERROR_OTHER_OPERATOR;
     }
     if (!table.has_times || table.rows.empty()) {

@@ -12,20 +12,19 @@ distile_status check_source(const distile_kernel &kernel, const distile_weights_
     distile_context *context = &kernel.context;
     if (!source || !source->filter || !weights) {
         return fail(context, DISTILE_ERROR_NULL_POINTER,
-                    "%s: the source, its filter or the address for the weights is null", call);
+                    "%s: the source, its filter or the pointer to the weights is null", call);
     }
     if (raw(source->dtype) != 0 && !find_type(raw(source->dtype))) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has data type %d; the types are %s", call,
-                    raw(source->dtype), type_names());
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the unknown data type %d; the types are %s",
+                    call, raw(source->dtype), type_names());
     }
     const int32_t order = raw(source->order);
     if (order < DISTILE_OIHW || order > DISTILE_IOHW) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d is no order of the dimensions", call, order);
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d is not an order of dimensions", call, order);
     }
     const bool normalised = source->bn_mean && source->bn_variance;
     if (!normalised && (source->bn_mean || source->bn_variance || source->bn_gamma || source->bn_beta)) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: batch normalisation needs both the mean and the variance",
-                    call);
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: batch normalisation needs both mean and variance", call);
     }
     if (!is_reserved_zero(source->reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the source is not 0", call);
@@ -33,7 +32,7 @@ distile_status check_source(const distile_kernel &kernel, const distile_weights_
     return DISTILE_OK;
 }
 
-/** A filter in float32, whatever it was. */
+/** A filter converted to float32. */
 class FloatFilter {
 public:
     FloatFilter(const distile_kernel &kernel, const distile_weights_source &source)
@@ -53,13 +52,13 @@ private:
     HostVector<float> converted_;
 };
 
-/** An array in the memory of a device, in the type of its operand. */
+/** Copies an array to device memory, converted to its operand's type. */
 distile_weights::Operand upload(Device &device, const PackedArray &packed, distile_dtype dtype) {
     const Type &type = *find_type(dtype);
     HostVector<unsigned char> stored(packed.values.size() * type.bytes, device.context.memory);
     type.from_float(packed.values.data(), stored.data(), packed.values.size());
     distile_weights::Operand operand{packed.role, {}, device.upload(stored.data(), stored.size())};
-    // The code only reads it.
+    // Code only reads it.
     operand.array.data = const_cast<void *>(operand.memory.get());
     operand.array.dtype = dtype;
     operand.array.dimensions = static_cast<int32_t>(packed.extents.size());

@@ -1,5 +1,5 @@
 /** \file
- * Packed weights in the memory of a device, in every layout that the variants of a kernel read.
+ * Packed weights in device memory, in every layout that a kernel's variants read.
  */
 #ifndef DISTILE_WEIGHTS_H
 #define DISTILE_WEIGHTS_H
@@ -10,7 +10,7 @@
 #include <vector>
 
 struct distile_weights {
-    /** An operand as the code takes it, and what holds its memory. */
+    /** An operand as passed to code, and the owner of its memory. */
     struct Operand {
         distile_role role;
         distile_array array;
@@ -21,12 +21,12 @@ struct distile_weights {
         std::vector<Operand> operands;
     };
 
-    /** Null if there is none of that name. */
+    /** Null if no layout has that name. */
     const Layout *find(const char *layout) const;
 
-    const void *memory_space; /**< Of the device. */
+    const void *memory_space; /**< The device's. */
     distile_operator_kind kind;
-    std::string shape; /**< As the kind says it. */
+    std::string shape; /**< In the kind's words. */
     std::vector<Layout> layouts;
     int64_t bytes = 0;
 };

@@ -1,13 +1,14 @@
 /** \file
- * The adapter between a distile_kernel_call and a function that Halide generated. It is linked into every PolyKernel
- * that has one, together with Halide's runtime.
+ * Adapts a distile_kernel_call to a function that Halide generated. Linked with Halide's runtime into every PolyKernel
+ * that has such functions.
  */
 #include <HalideRuntime.h>
 #include <distile/polykernel.h>
 
 namespace {
 
-/** The most operands that any kind of operator has, and the other arguments of a generated function. */
+/** The maximum number of operands of any kind of operator, and the number of other arguments of a generated
+ * function. */
 constexpr int most_operands = 8, other_arguments = 8;
 
 halide_type_t type_of(distile_dtype dtype) {
@@ -22,7 +23,7 @@ halide_type_t type_of(distile_dtype dtype) {
     return halide_type_t(halide_type_float, 32);
 }
 
-/** A buffer whose memory is the device's on a GPU. */
+/** A buffer; on a GPU its memory is on the device. */
 struct Buffer {
     void set(const void *data, bool on_gpu, halide_type_t type, int dimensions) {
         buffer = halide_buffer_t{};
@@ -47,7 +48,7 @@ struct Buffer {
 };
 
 bool is_packed(const distile_array &array, const distile_kernel_call &call) {
-    // Activations have the four dimensions of images; packed weights have five, and a bias one.
+    // Activations have four dimensions, packed weights five, and a bias one.
     return &array != call.operands && array.dimensions != 4;
 }
 
@@ -56,7 +57,7 @@ bool is_packed(const distile_array &array, const distile_kernel_call &call) {
 extern "C" int distile_call_halide(distile_halide_function function, const distile_kernel_call *call) {
     const bool on_gpu = call->tile_count != nullptr;
     if (call->num_operands > most_operands) {
-        call->hooks->report(call->hooks, "the operator has more operands than the adapter for Halide's code");
+        call->hooks->report(call->hooks, "the operator has too many operands for Halide's code");
         return halide_error_code_generic_error;
     }
     Buffer operands[most_operands], tiles, bits, count;
@@ -64,7 +65,7 @@ extern "C" int distile_call_halide(distile_halide_function function, const disti
         operands[i].set_operand(call->operands[i], on_gpu);
     }
     tiles.set_words(call->tile_xy, on_gpu, 2);
-    // On a GPU the list's length is in its memory, so that the buffer has room for every tile.
+    // On a GPU only the device knows the list's length, so the buffer has room for every tile.
     tiles.dim[0] = halide_dimension_t(0, on_gpu ? call->tile_capacity : call->num_tiles, 1);
     tiles.dim[1] = halide_dimension_t(0, 2, call->tile_capacity);
     bits.set_words(call->bits, on_gpu, 3);

@@ -1,8 +1,7 @@
 /** \file
- * The functions of Halide's CUDA runtime that generated code calls. All of them go to the distile_gpu_hooks behind
- * the user_context: no look-up of a context, no cap on registers, no memory of this object's own, and every pointer
- * that the code gets is one to the device already. Compiled into the PolyKernels that run on a GPU, which therefore
- * need no CUDA runtime of Halide's.
+ * The functions of Halide's CUDA runtime that generated code calls, forwarded to the distile_gpu_hooks behind the
+ * user_context: no context look-up, no register limit, no global state, and all pointers are already device pointers.
+ * Compiled into the PolyKernels that run on a GPU, so they do not need Halide's own CUDA runtime.
  */
 #include <HalideRuntime.h>
 #include <HalideRuntimeCuda.h>
@@ -10,7 +9,7 @@
 
 namespace {
 
-/** More than any kernel of ours has. */
+/** More than any of our kernels has. */
 constexpr int most_arguments = 64;
 
 distile_hooks *hooks_of(void *user_context) {
@@ -21,7 +20,7 @@ distile_hooks *hooks_of(void *user_context) {
 
 extern "C" {
 
-// A state would be shared by all contexts, so there is none: the code's address tells the module.
+// State would be shared by all contexts, so there is none: the code's address identifies the module.
 int halide_cuda_initialize_kernels(void *user_context, void **, const char *src, int size) {
     distile_hooks *hooks = hooks_of(user_context);
     if (!hooks->gpu) {
@@ -34,7 +33,8 @@ int halide_cuda_initialize_kernels(void *user_context, void **, const char *src,
 void halide_cuda_finalize_kernels(void *, void *) {
 }
 
-// Halide declares the arguments as they are.
+// Halide's declaration has non-const parameters.
+
 // NOLINTBEGIN(readability-non-const-parameter)
 int halide_cuda_run(void *user_context, void *, const char *entry_name, int blocksX, int blocksY, int blocksZ,
                     int threadsX, int threadsY, int threadsZ, int shared_mem_bytes, size_t arg_sizes[], void *args[],
@@ -60,17 +60,17 @@ const halide_device_interface_t *halide_cuda_device_interface() {
 
 int halide_device_malloc(void *user_context, halide_buffer_t *buf, const halide_device_interface_t *) {
     if (buf->device != 0) {
-        // Generated code asks before every kernel that uses the buffer.
+        // Generated code calls this before every kernel that uses the buffer.
         return 0;
     }
     distile_hooks *hooks = hooks_of(user_context);
-    // The code addresses elements by 32-bit numbers.
+    // The code indexes elements with 32 bits.
     constexpr uint64_t most_elements = (uint64_t{1} << 31) - 1;
     uint64_t elements = 1;
     for (int i = 0; i < buf->dimensions; i++) {
         elements *= static_cast<uint64_t>(buf->dim[i].extent);
         if (buf->dim[i].extent < 0 || elements > most_elements) {
-            hooks->report(hooks, "the partial sums of so many pixels cannot be addressed");
+            hooks->report(hooks, "too many pixels: their partial sums exceed 2^31 - 1 elements");
             return halide_error_code_buffer_allocation_too_large;
         }
     }

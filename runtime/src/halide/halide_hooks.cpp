@@ -1,7 +1,7 @@
 /** \file
- * The functions of the Halide runtime that generated code calls and that we replace: parallel loops, scratch
- * memory and errors go to the distile_hooks behind the user_context. They override the weak definitions of
- * the Halide runtime that they are linked with, whose own error handler would abort the process.
+ * Replacements for functions of Halide's runtime that generated code calls: parallel loops, scratch memory and errors
+ * go to the distile_hooks behind the user_context. They override the weak definitions of the Halide runtime that they
+ * are linked with; its own error handler would abort the process.
  */
 #include <HalideRuntime.h>
 #include <atomic>
@@ -33,7 +33,8 @@ struct ParallelLoop {
 
 extern "C" {
 
-// Halide declares the closure as it is.
+// Halide's declaration has a non-const closure.
+
 // NOLINTNEXTLINE(readability-non-const-parameter)
 int halide_do_par_for(void *user_context, halide_task_t task, int min, int size, uint8_t *closure) {
     if (size <= 0) {

@@ -1,5 +1,5 @@
 /** \file
- * What the kinds share that are convolutions: distile_conv2d along each axis.
+ * Shared by all convolution kinds: distile_conv2d along each axis.
  */
 #ifndef DISTILE_CONV2D_H
 #define DISTILE_CONV2D_H
@@ -24,14 +24,14 @@ inline Axis columns_of(const distile_conv2d &conv) {
 }
 
 FilterExtents filter_extents(const distile_conv2d &conv);
-/** "", or what is wrong with the channels and groups. */
+/** What is wrong with the channels and groups; "" if nothing. */
 std::string why_channels_illegal(const void *op);
 distile_window window_of_conv(const distile_conv2d &conv, distile_window_kind kind);
 /** For instance "256 -> 256 channels in 1 groups, 3 x 3 kernel". */
 std::string shape_of_filter(const void *op);
 int64_t elements_of_filter(const void *op);
 
-/** The output's extent along an axis of a convolution for an input's; 0 if there is none. */
+/** The output extent of a convolution along one axis; 0 if the output is empty. */
 int64_t conv_output_extent(const Axis &axis, int64_t input);
 
 }  // namespace distile

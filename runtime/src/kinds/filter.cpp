@@ -5,7 +5,7 @@ namespace distile {
 
 namespace {
 
-/** Distances in the source between neighbours in each dimension. */
+/** The strides of the source filter. */
 struct SourceStrides {
     size_t out_channel, in_channel, row, column;
 };
@@ -24,7 +24,7 @@ SourceStrides strides_of(distile_weights_order order, size_t o, size_t i, size_t
     return {};
 }
 
-/** What an output channel's sums are multiplied with, and what is added to them. */
+/** The scale and the shift of an output channel's sums. */
 struct Affine {
     float scale, bias;
 };
@@ -78,7 +78,7 @@ std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::ve
             for (const MergedTap &column : columns) {
                 for (size_t i = 0; i < in_channels; i++, to += block) {
                     const float *taps = source.filter + o * from.out_channel + i * from.in_channel;
-                    // Summed and scaled in double precision, and rounded once.
+                    // Sum and scale in double precision; round once.
                     double sum = 0;
                     for (int h = row.begin; h < row.end; h++) {
                         for (int w = column.begin; w < column.end; w++) {

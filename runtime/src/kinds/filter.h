@@ -1,5 +1,5 @@
 /** \file
- * What kinds with a filter share: packing it, with bias and batch normalisation folded in.
+ * Shared by all kinds with a filter: packing it, with bias and batch normalisation folded in.
  */
 #ifndef DISTILE_FILTER_H
 #define DISTILE_FILTER_H
@@ -8,12 +8,13 @@
 
 namespace distile {
 
-/** Positions of the kernel [begin, end) whose weights a packed tap is the sum of: one, but after nearest upsampling. */
+/** A packed tap is the sum of the weights at the kernel positions [begin, end): one position, except after nearest
+ * upsampling. */
 struct MergedTap {
     int begin, end;
 };
 
-/** The extents of a filter. `in_channels` are those that an output channel reads. */
+/** The extents of a filter. `in_channels` counts those that one output channel reads. */
 struct FilterExtents {
     int32_t out_channels, in_channels, kernel_h, kernel_w;
 
@@ -22,11 +23,11 @@ struct FilterExtents {
     }
 };
 
-/** A tap for each of `kernel` positions. */
+/** One tap per kernel position. */
 std::vector<MergedTap> single_taps(int kernel);
 
-/** The weights in blocks of output channels, each [row of taps][column of taps][input channel][output channel in
- * block], the last one padded with zeros; and the bias, padded likewise. Throws SourceError. */
+/** Packs the weights in blocks of output channels, each [tap row][tap column][input channel][output channel in block],
+ * and the bias. Pads both with zeros to whole blocks. Throws SourceError. */
 std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::vector<MergedTap> &rows,
                                      const std::vector<MergedTap> &columns, const FilterSource &source, int32_t block);
 

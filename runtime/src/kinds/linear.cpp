@@ -32,7 +32,7 @@ distile_window window(const void *) {
     return {1, 1, 1, 1, 1, 1, 0, 0, DISTILE_WINDOW_CONV};
 }
 
-/** A token reads itself. */
+/** Each output token reads only its input token. */
 PixelRect interior(const void *, const PixelRect &readable) {
     return readable;
 }

@@ -21,7 +21,7 @@ template<bool nearest> distile_window window(const void *op) {
     return window_of_conv(conv_of(op), nearest ? DISTILE_WINDOW_UPSAMPLED : DISTILE_WINDOW_TRANSPOSED);
 }
 
-/** Whole virtual pixels, whether all of their output pixels exist or not. */
+/** Counts whole virtual pixels, even if some of their output pixels do not exist. */
 PixelRange interior_range(const PolyphaseAxis &axis, const PixelRange &readable) {
     const int64_t first = std::max<int64_t>(readable.first - axis.first_read(), 0);
     const int64_t last = std::max<int64_t>(readable.last - axis.last_read(), 0);
@@ -38,7 +38,7 @@ std::string shape_of_axis(const PolyphaseAxis &axis) {
            std::to_string(axis.dilation);
 }
 
-/** The taps of all phases stand in an order of their own. */
+/** The order of the taps depends on stride, padding and dilation, so the description names them. */
 template<bool nearest> std::string weights_shape(const void *op) {
     const Polyphase phases = polyphase_of(conv_of(op), nearest);
     return shape_of_filter(op) + (nearest ? ", upsampled" : ", transposed") + " by stride / padding / dilation " +

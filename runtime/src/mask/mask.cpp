@@ -8,8 +8,9 @@ namespace {
 
 distile_status check_granularity(const char *call, const distile_mask *mask, int32_t tile_h, int32_t tile_w) {
     if (tile_h < 1 || tile_w < 1 || tile_h > largest_extent || tile_w > largest_extent) {
-        return fail(&mask->context, DISTILE_ERROR_BAD_VALUE, "%s: a tile of %d x %d pixels: extents go from 1 to %d",
-                    call, tile_h, tile_w, largest_extent);
+        return fail(&mask->context, DISTILE_ERROR_BAD_VALUE,
+                    "%s: the tile is %d x %d pixels; each extent must be 1 to %d", call, tile_h, tile_w,
+                    largest_extent);
     }
     return check_mask(&mask->context, call, mask);
 }
@@ -23,7 +24,7 @@ distile_status distile_mask_create(distile_context *context, distile_mask **mask
         return DISTILE_ERROR_NULL_POINTER;
     }
     if (!mask) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_mask_create: the address for the mask is null");
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_mask_create: the pointer to the mask is null");
     }
     return guarded(context, [&] {
         *mask = context->device->make_mask().release();
@@ -80,7 +81,7 @@ distile_status distile_mask_set_bits(distile_mask *mask, const uint32_t *words, 
     constexpr int64_t most_words = int64_t{1} << 31;
     if (words_per_row < (width + 31) / 32 || words_per_row > most_words) {
         return fail(&mask->context, DISTILE_ERROR_BAD_STRIDE,
-                    "%s: a row has %lld words; %d pixels need %d, and it may have 2^31", call,
+                    "%s: words_per_row is %lld; rows of %d pixels need %d to 2^31 words", call,
                     static_cast<long long>(words_per_row), width, (width + 31) / 32);
     }
     return guarded(&mask->context, [&] {
@@ -105,11 +106,11 @@ distile_status distile_mask_set_indices(distile_mask *mask, const int32_t *indic
     }
     constexpr int64_t most_indices = (int64_t{1} << 31) - 1;
     if (stride_n < 0 || stride_n > most_indices) {
-        return fail(&mask->context, DISTILE_ERROR_BAD_STRIDE, "%s: stride_n is %lld: it goes from 0 to 2^31 - 1", call,
+        return fail(&mask->context, DISTILE_ERROR_BAD_STRIDE, "%s: stride_n is %lld; it must be 0 to 2^31 - 1", call,
                     static_cast<long long>(stride_n));
     }
     if (int64_t{height} * width > most_indices) {
-        return fail(&mask->context, DISTILE_ERROR_BAD_SHAPE, "%s: an image of %d x %d has pixels that no index reaches",
+        return fail(&mask->context, DISTILE_ERROR_BAD_SHAPE, "%s: an image of %d x %d is too large for 32-bit indices",
                     call, height, width);
     }
     return guarded(&mask->context, [&] {
@@ -124,7 +125,7 @@ distile_status distile_mask_bits(distile_mask *mask, const uint32_t **words, int
         return DISTILE_ERROR_NULL_POINTER;
     }
     if (!words || !words_per_row) {
-        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: an address for a result is null", call);
+        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: a result pointer is null", call);
     }
     const distile_status status = check_mask(&mask->context, call, mask);
     if (status == DISTILE_OK) {
@@ -141,7 +142,7 @@ distile_status distile_mask_active_pixels(distile_mask *mask, int64_t *pixels) {
         return DISTILE_ERROR_NULL_POINTER;
     }
     if (!pixels) {
-        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the address for the result is null", call);
+        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the result pointer is null", call);
     }
     const distile_status status = check_mask(&mask->context, call, mask);
     return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
@@ -156,7 +157,7 @@ distile_status distile_mask_count_tiles(distile_mask *mask, int32_t tile_h, int3
         return DISTILE_ERROR_NULL_POINTER;
     }
     if (!count) {
-        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the address for the count is null", call);
+        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the pointer to the count is null", call);
     }
     const distile_status status = check_granularity(call, mask, tile_h, tile_w);
     return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
@@ -172,7 +173,7 @@ distile_status distile_mask_tiles(distile_mask *mask, int32_t tile_h, int32_t ti
         return DISTILE_ERROR_NULL_POINTER;
     }
     if (!list) {
-        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the address for the list is null", call);
+        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the pointer to the list is null", call);
     }
     const distile_status status = check_granularity(call, mask, tile_h, tile_w);
     return status != DISTILE_OK ? status : guarded(&mask->context, [&] {

@@ -14,34 +14,34 @@ distile_status check_window(distile_context *context, const char *call, const di
                            window->dilation_w}) {
         if (extent < 1 || extent > largest_extent) {
             return fail(context, DISTILE_ERROR_BAD_VALUE,
-                        "%s: a window with a kernel, stride or dilation of %d: each goes from 1 to %d", call, extent,
+                        "%s: the window has a kernel, stride or dilation of %d; each must be 1 to %d", call, extent,
                         largest_extent);
         }
     }
     for (int32_t pad : {window->pad_top, window->pad_left}) {
         if (pad < 0 || pad > largest_extent) {
-            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a window with a padding of %d: it goes from 0 to %d",
+            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the window has a padding of %d; it must be 0 to %d",
                         call, pad, largest_extent);
         }
     }
     const int32_t kind = raw(window->kind);
     if (kind < DISTILE_WINDOW_CONV || kind > DISTILE_WINDOW_UPSAMPLED) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there is no kind %d of windows", call, kind);
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d is not a kind of window", call, kind);
     }
     if (kind == DISTILE_WINDOW_UPSAMPLED) {
         const MaskShape &input = direction == Direction::ToInput ? to : from;
-        // An output of the largest extent and the largest padding around it.
+        // The largest output with the largest padding.
         constexpr int64_t largest = 2 * int64_t{largest_extent};
         if (int64_t{input.height} * window->stride_h > largest || int64_t{input.width} * window->stride_w > largest) {
             return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                        "%s: an input of %d x %d enlarged %d x %d times has more than %lld rows or columns", call,
-                        input.height, input.width, window->stride_h, window->stride_w, static_cast<long long>(largest));
+                        "%s: an input of %d x %d upsampled by %d x %d exceeds %lld rows or columns", call, input.height,
+                        input.width, window->stride_h, window->stride_w, static_cast<long long>(largest));
         }
     }
     return DISTILE_OK;
 }
 
-/** Sets a mask from another one through a window. */
+/** Sets a mask by mapping another through a window. */
 distile_status transfer(const char *call, distile_mask *result, distile_mask *from, const distile_window *window,
                         int32_t height, int32_t width, Direction direction) {
     distile_status status = check_masks(call, {from}, result);
@@ -66,7 +66,8 @@ distile_status combine(const char *call, Combination how, distile_mask *result, 
         return status;
     }
     if (how != Combination::Invert && !(a->shape == b->shape)) {
-        return fail(&result->context, DISTILE_ERROR_BAD_SHAPE, "%s: masks of %d x %d x %d and of %d x %d x %d", call,
+        return fail(&result->context, DISTILE_ERROR_BAD_SHAPE,
+                    "%s: the masks must have the same shape, but are %d x %d x %d and %d x %d x %d", call,
                     a->shape.batch, a->shape.height, a->shape.width, b->shape.batch, b->shape.height, b->shape.width);
     }
     return guarded(&result->context, [&] {
@@ -85,15 +86,16 @@ distile_status check_difference(distile_context *context, const char *call, cons
         }
     }
     if (a->dtype != b->dtype) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the tensors have data types %d and %d", call, raw(a->dtype),
-                    raw(b->dtype));
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the tensors must have the same data type, but have %d and %d",
+                    call, raw(a->dtype), raw(b->dtype));
     }
     if (a->batch != b->batch || a->height != b->height || a->width != b->width || a->channels != b->channels) {
-        return fail(context, DISTILE_ERROR_BAD_SHAPE, "%s: tensors of %d x %d x %d x %d and of %d x %d x %d x %d", call,
+        return fail(context, DISTILE_ERROR_BAD_SHAPE,
+                    "%s: the tensors must have the same shape, but are %d x %d x %d x %d and %d x %d x %d x %d", call,
                     a->batch, a->height, a->width, a->channels, b->batch, b->height, b->width, b->channels);
     }
     if (!(threshold >= 0)) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a threshold of %g: it must be at least 0", call,
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the threshold is %g; it must be at least 0", call,
                     static_cast<double>(threshold));
     }
     return DISTILE_OK;
@@ -121,8 +123,9 @@ distile_status distile_mask_dilate(distile_mask *result, distile_mask *mask, int
     }
     constexpr int32_t largest_radius = (largest_extent - 1) / 2;
     if (radius_h < 0 || radius_w < 0 || radius_h > largest_radius || radius_w > largest_radius) {
-        return fail(&result->context, DISTILE_ERROR_BAD_VALUE, "%s: radii of %d and %d pixels: each goes from 0 to %d",
-                    call, radius_h, radius_w, largest_radius);
+        return fail(&result->context, DISTILE_ERROR_BAD_VALUE,
+                    "%s: the radii are %d and %d pixels; each must be 0 to %d", call, radius_h, radius_w,
+                    largest_radius);
     }
     const distile_window window = {2 * radius_h + 1, 2 * radius_w + 1,   1, 1, 1, 1, radius_h,
                                    radius_w,         DISTILE_WINDOW_CONV};
@@ -136,8 +139,8 @@ distile_status distile_mask_pool(distile_mask *result, distile_mask *mask, int32
         return status;
     }
     if (factor_h < 1 || factor_w < 1 || factor_h > largest_extent || factor_w > largest_extent) {
-        return fail(&result->context, DISTILE_ERROR_BAD_VALUE, "%s: factors of %d and %d: each goes from 1 to %d", call,
-                    factor_h, factor_w, largest_extent);
+        return fail(&result->context, DISTILE_ERROR_BAD_VALUE, "%s: the factors are %d and %d; each must be 1 to %d",
+                    call, factor_h, factor_w, largest_extent);
     }
     const distile_window window = {factor_h, factor_w, factor_h, factor_w, 1, 1, 0, 0, DISTILE_WINDOW_CONV};
     return transfer(call, result, mask, &window, (mask->shape.height - 1) / factor_h + 1,

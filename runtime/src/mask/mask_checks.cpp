@@ -5,7 +5,7 @@ namespace distile {
 
 distile_status check_mask(distile_context *context, const char *call, const distile_mask *mask) {
     if (!mask) {
-        // Returned as a constant, so that static analysis sees that nobody goes on with this mask.
+        // Returned as a constant, so static analysis sees that no caller uses this mask.
         fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the mask is null", call);
         return DISTILE_ERROR_NULL_POINTER;
     }
@@ -22,8 +22,8 @@ distile_status check_same_shape(distile_context *context, const char *call, cons
                                 const MaskShape &output) {
     return mask == output ? DISTILE_OK
                           : fail(context, DISTILE_ERROR_BAD_MASK,
-                                 "%s: the mask is %d x %d x %d (batch, height, width), the output %d x %d x %d", call,
-                                 mask.batch, mask.height, mask.width, output.batch, output.height, output.width);
+                                 "%s: the mask is %d x %d x %d (batch, height, width), but the output is %d x %d x %d",
+                                 call, mask.batch, mask.height, mask.width, output.batch, output.height, output.width);
 }
 
 distile_status check_output_mask(distile_context *context, const char *call, const distile_mask *mask,
@@ -51,7 +51,7 @@ distile_status check_masks(const char *call, std::initializer_list<const distile
 distile_status check_mask_shape(const distile_mask &mask, const char *call, const MaskShape &shape) {
     if (shape.batch < 1 || shape.height < 1 || shape.width < 1 || shape.batch > largest_extent ||
         shape.height > largest_extent || shape.width > largest_extent) {
-        return fail(&mask.context, DISTILE_ERROR_BAD_SHAPE, "%s: batch %d, height %d, width %d: each goes from 1 to %d",
+        return fail(&mask.context, DISTILE_ERROR_BAD_SHAPE, "%s: batch %d, height %d, width %d; each must be 1 to %d",
                     call, shape.batch, shape.height, shape.width, largest_extent);
     }
     return mask.check_shape(call, shape);

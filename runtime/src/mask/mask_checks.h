@@ -1,5 +1,5 @@
 /** \file
- * What functions check of the masks that they take and set.
+ * Checks of the masks that functions read and set.
  */
 #ifndef DISTILE_MASK_CHECKS_H
 #define DISTILE_MASK_CHECKS_H
@@ -9,22 +9,22 @@
 
 namespace distile {
 
-/** Checks that a mask which a call reads holds data and belongs to the context. */
+/** Checks that a mask holds data and belongs to the context. */
 distile_status check_mask(distile_context *context, const char *call, const distile_mask *mask);
 
-/** Checks that a mask has the shape of an output. */
+/** Checks that a mask has the output's shape. */
 distile_status check_same_shape(distile_context *context, const char *call, const MaskShape &mask,
                                 const MaskShape &output);
 
-/** Both. */
+/** Does both checks. */
 distile_status check_output_mask(distile_context *context, const char *call, const distile_mask *mask,
                                  const distile_tensor &output);
 
-/** Checks the masks that a call reads and the one that it sets. */
+/** Checks the masks that a call reads and the one it sets. */
 distile_status check_masks(const char *call, std::initializer_list<const distile_mask *> operands,
                            const distile_mask *result);
 
-/** Checks that a mask may have a shape. */
+/** Checks that a shape is legal for a mask. */
 distile_status check_mask_shape(const distile_mask &mask, const char *call, const MaskShape &shape);
 
 }  // namespace distile

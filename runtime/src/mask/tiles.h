@@ -37,7 +37,7 @@ struct TileRect {
     }
 };
 
-/** The tiles of the whole grid, active or not. */
+/** The number of tiles in the whole grid, active or not. */
 inline int64_t num_tiles(const MaskShape &shape, const Granularity &granularity) {
     const int64_t rows = (int64_t{shape.height} + granularity.h - 1) / granularity.h;
     return shape.batch * rows * ((int64_t{shape.width} + granularity.w - 1) / granularity.w);

@@ -20,29 +20,29 @@ distile_status convert(const char *call, distile_context *context, const distile
         return status;
     }
     if (raw(planes->dtype) != tensor->dtype) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the NCHW tensor has data type %d, the tensor %d", call,
-                    raw(planes->dtype), raw(tensor->dtype));
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the NCHW tensor has data type %d, but the tensor has %d",
+                    call, raw(planes->dtype), raw(tensor->dtype));
     }
     if (reinterpret_cast<uintptr_t>(planes->data) % static_cast<uintptr_t>(element_bytes(tensor->dtype)) != 0) {
         return fail(context, DISTILE_ERROR_BAD_ALIGNMENT,
-                    "%s: the data of the NCHW tensor is not aligned to its elements", call);
+                    "%s: the NCHW tensor's data is not aligned to its element size", call);
     }
     const int64_t height = tensor->height, width = tensor->width, channels = tensor->channels;
-    // By division, because products of strides may be too large.
+    // Compare by division, because products of strides may overflow.
     if (planes->stride_h < width || planes->stride_c < width ||
         (planes->stride_c - width) / planes->stride_h < height - 1 ||
         (tensor->batch > 1 && planes->stride_n / planes->stride_c < channels)) {
         return fail(context, DISTILE_ERROR_BAD_STRIDE,
-                    "%s: the NCHW tensor has strides n %lld, c %lld, h %lld: each must be at least what it spans", call,
-                    static_cast<long long>(planes->stride_n), static_cast<long long>(planes->stride_c),
+                    "%s: the NCHW tensor has strides n %lld, c %lld, h %lld; each must be at least the extent it spans",
+                    call, static_cast<long long>(planes->stride_n), static_cast<long long>(planes->stride_c),
                     static_cast<long long>(planes->stride_h));
     }
     const int64_t images = tensor->batch;
-    // No memory is larger, and what follows cannot overflow.
+    // No memory is larger, and later arithmetic cannot overflow.
     constexpr int64_t most_elements = int64_t{1} << 60;
     if (planes->stride_c > most_elements / channels || (images > 1 && planes->stride_n > most_elements / images)) {
         return fail(context, DISTILE_ERROR_BAD_STRIDE,
-                    "%s: the NCHW tensor has strides n %lld, c %lld: no memory holds what they span", call,
+                    "%s: the NCHW tensor has strides n %lld, c %lld; they span more than any memory", call,
                     static_cast<long long>(planes->stride_n), static_cast<long long>(planes->stride_c));
     }
     const int64_t span = (images > 1 ? (images - 1) * planes->stride_n : 0) + (channels - 1) * planes->stride_c +
@@ -61,7 +61,7 @@ distile_status convert(const char *call, distile_context *context, const distile
 extern "C" {
 
 distile_nchw distile_nchw_make(void *data, int32_t channels, int32_t height, int32_t width) {
-    // Of extents that no tensor has the product may be too large; the calls refuse them.
+    // Unsigned, because illegal extents may overflow; the calls reject them.
     const int64_t plane = int64_t{height} * width;
     return {data, DISTILE_FLOAT32, static_cast<int64_t>(static_cast<uint64_t>(plane) * static_cast<uint64_t>(channels)),
             plane, width};

@@ -16,12 +16,12 @@ distile_status read_options(distile_context *context, const char *call, const di
     constexpr int32_t usual_buffers = 3, fewest_buffers = 2, most_buffers = 64;
     settings.buffers = options && options->buffers != 0 ? options->buffers : usual_buffers;
     if (settings.buffers < fewest_buffers || settings.buffers > most_buffers) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d buffers: there may be %d to %d", call, settings.buffers,
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: buffers is %d; it must be %d to %d", call, settings.buffers,
                     fewest_buffers, most_buffers);
     }
     settings.clearing = options ? raw(options->clearing) : DISTILE_CLEAR_WRITTEN;
     if (settings.clearing < DISTILE_CLEAR_WRITTEN || settings.clearing > DISTILE_CLEAR_BACKGROUND) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there is no clearing %d", call, settings.clearing);
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d is not a kind of clearing", call, settings.clearing);
     }
     if (options && !is_reserved_zero(options->reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the options is not 0", call);
@@ -33,23 +33,23 @@ distile_status check_spec(distile_context *context, const char *call, const dist
                           const MaskShape &mask) {
     for (int32_t border : {spec.border_top, spec.border_bottom, spec.border_left, spec.border_right}) {
         if (border < 0 || border > largest_extent) {
-            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a border of %d pixels: it goes from 0 to %d", call,
+            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the border is %d pixels; it must be 0 to %d", call,
                         border, largest_extent);
         }
     }
     if (spec.channels < 1) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d channels", call, spec.channels);
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: channels is %d; it must be at least 1", call, spec.channels);
     }
     if (raw(spec.dtype) != 0 && !find_type(raw(spec.dtype))) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: data type %d; the types are %s", call, raw(spec.dtype),
-                    type_names());
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: unknown data type %d; the types are %s", call,
+                    raw(spec.dtype), type_names());
     }
     const distile_status status = check_same_shape(context, call, mask, {spec.batch, spec.height, spec.width});
     if (status != DISTILE_OK) {
         return status;
     }
     distile_tensor tensor = tensor_of(spec, nullptr);
-    // Anything but null: the buffer is still to come.
+    // Any non-null address: there is no buffer yet.
     tensor.data = reinterpret_cast<void *>(uintptr_t{HostMemory::alignment});
     return check_tensor(context, tensor.dtype, call, &tensor, "spec", spec.channels, true);
 }
@@ -65,7 +65,7 @@ distile_tensor distile::tensor_of(const distile_output_spec &spec, void *buffer)
     tensor.border_bottom = spec.border_bottom;
     tensor.border_left = spec.border_left;
     tensor.border_right = spec.border_right;
-    // Without one it is for its strides and border.
+    // Without a buffer, the caller needs only strides and border.
     if (buffer) {
         const int64_t origin = spec.border_top * tensor.stride_h + spec.border_left * tensor.stride_w;
         tensor.data = static_cast<char *>(buffer) + origin * element_bytes(tensor.dtype);
@@ -88,7 +88,7 @@ distile_status distile_planner_create(distile_context *context, const distile_pl
         return DISTILE_ERROR_NULL_POINTER;
     }
     if (!planner) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the address for the planner is null", call);
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the pointer to the planner is null", call);
     }
     PlannerSettings settings{};
     const distile_status status = read_options(context, call, options, settings);
@@ -112,7 +112,7 @@ distile_status distile_planner_next(distile_planner *planner, const distile_outp
     }
     distile_context *context = &planner->context;
     if (!spec || !output) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the spec or the address for the tensor is null", call);
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the spec or the pointer to the tensor is null", call);
     }
     distile_status status = check_mask(context, call, mask);
     if (status != DISTILE_OK) {
@@ -120,7 +120,7 @@ distile_status distile_planner_next(distile_planner *planner, const distile_outp
     }
     const int32_t how = raw(store);
     if (how != DISTILE_STORE_EXACT && how != DISTILE_STORE_TILES) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: there is no way to store %d", call, how);
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: store is %d; it must be 0 or 1", call, how);
     }
     status = check_spec(context, call, *spec, mask->shape);
     return status != DISTILE_OK ? status : guarded(context, [&] {

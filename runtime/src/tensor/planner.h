@@ -1,5 +1,5 @@
 /** \file
- * The planner object, whose buffers are in the memory of its device.
+ * The planner object. Its buffers live in device memory.
  */
 #ifndef DISTILE_PLANNER_OBJECT_H
 #define DISTILE_PLANNER_OBJECT_H
@@ -9,19 +9,19 @@
 
 namespace distile {
 
-/** Options with the defaults filled in. */
+/** Options with defaults filled in. */
 struct PlannerSettings {
     int32_t buffers, clearing;
 };
 
-/** The tensor of a spec at the beginning of a buffer. */
+/** The spec's tensor, at the start of a buffer. */
 distile_tensor tensor_of(const distile_output_spec &spec, void *buffer);
-/** Bytes of a buffer for it. */
+/** The buffer size in bytes that the spec needs. */
 int64_t bytes_of(const distile_output_spec &spec);
 
 }  // namespace distile
 
-/** A device derives its own. */
+/** The base class of each device's planners. */
 struct distile_planner {
     explicit distile_planner(distile_context &given) : context(given) {
     }
@@ -29,8 +29,8 @@ struct distile_planner {
     distile_planner(const distile_planner &) = delete;
     distile_planner &operator=(const distile_planner &) = delete;
 
-    /** The next tensor; with `whole` the caller may write all of it, else the pixels of the mask. Where it throws, no
-     * buffer was taken. */
+    /** The next tensor; with `whole` the caller may write all of it, otherwise only the mask's pixels. Takes no buffer
+     * if it throws. */
     virtual distile_tensor next(const distile_output_spec &spec, distile_mask &mask, bool whole) = 0;
     virtual int64_t bytes() const = 0;
 

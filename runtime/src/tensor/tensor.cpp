@@ -7,7 +7,7 @@ namespace distile {
 
 namespace {
 
-/** Distance between the first and the last element of a tensor, its border included. */
+/** The distance from the first to the last element of a tensor, including its border. */
 int64_t span_of(const distile_tensor &tensor) {
     return (tensor.batch - 1) * tensor.stride_n +
            (int64_t{tensor.height} - 1 + tensor.border_top + tensor.border_bottom) * tensor.stride_h +
@@ -15,7 +15,7 @@ int64_t span_of(const distile_tensor &tensor) {
            1;
 }
 
-/** The address of the first element, and the number of bytes to the end of the last one, with the border. */
+/** The first element's address and the bytes to the end of the last element, including the border. */
 struct MemoryRange {
     explicit MemoryRange(const distile_tensor &tensor)
         : begin(reinterpret_cast<uintptr_t>(tensor.data) -
@@ -26,7 +26,8 @@ struct MemoryRange {
     uintptr_t begin, bytes;
 };
 
-/** The extents of two views, with their borders, of a tensor with some strides: images, rows, columns, channels. */
+/** The extents of two views of one tensor, including their borders, and the strides: images, rows, columns,
+ * channels. */
 struct Box {
     Box(const distile_tensor &a, const distile_tensor &b)
         : strides{a.batch > 1 ? a.stride_n : b.stride_n, a.stride_h, a.stride_w, 1} {
@@ -43,8 +44,8 @@ struct Box {
     int64_t extents[2][4];
 };
 
-/** True if the two boxes share an element, where the second begins `distance` elements after the first: if index
- * differences within their extents, times the strides, add up to it. */
+/** True if the two boxes share an element when the second starts `distance` elements after the first: some index
+ * differences within the extents, times the strides, must add up to the distance. */
 bool boxes_meet(const Box &box, int64_t distance, int dimension = 0) {
     if (dimension == 4) {
         return distance == 0;
@@ -53,7 +54,7 @@ bool boxes_meet(const Box &box, int64_t distance, int dimension = 0) {
     if (least == 0 && most == 0) {
         return boxes_meet(box, distance, dimension + 1);
     }
-    // What the inner dimensions span is less than two strides, so that a few differences come into question.
+    // The inner dimensions span less than two strides, so only a few differences are possible.
     const int64_t stride = box.strides[dimension], nearest = distance / stride;
     for (int64_t i = std::max(least, nearest - 2); i <= std::min(most, nearest + 2); i++) {
         if (boxes_meet(box, distance - i * stride, dimension + 1)) {
@@ -93,22 +94,22 @@ distile_status check_tensor(distile_context *context, distile_dtype dtype, const
         return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the %s or its data is null", call, name);
     }
     if (raw(tensor->dtype) != dtype) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %d and must have %d (%s)", call, name,
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %d; it must have %d (%s)", call, name,
                     raw(tensor->dtype), dtype, find_type(dtype)->name);
     }
     if (reinterpret_cast<uintptr_t>(tensor->data) % static_cast<uintptr_t>(element_bytes(dtype)) != 0) {
         return fail(context, DISTILE_ERROR_BAD_ALIGNMENT,
-                    "%s: the data of the %s is not aligned to its elements of %d bytes", call, name,
+                    "%s: the data of the %s is not aligned to its element size of %d bytes", call, name,
                     static_cast<int>(element_bytes(dtype)));
     }
     if (tensor->batch < 1 || tensor->height < 1 || tensor->width < 1 || tensor->batch > largest_extent ||
         tensor->height > largest_extent || tensor->width > largest_extent) {
         return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                    "%s: the %s has batch %d, height %d, width %d: each goes from 1 to %d", call, name, tensor->batch,
+                    "%s: the %s has batch %d, height %d, width %d; each must be 1 to %d", call, name, tensor->batch,
                     tensor->height, tensor->width, largest_extent);
     }
     if (tensor->channels != channels) {
-        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the %s has %d channels and must have %d", call, name,
+        return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the %s has %d channels; it must have %d", call, name,
                     tensor->channels, channels);
     }
     if (has_border) {
@@ -123,27 +124,26 @@ distile_status check_tensor(distile_context *context, distile_dtype dtype, const
     }
     const distile_tensor extent = has_border ? *tensor : without_border(*tensor);
     constexpr int64_t largest_stride = largest_span;
-    // The border at the end of a row may be the one at the beginning of the next.
+    // The border at the end of a row may double as the start border of the next row.
     const int64_t columns = int64_t{extent.width} + std::max(extent.border_left, extent.border_right);
     const int64_t rows = int64_t{extent.height} + std::max(extent.border_top, extent.border_bottom);
     if (tensor->stride_w < tensor->channels || tensor->stride_w > largest_stride ||
         tensor->stride_h < tensor->stride_w * columns || tensor->stride_h > largest_stride ||
         (tensor->batch > 1 && (tensor->stride_n < tensor->stride_h * rows || tensor->stride_n > largest_stride))) {
         return fail(context, DISTILE_ERROR_BAD_STRIDE,
-                    "%s: the %s has strides n %lld, h %lld, w %lld: each must be at least what it spans, "
+                    "%s: the %s has strides n %lld, h %lld, w %lld; each must be at least the extent it spans "
                     "and below 2^31 elements",
                     call, name, static_cast<long long>(tensor->stride_n), static_cast<long long>(tensor->stride_h),
                     static_cast<long long>(tensor->stride_w));
     }
-    // Halide's limit, which counts whole rows and images: also what lies behind the last pixel of each.
+    // Halide's limit counts whole rows and images, including what lies behind their last pixel.
     const int64_t reach =
         std::max({(int64_t{extent.width} + extent.border_left + extent.border_right) * extent.stride_w,
                   (int64_t{extent.height} + extent.border_top + extent.border_bottom) * extent.stride_h,
                   extent.batch > 1 ? extent.batch * extent.stride_n : 0});
     if (reach > largest_span) {
-        return fail(context, DISTILE_ERROR_BAD_STRIDE,
-                    "%s: the %s spans %lld elements; fewer than 2^31 can be addressed", call, name,
-                    static_cast<long long>(reach));
+        return fail(context, DISTILE_ERROR_BAD_STRIDE, "%s: the %s spans %lld elements; it must span fewer than 2^31",
+                    call, name, static_cast<long long>(reach));
     }
     return DISTILE_OK;
 }
@@ -177,7 +177,7 @@ distile_tensor distile_tensor_make(void *data, int32_t batch, int32_t height, in
     tensor.channels = channels;
     tensor.stride_w = channels;
     tensor.stride_h = int64_t{width} * channels;
-    // Of extents that no tensor has the product may be too large; the calls refuse them.
+    // Unsigned, because illegal extents may overflow; the calls reject them.
     tensor.stride_n = static_cast<int64_t>(static_cast<uint64_t>(tensor.stride_h) * static_cast<uint64_t>(height));
     return tensor;
 }

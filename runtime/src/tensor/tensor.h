@@ -1,5 +1,5 @@
 /** \file
- * What every function of the API checks of a tensor.
+ * The tensor checks that all API functions share.
  */
 #ifndef DISTILE_TENSOR_H
 #define DISTILE_TENSOR_H
@@ -8,23 +8,23 @@
 
 namespace distile {
 
-/** The most elements that a tensor or a list may span: what 32-bit indices reach. */
+/** The most elements that a tensor or a list may span with 32-bit indices. */
 constexpr int64_t largest_span = (int64_t{1} << 31) - 1;
-/** The most images, rows or columns that anything has. */
+/** The largest batch, height or width. */
 constexpr int32_t largest_extent = 65535;
 
-/** Checks a tensor of the caller's, which messages call the `name` of the API function `call`: also that its data is
- * aligned to its elements. A border counts only where it is said to have one. */
+/** Checks a caller's tensor, including the alignment of its data to the element size. Messages use its `name` and the
+ * API function `call`. Ignores the border unless `has_border`. */
 distile_status check_tensor(distile_context *context, distile_dtype dtype, const char *call,
                             const distile_tensor *tensor, const char *name, int32_t channels, bool has_border);
-/** The same for a tensor of any type and any number of channels, without a border. */
+/** The same for a tensor of any type and number of channels, ignoring the border. */
 distile_status check_any_tensor(distile_context *context, const char *call, const distile_tensor *tensor,
                                 const char *name);
 
-/** True if two views may share memory. Exact for views of one tensor, which have equal strides; otherwise true whenever
- * the address ranges meet. */
+/** True if two views may share memory. Exact for views of one tensor, which have equal strides; otherwise compares the
+ * address ranges. */
 bool overlap(const distile_tensor &a, const distile_tensor &b);
-/** True if the addresses from the first to the last element of a tensor meet some others. */
+/** True if a tensor's address range overlaps [begin, begin + bytes). */
 bool overlap(const distile_tensor &tensor, const void *begin, uintptr_t bytes);
 
 inline distile_tensor without_border(distile_tensor tensor) {

@@ -21,12 +21,12 @@ distile_status check_args(distile_context *context, const distile_upsample_args 
     }
     const distile_tensor &output = *args.output;
     if (args.scale_h < 1 || args.scale_w < 1) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: scales of %d and %d: each goes from 1", call, args.scale_h,
-                    args.scale_w);
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the scales are %d and %d; each must be at least 1", call,
+                    args.scale_h, args.scale_w);
     }
     const int32_t inactive = raw(args.inactive);
     if (inactive < DISTILE_KEEP || inactive > DISTILE_ZERO) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: inactive is %d: it is 0 or 1", call, inactive);
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: inactive is %d; it must be 0 or 1", call, inactive);
     }
     if (!is_reserved_zero(args.reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);
@@ -34,8 +34,8 @@ distile_status check_args(distile_context *context, const distile_upsample_args 
     const int64_t height = int64_t{input.height} * args.scale_h, width = int64_t{input.width} * args.scale_w;
     if (output.batch != input.batch || output.height != height || output.width != width) {
         return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                    "%s: the output is %d x %d x %d (batch, height, width); this input gives %d x %lld x %lld", call,
-                    output.batch, output.height, output.width, input.batch, static_cast<long long>(height),
+                    "%s: the output is %d x %d x %d (batch, height, width), but this input gives %d x %lld x %lld",
+                    call, output.batch, output.height, output.width, input.batch, static_cast<long long>(height),
                     static_cast<long long>(width));
     }
     if (overlap(without_border(input), without_border(output))) {
