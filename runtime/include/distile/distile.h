@@ -210,8 +210,8 @@ typedef struct distile_tile_list {
 DISTILE_API distile_status distile_mask_count_tiles(distile_mask *mask, int32_t tile_h, int32_t tile_w, int64_t *count);
 /** Lists the active tiles at a granularity. Valid until the mask is set again. On a GPU the arrays have room for every
  * tile of the grid and keep their addresses as long as the shape stays the same, so a graph that captures setting the
- * mask and this call rebuilds them at every launch. A mask holds up to 65 granularities, including those of the kernels
- * that it dispatched. Errors: NULL_POINTER, BAD_VALUE (also too many granularities), BAD_MASK (it was never set),
+ * mask and this call rebuilds them at every launch. A mask holds up to 65 granularities, including those that kernels
+ * needed for their choice. Errors: NULL_POINTER, BAD_VALUE (also too many granularities), BAD_MASK (it was never set),
  * OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_mask_tiles(distile_mask *mask, int32_t tile_h, int32_t tile_w,
                                               distile_tile_list *list);
