@@ -262,7 +262,7 @@ typedef struct distile_kernel_info {
     const char *kind; /**< For instance "masked_conv2d". */
     distile_device device;
     const char *features; /**< What its code needs, for instance "avx2 fma f16c" or "sm_75". */
-    distile_dtype dtype;  /**< Of activations and weights. */
+    distile_dtype dtype;  /**< The storage type of activations. */
     int32_t in_channels, out_channels;
     int32_t has_residual;
     int32_t num_variants; /**< Including dense candidates. */
