@@ -187,8 +187,8 @@ Times Layer::measure(const ByteMask &bytes, const std::function<void()> &vendor,
                                                                 set(mask_, bytes);
                                                                 run(mask_, nullptr);
                                                                 const double whole = microseconds_since(start);
-                                                                // The same call once more, whose counts and tile lists
-                                                                // are there already, shows the kernel alone.
+                                                                // A second call reuses counts and tile lists, so it
+                                                                // times the kernel alone.
                                                                 const Clock::time_point again = Clock::now();
                                                                 run(mask_, nullptr);
                                                                 const double rest = microseconds_since(again);

@@ -258,7 +258,7 @@ std::unique_ptr<distile_planner> CudaDevice::make_planner(const PlannerSettings 
 }
 
 std::shared_ptr<const void> CudaDevice::upload(const void *from, size_t bytes) {
-    refuse_capture("memory must grow");
+    refuse_capture("the call needs more GPU memory");
     const auto memory = std::make_shared<UploadedMemory>(used_);
     check(driver.cuMemAlloc(&memory->address, bytes), "cuMemAlloc");
     check(driver.cuMemcpyHtoD(memory->address, from, bytes), "cuMemcpyHtoD");

@@ -14,7 +14,7 @@ void DeviceMemory::reserve(uint64_t bytes) {
     if (bytes <= bytes_) {
         return;
     }
-    device_.refuse_capture("memory must grow");
+    device_.refuse_capture("the call needs more GPU memory");
     // Grow geometrically, so the kept memory totals no more than the memory in use.
     const uint64_t room = std::max(bytes, std::min(2 * bytes_, bytes + bytes / 2));
     blocks_.reserve(blocks_.size() + 1);

@@ -177,7 +177,7 @@ TEST_CASE("A planner on a GPU waits for nothing and allocates only for a larger 
             CHECK(next(40, 60, 4) == DISTILE_OK);
             CHECK(next(30, 20, 7) == DISTILE_OK);
             CHECK(next(40, 60, 5) == DISTILE_ERROR_CAPTURING);
-            CHECK(contains(distile_context_message(gpu.context.get()), "being captured"));
+            CHECK(contains(distile_context_message(gpu.context.get()), "during graph capture"));
             CHECK(distile_cuda_planner_join(planner.get()) == DISTILE_OK);
             CHECK(count_fake("forbidden") == 0);
         }

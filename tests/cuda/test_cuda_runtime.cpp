@@ -110,10 +110,10 @@ TEST_CASE("The path without a wait calls nothing that a capture forbids", "[.fak
     // A larger mask needs memory.
     const DeviceArray<uint8_t> *bytes = setup.mask_memory.get();
     setup.refuse(distile_mask_set_bytes(setup.mask.get(), bytes->data(), 1, 6000, 1, 6000, 1), DISTILE_ERROR_CAPTURING,
-                 {"being captured"});
+                 {"during graph capture"});
     distile_weights *weights = nullptr;
     setup.refuse(distile_weights_pack(setup.kernel.get(), &setup.source, &weights), DISTILE_ERROR_CAPTURING,
-                 {"being captured"});
+                 {"during graph capture"});
     CHECK(count_fake("forbidden") == 0);
 }
 

@@ -210,8 +210,8 @@ typedef struct distile_tile_list {
 DISTILE_API distile_status distile_mask_count_tiles(distile_mask *mask, int32_t tile_h, int32_t tile_w, int64_t *count);
 /** Lists the active tiles at a granularity. Valid until the mask is set again. On a GPU the arrays have room for every
  * tile of the grid and keep their addresses as long as the shape stays the same, so a graph that captures setting the
- * mask and this call rebuilds them at every launch. A mask holds up to 65 granularities, including those of the kernels
- * that it dispatched. Errors: NULL_POINTER, BAD_VALUE (also too many granularities), BAD_MASK (it was never set),
+ * mask and this call rebuilds them at every launch. A mask holds up to 65 granularities, including those that kernels
+ * needed for their choice. Errors: NULL_POINTER, BAD_VALUE (also too many granularities), BAD_MASK (it was never set),
  * OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_mask_tiles(distile_mask *mask, int32_t tile_h, int32_t tile_w,
                                               distile_tile_list *list);
@@ -262,7 +262,7 @@ typedef struct distile_kernel_info {
     const char *kind; /**< For instance "masked_conv2d". */
     distile_device device;
     const char *features; /**< What its code needs, for instance "avx2 fma f16c" or "sm_75". */
-    distile_dtype dtype;  /**< Of activations and weights. */
+    distile_dtype dtype;  /**< The storage type of activations. */
     int32_t in_channels, out_channels;
     int32_t has_residual;
     int32_t num_variants; /**< Including dense candidates. */
