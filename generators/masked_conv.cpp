@@ -43,7 +43,7 @@ Func MaskedConv::sums(const Conv &conv, const Stage &stage) {
               stage.name + "_taps");
     const Expr channel = conv.groups == 1 ? Expr(taps.x) : first_channel(conv) + taps.x;
     Expr value;
-    if (reads_in_place(stage)) {
+    if (stage.in_place) {
         value = load_window(window, pixel_at(p, stage.last), channel, taps.y * window.dilation_w,
                             taps.z * window.dilation_h, true);
     } else {

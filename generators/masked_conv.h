@@ -5,7 +5,7 @@
  *
  * at the active pixels of the tiles in a list (virtual_pixels.h). With groups, ci runs over the input channels of the
  * output channel's group. On a CPU, border tiles stage their input, so phantom reads become zeros once for all output
- * channels. If the input is not float32, all tiles stage it, so it is converted once.
+ * channels.
  *
  * A GPU stages every input in shared memory. Staging reads through a Func over the tiles' *windows*: all input that a
  * tile's pixels read, shared by pixels and taps. A schedule keeps either the windows or the pixels of one tap in shared

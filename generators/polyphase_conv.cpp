@@ -121,7 +121,7 @@ private:
         }
         const std::vector<Var> place = has_phases() ? std::vector<Var>{p, phase} : std::vector<Var>{p};
         Expr value;
-        if (reads_in_place(stage)) {
+        if (stage.in_place) {
             value = load_tap(stage, taps.x, taps.y, taps.z);
         } else {
             Func staging(stage.name + "_input");

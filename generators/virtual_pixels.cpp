@@ -9,7 +9,7 @@ void VirtualPixels::add_last_arguments(Internal::GeneratorBase &generator) {
     check_storage_type(dtype);
     gpu = target.has_gpu_feature();
     conversion = StorageConversion(target);
-    input.set_type(dtype);
+    input.set_type(input_type());
     if (gpu) {
         tile_count = generator.add_input<Buffer<uint32_t>>("tile_count", 1);
     }
@@ -182,7 +182,7 @@ Expr VirtualPixels::load_input(const Expr &channel, const Expr &in_x, const Expr
     }
     const Expr bits =
         stored_bits(input(channel, legal[0], legal[1], unsafe_promise_clamped(image, 0, input.dim(3).extent() - 1)));
-    return conversion.to_float32(in_place ? bits : select(inside, bits, cast(bits.type(), 0)), dtype);
+    return conversion.to_float32(in_place ? bits : select(inside, bits, cast(bits.type(), 0)), input_type());
 }
 
 void VirtualPixels::add_stage(const Stage &stage, const std::function<Func(const Stage &)> &sums) {

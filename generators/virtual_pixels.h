@@ -89,9 +89,9 @@ protected:
     bool on_gpu() const {
         return gpu;
     }
-    /** Whether a stage's sums may read the input itself instead of a staged copy. */
-    bool reads_in_place(const Stage &stage) const {
-        return stage.in_place && dtype.value() == Halide::Float(32);
+    /** The input's type. A CPU's runtime converts the input to float32 once, because its pixels are read many times. */
+    Halide::Type input_type() const {
+        return on_gpu() ? dtype.value() : Halide::Float(32);
     }
     bool has_phases() const {
         return scale_h * scale_w > 1;

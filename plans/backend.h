@@ -38,7 +38,8 @@ struct Backend {
     const char *worker, *core;
     /** A vector operation of a core, and its multiply-adds. */
     const char *operation, *multiply_adds;
-    int tile_counts; /**< Numbers of tiles at which a search measures a schedule unless told otherwise. */
+    bool reads_float32; /**< Generated code reads its input as float32; the runtime converts other types. */
+    int tile_counts;    /**< Numbers of tiles at which a search measures a schedule unless told otherwise. */
 };
 
 const Backend &cpu_backend();

@@ -32,7 +32,7 @@ std::string known_generators() {
 
 OperatorFacts facts_of(const Operator &op) {
     OperatorFacts facts = op.schema().facts(op);
-    facts.bytes_per_element = op.dtype().bytes;
+    facts.bytes_per_element = facts.bytes_per_input = op.dtype().bytes;
     return facts;
 }
 

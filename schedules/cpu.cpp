@@ -1,5 +1,6 @@
 #include "cpu.h"
 #include "apply.h"
+#include <algorithm>
 #include <sstream>
 
 namespace distile {
@@ -20,6 +21,13 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
     const int lanes = problem.vector_lanes;
     source << "const int lanes = " << lanes << ";\n";
 
+    // A task that stages its input reads the copy for all output channels, so it should fit half of a typical L2 cache.
+    constexpr int64_t staging_bytes = 512 << 10;
+    const int64_t bytes_per_register_tile =
+        int64_t{pixels} * op.in_channels * op.groups * op.kernel_h * op.kernel_w * problem.bytes_per_input;
+    const int staged_group =
+        static_cast<int>(std::clamp<int64_t>(staging_bytes / bytes_per_register_tile, 1, theta.at("group")));
+
     // The operator's input `threads` balances the tasks at run time.
     Expr threads = Internal::Variable::make(Int(32), "threads", Parameter(Int(32), false, 0, "threads"));
 
@@ -32,12 +40,11 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         Stage update = output.update(stage.update);
         source << "\n// Update " << stage.update << " of the output\n";
 
-        // Each thread gets an equal share of the register tiles, in as few tasks as `group` allows. Each part of the
-        // channels would stage the tiles again. That is cheap for the few border tiles, but not if type conversion
-        // makes all tiles stage.
+        // Each thread gets an equal share of the register tiles, in as few tasks as `group` allows. Parts of the
+        // channels would each stage the border tiles again.
         const bool staged = stage.staging.defined();
-        const int group = staged ? staged_group(op, pixels, theta.at("group")) : theta.at("group");
-        const int channel_splits = staged && !op.stages_all() ? 1 : theta.at("channel_splits");
+        const int group = staged ? staged_group : theta.at("group");
+        const int channel_splits = staged ? 1 : theta.at("channel_splits");
         const int split_channels = round_up(op.out_channels, op.channel_block) / channel_splits;
         Expr register_tiles = (stage.pixels.extent + (pixels - 1)) / pixels;
         Expr workers = max(threads / channel_splits, 1);

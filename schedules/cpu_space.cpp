@@ -79,16 +79,10 @@ const Space &cpu_space() {
 
 Problem cpu_problem(const OperatorFacts &op, int vector_lanes, int vector_registers) {
     Problem problem{op};
+    problem.bytes_per_input = sizeof(float);
     problem.vector_lanes = vector_lanes;
     problem.vector_registers = vector_registers;
     return problem;
-}
-
-int staged_group(const OperatorFacts &op, int pixels, int group) {
-    constexpr int64_t staging_bytes = 512 << 10;
-    const int64_t bytes_per_register_tile =
-        int64_t{pixels} * op.in_channels * op.groups * op.kernel_h * op.kernel_w * int64_t{sizeof(float)};
-    return static_cast<int>(std::clamp<int64_t>(staging_bytes / bytes_per_register_tile, 1, group));
 }
 
 }  // namespace distile

@@ -21,10 +21,6 @@ const Space &cpu_space();
 /** The facts that its constraints need, for a CPU with this many vector lanes and registers. */
 Problem cpu_problem(const OperatorFacts &op, int vector_lanes, int vector_registers);
 
-/** `group`, limited for tasks that copy their input first: all output channels read the copy, so it should fit half of
- * a typical L2 cache. */
-int staged_group(const OperatorFacts &op, int pixels, int group);
-
 }  // namespace distile
 
 #endif

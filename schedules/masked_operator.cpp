@@ -215,7 +215,7 @@ MaskedOperator recognise_masked_operator(const Pipeline &pipeline) {
     if (output.updates().empty()) {
         refuse("the output '" + output.name() + "' has no update stage that scatters over the virtual pixels");
     }
-    op.bytes_per_element = output.output_types()[0].bytes();
+    op.bytes_per_element = op.bytes_per_input = output.output_types()[0].bytes();
     op.out_channels = constant_extent(output.output_buffers()[0].extent_constraint(0),
                                       "the channel extent of the output '" + output.name() + "'");
 

@@ -31,14 +31,11 @@ struct OperatorFacts {
     int scale_h = 1, scale_w = 1; /**< Output pixels per virtual pixel, each in its own phase. */
     int channel_block = 1;        /**< Output channels per block of the canonical weight layout. */
     int bytes_per_element = 4;    /**< Activations; all sums are float32. */
+    int bytes_per_input = 4;      /**< The input as the code reads it. */
     int bytes_per_weight = 4;     /**< Packed weights. */
 
     int phases() const {
         return scale_h * scale_w;
-    }
-    /** Whether a CPU stages all of its input, to convert it. */
-    bool stages_all() const {
-        return bytes_per_element < 4 && !depthwise;
     }
 };
 

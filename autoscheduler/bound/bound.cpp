@@ -102,7 +102,7 @@ double input_footprint(const Workload &workload, int tile_h, int tile_w, double 
     const int image_h = (workload.height + problem.scale_h - 1) / problem.scale_h;
     const int image_w = (workload.width + problem.scale_w - 1) / problem.scale_w;
     // Groups together read all channels.
-    const double pixel_bytes = static_cast<double>(problem.in_channels) * problem.groups * problem.bytes_per_element;
+    const double pixel_bytes = static_cast<double>(problem.in_channels) * problem.groups * problem.bytes_per_input;
     // The columns of the image that the pixels fill, over the height of a tile, and the rows of tiles that takes. A
     // part of a tile fills its rows one after the other.
     double columns = std::ceil(pixels / tile_h), rows = tile_h;

@@ -65,8 +65,7 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     const double all_register_tiles = std::ceil(all_pixels / pixels);
     const double workers = std::max(workload.threads / splits, 1);
     const double share = std::ceil(all_register_tiles / workers);
-    const int task_group = problem.stages_all() ? staged_group(problem, pixels, group) : group;
-    const double register_tiles = std::ceil(share / std::ceil(share / task_group));
+    const double register_tiles = std::ceil(share / std::ceil(share / group));
     const double tasks = std::ceil(all_register_tiles / register_tiles) * splits;
     const double rounds = std::ceil(tasks / workload.threads);
     const double cores = std::min<double>(tasks, workload.threads);
@@ -82,10 +81,7 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     // A step loads its weights and broadcasts its inputs. Beyond some twelve pointers to inputs the rest lies on the
     // stack, and is loaded for every `unroll` channels.
     constexpr double pointers = 12;
-    // A copy is loaded, converted and stored in vectors.
-    const double copied = problem.stages_all() ? register_tiles * pixels * reduction : 0;
-    const double loads =
-        steps * (vectors + pixels + std::max(0.0, pixels - pointers) / unroll) + 2 * copied / problem.vector_lanes;
+    const double loads = steps * (vectors + pixels + std::max(0.0, pixels - pointers) / unroll);
     // Beside it an iteration of the innermost loop counts and jumps.
     const double taps = order == 0 ? 1 : order == 1 ? problem.kernel_h * problem.kernel_w : problem.kernel_w;
     const double iterations = steps / (unroll * taps);
@@ -100,11 +96,8 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     // again from the next level.
     const double panel = reduction * channels * weight_bytes, split_weights = reduction * split_channels * weight_bytes;
     const double task_pixels = register_tiles * pixels;
-    const double copy = copied * sizeof(float);
-    const double tile_input = copy > 0 ? copy / register_tiles : input_footprint(workload, tile_h, tile_w, pixels);
+    const double tile_input = input_footprint(workload, tile_h, tile_w, pixels);
     const double task_input = input_footprint(workload, tile_h, tile_w, std::min(task_pixels, all_pixels));
-    // What the register tiles of a task read.
-    const double task_reads = copy > 0 ? copy : task_input;
     const double task_output = task_pixels * split_channels * bytes;
     const double all_weights = reduction * out_channels * weight_bytes;
     const double all_input = input_footprint(workload, tile_h, tile_w, all_pixels);
@@ -115,12 +108,12 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     constexpr double sum_bytes = sizeof(float);
     const MemoryLevel &nearest = device.memory[0];
     time(nearest.name.c_str(),
-         rounds * (steps * (channels * weight_bytes + pixels * sum_bytes) + 2 * copy) / (nearest.gb_per_s * 1e3));
+         rounds * steps * (channels * weight_bytes + pixels * sum_bytes) / (nearest.gb_per_s * 1e3));
     const auto own_traffic = [&](double room) {
         const double weights = panel + tile_input <= room ? split_weights : register_tiles * split_weights;
-        const double input = panel + task_reads <= room ? task_input : channel_groups * task_reads + copy;
+        const double input = panel + task_input <= room ? task_input : channel_groups * task_input;
         // Consecutive tasks of a thread share a split of the weights that stays.
-        const double read = split_weights + task_reads <= room ? own_weights : rounds * weights;
+        const double read = split_weights + task_input <= room ? own_weights : rounds * weights;
         return read + rounds * (input + task_output);
     };
     add_memory_times(device, cores, all_weights + all_input + all_output, own_data, own_traffic, time);

@@ -70,6 +70,7 @@ const Backend &cpu_backend() {
                                     "core",
                                     "a vector",
                                     "vector multiply-adds",
+                                    true,
                                     6};
     return backend;
 }

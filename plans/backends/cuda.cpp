@@ -65,6 +65,7 @@ const Backend &cuda_backend() {
                                     "multiprocessor",
                                     "a warp",
                                     "multiply-adds",
+                                    false,
                                     // Its time moves in steps.
                                     12};
     return backend;

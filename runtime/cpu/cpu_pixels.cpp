@@ -1,7 +1,9 @@
 #include "cpu_device.h"
 #include "cpu_mask.h"
 #include "pixel_runs.h"
+#include "simd_level.h"
 #include <cstring>
+#include <optional>
 
 namespace distile {
 
@@ -33,6 +35,29 @@ void copy_pixels(const PixelRow &from, const PixelRow &to, int32_t begin, int32_
     }
 }
 
+/** Converts pixels to float32. */
+class Widening {
+public:
+    Widening(const distile_tensor &from, const distile_tensor &to)
+        : widen_(from.dtype == DISTILE_FLOAT16 ? supported_simd_levels().best().widen_float16
+                                               : supported_simd_levels().best().widen_bfloat16),
+          channels_(to.channels), contiguous_(from.stride_w == channels_ && to.stride_w == channels_) {
+    }
+    void operator()(const PixelRow &from, const PixelRow &to, int32_t begin, int32_t end) const {
+        // Pixels without gaps are one array.
+        const int32_t step = contiguous_ ? end - begin : 1;
+        for (int32_t x = begin; x < end; x += step) {
+            widen_(reinterpret_cast<const uint16_t *>(from.at(x)), reinterpret_cast<float *>(to.at(x)),
+                   channels_ * step);
+        }
+    }
+
+private:
+    void (*widen_)(const uint16_t *from, float *to, int64_t count);
+    int64_t channels_;
+    bool contiguous_;
+};
+
 /** The bytes moved: `copy` reads and writes the `active` pixels, and `zero` writes the others. */
 int64_t moved_bytes(const distile_tensor &output, int64_t active, bool copy, bool zero) {
     const int64_t pixels = int64_t{output.batch} * output.height * output.width;
@@ -45,15 +70,27 @@ void CpuDevice::update_pixels(distile_mask *mask, const distile_tensor &output, 
     const int64_t pixels = int64_t{output.batch} * output.height * output.width;
     const int64_t active = mask ? mask->active_pixels() : pixels;
     const Bitmask bits = mask ? cpu_mask(*mask).bitmask() : Bitmask{};
+    std::optional<Widening> widening;
+    if (from && from->dtype != output.dtype) {
+        widening.emplace(*from, output);
+    }
     for_each_row(context, output, moved_bytes(output, active, from != nullptr, zero), [&](int64_t row) {
         const PixelRow to(output, row);
         const uint64_t *words = mask ? bits.words + row * bits.words_per_row() : nullptr;
-        if (from && !words) {
-            copy_pixels(PixelRow(*from, row), to, 0, output.width);
-        } else if (from) {
+        if (from) {
             const PixelRow source(*from, row);
-            for_each_run(words, output.width, true,
-                         [&](int32_t begin, int32_t end) { copy_pixels(source, to, begin, end); });
+            const auto copy = [&](int32_t begin, int32_t end) {
+                if (widening) {
+                    (*widening)(source, to, begin, end);
+                } else {
+                    copy_pixels(source, to, begin, end);
+                }
+            };
+            if (words) {
+                for_each_run(words, output.width, true, copy);
+            } else {
+                copy(0, output.width);
+            }
         }
         if (zero && words) {
             for_each_run(words, output.width, false, [&](int32_t begin, int32_t end) { zero_pixels(to, begin, end); });

@@ -233,14 +233,16 @@ GeneratedCode::GeneratedCode(const GeneratedCase &generated) : generated_(genera
 GeneratedRun GeneratedCode::bind(const GeneratedArrays &arrays, Reads reads) const {
     const Geometry g = geometry_of(generated_);
     const Halide::Type type = generated_.dtype();
+    // The runtime converts a CPU's input.
+    const Halide::Type input_type = Halide::Target(generated_.target).has_gpu_feature() ? type : Halide::Float(32);
     const int height = arrays.in_height, width = arrays.in_width;
     // More than any operator of the tests reads beyond its input.
     const int border = reads == Reads::InPlace ? 16 : 0;
     const auto pixel_of = [](const int *at, int channels, int columns, int rows) {
         return ((size_t(at[3]) * rows + at[2]) * columns + at[1]) * channels + at[0];
     };
-    Buffer<> input =
-        make_buffer(type, {g.in_channels, width + 2 * border, height + 2 * border, arrays.batch}, [&](const int *at) {
+    Buffer<> input = make_buffer(
+        input_type, {g.in_channels, width + 2 * border, height + 2 * border, arrays.batch}, [&](const int *at) {
             const int place[] = {at[0], at[1] - border, at[2] - border, at[3]};
             const bool inside = place[1] >= 0 && place[1] < width && place[2] >= 0 && place[2] < height;
             return inside ? arrays.input[pixel_of(place, g.in_channels, width, height)] : 0.0f;

@@ -7,7 +7,7 @@
 
 #ifdef DISTILE_X86
 #include <immintrin.h>
-#define DISTILE_TARGET_AVX2 __attribute__((target("avx2,bmi2,popcnt")))
+#define DISTILE_TARGET_AVX2 __attribute__((target("avx2,bmi2,f16c,popcnt")))
 
 namespace distile {
 
@@ -310,14 +310,33 @@ DISTILE_TARGET_AVX2 void transpose_avx2(const float *from, int64_t from_stride, 
     }
 }
 
+DISTILE_TARGET_AVX2 void widen_float16_avx2(const uint16_t *from, float *to, int64_t count) {
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from + i))));
+    }
+    portable_level.widen_float16(from + i, to + i, count - i);
+}
+
+DISTILE_TARGET_AVX2 void widen_bfloat16_avx2(const uint16_t *from, float *to, int64_t count) {
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from + i)));
+        _mm256_storeu_ps(to + i, _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16)));
+    }
+    portable_level.widen_bfloat16(from + i, to + i, count - i);
+}
+
 bool is_supported() {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") &&
+           __builtin_cpu_supports("popcnt");
 }
 
 }  // namespace
 
-const SimdLevel avx2_level = {"avx2",       is_supported, pack_row_avx2,   count_avx2,   list_avx2,     fill_avx2,
-                              extract_avx2, deposit_avx2, unite_rows_avx2, compare_avx2, transpose_avx2};
+const SimdLevel avx2_level = {
+    "avx2",       is_supported,    pack_row_avx2, count_avx2,         list_avx2,           fill_avx2,     extract_avx2,
+    deposit_avx2, unite_rows_avx2, compare_avx2,  widen_float16_avx2, widen_bfloat16_avx2, transpose_avx2};
 
 }  // namespace distile
 

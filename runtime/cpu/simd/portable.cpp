@@ -3,6 +3,7 @@
  */
 #include "simd_files.h"
 #include "transpose_portable.h"
+#include "types.h"
 #include <cstring>
 
 namespace distile {
@@ -121,14 +122,32 @@ void compare_portable(const float *a, const float *b, int64_t count, float thres
     }
 }
 
+void widen_float16_portable(const uint16_t *from, float *to, int64_t count) {
+    find_type(DISTILE_FLOAT16)->to_float(from, to, static_cast<size_t>(count));
+}
+
+void widen_bfloat16_portable(const uint16_t *from, float *to, int64_t count) {
+    find_type(DISTILE_BFLOAT16)->to_float(from, to, static_cast<size_t>(count));
+}
+
 bool is_supported() {
     return true;
 }
 
 }  // namespace
 
-const SimdLevel portable_level = {"portable",    is_supported,     pack_row_portable,        count_portable,
-                                  list_portable, fill_portable,    extract_portable,         deposit_portable,
-                                  unite_rows,    compare_portable, transpose_portable<float>};
+const SimdLevel portable_level = {"portable",
+                                  is_supported,
+                                  pack_row_portable,
+                                  count_portable,
+                                  list_portable,
+                                  fill_portable,
+                                  extract_portable,
+                                  deposit_portable,
+                                  unite_rows,
+                                  compare_portable,
+                                  widen_float16_portable,
+                                  widen_bfloat16_portable,
+                                  transpose_portable<float>};
 
 }  // namespace distile

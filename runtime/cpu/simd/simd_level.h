@@ -54,6 +54,9 @@ struct SimdLevel {
 
     /** Sets bit i of `bits`, of ceil(count / 64) words, if |a[i] - b[i]| > threshold or is NaN. */
     void (*compare)(const float *a, const float *b, int64_t count, float threshold, uint64_t *bits);
+    /** Conversions to float32. */
+    void (*widen_float16)(const uint16_t *from, float *to, int64_t count);
+    void (*widen_bfloat16)(const uint16_t *from, float *to, int64_t count);
     /** to[c * to_stride + r] = from[r * from_stride + c] for r < rows and c < columns. */
     void (*transpose)(const float *from, int64_t from_stride, float *to, int64_t to_stride, int64_t rows,
                       int64_t columns);

@@ -1,6 +1,8 @@
 #include "kernel.h"
+#include "tensor.h"
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 using namespace distile;
 
@@ -8,6 +10,30 @@ namespace {
 
 /** The most full masks that a kernel keeps, not counting those of graphs. */
 constexpr std::ptrdiff_t most_full_masks = 16;
+
+/** One axis of a window that also reads what `extra` more output pixels on either side read. */
+void widen(bool strided, int32_t extra, int32_t stride, int32_t &kernel, int32_t &dilation, int32_t &pad) {
+    if (extra > 0) {
+        const int64_t reach = int64_t{extra} * (strided ? stride : 1);
+        const int64_t span = int64_t{dilation} * (kernel - 1) + 1 + 2 * reach;
+        kernel = static_cast<int32_t>(std::min<int64_t>(span, std::numeric_limits<int32_t>::max()));
+        pad = static_cast<int32_t>(std::min<int64_t>(pad + reach, std::numeric_limits<int32_t>::max()));
+        dilation = 1;
+    }
+}
+
+/** A window with which an active pixel stands for every pixel of its tile, wherever it lies in it. */
+distile_window window_of_tiles(distile_window window, const distile_variant &variant) {
+    const bool strided = window.kind == DISTILE_WINDOW_CONV;
+    widen(strided, variant.tile_h - 1, window.stride_h, window.kernel_h, window.dilation_h, window.pad_top);
+    widen(strided, variant.tile_w - 1, window.stride_w, window.kernel_w, window.dilation_w, window.pad_left);
+    return window;
+}
+
+bool reads_one_pixel(const distile_window &window) {
+    return window.kernel_h == 1 && window.kernel_w == 1 && window.stride_h == 1 && window.stride_w == 1 &&
+           window.pad_top == 0 && window.pad_left == 0;
+}
 
 }  // namespace
 
@@ -164,4 +190,22 @@ distile_mask &distile_kernel::full_mask(const MaskShape &shape) {
     }
     found->captured = found->captured || capturing;
     return *found->mask;
+}
+
+distile_mask *distile_kernel::needed_input(const distile_variant &variant, distile_mask &mask, int32_t height,
+                                           int32_t width) {
+    const distile_window window = window_of_tiles(kind.window(polykernel.op), variant);
+    const bool is_window = window.kernel_h <= largest_extent && window.kernel_w <= largest_extent &&
+                           window.pad_top <= largest_extent && window.pad_left <= largest_extent;
+    if (variant.dense != 0 || !is_window) {
+        return nullptr;
+    }
+    if (reads_one_pixel(window)) {
+        return &mask;
+    }
+    if (!needed_input_) {
+        needed_input_ = context.device->make_mask();
+    }
+    needed_input_->set_window({mask.shape.batch, height, width}, mask, window, Direction::ToInput);
+    return needed_input_.get();
 }

@@ -30,6 +30,9 @@ struct distile_kernel {
     distile_choice describe(int32_t variant, distile_mask &mask) const;
     /** A mask of this shape with every pixel active, for dense variants. */
     distile_mask &full_mask(const distile::MaskShape &shape);
+    /** The pixels of inputs of this size that a variant reads to compute its tiles of a mask, and perhaps some around
+     * them; null for all pixels. Valid until the next call. */
+    distile_mask *needed_input(const distile_variant &variant, distile_mask &mask, int32_t height, int32_t width);
     /** The index of the named variant; -1 if there is none. */
     int32_t find(const char *name) const;
     void add_dense(const distile_dense_candidate &candidate);
@@ -67,6 +70,7 @@ private:
     std::vector<distile::Granularity> granularities_;
     std::vector<int64_t> tiles_;
     std::vector<FullMask> full_masks_;  // Oldest first.
+    std::unique_ptr<distile_mask> needed_input_;
 };
 
 #endif

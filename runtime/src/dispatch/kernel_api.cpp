@@ -32,10 +32,19 @@ distile_status check_polykernel(distile_context *context, const distile_polykern
                     illegal.c_str());
     }
     for (int32_t i = 0; i < polykernel.num_variants; i++) {
-        if (channel_block_of(polykernel.variants[i].layout) == 0) {
+        const distile_variant &variant = polykernel.variants[i];
+        if (channel_block_of(variant.layout) == 0) {
             return fail(context, DISTILE_ERROR_VERSION,
-                        "%s: the variant '%s' of '%s' reads the unknown weight layout %s", call,
-                        polykernel.variants[i].name, polykernel.name, polykernel.variants[i].layout);
+                        "%s: the variant '%s' of '%s' reads the unknown weight layout %s", call, variant.name,
+                        polykernel.name, variant.layout);
+        }
+        const int32_t dtype = raw(variant.input_dtype);
+        if (dtype != 0 && dtype != raw(find_operand(polykernel, DISTILE_ROLE_INPUT)->dtype) &&
+            (dtype != DISTILE_FLOAT32 || raw(polykernel.device) != DISTILE_CPU)) {
+            return fail(context, DISTILE_ERROR_VERSION,
+                        "%s: the variant '%s' of '%s' reads its input as type %d; this library converts to float32 "
+                        "only, on CPUs",
+                        call, variant.name, polykernel.name, dtype);
         }
     }
     if (raw(polykernel.device) != context->device->kind()) {

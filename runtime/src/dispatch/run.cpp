@@ -51,11 +51,38 @@ distile_array array_of(const distile_tensor &tensor) {
     return array;
 }
 
+/** The input as a variant reads it: the caller's, or a copy in another type of the pixels that the call reads. The copy
+ * has no border. */
+class ReadInput {
+public:
+    ReadInput(distile_kernel &kernel, const distile_variant &variant, distile_mask &mask, const distile_tensor &given)
+        : tensor_(given) {
+        if (raw(variant.input_dtype) == 0 || variant.input_dtype == given.dtype) {
+            return;
+        }
+        Device &device = *kernel.context.device;
+        tensor_ = distile_tensor_make(nullptr, given.batch, given.height, given.width, given.channels);
+        tensor_.dtype = variant.input_dtype;
+        const int64_t elements = given.batch * tensor_.stride_n;
+        memory_ = device.take_scratch(static_cast<size_t>(elements * element_bytes(tensor_.dtype)));
+        tensor_.data = memory_.get();
+        device.update_pixels(kernel.needed_input(variant, mask, given.height, given.width), tensor_, &given, false);
+    }
+    const distile_tensor &tensor() const {
+        return tensor_;
+    }
+
+private:
+    distile_tensor tensor_;
+    ScratchMemory memory_;
+};
+
 /** The operand with this role, from the arguments or the packed weights. */
-distile_array operand_of(distile_role role, const distile_run_args &args, const distile_weights::Layout &layout) {
+distile_array operand_of(distile_role role, const distile_run_args &args, const distile_tensor &input,
+                         const distile_weights::Layout &layout) {
     switch (role) {
     case DISTILE_ROLE_INPUT:
-        return array_of(*args.input);
+        return array_of(input);
     case DISTILE_ROLE_RESIDUAL:
         return array_of(without_border(*args.residual));
     case DISTILE_ROLE_OUTPUT:
@@ -98,13 +125,14 @@ distile_status run_own(distile_kernel &kernel, const char *call, const distile_r
         return DISTILE_OK;
     }
     distile_mask &listed = variant.dense ? kernel.full_mask(mask.shape) : mask;
-    const TileList list = listed.list(granularity, interior_tiles(kernel, variant, *args.input, output));
+    const ReadInput input(kernel, variant, mask, *args.input);
+    const TileList list = listed.list(granularity, interior_tiles(kernel, variant, input.tensor(), output));
 
     const distile_weights::Layout &layout = *args.weights->find(variant.layout);
     std::array<distile_array, most_operands> operands{};
     const distile_polykernel &polykernel = kernel.polykernel;
     for (int32_t i = 0; i < polykernel.num_operands; i++) {
-        operands[i] = operand_of(polykernel.operands[i].role, args, layout);
+        operands[i] = operand_of(polykernel.operands[i].role, args, input.tensor(), layout);
     }
     const MaskBits bits = mask.bits();
     distile_kernel_call kernel_call{};
