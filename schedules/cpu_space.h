@@ -18,11 +18,11 @@ enum ReductionOrder {
 /** The space of CPU schedules. */
 const Space &cpu_space();
 
-/** What its constraints ask for, for a CPU with some vector registers of some lanes. */
+/** What its constraints depend on, for a CPU with so many vector registers of so many lanes. */
 Problem cpu_problem(const OperatorFacts &op, int vector_lanes, int vector_registers);
 
-/** At most how many of `group` register tiles a task runs over that copies its input first: all output channels read
- * the copy, which is bounded to a half of a typical level 2 cache. */
+/** The number of register tiles, at most `group`, that a task runs over if it copies its input first. All output
+ * channels read the copy, which must fit half of a typical level 2 cache. */
 int staged_group(const OperatorFacts &op, int pixels, int group);
 
 }  // namespace distile

@@ -11,6 +11,13 @@ int64_t num_threads(const Theta &theta) {
            theta.at("thread_channels");
 }
 
+std::string describe(const Theta &theta) {
+    return "tiles of " + extents_of(theta, "tile_h", "tile_w") + "; blocks of " +
+           count_of(theta, "block_pixels", "pixel") + " x " + count_of(theta, "block_channels", "channel") +
+           ", threads of " + extents_of(theta, "thread_pixels", "thread_channels") + "; input read in place; " +
+           unrolled_part(theta) + " unrolled";
+}
+
 }  // namespace
 
 bool runs_direct(const OperatorFacts &op) {
@@ -19,7 +26,6 @@ bool runs_direct(const OperatorFacts &op) {
 
 const Space &cuda_direct_space() {
     static const Space space{
-        "cuda",
         {
             {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
             {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
@@ -46,7 +52,7 @@ const Space &cuda_direct_space() {
                         theta.at("block_channels") % theta.at("thread_channels") == 0;
              },
              {"block_pixels", "thread_pixels", "block_channels", "thread_channels"}},
-            {"block_channels of which no block is beyond the channels",
+            {"block_channels that leave no block beyond the channels",
              [](const Theta &theta, const Problem &problem) {
                  return theta.at("block_channels") <= round_up(problem.out_channels, problem.channel_block);
              },
@@ -64,15 +70,15 @@ const Space &cuda_direct_space() {
             {"an unroll from 0 to 2",
              [](const Theta &theta, const Problem &) { return theta.at("unroll") <= UnrollKernel; },
              {"unroll"}},
-            {"at most 40 unrolled taps times pixels of a thread, because it has all of their inputs on their way at "
-             "once",
+            {"at most 40 unrolled taps times pixels of a thread, because it loads all of their inputs at once",
              [](const Theta &theta, const Problem &problem) {
                  return unrolled_taps(static_cast<KernelUnroll>(theta.at("unroll")), problem) *
                             theta.at("thread_pixels") <=
                         40;
              },
              {"thread_pixels", "unroll"}},
-        }};
+        },
+        describe};
     return space;
 }
 

@@ -1,6 +1,6 @@
 /** \file
- * The space of CUDA schedules in which threads read the input direct, without staging it: of depthwise convolutions,
- * whose inputs no two channels share, and of groups that do not fill blocks of the weights. Knows no Halide, so that a
+ * The space of CUDA schedules that read the input directly, without staging it: for depthwise convolutions, because no
+ * two of their channels share inputs, and for groups that do not fill blocks of the weights. Knows no Halide, so that a
  * search can walk it anywhere.
  *
  * A thread computes `thread_pixels` virtual pixels x `thread_channels` channels, and a block `block_pixels` x

@@ -22,7 +22,7 @@ namespace distile {
 /** The space of CUDA schedules, but for operators that run direct. */
 const Space &cuda_space();
 
-/** What its constraints ask for. */
+/** What its constraints depend on. */
 Problem cuda_problem(const OperatorFacts &op);
 
 /** Threads of a block along the channels, along the pixels, and in all. */

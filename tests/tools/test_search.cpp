@@ -462,20 +462,20 @@ TEST_CASE("Schedules and headers that no search writes are refused", "[search]")
     gpu.device = generic_device_profile("generic_cuda");
     const Theta gpu_theta =
         unpack(space_of("cuda"), legal_points(space_of("cuda"), workload_of(gpu.op, gpu.device).problem).at(0));
-    // The line behind tells that a legal one is taken.
+    // The next line shows that a legal one is taken.
     CHECK(refusal(some_header(), a_theta(1, 1)).find("line 3: this is not a measurement") != std::string::npos);
     CHECK(refusal(gpu, gpu_theta).find("line 3: this is not a measurement") != std::string::npos);
     for (const char *knob : {"pixels", "channels", "group", "channel_splits", "unroll"}) {
         Theta theta = a_theta(1, 1);
         theta[knob] = 0;
-        CHECK(refusal(some_header(), theta).find(std::string("at least 1 for the knob '") + knob) != std::string::npos);
+        CHECK(refusal(some_header(), theta).find(std::string("the knob '") + knob + "' is 0") != std::string::npos);
         theta.erase(knob);
         CHECK(refusal(some_header(), theta).find("line 2: its schedule is not legal") != std::string::npos);
     }
     for (const char *knob : {"thread_channels", "thread_pixels", "block_pixels", "chunk", "splits"}) {
         Theta theta = gpu_theta;
         theta[knob] = 0;
-        CHECK(refusal(gpu, theta).find(std::string("at least 1 for the knob '") + knob) != std::string::npos);
+        CHECK(refusal(gpu, theta).find(std::string("the knob '") + knob + "' is 0") != std::string::npos);
     }
     LogHeader mixed = some_header();
     mixed.backend = "cuda";
@@ -720,7 +720,7 @@ TEST_CASE("Measurements while the device drifts do not stand", "[search]") {
     CHECK_FALSE(is_steady(result, 100));
 }
 
-TEST_CASE("A report tells what a log holds", "[search]") {
+TEST_CASE("A report shows what a log holds", "[search]") {
     CHECK(rank_correlation({1, 2, 3, 4}, {10, 20, 30, 25}) == Approx(0.8));
     CHECK(rank_correlation({1, 2, 3}, {3, 2, 1}) == Approx(-1));
     CHECK(rank_correlation({1, 1, 2, 2}, {1, 1, 5, 5}) == Approx(1));
