@@ -260,7 +260,7 @@ TEST_CASE("The points of a space are those that are legal", "[points]") {
     const Problem problem = problem_of(conv3x3_256(), "cpu", 8, 16);
     const Space wrong_channels = restrict_space(space_of("cpu"), {{"channels", 12}});
     refuse([&] { legal_points(wrong_channels, problem); },
-           {"'cpu' with channels=12 is", ": none has channels that are"});
+           {"no schedule with channels=12 is", ": none has channels that are"});
     refuse([&] { check_for_legal_points(wrong_channels, problem); }, {"channels=12", "whole vectors"});
     const Space wide = restrict_space(space_of("cpu"), {{"tile_h", 100}, {"tile_w", 100}});
     refuse([&] { legal_points(wide, problem); }, {"with tile_h=100, tile_w=100 is legal"});

@@ -313,7 +313,7 @@ TEST_CASE("Masks that cannot be used are refused with a reason", "[search]") {
         return message_of([&] { read_mask_set(sources, op); });
     };
     CHECK(refusal({}).find("there are no masks") != std::string::npos);
-    CHECK(refusal({"blob:0:1"}).find("none of the masks has an active pixel") != std::string::npos);
+    CHECK(refusal({"blob:0:1"}).find("no mask has an active pixel") != std::string::npos);
     CHECK(refusal({"cloud:0.1:1"}).find("no mask family 'cloud'") != std::string::npos);
     for (const char *source : {"blob", "blob:0.1", "blob:x:1", "blob:0.1:y", "blob:2:1", "checkerboard:0.1:1", ""}) {
         INFO(source);
@@ -322,7 +322,7 @@ TEST_CASE("Masks that cannot be used are refused with a reason", "[search]") {
     CHECK(refusal({folder.path() + "/none.npy"}).find("cannot be opened") != std::string::npos);
     CHECK(refusal({folder.write("text.png", "text")}).find("PNG") != std::string::npos);
     const std::string path = folder.write("small.npy", npy("|b1", "False", "(2, 3, 4)", std::string(24, '\1')));
-    CHECK(refusal({path}).find("are of 3 x 4 pixels, and the output of 'conv' for its typical input has 24 x 24") !=
+    CHECK(refusal({path}).find("have 3 x 4 pixels, but the output of 'conv' for its typical input has 24 x 24") !=
           std::string::npos);
     Operator fitting = op;
     fitting.typical_height = 3;
