@@ -184,7 +184,7 @@ expect_error "the plan and the log would be one file" tune "$operator" --masks "
 expect_error "there are no masks" tune "$operator" -o x.json
 expect_error "no mask family 'cloud'" tune "$operator" --masks cloud:0.1:1 -o x.json
 expect_error "no mask has an active pixel" tune "$operator" --masks blob:0:1 -o x.json
-expect_error "are of 256 x 256 pixels" tune "$operator" --masks "$source_folder/data/masks/sige_church_256.npy" -o x.json
+expect_error "have 256 x 256 pixels" tune "$operator" --masks "$source_folder/data/masks/sige_church_256.npy" -o x.json
 expect_error "cannot be opened" tune "$operator" --masks blob:0.1:1 --device none.json -o x.json
 sed 's/generic AVX2 CPU/another CPU/' "$source_folder/data/devices/generic_avx2.json" >another.json
 expect_error "the device profile is of 'another CPU'" tune "$operator" --masks blob:0.1:1 --device another.json -o x.json
