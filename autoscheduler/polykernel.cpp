@@ -89,14 +89,22 @@ double density_of(const AutoschedulerParams &params) {
 }
 
 const Backend &backend_of(const Target &target) {
-    if (target.has_feature(Target::CUDA)) {
-        return cuda_backend();
+    // Unlike plans, it schedules for CPUs of any architecture.
+    const std::string words = target.to_string() + "-";
+    const Backend *unmarked = nullptr;
+    std::string known;
+    for (const Backend *backend : backends()) {
+        if (!backend->target_word) {
+            unmarked = backend;
+        } else if (words.find(std::string("-") + backend->target_word + "-") != std::string::npos) {
+            return *backend;
+        }
+        known.append(known.empty() ? "" : " and ").append(backend->people_say);
     }
-    if (target.has_gpu_feature()) {
-        throw CompileError("PolyKernel: of GPUs it schedules for NVIDIA's by CUDA, not for the target " +
-                           target.to_string() + ".\n");
+    if (!unmarked || target.has_gpu_feature()) {
+        throw FileError("there are schedules for " + known + ", not for the target " + target.to_string());
     }
-    return cpu_backend();
+    return *unmarked;
 }
 
 DeviceProfile device_of(const Backend &backend, const Target &target, const AutoschedulerParams &params) {
@@ -141,8 +149,8 @@ void poly_kernel(const Pipeline &pipeline, const Target &target, const Autosched
                                " chooses a schedule where there is no autoscheduler.plan; give one or the other.\n");
         }
     }
-    const Backend &backend = backend_of(target);
     try {
+        const Backend &backend = backend_of(target);
         Theta theta = has_plan ? theta_of_plan(target, params) : Theta();
         MaskedOperator op = recognise_masked_operator(pipeline);
         if (!has_plan) {

@@ -19,22 +19,23 @@ struct Layout {
 struct Backend {
     const char *name;            /**< In plans and device profiles. */
     const char *device;          /**< In C, a distile_device. */
-    const char *people_say;      /**< For instance "NVIDIA GPUs". */
+    const char *people_say;      /**< In messages, for instance "NVIDIA GPUs". */
     std::vector<Layout> layouts; /**< The first is what plans have unless they name another. */
-    const char *target_word; /**< What a Halide target of this backend alone has; null: what no other has claimed. */
-    /** What the code for a Halide target needs of the device, as a descriptor says it. Throws FileError where the
-     * runtime could not check it. */
+    const char *target_word; /**< Marks the Halide targets of this backend; null: it has those that no word marks. */
+    /** The features that code for a Halide target needs, as descriptors name them. Throws FileError for a feature that
+     * the runtime cannot check. */
     std::string (*features_of)(const std::string &target);
     /** The Halide target of code for a device with such features. */
     std::string (*target_of)(const std::string &features);
     /** The same features in words, for instance "an NVIDIA GPU of compute capability 7.5 or later". */
     std::string (*needs)(const std::string &features);
-    /** The name of the built-in device profile that stands for those which a Halide target is for. */
+    /** The name of the built-in device profile for a Halide target. */
     const char *(*generic_profile)(const std::string &target);
-    /** Plans can stand behind one another, of which a device takes the first whose features it has. */
+    const char *usual_profile; /**< The built-in device profile for schedules without a target. */
+    /** A PolyKernel may be made of several plans: a device takes the first whose features it has. */
     bool chained;
-    std::vector<const char *> objects; /**< Beside the command: what all code calls back. */
-    /** What people call what "threads" of a time table counts, and a core of the device. */
+    std::vector<const char *> objects; /**< Files beside the command that all generated code links. */
+    /** What users call a "thread" of a time table, and a core of the device. */
     const char *worker, *core;
     /** A vector operation of a core, and its multiply-adds. */
     const char *operation, *multiply_adds;
@@ -54,12 +55,11 @@ const Backend &get_backend(const std::string &name);
 const Backend &backend_of_target(const std::string &target);
 /** The names of all, for messages and options. */
 std::vector<std::string> backend_names();
-/** Of a backend; null if there is none of this name. */
+/** A backend's layout; null if there is none of this name. */
 const Layout *find_layout(const Backend &backend, const std::string &name);
 
-/** The parts of a Halide target behind "x86-64-linux". Throws FileError for a target that begins otherwise, or ends
- * with
- * '-'. */
+/** The parts of a Halide target behind "x86-64-linux". Throws FileError for a target that does not begin with that, or
+ * that ends with '-'. */
 std::vector<std::string> target_words(const std::string &target);
 
 }  // namespace distile

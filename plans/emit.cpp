@@ -140,13 +140,13 @@ void check_chain(const std::vector<Plan> &plans) {
         }
         for (size_t j = 0; j < i; j++) {
             if (plan.name == plans[j].name) {
-                refuse(where, "two plans of one PolyKernel have this name, by which time tables tell them apart");
+                refuse(where,
+                       "another plan of the PolyKernel has the same name; time tables tell plans apart by their names");
             }
             const std::set<std::string> has = words_of(plan.features()), needs = words_of(plans[j].features());
             if (std::includes(has.begin(), has.end(), needs.begin(), needs.end())) {
-                refuse(where, "it would never be taken: every device that has its features can run " +
-                                  quoted_name(plans[j]) +
-                                  ", which stands before it. The most demanding plan comes first");
+                refuse(where, "no device would take it: all that have its features can run " + quoted_name(plans[j]) +
+                                  ", which stands before it. Put the most demanding plan first");
             }
         }
     }

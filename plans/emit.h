@@ -10,16 +10,16 @@
 
 namespace distile {
 
-/** The name of the generated function of a variant; its argv form has "_argv" behind it. `index` is the plan's in its
- * chain. */
+/** The name of a variant's generated function; that of its argv form ends in "_argv". `index` is the plan's place in
+ * its chain. */
 std::string function_name(const std::string &symbol, size_t index, const std::string &variant);
 
-/** Refuses plans that cannot be one chain of PolyKernels: of different operators, two with one name, of which one would
- * never be taken, or of a backend that has no chains. Throws FileError. */
+/** Throws FileError unless plans can form one chain of PolyKernels: they must be for one operator and one backend that
+ * has chains, have different names, and each must run on a device that cannot run those before it. */
 void check_chain(const std::vector<Plan> &plans);
 
-/** The C source of a chain of distile_polykernels, one for each plan, of which only the first has a visible name,
- * `symbol`: each stands for devices that lack a feature of those before it. Throws as check_chain() does. */
+/** The C source of a chain of distile_polykernels, one for each plan. Only the first has a visible name, `symbol`; the
+ * others are for devices that lack features of those before them. Throws as check_chain() does. */
 std::string emit_polykernels(const std::vector<Plan> &plans, const std::string &symbol);
 
 /** The header that declares it. */

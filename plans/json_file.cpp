@@ -76,8 +76,7 @@ void write_file(const std::string &path, const std::string &text) {
         stream.flush();
         if (!stream) {
             std::remove(temporary.c_str());
-            throw FileError("the file '" + temporary +
-                            "' cannot be written (is the disk full, or the folder missing?)");
+            throw FileError("the file '" + temporary + "' cannot be written: is the disk full, or the folder missing?");
         }
     }
     if (std::rename(temporary.c_str(), path.c_str()) != 0) {

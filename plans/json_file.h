@@ -1,5 +1,5 @@
 /** \file
- * Files of JSON, as everything here reads and writes them.
+ * JSON files, as all tools read and write them.
  */
 #ifndef DISTILE_JSON_FILE_H
 #define DISTILE_JSON_FILE_H
@@ -16,18 +16,18 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-/** Reads a JSON file whose comments are allowed. Throws FileError. */
+/** Reads a JSON file, which may have comments. Throws FileError. */
 nlohmann::json read_json(const std::string &path);
-/** The same of a text, which messages call `where`. */
+/** Parses a text in the same way. Messages call it `where`. */
 nlohmann::json parse_json(const std::string &text, const std::string &where);
-/** JSON for people: what fits a line stands on one. */
+/** Formats JSON for people: what fits into a line stands in one. */
 std::string format_json(const nlohmann::json &json);
 /** Writes a file through a temporary one beside it, so that a kill leaves the old or the new one whole. */
 void write_file(const std::string &path, const std::string &text);
 
-/** What messages show of a text: quoted, and with nothing that steers a terminal. */
+/** Quotes a text for a message, without characters that steer a terminal. */
 std::string quote(const std::string &text);
-/** Letters, digits and underscores: what may stand in C identifiers, file names and build rules. */
+/** Whether a text has only letters, digits and underscores, which C identifiers, file names and build rules allow. */
 bool is_name(const std::string &text);
 
 }  // namespace distile

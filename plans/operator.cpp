@@ -70,8 +70,8 @@ void parse_typical(Operator &op, const json &json, const std::string &where) {
     op.typical_width = typical_extent(typical, extents.back(), op.typical_width, where);
 }
 
-/** Refuses an operator whose weights, or whose tensors of the typical size, 32-bit indices do not reach: what the
- * runtime would refuse too, after all memory was asked for. */
+/** Refuses an operator if its weights or its typical tensors have too many elements for 32-bit indices. The runtime
+ * refuses them too, but after the caller has allocated them. */
 void check_sizes(const Operator &op, const std::string &where) {
     constexpr double most = 2147483647;
     constexpr int largest_block = 32;

@@ -38,7 +38,7 @@ struct Operand {
 
 struct Operator {
     std::string name, generator;
-    std::map<std::string, std::string> params; /**< All that the generator has, as its command line takes them. */
+    std::map<std::string, std::string> params; /**< All of the generator's, as its command line takes them. */
     int typical_batch = 1, typical_height = 40, typical_width = 40;
 
     bool operator==(const Operator &other) const {
@@ -65,7 +65,7 @@ struct Operator {
     }
     /** The zero border with which all of the input is read in place. */
     distile_border border() const;
-    /** The elements of its filter. */
+    /** The number of elements of its filter. */
     int64_t filter_elements() const;
     /** One line in words, for instance "3x3 convolution, 256 -> 256 channels, ..., epilogue relu". */
     std::string summary() const;

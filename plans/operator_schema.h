@@ -41,14 +41,16 @@ struct OperatorSchema {
     distile_operator_kind kind;
     const char *kind_name; /**< In C. */
     const char *noun;      /**< What people call it. */
-    /** The generator's integer parameters, their defaults and ranges. All have dtype, epilogue and residual beside. */
+    /** The generator's integer parameters, their defaults and ranges. Every kind also has dtype, epilogue and residual.
+     */
     std::vector<IntegerParam> params;
-    /** The extents that an operator file names beside "batch", from the height on. One stands for images of one row. */
+    /** What operator files call the extents of the input, besides "batch": height and width, or the width of one row.
+     */
     std::vector<const char *> extents;
     /** "", or a sentence that says which parameters do not go together. */
     std::string (*why_illegal)(const Operator &op);
     Channels (*channels)(const Operator &op);
-    /** What `op` of a descriptor points to, and the same as C writes it. */
+    /** The struct that a descriptor's `op` points to, and the same in C. */
     std::shared_ptr<const void> (*op)(const Operator &op);
     CStruct (*c_struct)(const Operator &op);
     /** What schedules depend on. */

@@ -60,7 +60,7 @@ void check_layout(const std::string &backend, const std::string &layout, const s
     for (const Layout &other : get_backend(backend).layouts) {
         known.append(known.empty() ? "" : ", ").append(quote(other.name));
     }
-    refuse(where, "the layout " + quote(layout) + " is none of the backend " + quote(backend) + ", which has " + known);
+    refuse(where, "the backend " + quote(backend) + " has no layout " + quote(layout) + "; it has " + known);
 }
 
 /** A schedule of Halide's. */
@@ -227,7 +227,7 @@ Theta parse_theta(const json &json, const std::string &where) {
     Theta theta;
     for (const auto &[knob, value] : json.items()) {
         if (!is_name(knob)) {
-            refuse(where, "the knob " + quote(knob) + " is no name of letters, digits and underscores");
+            refuse(where, "the knob " + quote(knob) + " must be letters, digits and underscores");
         }
         if (!value.is_number_integer() || value < 0 || value > largest_knob) {
             refuse(where, "the knob \"" + knob + "\" is " + value.dump() + ", not an integer from 0 to " +
@@ -276,8 +276,8 @@ Plan read_plan(const std::string &path, Times times) {
     try {
         const Backend &backend = get_backend(plan.backend), &of_target = backend_of_target(plan.target);
         if (&of_target != &backend) {
-            throw FileError("the target '" + plan.target + "' is of the backend " + quote(of_target.name) +
-                            ", not of " + quote(plan.backend));
+            throw FileError("the target '" + plan.target + "' belongs to the backend " + quote(of_target.name) +
+                            ", not to " + quote(plan.backend));
         }
         plan.features();
     } catch (const FileError &error) {

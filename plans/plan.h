@@ -78,7 +78,7 @@ Plan make_plan(const std::string &name, const Operator &op, const Backend &backe
 /** What becomes of the times that a plan holds. */
 enum class Times {
     Keep, /**< Those of other code are refused. */
-    Drop  /**< For who compiles or measures anew. */
+    Drop  /**< They are not needed: the code is compiled or measured again. */
 };
 
 /** Throws FileError that says which member is wrong. Does not check thetas against a space. */
@@ -94,7 +94,7 @@ std::string plan_hash_text(const Plan &plan);
 /** The time table of a plan as distile_kernel_load_times() reads it. */
 nlohmann::json time_table_of(const Plan &plan);
 
-/** A schedule: knobs by name, tile_h and tile_w among them. Throws FileError. Asks no space whether it is legal. */
+/** Reads a schedule: knobs by name, tile_h and tile_w among them. Throws FileError. Checks it against no space. */
 Theta parse_theta(const nlohmann::json &json, const std::string &where);
 
 }  // namespace distile

@@ -13,11 +13,21 @@ int tile_registers(const Theta &theta, const Problem &problem) {
     return theta.at("pixels") * vectors + vectors + (problem.vector_registers > 16 ? 0 : 1);
 }
 
+std::string describe(const Theta &theta) {
+    const char *const orders[] = {"rows, columns, input channels", "input channels, rows, columns",
+                                  "rows, input channels, columns"};
+    return "tiles of " + extents_of(theta, "tile_h", "tile_w") + "; register tiles of " +
+           count_of(theta, "pixels", "pixel") + " x " + count_of(theta, "channels", "channel") + "; up to " +
+           std::to_string(value_of(theta, "group")) + " of them a task; output channels in " +
+           count_of(theta, "channel_splits", "part") + "; reduction over " +
+           orders[std::clamp<int>(value_of(theta, "order"), KyKxCi, KyCiKx)] + ", " +
+           count_of(theta, "unroll", "input channel") + " unrolled";
+}
+
 }  // namespace
 
 const Space &cpu_space() {
     static const Space space{
-        "cpu",
         {
             {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
             {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
@@ -73,7 +83,8 @@ const Space &cpu_space() {
                  return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
              },
              {"tile_h", "tile_w"}},
-        }};
+        },
+        describe};
     return space;
 }
 

@@ -11,6 +11,13 @@ int64_t num_threads(const Theta &theta) {
            theta.at("thread_channels");
 }
 
+std::string describe(const Theta &theta) {
+    return "tiles of " + extents_of(theta, "tile_h", "tile_w") + "; blocks of " +
+           count_of(theta, "block_pixels", "pixel") + " x " + count_of(theta, "block_channels", "channel") +
+           ", threads of " + extents_of(theta, "thread_pixels", "thread_channels") + "; input read in place; " +
+           unrolled_part(theta) + " unrolled";
+}
+
 }  // namespace
 
 bool runs_direct(const OperatorFacts &op) {
@@ -19,7 +26,6 @@ bool runs_direct(const OperatorFacts &op) {
 
 const Space &cuda_direct_space() {
     static const Space space{
-        "cuda",
         {
             {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
             {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
@@ -71,7 +77,8 @@ const Space &cuda_direct_space() {
                         40;
              },
              {"thread_pixels", "unroll"}},
-        }};
+        },
+        describe};
     return space;
 }
 

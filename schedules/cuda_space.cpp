@@ -27,6 +27,16 @@ int divide_up(int a, int b) {
     return (a + b - 1) / b;
 }
 
+std::string describe(const Theta &theta) {
+    return "tiles of " + extents_of(theta, "tile_h", "tile_w") + "; blocks of " +
+           count_of(theta, "block_pixels", "pixel") + " x " + count_of(theta, "block_channels", "channel") +
+           ", threads of " + extents_of(theta, "thread_pixels", "thread_channels") + "; reduction in " +
+           count_of(theta, "splits", "part") + ", " + count_of(theta, "chunk", "input channel") + " staged at once" +
+           (value_of(theta, "halo") != 0 ? " for whole windows" : "") +
+           (value_of(theta, "prefetch") != 0 ? ", one ahead" : "") + "; weights through " +
+           (value_of(theta, "weights_staged") != 0 ? "shared memory" : "the cache");
+}
+
 }  // namespace
 
 int channel_threads(const Theta &theta) {
@@ -111,7 +121,6 @@ int prefetch_registers(const Theta &theta, const Problem &problem) {
 
 const Space &cuda_space() {
     static const Space space{
-        "cuda",
         {
             {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
             {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
@@ -128,7 +137,7 @@ const Space &cuda_space() {
             {"padding", "elements between the rows of the staged inputs, to avoid bank conflicts", {0, 4}},
             {"prefetch", "1 to load the next stage while computing with the current one", {0, 1}},
             {"halo",
-             "1 to stage whole windows of the input and all positions of the kernel, 0 to stage each position anew",
+             "1 to stage whole windows of the input and all positions of the kernel, 0 to stage each position again",
              {0, 1}},
         },
         {
@@ -228,7 +237,8 @@ const Space &cuda_space() {
              [](const Theta &theta, const Problem &problem) { return shared_bytes(theta, problem) <= 48 << 10; },
              {"tile_h", "tile_w", "block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk",
               "weights_staged", "transposed", "padding", "halo"}},
-        }};
+        },
+        describe};
     return space;
 }
 

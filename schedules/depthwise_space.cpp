@@ -1,6 +1,22 @@
 #include "depthwise_space.h"
+#include <algorithm>
 
 namespace distile {
+
+namespace {
+
+std::string describe(const Theta &theta) {
+    return "tiles of " + extents_of(theta, "tile_h", "tile_w") + "; register tiles of " +
+           count_of(theta, "pixels", "pixel") + " x " + count_of(theta, "channels", "channel") + "; " +
+           count_of(theta, "tasks", "task") + " a thread; " + unrolled_part(theta) + " unrolled";
+}
+
+}  // namespace
+
+std::string unrolled_part(const Theta &theta) {
+    const char *const parts[] = {"nothing", "a kernel row", "the kernel"};
+    return parts[std::clamp<int>(value_of(theta, "unroll"), UnrollNothing, UnrollKernel)];
+}
 
 int64_t unrolled_taps(KernelUnroll unroll, const OperatorFacts &op) {
     return int64_t{unroll == UnrollNothing ? 1 : op.kernel_w} * (unroll == UnrollKernel ? op.kernel_h : 1);
@@ -8,7 +24,6 @@ int64_t unrolled_taps(KernelUnroll unroll, const OperatorFacts &op) {
 
 const Space &cpu_depthwise_space() {
     static const Space space{
-        "cpu",
         {
             {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
             {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
@@ -48,7 +63,8 @@ const Space &cpu_depthwise_space() {
                  return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
              },
              {"tile_h", "tile_w"}},
-        }};
+        },
+        describe};
     return space;
 }
 

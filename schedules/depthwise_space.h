@@ -16,6 +16,9 @@ namespace distile {
 /** How much of the kernel is unrolled. */
 enum KernelUnroll { UnrollNothing = 0, UnrollRow = 1, UnrollKernel = 2 };
 
+/** For descriptions: what a theta unrolls. */
+std::string unrolled_part(const Theta &theta);
+
 /** The number of unrolled kernel taps. */
 int64_t unrolled_taps(KernelUnroll unroll, const OperatorFacts &op);
 

@@ -13,7 +13,7 @@ std::string Space::why_illegal(const Theta &theta, const Problem &problem) const
             return "the knob '" + knob.name + "' is negative";
         }
         if (found->second == 0 && std::count(knob.values.begin(), knob.values.end(), 0) == 0) {
-            return "a theta must have at least 1 for the knob '" + knob.name + "'";
+            return "the knob '" + knob.name + "' is 0; it must be at least 1";
         }
     }
     for (const auto &[name, value] : theta) {
@@ -22,7 +22,7 @@ std::string Space::why_illegal(const Theta &theta, const Problem &problem) const
             known = known || knob.name == name;
         }
         if (!known) {
-            return "there is no knob '" + name + "' for the backend '" + backend + "'";
+            return "there is no knob '" + name + "' (there are " + known_knobs() + ")";
         }
     }
     for (const Constraint &constraint : constraints) {
@@ -31,6 +31,28 @@ std::string Space::why_illegal(const Theta &theta, const Problem &problem) const
         }
     }
     return "";
+}
+
+std::string Space::known_knobs() const {
+    std::string names;
+    for (const Knob &knob : knobs) {
+        names.append(names.empty() ? "" : ", ").append(knob.name);
+    }
+    return names;
+}
+
+int value_of(const Theta &theta, const char *knob) {
+    const auto found = theta.find(knob);
+    return found == theta.end() ? 0 : found->second;
+}
+
+std::string extents_of(const Theta &theta, const char *first, const char *second) {
+    return std::to_string(value_of(theta, first)) + " x " + std::to_string(value_of(theta, second));
+}
+
+std::string count_of(const Theta &theta, const char *knob, const std::string &noun) {
+    const int number = value_of(theta, knob);
+    return std::to_string(number) + " " + noun + (number == 1 ? "" : "s");
 }
 
 }  // namespace distile

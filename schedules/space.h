@@ -1,6 +1,6 @@
 /** \file
- * A backend's schedule space, declared once: the knobs, their values, and the constraints that make a combination
- * legal. A theta is one point in it.
+ * A backend's schedule space, declared once: the knobs, their values, the constraints that make a combination legal, and
+ * a description in words. A theta is one point in it.
  */
 #ifndef DISTILE_SCHEDULES_SPACE_H
 #define DISTILE_SCHEDULES_SPACE_H
@@ -59,14 +59,26 @@ struct Constraint {
 };
 
 struct Space {
-    std::string backend;
     std::vector<Knob> knobs;
     std::vector<Constraint> constraints;
+    /** A theta in words. Knobs that it lacks count as 0. */
+    std::string (*describe)(const Theta &theta);
 
     /** "" if the theta has exactly the knobs of this space and satisfies every constraint; otherwise a sentence about
      * what is wrong. */
     std::string why_illegal(const Theta &theta, const Problem &problem) const;
+    /** The names of all knobs, for messages. */
+    std::string known_knobs() const;
 };
+
+// For descriptions.
+
+/** The value of a knob; 0 if the theta lacks it. */
+int value_of(const Theta &theta, const char *knob);
+/** The values of two knobs, for instance "2 x 3". */
+std::string extents_of(const Theta &theta, const char *first, const char *second);
+/** The value of a knob and what it counts, for instance "1 task" or "2 tasks". */
+std::string count_of(const Theta &theta, const char *knob, const std::string &noun);
 
 }  // namespace distile
 

@@ -17,7 +17,7 @@
 
 namespace distile {
 
-/** An operator at a size on a device: what the time of a theta depends on beside the tiles. */
+/** An operator at a size on a device: what the time of a theta depends on besides the tiles. */
 struct Workload {
     Problem problem;
     int batch = 1, height = 1, width = 1; /**< Of the output. */
@@ -28,10 +28,10 @@ struct Workload {
 /** An operator at its typical size, on all cores of a device. */
 Workload workload_of(const Operator &op, const DeviceProfile &device);
 
-/** The terms of a bound by name: what a learned model gets as features. Those that begin with "t_" are times in
- * microseconds, the others the counts behind them. */
+/** The terms of a bound by name, which a learned model gets as features. Names of times, in microseconds, begin with
+ * "t_"; the others are the counts behind them. */
 struct Bound {
-    double us = 0; /**< The largest time, and what every call takes beside. */
+    double us = 0; /**< The largest time plus that of a launch. */
     std::map<std::string, double> terms;
     double sum() const; /**< Of the times: breaks ties. */
 };
@@ -44,7 +44,7 @@ enum class BoundForm {
 /** The bound of a legal theta for a number of tiles of its granularity. */
 Bound bound(const Workload &workload, const Theta &theta, int64_t tiles, BoundForm form = BoundForm::Corrected);
 
-/** What a GPU's block takes, which the space's own functions tell. */
+/** What a GPU's block needs, as the functions of its space say. */
 struct BlockNeeds {
     int64_t shared_bytes = 0;
     int staged_pixels = 0;
@@ -57,7 +57,7 @@ struct WarpAccesses {
     int input_loads = 0, input_passes = 0, weight_loads = 0, weight_passes = 0, store_passes = 0;
 };
 
-/** What the bound asks of a theta: the values of the knobs that it knows, in its own order, and a GPU's block. */
+/** What the bound knows of a theta: the values of its knobs, in the bound's order, and the needs of a GPU's block. */
 struct BoundKnobs {
     std::array<int, 16> values{};
     BlockNeeds block;
@@ -66,8 +66,8 @@ struct BoundKnobs {
 
 struct BoundTerms;
 
-/** The same for many points of a space: a point is read once, and then judged for many numbers of tiles. Any threads
- * may use it at a time. */
+/** The bound of many points of a space: a point is read once, and then judged for many numbers of tiles. Threads may
+ * share it. */
 class BoundOfPoints {
 public:
     struct Times {
@@ -84,15 +84,16 @@ private:
     const BoundTerms &model_;
     const Space &space_;
     BoundForm form_;
-    std::vector<int> positions_; /**< Of the knobs that the bound knows, in the space; -1 for what it lacks. */
-    /** Blocks are worked out once for all that differs in splits and prefetch alone: packed, and 0 where not yet. */
+    std::vector<int> positions_; /**< Of the knobs that the bound knows, in the space; -1 for those that it lacks. */
+    /** The needs of blocks, packed; 0 where not yet known. Points that differ in splits and prefetch alone share them.
+     */
     mutable std::vector<std::atomic<uint64_t>> blocks_;
     std::vector<size_t> strides_; /**< Of the choices of a point in them. */
 
     BlockNeeds block(const PackedTheta &point) const;
 };
 
-// The counts of which the terms are made, for tests and for the curious.
+// The counts behind the terms, for tests and for the curious.
 
 /** Memory transactions of `transaction` elements for a tile of rows x columns elements in a row-major matrix with rows
  * of `row_elements`, the tile aligned to its own columns. */

@@ -14,7 +14,7 @@ const BoundBackend &bound_backend(const std::string &name) {
             return *bound;
         }
     }
-    throw FileError("schedules of the backend " + quote(name) + " cannot be ranked");
+    throw FileError("there is no bound for the backend " + quote(name) + ", so its schedules cannot be ranked");
 }
 
 }  // namespace distile

@@ -15,10 +15,10 @@ namespace distile {
 struct BoundTerms {
     /** The knobs that the bound knows, in the order in which it takes their values. */
     const std::vector<const char *> &(*knobs)();
-    /** What the space's own functions tell of a point; null where the knobs say it all. */
+    /** The needs of a GPU's block; null where the values of the knobs suffice. */
     BlockNeeds (*block)(const Workload &workload, const Theta &theta);
-    std::vector<const char *> beside_block; /**< Knobs on which that does not depend. */
-    /** The same beside the values of the knobs; null likewise. */
+    std::vector<const char *> beside_block; /**< Knobs that do not change them. */
+    /** The accesses of a warp to shared memory; null likewise. */
     WarpAccesses (*warp)(const BoundKnobs &knobs, const Workload &workload);
     void (*named)(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm form, NamedTerms &sink);
     void (*times)(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm form, TimesAlone &sink);
@@ -31,7 +31,7 @@ struct ProfileField {
     int most;
 };
 
-/** Kinds of devices whose spaces `distile info` counts. */
+/** A kind of device, for which `distile info` counts the legal schedules of an operator. */
 struct KnownSpace {
     const char *name;
     int lanes, registers;
@@ -44,7 +44,7 @@ struct BoundBackend {
     Problem (*problem)(const OperatorFacts &op, int lanes, int registers);
     const BoundTerms &(*model)(const Problem &problem);
     std::vector<ProfileField> fields;
-    std::vector<const char *> levels; /**< The memory that profiles name; none: any levels, the nearest first. */
+    std::vector<const char *> levels; /**< The levels of memory in profiles; none: any, the nearest first. */
     std::vector<KnownSpace> spaces;
 };
 

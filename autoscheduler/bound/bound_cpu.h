@@ -26,9 +26,8 @@ inline const std::vector<const char *> &cpu_knobs() {
     return knobs;
 }
 
-/** The time of every level of memory but the nearest: what the cores together touch is `data`, and of it `own_data` one
- * core alone. Where that does not fit the level before, `own_traffic(room)` tells the bytes that a core asks for again.
- */
+/** The times of all levels of memory but the nearest. All cores together touch `data` bytes, and one core `own_data`.
+ * Where these do not fit the level before, `own_traffic(room)` says how many bytes a core reads and writes. */
 template<typename Time, typename Traffic> void add_memory_times(const DeviceProfile &device, double cores, double data,
                                                                 double own_data, const Traffic &own_traffic,
                                                                 const Time &time) {
@@ -45,6 +44,24 @@ template<typename Time, typename Traffic> void add_memory_times(const DeviceProf
         const double bandwidth = level.shared ? level.gb_per_s / cores : level.gb_per_s;
         time(level.name.c_str(), traffic / (bandwidth * 1e3));
     }
+}
+
+/** How a call is cut into tasks, and what a task computes. */
+struct TaskCounts {
+    double tasks, rounds, register_tiles, operations, loads, iterations, sums;
+};
+
+/** The time of a launch and the counts that all schedules on a CPU have. */
+template<typename Sink> void add_task_counts(const Workload &workload, const TaskCounts &counts, Sink &sink) {
+    sink.launches(workload.device.launch_us);
+    sink.count("tasks", counts.tasks);
+    sink.count("rounds", counts.rounds);
+    sink.count("idle", 1 - counts.tasks / (counts.rounds * workload.threads));
+    sink.count("register_tiles", counts.register_tiles);
+    sink.count("operations", counts.operations);
+    sink.count("loads", counts.loads);
+    sink.count("iterations", counts.iterations);
+    sink.count("sums", counts.sums);
 }
 
 template<typename Sink>
@@ -92,8 +109,8 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     time("load", rounds * loads / device.load_per_cycle * cycle_us);
     time("loop", rounds * iterations * 2 * cycle_us);
 
-    // Bytes, from the footprints of the loop nest: what fits a level stays there, so that only what does not is read
-    // again from the next level.
+    // Bytes, from the footprints of the loop nest. What fits into a level stays there; the rest is read again from the
+    // next level.
     const double panel = reduction * channels * weight_bytes, split_weights = reduction * split_channels * weight_bytes;
     const double task_pixels = register_tiles * pixels;
     const double tile_input = input_footprint(workload, tile_h, tile_w, pixels);
@@ -118,15 +135,7 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     };
     add_memory_times(device, cores, all_weights + all_input + all_output, own_data, own_traffic, time);
 
-    sink.launches(device.launch_us);
-    sink.count("tasks", tasks);
-    sink.count("rounds", rounds);
-    sink.count("idle", 1 - tasks / (rounds * workload.threads));
-    sink.count("register_tiles", register_tiles);
-    sink.count("operations", operations);
-    sink.count("loads", loads);
-    sink.count("iterations", iterations);
-    sink.count("sums", pixels * vectors);
+    add_task_counts(workload, {tasks, rounds, register_tiles, operations, loads, iterations, pixels * vectors}, sink);
     sink.count("unrolled", unroll * taps * pixels * vectors);
     sink.count("panel_bytes", panel);
     sink.count("tile_input_bytes", tile_input);

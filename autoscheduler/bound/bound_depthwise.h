@@ -78,15 +78,7 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     add_memory_times(device, cores, weights + all_input + all_output, own_data, own_traffic,
                      [&](const char *name, double us) { sink.time(name, us); });
 
-    sink.launches(device.launch_us);
-    sink.count("tasks", tasks);
-    sink.count("rounds", rounds);
-    sink.count("idle", 1 - tasks / (rounds * workload.threads));
-    sink.count("register_tiles", register_tiles);
-    sink.count("operations", operations);
-    sink.count("loads", loads);
-    sink.count("iterations", iterations);
-    sink.count("sums", pixels * vectors);
+    add_task_counts(workload, {tasks, rounds, register_tiles, operations, loads, iterations, pixels * vectors}, sink);
     sink.count("unrolled", unrolled * pixels * vectors);
     sink.count("task_input_bytes", task_input);
     sink.count("weight_bytes", weights);

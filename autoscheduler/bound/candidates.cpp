@@ -7,8 +7,8 @@ namespace distile {
 
 namespace {
 
-/** Walks the product of the values of all knobs, and turns back where a constraint fails of which all knobs are chosen.
- * What a constraint says is asked once for every combination of the values of its own knobs. */
+/** Walks the product of the values of all knobs, and turns back as soon as the chosen knobs violate a constraint. It
+ * evaluates a constraint once for every combination of the values of the constraint's own knobs. */
 class Walk {
 public:
     Walk(const Space &space, const Problem &problem, const std::function<void(const PackedTheta &)> &visit)
@@ -75,7 +75,7 @@ private:
     }
 };
 
-/** What none of the points of a space has, where that takes a single knob to know; otherwise "". */
+/** The constraint that no point of a space satisfies because of a single knob; "" if there is none. */
 std::string missing_in_all(const Space &space, const Problem &problem) {
     for (const Constraint &constraint : space.constraints) {
         for (const Knob &knob : space.knobs) {
@@ -97,7 +97,7 @@ std::string missing_in_all(const Space &space, const Problem &problem) {
             held += (held.empty() ? " with " : ", ") + knob.name + "=" + std::to_string(knob.values[0]);
         }
     }
-    throw FileError("no schedule of the backend '" + space.backend + "'" + held + " is legal for this operator" +
+    throw FileError("no schedule" + held + " is legal for this operator" +
                     (missing.empty() ? "" : ": none has " + missing));
 }
 
@@ -127,7 +127,7 @@ Space restrict_space(const Space &space, const Theta &held) {
         const auto knob = std::find_if(result.knobs.begin(), result.knobs.end(),
                                        [name = name](const Knob &candidate) { return candidate.name == name; });
         if (knob == result.knobs.end()) {
-            throw FileError("there is no knob '" + name + "' for the backend '" + space.backend + "'");
+            throw FileError("there is no knob '" + name + "' (there are " + space.known_knobs() + ")");
         }
         knob->values = {value};
     }
@@ -136,7 +136,8 @@ Space restrict_space(const Space &space, const Theta &held) {
 
 void for_each_legal(const Space &space, const Problem &problem, const std::function<void(const PackedTheta &)> &visit) {
     if (space.knobs.size() > std::tuple_size_v<decltype(PackedTheta::choices)>) {
-        throw FileError("the space of the backend '" + space.backend + "' has too many knobs to be packed");
+        throw FileError("the space has " + std::to_string(space.knobs.size()) + " knobs; at most " +
+                        std::to_string(std::tuple_size_v<decltype(PackedTheta::choices)>) + " can be ranked");
     }
     Walk(space, problem, visit).choose(0);
 }

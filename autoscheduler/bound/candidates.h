@@ -17,7 +17,7 @@ namespace distile {
 /** The space of a backend for an operator. Throws FileError where there is no such backend. */
 const Space &space_of(const std::string &backend, const OperatorFacts &op = {});
 
-/** What the constraints of a backend's space ask for, known without building the operator: the facts are those that
+/** What the constraints of a backend's space depend on, without building the operator: the facts are the same that
  * recognise_masked_operator() finds in its pipeline. Lanes and registers are a CPU's. */
 Problem problem_of(const Operator &op, const std::string &backend, int lanes, int registers);
 
@@ -41,13 +41,13 @@ Space restrict_space(const Space &space, const Theta &held);
 /** Calls `visit` for every legal point of a space, in the order of their choices. */
 void for_each_legal(const Space &space, const Problem &problem, const std::function<void(const PackedTheta &)> &visit);
 
-/** All of them. Throws FileError if there is none, which says why where a single knob tells. */
+/** All legal points. Throws FileError if there is none, and says why if a single knob is the cause. */
 std::vector<PackedTheta> legal_points(const Space &space, const Problem &problem);
 
-/** Throws the same where a single knob tells that no point is legal: without walking the space. */
+/** Throws the same FileError if a single knob is the cause, without walking the space. */
 void check_for_legal_points(const Space &space, const Problem &problem);
 
-/** How many points the lists of a space give, legal or not. */
+/** The number of points of a space, legal or not. */
 double all_points(const Space &space);
 
 }  // namespace distile

@@ -36,7 +36,7 @@ public:
     std::string text(const char *name) const {
         const json &value = get(name);
         if (!value.is_string() || value.get<std::string>().empty()) {
-            refuse(std::string("the member \"") + name + "\" is " + value.dump() + ", not a text");
+            refuse(std::string("the member \"") + name + "\" is " + value.dump() + ", not a string");
         }
         return value.get<std::string>();
     }
@@ -156,7 +156,7 @@ DeviceProfile parse_device_profile(const json &json, const std::string &where) {
         levels.append(i == 0 ? "" : i + 1 == backend.levels.size() ? " and " : ", ").append(quote(backend.levels[i]));
     }
     if (!has_levels) {
-        members.refuse("the member \"memory\" does not hold the levels " + levels);
+        members.refuse("the member \"memory\" must hold the levels " + levels);
     }
     return device;
 }

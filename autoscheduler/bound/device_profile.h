@@ -44,7 +44,7 @@ struct DeviceProfile {
     /** The level of a name. Throws FileError if there is none. */
     const MemoryLevel &level(const std::string &level_name) const;
 
-    /** What tells devices apart whose measurements must not be mixed: name, features and cores, in words. */
+    /** Name, features and cores in words. Measurements of devices with different ids must not be mixed. */
     std::string id() const;
 };
 
@@ -53,11 +53,11 @@ DeviceProfile parse_device_profile(const nlohmann::json &json, const std::string
 DeviceProfile read_device_profile(const std::string &path);
 nlohmann::json to_json(const DeviceProfile &device);
 
-/** A profile that is compiled in, for a device that was never calibrated: "generic_x86_64", "generic_avx2",
+/** A profile that is compiled in, for devices that were never calibrated: "generic_x86_64", "generic_avx2",
  * "generic_avx512" or "generic_cuda". Throws FileError for any other name. */
 DeviceProfile generic_device_profile(const std::string &name);
 
-/** The name of the one for the kind of device that a Halide target is for. */
+/** The name of the compiled-in profile for a Halide target. */
 const char *generic_device_of(const std::string &target);
 
 /** The Halide target of code for a device, as plans hold it. */

@@ -8,12 +8,12 @@
 
 namespace distile {
 
-/** Which backend has such plans. */
+/** The backend that has such plans. */
 const Backend &portable_backend();
 
-/** A fine and a dense variant, scheduled by the bound for 4 lanes and 16 registers, which every x86-64 CPU has. It has
- * no times: they would be of no CPU in particular, and without times no coarser variant would ever be taken. Throws
- * FileError where nothing is legal. */
+/** A plan of a fine and a dense variant, scheduled by the bound for 4 lanes and 16 registers, which every x86-64 CPU
+ * has. It has no times, because they would differ from CPU to CPU, and no coarser variant, because none is taken
+ * without times. Throws FileError where no schedule is legal. */
 Plan portable_plan(const Operator &op);
 
 }  // namespace distile

@@ -20,7 +20,7 @@ struct Ranked {
     }
 };
 
-/** The best of many: a heap whose worst is on top. */
+/** The best of many: a heap with the worst on top. */
 class Best {
 public:
     explicit Best(size_t room = 0) : room_(room) {

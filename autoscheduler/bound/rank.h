@@ -12,16 +12,16 @@
 
 namespace distile {
 
-/** Masks of about one density: what a schedule is ranked for. */
+/** Masks of about one density, for which schedules are ranked. */
 struct Bucket {
     double density = 0; /**< Active pixels by all pixels. */
     /** Tiles with an active pixel, for a granularity. */
     std::function<int64_t(int tile_h, int tile_w)> tiles;
 };
 
-/** A bucket for a density alone. The masks are taken for Gaussian random fields with a correlation length of 1/8 of the
- * image, cut at the quantile of the density, as the benchmarks' family "blob" is. Density 1 gives every tile of the
- * image. */
+/** A bucket for a density alone. It assumes the masks of the benchmarks' family "blob": Gaussian random fields with a
+ * correlation length of 1/8 of the image, cut at the quantile of the density. Density 1 gives every tile of the image.
+ */
 Bucket density_bucket(const Workload &workload, double density);
 
 struct RankOptions {
@@ -47,7 +47,7 @@ struct Ranking {
 
 /** Ranks every legal point of the space of the workload's backend in every bucket, and keeps the union of the best: of
  * a bucket's share of the points one half goes to the best whatever their granularity, and the other half to the best
- * of each granularity, so that none is given up on the bound's word alone. Equal bounds are ranked by the sum of their
+ * of each granularity, so that the bound alone rules out no granularity. Equal bounds are ranked by the sum of their
  * terms. Throws FileError where nothing is legal. */
 Ranking rank(const Workload &workload, const std::vector<Bucket> &buckets, const RankOptions &options = {});
 

@@ -58,7 +58,7 @@ void calibrate(const Options &options) {
 void add_calibrate_command(CLI::App &app) {
     const auto options = std::make_shared<Options>();
     CLI::App *command = app.add_subcommand(
-        "calibrate", "Measure this machine's device profile, by which schedules are ranked; best on an idle machine");
+        "calibrate", "Measure this machine's device profile, which ranks schedules; the machine should be idle");
     command->add_option("-o,--out", options->out, "Device profile to write");
     command->add_option("--device", options->device, "What to calibrate")
         ->capture_default_str()

@@ -107,7 +107,7 @@ void measure_random(const RandomOptions &options) {
     }
     if (!options.quiet) {
         std::fputs(fmt::format("{} of {} points are measured in {}{}\n", done, all, options.log,
-                               done == all ? "" : "; the same command goes on")
+                               done == all ? "" : "; run the same command again to continue")
                        .c_str(),
                    stdout);
     }
@@ -354,7 +354,7 @@ CLI::App *add_replaying(CLI::App &parent, const char *name, const char *about,
     CLI::App *command = parent.add_subcommand(name, about);
     command->add_option("log", options->log, "Log of what was measured")->required();
     command->add_option("--masks", options->masks, "Masks, as tune takes them (default: those of the log)");
-    command->add_option("-k", options->k, "Variants beside the dense candidate")
+    command->add_option("-k", options->k, "Variants besides the dense candidate")
         ->capture_default_str()
         ->check(CLI::Range(1, 63));
     command->add_option("--per-round", options->per_round, "Schedules for each of the k rounds of a batch")
@@ -391,7 +391,7 @@ void add_experiment_command(CLI::App &app) {
                                "Compile the points into this folder and end, to measure them on another machine");
     random_command->add_flag("--kept", random->kept, "Draw from what the bound keeps, in place of all legal points");
     random_command->add_option("--seconds", random->seconds,
-                               "End this run after so many seconds; the same command goes on");
+                               "End this run after so many seconds; run the same command again to continue");
     random_command->add_flag("-q,--quiet", random->quiet, "Print nothing but errors");
     random_command->callback([random] { measure_random(*random); });
 

@@ -36,7 +36,7 @@ void measure(const MeasureCommandOptions &options) {
     if (!options.quiet) {
         const size_t results = read_results(options.folder).size();
         std::fputs(fmt::format("{} trials are measured in {}/results.jsonl{}\n", results, options.folder,
-                               finished ? ": all of them" : "; the same command goes on with the others")
+                               finished ? ": all of them" : "; run the same command again for the others")
                        .c_str(),
                    stdout);
     }
@@ -50,12 +50,12 @@ void measure(const MeasureCommandOptions &options) {
 void add_measure_command(CLI::App &app) {
     const auto options = std::make_shared<MeasureCommandOptions>();
     CLI::App *command = app.add_subcommand(
-        "measure", "Measure on this machine what `distile tune --folder` compiled, maybe on another");
+        "measure", "Measure on this machine what `distile tune --folder` compiled on this one or another");
     command->add_option("folder", options->folder, "Folder with a request and shared objects")->required();
     command->add_option("--seconds", options->seconds, "Begin no trial after so many seconds (default: no limit)")
         ->check(CLI::Range(0.1, 1e6));
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors");
-    command->footer("What was measured is kept: the same command goes on with what is missing.\n"
+    command->footer("Results are kept: run the same command again to measure what is missing.\n"
                     "Example:\n  distile measure batch --seconds 540");
     command->callback([options] { measure(*options); });
 

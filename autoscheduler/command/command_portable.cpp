@@ -18,8 +18,7 @@ struct Options {
 void add_portable_command(CLI::App &app) {
     const auto options = std::make_shared<Options>();
     CLI::App *command = app.add_subcommand(
-        "portable",
-        "Write the plan of an operator that any x86-64 CPU runs, which distile_add_polykernel falls back to");
+        "portable", "Write an operator's plan for any x86-64 CPU, which distile_add_polykernel adds to other plans");
     command->add_option("operator", options->op, "Operator file")->required();
     command->add_option("-o,--out", options->out, "Plan to write (default: print it)");
     command->footer("Example:\n  distile portable data/operators/conv3x3_256.json -o portable.json");

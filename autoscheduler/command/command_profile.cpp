@@ -58,7 +58,7 @@ struct ChosenPlan {
 ChosenPlan choose_plan(const Options &options) {
     const char *allowed = options.limit_cpu ? options.cpu_features.c_str() : nullptr;
     if (allowed && !are_cpu_features(allowed)) {
-        throw FileError(fmt::format("of --cpu-features '{}' not all are known", allowed));
+        throw FileError(fmt::format("--cpu-features '{}' names an unknown feature", allowed));
     }
     std::vector<Plan> plans;
     for (const std::string &path : options.plans) {
@@ -126,11 +126,12 @@ void profile_plan(const Options &options) {
 void add_profile_command(CLI::App &app) {
     const auto options = std::make_shared<Options>();
     CLI::App *command = app.add_subcommand(
-        "profile", "Measure the time table of a plan on this machine, by which the dispatcher chooses");
+        "profile", "Measure a plan's time table on this machine, by which the dispatcher chooses variants");
     command
-        ->add_option("plan", options->plans,
-                     "Plan files of an operator, as they stand behind one another in a PolyKernel: the first that this "
-                     "CPU can run is measured, or where it can run none, the portable plan")
+        ->add_option(
+            "plan", options->plans,
+            "Plan files of a PolyKernel, the most demanding first. The first that this CPU can run is measured; if "
+            "it can run none, the portable plan")
         ->required();
     CLI::Option *out = command->add_option(
         "-o,--out", options->out, "Time table to write, for distile_kernel_load_times (default: NAME.times.json)");
@@ -149,10 +150,12 @@ void add_profile_command(CLI::App &app) {
                      "Seconds to spend on each variant and number of threads")
         ->capture_default_str()
         ->check(CLI::Range(0.01, 600.0));
-    CLI::Option *limit = command->add_option("--cpu-features", options->cpu_features,
-                                             "Take the CPU to have no more than these features, as the option of "
-                                             "contexts does; \"\" for plain x86-64");
-    command->add_option("--object", options->object, "Measure what `distile compile` wrote, and compile nothing");
+    CLI::Option *limit =
+        command->add_option("--cpu-features", options->cpu_features,
+                            "Use no other CPU features than these, like the option of contexts; \"\" for "
+                            "plain x86-64");
+    command->add_option("--object", options->object,
+                        "Measure this shared object of `distile compile` instead of compiling");
     command->add_flag("--json", options->json, "Print the table as JSON");
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors");
     command->footer("Examples:\n  distile profile data/plans/conv3x3_256_avx2.json -o times.json\n"

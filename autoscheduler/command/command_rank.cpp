@@ -1,5 +1,4 @@
 #include "commands.h"
-#include "info.h"
 #include "mask_set.h"
 #include "rank.h"
 #include <CLI/CLI.hpp>
@@ -38,7 +37,7 @@ nlohmann::json to_json(const Ranking &ranking, const Operator &op, const DeviceP
             {"kept", kept}};
 }
 
-std::string describe(const Ranking &ranking, size_t top) {
+std::string describe(const Ranking &ranking, const Space &space, size_t top) {
     std::string text = fmt::format("{} legal schedules, {} kept. The best {} of them, by the bound in microseconds at "
                                    "a density of\n",
                                    ranking.legal_points, ranking.kept.size(), std::min(top, ranking.kept.size()));
@@ -50,7 +49,7 @@ std::string describe(const Ranking &ranking, size_t top) {
         for (const double us : ranking.kept[i].us) {
             text += fmt::format("{:>10.1f}", us);
         }
-        text += "  " + describe_theta(ranking.kept[i].theta) + "\n";
+        text += "  " + space.describe(ranking.kept[i].theta) + "\n";
     }
     return text;
 }
@@ -80,7 +79,7 @@ void rank_operator(const Options &options) {
     if (options.json) {
         std::fputs(format_json(to_json(ranking, op, device, options.top)).c_str(), stdout);
     } else if (!options.quiet) {
-        std::fputs(describe(ranking, options.top).c_str(), stdout);
+        std::fputs(describe(ranking, space_of(device.backend, workload.problem), options.top).c_str(), stdout);
         if (!options.out.empty()) {
             std::fputs(fmt::format("\nWritten to {}\n", options.out).c_str(), stdout);
         }

@@ -65,14 +65,14 @@ void report_logs(const Options &options) {
 
 void add_report_command(CLI::App &app) {
     const auto options = std::make_shared<Options>();
-    CLI::App *command = app.add_subcommand("report", "Say what searches found, from their logs: tables and figures");
+    CLI::App *command = app.add_subcommand("report", "Report what searches found, from their logs: tables and figures");
     command->add_option("log", options->logs, "Logs of searches")->required();
     command->add_option("--masks", options->masks,
                         "Masks to judge by, as tune takes them (default: those of the search)");
     command->add_option("--held-out", options->held_out, "Masks that the search did not see");
     command->add_option("--plans", options->plans,
-                        "Plans to judge beside the search; the log must hold their variants");
-    command->add_option("-k", options->k, "Variants beside the dense candidate")
+                        "Plans to compare with the search; the log must hold their variants");
+    command->add_option("-k", options->k, "Variants besides the dense candidate")
         ->capture_default_str()
         ->check(CLI::Range(1, 63));
     command->add_option("-o,--out", options->folder, "Folder for figures (SVG) and the report (JSON)");

@@ -1,11 +1,12 @@
 #include "bound.h"
+#include "candidates.h"
 #include "commands.h"
-#include "info.h"
 #include "plan.h"
 #include "process.h"
 #include "rank.h"
 #include "tools.h"
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <fmt/core.h>
 #include <fstream>
@@ -32,7 +33,7 @@ Theta theta_of_option(const std::string &text) {
         for (std::string word; std::getline(words >> std::ws, word, ',');) {
             const size_t equals = word.find('=');
             if (equals == std::string::npos) {
-                throw FileError("--theta has '" + word + "' in it, which is not KNOB=VALUE");
+                throw FileError("--theta has '" + word + "', which is not KNOB=VALUE");
             }
             object += object.empty() ? "{\"" : ", \"";
             object += word.substr(0, equals) + "\": " + word.substr(equals + 1);
@@ -62,18 +63,28 @@ Plan plan_of_theta(const Operator &op, const Theta &theta, const DeviceProfile &
     return plan;
 }
 
+/** The backend that has the most of a theta's knobs. */
+const Backend &backend_of_theta(const Operator &op, const Theta &theta) {
+    const auto shared_knobs = [&](const Backend *backend) {
+        const std::vector<Knob> &knobs = space_of(backend->name, problem_of(op, backend->name, 1, 0)).knobs;
+        return std::count_if(knobs.begin(), knobs.end(), [&](const Knob &knob) { return theta.count(knob.name) != 0; });
+    };
+    return **std::max_element(backends().begin(), backends().end(),
+                              [&](const Backend *a, const Backend *b) { return shared_knobs(a) < shared_knobs(b); });
+}
+
 void show(const Options &options) {
     const nlohmann::json file = read_json(options.file);
     Plan plan;
     DeviceProfile device;
     if (file.is_object() && file.contains("distile_operator")) {
         if (options.theta.empty()) {
-            throw FileError("'" + options.file + "' is an operator file: say with --theta what to show of it");
+            throw FileError("'" + options.file + "' is an operator file: name a schedule with --theta");
         }
         const Theta theta = theta_of_option(options.theta);
-        const char *generic = theta.count("block_pixels") != 0 ? "generic_cuda" : "generic_avx2";
-        device = device_of_option(options.device.empty() ? generic : options.device);
-        plan = plan_of_theta(read_operator(options.file), theta, device);
+        const Operator op = read_operator(options.file);
+        device = device_of_option(options.device.empty() ? backend_of_theta(op, theta).usual_profile : options.device);
+        plan = plan_of_theta(op, theta, device);
     } else {
         if (!options.theta.empty()) {
             throw FileError("'" + options.file +
@@ -83,7 +94,7 @@ void show(const Options &options) {
         device = device_of_option(options.device.empty() ? generic_device_of(plan.target) : options.device);
     }
     if (device.backend != plan.backend) {
-        throw FileError("the device profile is for the backend \"" + device.backend + "\", the schedule for \"" +
+        throw FileError("the device profile is for the backend \"" + device.backend + "\", but the schedule for \"" +
                         plan.backend + "\"");
     }
     const PlanVariant *variant = options.variant.empty() ? &plan.variants.front() : plan.find(options.variant);
@@ -91,7 +102,8 @@ void show(const Options &options) {
         throw FileError("the plan '" + plan.name + "' has no variant '" + options.variant + "'");
     }
     const Workload workload = workload_of(plan.op, device);
-    const std::string illegal = space_of(plan.backend, workload.problem).why_illegal(variant->theta, workload.problem);
+    const Space &space = space_of(plan.backend, workload.problem);
+    const std::string illegal = space.why_illegal(variant->theta, workload.problem);
     if (!illegal.empty()) {
         throw FileError("the theta is not legal for this operator and device: " + illegal);
     }
@@ -107,7 +119,7 @@ void show(const Options &options) {
         return;
     }
     std::string text = fmt::format("{}\n\n{}\nThe bound on {}\nat a density of {}, {} tiles: {:.1f} us\n",
-                                   describe_theta(variant->theta), source, device.id(), density, tiles, of.us);
+                                   space.describe(variant->theta), source, device.id(), density, tiles, of.us);
     for (const auto &[name, value] : of.terms) {
         text += fmt::format("  {:<20}{:>16.6g}\n", name, value);
     }

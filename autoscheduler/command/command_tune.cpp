@@ -124,21 +124,23 @@ void tune(TuneOptions options) {
         return;
     }
     if (Interrupts::seen()) {
-        std::fputs(
-            fmt::format("distile: stopped. The {} measurements so far are kept in {}: the same command goes on.\n",
-                        trials, options.log)
-                .c_str(),
-            stderr);
+        std::fputs(fmt::format("distile: stopped. The {} measurements so far are kept in {}: run the same command "
+                               "again to continue.\n",
+                               trials, options.log)
+                       .c_str(),
+                   stderr);
         throw CLI::RuntimeError(130);
     }
     if (ending == Ending::Stopped && !options.quiet) {
-        std::fputs(fmt::format("The {:.0f} seconds are spent after {} of {} trials: the same command goes on.\n",
-                               options.seconds, trials, options.search.trials)
-                       .c_str(),
-                   stderr);
+        std::fputs(
+            fmt::format("The {:.0f} seconds are spent after {} of {} trials: run the same command again to continue.\n",
+                        options.seconds, trials, options.search.trials)
+                .c_str(),
+            stderr);
     }
     if (!best_dense(log.measured())) {
-        throw FileError("no dense schedule is measured yet, so there is no plan to write; the same command goes on");
+        throw FileError(
+            "no dense schedule is measured yet, so there is no plan to write; run the same command again to continue");
     }
     const Solution solution = solve(log.measured(), session.masks, options.search.k);
     write_file(options.plan, format_json(to_json(plan_of(session, solution, name_of(options.plan, session.op)))));
@@ -165,13 +167,15 @@ void add_tune_command(CLI::App &app) {
     const auto options = std::make_shared<TuneOptions>();
     options->search.counts = 0;
     CLI::App *command = app.add_subcommand(
-        "tune", "Search for the PolyKernel of an operator: the k variants that are fastest together over some masks");
+        "tune", "Search for the PolyKernel of an operator: the k variants that together are fastest over some masks");
     add_session_options(*command, *options);
     add_search_options(*command, *options);
-    command->add_option("--held-out", options->held_out, "Masks that the search does not see, to judge the result by");
+    command->add_option("--held-out", options->held_out, "Masks that the search does not see, to judge its result");
     command->add_option("-o,--out", options->plan, "Plan to write")->required();
     command->add_option("--log", options->log, "Where measurements are kept (default: beside the plan)");
-    command->add_option("--seconds", options->seconds, "End this run after so many seconds; the same command goes on")
+    command
+        ->add_option("--seconds", options->seconds,
+                     "End this run after so many seconds; run the same command again to continue")
         ->check(CLI::Range(0.1, 1e7));
     command->add_option("--include", options->include, "Plan whose variants are measured first");
     command->add_option("--folder", options->folder,
@@ -179,7 +183,7 @@ void add_tune_command(CLI::App &app) {
     command->add_flag("--json", options->json, "Print the result as JSON");
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors and warnings");
     command->footer(
-        "Every measurement is kept: the same command goes on where a search ended.\n"
+        "Every measurement is kept: run the same command again to continue a search.\n"
         "Examples:\n"
         "  distile tune data/operators/conv3x3_256.json --masks masks.npy -k 6 --trials 300 -o my_plan.json\n"
         "  distile tune my_operator.json --masks blob:0.1:1 blob:0.3:2 blob:0.6:3 --device my_cpu.json \\\n"

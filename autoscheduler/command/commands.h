@@ -28,12 +28,12 @@ void add_tune_command(CLI::App &app);
 
 /** The device profile that an option names: a file, or a generic one that is compiled in. Throws FileError. */
 DeviceProfile device_of_option(const std::string &file_or_name);
-/** What to say of that option. */
+/** The help of that option. */
 extern const char *const device_option_help;
-/** What to say of an option that takes masks. */
+/** The help of an option that takes masks. */
 extern const char *const mask_option_help;
 
-/** A line on the terminal that shows how far the work is. Nothing where the output is no terminal. */
+/** A line on the terminal that shows the progress of the work. It prints nothing if stderr is no terminal. */
 class ProgressLine {
 public:
     explicit ProgressLine(bool quiet);

@@ -1,4 +1,5 @@
 #include "info.h"
+#include "candidates.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
@@ -83,43 +84,14 @@ std::string describe_times(const Plan &plan) {
 
 }  // namespace
 
-std::string describe_theta(const Theta &theta) {
-    const auto knob = [&](const char *name) {
-        const auto found = theta.find(name);
-        return found == theta.end() ? 0 : found->second;
-    };
-    if (theta.count("block_pixels") != 0) {
-        return fmt::format("tiles of {} x {}; blocks of {} pixels x {} channels, threads of {} x {}; reduction in {} "
-                           "part{}, {} input channels staged at once{}{}; weights through {}",
-                           knob("tile_h"), knob("tile_w"), knob("block_pixels"), knob("block_channels"),
-                           knob("thread_pixels"), knob("thread_channels"), knob("splits"),
-                           knob("splits") == 1 ? "" : "s", knob("chunk"), knob("halo") != 0 ? " for whole windows" : "",
-                           knob("prefetch") != 0 ? ", one ahead" : "",
-                           knob("weights_staged") != 0 ? "shared memory" : "the cache");
-    }
-    if (theta.count("tasks") != 0) {
-        const char *const unrolled[] = {"nothing", "a kernel row", "the kernel"};
-        return fmt::format(
-            "tiles of {} x {}; register tiles of {} pixels x {} channels; {} task{} a thread; {} unrolled",
-            knob("tile_h"), knob("tile_w"), knob("pixels"), knob("channels"), knob("tasks"),
-            knob("tasks") == 1 ? "" : "s", unrolled[std::clamp(knob("unroll"), 0, 2)]);
-    }
-    const char *const orders[] = {"rows, columns, input channels", "input channels, rows, columns",
-                                  "rows, input channels, columns"};
-    return fmt::format("tiles of {} x {}; register tiles of {} pixels x {} channels; up to {} of them a task; output "
-                       "channels in {} part{}; reduction over {}, {} input channel{} unrolled",
-                       knob("tile_h"), knob("tile_w"), knob("pixels"), knob("channels"), knob("group"),
-                       knob("channel_splits"), knob("channel_splits") == 1 ? "" : "s",
-                       orders[std::clamp(knob("order"), 0, 2)], knob("unroll"), knob("unroll") == 1 ? "" : "s");
-}
-
 std::string describe_plan(const Plan &plan) {
     const std::string needs = get_backend(plan.backend).needs(plan.features());
     std::string text = fmt::format("PolyKernel {}\nOperator   {}: {}\nBackend    {}, weight layout {}\n"
                                    "Needs      {}\n\nVariants\n",
                                    plan.name, plan.op.name, plan.op.summary(), plan.backend, plan.layout, needs);
+    const Space &space = space_of(plan.backend, problem_of(plan.op, plan.backend, 1, 0));
     for (const PlanVariant &variant : plan.variants) {
-        const std::string code = variant.is_generated() ? describe_theta(variant.theta)
+        const std::string code = variant.is_generated() ? space.describe(variant.theta)
                                                         : fmt::format("tiles of {} x {}; {} in {}", variant.tile_h(),
                                                                       variant.tile_w(), variant.entry, variant.source);
         text +=

@@ -8,9 +8,6 @@
 
 namespace distile {
 
-/** What a schedule does, in one sentence. */
-std::string describe_theta(const Theta &theta);
-
 /** A plan for a person to read: the operator, where it runs, its variants, and which of them is fastest when. */
 std::string describe_plan(const Plan &plan);
 

@@ -37,8 +37,8 @@ void check_target(const std::string &target, const DeviceProfile &device) {
     const DeviceProfile generic = generic_device_profile(name);
     if (generic.backend != device.backend || generic.vector_lanes != device.vector_lanes ||
         generic.vector_registers != device.vector_registers) {
-        throw FileError("the target '" + target + "' is for devices like " + name + ", and '" + device.name +
-                        "' is none: name one with --device");
+        throw FileError("the target '" + target + "' is for devices like " + name + ", but the device is '" +
+                        device.name + "': name another with --device");
     }
 }
 
@@ -55,7 +55,7 @@ DeviceProfile find_device(const SessionOptions &options) {
     }
     if (device.backend != options.backend) {
         throw FileError("the device '" + device.name + "' is of the backend \"" + device.backend +
-                        "\", and --backend is \"" + options.backend + "\"");
+                        "\", but --backend is \"" + options.backend + "\"");
     }
     return device;
 }
@@ -82,22 +82,23 @@ void add_session_options(CLI::App &command, SessionOptions &options) {
     command.add_option("--timing-seconds", options.timing_seconds, "Seconds for the repeats of a measurement")
         ->capture_default_str()
         ->check(CLI::Range(0.001, 600.0));
-    command.add_option("--measure-limit", options.measure_limit_s, "Seconds after which a measurement hangs")
+    command.add_option("--measure-limit", options.measure_limit_s, "Seconds after which a measurement counts as hung")
         ->capture_default_str()
         ->check(CLI::Range(0.1, 3600.0));
-    command.add_option("--compile-limit", options.compile_limit_s, "Seconds after which a compiler hangs")
+    command.add_option("--compile-limit", options.compile_limit_s, "Seconds after which a compiler counts as hung")
         ->capture_default_str()
         ->check(CLI::Range(0.1, 3600.0));
     command.add_option("--memory-mb", options.memory_mb, "Memory that a compiler or a measurement may use")
         ->capture_default_str()
         ->check(CLI::Range(1, 1 << 24));
-    command.add_option("--seed", options.search.seed, "Seed: what makes a search repeatable but for the clock's noise")
+    command
+        .add_option("--seed", options.search.seed, "Seed; it makes a search repeatable, except for noise in the times")
         ->capture_default_str();
 }
 
 void add_search_options(CLI::App &command, SessionOptions &options) {
     SearchOptions &search = options.search;
-    command.add_option("-k", search.k, "Variants beside the dense candidate")
+    command.add_option("-k", search.k, "Variants besides the dense candidate")
         ->capture_default_str()
         ->check(CLI::Range(1, 63));
     command.add_option("--trials", search.trials, "Schedules to measure in all, those of the log included")

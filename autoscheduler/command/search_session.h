@@ -1,5 +1,5 @@
 /** \file
- * What the commands that search have in common: their options, and what follows from them.
+ * What the commands that search share: their options, and the objects made from them.
  */
 #ifndef DISTILE_SEARCH_SESSION_H
 #define DISTILE_SEARCH_SESSION_H
@@ -21,7 +21,7 @@ class App;
 
 namespace distile {
 
-/** The time of a run, and whether it should end: by a signal, or because its seconds are spent. */
+/** Measures the time of a run, and says when to end it: after a signal, or when its seconds are spent. */
 class Stopwatch {
 public:
     /** 0: no limit. */
@@ -58,25 +58,25 @@ void add_session_options(CLI::App &command, SessionOptions &options);
 /** Adds the options of the search itself. */
 void add_search_options(CLI::App &command, SessionOptions &options);
 
-/** Everything that a search is for. */
+/** What a search optimises: an operator on a device, over masks. */
 class Session {
 public:
     /** Throws FileError. */
     explicit Session(const SessionOptions &options);
-    /** Of what a log was made for. `masks`: those of the log if empty. */
+    /** The session that a log is of. `masks`: those of the log if empty. */
     Session(const LogHeader &header, const std::vector<std::string> &masks);
 
     Operator op;
     DeviceProfile device;
     Workload workload;
     std::string target;
-    int empty_masks = 0; /**< Left out: nothing is to be computed for them. */
+    int empty_masks = 0; /**< Masks that were left out because they have no active pixel. */
     MaskSet masks;
 
     const Space &space() const {
         return space_of(device.backend, workload.problem);
     }
-    /** Throws std::exception unless this machine is the device, so that it can measure. */
+    /** Throws std::exception unless this machine is the device and can measure. */
     void check_machine(const SessionOptions &options) const;
     LogHeader header(const SessionOptions &options) const;
     BatchSetup batch_setup(const SessionOptions &options) const;

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/** A command whose words are added bit by bit. */
+/** A command that is put together word by word. */
 class CommandLine {
 public:
     explicit CommandLine(std::vector<std::string> words, const std::string &log) : command_{std::move(words), log} {
@@ -53,7 +53,7 @@ Objects objects_of(const std::vector<Plan> &plans, const std::string &symbol, co
             objects.paths.push_back(folder + "/" + name + ".o");
         }
     }
-    // What every PolyKernel holds beside its variants.
+    // What every PolyKernel holds besides its variants.
     for (const char *object : get_backend(plans.front().backend).objects) {
         objects.paths.push_back(tool(object));
     }

@@ -1,5 +1,5 @@
 /** \file
- * Making code of plans: objects for a build, and shared objects for measurements, by the same programs.
+ * Compiling plans: to objects for a build, and to shared objects for measurements, by the same programs.
  */
 #ifndef DISTILE_COMPILE_H
 #define DISTILE_COMPILE_H
@@ -25,19 +25,19 @@ struct BuildOptions {
     bool portable = true;       /**< Whether a plan for every device of the backend stands behind them, if it can. */
     std::string symbol;         /**< C name of the PolyKernel. */
     std::string object, header; /**< To write. */
-    std::string depfile;        /**< To write: what was read, for the build; "": not. */
-    /** Gets what is made on the way, and is emptied first. */
+    std::string depfile;        /**< To write: Make's rule for the object; "": none. */
+    /** For intermediate files. It is emptied first. */
     std::string folder;
     std::string linker = "ld", objcopy = "objcopy"; /**< GNU's. */
     std::string slots;                              /**< Folder of the slots that builds share; "": none. */
     int jobs = 1;
 };
 
-/** Builds an object of which only the symbol is visible, and the header that declares it. Throws FileError. */
+/** Builds an object that shows only the symbol, and a header that declares it. Throws FileError. */
 void build_polykernel(const BuildOptions &options);
 
-/** Writes what a generator can emit, for instance "device_code", of every variant of a plan into a folder; the names of
- * the files begin with PLAN.VARIANT. Throws FileError. */
+/** Writes an output of Halide's generators, for instance "device_code", for every variant of a plan into a folder. The
+ * names of the files begin with PLAN.VARIANT. Throws FileError. */
 void emit_of_variants(const std::string &plan, const std::string &what, const std::string &folder, int jobs);
 
 }  // namespace distile

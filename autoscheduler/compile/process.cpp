@@ -174,7 +174,7 @@ bool Interrupts::seen() {
 TemporaryFolder::TemporaryFolder() {
     std::string name = (std::filesystem::temp_directory_path() / "distile-XXXXXX").string();
     if (!mkdtemp(name.data())) {
-        throw FileError("no temporary folder can be made as '" + name + "': " + std::strerror(errno));
+        throw FileError("the temporary folder '" + name + "' cannot be made: " + std::strerror(errno));
     }
     path_ = name;
 }

@@ -13,13 +13,13 @@ namespace distile {
 
 struct Command {
     std::vector<std::string> words; /**< The program, searched on PATH, and its arguments. */
-    std::string log;                /**< File that gets what it prints. */
+    std::string log;                /**< File for its output. */
 };
 
 /** How a command ended. */
 struct CommandResult {
     int exit_status = 0;
-    int signal = 0; /**< That ended it; 0 if none did. */
+    int signal = 0; /**< The signal that ended it; 0 if none did. */
     bool timed_out = false, stopped = false;
     double seconds = 0;
     std::string printed;
@@ -31,31 +31,31 @@ struct CommandResult {
 
 class JobSlots;
 
-/** What ends commands early, with all processes that they started. */
+/** When to end commands early, with all processes that they started. */
 struct CommandLimits {
     double seconds = 0;              /**< Of each; 0: no limit. */
     std::function<bool()> stop;      /**< Ends them all once it is true; null: nothing does. */
-    const JobSlots *slots = nullptr; /**< Of which each command takes one; null: there is no limit but the caller's. */
+    const JobSlots *slots = nullptr; /**< Each command takes one; null: only the caller limits them. */
 };
 
 /** Runs commands, at most `jobs` at once, and calls `finished` with the index and the result of each when it ends.
- * After `finished` returned false none is started any more. Throws FileError where a program cannot be started; the
- * others are then awaited first. */
+ * After `finished` returns false, it starts no more. Throws FileError if a program cannot be started, once the others
+ * have ended. */
 void run_each(const std::vector<Command> &commands, int jobs, const CommandLimits &limits,
               const std::function<bool(size_t, const CommandResult &)> &finished);
 
-/** Runs commands, at most `jobs` at once, and calls `finished` with the number done after each. Throws
- * FileError with what a command printed if one fails; the others are then awaited first. */
+/** Runs commands, at most `jobs` at once, and calls `finished` with the number done after each. If one fails, throws
+ * FileError with its output, once the others have ended. */
 void run_commands(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished,
                   const JobSlots *slots = nullptr);
 
-/** A text without characters that steer a terminal: messages quote what files say. */
+/** A text without characters that steer a terminal, because messages quote files. */
 std::string printable(std::string text);
 
-/** Of this machine: how many commands to run at once. */
+/** How many commands this machine runs at once. */
 int cores_of_machine();
 
-/** While it lives, Ctrl-C and SIGTERM do not end the program but are asked for. One at a time. */
+/** While it lives, Ctrl-C and SIGTERM do not end the program: seen() reports them. Only one may live at a time. */
 class Interrupts {
 public:
     Interrupts();
@@ -71,7 +71,7 @@ private:
     }, before_term_{};
 };
 
-/** A new empty folder for temporary files, removed with all that it holds at the end. */
+/** A new empty folder for temporary files, removed with its contents at the end. */
 class TemporaryFolder {
 public:
     TemporaryFolder();

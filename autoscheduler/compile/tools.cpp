@@ -14,8 +14,8 @@ std::string tool(const std::string &name) {
     std::string path = (std::filesystem::path(own_path()).parent_path() / name).string();
     std::error_code ignored;
     if (!std::filesystem::exists(path, ignored)) {
-        throw FileError("'" + path + "' is missing, with which plans are compiled: run the `distile` of a whole " +
-                        "installation or build (for NVIDIA GPUs, one that was made with a CUDA toolkit)");
+        throw FileError("'" + path + "' is missing; it is needed to compile plans. Run the `distile` of a complete " +
+                        "installation or build (for NVIDIA GPUs, one made with a CUDA toolkit)");
     }
     return path;
 }

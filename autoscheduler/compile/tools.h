@@ -1,6 +1,6 @@
 /** \file
- * The programs and files that the distile command compiles plans with. They lie beside it, in the build tree as where
- * it is installed, so that both can be moved.
+ * The programs and files that compile plans. They lie beside the distile command, both in the build tree and where it
+ * is installed, so that all can be moved together.
  */
 #ifndef DISTILE_TOOLS_H
 #define DISTILE_TOOLS_H
@@ -14,15 +14,15 @@ namespace distile {
 /** This program, wherever it is. */
 std::string own_path();
 
-/** The path of what lies beside this program. Throws FileError if it is not there. */
+/** The path of a file beside this program. Throws FileError if it is missing. */
 std::string tool(const std::string &name);
 
 /** The C compiler that links plans: $CC with its arguments, or cc. */
 std::vector<std::string> c_compiler();
 
-/** What builds a variant of a plan that lies in a file: a generator with the plugin. It writes what `emit` names, for
- * instance "object", and logs, into a folder; `name` is that of the files,
- * and of the function unless that has another. */
+/** The command that builds a variant of the plan in the file `plan_path`: a generator with the plugin. It writes the
+ * output that `emit` names, for instance "object", and a log into a folder. `name` is the name of the files, and of the
+ * function unless `function` names it. */
 Command generator_command(const Plan &plan, const PlanVariant &variant, const std::string &plan_path,
                           const std::string &emit, const std::string &folder, const std::string &name,
                           const std::string &function = "");

@@ -13,7 +13,7 @@ namespace {
 constexpr int boosting_rounds = 150;
 /** With fewer rows than this, trees would only learn the noise. */
 constexpr size_t least_rows = 16;
-/** Of a row of the operator itself, beside one of another operator. */
+/** The weight of a row of the operator itself, relative to one of another operator. */
 constexpr float own_weight = 4;
 
 /** Calls a function of XGBoost by its name in c_api.h. */

@@ -1,5 +1,5 @@
 /** \file
- * A file that one process has at a time.
+ * A file that only one process uses at a time.
  */
 #ifndef DISTILE_LOCKED_FILE_H
 #define DISTILE_LOCKED_FILE_H
@@ -8,12 +8,11 @@
 
 namespace distile {
 
-/** Opens a file to read and to append to, or makes it, and locks it as long as it lives. The system unlocks it where
- * the process is killed. */
+/** Opens a file for reading and appending, makes it if necessary, and locks it for as long as this object lives. If the
+ * process is killed, the system unlocks it. */
 class LockedFile {
 public:
-    /** Throws FileError, with `what` for the file, and `in_use` as the rest of the sentence where another process has
-     * it. */
+    /** Throws FileError. Messages call the file `what`, and end with `in_use` if another process has locked it. */
     LockedFile(const std::string &path, const std::string &what, const std::string &in_use);
     ~LockedFile();
     LockedFile(const LockedFile &) = delete;

@@ -147,13 +147,13 @@ MaskSet read_mask_set(const std::vector<std::string> &sources, const Operator &o
         }
         const std::vector<MaskImage> images = read_images(source);
         if (images[0].height != height || images[0].width != width) {
-            refuse(source, "are of " + std::to_string(images[0].height) + " x " + std::to_string(images[0].width) +
-                               " pixels, and the output of '" + op.name + "' for its typical input has " +
+            refuse(source, "have " + std::to_string(images[0].height) + " x " + std::to_string(images[0].width) +
+                               " pixels, but the output of '" + op.name + "' for its typical input has " +
                                std::to_string(height) + " x " + std::to_string(width) +
                                ": give masks over the output, or change \"typical\" in the operator file");
         }
         if (images.size() % batch != 0) {
-            refuse(source, "are " + std::to_string(images.size()) + ", which are no whole batches of " +
+            refuse(source, "have " + std::to_string(images.size()) + " images, which are no whole batches of " +
                                std::to_string(batch) + ", the operator's typical batch");
         }
         for (size_t first = 0; first < images.size(); first += batch) {
@@ -166,7 +166,7 @@ MaskSet read_mask_set(const std::vector<std::string> &sources, const Operator &o
     }
     if (masks.empty()) {
         throw FileError(sources.empty() ? "there are no masks: name some with --masks"
-                                        : "none of the masks has an active pixel, so there is nothing to be fast at");
+                                        : "no mask has an active pixel: give masks that have some");
     }
     if (left_out) {
         *left_out = empty;

@@ -1,5 +1,5 @@
 /** \file
- * The masks that a search is for.
+ * The masks that a search optimises for.
  */
 #ifndef DISTILE_MASK_SET_H
 #define DISTILE_MASK_SET_H
@@ -33,17 +33,17 @@ public:
     int32_t width() const {
         return masks_.front().width;
     }
-    /** The part of the dense operator's multiply-adds that a mask asks for; a convolution's is its density. */
+    /** The part of the dense operator's multiply-adds that a mask needs; for a convolution, its density. */
     double work(size_t mask) const {
         return work_[mask];
     }
-    /** By mask, the active tiles of a height and width, counted by the runtime's bitmask. Counted once. Not to be
-     * called by several threads at a time. */
+    /** By mask, the active tiles of a height and width, counted by the runtime's bitmask. Counts are kept;
+     * threads must not call it at the same time. */
     const std::vector<int64_t> &tiles(std::pair<int, int> granularity) const;
     /** Tiles of the whole image at a granularity. */
     int64_t all_tiles(std::pair<int, int> granularity) const;
-    /** What schedules are ranked for: masks whose work lies between the same bounds (.02, .075, .15, .25, .4, .6, .8)
-     * share a bucket, with the mean of their tile counts. */
+    /** Masks to rank schedules for. Those with work between the same bounds (.02, .075, .15, .25, .4, .6, .8) share a
+     * bucket, with the mean of their tile counts. */
     std::vector<Bucket> buckets() const;
     /** The masks of some indices. */
     MaskSet subset(const std::vector<size_t> &indices) const;

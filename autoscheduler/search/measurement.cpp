@@ -78,18 +78,18 @@ Measurement parse_measurement(const json &json, const std::string &where) {
         if (result.ok()) {
             for (const auto &row : json.at("times")) {
                 if (!row.at(0).is_number_integer()) {
-                    throw FileError(where + ": a number of tiles is no integer");
+                    throw FileError(where + ": a number of tiles is not an integer");
                 }
                 MeasuredTime time{row.at(0).get<int64_t>(), row.at(1).get<double>(), row.at(2).get<double>(),
                                   row.at(3).get<double>()};
                 if (time.tiles < 1 || !(time.us > 0) ||
                     (!result.times.empty() && time.tiles <= result.times.back().tiles)) {
-                    throw FileError(where + ": its times are not above 0, for ascending numbers of tiles");
+                    throw FileError(where + ": its times must be above 0, for ascending numbers of tiles");
                 }
                 result.times.push_back(time);
             }
             if (result.times.empty()) {
-                throw FileError(where + ": its outcome is ok, and it has no times");
+                throw FileError(where + ": its outcome is ok, but it has no times");
             }
         }
         return result;

@@ -1,5 +1,5 @@
 /** \file
- * What a search knows of a schedule once it was measured.
+ * The result of measuring a schedule.
  */
 #ifndef DISTILE_MEASUREMENT_H
 #define DISTILE_MEASUREMENT_H
@@ -32,16 +32,16 @@ struct Measurement {
     Theta theta;
     bool dense = false; /**< Over every tile of the image, as a dense candidate. */
     Outcome outcome = Outcome::Ok;
-    std::string message;             /**< What went wrong, "" if nothing did. */
+    std::string message;             /**< What went wrong; "" if nothing did. */
     std::vector<MeasuredTime> times; /**< By tiles, ascending. Empty unless the outcome is Ok. */
     double compile_s = 0, measure_s = 0;
-    double reference_us = 0; /**< What the search's reference kernel took meanwhile: shows drifts of the device. */
-    double elapsed_s = 0;    /**< Seconds that the search had spent when this was known, over all its runs. */
+    double reference_us = 0; /**< The time of the search's reference kernel meanwhile: it shows drifts of the device. */
+    double elapsed_s = 0;    /**< Seconds that all runs of the search had taken by then. */
 
     bool ok() const {
         return outcome == Outcome::Ok;
     }
-    /** Microseconds for a number of tiles: interpolated as the dispatcher does it. Needs ok(). */
+    /** Microseconds for a number of tiles: interpolated as by the dispatcher. Needs ok(). */
     double at(int64_t tiles) const;
 };
 

@@ -1,5 +1,5 @@
 /** \file
- * What measures the schedules that a search asks for.
+ * Measuring the schedules that a search proposes.
  */
 #ifndef DISTILE_MEASURER_H
 #define DISTILE_MEASURER_H
@@ -22,28 +22,28 @@ struct Trial {
 class Measurer {
 public:
     virtual ~Measurer() = default;
-    /** Measures a batch and hands over each result as soon as it is known. Returns early where it was stopped; what is
-     * missing then was not measured. A trial that fails is a result. */
+    /** Measures a batch and hands over each result as soon as it is known. A failed trial is a result. Returns early if
+     * it is stopped. */
     virtual void measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &done) = 0;
 };
 
-/** What a worker tells about one trial. */
+/** The result of one trial, as a worker reports it. */
 struct WorkerResult {
     Measurement measurement;
     double drift = 0; /**< Of the reference in the meantime: 0.05 if its first and second half differ by 5 %. */
 };
 
-/** How far a result is from what it should be: by how much the reference drifted while it was measured, or differs from
- * `expected_us`, what it took before (0: not known). */
+/** How unsteady the device was: by how much the reference drifted during the trial, or differs from `expected_us`, its
+ * time before (0: not known). */
 double unsteadiness(const WorkerResult &result, double expected_us);
-/** True if a result may stand. */
+/** Whether a result can be trusted. */
 bool is_steady(const WorkerResult &result, double expected_us);
 
-/** Answers from measurements that are there already, so that searches can be compared without measuring again. */
+/** Answers from earlier measurements, to compare searches without measuring again. */
 class ReplayMeasurer : public Measurer {
 public:
     explicit ReplayMeasurer(const std::vector<Measurement> &pool);
-    /** Trials that are not in the pool are results that failed. */
+    /** Trials that are not in the pool fail. */
     void measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &done) override;
 
 private:

@@ -123,7 +123,7 @@ Solution solve(const std::vector<Measurement> &measured, const MaskSet &masks, i
     Solution solution;
     solution.dense = best_dense(measured);
     if (!solution.dense) {
-        throw FileError("no dense schedule was measured with success, so nothing can be compared with it");
+        throw FileError("no dense schedule was measured successfully, so there is nothing to compare with");
     }
     const Objective objective(masks, solution.dense->times.back().us);
     const std::vector<const Measurement *> sparse = sparse_measurements(measured);

@@ -2,9 +2,9 @@
  * The objective of a search, equations (1) to (7) of DynaSpa: the cost of a set of schedules over masks, and the choice
  * of a set by it.
  *
- * The cost of a schedule for a mask is its time over what would be proportional to the mask's work, t_dense x work. Its
- * mean over the masks, each taken by the fastest schedule of a set, is the mean of 1/eta. The dense candidate is a
- * member of every set, and not counted.
+ * The cost of a schedule for a mask is its time over t_dense x work, a time proportional to the mask's work. The cost
+ * of a set is the mean over all masks, each with the fastest schedule of the set: the mean of 1/eta. Every set holds
+ * the dense candidate, which is not counted.
  */
 #ifndef DISTILE_OBJECTIVE_H
 #define DISTILE_OBJECTIVE_H
@@ -57,7 +57,7 @@ private:
 /** The fastest dense measurement for the whole image; null if there is none. */
 const Measurement *best_dense(const std::vector<Measurement> &measured);
 
-/** What was measured of the sparse schedules, and worked. */
+/** The successful measurements of sparse schedules. */
 std::vector<const Measurement *> sparse_measurements(const std::vector<Measurement> &measured);
 
 /** A set chosen greedily from measurements: the last step of Algorithm 1. */

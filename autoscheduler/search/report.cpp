@@ -44,7 +44,8 @@ std::vector<double> ranks(const std::vector<double> &values) {
     return result;
 }
 
-/** The mean cost of each schedule alone, by its measured times, and by those that a model tells for the same tiles. */
+/** The mean cost of each schedule alone, by its measured times, and by those that a model predicts for the same tiles.
+ */
 struct Scatter {
     std::vector<double> measured, predicted;
 };

@@ -7,7 +7,7 @@ namespace distile {
 
 namespace {
 
-/** Features of the operator and the tiles, beside the knobs. */
+/** Features of the operator and the tiles, besides the knobs. */
 constexpr size_t common_features = 10;
 
 float log2_of(double value) {

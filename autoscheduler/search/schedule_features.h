@@ -1,5 +1,5 @@
 /** \file
- * What a learned model sees of a schedule: its knobs, its tiles, and the terms of the analytical bound.
+ * The features of a schedule for a learned model: its knobs, its tiles, and the terms of the analytical bound.
  */
 #ifndef DISTILE_FEATURES_H
 #define DISTILE_FEATURES_H
@@ -10,8 +10,8 @@
 
 namespace distile {
 
-/** The features of the points of one backend's space. They are logarithms and ratios, so that what was learned of one
- * operator says something of another. */
+/** The features of the points of one backend's space. They are logarithms and ratios, so that what a model
+ * learns from one operator helps with another. */
 class Features {
 public:
     /** With `with_bound` false, nothing comes from the bound. */

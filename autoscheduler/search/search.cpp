@@ -329,8 +329,9 @@ std::vector<Trial> Search::propose(const std::vector<Measurement> &measured) {
             return batch;
         }
         if (!best) {
-            throw FileError("no dense schedule could be compiled and measured, so nothing can be compared with it; the "
-                            "log says what went wrong");
+            throw FileError(
+                "no dense schedule could be compiled and measured, so there is nothing to compare with; the "
+                "log says what went wrong");
         }
     }
     std::vector<size_t> drawn(masks_.size());

@@ -45,8 +45,8 @@ LogHeader parse_header(const json &json, const std::string &path) {
         const auto &threads = json.at("threads"), &seed = json.at("seed");
         constexpr int most_threads = 1 << 16;
         if (!threads.is_number_integer() || threads < 1 || threads > most_threads || !seed.is_number_unsigned()) {
-            throw FileError(where + " has a broken header (its \"threads\" are no integer from 1 to " +
-                            std::to_string(most_threads) + ", or its \"seed\" is none)");
+            throw FileError(where + " has a broken header (its \"threads\" must be an integer from 1 to " +
+                            std::to_string(most_threads) + ", and its \"seed\" an integer)");
         }
         header.threads = threads.get<int>();
         header.knobs = json.at("knobs").get<std::string>();
@@ -95,7 +95,7 @@ Parsed parse(const std::string &text, const std::string &path) {
             throw FileError(fault + "; remove that line to go on with the others");
         }
         if (!fault.empty() || end == std::string::npos) {
-            parsed.contents.warning = where + " is broken, as a kill in the midst of writing leaves it: it is skipped";
+            parsed.contents.warning = where + " is broken, as after a kill while it was written; it is skipped";
             break;
         }
         if (number == 1) {
@@ -119,7 +119,7 @@ std::string text_of(const json &line) {
 /** Throws FileError unless measurements of both belong together. */
 void check_same(const LogHeader &found, const LogHeader &wanted, const std::string &path) {
     const auto refuse = [&](const std::string &is, const std::string &wants) {
-        throw FileError(the_log(path) + " is of " + is + ", and this search is of " + wants +
+        throw FileError(the_log(path) + " is of " + is + ", but this search is of " + wants +
                         ": name another log with --log");
     };
     if (to_json(found.op) != to_json(wanted.op)) {
@@ -194,7 +194,7 @@ SearchLog::SearchLog(const std::string &path, const LogHeader &header)
         refuse_foreign(path);
     }
     if (ftruncate(file_.descriptor(), static_cast<off_t>(parsed.good_bytes)) != 0) {
-        throw FileError(the_log(path) + " cannot be rid of its broken last line: " + std::strerror(errno));
+        throw FileError(the_log(path) + " has a broken last line, which cannot be cut off: " + std::strerror(errno));
     }
     if (!parsed.has_header) {
         contents_.header = header;

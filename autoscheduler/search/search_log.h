@@ -1,6 +1,6 @@
 /** \file
- * The log of a search: everything that was measured, kept at once, so that a search which was killed goes on where it
- * was. A file of JSON lines: a header, then one line a measurement.
+ * The log of a search. Every measurement is written at once, so that a search that was killed can continue. A file of
+ * JSON lines: a header, then one line for each measurement.
  */
 #ifndef DISTILE_SEARCH_LOG_H
 #define DISTILE_SEARCH_LOG_H
@@ -21,9 +21,9 @@ struct LogHeader {
     std::string backend, target;
     DeviceProfile device; /**< Told from others by its id(). */
     int threads = 1;
-    std::string knobs; /**< Of the space, separated by spaces: its version. */
+    std::string knobs; /**< Of the space, separated by blanks: its version. */
     uint64_t seed = 0;
-    std::vector<std::string> masks; /**< As they were named; what a report takes by default. */
+    std::vector<std::string> masks; /**< As the command line named them; a report's default. */
 };
 
 /** The names of a space's knobs as a header has them. */
@@ -35,7 +35,7 @@ nlohmann::json to_json(const LogHeader &header);
 struct LogContents {
     LogHeader header;
     std::vector<Measurement> measured;
-    std::string warning; /**< About a broken last line; "" if there is none. */
+    std::string warning; /**< About an incomplete last line; "" if there is none. */
 };
 
 /** Reads a log, also one that a search is writing. Throws FileError. */
@@ -44,9 +44,9 @@ LogContents read_search_log(const std::string &path);
 /** A log that one search writes. */
 class SearchLog {
 public:
-    /** Opens a log, or begins one. Throws FileError where another search has it, where it is of another operator,
-     * device, number of threads or space, and where it cannot be read or written. A broken last line, which a kill
-     * leaves, is cut off. */
+    /** Opens a log, or begins one. Throws FileError if another search uses it, if it is of another operator, device,
+     * number of threads or space, or if it cannot be read or written. An incomplete last line, as after a kill, is cut
+     * off. */
     SearchLog(const std::string &path, const LogHeader &header);
 
     const LogHeader &header() const {

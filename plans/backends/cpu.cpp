@@ -24,7 +24,7 @@ std::string features_of(const std::string &target) {
     for (const std::string &word : target_words(target)) {
         const auto found = known.find(word);
         if (found == known.end()) {
-            throw FileError("the target '" + target + "': distile cannot check a CPU for its feature '" + word + "'");
+            throw FileError("the target '" + target + "': distile cannot check a CPU for the feature '" + word + "'");
         }
         std::istringstream parts(found->second);
         for (std::string part; parts >> part;) {
@@ -55,23 +55,11 @@ const char *generic_profile(const std::string &target) {
 }  // namespace
 
 const Backend &cpu_backend() {
-    static const Backend backend = {"cpu",
-                                    "DISTILE_CPU",
-                                    "CPUs",
-                                    {{"cpu-o16", 16}},
-                                    nullptr,
-                                    features_of,
-                                    target_of,
-                                    needs,
-                                    generic_profile,
-                                    true,
-                                    {"distile_hooks.o"},
-                                    "thread",
-                                    "core",
-                                    "a vector",
-                                    "vector multiply-adds",
-                                    true,
-                                    6};
+    static const Backend backend = {
+        "cpu",     "DISTILE_CPU", "CPUs",          {{"cpu-o16", 16}},      nullptr, features_of,
+        target_of, needs,         generic_profile, "generic_avx2",         true,    {"distile_hooks.o"},
+        "thread",  "core",        "a vector",      "vector multiply-adds", true, 6,
+    };
     return backend;
 }
 

@@ -18,8 +18,7 @@ std::string features_of(const std::string &target) {
             continue;
         }
         if (!known) {
-            throw FileError("the target '" + target + "': distile cannot check a GPU's context for its feature '" +
-                            word + "'");
+            throw FileError("the target '" + target + "': distile cannot check a GPU for the feature '" + word + "'");
         }
         if (!features.empty()) {
             throw FileError("the target '" + target + "' has more than one compute capability");
@@ -50,24 +49,26 @@ const char *generic_profile(const std::string &) {
 }  // namespace
 
 const Backend &cuda_backend() {
-    static const Backend backend = {"cuda",
-                                    "DISTILE_CUDA",
-                                    "NVIDIA GPUs",
-                                    {{"cuda-o32", 32}},
-                                    "cuda",
-                                    features_of,
-                                    target_of,
-                                    needs,
-                                    generic_profile,
-                                    false,
-                                    {"distile_hooks.o", "distile_cuda_hooks.o"},
-                                    "multiprocessor",
-                                    "multiprocessor",
-                                    "a warp",
-                                    "multiply-adds",
-                                    false,
-                                    // Its time moves in steps.
-                                    12};
+    static const Backend backend = {
+        "cuda",
+        "DISTILE_CUDA",
+        "NVIDIA GPUs",
+        {{"cuda-o32", 32}},
+        "cuda",
+        features_of,
+        target_of,
+        needs,
+        generic_profile,
+        "generic_cuda",
+        false,
+        {"distile_hooks.o", "distile_cuda_hooks.o"},
+        "multiprocessor",
+        "multiprocessor",
+        "a warp",
+        "multiply-adds",
+        false,
+        12,  // Its time moves in steps.
+    };
     return backend;
 }
 

@@ -82,8 +82,9 @@ std::string why_groups_illegal(const distile_conv2d &conv) {
     if (conv.in_channels % conv.groups == 0 && conv.out_channels % conv.groups == 0) {
         return "";
     }
-    return "the parameter \"groups\" is " + std::to_string(conv.groups) + ", which must divide both " +
-           std::to_string(conv.in_channels) + " input and " + std::to_string(conv.out_channels) + " output channels";
+    return "the parameter \"groups\" is " + std::to_string(conv.groups) + ", but must divide the " +
+           std::to_string(conv.in_channels) + " input channels and the " + std::to_string(conv.out_channels) +
+           " output channels";
 }
 
 }  // namespace distile

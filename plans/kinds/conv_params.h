@@ -1,5 +1,5 @@
 /** \file
- * What the kinds share that are convolutions.
+ * What all kinds of convolutions share.
  */
 #ifndef DISTILE_PLANS_CONV_PARAMS_H
 #define DISTILE_PLANS_CONV_PARAMS_H
@@ -13,8 +13,7 @@ std::vector<IntegerParam> filter_params();
 /** The same in a descriptor, with one group. The strides' parameters may have other names. */
 distile_conv2d filter_of(const Operator &op, const char *stride_h = "stride_h", const char *stride_w = "stride_w");
 
-/** What describe() says of a convolution. `groups` follows the channels, and `stride` is what people call its strides.
- */
+/** Describes a convolution in words. `groups` follows the channels, and `stride` is what users call its strides. */
 std::string describe_convolution(const Operator &op, const distile_conv2d &conv, const std::string &groups = "",
                                  const char *stride = "stride");
 /** distile_conv2d, as C writes it. */

@@ -1,4 +1,4 @@
-// The kinds whose output is larger than their input, and computed in phases.
+// The kinds that compute their output in phases, because it is larger than their input.
 #include "conv_params.h"
 #include "polyphase.h"
 #include <algorithm>

@@ -11,7 +11,7 @@
 
 namespace distile {
 
-/** Few combinations of parameters, of which parameter p takes the values [0, num_values[p]), such that any two values
+/** Few combinations of parameters, where parameter p takes the values [0, num_values[p]), such that any two values
  * of any two parameters meet in at least one of them. */
 inline std::vector<std::vector<int>> combine_pairwise(const std::vector<int> &num_values, std::mt19937 &random) {
     const size_t num_parameters = num_values.size();

@@ -1,5 +1,5 @@
 /** \file
- * A context with all that a call needs, for tests of what runs beside it.
+ * A context with all that a call needs, for tests of what else runs in the program.
  */
 #ifndef DISTILE_TESTS_SESSION_H
 #define DISTILE_TESTS_SESSION_H

@@ -253,14 +253,14 @@ TEST_CASE("The points of a space are those that are legal", "[points]") {
             CHECK(static_cast<double>(found.size()) < all_points(space));
         }
     }
-    refuse([] { restrict_space(space_of("cpu"), {{"warp", 1}}); }, {"warp", "cpu"});
+    refuse([] { restrict_space(space_of("cpu"), {{"warp", 1}}); }, {"warp", "tile_h", "unroll"});
     refuse([] { space_of("abacus"); }, {"abacus"});
 
-    // Nothing is legal, which a single knob tells, or only a walk of the space.
+    // Nothing is legal, because of a single knob, or as only a walk of the space can show.
     const Problem problem = problem_of(conv3x3_256(), "cpu", 8, 16);
     const Space wrong_channels = restrict_space(space_of("cpu"), {{"channels", 12}});
     refuse([&] { legal_points(wrong_channels, problem); },
-           {"'cpu' with channels=12 is", ": none has channels that are"});
+           {"no schedule with channels=12 is", ": none has channels that are"});
     refuse([&] { check_for_legal_points(wrong_channels, problem); }, {"channels=12", "whole vectors"});
     const Space wide = restrict_space(space_of("cpu"), {{"tile_h", 100}, {"tile_w", 100}});
     refuse([&] { legal_points(wide, problem); }, {"with tile_h=100, tile_w=100 is legal"});
@@ -328,7 +328,7 @@ TEST_CASE("Bank conflicts are counted over the addresses of a warp", "[bound]") 
     CHECK(shared_passes(strided(4).data(), 32, 4, 32) == 4);
     CHECK(shared_passes(strided(36).data(), 8, 4, 32) == 1);
     CHECK(shared_passes(strided(32).data(), 8, 4, 32) == 8);
-    // Who asks for the same word gets it in the same pass.
+    // Threads that read the same word get it in the same pass.
     std::vector<int> pairs = strided(1);
     for (int thread = 0; thread < 32; thread++) {
         pairs[thread] = thread / 2;
@@ -486,7 +486,7 @@ TEST_CASE("The bound on a CPU is as worked by hand", "[bound]") {
     CHECK(term("t_loop") == Approx(2 * 32 * 2 * .001));
     // A step loads 2 vectors of 32 bytes and 2 numbers of 4 bytes from the first level.
     CHECK(term("t_L1") == Approx(2 * 32 * (64 + 8) / 100e3));
-    // 1024 bytes of weights do not stay in 1024 bytes beside the inputs, so that each register tile reads them again;
+    // 1024 bytes of weights and the inputs do not both fit 1024 bytes, so that each register tile reads them again;
     // a task of 4 pixels reads 256 bytes and writes 256.
     CHECK(term("t_L2") == Approx(2 * (2 * 1024 + 256 + 256) / 10e3));
     // All of it stays in the second level.

@@ -117,6 +117,12 @@ depthwise=$source_folder/data/operators/depthwise3x3_576.json
 "$distile" rank "$depthwise" --device generic_cuda --density .3 --top 2 | has "tiles of" || fail "rank ranks no depthwise convolution for GPUs"
 "$distile" show "$depthwise" --theta tile_h=1,tile_w=1,pixels=4,channels=16,tasks=1,unroll=2 | has 'unroll(ky)' ||
     fail "show does not know a depthwise theta"
+# On a GPU they are not staged. A theta without a device is for the backend that has its knobs.
+"$distile" info "$source_folder/data/plans/depthwise3x3_576_cuda.json" | has 'input read in place; the kernel unrolled' ||
+    fail "info does not explain a depthwise theta of a GPU"
+theta=tile_h=1,tile_w=1,block_pixels=16,block_channels=64,thread_pixels=2,thread_channels=4,unroll=2
+"$distile" show "$depthwise" --theta "$theta" | has 'input read in place; the kernel unrolled' ||
+    fail "show does not know a depthwise theta of a GPU"
 "$distile" profile "$source_folder/tests/fixtures/plans/test_depthwise3_24_avx2.json" -o "$folder/depthwise.json" --threads 1 \
     --seconds 0.01 --quiet
 grep -q '"variant":"dense"' "$folder/depthwise.json" || fail "profile wrote no times of a depthwise convolution"

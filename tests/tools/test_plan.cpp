@@ -1,11 +1,13 @@
-// Operator and plan files, the space of schedules, and the plugin: what they accept, and what they say where they do
-// not.
+// Operator and plan files, the spaces of schedules, and the plugin: what they accept, and how they refuse the rest.
 #include "Halide.h"
 #include "bound_backend.h"
 #include "candidates.h"
 #include "catch.h"
+#include "check_facts.h"
 #include "cpu.h"
+#include "cuda_direct_space.h"
 #include "cuda_schedule.h"
+#include "cuda_space.h"
 #include "depthwise_space.h"
 #include "device_profile.h"
 #include "emit.h"
@@ -99,7 +101,7 @@ struct Change {
     std::vector<std::string> words;
 };
 
-/** The JSON pointer's value becomes another one, of which the message shows what is in `words`. */
+/** Sets the value at a JSON pointer to one that is refused with a message that has all of `words`. */
 Change set(const std::string &pointer, const json &value, std::vector<std::string> words) {
     return {[=](json &file) { file[json::json_pointer(pointer)] = value; }, std::move(words)};
 }
@@ -577,6 +579,7 @@ TEST_CASE("Every backend says what the tools ask of it", "[plan]") {
         CHECK(&backend_of_target(halide_target(device)) == backend);
         CHECK_FALSE(backend->needs(backend->features_of(halide_target(device))).empty());
         CHECK_FALSE(bound_backend(backend->name).spaces.empty());
+        CHECK(generic_device_profile(backend->usual_profile).backend == backend->name);
     }
     refuse([] { get_backend("opencl"); }, {"opencl", "cpu", "cuda"});
 }
@@ -745,9 +748,9 @@ TEST_CASE("The descriptors of several plans are chained in their order", "[plan]
     CHECK(c.find("\"any\"") < c.find("\"narrow\""));
     CHECK(c.find("\"narrow\"") < c.find("\"wide\""));
 
-    refuse([&] { emit_polykernels({narrow, wide}, "s"); }, {"'wide'", "never be taken", "'narrow'"});
-    refuse([&] { emit_polykernels({any, narrow}, "s"); }, {"'narrow'", "never be taken", "'any'"});
-    refuse([&] { emit_polykernels({narrow, plan("again", avx2)}, "s"); }, {"'again'", "never be taken"});
+    refuse([&] { emit_polykernels({narrow, wide}, "s"); }, {"'wide'", "no device would take it", "'narrow'"});
+    refuse([&] { emit_polykernels({any, narrow}, "s"); }, {"'narrow'", "no device would take it", "'any'"});
+    refuse([&] { emit_polykernels({narrow, plan("again", avx2)}, "s"); }, {"'again'", "no device would take it"});
     refuse([&] { emit_polykernels({wide, plan("wide", avx2)}, "s"); }, {"'wide'", "name"});
     Plan other = narrow;
     other.op.params["in_channels"] = "32";
@@ -811,7 +814,6 @@ TEST_CASE("The space says why a theta is illegal", "[plan]") {
         return cpu_space().why_illegal(theta, of);
     };
     CHECK(why({}, problem).empty());
-    CHECK(cpu_space().backend == "cpu");
     for (const Knob &knob : cpu_space().knobs) {
         CAPTURE(knob.name);
         CHECK_FALSE(knob.meaning.empty());
@@ -823,7 +825,7 @@ TEST_CASE("The space says why a theta is illegal", "[plan]") {
         CHECK((knob.name == "order" ? why({{knob.name, 0}}, problem).empty()
                                     : contains(why({{knob.name, 0}}, problem), "at least 1")));
     }
-    CHECK(contains(why({{"warp", 1}}, problem), "'warp'"));
+    CHECK(contains(why({{"warp", 1}}, problem), "'warp' (there are tile_h, tile_w, pixels,"));
     CHECK(contains(why({{"order", 3}}, problem), "order from 0 to 2"));
     CHECK(contains(why({{"channels", 12}}, problem), "whole vectors"));
     // 40 channels are 48 with whole blocks.
@@ -1084,7 +1086,7 @@ TEST_CASE("The plugin refuses what it cannot choose a schedule by", "[plugin]") 
     const std::string plan = folder.write("plan.json", good_plan().dump());
     refuse_schedule(masked_conv2d(), {{"plan", plan}, {"variant", "0"}, {"density", ".3"}}, {"autoscheduler.density"});
     const char *const opencl = "x86-64-linux-opencl";
-    refuse_schedule(masked_conv2d({}, opencl), {}, {"CUDA", opencl}, opencl);
+    refuse_schedule(masked_conv2d({}, opencl), {}, {"NVIDIA GPUs", opencl}, opencl);
 
     // Without estimates nobody knows the image.
     Halide::Pipeline pipeline = masked_conv2d();
@@ -1115,17 +1117,7 @@ TEST_CASE("The facts of an operator file are those of its pipeline", "[plugin]")
             const Problem expected = gpu ? cuda_problem(recognised) : cpu_problem(recognised, Halide::Target(target));
             const Problem found = problem_of(parse_operator(file, "here"), gpu ? "cuda" : "cpu", 16, 32);
             CAPTURE(file.dump(), target);
-            CHECK(found.in_channels == expected.in_channels);
-            CHECK(found.groups == expected.groups);
-            CHECK(found.out_channels == expected.out_channels);
-            CHECK(found.kernel_h == expected.kernel_h);
-            CHECK(found.kernel_w == expected.kernel_w);
-            CHECK(found.stride_h == expected.stride_h);
-            CHECK(found.stride_w == expected.stride_w);
-            CHECK(found.dilation_h == expected.dilation_h);
-            CHECK(found.dilation_w == expected.dilation_w);
-            CHECK(found.channel_block == expected.channel_block);
-            CHECK(found.bytes_per_element == expected.bytes_per_element);
+            check_facts(found, expected);
             CHECK(found.vector_lanes == expected.vector_lanes);
             CHECK(found.vector_registers == expected.vector_registers);
         }
@@ -1261,6 +1253,26 @@ TEST_CASE("The space of depthwise convolutions says why a theta is illegal", "[p
     CHECK(contains(why({{"unroll", 1}, {"tile_h", 64}, {"tile_w", 65}}), "4096"));
 }
 
+TEST_CASE("Every space says in words what a schedule does", "[plan]") {
+    CHECK(cpu_space().describe(good_theta().get<Theta>()).rfind("tiles of ", 0) == 0);
+    CHECK(cpu_depthwise_space().describe(depthwise_theta()) ==
+          "tiles of 1 x 1; register tiles of 6 pixels x 16 channels; 2 tasks a thread; the kernel unrolled");
+    Theta theta = {{"tile_h", 1},        {"tile_w", 2}, {"block_pixels", 16},  {"block_channels", 64},
+                   {"thread_pixels", 4}, {"unroll", 1}, {"thread_channels", 8}};
+    CHECK(cuda_direct_space().describe(theta) == "tiles of 1 x 2; blocks of 16 pixels x 64 channels, threads of 4 x 8; "
+                                                 "input read in place; a kernel row unrolled");
+    theta["splits"] = theta["halo"] = 1;
+    theta["chunk"] = 4;
+    CHECK(cuda_space().describe(theta) ==
+          "tiles of 1 x 2; blocks of 16 pixels x 64 channels, threads of 4 x 8; reduction in 1 part, 4 input "
+          "channels staged at once for whole windows; weights through the cache");
+    // A plan may hold any numbers, and lack knobs.
+    for (const Space *space : {&cpu_space(), &cpu_depthwise_space(), &cuda_space(), &cuda_direct_space()}) {
+        CHECK_FALSE(space->describe({}).empty());
+        CHECK_FALSE(space->describe({{"order", 4096}, {"unroll", 4096}}).empty());
+    }
+}
+
 TEST_CASE("Groups and depthwise convolutions are recognised, and have schedules of their own", "[plugin]") {
     const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
     const auto read = [](const char *generator, const json &params) {
@@ -1270,15 +1282,7 @@ TEST_CASE("Groups and depthwise convolutions are recognised, and have schedules 
         return parse_operator(file, "here");
     };
     const auto compare = [](const MaskedOperator &recognised, const Operator &op) {
-        const Problem found = problem_of(op, "cpu", 16, 32);
-        CHECK(recognised.in_channels == found.in_channels);
-        CHECK(recognised.out_channels == found.out_channels);
-        CHECK(recognised.groups == found.groups);
-        CHECK(recognised.depthwise == found.depthwise);
-        CHECK(recognised.kernel_h == found.kernel_h);
-        CHECK(recognised.kernel_w == found.kernel_w);
-        CHECK(recognised.stride_h == found.stride_h);
-        CHECK(recognised.dilation_w == found.dilation_w);
+        check_facts(recognised, problem_of(op, "cpu", 16, 32));
     };
     const Operator grouped =
         read("masked_conv2d", {{"in_channels", 32}, {"out_channels", 96}, {"groups", 2}, {"dilation_w", 2}});

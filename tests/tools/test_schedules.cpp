@@ -2,6 +2,7 @@
 // built.
 #include "Halide.h"
 #include "catch.h"
+#include "check_facts.h"
 #include "cuda_direct_space.h"
 #include "cuda_schedule.h"
 #include "masked_operator.h"
@@ -93,15 +94,7 @@ TEST_CASE("Strides and dilations are recognised, in place, staged and through wi
             Theta theta = halo_theta();
             theta["tile_h"] = theta["tile_w"] = tile;
             const MaskedOperator op = recognise_masked_operator(masked_conv2d(params(expected, theta), target));
-            CHECK(op.in_channels == expected.in_channels);
-            CHECK(op.out_channels == expected.out_channels);
-            CHECK(op.kernel_h == expected.kernel_h);
-            CHECK(op.kernel_w == expected.kernel_w);
-            CHECK(op.stride_h == expected.stride_h);
-            CHECK(op.stride_w == expected.stride_w);
-            CHECK(op.dilation_h == expected.dilation_h);
-            CHECK(op.dilation_w == expected.dilation_w);
-            CHECK(op.channel_block == expected.channel_block);
+            check_facts(op, expected);
         }
     }
 }

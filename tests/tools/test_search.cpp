@@ -313,7 +313,7 @@ TEST_CASE("Masks that cannot be used are refused with a reason", "[search]") {
         return message_of([&] { read_mask_set(sources, op); });
     };
     CHECK(refusal({}).find("there are no masks") != std::string::npos);
-    CHECK(refusal({"blob:0:1"}).find("none of the masks has an active pixel") != std::string::npos);
+    CHECK(refusal({"blob:0:1"}).find("no mask has an active pixel") != std::string::npos);
     CHECK(refusal({"cloud:0.1:1"}).find("no mask family 'cloud'") != std::string::npos);
     for (const char *source : {"blob", "blob:0.1", "blob:x:1", "blob:0.1:y", "blob:2:1", "checkerboard:0.1:1", ""}) {
         INFO(source);
@@ -322,7 +322,7 @@ TEST_CASE("Masks that cannot be used are refused with a reason", "[search]") {
     CHECK(refusal({folder.path() + "/none.npy"}).find("cannot be opened") != std::string::npos);
     CHECK(refusal({folder.write("text.png", "text")}).find("PNG") != std::string::npos);
     const std::string path = folder.write("small.npy", npy("|b1", "False", "(2, 3, 4)", std::string(24, '\1')));
-    CHECK(refusal({path}).find("are of 3 x 4 pixels, and the output of 'conv' for its typical input has 24 x 24") !=
+    CHECK(refusal({path}).find("have 3 x 4 pixels, but the output of 'conv' for its typical input has 24 x 24") !=
           std::string::npos);
     Operator fitting = op;
     fitting.typical_height = 3;
@@ -462,20 +462,20 @@ TEST_CASE("Schedules and headers that no search writes are refused", "[search]")
     gpu.device = generic_device_profile("generic_cuda");
     const Theta gpu_theta =
         unpack(space_of("cuda"), legal_points(space_of("cuda"), workload_of(gpu.op, gpu.device).problem).at(0));
-    // The line behind tells that a legal one is taken.
+    // The next line shows that a legal one is taken.
     CHECK(refusal(some_header(), a_theta(1, 1)).find("line 3: this is not a measurement") != std::string::npos);
     CHECK(refusal(gpu, gpu_theta).find("line 3: this is not a measurement") != std::string::npos);
     for (const char *knob : {"pixels", "channels", "group", "channel_splits", "unroll"}) {
         Theta theta = a_theta(1, 1);
         theta[knob] = 0;
-        CHECK(refusal(some_header(), theta).find(std::string("at least 1 for the knob '") + knob) != std::string::npos);
+        CHECK(refusal(some_header(), theta).find(std::string("the knob '") + knob + "' is 0") != std::string::npos);
         theta.erase(knob);
         CHECK(refusal(some_header(), theta).find("line 2: its schedule is not legal") != std::string::npos);
     }
     for (const char *knob : {"thread_channels", "thread_pixels", "block_pixels", "chunk", "splits"}) {
         Theta theta = gpu_theta;
         theta[knob] = 0;
-        CHECK(refusal(gpu, theta).find(std::string("at least 1 for the knob '") + knob) != std::string::npos);
+        CHECK(refusal(gpu, theta).find(std::string("the knob '") + knob + "' is 0") != std::string::npos);
     }
     LogHeader mixed = some_header();
     mixed.backend = "cuda";
@@ -720,7 +720,7 @@ TEST_CASE("Measurements while the device drifts do not stand", "[search]") {
     CHECK_FALSE(is_steady(result, 100));
 }
 
-TEST_CASE("A report tells what a log holds", "[search]") {
+TEST_CASE("A report shows what a log holds", "[search]") {
     CHECK(rank_correlation({1, 2, 3, 4}, {10, 20, 30, 25}) == Approx(0.8));
     CHECK(rank_correlation({1, 2, 3}, {3, 2, 1}) == Approx(-1));
     CHECK(rank_correlation({1, 1, 2, 2}, {1, 1, 5, 5}) == Approx(1));

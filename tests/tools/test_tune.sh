@@ -36,7 +36,7 @@ cp a.log before.log
 "$distile" tune "$operator" --masks "${masks[@]}" -k 2 --trials 6 "${quick[@]}" -o a.json --json | has '"sets"' ||
     fail "tune --json prints no JSON"
 cmp -s a.log before.log || fail "a search that was finished measured again"
-"$distile" report a.log --held-out blob:0.3:9 -o figures | has 'Rank correlation' || fail "report tells no correlation"
+"$distile" report a.log --held-out blob:0.3:9 -o figures | has 'Rank correlation' || fail "report shows no correlation"
 for figure in convergence bound granularity; do
     grep -q '</svg>' "figures/a-$figure.svg" || fail "report wrote no figure of $figure"
 done
@@ -145,7 +145,7 @@ sed -i 's/"device": "[^"]*"/"device": "another CPU"/' batch/request.json
 rm batch/results.jsonl
 expect_error "the trials are for the device 'another CPU'" measure batch
 
-# Ctrl-C in the midst of it. (Not from a shell that starts it in the background with Ctrl-C ignored.)
+# Ctrl-C while it runs. (Not from a shell that starts it in the background with Ctrl-C ignored.)
 python3 - "$distile" tune "$operator" --masks "${masks[@]}" -k 1 --trials 40 "${quick[@]}" -o d.json <<'PYTHON'
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -155,7 +155,7 @@ while not (os.path.exists("d.log") and sum(1 for _ in open("d.log")) > 2) and se
 search.send_signal(signal.SIGINT)
 message = search.communicate()[1]
 assert search.returncode == 130, search.returncode
-assert "are kept in d.log: the same command goes on" in message, message
+assert "are kept in d.log: run the same command again to continue" in message, message
 PYTHON
 [[ ! -e d.json ]] || fail "a search that was stopped wrote a plan"
 measured=$(lines d.log)
@@ -183,14 +183,14 @@ expect_error "it is not the log of a search" tune "$operator" --masks "${masks[@
 expect_error "the plan and the log would be one file" tune "$operator" --masks "${masks[@]}" -o x.log
 expect_error "there are no masks" tune "$operator" -o x.json
 expect_error "no mask family 'cloud'" tune "$operator" --masks cloud:0.1:1 -o x.json
-expect_error "none of the masks has an active pixel" tune "$operator" --masks blob:0:1 -o x.json
-expect_error "are of 256 x 256 pixels" tune "$operator" --masks "$source_folder/data/masks/sige_church_256.npy" -o x.json
+expect_error "no mask has an active pixel" tune "$operator" --masks blob:0:1 -o x.json
+expect_error "have 256 x 256 pixels" tune "$operator" --masks "$source_folder/data/masks/sige_church_256.npy" -o x.json
 expect_error "cannot be opened" tune "$operator" --masks blob:0.1:1 --device none.json -o x.json
 sed 's/generic AVX2 CPU/another CPU/' "$source_folder/data/devices/generic_avx2.json" >another.json
 expect_error "the device profile is of 'another CPU'" tune "$operator" --masks blob:0.1:1 --device another.json -o x.json
 expect_error "name its profile with --device" tune "$operator" --masks blob:0.1:1 --backend cuda -o x.json
 expect_error "is of the backend \"cuda\"" tune "$operator" --masks blob:0.1:1 --device generic_cuda -o x.json
-expect_error "cannot check a CPU for its feature 'cuda'" tune "$operator" --masks blob:0.1:1 --device generic_avx2 \
+expect_error "cannot check a CPU for the feature 'cuda'" tune "$operator" --masks blob:0.1:1 --device generic_avx2 \
     --target x86-64-linux-cuda-cuda_capability_70 -o x.json
 for other in "generic_avx512 x86-64-linux-avx-avx2-f16c-fma-sse41" "generic_avx2 x86-64-linux"; do
     read -r device target <<<"$other"
