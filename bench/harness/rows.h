@@ -39,7 +39,7 @@ enum class State {
     First /**< A new process, in which neither the operator nor its library ran before. */
 };
 
-/** A masked convolution against a peer's dense one. */
+/** A masked operator, a convolution or a linear layer, against a peer's dense one. */
 struct ConvolutionRow {
     OperatorSpec op;
     int32_t batch;
@@ -50,6 +50,29 @@ struct ConvolutionRow {
     bool linked; /**< The peer is also one of the dense candidates that our dispatcher chooses from. */
     std::string peer;
     std::optional<CpuFeatures> limit; /**< All features that kernels may use, on both sides; none: the CPU's. */
+};
+
+/** An operator in a narrower type against the same in float32: the same mask, and the same variant of the same plan. */
+struct TypeRow {
+    OperatorSpec op; /**< In float32. */
+    std::string type;
+    int32_t batch;
+    MaskSpec mask;
+    double goal_ratio;
+    std::optional<CpuFeatures> limit;
+
+    /** The operator in its type, whose PolyKernel has the type's name behind that of float32. */
+    OperatorSpec op_in_type() const {
+        return {op.name, op.id, op.polykernel + "_" + type};
+    }
+};
+
+/** The bytes that an operator moves for its active pixels, each once, against a copy that moves as many. */
+struct BandwidthRow {
+    OperatorSpec op;
+    int32_t batch;
+    MaskSpec mask;
+    double goal_share; /**< Of the copy's bandwidth; 0 where nothing was asked. */
 };
 
 /** From bytes to the tile list, on one core. */
@@ -107,7 +130,7 @@ struct PlannerRow {
 
 struct Row {
     std::string name;
-    std::variant<ConvolutionRow, MaskRow, SelectRow, PoolRow, DispatchRow, AlgebraRow, DifferenceRow, LayoutRow,
+    std::variant<ConvolutionRow, TypeRow, BandwidthRow, MaskRow, SelectRow, PoolRow, DispatchRow, AlgebraRow, DifferenceRow, LayoutRow,
                  PlannerRow>
         what;
 };
