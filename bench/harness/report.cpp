@@ -21,10 +21,6 @@ std::string read_text(const std::string &path) {
     return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 
-bool is_gpu(const Json &file) {
-    return file.at("header").value("backend", "cpu") == "cuda";
-}
-
 /** Replaces what stands between two lines; false if they are not there. */
 bool replace_part(std::string &document, const std::string &name, const std::string &text) {
     const std::string begin = "<!-- begin " + name + " -->\n", end = "<!-- end -->";
@@ -47,11 +43,32 @@ struct Parts {
     Panel panel;
 };
 
+/** How results are shown, by the backend in their header. */
+constexpr struct {
+    const char *backend;
+    Parts (*show)(const Json &file);
+} reporters[] = {
+    {"cpu",
+     [](const Json &file) {
+         return Parts{cpu_goals(file), cpu_rows(file), cpu_speedups(file), cpu_panel(file)};
+     }},
+    {"cuda",
+     [](const Json &file) {
+         return Parts{cuda_goals(file), cuda_rows(file), {cuda_speedups(file)}, cuda_panel(file)};
+     }},
+};
+
 /** Throws std::runtime_error where something is missing in the file. */
 Parts make_parts(const std::string &path, const Json &file) {
+    // Older results of CPUs do not name it.
+    const std::string backend = file.at("header").value("backend", reporters[0].backend);
     try {
-        return is_gpu(file) ? Parts{cuda_goals(file), cuda_rows(file), {cuda_speedups(file)}, cuda_panel(file)}
-                            : Parts{cpu_goals(file), cpu_rows(file), cpu_speedups(file), cpu_panel(file)};
+        for (const auto &reporter : reporters) {
+            if (backend == reporter.backend) {
+                return reporter.show(file);
+            }
+        }
+        throw std::runtime_error("the results '" + path + "' are of an unknown backend '" + backend + "'");
     } catch (const Json::exception &error) {
         throw std::runtime_error("the results '" + path + "' cannot be shown: " + error.what());
     }
