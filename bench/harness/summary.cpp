@@ -154,7 +154,7 @@ std::string other_convolutions(const Json &rows) {
 std::string fewer_features(const Json &rows) {
     std::string text;
     for (const Json &row : rows) {
-        if (row.at("status") == "measured" && row.contains("cpu_features")) {
+        if (row.at("status") == "measured" && row.at("kind") == "convolution" && row.contains("cpu_features")) {
             const std::string features = row.at("cpu_features");
             text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", row.at("row").get<std::string>(),
                                 features.empty() ? "none" : features, cell(row.at("t_masked_us"), 1),
