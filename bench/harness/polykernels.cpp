@@ -1,5 +1,5 @@
-#include "operators.h"
 #include "linked_polykernels.h"
+#include "operators.h"
 #include <stdexcept>
 
 namespace distile::bench {

@@ -28,8 +28,8 @@ void check_file(const Json &file) {
         }
     }
     file.at("header").at("device");
-    const std::set<std::string> kinds = {"convolution", "type",       "bandwidth", "mask",   "select", "pool", "dispatch",
-                                         "algebra",     "difference", "layout", "planner"};
+    const std::set<std::string> kinds = {"convolution", "type",    "bandwidth",  "mask",   "select", "pool",
+                                         "dispatch",    "algebra", "difference", "layout", "planner"};
     std::set<std::string> names;
     for (const Json &row : file.at("rows")) {
         const std::string name = row.at("row"), status = row.at("status");

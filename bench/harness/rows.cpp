@@ -42,11 +42,11 @@ public:
     }
 
     std::vector<Row> read() {
-        for (const json &group : file_.at("convolutions")) {
-            read_convolutions(group);
-        }
         for (const json &group : groups("type_rows")) {
             read_types(group);
+        }
+        for (const json &group : file_.at("convolutions")) {
+            read_convolutions(group);
         }
         for (const json &group : groups("bandwidth_rows")) {
             for_each_operator(group, [&](const OperatorSpec &op, int32_t batch, const NamedMask &mask) {
