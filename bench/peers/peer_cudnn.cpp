@@ -8,6 +8,7 @@
 #include <cudnn.h>
 #include <fmt/core.h>
 #include <functional>
+#include <optional>
 #include <utility>
 
 namespace distile::bench {
@@ -503,16 +504,24 @@ std::unique_ptr<GpuPeer> Cudnn::convolution(distile_operator_kind kind, const di
             return Candidate{"legacy algorithm " + std::to_string(i), [legacy, i] { legacy->run(i); }};
         });
     }
-    const GraphPlans plans(session_->handle, workspace, job, session_->slice.multiprocessors());
+    std::optional<GraphPlans> plans;
+    try {
+        plans.emplace(session_->handle, workspace, job, session_->slice.multiprocessors());
+    } catch (const PeerMissing &) {
+        throw;
+    } catch (const std::runtime_error &) {
+        // The graph interface refuses the operation: the legacy algorithms remain.
+    }
+    const size_t offered = plans ? plans->size() : 0;
     size_t tried = 0;
-    while (tried < plans.size() && tuner.has_time()) {
-        tuner.offer([&] { return plans.make(tried); });
+    while (tried < offered && tuner.has_time()) {
+        tuner.offer([&] { return plans->make(tried); });
         tried++;
     }
     Candidate chosen = tuner.best();
     const std::string implementation =
         fmt::format("{}, the fastest of {} plans{} and the legacy algorithms", chosen.name, tried,
-                    tried < plans.size() ? fmt::format(" (of {})", plans.size()) : "");
+                    tried < offered ? fmt::format(" (of {})", offered) : "");
     return std::make_unique<ChosenConvolution>(session_, std::move(chosen), description(), implementation);
 }
 
