@@ -144,7 +144,7 @@ int main(int argc, char **argv) {
         app.add_option("--threads", options.threads, "Cores for both sides; 0: all that this process may use")
             ->check(CLI::Range(0, 4096))
             ->capture_default_str();
-        app.add_option("--times", options.times, "Time tables of `distile profile` in place of those built in");
+        app.add_option("--times", options.times, "Time tables of `distile profile`; without them, those built in");
         // For the processes that this one starts.
         app.add_option("--first-call", options.first_call)->check(CLI::IsMember({"ours", "peer"}))->group("");
         add_report_options(app, options.report);

@@ -136,7 +136,8 @@ int main(int argc, char **argv) {
                        "Time to search for cuDNN's fastest plan of a convolution, at most")
             ->check(CLI::Range(0.0, 3600.0))
             ->capture_default_str();
-        app.add_option("--times", options.runner.times, "Time tables of `distile profile` in place of those built in");
+        app.add_option("--times", options.runner.times,
+                       "Time tables of `distile profile`; without them, those built in");
         app.add_option("--data", options.runner.data, "Folder of operators.csv and the masks")->capture_default_str();
         add_report_options(app, options.report);
         CLI11_PARSE(app, argc, argv);

@@ -99,11 +99,10 @@ std::string fill_document(const ReportOptions &options, const std::vector<Parts>
 void add_report_options(CLI::App &app, ReportOptions &options) {
     CLI::Option *summary =
         app.add_option("--summary", options.results, "Print files of results as Markdown and measure nothing");
-    app.add_option("--into", options.into,
-                   "With --summary: put the short tables into this document in place of printing")
+    app.add_option("--into", options.into, "With --summary: put the short tables into this document, and print nothing")
         ->needs(summary);
     app.add_option("--pages", options.pages,
-                   "With --summary: write a page with every row of each file into this folder in place of printing")
+                   "With --summary: write a page of rows for each file into this folder, and print nothing")
         ->needs(summary);
     app.add_option("--figure", options.figure, "With --summary: draw eta by density into this SVG file")
         ->needs(summary);

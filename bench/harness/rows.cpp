@@ -116,7 +116,7 @@ private:
         rows_.push_back({name, std::move(what)});
     }
 
-    /** The groups of rows of a kind, of which a file may have none. */
+    /** The groups of rows of a kind. A file may have none. */
     json groups(const char *kind) const {
         return file_.value(kind, json::array());
     }

@@ -44,7 +44,7 @@ struct ConvolutionRow {
     OperatorSpec op;
     int32_t batch;
     MaskSpec mask;
-    bool zero;     /**< Mode "zero" in place of "keep". */
+    bool zero;     /**< Mode "zero", not "keep". */
     bool bordered; /**< The input has a zero border as wide as the padding. */
     State state;
     bool linked; /**< The peer is also one of the dense candidates that our dispatcher chooses from. */
@@ -61,7 +61,7 @@ struct TypeRow {
     double goal_ratio;
     std::optional<CpuFeatures> limit;
 
-    /** The operator in its type, whose PolyKernel has the type's name behind that of float32. */
+    /** The operator in its type: the name of its PolyKernel ends with the type. */
     OperatorSpec op_in_type() const {
         return {op.name, op.id, op.polykernel + "_" + type};
     }
@@ -130,8 +130,8 @@ struct PlannerRow {
 
 struct Row {
     std::string name;
-    std::variant<ConvolutionRow, TypeRow, BandwidthRow, MaskRow, SelectRow, PoolRow, DispatchRow, AlgebraRow, DifferenceRow, LayoutRow,
-                 PlannerRow>
+    std::variant<ConvolutionRow, TypeRow, BandwidthRow, MaskRow, SelectRow, PoolRow, DispatchRow, AlgebraRow,
+                 DifferenceRow, LayoutRow, PlannerRow>
         what;
 };
 
