@@ -1,5 +1,5 @@
 /** \file
- * The benchmark: masked convolutions against dense ones, and the single steps of a masked call.
+ * The benchmark of CPUs: masked operators against dense ones, and the single steps of a masked call.
  */
 #include "first_call.h"
 #include "machine.h"
@@ -28,9 +28,9 @@ struct Options : SessionOptions {
 
 constexpr const char *examples = R"(
 Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/<peer>[/cold, /first, /avx2 or
-/portable], mask/<size>/<mask>/<density>/pack+counts+list, select/<operator>, pool/<tasks>x<time of a task>,
-dispatch/<operator>, algebra/<size>/<mask>/<density>/<function>, difference/<size>,
-layout/<from_nchw or to_nchw>/<size> and planner/<layers>x<operator>/<mask>/<density>.
+/portable], type/<type>/<operator>/<mask>/<density>/n<batch>[/avx2], mask/<size>/<mask>/<density>/pack+counts+list,
+select/<operator>, pool/<tasks>x<time of a task>, dispatch/<operator>, algebra/<size>/<mask>/<density>/<function>,
+difference/<size>, layout/<from_nchw or to_nchw>/<size> and planner/<layers>x<operator>/<mask>/<density>.
 
 Examples:
   distile_bench --out results.json                   measure all rows
@@ -42,6 +42,7 @@ Examples:
 
 Json make_header(const Options &options, int32_t threads) {
     return {{"date", utc_now()},
+            {"backend", "cpu"},
             {"device", distile::cpu_name()},
             {"system", system_name()},
             {"threads", threads},
@@ -130,7 +131,8 @@ int main(int argc, char **argv) {
     try {
         Options options;
         options.rows = DISTILE_BENCH_ROWS;
-        CLI::App app("Measures masked convolutions against dense ones of oneDNN, in turns, from the byte mask on.");
+        CLI::App app(
+            "Measures masked operators on a CPU against dense ones of oneDNN, in turns, from the byte mask on.");
         app.footer(examples);
         add_session_options(app, options);
         app.add_option("--rounds", options.measure.rounds, "Calls of each side in a row, at least")
@@ -142,7 +144,7 @@ int main(int argc, char **argv) {
         app.add_option("--threads", options.threads, "Cores for both sides; 0: all that this process may use")
             ->check(CLI::Range(0, 4096))
             ->capture_default_str();
-        app.add_option("--times", options.times, "Time tables of `distile profile` in place of those built in");
+        app.add_option("--times", options.times, "Time tables of `distile profile`; without them, those built in");
         // For the processes that this one starts.
         app.add_option("--first-call", options.first_call)->check(CLI::IsMember({"ours", "peer"}))->group("");
         add_report_options(app, options.report);

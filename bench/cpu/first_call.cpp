@@ -102,7 +102,7 @@ Json measure_first_call(const ConvolutionRow &row, Side side, const RunnerOption
     if (row.peer != vendor || row.linked) {
         throw PeerMissing(fmt::format("first calls are measured against '{}' only, which is not linked", vendor));
     }
-    const Operator op = find_operator(options.operators_path, row.op);
+    const BenchOperator op = find_operator(options.operators_path, row.op);
     Problem problem(op, row.batch);
     const ByteMask mask = make_byte_mask(row.mask, row.batch, op.output_height(), op.output_width());
     AlignedFloats output(problem.output_size());

@@ -45,7 +45,8 @@ MaskedOperator::MaskedOperator(const Context &context, Problem &problem, const s
     : context_(context), problem_(problem), kernel_(make_kernel(context, *problem.op().polykernel)),
       polykernel_(taken_polykernel(*problem.op().polykernel, kernel_)),
       weights_(pack_weights(context, kernel_, problem.weights())), mask_(make_mask(context)),
-      full_mask_(make_mask(context)), output_memory_(std::move(output)), output_(problem.output(output_memory_)) {
+      full_mask_(make_mask(context)), output_memory_(std::move(output)),
+      output_(problem.output(output_memory_.data())) {
     set_mask(context, full_mask_, make_byte_mask({"dense"}, output_.batch, output_.height, output_.width));
     for (const std::string &path : times) {
         const distile_status status = distile_kernel_load_times(kernel_.get(), path.c_str());
@@ -96,24 +97,23 @@ void MaskedOperator::run_dense(bool bordered, const distile_tensor &output) {
 }
 
 const char *MaskedOperator::dense_variant() const {
-    const distile_variant *begin = polykernel().variants, *end = begin + polykernel().num_variants;
-    const distile_variant *dense =
-        std::find_if(begin, end, [](const distile_variant &variant) { return variant.dense != 0; });
-    return dense == end ? nullptr : dense->name;
+    return bench::dense_variant(polykernel());
 }
 
 void MaskedOperator::spoil_output() {
-    std::fill_n(output_memory_.data(), output_memory_.size(), spoiled);
+    auto *const words = reinterpret_cast<uint32_t *>(output_memory_.data());
+    std::fill_n(words, output_memory_.size(), word_of(output_.dtype, spoiled));
 }
 
 double MaskedOperator::check_output(const ByteMask &mask, bool zero) {
     const std::vector<float> &reference = problem_.reference();
-    const float due = zero ? 0.0f : spoiled;
+    const std::vector<float> result = to_floats(output_.dtype, output_memory_.data(), problem_.output_size());
+    const float due = zero ? 0.0f : round_to(output_.dtype, spoiled);
     const auto channels = static_cast<size_t>(output_.channels);
     double worst = 0;
     for (size_t pixel = 0; pixel < mask.bytes.size(); pixel++) {
         for (size_t i = pixel * channels; i < (pixel + 1) * channels; i++) {
-            const float value = output_memory_.data()[i];
+            const float value = result[i];
             if (mask.bytes[pixel] != 0) {
                 worst = worse(worst, std::abs(double{value} - reference[i]));
             } else if (value != due) {
@@ -123,7 +123,13 @@ double MaskedOperator::check_output(const ByteMask &mask, bool zero) {
             }
         }
     }
-    return worst / largest_magnitude(reference);
+    const double error = worst / largest_magnitude(reference), allowed = tolerance_of(output_.dtype);
+    if (!(error <= allowed)) {
+        throw std::runtime_error(fmt::format("our active pixels differ from plain loops by {} of the largest value; "
+                                             "{} is allowed",
+                                             error, allowed));
+    }
+    return error;
 }
 
 }  // namespace distile::bench

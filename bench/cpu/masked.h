@@ -15,7 +15,7 @@ void set_mask(const Context &context, const Mask &mask, const ByteMask &bytes);
 
 class MaskedOperator {
 public:
-    /** Computes into `output`, of problem.output_size() floats. Reads `times`, files of `distile profile`, for the
+    /** Computes into `output`, of problem.output_size() floats or narrower elements. Reads `times`, files of `distile profile`, for the
      * operators that they are of. */
     MaskedOperator(const Context &context, Problem &problem, const std::vector<std::string> &times,
                    AlignedFloats output);
@@ -39,10 +39,10 @@ public:
         return polykernel_;
     }
 
-    /** Fills the output with a value that no result has, so that check() sees what was written. */
+    /** Fills the output with a value that no result has, so that check_output() sees what was written. */
     void spoil_output();
     /** The largest difference to the reference on active pixels, relative to the largest value of the reference.
-     * Throws std::runtime_error if an inactive pixel is not what the mode asks for. */
+     * Throws std::runtime_error if it is too large, or if an inactive pixel is not what the mode asks for. */
     double check_output(const ByteMask &mask, bool zero);
 
 private:

@@ -10,6 +10,7 @@
 #include "rows.h"
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -38,7 +39,7 @@ public:
 private:
     /** The tensors and both sides for one operator, batch and limit of CPU features. */
     struct Workbench {
-        Workbench(Context own, const Operator &op, int32_t batch, const std::vector<std::string> &times)
+        Workbench(Context own, const BenchOperator &op, int32_t batch, const std::vector<std::string> &times)
             : context(std::move(own)), times(times), problem(op, batch),
               masked(context, problem, times, AlignedFloats(problem.output_size())) {
         }
@@ -56,14 +57,21 @@ private:
         std::map<std::pair<std::string, bool>, double> peer_errors; /**< By peer and layout, checked once. */
     };
 
+    /** A workbench and what it is for. Rows come sorted, so that one of each kind is enough. */
+    struct Slot {
+        std::string key;
+        std::unique_ptr<Workbench> bench;
+    };
+
     /** Adds what the row says of itself. */
     void describe(const ConvolutionRow &row, Json &result) const;
     /** Adds what the two sides took: their times, and numbers that follow from them. */
     static void add_pair(Json &result, const Spread &ours, const Spread &peer, double density);
     void measure_first(const std::string &name, const ConvolutionRow &row, Json &result) const;
 
-    Workbench &workbench(const ConvolutionRow &row);
+    Workbench &workbench(Slot &slot, const OperatorSpec &op, int32_t batch, const std::optional<CpuFeatures> &limit);
     void measure(const ConvolutionRow &row, Json &result);
+    void measure(const TypeRow &row, Json &result);
     void measure(const MaskRow &row, Json &result) const;
     void measure(const SelectRow &row, Json &result);
     template<typename Other> static void measure(const Other &, Json &) {
@@ -79,8 +87,7 @@ private:
     RunnerOptions options_;
     Context context_;
     CacheFlusher flusher_;
-    std::string bench_key_; /**< What bench_ is for. Rows come sorted, so one is enough. */
-    std::unique_ptr<Workbench> bench_;
+    Slot bench_, in_type_; /**< In float32, and in a narrower type. */
 };
 
 }  // namespace distile::bench

@@ -1,4 +1,4 @@
-// The rows of the runner whose steps move so much memory that copying or reading it is the measure.
+// The rows of the runner that move much memory: they are compared with copying or reading it.
 #include "runner.h"
 #include <algorithm>
 #include <cstring>
@@ -33,15 +33,6 @@ __attribute__((target_clones("avx512f", "avx2", "default"))) uint64_t read_all(c
     return std::accumulate(sums, sums + chains, uint64_t{0});
 }
 
-/** Adds our time, that of the plain way to move as much memory, and their ratio. */
-void add_ratio(Json &result, const std::vector<Spread> &spreads, const char *plain) {
-    add_times(result, spreads[0]);
-    result["of"] = plain;
-    result["t_plain_us"] = rounded(spreads[1].median);
-    result["plain_us"] = to_json(spreads[1]);
-    result["ratio"] = rounded(spreads[0].median / spreads[1].median);
-}
-
 }  // namespace
 
 void Runner::measure(const DifferenceRow &row, Json &result) const {
@@ -63,9 +54,9 @@ void Runner::measure(const DifferenceRow &row, Json &result) const {
         measure_turns({[&] { check(context, distile_mask_set_difference(mask.get(), &a, &b, 0.5f)); },
                        [&] { kept = read_all(first) ^ read_all(second); }},
                       options_.measure);
-    add_ratio(result, spreads, "reading both");
-    result["goal_ratio"] = row.goal_ratio;
-    result["met"] = result.at("ratio") <= row.goal_ratio;
+    add_times(result, spreads[0]);
+    add_comparison(result, "reading both", spreads[0], spreads[1]);
+    add_ratio_goal(result, row.goal_ratio);
 }
 
 void Runner::measure(const LayoutRow &row, Json &result) const {
@@ -85,7 +76,8 @@ void Runner::measure(const LayoutRow &row, Json &result) const {
                        },
                        [&] { std::memcpy(to, from, count * sizeof(float)); }},
                       options_.measure);
-    add_ratio(result, spreads, "memcpy");
+    add_times(result, spreads[0]);
+    add_comparison(result, "memcpy", spreads[0], spreads[1]);
 }
 
 }  // namespace distile::bench

@@ -13,6 +13,22 @@ namespace {
 /** Calls of a few microseconds that make one sample. */
 constexpr int32_t calls_per_sample = 64;
 
+/** What the rows of the dispatcher share: an operator, and the PolyKernel that this CPU takes for it. */
+struct Dispatched {
+    Dispatched(const Context &context, const RunnerOptions &options, const OperatorSpec &spec, Json &result)
+        : op(find_operator(options.operators_path, spec)), kernel(make_kernel(context, *op.polykernel)),
+          polykernel(taken_polykernel(*op.polykernel, kernel)), mask(make_mask(context)) {
+        result["op"] = spec.name;
+        result["threads"] = options.threads;
+        result["kernel"] = polykernel.name;
+    }
+
+    BenchOperator op;
+    Kernel kernel;
+    const distile_polykernel &polykernel;
+    Mask mask;
+};
+
 }  // namespace
 
 void Runner::measure(const MaskRow &row, Json &result) const {
@@ -40,62 +56,50 @@ void Runner::measure(const MaskRow &row, Json &result) const {
 
 void Runner::measure(const SelectRow &row, Json &result) {
     result["kind"] = "select";
-    result["op"] = row.op.name;
-    result["threads"] = options_.threads;
-    const Operator op = find_operator(options_.operators_path, row.op);
-    const Kernel kernel = make_kernel(context_, *op.polykernel);
-    const distile_polykernel *polykernel = &taken_polykernel(*op.polykernel, kernel);
-    const Mask mask = make_mask(context_);
-    const ByteMask bytes = make_byte_mask({"blob", 0.3, 1}, 1, op.output_height(), op.output_width());
-    set_mask(context_, mask, bytes);
+    const Dispatched own(context_, options_, row.op, result);
+    set_mask(context_, own.mask,
+             make_byte_mask({"blob", 0.3, 1}, 1, own.op.output_height(), own.op.output_width()));
     distile_choice choice{};
     // The warm-up makes the counts; they are then kept with the mask.
     const Spread spread =
-        measure_calls([&] { check(context_, distile_kernel_choose(kernel.get(), mask.get(), &choice)); },
+        measure_calls([&] { check(context_, distile_kernel_choose(own.kernel.get(), own.mask.get(), &choice)); },
                       calls_per_sample, options_.measure);
-    result["kernel"] = polykernel->name;
-    result["variants"] = polykernel->num_variants;
-    result["has_times"] = polykernel->num_times > 0;
+    result["variants"] = own.polykernel.num_variants;
+    result["has_times"] = own.polykernel.num_times > 0;
     add_times(result, spread);
     add_goal(result, row.goal_us);
 }
 
 void Runner::measure(const DispatchRow &row, Json &result) {
     result["kind"] = "dispatch";
-    result["op"] = row.op.name;
-    result["threads"] = options_.threads;
-    const Operator op = find_operator(options_.operators_path, row.op);
+    const Dispatched own(context_, options_, row.op, result);
     // The operator's own variants and times, with code that does nothing.
-    const Kernel own = make_kernel(context_, *op.polykernel);
-    const distile_polykernel *found = &taken_polykernel(*op.polykernel, own);
-    std::vector<distile_variant> variants(found->variants, found->variants + found->num_variants);
+    distile_polykernel polykernel = own.polykernel;
+    std::vector<distile_variant> variants(polykernel.variants, polykernel.variants + polykernel.num_variants);
     for (distile_variant &variant : variants) {
         variant.run = [](const distile_kernel_call *) { return 0; };
     }
-    distile_polykernel polykernel = *found;
     polykernel.variants = variants.data();
     polykernel.otherwise = nullptr;
     const Kernel kernel = make_kernel(context_, polykernel);
 
-    Problem problem(op, 1);
+    Problem problem(own.op, 1);
     const Weights weights = pack_weights(context_, kernel, problem.weights());
     const AlignedFloats output_memory(problem.output_size());
-    const distile_tensor output = problem.output(output_memory);
-    const Mask mask = make_mask(context_);
+    const distile_tensor output = problem.output(output_memory.data());
     const std::vector<ByteMask> masks = make_byte_masks({"blob", 0.3, 1}, 1, output.height, output.width);
     distile_run_args args{};
     args.input = &problem.input(true);
     args.output = &output;
     args.weights = weights.get();
-    args.mask = mask.get();
+    args.mask = own.mask.get();
     size_t next = 0;
     const Spread spread = measure_calls(
         [&] {
-            set_mask(context_, mask, masks[next++ % masks.size()]);
+            set_mask(context_, own.mask, masks[next++ % masks.size()]);
             check(context_, distile_run(kernel.get(), &args));
         },
         calls_per_sample, options_.measure);
-    result["kernel"] = polykernel.name;
     add_times(result, spread);
 }
 

@@ -35,7 +35,7 @@ constexpr Way ways[] = {{"nothing", Zeros::None},
 
 /** What the ways share. */
 struct Layers {
-    Layers(const Context &context, const Operator &op)
+    Layers(const Context &context, const BenchOperator &op)
         : op(op), problem(op, 1), kernel(make_kernel(context, *op.polykernel)),
           weights(pack_weights(context, kernel, problem.weights())) {
         if (op.conv.in_channels != op.conv.out_channels || op.output_height() != op.height ||
@@ -46,7 +46,7 @@ struct Layers {
         }
     }
 
-    Operator op;
+    BenchOperator op;
     Problem problem;
     Kernel kernel;
     Weights weights;
@@ -57,7 +57,7 @@ class Chain {
 public:
     Chain(const Context &context, const Layers &layers, int32_t length, Zeros zeros)
         : context_(context), layers_(layers), length_(length), zeros_(zeros), mask_(make_mask(context)) {
-        const Operator &op = layers.op;
+        const BenchOperator &op = layers.op;
         if (zeros == Zeros::Planned || zeros == Zeros::PlannedAll || zeros == Zeros::PlannedBackground) {
             distile_planner_options options{};
             options.clearing = zeros == Zeros::PlannedAll          ? DISTILE_CLEAR_ALL
@@ -117,7 +117,7 @@ private:
             }
             return tensor.view();
         }
-        const Operator &op = layers_.op;
+        const BenchOperator &op = layers_.op;
         const Border border = padding_of(op.conv);
         const distile_output_spec spec{
             1,           op.height,    op.width,       op.conv.out_channels, border.top, border.bottom,
@@ -146,10 +146,11 @@ void Runner::measure(const PlannerRow &row, Json &result) {
     result["threads"] = options_.threads;
     result["mask"] = row.mask.name;
     result["density"] = row.mask.density;
-    const Operator op = find_operator(options_.operators_path, row.op);
+    const BenchOperator op = find_operator(options_.operators_path, row.op);
     result["shape"] = op.shape();
     // The tensors of the rows before are no longer needed.
-    bench_.reset();
+    bench_.bench.reset();
+    in_type_.bench.reset();
     const Layers layers(context_, op);
     const std::vector<ByteMask> masks = make_byte_masks(row.mask, 1, op.height, op.width);
 

@@ -1,6 +1,6 @@
 // The row of the runner that measures a masked convolution against a dense one.
 #include "cuda_runner.h"
-#include "peer_missing.h"
+#include "masked_call.h"
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
@@ -9,52 +9,12 @@ namespace distile::bench {
 
 namespace {
 
-/** One masked call, again and again. */
-class MaskedCall {
-public:
-    MaskedCall(const GpuWorkbench &bench, const ConvolutionRow &row, const ByteMask &mask)
-        : bench_(bench), bytes_(mask), device_bytes_(mask.bytes), zero_(row.zero), input_(bench.input(row.bordered)),
-          output_(bench.output_tensor()) {
-        args_.input = &input_;
-        args_.output = &output_;
-        args_.weights = bench.weights.get();
-        args_.inactive = zero_ ? DISTILE_ZERO : DISTILE_KEEP;
-    }
-    MaskedCall(const MaskedCall &) = delete;
-    MaskedCall &operator=(const MaskedCall &) = delete;
-
-    void set(const Mask &mask) {
-        bench_.set_mask(mask, bytes_, device_bytes_);
-    }
-    /** `variant` is null to let the dispatcher choose. */
-    void run(const Mask &mask, const char *variant) {
-        args_.mask = mask.get();
-        args_.variant = variant;
-        check(bench_.context, distile_run(bench_.kernel.get(), &args_));
-    }
-    /** Calls both and returns the error. Throws where it is too large. */
-    double checked(const char *variant) {
-        bench_.spoil();
-        set(bench_.mask);
-        run(bench_.mask, variant);
-        return bench_.check_output(bytes_, zero_);
-    }
-
-private:
-    const GpuWorkbench &bench_;
-    const ByteMask &bytes_;
-    DeviceArray<uint8_t> device_bytes_;
-    bool zero_;
-    distile_tensor input_, output_;
-    distile_run_args args_{};
-};
-
 /** By the host's clock: until all is launched, and until all is done. */
 struct HostTimes {
     double launched_us, done_us;
 };
 
-HostTimes time_host(MaskedCall &call, const Mask &mask, const GpuSlice &slice, int32_t rounds) {
+HostTimes time_host(const MaskedCall &call, const GpuSlice &slice, int32_t rounds) {
     using Clock = std::chrono::steady_clock;
     std::vector<double> launched, done;
     // The first round warms up and does not count.
@@ -62,8 +22,7 @@ HostTimes time_host(MaskedCall &call, const Mask &mask, const GpuSlice &slice, i
         slice.synchronise();
         const Clock::time_point start = Clock::now();
         const auto elapsed = [&] { return std::chrono::duration<double, std::micro>(Clock::now() - start).count(); };
-        call.set(mask);
-        call.run(mask, nullptr);
+        call.set_and_run(nullptr);
         const double until_launched = elapsed();
         slice.synchronise();
         if (i > 0) {
@@ -78,12 +37,30 @@ HostTimes time_host(MaskedCall &call, const Mask &mask, const GpuSlice &slice, i
 struct Times {
     Spread kernels, lists;
     std::vector<Spread> variants;
-    std::vector<Spread> peers; /**< Without and with TF32; none without cuDNN. */
+    std::vector<Spread> peers; /**< The peer, and then it with TF32 where it has that. */
 };
 
+using Peers = std::vector<const GpuWorkbench::Peer *>;
+
+/** The peers of a row, by their name in the file of rows. */
+Peers peers_of(GpuWorkbench &bench, const std::string &name) {
+    static const std::map<std::string, std::vector<const char *>> known = {{"cudnn", {"cudnn", "cudnn-tf32"}},
+                                                                           {"dense", {"dense"}}};
+    const auto found = known.find(name);
+    if (found == known.end()) {
+        throw std::runtime_error("on a GPU the peer is 'cudnn' or 'dense', not '" + name + "'");
+    }
+    Peers peers;
+    for (const char *peer : found->second) {
+        peers.push_back(&bench.peer(peer));
+    }
+    return peers;
+}
+
 /** `in_turns` times graphs. */
-template<typename InTurns> Times time_sides(MaskedCall &call, const GpuWorkbench &bench, const GpuSlice &slice,
-                                            const distile_choice &choice, const InTurns &in_turns) {
+template<typename InTurns> Times time_sides(const MaskedCall &call, const GpuWorkbench &bench, const Peers &peers,
+                                            const GpuSlice &slice, const distile_choice &choice,
+                                            const InTurns &in_turns) {
     // The other graphs set their mask again and again, and not all of them count it: this one has a mask of its own.
     const Mask known = make_mask(bench.context);
     call.set(known);
@@ -96,14 +73,12 @@ template<typename InTurns> Times time_sides(MaskedCall &call, const GpuWorkbench
     std::vector<const GpuGraph *> sides = {&kernels, &lists};
     std::vector<std::unique_ptr<GpuGraph>> variants;
     for (int32_t i = 0; i < distile_kernel_num_variants(bench.kernel.get()); i++) {
-        variants.push_back(std::make_unique<GpuGraph>(slice, [&] {
-            call.set(bench.mask);
-            call.run(bench.mask, distile_kernel_variant_name(bench.kernel.get(), i));
-        }));
+        variants.push_back(std::make_unique<GpuGraph>(
+            slice, [&] { call.set_and_run(distile_kernel_variant_name(bench.kernel.get(), i)); }));
         sides.push_back(variants.back().get());
     }
-    if (bench.peer.graph) {
-        sides.insert(sides.end(), {bench.peer.graph.get(), bench.peer_tf32.graph.get()});
+    for (const GpuWorkbench::Peer *peer : peers) {
+        sides.push_back(peer->graph.get());
     }
     const std::vector<Spread> spreads = in_turns(sides);
     const auto first_peer = spreads.begin() + 2 + static_cast<ptrdiff_t>(variants.size());
@@ -135,24 +110,27 @@ void add_ours(Json &result, const Times &times, const distile_choice &choice, di
     result["variants_us"] = by_variant;
 }
 
-void add_peers(Json &result, const Times &times, const GpuWorkbench &bench, const distile_choice &choice,
-               double density) {
-    const Spread &peer = times.peers[0], &tf32 = times.peers[1];
+void add_peers(Json &result, const Times &times, const Peers &peers, const distile_choice &choice, double density) {
     const double ours = times.variants[choice.variant_index].median;
     const auto eta = [&](const Spread &dense, double time) { return rounded(dense.median * density / time); };
-    result["peer_implementation"] = bench.peer.convolution->implementation();
-    result["peer_tf32_implementation"] = bench.peer_tf32.convolution->implementation();
+    const Spread &peer = times.peers.front();
+    result["peer"] = peers.front()->dense->description();
+    result["peer_implementation"] = peers.front()->dense->implementation();
     result["t_peer_us"] = rounded(peer.median);
-    result["t_peer_tf32_us"] = rounded(tf32.median);
     result["peer_us"] = to_json(peer);
-    result["peer_tf32_us"] = to_json(tf32);
-    result["peer_max_rel_err"] = rounded(bench.peer.error);
-    result["peer_tf32_max_rel_err"] = rounded(bench.peer_tf32.error);
+    result["peer_max_rel_err"] = rounded(peers.front()->error);
     result["speedup"] = rounded(peer.median / ours);
     result["eta"] = eta(peer, ours);
     result["eta_kernel"] = eta(peer, times.kernels.median);
     result["eta_host_path"] = eta(peer, times.lists.median + times.kernels.median);
-    result["eta_tf32"] = eta(tf32, ours);
+    if (peers.size() > 1) {
+        const Spread &tf32 = times.peers.back();
+        result["peer_tf32_implementation"] = peers.back()->dense->implementation();
+        result["t_peer_tf32_us"] = rounded(tf32.median);
+        result["peer_tf32_us"] = to_json(tf32);
+        result["peer_tf32_max_rel_err"] = rounded(peers.back()->error);
+        result["eta_tf32"] = eta(tf32, ours);
+    }
 }
 
 }  // namespace
@@ -168,36 +146,34 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     result["state"] = "hot";
     result["linked"] = false;
     result["peer_name"] = row.peer;
-    if (row.peer != "cudnn" || row.state != State::Hot || row.linked) {
-        throw std::runtime_error("a GPU is measured hot, against 'cudnn'");
+    if (row.state != State::Hot || row.linked) {
+        throw std::runtime_error("a GPU is measured hot, and no peer is linked");
     }
 
-    const GpuWorkbench &bench = workbench(row.op, row.batch);
-    const Operator &op = bench.problem.op();
+    GpuWorkbench &bench = workbench(bench_, row.op, row.batch);
+    const BenchOperator &op = bench.problem.op();
     result["category"] = op.category;
     result["shape"] = op.shape();
     result["kernel"] = op.polykernel->name;
     const ByteMask bytes = draw(row.mask, row.batch, op.output_height(), op.output_width());
     result["density"] = rounded(bytes.density());
-    MaskedCall call(bench, row, bytes);
+    const Peers peers = peers_of(bench, row.peer);
+    const MaskedCall call(bench, bytes, row.bordered, row.zero);
 
     // First the host waits for the counts and chooses; then a variant is named, and nothing waits.
     const double chosen_error = call.checked(nullptr);
     const distile_choice choice = traced_;
-    const HostTimes host = time_host(call, bench.mask, slice_, options_.rounds);
+    const HostTimes host = time_host(call, slice_, options_.rounds);
     const double error = std::max(chosen_error, call.checked(choice.variant));
     result["max_rel_err"] = rounded(error);
     result["t_host_until_launched_us"] = rounded(host.launched_us);
     result["t_host_until_done_us"] = rounded(host.done_us);
 
-    const Times times = time_sides(call, bench, slice_, choice, [&](const auto &graphs) { return in_turns(graphs); });
+    const Times times =
+        time_sides(call, bench, peers, slice_, choice, [&](const auto &graphs) { return in_turns(graphs); });
     result["rounds"] = times.kernels.rounds;
     add_ours(result, times, choice, bench.kernel.get());
-    if (!cudnn_) {
-        throw PeerMissing(no_cudnn_);
-    }
-    result["peer"] = cudnn_->description();
-    add_peers(result, times, bench, choice, bytes.density());
+    add_peers(result, times, peers, choice, bytes.density());
 }
 
 }  // namespace distile::bench

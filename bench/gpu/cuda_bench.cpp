@@ -1,6 +1,6 @@
 /** \file
- * The benchmark of GPUs: masked convolutions against cuDNN's dense ones. One executable that needs only the C library
- * and the driver, and cuDNN for the peer, so that it can be carried to a machine with a GPU.
+ * The benchmark of GPUs: masked operators against dense ones of cuDNN. One executable that needs only the C library and
+ * the driver, and cuDNN for the peer, so that it can be carried to a machine with a GPU.
  */
 #include "cuda_runner.h"
 #include "gpu.h"
@@ -23,7 +23,8 @@ struct Options : SessionOptions {
 };
 
 constexpr const char *examples = R"(
-Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/cudnn,
+Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/<cudnn or dense>,
+type/<type>/<operator>/<mask>/<density>/n<batch>, bandwidth/<operator>/<mask>/<density>/n<batch>,
 mask/<size>/<mask>/<density>/pack+counts+list, algebra/<size>/<mask>/<density>/<function>, difference/<size> and
 planner/<layers>x<operator>/<mask>/<density>.
 
@@ -52,6 +53,7 @@ Json make_header(const CudaRunner &runner, const Options &options) {
               {"CUDA driver", driver},
               {"cuDNN", runner.peer_description()}}},
             {"rounds", options.runner.rounds},
+            {"peer_seconds", options.runner.peer_seconds},
             {"time_tables", options.runner.times.size()},
             {"about",
              "times are medians in microseconds of replayed graphs, all sides in turns; t_kernels_us: the operator's "
@@ -66,27 +68,36 @@ Json make_header(const CudaRunner &runner, const Options &options) {
 /** The numbers of a row that was measured. */
 std::string describe(const Json &row) {
     const std::string kind = row.at("kind");
+    const auto number = [&](const char *field) { return row.value(field, 0.0); };
+    const char *const met = !row.contains("met") ? "" : row.at("met") == true ? "  met" : "  MISSED";
     if (kind == "planner") {
         return fmt::format("keep {:7.2f}  zero {:7.2f}  written {:7.2f}  all {:7.2f}  background {:7.2f} us a layer",
-                           row.at("t_keep_us").get<double>(), row.at("t_zero_us").get<double>(),
-                           row.at("t_written_us").get<double>(), row.at("t_all_us").get<double>(),
-                           row.at("t_background_us").get<double>());
+                           number("t_keep_us"), number("t_zero_us"), number("t_written_us"), number("t_all_us"),
+                           number("t_background_us"));
     }
     if (kind == "difference") {
-        return fmt::format("{:8.2f} us, a copy {:8.2f} us: ratio {:.2f}  goal < {} {}", row.at("t_us").get<double>(),
-                           row.at("t_copy_us").get<double>(), row.at("ratio").get<double>(),
-                           row.at("goal_ratio").dump(), row.at("met") == true ? "met" : "MISSED");
+        return fmt::format("{:8.2f} us, a copy {:8.2f} us: ratio {:.2f}  goal < {}{}", number("t_us"),
+                           number("t_copy_us"), number("ratio"), number("goal_ratio"), met);
+    }
+    if (kind == "type") {
+        return fmt::format("{:8.1f} us, float32 {:8.1f} us: ratio {:.2f} (kernels {:.2f})  goal <= {}{}",
+                           number("t_us"), number("t_plain_us"), number("ratio"), number("ratio_kernels"),
+                           number("goal_ratio"), met);
+    }
+    if (kind == "bandwidth") {
+        return fmt::format("{:8.1f} us, a copy {:8.1f} us: {:.0f} GB/s, {:.2f} of a copy, {:.2f} of a large one{}",
+                           number("t_us"), number("t_copy_us"), number("gb_per_s"), number("share"),
+                           number("share_of_large_copy"), met);
     }
     if (kind != "convolution") {
-        return fmt::format("{:8.2f} us  goal < {} us {}", row.at("t_us").get<double>(), row.at("goal_us").dump(),
-                           row.at("met") == true ? "met" : "MISSED");
+        return fmt::format("{:8.2f} us  goal < {} us{}", number("t_us"), number("goal_us"), met);
     }
-    return fmt::format("kernels {:8.1f}  masked {:8.1f}  cuDNN {:8.1f} (TF32 {:7.1f}) us  eta_kernel {:5.3f}  eta "
-                       "{:5.3f}  {} ({:+.1f} %)",
-                       row.at("t_kernels_us").get<double>(), row.at("t_masked_us").get<double>(),
-                       row.at("t_peer_us").get<double>(), row.at("t_peer_tf32_us").get<double>(),
-                       row.at("eta_kernel").get<double>(), row.at("eta").get<double>(),
-                       row.at("variant").get<std::string>(), 100 * row.at("choice_loss").get<double>());
+    return fmt::format(
+        "kernels {:8.1f}  masked {:8.1f}  {} {:8.1f} (TF32 {:7.1f}) us  eta_kernel {:5.3f}  eta {:5.3f}  "
+        "{} ({:+.1f} %)",
+        number("t_kernels_us"), number("t_masked_us"), row.at("peer_name").get<std::string>(), number("t_peer_us"),
+        number("t_peer_tf32_us"), number("eta_kernel"), number("eta"), row.at("variant").get<std::string>(),
+        100 * number("choice_loss"));
 }
 
 int run(const Options &options) {
@@ -111,7 +122,7 @@ int main(int argc, char **argv) {
         Options options;
         options.rows = DISTILE_BENCH_CUDA_ROWS;
         options.runner.data = DISTILE_BENCH_DATA;
-        CLI::App app("Measures masked convolutions on an NVIDIA GPU against dense ones of cuDNN, in turns.");
+        CLI::App app("Measures masked operators on an NVIDIA GPU against dense ones of cuDNN, in turns.");
         app.footer(examples);
         add_session_options(app, options);
         app.add_option("--multiprocessors", options.runner.multiprocessors,
@@ -121,7 +132,12 @@ int main(int argc, char **argv) {
         app.add_option("--rounds", options.runner.rounds, "Replays of each side in a row")
             ->check(CLI::Range(1, 100000))
             ->capture_default_str();
-        app.add_option("--times", options.runner.times, "Time tables of `distile profile` in place of those built in");
+        app.add_option("--peer-seconds", options.runner.peer_seconds,
+                       "Time to search for cuDNN's fastest plan of a convolution, at most")
+            ->check(CLI::Range(0.0, 3600.0))
+            ->capture_default_str();
+        app.add_option("--times", options.runner.times,
+                       "Time tables of `distile profile`; without them, those built in");
         app.add_option("--data", options.runner.data, "Folder of operators.csv and the masks")->capture_default_str();
         add_report_options(app, options.report);
         CLI11_PARSE(app, argc, argv);

@@ -6,6 +6,7 @@
 
 #include "gpu_measure.h"
 #include "gpu_peer.h"
+#include "peer_missing.h"
 #include "results.h"
 #include "rows.h"
 #include "workbench.h"
@@ -20,6 +21,7 @@ namespace distile::bench {
 struct CudaRunnerOptions {
     int32_t multiprocessors = 0;    /**< 0: all. */
     int32_t rounds = 11;            /**< At most, of rows that take long. */
+    double peer_seconds = 60;       /**< At most, to search for the fastest plan of a peer. */
     std::string data;               /**< The folder of operators.csv and the masks. */
     std::vector<std::string> times; /**< Files of `distile profile`. */
 };
@@ -40,13 +42,24 @@ public:
     void run(const Row &row, Json &result);
 
 private:
-    GpuWorkbench &workbench(const OperatorSpec &spec, int32_t batch);
+    /** A workbench and what it is for. Rows come sorted, so that one of each kind is enough. */
+    struct Slot {
+        std::string key;
+        std::unique_ptr<GpuWorkbench> bench;
+    };
+
+    GpuWorkbench &workbench(Slot &slot, const OperatorSpec &spec, int32_t batch);
     ByteMask draw(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width) const;
     void measure(const ConvolutionRow &row, Json &result);
+    void measure(const TypeRow &row, Json &result);
+    void measure(const BandwidthRow &row, Json &result);
     void measure(const MaskRow &row, Json &result);
     void measure(const AlgebraRow &row, Json &result);
     void measure(const DifferenceRow &row, Json &result);
     void measure(const PlannerRow &row, Json &result);
+    template<typename Other> static void measure(const Other &, Json &) {
+        throw PeerMissing("it is a row of a CPU");
+    }
     std::vector<Spread> in_turns(const std::vector<const GpuGraph *> &graphs) const;
 
     CudaRunnerOptions options_;
@@ -56,8 +69,7 @@ private:
     std::unique_ptr<Cudnn> cudnn_;
     std::string no_cudnn_; /**< Why there is none. */
     std::map<std::string, Kernel> kernels_;
-    std::string bench_key_; /**< What bench_ is for. Rows come sorted, so one is enough. */
-    std::unique_ptr<GpuWorkbench> bench_;
+    Slot bench_, in_type_; /**< In float32, and in a narrower type. */
 };
 
 }  // namespace distile::bench

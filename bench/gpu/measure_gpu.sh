@@ -1,17 +1,22 @@
 #!/usr/bin/env bash
-# Measures the time tables of the plans for GPUs and then every row of the benchmark, on all multiprocessors of this
-# machine's first GPU and on 16 of them, those of masks and planners on all. Lies beside the programs that it runs: `make bench-gpu-pack` makes the folder,
-# which can be carried to another machine. cuDNN is searched for where the system, LD_LIBRARY_PATH and Python have it.
+# Measures the time tables of the plans for GPUs and then the rows of the benchmark on this machine's first GPU: those of
+# convolutions and of the other operators on all multiprocessors and on 16 of them, those of masks, planners, types and
+# bandwidths on all. Lies beside the programs that it runs: `make bench-gpu-pack` makes the folder, which can be carried to
+# another machine. cuDNN is searched for where the system, LD_LIBRARY_PATH and Python have it. It may be stopped at any
+# time: the same command goes on.
 #
-# Usage: measure_gpu.sh <folder for results> <name of the GPU>
-#   writes <name>.json, <name>-16sm.json, <name>-masks.json and the plans with their time tables
+# Usage: measure_gpu.sh <folder for results> <name of the GPU> [kinds]
+#   writes <name>.json, <name>-16sm.json, <name>-masks.json, <name>-kinds.json and the plans with their time tables
+#   kinds: only <name>-kinds.json, the operators beside convolutions, types and bandwidths, and the time tables of plans
+#          that have none; searches for cuDNN's fastest plan end after three seconds
 set -euo pipefail
-(($# == 2)) || { echo "usage: measure_gpu.sh <folder for results> <name of the GPU>" >&2; exit 2; }
-mkdir -p "$1"
-out=$(realpath "$1") name=$2
+(($# == 2)) || [[ $# == 3 && $3 == kinds ]] ||
+    { echo "usage: measure_gpu.sh <folder for results> <name of the GPU> [kinds]" >&2; exit 2; }
+mkdir -p "$1/tables"
+out=$(realpath "$1") name=$2 only=${3:-}
 cd "$(dirname "${BASH_SOURCE[0]}")"
-tables=$(mktemp -d)
-trap 'rm -rf "$tables"' EXIT
+slices=0,16 seconds=0.25 peer_seconds=60
+[[ -z $only ]] || { slices=0 seconds=0.1 peer_seconds=3; }
 
 wheels=$(python3 -c 'import nvidia; print(*nvidia.__path__, sep="\n")' 2>/dev/null | head -n 1 || true)
 for folder in ${wheels:+"$wheels"/*/lib}; do
@@ -22,17 +27,29 @@ export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
 times=()
 for object in *_cuda.so; do
     plan=${object%.so}
-    cp "plans/$plan.json" "$out/$plan.json"
-    ./distile profile "$out/$plan.json" --object "$object" --multiprocessors 0,16 --seconds 0.25 \
-        --into-plan --json >"$tables/$plan.json"
-    times+=("$tables/$plan.json")
-    echo "$plan: done after $SECONDS s"
+    table=$out/tables/$plan.json
+    if [[ -n $only ]] && grep -q '"profile"' "plans/$plan.json"; then
+        continue
+    fi
+    if [[ ! -e $table ]]; then
+        cp "plans/$plan.json" "$out/$plan.json"
+        ./distile profile "$out/$plan.json" --object "$object" --multiprocessors "$slices" --seconds "$seconds" \
+            --into-plan --json >"$table.part"
+        mv "$table.part" "$table"
+        echo "$plan: done after $SECONDS s"
+    fi
+    times+=("$table")
 done
-for multiprocessors in 0 16; do
-    results=$out/$name$( ((multiprocessors == 0)) || echo "-${multiprocessors}sm").json
-    ./distile_cuda_bench --rows rows_cuda.json --data data --times "${times[@]}" \
-        --multiprocessors "$multiprocessors" --filter '^(op|mask/)' --out "$results" --resume
-    echo "$results: done after $SECONDS s"
-done
-./distile_cuda_bench --rows rows_cuda.json --data data --times "${times[@]}" \
-    --filter '^(algebra|difference|planner)/' --out "$out/$name-masks.json" --resume
+
+# measure <file of results> <multiprocessors> <rows>
+measure() {
+    ./distile_cuda_bench --rows rows_cuda.json --data data ${times[@]:+--times "${times[@]}"} \
+        --peer-seconds "$peer_seconds" --multiprocessors "$2" --filter "$3" --out "$out/$1.json" --resume
+    echo "$1: done after $SECONDS s"
+}
+if [[ -z $only ]]; then
+    measure "$name" 0 '^(op(3|7|12|21)/|mask/)'
+    measure "$name-16sm" 16 '^(op(3|7|12|21)/|mask/)'
+    measure "$name-masks" 0 '^(algebra|difference|planner)/'
+fi
+measure "$name-kinds" 0 '^(op(3[^/]|4.)/|bandwidth/|type/)'

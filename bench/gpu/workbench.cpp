@@ -1,35 +1,43 @@
 #include "workbench.h"
+#include "dense_peer.h"
+#include "peer_missing.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fmt/core.h>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <stdexcept>
+#include <utility>
 
 namespace distile::bench {
 
 namespace {
 
 constexpr float spoiled = -12345.0f;
-constexpr double tolerance = 1e-4;
 /** TF32 keeps 10 bits of a factor's mantissa. */
 constexpr double tf32_tolerance = 5e-3;
 /** Pixels whose result is compared with plain loops, for each row. */
 constexpr size_t sampled_pixels = 192;
 
-std::vector<float> to_host_order(const AlignedFloats &memory) {
-    return {memory.data(), memory.data() + memory.size()};
+std::vector<uint8_t> bytes_of_tensor(const TypedTensor &tensor) {
+    return {tensor.memory(), tensor.memory() + tensor.bytes()};
 }
 
-/** Weights as cuDNN takes them, from those of a Problem. */
-std::vector<float> filter_by_output_channel(const distile_conv2d &conv, const float *hwio) {
-    const size_t taps = static_cast<size_t>(conv.kernel_h) * conv.kernel_w * conv.in_channels;
-    const auto outputs = static_cast<size_t>(conv.out_channels);
-    std::vector<float> filter(taps * outputs);
+/** Weights as cuDNN takes them, from those of a Problem: the convolution's result channel, row, column, and the channel
+ * of its image. That of a transposed operator goes from our output to our input. */
+std::vector<float> filter_of_cudnn(const BenchOperator &op, const float *hwio) {
+    const size_t taps = static_cast<size_t>(op.conv.kernel_h) * op.conv.kernel_w;
+    const size_t inputs = op.conv.in_channels / op.conv.groups, outputs = op.conv.out_channels;
+    const bool transposed = op.kind == DISTILE_MASKED_CONV_TRANSPOSE2D;
+    std::vector<float> filter(taps * inputs * outputs);
     for (size_t tap = 0; tap < taps; tap++) {
-        for (size_t o = 0; o < outputs; o++) {
-            filter[o * taps + tap] = hwio[tap * outputs + o];
+        for (size_t i = 0; i < inputs; i++) {
+            for (size_t o = 0; o < outputs; o++) {
+                const size_t to = transposed ? (i * taps + tap) * outputs + o : (o * taps + tap) * inputs + i;
+                filter[to] = hwio[(tap * inputs + i) * outputs + o];
+            }
         }
     }
     return filter;
@@ -45,70 +53,90 @@ std::vector<size_t> sample(std::vector<size_t> from, size_t count) {
 
 }  // namespace
 
-GpuWorkbench::GpuWorkbench(const Context &context, const GpuSlice &slice, const Cudnn *cudnn, const Operator &op,
+GpuWorkbench::GpuWorkbench(const Context &context, const GpuSlice &slice, const Cudnn *cudnn, const BenchOperator &op,
                            int32_t batch, const Kernel &kernel)
     : context(context), problem(op, batch), kernel(kernel), weights(pack_weights(context, kernel, problem.weights())),
-      mask(make_mask(context)), plain_(to_host_order(problem.input_memory(false))),
-      bordered_(to_host_order(problem.input_memory(true))), output_(problem.output_size()),
-      filter_(filter_by_output_channel(op.conv, static_cast<const float *>(problem.weights().filter))) {
-    if (cudnn) {
-        peer = make_peer(slice, *cudnn, false);
-        peer_tf32 = make_peer(slice, *cudnn, true);
-    }
+      mask(make_mask(context)), slice_(slice), cudnn_(cudnn), plain_(bytes_of_tensor(problem.stored_input(false))),
+      bordered_(bytes_of_tensor(problem.stored_input(true))), output_(bytes_of(op.dtype, problem.output_size())),
+      filter_(filter_of_cudnn(op, static_cast<const float *>(problem.weights().filter))) {
 }
 
-GpuWorkbench::Peer GpuWorkbench::make_peer(const GpuSlice &slice, const Cudnn &cudnn, bool tf32) const {
+const GpuWorkbench::Peer &GpuWorkbench::peer(const std::string &name) {
+    if (failures_.count(name) != 0) {
+        std::rethrow_exception(failures_.at(name));
+    }
+    auto known = peers_.find(name);
+    if (known == peers_.end()) {
+        try {
+            known = peers_.emplace(name, make_peer(name)).first;
+        } catch (...) {
+            failures_[name] = std::current_exception();
+            throw;
+        }
+    }
+    return known->second;
+}
+
+GpuWorkbench::Peer GpuWorkbench::make_peer(const std::string &name) const {
+    const BenchOperator &op = problem.op();
+    const bool tf32 = name == "cudnn-tf32";
     Peer made;
-    made.convolution = cudnn.convolution(problem.op().conv, input(false), filter_.data(), output_tensor(), tf32);
-    const GpuPeer &convolution = *made.convolution;
+    if (name == "dense") {
+        made.dense = make_dense_gpu_peer(*this);
+    } else if (!cudnn_) {
+        throw PeerMissing("there is no cuDNN; the header of the results says why");
+    } else {
+        made.dense = cudnn_->convolution(op.kind, op.conv, input(false), filter_.data(), output_tensor(), tf32);
+    }
+    const GpuPeer &dense = *made.dense;
     spoil();
-    convolution.run();
-    made.error = check_peer();
-    const double allowed = tf32 ? tf32_tolerance : tolerance;
+    dense.run();
+    made.error = check_peer(dense.has_epilogue());
+    const double allowed = tf32 ? tf32_tolerance : tolerance_of(op.dtype);
     if (!(made.error <= allowed)) {
         throw std::runtime_error(fmt::format("the peer's output ({}) differs from plain loops by {} of the largest "
                                              "value; {} is allowed",
-                                             convolution.implementation(), made.error, allowed));
+                                             dense.implementation(), made.error, allowed));
     }
-    made.graph = std::make_unique<GpuGraph>(slice, [&convolution] { convolution.run(); });
+    made.graph = std::make_unique<GpuGraph>(slice_, [&dense] { dense.run(); });
     return made;
 }
 
 distile_tensor GpuWorkbench::input(bool with_border) const {
     distile_tensor tensor = problem.input(with_border);
-    const auto offset = static_cast<const float *>(tensor.data) - problem.input_memory(with_border).data();
+    const auto offset = static_cast<const char *>(tensor.data) - problem.stored_input(with_border).memory();
     tensor.data = (with_border ? bordered_ : plain_).data() + offset;
     return tensor;
 }
 
 distile_tensor GpuWorkbench::output_tensor() const {
-    const Operator &op = problem.op();
-    return distile_tensor_make(output_.data(), problem.batch(), op.output_height(), op.output_width(),
-                               op.conv.out_channels);
+    return problem.output(output_.data());
 }
 
 void GpuWorkbench::spoil() const {
-    unsigned int bits = 0;
-    std::memcpy(&bits, &spoiled, sizeof(bits));
-    CU(cuMemsetD32, reinterpret_cast<CUdeviceptr>(output_.data()), bits, problem.output_size());
+    const distile_dtype dtype = problem.op().dtype;
+    const size_t words = bytes_of(dtype, problem.output_size()) / sizeof(uint32_t);
+    CU(cuMemsetD32, reinterpret_cast<CUdeviceptr>(output_.data()), word_of(dtype, spoiled), words);
     CU(cuCtxSynchronize);
 }
 
 /** The largest difference of some pixels to plain loops, by the largest value. `due` gives what an element must be
  * by the sum of its products and the bias. */
-template<typename Due> double GpuWorkbench::error_of(const std::vector<float> &result,
+template<typename Due> double GpuWorkbench::error_of(const std::vector<uint8_t> &result,
                                                      const std::vector<size_t> &pixels, const Due &due) const {
-    const Operator &op = problem.op();
+    const BenchOperator &op = problem.op();
     const auto width = static_cast<size_t>(op.output_width());
     const size_t size = width * static_cast<size_t>(op.output_height());
     const auto channels = static_cast<size_t>(op.conv.out_channels);
     std::vector<double> sums;
     double worst = 0, largest = std::numeric_limits<double>::min();
     for (const size_t pixel : pixels) {
+        const std::vector<float> values =
+            to_floats(op.dtype, result.data() + pixel * bytes_of(op.dtype, channels), channels);
         problem.sum_pixel(static_cast<int32_t>(pixel / size), static_cast<int32_t>(pixel % size / width),
                           static_cast<int32_t>(pixel % width), sums);
         for (size_t c = 0; c < channels; c++) {
-            const double wanted = due(sums[c], c), difference = std::abs(result[pixel * channels + c] - wanted);
+            const double wanted = due(sums[c], c), difference = std::abs(values[c] - wanted);
             largest = std::max(largest, std::abs(wanted));
             worst = std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(worst, difference);
         }
@@ -116,40 +144,42 @@ template<typename Due> double GpuWorkbench::error_of(const std::vector<float> &r
     return worst / largest;
 }
 
-double GpuWorkbench::check_peer() const {
-    const std::vector<float> result = output_.get();
-    std::vector<size_t> pixels(result.size() / problem.op().conv.out_channels);
-    for (size_t i = 0; i < pixels.size(); i++) {
-        pixels[i] = i;
-    }
+double GpuWorkbench::check_peer(bool has_epilogue) const {
+    const BenchOperator &op = problem.op();
+    std::vector<size_t> pixels(problem.output_size() / op.conv.out_channels);
+    std::iota(pixels.begin(), pixels.end(), size_t{0});
     const float *const bias = problem.weights().bias;
-    return error_of(result, sample(pixels, sampled_pixels), [&](double sum, size_t c) { return sum - bias[c]; });
+    return error_of(output_.get(), sample(std::move(pixels), sampled_pixels), [&](double sum, size_t c) {
+        return has_epilogue ? apply_epilogue(op.conv.epilogue, sum) : sum - bias[c];
+    });
 }
 
 double GpuWorkbench::check_output(const ByteMask &bytes, bool zero) const {
-    const std::vector<float> result = output_.get();
-    const auto channels = static_cast<size_t>(problem.op().conv.out_channels);
-    const float due = zero ? 0.0f : spoiled;
+    const BenchOperator &op = problem.op();
+    const std::vector<uint8_t> result = output_.get();
+    const size_t pixel_bytes = bytes_of(op.dtype, op.conv.out_channels);
+    // What an inactive pixel is to hold.
+    const uint32_t word = zero ? 0 : word_of(op.dtype, spoiled);
+    std::vector<uint8_t> due(pixel_bytes);
+    for (size_t at = 0; at + sizeof(word) <= pixel_bytes; at += sizeof(word)) {
+        std::memcpy(due.data() + at, &word, sizeof(word));
+    }
     std::vector<size_t> active;
     for (size_t pixel = 0; pixel < bytes.bytes.size(); pixel++) {
         if (bytes.bytes[pixel] != 0) {
             active.push_back(pixel);
-            continue;
-        }
-        for (size_t i = pixel * channels; i < (pixel + 1) * channels; i++) {
-            if (result[i] != due) {
-                throw std::runtime_error(fmt::format("the inactive pixel {} holds {}; in mode '{}' {} is due", pixel,
-                                                     result[i], zero ? "zero" : "keep", due));
-            }
+        } else if (std::memcmp(result.data() + pixel * pixel_bytes, due.data(), pixel_bytes) != 0) {
+            throw std::runtime_error(fmt::format("the inactive pixel {} {}", pixel,
+                                                 zero ? "is not zero in mode 'zero'" : "was changed in mode 'keep'"));
         }
     }
-    const distile_epilogue epilogue = problem.op().conv.epilogue;
     const double error = error_of(result, sample(std::move(active), sampled_pixels),
-                                  [&](double sum, size_t) { return apply_epilogue(epilogue, sum); });
-    if (!(error <= tolerance)) {
+                                  [&](double sum, size_t) { return apply_epilogue(op.conv.epilogue, sum); });
+    const double allowed = tolerance_of(op.dtype);
+    if (!(error <= allowed)) {
         throw std::runtime_error(fmt::format("our active pixels differ from plain loops by {} of the largest "
                                              "value; {} is allowed",
-                                             error, tolerance));
+                                             error, allowed));
     }
     return error;
 }

@@ -8,7 +8,10 @@
 #include "gpu_peer.h"
 #include "masks.h"
 #include "problem.h"
+#include <exception>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace distile::bench {
@@ -16,16 +19,20 @@ namespace distile::bench {
 /** The tensors and both sides for one operator and batch. */
 class GpuWorkbench {
 public:
-    /** A convolution of cuDNN, checked once, as a graph. */
+    /** A dense operator, checked once, as a graph. */
     struct Peer {
-        std::unique_ptr<GpuPeer> convolution;
+        std::unique_ptr<GpuPeer> dense;
         double error = 0;
         std::unique_ptr<GpuGraph> graph;
     };
 
-    /** Without `cudnn` there are no peers. All must live as long as this. */
-    GpuWorkbench(const Context &context, const GpuSlice &slice, const Cudnn *cudnn, const Operator &op, int32_t batch,
-                 const Kernel &kernel);
+    /** `cudnn` is null where there is none. All must live as long as this. */
+    GpuWorkbench(const Context &context, const GpuSlice &slice, const Cudnn *cudnn, const BenchOperator &op,
+                 int32_t batch, const Kernel &kernel);
+
+    /** "cudnn", "cudnn-tf32" or our own "dense", made when it is first asked for. Throws PeerMissing where there is
+     * none, and std::runtime_error where its result is wrong. */
+    const Peer &peer(const std::string &name);
 
     distile_tensor input(bool with_border) const;
     distile_tensor output_tensor() const;
@@ -41,15 +48,19 @@ public:
     const Kernel &kernel;
     Weights weights;
     Mask mask;
-    Peer peer, peer_tf32;
 
 private:
-    Peer make_peer(const GpuSlice &slice, const Cudnn &cudnn, bool tf32) const;
-    double check_peer() const;
+    Peer make_peer(const std::string &name) const;
+    double check_peer(bool has_epilogue) const;
     template<typename Due>
-    double error_of(const std::vector<float> &result, const std::vector<size_t> &pixels, const Due &due) const;
+    double error_of(const std::vector<uint8_t> &result, const std::vector<size_t> &pixels, const Due &due) const;
 
-    DeviceArray<float> plain_, bordered_, output_, filter_;
+    const GpuSlice &slice_;
+    const Cudnn *cudnn_;
+    DeviceArray<uint8_t> plain_, bordered_, output_;
+    DeviceArray<float> filter_;
+    std::map<std::string, Peer> peers_;
+    std::map<std::string, std::exception_ptr> failures_; /**< So that a peer is searched for once. */
 };
 
 }  // namespace distile::bench

@@ -60,8 +60,8 @@ public:
     }
 
     static std::string name(const std::string &op, const std::string &mask, const std::string &density, int batch,
-                            const std::string &mode, const std::string &layout) {
-        return fmt::format("{}/{}/{}/n{}/{}/{}/cudnn", op, mask, density, batch, mode, layout);
+                            const std::string &mode, const std::string &layout, const std::string &peer = "cudnn") {
+        return fmt::format("{}/{}/{}/n{}/{}/{}/{}", op, mask, density, batch, mode, layout, peer);
     }
 
 private:
@@ -100,13 +100,19 @@ std::string heading(const Json &file) {
                        header.at("date").get<std::string>().substr(0, 10), disturbance(file));
 }
 
+/** The peer of a row in words. */
+const char *peer_of(const Json &row) {
+    return row.at("peer_name") == "dense" ? "our dense variant" : "cuDNN";
+}
+
 std::string convolution_table(const Json &file) {
     const Rows rows(file);
     const std::string head =
-        "| Operator | Batch | Mask | Density | cuDNN fp32, us | TF32, us | kernels, us | masked, us | Speed-up | "
+        "| Operator | Batch | Mask | Density | Peer | in float32, us | TF32, us | kernels, us | masked, us | Speed-up "
+        "| "
         "eta_kernel | eta | eta, bordered | eta, zero | eta, host chooses | eta, TF32 | host, us | Variant | "
         "Best, if another |\n"
-        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
     std::string text;
     for (const Json &row : file.at("rows")) {
         // One line for each mask. Its row of mode keep and plain layout stands for the others.
@@ -121,20 +127,75 @@ std::string convolution_table(const Json &file) {
         };
         const bool best = row.at("variant") == row.at("best_variant");
         text += fmt::format(
-            "| {} {} | {} | {} | {:.2f} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+            "| {} {} | {} | {} | {:.2f} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
             row.at("op").get<std::string>(), row.at("shape").get<std::string>(), row.at("batch").get<int>(),
-            row.at("mask").get<std::string>(), row.at("density").get<double>(), cell(row.at("t_peer_us"), 1),
-            cell(row.at("t_peer_tf32_us"), 1), cell(row.at("t_kernels_us"), 1), cell(row.at("t_masked_us"), 1),
-            cell(row.at("speedup")), cell(row.at("eta_kernel")), cell(row.at("eta")), cell(other("/keep/bordered/")),
-            cell(other("/zero/plain/")),
+            row.at("mask").get<std::string>(), row.at("density").get<double>(), peer_of(row),
+            cell(row.at("t_peer_us"), 1), cell(row.value("t_peer_tf32_us", 0.0), 1), cell(row.at("t_kernels_us"), 1),
+            cell(row.at("t_masked_us"), 1), cell(row.at("speedup")), cell(row.at("eta_kernel")), cell(row.at("eta")),
+            cell(other("/keep/bordered/")), cell(other("/zero/plain/")),
             cell(row.at("t_peer_us").get<double>() * row.at("density").get<double>() /
                  row.at("t_host_until_done_us").get<double>()),
-            cell(row.at("eta_tf32")), cell(row.at("t_host_until_launched_us"), 1), row.at("variant").get<std::string>(),
+            cell(row.value("eta_tf32", 0.0)), cell(row.at("t_host_until_launched_us"), 1),
+            row.at("variant").get<std::string>(),
             best ? ""
                  : fmt::format("{} (chosen: {:+.1f} %)", row.at("best_variant").get<std::string>(),
                                100 * row.at("choice_loss").get<double>()));
     }
     return text.empty() ? "" : "\n" + head + text;
+}
+
+/** Eta of the operators that the means are not of: a line for each and a batch. */
+std::string other_operators(const Json &file) {
+    const Rows rows(file);
+    std::string head = "| Operator | Batch |", rule = "|---|---|", text;
+    for (const std::string &density : densities) {
+        head += " eta at " + density + " |";
+        rule += "---|";
+    }
+    std::set<std::pair<std::string, int>> seen;
+    for (const Json &row : file.at("rows")) {
+        if (row.at("status") != "measured" || row.at("kind") != "convolution" || row.at("mask") != "blob" ||
+            std::find(operators.begin(), operators.end(), row.at("op")) != operators.end() ||
+            !seen.emplace(row.at("op"), row.at("batch")).second) {
+            continue;
+        }
+        text += fmt::format("| {} {} | {} |", row.at("op").get<std::string>(), row.at("shape").get<std::string>(),
+                            row.at("batch").get<int>());
+        for (const std::string &density : densities) {
+            text += fmt::format(" {} |", cell(rows.value(Rows::name(row.at("op"), "blob", density, row.at("batch"),
+                                                                    "keep", "plain", row.at("peer_name")),
+                                                         "eta")));
+        }
+        text += fmt::format(" {} |\n", peer_of(row));
+    }
+    return text.empty() ? "" : "\n" + head + " Peer |\n" + rule + "---|\n" + text;
+}
+
+/** How much of a copy's bandwidth operators have that compute little. */
+std::string bandwidths(const Json &file) {
+    std::string text;
+    for (const Json &row : file.at("rows")) {
+        if (row.at("status") == "measured" && row.at("kind") == "bandwidth") {
+            const std::string goal = row.contains("met") ? fmt::format(">= {} {}", row.at("goal_share").dump(),
+                                                                       row.at("met") == true ? "met" : "MISSED")
+                                                         : "";
+            text += fmt::format("| {} {} | {} | {:.2f} | {} | {} | {:.2f} | {:.2f} | {:.2f} | {} | {} |\n",
+                                row.at("op").get<std::string>(), row.at("shape").get<std::string>(),
+                                row.at("batch").get<int>(), row.at("density").get<double>(), cell(row.at("t_us"), 1),
+                                cell(row.at("gb_per_s"), 0), row.at("share").get<double>(),
+                                row.at("share_of_large_copy").get<double>(), row.at("share_masked").get<double>(), goal,
+                                row.at("variant").get<std::string>());
+        }
+    }
+    return text.empty()
+               ? ""
+               : "\nThe bytes of the active pixels, read and written once each, by the time of the kernels; and their "
+                 "rate by that of copies: of as many bytes, of 512 MiB, and the first with the time from the byte mask "
+                 "on.\n\n"
+                 "| Operator | Batch | Density | kernels, us | GB/s | by a copy | by a large copy | masked, by a copy "
+                 "| "
+                 "Goal | Variant |\n|---|---|---|---|---|---|---|---|---|---|\n" +
+                     text;
 }
 
 /** What zeros where nothing is computed add to an operator, by who writes them. */
@@ -195,8 +256,11 @@ std::string unfinished_searches(const Json &file) {
             // The rows of an operator and batch share their peers.
             const std::string search =
                 fmt::format("{}, batch {}, {}", row.at("op").get<std::string>(), row.at("batch").get<int>(), field);
+            if (!row.contains(field)) {
+                continue;
+            }
             all.insert(search);
-            if (row.at(field).get<std::string>().find(" plans (of ") != std::string::npos) {
+            if (row.value(field, "").find(" plans (of ") != std::string::npos) {
                 unfinished.insert(search);
             }
         }
@@ -216,11 +280,12 @@ std::string color_of(int batch) {
 
 std::string cuda_goals(const Json &file) {
     const Rows rows(file);
-    std::string text = heading(file) + " Geometric means over operators 3, 7, 12 and 21, blob masks, mode keep.\n\n"
-                                       "| Batch | Density | eta_kernel | eta | eta_kernel, bordered | eta, bordered | "
-                                       "eta, TF32 |\n|---|---|---|---|---|---|---|\n";
+    std::string text;
     for (const int batch : batches) {
         for (const std::string &density : densities) {
+            if (rows.mean(batch, density, "plain", "eta") == 0) {
+                continue;
+            }
             const Goal goal = goal_of(file, batch, density);
             text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", batch, density,
                                 against(rows.mean(batch, density, "plain", "eta_kernel"), goal.eta_kernel),
@@ -230,12 +295,20 @@ std::string cuda_goals(const Json &file) {
                                 cell(rows.mean(batch, density, "plain", "eta_tf32")));
         }
     }
-    return text;
+    if (!text.empty()) {
+        text = " Geometric means over operators 3, 7, 12 and 21, blob masks, mode keep.\n\n"
+               "| Batch | Density | eta_kernel | eta | eta_kernel, bordered | eta, bordered | eta, TF32 |\n"
+               "|---|---|---|---|---|---|---|\n" +
+               text;
+    } else {
+        text = "\n";
+    }
+    return heading(file) + text + other_operators(file) + bandwidths(file) + types(file.at("rows"));
 }
 
 std::string cuda_rows(const Json &file) {
     const Json &rows = file.at("rows");
-    return heading(file) + " Medians.\n" + convolution_table(file) +
+    return heading(file) + " Medians.\n" + convolution_table(file) + bandwidths(file) + types(rows) +
            steps(rows, "mask", "From the byte mask to the tile list.") + choice_summary(file) +
            unfinished_searches(file) + steps(rows, "algebra", "Masks from masks.") +
            steps(rows, "difference", "The mask of where two tensors differ.") + planner_table(file) +

@@ -1,5 +1,6 @@
 #include "operators.h"
 #include "conv2d_reference.h"
+#include <algorithm>
 #include <cstring>
 #include <fmt/core.h>
 #include <fstream>
@@ -40,7 +41,7 @@ Line find_line(const std::string &path, int32_t id) {
                     std::stoi(fields.at(8))};
         } catch (const std::logic_error &) {
             throw std::runtime_error(
-                fmt::format("the line of operator {} in '{}' is no convolution: {}", id, path, text));
+                fmt::format("the line of operator {} in '{}' has no numbers for its shape: {}", id, path, text));
         }
     }
     throw std::runtime_error(fmt::format("there is no operator {} in '{}'", id, path));
@@ -48,15 +49,18 @@ Line find_line(const std::string &path, int32_t id) {
 
 }  // namespace
 
-int32_t Operator::output_height() const {
+int32_t BenchOperator::output_height() const {
     return reference_output_height(conv, height, kind);
 }
 
-int32_t Operator::output_width() const {
+int32_t BenchOperator::output_width() const {
     return reference_output_width(conv, width, kind);
 }
 
-std::string Operator::shape() const {
+std::string BenchOperator::shape() const {
+    if (polykernel->kind == DISTILE_MASKED_LINEAR) {
+        return fmt::format("{} tokens {}->{}", width, conv.in_channels, conv.out_channels);
+    }
     const char *step = kind == DISTILE_MASKED_CONV_TRANSPOSE2D  ? "transposed, stride"
                        : kind == DISTILE_MASKED_UPSAMPLE_CONV2D ? "after upsampling by"
                                                                 : "stride";
@@ -77,12 +81,25 @@ const distile_polykernel &taken_polykernel(const distile_polykernel &built, cons
     throw std::runtime_error(fmt::format("the kernel is not of the PolyKernel '{}'", built.name));
 }
 
-Operator find_operator(const std::string &csv_path, const OperatorSpec &spec) {
+const char *dense_variant(const distile_polykernel &polykernel) {
+    const distile_variant *begin = polykernel.variants, *end = begin + polykernel.num_variants;
+    const distile_variant *dense =
+        std::find_if(begin, end, [](const distile_variant &variant) { return variant.dense != 0; });
+    return dense == end ? nullptr : dense->name;
+}
+
+BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec) {
     const distile_polykernel &polykernel = find_polykernel(spec.polykernel);
     const Line line = find_line(csv_path, spec.id);
-    Operator op{spec, line.category, line.height, line.width, polykernel.kind, {}, &polykernel};
-    // The file says nothing of padding and epilogues, so those are the PolyKernel's.
-    op.conv = *static_cast<const distile_conv2d *>(polykernel.op);
+    // The file says nothing of padding, epilogues and types, so those are the PolyKernel's.
+    const BenchOperator op{spec,
+                           line.category,
+                           line.height,
+                           line.width,
+                           polykernel.kind == DISTILE_MASKED_LINEAR ? DISTILE_MASKED_CONV2D : polykernel.kind,
+                           convolution_of(polykernel),
+                           type_of(polykernel),
+                           &polykernel};
     if (op.conv.in_channels != line.in_channels || op.conv.out_channels != line.out_channels ||
         op.conv.kernel_h != line.kernel || op.conv.kernel_w != line.kernel || op.conv.stride_h != line.stride ||
         op.conv.stride_w != line.stride || op.conv.groups != (line.category == "depthwise" ? line.in_channels : 1)) {

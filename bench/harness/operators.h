@@ -11,18 +11,19 @@
 
 namespace distile::bench {
 
-/** A convolution, of any kind, at the size that the benchmarks measure. */
-struct Operator {
+/** An operator at the size that the benchmarks measure, as the convolution that it is: a linear layer is one of 1 x 1. */
+struct BenchOperator {
     OperatorSpec spec;
     std::string category;
-    int32_t height, width; /**< Of the input. */
-    distile_operator_kind kind;
+    int32_t height, width;      /**< Of the input. Tokens are the columns of one row. */
+    distile_operator_kind kind; /**< Of the convolution. */
     distile_conv2d conv;
+    distile_dtype dtype; /**< Of activations and weights, as they are stored. */
     const distile_polykernel *polykernel;
 
     int32_t output_height() const;
     int32_t output_width() const;
-    /** For instance "40x40 256->256 3x3". */
+    /** For instance "40x40 256->256 3x3", or "197 tokens 384->1536". */
     std::string shape() const;
 };
 
@@ -32,9 +33,12 @@ const distile_polykernel &find_polykernel(const std::string &name);
 /** The PolyKernel that a kernel took, of those behind the one that was built. */
 const distile_polykernel &taken_polykernel(const distile_polykernel &built, const Kernel &kernel);
 
+/** The name of a PolyKernel's dense variant; null if it has none. */
+const char *dense_variant(const distile_polykernel &polykernel);
+
 /** Reads an operator's line. Throws std::runtime_error if it has none, or if its PolyKernel is none or computes
  * something else. */
-Operator find_operator(const std::string &csv_path, const OperatorSpec &spec);
+BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec);
 
 }  // namespace distile::bench
 

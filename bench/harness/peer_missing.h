@@ -1,5 +1,5 @@
 /** \file
- * What a row throws that cannot be measured here.
+ * The exception of a row that cannot be measured here.
  */
 #ifndef DISTILE_BENCH_PEER_MISSING_H
 #define DISTILE_BENCH_PEER_MISSING_H

@@ -1,11 +1,11 @@
+#include "linked_polykernels.h"
 #include "operators.h"
-#include "shipped_polykernels.h"
 #include <stdexcept>
 
 namespace distile::bench {
 
 const distile_polykernel &find_polykernel(const std::string &name) {
-    for (const auto &[known, polykernel] : shipped_polykernels) {
+    for (const auto &[known, polykernel] : linked_polykernels) {
         if (name == known) {
             return *polykernel;
         }

@@ -17,22 +17,27 @@ std::vector<float> random_values(size_t count, float scale, std::mt19937 &random
 
 }  // namespace
 
-Problem::Problem(const Operator &op, int32_t batch)
-    : op_(op), batch_(batch), plain_(batch, op.height, op.width, op.conv.in_channels),
-      bordered_(batch, op.height, op.width, op.conv.in_channels, padding_of(op.conv, op.kind)),
-      residual_(batch, op.output_height(), op.output_width(), op.conv.residual != 0 ? op.conv.out_channels : 0) {
+Problem::Problem(const BenchOperator &op, int32_t batch) : op_(op), batch_(batch) {
     const distile_conv2d &conv = op.conv;
+    const auto store = [&](const BorderedTensor &tensor, const std::vector<float> &values) {
+        tensor.set(values.data());
+        return TypedTensor(tensor, op.dtype);
+    };
     std::mt19937 random(1);
-    const std::vector<float> values = random_values(plain_.memory().size(), 1.0f, random);
-    plain_.set(values.data());
-    bordered_.set(values.data());
+    const BorderedTensor plain(batch, op.height, op.width, conv.in_channels);
+    const std::vector<float> values = random_values(plain.memory().size(), 1.0f, random);
+    plain_ = store(plain, values);
+    bordered_ = store({batch, op.height, op.width, conv.in_channels, padding_of(conv, op.kind)}, values);
     // Sums of the products of one output channel then have a magnitude near 1.
     const size_t elements = filter_size(conv), products = elements / conv.out_channels;
     const float scale = std::sqrt(9.0f / static_cast<float>(products));
     filter_ = random_values(elements, scale, random);
     bias_ = random_values(conv.out_channels, 0.5f, random);
-    residual_.set(random_values(residual_.memory().size(), 1.0f, random).data());
-    loops_ = std::make_unique<Conv2dReference>(conv, weights(), op.kind);
+    if (conv.residual != 0) {
+        residual_ = store({batch, op.output_height(), op.output_width(), conv.out_channels},
+                          random_values(output_size(), 1.0f, random));
+    }
+    loops_ = std::make_unique<Conv2dReference>(conv, weights(), op.kind, op.dtype);
 }
 
 distile_weights_source Problem::weights() const {
@@ -47,12 +52,15 @@ size_t Problem::output_size() const {
     return static_cast<size_t>(batch_) * op_.output_height() * op_.output_width() * op_.conv.out_channels;
 }
 
-distile_tensor Problem::output(const AlignedFloats &memory) const {
-    return distile_tensor_make(memory.data(), batch_, op_.output_height(), op_.output_width(), op_.conv.out_channels);
+distile_tensor Problem::output(void *memory) const {
+    distile_tensor output =
+        distile_tensor_make(memory, batch_, op_.output_height(), op_.output_width(), op_.conv.out_channels);
+    output.dtype = op_.dtype;
+    return output;
 }
 
 void Problem::sum_pixel(int32_t n, int32_t y, int32_t x, std::vector<double> &sums) const {
-    loops_->sums(plain_.view(), residual(), n, y, x, sums);
+    loops_->sums(plain_->view(), residual(), n, y, x, sums);
 }
 
 const std::vector<float> &Problem::reference() {

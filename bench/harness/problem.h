@@ -1,14 +1,15 @@
 /** \file
- * The tensors of a convolution to measure, and what its result must be.
+ * The tensors of an operator to measure, and what its result must be.
  */
 #ifndef DISTILE_BENCH_PROBLEM_H
 #define DISTILE_BENCH_PROBLEM_H
 
 #include "conv2d_reference.h"
 #include "operators.h"
-#include "tensors.h"
+#include "typed_tensor.h"
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace distile::bench {
@@ -16,29 +17,29 @@ namespace distile::bench {
 /** Seeded values for one operator and batch. Masked and dense code read the same input and the same weights. */
 class Problem {
 public:
-    Problem(const Operator &op, int32_t batch);
+    Problem(const BenchOperator &op, int32_t batch);
 
-    const Operator &op() const {
+    const BenchOperator &op() const {
         return op_;
     }
     int32_t batch() const {
         return batch_;
     }
+    const TypedTensor &stored_input(bool bordered) const {
+        return bordered ? *bordered_ : *plain_;
+    }
     const distile_tensor &input(bool bordered) const {
-        return (bordered ? bordered_ : plain_).view();
+        return stored_input(bordered).view();
     }
-    /** What that tensor lies in, its border included. */
-    const AlignedFloats &input_memory(bool bordered) const {
-        return (bordered ? bordered_ : plain_).memory();
-    }
+    /** In float32, whatever the operator stores. */
     distile_weights_source weights() const;
     /** What is added to every result; null for operators that add nothing. */
     const distile_tensor *residual() const {
-        return op_.conv.residual != 0 ? &residual_.view() : nullptr;
+        return op_.conv.residual != 0 ? &residual_->view() : nullptr;
     }
 
-    /** A contiguous tensor for a result in `memory`, which must hold output_size() floats. */
-    distile_tensor output(const AlignedFloats &memory) const;
+    /** A contiguous tensor for a result in `memory`, which must hold output_size() elements. */
+    distile_tensor output(void *memory) const;
     size_t output_size() const;
 
     /** The dense result by plain loops with sums in double precision; made by the first call, which takes seconds. */
@@ -48,9 +49,9 @@ public:
     void sum_pixel(int32_t n, int32_t y, int32_t x, std::vector<double> &sums) const;
 
 private:
-    Operator op_;
+    BenchOperator op_;
     int32_t batch_;
-    BorderedTensor plain_, bordered_, residual_;
+    std::optional<TypedTensor> plain_, bordered_, residual_;
     std::vector<float> filter_, bias_;
     std::unique_ptr<const Conv2dReference> loops_;
     std::vector<float> reference_;

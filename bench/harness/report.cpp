@@ -21,10 +21,6 @@ std::string read_text(const std::string &path) {
     return std::string(std::istreambuf_iterator<char>(stream), {});
 }
 
-bool is_gpu(const Json &file) {
-    return file.at("header").value("backend", "cpu") == "cuda";
-}
-
 /** Replaces what stands between two lines; false if they are not there. */
 bool replace_part(std::string &document, const std::string &name, const std::string &text) {
     const std::string begin = "<!-- begin " + name + " -->\n", end = "<!-- end -->";
@@ -47,11 +43,32 @@ struct Parts {
     Panel panel;
 };
 
+/** How results are shown, by the backend in their header. */
+constexpr struct {
+    const char *backend;
+    Parts (*show)(const Json &file);
+} reporters[] = {
+    {"cpu",
+     [](const Json &file) {
+         return Parts{cpu_goals(file), cpu_rows(file), cpu_speedups(file), cpu_panel(file)};
+     }},
+    {"cuda",
+     [](const Json &file) {
+         return Parts{cuda_goals(file), cuda_rows(file), {cuda_speedups(file)}, cuda_panel(file)};
+     }},
+};
+
 /** Throws std::runtime_error where something is missing in the file. */
 Parts make_parts(const std::string &path, const Json &file) {
+    // Older results of CPUs do not name it.
+    const std::string backend = file.at("header").value("backend", reporters[0].backend);
     try {
-        return is_gpu(file) ? Parts{cuda_goals(file), cuda_rows(file), {cuda_speedups(file)}, cuda_panel(file)}
-                            : Parts{cpu_goals(file), cpu_rows(file), cpu_speedups(file), cpu_panel(file)};
+        for (const auto &reporter : reporters) {
+            if (backend == reporter.backend) {
+                return reporter.show(file);
+            }
+        }
+        throw std::runtime_error("the results '" + path + "' are of an unknown backend '" + backend + "'");
     } catch (const Json::exception &error) {
         throw std::runtime_error("the results '" + path + "' cannot be shown: " + error.what());
     }
@@ -82,11 +99,10 @@ std::string fill_document(const ReportOptions &options, const std::vector<Parts>
 void add_report_options(CLI::App &app, ReportOptions &options) {
     CLI::Option *summary =
         app.add_option("--summary", options.results, "Print files of results as Markdown and measure nothing");
-    app.add_option("--into", options.into,
-                   "With --summary: put the short tables into this document in place of printing")
+    app.add_option("--into", options.into, "With --summary: put the short tables into this document, and print nothing")
         ->needs(summary);
     app.add_option("--pages", options.pages,
-                   "With --summary: write a page with every row of each file into this folder in place of printing")
+                   "With --summary: write a page of rows for each file into this folder, and print nothing")
         ->needs(summary);
     app.add_option("--figure", options.figure, "With --summary: draw eta by density into this SVG file")
         ->needs(summary);

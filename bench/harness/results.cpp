@@ -28,8 +28,8 @@ void check_file(const Json &file) {
         }
     }
     file.at("header").at("device");
-    const std::set<std::string> kinds = {"convolution", "mask",       "select", "pool",   "dispatch",
-                                         "algebra",     "difference", "layout", "planner"};
+    const std::set<std::string> kinds = {"convolution", "type",    "bandwidth",  "mask",   "select", "pool",
+                                         "dispatch",    "algebra", "difference", "layout", "planner"};
     std::set<std::string> names;
     for (const Json &row : file.at("rows")) {
         const std::string name = row.at("row"), status = row.at("status");
@@ -68,6 +68,18 @@ void add_times(Json &result, const Spread &spread) {
 void add_goal(Json &result, double goal_us) {
     result["goal_us"] = goal_us;
     result["met"] = result.at("t_us") < goal_us;
+}
+
+void add_comparison(Json &result, const char *of, const Spread &ours, const Spread &others) {
+    result["of"] = of;
+    result["t_plain_us"] = rounded(others.median);
+    result["plain_us"] = to_json(others);
+    result["ratio"] = rounded(ours.median / others.median);
+}
+
+void add_ratio_goal(Json &result, double goal_ratio) {
+    result["goal_ratio"] = goal_ratio;
+    result["met"] = result.at("ratio") <= goal_ratio;
 }
 
 bool is_disturbed(const Json &row) {

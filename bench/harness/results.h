@@ -21,6 +21,10 @@ Json to_json(const Spread &spread);
 void add_times(Json &result, const Spread &spread);
 /** Adds what a median time is to stay below, and whether it does. */
 void add_goal(Json &result, double goal_us);
+/** Adds the time of something else, called `of`, and ours by it. */
+void add_comparison(Json &result, const char *of, const Spread &ours, const Spread &others);
+/** Adds what that ratio is to stay below, and whether it does. */
+void add_ratio_goal(Json &result, double goal_ratio);
 
 /** Others take a little of every machine. */
 constexpr double fair_share_of_others = 0.1;

@@ -42,8 +42,17 @@ public:
     }
 
     std::vector<Row> read() {
+        for (const json &group : groups("type_rows")) {
+            read_types(group);
+        }
         for (const json &group : file_.at("convolutions")) {
             read_convolutions(group);
+        }
+        for (const json &group : groups("bandwidth_rows")) {
+            for_each_operator(group, [&](const OperatorSpec &op, int32_t batch, const NamedMask &mask) {
+                add(fmt::format("bandwidth/{}/{}/{}/n{}", op.name, mask.spec.name, mask.density, batch),
+                    BandwidthRow{op, batch, mask.spec, group.value("goal_share", 0.0)});
+            });
         }
         for (const json &group : groups("mask_rows")) {
             const int32_t height = group.at("height"), width = group.at("width");
@@ -107,7 +116,7 @@ private:
         rows_.push_back({name, std::move(what)});
     }
 
-    /** The groups of rows of a kind, of which a file may have none. */
+    /** The groups of rows of a kind. A file may have none. */
     json groups(const char *kind) const {
         return file_.value(kind, json::array());
     }
@@ -143,29 +152,45 @@ private:
         }
     }
 
-    void read_convolutions(const json &group) {
+    template<typename Body> void for_each_operator(const json &group, const Body &body) const {
         for (const std::string op : group.at("operators")) {
             for (const int32_t batch : group.at("batches")) {
                 for (const NamedMask &mask : masks(group)) {
-                    for (const std::string mode : group.at("modes")) {
-                        for (const std::string layout : group.at("layouts")) {
-                            add_convolutions(group, op, batch, mask, mode, layout);
-                        }
-                    }
+                    body(find_operator(op), batch, mask);
                 }
             }
         }
     }
 
-    void add_convolutions(const json &group, const std::string &op, int32_t batch, const NamedMask &mask,
+    void read_convolutions(const json &group) {
+        for_each_operator(group, [&](const OperatorSpec &op, int32_t batch, const NamedMask &mask) {
+            for (const std::string mode : group.at("modes")) {
+                for (const std::string layout : group.at("layouts")) {
+                    add_convolutions(group, op, batch, mask, mode, layout);
+                }
+            }
+        });
+    }
+
+    void read_types(const json &group) {
+        for_each_operator(group, [&](const OperatorSpec &op, int32_t batch, const NamedMask &mask) {
+            for (const std::string type : group.at("types")) {
+                add_with_features(
+                    group, fmt::format("type/{}/{}/{}/{}/n{}", type, op.name, mask.spec.name, mask.density, batch),
+                    TypeRow{op, type, batch, mask.spec, group.at("goal_ratio"), {}});
+            }
+        });
+    }
+
+    void add_convolutions(const json &group, const OperatorSpec &op, int32_t batch, const NamedMask &mask,
                           const std::string &mode, const std::string &layout) {
         for (const std::string state : group.at("states")) {
             for (const std::string peer : group.at("peers")) {
                 const bool linked = group.value("linked", false);
                 const std::string name =
-                    fmt::format("{}/{}/{}/n{}/{}/{}/{}{}{}", op, mask.spec.name, mask.density, batch, mode, layout,
+                    fmt::format("{}/{}/{}/n{}/{}/{}/{}{}{}", op.name, mask.spec.name, mask.density, batch, mode, layout,
                                 peer, state == "hot" ? "" : "/" + state, linked ? "/linked" : "");
-                const ConvolutionRow row{find_operator(op),
+                const ConvolutionRow row{op,
                                          batch,
                                          mask.spec,
                                          is_first(mode, "zero", "keep"),
@@ -174,23 +199,24 @@ private:
                                          linked,
                                          peer,
                                          {}};
-                if (group.contains("cpu_features")) {
-                    add_limited(group.at("cpu_features"), name, row);
-                } else {
-                    add(name, row);
+                if (group.contains("cpu_features") && peer != "dense") {
+                    throw std::runtime_error(
+                        fmt::format("the row '{}' limits CPU features, but its peer '{}' would use all of them; only "
+                                    "the peer 'dense' keeps to a limit",
+                                    name, peer));
                 }
+                add_with_features(group, name, row);
             }
         }
     }
 
-    /** The row once for each set of CPU features. */
-    void add_limited(const json &limits, const std::string &name, ConvolutionRow row) {
-        if (row.peer != "dense") {
-            throw std::runtime_error(fmt::format("the row '{}' limits CPU features, but its peer '{}' would use all of "
-                                                 "them; only the peer 'dense' keeps to a limit",
-                                                 name, row.peer));
+    /** The row once for each set of CPU features that its group limits it to; as it is where there is none. */
+    template<typename What> void add_with_features(const json &group, const std::string &name, What row) {
+        if (!group.contains("cpu_features")) {
+            add(name, row);
+            return;
         }
-        for (const std::string limit : limits) {
+        for (const std::string limit : group.at("cpu_features")) {
             row.limit = CpuFeatures{limit, file_.at("cpu_features").at(limit)};
             add(fmt::format("{}/{}", name, limit), row);
         }
@@ -214,20 +240,32 @@ std::vector<Row> read_all_rows(const std::string &path) {
     }
 }
 
-/** Puts the rows of one operator and batch together, in the order of their first ones: they share tensors and peers. */
-void group(std::vector<Row> &rows) {
-    const auto key = [](const Row &row) {
-        const auto *convolution = std::get_if<ConvolutionRow>(&row.what);
-        return convolution ? fmt::format("{}/n{}/{}", convolution->op.name, convolution->batch,
-                                         convolution->limit ? convolution->limit->name : "")
-                           : row.name;
+/** What rows are of that share tensors and peers: an operator, a batch, CPU features and a type. */
+std::string shared_by(const Row &row) {
+    const auto name = [](const OperatorSpec &op, int32_t batch, const std::optional<CpuFeatures> &limit,
+                         const std::string &type) {
+        return fmt::format("{}/n{}/{}/{}", op.name, batch, limit ? limit->name : "", type);
     };
+    if (const auto *convolution = std::get_if<ConvolutionRow>(&row.what)) {
+        return name(convolution->op, convolution->batch, convolution->limit, "");
+    }
+    if (const auto *bandwidth = std::get_if<BandwidthRow>(&row.what)) {
+        return name(bandwidth->op, bandwidth->batch, {}, "");
+    }
+    if (const auto *type = std::get_if<TypeRow>(&row.what)) {
+        return name(type->op, type->batch, type->limit, type->type);
+    }
+    return row.name;
+}
+
+/** Puts rows together that share something, in the order of their first ones. */
+void group(std::vector<Row> &rows) {
     std::map<std::string, size_t> first;
     for (const Row &row : rows) {
-        first.try_emplace(key(row), first.size());
+        first.try_emplace(shared_by(row), first.size());
     }
     std::stable_sort(rows.begin(), rows.end(),
-                     [&](const Row &a, const Row &b) { return first.at(key(a)) < first.at(key(b)); });
+                     [&](const Row &a, const Row &b) { return first.at(shared_by(a)) < first.at(shared_by(b)); });
 }
 
 std::regex parse_filter(const std::string &filter) {

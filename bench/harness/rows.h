@@ -39,17 +39,40 @@ enum class State {
     First /**< A new process, in which neither the operator nor its library ran before. */
 };
 
-/** A masked convolution against a peer's dense one. */
+/** A masked operator, a convolution or a linear layer, against a peer's dense one. */
 struct ConvolutionRow {
     OperatorSpec op;
     int32_t batch;
     MaskSpec mask;
-    bool zero;     /**< Mode "zero" in place of "keep". */
+    bool zero;     /**< Mode "zero", not "keep". */
     bool bordered; /**< The input has a zero border as wide as the padding. */
     State state;
     bool linked; /**< The peer is also one of the dense candidates that our dispatcher chooses from. */
     std::string peer;
     std::optional<CpuFeatures> limit; /**< All features that kernels may use, on both sides; none: the CPU's. */
+};
+
+/** An operator in a narrower type against the same in float32: the same mask, and the same variant of the same plan. */
+struct TypeRow {
+    OperatorSpec op; /**< In float32. */
+    std::string type;
+    int32_t batch;
+    MaskSpec mask;
+    double goal_ratio;
+    std::optional<CpuFeatures> limit;
+
+    /** The operator in its type: the name of its PolyKernel ends with the type. */
+    OperatorSpec op_in_type() const {
+        return {op.name, op.id, op.polykernel + "_" + type};
+    }
+};
+
+/** The bytes that an operator moves for its active pixels, each once, against a copy that moves as many. */
+struct BandwidthRow {
+    OperatorSpec op;
+    int32_t batch;
+    MaskSpec mask;
+    double goal_share; /**< Of the copy's bandwidth; 0 where nothing was asked. */
 };
 
 /** From bytes to the tile list, on one core. */
@@ -107,8 +130,8 @@ struct PlannerRow {
 
 struct Row {
     std::string name;
-    std::variant<ConvolutionRow, MaskRow, SelectRow, PoolRow, DispatchRow, AlgebraRow, DifferenceRow, LayoutRow,
-                 PlannerRow>
+    std::variant<ConvolutionRow, TypeRow, BandwidthRow, MaskRow, SelectRow, PoolRow, DispatchRow, AlgebraRow,
+                 DifferenceRow, LayoutRow, PlannerRow>
         what;
 };
 

@@ -12,7 +12,7 @@ namespace distile::bench {
 
 namespace {
 
-/** Which share of the cores others took since it was made. */
+/** The share of the cores that others took since this was made. */
 class Disturbance {
 public:
     double share() const {
@@ -27,13 +27,13 @@ private:
     double others_ = seconds_of_others();
 };
 
-/** Says that others want the cores, too, before anybody waits for minutes. */
+/** Warns of a busy machine before the measurement takes minutes. */
 void warn_of(double load) {
     const size_t cores = usable_cores().size();
     if (is_high_load(load, static_cast<double>(cores))) {
         fmt::print(stderr,
-                   "warning: the load average is {:.1f} on {} cores. Others run here, or did a minute ago; times that "
-                   "shall count are measured on an idle machine.\n",
+                   "warning: the load average is {:.1f} on {} cores: others run here, or ran a minute ago. Measure on "
+                   "an idle machine.\n",
                    load, cores);
     }
 }
@@ -46,7 +46,7 @@ void add_session_options(CLI::App &app, SessionOptions &options) {
     app.add_flag("--resume", options.resume, "Keep the measured rows of --out and measure the others")->needs(out);
     app.add_option("--rows", options.rows, "File that lists the rows")->capture_default_str();
     app.add_flag("--list", options.list, "Print the names of rows and measure nothing");
-    app.add_flag("--quiet", options.quiet, "Print only rows that could not be measured, and the last line");
+    app.add_flag("--quiet", options.quiet, "Print only the rows that could not be measured, and the last line");
 }
 
 void list_rows(const SessionOptions &options) {
@@ -103,7 +103,7 @@ int measure_rows(const SessionOptions &options, Json header, const std::function
     }
     fmt::print("{} rows: {} measured, {} kept from before, {} skipped, {} failed{}\n", rows.size(),
                rows.size() - kept - skipped - failed, kept, skipped, failed,
-               options.out.empty() ? "; nothing was written, since there is no --out" : ", in " + options.out);
+               options.out.empty() ? "; nothing was written: give a file with --out" : ", in " + options.out);
     return failed > 0 ? 1 : 0;
 }
 

@@ -154,7 +154,7 @@ std::string other_convolutions(const Json &rows) {
 std::string fewer_features(const Json &rows) {
     std::string text;
     for (const Json &row : rows) {
-        if (row.at("status") == "measured" && row.contains("cpu_features")) {
+        if (row.at("status") == "measured" && row.at("kind") == "convolution" && row.contains("cpu_features")) {
             const std::string features = row.at("cpu_features");
             text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", row.at("row").get<std::string>(),
                                 features.empty() ? "none" : features, cell(row.at("t_masked_us"), 1),
@@ -289,11 +289,13 @@ std::string single_steps(const Json &rows) {
 /** Operators of a CPU that stand together in figures and short tables, by their category. */
 struct Family {
     const char *category, *name, *color;
+    bool is_short; /**< It has a line in the short table. */
 };
-constexpr Family families[] = {{"conv3k", "3x3 convolutions", "#266ebe"},
-                               {"conv1k", "1x1 convolutions", "#d9822b"},
-                               {"depthwise", "depthwise 3x3 convolutions", "#3d9a50"},
-                               {"transposed", "transposed convolutions", "#8a55b5"}};
+constexpr Family families[] = {{"conv3k", "3x3 convolutions", "#266ebe", true},
+                               {"conv1k", "1x1 convolutions", "#d9822b", true},
+                               {"depthwise", "depthwise 3x3 convolutions", "#3d9a50", true},
+                               {"transposed", "transposed convolutions", "#8a55b5", false},
+                               {"linear", "linear layers over tokens", "#b5476b", true}};
 
 /** The geometric mean of a field over the operators of a category: one image, a mask of blobs, mode keep. 0 where one
  * was not measured. */
@@ -351,6 +353,27 @@ std::string steps(const Json &rows, const std::string &kind, const char *caption
         }
     }
     return text + "\n";
+}
+
+std::string types(const Json &rows) {
+    std::string text;
+    for (const Json &row : rows) {
+        if (row.at("status") == "measured" && row.at("kind") == "type") {
+            text += fmt::format("| {} {} | {} | {} | {} | {:.2f} | {} | {} | {:.2f} | {} | <= {} {} | {} |\n",
+                                row.at("op").get<std::string>(), row.at("shape").get<std::string>(),
+                                row.at("type").get<std::string>(), row.value("cpu_features", "all"),
+                                row.at("batch").get<int>(), row.at("density").get<double>(), cell(row.at("t_us"), 1),
+                                cell(row.at("t_plain_us"), 1), row.at("ratio").get<double>(),
+                                cell(row.value("ratio_kernels", 0.0)), row.at("goal_ratio").dump(),
+                                row.at("met") == true ? "met" : "MISSED", row.at("variant").get<std::string>());
+        }
+    }
+    return text.empty() ? ""
+                        : "\nTypes: an operator that stores float16 or bfloat16 against the same in float32, with the "
+                          "same masks and variants.\n\n"
+                          "| Operator | Type | CPU features | Batch | Density | us | float32, us | ratio | of the "
+                          "kernels | Goal | Variant |\n|---|---|---|---|---|---|---|---|---|---|---|\n" +
+                              text;
 }
 
 std::string cell(double value, int digits) {
@@ -419,16 +442,19 @@ Panel cpu_panel(const Json &file) {
                 curve.points.emplace_back(std::stod(density), mean);
             }
         }
-        panel.curves.push_back(std::move(curve));
+        if (!curve.points.empty()) {
+            panel.curves.push_back(std::move(curve));
+        }
     }
     return panel;
 }
 
 std::vector<Speedups> cpu_speedups(const Json &file) {
     std::vector<Speedups> lines;
-    constexpr size_t most = 3;
-    for (size_t i = 0; i < most; i++) {
-        const Family &family = families[i];
+    for (const Family &family : families) {
+        if (!family.is_short || family_mean(file.at("rows"), family.category, "0.1", "speedup") == 0) {
+            continue;
+        }
         Speedups line;
         line.name = fmt::format("{} on a CPU, against oneDNN in float32", family.name);
         for (const double density : speedup_densities) {
@@ -446,8 +472,8 @@ std::string cpu_goals(const Json &file) {
 
 std::string cpu_rows(const Json &file) {
     const Json &rows = file.at("rows");
-    return about(file) + convolutions(rows) + other_convolutions(rows) + fewer_features(rows) + states(rows) +
-           memory(rows) + planners(rows) + single_steps(rows) + not_measured(rows);
+    return about(file) + convolutions(rows) + other_convolutions(rows) + fewer_features(rows) + types(rows) +
+           states(rows) + memory(rows) + planners(rows) + single_steps(rows) + not_measured(rows);
 }
 
 }  // namespace distile::bench

@@ -24,8 +24,10 @@ std::vector<Speedups> cpu_speedups(const Json &file);
 std::string disturbance(const Json &file);
 /** A number, or a dash where there is none. */
 std::string cell(double value, int digits = 2);
-/** Single steps of a kind, by columns of which it has at least one cell. */
+/** Single steps of a kind. Columns without any cell are left out. */
 std::string steps(const Json &rows, const std::string &kind, const char *caption);
+/** Types against float32; "" if there are no such rows. */
+std::string types(const Json &rows);
 /** The rows that were skipped or failed, by reason; "" if there are none. */
 std::string not_measured(const Json &rows);
 

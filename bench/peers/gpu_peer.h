@@ -1,5 +1,5 @@
 /** \file
- * The other side of a row on a GPU: dense convolutions by cuDNN, channels last, without bias and epilogue.
+ * The other side of a row on a GPU: a dense operator, channels last, by cuDNN or by our own dense variant.
  */
 #ifndef DISTILE_BENCH_GPU_PEER_H
 #define DISTILE_BENCH_GPU_PEER_H
@@ -14,17 +14,22 @@ namespace distile::bench {
 class GpuPeer {
 public:
     virtual ~GpuPeer() = default;
-    /** Puts the convolution on the stream. */
+    /** Puts the operator on the stream. */
     virtual void run() const = 0;
+    /** Name and version. */
+    virtual std::string description() const = 0;
     /** The code that it runs, and among how many it was chosen. */
     virtual std::string implementation() const = 0;
+    /** True if it adds the bias and applies the epilogue. */
+    virtual bool has_epilogue() const = 0;
 };
 
 /** cuDNN on one stream. */
 class Cudnn {
 public:
-    /** Throws PeerMissing where this build or this machine lacks it. */
-    explicit Cudnn(const GpuSlice &slice);
+    /** Searches for the fastest plan of a convolution take `seconds` at most. Throws PeerMissing where this build or
+     * this machine lacks it. */
+    Cudnn(const GpuSlice &slice, double seconds);
     ~Cudnn();
     Cudnn(const Cudnn &) = delete;
     Cudnn &operator=(const Cudnn &) = delete;
@@ -33,9 +38,11 @@ public:
     std::string description() const;
 
     /** The fastest of all that its graph interface and its legacy interface offer, by replays of graphs. The tensors
-     * have no border. `filter` is [output channel, row, column, input channel] on the device. */
-    std::unique_ptr<GpuPeer> convolution(const distile_conv2d &conv, const distile_tensor &input, const float *filter,
-                                         const distile_tensor &output, bool tf32) const;
+     * have no border. `filter` is [output channel, row, column, input channel of a group] on the device; of a
+     * transposed convolution, [input channel, row, column, output channel]. Throws PeerMissing for other kinds. */
+    std::unique_ptr<GpuPeer> convolution(distile_operator_kind kind, const distile_conv2d &conv,
+                                         const distile_tensor &input, const float *filter, const distile_tensor &output,
+                                         bool tf32) const;
 
 private:
     struct Session;

@@ -1,5 +1,5 @@
 /** \file
- * The other side of a row: a dense convolution by somebody else, or by our own dense candidate.
+ * The other side of a row: a dense operator by another library, or our own dense candidate.
  */
 #ifndef DISTILE_BENCH_PEER_H
 #define DISTILE_BENCH_PEER_H

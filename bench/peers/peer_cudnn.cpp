@@ -8,6 +8,7 @@
 #include <cudnn.h>
 #include <fmt/core.h>
 #include <functional>
+#include <optional>
 #include <utility>
 
 namespace distile::bench {
@@ -15,8 +16,6 @@ namespace distile::bench {
 namespace {
 
 constexpr size_t workspace_bytes = size_t{4} << 30;
-/** No more plans are tried for one convolution after this: those that cuDNN thinks best come first. */
-constexpr double tuning_seconds = 60;
 
 /** A function of cuDNN. The library is found when it is first asked for: programs start without it. */
 template<typename Function> Function find(const char *name) {
@@ -127,7 +126,7 @@ Descriptor make_tensor(int64_t id, int64_t n, int64_t c, int64_t h, int64_t w) {
 }  // namespace
 
 struct Cudnn::Session {
-    explicit Session(const GpuSlice &slice) : slice(slice), workspace(workspace_bytes) {
+    Session(const GpuSlice &slice, double seconds) : slice(slice), seconds(seconds), workspace(workspace_bytes) {
         const cudnnStatus_t status = DNN_FUNCTION(cudnnCreate)(&handle);
         if (status != CUDNN_STATUS_SUCCESS) {
             throw PeerMissing(
@@ -144,28 +143,57 @@ struct Cudnn::Session {
     Session &operator=(const Session &) = delete;
 
     const GpuSlice &slice;
+    double seconds; /**< No more plans are tried for one convolution after this: those that cuDNN thinks best come
+                       first. */
     DeviceArray<uint8_t> workspace;
     cudnnHandle_t handle = nullptr;
 };
 
 namespace {
 
-/** A convolution and its three arrays. */
+/** A convolution and its three arrays: y from the image x. A transposed one is the gradient of its data, x from y. */
 struct Convolution {
     distile_conv2d conv;
-    distile_tensor input, output;
+    bool transposed;
+    distile_tensor x, y;
     const float *filter;
     bool tf32;
+
+    /** The channels of x that a channel of y reads. */
+    int32_t filter_channels() const {
+        return x.channels / conv.groups;
+    }
 };
+
+/** How the graph interface calls an operation and its parts. */
+struct OperationNames {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t convolution, x, filter, y, alpha, beta;
+};
+constexpr OperationNames forward = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                                    CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                                    CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                                    CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                                    CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+                                    CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                                    CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA};
+constexpr OperationNames backward_data = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                                          CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA};
 
 /** The graph interface: every engine configuration that cuDNN's heuristics name. */
 class GraphPlans {
 public:
     GraphPlans(cudnnHandle_t handle, void *workspace, const Convolution &job, int32_t multiprocessors)
-        : handle_(handle), workspace_(workspace), job_(job),
-          input_(make_tensor('x', job.input.batch, job.input.channels, job.input.height, job.input.width)),
-          filter_(make_tensor('w', job.conv.out_channels, job.conv.in_channels, job.conv.kernel_h, job.conv.kernel_w)),
-          output_(make_tensor('y', job.output.batch, job.output.channels, job.output.height, job.output.width)) {
+        : handle_(handle), workspace_(workspace), job_(job), names_(job.transposed ? backward_data : forward),
+          x_(make_tensor('x', job.x.batch, job.x.channels, job.x.height, job.x.width)),
+          // Groups follow from the numbers of channels.
+          filter_(make_tensor('w', job.y.channels, job.filter_channels(), job.conv.kernel_h, job.conv.kernel_w)),
+          y_(make_tensor('y', job.y.batch, job.y.channels, job.y.height, job.y.width)) {
         const distile_conv2d &conv = job.conv;
         convolution_.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
         convolution_.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION);
@@ -175,12 +203,12 @@ public:
         convolution_.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, std::vector<int64_t>{conv.pad_top, conv.pad_left});
         convolution_.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, std::vector<int64_t>{conv.pad_bottom, conv.pad_right});
         convolution_.finalize();
-        operation_.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, convolution_.get());
-        operation_.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, input_.get());
-        operation_.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, filter_.get());
-        operation_.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, output_.get());
-        operation_.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, 1.0f);
-        operation_.set(CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, 0.0f);
+        operation_.set(names_.convolution, convolution_.get());
+        operation_.set(names_.x, x_.get());
+        operation_.set(names_.filter, filter_.get());
+        operation_.set(names_.y, y_.get());
+        operation_.set(names_.alpha, 1.0f);
+        operation_.set(names_.beta, 0.0f);
         operation_.finalize();
         graph_.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle_);
         graph_.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation_.get());
@@ -210,7 +238,7 @@ public:
         auto pack = std::make_shared<Descriptor>(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
         pack->set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::vector<int64_t>{'x', 'w', 'y'});
         pack->set_addresses(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-                            {job_.input.data, const_cast<float *>(job_.filter), job_.output.data});
+                            {job_.x.data, const_cast<float *>(job_.filter), job_.y.data});
         pack->set_addresses(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, {workspace_});
         pack->finalize();
         return {"engine " + std::to_string(engine_of(configurations_[index])),
@@ -271,9 +299,10 @@ private:
     cudnnHandle_t handle_;
     void *workspace_;
     Convolution job_;
-    Descriptor input_, filter_, output_;
+    OperationNames names_;
+    Descriptor x_, filter_, y_;
     Descriptor convolution_{CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR};
-    Descriptor operation_{CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR};
+    Descriptor operation_{names_.type};
     Descriptor graph_{CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR};
     std::vector<Descriptor> configurations_;
 };
@@ -284,40 +313,51 @@ public:
     LegacyAlgorithms(cudnnHandle_t handle, void *workspace, const Convolution &job)
         : handle_(handle), workspace_(workspace), job_(job) {
         const distile_conv2d &conv = job.conv;
-        DNN(cudnnCreateTensorDescriptor, &input_);
-        DNN(cudnnCreateTensorDescriptor, &output_);
+        DNN(cudnnCreateTensorDescriptor, &x_);
+        DNN(cudnnCreateTensorDescriptor, &y_);
         DNN(cudnnCreateFilterDescriptor, &filter_);
         DNN(cudnnCreateConvolutionDescriptor, &convolution_);
-        DNN(cudnnSetTensor4dDescriptor, input_, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, job.input.batch,
-            job.input.channels, job.input.height, job.input.width);
-        DNN(cudnnSetTensor4dDescriptor, output_, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, job.output.batch,
-            job.output.channels, job.output.height, job.output.width);
-        DNN(cudnnSetFilter4dDescriptor, filter_, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC, conv.out_channels,
-            conv.in_channels, conv.kernel_h, conv.kernel_w);
+        DNN(cudnnSetTensor4dDescriptor, x_, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, job.x.batch, job.x.channels,
+            job.x.height, job.x.width);
+        DNN(cudnnSetTensor4dDescriptor, y_, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, job.y.batch, job.y.channels,
+            job.y.height, job.y.width);
+        DNN(cudnnSetFilter4dDescriptor, filter_, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC, job.y.channels,
+            job.filter_channels(), conv.kernel_h, conv.kernel_w);
         DNN(cudnnSetConvolution2dDescriptor, convolution_, conv.pad_top, conv.pad_left, conv.stride_h, conv.stride_w,
             conv.dilation_h, conv.dilation_w, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
+        DNN(cudnnSetConvolutionGroupCount, convolution_, conv.groups);
         DNN(cudnnSetConvolutionMathType, convolution_, job.tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH);
     }
     ~LegacyAlgorithms() {
         DNN_FUNCTION(cudnnDestroyConvolutionDescriptor)(convolution_);
         DNN_FUNCTION(cudnnDestroyFilterDescriptor)(filter_);
-        DNN_FUNCTION(cudnnDestroyTensorDescriptor)(output_);
-        DNN_FUNCTION(cudnnDestroyTensorDescriptor)(input_);
+        DNN_FUNCTION(cudnnDestroyTensorDescriptor)(y_);
+        DNN_FUNCTION(cudnnDestroyTensorDescriptor)(x_);
     }
     LegacyAlgorithms(const LegacyAlgorithms &) = delete;
     LegacyAlgorithms &operator=(const LegacyAlgorithms &) = delete;
 
-    void run(cudnnConvolutionFwdAlgo_t algorithm) const {
+    int count() const {
+        return job_.transposed ? int{CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT} : int{CUDNN_CONVOLUTION_FWD_ALGO_COUNT};
+    }
+
+    void run(int algorithm) const {
         const float one = 1, zero = 0;
-        DNN(cudnnConvolutionForward, handle_, &one, input_, job_.input.data, filter_, job_.filter, convolution_,
-            algorithm, workspace_, workspace_bytes, &zero, output_, job_.output.data);
+        if (job_.transposed) {
+            DNN(cudnnConvolutionBackwardData, handle_, &one, filter_, job_.filter, y_, job_.y.data, convolution_,
+                static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm), workspace_, workspace_bytes, &zero, x_,
+                job_.x.data);
+            return;
+        }
+        DNN(cudnnConvolutionForward, handle_, &one, x_, job_.x.data, filter_, job_.filter, convolution_,
+            static_cast<cudnnConvolutionFwdAlgo_t>(algorithm), workspace_, workspace_bytes, &zero, y_, job_.y.data);
     }
 
 private:
     cudnnHandle_t handle_;
     void *workspace_;
     Convolution job_;
-    cudnnTensorDescriptor_t input_ = nullptr, output_ = nullptr;
+    cudnnTensorDescriptor_t x_ = nullptr, y_ = nullptr;
     cudnnFilterDescriptor_t filter_ = nullptr;
     cudnnConvolutionDescriptor_t convolution_ = nullptr;
 };
@@ -325,11 +365,11 @@ private:
 /** The fastest of some candidates. Those that cannot run are passed over. */
 class Tuner {
 public:
-    explicit Tuner(const GpuSlice &slice) : slice_(slice) {
+    Tuner(const GpuSlice &slice, double seconds) : slice_(slice), seconds_(seconds) {
     }
 
     bool has_time() const {
-        return std::chrono::duration<double>(Clock::now() - start_).count() < tuning_seconds;
+        return std::chrono::duration<double>(Clock::now() - start_).count() < seconds_;
     }
 
     void offer(const std::function<Candidate()> &make) {
@@ -403,6 +443,7 @@ private:
     }
 
     const GpuSlice &slice_;
+    double seconds_;
     const Clock::time_point start_ = Clock::now();
     std::vector<Entry> entries_;
     double best_ = 0;
@@ -411,8 +452,16 @@ private:
 
 class ChosenConvolution : public GpuPeer {
 public:
-    ChosenConvolution(std::shared_ptr<void> session, Candidate chosen, std::string implementation)
-        : session_(std::move(session)), chosen_(std::move(chosen)), implementation_(std::move(implementation)) {
+    ChosenConvolution(std::shared_ptr<void> session, Candidate chosen, std::string description,
+                      std::string implementation)
+        : session_(std::move(session)), chosen_(std::move(chosen)), description_(std::move(description)),
+          implementation_(std::move(implementation)) {
+    }
+    std::string description() const override {
+        return description_;
+    }
+    bool has_epilogue() const override {
+        return false;
     }
     void run() const override {
         chosen_.run();
@@ -424,12 +473,12 @@ public:
 private:
     std::shared_ptr<void> session_;
     Candidate chosen_;
-    std::string implementation_;
+    std::string description_, implementation_;
 };
 
 }  // namespace
 
-Cudnn::Cudnn(const GpuSlice &slice) : session_(std::make_shared<Session>(slice)) {
+Cudnn::Cudnn(const GpuSlice &slice, double seconds) : session_(std::make_shared<Session>(slice, seconds)) {
 }
 
 Cudnn::~Cudnn() = default;
@@ -439,29 +488,41 @@ std::string Cudnn::description() const {
     return fmt::format("cuDNN {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-std::unique_ptr<GpuPeer> Cudnn::convolution(const distile_conv2d &conv, const distile_tensor &input,
-                                            const float *filter, const distile_tensor &output, bool tf32) const {
-    const Convolution job{conv, input, output, filter, tf32};
+std::unique_ptr<GpuPeer> Cudnn::convolution(distile_operator_kind kind, const distile_conv2d &conv,
+                                            const distile_tensor &input, const float *filter,
+                                            const distile_tensor &output, bool tf32) const {
+    const bool transposed = kind == DISTILE_MASKED_CONV_TRANSPOSE2D;
+    if (!transposed && kind != DISTILE_MASKED_CONV2D) {
+        throw PeerMissing("cuDNN has no such operator; take the peer 'dense'");
+    }
+    const Convolution job{conv, transposed, transposed ? output : input, transposed ? input : output, filter, tf32};
     void *const workspace = session_->workspace.data();
     const auto legacy = std::make_shared<LegacyAlgorithms>(session_->handle, workspace, job);
-    Tuner tuner(session_->slice);
-    for (int i = 0; i < CUDNN_CONVOLUTION_FWD_ALGO_COUNT; i++) {
-        const auto algorithm = static_cast<cudnnConvolutionFwdAlgo_t>(i);
+    Tuner tuner(session_->slice, session_->seconds);
+    for (int i = 0; i < legacy->count(); i++) {
         tuner.offer([&] {
-            return Candidate{"legacy algorithm " + std::to_string(i), [legacy, algorithm] { legacy->run(algorithm); }};
+            return Candidate{"legacy algorithm " + std::to_string(i), [legacy, i] { legacy->run(i); }};
         });
     }
-    const GraphPlans plans(session_->handle, workspace, job, session_->slice.multiprocessors());
+    std::optional<GraphPlans> plans;
+    try {
+        plans.emplace(session_->handle, workspace, job, session_->slice.multiprocessors());
+    } catch (const PeerMissing &) {
+        throw;
+    } catch (const std::runtime_error &) {
+        // The graph interface refuses the operation: the legacy algorithms remain.
+    }
+    const size_t offered = plans ? plans->size() : 0;
     size_t tried = 0;
-    while (tried < plans.size() && tuner.has_time()) {
-        tuner.offer([&] { return plans.make(tried); });
+    while (tried < offered && tuner.has_time()) {
+        tuner.offer([&] { return plans->make(tried); });
         tried++;
     }
     Candidate chosen = tuner.best();
     const std::string implementation =
         fmt::format("{}, the fastest of {} plans{} and the legacy algorithms", chosen.name, tried,
-                    tried < plans.size() ? fmt::format(" (of {})", plans.size()) : "");
-    return std::make_unique<ChosenConvolution>(session_, std::move(chosen), implementation);
+                    tried < offered ? fmt::format(" (of {})", offered) : "");
+    return std::make_unique<ChosenConvolution>(session_, std::move(chosen), description(), implementation);
 }
 
 }  // namespace distile::bench

@@ -5,7 +5,7 @@ namespace distile::bench {
 
 struct Cudnn::Session {};
 
-Cudnn::Cudnn(const GpuSlice &) {
+Cudnn::Cudnn(const GpuSlice &, double) {
     throw PeerMissing("this program was built without cuDNN's headers; `cmake/setup.sh bench-gpu` installs them");
 }
 
@@ -15,8 +15,8 @@ std::string Cudnn::description() const {
     return "";
 }
 
-std::unique_ptr<GpuPeer> Cudnn::convolution(const distile_conv2d &, const distile_tensor &, const float *,
-                                            const distile_tensor &, bool) const {
+std::unique_ptr<GpuPeer> Cudnn::convolution(distile_operator_kind, const distile_conv2d &, const distile_tensor &,
+                                            const float *, const distile_tensor &, bool) const {
     return nullptr;
 }
 

@@ -9,7 +9,7 @@ namespace {
 class DensePeer : public Peer {
 public:
     DensePeer(const Problem &problem, MaskedOperator &masked, AlignedFloats output)
-        : masked_(masked), memory_(std::move(output)), output_(problem.output(memory_)) {
+        : masked_(masked), memory_(std::move(output)), output_(problem.output(memory_.data())) {
         if (!masked.dense_variant()) {
             throw PeerMissing(fmt::format("'{}' has no dense candidate", masked.polykernel().name));
         }

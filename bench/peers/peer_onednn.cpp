@@ -19,7 +19,7 @@ public:
     OneDnnPeer(Problem &problem, OneDnnMath math, AlignedFloats output)
         : problem_(problem), math_(math),
           conv_(shared_engine(), problem.op().conv, problem.weights(), math, problem.op().kind),
-          memory_(std::move(output)), output_(problem.output(memory_)) {
+          memory_(std::move(output)), output_(problem.output(memory_.data())) {
     }
 
     std::string description() const override {

@@ -1,4 +1,4 @@
-// Built in place of peer_onednn.cpp where oneDNN was not found.
+// Replaces peer_onednn.cpp where oneDNN was not found.
 #include "peer_onednn.h"
 
 namespace distile::bench {

@@ -40,7 +40,7 @@ expect_error "limits CPU features, but its peer 'onednn3' would use all of them"
 expect_error "cannot be opened" --list --rows "$folder/none.json"
 
 # Rows are measured, written, kept, and shown.
-rows='^(mask/40x40/blob/0.1/|select/op3|pool/2x5us|dispatch/op3|algebra/.*/unite|layout/.*/1x3x224x224|op39/blob/0.3/|op32/.*/0.1/.*/portable)'
+rows='^(mask/40x40/blob/0.1/|select/op3|pool/2x5us|dispatch/op3|algebra/.*/unite|layout/.*/1x3x224x224|op39/blob/0.3/|op32/.*/0.1/.*/portable|op48/blob/0.3/|type/b.*/op32/.*/0.1/)'
 quick=(--threads 1 --rounds 2 --seconds 0 --filter "$rows")
 results=$folder/results.json
 "$bench" "${quick[@]}" --out "$results" >"$folder/printed" 2>&1 || fail "measuring ended with:" "$(cat "$folder/printed")"
@@ -48,9 +48,13 @@ count=$("$bench" --list --filter "$rows" | wc -l)
 has "^$count rows: .* 0 failed, in $results" <"$folder/printed" || fail "measuring printed:" "$(cat "$folder/printed")"
 grep -q '"source": ".' "$results" || fail "the results do not name the source's version"
 grep -q '"others_busy": ' "$results" || fail "the results do not say how busy others were"
-"$bench" --summary "$results" | has '^| mask/40x40/blob/0.1/.* met |$' || fail "--summary does not show a row of masks"
+"$bench" --summary "$results" | has '^| mask/40x40/blob/0.1/.* \(met\|MISSED\) |$' || fail "--summary does not show a row of masks"
 "$bench" --summary "$results" | has '^| op32/blob/0.1/n1/keep/bordered/dense/portable | none | ' ||
     fail "--summary does not show the portable code"
+"$bench" --summary "$results" | has '^| op48 197 tokens 384->1152 | 1 | blob | 0.30 | ' ||
+    fail "--summary does not show a linear layer"
+"$bench" --summary "$results" | has '^| op32 .* | bfloat16 | all | 1 | 0.10 | .* | <= 1.05 ' ||
+    fail "--summary does not show a type"
 "$bench" "${quick[@]}" --out "$results" --resume 2>/dev/null | has '0 failed' || fail "--resume failed"
 cp "$results" "$folder/before.json"
 expect_error "their 'rounds_at_least' is 2, now it is 3" --threads 1 --rounds 3 --seconds 0 --out "$results" --resume
@@ -87,6 +91,26 @@ echo "{\"distile_bench\": 1, $header, \"rows\": [$one]}" >"$folder/broken.json"
 old=${one//select/difference}
 echo "{\"distile_bench\": 1, $header, \"rows\": [${old/\"t_us\"/\"ratio\": 1, \"t_us\"}]}" >"$folder/old.json"
 "$bench" --summary "$folder/old.json" | has ' 1.00 x a copy |$' || fail "--summary does not show an older difference"
+# Results of a GPU that has no other rows than those of kinds, types and bandwidths.
+gpu_header='"header": {"backend": "cuda", "device": "a", "multiprocessors": 8, "threads": 8, "date": "2026-01-31", "versions": {"cuDNN": "c"}}'
+of='"status": "measured", "op": "op42", "shape": "s", "batch": 4, "mask": "blob", "density": 0.3, "variant": "v"'
+gpu_rows='{"row": "op42/blob/0.3/n4/keep/plain/dense", "kind": "convolution", '$of', "mode": "keep", "layout": "plain",
+  "peer_name": "dense", "peer_implementation": "d", "t_peer_us": 9, "t_kernels_us": 3, "t_masked_us": 4, "speedup": 2.25,
+  "eta_kernel": 0.9, "eta": 0.68, "t_host_until_done_us": 9, "t_host_until_launched_us": 5, "best_variant": "v",
+  "choice_loss": 0},
+ {"row": "type/float16/op42/blob/0.3/n4", "kind": "type", '$of', "type": "float16", "t_us": 2, "t_plain_us": 4,
+  "ratio": 0.5, "ratio_kernels": 0.4, "goal_ratio": 1.05, "met": true},
+ {"row": "bandwidth/op42/blob/0.3/n4", "kind": "bandwidth", '$of', "t_us": 2, "gb_per_s": 100, "share": 0.5,
+  "share_of_large_copy": 0.25, "share_masked": 0.4, "goal_share": 0.6, "met": false}'
+echo "{\"distile_bench\": 1, $gpu_header, \"rows\": [$gpu_rows]}" >"$folder/gpu.json"
+shown=$("$bench" --summary "$folder/gpu.json") || fail "--summary does not show a GPU's kinds"
+for line in '| op42 s | 4 | - | 0.68 | - | - | our dense variant |' \
+    '| op42 s | 4 | blob | 0.30 | our dense variant | 9.0 | - | 3.0 | 4.0 | 2.25 |' \
+    '| op42 s | float16 | all | 4 | 0.30 | 2.0 | 4.0 | 0.50 | 0.40 | <= 1.05 met | v |' \
+    '| op42 s | 4 | 0.30 | 2.0 | 100 | 0.50 | 0.25 | 0.40 | >= 0.6 MISSED | v |'; do
+    grep -qF "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
+done
+expect_broken "unknown backend 'abacus'" "{\"distile_bench\": 1, ${header/\"device\"/\"backend\": \"abacus\", \"device\"}, \"rows\": []}"
 echo '{"distile_bench": 1,' >"$folder/broken.json"
 cp "$folder/broken.json" "$folder/broken.before"
 expect_error "cannot be read" "${quick[@]}" --out "$folder/broken.json" --resume

@@ -1,9 +1,9 @@
 #include "onednn_conv2d.h"
+#include "filter.h"
 #include "onednn_engine.h"
-#include "operator_kind.h"
 #include <algorithm>
-#include <cmath>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace distile {
@@ -60,45 +60,31 @@ struct View {
     memory::dims pad_before, pad_after;
 };
 
-struct Folded {
-    std::vector<float> scale, bias;
-};
-
-/** Batch normalisation as a factor for the filter and an addend of every output channel. */
-Folded fold(const distile_weights_source &source, int32_t channels) {
-    Folded folded{std::vector<float>(channels, 1.0f), std::vector<float>(channels, 0.0f)};
-    if (source.bias) {
-        std::copy_n(source.bias, channels, folded.bias.begin());
+/** The filter as [kernel row][kernel column][input channel of a group][output channel], and the bias: both with batch
+ * normalisation folded in, by the packing of our kernels with all output channels in one block. */
+std::vector<PackedArray> fold(const distile_conv2d &conv, const distile_weights_source &source) {
+    if (!source.filter) {
+        throw std::runtime_error("the filter is null");
+    }
+    if (source.dtype != 0 && source.dtype != DISTILE_FLOAT32) {
+        throw std::runtime_error("the filter is not of type float32");
+    }
+    if (source.order < DISTILE_OIHW || source.order > DISTILE_IOHW) {
+        throw std::runtime_error("the order of the weights is " + std::to_string(static_cast<int>(source.order)) +
+                                 ", which is none that distile knows");
     }
     if ((source.bn_mean == nullptr) != (source.bn_variance == nullptr) ||
         (!source.bn_mean && (source.bn_gamma || source.bn_beta))) {
         throw std::runtime_error("batch normalisation needs both the mean and the variance");
     }
-    for (int32_t o = 0; source.bn_mean && o < channels; o++) {
-        const float gamma = source.bn_gamma ? source.bn_gamma[o] : 1.0f;
-        folded.scale[o] = gamma / std::sqrt(source.bn_variance[o] + source.bn_epsilon);
-        folded.bias[o] =
-            (folded.bias[o] - source.bn_mean[o]) * folded.scale[o] + (source.bn_beta ? source.bn_beta[o] : 0.0f);
+    if (conv.groups < 1 || conv.in_channels % conv.groups != 0 || conv.out_channels % conv.groups != 0) {
+        throw std::runtime_error("the number of groups, " + std::to_string(conv.groups) + ", does not divide the " +
+                                 std::to_string(conv.in_channels) + " input and " +
+                                 std::to_string(conv.out_channels) + " output channels");
     }
-    return folded;
-}
-
-/** Strides of a contiguous filter for dimensions in the order o, i, h, w, where i counts the channels of a group. */
-memory::dims filter_strides(const distile_conv2d &conv, distile_weights_order order) {
-    const int64_t out = conv.out_channels, in = conv.in_channels / conv.groups, height = conv.kernel_h,
-                  width = conv.kernel_w;
-    switch (order) {
-    case DISTILE_OIHW:
-        return {in * height * width, height * width, width, 1};
-    case DISTILE_OHWI:
-        return {height * width * in, 1, width * in, in};
-    case DISTILE_HWIO:
-        return {1, out, width * in * out, in * out};
-    case DISTILE_IOHW:
-        return {height * width, out * height * width, width, 1};
-    }
-    throw std::runtime_error("the order of the weights is " + std::to_string(static_cast<int>(order)) +
-                             ", which is none that distile knows");
+    return pack_filter({conv.out_channels, conv.in_channels / conv.groups, conv.kernel_h, conv.kernel_w},
+                       single_taps(conv.kernel_h), single_taps(conv.kernel_w),
+                       {source, static_cast<const float *>(source.filter)}, conv.out_channels);
 }
 
 void check_tensor(const distile_tensor &tensor, const char *name, const distile_tensor &due) {
@@ -142,35 +128,18 @@ struct OneDnnConv2d::Impl {
     Impl(std::shared_ptr<OneDnnEngine::Impl> shared, const distile_conv2d &geometry,
          const distile_weights_source &source, OneDnnMath precision, distile_operator_kind operator_kind)
         : engine(std::move(shared)), conv(geometry), math(precision), kind(operator_kind) {
-        if (!source.filter) {
-            throw std::runtime_error("the filter is null");
-        }
-        if (conv.groups < 1 || conv.in_channels % conv.groups != 0 || conv.out_channels % conv.groups != 0) {
-            throw std::runtime_error("the number of groups, " + std::to_string(conv.groups) + ", does not divide the " +
-                                     std::to_string(conv.in_channels) + " input and " +
-                                     std::to_string(conv.out_channels) + " output channels");
-        }
-        const memory::dims strides = filter_strides(conv, source.order);
-        const Folded folded = fold(source, conv.out_channels);
-        const int64_t filter_channels = conv.in_channels / conv.groups,
-                      group_channels = conv.out_channels / conv.groups;
-        const int64_t taps = filter_channels * conv.kernel_h * conv.kernel_w;
-        if (source.dtype != 0 && source.dtype != DISTILE_FLOAT32) {
-            throw std::runtime_error("the filter is not of type float32");
-        }
-        const auto *values = static_cast<const float *>(source.filter);
-        filter.assign(values, values + conv.out_channels * taps);
-        for (size_t i = 0; i < filter.size(); i++) {
-            filter[i] *= folded.scale[static_cast<int64_t>(i) / strides[0] % conv.out_channels];
-        }
-        bias = folded.bias;
-        memory::dims dims = {group_channels, filter_channels, conv.kernel_h, conv.kernel_w}, steps = strides;
+        std::vector<PackedArray> folded = fold(conv, source);
+        filter = std::move(folded[0].values);
+        bias = std::move(folded[1].values);
+        const int64_t in = conv.in_channels / conv.groups, out = conv.out_channels, group_out = out / conv.groups;
+        memory::dims dims = {group_out, in, conv.kernel_h, conv.kernel_w};
+        memory::dims strides = {1, out, conv.kernel_w * in * out, in * out};
         if (conv.groups != 1) {
             // Groups are a dimension of their own: their output channels follow each other.
             dims.insert(dims.begin(), conv.groups);
-            steps.insert(steps.begin(), group_channels * strides[0]);
+            strides.insert(strides.begin(), group_out);
         }
-        filter_desc = {dims, memory::data_type::f32, steps};
+        filter_desc = {dims, memory::data_type::f32, strides};
         bias_desc = {{conv.out_channels}, memory::data_type::f32, memory::format_tag::x};
     }
 

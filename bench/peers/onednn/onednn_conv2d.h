@@ -52,8 +52,8 @@ public:
      * operators without one, and may be the very same view as the output.
      *
      * The border of an input is read in place: oneDNN sees a larger image with less padding. That of a transposed
-     * convolution, or of one after upsampling, is not read. An input of which rows or images are then not contiguous is
-     * legal, but oneDNN may take its slow reference code: implementation() says. */
+     * convolution, or of one after upsampling, is not read. Rows and images of the input need not
+     * be contiguous, but oneDNN may then take its slow reference code: implementation() says. */
     void run(const distile_tensor &input, const distile_tensor *residual, const distile_tensor &output);
 
     /** oneDNN's name for the code that run() uses, for instance "brg_conv_fwd:avx512_core". */

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char *driver_variable = "OCL_ICD_FILENAMES";
 
-/** Names the CPU driver of a wheel in the environment, where nobody did: without it, SYCL finds no CPU. */
+/** Names the CPU driver of a wheel in the environment unless it is named: without it, SYCL finds no CPU. */
 void name_driver() {
     Dl_info library{};
     if (std::getenv(driver_variable) || !dladdr(reinterpret_cast<const void *>(&dnnl_version), &library) ||

@@ -1,0 +1,16 @@
+/** \file
+ * Our own dense variant as the peer of an operator on a GPU.
+ */
+#ifndef DISTILE_BENCH_DENSE_PEER_H
+#define DISTILE_BENCH_DENSE_PEER_H
+
+#include "masked_call.h"
+
+namespace distile::bench {
+
+/** Throws PeerMissing if the PolyKernel has none. `bench` must live as long as the peer. */
+std::unique_ptr<GpuPeer> make_dense_gpu_peer(const GpuWorkbench &bench);
+
+}  // namespace distile::bench
+
+#endif

@@ -1,0 +1,45 @@
+/** \file
+ * Tensors of any type, and the elements of their memory.
+ */
+#ifndef DISTILE_BENCH_TYPED_TENSOR_H
+#define DISTILE_BENCH_TYPED_TENSOR_H
+
+#include "tensors.h"
+#include <string>
+#include <vector>
+
+namespace distile::bench {
+
+/** The bytes of so many elements. */
+size_t bytes_of(distile_dtype dtype, size_t elements);
+std::vector<float> to_floats(distile_dtype dtype, const void *from, size_t elements);
+/** Some bits as often as they fit into a word: what memory of the type holds where every element is `value`. */
+uint32_t word_of(distile_dtype dtype, float value);
+/** How far results may be from the reference, relative to the largest value. */
+double tolerance_of(distile_dtype dtype);
+
+/** A float32 tensor, its border included, rounded to a type. */
+class TypedTensor {
+public:
+    TypedTensor(const BorderedTensor &values, distile_dtype dtype);
+
+    const distile_tensor &view() const {
+        return view_;
+    }
+    /** Where the memory begins, the border included. */
+    const char *memory() const {
+        return reinterpret_cast<const char *>(memory_.data());
+    }
+    size_t bytes() const {
+        return bytes_;
+    }
+
+private:
+    size_t bytes_;
+    AlignedFloats memory_;
+    distile_tensor view_;
+};
+
+}  // namespace distile::bench
+
+#endif
