@@ -204,7 +204,8 @@ void check_mask_sources(Fixture &f, WrongArguments &all) {
         .wrong<2>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
         .wrong<3>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
         .wrong<4>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
-        .wrong<5>(DISTILE_ERROR_BAD_STRIDE, {0, -1, least64, most64});
+        .wrong<5>(DISTILE_ERROR_BAD_STRIDE, {0, -1, least64, most64})
+        .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, {misaligned(words.data())});
 
     const std::vector<int32_t> right = {0, 41, 7, 7, 12, 3}, outside = {0, 42, 7, 7, 12, 3},
                                negative = {0, 41, 7, 7, -1, 3}, right_counts = {3, 2}, many = {3, 4}, few = {-1, 2};
@@ -217,18 +218,17 @@ void check_mask_sources(Fixture &f, WrongArguments &all) {
         .wrong<3>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
         .wrong<4>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
         .wrong<5>(DISTILE_ERROR_BAD_SHAPE, {0, -1, beyond, INT_MIN, INT_MAX})
-        .wrong<6>(DISTILE_ERROR_BAD_STRIDE, {-1, least64, most64});
+        .wrong<6>(DISTILE_ERROR_BAD_STRIDE, {-1, least64, most64})
+        .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, {misaligned(indices.data())})
+        .wrong<2>(DISTILE_ERROR_BAD_ALIGNMENT, {misaligned(counts.data())});
     if (f.device.host_memory) {
         set_indices.wrong<1>(DISTILE_ERROR_BAD_VALUE, {outside.data(), negative.data()})
             .wrong<2>(DISTILE_ERROR_BAD_VALUE, {many.data(), few.data()});
     } else {
         set_bytes.wrong<1>(DISTILE_ERROR_NOT_DEVICE_MEMORY, {&byte_on_host});
-        set_bits.wrong<1>(DISTILE_ERROR_NOT_DEVICE_MEMORY, {&word_on_host})
-            .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, {misaligned(words.data())});
+        set_bits.wrong<1>(DISTILE_ERROR_NOT_DEVICE_MEMORY, {&word_on_host});
         set_indices.wrong<1>(DISTILE_ERROR_NOT_DEVICE_MEMORY, {right.data()})
-            .wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, {misaligned(indices.data())})
-            .wrong<2>(DISTILE_ERROR_NOT_DEVICE_MEMORY, {right_counts.data()})
-            .wrong<2>(DISTILE_ERROR_BAD_ALIGNMENT, {misaligned(counts.data())});
+            .wrong<2>(DISTILE_ERROR_NOT_DEVICE_MEMORY, {right_counts.data()});
     }
 }
 

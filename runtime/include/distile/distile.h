@@ -177,13 +177,14 @@ DISTILE_API void distile_mask_destroy(distile_mask *mask);
 DISTILE_API distile_status distile_mask_set_bytes(distile_mask *mask, const uint8_t *bytes, int32_t batch,
                                                   int32_t height, int32_t width, int64_t stride_n, int64_t stride_h);
 /** From bits: pixel (n, y, x) is bit x % 32 of words[(n * height + y) * words_per_row + x / 32]; bits beyond the width
- * are ignored. Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE (words_per_row is too small), OUT_OF_MEMORY. */
+ * are ignored. Errors: NULL_POINTER, BAD_SHAPE, BAD_STRIDE (words_per_row is too small), BAD_ALIGNMENT (words),
+ * OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_mask_set_bits(distile_mask *mask, const uint32_t *words, int32_t batch,
                                                  int32_t height, int32_t width, int64_t words_per_row);
 /** From lists of active pixels, in any order: pixel indices[n * stride_n + i] = y * width + x of image n is active for
  * 0 <= i < counts[n]; with null `counts`, for i < stride_n. Repeated indices count once. On a CPU an index outside the
  * image or a count outside [0, stride_n] is an error; a GPU ignores such indices and clamps such counts. Errors:
- * NULL_POINTER, BAD_SHAPE, BAD_STRIDE (stride_n < 0), BAD_VALUE, OUT_OF_MEMORY. */
+ * NULL_POINTER, BAD_SHAPE, BAD_STRIDE (stride_n < 0), BAD_ALIGNMENT (indices, counts), BAD_VALUE, OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_mask_set_indices(distile_mask *mask, const int32_t *indices, const int32_t *counts,
                                                     int32_t batch, int32_t height, int32_t width, int64_t stride_n);
 

@@ -15,6 +15,10 @@ distile_status check_granularity(const char *call, const distile_mask *mask, int
     return check_mask(&mask->context, call, mask);
 }
 
+bool is_aligned(const void *words) {
+    return reinterpret_cast<uintptr_t>(words) % sizeof(uint32_t) == 0;
+}
+
 }  // namespace
 
 extern "C" {
@@ -84,6 +88,9 @@ distile_status distile_mask_set_bits(distile_mask *mask, const uint32_t *words, 
                     "%s: words_per_row is %lld; rows of %d pixels need %d to 2^31 words", call,
                     static_cast<long long>(words_per_row), width, (width + 31) / 32);
     }
+    if (!is_aligned(words)) {
+        return fail(&mask->context, DISTILE_ERROR_BAD_ALIGNMENT, "%s: the words are not aligned to 4 bytes", call);
+    }
     return guarded(&mask->context, [&] {
         mask->set_bits(shape, words, words_per_row);
         return DISTILE_OK;
@@ -112,6 +119,10 @@ distile_status distile_mask_set_indices(distile_mask *mask, const int32_t *indic
     if (int64_t{height} * width > most_indices) {
         return fail(&mask->context, DISTILE_ERROR_BAD_SHAPE, "%s: an image of %d x %d is too large for 32-bit indices",
                     call, height, width);
+    }
+    if (!is_aligned(indices) || !is_aligned(counts)) {
+        return fail(&mask->context, DISTILE_ERROR_BAD_ALIGNMENT, "%s: the %s are not aligned to 4 bytes", call,
+                    is_aligned(indices) ? "counts" : "indices");
     }
     return guarded(&mask->context, [&] {
         mask->set_indices(call, shape, indices, counts, stride_n);
