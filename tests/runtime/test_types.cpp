@@ -1,5 +1,6 @@
 // The conversions between float32 and the types of 16 bits, against arithmetic in double precision.
 #include "catch.h"
+#include "simd_level.h"
 #include "types.h"
 #include <algorithm>
 #include <cmath>
@@ -114,6 +115,37 @@ TEST_CASE("Every number of 16 bits is what its format says, and comes back", "[t
             }
         }
         CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("Every level converts to float32 alike", "[types]") {
+    std::vector<uint16_t> bits(1 << 16);
+    for (size_t i = 0; i < bits.size(); i++) {
+        bits[i] = static_cast<uint16_t>(i);
+    }
+    for (const distile_dtype dtype : {DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+        const Type &type = *find_type(dtype);
+        std::vector<float> expected(bits.size());
+        type.to_float(bits.data(), expected.data(), bits.size());
+        for (const SimdLevel &level : supported_simd_levels()) {
+            const auto widen = dtype == DISTILE_FLOAT16 ? level.widen_float16 : level.widen_bfloat16;
+            // All numbers, and whatever is left behind whole vectors.
+            for (const size_t count : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{15}, size_t{31}, size_t{45},
+                                       bits.size() - 3, bits.size()}) {
+                CAPTURE(type.name, level.name, count);
+                const size_t first = bits.size() - count;
+                constexpr float untouched = 12345;
+                std::vector<float> values(count + 1, untouched);
+                widen(bits.data() + first, values.data(), static_cast<int64_t>(count));
+                int wrong = 0;
+                for (size_t i = 0; i < count; i++) {
+                    const float value = expected[first + i];
+                    wrong += std::isnan(value) ? !std::isnan(values[i]) : bits_of(value) != bits_of(values[i]);
+                }
+                CHECK(wrong == 0);
+                CHECK(values.back() == untouched);
+            }
+        }
     }
 }
 
