@@ -30,9 +30,9 @@ struct distile_kernel {
     distile_choice describe(int32_t variant, distile_mask &mask) const;
     /** A mask of this shape with every pixel active, for dense variants. */
     distile_mask &full_mask(const distile::MaskShape &shape);
-    /** The pixels of inputs of this size that a variant reads to compute its tiles of a mask, and perhaps some around
-     * them; null for all pixels. Valid until the next call. */
-    distile_mask *needed_input(const distile_variant &variant, distile_mask &mask, int32_t height, int32_t width);
+    /** The pixels of an input and its border that a variant reads to compute its tiles of a mask, and perhaps some
+     * around them; null for all pixels. Valid until the next call. */
+    distile_mask *needed_input(const distile_variant &variant, distile_mask &mask, const distile_tensor &input);
     /** The index of the named variant; -1 if there is none. */
     int32_t find(const char *name) const;
     void add_dense(const distile_dense_candidate &candidate);

@@ -51,8 +51,17 @@ distile_array array_of(const distile_tensor &tensor) {
     return array;
 }
 
-/** The input as a variant reads it: the caller's, or a copy in another type of the pixels that the call reads. The copy
- * has no border. */
+/** The tensor whose images include the borders. */
+distile_tensor with_border_inside(const distile_tensor &tensor) {
+    distile_tensor whole = without_border(tensor);
+    whole.data = array_of(tensor).data;
+    whole.height += tensor.border_top + tensor.border_bottom;
+    whole.width += tensor.border_left + tensor.border_right;
+    return whole;
+}
+
+/** The input as a variant reads it: the caller's, or a copy in another type of the pixels that the call reads, with as
+ * much of the border as the operator can use. */
 class ReadInput {
 public:
     ReadInput(distile_kernel &kernel, const distile_variant &variant, distile_mask &mask, const distile_tensor &given)
@@ -61,12 +70,26 @@ public:
             return;
         }
         Device &device = *kernel.context.device;
-        tensor_ = distile_tensor_make(nullptr, given.batch, given.height, given.width, given.channels);
-        tensor_.dtype = variant.input_dtype;
-        const int64_t elements = given.batch * tensor_.stride_n;
-        memory_ = device.take_scratch(static_cast<size_t>(elements * element_bytes(tensor_.dtype)));
-        tensor_.data = memory_.get();
-        device.update_pixels(kernel.needed_input(variant, mask, given.height, given.width), tensor_, &given, false);
+        const distile_border useful = kernel.kind.border(kernel.polykernel.op);
+        distile_tensor from = given;
+        from.border_top = std::min(given.border_top, useful.top);
+        from.border_bottom = std::min(given.border_bottom, useful.bottom);
+        from.border_left = std::min(given.border_left, useful.left);
+        from.border_right = std::min(given.border_right, useful.right);
+        const distile_tensor whole = with_border_inside(from);
+        distile_tensor copy = distile_tensor_make(nullptr, whole.batch, whole.height, whole.width, whole.channels);
+        copy.dtype = variant.input_dtype;
+        memory_ = device.take_scratch(static_cast<size_t>(copy.batch * copy.stride_n * element_bytes(copy.dtype)));
+        copy.data = memory_.get();
+        device.update_pixels(kernel.needed_input(variant, mask, from), copy, &whole, false);
+
+        tensor_ = from;
+        tensor_.dtype = copy.dtype;
+        tensor_.stride_w = copy.stride_w;
+        tensor_.stride_h = copy.stride_h;
+        tensor_.stride_n = copy.stride_n;
+        tensor_.data = static_cast<char *>(copy.data) +
+                       (from.border_top * copy.stride_h + from.border_left * copy.stride_w) * element_bytes(copy.dtype);
     }
     const distile_tensor &tensor() const {
         return tensor_;
