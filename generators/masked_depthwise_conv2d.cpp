@@ -20,6 +20,7 @@ public:
 
     void configure() {
         set_filter_types();
+        reads_channels_once = true;
         add_last_arguments(*this);
     }
 

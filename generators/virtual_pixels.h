@@ -89,9 +89,10 @@ protected:
     bool on_gpu() const {
         return gpu;
     }
-    /** The input's type. A CPU's runtime converts the input to float32 once, because its pixels are read many times. */
+    /** The input's type. A CPU's runtime converts the input to float32 once if every channel of it is read for many
+     * output channels. */
     Halide::Type input_type() const {
-        return on_gpu() ? dtype.value() : Halide::Float(32);
+        return on_gpu() || reads_channels_once ? dtype.value() : Halide::Float(32);
     }
     bool has_phases() const {
         return scale_h * scale_w > 1;
@@ -124,7 +125,8 @@ protected:
 
     StorageConversion conversion; /**< For the target. */
     Halide::Var co{"co"}, p{"p"}, phase{"phase"}, x{"x"}, y{"y"}, n{"n"};
-    int scale_h = 1, scale_w = 1; /**< Set before defining the output. */
+    int scale_h = 1, scale_w = 1;     /**< Set before defining the output. */
+    bool reads_channels_once = false; /**< Set before adding the last arguments. */
 
 private:
     Halide::GeneratorInput<Halide::Buffer<>> *residual_input = nullptr;

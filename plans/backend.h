@@ -39,7 +39,8 @@ struct Backend {
     const char *worker, *core;
     /** A vector operation of a core, and its multiply-adds. */
     const char *operation, *multiply_adds;
-    bool reads_float32; /**< Generated code reads its input as float32; the runtime converts other types. */
+    /** Generated code reads its input as float32, except in depthwise operators; the runtime converts other types. */
+    bool reads_float32;
     int tile_counts;    /**< Numbers of tiles at which a search measures a schedule unless told otherwise. */
 };
 

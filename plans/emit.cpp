@@ -69,8 +69,8 @@ void emit_variants(std::ostream &c, const Plan &plan, size_t index, const std::s
             c << "int " << variant.entry << "(const distile_kernel_call *call);\n\n";
         }
     }
-    const bool converts =
-        get_backend(plan.backend).reads_float32 && plan.op.operands().front().type->dtype != DISTILE_FLOAT32;
+    const bool converts = get_backend(plan.backend).reads_float32 && !facts_of(plan.op).depthwise &&
+                          plan.op.operands().front().type->dtype != DISTILE_FLOAT32;
     c << "static const distile_variant variants_" << index << "[] = {\n";
     for (const PlanVariant &variant : plan.variants) {
         c << "    {.name = " << quote(variant.name) << ", .tile_h = " << variant.tile_h()

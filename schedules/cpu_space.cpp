@@ -90,7 +90,8 @@ const Space &cpu_space() {
 
 Problem cpu_problem(const OperatorFacts &op, int vector_lanes, int vector_registers) {
     Problem problem{op};
-    problem.bytes_per_input = sizeof(float);
+    // The runtime converts what many output channels read.
+    problem.bytes_per_input = op.depthwise ? op.bytes_per_element : int{sizeof(float)};
     problem.vector_lanes = vector_lanes;
     problem.vector_registers = vector_registers;
     return problem;

@@ -91,12 +91,13 @@ GpuWorkbench::Peer GpuWorkbench::make_peer(const std::string &name) const {
     const GpuPeer &dense = *made.dense;
     spoil();
     dense.run();
-    made.error = check_peer(dense.has_epilogue());
+    const Difference difference = check_peer(dense.has_epilogue());
+    made.error = difference.error;
     const double allowed = tf32 ? tf32_tolerance : tolerance_of(op.dtype);
     if (!(made.error <= allowed)) {
         throw std::runtime_error(fmt::format("the peer's output ({}) differs from plain loops by {} of the largest "
-                                             "value; {} is allowed",
-                                             dense.implementation(), made.error, allowed));
+                                             "value {}; {} is allowed",
+                                             dense.implementation(), made.error, difference.where, allowed));
     }
     made.graph = std::make_unique<GpuGraph>(slice_, [&dense] { dense.run(); });
     return made;
@@ -120,38 +121,43 @@ void GpuWorkbench::spoil() const {
     CU(cuCtxSynchronize);
 }
 
-/** The largest difference of some pixels to plain loops, by the largest value. `due` gives what an element must be
- * by the sum of its products and the bias. */
-template<typename Due> double GpuWorkbench::error_of(const std::vector<uint8_t> &result,
-                                                     const std::vector<size_t> &pixels, const Due &due) const {
+/** Compares some pixels with plain loops. `due` gives what an element must be by the sum of its products, the bias and,
+ * unless left out, the residual. */
+template<typename Due> GpuWorkbench::Difference GpuWorkbench::difference_of(const std::vector<uint8_t> &result,
+                                                                            const std::vector<size_t> &pixels,
+                                                                            bool with_residual, const Due &due) const {
     const BenchOperator &op = problem.op();
     const auto width = static_cast<size_t>(op.output_width());
     const size_t size = width * static_cast<size_t>(op.output_height());
     const auto channels = static_cast<size_t>(op.conv.out_channels);
     std::vector<double> sums;
     double worst = 0, largest = std::numeric_limits<double>::min();
+    std::string where;
     for (const size_t pixel : pixels) {
         const std::vector<float> values =
             to_floats(op.dtype, result.data() + pixel * bytes_of(op.dtype, channels), channels);
         problem.sum_pixel(static_cast<int32_t>(pixel / size), static_cast<int32_t>(pixel % size / width),
-                          static_cast<int32_t>(pixel % width), sums);
+                          static_cast<int32_t>(pixel % width), sums, with_residual);
         for (size_t c = 0; c < channels; c++) {
             const double wanted = due(sums[c], c), difference = std::abs(values[c] - wanted);
             largest = std::max(largest, std::abs(wanted));
-            worst = std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(worst, difference);
+            if (!(difference <= worst)) {
+                worst = std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference;
+                where = fmt::format("at pixel {}, channel {}: {} instead of {}", pixel, c, values[c], wanted);
+            }
         }
     }
-    return worst / largest;
+    return {worst / largest, where};
 }
 
-double GpuWorkbench::check_peer(bool has_epilogue) const {
+GpuWorkbench::Difference GpuWorkbench::check_peer(bool has_epilogue) const {
     const BenchOperator &op = problem.op();
     std::vector<size_t> pixels(problem.output_size() / op.conv.out_channels);
     std::iota(pixels.begin(), pixels.end(), size_t{0});
     const float *const bias = problem.weights().bias;
-    return error_of(output_.get(), sample(std::move(pixels), sampled_pixels), [&](double sum, size_t c) {
-        return has_epilogue ? apply_epilogue(op.conv.epilogue, sum) : sum - bias[c];
-    });
+    return difference_of(
+        output_.get(), sample(std::move(pixels), sampled_pixels), has_epilogue,
+        [&](double sum, size_t c) { return has_epilogue ? apply_epilogue(op.conv.epilogue, sum) : sum - bias[c]; });
 }
 
 double GpuWorkbench::check_output(const ByteMask &bytes, bool zero) const {
@@ -173,13 +179,14 @@ double GpuWorkbench::check_output(const ByteMask &bytes, bool zero) const {
                                                  zero ? "is not zero in mode 'zero'" : "was changed in mode 'keep'"));
         }
     }
-    const double error = error_of(result, sample(std::move(active), sampled_pixels),
-                                  [&](double sum, size_t) { return apply_epilogue(op.conv.epilogue, sum); });
+    const auto [error, where] =
+        difference_of(result, sample(std::move(active), sampled_pixels), true,
+                      [&](double sum, size_t) { return apply_epilogue(op.conv.epilogue, sum); });
     const double allowed = tolerance_of(op.dtype);
     if (!(error <= allowed)) {
         throw std::runtime_error(fmt::format("our active pixels differ from plain loops by {} of the largest "
-                                             "value; {} is allowed",
-                                             error, allowed));
+                                             "value {}; {} is allowed",
+                                             error, where, allowed));
     }
     return error;
 }

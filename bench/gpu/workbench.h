@@ -51,9 +51,15 @@ public:
 
 private:
     Peer make_peer(const std::string &name) const;
-    double check_peer(bool has_epilogue) const;
-    template<typename Due>
-    double error_of(const std::vector<uint8_t> &result, const std::vector<size_t> &pixels, const Due &due) const;
+    /** The largest difference from plain loops. */
+    struct Difference {
+        double error; /**< Relative to the largest value. */
+        std::string where;
+    };
+    Difference check_peer(bool has_epilogue) const;
+    template<typename Due> Difference difference_of(const std::vector<uint8_t> &result,
+                                                    const std::vector<size_t> &pixels, bool with_residual,
+                                                    const Due &due) const;
 
     const GpuSlice &slice_;
     const Cudnn *cudnn_;

@@ -59,8 +59,8 @@ distile_tensor Problem::output(void *memory) const {
     return output;
 }
 
-void Problem::sum_pixel(int32_t n, int32_t y, int32_t x, std::vector<double> &sums) const {
-    loops_->sums(plain_->view(), residual(), n, y, x, sums);
+void Problem::sum_pixel(int32_t n, int32_t y, int32_t x, std::vector<double> &sums, bool with_residual) const {
+    loops_->sums(plain_->view(), with_residual ? residual() : nullptr, n, y, x, sums);
 }
 
 const std::vector<float> &Problem::reference() {

@@ -45,8 +45,8 @@ public:
     /** The dense result by plain loops with sums in double precision; made by the first call, which takes seconds. */
     const std::vector<float> &reference();
 
-    /** The convolution, the bias and the residual, for every channel of one output pixel. */
-    void sum_pixel(int32_t n, int32_t y, int32_t x, std::vector<double> &sums) const;
+    /** The convolution, the bias and, unless left out, the residual, for every channel of one output pixel. */
+    void sum_pixel(int32_t n, int32_t y, int32_t x, std::vector<double> &sums, bool with_residual = true) const;
 
 private:
     BenchOperator op_;

@@ -233,8 +233,10 @@ GeneratedCode::GeneratedCode(const GeneratedCase &generated) : generated_(genera
 GeneratedRun GeneratedCode::bind(const GeneratedArrays &arrays, Reads reads) const {
     const Geometry g = geometry_of(generated_);
     const Halide::Type type = generated_.dtype();
-    // The runtime converts a CPU's input.
-    const Halide::Type input_type = Halide::Target(generated_.target).has_gpu_feature() ? type : Halide::Float(32);
+    // The runtime converts a CPU's input, except for depthwise convolutions.
+    const bool stored =
+        Halide::Target(generated_.target).has_gpu_feature() || generated_.generator == "masked_depthwise_conv2d";
+    const Halide::Type input_type = stored ? type : Halide::Float(32);
     const int height = arrays.in_height, width = arrays.in_width;
     // More than any operator of the tests reads beyond its input.
     const int border = reads == Reads::InPlace ? 16 : 0;
