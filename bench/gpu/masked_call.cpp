@@ -4,7 +4,7 @@ namespace distile::bench {
 
 MaskedCall::MaskedCall(const GpuWorkbench &bench, const ByteMask &mask, bool bordered, bool zero)
     : bench_(bench), bytes_(mask), device_bytes_(mask.bytes), zero_(zero), input_(bench.input(bordered)),
-      output_(bench.output_tensor()) {
+      residual_(bench.residual()), output_(bench.output_tensor()) {
 }
 
 void MaskedCall::set(const Mask &mask) const {
@@ -14,6 +14,7 @@ void MaskedCall::set(const Mask &mask) const {
 void MaskedCall::run(const Mask &mask, const char *variant) const {
     distile_run_args args{};
     args.input = &input_;
+    args.residual = residual_ ? &*residual_ : nullptr;
     args.output = &output_;
     args.weights = bench_.weights.get();
     args.inactive = zero_ ? DISTILE_ZERO : DISTILE_KEEP;

@@ -28,7 +28,9 @@ private:
     const ByteMask &bytes_;
     DeviceArray<uint8_t> device_bytes_;
     bool zero_;
-    distile_tensor input_, output_;
+    distile_tensor input_;
+    std::optional<distile_tensor> residual_;
+    distile_tensor output_;
 };
 
 }  // namespace distile::bench

@@ -59,6 +59,9 @@ GpuWorkbench::GpuWorkbench(const Context &context, const GpuSlice &slice, const 
       mask(make_mask(context)), slice_(slice), cudnn_(cudnn), plain_(bytes_of_tensor(problem.stored_input(false))),
       bordered_(bytes_of_tensor(problem.stored_input(true))), output_(bytes_of(op.dtype, problem.output_size())),
       filter_(filter_of_cudnn(op, static_cast<const float *>(problem.weights().filter))) {
+    if (problem.stored_residual()) {
+        residual_.emplace(bytes_of_tensor(*problem.stored_residual()));
+    }
 }
 
 const GpuWorkbench::Peer &GpuWorkbench::peer(const std::string &name) {
@@ -107,6 +110,16 @@ distile_tensor GpuWorkbench::input(bool with_border) const {
     distile_tensor tensor = problem.input(with_border);
     const auto offset = static_cast<const char *>(tensor.data) - problem.stored_input(with_border).memory();
     tensor.data = (with_border ? bordered_ : plain_).data() + offset;
+    return tensor;
+}
+
+std::optional<distile_tensor> GpuWorkbench::residual() const {
+    if (!residual_) {
+        return std::nullopt;
+    }
+    const TypedTensor &stored = *problem.stored_residual();
+    distile_tensor tensor = stored.view();
+    tensor.data = residual_->data() + (static_cast<const char *>(tensor.data) - stored.memory());
     return tensor;
 }
 

@@ -11,6 +11,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ public:
     const Peer &peer(const std::string &name);
 
     distile_tensor input(bool with_border) const;
+    /** None for operators that add nothing. */
+    std::optional<distile_tensor> residual() const;
     distile_tensor output_tensor() const;
     /** Fills the output with a value that no result has, so that the checks see what was written. */
     void spoil() const;
@@ -64,6 +67,7 @@ private:
     const GpuSlice &slice_;
     const Cudnn *cudnn_;
     DeviceArray<uint8_t> plain_, bordered_, output_;
+    std::optional<DeviceArray<uint8_t>> residual_;
     DeviceArray<float> filter_;
     std::map<std::string, Peer> peers_;
     std::map<std::string, std::exception_ptr> failures_; /**< So that a peer is searched for once. */

@@ -37,7 +37,8 @@ Problem::Problem(const BenchOperator &op, int32_t batch) : op_(op), batch_(batch
         residual_ = store({batch, op.output_height(), op.output_width(), conv.out_channels},
                           random_values(output_size(), 1.0f, random));
     }
-    loops_ = std::make_unique<Conv2dReference>(conv, weights(), op.kind, op.dtype);
+    // Weights are packed in float32 whatever the type.
+    loops_ = std::make_unique<Conv2dReference>(conv, weights(), op.kind);
 }
 
 distile_weights_source Problem::weights() const {

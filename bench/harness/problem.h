@@ -38,6 +38,11 @@ public:
         return op_.conv.residual != 0 ? &residual_->view() : nullptr;
     }
 
+    /** The same with its memory. */
+    const TypedTensor *stored_residual() const {
+        return op_.conv.residual != 0 ? &*residual_ : nullptr;
+    }
+
     /** A contiguous tensor for a result in `memory`, which must hold output_size() elements. */
     distile_tensor output(void *memory) const;
     size_t output_size() const;

@@ -29,7 +29,7 @@ for name in $(find "$moved" -type f \( -name '*.a' -o -name '*.o' -o -name '*.so
     -exec nm -C --defined-only {} + 2>/dev/null | cut -d' ' -f3- |
     grep -oE '(^|[^[:alnum:]_:>])([[:alpha:]_][[:alnum:]_]*::|stbi_)' | tr -dc '[:alnum:]_\n' | sort -u); do
     case $name in
-    distile* | halide_* | _[0-9]* | const) continue ;;
+    distile* | halide_* | _[0-9]* | const | main) continue ;;
     std | __gnu* | __cxxabiv1) owner='libstdc\+\+ and libgcc' ;;
     nlohmann) owner=nlohmann-json ;;
     CLI) owner=CLI11 ;;
