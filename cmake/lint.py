@@ -30,11 +30,19 @@ def tidy(file, options):
     return "" if good else output or f"clang-tidy failed at {file}\n"
 
 
+def our_sources():
+    """The files that git tracks, or in a copy without git's folder, those outside of hidden and build folders."""
+    kinds = (".c", ".cpp", ".h", ".hpp", ".cu", ".cuh")
+    tracked = subprocess.run(("git", "ls-files"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    files = tracked.stdout.splitlines() if tracked.returncode == 0 else [
+        str(path.relative_to(ROOT)) for path in sorted(ROOT.rglob("*"))
+        if not any(part == "build" or part.startswith(".") for part in path.relative_to(ROOT).parts)]
+    return [file for file in files if file.endswith(kinds)]
+
+
 def main():
     processes, *mode = sys.argv[1:]
-    kinds = ("*.c", "*.cpp", "*.h", "*.hpp", "*.cu", "*.cuh")
-    sources = subprocess.run(("git", "ls-files", "--", *kinds), cwd=ROOT, check=True, stdout=subprocess.PIPE,
-                             text=True).stdout.splitlines()
+    sources = our_sources()
     good, output = run(BIN / "clang-format", "--dry-run", "-Werror", *sources)
     print(output, end="")
 
