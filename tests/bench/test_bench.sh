@@ -51,7 +51,7 @@ grep -q '"others_busy": ' "$results" || fail "the results do not say how busy ot
 "$bench" --summary "$results" | has '^| mask/40x40/blob/0.1/.* \(met\|MISSED\) |$' || fail "--summary does not show a row of masks"
 "$bench" --summary "$results" | has '^| op32/blob/0.1/n1/keep/bordered/dense/portable | none | ' ||
     fail "--summary does not show the portable code"
-"$bench" --summary "$results" | has '^| op48 197 tokens 384->1152 | 1 | blob | 0.30 | ' ||
+"$bench" --summary "$results" | has '^| op48/blob/0.3/n1/keep/plain/dense | ' ||
     fail "--summary does not show a linear layer"
 "$bench" --summary "$results" | has '^| op32 .* | bfloat16 | all | 1 | 0.10 | .* | <= 1.05 ' ||
     fail "--summary does not show a type"
