@@ -41,7 +41,7 @@ struct Backend {
     const char *operation, *multiply_adds;
     /** Generated code reads its input as float32, except in depthwise operators; the runtime converts other types. */
     bool reads_float32;
-    int tile_counts;    /**< Numbers of tiles at which a search measures a schedule unless told otherwise. */
+    int tile_counts; /**< Numbers of tiles at which a search measures a schedule unless told otherwise. */
 };
 
 const Backend &cpu_backend();

@@ -1,6 +1,6 @@
 /** \file
- * A backend's schedule space, declared once: the knobs, their values, the constraints that make a combination legal, and
- * a description in words. A theta is one point in it.
+ * A backend's schedule space, declared once: the knobs, their values, the constraints that make a combination legal,
+ * and a description in words. A theta is one point in it.
  */
 #ifndef DISTILE_SCHEDULES_SPACE_H
 #define DISTILE_SCHEDULES_SPACE_H

@@ -15,8 +15,8 @@ void set_mask(const Context &context, const Mask &mask, const ByteMask &bytes);
 
 class MaskedOperator {
 public:
-    /** Computes into `output`, of problem.output_size() floats or narrower elements. Reads `times`, files of `distile profile`, for the
-     * operators that they are of. */
+    /** Computes into `output`, of problem.output_size() floats or narrower elements. Reads `times`, files of `distile
+     * profile`, for the operators that they are of. */
     MaskedOperator(const Context &context, Problem &problem, const std::vector<std::string> &times,
                    AlignedFloats output);
 

@@ -57,8 +57,7 @@ void Runner::measure(const MaskRow &row, Json &result) const {
 void Runner::measure(const SelectRow &row, Json &result) {
     result["kind"] = "select";
     const Dispatched own(context_, options_, row.op, result);
-    set_mask(context_, own.mask,
-             make_byte_mask({"blob", 0.3, 1}, 1, own.op.output_height(), own.op.output_width()));
+    set_mask(context_, own.mask, make_byte_mask({"blob", 0.3, 1}, 1, own.op.output_height(), own.op.output_width()));
     distile_choice choice{};
     // The warm-up makes the counts; they are then kept with the mask.
     const Spread spread =

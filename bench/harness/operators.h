@@ -11,7 +11,8 @@
 
 namespace distile::bench {
 
-/** An operator at the size that the benchmarks measure, as the convolution that it is: a linear layer is one of 1 x 1. */
+/** An operator at the size that the benchmarks measure, as the convolution that it is: a linear layer is one of 1 x 1.
+ */
 struct BenchOperator {
     OperatorSpec spec;
     std::string category;

@@ -58,7 +58,7 @@ const Backend &cpu_backend() {
     static const Backend backend = {
         "cpu",     "DISTILE_CPU", "CPUs",          {{"cpu-o16", 16}},      nullptr, features_of,
         target_of, needs,         generic_profile, "generic_avx2",         true,    {"distile_hooks.o"},
-        "thread",  "core",        "a vector",      "vector multiply-adds", true, 6,
+        "thread",  "core",        "a vector",      "vector multiply-adds", true,    6,
     };
     return backend;
 }

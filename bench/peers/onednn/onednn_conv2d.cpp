@@ -79,8 +79,8 @@ std::vector<PackedArray> fold(const distile_conv2d &conv, const distile_weights_
     }
     if (conv.groups < 1 || conv.in_channels % conv.groups != 0 || conv.out_channels % conv.groups != 0) {
         throw std::runtime_error("the number of groups, " + std::to_string(conv.groups) + ", does not divide the " +
-                                 std::to_string(conv.in_channels) + " input and " +
-                                 std::to_string(conv.out_channels) + " output channels");
+                                 std::to_string(conv.in_channels) + " input and " + std::to_string(conv.out_channels) +
+                                 " output channels");
     }
     return pack_filter({conv.out_channels, conv.in_channels / conv.groups, conv.kernel_h, conv.kernel_w},
                        single_taps(conv.kernel_h), single_taps(conv.kernel_w),
