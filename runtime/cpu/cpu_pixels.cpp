@@ -1,9 +1,8 @@
 #include "cpu_device.h"
 #include "cpu_mask.h"
 #include "pixel_runs.h"
-#include "simd_level.h"
+#include "to_float32.h"
 #include <cstring>
-#include <optional>
 
 namespace distile {
 
@@ -13,14 +12,15 @@ namespace {
 struct PixelRow {
     PixelRow(const distile_tensor &tensor, int64_t row)
         : first(row_of(tensor, row)), stride(tensor.stride_w * element_bytes(tensor.dtype)),
-          bytes(tensor.channels * element_bytes(tensor.dtype)) {
+          bytes(tensor.channels * element_bytes(tensor.dtype)), channels(tensor.channels), dtype(tensor.dtype) {
     }
     char *at(int64_t x) const {
         return first + x * stride;
     }
 
     char *first;
-    int64_t stride, bytes;
+    int64_t stride, bytes, channels;
+    distile_dtype dtype;
 };
 
 void zero_pixels(const PixelRow &row, int32_t begin, int32_t end) {
@@ -29,34 +29,19 @@ void zero_pixels(const PixelRow &row, int32_t begin, int32_t end) {
     }
 }
 
+/** Copies pixels of one type, or converts them to float32. */
 void copy_pixels(const PixelRow &from, const PixelRow &to, int32_t begin, int32_t end) {
-    for (int32_t x = begin; x < end; x++) {
-        std::memcpy(to.at(x), from.at(x), to.bytes);
-    }
-}
-
-/** Converts pixels to float32. */
-class Widening {
-public:
-    Widening(const distile_tensor &from, const distile_tensor &to)
-        : widen_(from.dtype == DISTILE_FLOAT16 ? supported_simd_levels().best().widen_float16
-                                               : supported_simd_levels().best().widen_bfloat16),
-          channels_(to.channels), contiguous_(from.stride_w == channels_ && to.stride_w == channels_) {
-    }
-    void operator()(const PixelRow &from, const PixelRow &to, int32_t begin, int32_t end) const {
-        // Pixels without gaps are one array.
-        const int32_t step = contiguous_ ? end - begin : 1;
-        for (int32_t x = begin; x < end; x += step) {
-            widen_(reinterpret_cast<const uint16_t *>(from.at(x)), reinterpret_cast<float *>(to.at(x)),
-                   channels_ * step);
+    // Pixels without gaps are one array.
+    const int32_t step = from.stride == from.bytes && to.stride == to.bytes ? end - begin : 1;
+    for (int32_t x = begin; x < end; x += step) {
+        if (from.dtype == to.dtype) {
+            std::memcpy(to.at(x), from.at(x), to.bytes * step);
+        } else {
+            to_float32(supported_simd_levels().best(), from.dtype, from.at(x), reinterpret_cast<float *>(to.at(x)),
+                       to.channels * step);
         }
     }
-
-private:
-    void (*widen_)(const uint16_t *from, float *to, int64_t count);
-    int64_t channels_;
-    bool contiguous_;
-};
+}
 
 /** The bytes moved: `copy` reads and writes the `active` pixels, and `zero` writes the others. */
 int64_t moved_bytes(const distile_tensor &output, int64_t active, bool copy, bool zero) {
@@ -70,22 +55,12 @@ void CpuDevice::update_pixels(distile_mask *mask, const distile_tensor &output, 
     const int64_t pixels = int64_t{output.batch} * output.height * output.width;
     const int64_t active = mask ? mask->active_pixels() : pixels;
     const Bitmask bits = mask ? cpu_mask(*mask).bitmask() : Bitmask{};
-    std::optional<Widening> widening;
-    if (from && from->dtype != output.dtype) {
-        widening.emplace(*from, output);
-    }
     for_each_row(context, output, moved_bytes(output, active, from != nullptr, zero), [&](int64_t row) {
         const PixelRow to(output, row);
         const uint64_t *words = mask ? bits.words + row * bits.words_per_row() : nullptr;
         if (from) {
             const PixelRow source(*from, row);
-            const auto copy = [&](int32_t begin, int32_t end) {
-                if (widening) {
-                    (*widening)(source, to, begin, end);
-                } else {
-                    copy_pixels(source, to, begin, end);
-                }
-            };
+            const auto copy = [&](int32_t begin, int32_t end) { copy_pixels(source, to, begin, end); };
             if (words) {
                 for_each_run(words, output.width, true, copy);
             } else {

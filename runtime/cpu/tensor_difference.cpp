@@ -1,6 +1,7 @@
 #include "tensor_difference.h"
 #include "pixel_runs.h"
 #include "tensor.h"
+#include "to_float32.h"
 #include <algorithm>
 
 namespace distile {
@@ -55,7 +56,7 @@ private:
             return reinterpret_cast<const float *>(from);
         }
         auto *converted = reinterpret_cast<float *>(memory->data());
-        type_.to_float(from, converted, static_cast<size_t>(count));
+        to_float32(level_, type_.dtype, from, converted, count);
         return converted;
     }
 

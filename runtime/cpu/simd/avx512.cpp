@@ -72,25 +72,6 @@ DISTILE_TARGET_AVX512 void fill_avx512(uint32_t *begin, const uint32_t *end, uin
     }
 }
 
-constexpr int64_t lanes = 16;
-
-DISTILE_TARGET_AVX512 void widen_float16_avx512(const uint16_t *from, float *to, int64_t count) {
-    int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) {
-        _mm512_storeu_ps(to + i, _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(from + i))));
-    }
-    avx2_level.widen_float16(from + i, to + i, count - i);
-}
-
-DISTILE_TARGET_AVX512 void widen_bfloat16_avx512(const uint16_t *from, float *to, int64_t count) {
-    int64_t i = 0;
-    for (; i + lanes <= count; i += lanes) {
-        const __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(from + i)));
-        _mm512_storeu_ps(to + i, _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16)));
-    }
-    avx2_level.widen_bfloat16(from + i, to + i, count - i);
-}
-
 DISTILE_TARGET_AVX512 void compare_avx512(const float *a, const float *b, int64_t count, float threshold,
                                           uint64_t *bits) {
     const __m512 limit = _mm512_set1_ps(threshold);
@@ -134,6 +115,14 @@ void unite_rows_avx512(const uint64_t *from, int64_t distance, int32_t num_rows,
     avx2_level.unite_rows(from, distance, num_rows, num_words, to);
 }
 
+void widen_float16(const uint16_t *from, float *to, int64_t count) {
+    avx2_level.widen_float16(from, to, count);
+}
+
+void widen_bfloat16(const uint16_t *from, float *to, int64_t count) {
+    avx2_level.widen_bfloat16(from, to, count);
+}
+
 void transpose(const float *from, int64_t from_stride, float *to, int64_t to_stride, int64_t rows, int64_t columns) {
     avx2_level.transpose(from, from_stride, to, to_stride, rows, columns);
 }
@@ -141,9 +130,8 @@ void transpose(const float *from, int64_t from_stride, float *to, int64_t to_str
 }  // namespace
 
 const SimdLevel avx512_level = {
-    "avx512", is_supported, pack_row_avx512,   count,          list_avx512,          fill_avx512,
-    extract,  deposit,      unite_rows_avx512, compare_avx512, widen_float16_avx512, widen_bfloat16_avx512,
-    transpose};
+    "avx512", is_supported,      pack_row_avx512, count,         list_avx512,    fill_avx512, extract,
+    deposit,  unite_rows_avx512, compare_avx512,  widen_float16, widen_bfloat16, transpose};
 
 }  // namespace distile
 

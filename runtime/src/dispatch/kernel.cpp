@@ -1,9 +1,6 @@
 #include "kernel.h"
-#include "tensor.h"
 #include <algorithm>
 #include <cstring>
-#include <iterator>
-#include <limits>
 
 using namespace distile;
 
@@ -11,31 +8,6 @@ namespace {
 
 /** The most full masks that a kernel keeps, not counting those of graphs. */
 constexpr std::ptrdiff_t most_full_masks = 16;
-
-/** One axis of a window, in which an active output pixel stands for every pixel of its tile, wherever it lies in it,
- * and the input begins `border` pixels earlier. May read more than that. */
-void widen(const distile_window &window, int64_t tile, int64_t stride, int64_t border, int32_t &kernel,
-           int32_t &dilation, int32_t &pad) {
-    const bool strided = window.kind == DISTILE_WINDOW_CONV;
-    const int64_t reach = (tile - 1) * (strided ? stride : 1);
-    const int64_t moved = strided                                    ? -border
-                          : window.kind == DISTILE_WINDOW_TRANSPOSED ? border * stride
-                                                                     : -border * stride;
-    const int64_t first = pad + reach + moved;
-    // A window begins at or before the first pixel.
-    const int64_t more = std::max<int64_t>(-first, 0);
-    if (reach > 0 || more > 0) {
-        const int64_t span = int64_t{dilation} * (kernel - 1) + 1 + 2 * reach + more;
-        kernel = static_cast<int32_t>(std::min<int64_t>(span, std::numeric_limits<int32_t>::max()));
-        dilation = 1;
-    }
-    pad = static_cast<int32_t>(std::min<int64_t>(first + more, std::numeric_limits<int32_t>::max()));
-}
-
-bool reads_one_pixel(const distile_window &window) {
-    return window.kernel_h == 1 && window.kernel_w == 1 && window.stride_h == 1 && window.stride_w == 1 &&
-           window.pad_top == 0 && window.pad_left == 0;
-}
 
 }  // namespace
 
@@ -192,28 +164,4 @@ distile_mask &distile_kernel::full_mask(const MaskShape &shape) {
     }
     found->captured = found->captured || capturing;
     return *found->mask;
-}
-
-distile_mask *distile_kernel::needed_input(const distile_variant &variant, distile_mask &mask,
-                                           const distile_tensor &input) {
-    distile_window window = kind.window(polykernel.op);
-    widen(window, variant.tile_h, window.stride_h, input.border_top, window.kernel_h, window.dilation_h,
-          window.pad_top);
-    widen(window, variant.tile_w, window.stride_w, input.border_left, window.kernel_w, window.dilation_w,
-          window.pad_left);
-    const MaskShape shape = {mask.shape.batch, input.height + input.border_top + input.border_bottom,
-                             input.width + input.border_left + input.border_right};
-    const int32_t extents[] = {window.kernel_h, window.kernel_w, window.pad_top,
-                               window.pad_left, shape.height,    shape.width};
-    if (variant.dense != 0 || *std::max_element(std::begin(extents), std::end(extents)) > largest_extent) {
-        return nullptr;
-    }
-    if (reads_one_pixel(window) && shape == mask.shape) {
-        return &mask;
-    }
-    if (!needed_input_) {
-        needed_input_ = context.device->make_mask();
-    }
-    needed_input_->set_window(shape, mask, window, Direction::ToInput);
-    return needed_input_.get();
 }

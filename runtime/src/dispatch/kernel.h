@@ -30,9 +30,6 @@ struct distile_kernel {
     distile_choice describe(int32_t variant, distile_mask &mask) const;
     /** A mask of this shape with every pixel active, for dense variants. */
     distile_mask &full_mask(const distile::MaskShape &shape);
-    /** The pixels of an input and its border that a variant reads to compute its tiles of a mask, and perhaps some
-     * around them; null for all pixels. Valid until the next call. */
-    distile_mask *needed_input(const distile_variant &variant, distile_mask &mask, const distile_tensor &input);
     /** The index of the named variant; -1 if there is none. */
     int32_t find(const char *name) const;
     void add_dense(const distile_dense_candidate &candidate);
@@ -53,6 +50,7 @@ struct distile_kernel {
     std::vector<distile::Variant> variants;
     std::vector<const char *> layouts; /**< The weight layouts that the variants read. */
     std::unique_ptr<distile::LoadedCode> code;
+    std::unique_ptr<distile_mask> needed_input; /**< Memory of read_input.cpp, made on first use. */
 
 private:
     struct FullMask {
@@ -70,7 +68,6 @@ private:
     std::vector<distile::Granularity> granularities_;
     std::vector<int64_t> tiles_;
     std::vector<FullMask> full_masks_;  // Oldest first.
-    std::unique_ptr<distile_mask> needed_input_;
 };
 
 #endif

@@ -1,4 +1,5 @@
 #include "run.h"
+#include "read_input.h"
 #include "tensor.h"
 #include "types.h"
 #include <algorithm>
@@ -37,68 +38,17 @@ TileRect interior_tiles(const distile_kernel &kernel, const distile_variant &var
 
 /** The array that code receives for a tensor: channel, x, y, image, with the border at negative coordinates. */
 distile_array array_of(const distile_tensor &tensor) {
+    const distile_tensor whole = with_border_inside(tensor);
     distile_array array{};
-    const int64_t origin = tensor.border_left * tensor.stride_w + tensor.border_top * tensor.stride_h;
-    array.data = static_cast<char *>(tensor.data) - origin * element_bytes(tensor.dtype);
-    array.dtype = tensor.dtype;
+    array.data = whole.data;
+    array.dtype = whole.dtype;
     array.dimensions = 4;
-    array.dim[0] = {0, tensor.channels, 1};
-    array.dim[1] = {-tensor.border_left, tensor.width + tensor.border_left + tensor.border_right,
-                    static_cast<int32_t>(tensor.stride_w)};
-    array.dim[2] = {-tensor.border_top, tensor.height + tensor.border_top + tensor.border_bottom,
-                    static_cast<int32_t>(tensor.stride_h)};
-    array.dim[3] = {0, tensor.batch, tensor.batch > 1 ? static_cast<int32_t>(tensor.stride_n) : 0};
+    array.dim[0] = {0, whole.channels, 1};
+    array.dim[1] = {-tensor.border_left, whole.width, static_cast<int32_t>(whole.stride_w)};
+    array.dim[2] = {-tensor.border_top, whole.height, static_cast<int32_t>(whole.stride_h)};
+    array.dim[3] = {0, whole.batch, whole.batch > 1 ? static_cast<int32_t>(whole.stride_n) : 0};
     return array;
 }
-
-/** The tensor whose images include the borders. */
-distile_tensor with_border_inside(const distile_tensor &tensor) {
-    distile_tensor whole = without_border(tensor);
-    whole.data = array_of(tensor).data;
-    whole.height += tensor.border_top + tensor.border_bottom;
-    whole.width += tensor.border_left + tensor.border_right;
-    return whole;
-}
-
-/** The input as a variant reads it: the caller's, or a copy in another type of the pixels that the call reads, with as
- * much of the border as the operator can use. */
-class ReadInput {
-public:
-    ReadInput(distile_kernel &kernel, const distile_variant &variant, distile_mask &mask, const distile_tensor &given)
-        : tensor_(given) {
-        if (raw(variant.input_dtype) == 0 || variant.input_dtype == given.dtype) {
-            return;
-        }
-        Device &device = *kernel.context.device;
-        const distile_border useful = kernel.kind.border(kernel.polykernel.op);
-        distile_tensor from = given;
-        from.border_top = std::min(given.border_top, useful.top);
-        from.border_bottom = std::min(given.border_bottom, useful.bottom);
-        from.border_left = std::min(given.border_left, useful.left);
-        from.border_right = std::min(given.border_right, useful.right);
-        const distile_tensor whole = with_border_inside(from);
-        distile_tensor copy = distile_tensor_make(nullptr, whole.batch, whole.height, whole.width, whole.channels);
-        copy.dtype = variant.input_dtype;
-        memory_ = device.take_scratch(static_cast<size_t>(copy.batch * copy.stride_n * element_bytes(copy.dtype)));
-        copy.data = memory_.get();
-        device.update_pixels(kernel.needed_input(variant, mask, from), copy, &whole, false);
-
-        tensor_ = from;
-        tensor_.dtype = copy.dtype;
-        tensor_.stride_w = copy.stride_w;
-        tensor_.stride_h = copy.stride_h;
-        tensor_.stride_n = copy.stride_n;
-        tensor_.data = static_cast<char *>(copy.data) +
-                       (from.border_top * copy.stride_h + from.border_left * copy.stride_w) * element_bytes(copy.dtype);
-    }
-    const distile_tensor &tensor() const {
-        return tensor_;
-    }
-
-private:
-    distile_tensor tensor_;
-    ScratchMemory memory_;
-};
 
 /** The operand with this role, from the arguments or the packed weights. */
 distile_array operand_of(distile_role role, const distile_run_args &args, const distile_tensor &input,

@@ -66,6 +66,15 @@ bool boxes_meet(const Box &box, int64_t distance, int dimension = 0) {
 
 }  // namespace
 
+distile_tensor with_border_inside(const distile_tensor &tensor) {
+    distile_tensor whole = without_border(tensor);
+    const int64_t origin = tensor.border_top * tensor.stride_h + tensor.border_left * tensor.stride_w;
+    whole.data = static_cast<char *>(tensor.data) - origin * element_bytes(tensor.dtype);
+    whole.height += tensor.border_top + tensor.border_bottom;
+    whole.width += tensor.border_left + tensor.border_right;
+    return whole;
+}
+
 bool overlap(const distile_tensor &a, const distile_tensor &b) {
     const MemoryRange range_a(a), range_b(b);
     const bool a_first = range_a.begin <= range_b.begin;

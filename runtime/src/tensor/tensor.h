@@ -32,6 +32,9 @@ inline distile_tensor without_border(distile_tensor tensor) {
     return tensor;
 }
 
+/** The tensor whose images include the borders. */
+distile_tensor with_border_inside(const distile_tensor &tensor);
+
 /** True if two views of the same shape are the same memory. */
 inline bool same_view(const distile_tensor &a, const distile_tensor &b) {
     return a.data == b.data && a.stride_w == b.stride_w && a.stride_h == b.stride_h &&

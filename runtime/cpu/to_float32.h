@@ -1,0 +1,28 @@
+/** \file
+ * Conversion of elements of any type to float32.
+ */
+#ifndef DISTILE_TO_FLOAT32_H
+#define DISTILE_TO_FLOAT32_H
+
+#include "simd_level.h"
+#include "types.h"
+
+namespace distile {
+
+/** Converts `count` elements, with the level's instructions if it has any for the type. */
+inline void to_float32(const SimdLevel &level, distile_dtype dtype, const void *from, float *to, int64_t count) {
+    switch (dtype) {
+    case DISTILE_FLOAT16:
+        level.widen_float16(static_cast<const uint16_t *>(from), to, count);
+        break;
+    case DISTILE_BFLOAT16:
+        level.widen_bfloat16(static_cast<const uint16_t *>(from), to, count);
+        break;
+    default:
+        find_type(dtype)->to_float(from, to, static_cast<size_t>(count));
+    }
+}
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,90 @@
+#include "read_input.h"
+#include "planner.h"
+#include "tensor.h"
+#include "types.h"
+#include "window_axis.h"
+#include <algorithm>
+#include <iterator>
+#include <limits>
+
+namespace distile {
+
+namespace {
+
+int32_t clamped(int64_t value) {
+    return static_cast<int32_t>(std::min<int64_t>(value, std::numeric_limits<int32_t>::max()));
+}
+
+/** An axis on which an active output pixel stands for all pixels of its tile, wherever it lies in it, and the input
+ * starts `border` pixels earlier. May read more. */
+WindowAxis widened(const WindowAxis &axis, distile_window_kind kind, int64_t tile, int64_t border) {
+    const int64_t reach = (tile - 1) * (kind == DISTILE_WINDOW_CONV ? axis.stride : 1);
+    const int64_t moved = kind == DISTILE_WINDOW_CONV         ? -border
+                          : kind == DISTILE_WINDOW_TRANSPOSED ? border * axis.stride
+                                                              : -border * axis.stride;
+    const int64_t first = axis.pad + reach + moved;
+    // A window has no negative padding: it starts at the first pixel instead.
+    const int64_t more = std::max<int64_t>(-first, 0);
+    if (reach == 0 && more == 0) {
+        return {axis.kernel, axis.stride, clamped(first), axis.dilation};
+    }
+    const int64_t span = int64_t{axis.dilation} * (axis.kernel - 1) + 1;
+    return {clamped(span + 2 * reach + more), axis.stride, clamped(first + more), 1};
+}
+
+bool reads_one_pixel(const WindowAxis &axis) {
+    return axis.kernel == 1 && axis.stride == 1 && axis.pad == 0;
+}
+
+/** The pixels of an input and its border that a variant reads to compute its tiles of a mask, and perhaps some around
+ * them; null for all pixels. Valid until the kernel's next call. */
+distile_mask *needed_input(distile_kernel &kernel, const distile_variant &variant, distile_mask &mask,
+                           const distile_tensor &input) {
+    const distile_window window = kernel.kind.window(kernel.polykernel.op);
+    const Window axes = window_of(window);
+    const WindowAxis y = widened(axes.y, window.kind, variant.tile_h, input.border_top),
+                     x = widened(axes.x, window.kind, variant.tile_w, input.border_left);
+    const distile_tensor whole = with_border_inside(input);
+    const MaskShape shape = {whole.batch, whole.height, whole.width};
+    const int32_t extents[] = {y.kernel, x.kernel, y.pad, x.pad, shape.height, shape.width};
+    if (variant.dense != 0 || *std::max_element(std::begin(extents), std::end(extents)) > largest_extent) {
+        return nullptr;
+    }
+    if (reads_one_pixel(y) && reads_one_pixel(x) && shape == mask.shape) {
+        return &mask;
+    }
+    if (!kernel.needed_input) {
+        kernel.needed_input = kernel.context.device->make_mask();
+    }
+    kernel.needed_input->set_window(
+        shape, mask, {y.kernel, x.kernel, y.stride, x.stride, y.dilation, x.dilation, y.pad, x.pad, window.kind},
+        Direction::ToInput);
+    return kernel.needed_input.get();
+}
+
+}  // namespace
+
+ReadInput::ReadInput(distile_kernel &kernel, const distile_variant &variant, distile_mask &mask,
+                     const distile_tensor &given)
+    : tensor_(given) {
+    if (raw(variant.input_dtype) == 0 || variant.input_dtype == given.dtype) {
+        return;
+    }
+    const distile_border useful = kernel.kind.border(kernel.polykernel.op);
+    distile_tensor from = given;
+    from.border_top = std::min(given.border_top, useful.top);
+    from.border_bottom = std::min(given.border_bottom, useful.bottom);
+    from.border_left = std::min(given.border_left, useful.left);
+    from.border_right = std::min(given.border_right, useful.right);
+
+    Device &device = *kernel.context.device;
+    const distile_output_spec copy = {from.batch,       from.height,       from.width,
+                                      from.channels,    from.border_top,   from.border_bottom,
+                                      from.border_left, from.border_right, variant.input_dtype};
+    memory_ = device.take_scratch(static_cast<size_t>(bytes_of(copy)));
+    tensor_ = tensor_of(copy, memory_.get());
+    const distile_tensor source = with_border_inside(from);
+    device.update_pixels(needed_input(kernel, variant, mask, from), with_border_inside(tensor_), &source, false);
+}
+
+}  // namespace distile

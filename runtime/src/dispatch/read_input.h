@@ -1,0 +1,28 @@
+/** \file
+ * The input of a call in the type that a variant's code reads.
+ */
+#ifndef DISTILE_READ_INPUT_H
+#define DISTILE_READ_INPUT_H
+
+#include "kernel.h"
+
+namespace distile {
+
+/** The caller's input or, for code that reads another type, a converted copy of the pixels that the call reads, with as
+ * much of the border as the operator can use. */
+class ReadInput {
+public:
+    ReadInput(distile_kernel &kernel, const distile_variant &variant, distile_mask &mask, const distile_tensor &given);
+
+    const distile_tensor &tensor() const {
+        return tensor_;
+    }
+
+private:
+    distile_tensor tensor_;
+    ScratchMemory memory_;
+};
+
+}  // namespace distile
+
+#endif
