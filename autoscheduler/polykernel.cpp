@@ -90,21 +90,15 @@ double density_of(const AutoschedulerParams &params) {
 
 const Backend &backend_of(const Target &target) {
     // Unlike plans, it schedules for CPUs of any architecture.
-    const std::string words = target.to_string() + "-";
-    const Backend *unmarked = nullptr;
-    std::string known;
-    for (const Backend *backend : backends()) {
-        if (!backend->target_word) {
-            unmarked = backend;
-        } else if (words.find(std::string("-") + backend->target_word + "-") != std::string::npos) {
-            return *backend;
+    const Backend &backend = backend_of_words(split_words(target.to_string()));
+    if (!backend.target_word && target.has_gpu_feature()) {
+        std::string known;
+        for (const Backend *other : backends()) {
+            known.append(known.empty() ? "" : " and ").append(other->people_say);
         }
-        known.append(known.empty() ? "" : " and ").append(backend->people_say);
-    }
-    if (!unmarked || target.has_gpu_feature()) {
         throw FileError("there are schedules for " + known + ", not for the target " + target.to_string());
     }
-    return *unmarked;
+    return backend;
 }
 
 DeviceProfile device_of(const Backend &backend, const Target &target, const AutoschedulerParams &params) {

@@ -32,7 +32,10 @@ const Backend &get_backend(const std::string &name) {
 }
 
 const Backend &backend_of_target(const std::string &target) {
-    const std::vector<std::string> words = target_words(target);
+    return backend_of_words(target_words(target));
+}
+
+const Backend &backend_of_words(const std::vector<std::string> &words) {
     const Backend *other = backends().front();
     for (const Backend *backend : backends()) {
         if (!backend->target_word) {
@@ -70,7 +73,11 @@ std::vector<std::string> target_words(const std::string &target) {
     if (target.back() == '-') {
         throw FileError("the target " + quote(target) + " ends with '-'");
     }
-    std::istringstream stream(rest);
+    return split_words(rest);
+}
+
+std::vector<std::string> split_words(const std::string &text) {
+    std::istringstream stream(text);
     std::vector<std::string> words;
     for (std::string word; std::getline(stream, word, '-');) {
         if (!word.empty()) {

@@ -54,6 +54,8 @@ const Backend *find_backend(const std::string &name);
 const Backend &get_backend(const std::string &name);
 /** The backend of a Halide target. */
 const Backend &backend_of_target(const std::string &target);
+/** The backend of a Halide target with these words: the backend with one of them, else the one that has no word. */
+const Backend &backend_of_words(const std::vector<std::string> &words);
 /** The names of all, for messages and options. */
 std::vector<std::string> backend_names();
 /** A backend's layout; null if there is none of this name. */
@@ -62,6 +64,8 @@ const Layout *find_layout(const Backend &backend, const std::string &name);
 /** The parts of a Halide target behind "x86-64-linux". Throws FileError for a target that does not begin with that, or
  * that ends with '-'. */
 std::vector<std::string> target_words(const std::string &target);
+/** The words of a text between '-'; empty words are left out. */
+std::vector<std::string> split_words(const std::string &text);
 
 }  // namespace distile
 
