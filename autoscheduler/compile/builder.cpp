@@ -26,6 +26,8 @@ void add_build_command(CLI::App &app) {
     CLI::App *command = app.add_subcommand("build", "Build the object and the header of a PolyKernel");
     command->add_option("--operator", options->op, "Operator file")->required();
     command->add_option("--plan", options->plans, "Plan files, the most demanding first")->required();
+    command->add_option("--dtype", options->dtype,
+                        "Build the operator and its plans in this type, without their times");
     const CLI::Option *no_portable = command->add_flag("--no-portable", "Add no plan for every CPU");
     command->add_option("--symbol", options->symbol, "C name of the PolyKernel")->required();
     command->add_option("--object", options->object, "Object to write")->required();

@@ -61,8 +61,16 @@ Objects objects_of(const std::vector<Plan> &plans, const std::string &symbol, co
     return objects;
 }
 
+void change_type(Operator &op, const std::string &type) {
+    if (!find_type(type)) {
+        throw FileError("'" + type + "' is not a data type; the types are " + known_types());
+    }
+    op.name += "_" + type;
+    op.params["dtype"] = type;
+}
+
 std::vector<Plan> read_plans(const BuildOptions &options) {
-    const Operator op = read_operator(options.op);
+    Operator op = read_operator(options.op);
     std::vector<Plan> plans;
     for (const std::string &path : options.plans) {
         plans.push_back(read_plan(path));
@@ -70,6 +78,16 @@ std::vector<Plan> read_plans(const BuildOptions &options) {
         if (!(op == plan.op)) {
             throw FileError("the plan '" + path + "' was made for the operator '" + plan.op.name + "' (" +
                             plan.op.summary() + "), not for '" + op.name + "' (" + op.summary() + ")");
+        }
+    }
+    if (!options.dtype.empty()) {
+        change_type(op, options.dtype);
+        for (Plan &plan : plans) {
+            plan.name += "_" + options.dtype;
+            plan.op = op;
+            // Those of the other type's code.
+            plan.profiled_device.clear();
+            plan.times.clear();
         }
     }
     const Plan &last = plans.back();

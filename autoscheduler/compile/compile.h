@@ -22,8 +22,9 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
 struct BuildOptions {
     std::string op;                 /**< Operator file. */
     std::vector<std::string> plans; /**< The most demanding first. */
-    bool portable = true;       /**< Whether a plan for every device of the backend stands behind them, if it can. */
-    std::string symbol;         /**< C name of the PolyKernel. */
+    std::string dtype;    /**< Replaces the type of the operator and its plans, for instance "float16"; "": none. */
+    bool portable = true; /**< Whether a plan for every device of the backend stands behind them, if it can. */
+    std::string symbol;   /**< C name of the PolyKernel. */
     std::string object, header; /**< To write. */
     std::string depfile;        /**< To write: Make's rule for the object; "": none. */
     /** For intermediate files. It is emptied first. */

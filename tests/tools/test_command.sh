@@ -180,11 +180,15 @@ build=("$builder" build --symbol my --object "$folder/my.o" --header "$folder/my
 grep -q 'extern const distile_polykernel my;' "$folder/my.h" || fail "the builder wrote no header"
 grep -qF "$folder/my.o: $folder/spelled.json $plan" "$folder/my.d" || fail "the builder's depfile is $(cat "$folder/my.d")"
 [[ $(nm --defined-only --extern-only --format=posix "$folder/my.o" | cut -d' ' -f1) == my ]] || fail "the object shows more"
+# The same operator and plan in another type.
+"${build[@]}" --operator "$folder/spelled.json" --plan "$plan" --dtype float16
+grep -q 'ROLE_INPUT, .dtype = DISTILE_FLOAT16' "$folder/parts/my.c" || fail "the builder did not change the type"
 # What cannot be built leaves no object of before.
 rm "$folder/my.o"
 program=("${build[@]}")
 expect_error "was made for the operator" --operator "$source_folder/tests/fixtures/operators/test_conv3_16_48.json" --plan "$plan"
 expect_error "cannot be opened" --operator "$op" --plan "$folder/none.json"
+expect_error "'int3' is not a data type" --operator "$folder/spelled.json" --plan "$plan" --dtype int3
 expect_error "cannot be started" --operator "$op" --plan "$plan" --linker /none/ld
 [[ ! -e $folder/my.o ]] || fail "a build that failed left an object"
 program=("$distile")
