@@ -84,7 +84,15 @@ const Space &cpu_space() {
              },
              {"tile_h", "tile_w"}},
         },
-        describe};
+        describe,
+        {
+            {"the first of the orders that nest the loops alike",
+             [](const Theta &theta, const Problem &problem) {
+                 const bool one_column = problem.kernel_w == 1, one_tap = one_column && problem.kernel_h == 1;
+                 return theta.at("order") == KyKxCi || (theta.at("order") == CiKyKx ? !one_tap : !one_column);
+             },
+             {"order"}},
+        }};
     return space;
 }
 

@@ -54,6 +54,7 @@ struct TaskCounts {
 /** The time of a launch and the counts that all schedules on a CPU have. */
 template<typename Sink> void add_task_counts(const Workload &workload, const TaskCounts &counts, Sink &sink) {
     sink.launches(workload.device.launch_us);
+    sink.overlap_in_part();
     sink.count("tasks", counts.tasks);
     sink.count("rounds", counts.rounds);
     sink.count("idle", 1 - counts.tasks / (counts.rounds * workload.threads));
@@ -95,18 +96,35 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     const double reduction = static_cast<double>(problem.in_channels) * problem.kernel_h * problem.kernel_w;
     const double steps = register_tiles * channel_groups * reduction;
     const double operations = steps * pixels * vectors;
-    // A step loads its weights and broadcasts its inputs. Beyond some twelve pointers to inputs the rest lies on the
-    // stack, and is loaded for every `unroll` channels.
-    constexpr double pointers = 12;
-    const double loads = steps * (vectors + pixels + std::max(0.0, pixels - pointers) / unroll);
     // Beside it an iteration of the innermost loop counts and jumps.
     const double taps = order == 0 ? 1 : order == 1 ? problem.kernel_h * problem.kernel_w : problem.kernel_w;
     const double iterations = steps / (unroll * taps);
 
-    time("fma", rounds * (device.alpha_us * operations + device.gamma_us));
+    // What the compiler makes of a step, as seen in its code. It loads the weights and broadcasts the inputs. Every
+    // pixel and unrolled tap has a pointer of its own; without a register for it, it is loaded for every broadcast.
+    constexpr double pointer_registers = 10;
+    const double pointers = pixels * taps;
+    const double pointer_loads = pixels * std::max(0.0, 1 - pointer_registers / pointers);
+    // The more steps are unrolled, the more weights and inputs are loaded ahead. What finds no register is stored and
+    // loaded again.
+    const double loaded_ahead = 1 + 1.5 * std::log2(unroll * taps);
+    const double free_registers = problem.vector_registers - pixels * vectors - vectors;
+    const double spills = 3 * std::max(0.0, loaded_ahead - free_registers);
+    const double loads = steps * (vectors + pixels + pointer_loads + spills);
+    // A small loop runs from the cache of decoded instructions.
+    constexpr double decoded_instructions = 512, decoded_per_cycle = 6, decodes_per_cycle = 3;
+    const double instructions = pixels * vectors + vectors + pixels + pointer_loads + 2 * spills;
+    const bool fits = instructions * unroll * taps <= decoded_instructions;
+    // A register tile begins with finding its pixels and ends with storing them.
+    constexpr double pixel_cycles = 20;
+    const double ends_us = register_tiles * channel_groups * pixels * pixel_cycles * cycle_us;
+
+    time("fma", rounds * (device.alpha_us * operations + ends_us + device.gamma_us));
     // A sum waits for the one before it.
     time("dependence", rounds * steps * device.fma_latency * cycle_us);
     time("load", rounds * loads / device.load_per_cycle * cycle_us);
+    time("store", rounds * steps * spills * cycle_us);
+    time("decode", rounds * steps * instructions / (fits ? decoded_per_cycle : decodes_per_cycle) * cycle_us);
     time("loop", rounds * iterations * 2 * cycle_us);
 
     // Bytes, from the footprints of the loop nest. What fits into a level stays there; the rest is read again from the

@@ -1,20 +1,43 @@
 /** \file
- * What the terms of a bound are handed to: time(name, us), count(name, value), launches(us).
+ * What the terms of a bound are handed to: time(name, us), count(name, value), launches(us), and overlap_in_part() if
+ * no time hides behind another altogether.
  */
 #ifndef DISTILE_BOUND_SINKS_H
 #define DISTILE_BOUND_SINKS_H
 
 #include "bound.h"
 #include <algorithm>
+#include <cmath>
 
 namespace distile {
+
+/** The time of terms that hide behind each other: the largest, or, if they hide only in part, between that and their
+ * sum (their norm of order 4, as fits measurements). */
+class Overlap {
+public:
+    bool in_part = false;
+
+    void add(double us) {
+        largest_ = std::max(largest_, us);
+        fourth_powers_ += us * us * (us * us);
+    }
+    double us() const {
+        return in_part ? std::sqrt(std::sqrt(fourth_powers_)) : largest_;
+    }
+
+private:
+    double largest_ = 0, fourth_powers_ = 0;
+};
 
 /** Gets the terms of a bound by name. */
 class NamedTerms {
 public:
     void time(const char *name, double us) {
         result_.terms[std::string("t_") + name] = us;
-        result_.us = std::max(result_.us, us);
+        overlap_.add(us);
+    }
+    void overlap_in_part() {
+        overlap_.in_part = true;
     }
     void count(const char *name, double value) {
         result_.terms[name] = value;
@@ -24,12 +47,13 @@ public:
     }
     Bound finish() {
         result_.terms["launch_us"] = launch_us_;
-        result_.us += launch_us_;
+        result_.us = overlap_.us() + launch_us_;
         return result_;
     }
 
 private:
     Bound result_;
+    Overlap overlap_;
     double launch_us_ = 0;
 };
 
@@ -37,8 +61,11 @@ private:
 class TimesAlone {
 public:
     void time(const char *, double us) {
-        largest_ = std::max(largest_, us);
+        overlap_.add(us);
         sum_ += us;
+    }
+    void overlap_in_part() {
+        overlap_.in_part = true;
     }
     void count(const char *, double) {
     }
@@ -46,11 +73,12 @@ public:
         launch_us_ = us;
     }
     BoundOfPoints::Times finish() const {
-        return {largest_ + launch_us_, sum_};
+        return {overlap_.us() + launch_us_, sum_};
     }
 
 private:
-    double largest_ = 0, sum_ = 0, launch_us_ = 0;
+    Overlap overlap_;
+    double sum_ = 0, launch_us_ = 0;
 };
 
 }  // namespace distile

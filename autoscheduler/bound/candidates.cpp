@@ -13,20 +13,10 @@ class Walk {
 public:
     Walk(const Space &space, const Problem &problem, const std::function<void(const PackedTheta &)> &visit)
         : space_(space), problem_(problem), visit_(visit), checks_(space.knobs.size()) {
-        for (const Constraint &constraint : space.constraints) {
-            Check check{&constraint, {}, {}, {}};
-            size_t combinations = 1, last = 0;
-            for (size_t knob = 0; knob < space.knobs.size(); knob++) {
-                const std::vector<std::string> &names = constraint.knobs;
-                if (names.empty() || std::find(names.begin(), names.end(), space.knobs[knob].name) != names.end()) {
-                    check.knobs.push_back(knob);
-                    check.strides.push_back(combinations);
-                    combinations *= space.knobs[knob].values.size();
-                    last = knob;
-                }
+        for (const std::vector<Constraint> *constraints : {&space.constraints, &space.distinct}) {
+            for (const Constraint &constraint : *constraints) {
+                add(constraint);
             }
-            check.answers.resize(combinations, Unknown);
-            checks_[last].push_back(std::move(check));
         }
     }
 
@@ -51,6 +41,22 @@ private:
         std::vector<size_t> knobs, strides;
         std::vector<Answer> answers; /**< By the choices of its knobs. */
     };
+
+    void add(const Constraint &constraint) {
+        Check check{&constraint, {}, {}, {}};
+        size_t combinations = 1, last = 0;
+        for (size_t knob = 0; knob < space_.knobs.size(); knob++) {
+            const std::vector<std::string> &names = constraint.knobs;
+            if (names.empty() || std::find(names.begin(), names.end(), space_.knobs[knob].name) != names.end()) {
+                check.knobs.push_back(knob);
+                check.strides.push_back(combinations);
+                combinations *= space_.knobs[knob].values.size();
+                last = knob;
+            }
+        }
+        check.answers.resize(combinations, Unknown);
+        checks_[last].push_back(std::move(check));
+    }
 
     const Space &space_;
     const Problem &problem_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <thread>
 
@@ -9,30 +10,32 @@ namespace distile {
 
 namespace {
 
-/** A point with its bound in one bucket. Ranked by the bound, then by the sum of its terms, then by its place in the
- * space, so that a ranking repeats. */
+/** A point with its bound in one bucket. Ranked by the bound, then by the sum of its terms. */
 struct Ranked {
     float us, sum;
     uint32_t point;
 
     bool operator<(const Ranked &other) const {
-        return std::tie(us, sum, point) < std::tie(other.us, other.sum, other.point);
+        return std::tie(us, sum) < std::tie(other.us, other.sum);
     }
 };
 
-/** The best of many: a heap with the worst on top. */
+/** The best of many. Of points that the bound cannot tell apart it has only the first of the space, so a ranking
+ * repeats.
+ */
 class Best {
 public:
     explicit Best(size_t room = 0) : room_(room) {
     }
     void offer(const Ranked &ranked) {
-        if (points_.size() < room_) {
-            points_.push_back(ranked);
-            std::push_heap(points_.begin(), points_.end());
-        } else if (room_ > 0 && ranked < points_.front()) {
-            std::pop_heap(points_.begin(), points_.end());
-            points_.back() = ranked;
-            std::push_heap(points_.begin(), points_.end());
+        if (room_ == 0 || (points_.size() == room_ && *points_.rbegin() < ranked)) {
+            return;
+        }
+        const auto [place, is_new] = points_.insert(ranked);
+        if (!is_new && ranked.point < place->point) {
+            points_.insert(points_.erase(place), ranked);
+        } else if (points_.size() > room_) {
+            points_.erase(std::prev(points_.end()));
         }
     }
     void offer(const Best &other) {
@@ -40,13 +43,13 @@ public:
             offer(ranked);
         }
     }
-    const std::vector<Ranked> &points() const {
+    const std::set<Ranked> &points() const {
         return points_;
     }
 
 private:
     size_t room_;
-    std::vector<Ranked> points_;
+    std::set<Ranked> points_;
 };
 
 /** The granularities of a space, and which of them a point has. */
@@ -197,7 +200,7 @@ Ranking rank(const Workload &workload, const std::vector<Bucket> &buckets, const
                 kept.insert(ranked.point);
             }
         }
-        least[b] = std::min_element(bucket.all.points().begin(), bucket.all.points().end())->us;
+        least[b] = bucket.all.points().begin()->us;
     }
 
     Ranking ranking;
@@ -209,12 +212,12 @@ Ranking rank(const Workload &workload, const std::vector<Bucket> &buckets, const
         const BoundKnobs knobs = bound_of.read(points[point]);
         const size_t granularity = granularities.of(points[point]);
         Candidate candidate{unpack(space, points[point]), {}};
-        double ratio = INFINITY, sum = INFINITY;
+        double ratio = 0, sum = 0;
         for (size_t b = 0; b < buckets.size(); b++) {
             const BoundOfPoints::Times times = bound_of(knobs, tiles[b][granularity]);
             candidate.us.push_back(times.us);
-            ratio = std::min(ratio, times.us / least[b]);
-            sum = std::min(sum, times.sum / least[b]);
+            ratio += times.us / least[b];
+            sum += times.sum / least[b];
         }
         order.emplace_back(static_cast<float>(ratio), static_cast<float>(sum), candidates.size());
         candidates.push_back(std::move(candidate));

@@ -42,13 +42,14 @@ struct Candidate {
 struct Ranking {
     int64_t legal_points = 0; /**< Of the whole space. */
     std::vector<Bucket> buckets;
-    std::vector<Candidate> kept; /**< Best first: by the least ratio to a bucket's best bound. */
+    std::vector<Candidate> kept; /**< Best first: by the mean ratio to each bucket's best bound. */
 };
 
 /** Ranks every legal point of the space of the workload's backend in every bucket, and keeps the union of the best: of
  * a bucket's share of the points one half goes to the best whatever their granularity, and the other half to the best
  * of each granularity, so that the bound alone rules out no granularity. Equal bounds are ranked by the sum of their
- * terms. Throws FileError where nothing is legal. */
+ * terms; of points that are equal in both, which the bound cannot tell apart, the first of the space stands for all.
+ * Throws FileError where nothing is legal. */
 Ranking rank(const Workload &workload, const std::vector<Bucket> &buckets, const RankOptions &options = {});
 
 }  // namespace distile
