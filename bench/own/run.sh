@@ -5,7 +5,7 @@
 #   plan   distile plan: the bound's best handful, measured
 #   tune   distile tune for five minutes
 # it makes the plan, compiles it, and measures them all with distile_bench in turns. It may be stopped at any time: the
-# same command goes on and skips what is there. Measure on an idle machine, or make the plans elsewhere and copy the folder.
+# same command goes on and skips what is there. Measure on an idle machine.
 #
 # Usage: run.sh <distile> <distile_bench> <folder for results>
 #   OPERATORS="conv3x3_64_56 ..." WAYS="bound plan tune": some of them; DEVICE=FILE: this CPU's calibrated profile
@@ -59,7 +59,7 @@ by_plan() {
     local operator=$1 way=$2 seconds=$1.$2.plan_seconds
     shift 2
     rm -rf part
-    timed "$seconds" plan 0 "$distile" plan "$source_folder/bench/own/operators/$operator.json" "${device[@]}" -o part "$@"
+    timed "$seconds" plan 0 "$distile" plan "$source_folder/bench/own/operators/$operator.json" -o part "$@"
     mv "part/${operator}_$level.json" "$operator.$way.json"
     rm -r part
 }
@@ -76,9 +76,9 @@ by_tune() {
     before=$(searched "$operator.tune.log")
     now=$((tune_seconds > before ? tune_seconds - before : 1))
     ((now <= $(left))) || now=$(left)
-    timed "$operator.tune.plan_seconds" tune "$before" "$distile" tune "$source_folder/bench/own/operators/$operator.json" "${device[@]}" \
-        --masks "${masks[@]}" --seconds "$now" --log "$operator.tune.log" -o "${operator}_tuned.json" \
-        >"$operator.tune.txt"
+    timed "$operator.tune.plan_seconds" tune "$before" \
+        "$distile" tune "$source_folder/bench/own/operators/$operator.json" "${device[@]}" --masks "${masks[@]}" \
+        --seconds "$now" --log "$operator.tune.log" -o "${operator}_tuned.json" >"$operator.tune.txt"
     ((before + now >= tune_seconds)) || check_time
     mv "${operator}_tuned.json" "$operator.tune.json"
 }
@@ -86,8 +86,9 @@ by_tune() {
 # make_plan <operator> <way>: OPERATOR.WAY.json.
 make_plan() {
     case $2 in
+    # A build knows no calibrated profile.
     bound) by_plan "$1" "$2" --bound-only ;;
-    plan) by_plan "$1" "$2" --seconds "$plan_seconds" ;;
+    plan) by_plan "$1" "$2" --seconds "$plan_seconds" "${device[@]}" ;;
     tune) by_tune "$1" ;;
     *)
         echo "run.sh: there is no way '$2'; the ways are bound, plan and tune" >&2

@@ -123,7 +123,14 @@ expect_error "is not whole" --list --objects "$own"
 rm "$base.plan.so"
 echo '{"tune": "long"}' >"$base.tune.seconds.json"
 expect_error "does not hold seconds by step" --list --objects "$own"
-# The operators of bench/own can be read, and have rows.
+# The scripts of bench/own say what they do not know; its operators can be read, and have rows.
+program=(env OPERATORS=none "$source_folder/bench/own/run.sh" "$distile" "$bench")
+expect_error "there is no operator 'none'" "$folder/scripts"
+program=(env WAYS=guess "$source_folder/bench/own/run.sh" "$distile" "$bench")
+expect_error "there is no way 'guess'" "$folder/scripts"
+program=(env POINTS=no "$source_folder/bench/own/correlation.sh" "$distile")
+expect_error "there is no log in '$folder/scripts' yet" "$folder/scripts"
+program=("$bench")
 for operator in "$source_folder"/bench/own/operators/*.json; do
     "$distile" info "$operator" >/dev/null
     grep -q "\"$(basename "$operator" .json)\"" "$source_folder/bench/rows.json" || fail "bench/rows.json has no $operator"
