@@ -1,4 +1,5 @@
 #include "commands.h"
+#include "correlation.h"
 #include "report.h"
 #include "search_session.h"
 #include <CLI/CLI.hpp>
@@ -21,7 +22,7 @@ using nlohmann::json;
 
 struct RandomOptions : SessionOptions {
     std::string log, folder;
-    int points = 2000, dense_points = 8;
+    int points = 2000, dense_points = 8, first = 0;
     bool kept = false, quiet = false;
     double seconds = 0;
 };
@@ -73,11 +74,19 @@ void measure_random(const RandomOptions &options) {
         std::iota(order.begin(), order.end(), size_t{0});
         std::mt19937_64 random(options.search.seed);
         const size_t count = std::min<size_t>(order.size(), dense ? options.dense_points : options.points);
-        all += count;
+        std::vector<Theta> thetas;
+        if (options.first > 0) {
+            CorrelationOptions ranking;
+            ranking.first = options.first;
+            thetas = first_of_ranking(session.workload, ranking, dense);
+        }
         for (size_t i = 0; i < count; i++) {
             std::swap(order[i], order[i + random() % (order.size() - i)]);
-            const Theta theta = pool.theta(pool[order[i]]);
-            if (known.count({theta, dense}) != 0) {
+            thetas.push_back(pool.theta(pool[order[i]]));
+        }
+        all += thetas.size();
+        for (const Theta &theta : thetas) {
+            if (!known.insert({theta, dense}).second) {
                 done++;
                 continue;
             }
@@ -349,6 +358,41 @@ std::string describe_transfer(const json &result) {
     return text;
 }
 
+void print(const json &result, bool as_json, const std::string &path, const std::string &text) {
+    if (!path.empty()) {
+        write_file(path, format_json(result));
+    }
+    std::fputs((as_json ? format_json(result) : text).c_str(), stdout);
+}
+
+struct CorrelationCommand : CorrelationOptions {
+    std::vector<std::string> logs;
+    std::string device, out;
+    bool json = false;
+};
+
+void correlate(const CorrelationCommand &options) {
+    json results = json::array();
+    for (const std::string &path : options.logs) {
+        LogContents log = read_search_log(path);
+        if (!log.warning.empty()) {
+            std::fputs(fmt::format("distile: warning: {}.\n", log.warning).c_str(), stderr);
+        }
+        if (!options.device.empty()) {
+            log.header.device = device_of_option(options.device);
+            if (log.header.device.backend != log.header.backend) {
+                throw FileError("the log '" + path + "' is of the backend \"" + log.header.backend +
+                                "\", but the device profile '" + options.device + "' is of \"" +
+                                log.header.device.backend + "\"");
+            }
+        }
+        results.push_back(make_correlation(log, options));
+        results.back()["log"] = path;
+    }
+    const json result = {{"distile_correlation", 1}, {"logs", results}};
+    print(result, options.json, options.out, describe_correlations(results));
+}
+
 CLI::App *add_replaying(CLI::App &parent, const char *name, const char *about,
                         const std::shared_ptr<ReplayOptions> &options) {
     CLI::App *command = parent.add_subcommand(name, about);
@@ -361,13 +405,6 @@ CLI::App *add_replaying(CLI::App &parent, const char *name, const char *about,
         ->capture_default_str()
         ->check(CLI::Range(1, 4096));
     return command;
-}
-
-void print(const json &result, bool as_json, const std::string &path, const std::string &text) {
-    if (!path.empty()) {
-        write_file(path, format_json(result));
-    }
-    std::fputs((as_json ? format_json(result) : text).c_str(), stdout);
 }
 
 }  // namespace
@@ -387,6 +424,10 @@ void add_experiment_command(CLI::App &app) {
     random_command->add_option("--dense-points", random->dense_points, "Dense schedules, of those that the bound keeps")
         ->capture_default_str()
         ->check(CLI::Range(1, 1 << 24));
+    random_command
+        ->add_option("--first", random->first,
+                     "Beside them so many of the first of the ranking, for each density of the experiment correlation")
+        ->check(CLI::Range(0, 1 << 24));
     random_command->add_option("--folder", random->folder,
                                "Compile the points into this folder and end, to measure them on another machine");
     random_command->add_flag("--kept", random->kept, "Draw from what the bound keeps, in place of all legal points");
@@ -428,12 +469,36 @@ void add_experiment_command(CLI::App &app) {
         const json result = transfer(*transfer_options);
         print(result, transfer_output->json, transfer_output->path, describe_transfer(result));
     });
+    const auto correlation = std::make_shared<CorrelationCommand>();
+    CLI::App *correlation_command = command->add_subcommand(
+        "correlation",
+        "Judge the bound by logs: how it orders the schedules that it keeps, and the first of its ranking");
+    correlation_command->add_option("log", correlation->logs, "Logs of what was measured")->required();
+    correlation_command
+        ->add_option("--density", correlation->densities,
+                     "Parts of the pixels that are active; at 1 dense schedules are judged")
+        ->delimiter(',')
+        ->capture_default_str()
+        ->check(CLI::Range(1e-6, 1.0));
+    correlation_command
+        ->add_option("--first", correlation->first, "Schedules of the ranking to compare with the best known one")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1 << 24));
+    correlation_command->add_option("--device", correlation->device,
+                                    "Device profile to judge in place of the logs' own: a file, or a generic one");
+    correlation_command->add_option("-o,--out", correlation->out, "JSON file to write");
+    correlation_command->add_flag("--json", correlation->json, "Print JSON, with every schedule's bound and time");
+    correlation_command->callback([correlation] { correlate(*correlation); });
     command->footer(
         "bench/search/run.sh repeats all experiments.\n"
         "Examples:\n"
         "  distile experiment random data/operators/conv3x3_256.json --masks masks.npy --points 2000 --log op3.log\n"
         "  distile experiment replay op3.log\n"
-        "  distile experiment transfer op3.log --warm op12.log op21.log");
+        "  distile experiment transfer op3.log --warm op12.log op21.log\n"
+        "  distile experiment random data/operators/conv3x3_256.json --masks masks.npy --points 100 --kept --first 20 "
+        "\\\n"
+        "      --log op3.log\n"
+        "  distile experiment correlation op3.log op12.log op21.log");
 }
 
 }  // namespace distile

@@ -3,6 +3,7 @@
  */
 #include "first_call.h"
 #include "machine.h"
+#include "own_objects.h"
 #include "peer_onednn.h"
 #include "processor.h"
 #include "report.h"
@@ -23,14 +24,15 @@ struct Options : SessionOptions {
     std::vector<std::string> times;
     MeasureOptions measure;
     int32_t threads = 0;
-    std::string first_call;
+    std::string first_call, objects;
 };
 
 constexpr const char *examples = R"(
 Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/<peer>[/cold, /first, /avx2 or
 /portable], type/<type>/<operator>/<mask>/<density>/n<batch>[/avx2], mask/<size>/<mask>/<density>/pack+counts+list,
 select/<operator>, pool/<tasks>x<time of a task>, dispatch/<operator>, algebra/<size>/<mask>/<density>/<function>,
-difference/<size>, layout/<from_nchw or to_nchw>/<size> and planner/<layers>x<operator>/<mask>/<density>.
+difference/<size>, layout/<from_nchw or to_nchw>/<size>, planner/<layers>x<operator>/<mask>/<density> and, with --objects,
+own/<operator>/<mask>/<density>/<bordered or plain>, which measures all ways to a plan of the operator in turns.
 
 Examples:
   distile_bench --out results.json                   measure all rows
@@ -38,6 +40,7 @@ Examples:
   distile_bench --filter '^op3/blob/.*/keep/'        some rows only, printed and not kept
   distile_bench --list --filter cold                 names of rows
   distile_bench --summary results.json               Markdown tables
+  distile_bench --objects folder --filter '^own/'    OPERATOR.WAY.so of `distile compile`, beside its plan OPERATOR.WAY.json
 )";
 
 Json make_header(const Options &options, int32_t threads) {
@@ -64,6 +67,13 @@ Json make_header(const Options &options, int32_t threads) {
 
 /** The numbers of a row that was measured. */
 std::string describe(const Json &row) {
+    if (row.at("kind") == "own") {
+        std::string text = fmt::format("peer {:9.1f} us", row.at("t_peer_us").get<double>());
+        for (const Json &way : row.at("ways")) {
+            text += fmt::format("  {}: eta {:5.3f}", way.at("way").get<std::string>(), way.at("eta").get<double>());
+        }
+        return text;
+    }
     if (row.at("kind") != "convolution") {
         std::string text = fmt::format("{:9.3f} us", row.at("t_us").get<double>());
         if (row.contains("ratio")) {
@@ -83,10 +93,10 @@ std::string describe(const Json &row) {
                        row.at("variant").get<std::string>());
 }
 
-int measure(const Options &options) {
+int measure(const Options &options, const std::shared_ptr<const OwnObjects> &own) {
     // Before any library starts threads.
     const int32_t threads = distile::restrict_to_cores(options.threads);
-    Runner runner({threads, options.measure, DISTILE_BENCH_OPERATORS, options.rows, options.times});
+    Runner runner({threads, options.measure, DISTILE_BENCH_OPERATORS, options.rows, options.times, own});
     return measure_rows(
         options, make_header(options, threads), [&](const Row &row, Json &result) { runner.run(row, result); },
         describe);
@@ -110,7 +120,7 @@ int measure_first(const Options &options) {
     return 0;
 }
 
-int run(const Options &options) {
+int run(Options options) {
     if (!options.first_call.empty()) {
         return measure_first(options);
     }
@@ -118,11 +128,16 @@ int run(const Options &options) {
         report(options.report);
         return 0;
     }
+    std::shared_ptr<const OwnObjects> own;
+    if (!options.objects.empty()) {
+        own = std::make_shared<const OwnObjects>(options.objects);
+        options.own = own->operators();
+    }
     if (options.list) {
         list_rows(options);
         return 0;
     }
-    return measure(options);
+    return measure(options, own);
 }
 
 }  // namespace
@@ -145,6 +160,9 @@ int main(int argc, char **argv) {
             ->check(CLI::Range(0, 4096))
             ->capture_default_str();
         app.add_option("--times", options.times, "Time tables of `distile profile`; without them, those built in");
+        app.add_option(
+            "--objects", options.objects,
+            "Folder of OPERATOR.WAY.so with their plans OPERATOR.WAY.json: adds the rows of these operators");
         // For the processes that this one starts.
         app.add_option("--first-call", options.first_call)->check(CLI::IsMember({"ours", "peer"}))->group("");
         add_report_options(app, options.report);

@@ -40,12 +40,11 @@ double relative_error(const float *result, const std::vector<float> &reference) 
     return worst / largest_magnitude(reference);
 }
 
-MaskedOperator::MaskedOperator(const Context &context, Problem &problem, const std::vector<std::string> &times,
-                               AlignedFloats output)
-    : context_(context), problem_(problem), kernel_(make_kernel(context, *problem.op().polykernel)),
-      polykernel_(taken_polykernel(*problem.op().polykernel, kernel_)),
-      weights_(pack_weights(context, kernel_, problem.weights())), mask_(make_mask(context)),
-      full_mask_(make_mask(context)), output_memory_(std::move(output)),
+MaskedOperator::MaskedOperator(const Context &context, Problem &problem, const distile_polykernel &polykernel,
+                               const std::vector<std::string> &times, AlignedFloats output)
+    : context_(context), problem_(problem), kernel_(make_kernel(context, polykernel)),
+      polykernel_(taken_polykernel(polykernel, kernel_)), weights_(pack_weights(context, kernel_, problem.weights())),
+      mask_(make_mask(context)), full_mask_(make_mask(context)), output_memory_(std::move(output)),
       output_(problem.output(output_memory_.data())) {
     set_mask(context, full_mask_, make_byte_mask({"dense"}, output_.batch, output_.height, output_.width));
     for (const std::string &path : times) {

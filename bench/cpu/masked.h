@@ -7,6 +7,7 @@
 #include "masks.h"
 #include "problem.h"
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace distile::bench {
@@ -18,7 +19,12 @@ public:
     /** Computes into `output`, of problem.output_size() floats or narrower elements. Reads `times`, files of `distile
      * profile`, for the operators that they are of. */
     MaskedOperator(const Context &context, Problem &problem, const std::vector<std::string> &times,
-                   AlignedFloats output);
+                   AlignedFloats output)
+        : MaskedOperator(context, problem, *problem.op().polykernel, times, std::move(output)) {
+    }
+    /** The same by another PolyKernel of the operator. */
+    MaskedOperator(const Context &context, Problem &problem, const distile_polykernel &polykernel,
+                   const std::vector<std::string> &times, AlignedFloats output);
 
     /** Adds a dense candidate to those that the dispatcher chooses from. */
     void link(const distile_dense_candidate &candidate);

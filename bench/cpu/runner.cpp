@@ -14,26 +14,10 @@ Context make_bench_context(int32_t threads, const char *cpu_features) {
     return make_context(options);
 }
 
-Peer &Runner::Workbench::peer(const std::string &name) {
-    if (missing.count(name) != 0) {
-        throw PeerMissing(missing.at(name));
-    }
-    std::unique_ptr<Peer> &known = peers[name];
-    if (!known) {
-        try {
-            known = make_peer(name, problem, masked, AlignedFloats(problem.output_size()));
-        } catch (const PeerMissing &error) {
-            missing[name] = error.what();
-            throw;
-        }
-    }
-    return *known;
-}
-
 MaskedOperator &Runner::Workbench::linked(const std::string &peer_name, bool bordered, const MeasureOptions &options) {
     std::unique_ptr<MaskedOperator> &known = with_peer[{peer_name, bordered}];
     if (!known) {
-        const distile_dense_candidate candidate = peer(peer_name).candidate();
+        const distile_dense_candidate candidate = peers.get(peer_name, problem, masked).candidate();
         auto made = std::make_unique<MaskedOperator>(context, problem, times, AlignedFloats(problem.output_size()));
         made->link(candidate);
         const BenchOperator &op = problem.op();
@@ -80,13 +64,32 @@ void Runner::run(const Row &row, Json &result) {
 }
 
 void Runner::add_pair(Json &result, const Spread &ours, const Spread &peer, double density) {
-    result["t_masked_us"] = rounded(ours.median);
+    add_ours(result, ours, peer, density);
     result["t_peer_us"] = rounded(peer.median);
+    result["peer_us"] = to_json(peer);
+}
+
+void Runner::add_ours(Json &result, const Spread &ours, const Spread &peer, double density) {
+    result["t_masked_us"] = rounded(ours.median);
     // The work that a convolution's mask asks for is the density of its active output pixels.
     result["eta"] = rounded(peer.median * density / ours.median);
     result["speedup"] = rounded(peer.median / ours.median);
     result["masked_us"] = to_json(ours);
-    result["peer_us"] = to_json(peer);
+}
+
+const char *Runner::forced_variant(const MaskSpec &mask, const MaskedOperator &masked) {
+    const char *const dense = mask.name == "dense" ? masked.dense_variant() : nullptr;
+    if (mask.name == "dense" && !dense) {
+        throw PeerMissing(fmt::format("'{}' has no dense candidate", masked.polykernel().name));
+    }
+    return dense;
+}
+
+void Runner::add_choice(Json &result, MaskedOperator &masked, const ByteMask &mask, const char *forced) {
+    const distile_choice choice = masked.choose(mask);
+    result["kernel"] = masked.polykernel().name;
+    result["variant"] = forced ? forced : choice.variant;
+    result["predicted_us"] = forced ? 0 : rounded(choice.predicted_us);
 }
 
 void Runner::measure_first(const std::string &name, const ConvolutionRow &row, Json &result) const {
@@ -146,7 +149,6 @@ void Runner::describe(const ConvolutionRow &row, Json &result) const {
 }
 
 void Runner::measure(const ConvolutionRow &row, Json &result) {
-    const bool forced_dense = row.mask.name == "dense";
     describe(row, result);
 
     Workbench &bench = workbench(bench_, row.op, row.batch, row.limit);
@@ -156,15 +158,11 @@ void Runner::measure(const ConvolutionRow &row, Json &result) {
     const ByteMask mask = make_byte_mask(row.mask, row.batch, op.output_height(), op.output_width());
     const double density = mask.density();
     result["density"] = rounded(density);
-    Peer &peer = bench.peer(row.peer);
+    Peer &peer = bench.peers.get(row.peer, bench.problem, bench.masked);
     result["peer"] = peer.description();
     result["peer_implementation"] = peer.implementation(row.bordered);
     MaskedOperator &masked = row.linked ? bench.linked(row.peer, row.bordered, options_.measure) : bench.masked;
-    const char *variant = forced_dense ? masked.dense_variant() : nullptr;
-    if (forced_dense && !variant) {
-        throw PeerMissing(fmt::format("'{}' has no dense candidate", masked.polykernel().name));
-    }
-    const distile_choice choice = masked.choose(mask);
+    const char *const variant = forced_variant(row.mask, masked);
 
     masked.spoil_output();
     const PairTiming timing =
@@ -172,24 +170,12 @@ void Runner::measure(const ConvolutionRow &row, Json &result) {
                      options_.measure, row.state == State::Cold ? &flusher_ : nullptr);
 
     add_pair(result, timing.ours, timing.peer, density);
-    result["kernel"] = masked.polykernel().name;
-    result["variant"] = variant ? variant : choice.variant;
-    result["predicted_us"] = variant ? 0 : rounded(choice.predicted_us);
+    add_choice(result, masked, mask, variant);
     result["rounds"] = timing.ours.rounds;
 
-    // Both sides are held to the plain loops, the peer once for each layout.
-    const double error = masked.check_output(mask, row.zero);
-    result["max_rel_err"] = rounded(error);
-    double &peer_error = bench.peer_errors.try_emplace({row.peer, row.bordered}, -1).first->second;
-    if (peer_error < 0) {
-        peer_error = relative_error(peer.result(), bench.problem.reference());
-    }
-    result["peer_max_rel_err"] = rounded(peer_error);
-    if (!(peer_error <= peer.tolerance())) {
-        throw std::runtime_error(fmt::format("the peer's output differs from plain loops by {} of the largest value; "
-                                             "{} is allowed",
-                                             peer_error, peer.tolerance()));
-    }
+    // Both sides are held to the plain loops.
+    result["max_rel_err"] = rounded(masked.check_output(mask, row.zero));
+    result["peer_max_rel_err"] = rounded(bench.peers.check(row.peer, row.bordered, bench.problem));
 }
 
 void Runner::measure(const TypeRow &row, Json &result) {

@@ -18,11 +18,14 @@
 
 namespace distile::bench {
 
+class OwnObjects;
+
 struct RunnerOptions {
     int32_t threads = 1;
     MeasureOptions measure;
     std::string operators_path, rows_path;
-    std::vector<std::string> times; /**< Files of `distile profile`. */
+    std::vector<std::string> times;        /**< Files of `distile profile`. */
+    std::shared_ptr<const OwnObjects> own; /**< For rows of such operators. */
 };
 
 /** Without features, kernels may use all that the CPU has. */
@@ -43,7 +46,6 @@ private:
             : context(std::move(own)), times(times), problem(op, batch),
               masked(context, problem, times, AlignedFloats(problem.output_size())) {
         }
-        Peer &peer(const std::string &name);
         /** Our side with a peer among its dense candidates, whose time was measured with a mask of density .9. */
         MaskedOperator &linked(const std::string &peer_name, bool bordered, const MeasureOptions &options);
 
@@ -52,10 +54,9 @@ private:
         Problem problem;
         MaskedOperator masked;
         std::map<std::pair<std::string, bool>, std::unique_ptr<MaskedOperator>> with_peer; /**< By peer and layout. */
-        std::map<std::string, std::unique_ptr<Peer>> peers;
-        std::map<std::string, std::string> missing; /**< Reasons, so that a missing peer is looked for once. */
-        std::map<std::pair<std::string, bool>, double> peer_errors; /**< By peer and layout, checked once. */
+        Peers peers;
     };
+    struct OwnBench;
 
     /** A workbench and what it is for. Rows come sorted, so that one of each kind is enough. */
     struct Slot {
@@ -67,6 +68,12 @@ private:
     void describe(const ConvolutionRow &row, Json &result) const;
     /** Adds what the two sides took: their times, and numbers that follow from them. */
     static void add_pair(Json &result, const Spread &ours, const Spread &peer, double density);
+    /** Adds what our side took. */
+    static void add_ours(Json &result, const Spread &ours, const Spread &peer, double density);
+    /** Our dense candidate for the mask "dense", and null for others. Throws PeerMissing if there is none. */
+    static const char *forced_variant(const MaskSpec &mask, const MaskedOperator &masked);
+    /** Adds which variant runs. */
+    static void add_choice(Json &result, MaskedOperator &masked, const ByteMask &mask, const char *forced);
     void measure_first(const std::string &name, const ConvolutionRow &row, Json &result) const;
 
     Workbench &workbench(Slot &slot, const OperatorSpec &op, int32_t batch, const std::optional<CpuFeatures> &limit);
@@ -83,11 +90,14 @@ private:
     void measure(const DifferenceRow &row, Json &result) const;
     void measure(const LayoutRow &row, Json &result) const;
     void measure(const PlannerRow &row, Json &result);
+    OwnBench &own_bench(const OwnRow &row);
+    void measure(const OwnRow &row, Json &result);
 
     RunnerOptions options_;
     Context context_;
     CacheFlusher flusher_;
-    Slot bench_, in_type_; /**< In float32, and in a narrower type. */
+    Slot bench_, in_type_;                /**< In float32, and in a narrower type. */
+    std::shared_ptr<OwnBench> own_bench_; /**< Shared, because only runner_own.cpp knows its type. */
 };
 
 }  // namespace distile::bench

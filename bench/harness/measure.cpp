@@ -40,6 +40,15 @@ bool go_on(size_t rounds, Clock::time_point start, const MeasureOptions &options
     return rounds < static_cast<size_t>(options.rounds) || microseconds_since(start) < options.seconds * 1e6;
 }
 
+std::vector<Spread> spreads_of(std::vector<std::vector<double>> times) {
+    std::vector<Spread> spreads;
+    spreads.reserve(times.size());
+    for (std::vector<double> &series : times) {
+        spreads.push_back(spread_of(std::move(series)));
+    }
+    return spreads;
+}
+
 }  // namespace
 
 Spread spread_of(std::vector<double> microseconds) {
@@ -74,17 +83,25 @@ void CacheFlusher::flush() {
     }
 }
 
+std::vector<Spread> measure_sides(const std::vector<std::function<void()>> &sides, const MeasureOptions &options,
+                                  CacheFlusher *flusher) {
+    // The first round warms up and does not count.
+    for (const std::function<void()> &side : sides) {
+        time_side(side, flusher);
+    }
+    std::vector<std::vector<double>> times(sides.size());
+    for (const Clock::time_point start = Clock::now(); go_on(times.front().size(), start, options);) {
+        for (size_t i = 0; i < sides.size(); i++) {
+            times[i].push_back(time_side(sides[i], flusher));
+        }
+    }
+    return spreads_of(std::move(times));
+}
+
 PairTiming measure_pair(const std::function<void()> &ours, const std::function<void()> &peer,
                         const MeasureOptions &options, CacheFlusher *flusher) {
-    std::vector<double> ours_us, peer_us;
-    // The first round warms up and does not count.
-    time_side(ours, flusher);
-    time_side(peer, flusher);
-    for (const Clock::time_point start = Clock::now(); go_on(ours_us.size(), start, options);) {
-        ours_us.push_back(time_side(ours, flusher));
-        peer_us.push_back(time_side(peer, flusher));
-    }
-    return {spread_of(std::move(ours_us)), spread_of(std::move(peer_us))};
+    const std::vector<Spread> spreads = measure_sides({ours, peer}, options, flusher);
+    return {spreads[0], spreads[1]};
 }
 
 std::vector<Spread> measure_turns(const std::vector<std::function<void()>> &sides, const MeasureOptions &options) {
@@ -97,12 +114,7 @@ std::vector<Spread> measure_turns(const std::vector<std::function<void()>> &side
             times[i].push_back(microseconds_since(begin));
         }
     }
-    std::vector<Spread> spreads;
-    spreads.reserve(times.size());
-    for (std::vector<double> &series : times) {
-        spreads.push_back(spread_of(std::move(series)));
-    }
-    return spreads;
+    return spreads_of(std::move(times));
 }
 
 Spread measure_calls(const std::function<void()> &call, int32_t calls, const MeasureOptions &options) {

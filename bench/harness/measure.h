@@ -32,13 +32,17 @@ struct MeasureOptions {
     double seconds = 0.5; /**< At least, for all rounds of a row together. */
 };
 
+/** Calls all sides in turns. Before its timed call, each side runs untimed for a moment: the threads of the others
+ * have then stopped spinning for work, and caches and threads are as they are in a program that uses only this side.
+ * With a flusher, the caches are flushed between that and the timed call. */
+std::vector<Spread> measure_sides(const std::vector<std::function<void()>> &sides, const MeasureOptions &options,
+                                  CacheFlusher *flusher = nullptr);
+
 struct PairTiming {
     Spread ours, peer;
 };
 
-/** Calls both sides in turns. Before its timed call, each side runs untimed for a moment: the threads of the other
- * side have then stopped spinning for work, and caches and threads are as they are in a program that uses only this
- * side. With a flusher, the caches are flushed between that and the timed call. */
+/** The same of two sides. */
 PairTiming measure_pair(const std::function<void()> &ours, const std::function<void()> &peer,
                         const MeasureOptions &options, CacheFlusher *flusher);
 

@@ -88,18 +88,23 @@ const char *dense_variant(const distile_polykernel &polykernel) {
     return dense == end ? nullptr : dense->name;
 }
 
+BenchOperator make_operator(const OperatorSpec &spec, const std::string &category, int32_t height, int32_t width,
+                            const distile_polykernel &polykernel) {
+    return {spec,
+            category,
+            height,
+            width,
+            polykernel.kind == DISTILE_MASKED_LINEAR ? DISTILE_MASKED_CONV2D : polykernel.kind,
+            convolution_of(polykernel),
+            type_of(polykernel),
+            &polykernel};
+}
+
 BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec) {
     const distile_polykernel &polykernel = find_polykernel(spec.polykernel);
     const Line line = find_line(csv_path, spec.id);
     // The file says nothing of padding, epilogues and types, so those are the PolyKernel's.
-    const BenchOperator op{spec,
-                           line.category,
-                           line.height,
-                           line.width,
-                           polykernel.kind == DISTILE_MASKED_LINEAR ? DISTILE_MASKED_CONV2D : polykernel.kind,
-                           convolution_of(polykernel),
-                           type_of(polykernel),
-                           &polykernel};
+    const BenchOperator op = make_operator(spec, line.category, line.height, line.width, polykernel);
     if (op.conv.in_channels != line.in_channels || op.conv.out_channels != line.out_channels ||
         op.conv.kernel_h != line.kernel || op.conv.kernel_w != line.kernel || op.conv.stride_h != line.stride ||
         op.conv.stride_w != line.stride || op.conv.groups != (line.category == "depthwise" ? line.in_channels : 1)) {

@@ -37,6 +37,10 @@ const distile_polykernel &taken_polykernel(const distile_polykernel &built, cons
 /** The name of a PolyKernel's dense variant; null if it has none. */
 const char *dense_variant(const distile_polykernel &polykernel);
 
+/** An operator of this size, whose padding, epilogue and type are the PolyKernel's. */
+BenchOperator make_operator(const OperatorSpec &spec, const std::string &category, int32_t height, int32_t width,
+                            const distile_polykernel &polykernel);
+
 /** Reads an operator's line. Throws std::runtime_error if it has none, or if its PolyKernel is none or computes
  * something else. */
 BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec);

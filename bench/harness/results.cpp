@@ -28,8 +28,8 @@ void check_file(const Json &file) {
         }
     }
     file.at("header").at("device");
-    const std::set<std::string> kinds = {"convolution", "type",    "bandwidth",  "mask",   "select", "pool",
-                                         "dispatch",    "algebra", "difference", "layout", "planner"};
+    const std::set<std::string> kinds = {"convolution", "type",    "bandwidth",  "mask",   "select",  "pool",
+                                         "dispatch",    "algebra", "difference", "layout", "planner", "own"};
     std::set<std::string> names;
     for (const Json &row : file.at("rows")) {
         const std::string name = row.at("row"), status = row.at("status");
@@ -134,9 +134,10 @@ Results::Results(const std::string &path, bool resume, Json header) : path_(path
     write();
 }
 
-bool Results::is_measured(const std::string &row) const {
+bool Results::is_measured(const std::string &row, const std::string &version) const {
     const auto found = find_row(file_, row);
-    return found != file_.at("rows").end() && found->at("status") == "measured";
+    return found != file_.at("rows").end() && found->at("status") == "measured" &&
+           found->value("version", "") == version;
 }
 
 void Results::add(Json row) {

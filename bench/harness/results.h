@@ -46,7 +46,7 @@ public:
     Results(const std::string &path, bool resume, Json header);
 
     /** True if a row was measured before; skipped and failed rows are tried again. */
-    bool is_measured(const std::string &row) const;
+    bool is_measured(const std::string &row, const std::string &version = "") const;
     /** Adds or replaces a row and writes the file. */
     void add(Json row);
 

@@ -35,7 +35,7 @@ State parse_state(const std::string &word) {
 
 class Reader {
 public:
-    explicit Reader(const json &file) : file_(file) {
+    Reader(const json &file, const std::vector<OwnOperator> &own) : file_(file), own_(own) {
         if (file.at("distile_bench_rows") != 1) {
             throw std::runtime_error("'distile_bench_rows' must be 1, the version that this program reads");
         }
@@ -105,15 +105,16 @@ public:
                 }
             }
         }
+        read_own();
         return std::move(rows_);
     }
 
 private:
-    template<typename What> void add(const std::string &name, What what) {
+    template<typename What> void add(const std::string &name, What what, const std::string &version = "") {
         if (!names_.insert(name).second) {
             throw std::runtime_error("the row '" + name + "' comes twice");
         }
-        rows_.push_back({name, std::move(what)});
+        rows_.push_back({name, std::move(what), version});
     }
 
     /** The groups of rows of a kind. A file may have none. */
@@ -148,6 +149,43 @@ private:
             for (const std::string function : group.at("functions")) {
                 add(fmt::format("algebra/{}x{}/{}/{}/{}", height, width, mask.spec.name, mask.density, function),
                     AlgebraRow{function, height, width, mask.spec, group.at("goal_us")});
+            }
+        }
+    }
+
+    /** A group without operators is of those that no other group names. */
+    void read_own() {
+        const json all = groups("own_rows");
+        std::set<std::string> named;
+        for (const json &group : all) {
+            for (const std::string op : group.value("operators", json::array())) {
+                named.insert(op);
+            }
+        }
+        for (const json &group : all) {
+            const json wanted = group.value("operators", json());
+            for (const OwnOperator &op : own_) {
+                const bool is_wanted = wanted.is_null()
+                                           ? named.count(op.name) == 0
+                                           : std::find(wanted.begin(), wanted.end(), op.name) != wanted.end();
+                if (is_wanted) {
+                    read_own(group, op);
+                }
+            }
+        }
+    }
+
+    void read_own(const json &group, const OwnOperator &op) {
+        std::set<bool> layouts;
+        for (const std::string layout : group.at("layouts")) {
+            // Without padding there is no border.
+            layouts.insert(is_first(layout, "bordered", "plain") && op.padded);
+        }
+        for (const bool bordered : layouts) {
+            for (const NamedMask &mask : masks(group)) {
+                add(fmt::format("own/{}/{}/{}/{}", op.name, mask.spec.name, mask.density,
+                                bordered ? "bordered" : "plain"),
+                    OwnRow{op.name, mask.spec, bordered, group.at("peer"), group.value("in_means", true)}, op.version);
             }
         }
     }
@@ -223,18 +261,19 @@ private:
     }
 
     const json &file_;
+    const std::vector<OwnOperator> &own_;
     std::vector<Row> rows_;
     std::set<std::string> names_;
 };
 
-std::vector<Row> read_all_rows(const std::string &path) {
+std::vector<Row> read_all_rows(const std::string &path, const std::vector<OwnOperator> &own) {
     std::ifstream stream(path);
     if (!stream) {
         throw std::runtime_error("the rows '" + path + "' cannot be opened; give another file with --rows");
     }
     try {
         const json file = json::parse(stream);
-        return Reader(file).read();
+        return Reader(file, own).read();
     } catch (const std::exception &error) {
         throw std::runtime_error("the rows '" + path + "' cannot be read: " + error.what());
     }
@@ -254,6 +293,9 @@ std::string shared_by(const Row &row) {
     }
     if (const auto *type = std::get_if<TypeRow>(&row.what)) {
         return name(type->op, type->batch, type->limit, type->type);
+    }
+    if (const auto *own = std::get_if<OwnRow>(&row.what)) {
+        return "own/" + own->op;
     }
     return row.name;
 }
@@ -278,10 +320,10 @@ std::regex parse_filter(const std::string &filter) {
 
 }  // namespace
 
-std::vector<Row> read_rows(const std::string &path, const std::string &filter) {
+std::vector<Row> read_rows(const std::string &path, const std::string &filter, const std::vector<OwnOperator> &own) {
     const std::regex wanted = parse_filter(filter);
     std::vector<Row> chosen;
-    for (Row &row : read_all_rows(path)) {
+    for (Row &row : read_all_rows(path, own)) {
         if (std::regex_search(row.name, wanted)) {
             chosen.push_back(std::move(row));
         }

@@ -128,16 +128,36 @@ struct PlannerRow {
     int32_t batch;
 };
 
+/** An operator that --objects brought, with every way to a plan of it in turns, against a peer's dense one. */
+struct OwnRow {
+    std::string op;
+    MaskSpec mask;
+    bool bordered;
+    std::string peer;
+    bool in_means; /**< It counts in the means over operators. */
+};
+
 struct Row {
     std::string name;
     std::variant<ConvolutionRow, TypeRow, BandwidthRow, MaskRow, SelectRow, PoolRow, DispatchRow, AlgebraRow,
-                 DifferenceRow, LayoutRow, PlannerRow>
+                 DifferenceRow, LayoutRow, PlannerRow, OwnRow>
         what;
+    /** Of code that this program was not built with. What was measured of another version is measured again. */
+    std::string version;
+};
+
+/** What rows need to know of an operator that --objects brought. */
+struct OwnOperator {
+    std::string name;
+    bool padded; /**< Its input may have a border. */
+    std::string version;
 };
 
 /** The rows of a file whose names match a regular expression, in the order of the file but those of one
- * operator and batch together. Throws std::runtime_error that says what is wrong where, also if there is none. */
-std::vector<Row> read_rows(const std::string &path, const std::string &filter);
+ * operator and batch together. Of the rows "own_rows" those of `own`. Throws std::runtime_error that says what is wrong
+ * where, also if there is none. */
+std::vector<Row> read_rows(const std::string &path, const std::string &filter,
+                           const std::vector<OwnOperator> &own = {});
 
 }  // namespace distile::bench
 

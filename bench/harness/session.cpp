@@ -50,14 +50,14 @@ void add_session_options(CLI::App &app, SessionOptions &options) {
 }
 
 void list_rows(const SessionOptions &options) {
-    for (const Row &row : read_rows(options.rows, options.filter)) {
+    for (const Row &row : read_rows(options.rows, options.filter, options.own)) {
         fmt::print("{}\n", row.name);
     }
 }
 
 int measure_rows(const SessionOptions &options, Json header, const std::function<void(const Row &, Json &)> &run,
                  const std::function<std::string(const Json &)> &describe) {
-    const std::vector<Row> rows = read_rows(options.rows, options.filter);
+    const std::vector<Row> rows = read_rows(options.rows, options.filter, options.own);
     int width = 0;
     for (const Row &row : rows) {
         width = std::max(width, static_cast<int>(row.name.size()));
@@ -68,11 +68,14 @@ int measure_rows(const SessionOptions &options, Json header, const std::function
     size_t done = 0, skipped = 0, failed = 0, kept = 0, disturbed = 0;
     for (const Row &row : rows) {
         done++;
-        if (results.is_measured(row.name)) {
+        if (results.is_measured(row.name, row.version)) {
             kept++;
             continue;
         }
         Json result = {{"row", row.name}, {"status", "measured"}};
+        if (!row.version.empty()) {
+            result["version"] = row.version;
+        }
         const Disturbance disturbance;
         try {
             run(row, result);

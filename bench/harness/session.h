@@ -19,6 +19,7 @@ namespace distile::bench {
 struct SessionOptions {
     std::string filter = ".*", out, rows;
     bool list = false, quiet = false, resume = false;
+    std::vector<OwnOperator> own; /**< Of --objects, where a program has that option. */
 };
 
 /** The options that choose rows and say what becomes of them. */

@@ -1,4 +1,5 @@
 #include "summary.h"
+#include "own_summary.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
@@ -467,12 +468,12 @@ std::vector<Speedups> cpu_speedups(const Json &file) {
 }
 
 std::string cpu_goals(const Json &file) {
-    return about(file) + headline(file.at("rows"));
+    return about(file) + headline(file.at("rows")) + own_means(file.at("rows"));
 }
 
 std::string cpu_rows(const Json &file) {
     const Json &rows = file.at("rows");
-    return about(file) + convolutions(rows) + other_convolutions(rows) + fewer_features(rows) + types(rows) +
+    return about(file) + convolutions(rows) + own_table(rows) + other_convolutions(rows) + fewer_features(rows) + types(rows) +
            states(rows) + memory(rows) + planners(rows) + single_steps(rows) + not_measured(rows);
 }
 

@@ -6,8 +6,10 @@
 
 #include "masked.h"
 #include "peer_missing.h"
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace distile::bench {
 
@@ -33,6 +35,21 @@ public:
  * floats. Throws PeerMissing. */
 std::unique_ptr<Peer> make_peer(const std::string &name, Problem &problem, MaskedOperator &masked,
                                 AlignedFloats output);
+
+/** The peers of one problem, each made once. */
+class Peers {
+public:
+    /** A peer by its name in the rows. Throws PeerMissing. */
+    Peer &get(const std::string &name, Problem &problem, MaskedOperator &masked);
+    /** The largest difference of a peer's last result to plain loops, by the largest value; looked for once for each
+     * layout. Throws std::runtime_error if it is too large. */
+    double check(const std::string &name, bool bordered, Problem &problem);
+
+private:
+    std::map<std::string, std::unique_ptr<Peer>> peers_;
+    std::map<std::string, std::string> missing_;            /**< Reasons, so that a missing peer is looked for once. */
+    std::map<std::pair<std::string, bool>, double> errors_; /**< By peer and layout. */
+};
 
 }  // namespace distile::bench
 

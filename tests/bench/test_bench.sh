@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Runs the benchmark as a person would: the documents show the results that are committed, bad input gives a clear error
 # and overwrites nothing, and rows of every cheap kind can be measured, kept and shown. No time is looked at.
-# Usage: test_bench.sh <source folder> <distile_bench> [<distile_cuda_bench>]
+# Usage: test_bench.sh <source folder> <distile> <distile_bench> [<distile_cuda_bench>]
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../support/shell_test.sh"
 source_folder=$1
-bench=$2
+distile=$2
+bench=$3
 program=("$bench")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -23,7 +24,7 @@ for document in README.md docs/benchmarks.md docs/cpu.svg docs/h200.svg "${pages
 done
 
 # The files of rows can be read, by both programs.
-for each in "${@:2}"; do
+for each in "${@:3}"; do
     "$each" --list | has '^mask/40x40/blob/0.3/' || fail "$each --list does not show the rows of masks"
     "$each" --list --filter '^planner' | has -v '^planner' && fail "$each --list --filter shows other rows"
 done
@@ -60,6 +61,80 @@ cp "$results" "$folder/before.json"
 expect_error "their 'rounds_at_least' is 2, now it is 3" --threads 1 --rounds 3 --seconds 0 --out "$results" --resume
 expect_error "their 'seconds_at_least' is 0.0, now it is 0.1" --threads 1 --rounds 2 --seconds 0.1 --out "$results" --resume
 cmp "$folder/before.json" "$results" || fail "--resume changed a file that it refused"
+
+# Operators that are loaded: two plans of one, in turns with the peer, with a time table and without.
+own=$folder/own
+mkdir "$own"
+python3 - "$source_folder/tests/fixtures/plans/test_conv3_16_48_avx2.json" >"$own/test_conv3_16_48.bound.json" <<'PYTHON'
+import json, sys
+
+plan = json.load(open(sys.argv[1]))
+plan["variants"] = [each for each in plan["variants"] if each["name"] in ("t1x1_p6c16_o0", "dense")]
+json.dump(plan, sys.stdout)
+PYTHON
+base=$own/test_conv3_16_48
+"$distile" compile "$base.bound.json" -o "$base.bound.so" -q
+for end in json so; do cp "$base.bound.$end" "$base.tune.$end"; done
+"$distile" profile "$base.tune.json" --object "$base.tune.so" --into-plan --threads 1 --seconds 0.01 -q
+echo '{"tune": 1.5, "compile": 2}' >"$base.tune.seconds.json"
+loaded=(--objects "$own" --threads 1 --rounds 2 --seconds 0 --filter '^own/.*/(blob/0.1|dense)/' --out "$folder/own.json")
+"$bench" --list --objects "$own" | has '^own/test_conv3_16_48/sige_church/real/bordered$' || fail "--objects adds no rows"
+"$bench" --list | has '^own/' && fail "there are rows of loaded operators without --objects"
+"$bench" "${loaded[@]}" 2>/dev/null | has '^2 rows: 2 measured' || fail "loaded operators were not measured"
+# Only the plan with times has a time to predict.
+python3 - "$folder/own.json" <<'PYTHON' || fail "the results of loaded operators are wrong"
+import json, sys
+
+row = json.load(open(sys.argv[1]))["rows"][0]
+ways = row["ways"]
+assert [way["way"] for way in ways] == ["bound", "tune"]
+assert ways[0]["predicted_us"] == 0 and ways[1]["predicted_us"] > 0
+assert all(abs(way["eta"] * way["t_masked_us"] / row["t_peer_us"] - row["density"]) < 1e-3 for way in ways)
+assert ways[1]["seconds"] == {"tune": 1.5, "compile": 2} and ways[0]["seconds"] == {}
+PYTHON
+shown=$("$bench" --summary "$folder/own.json")
+for line in '^| Plan | 0.1 | dense | against tune | plan, s | compile, s |$' '^| tune | .* | 1.00 (1.00 test_conv3_16_48) | 2 | 2 |$' \
+    '^| test_conv3_16_48 40x40 16->48 3x3 | blob | 0.10 | bordered | ' '^| test_conv3_16_48 | - | compile 2.0, tune 1.5 |$'; do
+    has "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
+done
+"$bench" "${loaded[@]}" --resume 2>/dev/null | has '0 measured, 2 kept' || fail "--resume measured loaded operators again"
+mkdir "$folder/pages"
+"$bench" --summary "$folder/own.json" --pages "$folder/pages"
+grep -q 'compile 2.0, tune 1.5' "$folder/pages/own.md" || fail "the page does not show loaded operators"
+# With another plan, the rows are measured again.
+"$distile" profile "$base.tune.json" --object "$base.tune.so" --into-plan --threads 1 --seconds 0.01 -q
+"$bench" "${loaded[@]}" --resume 2>/dev/null | has '2 measured, 0 kept' || fail "--resume kept the rows of another plan"
+expect_error "the folder '$folder/none' cannot be read: No such file" --list --objects "$folder/none"
+expect_error "holds no OPERATOR.WAY.so" --list --objects "$folder/docs"
+cp "$own/test_conv3_16_48.bound.so" "$own/other.so"
+expect_error "other.so' is not named OPERATOR.WAY.so" --list --objects "$own"
+rm "$own/other.so"
+cp "$own/test_conv3_16_48.bound.so" "$own/test_conv3_16_48.plan.so"
+expect_error "test_conv3_16_48.plan.json" --list --objects "$own"
+sed 's/"test_conv3_16_48"/"other"/' "$base.bound.json" >"$base.plan.json"
+expect_error "is of the operator 'other'" --list --objects "$own"
+sed 's/"height": 40/"height": 41/' "$base.bound.json" >"$base.plan.json"
+expect_error "is of another operator" --list --objects "$own"
+sed 's/"pixels": 6/"pixels": 5/' "$base.bound.json" >"$base.plan.json"
+expect_error "was not compiled from the plan" --list --objects "$own"
+cp "$base.bound.json" "$base.plan.json"
+head -c 2000 "$base.bound.so" >"$base.plan.so"
+expect_error "is not whole" --list --objects "$own"
+rm "$base.plan.so"
+echo '{"tune": "long"}' >"$base.tune.seconds.json"
+expect_error "does not hold seconds by step" --list --objects "$own"
+# The scripts of bench/own say what they do not know; its operators can be read, and have rows.
+program=(env OPERATORS=none "$source_folder/bench/own/run.sh" "$distile" "$bench")
+expect_error "there is no operator 'none'" "$folder/scripts"
+program=(env WAYS=guess "$source_folder/bench/own/run.sh" "$distile" "$bench")
+expect_error "there is no way 'guess'" "$folder/scripts"
+program=(env POINTS=no "$source_folder/bench/own/correlation.sh" "$distile")
+expect_error "there is no log in '$folder/scripts' yet" "$folder/scripts"
+program=("$bench")
+for operator in "$source_folder"/bench/own/operators/*.json; do
+    "$distile" info "$operator" >/dev/null
+    grep -q "\"$(basename "$operator" .json)\"" "$source_folder/bench/rows.json" || fail "bench/rows.json has no $operator"
+done
 
 # Results that cannot be understood. Neither they nor the document are touched.
 sed 's/cpu-avx512\.json/broken.json/' "$source_folder/docs/benchmarks.md" >"$folder/document.md"

@@ -1,6 +1,7 @@
 // The search for a PolyKernel: the objective, masks, logs, models and Algorithm 1. Nothing is compiled or measured
 // here.
 #include "catch.h"
+#include "correlation.h"
 #include "learned_model.h"
 #include "mask_files.h"
 #include "objective.h"
@@ -745,4 +746,101 @@ TEST_CASE("A report shows what a log holds", "[search]") {
         CHECK(svg.find("</svg>") != std::string::npos);
         CHECK(svg.find("nan") == std::string::npos);
     }
+}
+
+TEST_CASE("The bound is judged inside what it keeps", "[search]") {
+    LogContents log;
+    log.header = some_header();
+    Workload workload = workload_of(log.header.op, log.header.device);
+    workload.threads = log.header.threads;
+    const Bucket bucket = density_bucket(workload, .3);
+    CorrelationOptions options;
+    options.densities = {.3};
+    const Ranking ranking = rank(workload, {bucket});
+    REQUIRE(ranking.kept.size() > 60);
+    const auto tiles_of = [&](const Theta &theta) { return bucket.tiles(theta.at("tile_h"), theta.at("tile_w")); };
+    const auto add = [&](const Theta &theta, double us) {
+        const int64_t tiles = tiles_of(theta);
+        log.measured.push_back(measured(theta, false, {{tiles, us}, {tiles + 10, us + 1}}));
+    };
+    const auto judged = [&] { return make_correlation(log, options).at("densities").at(0); };
+
+    // Nothing was measured, then too little.
+    CHECK(judged().at("rank_correlation").is_null());
+    CHECK(judged().at("best_of_first").is_null());
+    // Every third one of the ranking takes twice its bound: the order is the bound's own.
+    for (size_t i = 0; i < 60; i += 3) {
+        add(ranking.kept[i].theta, 2 * ranking.kept[i].us[0]);
+    }
+    nlohmann::json row = judged();
+    CHECK(row.at("kept") == ranking.kept.size());
+    CHECK(row.at("measured") == 20);
+    CHECK(row.at("measured_kept") == 20);
+    CHECK(row.at("first_measured") == 7);
+    CHECK(row.at("rank_correlation").get<double>() == Approx(1));
+    CHECK(row.at("best_of_first").get<double>() == Approx(1));
+    for (const nlohmann::json &point : row.at("points")) {
+        CHECK(point.at("us").get<double>() == Approx(2 * point.at("bound_us").get<double>()));
+    }
+
+    // The first of the ranking, each once though two densities have it.
+    options.densities = {.3, .3, 1};
+    options.first = 5;
+    const std::vector<Theta> first = first_of_ranking(workload, options, false);
+    REQUIRE(first.size() == 5);
+    for (size_t i = 0; i < first.size(); i++) {
+        CHECK(first[i] == ranking.kept[i].theta);
+    }
+    CHECK(first_of_ranking(workload, options, true).size() == 5);
+    options = {};
+    options.densities = {.3};
+
+    // A faster one that the ranking keeps far below, and a still faster one that it does not keep.
+    const double best = 2 * ranking.kept[0].us[0];
+    add(ranking.kept[59].theta, best / 2);
+    CHECK(judged().at("best_of_first").get<double>() == Approx(2));
+    CHECK(judged().at("rank_correlation").get<double>() < 0.9);
+    std::set<Theta> kept;
+    for (const Candidate &candidate : ranking.kept) {
+        kept.insert(candidate.theta);
+    }
+    const Pool all(space_of("cpu"), legal_points(space_of("cpu"), workload.problem));
+    size_t other = 0;
+    while (kept.count(all.theta(all[other])) != 0) {
+        other++;
+    }
+    add(all.theta(all[other]), best / 4);
+    row = judged();
+    CHECK(row.at("best_of_first").get<double>() == Approx(4));
+    CHECK(row.at("measured") == 22);
+    CHECK(row.at("measured_kept") == 21);
+    // Times far from the density's tiles, dense ones and failed ones say nothing.
+    const Theta next = ranking.kept[1].theta;
+    log.measured.push_back(measured(next, false, {{2 * tiles_of(next) + 1, 1e-3}, {2 * tiles_of(next) + 9, 1e-2}}));
+    log.measured.push_back(measured(next, true, {{576, 1e-3}}));
+    log.measured.push_back(measured(ranking.kept[2].theta, false, {}));
+    log.measured.back().outcome = Outcome::Crashed;
+    CHECK(judged() == row);
+
+    // Dense schedules are judged at 1. Their bounds are equal here; their places are not.
+    options.densities = {1, .3};
+    LogContents dense_log = log;
+    dense_log.measured.clear();
+    const Ranking dense = rank(workload, {density_bucket(workload, 1)});
+    for (size_t i = 0; i < 4; i++) {
+        const Theta &theta = dense.kept[i].theta;
+        const int64_t tiles = density_bucket(workload, 1).tiles(theta.at("tile_h"), theta.at("tile_w"));
+        dense_log.measured.push_back(measured(theta, true, {{tiles, 100.0 - static_cast<double>(i)}}));
+    }
+    REQUIRE(dense.kept[0].us[0] == dense.kept[3].us[0]);
+    const nlohmann::json both = make_correlation(dense_log, options), last = both.at("densities").at(1);
+    CHECK(both.at("densities").at(0).at("measured") == 0);
+    CHECK(last.at("dense") == true);
+    CHECK(last.at("measured_kept") == 4);
+    CHECK(last.at("rank_correlation") == 0);
+    CHECK(last.at("place_correlation").get<double>() == Approx(-1));
+    CHECK(last.at("best_of_first").get<double>() == Approx(1));
+    const std::string text = describe_correlations(nlohmann::json::array({both, both}));
+    CHECK(text.find("dense") != std::string::npos);
+    CHECK(text.find("all ") != std::string::npos);
 }

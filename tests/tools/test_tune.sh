@@ -42,6 +42,9 @@ for figure in convergence bound granularity; do
 done
 grep -q '"convergence"' figures/a-report.json || fail "report wrote no JSON"
 "$distile" experiment replay a.log -k 2 --seeds 1 | has 'trials' || fail "replay printed nothing"
+"$distile" experiment correlation a.log a.log -o correlation.json | has '^all  *' || fail "correlation printed no means"
+grep -q '"distile_correlation": 1' correlation.json || fail "correlation wrote no JSON"
+expect_error "is of the backend" experiment correlation a.log --device generic_cuda
 "$distile" report a.log --plans a.json | has 'the plan a,' || fail "report --plans judges no plan"
 grep -v '"tile_h"' a.log >dense.log
 grep '"dense":true' a.log >>dense.log
@@ -70,6 +73,11 @@ expect_error "3 trials in the folder 'points' wait to be measured" "${random[@]}
 python3 -c "
 import json
 assert json.load(open('points/request.json'))['reference_us'] > 0" || fail "the next batch does not know the reference's time"
+"$distile" measure points -q
+"$distile" "${random[@]}" 3 --first 1 | has 'distile measure points' || fail "the first of the ranking is not compiled"
+"$distile" measure points -q
+"$distile" "${random[@]}" 3 --first 1 | has 'points are measured' || fail "the first of the ranking was not taken over"
+"$distile" experiment correlation random.log --first 1 | has '1/1' || fail "the first of the ranking is not measured"
 
 # A last line that a kill left broken, and the log of another operator.
 head -c -20 before.log >a.log

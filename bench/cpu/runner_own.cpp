@@ -1,0 +1,82 @@
+#include "own_objects.h"
+#include "runner.h"
+#include <functional>
+#include <utility>
+
+namespace distile::bench {
+
+/** The tensors of an operator, our side for each way to a plan, and the peer. */
+struct Runner::OwnBench {
+    OwnBench(std::string name, Context own, const BenchOperator &op, int32_t batch,
+             const std::vector<OwnKernel> &kernels)
+        : name(std::move(name)), context(std::move(own)), problem(op, batch), kernels(kernels) {
+        for (const OwnKernel &kernel : kernels) {
+            const std::vector<std::string> times(kernel.times.empty() ? 0 : 1, kernel.times);
+            ways.push_back(std::make_unique<MaskedOperator>(context, problem, kernel.object.polykernel(), times,
+                                                            AlignedFloats(problem.output_size())));
+        }
+    }
+    std::string name;
+    Context context;
+    Problem problem;
+    const std::vector<OwnKernel> &kernels;
+    std::vector<std::unique_ptr<MaskedOperator>> ways; /**< In the order of the kernels. */
+    Peers peers;
+};
+
+Runner::OwnBench &Runner::own_bench(const OwnRow &row) {
+    if (!own_bench_ || own_bench_->name != row.op) {
+        own_bench_.reset();
+        const std::vector<OwnKernel> &kernels = options_.own->kernels(row.op);
+        const Operator &op = kernels.front().plan.op;
+        const BenchOperator bench = make_operator({row.op, 0, row.op}, "own", op.typical_height, op.typical_width,
+                                                  kernels.front().object.polykernel());
+        own_bench_ =
+            std::make_shared<OwnBench>(row.op, make_bench_context(options_.threads), bench, op.typical_batch, kernels);
+    }
+    return *own_bench_;
+}
+
+void Runner::measure(const OwnRow &row, Json &result) {
+    OwnBench &bench = own_bench(row);
+    const BenchOperator &op = bench.problem.op();
+    const ByteMask mask = make_byte_mask(row.mask, bench.problem.batch(), op.output_height(), op.output_width());
+    Peer &peer = bench.peers.get(row.peer, bench.problem, *bench.ways.front());
+    result["kind"] = "own";
+    result["op"] = row.op;
+    result["shape"] = op.shape();
+    result["in_means"] = row.in_means;
+    result["threads"] = options_.threads;
+    result["batch"] = bench.problem.batch();
+    result["mask"] = row.mask.name;
+    result["density"] = rounded(mask.density());
+    result["layout"] = row.bordered ? "bordered" : "plain";
+    result["peer_name"] = row.peer;
+    result["peer"] = peer.description();
+    result["peer_implementation"] = peer.implementation(row.bordered);
+
+    std::vector<std::function<void()>> sides;
+    for (const std::unique_ptr<MaskedOperator> &masked : bench.ways) {
+        const char *const variant = forced_variant(row.mask, *masked);
+        masked->spoil_output();
+        sides.emplace_back([&, variant, side = masked.get()] { side->run(mask, row.bordered, false, variant); });
+    }
+    sides.emplace_back([&] { peer.run(row.bordered); });
+    const std::vector<Spread> spreads = measure_sides(sides, options_.measure);
+
+    result["t_peer_us"] = rounded(spreads.back().median);
+    result["peer_us"] = to_json(spreads.back());
+    result["rounds"] = spreads.back().rounds;
+    result["peer_max_rel_err"] = rounded(bench.peers.check(row.peer, row.bordered, bench.problem));
+    for (size_t i = 0; i < bench.ways.size(); i++) {
+        MaskedOperator &masked = *bench.ways[i];
+        Json way = {{"way", bench.kernels[i].way}};
+        add_ours(way, spreads[i], spreads.back(), mask.density());
+        add_choice(way, masked, mask, forced_variant(row.mask, masked));
+        way["max_rel_err"] = rounded(masked.check_output(mask, false));
+        way["seconds"] = bench.kernels[i].seconds;
+        result["ways"].push_back(std::move(way));
+    }
+}
+
+}  // namespace distile::bench
