@@ -15,7 +15,7 @@ enum class Epilogue { None, Relu, Relu6, Silu, Gelu };
 /** Maps the names in operator files to epilogues. */
 const std::map<std::string, Epilogue> &epilogue_names();
 
-/** Applies an epilogue to a float32 value. */
+/** Applies an epilogue to a float32 value. NaN stays NaN; silu and gelu of minus infinity are NaN, as in PyTorch. */
 Halide::Expr apply_epilogue(Epilogue epilogue, const Halide::Expr &value);
 
 }  // namespace distile

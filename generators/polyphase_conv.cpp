@@ -109,6 +109,21 @@ private:
         return conversion.to_float32(of_phase(co % channel_block, taps.x, taps.y, taps.z, co / channel_block, phase));
     }
 
+    /** A dilation above the scale passes over input pixels, whose taps have no weights. Times zero they would still
+     * pass on a NaN. */
+    static void skip_empty_taps(RDom &taps, const PolyphaseAxis &axis, const Expr &tap) {
+        std::vector<Expr> is_read;
+        bool all_read = true;
+        for (const distile::MergedTap &merged : axis.taps()) {
+            const bool read = merged.begin < merged.end;
+            is_read.push_back(cast<bool>(read));
+            all_read = all_read && read;
+        }
+        if (!all_read) {
+            taps.where(mux(tap, is_read));
+        }
+    }
+
     Func sums(const Stage &stage) {
         const PhaseExprs across = exprs_of(columns, phase % scale_w), down = exprs_of(rows, phase / scale_w);
         RDom taps(0, in_channels, 0, columns.most_taps(), 0, rows.most_taps(), stage.name + "_taps");
@@ -119,6 +134,8 @@ private:
         if (!Internal::is_const(down.taps)) {
             taps.where(taps.z < down.taps);
         }
+        skip_empty_taps(taps, columns, across.begin + taps.y);
+        skip_empty_taps(taps, rows, down.begin + taps.z);
         const std::vector<Var> place = has_phases() ? std::vector<Var>{p, phase} : std::vector<Var>{p};
         Expr value;
         if (stage.in_place) {

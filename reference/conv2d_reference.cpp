@@ -22,7 +22,11 @@ int32_t output_extent(distile_operator_kind kind, int32_t input, int32_t pads, i
     return pixels;
 }
 
-/** The input that a kernel position multiplies for an output along one axis; -1 for a zero. */
+/** What a kernel position may multiply instead of an input: nothing, or a zero of the padding, which makes NaN of
+ * infinite weights. */
+constexpr int32_t no_input = -1, padding = -2;
+
+/** The input that a kernel position multiplies for an output along one axis; no_input or padding. */
 int32_t input_at(distile_operator_kind kind, int32_t inputs, int32_t output, int32_t position, int32_t stride,
                  int32_t pad, int32_t dilation) {
     if (kind == DISTILE_MASKED_CONV_TRANSPOSE2D) {
@@ -31,12 +35,12 @@ int32_t input_at(distile_operator_kind kind, int32_t inputs, int32_t output, int
                 return input;
             }
         }
-        return -1;
+        return (output + pad - position * dilation) % stride == 0 ? padding : no_input;
     }
     const bool upsampled = kind == DISTILE_MASKED_UPSAMPLE_CONV2D;
     const int32_t input = output * (upsampled ? 1 : stride) - pad + position * dilation;
     const int32_t repeated = upsampled ? stride : 1;
-    return input >= 0 && input < inputs * repeated ? input / repeated : -1;
+    return input >= 0 && input < inputs * repeated ? input / repeated : padding;
 }
 
 /** The channels of a pixel as float32: in place, or converted into `memory`. */
@@ -50,6 +54,12 @@ const float *read_pixel(const distile_tensor &tensor, int32_t n, int32_t y, int3
     memory.resize(tensor.channels);
     type.to_float(pixel, memory.data(), memory.size());
     return memory.data();
+}
+
+/** A sum of float32 numbers is infinite beyond their range. */
+double as_float32_sum(double sum) {
+    constexpr double least_rounded_to_infinity = 0x1.ffffffp127;
+    return std::abs(sum) >= least_rounded_to_infinity ? std::copysign(HUGE_VAL, sum) : sum;
 }
 
 }  // namespace
@@ -99,9 +109,9 @@ double apply_epilogue(distile_epilogue epilogue, double value) {
     case DISTILE_EPILOGUE_NONE:
         return value;
     case DISTILE_EPILOGUE_RELU:
-        return std::max(value, 0.0);
+        return value < 0 ? 0 : value;
     case DISTILE_EPILOGUE_RELU6:
-        return std::min(std::max(value, 0.0), 6.0);
+        return value < 0 ? 0 : value > 6 ? 6 : value;
     case DISTILE_EPILOGUE_SILU:
         return value / (1 + std::exp(-value));
     case DISTILE_EPILOGUE_GELU:
@@ -126,8 +136,7 @@ size_t filter_size(const distile_conv2d &conv) {
 
 Conv2dReference::Conv2dReference(const distile_conv2d &conv, const distile_weights_source &weights,
                                  distile_operator_kind kind, distile_dtype dtype)
-    : conv_(conv), kind_(kind), dtype_(dtype),
-      merges_(dtype != DISTILE_FLOAT32 && kind == DISTILE_MASKED_UPSAMPLE_CONV2D) {
+    : conv_(conv), kind_(kind), dtype_(dtype), merges_(kind == DISTILE_MASKED_UPSAMPLE_CONV2D) {
     const size_t outputs = conv.out_channels, inputs = conv.in_channels / conv.groups;
     const size_t taps = static_cast<size_t>(conv.kernel_h) * conv.kernel_w;
     const bool is_float = static_cast<int>(weights.dtype) == 0 || weights.dtype == DISTILE_FLOAT32;
@@ -215,14 +224,16 @@ void Conv2dReference::sums(const distile_tensor &input, const distile_tensor *re
         scales->assign(outputs, 0);
     }
     std::vector<float> merged, converted;
+    const std::vector<float> zeros(input.channels);
     const std::vector<Run> columns =
         runs(conv_.kernel_w, input.width, x, conv_.stride_w, conv_.pad_left, conv_.dilation_w);
     for (const Run &row : runs(conv_.kernel_h, input.height, y, conv_.stride_h, conv_.pad_top, conv_.dilation_h)) {
         for (const Run &column : columns) {
-            if (row.input < 0 || column.input < 0) {
+            if (row.input == no_input || column.input == no_input) {
                 continue;
             }
-            const float *values = read_pixel(input, n, row.input, column.input, converted);
+            const bool padded = row.input == padding || column.input == padding;
+            const float *values = padded ? zeros.data() : read_pixel(input, n, row.input, column.input, converted);
             const float *weights = weights_of(row, column, merged);
             for (int32_t i = 0; i < filter_channels; i++, weights += outputs) {
                 for (int32_t group = 0; group < conv_.groups; group++) {
@@ -241,7 +252,7 @@ void Conv2dReference::sums(const distile_tensor &input, const distile_tensor *re
     const float *added = residual ? read_pixel(*residual, n, y, x, converted) : nullptr;
     for (int32_t o = 0; o < outputs; o++) {
         const double addend = addend_[o] + (added ? added[o] : 0);
-        sums[o] = sums[o] * factor_[o] + addend;
+        sums[o] = as_float32_sum(sums[o] * factor_[o] + addend);
         if (scales) {
             (*scales)[o] = (*scales)[o] * std::abs(factor_[o]) + std::abs(addend);
         }

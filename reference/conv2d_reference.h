@@ -1,6 +1,6 @@
 /** \file
  * Any kind of operator by definition: plain loops with sums in double precision. Inputs, weights and residuals are
- * first rounded to their storage types, as in the kernels.
+ * first rounded to their storage types, as in the kernels. NaN and infinity follow IEEE 754 and PyTorch.
  */
 #ifndef DISTILE_CONV2D_REFERENCE_H
 #define DISTILE_CONV2D_REFERENCE_H
@@ -26,6 +26,7 @@ float round_to(distile_dtype dtype, float value);
 /** An element of a tensor of any type. */
 float read_element(const distile_tensor &tensor, int32_t n, int32_t y, int32_t x, int32_t channel);
 
+/** NaN stays NaN. */
 double apply_epilogue(distile_epilogue epilogue, double value);
 
 /** The output's extents; 0 if the kernel does not fit the input. */
@@ -48,9 +49,9 @@ public:
         return conv_;
     }
 
-    /** The sums before the epilogue, for every channel of one output pixel. Does not read the input's border;
-     * `residual` may be null. Stores the sums of the absolute values of all terms, the scale for judging errors, in
-     * `scales` unless that is null. */
+    /** The sums before the epilogue, for every channel of one output pixel; infinite beyond float32's range. Does not
+     * read the input's border; `residual` may be null. Stores the sums of the absolute values of all terms, the scale
+     * for judging errors, in `scales` unless that is null. */
     void sums(const distile_tensor &input, const distile_tensor *residual, int32_t n, int32_t y, int32_t x,
               std::vector<double> &sums, std::vector<double> *scales = nullptr) const;
 

@@ -112,6 +112,11 @@ int check_plans() {
             const distile::Theta &theta = variant.theta;
             variants++;
             check(count(ptx, "__local_depot") == 0 && count(ptx, ".local.") == 0, where, "it uses local memory");
+            // SiLU and GELU limit an argument, but keep NaN in another factor.
+            const std::string epilogue = plan.op.params.at("epilogue");
+            check(epilogue == "silu" || epilogue == "gelu" ||
+                      (count(ptx, "max.f32") == 0 && count(ptx, "min.f32") == 0),
+                  where, "max.f32 or min.f32 turns NaN into a number");
             if (theta.count("chunk") == 1) {
                 check_staging(plan, theta, ptx, where);
             } else {

@@ -40,6 +40,14 @@ size_t elements(const distile_tensor &view) {
                                (view.width + view.border_left + view.border_right - 1) * view.stride_w + view.channels);
 }
 
+/** Whether a value is right: the NaN or infinity that is due, or no further from the exact value than a tolerance. */
+bool is_right(float got, float due, double exact, double tolerance) {
+    if (!std::isfinite(got) || !std::isfinite(due)) {
+        return std::isnan(due) ? std::isnan(got) : got == due;
+    }
+    return std::abs(got - exact) <= tolerance;
+}
+
 }  // namespace
 
 GuardedMemory::GuardedMemory(size_t bytes, Flush flush) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
@@ -186,14 +194,14 @@ TestTensor::compare_any(const std::vector<uint32_t> &before, const ReferenceOutp
 std::string TestTensor::difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected,
                                    double tolerance) {
     return compare_any(before, expected, [&](float got, size_t place) {
-        return std::abs(double{got} - expected.values[place]) <= tolerance;
+        return is_right(got, expected.values[place], expected.values[place], tolerance);
     });
 }
 
 std::string TestTensor::difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected) {
     return compare_any(before, expected, [&](float got, size_t place) {
         const double exact = expected.exact[place];
-        return std::abs(got - exact) <= error_bound(view_.dtype, exact, expected.largest);
+        return is_right(got, expected.values[place], exact, error_bound(view_.dtype, exact, expected.largest));
     });
 }
 

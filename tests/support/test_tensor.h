@@ -86,7 +86,8 @@ public:
     size_t num_own_words() const;
 
     /** "" if the memory holds what a call must have made of `before`: at the pixels of this view what the reference
-     * says, with absolute errors of at most `tolerance` where it computes, and elsewhere what it held before. */
+     * says, with absolute errors of at most `tolerance` where it computes, and elsewhere what it held before. Where
+     * NaN or an infinity is due, it must be there. */
     std::string difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected, double tolerance);
     /** The same, with the errors that the type allows sums of the reference's largest value. */
     std::string difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected);

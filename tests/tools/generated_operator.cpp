@@ -141,8 +141,10 @@ Buffer<> pack_filter(const GeneratedCase &generated, const Geometry &g, const st
 }
 
 double epilogue(const std::string &name, double value) {
-    return name == "relu"    ? std::max(value, 0.0)
-           : name == "relu6" ? std::min(std::max(value, 0.0), 6.0)
+    return name == "relu"    ? (value < 0 ? 0 : value)
+           : name == "relu6" ? (value < 0   ? 0
+                                : value > 6 ? 6
+                                            : value)
            : name == "silu"  ? value / (1 + std::exp(-value))
            : name == "gelu"  ? value * std::erfc(-value / std::sqrt(2.0)) / 2
                              : value;

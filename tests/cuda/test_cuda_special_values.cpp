@@ -1,0 +1,74 @@
+// NaN, infinity and overflow on a GPU: test_special_values.cpp for every PolyKernel for GPUs.
+#include "device_tensor.h"
+#include "gpu_session.h"
+#include "special_values.h"
+#include "test_cuda_polykernels.h"
+
+using namespace distile;
+
+namespace {
+
+/** Runs every variant on a call. */
+void check_call(const Gpu &gpu, const Kernel &kernel, const Mask &mask, const SpecialCalls &calls,
+                const SpecialCall &call) {
+    INFO(call.name);
+    distile_weights_source source{};
+    source.filter = call.filter.data();
+    source.order = DISTILE_HWIO;
+    source.bias = call.bias.data();
+    const Weights weights = pack_weights(gpu.context, kernel, source);
+    const DeviceTensor input(*call.input, false);
+    std::unique_ptr<DeviceTensor> residual;
+    if (call.residual) {
+        residual = std::make_unique<DeviceTensor>(*call.residual, false);
+    }
+    for (int32_t i = 0; i < distile_kernel_num_variants(kernel.get()); i++) {
+        TestTensor output = calls.output();
+        const auto before = output.snapshot();
+        DeviceTensor device_output(output, false);
+        distile_run_args args{};
+        args.input = &input.view();
+        args.residual = residual ? &residual->view() : nullptr;
+        args.output = &device_output.view();
+        args.weights = weights.get();
+        args.mask = mask.get();
+        args.variant = distile_kernel_variant_name(kernel.get(), i);
+        INFO("variant " << args.variant);
+        gpu.check(distile_run(kernel.get(), &args));
+        CU(cuCtxSynchronize);
+        REQUIRE(device_output.download());
+        CHECK(output.difference(before, call.expected) == "");
+    }
+}
+
+}  // namespace
+
+TEST_CASE("NaN, infinity and overflow on a GPU reach the outputs that read them, and no others",
+          "[gpu_special_values]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    for (const distile_polykernel *polykernel : test_cuda_polykernels) {
+        DYNAMIC_SECTION(polykernel->name) {
+            const SpecialCalls calls(*polykernel);
+            const Kernel kernel = gpu.make_kernel(*polykernel);
+            const Mask mask = gpu.make_mask();
+            const DeviceArray<uint8_t> bytes(calls.mask());
+            gpu.check(distile_mask_set_bytes(mask.get(), bytes.data(), 1, calls.height(), calls.width(),
+                                             int64_t{calls.height()} * calls.width(), calls.width()));
+            ValueClasses classes;
+            for (const Place place : calls.places()) {
+                for (const Special special : all_specials) {
+                    for (const bool bordered : {false, true}) {
+                        const SpecialCall call = calls.call(special, place, bordered);
+                        check_call(gpu, kernel, mask, calls, call);
+                        classes.add(call.expected, convolution_of(*polykernel).out_channels);
+                    }
+                }
+            }
+            CHECK(classes.nan > 0);
+            CHECK(classes.finite > 0);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+// NaN, infinity and overflow: what reaches an output pixel, and what an epilogue and a type make of it.
+#include "catch.h"
+#include "special_values.h"
+#include "test_polykernels.h"
+#include <cmath>
+#include <distile/distile.hpp>
+#include <limits>
+#include <set>
+#include <string>
+
+using namespace distile;
+
+namespace {
+
+constexpr const char *levels[] = {"sse41 avx avx2 f16c fma avx512f avx512cd avx512bw avx512dq avx512vl",
+                                  "sse41 avx avx2 f16c fma", ""};
+
+Context context_of(const char *features) {
+    distile_context_options options{};
+    options.cpu_features = features;
+    options.threads = 2;
+    return make_context(options);
+}
+
+/** Runs every variant on a call. */
+void check_call(const Context &context, const Kernel &kernel, const Mask &mask, const SpecialCalls &calls,
+                const SpecialCall &call) {
+    INFO(call.name);
+    distile_weights_source source{};
+    source.filter = call.filter.data();
+    source.order = DISTILE_HWIO;
+    source.bias = call.bias.data();
+    const Weights weights = pack_weights(context, kernel, source);
+    for (int32_t i = 0; i < distile_kernel_num_variants(kernel.get()); i++) {
+        TestTensor output = calls.output();
+        const auto before = output.snapshot();
+        distile_run_args args{};
+        args.input = &call.input->view();
+        args.residual = call.residual ? &call.residual->view() : nullptr;
+        args.output = &output.view();
+        args.weights = weights.get();
+        args.mask = mask.get();
+        args.variant = distile_kernel_variant_name(kernel.get(), i);
+        INFO("variant " << args.variant);
+        check(context, distile_run(kernel.get(), &args));
+        CHECK(output.difference(before, call.expected) == "");
+    }
+}
+
+}  // namespace
+
+TEST_CASE("NaN, infinity and overflow reach the outputs that read them, and no others", "[special_values]") {
+    ValueClasses all;
+    for (const distile_polykernel *polykernel : test_polykernels) {
+        const SpecialCalls calls(*polykernel);
+        std::set<std::string> taken;
+        for (const char *features : levels) {
+            const Context context = context_of(features);
+            distile_kernel *created = nullptr;
+            const distile_status status = distile_kernel_create(context.get(), polykernel, &created);
+            const Kernel kernel(created);
+            if (status == DISTILE_ERROR_UNSUPPORTED_DEVICE) {
+                continue;
+            }
+            distile_kernel_info info{};
+            check(context, distile_kernel_get_info(created, &info));
+            if (!taken.insert(info.name).second) {
+                continue;
+            }
+            INFO(info.name);
+            const Mask mask = make_mask(context);
+            check(context, distile_mask_set_bytes(mask.get(), calls.mask().data(), 1, calls.height(), calls.width(),
+                                                  int64_t{calls.height()} * calls.width(), calls.width()));
+            ValueClasses classes;
+            for (const Place place : calls.places()) {
+                for (const Special special : all_specials) {
+                    for (const bool bordered : {false, true}) {
+                        const SpecialCall call = calls.call(special, place, bordered);
+                        check_call(context, kernel, mask, calls, call);
+                        classes.add(call.expected, convolution_of(*polykernel).out_channels);
+                    }
+                }
+            }
+            CHECK(classes.nan > 0);
+            CHECK(classes.finite > 0);
+            all.infinite += classes.infinite;
+        }
+        if (taken.empty()) {
+            WARN("skipped: this CPU cannot run " << polykernel->name);
+        }
+    }
+    CHECK(all.infinite > 0);
+}
+
+TEST_CASE("A comparison with the reference tells NaN, infinities and numbers apart", "[special_values]") {
+    constexpr float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+    const float values[] = {nan, infinity, -infinity, 1.0f};
+    for (const distile_dtype dtype : {DISTILE_FLOAT32, DISTILE_FLOAT16, DISTILE_BFLOAT16}) {
+        for (const float got : values) {
+            for (const float due : values) {
+                CAPTURE(dtype, got, due);
+                TestTensor tensor(1, 1, 1, 1, {}, Flush::Back, dtype);
+                const auto before = tensor.snapshot();
+                tensor.set(0, 0, 0, 0, got);
+                const ReferenceOutput expected{{PixelState::Computed}, {due}, {due}, 1};
+                const bool same = std::isnan(due) ? std::isnan(got) : got == due;
+                CHECK((tensor.difference(before, expected) == "") == same);
+                CHECK((tensor.difference(before, expected, 0) == "") == same);
+            }
+        }
+    }
+    // The NaN of another sign and payload too, and a number near infinity is none.
+    TestTensor tensor(1, 1, 1, 1);
+    const auto before = tensor.snapshot();
+    tensor.set(0, 0, 0, 0, -nan);
+    CHECK(tensor.difference(before, {{PixelState::Computed}, {nan}, {nan}, 1}) == "");
+    tensor.set(0, 0, 0, 0, std::numeric_limits<float>::max());
+    CHECK(tensor.difference(before, {{PixelState::Computed}, {infinity}, {infinity}, infinity}) != "");
+}
