@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Holds what the documents tell to type against the Makefile, the build and its options.
+# Holds what the documents tell to type against the Makefile, the build and its options, and the code that they show
+# against the files that are built.
 # Usage: test_documents.sh <source folder> <build folder>
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../support/shell_test.sh"
@@ -34,4 +35,34 @@ options=$(grep -rhoE --include=CMakeLists.txt --include='*.cmake' --exclude-dir=
 for option in $options; do
     has "\`$option\`" <docs/install.md || fail "docs/install.md does not explain $option"
 done
+# A block of code behind the mark <!-- all of FILE --> or <!-- part of FILE --> is that file, or whole lines of it.
+quotes=""
+for document in README.md docs/*.md; do
+    while IFS=: read -r line mark; do
+        read -r _ how _ file _ <<<"$mark"
+        block=$(sed "1,${line}d" "$document" | awk 'NR > 1 && /^```$/ { exit } NR > 1 { print } NR == 1 && !/^```[a-z]/ { exit }')
+        [[ -n $block ]] || fail "$document:$line: no block of code follows the mark"
+        text=$(<"$file")
+        case $how in
+        all) [[ $text == "$block" ]] || fail "$document:$line does not show $file as it is; copy the file" ;;
+        part) [[ $'\n'$text$'\n' == *$'\n'"$block"$'\n'* ]] || fail "$document:$line shows lines that $file lacks" ;;
+        esac
+        quotes+=" $file"
+    done < <(grep -nE '^<!-- (all|part) of [^ ]+ -->$' "$document")
+done
+for file in apps/first_program.c apps/own_operator.c apps/my_operator.json apps/block.cpp; do
+    [[ "$quotes " == *" $file "* ]] || fail "no document shows $file"
+done
+
+# The messages that docs/own_operator.md explains; test_messages.cpp has those of the runtime.
+misspelt='masked_conv2d has no parameter "in_chanels"'
+file=$(mktemp)
+trap 'rm -f "$file"' EXIT
+sed 's/in_channels/in_chanels/' apps/my_operator.json >"$file"
+program=("$build_folder/autoscheduler/distile")
+expect_error "$misspelt" info "$file"
+for message in "$misspelt" "distile's component compiler needs Halide"; do
+    has -F "| \`$message\` |" <docs/own_operator.md || fail "docs/own_operator.md does not explain '$message'"
+done
+has -F "distile's component compiler needs Halide" <cmake/distile-config.cmake.in || fail "no Halide gets another message"
 echo "all right"
