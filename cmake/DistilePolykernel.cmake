@@ -1,8 +1,13 @@
-# distile_add_polykernel(<target> OPERATOR <operator.json> PLAN <plan.json>... [DTYPE <type>] [NO_PORTABLE])
+# distile_add_polykernel(<target> OPERATOR <operator.json> [PLAN <plan.json>... | BACKENDS <backend>...] [DTYPE <type>]
+#                        [NO_PORTABLE])
 #
 # Builds the PolyKernel of an operator: a static library <target> and a header <target>.h that declares
 #
 #     extern const distile_polykernel <target>;
+#
+# Without a plan, the analytical bound chooses the schedules: for CPUs with AVX-512 and with AVX2, and with BACKENDS cuda
+# for NVIDIA GPUs. The library of a backend other than cpu is <target>_<backend>: BACKENDS cpu cuda makes <target> and
+# <target>_cuda. `distile plan` measures plans on this machine; `distile tune` finds better ones.
 #
 # Several plans serve several kinds of CPU; list the most demanding first. At run time the first plan that the CPU can
 # run is taken. A portable plan that every x86-64 CPU runs (`distile portable`) follows, unless NO_PORTABLE leaves it
@@ -20,10 +25,35 @@ find_program(DISTILE_LINKER NAMES ld.bfd ld REQUIRED DOC "The linker that joins 
 mark_as_advanced(DISTILE_LINKER)
 
 function(distile_add_polykernel target)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PORTABLE" "OPERATOR;DTYPE" "PLAN")
-    if (NOT arg_OPERATOR OR NOT arg_PLAN OR arg_UNPARSED_ARGUMENTS)
-        message(FATAL_ERROR "distile_add_polykernel(<target> OPERATOR <file> PLAN <file>... [DTYPE <type>] [NO_PORTABLE])")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "NO_PORTABLE" "OPERATOR;DTYPE" "PLAN;BACKENDS")
+    if (NOT arg_OPERATOR OR arg_UNPARSED_ARGUMENTS OR arg_KEYWORDS_MISSING_VALUES OR (arg_PLAN AND arg_BACKENDS))
+        message(FATAL_ERROR "distile_add_polykernel(<target> OPERATOR <file> [PLAN <file>... | BACKENDS <backend>...] "
+                            "[DTYPE <type>] [NO_PORTABLE])")
     endif ()
+    if (arg_PLAN)
+        _distile_add_polykernel(${target} "" "${arg_OPERATOR}" "${arg_DTYPE}" "${arg_NO_PORTABLE}" ${arg_PLAN})
+        return()
+    endif ()
+    if (NOT arg_BACKENDS)
+        set(arg_BACKENDS cpu)
+    endif ()
+    foreach (backend IN LISTS arg_BACKENDS)
+        if (NOT backend MATCHES "^(cpu|cuda)$")
+            message(FATAL_ERROR "distile_add_polykernel: '${backend}' is not a backend; the backends are cpu and cuda")
+        endif ()
+        set(suffix "_${backend}")
+        if (backend STREQUAL "cpu")
+            set(suffix "")
+        elseif (NOT TARGET distile::${backend})
+            message(FATAL_ERROR "distile_add_polykernel: distile was built without support for the backend ${backend}")
+        endif ()
+        _distile_add_polykernel(${target}${suffix} ${backend} "${arg_OPERATOR}" "${arg_DTYPE}" "${arg_NO_PORTABLE}")
+    endforeach ()
+endfunction()
+
+# Builds one library, from the plans that follow or, if there are none, from those that the bound makes for a backend.
+function(_distile_add_polykernel target backend arg_OPERATOR arg_DTYPE arg_NO_PORTABLE)
+    set(arg_PLAN ${ARGN})
     if (NOT target MATCHES "^[A-Za-z_][A-Za-z0-9_]*$")
         message(FATAL_ERROR "distile_add_polykernel: the target '${target}' names a C symbol: letters, digits and _")
     endif ()
@@ -39,7 +69,12 @@ function(distile_add_polykernel target)
     endif ()
     set(options "")
     if (arg_NO_PORTABLE)
-        set(options --no-portable)
+        list(APPEND options --no-portable)
+    endif ()
+    if (plans)
+        list(APPEND options --plan ${plans})
+    else ()
+        list(APPEND options --backend ${backend})
     endif ()
     if (arg_DTYPE)
         list(APPEND options --dtype "${arg_DTYPE}")
@@ -57,7 +92,7 @@ function(distile_add_polykernel target)
         COMMAND ${CMAKE_COMMAND} -E env "CC=${CMAKE_C_COMPILER}"
                 --modify "LD_LIBRARY_PATH=path_list_prepend:$<TARGET_FILE_DIR:Halide::Halide>" --
                 $<TARGET_FILE:distile::builder> build
-                --operator "${arg_OPERATOR}" --plan ${plans} ${options} --symbol ${target}
+                --operator "${arg_OPERATOR}" ${options} --symbol ${target}
                 --object "${base}.o" --header "${base}.h" --depfile "${base}.d" --folder "${base}_parts"
                 --linker "${DISTILE_LINKER}" --objcopy "${CMAKE_OBJCOPY}" --slots "${CMAKE_BINARY_DIR}/distile_slots"
         DEPENDS "${arg_OPERATOR}" ${plans} distile::builder "$<TARGET_FILE:distile::builder>"

@@ -50,13 +50,15 @@ void add_depthwise_terms(const Workload &workload, const std::array<int, 16> &va
     const double operations = steps * pixels * vectors;
     const double loads = steps * (pixels + 1) * vectors;
     const double unrolled = unroll == UnrollNothing ? 1 : unroll == UnrollRow ? problem.kernel_w : taps;
-    // Each iteration finds the addresses of its pixels, once for all channels if the whole kernel is unrolled.
     const double iterations = steps / unrolled;
 
     sink.time("fma", rounds * (device.alpha_us * operations + device.gamma_us));
     // A sum waits for the one before it.
     sink.time("dependence", rounds * steps * device.fma_latency * cycle_us);
-    sink.time("load", rounds * loads / device.load_per_cycle * cycle_us);
+    // Every tap finds the address of every pixel, as measured in a cycle; the addresses of an unrolled row alone cost
+    // twice as much.
+    const double address_cycles = unroll == UnrollRow ? 2 : 1;
+    sink.time("load", rounds * (loads / device.load_per_cycle + steps * pixels * address_cycles) * cycle_us);
     sink.time("loop", rounds * iterations * 2 * cycle_us);
 
     // Bytes: the input and the output stream through, and the weights, which every register tile reads, stay.

@@ -1,5 +1,5 @@
 #include "commands.h"
-#include "portable.h"
+#include "bound_plan.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>

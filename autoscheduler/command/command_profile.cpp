@@ -4,7 +4,7 @@
 #include "emit.h"
 #include "info.h"
 #include "measure_backend.h"
-#include "portable.h"
+#include "bound_plan.h"
 #include "process.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>

@@ -25,7 +25,12 @@ void add_build_command(CLI::App &app) {
     const auto options = std::make_shared<BuildOptions>();
     CLI::App *command = app.add_subcommand("build", "Build the object and the header of a PolyKernel");
     command->add_option("--operator", options->op, "Operator file")->required();
-    command->add_option("--plan", options->plans, "Plan files, the most demanding first")->required();
+    CLI::Option *plans = command->add_option(
+        "--plan", options->plans, "Plan files, the most demanding first (default: plans that the bound makes)");
+    command->add_option("--backend", options->backend, "Backend of the plans that the bound makes")
+        ->capture_default_str()
+        ->check(CLI::IsMember(backend_names()))
+        ->excludes(plans);
     command->add_option("--dtype", options->dtype,
                         "Build the operator and its plans in this type, without their times");
     const CLI::Option *no_portable = command->add_flag("--no-portable", "Add no plan for every CPU");

@@ -1,7 +1,7 @@
 #include "compile.h"
 #include "emit.h"
 #include "job_slots.h"
-#include "portable.h"
+#include "bound_plan.h"
 #include "tools.h"
 #include <filesystem>
 #include <initializer_list>
@@ -71,7 +71,11 @@ void change_type(Operator &op, const std::string &type) {
 
 std::vector<Plan> read_plans(const BuildOptions &options) {
     Operator op = read_operator(options.op);
-    std::vector<Plan> plans;
+    if (options.plans.empty() && !options.dtype.empty()) {
+        change_type(op, options.dtype);
+    }
+    std::vector<Plan> plans =
+        options.plans.empty() ? bound_plans(op, get_backend(options.backend)) : std::vector<Plan>();
     for (const std::string &path : options.plans) {
         plans.push_back(read_plan(path));
         const Plan &plan = plans.back();
@@ -80,7 +84,7 @@ std::vector<Plan> read_plans(const BuildOptions &options) {
                             plan.op.summary() + "), not for '" + op.name + "' (" + op.summary() + ")");
         }
     }
-    if (!options.dtype.empty()) {
+    if (!options.plans.empty() && !options.dtype.empty()) {
         change_type(op, options.dtype);
         for (Plan &plan : plans) {
             plan.name += "_" + options.dtype;

@@ -21,7 +21,8 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
 /** What to build a PolyKernel from, and what with. */
 struct BuildOptions {
     std::string op;                 /**< Operator file. */
-    std::vector<std::string> plans; /**< The most demanding first. */
+    std::vector<std::string> plans; /**< The most demanding first; none: those that the bound makes for `backend`. */
+    std::string backend = cpu_backend().name;
     std::string dtype;    /**< Replaces the type of the operator and its plans, for instance "float16"; "": none. */
     bool portable = true; /**< Whether a plan for every device of the backend stands behind them, if it can. */
     std::string symbol;   /**< C name of the PolyKernel. */

@@ -13,7 +13,7 @@
 #include "emit.h"
 #include "operator_schema.h"
 #include "plan.h"
-#include "portable.h"
+#include "bound_plan.h"
 #include "space.h"
 #include "temporary_folder.h"
 

@@ -36,7 +36,10 @@ const BoundBackend &cpu_bound_backend() {
         {{"vector_lanes", &DeviceProfile::vector_lanes, 1024},
          {"vector_registers", &DeviceProfile::vector_registers, 1024}},
         {},
-        {{"CPU, AVX2", 8, 16}, {"CPU, AVX-512", 16, 32}}};
+        {{"CPU, AVX2", 8, 16}, {"CPU, AVX-512", 16, 32}},
+        false,
+        {"generic_avx512", "generic_avx2"},
+        {1, 2, 4, 8, 16, 32, 64}};
     return backend;
 }
 

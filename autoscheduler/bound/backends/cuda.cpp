@@ -47,7 +47,10 @@ const BoundBackend &cuda_bound_backend() {
          {"shared_banks", &DeviceProfile::shared_banks, 64},
          {"shared_bytes", &DeviceProfile::shared_bytes, 1 << 30}},
         {"shared", "L2", "DRAM"},
-        {{"NVIDIA GPU", 0, 0}}};
+        {{"NVIDIA GPU", 0, 0}},
+        true,
+        {"generic_cuda"},
+        {16, 32, 64, 128}};
     return backend;
 }
 

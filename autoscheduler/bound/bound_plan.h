@@ -1,0 +1,35 @@
+/** \file
+ * Plans that the bound makes without measuring anything: for operators that were never tuned, and for CPUs that lack
+ * what an operator's tuned plans need.
+ */
+#ifndef DISTILE_BOUND_PLAN_H
+#define DISTILE_BOUND_PLAN_H
+
+#include "device_profile.h"
+#include "plan.h"
+#include <vector>
+
+namespace distile {
+
+/** The plan of a device: up to `masked` variants that the bound finds fastest together over densities from .02 to .75,
+ * a dense one, and the bound's times for several numbers of threads. Throws FileError where no schedule is legal. */
+Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile &device, int masked = 3);
+
+/** The plans of an operator on a backend, for devices like its built-in profiles: the most demanding first. Throws
+ * FileError where no schedule is legal. */
+std::vector<Plan> bound_plans(const Operator &op, const Backend &backend);
+
+/** The name of the plan for a device: the operator's, and the device's level, for instance "avx512". */
+std::string plan_name(const Operator &op, const DeviceProfile &device);
+
+/** The backend that has portable plans. */
+const Backend &portable_backend();
+
+/** A plan of a fine and a dense variant, scheduled by the bound for 4 lanes and 16 registers, which every x86-64 CPU
+ * has. It has no times, because they would differ from CPU to CPU, and no coarser variant, because none is taken
+ * without times. Throws FileError where no schedule is legal. */
+Plan portable_plan(const Operator &op);
+
+}  // namespace distile
+
+#endif
