@@ -67,11 +67,11 @@ void run_generators(const std::vector<Command> &commands, int jobs, const std::f
     try {
         run_commands(commands, jobs, finished, slots);
     } catch (const FileError &error) {
-        const std::string message = error.what();
-        if (message.find("error while loading shared libraries: libHalide") == std::string::npos) {
+        if (std::string(error.what()).find("error while loading shared libraries: libHalide") == std::string::npos) {
             throw;
         }
-        throw FileError(message + "Name the folder of Halide's library in LD_LIBRARY_PATH");
+        throw FileError("Halide's library is not where it was when distile was built: name its folder in "
+                        "LD_LIBRARY_PATH, in a Python environment lib/python3.x/site-packages/halide/lib64");
     }
 }
 
