@@ -1,4 +1,5 @@
 #include "tools.h"
+#include "buildable.h"
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
@@ -30,10 +31,7 @@ std::vector<std::string> c_compiler() {
 Command generator_command(const Plan &plan, const PlanVariant &variant, const std::string &plan_path,
                           const std::string &emit, const std::string &folder, const std::string &name,
                           const std::string &function) {
-    if (!variant.is_generated()) {
-        throw FileError("the variant \"" + variant.name + "\" of the plan '" + plan.name + "' is written in '" +
-                        variant.source + "': this version builds code from Halide only");
-    }
+    check_buildable(plan, variant);
     Command command;
     command.words = {tool("distile_generators"),
                      "-g",
@@ -67,11 +65,11 @@ void run_generators(const std::vector<Command> &commands, int jobs, const std::f
     try {
         run_commands(commands, jobs, finished, slots);
     } catch (const FileError &error) {
-        if (std::string(error.what()).find("error while loading shared libraries: libHalide") == std::string::npos) {
+        const std::string message = error.what();
+        if (message.find("error while loading shared libraries: libHalide") == std::string::npos) {
             throw;
         }
-        throw FileError("Halide's library is not where it was when distile was built: name its folder in "
-                        "LD_LIBRARY_PATH, in a Python environment lib/python3.x/site-packages/halide/lib64");
+        throw FileError(message + "Name the folder of Halide's library in LD_LIBRARY_PATH");
     }
 }
 
