@@ -30,11 +30,6 @@ std::string utc_now() {
     return text;
 }
 
-double load_average() {
-    double average = 0;
-    return getloadavg(&average, 1) == 1 ? average : 0;
-}
-
 double seconds_of_others() {
     const std::vector<int> cores = usable_cores();
     double seconds = 0;

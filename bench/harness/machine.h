@@ -15,8 +15,6 @@ namespace distile::bench {
 std::string system_name();
 /** The time in UTC, for instance "2026-01-31T12:00:00Z". */
 std::string utc_now();
-/** The average number of runnable threads in the last minute. */
-double load_average();
 /** Seconds of CPU time that the usable cores gave to others so far: to other programs, to the kernel and to other
  * virtual machines. How much it grows tells how much a measurement was disturbed. 0 where the system does not say. */
 double seconds_of_others();

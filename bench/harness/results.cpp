@@ -86,11 +86,6 @@ bool is_disturbed(const Json &row) {
     return row.value("others_busy", 0.0) > fair_share_of_others;
 }
 
-bool is_high_load(double load_average, double cores) {
-    constexpr double fair_load_of_a_core = 0.3;
-    return load_average > fair_load_of_a_core * cores;
-}
-
 void replace_file(const std::string &path, const std::string &text) {
     const std::string part = path + ".part";
     std::ofstream stream(part);
@@ -122,7 +117,7 @@ Results::Results(const std::string &path, bool resume, Json header) : path_(path
         // Rows that share a file were measured by the same program in the same way; when, may differ.
         for (const auto &[field, value] : header.items()) {
             const Json had = file_["header"].value(field, Json());
-            if (had != value && field != "date" && field != "load_average_before") {
+            if (had != value && field != "date" && field != "others_busy_before") {
                 throw std::runtime_error(fmt::format("the results '{}' cannot be resumed: their '{}' is {}, now it is "
                                                      "{}; give another file with --out",
                                                      path, field, had.dump(), value.dump()));

@@ -30,8 +30,6 @@ void add_ratio_goal(Json &result, double goal_ratio);
 constexpr double fair_share_of_others = 0.1;
 /** True if others took more than that of the cores while a row was measured. */
 bool is_disturbed(const Json &row);
-/** True if a load average says that others ran before the measurement, or at its beginning. */
-bool is_high_load(double load_average, double cores);
 
 /** Writes a file as a whole or not at all. Throws std::runtime_error. */
 void replace_file(const std::string &path, const std::string &text);

@@ -388,12 +388,13 @@ std::string disturbance(const Json &file) {
         return fmt::format(" While {} of {} rows were measured, others took more than {:.0f} % of the cores.",
                            disturbed, std::count_if(rows.begin(), rows.end(), measured), 100 * fair_share_of_others);
     }
-    // Earlier files know no more than what ran before them.
+    // Earlier files know no more than the load average before them.
+    constexpr double fair_load_of_a_core = 0.3;
     const Json &header = file.at("header");
     const double load = header.value("load_average_before", 0.0), cores = header.at("threads");
     const bool known =
         std::any_of(rows.begin(), rows.end(), [](const Json &row) { return row.contains("others_busy"); });
-    return !known && is_high_load(load, cores)
+    return !known && load > fair_load_of_a_core * cores
                ? fmt::format(" Others may have disturbed it: the load average before it was {:.1f}.", load)
                : "";
 }
