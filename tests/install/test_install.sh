@@ -37,7 +37,7 @@ for name in $(find "$moved" -type f \( -name '*.a' -o -name '*.o' -o -name '*.so
     std | __gnu* | __cxxabiv1) owner='libstdc\+\+ and libgcc' ;;
     nlohmann) owner=nlohmann-json ;;
     CLI) owner=CLI11 ;;
-    stbi_) owner=stb_image ;;
+    stbi_*) owner=stb_image ;; # and stb_image_write
     *) owner=$name ;;
     esac
     grep -qE "^$owner [0-9.]*$" "$notices" || fail "$notices does not name $owner, of whom $name is"
