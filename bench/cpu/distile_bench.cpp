@@ -92,7 +92,7 @@ int measure(const Options &options) {
         describe);
 }
 
-/** What the process of a first call does: prints what it measured. */
+/** The work of the process of a first call: prints its measurements. */
 int measure_first(const Options &options) {
     RunnerOptions runner;
     runner.threads = distile::restrict_to_cores(options.threads);

@@ -53,13 +53,13 @@ Runner::Workbench &Runner::workbench(Slot &slot, const OperatorSpec &op, int32_t
     const char *const features = limit ? limit->features.c_str() : nullptr;
     const std::string key = fmt::format("{}/{}/n{}/{}", op.name, op.polykernel, batch, limit ? limit->name : "");
     if (key != slot.key || !slot.bench) {
-        // The old one goes first: both at once need twice the memory.
+        // Free the old one first, because both together need twice the memory.
         slot.bench.reset();
         slot.bench = std::make_unique<Workbench>(make_bench_context(options_.threads, features),
                                                  find_operator(options_.operators_path, op), batch, options_.times);
         slot.key = key;
     }
-    // A lesser CPU, or an operator without such code, would run other code under the same name.
+    // On a lesser CPU, or for an operator without such code, other code would run under the same name.
     const distile_polykernel &found = slot.bench->masked.polykernel();
     if (features && std::string(found.features) != features) {
         throw PeerMissing(fmt::format("with the CPU features '{}', '{}' is what runs, which is for '{}'", features,
@@ -82,7 +82,7 @@ void Runner::run(const Row &row, Json &result) {
 void Runner::add_pair(Json &result, const Spread &ours, const Spread &peer, double density) {
     result["t_masked_us"] = rounded(ours.median);
     result["t_peer_us"] = rounded(peer.median);
-    // The work that a convolution's mask asks for is the density of its active output pixels.
+    // The work of a convolution's mask is the density of its active output pixels.
     result["eta"] = rounded(peer.median * density / ours.median);
     result["speedup"] = rounded(peer.median / ours.median);
     result["masked_us"] = to_json(ours);
@@ -177,7 +177,7 @@ void Runner::measure(const ConvolutionRow &row, Json &result) {
     result["predicted_us"] = variant ? 0 : rounded(choice.predicted_us);
     result["rounds"] = timing.ours.rounds;
 
-    // Both sides are held to the plain loops, the peer once for each layout.
+    // Both sides are checked against the plain loops, the peer once for each layout.
     const double error = masked.check_output(mask, row.zero);
     result["max_rel_err"] = rounded(error);
     double &peer_error = bench.peer_errors.try_emplace({row.peer, row.bordered}, -1).first->second;

@@ -1,5 +1,5 @@
 /** \file
- * Measures rows. What rows share (tensors, weights, peers) is kept from one to the next.
+ * Measures rows. It keeps what successive rows share (tensors, weights, peers).
  */
 #ifndef DISTILE_BENCH_RUNNER_H
 #define DISTILE_BENCH_RUNNER_H
@@ -32,8 +32,8 @@ class Runner {
 public:
     explicit Runner(RunnerOptions options);
 
-    /** Measures a row, checks what it computes, and adds the numbers to its result. Throws PeerMissing where something
-     * that it needs is missing, and other exceptions where it failed. */
+    /** Measures a row, checks what it computes, and adds the numbers to its result. Throws PeerMissing if something
+     * that it needs is missing, and other exceptions if it fails. */
     void run(const Row &row, Json &result);
 
 private:
@@ -44,7 +44,7 @@ private:
               masked(context, problem, times, AlignedFloats(problem.output_size())) {
         }
         Peer &peer(const std::string &name);
-        /** Our side with a peer among its dense candidates, whose time was measured with a mask of density .9. */
+        /** Our side with a peer as a dense candidate, timed with a mask of density .9. */
         MaskedOperator &linked(const std::string &peer_name, bool bordered, const MeasureOptions &options);
 
         Context context;
@@ -57,15 +57,15 @@ private:
         std::map<std::pair<std::string, bool>, double> peer_errors; /**< By peer and layout, checked once. */
     };
 
-    /** A workbench and what it is for. Rows come sorted, so that one of each kind is enough. */
+    /** A workbench and its key. Rows come sorted, so one of each kind is enough. */
     struct Slot {
         std::string key;
         std::unique_ptr<Workbench> bench;
     };
 
-    /** Adds what the row says of itself. */
+    /** Adds the fields of the row itself. */
     void describe(const ConvolutionRow &row, Json &result) const;
-    /** Adds what the two sides took: their times, and numbers that follow from them. */
+    /** Adds the times of both sides, and the numbers that follow from them. */
     static void add_pair(Json &result, const Spread &ours, const Spread &peer, double density);
     void measure_first(const std::string &name, const ConvolutionRow &row, Json &result) const;
 

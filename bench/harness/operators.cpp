@@ -91,7 +91,7 @@ const char *dense_variant(const distile_polykernel &polykernel) {
 BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec) {
     const distile_polykernel &polykernel = find_polykernel(spec.polykernel);
     const Line line = find_line(csv_path, spec.id);
-    // The file says nothing of padding, epilogues and types, so those are the PolyKernel's.
+    // The file does not name padding, epilogues and types, so those come from the PolyKernel.
     const BenchOperator op{spec,
                            line.category,
                            line.height,

@@ -111,10 +111,10 @@ Json read_results(const std::string &path) {
 }
 
 Results::Results(const std::string &path, bool resume, Json header) : path_(path) {
-    // A file that is not there yet is nothing to resume, and no error.
+    // A missing file is no error: there is nothing to resume.
     if (resume && std::ifstream(path)) {
         file_ = read_results(path);
-        // Rows that share a file were measured by the same program in the same way; when, may differ.
+        // Rows that share a file come from the same program and settings; only the time may differ.
         for (const auto &[field, value] : header.items()) {
             const Json had = file_["header"].value(field, Json());
             if (had != value && field != "date" && field != "others_busy_before") {

@@ -19,7 +19,7 @@ public:
     double share() const {
         const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
         const double cores = static_cast<double>(usable_cores().size());
-        // The system counts in ticks, some of which we took.
+        // The system counts in ticks, and some of these are ours.
         return std::max(0.0, (seconds_of_others() - others_) / elapsed.count() / cores);
     }
 
@@ -93,7 +93,7 @@ int measure_rows(const SessionOptions &options, Json header, const std::function
         const std::string status = result.at("status");
         skipped += status == "skipped";
         failed += status == "failed";
-        // What was not measured is said even to those who want it quiet.
+        // --quiet too reports rows that were not measured.
         if (!options.quiet || status != "measured") {
             fmt::print(
                 "[{:>{}}/{}] {:<{}}  {}\n", done, fmt::formatted_size("{}", rows.size()), rows.size(), row.name, width,
