@@ -4,9 +4,8 @@
 #include <memory>
 #include <stb/stb_easy_font.h>
 #include <stb/stb_image.h>
-#include <stdexcept>
-#define STB_IMAGE_WRITE_IMPLEMENTATION
 #include <stb/stb_image_write.h>
+#include <stdexcept>
 
 namespace distile {
 

@@ -68,13 +68,13 @@ if (DISTILE_BUILD_POLYKERNELS)
     install(EXPORT distile-polykernels NAMESPACE distile:: DESTINATION "${package_folder}" ${development})
 endif ()
 
-# The command and its tools. Tools that need libHalide look for it in this installation; CMAKE_INSTALL_RPATH can name
-# another folder, and distile-config.cmake starts them with the user's Halide.
+# The command and its tools. Tools that need libHalide look for it in this installation, in CMAKE_INSTALL_RPATH, and
+# where it was found; distile-config.cmake starts them with the user's Halide.
 set_target_properties(distile_builder PROPERTIES EXPORT_NAME builder)
 set_target_properties(distile_command PROPERTIES EXPORT_NAME command)
 set_target_properties(distile_polykernel PROPERTIES EXPORT_NAME PolyKernel)
 set_target_properties(distile_generators distile_polykernel PROPERTIES INSTALL_RPATH
-    "\$ORIGIN/..;${CMAKE_INSTALL_RPATH}")
+    "\$ORIGIN/..;${CMAKE_INSTALL_RPATH};$<TARGET_FILE_DIR:Halide::Halide>")
 install(TARGETS distile_builder distile_command distile_polykernel EXPORT distile-compiler
     RUNTIME DESTINATION "${tools_folder}" ${compiler} LIBRARY DESTINATION "${tools_folder}" ${compiler})
 install(TARGETS distile_generators RUNTIME DESTINATION "${tools_folder}" ${compiler})
@@ -104,16 +104,16 @@ configure_package_config_file(cmake/distile-config.cmake.in "${built}/distile-co
 write_basic_package_version_file("${built}/distile-config-version.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${built}/distile-config.cmake" "${built}/distile-config-version.cmake"
     DESTINATION "${package_folder}" ${development})
-install(FILES cmake/DistilePolykernel.cmake DESTINATION "${package_folder}" ${compiler})
+install(FILES cmake/DistileHalide.cmake cmake/DistilePolykernel.cmake DESTINATION "${package_folder}" ${compiler})
 
 file(RELATIVE_PATH prefix "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
 string(REGEX REPLACE "/$" "" prefix "${prefix}")
-# Programs that link the static library need what it needs.
+# Programs that link the static library need what it needs. It has no part for GPUs, unlike the shared one.
 set(libraries "-ldistile")
-if (TARGET distile_cuda AND NOT TARGET distile_shared)
-    set(libraries "-ldistile_cuda -ldistile")
-endif ()
 set(private_libraries "-lstdc++ -lm -ldl -pthread")
+if (TARGET distile_cuda)
+    string(PREPEND private_libraries "-ldistile_cuda -ldistile ")
+endif ()
 if (NOT TARGET distile_shared)
     string(APPEND libraries " ${private_libraries}")
 endif ()

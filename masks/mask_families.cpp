@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <sstream>
 #include <stb/stb_image.h>
 #include <stdexcept>
 #include <utility>
@@ -186,6 +187,30 @@ ByteMask draw_mask(const std::string &family, int32_t batch, int32_t height, int
     }
     throw std::invalid_argument("there is no mask family '" + family +
                                 "'; the families are 'blob', 'random' and 'checkerboard'");
+}
+
+ByteMask draw_named_mask(const std::string &name, int32_t batch, int32_t height, int32_t width) {
+    std::vector<std::string> parts;
+    std::istringstream stream(name);
+    for (std::string part; std::getline(stream, part, ':');) {
+        parts.push_back(part);
+    }
+    std::string cause;
+    try {
+        size_t density_end = 0, seed_end = 0;
+        const bool seeded = parts.size() == 3;
+        const double density = seeded ? std::stod(parts[1], &density_end) : 0.5;
+        const uint64_t seed = seeded ? std::stoull(parts[2], &seed_end) : 0;
+        if (seeded ? density_end == parts[1].size() && seed_end == parts[2].size() && parts[0] != "checkerboard"
+                   : name == "checkerboard") {
+            return draw_mask(parts[0], batch, height, width, density, seed);
+        }
+    } catch (const std::logic_error &error) {
+        // Of std::stod() and std::stoull() it says nothing.
+        const std::string what = error.what();
+        cause = what.rfind("sto", 0) == 0 ? "" : " (" + what + ")";
+    }
+    throw std::invalid_argument("not drawn as blob:DENSITY:SEED, random:DENSITY:SEED or checkerboard" + cause);
 }
 
 std::vector<std::string> real_masks() {

@@ -35,6 +35,10 @@ ByteMask checkerboard_mask(int32_t batch, int32_t height, int32_t width);
 ByteMask draw_mask(const std::string &family, int32_t batch, int32_t height, int32_t width, double density,
                    uint64_t seed);
 
+/** Draws a mask by its name: "blob:DENSITY:SEED", "random:DENSITY:SEED" or "checkerboard". Throws a
+ * std::invalid_argument that completes the sentence "it is ...". */
+ByteMask draw_named_mask(const std::string &name, int32_t batch, int32_t height, int32_t width);
+
 /** The names that read_real_mask() knows. */
 std::vector<std::string> real_masks();
 

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <memory>
 #include <stb/stb_image.h>
+#include <stb/stb_image_write.h>
 #include <stdexcept>
 
 namespace distile {
@@ -153,6 +154,45 @@ std::vector<MaskImage> read_npy_masks(const std::string &path) {
         masks.push_back(std::move(mask));
     }
     return masks;
+}
+
+std::string npy_of_masks(const std::vector<ByteMask> &masks) {
+    const ByteMask &first = masks.front();
+    int64_t images = 0;
+    for (const ByteMask &mask : masks) {
+        images += mask.batch;
+    }
+    const std::string size = std::to_string(first.height) + ", " + std::to_string(first.width);
+    std::string header = "{'descr': '|b1', 'fortran_order': False, 'shape': (" +
+                         (images == 1 ? "" : std::to_string(images) + ", ") + size + "), }";
+    // The elements begin at a multiple of 64 bytes, behind 10 bytes and a header that ends with a line break.
+    constexpr size_t before = 10, alignment = 64;
+    header.resize((before + header.size() + 1 + alignment - 1) / alignment * alignment - before - 1, ' ');
+    header += '\n';
+    std::string file("\x93NUMPY\1\0", 8);
+    file += static_cast<char>(header.size() & 0xff);
+    file += static_cast<char>(header.size() >> 8);
+    file += header;
+    for (const ByteMask &mask : masks) {
+        std::transform(mask.bytes.begin(), mask.bytes.end(), std::back_inserter(file),
+                       [](uint8_t byte) { return static_cast<char>(byte != 0 ? 1 : 0); });
+    }
+    return file;
+}
+
+std::string png_of_mask(const ByteMask &mask) {
+    std::vector<uint8_t> gray(mask.bytes.size());
+    std::transform(mask.bytes.begin(), mask.bytes.end(), gray.begin(),
+                   [](uint8_t byte) { return byte != 0 ? 255 : 0; });
+    std::string file;
+    const auto append = [](void *to, void *data, int size) {
+        static_cast<std::string *>(to)->append(static_cast<const char *>(data), size);
+    };
+    if (stbi_write_png_to_func(append, &file, mask.width, mask.height, 1, gray.data(), mask.width) == 0) {
+        throw std::runtime_error("a mask of " + std::to_string(mask.height) + " x " + std::to_string(mask.width) +
+                                 " pixels cannot be written as a PNG file");
+    }
+    return file;
 }
 
 }  // namespace distile

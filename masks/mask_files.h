@@ -1,9 +1,10 @@
 /** \file
- * Masks from untrusted files.
+ * Masks from untrusted files, and files of masks.
  */
 #ifndef DISTILE_MASK_FILES_H
 #define DISTILE_MASK_FILES_H
 
+#include "mask_families.h"
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,6 +24,13 @@ std::vector<MaskImage> read_npy_masks(const std::string &path);
 
 /** The mask of a PNG file, active where the image is not black. Throws a std::runtime_error that names the file. */
 MaskImage read_png_mask(const std::string &path);
+
+/** A NumPy file of type bool that holds masks of one size: [height, width] if they are one image, otherwise [images,
+ * height, width]. */
+std::string npy_of_masks(const std::vector<ByteMask> &masks);
+
+/** A PNG file that holds a mask of one image, white where it is active. Throws std::runtime_error. */
+std::string png_of_mask(const ByteMask &mask);
 
 }  // namespace distile
 

@@ -31,6 +31,11 @@ struct ProfileField {
     int most;
 };
 
+/** A CPU's vectors: float32 lanes, and registers. */
+struct Vectors {
+    int lanes, registers;
+};
+
 /** A kind of device, for which `distile info` counts the legal schedules of an operator. */
 struct KnownSpace {
     const char *name;
@@ -42,6 +47,8 @@ struct BoundBackend {
     const Space &(*space)(const OperatorFacts &op);
     /** Lanes and registers are those of device profiles. */
     Problem (*problem)(const OperatorFacts &op, int lanes, int registers);
+    /** The vectors of code for a Halide target, as the plugin has them. */
+    Vectors (*vectors_of)(const std::string &target);
     const BoundTerms &(*model)(const Problem &problem);
     std::vector<ProfileField> fields;
     std::vector<const char *> levels; /**< The levels of memory in profiles; none: any, the nearest first. */

@@ -1,8 +1,11 @@
 #include "bound_backend.h"
+#include "buildable.h"
 #include "candidates.h"
 #include "commands.h"
 #include "info.h"
+#include "bound_plan.h"
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <fmt/core.h>
 #include <memory>
@@ -34,6 +37,10 @@ std::vector<SpaceSize> space_sizes(const Operator &op) {
             for_each_legal(space, problem, [&](const PackedTheta &) { size.legal++; });
             sizes.push_back(size);
         }
+    }
+    if (std::all_of(sizes.begin(), sizes.end(), [](const SpaceSize &size) { return size.legal == 0; })) {
+        // The error that says why.
+        portable_plan(op);
     }
     return sizes;
 }
@@ -87,7 +94,9 @@ void add_info_command(CLI::App &app) {
         if (json.is_object() && json.contains("distile_operator")) {
             print_operator(read_operator(options->file), options->json);
         } else {
-            print_plan(read_plan(options->file), options->json);
+            const Plan plan = read_plan(options->file);
+            check_buildable(plan);
+            print_plan(plan, options->json);
         }
     });
 }

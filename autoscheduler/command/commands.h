@@ -16,6 +16,7 @@ namespace distile {
 void add_calibrate_command(CLI::App &app);
 void add_experiment_command(CLI::App &app);
 void add_info_command(CLI::App &app);
+void add_masks_command(CLI::App &app);
 /** `measure`, and the hidden `worker` that it starts. */
 void add_measure_command(CLI::App &app);
 void add_compile_command(CLI::App &app);

@@ -11,6 +11,7 @@ void add_commands(CLI::App &app) {
     add_info_command(app);
     add_portable_command(app);
     add_show_command(app);
+    add_masks_command(app);
     add_calibrate_command(app);
     add_rank_command(app);
     add_tune_command(app);

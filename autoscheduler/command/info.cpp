@@ -91,11 +91,8 @@ std::string describe_plan(const Plan &plan) {
                                    plan.name, plan.op.name, plan.op.summary(), plan.backend, plan.layout, needs);
     const Space &space = space_of(plan.backend, problem_of(plan.op, plan.backend, 1, 0));
     for (const PlanVariant &variant : plan.variants) {
-        const std::string code = variant.is_generated() ? space.describe(variant.theta)
-                                                        : fmt::format("tiles of {} x {}; {} in {}", variant.tile_h(),
-                                                                      variant.tile_w(), variant.entry, variant.source);
-        text +=
-            fmt::format("  {:<14}{}{}\n", variant.name, code, variant.dense ? " (dense candidate: every pixel)" : "");
+        text += fmt::format("  {:<14}{}{}\n", variant.name, space.describe(variant.theta),
+                            variant.dense ? " (dense candidate: every pixel)" : "");
     }
     return text + "\n" + describe_times(plan);
 }

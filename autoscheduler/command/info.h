@@ -8,7 +8,8 @@
 
 namespace distile {
 
-/** A plan for a person to read: the operator, where it runs, its variants, and which of them is fastest when. */
+/** A plan that can be built, for a person to read: the operator, where it runs, its variants, and which of them is
+ * fastest when. */
 std::string describe_plan(const Plan &plan);
 
 }  // namespace distile

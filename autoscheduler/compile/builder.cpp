@@ -47,7 +47,11 @@ void add_build_command(CLI::App &app) {
     command->callback([options, no_portable] {
         options->portable = no_portable->empty();
         options->jobs = jobs();
-        build_polykernel(*options);
+        try {
+            build_polykernel(*options);
+        } catch (const FileError &error) {
+            throw FileError("distile_add_polykernel(" + options->symbol + "): " + error.what());
+        }
     });
 }
 

@@ -147,12 +147,16 @@ void build_polykernel(const BuildOptions &options) {
     const std::string base = options.folder + "/" + options.symbol, log = base + ".log";
     write_file(base + ".c", emit_polykernels(plans, options.symbol));
     const Objects objects = objects_of(plans, options.symbol, options.folder);
-    const JobSlots slots(options.slots, options.jobs);
-    run_generators(
-        objects.generators, options.jobs, [](int) {}, &slots);
+    // What is missing is found before the variants are compiled, which takes long.
+    for (const std::string &program : {options.linker, options.objcopy}) {
+        CommandLine({program}, log).add({"--version"}).run();
+    }
     CommandLine(c_compiler(), log)
         .add({"-c", "-O2", "-fPIC", "-I", tool("include"), "-o", base + ".descriptor.o", base + ".c"})
         .run();
+    const JobSlots slots(options.slots, options.jobs);
+    run_generators(
+        objects.generators, options.jobs, [](int) {}, &slots);
     // Joined by GNU's linker, and left with one visible symbol, so that an application may hold any other Halide
     // runtime.
     CommandLine({options.linker}, log)

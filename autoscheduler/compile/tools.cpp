@@ -1,4 +1,5 @@
 #include "tools.h"
+#include "buildable.h"
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
@@ -30,10 +31,7 @@ std::vector<std::string> c_compiler() {
 Command generator_command(const Plan &plan, const PlanVariant &variant, const std::string &plan_path,
                           const std::string &emit, const std::string &folder, const std::string &name,
                           const std::string &function) {
-    if (!variant.is_generated()) {
-        throw FileError("the variant \"" + variant.name + "\" of the plan '" + plan.name + "' is written in '" +
-                        variant.source + "': this version builds code from Halide only");
-    }
+    check_buildable(plan, variant);
     Command command;
     command.words = {tool("distile_generators"),
                      "-g",

@@ -22,7 +22,7 @@ std::vector<std::string> c_compiler();
 
 /** The command that builds a variant of the plan in the file `plan_path`: a generator with the plugin. It writes the
  * output that `emit` names, for instance "object", and a log into a folder. `name` is the name of the files, and of the
- * function unless `function` names it. */
+ * function unless `function` names it. Throws FileError for what cannot be built. */
 Command generator_command(const Plan &plan, const PlanVariant &variant, const std::string &plan_path,
                           const std::string &emit, const std::string &folder, const std::string &name,
                           const std::string &function = "");

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
-#include <sstream>
 #include <stdexcept>
 
 namespace distile {
@@ -17,28 +16,11 @@ namespace {
     throw FileError("the masks '" + source + "' " + what);
 }
 
-/** A family as "name:density:seed". */
 ByteMask draw(const std::string &source, int batch, int height, int width) {
-    std::vector<std::string> parts;
-    std::istringstream stream(source);
-    for (std::string part; std::getline(stream, part, ':');) {
-        parts.push_back(part);
-    }
     try {
-        size_t density_end = 0, seed_end = 0;
-        const bool seeded = parts.size() == 3;
-        const double density = seeded ? std::stod(parts[1], &density_end) : 0.5;
-        const uint64_t seed = seeded ? std::stoull(parts[2], &seed_end) : 0;
-        if (seeded ? density_end != parts[1].size() || seed_end != parts[2].size() || parts[0] == "checkerboard"
-                   : source != "checkerboard") {
-            throw std::invalid_argument("");
-        }
-        return draw_mask(parts[0], batch, height, width, density, seed);
-    } catch (const std::exception &error) {
-        const std::string cause = error.what();
-        refuse(source, "are neither a .npy nor a .png file, nor drawn as blob:DENSITY:SEED, random:DENSITY:SEED or "
-                       "checkerboard" +
-                           (cause.empty() || cause.rfind("sto", 0) == 0 ? "" : " (" + cause + ")"));
+        return draw_named_mask(source, batch, height, width);
+    } catch (const std::invalid_argument &error) {
+        refuse(source, std::string("are neither a .npy nor a .png file, and ") + error.what());
     }
 }
 

@@ -102,7 +102,7 @@ int measure(const Options &options, const std::shared_ptr<const OwnObjects> &own
         describe);
 }
 
-/** What the process of a first call does: prints what it measured. */
+/** The work of the process of a first call: prints its measurements. */
 int measure_first(const Options &options) {
     RunnerOptions runner;
     runner.threads = distile::restrict_to_cores(options.threads);

@@ -17,7 +17,7 @@ namespace distile::bench {
 
 namespace {
 
-/** What the library asks of an application's allocator. */
+/** Counts what the library requests from an application's allocator. */
 class CountingAllocator {
 public:
     void use_in(distile_context_options &options) {
@@ -33,7 +33,7 @@ public:
     }
 
 private:
-    /** In front of every block, as long as the alignment asks. */
+    /** Before every block, as long as its alignment. */
     static constexpr size_t header = 64;
 
     static void *allocate(void *user, size_t bytes, size_t alignment) {
@@ -66,7 +66,7 @@ double microseconds(const std::function<void()> &work) {
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start).count();
 }
 
-/** Compares some of the pixels that a side computed with plain loops, which would take seconds for all. */
+/** Compares some computed pixels with plain loops; comparing all would take seconds. */
 void check_pixels(const Problem &problem, const float *result, const ByteMask &mask) {
     constexpr size_t step = 97;
     constexpr double tolerance = 1e-4;

@@ -1,6 +1,6 @@
 /** \file
- * The first call of an operator, in a process of its own: what it takes in time, and what its side takes in memory
- * beside the caller's tensors.
+ * The first call of an operator, in a process of its own: its time, and the memory that its side takes in addition to
+ * the caller's tensors.
  */
 #ifndef DISTILE_BENCH_FIRST_CALL_H
 #define DISTILE_BENCH_FIRST_CALL_H
@@ -9,7 +9,7 @@
 
 namespace distile::bench {
 
-/** Who computes. */
+/** Which side computes. */
 enum class Side { Ours, Peer };
 
 /** Measures in this process, in which neither side may have run before. Throws as Runner::run does. */

@@ -20,7 +20,7 @@ double largest_magnitude(const std::vector<float> &values) {
     return largest;
 }
 
-/** The larger of two errors, where NaN is the largest of all. */
+/** The larger of two errors; NaN counts as the largest. */
 double worse(double worst, double difference) {
     return std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(worst, difference);
 }

@@ -37,13 +37,13 @@ Runner::Workbench &Runner::workbench(Slot &slot, const OperatorSpec &op, int32_t
     const char *const features = limit ? limit->features.c_str() : nullptr;
     const std::string key = fmt::format("{}/{}/n{}/{}", op.name, op.polykernel, batch, limit ? limit->name : "");
     if (key != slot.key || !slot.bench) {
-        // The old one goes first: both at once need twice the memory.
+        // Free the old one first, because both together need twice the memory.
         slot.bench.reset();
         slot.bench = std::make_unique<Workbench>(make_bench_context(options_.threads, features),
                                                  find_operator(options_.operators_path, op), batch, options_.times);
         slot.key = key;
     }
-    // A lesser CPU, or an operator without such code, would run other code under the same name.
+    // On a lesser CPU, or for an operator without such code, other code would run under the same name.
     const distile_polykernel &found = slot.bench->masked.polykernel();
     if (features && std::string(found.features) != features) {
         throw PeerMissing(fmt::format("with the CPU features '{}', '{}' is what runs, which is for '{}'", features,
@@ -71,7 +71,7 @@ void Runner::add_pair(Json &result, const Spread &ours, const Spread &peer, doub
 
 void Runner::add_ours(Json &result, const Spread &ours, const Spread &peer, double density) {
     result["t_masked_us"] = rounded(ours.median);
-    // The work that a convolution's mask asks for is the density of its active output pixels.
+    // The work of a convolution's mask is the density of its active output pixels.
     result["eta"] = rounded(peer.median * density / ours.median);
     result["speedup"] = rounded(peer.median / ours.median);
     result["masked_us"] = to_json(ours);
@@ -173,7 +173,7 @@ void Runner::measure(const ConvolutionRow &row, Json &result) {
     add_choice(result, masked, mask, variant);
     result["rounds"] = timing.ours.rounds;
 
-    // Both sides are held to the plain loops.
+    // Both sides are checked against the plain loops.
     result["max_rel_err"] = rounded(masked.check_output(mask, row.zero));
     result["peer_max_rel_err"] = rounded(bench.peers.check(row.peer, row.bordered, bench.problem));
 }

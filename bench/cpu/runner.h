@@ -1,5 +1,5 @@
 /** \file
- * Measures rows. What rows share (tensors, weights, peers) is kept from one to the next.
+ * Measures rows. It keeps what successive rows share (tensors, weights, peers).
  */
 #ifndef DISTILE_BENCH_RUNNER_H
 #define DISTILE_BENCH_RUNNER_H
@@ -35,8 +35,8 @@ class Runner {
 public:
     explicit Runner(RunnerOptions options);
 
-    /** Measures a row, checks what it computes, and adds the numbers to its result. Throws PeerMissing where something
-     * that it needs is missing, and other exceptions where it failed. */
+    /** Measures a row, checks what it computes, and adds the numbers to its result. Throws PeerMissing if something
+     * that it needs is missing, and other exceptions if it fails. */
     void run(const Row &row, Json &result);
 
 private:
@@ -46,7 +46,7 @@ private:
             : context(std::move(own)), times(times), problem(op, batch),
               masked(context, problem, times, AlignedFloats(problem.output_size())) {
         }
-        /** Our side with a peer among its dense candidates, whose time was measured with a mask of density .9. */
+        /** Our side with a peer as a dense candidate, timed with a mask of density .9. */
         MaskedOperator &linked(const std::string &peer_name, bool bordered, const MeasureOptions &options);
 
         Context context;
@@ -58,15 +58,15 @@ private:
     };
     struct OwnBench;
 
-    /** A workbench and what it is for. Rows come sorted, so that one of each kind is enough. */
+    /** A workbench and its key. Rows come sorted, so one of each kind is enough. */
     struct Slot {
         std::string key;
         std::unique_ptr<Workbench> bench;
     };
 
-    /** Adds what the row says of itself. */
+    /** Adds the fields of the row itself. */
     void describe(const ConvolutionRow &row, Json &result) const;
-    /** Adds what the two sides took: their times, and numbers that follow from them. */
+    /** Adds the times of both sides, and the numbers that follow from them. */
     static void add_pair(Json &result, const Spread &ours, const Spread &peer, double density);
     /** Adds what our side took. */
     static void add_ours(Json &result, const Spread &ours, const Spread &peer, double density);

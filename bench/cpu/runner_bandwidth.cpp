@@ -1,4 +1,4 @@
-// The rows of the runner that move much memory: they are compared with copying or reading it.
+// The rows of the runner that move much memory, compared with copying or reading it.
 #include "runner.h"
 #include <algorithm>
 #include <cstring>

@@ -13,7 +13,7 @@ namespace {
 /** Calls of a few microseconds that make one sample. */
 constexpr int32_t calls_per_sample = 64;
 
-/** What the rows of the dispatcher share: an operator, and the PolyKernel that this CPU takes for it. */
+/** The dispatcher's rows share an operator and the PolyKernel that this CPU takes for it. */
 struct Dispatched {
     Dispatched(const Context &context, const RunnerOptions &options, const OperatorSpec &spec, Json &result)
         : op(find_operator(options.operators_path, spec)), kernel(make_kernel(context, *op.polykernel)),

@@ -1,4 +1,4 @@
-// The rows of the runner that compare the ways to have zeros where a chain of operators computes nothing.
+// The rows of the runner that compare ways to keep the inactive pixels of a chain of operators zero.
 #include "runner.h"
 #include <algorithm>
 #include <cstring>
@@ -12,9 +12,9 @@ namespace distile::bench {
 
 namespace {
 
-/** Where the outputs of a chain lie, and what makes them zero. */
+/** Where the outputs of a chain are stored, and what zeroes them. */
 enum class Zeros {
-    None,              /**< Tensors of the caller's in mode keep: what earlier masks wrote stays. */
+    None,              /**< The caller's tensors in mode keep: what earlier masks wrote stays. */
     Stored,            /**< The same in mode zero. */
     Filled,            /**< The same in mode keep, filled with zeros before each call. */
     Planned,           /**< A planner with its default. */
@@ -33,7 +33,7 @@ constexpr Way ways[] = {{"nothing", Zeros::None},
                         {"planner, all", Zeros::PlannedAll},
                         {"planner, background", Zeros::PlannedBackground}};
 
-/** What the ways share. */
+/** The state that all ways share. */
 struct Layers {
     Layers(const Context &context, const BenchOperator &op)
         : op(op), problem(op, 1), kernel(make_kernel(context, *op.polykernel)),
@@ -52,7 +52,7 @@ struct Layers {
     Weights weights;
 };
 
-/** A chain of operators that reads the outputs of one another. */
+/** A chain of operators, each of which reads the output of the one before. */
 class Chain {
 public:
     Chain(const Context &context, const Layers &layers, int32_t length, Zeros zeros)
@@ -72,7 +72,7 @@ public:
         }
     }
 
-    /** Runs all operators for a mask, from its bytes on. */
+    /** Runs all operators for a mask, starting with its bytes. */
     void step(const ByteMask &bytes) {
         set_mask(context_, mask_, bytes);
         distile_tensor input = layers_.problem.input(true);
@@ -99,7 +99,7 @@ public:
         return values;
     }
 
-    /** What the outputs take. */
+    /** The memory of the outputs. */
     int64_t bytes() const {
         int64_t bytes = distile_planner_bytes(planner_.get());
         for (const std::unique_ptr<BorderedTensor> &tensor : tensors_) {
@@ -148,7 +148,7 @@ void Runner::measure(const PlannerRow &row, Json &result) {
     result["density"] = row.mask.density;
     const BenchOperator op = find_operator(options_.operators_path, row.op);
     result["shape"] = op.shape();
-    // The tensors of the rows before are no longer needed.
+    // The tensors of earlier rows are no longer needed.
     bench_.bench.reset();
     in_type_.bench.reset();
     const Layers layers(context_, op);
@@ -168,13 +168,13 @@ void Runner::measure(const PlannerRow &row, Json &result) {
     for (Turn &turn : turns) {
         sides.emplace_back([&masks, &turn] { turn.chain->step(masks[turn.steps++ % masks.size()]); });
     }
-    // Steps of several operators take long: fewer than of single ones do.
+    // Steps of several operators take long, so fewer than for single operators are enough.
     constexpr int32_t most_rounds = 12;
     MeasureOptions measure = options_.measure;
     measure.rounds = std::min(measure.rounds, most_rounds);
     const std::vector<Spread> spreads = measure_turns(sides, measure);
 
-    // All have made the same steps, and all but the first must have come to the same result.
+    // All ways ran the same steps, and all but the first must have the same result.
     const std::vector<float> due = turns[static_cast<size_t>(Zeros::Filled)].chain->result();
     size_t fastest = static_cast<size_t>(Zeros::Stored);
     for (size_t i = 0; i < turns.size(); i++) {

@@ -1,4 +1,4 @@
-// The row of the runner that compares an operator that computes little with copying as many bytes.
+// The row of the runner that compares an operator with little arithmetic with a copy of as many bytes.
 #include "cuda_runner.h"
 #include "masked_call.h"
 #include <distile/mask_algebra.h>
@@ -7,7 +7,7 @@ namespace distile::bench {
 
 namespace {
 
-/** Two arrays of the GPU's, and a copy from one to the other. */
+/** Two arrays on the GPU, and a copy from one to the other. */
 class Copy {
 public:
     Copy(const GpuSlice &slice, size_t bytes)
@@ -25,7 +25,7 @@ private:
     GpuGraph graph_;
 };
 
-/** The bytes of the active output pixels and of the input pixels that they read, each pixel once. */
+/** The bytes of the active output pixels and of the input pixels that they read; each pixel counts once. */
 size_t active_bytes(const GpuWorkbench &bench, const MaskedCall &call, const ByteMask &bytes) {
     const BenchOperator &op = bench.problem.op();
     const distile_window window = distile_kernel_window(bench.kernel.get());
@@ -57,8 +57,8 @@ void CudaRunner::measure(const BandwidthRow &row, Json &result) {
     result["variant"] = variant;
     result["max_rel_err"] = rounded(call.checked(variant));
 
-    // A copy reads and writes what it copies. One of as many bytes finds them where ours finds them, in the
-    // second-level cache or not; a large one tells what the memory can do.
+    // A copy reads and writes its bytes. A copy of as many bytes finds them where our operator does, in the
+    // second-level cache or not; a large copy measures the memory.
     constexpr size_t large = size_t{1} << 29;
     const size_t moved = active_bytes(bench, call, bytes);
     const Mask known = make_mask(context_);

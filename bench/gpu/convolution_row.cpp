@@ -9,7 +9,7 @@ namespace distile::bench {
 
 namespace {
 
-/** By the host's clock: until all is launched, and until all is done. */
+/** By the host's clock: the time until everything is launched, and until everything is done. */
 struct HostTimes {
     double launched_us, done_us;
 };
@@ -61,7 +61,7 @@ Peers peers_of(GpuWorkbench &bench, const std::string &name) {
 template<typename InTurns> Times time_sides(const MaskedCall &call, const GpuWorkbench &bench, const Peers &peers,
                                             const GpuSlice &slice, const distile_choice &choice,
                                             const InTurns &in_turns) {
-    // The other graphs set their mask again and again, and not all of them count it: this one has a mask of its own.
+    // The other graphs set their mask repeatedly, and not all of them count it, so this one has its own mask.
     const Mask known = make_mask(bench.context);
     call.set(known);
     const GpuGraph kernels(slice, [&] { call.run(known, nullptr); });
@@ -160,7 +160,7 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     const Peers peers = peers_of(bench, row.peer);
     const MaskedCall call(bench, bytes, row.bordered, row.zero);
 
-    // First the host waits for the counts and chooses; then a variant is named, and nothing waits.
+    // First the host waits for the counts and chooses; with a named variant, nothing waits.
     const double chosen_error = call.checked(nullptr);
     const distile_choice choice = traced_;
     const HostTimes host = time_host(call, slice_, options_.rounds);

@@ -1,6 +1,6 @@
 /** \file
- * The benchmark of GPUs: masked operators against dense ones of cuDNN. One executable that needs only the C library and
- * the driver, and cuDNN for the peer, so that it can be carried to a machine with a GPU.
+ * The benchmark of GPUs: masked operators against dense ones of cuDNN. The executable needs only the C library, the
+ * driver and, for the peer, cuDNN, so it can be copied to a machine with a GPU.
  */
 #include "cuda_runner.h"
 #include "gpu.h"

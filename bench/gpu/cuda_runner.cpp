@@ -23,7 +23,7 @@ GpuWorkbench &CudaRunner::workbench(Slot &slot, const OperatorSpec &spec, int32_
     if (key == slot.key && slot.bench) {
         return *slot.bench;
     }
-    // The old one goes first: both at once need twice the memory.
+    // Free the old one first, because both together need twice the memory.
     slot.bench.reset();
     const BenchOperator op = find_operator(options_.data + "/operators.csv", spec);
     Kernel &kernel = kernels_[spec.polykernel];
@@ -48,7 +48,7 @@ void CudaRunner::run(const Row &row, Json &result) {
 }
 
 std::vector<Spread> CudaRunner::in_turns(const std::vector<const GpuGraph *> &graphs) const {
-    // Long rounds scatter less, and fewer do.
+    // Long rounds vary less, so fewer are enough.
     constexpr int32_t least_rounds = 5;
     constexpr double enough_seconds = 1;
     using Clock = std::chrono::steady_clock;

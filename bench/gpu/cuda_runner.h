@@ -1,5 +1,5 @@
 /** \file
- * Measures rows on a GPU. What rows share (tensors, weights, peers) is kept from one to the next.
+ * Measures rows on a GPU. It keeps what successive rows share (tensors, weights, peers).
  */
 #ifndef DISTILE_BENCH_CUDA_RUNNER_H
 #define DISTILE_BENCH_CUDA_RUNNER_H
@@ -37,12 +37,12 @@ public:
     /** The peer's name and version, or why there is none. */
     std::string peer_description() const;
 
-    /** Measures a row, checks what it computes, and adds the numbers to its result. Throws PeerMissing where something
-     * that it needs is missing, and other exceptions where it failed. */
+    /** Measures a row, checks what it computes, and adds the numbers to its result. Throws PeerMissing if something
+     * that it needs is missing, and other exceptions if it fails. */
     void run(const Row &row, Json &result);
 
 private:
-    /** A workbench and what it is for. Rows come sorted, so that one of each kind is enough. */
+    /** A workbench and its key. Rows come sorted, so one of each kind is enough. */
     struct Slot {
         std::string key;
         std::unique_ptr<GpuWorkbench> bench;

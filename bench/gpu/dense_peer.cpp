@@ -16,7 +16,7 @@ public:
         if (!variant_) {
             throw PeerMissing(fmt::format("'{}' has no dense variant", polykernel_.name));
         }
-        // Once: a dense operator needs no mask.
+        // Set once, because a dense operator needs no mask.
         call_.set(mask_);
     }
 

@@ -1,5 +1,5 @@
 /** \file
- * One masked call on a GPU, again and again.
+ * One masked call on a GPU, repeated.
  */
 #ifndef DISTILE_BENCH_MASKED_CALL_H
 #define DISTILE_BENCH_MASKED_CALL_H

@@ -36,9 +36,9 @@ void CudaRunner::measure(const PlannerRow &row, Json &result) {
             end();
         });
     };
-    // A bare operator, one that zeroes what it does not compute, and those of every planner: its tensors alone, and
-    // with the operator. Without a planner there are as many tensors in turn as a planner has by default: a single one
-    // would stay in the cache.
+    // A bare operator, one that zeroes inactive pixels, and for every planner its tensors alone and with the operator.
+    // Without a planner, as many tensors alternate as a planner has by default, because a single one would stay in the
+    // cache.
     constexpr int32_t tensors_in_turn = 3;
     const DeviceArray<float> second(bench.problem.output_size()), third(bench.problem.output_size());
     std::array<distile_tensor, tensors_in_turn> in_turn{own, own, own};

@@ -25,8 +25,8 @@ std::vector<uint8_t> bytes_of_tensor(const TypedTensor &tensor) {
     return {tensor.memory(), tensor.memory() + tensor.bytes()};
 }
 
-/** Weights as cuDNN takes them, from those of a Problem: the convolution's result channel, row, column, and the channel
- * of its image. That of a transposed operator goes from our output to our input. */
+/** The weights of a Problem in cuDNN's order: the convolution's result channel, row, column, and image channel. The
+ * convolution of a transposed operator goes from our output to our input. */
 std::vector<float> filter_of_cudnn(const BenchOperator &op, const float *hwio) {
     const size_t taps = static_cast<size_t>(op.conv.kernel_h) * op.conv.kernel_w;
     const size_t inputs = op.conv.in_channels / op.conv.groups, outputs = op.conv.out_channels;
@@ -134,8 +134,8 @@ void GpuWorkbench::spoil() const {
     CU(cuCtxSynchronize);
 }
 
-/** Compares some pixels with plain loops. `due` gives what an element must be by the sum of its products, the bias and,
- * unless left out, the residual. */
+/** Compares some pixels with plain loops. `due` gives the expected element for the sum of its products, the bias and,
+ * if wanted, the residual. */
 template<typename Due> GpuWorkbench::Difference GpuWorkbench::difference_of(const std::vector<uint8_t> &result,
                                                                             const std::vector<size_t> &pixels,
                                                                             bool with_residual, const Due &due) const {
@@ -177,7 +177,7 @@ double GpuWorkbench::check_output(const ByteMask &bytes, bool zero) const {
     const BenchOperator &op = problem.op();
     const std::vector<uint8_t> result = output_.get();
     const size_t pixel_bytes = bytes_of(op.dtype, op.conv.out_channels);
-    // What an inactive pixel is to hold.
+    // The expected value of an inactive pixel.
     const uint32_t word = zero ? 0 : word_of(op.dtype, spoiled);
     std::vector<uint8_t> due(pixel_bytes);
     for (size_t at = 0; at + sizeof(word) <= pixel_bytes; at += sizeof(word)) {

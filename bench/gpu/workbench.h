@@ -1,5 +1,5 @@
 /** \file
- * What rows of one operator and batch share on a GPU.
+ * What rows of the same operator and batch share on a GPU.
  */
 #ifndef DISTILE_BENCH_GPU_WORKBENCH_H
 #define DISTILE_BENCH_GPU_WORKBENCH_H
@@ -27,19 +27,19 @@ public:
         std::unique_ptr<GpuGraph> graph;
     };
 
-    /** `cudnn` is null where there is none. All must live as long as this. */
+    /** `cudnn` may be null. All must outlive this object. */
     GpuWorkbench(const Context &context, const GpuSlice &slice, const Cudnn *cudnn, const BenchOperator &op,
                  int32_t batch, const Kernel &kernel);
 
-    /** "cudnn", "cudnn-tf32" or our own "dense", made when it is first asked for. Throws PeerMissing where there is
-     * none, and std::runtime_error where its result is wrong. */
+    /** "cudnn", "cudnn-tf32" or our own "dense", made at its first use. Throws PeerMissing if there is none, and
+     * std::runtime_error if its result is wrong. */
     const Peer &peer(const std::string &name);
 
     distile_tensor input(bool with_border) const;
-    /** None for operators that add nothing. */
+    /** Empty for operators without a residual. */
     std::optional<distile_tensor> residual() const;
     distile_tensor output_tensor() const;
-    /** Fills the output with a value that no result has, so that the checks see what was written. */
+    /** Fills the output with a value that no result has, so that the checks see which pixels were written. */
     void spoil() const;
     /** The error of active pixels of the last call. Throws std::runtime_error if it is too large, or if an inactive
      * pixel is not what the mode asks for. */

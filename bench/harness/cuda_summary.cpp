@@ -14,7 +14,7 @@ const std::vector<std::string> operators = {"op3", "op7", "op12", "op21"};
 const std::vector<int> batches = {1, 4, 32};
 const std::vector<std::string> densities = {"0.1", "0.3", "0.5", "1.0"};
 
-/** What was asked of the geometric mean of a field; 0 where nothing was. */
+/** The goal for the geometric mean of a field; 0 if there is none. */
 struct Goal {
     int batch;
     const char *density;
@@ -82,7 +82,7 @@ Goal goal_of(const Json &file, int batch, const std::string &density) {
     return is_slice(file) ? search(goals_slice) : search(goals_whole);
 }
 
-/** A mean and, where there is one, its goal. */
+/** A mean and its goal, if it has one. */
 std::string against(double value, double goal) {
     if (goal == 0 || value == 0) {
         return cell(value);
@@ -115,7 +115,7 @@ std::string convolution_table(const Json &file) {
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
     std::string text;
     for (const Json &row : file.at("rows")) {
-        // One line for each mask. Its row of mode keep and plain layout stands for the others.
+        // One line for each mask, from its row of mode keep and plain layout.
         if (row.at("status") != "measured" || row.at("kind") != "convolution" || row.at("mode") != "keep" ||
             row.at("layout") != "plain") {
             continue;
@@ -144,7 +144,7 @@ std::string convolution_table(const Json &file) {
     return text.empty() ? "" : "\n" + head + text;
 }
 
-/** Eta of the operators that the means are not of: a line for each and a batch. */
+/** Eta of the operators outside the means: a line for each operator and batch. */
 std::string other_operators(const Json &file) {
     const Rows rows(file);
     std::string head = "| Operator | Batch |", rule = "|---|---|", text;
@@ -171,7 +171,7 @@ std::string other_operators(const Json &file) {
     return text.empty() ? "" : "\n" + head + " Peer |\n" + rule + "---|\n" + text;
 }
 
-/** How much of a copy's bandwidth operators have that compute little. */
+/** The share of a copy's bandwidth that operators with little arithmetic reach. */
 std::string bandwidths(const Json &file) {
     std::string text;
     for (const Json &row : file.at("rows")) {
@@ -198,7 +198,7 @@ std::string bandwidths(const Json &file) {
                      text;
 }
 
-/** What zeros where nothing is computed add to an operator, by who writes them. */
+/** The time that zeroing inactive pixels adds to an operator, by the way of zeroing. */
 std::string planner_table(const Json &file) {
     std::string text;
     for (const Json &row : file.at("rows")) {
@@ -245,7 +245,7 @@ std::string choice_summary(const Json &file) {
                                        : "");
 }
 
-/** Where the search for the peer's fastest plan ended before all plans were timed. */
+/** Rows in which the search for the peer's fastest plan ended before it had timed all plans. */
 std::string unfinished_searches(const Json &file) {
     std::set<std::string> all, unfinished;
     for (const Json &row : file.at("rows")) {

@@ -11,7 +11,7 @@
 
 namespace distile::bench {
 
-/** Geometric means over the operators beside what was asked of them. */
+/** Geometric means over the operators, beside their goals. */
 std::string cuda_goals(const Json &file);
 /** Every row, and how well the time tables chose. */
 std::string cuda_rows(const Json &file);

@@ -14,7 +14,7 @@ double x_of(double density) {
     return margin + density * (panel_width - margin - 20);
 }
 
-/** The vertical axis: from 0 to the first whole step above everything that is drawn. */
+/** The vertical axis: from 0 to the first whole step above all curves. */
 struct EtaAxis {
     static constexpr double step = 0.2;
     int steps = 6;
@@ -65,7 +65,7 @@ std::string draw_axes(const EtaAxis &axis, const Panel &panel) {
         }
     }
     for (const double density : densities) {
-        // The smallest would touch its neighbour.
+        // The label of the smallest would touch its neighbour.
         if (density >= .1) {
             text += label(x_of(density), axis.y_of(0) + 16, "middle", fmt::format("{:.1f}", density));
         }

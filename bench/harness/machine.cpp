@@ -30,11 +30,6 @@ std::string utc_now() {
     return text;
 }
 
-double load_average() {
-    double average = 0;
-    return getloadavg(&average, 1) == 1 ? average : 0;
-}
-
 double seconds_of_others() {
     const std::vector<int> cores = usable_cores();
     double seconds = 0;
@@ -66,8 +61,8 @@ double seconds_of_others() {
 }
 
 size_t last_level_cache_bytes() {
-    // The kernel's own figures: sysconf() multiplies the cache of virtual machines. A machine that tells nothing is
-    // taken for one with a large cache.
+    // The kernel's own figures, because sysconf() multiplies the cache of virtual machines. A machine that reports
+    // nothing counts as one with a large cache.
     size_t largest = size_t{32} << 20;
     for (int index = 0;; index++) {
         std::ifstream size(fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/size", index));
@@ -110,7 +105,7 @@ void pin_this_thread(int core) {
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(core, &set);
-    // Where this is refused, the thread runs anywhere, which is good enough for what we pin.
+    // If the system refuses, the thread runs anywhere, which is good enough for the threads that we pin.
     (void)sched_setaffinity(0, sizeof(set), &set);
 }
 

@@ -1,5 +1,5 @@
 /** \file
- * What the benchmark asks of the operating system.
+ * What the benchmark reads from the operating system.
  */
 #ifndef DISTILE_BENCH_MACHINE_H
 #define DISTILE_BENCH_MACHINE_H
@@ -15,10 +15,8 @@ namespace distile::bench {
 std::string system_name();
 /** The time in UTC, for instance "2026-01-31T12:00:00Z". */
 std::string utc_now();
-/** The average number of runnable threads in the last minute. */
-double load_average();
-/** Seconds of CPU time that the usable cores gave to others so far: to other programs, to the kernel and to other
- * virtual machines. How much it grows tells how much a measurement was disturbed. 0 where the system does not say. */
+/** Seconds of CPU time that others took from the usable cores so far: other programs, the kernel and other virtual
+ * machines. Its growth during a measurement says how much that was disturbed. 0 if the system does not report it. */
 double seconds_of_others();
 size_t last_level_cache_bytes();
 
@@ -29,7 +27,7 @@ struct MemoryUse {
     int64_t heap;          /**< What the C library's allocator handed out and did not get back. */
 };
 MemoryUse memory_use();
-/** Gives what is free back to the system and restarts the peak. Throws std::runtime_error where the system has none. */
+/** Returns free memory to the system and restarts the peak. Throws std::runtime_error if the system cannot. */
 void restart_peak();
 
 void pin_this_thread(int core);

@@ -64,7 +64,7 @@ Spread spread_of(std::vector<double> microseconds) {
 }
 
 void CacheFlusher::flush() {
-    // Reading and writing twice the last level's size leaves nothing else in it. Every core does its part, because no
+    // Reading and writing twice the last level's size leaves nothing else in it. Every core takes part, because no
     // core can reach the private caches of another.
     const std::vector<int> cores = usable_cores();
     const size_t words_per_core = 2 * last_level_cache_bytes() / sizeof(uint64_t) / cores.size() + 1;

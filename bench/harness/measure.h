@@ -1,5 +1,5 @@
 /** \file
- * Timing: two sides in turns, and single calls that take less than a clock can tell.
+ * Timing: two sides in turns, and single calls too short for the clock.
  */
 #ifndef DISTILE_BENCH_MEASURE_H
 #define DISTILE_BENCH_MEASURE_H
@@ -18,7 +18,7 @@ struct Spread {
 
 Spread spread_of(std::vector<double> microseconds);
 
-/** Drives what was used out of every cache of the cores that this process may use. */
+/** Evicts everything from every cache of the cores that this process may use. */
 class CacheFlusher {
 public:
     void flush();

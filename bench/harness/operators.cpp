@@ -103,7 +103,7 @@ BenchOperator make_operator(const OperatorSpec &spec, const std::string &categor
 BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec) {
     const distile_polykernel &polykernel = find_polykernel(spec.polykernel);
     const Line line = find_line(csv_path, spec.id);
-    // The file says nothing of padding, epilogues and types, so those are the PolyKernel's.
+    // The file does not name padding, epilogues and types, so those come from the PolyKernel.
     const BenchOperator op = make_operator(spec, line.category, line.height, line.width, polykernel);
     if (op.conv.in_channels != line.in_channels || op.conv.out_channels != line.out_channels ||
         op.conv.kernel_h != line.kernel || op.conv.kernel_w != line.kernel || op.conv.stride_h != line.stride ||

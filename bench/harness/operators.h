@@ -11,7 +11,7 @@
 
 namespace distile::bench {
 
-/** An operator at the size that the benchmarks measure, as the convolution that it is: a linear layer is one of 1 x 1.
+/** An operator at the size that the benchmarks measure, as a convolution: a linear layer is a 1 x 1 convolution.
  */
 struct BenchOperator {
     OperatorSpec spec;
@@ -28,21 +28,21 @@ struct BenchOperator {
     std::string shape() const;
 };
 
-/** The PolyKernel of that name, of those that ship. Throws std::runtime_error if there is none. */
+/** The shipped PolyKernel with this name. Throws std::runtime_error if there is none. */
 const distile_polykernel &find_polykernel(const std::string &name);
 
-/** The PolyKernel that a kernel took, of those behind the one that was built. */
+/** The PolyKernel that a kernel took from the chain that starts with `built`. */
 const distile_polykernel &taken_polykernel(const distile_polykernel &built, const Kernel &kernel);
 
 /** The name of a PolyKernel's dense variant; null if it has none. */
 const char *dense_variant(const distile_polykernel &polykernel);
 
-/** An operator of this size, whose padding, epilogue and type are the PolyKernel's. */
+/** An operator of this size, with the padding, epilogue and type of the PolyKernel. */
 BenchOperator make_operator(const OperatorSpec &spec, const std::string &category, int32_t height, int32_t width,
                             const distile_polykernel &polykernel);
 
-/** Reads an operator's line. Throws std::runtime_error if it has none, or if its PolyKernel is none or computes
- * something else. */
+/** Reads an operator's line. Throws std::runtime_error if there is no such line or PolyKernel, or if the PolyKernel
+ * computes something else. */
 BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec);
 
 }  // namespace distile::bench

@@ -1,5 +1,5 @@
 /** \file
- * The tensors of an operator to measure, and what its result must be.
+ * The tensors of a measured operator, and its expected result.
  */
 #ifndef DISTILE_BENCH_PROBLEM_H
 #define DISTILE_BENCH_PROBLEM_H
@@ -38,7 +38,7 @@ public:
         return op_.conv.residual != 0 ? &residual_->view() : nullptr;
     }
 
-    /** The same with its memory. */
+    /** The same tensor with its memory. */
     const TypedTensor *stored_residual() const {
         return op_.conv.residual != 0 ? &*residual_ : nullptr;
     }
@@ -50,7 +50,7 @@ public:
     /** The dense result by plain loops with sums in double precision; made by the first call, which takes seconds. */
     const std::vector<float> &reference();
 
-    /** The convolution, the bias and, unless left out, the residual, for every channel of one output pixel. */
+    /** For every channel of one output pixel, the sum of the convolution, the bias and, if wanted, the residual. */
     void sum_pixel(int32_t n, int32_t y, int32_t x, std::vector<double> &sums, bool with_residual = true) const;
 
 private:

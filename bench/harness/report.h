@@ -1,5 +1,5 @@
 /** \file
- * What the benchmark programs make of results that are there: tables, documents and a figure.
+ * What the benchmark programs make from results: tables, documents and a figure.
  */
 #ifndef DISTILE_BENCH_REPORT_H
 #define DISTILE_BENCH_REPORT_H

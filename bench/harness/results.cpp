@@ -86,11 +86,6 @@ bool is_disturbed(const Json &row) {
     return row.value("others_busy", 0.0) > fair_share_of_others;
 }
 
-bool is_high_load(double load_average, double cores) {
-    constexpr double fair_load_of_a_core = 0.3;
-    return load_average > fair_load_of_a_core * cores;
-}
-
 void replace_file(const std::string &path, const std::string &text) {
     const std::string part = path + ".part";
     std::ofstream stream(part);
@@ -116,13 +111,13 @@ Json read_results(const std::string &path) {
 }
 
 Results::Results(const std::string &path, bool resume, Json header) : path_(path) {
-    // A file that is not there yet is nothing to resume, and no error.
+    // A missing file is no error: there is nothing to resume.
     if (resume && std::ifstream(path)) {
         file_ = read_results(path);
-        // Rows that share a file were measured by the same program in the same way; when, may differ.
+        // Rows that share a file come from the same program and settings; only the time may differ.
         for (const auto &[field, value] : header.items()) {
             const Json had = file_["header"].value(field, Json());
-            if (had != value && field != "date" && field != "load_average_before") {
+            if (had != value && field != "date" && field != "others_busy_before") {
                 throw std::runtime_error(fmt::format("the results '{}' cannot be resumed: their '{}' is {}, now it is "
                                                      "{}; give another file with --out",
                                                      path, field, had.dump(), value.dump()));

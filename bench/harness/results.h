@@ -1,6 +1,6 @@
 /** \file
- * The file of results. It is replaced as a whole after every row, so that it is complete JSON at any time and a
- * program that is killed loses nothing that it measured.
+ * The file of results. It is replaced as a whole after every row, so it is always complete JSON, and a killed program
+ * loses no measured row.
  */
 #ifndef DISTILE_BENCH_RESULTS_H
 #define DISTILE_BENCH_RESULTS_H
@@ -11,27 +11,25 @@
 
 namespace distile::bench {
 
-/** Order of keys as written: results are read by people, too. */
+/** Keeps the order of keys, because people read results too. */
 using Json = nlohmann::ordered_json;
 
-/** A number as people read it, without digits that mean nothing. */
+/** A number without meaningless digits, for people. */
 double rounded(double value);
 Json to_json(const Spread &spread);
 /** Adds the time of a single step: its median, spread and the number of rounds. */
 void add_times(Json &result, const Spread &spread);
-/** Adds what a median time is to stay below, and whether it does. */
+/** Adds the goal for the median time, and whether it is met. */
 void add_goal(Json &result, double goal_us);
-/** Adds the time of something else, called `of`, and ours by it. */
+/** Adds the time of something else, called `of`, and the ratio of ours to it. */
 void add_comparison(Json &result, const char *of, const Spread &ours, const Spread &others);
-/** Adds what that ratio is to stay below, and whether it does. */
+/** Adds the goal for that ratio, and whether it is met. */
 void add_ratio_goal(Json &result, double goal_ratio);
 
-/** Others take a little of every machine. */
+/** On every machine, others take a little. */
 constexpr double fair_share_of_others = 0.1;
-/** True if others took more than that of the cores while a row was measured. */
+/** True if others took a larger share of the cores while a row was measured. */
 bool is_disturbed(const Json &row);
-/** True if a load average says that others ran before the measurement, or at its beginning. */
-bool is_high_load(double load_average, double cores);
 
 /** Writes a file as a whole or not at all. Throws std::runtime_error. */
 void replace_file(const std::string &path, const std::string &text);

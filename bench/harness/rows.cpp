@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-/** A mask and how row names call its density. */
+/** A mask, and its density as row names spell it. */
 struct NamedMask {
     MaskSpec spec;
     std::string density;
@@ -136,7 +136,7 @@ private:
                 continue;
             }
             for (const json &density : mask.at("densities")) {
-                // The file's own spelling, so that names stay as they are.
+                // The spelling of the file, so that names stay stable.
                 found.push_back({{mask.at("mask"), density, seed}, density.dump()});
             }
         }
@@ -248,7 +248,7 @@ private:
         }
     }
 
-    /** The row once for each set of CPU features that its group limits it to; as it is where there is none. */
+    /** The row once for each set of CPU features of its group, or unchanged if the group limits none. */
     template<typename What> void add_with_features(const json &group, const std::string &name, What row) {
         if (!group.contains("cpu_features")) {
             add(name, row);
@@ -279,7 +279,7 @@ std::vector<Row> read_all_rows(const std::string &path, const std::vector<OwnOpe
     }
 }
 
-/** What rows are of that share tensors and peers: an operator, a batch, CPU features and a type. */
+/** What rows have in common that share tensors and peers: operator, batch, CPU features and type. */
 std::string shared_by(const Row &row) {
     const auto name = [](const OperatorSpec &op, int32_t batch, const std::optional<CpuFeatures> &limit,
                          const std::string &type) {
@@ -300,7 +300,7 @@ std::string shared_by(const Row &row) {
     return row.name;
 }
 
-/** Puts rows together that share something, in the order of their first ones. */
+/** Groups rows that share tensors and peers, in the order of the first of each group. */
 void group(std::vector<Row> &rows) {
     std::map<std::string, size_t> first;
     for (const Row &row : rows) {

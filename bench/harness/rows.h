@@ -32,14 +32,14 @@ struct CpuFeatures {
     std::string features; /**< As distile_context_options has them. */
 };
 
-/** What a timed call finds. */
+/** The state in which a timed call starts. */
 enum class State {
     Hot,  /**< Everything as the calls before left it. */
     Cold, /**< The caches flushed. */
     First /**< A new process, in which neither the operator nor its library ran before. */
 };
 
-/** A masked operator, a convolution or a linear layer, against a peer's dense one. */
+/** A masked operator, a convolution or a linear layer, against a dense peer. */
 struct ConvolutionRow {
     OperatorSpec op;
     int32_t batch;
@@ -67,7 +67,7 @@ struct TypeRow {
     }
 };
 
-/** The bytes that an operator moves for its active pixels, each once, against a copy that moves as many. */
+/** The bytes that an operator moves for its active pixels, each counted once, against a copy of as many bytes. */
 struct BandwidthRow {
     OperatorSpec op;
     int32_t batch;
@@ -99,7 +99,7 @@ struct DispatchRow {
     OperatorSpec op;
 };
 
-/** A mask from masks, on one core. */
+/** Making a mask from masks, on one core. */
 struct AlgebraRow {
     std::string function;
     int32_t height, width;
@@ -107,7 +107,7 @@ struct AlgebraRow {
     double goal_us;
 };
 
-/** The mask of where two images differ, against reading both, on one core. */
+/** The mask of the pixels at which two images differ, against reading both images, on one core. */
 struct DifferenceRow {
     int32_t height, width, channels;
     double goal_ratio;
@@ -119,8 +119,7 @@ struct LayoutRow {
     int32_t batch, channels, height, width;
 };
 
-/** Steps of a chain of equal operators with a fresh mask for each step, by every way to have zeros where it computes
- * nothing. */
+/** Steps of a chain of equal operators with a new mask for each step, for every way to keep inactive pixels zero. */
 struct PlannerRow {
     OperatorSpec op;
     int32_t layers;
@@ -153,9 +152,9 @@ struct OwnOperator {
     std::string version;
 };
 
-/** The rows of a file whose names match a regular expression, in the order of the file but those of one
- * operator and batch together. Of the rows "own_rows" those of `own`. Throws std::runtime_error that says what is wrong
- * where, also if there is none. */
+/** The rows of a file whose names match a regular expression, in the order of the file, but grouped by operator and
+ * batch. The rows "own_rows" are those of `own`. Throws std::runtime_error that says what is wrong and where, also if no
+ * row matches. */
 std::vector<Row> read_rows(const std::string &path, const std::string &filter,
                            const std::vector<OwnOperator> &own = {});
 

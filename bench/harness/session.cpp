@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fmt/core.h>
+#include <thread>
 
 namespace distile::bench {
 
@@ -18,7 +19,7 @@ public:
     double share() const {
         const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start_;
         const double cores = static_cast<double>(usable_cores().size());
-        // The system counts in ticks, some of which we took.
+        // The system counts in ticks, and some of these are ours.
         return std::max(0.0, (seconds_of_others() - others_) / elapsed.count() / cores);
     }
 
@@ -27,14 +28,17 @@ private:
     double others_ = seconds_of_others();
 };
 
+/** The share of the cores that others take now. The load average would also tell of a build that has just ended. */
+double busy_now() {
+    const Disturbance disturbance;
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    return disturbance.share();
+}
+
 /** Warns of a busy machine before the measurement takes minutes. */
-void warn_of(double load) {
-    const size_t cores = usable_cores().size();
-    if (is_high_load(load, static_cast<double>(cores))) {
-        fmt::print(stderr,
-                   "warning: the load average is {:.1f} on {} cores: others run here, or ran a minute ago. Measure on "
-                   "an idle machine.\n",
-                   load, cores);
+void warn_of(double busy) {
+    if (busy > fair_share_of_others) {
+        fmt::print(stderr, "warning: others take {:.0f} % of the cores. Measure on an idle machine.\n", 100 * busy);
     }
 }
 
@@ -62,8 +66,8 @@ int measure_rows(const SessionOptions &options, Json header, const std::function
     for (const Row &row : rows) {
         width = std::max(width, static_cast<int>(row.name.size()));
     }
-    header["load_average_before"] = rounded(load_average());
-    warn_of(header["load_average_before"]);
+    header["others_busy_before"] = rounded(busy_now());
+    warn_of(header["others_busy_before"]);
     Results results(options.out, options.resume, std::move(header));
     size_t done = 0, skipped = 0, failed = 0, kept = 0, disturbed = 0;
     for (const Row &row : rows) {
@@ -92,7 +96,7 @@ int measure_rows(const SessionOptions &options, Json header, const std::function
         const std::string status = result.at("status");
         skipped += status == "skipped";
         failed += status == "failed";
-        // What was not measured is said even to those who want it quiet.
+        // --quiet too reports rows that were not measured.
         if (!options.quiet || status != "measured") {
             fmt::print(
                 "[{:>{}}/{}] {:<{}}  {}\n", done, fmt::formatted_size("{}", rows.size()), rows.size(), row.name, width,

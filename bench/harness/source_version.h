@@ -1,13 +1,13 @@
 /** \file
- * Which state of the repository the benchmark was built from.
+ * The state of the repository from which the benchmark was built.
  */
 #ifndef DISTILE_BENCH_SOURCE_VERSION_H
 #define DISTILE_BENCH_SOURCE_VERSION_H
 
 namespace distile::bench {
 
-/** What git called the commit when this program was built, with "-dirty" if the files differed from it; "unknown" where
- * there is no git. */
+/** The commit from which this program was built, as git describes it, with "-dirty" if files differed from it;
+ * "unknown" without git. */
 const char *source_version();
 
 }  // namespace distile::bench

@@ -1,5 +1,5 @@
 /** \file
- * How many times as fast masked operators are, in a few lines for all devices.
+ * The speed-ups of masked operators, in a few lines for all devices.
  */
 #ifndef DISTILE_BENCH_SPEEDUPS_H
 #define DISTILE_BENCH_SPEEDUPS_H
@@ -9,7 +9,7 @@
 
 namespace distile::bench {
 
-/** Parts of the pixels that are active, of masks of blobs. */
+/** Fractions of active pixels in masks of blobs. */
 constexpr double speedup_densities[] = {.05, .1, .3, 1};
 
 /** A line of the table. */

@@ -56,8 +56,8 @@ std::pair<std::string, std::string> mask_of(const Json &row) {
     return {name.substr(mask, density - mask - 1), name.substr(density, name.find('/', density) - density)};
 }
 
-/** A row in steady use against the vendor in mode keep, which stands for the others of its mask: with a bordered input,
- * or with a plain one where that is all there is, as for operators without padding. */
+/** The row in steady use against the vendor in mode keep that represents its mask: with a bordered input, or with a
+ * plain one if there is no other, as for operators without padding. */
 bool stands_for_mask(const Measured &measured, const Json &row) {
     if (row.at("status") != "measured" || row.at("kind") != "convolution" || row.at("peer_name") != vendor ||
         row.at("mode") != "keep" || row.at("state") != "hot" || row.at("linked") == true) {
@@ -67,7 +67,7 @@ bool stands_for_mask(const Measured &measured, const Json &row) {
     return row.at("layout") == "bordered" || !measured.find(name_of(row, "keep", "bordered", mask, density));
 }
 
-/** Our dense candidate's time by the vendor's. */
+/** The ratio of our dense candidate's time to the vendor's. */
 std::string dense_quotient(const Measured &measured, const Json &row) {
     for (const char *layout : {"bordered", "plain"}) {
         if (const Json *dense = measured.find(name_of(row, "keep", layout, "dense", "1.0"))) {
@@ -102,7 +102,7 @@ std::string convolutions(const Json &rows) {
     return text.empty() ? "" : head + text;
 }
 
-/** A line for each operator, a column for each mask that stands for the others. */
+/** A line for each operator, a column for each representative mask. */
 std::string headline(const Json &rows) {
     const Measured measured(rows);
     std::vector<std::pair<std::string, std::string>> masks;
@@ -132,7 +132,7 @@ std::string headline(const Json &rows) {
     return text.empty() ? "" : head + " dense: ours / oneDNN |\n" + rule + "---|\n" + text;
 }
 
-/** Every row of steady use that the table of masks has no place for. */
+/** Every row of steady use that does not fit into the table of masks. */
 std::string other_convolutions(const Json &rows) {
     std::string text;
     for (const Json &row : rows) {
@@ -151,7 +151,7 @@ std::string other_convolutions(const Json &rows) {
                      text;
 }
 
-/** The code for CPUs with fewer features than this one has. */
+/** The code for CPUs with fewer features than this one. */
 std::string fewer_features(const Json &rows) {
     std::string text;
     for (const Json &row : rows) {
@@ -171,12 +171,12 @@ std::string fewer_features(const Json &rows) {
                               text;
 }
 
-/** The row that is the same in another state: "" for steady use. */
+/** The name of the same row in another state; "" for steady use. */
 std::string in_state(const std::string &cold, const std::string &state) {
     return cold.substr(0, cold.size() - std::string("/cold").size()) + state;
 }
 
-/** Milliseconds of both sides and how many times as fast ours is, as cells. */
+/** Cells with the milliseconds of both sides and our speed-up. */
 std::string both_sides(const Json *row) {
     if (!row) {
         return "- | - | -";
@@ -185,7 +185,7 @@ std::string both_sides(const Json *row) {
     return fmt::format("{:.2f} | {:.2f} | {:.2f}", ours / 1000, peer / 1000, peer / ours);
 }
 
-/** Steady use, flushed caches and first calls beside each other. */
+/** Steady use, flushed caches and first calls side by side. */
 std::string states(const Json &rows) {
     const Measured measured(rows);
     std::string text;
@@ -206,14 +206,14 @@ std::string states(const Json &rows) {
                      text;
 }
 
-/** Bytes as people read them. */
+/** Bytes for people. */
 std::string amount(double bytes) {
     return bytes == 0         ? "0"
            : bytes >= 1 << 20 ? fmt::format("{:.1f} MiB", bytes / (1 << 20))
                               : fmt::format("{:.1f} KiB", bytes / (1 << 10));
 }
 
-/** What both sides take beside the caller's tensors. */
+/** The memory of both sides in addition to the caller's tensors. */
 std::string memory(const Json &rows) {
     std::string text;
     for (const Json &row : rows) {
@@ -238,7 +238,7 @@ std::string memory(const Json &rows) {
                               text;
 }
 
-/** Ways to have zeros where nothing is computed. */
+/** Ways to keep inactive pixels zero. */
 std::string planners(const Json &rows) {
     std::string head, rule, text;
     for (const Json &row : rows) {
@@ -287,7 +287,7 @@ std::string single_steps(const Json &rows) {
            steps(rows, "layout", "Conversions from and to NCHW, on one core.");
 }
 
-/** Operators of a CPU that stand together in figures and short tables, by their category. */
+/** The categories of CPU operators in figures and short tables. */
 struct Family {
     const char *category, *name, *color;
     bool is_short; /**< It has a line in the short table. */
@@ -298,8 +298,8 @@ constexpr Family families[] = {{"conv3k", "3x3 convolutions", "#266ebe", true},
                                {"transposed", "transposed convolutions", "#8a55b5", false},
                                {"linear", "linear layers over tokens", "#b5476b", true}};
 
-/** The geometric mean of a field over the operators of a category: one image, a mask of blobs, mode keep. 0 where one
- * was not measured. */
+/** The geometric mean of a field over the operators of a category: one image, a mask of blobs, mode keep. 0 if one was
+ * not measured. */
 double family_mean(const Json &rows, const std::string &category, const std::string &density, const char *field) {
     const Measured measured(rows);
     double logarithms = 0;
@@ -389,18 +389,19 @@ std::string disturbance(const Json &file) {
         return fmt::format(" While {} of {} rows were measured, others took more than {:.0f} % of the cores.",
                            disturbed, std::count_if(rows.begin(), rows.end(), measured), 100 * fair_share_of_others);
     }
-    // Earlier files know no more than what ran before them.
+    // Earlier files know no more than the load average before them.
+    constexpr double fair_load_of_a_core = 0.3;
     const Json &header = file.at("header");
     const double load = header.value("load_average_before", 0.0), cores = header.at("threads");
     const bool known =
         std::any_of(rows.begin(), rows.end(), [](const Json &row) { return row.contains("others_busy"); });
-    return !known && is_high_load(load, cores)
+    return !known && load > fair_load_of_a_core * cores
                ? fmt::format(" Others may have disturbed it: the load average before it was {:.1f}.", load)
                : "";
 }
 
 std::string not_measured(const Json &rows) {
-    // Rows of one reason stand together.
+    // Rows with the same reason share a line.
     std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
     for (const Json &row : rows) {
         if (row.at("status") != "measured") {

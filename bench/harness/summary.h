@@ -12,17 +12,17 @@
 
 namespace distile::bench {
 
-/** The rows of a CPU that stand for the others, a line for each operator: one image, blobs and a real mask. */
+/** The representative rows of a CPU, a line for each operator: one image, blobs and a real mask. */
 std::string cpu_goals(const Json &file);
-/** Tables of every row, also of those that were not measured. */
+/** Tables of every row, including those that were not measured. */
 std::string cpu_rows(const Json &file);
 /** Eta by density for each family of operators. */
 Panel cpu_panel(const Json &file);
 std::vector<Speedups> cpu_speedups(const Json &file);
 
-/** That others disturbed the measurement, as a sentence with a space before it; "" if nothing says so. */
+/** A sentence, after a space, that says that others disturbed the measurement; "" if nothing says so. */
 std::string disturbance(const Json &file);
-/** A number, or a dash where there is none. */
+/** A number, or a dash if there is none. */
 std::string cell(double value, int digits = 2);
 /** Single steps of a kind. Columns without any cell are left out. */
 std::string steps(const Json &rows, const std::string &kind, const char *caption);

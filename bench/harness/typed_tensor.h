@@ -10,12 +10,12 @@
 
 namespace distile::bench {
 
-/** The bytes of so many elements. */
+/** The bytes of a number of elements. */
 size_t bytes_of(distile_dtype dtype, size_t elements);
 std::vector<float> to_floats(distile_dtype dtype, const void *from, size_t elements);
-/** Some bits as often as they fit into a word: what memory of the type holds where every element is `value`. */
+/** A word of memory of the type in which every element is `value`. */
 uint32_t word_of(distile_dtype dtype, float value);
-/** How far results may be from the reference, relative to the largest value. */
+/** The allowed difference between results and the reference, relative to the largest value. */
 double tolerance_of(distile_dtype dtype);
 
 /** A float32 tensor, its border included, rounded to a type. */

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t workspace_bytes = size_t{4} << 30;
 
-/** A function of cuDNN. The library is found when it is first asked for: programs start without it. */
+/** A function of cuDNN. The library is loaded at its first use, so programs start without it. */
 template<typename Function> Function find(const char *name) {
     static void *const library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
     const auto function = library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
@@ -39,8 +39,8 @@ void require(cudnnStatus_t status, const char *name) {
 /** Calls a function of cuDNN that returns a status. */
 #define DNN(name, ...) require(DNN_FUNCTION(name)(__VA_ARGS__), #name)
 
+/** cuDNN's name for the type of an attribute. An address is taken for that of a descriptor. */
 template<typename T> struct TypeOf;
-/** Of addresses, most are of descriptors. */
 template<> struct TypeOf<int64_t> { static constexpr cudnnBackendAttributeType_t value = CUDNN_TYPE_INT64; };
 template<> struct TypeOf<int32_t> { static constexpr cudnnBackendAttributeType_t value = CUDNN_TYPE_INT32; };
 template<> struct TypeOf<float> { static constexpr cudnnBackendAttributeType_t value = CUDNN_TYPE_FLOAT; };
@@ -94,7 +94,7 @@ public:
     void finalize() {
         DNN(cudnnBackendFinalize, descriptor_);
     }
-    /** As many values as there are, up to as many as `values` holds; returns their number. */
+    /** Reads the values, up to the size of `values`, and returns their number. */
     template<typename T> int64_t values(cudnnBackendAttributeName_t name, T *values, int64_t room) const {
         int64_t count = 0;
         DNN(cudnnBackendGetAttribute, descriptor_, name, TypeOf<T>::value, room, &count, values);
@@ -111,7 +111,7 @@ struct Candidate {
     std::function<void()> run;
 };
 
-/** A tensor that is channels last in memory. cuDNN gives its dimensions in the order N, C, H, W whatever the memory. */
+/** A tensor with channels last in memory. cuDNN orders dimensions as N, C, H, W, whatever the memory layout. */
 Descriptor make_tensor(int64_t id, int64_t n, int64_t c, int64_t h, int64_t w) {
     Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_DATA_FLOAT);
@@ -151,7 +151,7 @@ struct Cudnn::Session {
 
 namespace {
 
-/** A convolution and its three arrays: y from the image x. A transposed one is the gradient of its data, x from y. */
+/** A convolution and its three arrays: y from the image x. A transposed convolution is its data gradient, x from y. */
 struct Convolution {
     distile_conv2d conv;
     bool transposed;
@@ -165,7 +165,7 @@ struct Convolution {
     }
 };
 
-/** How the graph interface calls an operation and its parts. */
+/** The names of an operation and its parts in the graph interface. */
 struct OperationNames {
     cudnnBackendDescriptorType_t type;
     cudnnBackendAttributeName_t convolution, x, filter, y, alpha, beta;
@@ -216,7 +216,7 @@ public:
         for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK}) {
             add_configurations(mode, 0);
         }
-        // Asked for a part of the GPU, the heuristics may name no plan for float32, but others for TF32.
+        // For a part of the GPU, the heuristics may name no plan for float32, but some for TF32.
         add_configurations(CUDNN_HEUR_MODE_A, multiprocessors);
     }
 
@@ -255,7 +255,7 @@ private:
         return index;
     }
 
-    /** True if the products are of float32 numbers, none of which was rounded before. */
+    /** True if the factors of all products are float32 numbers that were not rounded before. */
     static bool is_float32(const Descriptor &configuration) {
         const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
         cudnnBackendDescriptor_t raw = engine.get();
@@ -269,7 +269,7 @@ private:
         });
     }
 
-    /** For a number of multiprocessors, or for the whole GPU where it is 0. */
+    /** For a number of multiprocessors; 0: for the whole GPU. */
     void add_configurations(cudnnBackendHeurMode_t mode, int32_t multiprocessors) {
         Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
         try {
@@ -362,7 +362,7 @@ private:
     cudnnConvolutionDescriptor_t convolution_ = nullptr;
 };
 
-/** The fastest of some candidates. Those that cannot run are passed over. */
+/** The fastest of some candidates. It skips those that cannot run. */
 class Tuner {
 public:
     Tuner(const GpuSlice &slice, double seconds) : slice_(slice), seconds_(seconds) {
@@ -382,7 +382,7 @@ public:
             candidate.run();
             slice_.synchronise();
             const double rough = std::chrono::duration<double, std::micro>(Clock::now() - before).count();
-            // The host's part of a call is some tens of microseconds at most.
+            // The host's part of a call takes some tens of microseconds at most.
             if (!entries_.empty() && rough > 2 * best_ + 100) {
                 return;
             }
@@ -398,7 +398,7 @@ public:
         }
     }
 
-    /** The fastest of those that came close to the fastest, measured in turns. */
+    /** The fastest of those that came close to the fastest, timed again in turns. */
     Candidate best() {
         if (entries_.empty()) {
             throw PeerMissing("cuDNN offers nothing that runs");

@@ -8,7 +8,7 @@ namespace distile::bench {
 
 namespace {
 
-/** One engine for all peers: it costs a part of a second, and its threads should exist once. */
+/** One engine for all peers, because making one takes a fraction of a second, and its threads should exist once. */
 const OneDnnEngine &shared_engine() {
     static const OneDnnEngine engine;
     return engine;
@@ -42,12 +42,12 @@ public:
     }
 
 private:
-    /** Transposed and upsampling operators read no border. Without one, rows are contiguous, as oneDNN likes them. */
+    /** Transposed and upsampling operators read no border. Without one, rows are contiguous, as oneDNN prefers. */
     const distile_tensor &input(bool bordered) const {
         return problem_.input(bordered && problem_.op().kind == DISTILE_MASKED_CONV2D);
     }
 
-    /** No exception may pass through the runtime, which is called as a C library. */
+    /** No exception may pass through the runtime, a C library. */
     static int run_candidate(void *conv, void *, const distile_tensor *input, const distile_tensor *residual,
                              const distile_tensor *output) {
         try {
@@ -85,7 +85,7 @@ std::unique_ptr<Peer> make_onednn_any_peer(Problem &problem, AlignedFloats outpu
     const std::string name = any->implementation(true);
     any->run(true);
     strict->run(true);
-    // Equal names alone would not tell that nothing was rounded.
+    // Equal names alone would not prove that nothing was rounded.
     if (name == strict->implementation(true) &&
         std::equal(any->result(), any->result() + problem.output_size(), strict->result())) {
         throw PeerMissing(fmt::format("on this CPU oneDNN runs the same code ('{}') in strict mode", name));

@@ -42,7 +42,7 @@ distile_status distile_cuda_context_create(const distile_context_options *option
 
 distile_status distile_cuda_set_stream(distile_context *context, void *stream) {
     if (!context) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null("distile_cuda_set_stream", "context");
     }
     CudaDevice *device = cuda_device_of(*context, "distile_cuda_set_stream");
     if (!device) {
@@ -54,7 +54,7 @@ distile_status distile_cuda_set_stream(distile_context *context, void *stream) {
 
 distile_status distile_cuda_planner_join(distile_planner *planner) {
     if (!planner) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null("distile_cuda_planner_join", "planner");
     }
     if (!cuda_device_of(planner->context, "distile_cuda_planner_join")) {
         return DISTILE_ERROR_OTHER_DEVICE;

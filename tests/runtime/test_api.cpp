@@ -229,30 +229,36 @@ TEST_CASE("Null objects are allowed where nothing is to do, and refused elsewher
     const distile_dense_candidate dense{"x", run_nothing, nullptr};
     const distile_dense_candidate no_name{nullptr, run_nothing, nullptr}, no_function{"x", nullptr, nullptr};
 
-    // Without the object there is no context that could keep a message.
-    const distile_status silent[] = {
-        distile_mask_create(nullptr, &new_mask),
-        distile_mask_set_bytes(nullptr, &byte, 1, 1, 1, 1, 1),
-        distile_mask_set_bits(nullptr, &word, 1, 1, 1, 1),
-        distile_mask_set_indices(nullptr, &index, nullptr, 1, 1, 1, 1),
-        distile_mask_bits(nullptr, &words, &words_per_row),
-        distile_mask_active_pixels(nullptr, &number),
-        distile_mask_count_tiles(nullptr, 1, 1, &number),
-        distile_mask_tiles(nullptr, 1, 1, &list),
-        distile_kernel_create(nullptr, &plain_kernel, &new_kernel),
-        distile_kernel_get_info(nullptr, &info),
-        distile_kernel_output_shape(nullptr, 1, 1, &words_per_row, &words_per_row),
-        distile_kernel_load_times(nullptr, "x"),
-        distile_kernel_add_time(nullptr, "x", 1, 1),
-        distile_kernel_add_dense(nullptr, &dense),
-        distile_weights_pack(nullptr, &source, &weights),
-        distile_run(nullptr, &call.args),
-        distile_run_variant(nullptr, 0, &call.args),
-        distile_kernel_choose(nullptr, mask, &choice),
+    // Without the object there is no context that could keep a message: the thread does.
+    const std::function<distile_status()> without_context[] = {
+        [&] { return distile_mask_create(nullptr, &new_mask); },
+        [&] { return distile_mask_set_bytes(nullptr, &byte, 1, 1, 1, 1, 1); },
+        [&] { return distile_mask_set_bits(nullptr, &word, 1, 1, 1, 1); },
+        [&] { return distile_mask_set_indices(nullptr, &index, nullptr, 1, 1, 1, 1); },
+        [&] { return distile_mask_bits(nullptr, &words, &words_per_row); },
+        [&] { return distile_mask_active_pixels(nullptr, &number); },
+        [&] { return distile_mask_count_tiles(nullptr, 1, 1, &number); },
+        [&] { return distile_mask_tiles(nullptr, 1, 1, &list); },
+        [&] { return distile_kernel_create(nullptr, &plain_kernel, &new_kernel); },
+        [&] { return distile_kernel_get_info(nullptr, &info); },
+        [&] { return distile_kernel_output_shape(nullptr, 1, 1, &words_per_row, &words_per_row); },
+        [&] { return distile_kernel_load_times(nullptr, "x"); },
+        [&] { return distile_kernel_add_time(nullptr, "x", 1, 1); },
+        [&] { return distile_kernel_add_dense(nullptr, &dense); },
+        [&] { return distile_weights_pack(nullptr, &source, &weights); },
+        [&] { return distile_run(nullptr, &call.args); },
+        [&] { return distile_run_variant(nullptr, 0, &call.args); },
+        [&] { return distile_kernel_choose(nullptr, mask, &choice); },
     };
-    for (distile_status status : silent) {
-        CHECK(status == DISTILE_ERROR_NULL_POINTER);
+    for (const auto &function : without_context) {
+        CHECK(distile_context_create(nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
+        const std::string before = distile_context_message(nullptr);
+        CHECK(before == "distile_context_create: the pointer to the context is null");
+        CHECK(function() == DISTILE_ERROR_NULL_POINTER);
+        CHECK(distile_context_message(nullptr) != before);
+        CHECK(call.message().empty());
     }
+    CHECK(std::string(distile_context_message(nullptr)) == "distile_kernel_choose: the kernel is null");
     const std::function<distile_status()> spoken[] = {
         [&] { return distile_mask_create(context, nullptr); },
         [&] { return distile_mask_set_bytes(mask, nullptr, 1, 1, 1, 1, 1); },
@@ -433,6 +439,17 @@ TEST_CASE("Borders that cannot be are refused", "[api]") {
             call.refuse(DISTILE_ERROR_BAD_VALUE, {"input", "border", std::to_string(bad)});
         }
     }
+    call.input_view = good;
+    // A plain tensor has no room for one.
+    call.input_view.border_left = 1;
+    call.refuse(DISTILE_ERROR_BAD_STRIDE,
+                {"input", "border of 0/0/1/0", "no room", "stride_h is " + std::to_string(good.stride_h),
+                 "at least " + std::to_string(good.stride_h + good.stride_w)});
+    call.input_view = good;
+    call.input_view.border_bottom = 2;
+    call.refuse(DISTILE_ERROR_BAD_STRIDE,
+                {"input", "border of 0/2/0/0", "no room", "stride_n is " + std::to_string(good.stride_n),
+                 "at least " + std::to_string(good.stride_n + 2 * good.stride_h)});
     call.input_view = good;
     // Outputs and residuals have none, so that whatever stands there is ignored.
     call.output_view.border_left = -9;
@@ -796,6 +813,31 @@ TEST_CASE("The built-in times decide, by the nearest number of threads", "[api]"
         CHECK(choice.active_pixels == 300);
         CHECK(choice.predicted_us == Approx((200 + 99 * 0.25) / faster));
         call.accept();
+    }
+}
+
+TEST_CASE("Of variants with equal times the first of the plan is taken, and of thread numbers the lower", "[api]") {
+    const TemporaryFolder folder;
+    distile_context_options options{};
+    options.threads = 3;
+    Call call(timed_kernel, options, 1, 20, 20);
+    const auto run_nothing = [](void *, void *, const distile_tensor *, const distile_tensor *,
+                                const distile_tensor *) { return 0; };
+    const distile_dense_candidate own{"own", run_nothing, nullptr};
+    REQUIRE(distile_kernel_add_dense(call.kernel.get(), &own) == DISTILE_OK);
+    // From the last to the first, so that the order of the rows decides nothing.
+    std::string rows;
+    for (int32_t i = distile_kernel_num_variants(call.kernel.get()); i-- > 0;) {
+        const std::string row =
+            std::string(R"({"variant": ")") + distile_kernel_variant_name(call.kernel.get(), i) + R"(", "threads": )";
+        rows += row + R"(4, "tiles": 1000, "us": 9}, )" + row + R"(2, "tiles": 1000, "us": 5})" + (i > 0 ? ", " : "");
+    }
+    const std::string table = folder.write("times.json", time_table(timed_kernel, rows));
+    REQUIRE(distile_kernel_load_times(call.kernel.get(), table.c_str()) == DISTILE_OK);
+    for (size_t pixels : {1, 100, 400}) {
+        activate_first(call, pixels);
+        CHECK(choose(call).variant_index == 0);
+        CHECK(choose(call).predicted_us == Approx(5));
     }
 }
 

@@ -186,14 +186,21 @@ public:
         void refuse(size_t argument, distile_status expected, const Arguments &arguments) {
             INFO(name_ << ", argument " << argument);
             all_.fail_();
+            distile_context_create(nullptr, nullptr);
             const std::string before = all_.message_();
             const distile_status status = std::apply(function_, arguments);
             INFO("the message is: " << all_.message_());
             CHECK(std::string(distile_status_name(status)) == distile_status_name(expected));
             all_.refusals_.emplace(name_, distile_status_name(expected));
             // Without the object in the first argument there is no context that could keep a message.
-            if (argument != 0 && has_message_) {
+            const bool in_context = argument != 0 && has_message_;
+            if (in_context) {
                 CHECK(all_.message_() != before);
+            }
+            if (expected == DISTILE_ERROR_NULL_POINTER) {
+                const std::string message = in_context ? all_.message_() : distile_context_message(nullptr);
+                CHECK_THAT(message,
+                           Catch::Matchers::StartsWith(name_ + ": the ") && Catch::Matchers::EndsWith(" is null"));
             }
             spoilt_[argument] = true;
             accept(right_);

@@ -193,6 +193,55 @@ expect_error "cannot be started" --operator "$op" --plan "$plan" --linker /none/
 [[ ! -e $folder/my.o ]] || fail "a build that failed left an object"
 program=("$distile")
 
+# Masks that are drawn by name, in files that are read again.
+"$distile" masks --help | has 'Examples' || fail "the help of masks has no example"
+"$distile" masks blob:0.25:7 random:0.5:1 checkerboard --size 8x64 -o "$folder/m.npy" | has 'blob:0.25:7 .* 128 active pixels' ||
+    fail "masks does not tell what it drew"
+head -c 80 "$folder/m.npy" | grep -qaF "'shape': (3, 8, 64), }" || fail "masks wrote $(head -c 80 "$folder/m.npy")"
+"$distile" masks blob:0.25:7 --operator "$op" --json -o "$folder/m.png" | has '"density":0.25' || fail "masks --json prints no density"
+"$distile" rank "$op" --device generic_avx2 --masks "$folder/m.png" --quiet || fail "a mask that was drawn cannot be read"
+[[ -z $("$distile" masks checkerboard --size 1x1 -o "$folder/m.npy" -q) ]] || fail "masks --quiet printed something"
+expect_error "the mask 'cloud:0.1:1' is not drawn as blob:DENSITY:SEED" masks cloud:0.1:1 --size 8x8 -o "$folder/never.npy"
+expect_error "a .png file holds one mask, not 2" masks blob:0.1:1 blob:0.1:2 --size 8x8 -o "$folder/never.png"
+expect_error "neither a .npy nor a .png file" masks blob:0.1:1 --size 8x8 -o "$folder/never.bmp"
+for size in 8 8x 0x8 8x65536 8x8x8 65535x65535; do
+    expect_error "--size is" masks blob:0.1:1 --size "$size" -o "$folder/never.npy"
+done
+expect_error "cannot be written" masks blob:0.1:1 --size 8x8 -o "$folder/none/m.npy"
+
+# What the build would refuse, info refuses in the same words; the build does in one line, before it compiles a variant.
+tr '\n' ' ' <"$plan" >"$folder/flat.json"
+# refused <operator or plan> <what to replace in it> <by what> <text>
+refused() {
+    local wrong=$folder/wrong.json files=("$op" "$plan") said built
+    sed "s/$2/$3/" "$1" >"$wrong"
+    ! cmp -s "$1" "$wrong" || fail "'$2' is not in $1"
+    [[ $1 == "$op" ]] && files[0]=$wrong || files[1]=$wrong
+    said=$("$distile" info "$wrong" 2>&1 >/dev/null) && fail "info accepts '$3'"
+    rm -rf "$folder/parts"
+    built=$("${build[@]}" --operator "${files[0]}" --plan "${files[1]}" 2>&1) && fail "the builder accepts '$3'"
+    [[ $said == *"$4"* ]] || fail "of '$3' info said '$said', not '$4'"
+    [[ $built == "distile: error: distile_add_polykernel(my): ${said#distile: error: }" && $(wc -l <<<"$built") == 1 ]] ||
+        fail "of '$3' info said '$said', and the builder '$built'"
+    [[ -z $(find "$folder" -name 'my*.o') ]] || fail "of '$3' the builder compiled $(find "$folder" -name 'my*.o')"
+}
+refused "$op" '"in_channels": 2' '"in_channels": 0' '"in_channels" is 0, not an integer from 1 to'
+refused "$op" '"params": {' '&"groups": 2, ' '"groups" is 2, but must divide the 2 input channels and the 3 output'
+refused "$op" '"params": {' '&"scale": 2, ' 'masked_conv2d has no parameter "scale"'
+refused "$op" masked_conv2d masked_linear 'masked_linear has no parameter "kernel_h"'
+refused "$op" '"my_conv"' '"9conv"' '"9conv", not letters, digits and underscores after a letter'
+refused "$op" '"batch": 1, "height": 4' '"batch": 65535, "height": 65535' 'more than 2^31 elements'
+refused "$folder/flat.json" '"channels": 16' '"channels": 24' 'variant "only": the theta is not legal for this operator'
+refused "$folder/flat.json" '"unroll": 1' '"unroll": 5' 'a theta must have an unroll that divides the input channels'
+refused "$folder/flat.json" '"pixels": 4' '"pixels": 99' 'that fit the vector registers'
+refused "$folder/flat.json" '"pixels": 4' '"pixel": 4' "the knob 'pixels'"
+refused "$folder/flat.json" '"halide": {.*' '"cuda": {"source": "a.cu", "entry": "a", "tile_h": 1, "tile_w": 1}}}]}' \
+    "its code is in 'a.cu', but this version builds code from Halide only"
+refused "$folder/flat.json" avx2-f16c avx2-sve2-f16c "the feature 'sve2'"
+refused "$folder/flat.json" '"my_conv"' '"my-conv"' '"name" must be letters, digits and underscores'
+sed 's/masked_conv2d/masked_upsample_conv2d/; s/"params": {/&"scale_h": 128, "scale_w": 128, /' "$op" >"$folder/wrong.json"
+expect_error "no schedule with tile_h=128, tile_w=128" info "$folder/wrong.json"
+
 # Bad input.
 expect_error "cannot be opened" info "$folder/none.json"
 echo '{"distile_plan": 1' >"$folder/broken.json"
@@ -202,7 +251,7 @@ expect_error "it has version 99; this program reads version 2" info "$folder/ver
 sed 's/"tile_w": 1, //' "$plan" >"$folder/knob.json"
 expect_error '"tile_w" is missing' profile "$folder/knob.json"
 sed 's/"channels": 16/"channels": 24/' "$plan" >"$folder/illegal.json"
-expect_error "a theta must have" profile "$folder/illegal.json" -o "$folder/never.json"
+expect_error "variant \"only\": the theta is not legal" profile "$folder/illegal.json" -o "$folder/never.json"
 [[ ! -e $folder/never.json ]] || fail "a failed profile left a time table"
 sed 's/avx2-f16c/avx2-sve2-f16c/' "$plan" >"$folder/feature.json"
 expect_error "feature 'sve2'" info "$folder/feature.json"

@@ -1,6 +1,7 @@
 // Operator and plan files, the spaces of schedules, and the plugin: what they accept, and how they refuse the rest.
 #include "Halide.h"
 #include "bound_backend.h"
+#include "buildable.h"
 #include "candidates.h"
 #include "catch.h"
 #include "check_facts.h"
@@ -797,6 +798,27 @@ TEST_CASE("The portable plan of an operator is legal on any x86-64 CPU", "[plan]
                   std::to_string(variant.theta.at("tile_w")) + ", ";
     }
     CHECK(shapes == "fine 2x3, dense 2x3, ");
+}
+
+TEST_CASE("A plan is checked as the plugin would check it, with what a target's vectors hold", "[plan]") {
+    for (const char *target : {"x86-64-linux", "x86-64-linux-sse41", "x86-64-linux-avx", avx2, avx512,
+                               "x86-64-linux-avx-avx2-avx512_skylake-f16c-fma-sse41", "x86-64-linux-avx512"}) {
+        CAPTURE(target);
+        MaskedOperator any;
+        const Problem problem = cpu_problem(any, Halide::Target(target));
+        const Vectors vectors = cpu_bound_backend().vectors_of(target);
+        CHECK(vectors.lanes == problem.vector_lanes);
+        CHECK(vectors.registers == problem.vector_registers);
+    }
+    const TemporaryFolder folder;
+    const auto check = [&](const json &file) { check_buildable(read_plan(folder.write("plan.json", file.dump()))); };
+    json file = good_plan();
+    file.erase("profile");
+    check(file);
+    file["variants"][1]["code"]["halide"]["unroll"] = 3;
+    refuse([&] { check(file); }, {"'conv_avx2'", "variant \"dense\"", "theta is not legal", "unroll that divides"});
+    file["variants"][1]["code"] = {{"cuda", {{"source", "a.cu"}, {"entry", "a"}, {"tile_h", 1}, {"tile_w", 1}}}};
+    refuse([&] { check(file); }, {"'conv_avx2'", "variant \"dense\"", "'a.cu'", "Halide only"});
 }
 
 TEST_CASE("The space says why a theta is illegal", "[plan]") {

@@ -265,6 +265,30 @@ TEST_CASE("Masks are counted as the runtime counts them, and measured where they
     CHECK(tile_counts(masks, {24, 24}, 5) == std::vector<int64_t>{1});
 }
 
+TEST_CASE("Masks are written so that they are read again", "[search]") {
+    const TemporaryFolder folder;
+    const ByteMask first = draw_named_mask("blob:0.3:7", 1, 5, 70), second = draw_named_mask("checkerboard", 2, 5, 70);
+    CHECK(first.bytes == blob_mask(1, 5, 70, 0.3, 7).bytes);
+    const std::string file = npy_of_masks({first});
+    // The elements begin where NumPy puts them, at a multiple of 64 bytes.
+    CHECK((file.size() - first.bytes.size()) % 64 == 0);
+    CHECK(file.find("{'descr': '|b1', 'fortran_order': False, 'shape': (5, 70), }") == 10);
+    const std::vector<MaskImage> one = read_npy_masks(folder.write("one.npy", file));
+    REQUIRE(one.size() == 1);
+    CHECK(one[0].bytes == first.bytes);
+    const std::vector<MaskImage> three = read_npy_masks(folder.write("three.npy", npy_of_masks({first, second})));
+    REQUIRE(three.size() == 3);
+    CHECK(three[0].bytes == first.bytes);
+    CHECK(three[1].bytes == std::vector<uint8_t>(second.bytes.begin(), second.bytes.begin() + 350));
+    CHECK(three[2].height == 5);
+    const MaskImage picture = read_png_mask(folder.write("one.png", png_of_mask(first)));
+    CHECK(picture.height == 5);
+    CHECK(picture.width == 70);
+    for (size_t i = 0; i < first.bytes.size(); i++) {
+        REQUIRE(picture.bytes[i] == 255 * first.bytes[i]);
+    }
+}
+
 TEST_CASE("Masks are read from NumPy's files", "[search]") {
     const TemporaryFolder folder;
     const std::vector<MaskImage> one =

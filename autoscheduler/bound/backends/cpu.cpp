@@ -3,6 +3,7 @@
 #include "bound_depthwise.h"
 #include "cpu_space.h"
 #include "depthwise_space.h"
+#include <algorithm>
 
 namespace distile {
 
@@ -25,6 +26,12 @@ const BoundTerms &model(const Problem &problem) {
     return problem.depthwise ? depthwise : any;
 }
 
+Vectors vectors_of(const std::string &target) {
+    const std::vector<std::string> words = target_words(target);
+    const auto has = [&](const char *word) { return std::find(words.begin(), words.end(), word) != words.end(); };
+    return {has("avx512") || has("avx512_skylake") ? 16 : has("avx2") || has("avx") ? 8 : 4, has("avx512") ? 32 : 16};
+}
+
 }  // namespace
 
 const BoundBackend &cpu_bound_backend() {
@@ -32,6 +39,7 @@ const BoundBackend &cpu_bound_backend() {
         cpu_backend(),
         [](const OperatorFacts &op) -> const Space & { return op.depthwise ? cpu_depthwise_space() : cpu_space(); },
         cpu_problem,
+        vectors_of,
         model,
         {{"vector_lanes", &DeviceProfile::vector_lanes, 1024},
          {"vector_registers", &DeviceProfile::vector_registers, 1024}},

@@ -40,6 +40,9 @@ const BoundBackend &cuda_bound_backend() {
         cuda_backend(),
         [](const OperatorFacts &op) -> const Space & { return runs_direct(op) ? cuda_direct_space() : cuda_space(); },
         [](const OperatorFacts &op, int, int) { return cuda_problem(op); },
+        [](const std::string &) {
+            return Vectors{0, 0};
+        },
         model,
         {{"max_threads", &DeviceProfile::max_threads, 1 << 20},
          {"max_blocks", &DeviceProfile::max_blocks, 1 << 20},

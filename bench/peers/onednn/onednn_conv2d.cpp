@@ -29,7 +29,7 @@ std::string extents(const distile_tensor &tensor) {
 
 /** oneDNN names dimensions in the order n, c, h, w whatever the layout in memory. */
 memory::desc describe(const distile_tensor &tensor) {
-    // The stride of the images of a batch of one says nothing, but would keep oneDNN from seeing that the tensor is
+    // The stride between the images of a batch of one means nothing, but could hide from oneDNN that the tensor is
     // contiguous.
     const int64_t stride_n = tensor.batch > 1 ? tensor.stride_n : tensor.stride_h * tensor.height;
     return {{tensor.batch, tensor.channels, tensor.height, tensor.width},
@@ -37,8 +37,8 @@ memory::desc describe(const distile_tensor &tensor) {
             {stride_n, 1, tensor.stride_h, tensor.stride_w}};
 }
 
-/** A convolution seen with the input's border as a part of the image. One that is transposed or comes after upsampling
- * leaves the border alone: its padding is not one of the input. */
+/** A convolution whose image includes the input's border. A transposed convolution, or one after upsampling, ignores
+ * the border, because its padding does not belong to the input. */
 struct View {
     View(const distile_conv2d &conv, distile_operator_kind kind, const distile_tensor &given)
         : input(given), pad_before{conv.pad_top, conv.pad_left}, pad_after{conv.pad_bottom, conv.pad_right} {
@@ -105,7 +105,7 @@ bool same_view(const distile_tensor &a, const distile_tensor &b) {
     return a.data == b.data && describe(a) == describe(b);
 }
 
-/** How the residual gets into a primitive: oneDNN adds to what the output holds, or reads another tensor. */
+/** How a primitive gets the residual: oneDNN adds to the values of the output, or reads another tensor. */
 enum class Residual { none, output, tensor };
 
 }  // namespace
@@ -116,7 +116,7 @@ struct OneDnnConv2d::Impl {
         dnnl::primitive forward;
         std::unordered_map<int, memory> arguments;
     };
-    /** The steps for one shape. The addresses of the caller's tensors are set anew by every call. */
+    /** The steps for one shape. Every call sets the addresses of the caller's tensors. */
     struct Primitive {
         memory::desc input, residual, output;
         memory::dims pad_before;
@@ -135,7 +135,7 @@ struct OneDnnConv2d::Impl {
         memory::dims dims = {group_out, in, conv.kernel_h, conv.kernel_w};
         memory::dims strides = {1, out, conv.kernel_w * in * out, in * out};
         if (conv.groups != 1) {
-            // Groups are a dimension of their own: their output channels follow each other.
+            // Groups are a dimension of their own, because their output channels are adjacent.
             dims.insert(dims.begin(), conv.groups);
             strides.insert(strides.begin(), group_out);
         }
@@ -143,16 +143,16 @@ struct OneDnnConv2d::Impl {
         bias_desc = {{conv.out_channels}, memory::data_type::f32, memory::format_tag::x};
     }
 
-    /** The primitive for these tensors: one of the last few, or a new one. */
+    /** The primitive for these tensors: a recent one, or a new one. */
     Primitive &primitive(const View &view, const distile_tensor *residual, const distile_tensor &output);
     std::unique_ptr<Primitive> make(const View &view, const distile_tensor *residual, const distile_tensor &output,
                                     Residual added);
-    /** Adds the step that convolves `input`, of any layout for the output of a step in front of it. */
+    /** Adds the step that convolves `input`, in any layout if it is the output of an earlier step. */
     template<typename Convolution> void add_convolution(Primitive &made, dnnl::algorithm algorithm,
                                                         const memory::desc &input, const memory::dims &strides,
                                                         const View &view, const dnnl::primitive_attr &attributes);
     dnnl::primitive_attr attributes(const distile_tensor *residual, Residual added) const;
-    /** The filter in the layout that a primitive asks for. */
+    /** The filter in the layout that a primitive needs. */
     memory packed(const memory::desc &desc);
     void check(const distile_tensor &input, const distile_tensor *residual, const distile_tensor &output) const;
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char *driver_variable = "OCL_ICD_FILENAMES";
 
-/** Names the CPU driver of a wheel in the environment unless it is named: without it, SYCL finds no CPU. */
+/** Names the CPU driver of a wheel in the environment, unless one is named. Without it, SYCL finds no CPU. */
 void name_driver() {
     Dl_info library{};
     if (std::getenv(driver_variable) || !dladdr(reinterpret_cast<const void *>(&dnnl_version), &library) ||
@@ -35,7 +35,7 @@ std::string runtime_name(unsigned runtime) {
     case DNNL_RUNTIME_THREADPOOL:
         return "thread pool";
     case DNNL_RUNTIME_DPCPP:
-        // The threads below SYCL are always TBB's.
+        // SYCL always runs on TBB's threads.
         return "SYCL, TBB";
     default:
         return "unknown runtime";

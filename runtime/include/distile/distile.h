@@ -148,8 +148,9 @@ typedef struct distile_context_options {
 DISTILE_API distile_status distile_context_create(const distile_context_options *options, distile_context **context);
 /** On a GPU, waits for all work of the context. Null is allowed. */
 DISTILE_API void distile_context_destroy(distile_context *context);
-/** The cause of the last failed call on this context; "" if none failed. With null: of this thread's last failure to
- * make a context. Valid until the next call. */
+/** The cause of the last failed call on this context; "" if none failed. With null: of this thread's last failed call
+ * that had no context, because it was to make one or because its first argument was null. Valid until the next call.
+ */
 DISTILE_API const char *distile_context_message(const distile_context *context);
 /** The context's device; 0 if `context` is null. */
 DISTILE_API distile_device distile_context_device(const distile_context *context);

@@ -19,15 +19,16 @@ int32_t usable_cores() {
     return cores > 0 ? static_cast<int32_t>(cores) : 1;
 }
 
-/** The message of this thread's last failure to make a context. */
-thread_local char creation_message[512] = "";
+/** The message of this thread's last failure in a call without a context. */
+thread_local char own_message[512] = "";
 
-__attribute__((format(printf, 2, 3))) distile_status fail_creation(distile_status status, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) distile_status fail_without_context(distile_status status, const char *format,
+                                                                          ...) {
     va_list arguments;
     va_start(arguments, format);
     // Some versions of clang-tidy do not see that va_start initializes.
     // NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized)
-    std::vsnprintf(creation_message, sizeof(creation_message), format, arguments);
+    std::vsnprintf(own_message, sizeof(own_message), format, arguments);
     va_end(arguments);
     return status;
 }
@@ -35,14 +36,15 @@ __attribute__((format(printf, 2, 3))) distile_status fail_creation(distile_statu
 distile_status check_options(const char *call, const distile_context_options &options) {
     constexpr int32_t most_threads = 4096;
     if (options.threads < 0 || options.threads > most_threads) {
-        return fail_creation(DISTILE_ERROR_BAD_VALUE, "%s: threads is %d; it must be 1 to %d, or 0 for one per core",
-                             call, options.threads, most_threads);
+        return fail_without_context(DISTILE_ERROR_BAD_VALUE,
+                                    "%s: threads is %d; it must be 1 to %d, or 0 for one per core", call,
+                                    options.threads, most_threads);
     }
     if ((options.allocate == nullptr) != (options.deallocate == nullptr)) {
-        return fail_creation(DISTILE_ERROR_BAD_VALUE, "%s: set both allocate and deallocate, or neither", call);
+        return fail_without_context(DISTILE_ERROR_BAD_VALUE, "%s: set both allocate and deallocate, or neither", call);
     }
     if (!is_reserved_zero(options.reserved)) {
-        return fail_creation(DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the options is not 0", call);
+        return fail_without_context(DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the options is not 0", call);
     }
     return DISTILE_OK;
 }
@@ -66,6 +68,21 @@ distile_status fail(distile_context *context, distile_status status, const char 
     return status;
 }
 
+distile_status fail_null(distile_context *context, const char *call, const char *what) {
+    constexpr const char *format = "%s: the %s is null";
+    return context ? fail(context, DISTILE_ERROR_NULL_POINTER, format, call, what)
+                   : fail_without_context(DISTILE_ERROR_NULL_POINTER, format, call, what);
+}
+
+distile_status check_pointers(distile_context *context, const char *call, std::initializer_list<Required> required) {
+    for (const Required &argument : required) {
+        if (!argument.pointer) {
+            return fail_null(context, call, argument.name);
+        }
+    }
+    return DISTILE_OK;
+}
+
 const char *device_name(int32_t device) {
     return device == DISTILE_CPU ? "a CPU" : device == DISTILE_CUDA ? "an NVIDIA GPU" : "an unknown device";
 }
@@ -74,7 +91,7 @@ distile_status create_context(const char *call, const distile_context_options *o
                               const std::function<std::unique_ptr<Device>(distile_context &)> &make_device,
                               distile_context **context) {
     if (!context) {
-        return fail_creation(DISTILE_ERROR_NULL_POINTER, "%s: the pointer to the context is null", call);
+        return fail_null(call, "pointer to the context");
     }
     const distile_context_options chosen = options ? *options : distile_context_options{};
     const distile_status status = check_options(call, chosen);
@@ -88,11 +105,12 @@ distile_status create_context(const char *call, const distile_context_options *o
         *context = created.release();
         return DISTILE_OK;
     } catch (const Failure &failure) {
-        return fail_creation(failure.status, "%s: %s", call, created->message);
+        return fail_without_context(failure.status, "%s: %s", call, created->message);
     } catch (const std::exception &error) {
-        return fail_creation(DISTILE_ERROR_OUT_OF_MEMORY, "%s: the system refused a resource: %s", call, error.what());
+        return fail_without_context(DISTILE_ERROR_OUT_OF_MEMORY, "%s: the system refused a resource: %s", call,
+                                    error.what());
     } catch (...) {
-        return fail_creation(DISTILE_ERROR_INTERNAL, "%s: an unexpected exception", call);
+        return fail_without_context(DISTILE_ERROR_INTERNAL, "%s: an unexpected exception", call);
     }
 }
 
@@ -155,7 +173,7 @@ void distile_context_destroy(distile_context *context) {
 }
 
 const char *distile_context_message(const distile_context *context) {
-    return context ? context->message : distile::creation_message;
+    return context ? context->message : distile::own_message;
 }
 
 distile_device distile_context_device(const distile_context *context) {

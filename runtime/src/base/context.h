@@ -13,6 +13,7 @@
 #include <distile/polykernel.h>
 #include <exception>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -51,6 +52,21 @@ struct Failure {
 /** Stores a printf-style message in the context and returns the status. */
 __attribute__((format(printf, 3, 4))) distile_status fail(distile_context *context, distile_status status,
                                                           const char *format, ...);
+
+/** Stores "CALL: the WHAT is null" and returns NULL_POINTER: in the context, or without one for this thread's
+ * distile_context_message(NULL). */
+distile_status fail_null(distile_context *context, const char *call, const char *what);
+inline distile_status fail_null(const char *call, const char *what) {
+    return fail_null(nullptr, call, what);
+}
+
+/** An argument that must not be null, and its name in messages. */
+struct Required {
+    const void *pointer;
+    const char *name;
+};
+/** Fails for the first of the arguments that is null. */
+distile_status check_pointers(distile_context *context, const char *call, std::initializer_list<Required> required);
 
 /** The kind of device in words, for messages. */
 const char *device_name(int32_t device);

@@ -67,7 +67,7 @@ distile_status check_residual(const distile_kernel &kernel, const char *call, co
 distile_status check_weights(const distile_kernel &kernel, const char *call, const distile_weights *weights) {
     distile_context *context = &kernel.context;
     if (!weights) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the weights are null", call);
+        return fail_null(context, call, "pointer to the weights");
     }
     if (weights->memory_space != context->device->memory_space()) {
         return fail(context, DISTILE_ERROR_BAD_WEIGHTS, "%s: the weights were packed on another device", call);

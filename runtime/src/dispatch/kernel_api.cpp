@@ -78,7 +78,7 @@ const distile_polykernel *find_polykernel(distile_context *context, const distil
 distile_status run(distile_kernel *kernel, const char *call, const distile_run_args *args, const int32_t *index) {
     distile_context *context = &kernel->context;
     if (!args) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the arguments are null", call);
+        return fail_null(context, call, "pointer to the arguments");
     }
     return guarded(context, [&]() -> distile_status {
         const distile_status status = check_run(*kernel, call, *args);
@@ -114,15 +114,13 @@ extern "C" {
 
 distile_status distile_kernel_create(distile_context *context, const distile_polykernel *polykernel,
                                      distile_kernel **kernel) {
+    constexpr const char *call = "distile_kernel_create";
     if (!context) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "context");
     }
-    if (!polykernel || !kernel) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER,
-                    "distile_kernel_create: the PolyKernel or the pointer to the kernel is null");
-    }
-    return guarded(context, [&] {
-        distile_status status = DISTILE_OK;
+    distile_status status =
+        check_pointers(context, call, {{polykernel, "PolyKernel"}, {kernel, "pointer to the kernel"}});
+    return status != DISTILE_OK ? status : guarded(context, [&] {
         const distile_polykernel *found = find_polykernel(context, polykernel, status);
         if (found) {
             auto created = std::make_unique<distile_kernel>(*context, *found);
@@ -140,12 +138,12 @@ void distile_kernel_destroy(distile_kernel *kernel) {
 }
 
 distile_status distile_kernel_get_info(const distile_kernel *kernel, distile_kernel_info *info) {
+    constexpr const char *call = "distile_kernel_get_info";
     if (!kernel) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "kernel");
     }
     if (!info) {
-        return fail(&kernel->context, DISTILE_ERROR_NULL_POINTER,
-                    "distile_kernel_get_info: the result pointer is null");
+        return fail_null(&kernel->context, call, "pointer to the result");
     }
     const distile_polykernel &polykernel = kernel->polykernel;
     info->name = polykernel.name;
@@ -164,10 +162,12 @@ distile_status distile_kernel_output_shape(const distile_kernel *kernel, int32_t
                                            int32_t *out_height, int32_t *out_width) {
     constexpr const char *call = "distile_kernel_output_shape";
     if (!kernel) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "kernel");
     }
-    if (!out_height || !out_width) {
-        return fail(&kernel->context, DISTILE_ERROR_NULL_POINTER, "%s: a result pointer is null", call);
+    const distile_status status = check_pointers(
+        &kernel->context, call, {{out_height, "pointer to the height"}, {out_width, "pointer to the width"}});
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (in_height < 1 || in_width < 1 || in_height > largest_extent || in_width > largest_extent) {
         return fail(&kernel->context, DISTILE_ERROR_BAD_SHAPE,
@@ -208,10 +208,10 @@ const char *distile_kernel_variant_name(const distile_kernel *kernel, int32_t in
 distile_status distile_kernel_get_variant(const distile_kernel *kernel, int32_t index, distile_variant_info *info) {
     constexpr const char *call = "distile_kernel_get_variant";
     if (!kernel) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "kernel");
     }
     if (!info) {
-        return fail(&kernel->context, DISTILE_ERROR_NULL_POINTER, "%s: the result pointer is null", call);
+        return fail_null(&kernel->context, call, "pointer to the result");
     }
     if (index < 0 || index >= kernel->num_variants()) {
         return fail(&kernel->context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no variant %d; it has %d", call,
@@ -223,19 +223,20 @@ distile_status distile_kernel_get_variant(const distile_kernel *kernel, int32_t 
 }
 
 distile_status distile_kernel_load_times(distile_kernel *kernel, const char *path) {
+    constexpr const char *call = "distile_kernel_load_times";
     if (!kernel) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "kernel");
     }
     distile_context *context = &kernel->context;
     if (!path) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_kernel_load_times: the path is null");
+        return fail_null(context, call, "path");
     }
     return guarded(context, [&] {
         std::vector<distile_time_point> points;
         std::string message;
         const distile_status status = read_time_table(path, *kernel, points, message);
         if (status != DISTILE_OK) {
-            return fail(context, status, "distile_kernel_load_times: %s", message.c_str());
+            return fail(context, status, "%s: %s", call, message.c_str());
         }
         kernel->set_times(std::move(points));
         return DISTILE_OK;
@@ -246,11 +247,11 @@ distile_status distile_kernel_add_time(distile_kernel *kernel, const char *varia
                                        double microseconds) {
     constexpr const char *call = "distile_kernel_add_time";
     if (!kernel) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "kernel");
     }
     distile_context *context = &kernel->context;
     if (!variant) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the variant's name is null", call);
+        return fail_null(context, call, "variant's name");
     }
     const int32_t index = kernel->find(variant);
     if (index < 0) {
@@ -271,11 +272,17 @@ distile_status distile_kernel_add_time(distile_kernel *kernel, const char *varia
 distile_status distile_kernel_add_dense(distile_kernel *kernel, const distile_dense_candidate *candidate) {
     constexpr const char *call = "distile_kernel_add_dense";
     if (!kernel) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "kernel");
     }
     distile_context *context = &kernel->context;
-    if (!candidate || !candidate->name || !candidate->run) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the candidate, its name or its function is null", call);
+    if (!candidate) {
+        return fail_null(context, call, "candidate");
+    }
+    const auto *run = reinterpret_cast<const void *>(candidate->run);
+    const distile_status status =
+        check_pointers(context, call, {{candidate->name, "candidate's name"}, {run, "candidate's function"}});
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (kernel->find(candidate->name) >= 0) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' already has a variant '%s'", call,
@@ -290,11 +297,11 @@ distile_status distile_kernel_add_dense(distile_kernel *kernel, const distile_de
 distile_status distile_kernel_choose(distile_kernel *kernel, distile_mask *mask, distile_choice *choice) {
     constexpr const char *call = "distile_kernel_choose";
     if (!kernel) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "kernel");
     }
     distile_context *context = &kernel->context;
     if (!choice) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the pointer to the choice is null", call);
+        return fail_null(context, call, "pointer to the choice");
     }
     const distile_status status = check_mask(context, call, mask);
     return status != DISTILE_OK ? status : guarded(context, [&] {
@@ -304,13 +311,14 @@ distile_status distile_kernel_choose(distile_kernel *kernel, distile_mask *mask,
 }
 
 distile_status distile_run(distile_kernel *kernel, const distile_run_args *args) {
-    return kernel ? run(kernel, "distile_run", args, nullptr) : DISTILE_ERROR_NULL_POINTER;
+    constexpr const char *call = "distile_run";
+    return kernel ? run(kernel, call, args, nullptr) : fail_null(call, "kernel");
 }
 
 distile_status distile_run_variant(distile_kernel *kernel, int32_t index, const distile_run_args *args) {
     constexpr const char *call = "distile_run_variant";
     if (!kernel) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "kernel");
     }
     if (index < 0 || index >= kernel->num_variants()) {
         return fail(&kernel->context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no variant %d; it has %d", call,

@@ -9,8 +9,9 @@ TimeTable::TimeTable(const std::vector<distile_time_point> &points, int32_t num_
     for (int32_t variant = 0; variant < num_variants; variant++) {
         int32_t nearest = 0;
         for (const distile_time_point &point : points) {
+            const int32_t distance = std::abs(point.threads - threads), least = std::abs(nearest - threads);
             if (point.variant == variant &&
-                (nearest == 0 || std::abs(point.threads - threads) < std::abs(nearest - threads))) {
+                (nearest == 0 || distance < least || (distance == least && point.threads < nearest))) {
                 nearest = point.threads;
             }
         }

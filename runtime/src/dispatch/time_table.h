@@ -18,7 +18,7 @@ public:
     };
 
     TimeTable() = default;
-    /** Keeps each variant's points for the number of threads nearest to `threads`. */
+    /** Keeps each variant's points for the number of threads nearest to `threads`, the lower of two. */
     TimeTable(const std::vector<distile_time_point> &points, int32_t num_variants, int32_t threads);
 
     /** True if the variant has at least one point. */

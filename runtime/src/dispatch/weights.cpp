@@ -10,9 +10,13 @@ constexpr const char *call = "distile_weights_pack";
 
 distile_status check_source(const distile_kernel &kernel, const distile_weights_source *source, const void *weights) {
     distile_context *context = &kernel.context;
-    if (!source || !source->filter || !weights) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER,
-                    "%s: the source, its filter or the pointer to the weights is null", call);
+    if (!source) {
+        return fail_null(context, call, "source");
+    }
+    const distile_status status =
+        check_pointers(context, call, {{source->filter, "source's filter"}, {weights, "pointer to the weights"}});
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (raw(source->dtype) != 0 && !find_type(raw(source->dtype))) {
         return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the unknown data type %d; the types are %s",
@@ -97,7 +101,7 @@ extern "C" {
 distile_status distile_weights_pack(distile_kernel *kernel, const distile_weights_source *source,
                                     distile_weights **weights) {
     if (!kernel) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "kernel");
     }
     distile_context *context = &kernel->context;
     const distile_status status = check_source(*kernel, source, weights);

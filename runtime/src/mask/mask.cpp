@@ -24,11 +24,12 @@ bool is_aligned(const void *words) {
 extern "C" {
 
 distile_status distile_mask_create(distile_context *context, distile_mask **mask) {
+    constexpr const char *call = "distile_mask_create";
     if (!context) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "context");
     }
     if (!mask) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "distile_mask_create: the pointer to the mask is null");
+        return fail_null(context, call, "pointer to the mask");
     }
     return guarded(context, [&] {
         *mask = context->device->make_mask().release();
@@ -46,10 +47,10 @@ distile_status distile_mask_set_bytes(distile_mask *mask, const uint8_t *bytes, 
                                       int32_t width, int64_t stride_n, int64_t stride_h) {
     constexpr const char *call = "distile_mask_set_bytes";
     if (!mask) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "mask");
     }
     if (!bytes) {
-        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the bytes are null", call);
+        return fail_null(&mask->context, call, "pointer to the bytes");
     }
     const MaskShape shape = {batch, height, width};
     const distile_status status = check_mask_shape(*mask, call, shape);
@@ -72,10 +73,10 @@ distile_status distile_mask_set_bits(distile_mask *mask, const uint32_t *words, 
                                      int32_t width, int64_t words_per_row) {
     constexpr const char *call = "distile_mask_set_bits";
     if (!mask) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "mask");
     }
     if (!words) {
-        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the words are null", call);
+        return fail_null(&mask->context, call, "pointer to the words");
     }
     const MaskShape shape = {batch, height, width};
     const distile_status status = check_mask_shape(*mask, call, shape);
@@ -101,10 +102,10 @@ distile_status distile_mask_set_indices(distile_mask *mask, const int32_t *indic
                                         int32_t batch, int32_t height, int32_t width, int64_t stride_n) {
     constexpr const char *call = "distile_mask_set_indices";
     if (!mask) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "mask");
     }
     if (!indices) {
-        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the indices are null", call);
+        return fail_null(&mask->context, call, "pointer to the indices");
     }
     const MaskShape shape = {batch, height, width};
     const distile_status status = check_mask_shape(*mask, call, shape);
@@ -133,12 +134,13 @@ distile_status distile_mask_set_indices(distile_mask *mask, const int32_t *indic
 distile_status distile_mask_bits(distile_mask *mask, const uint32_t **words, int32_t *words_per_row) {
     constexpr const char *call = "distile_mask_bits";
     if (!mask) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "mask");
     }
-    if (!words || !words_per_row) {
-        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: a result pointer is null", call);
+    distile_status status = check_pointers(
+        &mask->context, call, {{words, "pointer to the words"}, {words_per_row, "pointer to the words per row"}});
+    if (status == DISTILE_OK) {
+        status = check_mask(&mask->context, call, mask);
     }
-    const distile_status status = check_mask(&mask->context, call, mask);
     if (status == DISTILE_OK) {
         const MaskBits bits = mask->bits();
         *words = bits.words;
@@ -150,10 +152,10 @@ distile_status distile_mask_bits(distile_mask *mask, const uint32_t **words, int
 distile_status distile_mask_active_pixels(distile_mask *mask, int64_t *pixels) {
     constexpr const char *call = "distile_mask_active_pixels";
     if (!mask) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "mask");
     }
     if (!pixels) {
-        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the result pointer is null", call);
+        return fail_null(&mask->context, call, "pointer to the pixels");
     }
     const distile_status status = check_mask(&mask->context, call, mask);
     return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
@@ -165,10 +167,10 @@ distile_status distile_mask_active_pixels(distile_mask *mask, int64_t *pixels) {
 distile_status distile_mask_count_tiles(distile_mask *mask, int32_t tile_h, int32_t tile_w, int64_t *count) {
     constexpr const char *call = "distile_mask_count_tiles";
     if (!mask) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "mask");
     }
     if (!count) {
-        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the pointer to the count is null", call);
+        return fail_null(&mask->context, call, "pointer to the count");
     }
     const distile_status status = check_granularity(call, mask, tile_h, tile_w);
     return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
@@ -181,10 +183,10 @@ distile_status distile_mask_count_tiles(distile_mask *mask, int32_t tile_h, int3
 distile_status distile_mask_tiles(distile_mask *mask, int32_t tile_h, int32_t tile_w, distile_tile_list *list) {
     constexpr const char *call = "distile_mask_tiles";
     if (!mask) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "mask");
     }
     if (!list) {
-        return fail(&mask->context, DISTILE_ERROR_NULL_POINTER, "%s: the pointer to the list is null", call);
+        return fail_null(&mask->context, call, "pointer to the list");
     }
     const distile_status status = check_granularity(call, mask, tile_h, tile_w);
     return status != DISTILE_OK ? status : guarded(&mask->context, [&] {

@@ -8,7 +8,7 @@ namespace {
 distile_status check_window(distile_context *context, const char *call, const distile_window *window,
                             Direction direction, const MaskShape &from, const MaskShape &to) {
     if (!window) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the window is null", call);
+        return fail_null(context, call, "window");
     }
     for (int32_t extent : {window->kernel_h, window->kernel_w, window->stride_h, window->stride_w, window->dilation_h,
                            window->dilation_w}) {
@@ -167,7 +167,7 @@ distile_status distile_mask_set_difference(distile_mask *result, const distile_t
                                            float threshold) {
     constexpr const char *call = "distile_mask_set_difference";
     if (!result) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "result mask");
     }
     distile_status status = check_difference(&result->context, call, a, b, threshold);
     if (status == DISTILE_OK) {

@@ -3,17 +3,17 @@
 
 namespace distile {
 
-distile_status check_mask(distile_context *context, const char *call, const distile_mask *mask) {
+distile_status check_mask(distile_context *context, const char *call, const distile_mask *mask, const char *name) {
     if (!mask) {
         // Returned as a constant, so static analysis sees that no caller uses this mask.
-        fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the mask is null", call);
+        fail_null(context, call, name);
         return DISTILE_ERROR_NULL_POINTER;
     }
     if (&mask->context != context) {
-        return fail(context, DISTILE_ERROR_BAD_MASK, "%s: the mask belongs to another context", call);
+        return fail(context, DISTILE_ERROR_BAD_MASK, "%s: the %s belongs to another context", call, name);
     }
     if (!mask->is_set()) {
-        return fail(context, DISTILE_ERROR_BAD_MASK, "%s: the mask was never set", call);
+        return fail(context, DISTILE_ERROR_BAD_MASK, "%s: the %s was never set", call, name);
     }
     return DISTILE_OK;
 }
@@ -37,10 +37,13 @@ distile_status check_output_mask(distile_context *context, const char *call, con
 distile_status check_masks(const char *call, std::initializer_list<const distile_mask *> operands,
                            const distile_mask *result) {
     if (!result) {
+        fail_null(call, "result mask");
         return DISTILE_ERROR_NULL_POINTER;
     }
+    const char *name = operands.size() == 1 ? "mask" : "first mask";
     for (const distile_mask *mask : operands) {
-        const distile_status status = check_mask(&result->context, call, mask);
+        const distile_status status = check_mask(&result->context, call, mask, name);
+        name = "second mask";
         if (status != DISTILE_OK) {
             return status;
         }

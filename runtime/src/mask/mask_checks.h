@@ -9,8 +9,9 @@
 
 namespace distile {
 
-/** Checks that a mask holds data and belongs to the context. */
-distile_status check_mask(distile_context *context, const char *call, const distile_mask *mask);
+/** Checks that a mask holds data and belongs to the context. Messages use its `name`. */
+distile_status check_mask(distile_context *context, const char *call, const distile_mask *mask,
+                          const char *name = "mask");
 
 /** Checks that a mask has the output's shape. */
 distile_status check_same_shape(distile_context *context, const char *call, const MaskShape &mask,

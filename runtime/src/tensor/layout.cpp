@@ -10,12 +10,16 @@ namespace {
 distile_status convert(const char *call, distile_context *context, const distile_nchw *planes,
                        const distile_tensor *tensor, bool to_planes) {
     if (!context) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "context");
     }
-    if (!planes || !planes->data) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the NCHW tensor or its data is null", call);
+    if (!planes) {
+        return fail_null(context, call, "NCHW tensor");
     }
-    const distile_status status = check_any_tensor(context, call, tensor, "tensor");
+    distile_status status = check_pointers(context, call, {{planes->data, "data of the NCHW tensor"}});
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    status = check_any_tensor(context, call, tensor, "tensor");
     if (status != DISTILE_OK) {
         return status;
     }

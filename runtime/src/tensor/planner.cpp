@@ -85,10 +85,10 @@ distile_status distile_planner_create(distile_context *context, const distile_pl
                                       distile_planner **planner) {
     constexpr const char *call = "distile_planner_create";
     if (!context) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "context");
     }
     if (!planner) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the pointer to the planner is null", call);
+        return fail_null(context, call, "pointer to the planner");
     }
     PlannerSettings settings{};
     const distile_status status = read_options(context, call, options, settings);
@@ -108,13 +108,13 @@ distile_status distile_planner_next(distile_planner *planner, const distile_outp
                                     distile_store store, distile_tensor *output) {
     constexpr const char *call = "distile_planner_next";
     if (!planner) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "planner");
     }
     distile_context *context = &planner->context;
-    if (!spec || !output) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the spec or the pointer to the tensor is null", call);
+    distile_status status = check_pointers(context, call, {{spec, "spec"}, {output, "pointer to the tensor"}});
+    if (status == DISTILE_OK) {
+        status = check_mask(context, call, mask);
     }
-    distile_status status = check_mask(context, call, mask);
     if (status != DISTILE_OK) {
         return status;
     }

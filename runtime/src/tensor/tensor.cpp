@@ -99,8 +99,11 @@ bool overlap(const distile_tensor &tensor, const void *begin, uintptr_t bytes) {
 
 distile_status check_tensor(distile_context *context, distile_dtype dtype, const char *call,
                             const distile_tensor *tensor, const char *name, int32_t channels, bool has_border) {
-    if (!tensor || !tensor->data) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the %s or its data is null", call, name);
+    if (!tensor) {
+        return fail_null(context, call, name);
+    }
+    if (!tensor->data) {
+        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the data of the %s is null", call, name);
     }
     if (raw(tensor->dtype) != dtype) {
         return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %d; it must have %d (%s)", call, name,
@@ -126,8 +129,9 @@ distile_status check_tensor(distile_context *context, distile_dtype dtype, const
                                    tensor->border_right};
         for (int32_t border : borders) {
             if (border < 0 || border > largest_extent) {
-                return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the %s has a border of %d pixels", call, name,
-                            border);
+                return fail(context, DISTILE_ERROR_BAD_VALUE,
+                            "%s: the %s has a border of %d rows or columns; it must be 0 to %d", call, name, border,
+                            largest_extent);
             }
         }
     }
@@ -136,9 +140,25 @@ distile_status check_tensor(distile_context *context, distile_dtype dtype, const
     // The border at the end of a row may double as the start border of the next row.
     const int64_t columns = int64_t{extent.width} + std::max(extent.border_left, extent.border_right);
     const int64_t rows = int64_t{extent.height} + std::max(extent.border_top, extent.border_bottom);
-    if (tensor->stride_w < tensor->channels || tensor->stride_w > largest_stride ||
-        tensor->stride_h < tensor->stride_w * columns || tensor->stride_h > largest_stride ||
-        (tensor->batch > 1 && (tensor->stride_n < tensor->stride_h * rows || tensor->stride_n > largest_stride))) {
+    // Whether the strides span a number of rows and columns.
+    const auto spans = [&](int64_t width, int64_t height) {
+        return tensor->stride_w >= tensor->channels && tensor->stride_w <= largest_stride &&
+               tensor->stride_h >= tensor->stride_w * width && tensor->stride_h <= largest_stride &&
+               (tensor->batch == 1 ||
+                (tensor->stride_n >= tensor->stride_h * height && tensor->stride_n <= largest_stride));
+    };
+    if (!spans(columns, rows)) {
+        if (spans(extent.width, extent.height)) {
+            const bool narrow = tensor->stride_h < tensor->stride_w * columns;
+            return fail(
+                context, DISTILE_ERROR_BAD_STRIDE,
+                "%s: the %s has a border of %d/%d/%d/%d rows and columns (top/bottom/left/right) but no room for "
+                "it: stride_%s is %lld and must be at least %lld. Allocate the border with the tensor, or set "
+                "it to 0",
+                call, name, extent.border_top, extent.border_bottom, extent.border_left, extent.border_right,
+                narrow ? "h" : "n", static_cast<long long>(narrow ? tensor->stride_h : tensor->stride_n),
+                static_cast<long long>(narrow ? tensor->stride_w * columns : tensor->stride_h * rows));
+        }
         return fail(context, DISTILE_ERROR_BAD_STRIDE,
                     "%s: the %s has strides n %lld, h %lld, w %lld; each must be at least the extent it spans "
                     "and below 2^31 elements",

@@ -50,10 +50,10 @@ extern "C" {
 
 distile_status distile_upsample_nearest(distile_context *context, const distile_upsample_args *args) {
     if (!context) {
-        return DISTILE_ERROR_NULL_POINTER;
+        return fail_null(call, "context");
     }
     if (!args) {
-        return fail(context, DISTILE_ERROR_NULL_POINTER, "%s: the arguments are null", call);
+        return fail_null(context, call, "pointer to the arguments");
     }
     return guarded(context, [&] {
         const distile_status status = check_args(context, *args);

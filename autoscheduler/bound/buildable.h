@@ -1,0 +1,19 @@
+/** \file
+ * What of a plan can be built: the plugin's refusals, without running a generator.
+ */
+#ifndef DISTILE_BUILDABLE_H
+#define DISTILE_BUILDABLE_H
+
+#include "plan.h"
+
+namespace distile {
+
+/** Throws FileError, which names the plan and the variant, where this version cannot make the variant's code: its theta
+ * is not legal for the operator and the target, or Halide does not generate it. */
+void check_buildable(const Plan &plan, const PlanVariant &variant);
+/** The same for all variants. */
+void check_buildable(const Plan &plan);
+
+}  // namespace distile
+
+#endif
