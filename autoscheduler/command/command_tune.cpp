@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -61,6 +60,7 @@ class PlanSearch {
 public:
     /** Throws FileError where its options cannot be used, before anything is written. */
     explicit PlanSearch(TuneOptions given) : options_(std::move(given)), session_(options_) {
+        prefix_ = options_.also.empty() ? "" : level_of(session_.target) + ": ";
         if (options_.search.counts == 0) {
             options_.search.counts = get_backend(session_.device.backend).tile_counts;
         }
@@ -84,11 +84,14 @@ public:
                 options_.search.include.emplace_back(variant.theta, variant.dense);
             }
         }
+    }
+
+    /** Throws std::exception where this machine cannot measure, and no other one will. */
+    void check_machine() const {
         if (options_.folder.empty()) {
             session_.check_machine(options_);
         }
     }
-
     void open_log() {
         log_ = std::make_unique<SearchLog>(options_.log, session_.header(options_));
         if (!log_->warning().empty()) {
@@ -128,6 +131,7 @@ private:
     Session session_;
     std::optional<MaskSet> held_out_;
     std::unique_ptr<SearchLog> log_;
+    std::string prefix_;  ///< Tells the searches of one command apart.
     std::string complaint_;
     bool has_plan_ = false;
 };
@@ -137,10 +141,9 @@ Ending PlanSearch::search(double seconds) {
     ProgressLine line(options_.quiet);
     std::vector<Measurement> measured = log_->measured();
     const double before_s = measured.empty() ? 0 : measured.back().elapsed_s;
-    const std::string prefix = options_.level.empty() ? "" : options_.level + ": ";
     const auto show = [&](const std::string &what) {
         const Measurement *dense = best_dense(measured);
-        line.show(fmt::format("{}{} of {} trials{}: {}", prefix, measured.size(), options_.search.trials,
+        line.show(fmt::format("{}{} of {} trials{}: {}", prefix_, measured.size(), options_.search.trials,
                               dense ? fmt::format(", dense {:.0f} us", dense->times.back().us) : "", what),
                   std::min(1.0, static_cast<double>(measured.size()) / options_.search.trials));
     };
@@ -189,8 +192,8 @@ void PlanSearch::finish(Ending ending, double seconds) {
     std::string why;
     switch (ending) {
     case Ending::SecondsSpent:
-        why = fmt::format("the {:.0f} seconds are spent after {} of {} trials: run the same command again to continue",
-                          std::max(1.0, seconds), measured.size(), options_.search.trials);
+        why = fmt::format("the {:.{}f} seconds are spent after {} of {} trials: run the same command again to continue",
+                          seconds, seconds < 10 ? 1 : 0, measured.size(), options_.search.trials);
         break;
     case Ending::TrialsSpent:
         why = fmt::format("the {} trials are spent: the same command with more --trials continues",
@@ -210,8 +213,7 @@ void PlanSearch::finish(Ending ending, double seconds) {
         return;
     }
     if (!options_.quiet) {
-        why[0] = static_cast<char>(std::toupper(why[0]));
-        std::fputs((why + ".\n").c_str(), stderr);
+        std::fputs(fmt::format("distile: {}{}.\n", prefix_, why).c_str(), stderr);
     }
     const Solution solution = solve(measured, session_.masks, options_.search.k);
     if (solution.members.size() == 1 && !(solution.costs[1] < solution.costs[0])) {
@@ -276,6 +278,9 @@ void tune(const TuneOptions &options) {
     if (const int empty = searches.front()->session().empty_masks; empty > 0) {
         warn(fmt::format("{} masks without an active pixel are left out", empty));
     }
+    for (const auto &search : searches) {
+        search->check_machine();
+    }
     // A write beyond a limit is an error with a message, and no signal.
     std::signal(SIGXFSZ, SIG_IGN);
     for (const auto &search : searches) {
@@ -314,8 +319,9 @@ void tune(const TuneOptions &options) {
         if (options.json) {
             reports.push_back(search.report());
         } else if (!options.quiet) {
-            std::fputs(fmt::format("{}\nThe plan is written to {}, everything measured is in {}.\n"
+            std::fputs(fmt::format("{}{}\nThe plan is written to {}, everything measured is in {}.\n"
                                    "distile profile {} --into-plan measures a finer time table.\n",
+                                   searches.size() == 1 ? "" : fmt::format("{}:\n", search.options().plan),
                                    describe_report(search.report()), search.options().plan, search.options().log,
                                    search.options().plan)
                            .c_str(),

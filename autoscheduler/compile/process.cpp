@@ -133,7 +133,9 @@ void run_commands(const std::vector<Command> &commands, int jobs, const std::fun
     int done = 0;
     run_each(commands, jobs, {0, nullptr, slots}, [&](size_t index, const CommandResult &result) {
         if (!failure && !result.ok()) {
-            failure.emplace("'" + commands[index].words[0] + "' failed; it printed:\n" + result.printed);
+            failure.emplace("'" + commands[index].words[0] + "' failed" +
+                            (result.signal != 0 ? std::string(" by a signal, ") + strsignal(result.signal) : "") +
+                            (result.printed.empty() ? " and printed nothing" : "; it printed:\n" + result.printed));
         }
         finished(++done);
         return !failure;

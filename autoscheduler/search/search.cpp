@@ -370,18 +370,19 @@ std::vector<Trial> Search::propose(const std::vector<Measurement> &measured) {
     const bool has_sparse = !sparse_measurements(measured).empty();
     std::vector<Trial> dense = included(true), sparse = included(false);
     const bool including = !dense.empty() || !sparse.empty();
-    if (dense.empty() && !best) {
-        dense = propose_dense(measured, left);
-        if (dense.empty()) {
+    if (dense.empty() && (!best || !including)) {
+        // At least a round of them, but no more than half of all trials, unless none works.
+        const int wanted = options_.dense_part > 0
+                               ? std::max(static_cast<int>(std::lround(options_.trials * options_.dense_part)),
+                                          std::min(options_.per_round, options_.trials / 2))
+                               : 0;
+        const int missing = std::max(0, wanted - dense_trials);
+        dense = propose_dense(measured, std::min(left, missing > 0 || best ? missing : options_.per_round));
+        if (dense.empty() && !best) {
             throw FileError(
                 "no dense schedule could be compiled and measured, so there is nothing to compare with; the "
                 "log says what went wrong");
         }
-    } else if (!including && options_.dense_part > 0) {
-        // At least a round of them, but no more than half of all trials.
-        const int wanted = std::max(static_cast<int>(std::lround(options_.trials * options_.dense_part)),
-                                    std::min(options_.per_round, options_.trials / 2));
-        dense = propose_dense(measured, std::clamp(wanted - dense_trials, 0, left));
     }
     if (sparse.empty() && (!including || !has_sparse)) {
         sparse = propose_sparse(measured, best ? best->times.back().us : predicted_us(dense), left);
