@@ -1,20 +1,10 @@
 #include "command_line.h"
 #include "process.h"
-#include "tools.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
 
 namespace distile {
-
-namespace {
-
-int fail(const std::exception &error, int status) {
-    std::fprintf(stderr, "distile: error: %s.\n", printable(error.what()).c_str());
-    return status;
-}
-
-}  // namespace
 
 int run_command_line(const char *description, void (*add_commands)(CLI::App &app), int argc, char **argv) {
     try {
@@ -27,10 +17,9 @@ int run_command_line(const char *description, void (*add_commands)(CLI::App &app
             return app.exit(error);
         }
         return 0;
-    } catch (const GeneratorFailed &error) {
-        return fail(error, generator_failed);
     } catch (const std::exception &error) {
-        return fail(error, 1);
+        std::fprintf(stderr, "distile: error: %s.\n", printable(error.what()).c_str());
+        return 1;
     }
 }
 

@@ -32,7 +32,7 @@ class GeneratorFailed : public FileError {
 public:
     using FileError::FileError;
 };
-/** The exit status of a program whose generator failed; of all other errors it is 1. */
+/** The exit status of `distile compile` then; of all other errors it is 1. */
 constexpr int generator_failed = 4;
 
 /** run_commands() for Halide's generators. Throws GeneratorFailed, and FileError where none could run. */
