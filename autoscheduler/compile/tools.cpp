@@ -101,9 +101,9 @@ void run_generators(const std::vector<Command> &commands, int jobs, const std::f
         }
         const size_t begin = found + loader.size();
         const std::string cause = message.substr(begin, message.find('\n', begin) - begin);
-        throw FileError(
-            "'" + commands[0].words[0] + "' cannot be started (" + cause + ")" +
-            (cause.rfind("libHalide", 0) == 0 ? ": name the folder of Halide's library in LD_LIBRARY_PATH" : ""));
+        const bool is_missing = cause.rfind("libHalide", 0) == 0 && cause.find("cannot open") != std::string::npos;
+        throw FileError("'" + commands[0].words[0] + "' cannot be started (" + cause + ")" +
+                        (is_missing ? ": name the folder of Halide's library in LD_LIBRARY_PATH" : ""));
     }
 }
 

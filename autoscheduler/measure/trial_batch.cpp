@@ -120,7 +120,7 @@ public:
      * not. In doubt, the first schedule of the space is compiled, once. */
     std::string fault_of_tools(const CommandResult &result, const std::function<bool()> &stop) {
         if (is_fault_of_tools(result)) {
-            return complaint(result);
+            return cause(result);
         }
         if (!tried_) {
             tried_ = true;
@@ -129,7 +129,7 @@ public:
             const Trial first{unpack(space, legal_points(space, workload.problem).front()), false, {}};
             run_each({command(first, temporary_.path(), "first.so")}, 1, {setup_.compile_limit_s, stop},
                      [&](size_t, const CommandResult &ended) {
-                         fault_ = ended.ok() || ended.timed_out || ended.stopped ? "" : complaint(ended);
+                         fault_ = ended.ok() || ended.timed_out || ended.stopped ? "" : cause(ended);
                          return true;
                      });
         }
@@ -139,6 +139,20 @@ public:
 private:
     static bool is_fault_of_tools(const CommandResult &result) {
         return result.signal == 0 && (result.exit_status != generator_failed || blames_tools(result.printed));
+    }
+
+    /** What a tool that failed says, or why it could not say more. */
+    std::string cause(const CommandResult &result) const {
+        constexpr uintmax_t least_room = 16 << 20;
+        std::error_code error;
+        const uintmax_t room = std::filesystem::space(temporary_.path(), error).available;
+        if (!error && room < least_room) {
+            return "the folder for temporary files, '" +
+                   std::filesystem::path(temporary_.path()).parent_path().string() + "', has room for " +
+                   std::to_string(room >> 10) + " KiB only; make room there, or name another in TMPDIR";
+        }
+        const bool maps = result.printed.find("failed to map segment") != std::string::npos;
+        return complaint(result) + (maps ? "; it needs more memory than --memory-mb allows" : "");
     }
 
     const BatchSetup &setup_;

@@ -125,6 +125,9 @@ expect_fault "'$tools/libautoschedule_polykernel.so' is missing" 1
 head -c 5000 "$plugin" >"$tools/libautoschedule_polykernel.so"
 expect_fault "'$tools/distile_generators' failed" 1
 ln -sf "$plugin" "$tools/libautoschedule_polykernel.so"
+if [[ -z $sanitizers ]]; then
+    expect_error "it needs more memory than --memory-mb allows" "${broken[@]}" 6 --memory-mb 100
+fi
 TMPDIR=/none expect_error "name one in the environment variable TMPDIR" "${broken[@]}" 6
 CC=/none/cc expect_error "no schedule can be compiled here" experiment random "$operator" --masks "${masks[@]}" "${quick[@]}" \
     --log broken-random.log --points 1
