@@ -129,7 +129,7 @@ public:
             const Trial first{unpack(space, legal_points(space, workload.problem).front()), false, {}};
             run_each({command(first, temporary_.path(), "first.so")}, 1, {setup_.compile_limit_s, stop},
                      [&](size_t, const CommandResult &ended) {
-                         fault_ = ended.ok() || ended.timed_out || ended.stopped ? "" : cause(ended);
+                         fault_ = ended.ok() || ended.stopped ? "" : cause(ended);
                          return true;
                      });
         }
@@ -138,7 +138,8 @@ public:
 
 private:
     static bool is_fault_of_tools(const CommandResult &result) {
-        return result.signal == 0 && (result.exit_status != generator_failed || blames_tools(result.printed));
+        return !result.timed_out && result.signal == 0 &&
+               (result.exit_status != generator_failed || blames_tools(result.printed));
     }
 
     /** What a tool that failed says, or why it could not say more. */
@@ -150,6 +151,9 @@ private:
             return "the folder for temporary files, '" +
                    std::filesystem::path(temporary_.path()).parent_path().string() + "', has room for " +
                    std::to_string(room >> 10) + " KiB only; make room there, or name another in TMPDIR";
+        }
+        if (result.timed_out) {
+            return "even the first of the space takes longer than --compile-limit allows";
         }
         const bool maps = result.printed.find("failed to map segment") != std::string::npos;
         return complaint(result) + (maps ? "; it needs more memory than --memory-mb allows" : "");
@@ -319,11 +323,10 @@ bool compile_batch(const std::string &folder, const BatchSetup &setup, const std
     run_each(commands, jobs, {setup.compile_limit_s, stop}, [&](size_t index, const CommandResult &result) {
         BatchTrial &trial = batch.trials[index];
         trial.compile_s = result.seconds;
-        if (result.timed_out) {
-            trial.message =
-                "compiling it took more than " + std::to_string(std::lround(setup.compile_limit_s)) + " seconds";
-        } else if (!result.ok() && !result.stopped) {
-            trial.message = complaint(result);
+        if (!result.ok() && !result.stopped) {
+            trial.message = result.timed_out ? "compiling it took more than " +
+                                                   std::to_string(std::lround(setup.compile_limit_s)) + " seconds"
+                                             : complaint(result);
             fault = fault.empty() ? compilers.fault_of_tools(result, stop) : fault;
         }
         if (!result.ok()) {

@@ -134,6 +134,13 @@ CC=/none/cc expect_error "no schedule can be compiled here" experiment random "$
 [[ $(lines broken-random.log) == 1 ]] || fail "experiment random logged a fault of the tool chain"
 CC=/none/cc expect_error "no schedule can be compiled here" "${broken[@]}" 6 --folder broken-folder
 [[ ! -e broken-folder/request.json ]] || fail "a batch without a tool chain waits to be measured"
+# A compiler that hangs with the first schedule only is the schedule's.
+rm broken.log
+: >calls
+echo '(($(wc -l <"'"$folder"'/calls") != 1)) || sleep 60' >fault
+expect_error "no dense schedule is measured with success; the 2 trials are spent" "${broken[@]}" 2 --compile-limit 8
+[[ $(grep -c 'compiling it took more than 8 seconds' broken.log) == 1 ]] || fail "a schedule that hangs the compiler was not logged"
+rm broken.log
 # It breaks after three calls: what was measured before is kept. (The third compiles the reference again.)
 echo '(($(wc -l <"'"$folder"'/calls") <= 3)) || exit 1' >fault
 expect_fault "'$tools/distile_generators' failed and printed nothing" 3
@@ -301,7 +308,9 @@ PYTHON
 [[ ! -e d.json ]] || fail "a search that was stopped wrote a plan"
 measured=$(lines d.log)
 # Compilers that are ended leave no files.
-expect_error "no dense schedule" tune "$operator" --masks "${masks[@]}" -k 1 --trials 2 --compile-limit 0.1 -o slow.json
+expect_error "even the first of the space takes longer than --compile-limit allows" \
+    tune "$operator" --masks "${masks[@]}" -k 1 --trials 2 --compile-limit 0.1 -o slow.json
+[[ $(lines slow.log) == 1 ]] || fail "trials that no limit would let compile were logged"
 [[ -z $(ls -A "$TMPDIR") ]] || fail "temporary files are left: $(ls -A "$TMPDIR")"
 # While one search has the log, a second one is refused; killed, it leaves a log that the next one goes on with.
 "$distile" tune "$operator" --masks "${masks[@]}" -k 1 --trials 40 "${quick[@]}" -o d.json -q &
