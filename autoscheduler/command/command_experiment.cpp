@@ -41,6 +41,9 @@ void measure_random(const RandomOptions &options) {
         session.check_machine(options);
     }
     SearchLog log(options.log, session.header(options));
+    if (!log.warning().empty()) {
+        warn(log.warning());
+    }
     const Interrupts interrupts;
     const Stopwatch watch(options.seconds);
     const double before_s = log.measured().empty() ? 0 : log.measured().back().elapsed_s;

@@ -6,6 +6,7 @@
 #include "measure_backend.h"
 #include "bound_plan.h"
 #include "process.h"
+#include "tools.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fmt/core.h>
@@ -39,9 +40,12 @@ std::function<void(int)> count_variants(ProgressLine &line, const Plan &plan) {
 
 void compile(const CompileOptions &options) {
     const Plan plan = read_plan(options.plan, Times::Drop);
-    {
+    try {
         ProgressLine line(options.quiet);
         compile_plan(plan, options.out, cores_of_machine(), count_variants(line, plan));
+    } catch (const GeneratorFailed &error) {
+        std::fputs(fmt::format("distile: error: {}.\n", printable(error.what())).c_str(), stderr);
+        throw CLI::RuntimeError(generator_failed);
     }
     if (!options.quiet) {
         std::fputs(fmt::format("Written to {}\n", options.out).c_str(), stdout);
@@ -175,7 +179,8 @@ void add_compile_command(CLI::App &app) {
     command->add_option("plan", options->plan, "Plan file")->required();
     command->add_option("-o,--out", options->out, "Shared object to write")->required();
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors");
-    command->footer("Example:\n  distile compile data/plans/conv3x3_256_cuda.json -o conv3x3_256_cuda.so");
+    command->footer("The exit status is 4 where a schedule may be at fault, and 1 where anything else is.\n"
+                    "Example:\n  distile compile data/plans/conv3x3_256_cuda.json -o conv3x3_256_cuda.so");
     command->callback([options] { compile(*options); });
 }
 

@@ -42,6 +42,18 @@ void check_target(const std::string &target, const DeviceProfile &device) {
     }
 }
 
+/** The device as it would be with no more CPU features than a generic one. */
+DeviceProfile lesser_cpu(const DeviceProfile &device, const std::string &level) {
+    DeviceProfile lesser = generic_device_profile("generic_" + level);
+    if (device.backend != lesser.backend || device.vector_lanes <= lesser.vector_lanes) {
+        throw FileError("--also " + level + " is for CPUs below the device, but '" + device.name + "' has " +
+                        device.features + " and no more than they have: leave it out");
+    }
+    lesser.name = device.name;
+    lesser.cores = device.cores;
+    return lesser;
+}
+
 /** The device that an option names. Without one, this machine's CPU. */
 DeviceProfile find_device(const SessionOptions &options) {
     DeviceProfile device;
@@ -57,7 +69,7 @@ DeviceProfile find_device(const SessionOptions &options) {
         throw FileError("the device '" + device.name + "' is of the backend \"" + device.backend +
                         "\", but --backend is \"" + options.backend + "\"");
     }
-    return device;
+    return options.level.empty() ? device : lesser_cpu(device, options.level);
 }
 
 }  // namespace
@@ -199,6 +211,10 @@ std::unique_ptr<CostModel> Session::model(const SessionOptions &options, bool de
         model->warm(other, log.measured);
     }
     return model;
+}
+
+void warn(const std::string &text) {
+    std::fputs(fmt::format("distile: warning: {}.\n", text).c_str(), stderr);
 }
 
 void say_how_to_measure(const std::string &folder, size_t measured, const std::string &log) {

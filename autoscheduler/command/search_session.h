@@ -42,6 +42,7 @@ private:
 /** Options of the command line. */
 struct SessionOptions {
     std::string op, backend = cpu_backend().name, device, target;
+    std::string level; /**< Of CPUs below the device, to search for in its place: "avx2"; "": none. */
     std::vector<std::string> masks, held_out, warm;
     int threads = 0; /**< 0: the cores of the device. */
     int jobs = 0;    /**< Compilers at once; 0: one a core. */
@@ -85,6 +86,9 @@ public:
     /** A model of sparse or dense schedules as the options ask for. */
     std::unique_ptr<CostModel> model(const SessionOptions &options, bool dense) const;
 };
+
+/** Prints a warning. */
+void warn(const std::string &text);
 
 /** Prints what to do after a batch was compiled into a folder, to be measured elsewhere. */
 void say_how_to_measure(const std::string &folder, size_t measured, const std::string &log);

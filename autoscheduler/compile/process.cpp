@@ -1,6 +1,5 @@
 #include "process.h"
 #include "job_slots.h"
-#include "json_file.h"
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -11,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <thread>
@@ -129,17 +129,19 @@ void run_each(const std::vector<Command> &commands, int jobs, const CommandLimit
 
 void run_commands(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished,
                   const JobSlots *slots) {
-    std::string failure;
+    std::optional<CommandFailed> failure;
     int done = 0;
     run_each(commands, jobs, {0, nullptr, slots}, [&](size_t index, const CommandResult &result) {
-        if (failure.empty() && !result.ok()) {
-            failure = "'" + commands[index].words[0] + "' failed; it printed:\n" + result.printed;
+        if (!failure && !result.ok()) {
+            failure.emplace("'" + commands[index].words[0] + "' failed" +
+                            (result.signal != 0 ? std::string(" by a signal, ") + strsignal(result.signal) : "") +
+                            (result.printed.empty() ? " and printed nothing" : "; it printed:\n" + result.printed));
         }
         finished(++done);
-        return failure.empty();
+        return !failure;
     });
-    if (!failure.empty()) {
-        throw FileError(failure);
+    if (failure) {
+        throw CommandFailed(*failure);
     }
 }
 
@@ -172,7 +174,13 @@ bool Interrupts::seen() {
 }
 
 TemporaryFolder::TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "distile-XXXXXX").string();
+    std::error_code error;
+    const std::filesystem::path parent = std::filesystem::temp_directory_path(error);
+    if (error) {
+        throw FileError("there is no folder for temporary files (" + error.message() +
+                        "): name one in the environment variable TMPDIR");
+    }
+    std::string name = (parent / "distile-XXXXXX").string();
     if (!mkdtemp(name.data())) {
         throw FileError("the temporary folder '" + name + "' cannot be made: " + std::strerror(errno));
     }

@@ -4,6 +4,7 @@
 #ifndef DISTILE_PROCESS_H
 #define DISTILE_PROCESS_H
 
+#include "json_file.h"
 #include <csignal>
 #include <functional>
 #include <string>
@@ -44,8 +45,14 @@ struct CommandLimits {
 void run_each(const std::vector<Command> &commands, int jobs, const CommandLimits &limits,
               const std::function<bool(size_t, const CommandResult &)> &finished);
 
+/** A command that was started and failed. */
+class CommandFailed : public FileError {
+public:
+    using FileError::FileError;
+};
+
 /** Runs commands, at most `jobs` at once, and calls `finished` with the number done after each. If one fails, throws
- * FileError with its output, once the others have ended. */
+ * CommandFailed with its output, once the others have ended. */
 void run_commands(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished,
                   const JobSlots *slots = nullptr);
 

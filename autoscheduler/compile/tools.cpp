@@ -4,8 +4,28 @@
 #include <filesystem>
 #include <iterator>
 #include <sstream>
+#include <unistd.h>
 
 namespace distile {
+
+namespace {
+
+/** Whether there is a program of this name or path. */
+bool is_program(const std::string &name) {
+    if (name.find('/') != std::string::npos) {
+        return access(name.c_str(), X_OK) == 0;
+    }
+    const char *path = std::getenv("PATH");
+    std::istringstream folders(path ? path : "/bin:/usr/bin");
+    for (std::string folder; std::getline(folders, folder, ':');) {
+        if (access((folder.empty() ? name : folder + "/" + name).c_str(), X_OK) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+}  // namespace
 
 std::string own_path() {
     return std::filesystem::read_symlink("/proc/self/exe").string();
@@ -25,7 +45,14 @@ std::vector<std::string> c_compiler() {
     const char *variable = std::getenv("CC");
     std::istringstream words(variable ? variable : "");
     std::vector<std::string> command(std::istream_iterator<std::string>(words), {});
-    return command.empty() ? std::vector<std::string>{"cc"} : command;
+    if (command.empty()) {
+        command = {"cc"};
+    }
+    if (!is_program(command[0])) {
+        throw FileError("the C compiler '" + command[0] +
+                        "' cannot be started, for there is no such program: name one in the environment variable CC");
+    }
+    return command;
 }
 
 Command generator_command(const Plan &plan, const PlanVariant &variant, const std::string &plan_path,
@@ -64,12 +91,17 @@ void run_generators(const std::vector<Command> &commands, int jobs, const std::f
                     const JobSlots *slots) {
     try {
         run_commands(commands, jobs, finished, slots);
-    } catch (const FileError &error) {
-        const std::string message = error.what();
-        if (message.find("error while loading shared libraries: libHalide") == std::string::npos) {
-            throw;
+    } catch (const CommandFailed &error) {
+        const std::string message = error.what(), loader = "error while loading shared libraries: ";
+        const size_t found = message.find(loader);
+        if (found == std::string::npos) {
+            throw GeneratorFailed(message);
         }
-        throw FileError(message + "Name the folder of Halide's library in LD_LIBRARY_PATH");
+        const size_t begin = found + loader.size();
+        const std::string cause = message.substr(begin, message.find('\n', begin) - begin);
+        const bool is_missing = cause.rfind("libHalide", 0) == 0 && cause.find("cannot open") != std::string::npos;
+        throw FileError("'" + commands[0].words[0] + "' cannot be started (" + cause + ")" +
+                        (is_missing ? ": name the folder of Halide's library in LD_LIBRARY_PATH" : ""));
     }
 }
 

@@ -17,7 +17,7 @@ std::string own_path();
 /** The path of a file beside this program. Throws FileError if it is missing. */
 std::string tool(const std::string &name);
 
-/** The C compiler that links plans: $CC with its arguments, or cc. */
+/** The C compiler that links plans: $CC with its arguments, or cc. Throws FileError if there is no such program. */
 std::vector<std::string> c_compiler();
 
 /** The command that builds a variant of the plan in the file `plan_path`: a generator with the plugin. It writes the
@@ -27,7 +27,15 @@ Command generator_command(const Plan &plan, const PlanVariant &variant, const st
                           const std::string &emit, const std::string &folder, const std::string &name,
                           const std::string &function = "");
 
-/** run_commands() for Halide's generators. */
+/** A generator that ran and failed: the fault may be the schedule's. */
+class GeneratorFailed : public FileError {
+public:
+    using FileError::FileError;
+};
+/** The exit status of `distile compile` then; of all other errors it is 1. */
+constexpr int generator_failed = 4;
+
+/** run_commands() for Halide's generators. Throws GeneratorFailed, and FileError where none could run. */
 void run_generators(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished,
                     const JobSlots *slots = nullptr);
 

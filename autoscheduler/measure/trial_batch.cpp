@@ -1,4 +1,5 @@
 #include "trial_batch.h"
+#include "bound.h"
 #include "locked_file.h"
 #include "process.h"
 #include "spread.h"
@@ -75,6 +76,94 @@ std::string beginning(const std::string &text) {
     }
     return result;
 }
+
+/** What a compiler that failed says. */
+std::string complaint(const CommandResult &result) {
+    if (result.signal != 0) {
+        return std::string("its compiler was ended by a signal, ") + strsignal(result.signal);
+    }
+    std::string text = beginning(result.printed);
+    const std::string prefix = "distile: error: ";
+    if (text.rfind(prefix, 0) == 0) {
+        text = text.substr(prefix.size());
+    }
+    if (!text.empty() && text.back() == '.') {
+        text.pop_back();
+        text = beginning(text);
+    }
+    return text.empty() ? "its compiler ended with status " + std::to_string(result.exit_status) : text;
+}
+
+/** Compilers of a batch, and what they read and print, and leave when they are ended. */
+class Compilers {
+public:
+    explicit Compilers(const BatchSetup &setup) : setup_(setup) {
+    }
+
+    /** Compiles a trial to a shared object in a folder. */
+    Command command(const Trial &trial, const std::string &folder, const std::string &object) const {
+        const std::string plan = temporary_.path() + "/" + object + ".json";
+        write_file(plan, to_json(trial_plan(setup_, trial)).dump());
+        Command command{
+            {"env", "TMPDIR=" + temporary_.path(), own_path(), "compile", plan, "-o", folder + "/" + object, "-q"},
+            plan + ".log"};
+        if (can_limit_memory) {
+            // The shell sets the limit for the compiler and all that it starts.
+            const std::vector<std::string> shell = {
+                "/bin/sh", "-c", "ulimit -v " + std::to_string(setup_.memory_bytes >> 10) + R"(; exec "$0" "$@")"};
+            command.words.insert(command.words.begin(), shell.begin(), shell.end());
+        }
+        return command;
+    }
+
+    /** What is wrong with the tool chain if it, and not the schedule, is at fault for what a compiler printed; "" if
+     * not. In doubt, the first schedule of the space is compiled, once. */
+    std::string fault_of_tools(const CommandResult &result, const std::function<bool()> &stop) {
+        if (is_fault_of_tools(result)) {
+            return cause(result);
+        }
+        if (!tried_) {
+            tried_ = true;
+            const Workload workload = workload_of(setup_.op, generic_device_profile(generic_device_of(setup_.target)));
+            const Space &space = space_of(setup_.backend, workload.problem);
+            const Trial first{unpack(space, legal_points(space, workload.problem).front()), false, {}};
+            run_each({command(first, temporary_.path(), "first.so")}, 1, {setup_.compile_limit_s, stop},
+                     [&](size_t, const CommandResult &ended) {
+                         fault_ = ended.ok() || ended.stopped ? "" : cause(ended);
+                         return true;
+                     });
+        }
+        return fault_;
+    }
+
+private:
+    static bool is_fault_of_tools(const CommandResult &result) {
+        return !result.timed_out && result.signal == 0 &&
+               (result.exit_status != generator_failed || blames_tools(result.printed));
+    }
+
+    /** What a tool that failed says, or why it could not say more. */
+    std::string cause(const CommandResult &result) const {
+        constexpr uintmax_t least_room = 16 << 20;
+        std::error_code error;
+        const uintmax_t room = std::filesystem::space(temporary_.path(), error).available;
+        if (!error && room < least_room) {
+            return "the folder for temporary files, '" +
+                   std::filesystem::path(temporary_.path()).parent_path().string() + "', has room for " +
+                   std::to_string(room >> 10) + " KiB only; make room there, or name another in TMPDIR";
+        }
+        if (result.timed_out) {
+            return "even the first of the space takes longer than --compile-limit allows";
+        }
+        const bool maps = result.printed.find("failed to map segment") != std::string::npos;
+        return complaint(result) + (maps ? "; it needs more memory than --memory-mb allows" : "");
+    }
+
+    const BatchSetup &setup_;
+    const TemporaryFolder temporary_;
+    bool tried_ = false;
+    std::string fault_;
+};
 
 /** What a worker's end means for its trial. */
 Measurement after_worker(const BatchTrial &trial, const CommandResult &result, int64_t memory_bytes) {
@@ -222,39 +311,36 @@ bool compile_batch(const std::string &folder, const BatchSetup &setup, const std
     for (const Trial &trial : trials) {
         batch.trials.push_back({trial, "trial" + std::to_string(batch.trials.size()) + ".so", "", 0, false});
     }
+    Compilers compilers(setup);
     std::vector<Command> commands;
-    const std::string program = own_path();
-    // What compilers read and print, and what they leave when they are ended.
-    const TemporaryFolder temporary;
     for (const BatchTrial &trial : batch.trials) {
-        const std::string object = folder + "/" + trial.object, plan = temporary.path() + "/" + trial.object + ".json";
-        fs::remove(object, error);
-        write_file(plan, to_json(trial_plan(setup, trial.trial)).dump());
-        Command command{{"env", "TMPDIR=" + temporary.path(), program, "compile", plan, "-o", object, "-q"},
-                        plan + ".log"};
-        if (can_limit_memory) {
-            // The shell sets the limit for the compiler and all that it starts.
-            const std::vector<std::string> shell = {
-                "/bin/sh", "-c", "ulimit -v " + std::to_string(setup.memory_bytes >> 10) + R"(; exec "$0" "$@")"};
-            command.words.insert(command.words.begin(), shell.begin(), shell.end());
-        }
-        commands.push_back(command);
+        fs::remove(folder + "/" + trial.object, error);
+        commands.push_back(compilers.command(trial.trial, folder, trial.object));
     }
     int done = 0;
-    run_each(commands, jobs, {setup.compile_limit_s, hooks.stop}, [&](size_t index, const CommandResult &result) {
+    std::string fault;
+    const auto stop = [&] { return !fault.empty() || (hooks.stop && hooks.stop()); };
+    run_each(commands, jobs, {setup.compile_limit_s, stop}, [&](size_t index, const CommandResult &result) {
         BatchTrial &trial = batch.trials[index];
         trial.compile_s = result.seconds;
-        if (!result.ok()) {
-            trial.object.clear();
+        if (!result.ok() && !result.stopped) {
             trial.message = result.timed_out ? "compiling it took more than " +
                                                    std::to_string(std::lround(setup.compile_limit_s)) + " seconds"
-                                             : beginning(result.printed);
+                                             : complaint(result);
+            fault = fault.empty() ? compilers.fault_of_tools(result, stop) : fault;
+        }
+        if (!result.ok()) {
+            trial.object.clear();
         }
         if (hooks.progress && !result.stopped) {
             hooks.progress("compiling", ++done);
         }
-        return true;
+        return fault.empty();
     });
+    if (!fault.empty()) {
+        throw FileError("no schedule can be compiled here: " + fault +
+                        ". No trial was logged for this: mend it and run the same command again");
+    }
     if (hooks.stop && hooks.stop()) {
         return false;
     }
@@ -398,19 +484,25 @@ bool measure_batch(const std::string &folder, double seconds, const BatchHooks &
 }
 
 DeviceMeasurer::DeviceMeasurer(BatchSetup setup, int jobs, BatchHooks hooks, const std::vector<Measurement> &measured)
-    : setup_(std::move(setup)), jobs_(jobs), hooks_(std::move(hooks)) {
+    : setup_(std::move(setup)), jobs_(jobs), hooks_(std::move(hooks)), at_once_(std::max(2, jobs)) {
     reference_.learn(measured);
 }
 
 void DeviceMeasurer::measure(const std::vector<Trial> &batch, const std::function<void(const Measurement &)> &done) {
-    const TemporaryFolder folder;
-    if (!compile_batch(folder.path(), setup_, batch, reference_, jobs_, hooks_)) {
-        return;
+    bool go_on = true;
+    for (size_t first = 0; go_on && first < batch.size();) {
+        const TemporaryFolder folder;
+        const size_t end = std::min(first + at_once_, batch.size());
+        const std::vector<Trial> some(batch.begin() + static_cast<ptrdiff_t>(first),
+                                      batch.begin() + static_cast<ptrdiff_t>(end));
+        go_on = compile_batch(folder.path(), setup_, some, reference_, jobs_, hooks_) &&
+                measure_batch(folder.path(), 0, hooks_, [&](const Measurement &measurement) {
+                    reference_.learn({measurement});
+                    done(measurement);
+                });
+        first = end;
+        at_once_ *= at_once_ < batch.size() ? 2 : 1;
     }
-    measure_batch(folder.path(), 0, hooks_, [&](const Measurement &measurement) {
-        reference_.learn({measurement});
-        done(measurement);
-    });
 }
 
 FolderMeasurer::FolderMeasurer(std::string folder, BatchSetup setup, int jobs, BatchHooks hooks)
@@ -433,7 +525,9 @@ void FolderMeasurer::collect(const std::vector<Measurement> &known,
         measured.insert({measurement.theta, measurement.dense});
     }
     for (const Measurement &result : read_results(folder_)) {
-        if (measured.insert({result.theta, result.dense}).second) {
+        // What did not compile for want of a tool is no result, and will be proposed again.
+        const bool is_result = result.outcome != Outcome::NotCompiled || !blames_tools(result.message);
+        if (measured.insert({result.theta, result.dense}).second && is_result) {
             done(result);
         }
     }

@@ -73,7 +73,8 @@ struct BatchHooks {
 };
 
 /** Compiles trials and the reference, if there is one, into a folder, `jobs` at once. Returns false if it was stopped;
- * the folder then holds no request. Throws FileError. */
+ * the folder then holds no request. Throws FileError, also where a trial does not compile and the schedule is not at
+ * fault: a program, a library or room on the disk is missing. */
 bool compile_batch(const std::string &folder, const BatchSetup &setup, const std::vector<Trial> &trials,
                    const Reference &reference, int jobs, const BatchHooks &hooks);
 
@@ -88,7 +89,8 @@ std::vector<Measurement> read_results(const std::string &folder);
 bool measure_batch(const std::string &folder, double seconds, const BatchHooks &hooks,
                    const std::function<void(const Measurement &)> &done);
 
-/** Measures on this machine. */
+/** Measures on this machine. Its first trials are compiled and measured a few at a time, and then ever more, so that
+ * what is stopped early has results too. */
 class DeviceMeasurer : public Measurer {
 public:
     /** `measured`: what the search knows already. */
@@ -100,6 +102,7 @@ private:
     int jobs_;
     BatchHooks hooks_;
     Reference reference_;
+    size_t at_once_;
 };
 
 /** Compiles each batch into a folder, to be measured elsewhere by measure_batch(). */

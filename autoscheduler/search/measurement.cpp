@@ -30,6 +30,21 @@ double Measurement::at(int64_t tiles) const {
     return TimeTable(points, 1, 1).predict(0, tiles);
 }
 
+bool blames_tools(const std::string &printed) {
+    for (const char *phrase : {"error while loading shared libraries", "cannot open shared object file",
+                               "cannot be started", "is missing; it is needed to compile plans",
+                               "No such file or directory", "No space left on device", "Disk quota exceeded"}) {
+        if (printed.find(phrase) != std::string::npos) {
+            return true;
+        }
+    }
+    // After the generator, which may refuse a schedule, nothing depends on the schedule.
+    const size_t failed = printed.find("' failed; it printed:");
+    const std::string generator = "distile_generators";
+    return failed != std::string::npos &&
+           (failed < generator.size() || printed.compare(failed - generator.size(), generator.size(), generator) != 0);
+}
+
 const char *outcome_name(Outcome outcome) {
     return outcome_names.at(static_cast<size_t>(outcome));
 }

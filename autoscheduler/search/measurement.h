@@ -45,6 +45,10 @@ struct Measurement {
     double at(int64_t tiles) const;
 };
 
+/** Whether what a compiler printed shows that a program, a library or room on the disk was missing: no schedule is at
+ * fault then. */
+bool blames_tools(const std::string &printed);
+
 /** "ok", "not_compiled", ... as logs spell it. */
 const char *outcome_name(Outcome outcome);
 

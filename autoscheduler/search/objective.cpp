@@ -138,6 +138,13 @@ Solution solve(const std::vector<Measurement> &measured, const MaskSet &masks, i
         solution.members.push_back(sparse[member]);
     }
     solution.costs = chosen.costs;
+    if (solution.members.empty() && k > 0 && !sparse.empty()) {
+        // Other masks may need it.
+        const auto nearest = std::min_element(schedules.begin(), schedules.end(),
+                                              [](const Costs &a, const Costs &b) { return mean(a) < mean(b); });
+        solution.members.push_back(sparse[nearest - schedules.begin()]);
+        solution.costs.push_back(solution.costs.back());
+    }
     solution.oracle = mean(all);
     return solution;
 }

@@ -68,7 +68,8 @@ struct Solution {
     double oracle = 0;         /**< Of the set of everything measured. */
 };
 
-/** Throws FileError where no dense candidate was measured. The result points into `measured`. */
+/** With `k` above 0 it has a sparse member where one was measured, even if none gains anything. Throws FileError where
+ * no dense candidate was measured. The result points into `measured`. */
 Solution solve(const std::vector<Measurement> &measured, const MaskSet &masks, int k);
 
 /** The costs on other masks of a solution's first 0, 1, ... members. */

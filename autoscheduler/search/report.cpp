@@ -402,6 +402,7 @@ json make_report(const LogContents &log, const MaskSet &masks, const MaskSet *he
                    {"summary", log.header.op.summary()},
                    {"device", log.header.device.name},
                    {"backend", log.header.backend},
+                   {"target", log.header.target},
                    {"threads", log.header.threads},
                    {"trials", log.measured.size()},
                    {"seconds", log.measured.empty() ? 0 : log.measured.back().elapsed_s},

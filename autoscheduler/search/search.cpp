@@ -49,6 +49,19 @@ double energy(const Costs &base, const Costs &costs) {
     return sum + 1e-6 * own;
 }
 
+/** One trial of each in turns, at most so many. */
+std::vector<Trial> in_turns(const std::vector<Trial> &first, const std::vector<Trial> &second, int most) {
+    std::vector<Trial> batch;
+    for (size_t i = 0; i < std::max(first.size(), second.size()); i++) {
+        for (const std::vector<Trial> *trials : {&first, &second}) {
+            if (i < trials->size() && static_cast<int>(batch.size()) < most) {
+                batch.push_back((*trials)[i]);
+            }
+        }
+    }
+    return batch;
+}
+
 }  // namespace
 
 Pool::Pool(const Space &space, std::vector<PackedTheta> points) : space_(space), points_(std::move(points)) {
@@ -289,51 +302,23 @@ std::vector<Trial> Search::propose(const Side &side, const std::vector<const Mea
     return batch;
 }
 
-std::vector<Trial> Search::propose(const std::vector<Measurement> &measured) {
-    known_.clear();
-    int dense_trials = 0;
-    std::vector<const Measurement *> dense;
+std::vector<Trial> Search::propose_dense(const std::vector<Measurement> &measured, int most) {
+    std::vector<const Measurement *> known;
     for (const Measurement &measurement : measured) {
-        known_.insert({measurement.theta, measurement.dense});
-        dense_trials += measurement.dense ? 1 : 0;
         if (measurement.dense && measurement.ok()) {
-            dense.push_back(&measurement);
+            known.push_back(&measurement);
         }
     }
-    // The same batch follows the same measurements, also in another run.
-    random_.seed(options_.seed * 1000003 + measured.size());
-    const int left = options_.trials - static_cast<int>(measured.size());
-    const Measurement *best = best_dense(measured);
-    std::vector<Trial> batch;
-    for (const auto &[theta, is_dense] : options_.include) {
-        // Dense candidates come before all others, which are judged by them.
-        if ((is_dense || best) && is_new(theta, is_dense) && static_cast<int>(batch.size()) < left) {
-            known_.insert({theta, is_dense});
-            batch.push_back(trial(theta, is_dense, masks_));
-        }
-    }
-    if (!batch.empty()) {
-        return batch;
-    }
-    const int dense_wanted = std::max(1, static_cast<int>(std::lround(options_.trials * options_.dense_part)));
-    if (!best || dense_trials < dense_wanted) {
-        const Side side{dense_,
-                        dense_model_,
-                        true,
-                        masks_,
-                        [](const Measurement &measurement) { return Costs{measurement.times.back().us}; },
-                        {std::numeric_limits<double>::max()}};
-        const int most = std::min(left, best ? dense_wanted - dense_trials : left);
-        batch = propose(side, dense, 1, options_.per_round, most);
-        if (!batch.empty()) {
-            return batch;
-        }
-        if (!best) {
-            throw FileError(
-                "no dense schedule could be compiled and measured, so there is nothing to compare with; the "
-                "log says what went wrong");
-        }
-    }
+    const Side side{dense_,
+                    dense_model_,
+                    true,
+                    masks_,
+                    [](const Measurement &measurement) { return Costs{measurement.times.back().us}; },
+                    {std::numeric_limits<double>::max()}};
+    return propose(side, known, 1, options_.per_round, most);
+}
+
+std::vector<Trial> Search::propose_sparse(const std::vector<Measurement> &measured, double dense_us, int most) {
     std::vector<size_t> drawn(masks_.size());
     std::iota(drawn.begin(), drawn.end(), size_t{0});
     const size_t size = std::min<size_t>(drawn.size(), options_.mini_batch);
@@ -342,14 +327,68 @@ std::vector<Trial> Search::propose(const std::vector<Measurement> &measured) {
     }
     drawn.resize(size);
     const MaskSet mini_batch = masks_.subset(drawn);
-    const Objective objective(mini_batch, best->times.back().us);
+    const Objective objective(mini_batch, dense_us);
     const Side side{sparse_,
                     sparse_model_,
                     false,
                     mini_batch,
                     [&](const Measurement &measurement) { return objective.costs(measurement); },
                     objective.dense()};
-    return propose(side, sparse_measurements(measured), options_.k, options_.per_round, left);
+    return propose(side, sparse_measurements(measured), options_.k, options_.per_round, most);
+}
+
+std::vector<Trial> Search::included(bool dense) {
+    std::vector<Trial> trials;
+    for (const auto &[theta, is_dense] : options_.include) {
+        if (is_dense == dense && known_.insert({theta, dense}).second) {
+            trials.push_back(trial(theta, dense, masks_));
+        }
+    }
+    return trials;
+}
+
+double Search::predicted_us(const std::vector<Trial> &dense) const {
+    std::vector<std::pair<Theta, int64_t>> points;
+    for (const Trial &trial : dense) {
+        points.emplace_back(trial.theta, trial.tiles.back());
+    }
+    const std::vector<double> times = dense_model_.predict_us(points);
+    return *std::min_element(times.begin(), times.end());
+}
+
+std::vector<Trial> Search::propose(const std::vector<Measurement> &measured) {
+    known_.clear();
+    int dense_trials = 0;
+    for (const Measurement &measurement : measured) {
+        known_.insert({measurement.theta, measurement.dense});
+        dense_trials += measurement.dense ? 1 : 0;
+    }
+    // The same batch follows the same measurements, also in another run.
+    random_.seed(options_.seed * 1000003 + measured.size());
+    const int left = options_.trials - static_cast<int>(measured.size());
+    const Measurement *best = best_dense(measured);
+    const bool has_sparse = !sparse_measurements(measured).empty();
+    std::vector<Trial> dense = included(true), sparse = included(false);
+    const bool including = !dense.empty() || !sparse.empty();
+    if (dense.empty() && (!best || !including)) {
+        // At least a round of them, but no more than half of all trials, unless none works.
+        const int wanted = options_.dense_part > 0
+                               ? std::max(static_cast<int>(std::lround(options_.trials * options_.dense_part)),
+                                          std::min(options_.per_round, options_.trials / 2))
+                               : 0;
+        const int missing = std::max(0, wanted - dense_trials);
+        dense = propose_dense(measured, std::min(left, missing > 0 || best ? missing : options_.per_round));
+        if (dense.empty() && !best) {
+            throw FileError(
+                "no dense schedule could be compiled and measured, so there is nothing to compare with; the "
+                "log says what went wrong");
+        }
+    }
+    if (sparse.empty() && (!including || !has_sparse)) {
+        sparse = propose_sparse(measured, best ? best->times.back().us : predicted_us(dense), left);
+    }
+    // In turns, so that the first few trials have both, wherever the search is ended.
+    return best && !has_sparse ? in_turns(sparse, dense, left) : in_turns(dense, sparse, left);
 }
 
 bool Search::run(std::vector<Measurement> &measured, const std::function<void(const Measurement &)> &record,

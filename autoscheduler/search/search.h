@@ -4,7 +4,7 @@
  * Until the budget is spent: a mini-batch of masks is drawn; k times, the points of the space are explored for those
  * with the best marginal gain over the dense candidate and what the rounds before chose, by the cost model; what they
  * found is measured, and the model is fitted. A greedy choice from all that was measured, solve() in objective.h, ends
- * it. The dense candidate is searched for first, and in the same way: its only mask is the whole image.
+ * it. The dense candidate is searched for in the same way and the same batches: its only mask is the whole image.
  */
 #ifndef DISTILE_SEARCH_H
 #define DISTILE_SEARCH_H
@@ -76,8 +76,8 @@ public:
     bool run(std::vector<Measurement> &measured, const std::function<void(const Measurement &)> &record,
              const std::function<bool()> &stop);
 
-    /** The trials of one batch after what was measured: dense ones until enough of them are known. For tests, and for
-     * judging a model by its first batch. */
+    /** The trials of one batch after what was measured: sparse ones, in turns with dense ones until enough of these are
+     * known. For tests, and for judging a model by its first batch. */
     std::vector<Trial> propose(const std::vector<Measurement> &measured);
 
 private:
@@ -95,6 +95,14 @@ private:
 
     std::vector<Trial> propose(const Side &side, const std::vector<const Measurement *> &measured, int rounds,
                                int per_round, int most);
+    /** New trials of the search for a dense candidate. */
+    std::vector<Trial> propose_dense(const std::vector<Measurement> &measured, int most);
+    /** New trials of the search for sparse schedules. `dense_us`: the time that their gains are relative to. */
+    std::vector<Trial> propose_sparse(const std::vector<Measurement> &measured, double dense_us, int most);
+    /** The new ones of the trials that the options include. */
+    std::vector<Trial> included(bool dense);
+    /** What the fastest of some dense trials should take. */
+    double predicted_us(const std::vector<Trial> &dense) const;
     /** A new point at random; false if none was found. */
     bool pick_random(const Pool &pool, bool dense, Theta &theta);
     Trial trial(const Theta &theta, bool dense, const MaskSet &masks) const;

@@ -77,6 +77,7 @@ struct Parsed {
 
 Parsed parse(const std::string &text, const std::string &path) {
     Parsed parsed;
+    size_t without_tools = 0;
     for (size_t number = 1, begin = 0; begin < text.size(); number++) {
         const size_t end = text.find('\n', begin);
         const bool last = end == std::string::npos || end + 1 == text.size();
@@ -102,11 +103,22 @@ Parsed parse(const std::string &text, const std::string &path) {
             parsed.contents.header = parse_header(line, path);
             parsed.has_header = true;
         } else {
-            parsed.contents.measured.push_back(parse_measurement(line, where));
-            check_legal(parsed.contents.measured.back().theta, parsed.contents.header, where);
+            const Measurement measurement = parse_measurement(line, where);
+            check_legal(measurement.theta, parsed.contents.header, where);
+            if (measurement.outcome == Outcome::NotCompiled && blames_tools(measurement.message)) {
+                without_tools++;
+            } else {
+                parsed.contents.measured.push_back(measurement);
+            }
         }
         begin = end + 1;
         parsed.good_bytes = begin;
+    }
+    if (without_tools > 0) {
+        parsed.contents.warning += (parsed.contents.warning.empty() ? "" : "; ") + the_log(path) + " has " +
+                                   std::to_string(without_tools) +
+                                   " trials that did not compile because a program or a library was missing, or the "
+                                   "disk was full: they do not count, and will be tried again";
     }
     return parsed;
 }

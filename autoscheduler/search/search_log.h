@@ -35,10 +35,11 @@ nlohmann::json to_json(const LogHeader &header);
 struct LogContents {
     LogHeader header;
     std::vector<Measurement> measured;
-    std::string warning; /**< About an incomplete last line; "" if there is none. */
+    std::string warning; /**< About lines that were skipped; "" if none was. */
 };
 
-/** Reads a log, also one that a search is writing. Throws FileError. */
+/** Reads a log, also one that a search is writing. Skips an incomplete last line, and trials that did not compile for
+ * want of a tool. Throws FileError. */
 LogContents read_search_log(const std::string &path);
 
 /** A log that one search writes. */

@@ -51,6 +51,146 @@ grep '"dense":true' a.log >>dense.log
 expect_error "the log has no measurement of the variant" report dense.log --plans "${operator%/*}/my_plan.json"
 "$distile" experiment transfer a.log -k 2 --warm a.log | has 'rank correlation' || fail "transfer printed nothing"
 
+# Two trials are enough for a plan with a masked variant. Whatever the number, masked and dense ones take turns.
+"$distile" tune "$operator" --masks "${masks[@]}" --trials 2 "${quick[@]}" -o two.json >two.txt 2>two.ending
+python3 -c "
+import json
+assert len(json.load(open('two.json'))['variants']) == 2" || fail "a plan of two trials has not two variants"
+has 'the 2 trials are spent' <two.ending || fail "tune does not say why it ended: $(cat two.ending)"
+has 'A CPU without .* takes the portable plan' <two.txt || fail "tune does not say what other CPUs run: $(cat two.txt)"
+for log in a two; do
+    [[ $(sed -n 2p $log.log) == *'"dense":true'* && $(sed -n 3p $log.log) != *'"dense":true'* ]] ||
+        fail "the first trials of $log.log are not a dense and a masked one"
+done
+# Plans for CPUs below the device, which is never above what this machine can run.
+if grep -qw avx2 /proc/cpuinfo; then
+    lesser=(tune "$operator" --masks "${masks[@]}" -k 1 --trials 2 "${quick[@]}" --device generic_avx2 --also x86_64)
+    "$distile" "${lesser[@]}" -o lesser_avx2.json | has 'A CPU without avx2 takes lesser_x86_64.json' ||
+        fail "tune --also does not say what other CPUs run"
+    "$distile" info lesser_avx2.json | has 'a CPU with avx avx2' || fail "tune --also changed the first plan"
+    "$distile" info lesser_x86_64.json | has 'any x86-64 CPU' || fail "tune --also wrote no plan for any CPU"
+    for level in avx2 x86_64; do
+        [[ $(lines lesser_$level.log) == 3 ]] || fail "the log for $level has not two trials"
+    done
+    "$distile" "${lesser[@]}" -o lesser.json --json 2>/dev/null | python3 -c '
+import json, sys
+print(*[report["target"] for report in json.load(sys.stdin)])' | has 'avx2.* x86-64-linux$' || fail "tune --also --json"
+    [[ -e lesser_x86_64.json ]] || fail "tune --also does not append the level to a name without one"
+fi
+expect_error "is for CPUs below the device" tune "$operator" --masks "${masks[@]}" --device generic_x86_64 --also avx2 -o x.json
+expect_error "is for CPUs below the device" tune "$operator" --masks "${masks[@]}" --backend cuda --device generic_cuda \
+    --also avx2 -o x.json
+
+# A tool chain that fails ends a search at once, and is no trial. The tools lie beside a copy of the command; the
+# generator of that copy fails as the file `fault` says, from some call on, and counts its calls.
+tools=$folder/tools
+mkdir "$tools"
+cp "$distile" "$tools"
+for tool in "${distile%/*}"/{*.o,*.so,include}; do
+    ln -s "$(realpath "$tool")" "$tools"
+done
+cat >"$tools/distile_generators" <<END
+#!/usr/bin/env bash
+echo call >>"$folder/calls"
+[[ ! -e "$folder/fault" ]] || source "$folder/fault"
+exec "$(realpath "${distile%/*}/distile_generators")" "\$@"
+END
+chmod +x "$tools/distile_generators"
+broken=(tune "$operator" --masks "${masks[@]}" -k 1 --timing-seconds 0.01 --jobs 1 -o broken.json
+    --trials)
+# expect_fault <text> <lines>: the command in `program` fails and says why; the log then has so many lines.
+expect_fault() {
+    : >calls
+    expect_error "no schedule can be compiled here: $1" "${broken[@]}" 6
+    [[ $(lines broken.log) == "$2" ]] || fail "a fault of the tool chain was logged: $(cat broken.log)"
+    [[ ! -e broken.json ]] || fail "a search without a tool chain wrote a plan"
+}
+program=("$tools/distile")
+CC=/none/cc expect_fault "the C compiler '/none/cc' cannot be started" 1
+printf '#!/bin/sh\necho "no cc1 here" >&2\nexit 1\n' >cc1
+chmod +x cc1
+CC="$folder/cc1 -O2" expect_fault "'$folder/cc1' failed; it printed:
+no cc1 here" 1
+echo 'echo "$0: error while loading shared libraries: libHalide.so.99: cannot open shared object file" >&2; exit 127' >fault
+expect_fault "'$tools/distile_generators' cannot be started (libHalide.so.99: cannot open shared object file): name the folder \
+of Halide's library in LD_LIBRARY_PATH" 1
+echo 'echo "IO failure on output stream: No space left on device" >&2; exit 1' >fault
+expect_fault "'$tools/distile_generators' failed; it printed:
+IO failure on output stream: No space left on device" 1
+# What may be the schedule's fault is tried with another schedule.
+echo 'echo "it fails with everything" >&2; exit 1' >fault
+expect_fault "'$tools/distile_generators' failed; it printed:
+it fails with everything" 1
+[[ $(lines calls) == 2 ]] || fail "the tool chain was tried $(lines calls) times"
+plugin=$(readlink "$tools/libautoschedule_polykernel.so")
+rm "$tools/libautoschedule_polykernel.so" fault
+expect_fault "'$tools/libautoschedule_polykernel.so' is missing" 1
+head -c 5000 "$plugin" >"$tools/libautoschedule_polykernel.so"
+expect_fault "'$tools/distile_generators' failed" 1
+ln -sf "$plugin" "$tools/libautoschedule_polykernel.so"
+if [[ -z $sanitizers ]]; then
+    expect_error "it needs more memory than --memory-mb allows" "${broken[@]}" 6 --memory-mb 100
+fi
+TMPDIR=/none expect_error "name one in the environment variable TMPDIR" "${broken[@]}" 6
+CC=/none/cc expect_error "no schedule can be compiled here" experiment random "$operator" --masks "${masks[@]}" "${quick[@]}" \
+    --log broken-random.log --points 1
+[[ $(lines broken-random.log) == 1 ]] || fail "experiment random logged a fault of the tool chain"
+CC=/none/cc expect_error "no schedule can be compiled here" "${broken[@]}" 6 --folder broken-folder
+[[ ! -e broken-folder/request.json ]] || fail "a batch without a tool chain waits to be measured"
+# A compiler that hangs with the first schedule only is the schedule's.
+rm broken.log
+: >calls
+echo '(($(wc -l <"'"$folder"'/calls") != 1)) || sleep 60' >fault
+expect_error "no dense schedule is measured with success; the 2 trials are spent" "${broken[@]}" 2 --compile-limit 8
+[[ $(grep -c 'compiling it took more than 8 seconds' broken.log) == 1 ]] || fail "a schedule that hangs the compiler was not logged"
+rm broken.log
+# It breaks after three calls: what was measured before is kept. (The third compiles the reference again.)
+echo '(($(wc -l <"'"$folder"'/calls") <= 3)) || exit 1' >fault
+expect_fault "'$tools/distile_generators' failed and printed nothing" 3
+# A schedule that is at fault is a trial like any other. The second call is that of the first masked schedule. The run
+# ends without any, says so and leaves the plan of before.
+rm broken.log
+: >calls
+echo '(($(wc -l <"'"$folder"'/calls") != 2)) || { echo "not this one" >&2; exit 1; }' >fault
+echo 'of before' >broken.json
+expect_error "no plan is written to 'broken.json': no masked schedule is measured with success; the 2 trials are spent: the same \
+command with more --trials continues. The last that failed: '$tools/distile_generators' failed; it printed:
+not this one" "${broken[@]}" 2
+[[ $(cat broken.json) == 'of before' ]] || fail "a run without masked variants wrote a plan"
+[[ $(lines broken.log) == 3 && $(grep -c '"outcome":"not_compiled"' broken.log) == 1 ]] || fail "a bad schedule was not logged"
+rm fault
+"$tools/distile" "${broken[@]}" 4 -q
+[[ $(lines broken.log) == 5 ]] || fail "the search did not go on after a bad schedule"
+"$distile" info broken.json | has dense || fail "the search that went on wrote no plan"
+program=("$distile")
+expect_error "the 0.1 seconds are spent after 0 of 200 trials: run the same command again to continue" \
+    tune "$operator" --masks "${masks[@]}" --seconds 0.1 -o late.json
+[[ ! -e late.json ]] || fail "a run without any result wrote a plan"
+
+# Logs of before, when such faults were trials. They are measured again.
+# poison <file>: makes every measurement in it such a fault.
+poison() {
+    python3 - "$1" <<'PYTHON'
+import json, sys
+
+lines = open(sys.argv[1]).read().splitlines()
+with open(sys.argv[1], "w") as file:
+    for line in map(json.loads, lines):
+        if "theta" in line:
+            line = {"theta": line["theta"], "dense": line.get("dense", False), "outcome": "not_compiled",
+                    "message": "distile: error: 'distile_generators' failed; it printed:\ndistile_generators: error while "
+                               "loading shared libraries: libHalide.so.19: cannot open shared object file"}
+        print(json.dumps(line), file=file)
+PYTHON
+}
+cp two.log poisoned.log
+poison poisoned.log
+"$distile" tune "$operator" --masks "${masks[@]}" --trials 2 "${quick[@]}" -o poisoned.json -q 2>warning
+grep -q 'has 2 trials that did not compile because a program or a library was missing' warning ||
+    fail "no warning about faults of the tool chain in a log: $(cat warning)"
+[[ $(lines poisoned.log) == 5 && $(grep -c '"outcome":"ok"' poisoned.log) == 2 ]] || fail "they were not measured again"
+"$distile" report poisoned.log 2>&1 | has 'has 2 trials that did not compile' || fail "report does not warn of them"
+
 # A transposed convolution, whose tiles are whole strides.
 "$distile" tune "$source_folder/tests/fixtures/operators/test_transpose2_s2_17_3.json" --masks "${masks[@]}" -k 1 --trials 3 \
     "${quick[@]}" -o t.json -q
@@ -88,10 +228,18 @@ sed 's/my_conv/other_conv/' "$operator" >other.json
 expect_error "is of the operator 'my_conv'" tune other.json --masks "${masks[@]}" --log a.log -o b.json
 
 # Trials that are compiled here and measured "elsewhere": workers may crash, hang, use up the memory or compute nonsense.
-tune=(tune "$operator" --masks "${masks[@]}" -k 1 --trials 8 "${quick[@]}" --per-round 6 --measure-limit 8 --memory-mb 600
+tune=(tune "$operator" --masks "${masks[@]}" -k 1 --trials 8 "${quick[@]}" --per-round 3 --measure-limit 8 --memory-mb 600
     --folder batch -o c.json)
 "$distile" "${tune[@]}" | has 'distile measure batch' || fail "tune --folder does not say how to go on"
 expect_error "6 trials in the folder 'batch' wait to be measured" "${tune[@]}"
+# What an earlier version recorded for want of a tool is no result.
+python3 -c "
+import json
+for trial in json.load(open('batch/request.json'))['trials']:
+    print(json.dumps({'theta': trial['theta'], 'dense': trial['dense'], 'outcome': 'ok', 'times': [[1, 1, 1, 1]]}))" \
+    >batch/results.jsonl
+poison batch/results.jsonl
+"$distile" "${tune[@]}" | has 'the 0 measurements so far' || fail "faults of the tool chain were taken over"
 behaviours=(HANG CRASH WRONG MEMORY FAIL)
 for i in "${!behaviours[@]}"; do
     # The code that it replaces tells the hash of the plan that the workers expect.
@@ -168,7 +316,9 @@ PYTHON
 [[ ! -e d.json ]] || fail "a search that was stopped wrote a plan"
 measured=$(lines d.log)
 # Compilers that are ended leave no files.
-expect_error "no dense schedule" tune "$operator" --masks "${masks[@]}" -k 1 --trials 2 --compile-limit 0.1 -o slow.json
+expect_error "even the first of the space takes longer than --compile-limit allows" \
+    tune "$operator" --masks "${masks[@]}" -k 1 --trials 2 --compile-limit 0.1 -o slow.json
+[[ $(lines slow.log) == 1 ]] || fail "trials that no limit would let compile were logged"
 [[ -z $(ls -A "$TMPDIR") ]] || fail "temporary files are left: $(ls -A "$TMPDIR")"
 # While one search has the log, a second one is refused; killed, it leaves a log that the next one goes on with.
 "$distile" tune "$operator" --masks "${masks[@]}" -k 1 --trials 40 "${quick[@]}" -o d.json -q &
