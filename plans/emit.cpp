@@ -69,15 +69,14 @@ void emit_variants(std::ostream &c, const Plan &plan, size_t index, const std::s
             c << "int " << variant.entry << "(const distile_kernel_call *call);\n\n";
         }
     }
-    const bool converts = get_backend(plan.backend).reads_float32 && !facts_of(plan.op).depthwise &&
-                          plan.op.operands().front().type->dtype != DISTILE_FLOAT32;
+    const bool may_copy = get_backend(plan.backend).reads_float32 && !facts_of(plan.op).depthwise;
     c << "static const distile_variant variants_" << index << "[] = {\n";
     for (const PlanVariant &variant : plan.variants) {
         c << "    {.name = " << quote(variant.name) << ", .tile_h = " << variant.tile_h()
           << ", .tile_w = " << variant.tile_w() << ", .dense = " << (variant.dense ? 1 : 0)
           << ", .layout = " << quote(plan.layout_of(variant)) << ", .run = "
           << (variant.is_generated() ? "run_" + function_name(symbol, index, variant.name) : variant.entry)
-          << (converts && variant.is_generated() ? ", .input_dtype = DISTILE_FLOAT32" : "") << "},\n";
+          << (may_copy && variant.is_generated() ? ", .input_dtype = DISTILE_FLOAT32" : "") << "},\n";
     }
     c << "};\n\n";
 }

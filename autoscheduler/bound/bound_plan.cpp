@@ -82,7 +82,49 @@ std::vector<int64_t> doubled(int64_t all) {
     return counts;
 }
 
+/** In how many knobs two schedules differ. */
+int differences(const Theta &a, const Theta &b) {
+    int count = 0;
+    for (const auto &[knob, value] : a) {
+        count += b.at(knob) != value ? 1 : 0;
+    }
+    return count;
+}
+
 }  // namespace
+
+std::vector<Theta> best_by_bound(const Workload &workload, const std::vector<double> &densities, size_t count) {
+    const std::vector<Candidate> candidates = best_of(workload, densities, 200);
+    std::vector<std::vector<const Candidate *>> orders(densities.size());
+    for (size_t b = 0; b < densities.size(); b++) {
+        for (const Candidate &candidate : candidates) {
+            orders[b].push_back(&candidate);
+        }
+        std::stable_sort(orders[b].begin(), orders[b].end(), [&](const Candidate *left, const Candidate *right) {
+            return left->us[b] * size_factor(workload, left->theta) <
+                   right->us[b] * size_factor(workload, right->theta);
+        });
+    }
+    std::vector<Theta> chosen;
+    std::vector<size_t> next(densities.size());
+    for (bool more = true; more && chosen.size() < count;) {
+        more = false;
+        for (size_t b = 0; b < densities.size() && chosen.size() < count; b++) {
+            const auto is_new = [&](const Candidate *candidate) {
+                return std::all_of(chosen.begin(), chosen.end(),
+                                   [&](const Theta &other) { return differences(candidate->theta, other) >= 2; });
+            };
+            while (next[b] < orders[b].size() && !is_new(orders[b][next[b]])) {
+                next[b]++;
+            }
+            if (next[b] < orders[b].size()) {
+                chosen.push_back(orders[b][next[b]]->theta);
+                more = true;
+            }
+        }
+    }
+    return chosen;
+}
 
 Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile &device, int masked) {
     Workload workload = workload_of(op, device);

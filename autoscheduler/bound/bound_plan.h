@@ -5,6 +5,7 @@
 #ifndef DISTILE_BOUND_PLAN_H
 #define DISTILE_BOUND_PLAN_H
 
+#include "bound.h"
 #include "device_profile.h"
 #include "plan.h"
 #include <vector>
@@ -18,6 +19,10 @@ Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile
 /** The plans of an operator on a backend, for devices like its built-in profiles: the most demanding first. Throws
  * FileError where no schedule is legal. */
 std::vector<Plan> bound_plans(const Operator &op, const Backend &backend);
+
+/** The schedules that are worth measuring first: those that the bound ranks best at each density in turn, each other
+ * than those before in two knobs or more. Throws FileError where no schedule is legal. */
+std::vector<Theta> best_by_bound(const Workload &workload, const std::vector<double> &densities, size_t count);
 
 /** The name of the plan for a device: the operator's, and the device's level, for instance "avx512". */
 std::string plan_name(const Operator &op, const DeviceProfile &device);

@@ -1,9 +1,9 @@
 #include "bound_backend.h"
+#include "bound_plan.h"
 #include "buildable.h"
 #include "candidates.h"
 #include "commands.h"
 #include "info.h"
-#include "bound_plan.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>

@@ -1,5 +1,5 @@
-#include "commands.h"
 #include "bound_plan.h"
+#include "commands.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>

@@ -1,10 +1,10 @@
+#include "bound_plan.h"
 #include "commands.h"
 #include "compile.h"
 #include "cpu_features.h"
 #include "emit.h"
 #include "info.h"
 #include "measure_backend.h"
-#include "bound_plan.h"
 #include "process.h"
 #include "tools.h"
 #include <CLI/CLI.hpp>

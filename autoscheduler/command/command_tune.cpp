@@ -1,7 +1,7 @@
+#include "bound_plan.h"
 #include "commands.h"
-#include "portable.h"
+#include "plan_search.h"
 #include "report.h"
-#include "search_session.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
@@ -20,27 +20,10 @@ namespace {
 /** The levels of CPUs that --also takes, the most demanding first. */
 constexpr std::array<const char *, 2> lesser_levels = {"avx2", "x86_64"};
 
-struct TuneOptions : SessionOptions {
-    std::string plan, log, folder, include;
+struct TuneOptions : PlanSearchOptions {
     std::vector<std::string> also;
-    double seconds = 0;
-    bool json = false, quiet = false;
+    bool json = false;
 };
-
-/** Letters, digits and underscores of a file's name: the name of the plan in it. */
-std::string name_of(const std::string &path, const Operator &op) {
-    const std::string stem = std::filesystem::path(path).stem().string();
-    const bool legal =
-        !stem.empty() && (stem[0] < '0' || stem[0] > '9') &&
-        stem.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == std::string::npos;
-    return legal ? stem : op.name + "_tuned";
-}
-
-/** The level of the CPUs that a target is for: "avx512". */
-std::string level_of(const std::string &target) {
-    const std::string generic = generic_device_of(target);
-    return generic.substr(generic.find('_') + 1);
-}
 
 /** The path of what is for CPUs of another level: the level at the end of its name is replaced, or the other one is
  * appended. */
@@ -51,178 +34,6 @@ std::string path_for(const std::string &path, const std::string &level, const st
         stem.resize(end);
     }
     return (full.parent_path() / (stem + "_" + other + full.extension().string())).string();
-}
-
-enum class Ending { TrialsSpent, NothingLeft, SecondsSpent, Interrupted, Waiting };
-
-/** The search for one plan. */
-class PlanSearch {
-public:
-    /** Throws FileError where its options cannot be used, before anything is written. */
-    explicit PlanSearch(TuneOptions given) : options_(std::move(given)), session_(options_) {
-        prefix_ = options_.also.empty() ? "" : level_of(session_.target) + ": ";
-        if (options_.search.counts == 0) {
-            options_.search.counts = get_backend(session_.device.backend).tile_counts;
-        }
-        if (options_.log.empty()) {
-            options_.log = std::filesystem::path(options_.plan).replace_extension(".log").string();
-        }
-        if (std::filesystem::weakly_canonical(options_.log) == std::filesystem::weakly_canonical(options_.plan)) {
-            throw FileError("the plan and the log would be one file, '" + options_.plan +
-                            "': name another with -o or --log");
-        }
-        if (!options_.held_out.empty()) {
-            held_out_ = read_mask_set(options_.held_out, session_.op);
-        }
-        if (!options_.include.empty()) {
-            for (const PlanVariant &variant : read_plan(options_.include).variants) {
-                const std::string problem = session_.space().why_illegal(variant.theta, session_.workload.problem);
-                if (!problem.empty()) {
-                    throw FileError("the plan '" + options_.include + "', variant \"" + variant.name +
-                                    "\": " + problem);
-                }
-                options_.search.include.emplace_back(variant.theta, variant.dense);
-            }
-        }
-    }
-
-    /** Throws std::exception where this machine cannot measure, and no other one will. */
-    void check_machine() const {
-        if (options_.folder.empty()) {
-            session_.check_machine(options_);
-        }
-    }
-    void open_log() {
-        log_ = std::make_unique<SearchLog>(options_.log, session_.header(options_));
-        if (!log_->warning().empty()) {
-            warn(log_->warning());
-        }
-    }
-
-    const TuneOptions &options() const {
-        return options_;
-    }
-    const Session &session() const {
-        return session_;
-    }
-    const SearchLog &log() const {
-        return *log_;
-    }
-    /** "" while the search is not over, or it has what a plan needs; otherwise what is missing and what to do. */
-    const std::string &complaint() const {
-        return complaint_;
-    }
-    bool has_plan() const {
-        return has_plan_;
-    }
-
-    /** Measures until the budget of trials is spent, it is stopped, or the next trials wait to be measured elsewhere.
-     */
-    Ending search(double seconds);
-    /** Writes the plan, unless something is missing. */
-    void finish(Ending ending, double seconds);
-    nlohmann::json report() const {
-        return make_report({log_->header(), log_->measured(), ""}, session_.masks, held_out_ ? &*held_out_ : nullptr,
-                           options_.search.k);
-    }
-
-private:
-    TuneOptions options_;
-    Session session_;
-    std::optional<MaskSet> held_out_;
-    std::unique_ptr<SearchLog> log_;
-    std::string prefix_;  ///< Tells the searches of one command apart.
-    std::string complaint_;
-    bool has_plan_ = false;
-};
-
-Ending PlanSearch::search(double seconds) {
-    const Stopwatch watch(seconds);
-    ProgressLine line(options_.quiet);
-    std::vector<Measurement> measured = log_->measured();
-    const double before_s = measured.empty() ? 0 : measured.back().elapsed_s;
-    const auto show = [&](const std::string &what) {
-        const Measurement *dense = best_dense(measured);
-        line.show(fmt::format("{}{} of {} trials{}: {}", prefix_, measured.size(), options_.search.trials,
-                              dense ? fmt::format(", dense {:.0f} us", dense->times.back().us) : "", what),
-                  std::min(1.0, static_cast<double>(measured.size()) / options_.search.trials));
-    };
-    const auto record = [&](Measurement measurement) {
-        measurement.elapsed_s = before_s + watch.elapsed();
-        log_->append(measurement);
-        show("measuring");
-    };
-    BatchHooks hooks;
-    hooks.stop = [&] { return watch.stop(); };
-    hooks.progress = [&](const std::string &what, int) { show(what); };
-    const int jobs = options_.parallel_jobs();
-    FolderMeasurer folder(options_.folder, session_.batch_setup(options_), jobs, hooks);
-    if (!options_.folder.empty()) {
-        folder.collect(log_->measured(), [&](const Measurement &measurement) {
-            measured.push_back(measurement);
-            record(measurement);
-        });
-    }
-    if (static_cast<int>(measured.size()) >= options_.search.trials) {
-        return Ending::TrialsSpent;
-    }
-    folder.learn_reference(measured);
-    DeviceMeasurer device(session_.batch_setup(options_), jobs, hooks, measured);
-    Measurer &measurer = options_.folder.empty() ? static_cast<Measurer &>(device) : folder;
-    show("ranking the space by the bound");
-    const Pool sparse = session_.pool(!options_.no_bound, false), dense = session_.pool(!options_.no_bound, true);
-    const std::unique_ptr<CostModel> sparse_model = session_.model(options_, false),
-                                     dense_model = session_.model(options_, true);
-    Search search(sparse, dense, session_.masks, *sparse_model, *dense_model, measurer, options_.search);
-    const bool finished = search.run(measured, record, hooks.stop);
-    if (const auto *learned = dynamic_cast<const LearnedModel *>(sparse_model.get())) {
-        learned->save(options_.log + ".model.json");
-    }
-    return folder.waiting()                                              ? Ending::Waiting
-           : Interrupts::seen()                                          ? Ending::Interrupted
-           : !finished                                                   ? Ending::SecondsSpent
-           : static_cast<int>(measured.size()) >= options_.search.trials ? Ending::TrialsSpent
-                                                                         : Ending::NothingLeft;
-}
-
-void PlanSearch::finish(Ending ending, double seconds) {
-    const std::vector<Measurement> &measured = log_->measured();
-    const bool has_dense = best_dense(measured) != nullptr, has_sparse = !sparse_measurements(measured).empty();
-    const bool enough = has_dense && has_sparse;
-    std::string why;
-    switch (ending) {
-    case Ending::SecondsSpent:
-        why = fmt::format("the {:.{}f} seconds are spent after {} of {} trials: run the same command again to continue",
-                          seconds, seconds < 10 ? 1 : 0, measured.size(), options_.search.trials);
-        break;
-    case Ending::TrialsSpent:
-        why = fmt::format("the {} trials are spent: the same command with more --trials continues",
-                          options_.search.trials);
-        break;
-    default:
-        why = fmt::format("nothing is left to measure after {} of {} trials", measured.size(), options_.search.trials);
-    }
-    if (!enough) {
-        const std::string missing = !has_dense && !has_sparse ? "no dense schedule and no masked one is"
-                                    : !has_dense              ? "no dense schedule is"
-                                                              : "no masked schedule is";
-        const auto failed = std::find_if(measured.rbegin(), measured.rend(),
-                                         [](const Measurement &measurement) { return !measurement.ok(); });
-        complaint_ = fmt::format("no plan is written to '{}': {} measured with success; {}{}", options_.plan, missing,
-                                 why, failed == measured.rend() ? "" : ". The last that failed: " + failed->message);
-        return;
-    }
-    if (!options_.quiet) {
-        std::fputs(fmt::format("distile: {}{}.\n", prefix_, why).c_str(), stderr);
-    }
-    const Solution solution = solve(measured, session_.masks, options_.search.k);
-    if (solution.members.size() == 1 && !(solution.costs[1] < solution.costs[0])) {
-        warn(fmt::format("on these masks no masked schedule is faster than the dense one; the plan '{}' holds the "
-                         "nearest",
-                         options_.plan));
-    }
-    write_file(options_.plan, format_json(to_json(plan_of(session_, solution, name_of(options_.plan, session_.op)))));
-    has_plan_ = true;
 }
 
 /** What CPUs that cannot run the first plan take; "" if there are none. */
@@ -252,8 +63,8 @@ std::string describe_others(const std::vector<std::unique_ptr<PlanSearch>> &sear
 }
 
 /** The options of the search for the CPUs of a level below the device. */
-TuneOptions for_level(const PlanSearch &main, const std::string &level) {
-    TuneOptions options = main.options();
+PlanSearchOptions for_level(const PlanSearch &main, const std::string &level) {
+    PlanSearchOptions options = main.options();
     const std::string own = level_of(main.session().target);
     options.level = level;
     options.target.clear();
@@ -267,8 +78,10 @@ TuneOptions for_level(const PlanSearch &main, const std::string &level) {
 }
 
 void tune(const TuneOptions &options) {
+    PlanSearchOptions main_options = options;
+    main_options.one_of_several = !options.also.empty();
     std::vector<std::unique_ptr<PlanSearch>> searches;
-    searches.push_back(std::make_unique<PlanSearch>(options));
+    searches.push_back(std::make_unique<PlanSearch>(main_options));
     // The most demanding first, as in a build.
     for (const char *level : lesser_levels) {
         if (std::find(options.also.begin(), options.also.end(), level) != options.also.end()) {
@@ -298,18 +111,9 @@ void tune(const TuneOptions &options) {
                 ? std::max(0.001, (options.seconds - watch.elapsed()) / static_cast<double>(searches.size() - i))
                 : 0;
         const Ending ending = search.search(share);
-        const size_t trials = search.log().measured().size();
         if (ending == Ending::Waiting) {
-            say_how_to_measure(search.options().folder, trials, search.options().log);
+            say_how_to_measure(search.options().folder, search.log().measured().size(), search.options().log);
             continue;
-        }
-        if (ending == Ending::Interrupted) {
-            std::fputs(fmt::format("distile: stopped. The {} measurements so far are kept in {}: run the same command "
-                                   "again to continue.\n",
-                                   trials, search.options().log)
-                           .c_str(),
-                       stderr);
-            throw CLI::RuntimeError(130);
         }
         search.finish(ending, share);
         if (!search.has_plan()) {

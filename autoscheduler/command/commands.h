@@ -20,6 +20,7 @@ void add_masks_command(CLI::App &app);
 /** `measure`, and the hidden `worker` that it starts. */
 void add_measure_command(CLI::App &app);
 void add_compile_command(CLI::App &app);
+void add_plan_command(CLI::App &app);
 void add_portable_command(CLI::App &app);
 void add_profile_command(CLI::App &app);
 void add_rank_command(CLI::App &app);

@@ -9,6 +9,7 @@ namespace {
 void add_commands(CLI::App &app) {
     using namespace distile;
     add_info_command(app);
+    add_plan_command(app);
     add_portable_command(app);
     add_show_command(app);
     add_masks_command(app);

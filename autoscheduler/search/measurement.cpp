@@ -30,6 +30,32 @@ double Measurement::at(int64_t tiles) const {
     return TimeTable(points, 1, 1).predict(0, tiles);
 }
 
+std::vector<Measurement> without_drift(std::vector<Measurement> measured) {
+    std::vector<double> references;
+    for (const Measurement &measurement : measured) {
+        if (measurement.reference_us > 0) {
+            references.push_back(measurement.reference_us);
+        }
+    }
+    if (references.empty()) {
+        return measured;
+    }
+    const auto middle = references.begin() + static_cast<ptrdiff_t>(references.size() / 2);
+    std::nth_element(references.begin(), middle, references.end());
+    for (Measurement &measurement : measured) {
+        if (measurement.reference_us > 0) {
+            const double factor = *middle / measurement.reference_us;
+            for (MeasuredTime &time : measurement.times) {
+                time.us *= factor;
+                time.low_us *= factor;
+                time.high_us *= factor;
+            }
+            measurement.reference_us = *middle;
+        }
+    }
+    return measured;
+}
+
 bool blames_tools(const std::string &printed) {
     for (const char *phrase : {"error while loading shared libraries", "cannot open shared object file",
                                "cannot be started", "is missing; it is needed to compile plans",

@@ -45,6 +45,10 @@ struct Measurement {
     double at(int64_t tiles) const;
 };
 
+/** The measurements of one log as if the device had always been as fast as in the median: each times the median of the
+ * reference's times over its time meanwhile. Those without a reference stay as they are. */
+std::vector<Measurement> without_drift(std::vector<Measurement> measured);
+
 /** Whether what a compiler printed shows that a program, a library or room on the disk was missing: no schedule is at
  * fault then. */
 bool blames_tools(const std::string &printed);

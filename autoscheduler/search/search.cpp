@@ -397,9 +397,10 @@ bool Search::run(std::vector<Measurement> &measured, const std::function<void(co
         if (stop()) {
             return false;
         }
-        sparse_model_.fit(measured);
-        dense_model_.fit(measured);
-        const std::vector<Trial> batch = propose(measured);
+        const std::vector<Measurement> steady = without_drift(measured);
+        sparse_model_.fit(steady);
+        dense_model_.fit(steady);
+        const std::vector<Trial> batch = propose(steady);
         if (batch.empty()) {
             break;
         }

@@ -189,6 +189,7 @@ LogContents read_search_log(const std::string &path) {
         }
         throw FileError(the_log(path) + " is empty");
     }
+    parsed.contents.measured = without_drift(std::move(parsed.contents.measured));
     return std::move(parsed.contents);
 }
 

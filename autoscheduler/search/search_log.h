@@ -38,8 +38,8 @@ struct LogContents {
     std::string warning; /**< About lines that were skipped; "" if none was. */
 };
 
-/** Reads a log, also one that a search is writing. Skips an incomplete last line, and trials that did not compile for
- * want of a tool. Throws FileError. */
+/** Reads a log, also one that a search is writing, without the drift of the device. Skips an incomplete last line, and
+ * trials that did not compile for want of a tool. Throws FileError. */
 LogContents read_search_log(const std::string &path);
 
 /** A log that one search writes. */

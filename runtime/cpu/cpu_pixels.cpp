@@ -53,7 +53,7 @@ int64_t moved_bytes(const distile_tensor &output, int64_t active, bool copy, boo
 
 void CpuDevice::update_pixels(distile_mask *mask, const distile_tensor &output, const distile_tensor *from, bool zero) {
     const int64_t pixels = int64_t{output.batch} * output.height * output.width;
-    const int64_t active = mask ? mask->active_pixels() : pixels;
+    const int64_t active = mask ? mask->active_pixels() : from ? pixels : 0;
     const Bitmask bits = mask ? cpu_mask(*mask).bitmask() : Bitmask{};
     for_each_row(context, output, moved_bytes(output, active, from != nullptr, zero), [&](int64_t row) {
         const PixelRow to(output, row);
@@ -69,6 +69,8 @@ void CpuDevice::update_pixels(distile_mask *mask, const distile_tensor &output, 
         }
         if (zero && words) {
             for_each_run(words, output.width, false, [&](int32_t begin, int32_t end) { zero_pixels(to, begin, end); });
+        } else if (zero && !from) {
+            zero_pixels(to, 0, output.width);
         }
     });
 }

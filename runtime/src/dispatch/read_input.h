@@ -1,5 +1,5 @@
 /** \file
- * The input of a call in the type that a variant's code reads.
+ * The input of a call as a variant's code reads it best.
  */
 #ifndef DISTILE_READ_INPUT_H
 #define DISTILE_READ_INPUT_H
@@ -8,11 +8,12 @@
 
 namespace distile {
 
-/** The caller's input or, for code that reads another type, a converted copy of the pixels that the call reads, with as
- * much of the border as the operator can use. */
+/** The caller's input or, for code that reads another type or loses much time at the edges of this image, a copy of the
+ * pixels that the call reads, with the border that the operator can use. */
 class ReadInput {
 public:
-    ReadInput(distile_kernel &kernel, const distile_variant &variant, distile_mask &mask, const distile_tensor &given);
+    ReadInput(distile_kernel &kernel, const distile_variant &variant, distile_mask &mask, const distile_tensor &given,
+              const distile_tensor &output);
 
     const distile_tensor &tensor() const {
         return tensor_;

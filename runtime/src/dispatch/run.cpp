@@ -98,7 +98,7 @@ distile_status run_own(distile_kernel &kernel, const char *call, const distile_r
         return DISTILE_OK;
     }
     distile_mask &listed = variant.dense ? kernel.full_mask(mask.shape) : mask;
-    const ReadInput input(kernel, variant, mask, *args.input);
+    const ReadInput input(kernel, variant, mask, *args.input, output);
     const TileList list = listed.list(granularity, interior_tiles(kernel, variant, input.tensor(), output));
 
     const distile_weights::Layout &layout = *args.weights->find(variant.layout);

@@ -1,0 +1,180 @@
+#include "bound_backend.h"
+#include "bound_plan.h"
+#include "commands.h"
+#include "measure_backend.h"
+#include "plan_search.h"
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fmt/core.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace distile {
+
+namespace {
+
+/** Schedules to measure: few enough for a minute of two cores, most of it for compiling. */
+constexpr size_t masked_trials = 24, dense_trials = 8;
+constexpr int members = 4;
+
+struct PlanOptions {
+    std::string op, folder = ".", device;
+    std::vector<std::string> backends = {cpu_backend().name}, masks;
+    int threads = 0;
+    double seconds = 55;
+    bool bound_only = false, json = false, quiet = false;
+};
+
+struct WrittenPlan {
+    std::string path, how;
+};
+
+PlanSearchOptions search_options(const PlanOptions &options, const Backend &backend, const std::string &path) {
+    PlanSearchOptions search;
+    search.op = options.op;
+    search.backend = backend.name;
+    search.device = options.device;
+    search.masks = options.masks;
+    search.threads = options.threads;
+    search.timing_seconds = .3;
+    search.compile_limit_s = 20;
+    search.no_model = true;
+    search.search.k = members;
+    search.search.counts = 0;
+    search.plan = path;
+    search.seconds = options.seconds;
+    search.says_why_it_ended = false;
+    search.quiet = options.quiet;
+    return search;
+}
+
+/** Measures the schedules that the bound ranks best, and writes the plan of the best of them. */
+void measure_plan(PlanSearchOptions options) {
+    {
+        const Session session(options);
+        const std::vector<double> densities = {.3, .1, .03, .6};
+        for (const Theta &theta : best_by_bound(session.workload, densities, masked_trials)) {
+            options.search.include.emplace_back(theta, false);
+        }
+        for (const Theta &theta : best_by_bound(session.workload, {1}, dense_trials)) {
+            options.search.include.emplace_back(theta, true);
+        }
+    }
+    options.search.trials = static_cast<int>(options.search.include.size());
+    PlanSearch search(options);
+    search.open_log();
+    search.finish(search.search(options.seconds), options.seconds);
+    if (!search.has_plan()) {
+        throw FileError(search.complaint());
+    }
+}
+
+/** Why this machine cannot measure code of a backend for a device like a built-in profile; "" if it can. */
+std::string why_not_measured(const PlanOptions &options, const Backend &backend, const DeviceProfile &profile) {
+    if (options.bound_only) {
+        return "by the bound, as asked";
+    }
+    try {
+        const Session session(search_options(options, backend, "plan.json"));
+        if (level_of(session.target) != level_of(halide_target(profile))) {
+            return "by the bound: this machine runs " + level_of(session.target);
+        }
+        session.check_machine(search_options(options, backend, "plan.json"));
+        return "";
+    } catch (const std::exception &error) {
+        return std::string("by the bound: ") + error.what();
+    }
+}
+
+std::string describe(const std::vector<WrittenPlan> &plans, const std::string &op) {
+    std::string text, paths;
+    for (const WrittenPlan &plan : plans) {
+        text += fmt::format("{}: {}\n", plan.path, plan.how);
+        paths += " " + plan.path;
+    }
+    return text + fmt::format("\nBuild with them: distile_add_polykernel(my_op OPERATOR {} PLAN{})\n", op, paths);
+}
+
+void make_plans(const PlanOptions &options) {
+    const Operator op = read_operator(options.op);
+    std::error_code error;
+    std::filesystem::create_directories(options.folder, error);
+    if (error) {
+        throw FileError("the folder '" + options.folder + "' cannot be made: " + error.message());
+    }
+    // A write beyond a limit is an error with a message, and no signal.
+    std::signal(SIGXFSZ, SIG_IGN);
+    const Interrupts interrupts;
+    nlohmann::json written = nlohmann::json::array();
+    for (const std::string &name : options.backends) {
+        const Backend &backend = get_backend(name);
+        std::vector<WrittenPlan> plans;
+        for (const char *profile_name : bound_backend(name).plan_profiles) {
+            const DeviceProfile profile = generic_device_profile(profile_name);
+            const std::string plan = plan_name(op, profile);
+            const std::string path = (std::filesystem::path(options.folder) / (plan + ".json")).string();
+            std::string how = why_not_measured(options, backend, profile);
+            if (how.empty()) {
+                measure_plan(search_options(options, backend, path));
+                how = "measured on this machine";
+            } else {
+                write_file(path, format_json(to_json(bound_plan(plan, op, profile))));
+            }
+            plans.push_back({path, how});
+            written.push_back({{"plan", path}, {"backend", name}, {"how", how}});
+        }
+        if (!options.json && !options.quiet) {
+            std::fputs(describe(plans, options.op).c_str(), stdout);
+        }
+    }
+    if (options.json) {
+        std::fputs(format_json({{"distile_plans", 1}, {"operator", op.name}, {"plans", written}}).c_str(), stdout);
+    }
+}
+
+}  // namespace
+
+void add_plan_command(CLI::App &app) {
+    const auto options = std::make_shared<PlanOptions>();
+    CLI::App *command = app.add_subcommand(
+        "plan",
+        "Write good plans for an operator within a minute: the bound's best schedules, measured on this machine");
+    command->add_option("operator", options->op, "Operator file")->required();
+    command->add_option("-o,--out", options->folder, "Folder for the plans NAME_avx512.json, NAME_avx2.json, ...")
+        ->capture_default_str();
+    command->add_option("--backend", options->backends, "Backends")
+        ->capture_default_str()
+        ->check(CLI::IsMember(backend_names()));
+    command->add_flag("--bound-only", options->bound_only, "Measure nothing");
+    command->add_option("--device", options->device,
+                        std::string(device_option_help) + " (default: a generic profile of this machine's CPU)");
+    command->add_option("--masks", options->masks,
+                        std::string(mask_option_help) + " (default: blobs of densities from .03 to .75)");
+    command->add_option("--threads", options->threads, "Threads of a call (default: one per core)")
+        ->check(CLI::Range(1, 4096));
+    command->add_option("--seconds", options->seconds, "End measuring after so many seconds for each plan")
+        ->capture_default_str()
+        ->check(CLI::Range(0.1, 1e6));
+    command->add_flag("--json", options->json, "Print what was written as JSON");
+    command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors and warnings");
+    command->footer(
+        "Plans for other CPUs than this one are made by the bound alone. `distile tune` finds better plans in more "
+        "time.\n"
+        "Measurements are kept beside the plans: the same command continues after an interruption.\n"
+        "Examples:\n"
+        "  distile plan my_operator.json                       # my_operator_avx512.json, my_operator_avx2.json\n"
+        "  distile plan my_operator.json -o plans --masks my_masks.npy\n"
+        "  distile plan my_operator.json --bound-only --backend cpu cuda");
+    command->callback([options] {
+        if (options->masks.empty()) {
+            options->masks = {"blob:0.03:1", "blob:0.05:2", "blob:0.1:3", "blob:0.2:4",
+                              "blob:0.3:5",  "blob:0.5:6",  "blob:0.75:7"};
+        }
+        make_plans(*options);
+    });
+}
+
+}  // namespace distile

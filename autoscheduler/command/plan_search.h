@@ -1,0 +1,74 @@
+/** \file
+ * The search for one plan, as `distile tune` and `distile plan` run it.
+ */
+#ifndef DISTILE_PLAN_SEARCH_H
+#define DISTILE_PLAN_SEARCH_H
+
+#include "search_session.h"
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace distile {
+
+struct PlanSearchOptions : SessionOptions {
+    std::string plan, log, folder; /**< Files to write; "" for the log: beside the plan. */
+    std::string include;           /**< Plan whose variants are measured first; "": none. */
+    bool one_of_several = false;   /**< What it prints begins with the level of the CPUs that it is for. */
+    double seconds = 0;            /**< 0: no limit. */
+    bool says_why_it_ended = true;
+    bool quiet = false;
+};
+
+enum class Ending { TrialsSpent, NothingLeft, SecondsSpent, Interrupted, Waiting };
+
+class PlanSearch {
+public:
+    /** Throws FileError where its options cannot be used, before anything is written. */
+    explicit PlanSearch(PlanSearchOptions options);
+
+    /** Throws std::exception where this machine cannot measure, and no other one will. */
+    void check_machine() const;
+    void open_log();
+
+    const PlanSearchOptions &options() const {
+        return options_;
+    }
+    const Session &session() const {
+        return session_;
+    }
+    const SearchLog &log() const {
+        return *log_;
+    }
+    /** "" while the search is not over, or it has what a plan needs; otherwise what is missing and what to do. */
+    const std::string &complaint() const {
+        return complaint_;
+    }
+    bool has_plan() const {
+        return has_plan_;
+    }
+
+    /** Measures until the budget of trials is spent, it is stopped, or the next trials wait to be measured elsewhere.
+     * Of an interrupted search it says how to continue, and throws CLI::RuntimeError. */
+    Ending search(double seconds);
+    /** Writes the plan, unless something is missing. */
+    void finish(Ending ending, double seconds);
+    nlohmann::json report() const;
+
+private:
+    PlanSearchOptions options_;
+    Session session_;
+    std::optional<MaskSet> held_out_;
+    std::unique_ptr<SearchLog> log_;
+    std::string prefix_;
+    std::string complaint_;
+    bool has_plan_ = false;
+};
+
+/** The level of the CPUs that a target is for: "avx512". */
+std::string level_of(const std::string &target);
+
+}  // namespace distile
+
+#endif
