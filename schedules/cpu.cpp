@@ -40,11 +40,10 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         Stage update = output.update(stage.update);
         source << "\n// Update " << stage.update << " of the output\n";
 
-        // Each thread gets an equal share of the register tiles, in as few tasks as `group` allows. Parts of the
-        // channels would each stage the border tiles again.
+        // Each thread gets an equal share of the register tiles, in as few tasks as `group` allows.
         const bool staged = stage.staging.defined();
         const int group = staged ? staged_group : theta.at("group");
-        const int channel_splits = staged ? 1 : theta.at("channel_splits");
+        const int channel_splits = theta.at("channel_splits");
         const int split_channels = round_up(op.out_channels, op.channel_block) / channel_splits;
         Expr register_tiles = (stage.pixels.extent + (pixels - 1)) / pixels;
         Expr workers = max(threads / channel_splits, 1);

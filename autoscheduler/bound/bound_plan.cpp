@@ -106,20 +106,24 @@ std::vector<Theta> best_by_bound(const Workload &workload, const std::vector<dou
         });
     }
     std::vector<Theta> chosen;
-    std::vector<size_t> next(densities.size());
-    for (bool more = true; more && chosen.size() < count;) {
-        more = false;
-        for (size_t b = 0; b < densities.size() && chosen.size() < count; b++) {
-            const auto is_new = [&](const Candidate *candidate) {
-                return std::all_of(chosen.begin(), chosen.end(),
-                                   [&](const Theta &other) { return differences(candidate->theta, other) >= 2; });
-            };
-            while (next[b] < orders[b].size() && !is_new(orders[b][next[b]])) {
-                next[b]++;
-            }
-            if (next[b] < orders[b].size()) {
-                chosen.push_back(orders[b][next[b]]->theta);
-                more = true;
+    // Where too few differ in two knobs, in one.
+    for (const int least_differences : {2, 1}) {
+        std::vector<size_t> next(densities.size());
+        for (bool more = true; more && chosen.size() < count;) {
+            more = false;
+            for (size_t b = 0; b < densities.size() && chosen.size() < count; b++) {
+                const auto is_new = [&](const Candidate *candidate) {
+                    return std::all_of(chosen.begin(), chosen.end(), [&](const Theta &other) {
+                        return differences(candidate->theta, other) >= least_differences;
+                    });
+                };
+                while (next[b] < orders[b].size() && !is_new(orders[b][next[b]])) {
+                    next[b]++;
+                }
+                if (next[b] < orders[b].size()) {
+                    chosen.push_back(orders[b][next[b]]->theta);
+                    more = true;
+                }
             }
         }
     }

@@ -20,8 +20,8 @@ Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile
  * FileError where no schedule is legal. */
 std::vector<Plan> bound_plans(const Operator &op, const Backend &backend);
 
-/** The schedules that are worth measuring first: those that the bound ranks best at each density in turn, each other
- * than those before in two knobs or more. Throws FileError where no schedule is legal. */
+/** Up to `count` schedules that are worth measuring first: those that the bound ranks best at each density in turn,
+ * first those that differ from all before in two knobs or more. Throws FileError where no schedule is legal. */
 std::vector<Theta> best_by_bound(const Workload &workload, const std::vector<double> &densities, size_t count);
 
 /** The name of the plan for a device: the operator's, and the device's level, for instance "avx512". */

@@ -112,6 +112,7 @@ void make_plans(const PlanOptions &options) {
     for (const std::string &name : options.backends) {
         const Backend &backend = get_backend(name);
         std::vector<WrittenPlan> plans;
+        std::vector<std::pair<std::string, Plan>> by_bound;
         for (const char *profile_name : bound_backend(name).plan_profiles) {
             const DeviceProfile profile = generic_device_profile(profile_name);
             const std::string plan = plan_name(op, profile);
@@ -121,10 +122,14 @@ void make_plans(const PlanOptions &options) {
                 measure_plan(search_options(options, backend, path));
                 how = "measured on this machine";
             } else {
-                write_file(path, format_json(to_json(bound_plan(plan, op, profile))));
+                by_bound.emplace_back(path, bound_plan(plan, op, profile));
             }
             plans.push_back({path, how});
             written.push_back({{"plan", path}, {"backend", name}, {"how", how}});
+        }
+        // Last, so that a measurement that fails leaves none.
+        for (const auto &[path, plan] : by_bound) {
+            write_file(path, format_json(to_json(plan)));
         }
         if (!options.json && !options.quiet) {
             std::fputs(describe(plans, options.op).c_str(), stdout);

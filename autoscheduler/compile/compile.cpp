@@ -1,7 +1,7 @@
 #include "compile.h"
+#include "bound_plan.h"
 #include "emit.h"
 #include "job_slots.h"
-#include "bound_plan.h"
 #include "tools.h"
 #include <filesystem>
 #include <initializer_list>
@@ -71,11 +71,7 @@ void change_type(Operator &op, const std::string &type) {
 
 std::vector<Plan> read_plans(const BuildOptions &options) {
     Operator op = read_operator(options.op);
-    if (options.plans.empty() && !options.dtype.empty()) {
-        change_type(op, options.dtype);
-    }
-    std::vector<Plan> plans =
-        options.plans.empty() ? bound_plans(op, get_backend(options.backend)) : std::vector<Plan>();
+    std::vector<Plan> plans;
     for (const std::string &path : options.plans) {
         plans.push_back(read_plan(path));
         const Plan &plan = plans.back();
@@ -84,7 +80,7 @@ std::vector<Plan> read_plans(const BuildOptions &options) {
                             plan.op.summary() + "), not for '" + op.name + "' (" + op.summary() + ")");
         }
     }
-    if (!options.plans.empty() && !options.dtype.empty()) {
+    if (!options.dtype.empty()) {
         change_type(op, options.dtype);
         for (Plan &plan : plans) {
             plan.name += "_" + options.dtype;
@@ -93,6 +89,9 @@ std::vector<Plan> read_plans(const BuildOptions &options) {
             plan.profiled_device.clear();
             plan.times.clear();
         }
+    }
+    if (plans.empty()) {
+        plans = bound_plans(op, get_backend(options.backend));
     }
     const Plan &last = plans.back();
     if (options.portable && &get_backend(last.backend) == &portable_backend() && !last.features().empty()) {

@@ -153,8 +153,8 @@ struct OwnOperator {
 };
 
 /** The rows of a file whose names match a regular expression, in the order of the file, but grouped by operator and
- * batch. The rows "own_rows" are those of `own`. Throws std::runtime_error that says what is wrong and where, also if no
- * row matches. */
+ * batch. The rows "own_rows" are those of `own`. Throws std::runtime_error that says what is wrong and where, also if
+ * no row matches. */
 std::vector<Row> read_rows(const std::string &path, const std::string &filter,
                            const std::vector<OwnOperator> &own = {});
 

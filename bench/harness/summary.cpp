@@ -474,8 +474,8 @@ std::string cpu_goals(const Json &file) {
 
 std::string cpu_rows(const Json &file) {
     const Json &rows = file.at("rows");
-    return about(file) + convolutions(rows) + own_table(rows) + other_convolutions(rows) + fewer_features(rows) + types(rows) +
-           states(rows) + memory(rows) + planners(rows) + single_steps(rows) + not_measured(rows);
+    return about(file) + convolutions(rows) + own_table(rows) + other_convolutions(rows) + fewer_features(rows) +
+           types(rows) + states(rows) + memory(rows) + planners(rows) + single_steps(rows) + not_measured(rows);
 }
 
 }  // namespace distile::bench

@@ -40,7 +40,8 @@ quotes=""
 for document in README.md docs/*.md; do
     while IFS=: read -r line mark; do
         read -r _ how _ file _ <<<"$mark"
-        block=$(sed "1,${line}d" "$document" | awk 'NR > 1 && /^```$/ { exit } NR > 1 { print } NR == 1 && !/^```[a-z]/ { exit }')
+        block=$(awk -v mark="$line" 'NR <= mark || over { next } NR == mark + 1 { over = !/^```[a-z]/; next }
+            /^```$/ { over = 1; next } { print }' "$document")
         [[ -n $block ]] || fail "$document:$line: no block of code follows the mark"
         text=$(<"$file")
         case $how in

@@ -130,7 +130,7 @@ TEST_CASE("Errors reach whom they are about", "[neighbour]") {
     CallersAllocator allocator;
     distile_context_options options{};
     allocator.use_in(options);
-    Session session(options);
+    Session session(options, 1, session_kernel, Session::large_height, Session::large_width);
     const int before = counts.errors;
     // The foreign pipeline reads beyond an input of too few rows.
     CHECK(run_foreign(20) == halide_error_code_access_out_of_bounds);

@@ -28,12 +28,17 @@ inline distile_planner_options planner_options(int32_t buffers, distile_clearing
 
 /** Nothing of it is anybody else's but the constant PolyKernel. */
 struct Session {
-    static constexpr int32_t height = 9, width = 11;
+    /** On an image of this size, the call puts a border around the input in scratch memory. */
+    static constexpr int32_t small_height = 9, small_width = 11;
+    /** On one of this size, the code copies the tiles at the edges to scratch memory. */
+    static constexpr int32_t large_height = 80, large_width = 76;
 
     explicit Session(const distile_context_options &options = {}, uint32_t seed = 1,
-                     const distile_polykernel &polykernel = session_kernel)
-        : random(seed), context(make_context(options)), kernel(make_kernel(context, polykernel)),
-          mask(make_mask(context)), input(1, height, width, 16), output(1, height, width, 48) {
+                     const distile_polykernel &polykernel = session_kernel, int32_t of_height = small_height,
+                     int32_t of_width = small_width)
+        : height(of_height), width(of_width), random(seed), context(make_context(options)),
+          kernel(make_kernel(context, polykernel)), mask(make_mask(context)), input(1, height, width, 16),
+          output(1, height, width, 48) {
         input.draw(Values::Integers, random);
         set_operator(reference, polykernel);
         reference.input = input.view();
@@ -53,8 +58,8 @@ struct Session {
               distile_mask_set_bytes(mask.get(), reference.mask.data(), 1, height, width, height * width, width));
     }
 
-    /** Runs a variant, or the dispatcher's choice, on a new mask, and says what is wrong; "" if nothing is. The plain
-     * input has tiles that are staged in scratch memory. */
+    /** Runs a variant, or the dispatcher's choice, on a new mask, and says what is wrong; "" if nothing is. The input
+     * is plain. */
     std::string run(const char *variant = nullptr) {
         draw_mask();
         distile_run_args args{};
@@ -74,6 +79,7 @@ struct Session {
         return distile_context_message(context.get());
     }
 
+    int32_t height, width;
     std::mt19937 random;
     Context context;
     Kernel kernel;

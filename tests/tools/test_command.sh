@@ -183,6 +183,13 @@ grep -qF "$folder/my.o: $folder/spelled.json $plan" "$folder/my.d" || fail "the 
 # The same operator and plan in another type.
 "${build[@]}" --operator "$folder/spelled.json" --plan "$plan" --dtype float16
 grep -q 'ROLE_INPUT, .dtype = DISTILE_FLOAT16' "$folder/parts/my.c" || fail "the builder did not change the type"
+# Without a plan the bound makes them, also in another type.
+"${build[@]}" --operator "$folder/spelled.json" --dtype bfloat16
+for target in avx512_skylake avx2-f16c; do
+    grep -lq -- "$target" "$folder"/parts/plan_*.json || fail "the bound made no plan for $target"
+done
+grep -q '"device":"none: the bound' "$folder/parts/plan_0.json" || fail "the bound's plan has no times"
+grep -q 'ROLE_INPUT, .dtype = DISTILE_BFLOAT16' "$folder/parts/my.c" || fail "the bound's plans have another type"
 # What cannot be built leaves no object of before.
 rm "$folder/my.o"
 program=("${build[@]}")
@@ -190,6 +197,8 @@ expect_error "was made for the operator" --operator "$source_folder/tests/fixtur
 expect_error "cannot be opened" --operator "$op" --plan "$folder/none.json"
 expect_error "'int3' is not a data type" --operator "$folder/spelled.json" --plan "$plan" --dtype int3
 expect_error "cannot be started" --operator "$op" --plan "$plan" --linker /none/ld
+{ "${build[@]}" --operator "$op" --plan "$plan" --backend cpu 2>&1 || true; } | has 'excludes' ||
+    fail "the builder takes plans and a backend"
 [[ ! -e $folder/my.o ]] || fail "a build that failed left an object"
 program=("$distile")
 

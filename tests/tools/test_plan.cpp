@@ -1,6 +1,7 @@
 // Operator and plan files, the spaces of schedules, and the plugin: what they accept, and how they refuse the rest.
 #include "Halide.h"
 #include "bound_backend.h"
+#include "bound_plan.h"
 #include "buildable.h"
 #include "candidates.h"
 #include "catch.h"
@@ -14,7 +15,7 @@
 #include "emit.h"
 #include "operator_schema.h"
 #include "plan.h"
-#include "bound_plan.h"
+#include "rank.h"
 #include "space.h"
 #include "temporary_folder.h"
 
@@ -24,6 +25,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -680,9 +682,9 @@ TEST_CASE("The descriptor of a plan says what the plan says", "[plan]") {
              "static int run_my_symbol_0_sparse(const distile_kernel_call *call) {\n"
              "    return distile_call_halide(my_symbol_0_sparse_argv, call);\n}",
              "{.name = \"sparse\", .tile_h = 1, .tile_w = 2, .dense = 0, .layout = \"cpu-o16\", "
-             ".run = run_my_symbol_0_sparse}",
+             ".run = run_my_symbol_0_sparse, .input_dtype = DISTILE_FLOAT32}",
              "{.name = \"dense\", .tile_h = 1, .tile_w = 2, .dense = 1, .layout = \"cpu-o16\", "
-             ".run = run_my_symbol_0_dense}",
+             ".run = run_my_symbol_0_dense, .input_dtype = DISTILE_FLOAT32}",
              ".version = DISTILE_POLYKERNEL_VERSION", ".name = \"conv_avx2\"", ".kind = DISTILE_MASKED_CONV2D",
              ".device = DISTILE_CPU", ".features = \"avx avx2 f16c fma sse41\"",
              std::string(".plan_hash = 0x") + good_hash, "static const distile_conv2d op = {",
@@ -742,7 +744,7 @@ TEST_CASE("The descriptors of several plans are chained in their order", "[plan]
                              "\nstatic const distile_polykernel polykernel_2 = {",
                              ".variants = variants_0,\n    .otherwise = &polykernel_1,\n};",
                              ".variants = variants_1,\n    .otherwise = &polykernel_2,\n};",
-                             ".variants = variants_2,\n};", ".run = run_s_1_sparse}", ".run = run_s_2_dense}"}) {
+                             ".variants = variants_2,\n};", ".run = run_s_1_sparse,", ".run = run_s_2_dense,"}) {
         CAPTURE(word);
         CHECK(contains(c, word));
     }
@@ -798,6 +800,88 @@ TEST_CASE("The portable plan of an operator is legal on any x86-64 CPU", "[plan]
                   std::to_string(variant.theta.at("tile_w")) + ", ";
     }
     CHECK(shapes == "fine 2x3, dense 2x3, ");
+}
+
+TEST_CASE("The bound makes plans for every level of a backend", "[plan]") {
+    const TemporaryFolder folder;
+    struct Case {
+        const char *generator;
+        json params;
+    };
+    const Case cases[] = {
+        {"masked_conv2d", {{"in_channels", 3}, {"out_channels", 17}, {"kernel_h", 7}, {"kernel_w", 7}}},
+        {"masked_conv2d", {{"in_channels", 64}, {"out_channels", 256}, {"kernel_h", 1}, {"kernel_w", 1}}},
+        {"masked_depthwise_conv2d", {{"channels", 40}}},
+        {"masked_conv_transpose2d", {{"in_channels", 32}, {"out_channels", 48}, {"stride_h", 2}, {"stride_w", 2}}},
+        {"masked_upsample_conv2d", {{"in_channels", 32}, {"out_channels", 48}, {"scale_h", 2}, {"scale_w", 3}}},
+    };
+    for (const auto &[generator, params] : cases) {
+        CAPTURE(generator);
+        json file = good_operator();
+        file["generator"] = generator;
+        file["params"] = params;
+        const Operator op = read_operator(folder.write("operator.json", file.dump()));
+        for (const Backend *backend : backends()) {
+            std::vector<Plan> plans = bound_plans(op, *backend);
+            std::string names;
+            for (const Plan &plan : plans) {
+                CAPTURE(plan.name);
+                names += plan.name + " ";
+                check_buildable(plan);
+                REQUIRE(plan.variants.size() >= 2);
+                CHECK(plan.variants.size() <= 4);
+                std::set<std::pair<std::string, int>> timed;
+                for (const PlanTime &time : plan.times) {
+                    CHECK(time.microseconds > 0);
+                    timed.insert({time.variant, time.threads});
+                }
+                for (const PlanVariant &variant : plan.variants) {
+                    CHECK(variant.dense == (&variant == &plan.variants.back()));
+                    CHECK(timed.count({variant.name, 16}) == 1);
+                }
+                CHECK(to_json(read_plan(folder.write("plan.json", to_json(plan).dump()))) == to_json(plan));
+            }
+            if (backend->chained) {
+                plans.push_back(portable_plan(op));
+            }
+            check_chain(plans);
+            CHECK(names ==
+                  (backend == &cpu_backend() ? op.name + "_avx512 " + op.name + "_avx2 " : op.name + "_cuda "));
+        }
+    }
+    // No time is better than that of a schedule that the bound ranks first for its number of tiles.
+    json file = good_operator();
+    file["params"]["in_channels"] = file["params"]["out_channels"] = 128;
+    const Operator op = read_operator(folder.write("operator.json", file.dump()));
+    const DeviceProfile device = generic_device_profile("generic_avx512");
+    const Workload workload = workload_of(op, device);
+    const Plan plan = bound_plan("mine", op, device, 1);
+    CHECK(plan.variants.size() == 2);
+    const Bucket all = density_bucket(workload, 1);
+    CHECK(plan.times.back().tiles == all.tiles(1, 1));
+    Workload threads = workload;
+    threads.threads = plan.times.back().threads;
+    CHECK(plan.times.back().microseconds ==
+          Approx(bound(threads, plan.variants.back().theta, plan.times.back().tiles).us));
+
+    // What to measure first differs in more than a detail, and begins with what the bound ranks first.
+    const std::vector<Theta> first = best_by_bound(workload, {.3, .05}, 10);
+    CHECK(first.size() == 10);
+    for (size_t i = 0; i < first.size(); i++) {
+        CHECK(space_of("cpu", workload.problem).why_illegal(first[i], workload.problem).empty());
+        for (size_t j = 0; j < i; j++) {
+            int differences = 0;
+            for (const auto &[knob, value] : first[i]) {
+                differences += first[j].at(knob) != value ? 1 : 0;
+            }
+            CHECK(differences >= 2);
+        }
+    }
+    RankOptions options;
+    options.held = {{"tile_h", 1}, {"tile_w", 1}};
+    const Bucket bucket = density_bucket(workload, .3);
+    const double least = rank(workload, {bucket}, options).kept.front().us[0];
+    CHECK(bound(workload, first.front(), bucket.tiles(1, 1)).us <= least * 1.02);
 }
 
 TEST_CASE("A plan is checked as the plugin would check it, with what a target's vectors hold", "[plan]") {

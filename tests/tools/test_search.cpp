@@ -894,6 +894,29 @@ TEST_CASE("A search ends when nothing is left, and needs a dense candidate", "[s
           }).find("no dense schedule could be compiled") != std::string::npos);
 }
 
+TEST_CASE("The drift of the device is taken out of the times", "[search]") {
+    std::vector<Measurement> measured(4);
+    const double references[] = {100, 110, 0, 90};
+    for (size_t i = 0; i < measured.size(); i++) {
+        measured[i].theta = {{"tile_h", 1}, {"tile_w", 1}};
+        measured[i].times = {{8, 44, 33, 55}};
+        measured[i].reference_us = references[i];
+    }
+    const std::vector<Measurement> steady = without_drift(measured);
+    REQUIRE(steady.size() == 4);
+    // While the reference took a tenth more than in its median, so did the schedule.
+    CHECK(steady[0].times[0].us == Approx(44));
+    CHECK(steady[1].times[0].us == Approx(40));
+    CHECK(steady[1].times[0].low_us == Approx(30));
+    CHECK(steady[1].times[0].high_us == Approx(50));
+    CHECK(steady[1].times[0].tiles == 8);
+    CHECK(steady[2].times[0].us == 44);
+    CHECK(steady[3].times[0].us == Approx(44 / .9));
+    // There is none left.
+    CHECK(without_drift(steady)[3].times[0].us == Approx(44 / .9));
+    CHECK(without_drift({}).empty());
+}
+
 TEST_CASE("Measurements while the device drifts do not stand", "[search]") {
     WorkerResult result;
     CHECK(is_steady(result, 0));

@@ -21,7 +21,7 @@ lines() {
     wc -l <"$1"
 }
 
-for name in tune report measure experiment; do
+for name in tune plan report measure experiment; do
     "$distile" "$name" --help | has 'Example' || fail "the help of $name has no example"
 done
 "$distile" --help | has worker && fail "the help shows the worker"
@@ -50,6 +50,34 @@ grep -v '"tile_h"' a.log >dense.log
 grep '"dense":true' a.log >>dense.log
 expect_error "the log has no measurement of the variant" report dense.log --plans "${operator%/*}/my_plan.json"
 "$distile" experiment transfer a.log -k 2 --warm a.log | has 'rank correlation' || fail "transfer printed nothing"
+
+# Plans within a minute: measured for this machine's CPU, by the bound for others. Nothing is measured twice.
+"$distile" plan "$operator" -o plans --bound-only | has 'my_conv_avx2.json: by the bound, as asked' ||
+    fail "plan does not say that the bound made a plan"
+"$distile" info plans/my_conv_avx512.json | has 'masked_1' || fail "the bound made no masked variant"
+"$distile" plan "$operator" -o both --bound-only --backend cpu cuda -q || fail "plan makes no plans of two backends"
+[[ -e both/my_conv_avx512.json && -e both/my_conv_cuda.json ]] || fail "plan did not write the plans of both backends"
+if grep -qw avx2 /proc/cpuinfo; then
+    "$distile" plan "$operator" -o plans --seconds 600 --json | python3 -c "
+import json, sys
+ways = {plan['plan']: plan['how'] for plan in json.load(sys.stdin)['plans']}
+[path] = [path for path, how in ways.items() if how == 'measured on this machine']
+variants = json.load(open(path))['variants']
+assert any(v.get('dense') for v in variants) and any(not v.get('dense') for v in variants)
+log = open(path.replace('.json', '.log')).read().splitlines()
+dense = ['\"dense\":true' in line for line in log[1:]]
+assert dense[:4] == [True, False, True, False], dense
+print(path)" >measured.txt || fail "plan measured no plan"
+    cp "$(sed 's/json$/log/' measured.txt)" before.log
+    "$distile" plan "$operator" -o plans -q
+    cmp -s "$(sed 's/json$/log/' measured.txt)" before.log || fail "plan measured again what it has in its log"
+    rm plans/*.json
+    CC=/none/cc "$distile" plan "$operator" -o none -q 2>none.txt && fail "plan works without a compiler"
+    has 'cannot be started' <none.txt || fail "plan does not say what is missing: $(cat none.txt)"
+    [[ -z $(find none -name '*.json') ]] || fail "plan wrote a plan without a compiler"
+fi
+expect_error "cannot be opened" plan none.json
+{ "$distile" plan "$operator" --backend abacus 2>&1 || true; } | has 'abacus' || fail "plan takes any backend"
 
 # Two trials are enough for a plan with a masked variant. Whatever the number, masked and dense ones take turns.
 "$distile" tune "$operator" --masks "${masks[@]}" --trials 2 "${quick[@]}" -o two.json >two.txt 2>two.ending

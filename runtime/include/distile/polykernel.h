@@ -161,8 +161,8 @@ typedef struct distile_variant {
     int32_t dense;          /**< 1: computes every tile of the image, whatever the mask. */
     const char *layout;     /**< The weight layout that the code reads, for instance "o16". */
     distile_kernel_function run;
-    /** The type in which the code reads the input; 0: the operand's own, in place. With a type, the runtime may copy the
-     * pixels that a call reads: to convert them (on a CPU, to float32), or to put a border around them. */
+    /** The type in which the code reads the input; 0: the operand's own, in place. With a type, the runtime may copy
+     * the pixels that a call reads: to convert them (on a CPU, to float32), or to put a border around them. */
     distile_dtype input_dtype;
 } distile_variant;
 

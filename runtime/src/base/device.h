@@ -83,7 +83,8 @@ public:
     /** Memory for a tensor, valid until the next work on the device. */
     virtual ScratchMemory take_scratch(size_t bytes) = 0;
     /** Copies `from`, unless null, to the pixels of `output` that are active in the mask; with `zero`, zeros the
-     * others. A null mask means all pixels, or none without `from`. A CPU also converts to float32 from another type. */
+     * others. A null mask means all pixels, or none without `from`. A CPU also converts to float32 from another type.
+     */
     virtual void update_pixels(distile_mask *mask, const distile_tensor &output, const distile_tensor *from,
                                bool zero) = 0;
     virtual void upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
