@@ -68,9 +68,9 @@ log = open(path.replace('.json', '.log')).read().splitlines()
 dense = ['\"dense\":true' in line for line in log[1:]]
 assert dense[:4] == [True, False, True, False], dense
 print(path)" >measured.txt || fail "plan measured no plan"
-    cp "$(sed 's/json$/log/' measured.txt)" before.log
+    cp "$(sed 's/json$/log/' measured.txt)" measured.log
     "$distile" plan "$operator" -o plans -q
-    cmp -s "$(sed 's/json$/log/' measured.txt)" before.log || fail "plan measured again what it has in its log"
+    cmp -s "$(sed 's/json$/log/' measured.txt)" measured.log || fail "plan measured again what it has in its log"
     rm plans/*.json
     CC=/none/cc "$distile" plan "$operator" -o none -q 2>none.txt && fail "plan works without a compiler"
     has 'cannot be started' <none.txt || fail "plan does not say what is missing: $(cat none.txt)"

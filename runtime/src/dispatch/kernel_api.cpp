@@ -39,8 +39,8 @@ distile_status check_polykernel(distile_context *context, const distile_polykern
                         polykernel.name, variant.layout);
         }
         const int32_t dtype = raw(variant.input_dtype);
-        const bool is_own = dtype == raw(find_operand(polykernel, DISTILE_ROLE_INPUT)->dtype);
-        if (dtype != 0 && (raw(polykernel.device) != DISTILE_CPU || (!is_own && dtype != DISTILE_FLOAT32))) {
+        if (dtype != 0 && dtype != raw(find_operand(polykernel, DISTILE_ROLE_INPUT)->dtype) &&
+            (dtype != DISTILE_FLOAT32 || raw(polykernel.device) != DISTILE_CPU)) {
             return fail(context, DISTILE_ERROR_VERSION,
                         "%s: the variant '%s' of '%s' reads its input as type %d; this library converts to float32 "
                         "only, on CPUs",

@@ -63,11 +63,20 @@ distile_mask *needed_input(distile_kernel &kernel, const distile_variant &varian
 }
 
 /** Whether code that copies the windows of tiles at the edges, tap by tap and apart from the other tiles, takes more
- * time than copying the input. As measured: where the tiles at the edges, times the taps, are three times all tiles, as
- * for a 3x3 convolution of 7x7 pixels. */
-bool should_add_border(const distile_kernel &kernel, int64_t tiles, int64_t tiles_at_edges) {
+ * time than copying the input, so much of the image are its edges. As measured: where the outputs that read beyond the
+ * image, times the taps, are three times all outputs, as for a 3x3 convolution of 7x7 pixels. Does not depend on the
+ * mask, so that calls of a known shape need no new memory. */
+bool should_add_border(const distile_kernel &kernel, const distile_tensor &input, const distile_tensor &output) {
+    const PixelRect inside = kernel.kind.interior(
+        kernel.polykernel.op, {{-int64_t{input.border_top}, int64_t{input.height} + input.border_bottom},
+                               {-int64_t{input.border_left}, int64_t{input.width} + input.border_right}});
+    const auto part_of = [](const PixelRange &range, int32_t extent) {
+        const int64_t first = std::max<int64_t>(range.first, 0), last = std::min<int64_t>(range.last, extent);
+        return static_cast<double>(std::max<int64_t>(last - first, 0)) / extent;
+    };
+    const double at_edges = 1 - part_of(inside.rows, output.height) * part_of(inside.columns, output.width);
     const Window axes = window_of(kernel.kind.window(kernel.polykernel.op));
-    return static_cast<double>(tiles_at_edges) * axes.y.kernel * axes.x.kernel >= 3.0 * static_cast<double>(tiles);
+    return at_edges * axes.y.kernel * axes.x.kernel >= 3;
 }
 
 /** Zeros the border of a tensor, but for the part that a smaller border covers. */
@@ -94,10 +103,11 @@ void zero_border(Device &device, const distile_tensor &tensor, const distile_ten
 }  // namespace
 
 ReadInput::ReadInput(distile_kernel &kernel, const distile_variant &variant, distile_mask &mask,
-                     const distile_tensor &given, int64_t tiles, int64_t tiles_at_edges)
+                     const distile_tensor &given, const distile_tensor &output)
     : tensor_(given) {
     const bool converts = raw(variant.input_dtype) != 0 && variant.input_dtype != given.dtype;
-    if (raw(variant.input_dtype) == 0 || (!converts && !should_add_border(kernel, tiles, tiles_at_edges))) {
+    const bool may_copy = raw(variant.input_dtype) != 0 && raw(kernel.polykernel.device) == DISTILE_CPU;
+    if (!may_copy || (!converts && !should_add_border(kernel, given, output))) {
         return;
     }
     const distile_border useful = kernel.kind.border(kernel.polykernel.op);
@@ -112,7 +122,6 @@ ReadInput::ReadInput(distile_kernel &kernel, const distile_variant &variant, dis
                                       useful.bottom, useful.left, useful.right, variant.input_dtype};
     memory_ = device.take_scratch(static_cast<size_t>(bytes_of(copy)));
     tensor_ = tensor_of(copy, memory_.get());
-    is_copy_ = true;
     zero_border(device, tensor_, from);
     distile_tensor to = tensor_;
     to.border_top = from.border_top;

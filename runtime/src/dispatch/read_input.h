@@ -13,19 +13,15 @@ namespace distile {
 class ReadInput {
 public:
     ReadInput(distile_kernel &kernel, const distile_variant &variant, distile_mask &mask, const distile_tensor &given,
-              int64_t tiles, int64_t tiles_at_edges);
+              const distile_tensor &output);
 
     const distile_tensor &tensor() const {
         return tensor_;
-    }
-    bool is_copy() const {
-        return is_copy_;
     }
 
 private:
     distile_tensor tensor_;
     ScratchMemory memory_;
-    bool is_copy_ = false;
 };
 
 }  // namespace distile

@@ -98,11 +98,8 @@ distile_status run_own(distile_kernel &kernel, const char *call, const distile_r
         return DISTILE_OK;
     }
     distile_mask &listed = variant.dense ? kernel.full_mask(mask.shape) : mask;
-    TileList list = listed.list(granularity, interior_tiles(kernel, variant, *args.input, output));
-    const ReadInput input(kernel, variant, mask, *args.input, tiles, tiles - list.num_interior);
-    if (input.is_copy()) {
-        list = listed.list(granularity, interior_tiles(kernel, variant, input.tensor(), output));
-    }
+    const ReadInput input(kernel, variant, mask, *args.input, output);
+    const TileList list = listed.list(granularity, interior_tiles(kernel, variant, input.tensor(), output));
 
     const distile_weights::Layout &layout = *args.weights->find(variant.layout);
     std::array<distile_array, most_operands> operands{};
