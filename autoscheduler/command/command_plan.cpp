@@ -21,7 +21,7 @@ constexpr size_t masked_trials = 24, dense_trials = 8;
 constexpr int members = 4;
 
 struct PlanOptions {
-    std::string op, folder = ".", device;
+    std::string op, folder = ".", device, log;
     std::vector<std::string> backends = {cpu_backend().name}, masks;
     int threads = 0;
     double seconds = 55;
@@ -39,12 +39,13 @@ PlanSearchOptions search_options(const PlanOptions &options, const Backend &back
     search.device = options.device;
     search.masks = options.masks;
     search.threads = options.threads;
-    search.timing_seconds = .3;
+    search.timing_seconds = .5;
     search.compile_limit_s = 20;
     search.no_model = true;
     search.search.k = members;
     search.search.counts = 0;
     search.plan = path;
+    search.log = options.log;
     search.seconds = options.seconds;
     search.says_why_it_ended = false;
     search.quiet = options.quiet;
@@ -163,6 +164,7 @@ void add_plan_command(CLI::App &app) {
     command->add_option("--seconds", options->seconds, "End measuring after so many seconds for each plan")
         ->capture_default_str()
         ->check(CLI::Range(0.1, 1e6));
+    command->add_option("--log", options->log, "Where measurements are kept (default: beside the plan)");
     command->add_flag("--json", options->json, "Print what was written as JSON");
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors and warnings");
     command->footer(
