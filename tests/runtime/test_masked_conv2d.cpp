@@ -340,7 +340,7 @@ TEST_CASE("Every variant computes what the plain loop computes, and touches noth
 
 TEST_CASE("Every variant computes the edges of large images without a border", "[masked_conv2d]") {
     // The plain loops take long for larger filters.
-    constexpr size_t most_weights = 3000;
+    constexpr size_t most_weights = 1000;
     for (const distile_polykernel *polykernel : test_polykernels) {
         for (; polykernel; polykernel = polykernel->otherwise) {
             if (filter_size(convolution_of(*polykernel)) <= most_weights && can_run(*polykernel)) {
