@@ -78,7 +78,8 @@ const Space &cuda_direct_space() {
              },
              {"thread_pixels", "unroll"}},
         },
-        describe};
+        describe,
+        {}};
     return space;
 }
 

@@ -238,7 +238,8 @@ const Space &cuda_space() {
              {"tile_h", "tile_w", "block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk",
               "weights_staged", "transposed", "padding", "halo"}},
         },
-        describe};
+        describe,
+        {}};
     return space;
 }
 

@@ -64,7 +64,8 @@ const Space &cpu_depthwise_space() {
              },
              {"tile_h", "tile_w"}},
         },
-        describe};
+        describe,
+        {}};
     return space;
 }
 

@@ -64,7 +64,7 @@ struct Space {
     /** A theta in words. Knobs that it lacks count as 0. */
     std::string (*describe)(const Theta &theta);
     /** Of thetas that give the same code, a search takes the one that satisfies these. A plan may have any. */
-    std::vector<Constraint> distinct = {};
+    std::vector<Constraint> distinct;
 
     /** "" if the theta has exactly the knobs of this space and satisfies every constraint; otherwise a sentence about
      * what is wrong. */

@@ -78,7 +78,7 @@ PlanSearchOptions for_level(const PlanSearch &main, const std::string &level) {
 }
 
 void tune(const TuneOptions &options) {
-    PlanSearchOptions main_options = options;
+    PlanSearchOptions main_options = static_cast<const PlanSearchOptions &>(options);
     main_options.one_of_several = !options.also.empty();
     std::vector<std::unique_ptr<PlanSearch>> searches;
     searches.push_back(std::make_unique<PlanSearch>(main_options));
