@@ -54,10 +54,9 @@ struct BoundBackend {
     std::vector<const char *> levels; /**< The levels of memory in profiles; none: any, the nearest first. */
     std::vector<KnownSpace> spaces;
     bool coarse_tiles; /**< A schedule may compute a tile in less time than its pixels apart. */
-    /** The built-in profiles for which the bound makes plans, the most demanding first, and the numbers of threads that
-     * their times are for. */
-    std::vector<const char *> plan_profiles;
-    std::vector<int> plan_threads;
+    std::vector<const char *>
+        profiles;                  /**< The built-in ones, one for each level of devices, the most demanding first. */
+    std::vector<int> plan_threads; /**< Numbers of threads that the times of the bound's plans are for. */
 };
 
 const BoundBackend &cpu_bound_backend();

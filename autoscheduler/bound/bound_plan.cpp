@@ -1,5 +1,6 @@
 #include "bound_plan.h"
 #include "bound_backend.h"
+#include "greedy.h"
 #include "rank.h"
 #include <algorithm>
 #include <cmath>
@@ -8,7 +9,16 @@ namespace distile {
 
 namespace {
 
-/** The schedules of a workload that the bound ranks best, with the finest tiles where coarser ones gain nothing. */
+/** What the code of a schedule costs beside its time: of schedules that differ by less than the bound can know, the one
+ * with the least code is compiled soonest. */
+double size_factor(const Workload &workload, const Theta &theta) {
+    const Bound any = bound(workload, theta, 1);
+    const auto unrolled = any.terms.find("unrolled");
+    return unrolled == any.terms.end() ? 1 : 1 + .002 * std::log2(unrolled->second);
+}
+
+/** The schedules of a workload that the bound ranks best, with the finest tiles where coarser ones gain nothing. Their
+ * bounds count the size of the code, too. */
 std::vector<Candidate> best_of(const Workload &workload, const std::vector<double> &densities, int64_t count) {
     std::vector<Bucket> buckets;
     for (const double density : densities) {
@@ -20,54 +30,32 @@ std::vector<Candidate> best_of(const Workload &workload, const std::vector<doubl
     if (!bound_backend(workload.device.backend).coarse_tiles) {
         options.held = {{"tile_h", workload.problem.scale_h}, {"tile_w", workload.problem.scale_w}};
     }
-    return rank(workload, buckets, options).kept;
-}
-
-/** What the code of a schedule costs beside its time: of schedules that differ by less than the bound can know, the one
- * with the least code is compiled soonest. */
-double size_factor(const Workload &workload, const Theta &theta) {
-    const Bound any = bound(workload, theta, 1);
-    const auto unrolled = any.terms.find("unrolled");
-    return unrolled == any.terms.end() ? 1 : 1 + .002 * std::log2(unrolled->second);
-}
-
-/** Adds the candidate that lowers the mean ratio to the best bound of each bucket most, until none lowers it by a
- * percent. */
-std::vector<Theta> choose(const Workload &workload, const std::vector<Candidate> &candidates, int most) {
-    const size_t buckets = candidates.front().us.size();
-    std::vector<double> least(buckets, INFINITY), sizes;
-    for (const Candidate &candidate : candidates) {
-        for (size_t b = 0; b < buckets; b++) {
-            least[b] = std::min(least[b], candidate.us[b]);
+    std::vector<Candidate> candidates = rank(workload, buckets, options).kept;
+    for (Candidate &candidate : candidates) {
+        const double factor = size_factor(workload, candidate.theta);
+        for (double &us : candidate.us) {
+            us *= factor;
         }
-        sizes.push_back(size_factor(workload, candidate.theta));
     }
-    std::vector<double> ratios(buckets, INFINITY);
+    return candidates;
+}
+
+/** Up to `most` candidates that together have the least mean ratio to the best of each bucket, each at least a percent
+ * less than those before. */
+std::vector<Theta> choose(const std::vector<Candidate> &candidates, int most) {
+    Costs least(candidates.front().us.size(), INFINITY);
+    for (const Candidate &candidate : candidates) {
+        least = minimum(std::move(least), candidate.us);
+    }
+    std::vector<Costs> ratios;
+    for (const Candidate &candidate : candidates) {
+        ratios.push_back(candidate.us);
+        std::transform(least.begin(), least.end(), ratios.back().begin(), ratios.back().begin(),
+                       [](double best, double us) { return us / best; });
+    }
     std::vector<Theta> chosen;
-    double mean = INFINITY;
-    while (static_cast<int>(chosen.size()) < most) {
-        double best_mean = INFINITY;
-        std::vector<double> best_ratios;
-        const Candidate *best = nullptr;
-        for (size_t i = 0; i < candidates.size(); i++) {
-            std::vector<double> with = ratios;
-            double sum = 0;
-            for (size_t b = 0; b < buckets; b++) {
-                with[b] = std::min(with[b], candidates[i].us[b] / least[b] * sizes[i]);
-                sum += with[b];
-            }
-            if (sum / static_cast<double>(buckets) < best_mean) {
-                best_mean = sum / static_cast<double>(buckets);
-                best_ratios = with;
-                best = &candidates[i];
-            }
-        }
-        if (best_mean > mean * .99) {
-            break;
-        }
-        mean = best_mean;
-        ratios = best_ratios;
-        chosen.push_back(best->theta);
+    for (const int member : choose_greedily(Costs(least.size(), INFINITY), ratios, most, .01).members) {
+        chosen.push_back(candidates[member].theta);
     }
     return chosen;
 }
@@ -91,6 +79,30 @@ int differences(const Theta &a, const Theta &b) {
     return count;
 }
 
+/** Adds the first candidate of each order in turn that differs from all chosen ones in enough knobs, up to `count`. */
+void add_in_turns(const std::vector<std::vector<const Candidate *>> &orders, int least_differences, size_t count,
+                  std::vector<Theta> &chosen) {
+    const auto is_new = [&](const Candidate *candidate) {
+        return std::all_of(chosen.begin(), chosen.end(), [&](const Theta &other) {
+            return differences(candidate->theta, other) >= least_differences;
+        });
+    };
+    std::vector<std::vector<const Candidate *>::const_iterator> next;
+    for (const auto &order : orders) {
+        next.push_back(order.begin());
+    }
+    for (bool more = true; more;) {
+        more = false;
+        for (size_t i = 0; i < orders.size() && chosen.size() < count; i++) {
+            next[i] = std::find_if(next[i], orders[i].end(), is_new);
+            if (next[i] != orders[i].end()) {
+                chosen.push_back((*next[i])->theta);
+                more = true;
+            }
+        }
+    }
+}
+
 }  // namespace
 
 std::vector<Theta> best_by_bound(const Workload &workload, const std::vector<double> &densities, size_t count) {
@@ -100,33 +112,13 @@ std::vector<Theta> best_by_bound(const Workload &workload, const std::vector<dou
         for (const Candidate &candidate : candidates) {
             orders[b].push_back(&candidate);
         }
-        std::stable_sort(orders[b].begin(), orders[b].end(), [&](const Candidate *left, const Candidate *right) {
-            return left->us[b] * size_factor(workload, left->theta) <
-                   right->us[b] * size_factor(workload, right->theta);
-        });
+        std::stable_sort(orders[b].begin(), orders[b].end(),
+                         [&](const Candidate *left, const Candidate *right) { return left->us[b] < right->us[b]; });
     }
     std::vector<Theta> chosen;
-    // Where too few differ in two knobs, in one.
-    for (const int least_differences : {2, 1}) {
-        std::vector<size_t> next(densities.size());
-        for (bool more = true; more && chosen.size() < count;) {
-            more = false;
-            for (size_t b = 0; b < densities.size() && chosen.size() < count; b++) {
-                const auto is_new = [&](const Candidate *candidate) {
-                    return std::all_of(chosen.begin(), chosen.end(), [&](const Theta &other) {
-                        return differences(candidate->theta, other) >= least_differences;
-                    });
-                };
-                while (next[b] < orders[b].size() && !is_new(orders[b][next[b]])) {
-                    next[b]++;
-                }
-                if (next[b] < orders[b].size()) {
-                    chosen.push_back(orders[b][next[b]]->theta);
-                    more = true;
-                }
-            }
-        }
-    }
+    add_in_turns(orders, 2, count, chosen);
+    // Where too few differ so much.
+    add_in_turns(orders, 1, count, chosen);
     return chosen;
 }
 
@@ -135,10 +127,10 @@ Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile
     Plan plan = make_plan(name, op, get_backend(device.backend), halide_target(device));
     plan.profiled_device = "none: the bound for a " + device.name;
     const std::vector<double> densities = {.02, .05, .1, .2, .35, .5, .75};
-    for (const Theta &theta : choose(workload, best_of(workload, densities, 100), masked)) {
+    for (const Theta &theta : choose(best_of(workload, densities, 100), masked)) {
         plan.variants.push_back({"masked_" + std::to_string(plan.variants.size() + 1), theta, false, "", "", ""});
     }
-    const std::vector<Theta> dense = choose(workload, best_of(workload, {1}, 20), 1);
+    const std::vector<Theta> dense = choose(best_of(workload, {1}, 20), 1);
     plan.variants.push_back({"dense", dense.front(), true, "", "", ""});
     for (const int threads : bound_backend(device.backend).plan_threads) {
         workload.threads = threads;
@@ -157,10 +149,21 @@ std::string plan_name(const Operator &op, const DeviceProfile &device) {
     return op.name + generic.substr(generic.find('_'));
 }
 
+std::vector<DeviceProfile> planned_devices(const Backend &backend) {
+    std::vector<DeviceProfile> devices;
+    for (const char *profile : bound_backend(backend.name).profiles) {
+        const DeviceProfile device = generic_device_profile(profile);
+        // What any CPU runs has a portable plan.
+        if (&backend != &portable_backend() || !backend.features_of(halide_target(device)).empty()) {
+            devices.push_back(device);
+        }
+    }
+    return devices;
+}
+
 std::vector<Plan> bound_plans(const Operator &op, const Backend &backend) {
     std::vector<Plan> plans;
-    for (const char *profile : bound_backend(backend.name).plan_profiles) {
-        const DeviceProfile device = generic_device_profile(profile);
+    for (const DeviceProfile &device : planned_devices(backend)) {
         plans.push_back(bound_plan(plan_name(op, device), op, device));
     }
     return plans;

@@ -16,8 +16,10 @@ namespace distile {
  * a dense one, and the bound's times for several numbers of threads. Throws FileError where no schedule is legal. */
 Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile &device, int masked = 3);
 
-/** The plans of an operator on a backend, for devices like its built-in profiles: the most demanding first. Throws
- * FileError where no schedule is legal. */
+/** The built-in profiles of a backend that stand for the devices of a plan, the most demanding first. */
+std::vector<DeviceProfile> planned_devices(const Backend &backend);
+
+/** The plans of an operator for these devices. Throws FileError where no schedule is legal. */
 std::vector<Plan> bound_plans(const Operator &op, const Backend &backend);
 
 /** Up to `count` schedules that are worth measuring first: those that the bound ranks best at each density in turn,

@@ -379,7 +379,7 @@ void correlate(const CorrelationCommand &options) {
     for (const std::string &path : options.logs) {
         LogContents log = read_search_log(path);
         if (!log.warning.empty()) {
-            std::fputs(fmt::format("distile: warning: {}.\n", log.warning).c_str(), stderr);
+            warn(log.warning);
         }
         if (!options.device.empty()) {
             log.header.device = device_of_option(options.device);

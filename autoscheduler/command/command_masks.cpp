@@ -39,10 +39,6 @@ Extents size_of(const Options &options) {
     return {height, width};
 }
 
-bool ends_with(const std::string &text, const std::string &end) {
-    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 void write_masks(const Options &options) {
     const bool png = ends_with(options.out, ".png");
     if (!png && !ends_with(options.out, ".npy")) {

@@ -1,7 +1,5 @@
-#include "bound_backend.h"
 #include "bound_plan.h"
 #include "commands.h"
-#include "measure_backend.h"
 #include "plan_search.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -32,11 +30,23 @@ struct WrittenPlan {
     std::string path, how;
 };
 
-PlanSearchOptions search_options(const PlanOptions &options, const Backend &backend, const std::string &path) {
+/** The search for a plan on this machine; null if it cannot measure code for devices like a built-in profile. `how`
+ * says how the plan is made. Throws FileError for options that cannot be used. */
+std::unique_ptr<PlanSearch> make_search(const PlanOptions &options, const Backend &backend,
+                                        const DeviceProfile &profile, const std::string &path, std::string &how) {
+    const bool is_of_backend = !options.device.empty() && device_of_option(options.device).backend == backend.name;
+    if (options.bound_only) {
+        how = "by the bound, as asked";
+        return nullptr;
+    }
+    if (!is_of_backend && &backend != &cpu_backend()) {
+        how = std::string("by the bound: --device names no profile for ") + backend.people_say;
+        return nullptr;
+    }
     PlanSearchOptions search;
     search.op = options.op;
     search.backend = backend.name;
-    search.device = options.device;
+    search.device = is_of_backend ? options.device : "";
     search.masks = options.masks;
     search.threads = options.threads;
     search.timing_seconds = .5;
@@ -46,47 +56,40 @@ PlanSearchOptions search_options(const PlanOptions &options, const Backend &back
     search.search.counts = 0;
     search.plan = path;
     search.log = options.log;
-    search.seconds = options.seconds;
-    search.says_why_it_ended = false;
+    search.only_included = true;
     search.quiet = options.quiet;
-    return search;
+    auto made = std::make_unique<PlanSearch>(search);
+    const std::string level = level_of(made->session().target);
+    if (level != level_of(halide_target(profile))) {
+        how = "by the bound: this machine runs " + level;
+        return nullptr;
+    }
+    try {
+        made->check_machine();
+    } catch (const std::exception &error) {
+        how = std::string("by the bound: ") + error.what();
+        return nullptr;
+    }
+    how = "measured on this machine";
+    return made;
 }
 
 /** Measures the schedules that the bound ranks best, and writes the plan of the best of them. */
-void measure_plan(PlanSearchOptions options) {
-    {
-        const Session session(options);
-        const std::vector<double> densities = {.3, .1, .03, .6};
-        for (const Theta &theta : best_by_bound(session.workload, densities, masked_trials)) {
-            options.search.include.emplace_back(theta, false);
-        }
-        for (const Theta &theta : best_by_bound(session.workload, {1}, dense_trials)) {
-            options.search.include.emplace_back(theta, true);
-        }
-    }
-    options.search.trials = static_cast<int>(options.search.include.size());
-    PlanSearch search(options);
+void measure_plan(PlanSearch &search, double seconds) {
+    search.include(best_by_bound(search.session().workload, {.3, .1, .03, .6}, masked_trials), false);
+    search.include(best_by_bound(search.session().workload, {1}, dense_trials), true);
     search.open_log();
-    search.finish(search.search(options.seconds), options.seconds);
+    search.finish(search.search(seconds), seconds);
     if (!search.has_plan()) {
         throw FileError(search.complaint());
     }
 }
 
-/** Why this machine cannot measure code of a backend for a device like a built-in profile; "" if it can. */
-std::string why_not_measured(const PlanOptions &options, const Backend &backend, const DeviceProfile &profile) {
-    if (options.bound_only) {
-        return "by the bound, as asked";
-    }
-    try {
-        const Session session(search_options(options, backend, "plan.json"));
-        if (level_of(session.target) != level_of(halide_target(profile))) {
-            return "by the bound: this machine runs " + level_of(session.target);
-        }
-        session.check_machine(search_options(options, backend, "plan.json"));
-        return "";
-    } catch (const std::exception &error) {
-        return std::string("by the bound: ") + error.what();
+void make_folder(const std::string &folder) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) {
+        throw FileError("the folder '" + folder + "' cannot be made: " + error.message());
     }
 }
 
@@ -101,11 +104,6 @@ std::string describe(const std::vector<WrittenPlan> &plans, const std::string &o
 
 void make_plans(const PlanOptions &options) {
     const Operator op = read_operator(options.op);
-    std::error_code error;
-    std::filesystem::create_directories(options.folder, error);
-    if (error) {
-        throw FileError("the folder '" + options.folder + "' cannot be made: " + error.message());
-    }
     // A write beyond a limit is an error with a message, and no signal.
     std::signal(SIGXFSZ, SIG_IGN);
     const Interrupts interrupts;
@@ -114,14 +112,14 @@ void make_plans(const PlanOptions &options) {
         const Backend &backend = get_backend(name);
         std::vector<WrittenPlan> plans;
         std::vector<std::pair<std::string, Plan>> by_bound;
-        for (const char *profile_name : bound_backend(name).plan_profiles) {
-            const DeviceProfile profile = generic_device_profile(profile_name);
+        for (const DeviceProfile &profile : planned_devices(backend)) {
             const std::string plan = plan_name(op, profile);
             const std::string path = (std::filesystem::path(options.folder) / (plan + ".json")).string();
-            std::string how = why_not_measured(options, backend, profile);
-            if (how.empty()) {
-                measure_plan(search_options(options, backend, path));
-                how = "measured on this machine";
+            std::string how;
+            const std::unique_ptr<PlanSearch> search = make_search(options, backend, profile, path, how);
+            make_folder(options.folder);
+            if (search) {
+                measure_plan(*search, options.seconds);
             } else {
                 by_bound.emplace_back(path, bound_plan(plan, op, profile));
             }

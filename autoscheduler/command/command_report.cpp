@@ -28,7 +28,7 @@ void report_logs(const Options &options) {
     for (const std::string &path : options.logs) {
         const LogContents log = read_search_log(path);
         if (!log.warning.empty()) {
-            std::fputs(fmt::format("distile: warning: {}.\n", log.warning).c_str(), stderr);
+            warn(log.warning);
         }
         const MaskSet masks = read_mask_set(options.masks.empty() ? log.header.masks : options.masks, log.header.op);
         std::vector<MaskSet> held_out;

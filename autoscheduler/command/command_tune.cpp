@@ -1,10 +1,10 @@
+#include "bound_backend.h"
 #include "bound_plan.h"
 #include "commands.h"
 #include "plan_search.h"
 #include "report.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -18,7 +18,14 @@ namespace distile {
 namespace {
 
 /** The levels of CPUs that --also takes, the most demanding first. */
-constexpr std::array<const char *, 2> lesser_levels = {"avx2", "x86_64"};
+std::vector<std::string> lesser_levels() {
+    std::vector<std::string> levels;
+    for (const char *profile : cpu_bound_backend().profiles) {
+        levels.push_back(level_of(halide_target(generic_device_profile(profile))));
+    }
+    levels.erase(levels.begin());
+    return levels;
+}
 
 struct TuneOptions : PlanSearchOptions {
     std::vector<std::string> also;
@@ -83,7 +90,7 @@ void tune(const TuneOptions &options) {
     std::vector<std::unique_ptr<PlanSearch>> searches;
     searches.push_back(std::make_unique<PlanSearch>(main_options));
     // The most demanding first, as in a build.
-    for (const char *level : lesser_levels) {
+    for (const std::string &level : lesser_levels()) {
         if (std::find(options.also.begin(), options.also.end(), level) != options.also.end()) {
             searches.push_back(std::make_unique<PlanSearch>(for_level(*searches.front(), level)));
         }
@@ -166,7 +173,7 @@ void add_tune_command(CLI::App &app) {
             "--also", options->also,
             "Search also for CPUs with no more than these features, on this machine: avx2, x86_64. Each gets a "
             "plan beside the first, and an equal share of --seconds")
-        ->check(CLI::IsMember(std::vector<std::string>(lesser_levels.begin(), lesser_levels.end())));
+        ->check(CLI::IsMember(lesser_levels()));
     command->add_flag("--json", options->json, "Print the result as JSON");
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors and warnings");
     command->footer(

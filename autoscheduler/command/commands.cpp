@@ -19,6 +19,10 @@ DeviceProfile device_of_option(const std::string &file_or_name) {
                : read_device_profile(file_or_name);
 }
 
+void warn(const std::string &text) {
+    std::fputs(fmt::format("distile: warning: {}.\n", text).c_str(), stderr);
+}
+
 ProgressLine::ProgressLine(bool quiet) : shown_(!quiet && isatty(STDERR_FILENO) != 0) {
 }
 

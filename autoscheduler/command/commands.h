@@ -30,6 +30,9 @@ void add_tune_command(CLI::App &app);
 
 /** The device profile that an option names: a file, or a generic one that is compiled in. Throws FileError. */
 DeviceProfile device_of_option(const std::string &file_or_name);
+
+/** Prints a warning. */
+void warn(const std::string &text);
 /** The help of that option. */
 extern const char *const device_option_help;
 /** The help of an option that takes masks. */

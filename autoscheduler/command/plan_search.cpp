@@ -54,6 +54,25 @@ void PlanSearch::check_machine() const {
     }
 }
 
+void PlanSearch::include(const std::vector<Theta> &schedules, bool dense) {
+    for (const Theta &theta : schedules) {
+        options_.search.include.emplace_back(theta, dense);
+    }
+}
+
+Pool PlanSearch::pool(bool dense) const {
+    if (!options_.only_included) {
+        return session_.pool(!options_.no_bound, dense);
+    }
+    std::vector<Theta> included;
+    for (const auto &[theta, is_dense] : options_.search.include) {
+        if (is_dense == dense) {
+            included.push_back(theta);
+        }
+    }
+    return {session_.space(), included};
+}
+
 void PlanSearch::open_log() {
     log_ = std::make_unique<SearchLog>(options_.log, session_.header(options_));
     if (!log_->warning().empty()) {
@@ -88,6 +107,9 @@ Ending PlanSearch::search(double seconds) {
             record(measurement);
         });
     }
+    if (options_.only_included) {
+        options_.search.trials = static_cast<int>(options_.search.include.size());
+    }
     if (static_cast<int>(measured.size()) >= options_.search.trials) {
         return Ending::TrialsSpent;
     }
@@ -95,7 +117,7 @@ Ending PlanSearch::search(double seconds) {
     DeviceMeasurer device(session_.batch_setup(options_), jobs, hooks, measured);
     Measurer &measurer = options_.folder.empty() ? static_cast<Measurer &>(device) : folder;
     show("ranking the space by the bound");
-    const Pool sparse = session_.pool(!options_.no_bound, false), dense = session_.pool(!options_.no_bound, true);
+    const Pool sparse = pool(false), dense = pool(true);
     const std::unique_ptr<CostModel> sparse_model = session_.model(options_, false),
                                      dense_model = session_.model(options_, true);
     Search search(sparse, dense, session_.masks, *sparse_model, *dense_model, measurer, options_.search);
@@ -145,7 +167,7 @@ void PlanSearch::finish(Ending ending, double seconds) {
                                  why, failed == measured.rend() ? "" : ". The last that failed: " + failed->message);
         return;
     }
-    if (!options_.quiet && options_.says_why_it_ended) {
+    if (!options_.quiet && !options_.only_included) {
         std::fputs(fmt::format("distile: {}{}.\n", prefix_, why).c_str(), stderr);
     }
     const Solution solution = solve(measured, session_.masks, options_.search.k);

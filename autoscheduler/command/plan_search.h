@@ -17,7 +17,7 @@ struct PlanSearchOptions : SessionOptions {
     std::string include;           /**< Plan whose variants are measured first; "": none. */
     bool one_of_several = false;   /**< What it prints begins with the level of the CPUs that it is for. */
     double seconds = 0;            /**< 0: no limit. */
-    bool says_why_it_ended = true;
+    bool only_included = false;    /**< Measures nothing but search.include, and says nothing when that is done. */
     bool quiet = false;
 };
 
@@ -31,6 +31,8 @@ public:
     /** Throws std::exception where this machine cannot measure, and no other one will. */
     void check_machine() const;
     void open_log();
+    /** Measures these schedules first. */
+    void include(const std::vector<Theta> &schedules, bool dense);
 
     const PlanSearchOptions &options() const {
         return options_;
@@ -57,6 +59,9 @@ public:
     nlohmann::json report() const;
 
 private:
+    /** The schedules to choose from. */
+    Pool pool(bool dense) const;
+
     PlanSearchOptions options_;
     Session session_;
     std::optional<MaskSet> held_out_;

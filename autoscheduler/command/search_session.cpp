@@ -1,4 +1,5 @@
 #include "search_session.h"
+#include "bound_backend.h"
 #include "commands.h"
 #include "cpu_features.h"
 #include "measure_backend.h"
@@ -20,10 +21,10 @@ namespace {
 /** This machine's CPU as a generic profile describes it. */
 DeviceProfile generic_cpu() {
     DeviceProfile device;
-    for (const char *name : {"generic_x86_64", "generic_avx2", "generic_avx512"}) {
-        const DeviceProfile generic = generic_device_profile(name);
-        if (missing_cpu_feature(cpu_backend().features_of(halide_target(generic)).c_str()).empty()) {
-            device = generic;
+    for (const char *profile : cpu_bound_backend().profiles) {
+        device = generic_device_profile(profile);
+        if (missing_cpu_feature(cpu_backend().features_of(halide_target(device)).c_str()).empty()) {
+            break;
         }
     }
     device.name = cpu_name();
@@ -211,10 +212,6 @@ std::unique_ptr<CostModel> Session::model(const SessionOptions &options, bool de
         model->warm(other, log.measured);
     }
     return model;
-}
-
-void warn(const std::string &text) {
-    std::fputs(fmt::format("distile: warning: {}.\n", text).c_str(), stderr);
 }
 
 void say_how_to_measure(const std::string &folder, size_t measured, const std::string &log) {

@@ -87,9 +87,6 @@ public:
     std::unique_ptr<CostModel> model(const SessionOptions &options, bool dense) const;
 };
 
-/** Prints a warning. */
-void warn(const std::string &text);
-
 /** Prints what to do after a batch was compiled into a folder, to be measured elsewhere. */
 void say_how_to_measure(const std::string &folder, size_t measured, const std::string &log);
 

@@ -49,8 +49,9 @@ std::vector<std::string> c_compiler() {
         command = {"cc"};
     }
     if (!is_program(command[0])) {
-        throw FileError("the C compiler '" + command[0] +
-                        "' cannot be started, for there is no such program: name one in the environment variable CC");
+        throw FileError(
+            "the C compiler '" + command[0] +
+            "' cannot be started, because there is no such program: name one in the environment variable CC");
     }
     return command;
 }

@@ -339,7 +339,7 @@ bool compile_batch(const std::string &folder, const BatchSetup &setup, const std
     });
     if (!fault.empty()) {
         throw FileError("no schedule can be compiled here: " + fault +
-                        ". No trial was logged for this: mend it and run the same command again");
+                        ". No trial was logged for this: fix it and run the same command again");
     }
     if (hooks.stop && hooks.stop()) {
         return false;

@@ -2,21 +2,10 @@
 #include "operator.h"
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 namespace distile {
 
 namespace {
-
-double mean(const Costs &costs) {
-    return std::accumulate(costs.begin(), costs.end(), 0.0) / static_cast<double>(costs.size());
-}
-
-Costs minimum(Costs costs, const Costs &others) {
-    std::transform(costs.begin(), costs.end(), others.begin(), costs.begin(),
-                   [](double a, double b) { return std::min(a, b); });
-    return costs;
-}
 
 /** All sets of at most `k` members from `first` on, added to those there are. */
 void extend(const Costs &costs, const std::vector<Costs> &schedules, int first, int k, std::vector<int> &members,
@@ -40,34 +29,6 @@ double set_cost(const Costs &dense, const std::vector<Costs> &schedules, const s
         costs = minimum(std::move(costs), schedules[member]);
     }
     return mean(costs);
-}
-
-ChosenSet choose_greedily(const Costs &dense, const std::vector<Costs> &schedules, int k) {
-    ChosenSet chosen;
-    Costs costs = dense;
-    chosen.costs.push_back(mean(costs));
-    while (static_cast<int>(chosen.members.size()) < k) {
-        int best = -1;
-        double best_cost = chosen.costs.back();
-        for (int i = 0; i < static_cast<int>(schedules.size()); i++) {
-            double sum = 0;
-            for (size_t mask = 0; mask < costs.size(); mask++) {
-                sum += std::min(costs[mask], schedules[i][mask]);
-            }
-            const double cost = sum / static_cast<double>(costs.size());
-            if (cost < best_cost) {
-                best_cost = cost;
-                best = i;
-            }
-        }
-        if (best < 0) {
-            break;
-        }
-        costs = minimum(std::move(costs), schedules[best]);
-        chosen.members.push_back(best);
-        chosen.costs.push_back(best_cost);
-    }
-    return chosen;
 }
 
 ChosenSet choose_exhaustively(const Costs &dense, const std::vector<Costs> &schedules, int k) {

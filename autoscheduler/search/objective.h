@@ -9,27 +9,15 @@
 #ifndef DISTILE_OBJECTIVE_H
 #define DISTILE_OBJECTIVE_H
 
+#include "greedy.h"
 #include "mask_set.h"
 #include "measurement.h"
 #include <vector>
 
 namespace distile {
 
-/** The costs of one schedule, by mask. */
-using Costs = std::vector<double>;
-
 /** The cost of a set that holds the dense candidate and those of `schedules` that `members` names by index. */
 double set_cost(const Costs &dense, const std::vector<Costs> &schedules, const std::vector<int> &members);
-
-/** Members of a set in the order in which they were chosen. */
-struct ChosenSet {
-    std::vector<int> members;
-    std::vector<double> costs; /**< costs[i]: of the set's first i members; costs[0] is the dense candidate's alone. */
-};
-
-/** Adds the schedule with the best marginal gain, k times, or until none gains anything. Within 1 - 1/e of the best
- * set's gain. Ties go to the first. */
-ChosenSet choose_greedily(const Costs &dense, const std::vector<Costs> &schedules, int k);
 
 /** The best set of at most k of all there are. For small numbers of schedules. */
 ChosenSet choose_exhaustively(const Costs &dense, const std::vector<Costs> &schedules, int k);

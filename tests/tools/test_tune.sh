@@ -77,6 +77,8 @@ print(path)" >measured.txt || fail "plan measured no plan"
     [[ -z $(find none -name '*.json') ]] || fail "plan wrote a plan without a compiler"
 fi
 expect_error "cannot be opened" plan none.json
+expect_error "none.npy" plan "$operator" --masks none.npy -o no_masks
+[[ ! -e no_masks ]] || fail "plan made a folder although its masks cannot be read"
 { "$distile" plan "$operator" --backend abacus 2>&1 || true; } | has 'abacus' || fail "plan takes any backend"
 
 # Two trials are enough for a plan with a masked variant. Whatever the number, masked and dense ones take turns.

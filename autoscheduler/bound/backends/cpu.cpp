@@ -46,7 +46,7 @@ const BoundBackend &cpu_bound_backend() {
         {},
         {{"CPU, AVX2", 8, 16}, {"CPU, AVX-512", 16, 32}},
         false,
-        {"generic_avx512", "generic_avx2"},
+        {"generic_avx512", "generic_avx2", "generic_x86_64"},
         {1, 2, 4, 8, 16, 32, 64}};
     return backend;
 }
