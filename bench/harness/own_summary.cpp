@@ -127,6 +127,25 @@ Mean against_reference(const std::vector<Line> &lines, const std::string &way) {
     return all;
 }
 
+/** A table with an operator a line and a way a column, under a title; "" without operators. */
+std::string table_by_way(const std::string &title, const std::set<std::string> &ways,
+                         const std::map<std::string, std::map<std::string, std::string>> &by_operator) {
+    std::string head = "| Operator |", rule = "|---|", text;
+    for (const std::string &way : ways) {
+        head += " " + way + " |";
+        rule += "---|";
+    }
+    for (const auto &[op, by_way] : by_operator) {
+        text += "| " + op + " |";
+        for (const std::string &way : ways) {
+            const auto found = by_way.find(way);
+            text += " " + (found == by_way.end() ? "-" : found->second) + " |";
+        }
+        text += "\n";
+    }
+    return text.empty() ? "" : fmt::format("\n{}\n\n{}\n{}\n{}", title, head, rule, text);
+}
+
 std::string means(const std::vector<Line> &lines) {
     std::vector<std::string> columns = columns_of(lines);
     std::string head = "| Plan |", rule = "|---|", text;
@@ -176,30 +195,18 @@ std::string layouts(const std::vector<Line> &lines) {
             }
         }
     }
-    if (by_operator.empty()) {
-        return "";
-    }
-    const std::set<std::string> ways = ways_of(lines);
-    std::string head = "\nEta of a plain input by that of a bordered one: means over masks, with the worst in brackets."
-                       "\n\n| Operator |",
-                rule = "|---|", text;
-    for (const std::string &way : ways) {
-        head += " " + way + " |";
-        rule += "---|";
-    }
-    for (auto &[op, by_way] : by_operator) {
-        text += "| " + op + " |";
-        for (const std::string &way : ways) {
-            text += " " + by_way[way].text() + " |";
+    std::map<std::string, std::map<std::string, std::string>> texts;
+    for (const auto &[op, by_way] : by_operator) {
+        for (const auto &[way, mean] : by_way) {
+            texts[op][way] = mean.text();
         }
-        text += "\n";
     }
-    return head + "\n" + rule + "\n" + text;
+    return table_by_way("Eta of a plain input by that of a bordered one: means over masks, with the worst in brackets.",
+                        ways_of(lines), texts);
 }
 
 /** The seconds that each plan took, an operator a line. */
 std::string seconds(const std::vector<Line> &lines) {
-    const std::set<std::string> ways = ways_of(lines);
     std::map<std::string, std::map<std::string, std::string>> by_operator;
     for (const Line &line : lines) {
         for (const Json &way : line.row->at("ways")) {
@@ -212,19 +219,7 @@ std::string seconds(const std::vector<Line> &lines) {
             }
         }
     }
-    std::string head = "\nSeconds that each took.\n\n| Operator |", rule = "|---|", text;
-    for (const std::string &way : ways) {
-        head += " " + way + " |";
-        rule += "---|";
-    }
-    for (auto &[op, by_way] : by_operator) {
-        text += "| " + op + " |";
-        for (const std::string &way : ways) {
-            text += " " + (by_way[way].empty() ? "-" : by_way[way]) + " |";
-        }
-        text += "\n";
-    }
-    return text.empty() ? "" : head + "\n" + rule + "\n" + text;
+    return table_by_way("Seconds that each took.", ways_of(lines), by_operator);
 }
 
 }  // namespace

@@ -10,25 +10,18 @@
 # in the folder, too.
 set -euo pipefail
 distile=$(realpath "$1")
-source_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=bench/own/operators.sh
+source "$(dirname "${BASH_SOURCE[0]}")/operators.sh"
 mkdir -p "$2"
 cd "$2"
-files=("$source_folder"/bench/own/operators/*.json)
-read -ra operators <<<"${OPERATORS:-$(basename -s .json -a "${files[@]}" | tr '\n' ' ')}"
-device=(${DEVICE:+--device "$(realpath "$DEVICE")"})
-end=$((SECONDS + ${SECONDS_LEFT:-1000000000}))
 points=${POINTS:-60}
-
-# shellcheck source=bench/search/masks.sh
-source "$source_folder/bench/search/masks.sh"
 
 if [[ $points != no ]]; then
     for operator in "${operators[@]}"; do
-        left=$((end - SECONDS))
-        ((left > 0)) || break
+        (($(left) > 0)) || break
         echo "$operator"
-        "$distile" experiment random "$source_folder/bench/own/operators/$operator.json" "${device[@]}" --masks "${masks[@]}" \
-            --kept --points "$points" --dense-points "${DENSE_POINTS:-20}" --first "${FIRST:-20}" --seconds "$left" \
+        "$distile" experiment random "$(operator_file "$operator")" "${device[@]}" --masks "${masks[@]}" \
+            --kept --points "$points" --dense-points "${DENSE_POINTS:-20}" --first "${FIRST:-20}" --seconds "$(left)" \
             --log "$operator.kept.log"
     done
 fi

@@ -15,34 +15,16 @@
 set -euo pipefail
 distile=$(realpath "$1")
 bench=$(realpath "$2")
-source_folder=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=bench/own/operators.sh
+source "$(dirname "${BASH_SOURCE[0]}")/operators.sh"
 mkdir -p "$3"
 cd "$3"
-files=("$source_folder"/bench/own/operators/*.json)
-read -ra operators <<<"${OPERATORS:-$(basename -s .json -a "${files[@]}" | tr '\n' ' ')}"
 read -ra ways <<<"${WAYS:-bound plan tune}"
 plan_seconds=${PLAN_SECONDS:-60}
 tune_seconds=${TUNE_SECONDS:-300}
-device=(${DEVICE:+--device "$(realpath "$DEVICE")"})
-end=$((SECONDS + ${SECONDS_LEFT:-1000000000}))
 # What this CPU runs of the plans that `distile plan` writes.
 level=avx2
 grep -qw avx512vl /proc/cpuinfo && level=avx512
-
-# shellcheck source=bench/search/masks.sh
-source "$source_folder/bench/search/masks.sh"
-
-left() {
-    echo $((end - SECONDS))
-}
-
-# Ends the script when its time is up.
-check_time() {
-    if (($(left) <= 0)); then
-        echo "The time is up: the same command goes on."
-        exit 0
-    fi
-}
 
 # timed <file> <step> <seconds before> <command ...>: runs it, and writes how long it took into a file of seconds by step.
 timed() {
@@ -59,7 +41,7 @@ by_plan() {
     local operator=$1 way=$2 seconds=$1.$2.plan_seconds
     shift 2
     rm -rf part
-    timed "$seconds" plan 0 "$distile" plan "$source_folder/bench/own/operators/$operator.json" -o part "$@"
+    timed "$seconds" plan 0 "$distile" plan "$(operator_file "$operator")" -o part "$@"
     mv "part/${operator}_$level.json" "$operator.$way.json"
     rm -r part
 }
@@ -77,7 +59,7 @@ by_tune() {
     now=$((tune_seconds > before ? tune_seconds - before : 1))
     ((now <= $(left))) || now=$(left)
     timed "$operator.tune.plan_seconds" tune "$before" \
-        "$distile" tune "$source_folder/bench/own/operators/$operator.json" "${device[@]}" --masks "${masks[@]}" \
+        "$distile" tune "$(operator_file "$operator")" "${device[@]}" --masks "${masks[@]}" \
         --seconds "$now" --log "$operator.tune.log" -o "${operator}_tuned.json" >"$operator.tune.txt"
     ((before + now >= tune_seconds)) || check_time
     mv "${operator}_tuned.json" "$operator.tune.json"
@@ -98,10 +80,6 @@ make_plan() {
 }
 
 for operator in "${operators[@]}"; do
-    if [[ ! -e $source_folder/bench/own/operators/$operator.json ]]; then
-        echo "run.sh: there is no operator '$operator' in bench/own/operators" >&2
-        exit 1
-    fi
     for way in "${ways[@]}"; do
         name=$operator.$way
         check_time

@@ -12,21 +12,11 @@ mkdir -p "$3"
 cd "$3"
 points=${POINTS:-2000}
 trials=${TRIALS:-300}
-end=$((SECONDS + ${SECONDS_LEFT:-1000000000}))
 
+# shellcheck source=bench/search/masks.sh
 source "$source_folder/bench/search/masks.sh"
-
-left() {
-    echo $((end - SECONDS))
-}
-
-# Ends the script when its time is up.
-check_time() {
-    if (($(left) <= 0)); then
-        echo "The time is up: the same command goes on."
-        exit 0
-    fi
-}
+# shellcheck source=bench/search/time_limit.sh
+source "$source_folder/bench/search/time_limit.sh"
 
 operators=(conv3x3_256 conv3x3s2_256 conv1x1_256_1024)
 for operator in "${operators[@]}"; do
