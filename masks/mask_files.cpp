@@ -118,6 +118,11 @@ MaskImage read_png_mask(const std::string &path) {
     return image;
 }
 
+bool ends_with(const std::string &path, const std::string &extension) {
+    return path.size() >= extension.size() &&
+           path.compare(path.size() - extension.size(), extension.size(), extension) == 0;
+}
+
 std::vector<MaskImage> read_npy_masks(const std::string &path) {
     std::ifstream stream(path, std::ios::binary);
     if (!stream || (stream.peek(), stream.bad())) {

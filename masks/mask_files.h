@@ -18,6 +18,9 @@ struct MaskImage {
     std::vector<uint8_t> bytes;
 };
 
+/** Whether a file's name ends so. */
+bool ends_with(const std::string &path, const std::string &extension);
+
 /** The masks of a NumPy file, at least one: an array of type bool or uint8, [height, width] or [masks, height, width].
  * Throws a std::runtime_error that names the file. */
 std::vector<MaskImage> read_npy_masks(const std::string &path);

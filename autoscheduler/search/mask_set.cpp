@@ -24,10 +24,6 @@ ByteMask draw(const std::string &source, int batch, int height, int width) {
     }
 }
 
-bool ends_with(const std::string &text, const std::string &end) {
-    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 /** The masks of a file, one or more. */
 std::vector<MaskImage> read_images(const std::string &path) {
     try {

@@ -12,15 +12,6 @@ const char *const place_names[] = {"input", "filter", "bias", "residual"};
 
 }  // namespace
 
-void ValueClasses::add(const ReferenceOutput &expected, int32_t channels) {
-    for (size_t i = 0; i < expected.values.size(); i++) {
-        if (expected.states[i / channels] == PixelState::Computed) {
-            const float value = expected.values[i];
-            (std::isnan(value) ? nan : std::isinf(value) ? infinite : finite)++;
-        }
-    }
-}
-
 SpecialCalls::SpecialCalls(const distile_polykernel &polykernel)
     : kind_(polykernel.kind), conv_(convolution_of(polykernel)), dtype_(type_of(polykernel)) {
     const bool enlarges = kind_ == DISTILE_MASKED_CONV_TRANSPOSE2D || kind_ == DISTILE_MASKED_UPSAMPLE_CONV2D;
@@ -85,6 +76,25 @@ float SpecialCalls::value_of(Special special) const {
                                                                                                    : huge;
     const bool negative = static_cast<int>(special) % 2 != 0;
     return std::copysign(magnitude, negative ? -1.0f : 1.0f);
+}
+
+ValueClasses SpecialCalls::visit(const std::function<void(const SpecialCall &)> &check) const {
+    ValueClasses classes;
+    for (const Place place : places()) {
+        for (const Special special : all_specials) {
+            for (const bool bordered : {false, true}) {
+                const SpecialCall each = call(special, place, bordered);
+                check(each);
+                for (size_t i = 0; i < each.expected.values.size(); i++) {
+                    if (each.expected.states[i / conv_.out_channels] == PixelState::Computed) {
+                        const float value = each.expected.values[i];
+                        (std::isnan(value) ? classes.nan : std::isinf(value) ? classes.infinite : classes.finite)++;
+                    }
+                }
+            }
+        }
+    }
+    return classes;
 }
 
 std::vector<Place> SpecialCalls::places() const {

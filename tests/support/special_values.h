@@ -8,6 +8,7 @@
 #include "test_tensor.h"
 #include <array>
 #include <distile/polykernel.h>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,8 +34,6 @@ struct SpecialCall {
 /** How many of the values that calls must compute are of each class. */
 struct ValueClasses {
     int64_t nan = 0, infinite = 0, finite = 0;
-
-    void add(const ReferenceOutput &expected, int32_t channels);
 };
 
 /** The calls of an operator, all with one mask and the same ordinary numbers. */
@@ -42,9 +41,8 @@ class SpecialCalls {
 public:
     explicit SpecialCalls(const distile_polykernel &polykernel);
 
-    std::vector<Place> places() const;
-    /** The input has a zero border that lets all tiles be read in place, or none. */
-    SpecialCall call(Special special, Place place, bool bordered) const;
+    /** Checks every special value at every place, of inputs with a border and without one. */
+    ValueClasses visit(const std::function<void(const SpecialCall &)> &check) const;
     /** An output to compute, which holds no numbers. */
     TestTensor output() const;
 
@@ -59,6 +57,9 @@ public:
     }
 
 private:
+    std::vector<Place> places() const;
+    /** The input has a zero border that lets all tiles be read in place, or none. */
+    SpecialCall call(Special special, Place place, bool bordered) const;
     bool reads(int32_t y, int32_t x) const;
     float value_of(Special special) const;
     /** A call with ordinary numbers only, without what is expected. */

@@ -62,10 +62,10 @@ distile_mask *needed_input(distile_kernel &kernel, const distile_variant &varian
     return kernel.needed_input.get();
 }
 
-/** Whether code that copies the windows of tiles at the edges, tap by tap and apart from the other tiles, takes more
- * time than copying the input, so much of the image are its edges. As measured: where the outputs that read beyond the
- * image, times the taps, are three times all outputs, as for a 3x3 convolution of 7x7 pixels. Does not depend on the
- * mask, so that calls of a known shape need no new memory. */
+/** Whether to copy a plain input into one with a border. The code copies the windows of outputs at the edges tap by
+ * tap; where edges are most of the image, one copy of the input takes less time. Measured: where the outputs that read
+ * beyond the image, times the taps, are three times all outputs, as for a 3x3 convolution of 7x7 pixels. The answer
+ * does not depend on the mask, so calls of a known shape need no new memory. */
 bool should_add_border(const distile_kernel &kernel, const distile_tensor &input, const distile_tensor &output) {
     const PixelRect inside = kernel.kind.interior(
         kernel.polykernel.op, {{-int64_t{input.border_top}, int64_t{input.height} + input.border_bottom},
@@ -77,6 +77,14 @@ bool should_add_border(const distile_kernel &kernel, const distile_tensor &input
     const double at_edges = 1 - part_of(inside.rows, output.height) * part_of(inside.columns, output.width);
     const Window axes = window_of(kernel.kind.window(kernel.polykernel.op));
     return at_edges * axes.y.kernel * axes.x.kernel >= 3;
+}
+
+distile_tensor with_border(distile_tensor tensor, const distile_border &border) {
+    tensor.border_top = border.top;
+    tensor.border_bottom = border.bottom;
+    tensor.border_left = border.left;
+    tensor.border_right = border.right;
+    return tensor;
 }
 
 /** Zeros the border of a tensor, but for the part that a smaller border covers. */
@@ -105,17 +113,18 @@ void zero_border(Device &device, const distile_tensor &tensor, const distile_ten
 ReadInput::ReadInput(distile_kernel &kernel, const distile_variant &variant, distile_mask &mask,
                      const distile_tensor &given, const distile_tensor &output)
     : tensor_(given) {
-    const bool converts = raw(variant.input_dtype) != 0 && variant.input_dtype != given.dtype;
-    const bool may_copy = raw(variant.input_dtype) != 0 && raw(kernel.polykernel.device) == DISTILE_CPU;
-    if (!may_copy || (!converts && !should_add_border(kernel, given, output))) {
+    // Only code for CPUs that says what it reads takes a copy.
+    if (raw(variant.input_dtype) == 0 || raw(kernel.polykernel.device) != DISTILE_CPU) {
+        return;
+    }
+    if (variant.input_dtype == given.dtype && !should_add_border(kernel, given, output)) {
         return;
     }
     const distile_border useful = kernel.kind.border(kernel.polykernel.op);
-    distile_tensor from = given;
-    from.border_top = std::min(given.border_top, useful.top);
-    from.border_bottom = std::min(given.border_bottom, useful.bottom);
-    from.border_left = std::min(given.border_left, useful.left);
-    from.border_right = std::min(given.border_right, useful.right);
+    const distile_border given_border = {
+        std::min(given.border_top, useful.top), std::min(given.border_bottom, useful.bottom),
+        std::min(given.border_left, useful.left), std::min(given.border_right, useful.right)};
+    const distile_tensor from = with_border(given, given_border);
 
     Device &device = *kernel.context.device;
     const distile_output_spec copy = {from.batch,    from.height, from.width,   from.channels,      useful.top,
@@ -123,13 +132,9 @@ ReadInput::ReadInput(distile_kernel &kernel, const distile_variant &variant, dis
     memory_ = device.take_scratch(static_cast<size_t>(bytes_of(copy)));
     tensor_ = tensor_of(copy, memory_.get());
     zero_border(device, tensor_, from);
-    distile_tensor to = tensor_;
-    to.border_top = from.border_top;
-    to.border_bottom = from.border_bottom;
-    to.border_left = from.border_left;
-    to.border_right = from.border_right;
     const distile_tensor source = with_border_inside(from);
-    device.update_pixels(needed_input(kernel, variant, mask, from), with_border_inside(to), &source, false);
+    device.update_pixels(needed_input(kernel, variant, mask, from),
+                         with_border_inside(with_border(tensor_, given_border)), &source, false);
 }
 
 }  // namespace distile
