@@ -78,7 +78,7 @@ build/times/%: data/plans/%.json
 	@touch $@
 
 # Packs the benchmark of NVIDIA GPUs into a self-contained folder: a machine with a GPU needs no compiler and no Halide.
-GPU_PLANS = $(notdir $(wildcard data/plans/*_cuda.json))
+GPU_PLANS = $(notdir $(wildcard data/plans/*_cuda.json data/plans/*_sm90.json))
 GPU_FOLDER ?= build/gpu
 .PHONY: bench-gpu-pack
 bench-gpu-pack:  ## pack the GPU benchmark into GPU_FOLDER, which runs on any machine with a GPU

@@ -51,6 +51,10 @@ Theta theta_of_plan(const Target &target, const AutoschedulerParams &params) {
     if (!variant) {
         throw CompileError("PolyKernel: the plan '" + plan.name + "' has no variant '" + wanted + "'.\n");
     }
+    if (variant->language != Language::Halide) {
+        throw CompileError("PolyKernel: the code of the variant '" + wanted + "' of the plan '" + plan.name +
+                           "' is not from Halide.\n");
+    }
     if (!can_use(target, Target(plan.target))) {
         throw CompileError("PolyKernel: the plan '" + plan.name + "' is for the target " + plan.target + ", not for " +
                            target.to_string() + ".\n");

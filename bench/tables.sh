@@ -12,7 +12,11 @@ mkdir -p "$documents/bench/results"
 "$bench" --summary "$results"/*.json --pages "$documents/bench/results"
 "$bench" --summary "$results"/cpu-avx512.json --figure "$documents/docs/cpu.svg"
 "$bench" --summary "$results"/{h200,h200-16sm}.json --figure "$documents/docs/h200.svg"
+# float32 and the other types, once these are measured.
+gpu=("$results/h200.json")
+[[ ! -e $results/h200-tensor.json ]] || gpu+=("$results/h200-tensor.json")
+"$bench" --summary "${gpu[@]}" --break-even "$documents/docs/h200-break-even.svg"
 # The document says which results it shows.
 mapfile -t shown < <(sed -n "s|^<!-- begin \(.*\.json\) goals -->$|$results/\1|p" "$documents/docs/benchmarks.md")
 "$bench" --summary "${shown[@]}" --into "$documents/docs/benchmarks.md"
-"$bench" --summary "$results"/{cpu-avx512,h200}.json --into "$documents/README.md"
+"$bench" --summary "$results/cpu-avx512.json" "${gpu[@]}" --into "$documents/README.md"

@@ -9,16 +9,17 @@
 # for NVIDIA GPUs. The library of a backend other than cpu is <target>_<backend>: BACKENDS cpu cuda makes <target> and
 # <target>_cuda. `distile plan` measures plans on this machine; `distile tune` finds better ones.
 #
-# Several plans serve several kinds of CPU; list the most demanding first. At run time the first plan that the CPU can
-# run is taken. A portable plan that every x86-64 CPU runs (`distile portable`) follows, unless NO_PORTABLE leaves it
-# out or the last plan is portable itself. DTYPE builds the operator in another type, for instance float16, with the
-# schedules of its plans but without their times. A plan for a GPU stands alone; programs that run it link
-# distile::cuda. CMake reads no plan: one command of distile_builder compiles all variants in parallel. All PolyKernels
-# of a build share as many compilers as the machine has cores (or $DISTILE_JOBS). The command joins the variants with
-# the descriptor and one Halide runtime into one object that exports only the symbol <target>, so an application may
-# contain any other Halide runtime. Changing a file rebuilds the library. Intermediate files stay in the folder
-# <target>_parts. Used by this project and, once installed, by others; all that it needs are targets in distile::. The
-# property distile_polykernels of a folder lists the PolyKernels built there.
+# Several plans serve several kinds of CPU, or of GPU; list the most demanding first. At run time the first plan that the
+# device can run is taken. A portable plan that every x86-64 CPU runs (`distile portable`) follows, unless NO_PORTABLE
+# leaves it out or the last plan is portable itself. DTYPE builds the operator in another type, for instance float16, with
+# the schedules of its plans but without their times; plans for that type are taken as they are. Programs that run a plan
+# for a GPU link distile::cuda. Variants for tensor cores need nvcc and the headers of CUTLASS (DistileTensorCores.cmake).
+# CMake reads no plan: one command of distile_builder compiles all variants in parallel. All PolyKernels of a build share
+# as many compilers as the machine has cores (or $DISTILE_JOBS). The command joins the variants with the descriptor and
+# one Halide runtime into one object that exports only the symbol <target>, so an application may contain any other Halide
+# runtime. Changing a file rebuilds the library. Intermediate files stay in the folder <target>_parts. Used by this
+# project and, once installed, by others; all that it needs are targets in distile::. The property distile_polykernels of
+# a folder lists the PolyKernels built there.
 
 # GNU ld, whatever linker the build uses: joining needs --force-group-allocation, which lld 14 lacks.
 find_program(DISTILE_LINKER NAMES ld.bfd ld REQUIRED DOC "The linker that joins the variants of a PolyKernel: GNU ld")
@@ -85,11 +86,18 @@ function(_distile_add_polykernel target backend arg_OPERATOR arg_DTYPE arg_NO_PO
     set(base "${CMAKE_CURRENT_BINARY_DIR}/${target}")
     set(hooks "${tools}/distile_hooks.o")
     if (TARGET distile::cuda)
-        list(APPEND hooks "${tools}/distile_cuda_hooks.o")
+        list(APPEND hooks "${tools}/distile_cuda_hooks.o" "${tools}/distile_tensor_core.o")
+    endif ()
+    set(environment "CC=${CMAKE_C_COMPILER}")
+    if (DISTILE_NVCC)
+        list(APPEND environment "CUDACXX=${DISTILE_NVCC}")
+    endif ()
+    if (DISTILE_CUTLASS)
+        list(APPEND environment "DISTILE_CUTLASS=${DISTILE_CUTLASS}")
     endif ()
     add_custom_command(
         OUTPUT "${base}.o" "${base}.h"
-        COMMAND ${CMAKE_COMMAND} -E env "CC=${CMAKE_C_COMPILER}"
+        COMMAND ${CMAKE_COMMAND} -E env ${environment}
                 --modify "LD_LIBRARY_PATH=path_list_prepend:$<TARGET_FILE_DIR:Halide::Halide>" --
                 $<TARGET_FILE:distile::builder> build
                 --operator "${arg_OPERATOR}" ${options} --symbol ${target}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the build needs: the distribution's packages, and a Python environment in .venv with Halide, CMake and
-# Ninja. Every goal of the Makefile runs it; it does nothing if everything is there.
+# Ninja, and the headers of CUTLASS. Every goal of the Makefile runs it; it does nothing if everything is there.
 #
 # Usage: cmake/setup.sh [bench] [bench-gpu] [fuzz] [lint]
 #   bench      also installs the peers that the benchmarks measure against (requirements-bench.txt)
@@ -13,7 +13,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 packages=(g++ make python3-venv catch2 libcli11-dev nlohmann-json3-dev libfmt-dev libeigen3-dev libxgboost-dev libstb-dev)
 programs=(g++ make python3)
 headers=(CLI/CLI.hpp nlohmann/json.hpp fmt/core.h eigen3/Eigen/Dense xgboost/c_api.h stb/stb_image.h)
-extras=()
+extras=(cuda)
 for extra in "$@"; do
     case $extra in
     bench | bench-gpu)
@@ -109,11 +109,16 @@ make_python_environment() {
         echo "$key" >.venv/distile.stamp
     fi
 
-    local extra what
-    for extra in ${extras[@]+"${extras[@]}"}; do
+    local extra what options
+    for extra in "${extras[@]}"; do
         key=$(sha256sum "requirements-$extra.txt")
         if [[ $(cat ".venv/distile-$extra.stamp" 2>/dev/null) != "$key" ]]; then
+            options=()
             case $extra in
+            cuda)
+                what="the headers of CUTLASS, for kernels for tensor cores, into .venv (20 MB to download)"
+                options=(--no-deps)
+                ;;
             bench) what="the benchmarks' peers into .venv (640 MB to download, 2.3 GB unpacked)" ;;
             bench-gpu) what="the benchmarks' peer on GPUs into .venv (800 MB to download, 1.2 GB unpacked)" ;;
             lint) what="clang-format and clang-tidy into .venv (40 MB to download, 130 MB unpacked)" ;;
@@ -121,7 +126,7 @@ make_python_environment() {
             say "installing $what"
             # An interrupted install can leave a package that pip considers complete; --ignore-installed unpacks it
             # again.
-            pip_install --ignore-installed -r "requirements-$extra.txt"
+            pip_install --ignore-installed ${options[@]+"${options[@]}"} -r "requirements-$extra.txt"
             echo "$key" >".venv/distile-$extra.stamp"
         fi
     done

@@ -64,6 +64,15 @@ const Layout *find_layout(const Backend &backend, const std::string &name) {
     return nullptr;
 }
 
+const Layout *layout_for(const Backend &backend, Language language, const DataType &type) {
+    for (const Layout &layout : backend.layouts) {
+        if (layout.language == language && (layout.bytes_of_type == 0 || layout.bytes_of_type == type.bytes)) {
+            return &layout;
+        }
+    }
+    return nullptr;
+}
+
 std::vector<std::string> target_words(const std::string &target) {
     const std::string beginning = "x86-64-linux";
     const std::string rest = target.substr(std::min(target.size(), beginning.size()));

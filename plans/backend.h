@@ -5,15 +5,24 @@
 #ifndef DISTILE_PLANS_BACKEND_H
 #define DISTILE_PLANS_BACKEND_H
 
+#include "data_type.h"
 #include <string>
 #include <vector>
 
 namespace distile {
 
+/** Where the code of a variant comes from. */
+enum class Language {
+    Halide,    /**< A generator with the plugin. */
+    TensorCore /**< The templates in runtime/cuda/tensor_core. */
+};
+
 /** A layout of the weights. */
 struct Layout {
     const char *name;
     int channel_block; /**< Output channels in a block. */
+    Language language; /**< Of the code that reads it. */
+    int bytes_of_type; /**< The size of the operator's type that it is for; 0: any. */
 };
 
 struct Backend {
@@ -32,9 +41,11 @@ struct Backend {
     /** The name of the built-in device profile for a Halide target. */
     const char *(*generic_profile)(const std::string &target);
     const char *usual_profile; /**< The built-in device profile for schedules without a target. */
-    /** A PolyKernel may be made of several plans: a device takes the first whose features it has. */
-    bool chained;
-    std::vector<const char *> objects; /**< Files beside the command that all generated code links. */
+    /** Whether every device with the features `has` has the features `needed`. */
+    bool (*includes)(const std::string &has, const std::string &needed);
+    /** "", or why there is no code in a language for devices with such features. */
+    std::string (*why_no_code)(Language language, const std::string &features);
+    std::vector<const char *> objects; /**< Files beside the command that code from Halide links. */
     /** What users call a "thread" of a time table, and a core of the device. */
     const char *worker, *core;
     /** A vector operation of a core, and its multiply-adds. */
@@ -60,6 +71,9 @@ const Backend &backend_of_words(const std::vector<std::string> &words);
 std::vector<std::string> backend_names();
 /** A backend's layout; null if there is none of this name. */
 const Layout *find_layout(const Backend &backend, const std::string &name);
+
+/** The layout that code in a language reads for operators of a type; null if the backend has no such code. */
+const Layout *layout_for(const Backend &backend, Language language, const DataType &type);
 
 /** The parts of a Halide target behind "x86-64-linux". Throws FileError for a target that does not begin with that, or
  * that ends with '-'. */

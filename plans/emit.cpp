@@ -1,10 +1,9 @@
 #include "emit.h"
 #include "operator_schema.h"
+#include "tensor_core.h"
 #include <algorithm>
 #include <iomanip>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <sstream>
 #include <tuple>
 
@@ -14,11 +13,6 @@ namespace {
 
 [[noreturn]] void refuse(const std::string &where, const std::string &what) {
     throw FileError(where + ": " + what);
-}
-
-std::set<std::string> words_of(const std::string &text) {
-    std::istringstream stream(text);
-    return {std::istream_iterator<std::string>(stream), {}};
 }
 
 std::string quoted_name(const Plan &plan) {
@@ -56,27 +50,31 @@ void emit_operator(std::ostream &c, const Operator &op) {
     c << "};\n\n";
 }
 
-/** The variants of a plan, and how each is called: code from Halide through the adapter, and a function in a source
- * file by its name. */
+/** The variants of a plan, and how each is called. */
 void emit_variants(std::ostream &c, const Plan &plan, size_t index, const std::string &symbol) {
     for (const PlanVariant &variant : plan.variants) {
-        if (variant.is_generated()) {
-            const std::string function = function_name(symbol, index, variant.name);
-            c << "int " << function << "_argv(void **arguments);\n"
-              << "static int run_" << function << "(const distile_kernel_call *call) {\n"
-              << "    return distile_call_halide(" << function << "_argv, call);\n}\n\n";
-        } else {
-            c << "int " << variant.entry << "(const distile_kernel_call *call);\n\n";
+        const std::string function = function_name(symbol, index, variant.name);
+        if (variant.language == Language::TensorCore) {
+            emit_tensor_core_call(c, plan, variant, "run_" + function, function);
+            continue;
         }
+        c << "int " << function << "_argv(void **arguments);\n"
+          << "static int run_" << function << "(const distile_kernel_call *call) {\n"
+          << "    return distile_call_halide(" << function << "_argv, call);\n}\n\n";
     }
     const bool may_copy = get_backend(plan.backend).reads_float32 && !facts_of(plan.op).depthwise;
     c << "static const distile_variant variants_" << index << "[] = {\n";
     for (const PlanVariant &variant : plan.variants) {
         c << "    {.name = " << quote(variant.name) << ", .tile_h = " << variant.tile_h()
           << ", .tile_w = " << variant.tile_w() << ", .dense = " << (variant.dense ? 1 : 0)
-          << ", .layout = " << quote(plan.layout_of(variant)) << ", .run = "
-          << (variant.is_generated() ? "run_" + function_name(symbol, index, variant.name) : variant.entry)
-          << (may_copy && variant.is_generated() ? ", .input_dtype = DISTILE_FLOAT32" : "") << "},\n";
+          << ", .layout = " << quote(plan.layout_of(variant)) << ", .run = run_"
+          << function_name(symbol, index, variant.name);
+        if (variant.language == Language::TensorCore && listless_pixels(variant) != 0) {
+            c << ", .listless_pixels = " << listless_pixels(variant);
+        } else if (variant.language == Language::Halide && may_copy) {
+            c << ", .input_dtype = DISTILE_FLOAT32";
+        }
+        c << "},\n";
     }
     c << "};\n\n";
 }
@@ -107,7 +105,8 @@ void emit_plan(std::ostream &c, const std::vector<Plan> &plans, size_t index, co
       << "    .operands = operands,\n"
       << "    .device = " << get_backend(plan.backend).device << ",\n"
       << "    .features = " << quote(plan.features()) << ",\n"
-      << "    .plan_hash = 0x" << plan_hash_text(plan) << ",\n"
+      << (plan.math == Math::TF32 ? "    .math = DISTILE_MATH_TF32,\n" : "") << "    .plan_hash = 0x"
+      << plan_hash_text(plan) << ",\n"
       << "    .num_variants = " << plan.variants.size() << ",\n"
       << "    .variants = variants_" << index << ",\n";
     if (!points.empty()) {
@@ -125,14 +124,10 @@ void check_chain(const std::vector<Plan> &plans) {
     for (size_t i = 1; i < plans.size(); i++) {
         const Plan &plan = plans[i];
         const std::string where = "the plan " + quoted_name(plan);
-        for (const Plan *alone : {&plans.front(), &plan}) {
-            const Backend &backend = get_backend(alone->backend);
-            if (!backend.chained || alone->backend != plans.front().backend) {
-                refuse("the plan " + quoted_name(*alone),
-                       std::string("a plan for ") + backend.people_say + " cannot stand " +
-                           (alone == &plan ? "behind another, '" + plans.front().name + "'"
-                                           : "before another, " + quoted_name(plan)));
-            }
+        const Backend &backend = get_backend(plan.backend), &first = get_backend(plans.front().backend);
+        if (&backend != &first) {
+            refuse(where, std::string("a plan for ") + backend.people_say + " cannot stand behind one for " +
+                              first.people_say + ", " + quoted_name(plans.front()));
         }
         if (!(plan.op == plans.front().op)) {
             refuse(where, "it is for another operator than " + quoted_name(plans.front()));
@@ -142,8 +137,9 @@ void check_chain(const std::vector<Plan> &plans) {
                 refuse(where,
                        "another plan of the PolyKernel has the same name; time tables tell plans apart by their names");
             }
-            const std::set<std::string> has = words_of(plan.features()), needs = words_of(plans[j].features());
-            if (std::includes(has.begin(), has.end(), needs.begin(), needs.end())) {
+            // A context may not allow TF32.
+            const bool may_be_skipped = plans[j].math == Math::TF32 && plan.math != Math::TF32;
+            if (!may_be_skipped && backend.includes(plan.features(), plans[j].features())) {
                 refuse(where, "no device would take it: all that have its features can run " + quoted_name(plans[j]) +
                                   ", which stands before it. Put the most demanding plan first");
             }

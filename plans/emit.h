@@ -14,12 +14,12 @@ namespace distile {
  * its chain. */
 std::string function_name(const std::string &symbol, size_t index, const std::string &variant);
 
-/** Throws FileError unless plans can form one chain of PolyKernels: they must be for one operator and one backend that
- * has chains, have different names, and each must run on a device that cannot run those before it. */
+/** Throws FileError unless plans can form one chain of PolyKernels: they must be for one operator and one backend, have
+ * different names, and each must run on a device or in a context that cannot run those before it. */
 void check_chain(const std::vector<Plan> &plans);
 
 /** The C source of a chain of distile_polykernels, one for each plan. Only the first has a visible name, `symbol`; the
- * others are for devices that lack features of those before them. Throws as check_chain() does. */
+ * others are for devices and contexts that cannot run those before them. Throws as check_chain() does. */
 std::string emit_polykernels(const std::vector<Plan> &plans, const std::string &symbol);
 
 /** The header that declares it. */

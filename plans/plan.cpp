@@ -63,66 +63,70 @@ void check_layout(const std::string &backend, const std::string &layout, const s
     refuse(where, "the backend " + quote(backend) + " has no layout " + quote(layout) + "; it has " + known);
 }
 
-/** A schedule of Halide's. */
-void parse_halide(PlanVariant &variant, const json &code, const std::string &where) {
-    variant.theta = parse_theta(code, where);
-}
-
-json halide_to_json(const PlanVariant &variant) {
-    return variant.theta;
-}
-
-/** A source file of CUDA C++ and the numbers that it takes. */
-void parse_cuda(PlanVariant &variant, const json &code, const std::string &where) {
-    variant.source = text_member(code, "source", where);
-    if (variant.source.empty() || variant.source.front() == '/' || variant.source.find("..") != std::string::npos) {
-        refuse(where, "\"source\" is " + quote(variant.source) + ", not a file in the plan's folder");
-    }
-    variant.entry = text_member(code, "entry", where);
-    if (!is_name(variant.entry) || (variant.entry[0] >= '0' && variant.entry[0] <= '9')) {
-        refuse(where, "\"entry\" is " + quote(variant.entry) + ", not the name of a C function");
-    }
-    json numbers = code;
-    numbers.erase("source");
-    numbers.erase("entry");
-    variant.theta = parse_theta(numbers, where);
-}
-
-json cuda_to_json(const PlanVariant &variant) {
-    json code = variant.theta;
-    code["source"] = variant.source;
-    code["entry"] = variant.entry;
-    return code;
-}
-
-/** What code can be written in. */
+/** What code can come from. */
 constexpr struct {
-    const char *language;
-    bool generated;
-    void (*parse)(PlanVariant &variant, const json &code, const std::string &where);
-    json (*write)(const PlanVariant &variant);
-} languages[] = {{"halide", true, parse_halide, halide_to_json}, {"cuda", false, parse_cuda, cuda_to_json}};
+    const char *name;
+    Language language;
+} languages[] = {{"halide", Language::Halide}, {"tensor_core", Language::TensorCore}};
 
 void parse_code(PlanVariant &variant, const json &code, const std::string &where) {
     std::string known;
-    for (const auto &language : languages) {
-        if (code.size() == 1 && code.contains(language.language)) {
-            const auto &of_language = member(code, language.language, json::value_t::object, where);
-            language.parse(variant, of_language, where + ", " + quote(language.language));
+    for (const auto &[name, language] : languages) {
+        if (code.size() == 1 && code.contains(name)) {
+            variant.language = language;
+            variant.theta = parse_theta(member(code, name, json::value_t::object, where), where + ", " + quote(name));
             return;
         }
-        known.append(known.empty() ? "" : " or ").append(quote(language.language));
+        known.append(known.empty() ? "" : " or ").append(quote(name));
     }
     refuse(where, "\"code\" does not have one member, " + known);
 }
 
 json code_to_json(const PlanVariant &variant) {
-    for (const auto &language : languages) {
-        if (language.generated == variant.is_generated()) {
-            return {{language.language, language.write(variant)}};
+    for (const auto &[name, language] : languages) {
+        if (language == variant.language) {
+            return {{name, json(variant.theta)}};
         }
     }
     return {};
+}
+
+/** "math", if the operator's type leaves a choice. */
+Math parse_math(const json &json, const Operator &op, const std::string &where) {
+    if (!json.contains("math")) {
+        return Math::Float32;
+    }
+    const std::string math = text_member(json, "math", where);
+    if (op.dtype().dtype != DISTILE_FLOAT32) {
+        refuse(where, "it has \"math\", but the type of its operator is " + std::string(op.dtype().name) +
+                          ": only float32 operators can be multiplied in another type");
+    }
+    if (math != "float32" && math != "tf32") {
+        refuse(where, "\"math\" is " + quote(math) + ", not \"float32\" or \"tf32\"");
+    }
+    return math == "tf32" ? Math::TF32 : Math::Float32;
+}
+
+/** Whether the code of a variant can be what the plan says: for its target, in its math, with its weights. */
+void check_code(const Plan &plan, const PlanVariant &variant, const std::string &where) {
+    const Backend &backend = get_backend(plan.backend);
+    const std::string why_not = backend.why_no_code(variant.language, plan.features());
+    if (!why_not.empty()) {
+        refuse(where, why_not + "; the target is '" + plan.target + "'");
+    }
+    const bool is_float32 = plan.op.dtype().dtype == DISTILE_FLOAT32;
+    const bool on_tensor_cores = variant.language == Language::TensorCore;
+    if (is_float32 && on_tensor_cores && plan.math != Math::TF32) {
+        refuse(where, "tensor cores multiply float32 in TF32: the plan needs \"math\": \"tf32\"");
+    }
+    if (!on_tensor_cores && plan.math == Math::TF32) {
+        refuse(where, "\"math\" is \"tf32\", but code from Halide multiplies in float32: it needs a plan of its own");
+    }
+    const Layout *needed = layout_for(backend, variant.language, plan.op.dtype());
+    if (!needed || plan.layout_of(variant) != needed->name) {
+        refuse(where, "its code does not read weights in the layout " + quote(plan.layout_of(variant)) +
+                          (needed ? ", but in " + quote(needed->name) : ""));
+    }
 }
 
 PlanVariant parse_variant(const json &json, const Plan &plan, const std::string &where) {
@@ -139,6 +143,7 @@ PlanVariant parse_variant(const json &json, const Plan &plan, const std::string 
         check_layout(plan.backend, variant.layout, where);
     }
     parse_code(variant, member(json, "code", nlohmann::json::value_t::object, where), where);
+    check_code(plan, variant, where);
     return variant;
 }
 
@@ -247,6 +252,22 @@ int Plan::channel_block(const PlanVariant &variant) const {
     return find_layout(get_backend(backend), layout_of(variant))->channel_block;
 }
 
+bool Plan::has(Language language) const {
+    return std::any_of(variants.begin(), variants.end(),
+                       [&](const PlanVariant &variant) { return variant.language == language; });
+}
+
+void change_type(Plan &plan, const Operator &op) {
+    plan.op = op;
+    plan.math = op.dtype().dtype == DISTILE_FLOAT32 && plan.has(Language::TensorCore) ? Math::TF32 : Math::Float32;
+    for (PlanVariant &variant : plan.variants) {
+        variant.layout = layout_for(get_backend(plan.backend), variant.language, op.dtype())->name;
+    }
+    plan.layout = plan.variants.front().layout;
+    plan.profiled_device.clear();
+    plan.times.clear();
+}
+
 Plan make_plan(const std::string &name, const Operator &op, const Backend &backend, const std::string &target) {
     Plan plan;
     plan.name = name;
@@ -284,6 +305,7 @@ Plan read_plan(const std::string &path, Times times) {
         refuse(where, error.what());
     }
     check_layout(plan.backend, plan.layout, where);
+    plan.math = parse_math(json, plan.op, where);
     const auto &variants = member(json, "variants", json::value_t::array, where);
     if (variants.empty() || variants.size() > 64) {
         refuse(where, "it has " + std::to_string(variants.size()) + " variants; 1 to 64 are allowed");
@@ -310,6 +332,9 @@ json to_json(const Plan &plan) {
     json result = {{"distile_plan", plan_version}, {"name", plan.name},     {"operator", to_json(plan.op)},
                    {"backend", plan.backend},      {"layout", plan.layout}, {"target", plan.target},
                    {"variants", variants}};
+    if (plan.math == Math::TF32) {
+        result["math"] = "tf32";
+    }
     if (!plan.times.empty()) {
         result["profile"] = {
             {"plan_hash", plan_hash_text(plan)}, {"device", plan.profiled_device}, {"times", to_json(plan.times)}};
@@ -322,15 +347,15 @@ uint64_t plan_hash(const Plan &plan) {
     for (const PlanVariant &variant : plan.variants) {
         json row = to_json(variant);
         row["layout"] = plan.layout_of(variant);
-        for (auto &code : row["code"]) {
-            code.erase("source");
-        }
         variants.push_back(row);
     }
-    const json code = {{"generator", plan.op.generator},
-                       {"params", to_json(plan.op).at("params")},
-                       {"target", plan.target},
-                       {"variants", variants}};
+    json code = {{"generator", plan.op.generator},
+                 {"params", to_json(plan.op).at("params")},
+                 {"target", plan.target},
+                 {"variants", variants}};
+    if (plan.math == Math::TF32) {
+        code["math"] = "tf32";
+    }
     uint64_t hash = 0xcbf29ce484222325;
     for (const char c : code.dump()) {
         hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;

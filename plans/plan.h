@@ -21,19 +21,19 @@
 
 namespace distile {
 
+/** How the code of float32 operators multiplies. */
+enum class Math {
+    Float32,
+    TF32 /**< Both factors are rounded to 10 bits of mantissa; sums are float32. */
+};
+
 struct PlanVariant {
     std::string name;
-    /** A point of the space of Halide's schedules; of a source file, its tiles and whatever other numbers it takes. */
-    Theta theta;
+    Theta theta; /**< A point of the space of its language. */
     bool dense = false;
     std::string layout; /**< Of the weights that its code reads; "": the plan's. */
-    /** Of code that Halide does not generate: the source file, seen from the plan's folder, and the
-     * distile_kernel_function in it; "" otherwise. */
-    std::string source, entry;
+    Language language = Language::Halide;
 
-    bool is_generated() const {
-        return entry.empty();
-    }
     int tile_h() const {
         return theta.at("tile_h");
     }
@@ -54,7 +54,8 @@ struct Plan {
     std::string name;
     Operator op;
     std::string layout, backend;
-    std::string target; /**< A Halide target, without user_context and no_runtime. */
+    std::string target; /**< A Halide target, without user_context and no_runtime, or a later GPU's named alike. */
+    Math math = Math::Float32;
     std::vector<PlanVariant> variants;
     std::string profiled_device; /**< Where `times` were measured; "" if they were not. */
     std::vector<PlanTime> times;
@@ -66,6 +67,7 @@ struct Plan {
     }
     /** Output channels in a block of the weights that a variant reads. */
     int channel_block(const PlanVariant &variant) const;
+    bool has(Language language) const;
     /** What the code needs of a device, as a descriptor says it. */
     std::string features() const {
         return get_backend(backend).features_of(target);
@@ -81,12 +83,15 @@ enum class Times {
     Drop  /**< They are not needed: the code is compiled or measured again. */
 };
 
+/** Changes the type of a plan's operator. Its times are dropped: they are of the other type's code. */
+void change_type(Plan &plan, const Operator &op);
+
 /** Throws FileError that says which member is wrong. Does not check thetas against a space. */
 Plan read_plan(const std::string &path, Times times = Times::Keep);
 nlohmann::json to_json(const Plan &plan);
 
-/** Says which code a plan is of: its operator, target and variants, but no names of files, and no times. FNV-1a of
- * their canonical JSON. */
+/** Says which code a plan is of: its operator, target, math and variants, but no times. FNV-1a of their canonical JSON.
+ */
 uint64_t plan_hash(const Plan &plan);
 /** The same as files hold it: 16 hexadecimal digits. */
 std::string plan_hash_text(const Plan &plan);

@@ -19,18 +19,22 @@ struct ErrorBound {
     double subnormal;
     /** The error of float32 sums, in any order. */
     double accumulation;
+    distile_math math = DISTILE_MATH_FLOAT32;
 };
 
+// TF32 keeps 10 bits of a mantissa. Inputs are truncated to them and weights rounded, so a product may be off by
+// 2^-10 + 2^-11.
 constexpr ErrorBound error_bounds[] = {
     {DISTILE_FLOAT32, 0, 0, 1e-5},
     {DISTILE_FLOAT16, 0x1p-11, 0x1p-25, 1e-5},
     {DISTILE_BFLOAT16, 0x1p-8, 0x1p-134, 1e-5},
+    {DISTILE_FLOAT32, 0, 0, 2e-3, DISTILE_MATH_TF32},
 };
 
-/** The largest allowed error for the exact result `result`. */
-inline double error_bound(distile_dtype dtype, double result, double scale) {
+/** The largest allowed error for the exact result `result`. `math` is how float32 numbers are multiplied. */
+inline double error_bound(distile_dtype dtype, double result, double scale, distile_math math = DISTILE_MATH_FLOAT32) {
     for (const ErrorBound &bound : error_bounds) {
-        if (bound.dtype == dtype) {
+        if (bound.dtype == dtype && bound.math == math) {
             // Accumulation errors beyond the next number change the rounding too.
             const double accumulated = bound.accumulation * scale;
             return bound.rounding * (std::abs(result) + accumulated) + bound.subnormal + accumulated;

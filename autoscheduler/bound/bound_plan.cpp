@@ -128,10 +128,11 @@ Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile
     plan.profiled_device = "none: the bound for a " + device.name;
     const std::vector<double> densities = {.02, .05, .1, .2, .35, .5, .75};
     for (const Theta &theta : choose(best_of(workload, densities, 100), masked)) {
-        plan.variants.push_back({"masked_" + std::to_string(plan.variants.size() + 1), theta, false, "", "", ""});
+        plan.variants.push_back(
+            {"masked_" + std::to_string(plan.variants.size() + 1), theta, false, "", Language::Halide});
     }
     const std::vector<Theta> dense = choose(best_of(workload, {1}, 20), 1);
-    plan.variants.push_back({"dense", dense.front(), true, "", "", ""});
+    plan.variants.push_back({"dense", dense.front(), true, "", Language::Halide});
     for (const int threads : bound_backend(device.backend).plan_threads) {
         workload.threads = threads;
         for (const PlanVariant &variant : plan.variants) {
@@ -182,8 +183,8 @@ Plan portable_plan(const Operator &op) {
         options.per_bucket = 1;
         // The finest tiles. Unrolled little, because every operator pays for compiling it and few CPUs run it.
         options.held = {{"tile_h", workload.problem.scale_h}, {"tile_w", workload.problem.scale_w}, {"unroll", 1}};
-        plan.variants.push_back(
-            {name, rank(workload, {density_bucket(workload, density)}, options).kept.front().theta, dense, "", "", ""});
+        const Theta theta = rank(workload, {density_bucket(workload, density)}, options).kept.front().theta;
+        plan.variants.push_back({name, theta, dense, "", Language::Halide});
     };
     add("fine", .3, false);
     add("dense", 1, true);

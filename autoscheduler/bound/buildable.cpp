@@ -1,19 +1,27 @@
 #include "buildable.h"
 #include "bound_backend.h"
 #include "candidates.h"
+#include "operator_schema.h"
+#include "tensor_core.h"
 
 namespace distile {
 
+const Space &space_of(const Plan &plan, const PlanVariant &variant) {
+    return variant.language == Language::TensorCore ? tensor_core_space(tensor_cores_of(plan))
+                                                    : space_of(plan.backend, problem_of(plan.op, plan.backend, 1, 0));
+}
+
 void check_buildable(const Plan &plan, const PlanVariant &variant) {
     const std::string where = "the plan '" + plan.name + "', variant " + quote(variant.name) + ": ";
-    if (!variant.is_generated()) {
-        throw FileError(where + "its code is in '" + variant.source +
-                        "', but this version builds code from Halide only");
+    if (variant.language == Language::TensorCore && !runs_on_tensor_cores(plan.op)) {
+        throw FileError(where + "there is no kernel for tensor cores for this operator: they run convolutions and "
+                                "linear layers without groups and scales, with channels that are multiples of 8 and a "
+                                "kernel of at most 16 x 16");
     }
     const Vectors vectors = bound_backend(plan.backend).vectors_of(plan.target);
     Problem problem = problem_of(plan.op, plan.backend, vectors.lanes, vectors.registers);
     problem.channel_block = plan.channel_block(variant);
-    const std::string illegal = space_of(plan.backend, problem).why_illegal(variant.theta, problem);
+    const std::string illegal = space_of(plan, variant).why_illegal(variant.theta, problem);
     if (!illegal.empty()) {
         throw FileError(where + "the theta is not legal for this operator and target: " + illegal);
     }

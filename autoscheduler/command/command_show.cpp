@@ -1,9 +1,11 @@
 #include "bound.h"
+#include "buildable.h"
 #include "candidates.h"
 #include "commands.h"
 #include "plan.h"
 #include "process.h"
 #include "rank.h"
+#include "tensor_core.h"
 #include "tools.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -59,7 +61,7 @@ std::string schedule_source(const Plan &plan, const PlanVariant &variant) {
 /** A plan of one variant, made of an operator file and a theta. */
 Plan plan_of_theta(const Operator &op, const Theta &theta, const DeviceProfile &device) {
     Plan plan = make_plan(op.name, op, get_backend(device.backend), halide_target(device));
-    plan.variants = {{"shown", theta, false, "", "", ""}};
+    plan.variants = {{"shown", theta, false, "", Language::Halide}};
     return plan;
 }
 
@@ -71,6 +73,19 @@ const Backend &backend_of_theta(const Operator &op, const Theta &theta) {
     };
     return **std::max_element(backends().begin(), backends().end(),
                               [&](const Backend *a, const Backend *b) { return shared_knobs(a) < shared_knobs(b); });
+}
+
+/** Code for tensor cores has no schedule and no bound: what is compiled is all. */
+void show_source(const Plan &plan, const PlanVariant &variant, bool json) {
+    check_buildable(plan, variant);
+    const std::string source = tensor_core_source(plan, variant);
+    if (json) {
+        const nlohmann::json result = {
+            {"operator", plan.op.name}, {"theta", nlohmann::json(variant.theta)}, {"source", source}};
+        std::fputs(format_json(result).c_str(), stdout);
+    } else {
+        std::fputs((space_of(plan, variant).describe(variant.theta) + "\n\n" + source).c_str(), stdout);
+    }
 }
 
 void show(const Options &options) {
@@ -100,6 +115,10 @@ void show(const Options &options) {
     const PlanVariant *variant = options.variant.empty() ? &plan.variants.front() : plan.find(options.variant);
     if (!variant) {
         throw FileError("the plan '" + plan.name + "' has no variant '" + options.variant + "'");
+    }
+    if (variant->language == Language::TensorCore) {
+        show_source(plan, *variant, options.json);
+        return;
     }
     const Workload workload = workload_of(plan.op, device);
     const Space &space = space_of(plan.backend, workload.problem);

@@ -1,5 +1,5 @@
 #include "info.h"
-#include "candidates.h"
+#include "buildable.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
@@ -87,11 +87,11 @@ std::string describe_times(const Plan &plan) {
 std::string describe_plan(const Plan &plan) {
     const std::string needs = get_backend(plan.backend).needs(plan.features());
     std::string text = fmt::format("PolyKernel {}\nOperator   {}: {}\nBackend    {}, weight layout {}\n"
-                                   "Needs      {}\n\nVariants\n",
-                                   plan.name, plan.op.name, plan.op.summary(), plan.backend, plan.layout, needs);
-    const Space &space = space_of(plan.backend, problem_of(plan.op, plan.backend, 1, 0));
+                                   "Needs      {}\n{}\nVariants\n",
+                                   plan.name, plan.op.name, plan.op.summary(), plan.backend, plan.layout, needs,
+                                   plan.math == Math::TF32 ? "Math       TF32, sums in float32\n" : "");
     for (const PlanVariant &variant : plan.variants) {
-        text += fmt::format("  {:<14}{}{}\n", variant.name, space.describe(variant.theta),
+        text += fmt::format("  {:<14}{}{}\n", variant.name, space_of(plan, variant).describe(variant.theta),
                             variant.dense ? " (dense candidate: every pixel)" : "");
     }
     return text + "\n" + describe_times(plan);

@@ -39,7 +39,10 @@ PlanSearch::PlanSearch(PlanSearchOptions options) : options_(std::move(options))
     }
     if (!options_.include.empty()) {
         for (const PlanVariant &variant : read_plan(options_.include).variants) {
-            const std::string problem = session_.space().why_illegal(variant.theta, session_.workload.problem);
+            const std::string problem =
+                variant.language == Language::Halide
+                    ? session_.space().why_illegal(variant.theta, session_.workload.problem)
+                    : "its code is not from Halide, and only schedules of Halide's are searched";
             if (!problem.empty()) {
                 throw FileError("the plan '" + options_.include + "', variant \"" + variant.name + "\": " + problem);
             }

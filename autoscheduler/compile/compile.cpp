@@ -2,7 +2,9 @@
 #include "bound_plan.h"
 #include "emit.h"
 #include "job_slots.h"
+#include "tensor_core_code.h"
 #include "tools.h"
+#include <algorithm>
 #include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -38,57 +40,87 @@ private:
 
 /** What makes the objects of a chain's variants in a folder, and these objects. */
 struct Objects {
-    std::vector<Command> generators;
+    std::vector<Command> compilers;
+    std::string embedding; /**< Assembly that embeds what some of them make; "": none. */
     std::vector<std::string> paths;
 };
 
+bool have(const std::vector<Plan> &plans, Language language) {
+    return std::any_of(plans.begin(), plans.end(), [&](const Plan &plan) { return plan.has(language); });
+}
+
 Objects objects_of(const std::vector<Plan> &plans, const std::string &symbol, const std::string &folder) {
     Objects objects;
+    std::vector<std::string> embedded;
     for (size_t i = 0; i < plans.size(); i++) {
         const std::string plan_path = folder + "/plan_" + std::to_string(i) + ".json";
         write_file(plan_path, to_json(plans[i]).dump());
         for (const PlanVariant &variant : plans[i].variants) {
             const std::string name = function_name(symbol, i, variant.name);
-            objects.generators.push_back(generator_command(plans[i], variant, plan_path, "object", folder, name));
-            objects.paths.push_back(folder + "/" + name + ".o");
+            if (variant.language == Language::TensorCore) {
+                objects.compilers.push_back(tensor_core_command(plans[i], variant, folder, name));
+                embedded.push_back(name);
+            } else {
+                objects.compilers.push_back(generator_command(plans[i], variant, plan_path, "object", folder, name));
+                objects.paths.push_back(folder + "/" + name + ".o");
+            }
         }
     }
-    // What every PolyKernel holds besides its variants.
-    for (const char *object : get_backend(plans.front().backend).objects) {
-        objects.paths.push_back(tool(object));
+    if (!embedded.empty()) {
+        objects.embedding = folder + "/" + symbol + ".embedded";
+        write_file(objects.embedding + ".s", embed_code(folder, embedded));
+        objects.paths.push_back(objects.embedding + ".o");
     }
-    objects.paths.push_back(tool("distile_halide_runtime.o"));
+    // What every PolyKernel holds besides its variants.
+    if (have(plans, Language::Halide)) {
+        for (const char *object : get_backend(plans.front().backend).objects) {
+            objects.paths.push_back(tool(object));
+        }
+        objects.paths.push_back(tool("distile_halide_runtime.o"));
+    }
+    if (have(plans, Language::TensorCore)) {
+        objects.paths.push_back(tool("distile_tensor_core.o"));
+    }
     return objects;
 }
 
-void change_type(Operator &op, const std::string &type) {
+/** Compiles the variants. */
+void make_objects(const Objects &objects, int jobs, const std::function<void(int)> &progress,
+                  const JobSlots *slots = nullptr) {
+    run_generators(objects.compilers, jobs, progress, slots);
+    if (!objects.embedding.empty()) {
+        CommandLine(c_compiler(), objects.embedding + ".log")
+            .add({"-c", "-o", objects.embedding + ".o", objects.embedding + ".s"})
+            .run();
+    }
+}
+
+/** The operator in another type. */
+Operator in_type(Operator op, const std::string &type) {
     if (!find_type(type)) {
         throw FileError("'" + type + "' is not a data type; the types are " + known_types());
     }
     op.name += "_" + type;
     op.params["dtype"] = type;
+    return op;
 }
 
 std::vector<Plan> read_plans(const BuildOptions &options) {
-    Operator op = read_operator(options.op);
+    const Operator given = read_operator(options.op);
+    const Operator op = options.dtype.empty() ? given : in_type(given, options.dtype);
     std::vector<Plan> plans;
     for (const std::string &path : options.plans) {
-        plans.push_back(read_plan(path));
-        const Plan &plan = plans.back();
+        Plan plan = read_plan(path);
+        // Of a plan for the type itself, the times hold.
+        if (given == plan.op && !options.dtype.empty()) {
+            plan.name += "_" + options.dtype;
+            change_type(plan, op);
+        }
         if (!(op == plan.op)) {
             throw FileError("the plan '" + path + "' was made for the operator '" + plan.op.name + "' (" +
-                            plan.op.summary() + "), not for '" + op.name + "' (" + op.summary() + ")");
+                            plan.op.summary() + "), not for '" + given.name + "' (" + given.summary() + ")");
         }
-    }
-    if (!options.dtype.empty()) {
-        change_type(op, options.dtype);
-        for (Plan &plan : plans) {
-            plan.name += "_" + options.dtype;
-            plan.op = op;
-            // Those of the other type's code.
-            plan.profiled_device.clear();
-            plan.times.clear();
-        }
+        plans.push_back(std::move(plan));
     }
     if (plans.empty()) {
         plans = bound_plans(op, get_backend(options.backend));
@@ -131,7 +163,7 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
     CommandLine link(c_compiler(), base + ".log");
     link.add({"-shared", "-fPIC", "-O2", "-I", tool("include"), "-o", base + ".so", base + ".c"}).add(objects.paths);
     link.add({"-Wl,-Bsymbolic", "-lstdc++", "-ldl", "-lpthread"});
-    run_generators(objects.generators, jobs, progress);
+    make_objects(objects, jobs, progress);
     link.run();
     std::error_code error;
     fs::copy_file(base + ".so", path, fs::copy_options::overwrite_existing, error);
@@ -154,8 +186,8 @@ void build_polykernel(const BuildOptions &options) {
         .add({"-c", "-O2", "-fPIC", "-I", tool("include"), "-o", base + ".descriptor.o", base + ".c"})
         .run();
     const JobSlots slots(options.slots, options.jobs);
-    run_generators(
-        objects.generators, options.jobs, [](int) {}, &slots);
+    make_objects(
+        objects, options.jobs, [](int) {}, &slots);
     // Joined by GNU's linker, and left with one visible symbol, so that an application may hold any other Halide
     // runtime.
     CommandLine({options.linker}, log)
@@ -172,6 +204,11 @@ void build_polykernel(const BuildOptions &options) {
         for (const std::string &plan : options.plans) {
             text += " " + escaped(plan);
         }
+        if (have(plans, Language::TensorCore)) {
+            for (const std::string &header : tensor_core_headers()) {
+                text += " " + escaped(header);
+            }
+        }
         write_file(options.depfile, text + "\n");
     }
     // Last, so that whatever fails before leaves no object.
@@ -186,7 +223,7 @@ void emit_of_variants(const std::string &plan_path, const std::string &what, con
     const Plan plan = read_plan(plan_path, Times::Drop);
     std::vector<Command> generators;
     for (const PlanVariant &variant : plan.variants) {
-        if (variant.is_generated()) {
+        if (variant.language == Language::Halide) {
             generators.push_back(
                 generator_command(plan, variant, plan_path, what, folder, plan.name + "." + variant.name, "kernel"));
         }

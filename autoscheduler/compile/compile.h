@@ -23,9 +23,11 @@ struct BuildOptions {
     std::string op;                 /**< Operator file. */
     std::vector<std::string> plans; /**< The most demanding first; none: those that the bound makes for `backend`. */
     std::string backend = cpu_backend().name;
-    std::string dtype;    /**< Replaces the type of the operator and its plans, for instance "float16"; "": none. */
-    bool portable = true; /**< Whether a plan for every device of the backend stands behind them, if it can. */
-    std::string symbol;   /**< C name of the PolyKernel. */
+    /** Replaces the type of the operator and of its plans, for instance "float16", but for plans that are of that type
+     * already; "": none. */
+    std::string dtype;
+    bool portable = true;       /**< Whether a plan for every device of the backend stands behind them, if it can. */
+    std::string symbol;         /**< C name of the PolyKernel. */
     std::string object, header; /**< To write. */
     std::string depfile;        /**< To write: Make's rule for the object; "": none. */
     /** For intermediate files. It is emptied first. */
@@ -38,8 +40,8 @@ struct BuildOptions {
 /** Builds an object that shows only the symbol, and a header that declares it. Throws FileError. */
 void build_polykernel(const BuildOptions &options);
 
-/** Writes an output of Halide's generators, for instance "device_code", for every variant of a plan into a folder. The
- * names of the files begin with PLAN.VARIANT. Throws FileError. */
+/** Writes an output of Halide's generators, for instance "device_code", for every variant from Halide into a folder.
+ * The names of the files begin with PLAN.VARIANT. Throws FileError. */
 void emit_of_variants(const std::string &plan, const std::string &what, const std::string &folder, int jobs);
 
 }  // namespace distile

@@ -25,6 +25,17 @@ bool is_program(const std::string &name) {
     return false;
 }
 
+/** A program with its arguments, from an environment variable or else by its usual name. */
+std::vector<std::string> program_of(const char *variable, const char *usual) {
+    const char *value = std::getenv(variable);
+    std::istringstream words(value ? value : "");
+    std::vector<std::string> command(std::istream_iterator<std::string>(words), {});
+    if (command.empty()) {
+        command = {usual};
+    }
+    return command;
+}
+
 }  // namespace
 
 std::string own_path() {
@@ -42,16 +53,21 @@ std::string tool(const std::string &name) {
 }
 
 std::vector<std::string> c_compiler() {
-    const char *variable = std::getenv("CC");
-    std::istringstream words(variable ? variable : "");
-    std::vector<std::string> command(std::istream_iterator<std::string>(words), {});
-    if (command.empty()) {
-        command = {"cc"};
-    }
+    const std::vector<std::string> command = program_of("CC", "cc");
     if (!is_program(command[0])) {
         throw FileError(
             "the C compiler '" + command[0] +
             "' cannot be started, because there is no such program: name one in the environment variable CC");
+    }
+    return command;
+}
+
+std::vector<std::string> cuda_compiler() {
+    const std::vector<std::string> command = program_of("CUDACXX", "nvcc");
+    if (!is_program(command[0])) {
+        throw FileError("code for tensor cores needs a CUDA toolkit, but its compiler '" + command[0] +
+                        "' cannot be started, because there is no such program: install a toolkit, and name its nvcc "
+                        "in the environment variable CUDACXX");
     }
     return command;
 }

@@ -20,14 +20,17 @@ std::string tool(const std::string &name);
 /** The C compiler that links plans: $CC with its arguments, or cc. Throws FileError if there is no such program. */
 std::vector<std::string> c_compiler();
 
-/** The command that builds a variant of the plan in the file `plan_path`: a generator with the plugin. It writes the
- * output that `emit` names, for instance "object", and a log into a folder. `name` is the name of the files, and of the
- * function unless `function` names it. Throws FileError for what cannot be built. */
+/** The CUDA compiler: $CUDACXX with its arguments, or nvcc. Throws FileError if there is no such program. */
+std::vector<std::string> cuda_compiler();
+
+/** The command that builds a variant from Halide: a generator with the plugin, which reads the plan in the file
+ * `plan_path`. It writes the output that `emit` names, for instance "object", and a log into a folder. `name` is the
+ * name of the files, and of the function unless `function` names it. Throws FileError for what cannot be built. */
 Command generator_command(const Plan &plan, const PlanVariant &variant, const std::string &plan_path,
                           const std::string &emit, const std::string &folder, const std::string &name,
                           const std::string &function = "");
 
-/** A generator that ran and failed: the fault may be the schedule's. */
+/** A generator or nvcc ran and failed: the fault may be the schedule's. */
 class GeneratorFailed : public FileError {
 public:
     using FileError::FileError;
@@ -35,7 +38,7 @@ public:
 /** The exit status of `distile compile` then; of all other errors it is 1. */
 constexpr int generator_failed = 4;
 
-/** run_commands() for Halide's generators. Throws GeneratorFailed, and FileError where none could run. */
+/** run_commands() for what compiles variants. Throws GeneratorFailed, and FileError where none could run. */
 void run_generators(const std::vector<Command> &commands, int jobs, const std::function<void(int)> &finished,
                     const JobSlots *slots = nullptr);
 

@@ -124,12 +124,13 @@ std::string GpuSlice::device() const {
     return text;
 }
 
-Context make_context(const GpuSlice &slice, distile_choice *choice) {
+Context make_context(const GpuSlice &slice, distile_choice *choice, distile_math math) {
     distile_cuda_options cuda{};
     cuda.context = slice.context();
     cuda.stream = slice.stream();
     distile_context_options options{};
     options.threads = 1;
+    options.math = math;
     if (choice) {
         options.trace = &keep_choice;
         options.trace_user = choice;

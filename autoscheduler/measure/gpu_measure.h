@@ -37,8 +37,8 @@ private:
 };
 
 /** A context on a slice, whose kernels store what they choose in `choice` unless that is null: on a GPU nothing else
- * tells. It must outlive the context. */
-Context make_context(const GpuSlice &slice, distile_choice *choice = nullptr);
+ * tells. It must outlive the context. By default it takes a plan whatever its math. */
+Context make_context(const GpuSlice &slice, distile_choice *choice = nullptr, distile_math math = DISTILE_MATH_TF32);
 
 /** Memory of the GPU's, in the current context. */
 class GpuMemory {

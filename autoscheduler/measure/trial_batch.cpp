@@ -291,7 +291,7 @@ double Reference::us() const {
 
 Plan trial_plan(const BatchSetup &setup, const Trial &trial) {
     Plan plan = make_plan("trial", setup.op, get_backend(setup.backend), setup.target);
-    plan.variants = {{"trial", trial.theta, trial.dense, "", "", ""}};
+    plan.variants = {{"trial", trial.theta, trial.dense, "", Language::Halide}};
     return plan;
 }
 

@@ -133,6 +133,9 @@ void Runner::measure_first(const std::string &name, const ConvolutionRow &row, J
 
 void Runner::describe(const ConvolutionRow &row, Json &result) const {
     constexpr const char *states[] = {"hot", "cold", "first"};
+    if (!row.numerics->is_strict()) {
+        throw std::runtime_error("on a CPU, operators are compared with dense ones in float32 only");
+    }
     result["kind"] = "convolution";
     result["op"] = row.op.name;
     result["threads"] = options_.threads;

@@ -45,7 +45,7 @@ void CudaRunner::measure(const BandwidthRow &row, Json &result) {
     result["op"] = row.op.name;
     result["batch"] = row.batch;
     result["mask"] = row.mask.name;
-    const GpuWorkbench &bench = workbench(bench_, row.op, row.batch);
+    const GpuWorkbench &bench = workbench(bench_, row.op, find_numerics("float32"), row.batch);
     const BenchOperator &op = bench.problem.op();
     result["category"] = op.category;
     result["shape"] = op.shape();

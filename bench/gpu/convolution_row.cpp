@@ -43,7 +43,7 @@ struct Times {
 using Peers = std::vector<const GpuWorkbench::Peer *>;
 
 /** The peers of a row, by their name in the file of rows. */
-Peers peers_of(GpuWorkbench &bench, const std::string &name) {
+Peers peers_of(GpuWorkbench &bench, const std::string &name, const Numerics &numerics) {
     static const std::map<std::string, std::vector<const char *>> known = {{"cudnn", {"cudnn", "cudnn-tf32"}},
                                                                            {"dense", {"dense"}}};
     const auto found = known.find(name);
@@ -52,7 +52,10 @@ Peers peers_of(GpuWorkbench &bench, const std::string &name) {
     }
     Peers peers;
     for (const char *peer : found->second) {
-        peers.push_back(&bench.peer(peer));
+        // Only strict float32 is compared with other numerics too.
+        if (peers.empty() || numerics.is_strict()) {
+            peers.push_back(&bench.peer(peer));
+        }
     }
     return peers;
 }
@@ -64,7 +67,7 @@ template<typename InTurns> Times time_sides(const MaskedCall &call, const GpuWor
     // The other graphs set their mask repeatedly, and not all of them count it, so this one has its own mask.
     const Mask known = make_mask(bench.context);
     call.set(known);
-    const GpuGraph kernels(slice, [&] { call.run(known, nullptr); });
+    const GpuGraph kernels(slice, [&] { call.run(known, choice.variant); });
     const GpuGraph lists(slice, [&] {
         distile_tile_list list{};
         call.set(bench.mask);
@@ -120,6 +123,7 @@ void add_peers(Json &result, const Times &times, const Peers &peers, const disti
     result["peer_us"] = to_json(peer);
     result["peer_max_rel_err"] = rounded(peers.front()->error);
     result["speedup"] = rounded(peer.median / ours);
+    result["speedup_kernels"] = rounded(peer.median / times.kernels.median);
     result["eta"] = eta(peer, ours);
     result["eta_kernel"] = eta(peer, times.kernels.median);
     result["eta_host_path"] = eta(peer, times.lists.median + times.kernels.median);
@@ -140,6 +144,7 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     result["op"] = row.op.name;
     result["multiprocessors"] = slice_.multiprocessors();
     result["batch"] = row.batch;
+    result["dtype"] = row.numerics->name;
     result["mask"] = row.mask.name;
     result["mode"] = row.zero ? "zero" : "keep";
     result["layout"] = row.bordered ? "bordered" : "plain";
@@ -150,14 +155,14 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
         throw std::runtime_error("a GPU is measured hot, and no peer is linked");
     }
 
-    GpuWorkbench &bench = workbench(bench_, row.op, row.batch);
+    GpuWorkbench &bench = workbench(bench_, row.op, *row.numerics, row.batch);
     const BenchOperator &op = bench.problem.op();
     result["category"] = op.category;
     result["shape"] = op.shape();
-    result["kernel"] = op.polykernel->name;
+    result["kernel"] = taken_polykernel(*op.polykernel, bench.kernel).name;
     const ByteMask bytes = draw(row.mask, row.batch, op.output_height(), op.output_width());
     result["density"] = rounded(bytes.density());
-    const Peers peers = peers_of(bench, row.peer);
+    const Peers peers = peers_of(bench, row.peer, *row.numerics);
     const MaskedCall call(bench, bytes, row.bordered, row.zero);
 
     // First the host waits for the counts and chooses; with a named variant, nothing waits.

@@ -23,7 +23,8 @@ struct Options : SessionOptions {
 };
 
 constexpr const char *examples = R"(
-Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/<cudnn or dense>,
+Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/<cudnn or dense>, with /tf32,
+/float16 or /bfloat16 behind it where that is not strict float32,
 type/<type>/<operator>/<mask>/<density>/n<batch>, bandwidth/<operator>/<mask>/<density>/n<batch>,
 mask/<size>/<mask>/<density>/pack+counts+list, algebra/<size>/<mask>/<density>/<function>, difference/<size> and
 planner/<layers>x<operator>/<mask>/<density>.
@@ -60,9 +61,10 @@ Json make_header(const CudaRunner &runner, const Options &options) {
              "kernels for a mask that the host knows; t_masked_us: from the byte mask on the device, nothing waits; "
              "t_host_path_us: the same where the host chooses, without its wait, as t_lists_us + t_kernels_us; "
              "t_host_until_launched_us: by the host's clock, its wait included; variants_us: t_masked_us of every "
-             "variant; t_peer_us: the fastest dense convolution of cuDNN in float32 without TF32, without bias and "
-             "epilogue, on tensors without a border; eta = t_peer_us * density / t_masked_us, eta_kernel by "
-             "t_kernels_us; errors are the largest difference to plain loops on some pixels by the largest value"}};
+             "variant; dtype: the type of both sides, where float32 is without TF32; t_peer_us: the fastest dense "
+             "convolution of cuDNN in that type, without bias and epilogue, on tensors without a border; eta = "
+             "t_peer_us * density / t_masked_us, eta_kernel by t_kernels_us; errors are the largest difference to "
+             "plain loops on some pixels by the largest value"}};
 }
 
 /** The numbers of a row that was measured. */

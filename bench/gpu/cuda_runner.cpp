@@ -5,8 +5,35 @@
 
 namespace distile::bench {
 
+namespace {
+
+/** A kernel with the time tables that are of its code. Throws PeerMissing if this GPU cannot run it. */
+Kernel load_kernel(const Context &context, const distile_polykernel &polykernel,
+                   const std::vector<std::string> &times) {
+    Kernel kernel;
+    try {
+        kernel = make_kernel(context, polykernel);
+    } catch (const Error &error) {
+        if (error.status() == DISTILE_ERROR_UNSUPPORTED_DEVICE) {
+            throw PeerMissing(error.what());
+        }
+        throw;
+    }
+    for (const std::string &path : times) {
+        const distile_status status = distile_kernel_load_times(kernel.get(), path.c_str());
+        if (status != DISTILE_ERROR_OTHER_OPERATOR) {
+            check(context, status);
+        }
+    }
+    return kernel;
+}
+
+}  // namespace
+
 CudaRunner::CudaRunner(CudaRunnerOptions options)
-    : options_(std::move(options)), slice_(options_.multiprocessors), context_(make_context(slice_, &traced_)) {
+    : options_(std::move(options)), slice_(options_.multiprocessors),
+      context_(make_context(slice_, &traced_, DISTILE_MATH_FLOAT32)),
+      tf32_context_(make_context(slice_, &traced_, DISTILE_MATH_TF32)) {
     try {
         cudnn_ = std::make_unique<Cudnn>(slice_, options_.peer_seconds);
     } catch (const PeerMissing &error) {
@@ -18,25 +45,26 @@ std::string CudaRunner::peer_description() const {
     return cudnn_ ? cudnn_->description() : "none: " + no_cudnn_;
 }
 
-GpuWorkbench &CudaRunner::workbench(Slot &slot, const OperatorSpec &spec, int32_t batch) {
-    const std::string key = fmt::format("{}/{}/n{}", spec.name, spec.polykernel, batch);
+GpuWorkbench &CudaRunner::workbench(Slot &slot, const OperatorSpec &spec, const Numerics &numerics, int32_t batch) {
+    const std::string kernel_key = fmt::format("{}/{}", spec.polykernel, numerics.name);
+    const std::string key = fmt::format("{}/{}/n{}", spec.name, kernel_key, batch);
     if (key == slot.key && slot.bench) {
         return *slot.bench;
     }
     // Free the old one first, because both together need twice the memory.
     slot.bench.reset();
+    const bool tf32 = numerics.math == DISTILE_MATH_TF32;
+    const Context &context = tf32 ? tf32_context_ : context_;
     const BenchOperator op = find_operator(options_.data + "/operators.csv", spec);
-    Kernel &kernel = kernels_[spec.polykernel];
+    Kernel &kernel = kernels_[kernel_key];
     if (!kernel) {
-        kernel = make_kernel(context_, *op.polykernel);
-        for (const std::string &path : options_.times) {
-            const distile_status status = distile_kernel_load_times(kernel.get(), path.c_str());
-            if (status != DISTILE_ERROR_OTHER_OPERATOR) {
-                check(context_, status);
-            }
-        }
+        kernel = load_kernel(context, *op.polykernel, options_.times);
     }
-    slot.bench = std::make_unique<GpuWorkbench>(context_, slice_, cudnn_.get(), op, batch, kernel);
+    // Otherwise strict float32 would run under the name of TF32.
+    if (tf32 && taken_polykernel(*op.polykernel, kernel).math != DISTILE_MATH_TF32) {
+        throw PeerMissing(fmt::format("'{}' has no code in TF32 for this GPU", op.polykernel->name));
+    }
+    slot.bench = std::make_unique<GpuWorkbench>(context, slice_, cudnn_.get(), op, numerics, batch, kernel);
     slot.key = key;
     return *slot.bench;
 }

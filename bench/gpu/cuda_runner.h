@@ -48,7 +48,8 @@ private:
         std::unique_ptr<GpuWorkbench> bench;
     };
 
-    GpuWorkbench &workbench(Slot &slot, const OperatorSpec &spec, int32_t batch);
+    /** Throws PeerMissing if the operator has no code in these numerics. */
+    GpuWorkbench &workbench(Slot &slot, const OperatorSpec &spec, const Numerics &numerics, int32_t batch);
     ByteMask draw(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width) const;
     void measure(const ConvolutionRow &row, Json &result);
     void measure(const TypeRow &row, Json &result);
@@ -65,11 +66,12 @@ private:
     CudaRunnerOptions options_;
     GpuSlice slice_;
     distile_choice traced_{};
-    Context context_;
+    Context context_;      /**< float32 is strict. */
+    Context tf32_context_; /**< float32 factors may be rounded to TF32. */
     std::unique_ptr<Cudnn> cudnn_;
     std::string no_cudnn_; /**< Why there is none. */
     std::map<std::string, Kernel> kernels_;
-    Slot bench_, in_type_; /**< In float32, and in a narrower type. */
+    Slot bench_, in_type_; /**< Of most rows, and the narrower type of a row that compares it with float32. */
 };
 
 }  // namespace distile::bench

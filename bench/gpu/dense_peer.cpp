@@ -9,7 +9,8 @@ namespace {
 class DenseGpuPeer : public GpuPeer {
 public:
     explicit DenseGpuPeer(const GpuWorkbench &bench)
-        : polykernel_(*bench.problem.op().polykernel), variant_(dense_variant(polykernel_)),
+        : polykernel_(taken_polykernel(*bench.problem.op().polykernel, bench.kernel)),
+          variant_(dense_variant(polykernel_)),
           bytes_(make_byte_mask({"dense"}, bench.problem.batch(), bench.output_tensor().height,
                                 bench.output_tensor().width)),
           call_(bench, bytes_), mask_(make_mask(bench.context)) {
@@ -25,9 +26,6 @@ public:
     }
     std::string implementation() const override {
         return fmt::format("{}:{}", polykernel_.name, variant_);
-    }
-    bool has_epilogue() const override {
-        return true;
     }
     void run() const override {
         call_.run(mask_, variant_);

@@ -12,7 +12,7 @@ void CudaRunner::measure(const PlannerRow &row, Json &result) {
     result["mask"] = row.mask.name;
     result["density"] = row.mask.density;
     result["batch"] = row.batch;
-    const GpuWorkbench &bench = workbench(bench_, row.op, row.batch);
+    const GpuWorkbench &bench = workbench(bench_, row.op, find_numerics("float32"), row.batch);
     const BenchOperator &op = bench.problem.op();
     const ByteMask bytes = draw(row.mask, row.batch, op.output_height(), op.output_width());
     const DeviceArray<uint8_t> device_bytes(bytes.bytes);

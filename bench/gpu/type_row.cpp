@@ -10,8 +10,8 @@ void CudaRunner::measure(const TypeRow &row, Json &result) {
     result["type"] = row.type;
     result["batch"] = row.batch;
     result["mask"] = row.mask.name;
-    const GpuWorkbench &plain = workbench(bench_, row.op, row.batch);
-    const GpuWorkbench &typed = workbench(in_type_, row.op_in_type(), row.batch);
+    const GpuWorkbench &plain = workbench(bench_, row.op, find_numerics("float32"), row.batch);
+    const GpuWorkbench &typed = workbench(in_type_, row.op_in_type(), find_numerics(row.type), row.batch);
     const BenchOperator &op = plain.problem.op();
     result["category"] = op.category;
     result["shape"] = op.shape();

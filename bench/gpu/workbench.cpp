@@ -16,8 +16,6 @@ namespace distile::bench {
 namespace {
 
 constexpr float spoiled = -12345.0f;
-/** TF32 keeps 10 bits of a factor's mantissa. */
-constexpr double tf32_tolerance = 5e-3;
 /** Pixels whose result is compared with plain loops, for each row. */
 constexpr size_t sampled_pixels = 192;
 
@@ -54,11 +52,12 @@ std::vector<size_t> sample(std::vector<size_t> from, size_t count) {
 }  // namespace
 
 GpuWorkbench::GpuWorkbench(const Context &context, const GpuSlice &slice, const Cudnn *cudnn, const BenchOperator &op,
-                           int32_t batch, const Kernel &kernel)
+                           const Numerics &numerics, int32_t batch, const Kernel &kernel)
     : context(context), problem(op, batch), kernel(kernel), weights(pack_weights(context, kernel, problem.weights())),
-      mask(make_mask(context)), slice_(slice), cudnn_(cudnn), plain_(bytes_of_tensor(problem.stored_input(false))),
-      bordered_(bytes_of_tensor(problem.stored_input(true))), output_(bytes_of(op.dtype, problem.output_size())),
-      filter_(filter_of_cudnn(op, static_cast<const float *>(problem.weights().filter))) {
+      mask(make_mask(context)), numerics_(numerics), slice_(slice), cudnn_(cudnn),
+      plain_(bytes_of_tensor(problem.stored_input(false))), bordered_(bytes_of_tensor(problem.stored_input(true))),
+      output_(bytes_of(op.dtype, problem.output_size())),
+      filter_(from_floats(op.dtype, filter_of_cudnn(op, static_cast<const float *>(problem.weights().filter)))) {
     if (problem.stored_residual()) {
         residual_.emplace(bytes_of_tensor(*problem.stored_residual()));
     }
@@ -82,26 +81,33 @@ const GpuWorkbench::Peer &GpuWorkbench::peer(const std::string &name) {
 
 GpuWorkbench::Peer GpuWorkbench::make_peer(const std::string &name) const {
     const BenchOperator &op = problem.op();
-    const bool tf32 = name == "cudnn-tf32";
+    const Numerics &numerics = name == "cudnn-tf32" ? find_numerics("tf32") : numerics_;
+    const double allowed = numerics.peer_tolerance();
+    Difference difference{};
+    const auto is_right = [&](const std::function<void()> &run, bool has_epilogue) {
+        spoil();
+        run();
+        difference = check_peer(has_epilogue);
+        return difference.error <= allowed;
+    };
     Peer made;
     if (name == "dense") {
         made.dense = make_dense_gpu_peer(*this);
+        if (!is_right([&] { made.dense->run(); }, true)) {
+            throw std::runtime_error(fmt::format("the peer's output ({}) differs from plain loops by {} of the largest "
+                                                 "value {}; {} is allowed",
+                                                 made.dense->implementation(), difference.error, difference.where,
+                                                 allowed));
+        }
     } else if (!cudnn_) {
         throw PeerMissing("there is no cuDNN; the header of the results says why");
     } else {
-        made.dense = cudnn_->convolution(op.kind, op.conv, input(false), filter_.data(), output_tensor(), tf32);
+        // cuDNN's convolutions compute neither bias nor epilogue.
+        made.dense = cudnn_->convolution(op.kind, op.conv, input(false), filter_.data(), output_tensor(), numerics.math,
+                                         [&](const std::function<void()> &run) { return is_right(run, false); });
     }
-    const GpuPeer &dense = *made.dense;
-    spoil();
-    dense.run();
-    const Difference difference = check_peer(dense.has_epilogue());
     made.error = difference.error;
-    const double allowed = tf32 ? tf32_tolerance : tolerance_of(op.dtype);
-    if (!(made.error <= allowed)) {
-        throw std::runtime_error(fmt::format("the peer's output ({}) differs from plain loops by {} of the largest "
-                                             "value {}; {} is allowed",
-                                             dense.implementation(), made.error, difference.where, allowed));
-    }
+    const GpuPeer &dense = *made.dense;
     made.graph = std::make_unique<GpuGraph>(slice_, [&dense] { dense.run(); });
     return made;
 }
@@ -195,7 +201,7 @@ double GpuWorkbench::check_output(const ByteMask &bytes, bool zero) const {
     const auto [error, where] =
         difference_of(result, sample(std::move(active), sampled_pixels), true,
                       [&](double sum, size_t) { return apply_epilogue(op.conv.epilogue, sum); });
-    const double allowed = tolerance_of(op.dtype);
+    const double allowed = numerics_.tolerance();
     if (!(error <= allowed)) {
         throw std::runtime_error(fmt::format("our active pixels differ from plain loops by {} of the largest "
                                              "value {}; {} is allowed",

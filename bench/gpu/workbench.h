@@ -7,6 +7,7 @@
 #include "gpu.h"
 #include "gpu_peer.h"
 #include "masks.h"
+#include "numerics.h"
 #include "problem.h"
 #include <exception>
 #include <map>
@@ -29,10 +30,10 @@ public:
 
     /** `cudnn` may be null. All must outlive this object. */
     GpuWorkbench(const Context &context, const GpuSlice &slice, const Cudnn *cudnn, const BenchOperator &op,
-                 int32_t batch, const Kernel &kernel);
+                 const Numerics &numerics, int32_t batch, const Kernel &kernel);
 
-    /** "cudnn", "cudnn-tf32" or our own "dense", made at its first use. Throws PeerMissing if there is none, and
-     * std::runtime_error if its result is wrong. */
+    /** "cudnn" in the same numerics, "cudnn-tf32" or our own "dense", made at its first use. Throws PeerMissing if
+     * there is none, and std::runtime_error if its result is wrong. */
     const Peer &peer(const std::string &name);
 
     distile_tensor input(bool with_border) const;
@@ -64,11 +65,12 @@ private:
                                                     const std::vector<size_t> &pixels, bool with_residual,
                                                     const Due &due) const;
 
+    const Numerics &numerics_;
     const GpuSlice &slice_;
     const Cudnn *cudnn_;
     DeviceArray<uint8_t> plain_, bordered_, output_;
     std::optional<DeviceArray<uint8_t>> residual_;
-    DeviceArray<float> filter_;
+    DeviceArray<uint8_t> filter_;
     std::map<std::string, Peer> peers_;
     std::map<std::string, std::exception_ptr> failures_; /**< So that a peer is searched for once. */
 };

@@ -1,16 +1,18 @@
 #include "cuda_summary.h"
+#include "measured.h"
+#include "numerics_summary.h"
 #include "summary.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
 #include <set>
+#include <utility>
 
 namespace distile::bench {
 
 namespace {
 
 constexpr int slice_multiprocessors = 16;
-const std::vector<std::string> operators = {"op3", "op7", "op12", "op21"};
 const std::vector<int> batches = {1, 4, 32};
 const std::vector<std::string> densities = {"0.1", "0.3", "0.5", "1.0"};
 
@@ -25,28 +27,15 @@ constexpr Goal goals_slice[] = {{1, "0.1", .5, 0}, {1, "0.3", .85, 0}, {1, "0.5"
                                 {4, "0.1", .7, 0}, {4, "0.3", .85, 0}, {4, "0.5", .85, 0}};
 
 /** The rows of a file that were measured. */
-class Rows {
+class Rows : public Measured {
 public:
-    explicit Rows(const Json &file) : rows_(file.at("rows")) {
-    }
-
-    const Json *find(const std::string &name) const {
-        const auto row = std::find_if(rows_.begin(), rows_.end(), [&](const Json &candidate) {
-            return candidate.at("status") == "measured" && candidate.at("row") == name;
-        });
-        return row == rows_.end() ? nullptr : &*row;
-    }
-
-    /** A field of a row, or 0. */
-    double value(const std::string &name, const char *field) const {
-        const Json *row = find(name);
-        return row ? row->at(field).get<double>() : 0;
+    explicit Rows(const Json &file) : Measured(file.at("rows")) {
     }
 
     /** The geometric mean of a field over the operators, 0 if one was not measured. */
     double mean(int batch, const std::string &density, const char *layout, const char *field) const {
         double logarithms = 0;
-        for (const std::string &op : operators) {
+        for (const std::string &op : mean_operators) {
             double one = value(name(op, "blob", density, batch, "keep", layout), field);
             if (one == 0 && op == "op21") {
                 one = value(name(op, "blob", density, batch, "keep", "plain"), field);  // It has no padding.
@@ -56,16 +45,13 @@ public:
             }
             logarithms += std::log(one);
         }
-        return std::exp(logarithms / static_cast<double>(operators.size()));
+        return std::exp(logarithms / static_cast<double>(mean_operators.size()));
     }
 
     static std::string name(const std::string &op, const std::string &mask, const std::string &density, int batch,
                             const std::string &mode, const std::string &layout, const std::string &peer = "cudnn") {
         return fmt::format("{}/{}/{}/n{}/{}/{}/{}", op, mask, density, batch, mode, layout, peer);
     }
-
-private:
-    const Json &rows_;
 };
 
 bool is_slice(const Json &file) {
@@ -115,9 +101,9 @@ std::string convolution_table(const Json &file) {
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n";
     std::string text;
     for (const Json &row : file.at("rows")) {
-        // One line for each mask, from its row of mode keep and plain layout.
+        // One line for each mask, from its row of mode keep and plain layout. Other types have their own table.
         if (row.at("status") != "measured" || row.at("kind") != "convolution" || row.at("mode") != "keep" ||
-            row.at("layout") != "plain") {
+            row.at("layout") != "plain" || row.value("dtype", "float32") != "float32") {
             continue;
         }
         const std::string own = row.at("row"), keep_plain = "/keep/plain/";
@@ -155,7 +141,7 @@ std::string other_operators(const Json &file) {
     std::set<std::pair<std::string, int>> seen;
     for (const Json &row : file.at("rows")) {
         if (row.at("status") != "measured" || row.at("kind") != "convolution" || row.at("mask") != "blob" ||
-            std::find(operators.begin(), operators.end(), row.at("op")) != operators.end() ||
+            std::find(mean_operators.begin(), mean_operators.end(), row.at("op")) != mean_operators.end() ||
             !seen.emplace(row.at("op"), row.at("batch")).second) {
             continue;
         }
@@ -254,8 +240,8 @@ std::string unfinished_searches(const Json &file) {
         }
         for (const char *field : {"peer_implementation", "peer_tf32_implementation"}) {
             // The rows of an operator and batch share their peers.
-            const std::string search =
-                fmt::format("{}, batch {}, {}", row.at("op").get<std::string>(), row.at("batch").get<int>(), field);
+            const std::string search = fmt::format("{}, batch {}, {}, {}", row.at("op").get<std::string>(),
+                                                   row.at("batch").get<int>(), row.value("dtype", "float32"), field);
             if (!row.contains(field)) {
                 continue;
             }
@@ -303,13 +289,14 @@ std::string cuda_goals(const Json &file) {
     } else {
         text = "\n";
     }
-    return heading(file) + text + other_operators(file) + bandwidths(file) + types(file.at("rows"));
+    return heading(file) + text + numerics_means(file.at("rows"), !is_slice(file)) + other_operators(file) +
+           bandwidths(file) + types(file.at("rows"));
 }
 
 std::string cuda_rows(const Json &file) {
     const Json &rows = file.at("rows");
-    return heading(file) + " Medians.\n" + convolution_table(file) + bandwidths(file) + types(rows) +
-           steps(rows, "mask", "From the byte mask to the tile list.") + choice_summary(file) +
+    return heading(file) + " Medians.\n" + convolution_table(file) + numerics_rows(rows) + bandwidths(file) +
+           types(rows) + steps(rows, "mask", "From the byte mask to the tile list.") + choice_summary(file) +
            unfinished_searches(file) + steps(rows, "algebra", "Masks from masks.") +
            steps(rows, "difference", "The mask of where two tensors differ.") + planner_table(file) +
            not_measured(rows);
@@ -337,18 +324,24 @@ Panel cuda_panel(const Json &file) {
     return panel;
 }
 
-Speedups cuda_speedups(const Json &file) {
+std::vector<Speedups> cuda_speedups(const Json &file) {
     constexpr int batch = 4;
     const Rows rows(file);
     Speedups line;
     line.name = fmt::format("convolutions on an {}, batch {}, against cuDNN in float32 (with TF32)",
                             file.at("header").at("device").get<std::string>(), batch);
+    bool measured = false;
     for (const double density : speedup_densities) {
         const std::string text = density == 1 ? "1.0" : fmt::format("{}", density);
         const double eta = rows.mean(batch, text, "plain", "eta"), tf32 = rows.mean(batch, text, "plain", "eta_tf32");
+        measured = measured || eta > 0;
         line.cells.push_back(eta > 0 ? fmt::format("{:.1f} ({:.1f})", eta / density, tf32 / density) : "-");
     }
-    return line;
+    std::vector<Speedups> lines = numerics_speedups(file);
+    if (measured) {
+        lines.insert(lines.begin(), std::move(line));
+    }
+    return lines;
 }
 
 }  // namespace distile::bench

@@ -8,16 +8,17 @@
 #include "results.h"
 #include "speedups.h"
 #include <string>
+#include <vector>
 
 namespace distile::bench {
 
-/** Geometric means over the operators, beside their goals. */
+/** Geometric means over the operators, beside their goals, in float32 and in other types. */
 std::string cuda_goals(const Json &file);
 /** Every row, and how well the time tables chose. */
 std::string cuda_rows(const Json &file);
 /** Eta by density for each batch. */
 Panel cuda_panel(const Json &file);
-Speedups cuda_speedups(const Json &file);
+std::vector<Speedups> cuda_speedups(const Json &file);
 
 }  // namespace distile::bench
 

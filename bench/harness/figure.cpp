@@ -1,4 +1,5 @@
 #include "figure.h"
+#include "svg.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
@@ -33,10 +34,6 @@ struct EtaAxis {
     }
 };
 
-std::string label(double x, double y, const std::string &anchor, const std::string &text) {
-    return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n", x, y, anchor, text);
-}
-
 /** A line through the points of a curve, and the points. */
 std::string draw(const EtaAxis &axis, const Curve &curve) {
     std::string points, dots;
@@ -56,7 +53,7 @@ std::string draw_axes(const EtaAxis &axis, const Panel &panel) {
         const double eta = i * EtaAxis::step;
         text += fmt::format("<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n", x_of(0),
                             x_of(1), axis.y_of(eta), axis.y_of(eta), i == 5 ? "#969ca5" : "#e4e7eb");
-        text += label(x_of(0) - 6, axis.y_of(eta) + 4, "end", fmt::format("{:.1f}", eta));
+        text += svg_label(x_of(0) - 6, axis.y_of(eta) + 4, "end", fmt::format("{:.1f}", eta));
     }
     std::set<double> densities;
     for (const Curve &curve : panel.curves) {
@@ -67,11 +64,11 @@ std::string draw_axes(const EtaAxis &axis, const Panel &panel) {
     for (const double density : densities) {
         // The label of the smallest would touch its neighbour.
         if (density >= .1) {
-            text += label(x_of(density), axis.y_of(0) + 16, "middle", fmt::format("{:.1f}", density));
+            text += svg_label(x_of(density), axis.y_of(0) + 16, "middle", fmt::format("{:.1f}", density));
         }
     }
-    return text + label(x_of(.5), panel_height - 8, "middle", "active pixels by all pixels") +
-           label(x_of(0) - 6, 30, "end", "eta");
+    return text + svg_label(x_of(.5), panel_height - 8, "middle", "active pixels by all pixels") +
+           svg_label(x_of(0) - 6, 30, "end", "eta");
 }
 
 std::string draw_legend(const EtaAxis &axis, const Panel &panel) {
@@ -83,12 +80,12 @@ std::string draw_legend(const EtaAxis &axis, const Panel &panel) {
     }
     constexpr double line_height = 15;
     double y = axis.y_of(0.1) - line_height * static_cast<double>(named.size());
-    std::string text = panel.note.empty() ? "" : label(x_of(1), y - 19, "end", panel.note);
+    std::string text = panel.note.empty() ? "" : svg_label(x_of(1), y - 19, "end", panel.note);
     for (const Curve *curve : named) {
         text += fmt::format("<line x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"{3}\" "
                             "stroke-width=\"1.6\"/>\n",
                             x_of(.45), x_of(.52), y - 4, curve->color);
-        text += label(x_of(.54), y, "start", curve->name);
+        text += svg_label(x_of(.54), y, "start", curve->name);
         y += line_height;
     }
     return text;
@@ -98,23 +95,18 @@ std::string draw_legend(const EtaAxis &axis, const Panel &panel) {
 
 std::string draw_eta(const std::vector<Panel> &panels) {
     const int width = panel_width * static_cast<int>(panels.size());
-    std::string text =
-        fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} "
-                    "{1}\" font-family=\"sans-serif\" font-size=\"11\" fill=\"#1e2228\">\n"
-                    "<title>eta by density, geometric means over operators</title>\n"
-                    "<rect width=\"{0}\" height=\"{1}\" fill=\"#ffffff\"/>\n",
-                    width, panel_height);
+    std::string text;
     const EtaAxis axis(panels);
     for (size_t i = 0; i < panels.size(); i++) {
         const Panel &panel = panels[i];
         text += fmt::format("<g transform=\"translate({},0)\">\n", panel_width * i);
-        text += label(panel_width / 2.0, 20, "middle", panel.title) + draw_axes(axis, panel);
+        text += svg_label(panel_width / 2.0, 20, "middle", panel.title) + draw_axes(axis, panel);
         for (const Curve &curve : panel.curves) {
             text += draw(axis, curve);
         }
         text += draw_legend(axis, panel) + "</g>\n";
     }
-    return text + "</svg>\n";
+    return svg_figure(width, panel_height, "eta by density, geometric means over operators", text);
 }
 
 }  // namespace distile::bench

@@ -15,6 +15,27 @@ ByteMask repeat(const ByteMask &mask, int32_t batch) {
     return repeated;
 }
 
+/** A mask of whole blocks at multiples of their size: blobs of blocks. */
+ByteMask block_mask(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width) {
+    constexpr int32_t block = 8;
+    const ByteMask blocks =
+        draw_mask("blob", batch, (height + block - 1) / block, (width + block - 1) / block, spec.density, spec.seed);
+    ByteMask mask;
+    mask.batch = batch;
+    mask.height = height;
+    mask.width = width;
+    mask.bytes.reserve(static_cast<size_t>(batch) * height * width);
+    for (int32_t n = 0; n < batch; n++) {
+        for (int32_t y = 0; y < height; y++) {
+            for (int32_t x = 0; x < width; x++) {
+                const size_t row = static_cast<size_t>(n) * blocks.height + y / block;
+                mask.bytes.push_back(blocks.bytes[row * blocks.width + x / block]);
+            }
+        }
+    }
+    return mask;
+}
+
 }  // namespace
 
 ByteMask make_byte_mask(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width, const std::string &folder) {
@@ -25,6 +46,9 @@ ByteMask make_byte_mask(const MaskSpec &spec, int32_t batch, int32_t height, int
         full.width = width;
         full.bytes.assign(static_cast<size_t>(batch) * height * width, 1);
         return full;
+    }
+    if (spec.name == "blocks8x8") {
+        return block_mask(spec, batch, height, width);
     }
     const std::vector<std::string> real = real_masks();
     if (std::find(real.begin(), real.end(), spec.name) != real.end()) {

@@ -28,7 +28,8 @@ struct BenchOperator {
     std::string shape() const;
 };
 
-/** The shipped PolyKernel with this name. Throws std::runtime_error if there is none. */
+/** The shipped PolyKernel with this name. Throws PeerMissing if this program was built without it, as it is for tensor
+ * cores where no compiler for GPUs was found. */
 const distile_polykernel &find_polykernel(const std::string &name);
 
 /** The PolyKernel that a kernel took from the chain that starts with `built`. */
@@ -41,8 +42,8 @@ const char *dense_variant(const distile_polykernel &polykernel);
 BenchOperator make_operator(const OperatorSpec &spec, const std::string &category, int32_t height, int32_t width,
                             const distile_polykernel &polykernel);
 
-/** Reads an operator's line. Throws std::runtime_error if there is no such line or PolyKernel, or if the PolyKernel
- * computes something else. */
+/** Reads an operator's line. Throws std::runtime_error if there is no such line, or if the PolyKernel computes
+ * something else, and PeerMissing if there is no PolyKernel. */
 BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec);
 
 }  // namespace distile::bench

@@ -1,7 +1,7 @@
 #include "own_summary.h"
+#include "mean.h"
 #include "summary.h"
 #include <algorithm>
-#include <cmath>
 #include <fmt/core.h>
 #include <iterator>
 #include <map>
@@ -15,36 +15,6 @@ namespace {
 
 /** The way that others are compared with. */
 constexpr const char *reference_way = "tune";
-
-/** A geometric mean, and the worst of it. */
-class Mean {
-public:
-    void add(double value, const std::string &of = "") {
-        logarithms_ += std::log(value);
-        count_++;
-        if (count_ == 1 || value < worst_) {
-            worst_ = value;
-            worst_of_ = of;
-        }
-    }
-    bool empty() const {
-        return count_ == 0;
-    }
-    double value() const {
-        return std::exp(logarithms_ / count_);
-    }
-    /** As a cell: the mean, and in brackets the worst. */
-    std::string text() const {
-        return count_ == 0
-                   ? "-"
-                   : fmt::format("{:.2f} ({:.2f}{})", value(), worst_, worst_of_.empty() ? "" : " " + worst_of_);
-    }
-
-private:
-    double logarithms_ = 0, worst_ = 0;
-    int count_ = 0;
-    std::string worst_of_;
-};
 
 /** A measured row, and etas by way. */
 struct Line {

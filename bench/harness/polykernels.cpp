@@ -1,6 +1,6 @@
 #include "linked_polykernels.h"
 #include "operators.h"
-#include <stdexcept>
+#include "peer_missing.h"
 
 namespace distile::bench {
 
@@ -10,7 +10,7 @@ const distile_polykernel &find_polykernel(const std::string &name) {
             return *polykernel;
         }
     }
-    throw std::runtime_error("this program was built without a PolyKernel '" + name + "'");
+    throw PeerMissing("this program was built without a PolyKernel '" + name + "'");
 }
 
 }  // namespace distile::bench

@@ -31,7 +31,8 @@ Problem::Problem(const BenchOperator &op, int32_t batch) : op_(op), batch_(batch
     // Sums of the products of one output channel then have a magnitude near 1.
     const size_t elements = filter_size(conv), products = elements / conv.out_channels;
     const float scale = std::sqrt(9.0f / static_cast<float>(products));
-    filter_ = random_values(elements, scale, random);
+    // The type can hold the weights, so code that stores them in it rounds nothing.
+    filter_ = to_floats(op.dtype, from_floats(op.dtype, random_values(elements, scale, random)).data(), elements);
     bias_ = random_values(conv.out_channels, 0.5f, random);
     if (conv.residual != 0) {
         residual_ = store({batch, op.output_height(), op.output_width(), conv.out_channels},

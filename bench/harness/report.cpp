@@ -1,5 +1,7 @@
 #include "report.h"
+#include "break_even_figure.h"
 #include "cuda_summary.h"
+#include "numerics_summary.h"
 #include "summary.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -41,6 +43,7 @@ struct Parts {
     std::string goals, rows;
     std::vector<Speedups> speedups;
     Panel panel;
+    std::vector<BreakEvenPanel> break_even;
 };
 
 /** How results are shown, by the backend in their header. */
@@ -50,11 +53,12 @@ constexpr struct {
 } reporters[] = {
     {"cpu",
      [](const Json &file) {
-         return Parts{cpu_goals(file), cpu_rows(file), cpu_speedups(file), cpu_panel(file)};
+         return Parts{cpu_goals(file), cpu_rows(file), cpu_speedups(file), cpu_panel(file), {}};
      }},
     {"cuda",
      [](const Json &file) {
-         return Parts{cuda_goals(file), cuda_rows(file), {cuda_speedups(file)}, cuda_panel(file)};
+         return Parts{cuda_goals(file), cuda_rows(file), cuda_speedups(file), cuda_panel(file),
+                      break_even_panels(file)};
      }},
 };
 
@@ -106,21 +110,34 @@ void add_report_options(CLI::App &app, ReportOptions &options) {
         ->needs(summary);
     app.add_option("--figure", options.figure, "With --summary: draw eta by density into this SVG file")
         ->needs(summary);
+    app.add_option("--break-even", options.break_even,
+                   "With --summary of GPUs: draw the densities at which the dense peer is as fast into this SVG file")
+        ->needs(summary);
 }
 
 void report(const ReportOptions &options) {
     // Nothing is written before all of it is there.
     std::vector<Parts> parts;
     std::vector<Panel> panels;
+    std::vector<BreakEvenPanel> break_even;
     for (const std::string &path : options.results) {
         parts.push_back(make_parts(path, read_results(path)));
         panels.push_back(parts.back().panel);
+        const std::vector<BreakEvenPanel> &more = parts.back().break_even;
+        break_even.insert(break_even.end(), more.begin(), more.end());
+    }
+    if (!options.break_even.empty() && break_even.empty()) {
+        throw std::runtime_error("the results hold no operator of a GPU with masks of two densities in one type, as "
+                                 "--break-even needs");
     }
     if (!options.into.empty()) {
         replace_file(options.into, fill_document(options, parts));
     }
     if (!options.figure.empty()) {
         replace_file(options.figure, draw_eta(panels));
+    }
+    if (!options.break_even.empty()) {
+        replace_file(options.break_even, draw_break_even(break_even));
     }
     for (size_t i = 0; i < parts.size(); i++) {
         if (!options.pages.empty()) {
@@ -129,7 +146,7 @@ void report(const ReportOptions &options) {
                          fmt::format("# Every row of {}\n\n`make bench-tables` writes this page; "
                                      "[docs/benchmarks.md](../../docs/benchmarks.md) says what is measured.\n\n{}",
                                      results.filename().string(), parts[i].rows));
-        } else if (options.into.empty() && options.figure.empty()) {
+        } else if (options.into.empty() && options.figure.empty() && options.break_even.empty()) {
             fmt::print("{}\n{}\n", parts[i].goals, parts[i].rows);
         }
     }

@@ -16,15 +16,16 @@ namespace distile::bench {
 
 struct ReportOptions {
     std::vector<std::string> results;
-    std::string into, figure;
+    std::string into, figure, break_even;
     std::filesystem::path pages;
 };
 
 void add_report_options(CLI::App &app, ReportOptions &options);
 
-/** Prints tables of all results; or writes a page with them for each file, or draws them, or puts short ones into the
- * document, up to the line `<!-- end -->`: the speed-ups of all files after `<!-- begin speed-ups -->`, and the goals
- * of a file after `<!-- begin NAME goals -->`, NAME being the file without its folder. Throws std::runtime_error. */
+/** Prints tables of all results; or writes a page with them for each file, or draws them or their break-even densities,
+ * or puts short ones into the document, up to the line `<!-- end -->`: the speed-ups of all files after `<!-- begin
+ * speed-ups -->`, and the goals of a file after `<!-- begin NAME goals -->`, NAME being the file without its folder.
+ * Throws std::runtime_error. */
 void report(const ReportOptions &options);
 
 }  // namespace distile::bench

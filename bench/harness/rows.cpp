@@ -127,6 +127,14 @@ private:
         return {name, op.at("id"), op.at("polykernel")};
     }
 
+    /** An operator in a type. TF32 is float32 for a PolyKernel: the context chooses among its code. */
+    OperatorSpec in_type(const OperatorSpec &op, const Numerics &numerics) const {
+        if (numerics.dtype == DISTILE_FLOAT32) {
+            return op;
+        }
+        return {op.name, op.id, file_.at("operators").at(op.name).at("polykernels").at(numerics.name)};
+    }
+
     std::vector<NamedMask> masks(const json &group) const {
         const uint64_t seed = file_.at("seed");
         std::vector<NamedMask> found;
@@ -222,28 +230,34 @@ private:
 
     void add_convolutions(const json &group, const OperatorSpec &op, int32_t batch, const NamedMask &mask,
                           const std::string &mode, const std::string &layout) {
+        const json dtypes = group.value("dtypes", json::array({"float32"}));
         for (const std::string state : group.at("states")) {
             for (const std::string peer : group.at("peers")) {
-                const bool linked = group.value("linked", false);
-                const std::string name =
-                    fmt::format("{}/{}/{}/n{}/{}/{}/{}{}{}", op.name, mask.spec.name, mask.density, batch, mode, layout,
-                                peer, state == "hot" ? "" : "/" + state, linked ? "/linked" : "");
-                const ConvolutionRow row{op,
-                                         batch,
-                                         mask.spec,
-                                         is_first(mode, "zero", "keep"),
-                                         is_first(layout, "bordered", "plain"),
-                                         parse_state(state),
-                                         linked,
-                                         peer,
-                                         {}};
-                if (group.contains("cpu_features") && peer != "dense") {
-                    throw std::runtime_error(
-                        fmt::format("the row '{}' limits CPU features, but its peer '{}' would use all of them; only "
-                                    "the peer 'dense' keeps to a limit",
-                                    name, peer));
+                for (const std::string dtype : dtypes) {
+                    const bool linked = group.value("linked", false);
+                    const Numerics &numerics = find_numerics(dtype);
+                    const std::string name =
+                        fmt::format("{}/{}/{}/n{}/{}/{}/{}{}{}{}", op.name, mask.spec.name, mask.density, batch, mode,
+                                    layout, peer, numerics.is_strict() ? "" : "/" + dtype,
+                                    state == "hot" ? "" : "/" + state, linked ? "/linked" : "");
+                    const ConvolutionRow row{in_type(op, numerics),
+                                             batch,
+                                             mask.spec,
+                                             is_first(mode, "zero", "keep"),
+                                             is_first(layout, "bordered", "plain"),
+                                             parse_state(state),
+                                             linked,
+                                             peer,
+                                             {},
+                                             &numerics};
+                    if (group.contains("cpu_features") && peer != "dense") {
+                        throw std::runtime_error(
+                            fmt::format("the row '{}' limits CPU features, but its peer '{}' would use all of them; "
+                                        "only the peer 'dense' keeps to a limit",
+                                        name, peer));
+                    }
+                    add_with_features(group, name, row);
                 }
-                add_with_features(group, name, row);
             }
         }
     }
@@ -286,10 +300,10 @@ std::string shared_by(const Row &row) {
         return fmt::format("{}/n{}/{}/{}", op.name, batch, limit ? limit->name : "", type);
     };
     if (const auto *convolution = std::get_if<ConvolutionRow>(&row.what)) {
-        return name(convolution->op, convolution->batch, convolution->limit, "");
+        return name(convolution->op, convolution->batch, convolution->limit, convolution->numerics->name);
     }
     if (const auto *bandwidth = std::get_if<BandwidthRow>(&row.what)) {
-        return name(bandwidth->op, bandwidth->batch, {}, "");
+        return name(bandwidth->op, bandwidth->batch, {}, "float32");
     }
     if (const auto *type = std::get_if<TypeRow>(&row.what)) {
         return name(type->op, type->batch, type->limit, type->type);

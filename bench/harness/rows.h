@@ -4,6 +4,7 @@
 #ifndef DISTILE_BENCH_ROWS_H
 #define DISTILE_BENCH_ROWS_H
 
+#include "numerics.h"
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,10 +13,11 @@
 
 namespace distile::bench {
 
-/** A mask by name: a drawn family, a real mask, or "dense" (every pixel active, our dense candidate forced). */
+/** A mask by name: a drawn family, "blocks8x8" (blobs of aligned blocks), a real mask, or "dense" (every pixel active,
+ * our dense candidate forced). */
 struct MaskSpec {
     std::string name;
-    double density = 0; /**< Of drawn families; the others' follows from their pixels. */
+    double density = 0; /**< Of what is drawn; the others' follows from their pixels. */
     uint64_t seed = 0;
 };
 
@@ -41,7 +43,7 @@ enum class State {
 
 /** A masked operator, a convolution or a linear layer, against a dense peer. */
 struct ConvolutionRow {
-    OperatorSpec op;
+    OperatorSpec op; /**< In the row's type. */
     int32_t batch;
     MaskSpec mask;
     bool zero;     /**< Mode "zero", not "keep". */
@@ -50,6 +52,7 @@ struct ConvolutionRow {
     bool linked; /**< The peer is also one of the dense candidates that our dispatcher chooses from. */
     std::string peer;
     std::optional<CpuFeatures> limit; /**< All features that kernels may use, on both sides; none: the CPU's. */
+    const Numerics *numerics;         /**< Of both sides. */
 };
 
 /** An operator in a narrower type against the same in float32: the same mask, and the same variant of the same plan. */

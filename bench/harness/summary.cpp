@@ -1,9 +1,9 @@
 #include "summary.h"
+#include "measured.h"
 #include "own_summary.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
-#include <map>
 #include <set>
 #include <vector>
 
@@ -18,32 +18,6 @@ std::string name_of(const Json &row, const std::string &mode, const std::string 
     return fmt::format("{}/{}/{}/n{}/{}/{}/{}", row.at("op").get<std::string>(), mask, density,
                        row.at("batch").get<int>(), mode, layout, vendor);
 }
-
-/** The rows that were measured, by name. */
-class Measured {
-public:
-    explicit Measured(const Json &rows) {
-        for (const Json &row : rows) {
-            if (row.at("status") == "measured") {
-                rows_[row.at("row")] = &row;
-            }
-        }
-    }
-
-    /** A row, or null if it was not measured. */
-    const Json *find(const std::string &name) const {
-        const auto row = rows_.find(name);
-        return row == rows_.end() ? nullptr : row->second;
-    }
-    /** A field of a row, or 0 if it was not measured. */
-    double value(const std::string &name, const char *field) const {
-        const Json *row = find(name);
-        return row ? row->at(field).get<double>() : 0;
-    }
-
-private:
-    std::map<std::string, const Json *> rows_;
-};
 
 std::string quotient(double numerator, double denominator) {
     return cell(denominator > 0 ? numerator / denominator : 0);

@@ -16,6 +16,12 @@ std::vector<float> to_floats(distile_dtype dtype, const void *from, size_t eleme
     return values;
 }
 
+std::vector<uint8_t> from_floats(distile_dtype dtype, const std::vector<float> &values) {
+    std::vector<uint8_t> bytes(bytes_of(dtype, values.size()));
+    find_type(dtype)->from_float(values.data(), bytes.data(), values.size());
+    return bytes;
+}
+
 uint32_t word_of(distile_dtype dtype, float value) {
     uint32_t word = 0;
     const size_t bytes = bytes_of(dtype, 1);

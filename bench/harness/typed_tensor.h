@@ -5,6 +5,7 @@
 #define DISTILE_BENCH_TYPED_TENSOR_H
 
 #include "tensors.h"
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@ namespace distile::bench {
 /** The bytes of a number of elements. */
 size_t bytes_of(distile_dtype dtype, size_t elements);
 std::vector<float> to_floats(distile_dtype dtype, const void *from, size_t elements);
+/** The bytes of numbers rounded to a type. */
+std::vector<uint8_t> from_floats(distile_dtype dtype, const std::vector<float> &values);
 /** A word of memory of the type in which every element is `value`. */
 uint32_t word_of(distile_dtype dtype, float value);
 /** The allowed difference between results and the reference, relative to the largest value. */

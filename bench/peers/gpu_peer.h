@@ -6,6 +6,7 @@
 
 #include "gpu_measure.h"
 #include <distile/polykernel.h>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -20,8 +21,6 @@ public:
     virtual std::string description() const = 0;
     /** The code that it runs, and among how many it was chosen. */
     virtual std::string implementation() const = 0;
-    /** True if it adds the bias and applies the epilogue. */
-    virtual bool has_epilogue() const = 0;
 };
 
 /** cuDNN on one stream. */
@@ -37,12 +36,17 @@ public:
     /** Its name and version. */
     std::string description() const;
 
-    /** The fastest of all that its graph interface and its legacy interface offer, by replays of graphs. The tensors
-     * have no border. `filter` is [output channel, row, column, input channel of a group] on the device; of a
-     * transposed convolution, [input channel, row, column, output channel]. Throws PeerMissing for other kinds. */
+    /** Tells whether a plan is precise enough; `run` puts it on the stream. */
+    using Check = std::function<bool(const std::function<void()> &run)>;
+
+    /** The fastest right one of all that its graph interface and its legacy interface offer, by replays of graphs. The
+     * tensors have no border and one type. Sums are float32; the factors of float32 are rounded to TF32 where `math`
+     * allows it. `filter` is [output channel, row, column, input channel of a group] on the device, in the tensors'
+     * type; of a transposed convolution, [input channel, row, column, output channel]. Throws PeerMissing for other
+     * kinds, and std::runtime_error if no plan is right. */
     std::unique_ptr<GpuPeer> convolution(distile_operator_kind kind, const distile_conv2d &conv,
-                                         const distile_tensor &input, const float *filter, const distile_tensor &output,
-                                         bool tf32) const;
+                                         const distile_tensor &input, const void *filter, const distile_tensor &output,
+                                         distile_math math, const Check &is_right) const;
 
 private:
     struct Session;

@@ -112,9 +112,9 @@ struct Candidate {
 };
 
 /** A tensor with channels last in memory. cuDNN orders dimensions as N, C, H, W, whatever the memory layout. */
-Descriptor make_tensor(int64_t id, int64_t n, int64_t c, int64_t h, int64_t w) {
+Descriptor make_tensor(int64_t id, cudnnDataType_t type, int64_t n, int64_t c, int64_t h, int64_t w) {
     Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_DATA_FLOAT);
+    tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, type);
     tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, std::vector<int64_t>{n, c, h, w});
     tensor.set(CUDNN_ATTR_TENSOR_STRIDES, std::vector<int64_t>{h * w * c, 1, w * c, c});
     tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
@@ -151,13 +151,28 @@ struct Cudnn::Session {
 
 namespace {
 
+/** cuDNN's name for the type of tensors. */
+cudnnDataType_t type_of(const distile_tensor &tensor) {
+    return tensor.dtype == DISTILE_FLOAT16    ? CUDNN_DATA_HALF
+           : tensor.dtype == DISTILE_BFLOAT16 ? CUDNN_DATA_BFLOAT16
+                                              : CUDNN_DATA_FLOAT;
+}
+
+/** What tensor cores may compute: all of narrower types, and float32 only in TF32. */
+cudnnMathType_t math_of(cudnnDataType_t type, distile_math math) {
+    return type != CUDNN_DATA_FLOAT       ? CUDNN_TENSOR_OP_MATH
+           : math == DISTILE_MATH_FLOAT32 ? CUDNN_FMA_MATH
+                                          : CUDNN_DEFAULT_MATH;
+}
+
 /** A convolution and its three arrays: y from the image x. A transposed convolution is its data gradient, x from y. */
 struct Convolution {
     distile_conv2d conv;
     bool transposed;
     distile_tensor x, y;
-    const float *filter;
-    bool tf32;
+    const void *filter;
+    cudnnDataType_t type;
+    cudnnMathType_t math;
 
     /** The channels of x that a channel of y reads. */
     int32_t filter_channels() const {
@@ -190,10 +205,11 @@ class GraphPlans {
 public:
     GraphPlans(cudnnHandle_t handle, void *workspace, const Convolution &job, int32_t multiprocessors)
         : handle_(handle), workspace_(workspace), job_(job), names_(job.transposed ? backward_data : forward),
-          x_(make_tensor('x', job.x.batch, job.x.channels, job.x.height, job.x.width)),
+          x_(make_tensor('x', job.type, job.x.batch, job.x.channels, job.x.height, job.x.width)),
           // Groups follow from the numbers of channels.
-          filter_(make_tensor('w', job.y.channels, job.filter_channels(), job.conv.kernel_h, job.conv.kernel_w)),
-          y_(make_tensor('y', job.y.batch, job.y.channels, job.y.height, job.y.width)) {
+          filter_(
+              make_tensor('w', job.type, job.y.channels, job.filter_channels(), job.conv.kernel_h, job.conv.kernel_w)),
+          y_(make_tensor('y', job.type, job.y.batch, job.y.channels, job.y.height, job.y.width)) {
         const distile_conv2d &conv = job.conv;
         convolution_.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
         convolution_.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_CROSS_CORRELATION);
@@ -238,7 +254,7 @@ public:
         auto pack = std::make_shared<Descriptor>(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
         pack->set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::vector<int64_t>{'x', 'w', 'y'});
         pack->set_addresses(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-                            {job_.x.data, const_cast<float *>(job_.filter), job_.y.data});
+                            {job_.x.data, const_cast<void *>(job_.filter), job_.y.data});
         pack->set_addresses(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, {workspace_});
         pack->finalize();
         return {"engine " + std::to_string(engine_of(configurations_[index])),
@@ -290,7 +306,7 @@ private:
         }
         const int64_t count = heuristics.values(CUDNN_ATTR_ENGINEHEUR_RESULTS, raw.data(), room);
         for (int64_t i = 0; i < count; i++) {
-            if (job_.tf32 || is_float32(found[i])) {
+            if (job_.math != CUDNN_FMA_MATH || is_float32(found[i])) {
                 configurations_.push_back(std::move(found[i]));
             }
         }
@@ -317,16 +333,16 @@ public:
         DNN(cudnnCreateTensorDescriptor, &y_);
         DNN(cudnnCreateFilterDescriptor, &filter_);
         DNN(cudnnCreateConvolutionDescriptor, &convolution_);
-        DNN(cudnnSetTensor4dDescriptor, x_, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, job.x.batch, job.x.channels,
-            job.x.height, job.x.width);
-        DNN(cudnnSetTensor4dDescriptor, y_, CUDNN_TENSOR_NHWC, CUDNN_DATA_FLOAT, job.y.batch, job.y.channels,
-            job.y.height, job.y.width);
-        DNN(cudnnSetFilter4dDescriptor, filter_, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NHWC, job.y.channels,
-            job.filter_channels(), conv.kernel_h, conv.kernel_w);
+        DNN(cudnnSetTensor4dDescriptor, x_, CUDNN_TENSOR_NHWC, job.type, job.x.batch, job.x.channels, job.x.height,
+            job.x.width);
+        DNN(cudnnSetTensor4dDescriptor, y_, CUDNN_TENSOR_NHWC, job.type, job.y.batch, job.y.channels, job.y.height,
+            job.y.width);
+        DNN(cudnnSetFilter4dDescriptor, filter_, job.type, CUDNN_TENSOR_NHWC, job.y.channels, job.filter_channels(),
+            conv.kernel_h, conv.kernel_w);
         DNN(cudnnSetConvolution2dDescriptor, convolution_, conv.pad_top, conv.pad_left, conv.stride_h, conv.stride_w,
             conv.dilation_h, conv.dilation_w, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
         DNN(cudnnSetConvolutionGroupCount, convolution_, conv.groups);
-        DNN(cudnnSetConvolutionMathType, convolution_, job.tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH);
+        DNN(cudnnSetConvolutionMathType, convolution_, job.math);
     }
     ~LegacyAlgorithms() {
         DNN_FUNCTION(cudnnDestroyConvolutionDescriptor)(convolution_);
@@ -373,7 +389,6 @@ public:
     }
 
     void offer(const std::function<Candidate()> &make) {
-        offered_++;
         try {
             Candidate candidate = make();
             candidate.run();
@@ -398,12 +413,12 @@ public:
         }
     }
 
-    /** The fastest of those that came close to the fastest, timed again in turns. */
-    Candidate best() {
+    /** The fastest right one of those that came close to the fastest, timed again in turns. */
+    Candidate best(const Cudnn::Check &is_right) {
         if (entries_.empty()) {
             throw PeerMissing("cuDNN offers nothing that runs");
         }
-        std::sort(entries_.begin(), entries_.end(), [](const Entry &a, const Entry &b) { return a.time < b.time; });
+        std::sort(entries_.begin(), entries_.end(), is_faster);
         constexpr size_t finalists = 5, rounds = 9;
         entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(std::min(entries_.size(), finalists)),
                        entries_.end());
@@ -416,13 +431,19 @@ public:
         for (size_t i = 0; i < entries_.size(); i++) {
             entries_[i].time = spread_of(times[i]).median;
         }
-        return std::min_element(entries_.begin(), entries_.end(),
-                                [](const Entry &a, const Entry &b) { return a.time < b.time; })
-            ->candidate;
+        std::sort(entries_.begin(), entries_.end(), is_faster);
+        for (const Entry &entry : entries_) {
+            if (is_right(entry.candidate.run)) {
+                return entry.candidate;
+            }
+            imprecise_++;
+        }
+        throw std::runtime_error(fmt::format("none of cuDNN's {} fastest plans is precise enough", entries_.size()));
     }
 
-    int offered() const {
-        return offered_;
+    /** How many faster ones were not precise enough. */
+    int imprecise() const {
+        return imprecise_;
     }
 
 private:
@@ -432,6 +453,10 @@ private:
         std::unique_ptr<GpuGraph> graph;
         double time;
     };
+
+    static bool is_faster(const Entry &a, const Entry &b) {
+        return a.time < b.time;
+    }
 
     static double median_of(const GpuGraph &graph, int rounds) {
         std::vector<double> times;
@@ -447,7 +472,7 @@ private:
     const Clock::time_point start_ = Clock::now();
     std::vector<Entry> entries_;
     double best_ = 0;
-    int offered_ = 0;
+    int imprecise_ = 0;
 };
 
 class ChosenConvolution : public GpuPeer {
@@ -459,9 +484,6 @@ public:
     }
     std::string description() const override {
         return description_;
-    }
-    bool has_epilogue() const override {
-        return false;
     }
     void run() const override {
         chosen_.run();
@@ -489,13 +511,16 @@ std::string Cudnn::description() const {
 }
 
 std::unique_ptr<GpuPeer> Cudnn::convolution(distile_operator_kind kind, const distile_conv2d &conv,
-                                            const distile_tensor &input, const float *filter,
-                                            const distile_tensor &output, bool tf32) const {
+                                            const distile_tensor &input, const void *filter,
+                                            const distile_tensor &output, distile_math math,
+                                            const Check &is_right) const {
     const bool transposed = kind == DISTILE_MASKED_CONV_TRANSPOSE2D;
     if (!transposed && kind != DISTILE_MASKED_CONV2D) {
         throw PeerMissing("cuDNN has no such operator; take the peer 'dense'");
     }
-    const Convolution job{conv, transposed, transposed ? output : input, transposed ? input : output, filter, tf32};
+    const cudnnDataType_t type = type_of(input);
+    const Convolution job{conv,   transposed, transposed ? output : input, transposed ? input : output,
+                          filter, type,       math_of(type, math)};
     void *const workspace = session_->workspace.data();
     const auto legacy = std::make_shared<LegacyAlgorithms>(session_->handle, workspace, job);
     Tuner tuner(session_->slice, session_->seconds);
@@ -518,10 +543,11 @@ std::unique_ptr<GpuPeer> Cudnn::convolution(distile_operator_kind kind, const di
         tuner.offer([&] { return plans->make(tried); });
         tried++;
     }
-    Candidate chosen = tuner.best();
+    Candidate chosen = tuner.best(is_right);
     const std::string implementation =
-        fmt::format("{}, the fastest of {} plans{} and the legacy algorithms", chosen.name, tried,
-                    tried < offered ? fmt::format(" (of {})", offered) : "");
+        fmt::format("{}, the fastest of {} plans{} and the legacy algorithms{}", chosen.name, tried,
+                    tried < offered ? fmt::format(" (of {})", offered) : "",
+                    tuner.imprecise() > 0 ? fmt::format(" but for {} that are less precise", tuner.imprecise()) : "");
     return std::make_unique<ChosenConvolution>(session_, std::move(chosen), description(), implementation);
 }
 

@@ -16,7 +16,7 @@ std::string Cudnn::description() const {
 }
 
 std::unique_ptr<GpuPeer> Cudnn::convolution(distile_operator_kind, const distile_conv2d &, const distile_tensor &,
-                                            const float *, const distile_tensor &, bool) const {
+                                            const void *, const distile_tensor &, distile_math, const Check &) const {
     return nullptr;
 }
 

@@ -1,5 +1,7 @@
 #include "backend.h"
 #include "json_file.h"
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <sstream>
@@ -52,13 +54,43 @@ const char *generic_profile(const std::string &target) {
     return has("-avx512") ? "generic_avx512" : has("-avx2") ? "generic_avx2" : "generic_x86_64";
 }
 
+std::set<std::string> words_of(const std::string &text) {
+    std::istringstream stream(text);
+    return {std::istream_iterator<std::string>(stream), {}};
+}
+
+bool includes(const std::string &has, const std::string &needed) {
+    const std::set<std::string> all = words_of(has), part = words_of(needed);
+    return std::includes(all.begin(), all.end(), part.begin(), part.end());
+}
+
+std::string why_no_code(Language language, const std::string &) {
+    return language == Language::Halide ? "" : "there are no kernels for tensor cores on CPUs";
+}
+
 }  // namespace
 
 const Backend &cpu_backend() {
     static const Backend backend = {
-        "cpu",     "DISTILE_CPU", "CPUs",          {{"cpu-o16", 16}},      nullptr, features_of,
-        target_of, needs,         generic_profile, "generic_avx2",         true,    {"distile_hooks.o"},
-        "thread",  "core",        "a vector",      "vector multiply-adds", true,    6,
+        "cpu",
+        "DISTILE_CPU",
+        "CPUs",
+        {{"cpu-o16", 16, Language::Halide, 0}},
+        nullptr,
+        features_of,
+        target_of,
+        needs,
+        generic_profile,
+        "generic_avx2",
+        includes,
+        why_no_code,
+        {"distile_hooks.o"},
+        "thread",
+        "core",
+        "a vector",
+        "vector multiply-adds",
+        true,
+        6,
     };
     return backend;
 }

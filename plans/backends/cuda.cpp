@@ -1,5 +1,7 @@
 #include "backend.h"
 #include "json_file.h"
+#include <algorithm>
+#include <iterator>
 
 namespace distile {
 
@@ -7,23 +9,43 @@ namespace {
 
 constexpr const char *capability = "cuda_capability_", *architecture = "sm_";
 
+/** The compute capabilities that code may be for: it runs on later GPUs too, but for that of one capability alone. */
+constexpr struct {
+    const char *name; /**< In targets and, behind "sm_", in features. */
+    int number;
+    bool alone;
+    bool halide, tensor_cores; /**< What there is code from. */
+} capabilities[] = {{"70", 70, false, true, false},
+                    {"75", 75, false, true, false},
+                    {"80", 80, false, true, true},
+                    {"86", 86, false, true, true},
+                    {"90a", 90, true, false, true}};
+
+const auto *find_capability(const std::string &name) {
+    return std::find_if(std::begin(capabilities), std::end(capabilities),
+                        [&](const auto &row) { return name == row.name; });
+}
+
+/** The row of what features_of() returned. */
+const auto &capability_of(const std::string &features) {
+    return *find_capability(features.substr(std::string(architecture).size()));
+}
+
 std::string features_of(const std::string &target) {
     std::string features;
     for (const std::string &word : target_words(target)) {
         const bool has_capability = word.rfind(capability, 0) == 0;
-        const std::string number = has_capability ? word.substr(std::string(capability).size()) : "";
-        // What Halide knows.
-        const bool known = number == "70" || number == "75" || number == "80" || number == "86";
+        const std::string name = has_capability ? word.substr(std::string(capability).size()) : "";
         if (!has_capability && word == "cuda") {
             continue;
         }
-        if (!known) {
+        if (find_capability(name) == std::end(capabilities)) {
             throw FileError("the target '" + target + "': distile cannot check a GPU for the feature '" + word + "'");
         }
         if (!features.empty()) {
             throw FileError("the target '" + target + "' has more than one compute capability");
         }
-        features = architecture + number;
+        features = architecture + name;
     }
     if (features.empty()) {
         throw FileError("the target '" + target + "' has no compute capability, for instance " + capability + "70");
@@ -37,9 +59,21 @@ std::string target_of(const std::string &) {
 }
 
 std::string needs(const std::string &features) {
-    const std::string number = features.substr(std::string(architecture).size());
-    return "an NVIDIA GPU of compute capability " + number.substr(0, number.size() - 1) + "." + number.back() +
-           " or later";
+    const auto &of = capability_of(features);
+    return "an NVIDIA GPU of compute capability " + std::to_string(of.number / 10) + "." +
+           std::to_string(of.number % 10) + (of.alone ? "" : " or later");
+}
+
+bool includes(const std::string &has, const std::string &needed) {
+    return has == needed || (!capability_of(needed).alone && capability_of(has).number >= capability_of(needed).number);
+}
+
+std::string why_no_code(Language language, const std::string &features) {
+    const auto &of = capability_of(features);
+    if (language == Language::Halide) {
+        return of.halide ? "" : "Halide makes no code for compute capability " + std::string(of.name) + " alone";
+    }
+    return of.tensor_cores ? "" : "the kernels for tensor cores need a target of compute capability 80, 86 or 90a";
 }
 
 const char *generic_profile(const std::string &) {
@@ -53,14 +87,17 @@ const Backend &cuda_backend() {
         "cuda",
         "DISTILE_CUDA",
         "NVIDIA GPUs",
-        {{"cuda-o32", 32}},
+        {{"cuda-o32", 32, Language::Halide, 0},
+         {"cuda-k16", 8, Language::TensorCore, 2},
+         {"cuda-k32", 8, Language::TensorCore, 4}},
         "cuda",
         features_of,
         target_of,
         needs,
         generic_profile,
         "generic_cuda",
-        false,
+        includes,
+        why_no_code,
         {"distile_hooks.o", "distile_cuda_hooks.o"},
         "multiprocessor",
         "multiprocessor",

@@ -1,5 +1,6 @@
 #include "code_runner.h"
 #include "cuda_device.h"
+#include <array>
 
 namespace distile {
 
@@ -7,17 +8,17 @@ CudaCode::~CudaCode() {
     if (!modules_.empty()) {
         device_.driver.cuCtxSynchronize();
     }
-    for (const auto &[ptx, module] : modules_) {
+    for (const auto &[code, module] : modules_) {
         device_.driver.cuModuleUnload(module.module);
     }
 }
 
-CudaCode::Module &CudaCode::module(const char *ptx) {
-    auto found = modules_.find(ptx);
+CudaCode::Module &CudaCode::module(const char *code) {
+    auto found = modules_.find(code);
     if (found == modules_.end()) {
-        found = modules_.emplace(ptx, Module{}).first;
+        found = modules_.emplace(code, Module{}).first;
         try {
-            found->second.module = device_.loader->load(ptx);
+            found->second.module = device_.loader->load(code);
         } catch (...) {
             modules_.erase(found);
             throw;
@@ -26,15 +27,23 @@ CudaCode::Module &CudaCode::module(const char *ptx) {
     return found->second;
 }
 
-CUfunction CudaCode::function(Module &module, const char *name) const {
+CUfunction CudaCode::function(Module &module, const char *name, int32_t shared_bytes) const {
     for (const auto &[known, function] : module.functions) {
         if (known == name) {
             return function;
         }
     }
     module.functions.reserve(module.functions.size() + 1);
-    module.functions.emplace_back(name, device_.loader->find(module.module, name));
-    return module.functions.back().second;
+    CUfunction found = device_.loader->find(module.module, name);
+    // More must be asked for.
+    constexpr int32_t default_shared_bytes = 48 << 10;
+    if (shared_bytes > default_shared_bytes) {
+        device_.check(
+            device_.driver.cuFuncSetAttribute(found, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes),
+            "cuFuncSetAttribute");
+    }
+    module.functions.emplace_back(name, found);
+    return found;
 }
 
 /** Runs the body of a hook. Lets no exception escape into the code that called it. */
@@ -92,17 +101,43 @@ RunResult CodeRunner::call(CudaCode &code, const distile_variant &variant, disti
 }
 
 void CodeRunner::launch(const distile_gpu_launch &launch) const {
-    CUfunction function = code_->function(*module_, launch.kernel);
+    CUfunction function = code_->function(*module_, launch.kernel, launch.shared_bytes);
     // CUDA rejects an empty launch.
     if (rehearsal_ || launch.blocks[0] == 0 || launch.blocks[1] == 0 || launch.blocks[2] == 0) {
         return;
     }
     const auto number = [](int32_t value) { return static_cast<unsigned>(value); };
-    device_.check(device_.driver.cuLaunchKernel(
-                      function, number(launch.blocks[0]), number(launch.blocks[1]), number(launch.blocks[2]),
-                      number(launch.threads[0]), number(launch.threads[1]), number(launch.threads[2]),
-                      number(launch.shared_bytes), device_.caller_stream, launch.arguments, nullptr),
-                  "cuLaunchKernel");
+    std::array<CUlaunchAttribute, 2> attributes{};
+    CUlaunchConfig config{};
+    config.attrs = attributes.data();
+    if (launch.cluster > 1) {
+        CUlaunchAttribute &attribute = attributes.at(config.numAttrs++);
+        attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        attribute.value.clusterDim.x = number(launch.cluster);
+        attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
+    }
+    if (launch.early != 0) {
+        CUlaunchAttribute &attribute = attributes.at(config.numAttrs++);
+        attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attribute.value.programmaticStreamSerializationAllowed = 1;
+    }
+    if (config.numAttrs == 0) {
+        device_.check(device_.driver.cuLaunchKernel(
+                          function, number(launch.blocks[0]), number(launch.blocks[1]), number(launch.blocks[2]),
+                          number(launch.threads[0]), number(launch.threads[1]), number(launch.threads[2]),
+                          number(launch.shared_bytes), device_.caller_stream, launch.arguments, nullptr),
+                      "cuLaunchKernel");
+        return;
+    }
+    config.gridDimX = number(launch.blocks[0]);
+    config.gridDimY = number(launch.blocks[1]);
+    config.gridDimZ = number(launch.blocks[2]);
+    config.blockDimX = number(launch.threads[0]);
+    config.blockDimY = number(launch.threads[1]);
+    config.blockDimZ = number(launch.threads[2]);
+    config.sharedMemBytes = number(launch.shared_bytes);
+    config.hStream = device_.caller_stream;
+    device_.check(device_.driver.cuLaunchKernelEx(&config, function, launch.arguments, nullptr), "cuLaunchKernelEx");
 }
 
 uint64_t CodeRunner::allocate(uint64_t bytes) {

@@ -27,10 +27,10 @@ public:
     /** Waits for the GPU, which may still run the code. */
     ~CudaCode() override;
 
-    /** The module for this PTX, loaded on first use. Throws Failure. */
-    Module &module(const char *ptx);
-    /** A kernel of a module, found on first use. Throws Failure. */
-    CUfunction function(Module &module, const char *name) const;
+    /** The module for this code, loaded on first use. Throws Failure. */
+    Module &module(const char *code);
+    /** A kernel of a module, found on first use and then allowed its shared memory. Throws Failure. */
+    CUfunction function(Module &module, const char *name, int32_t shared_bytes) const;
 
 private:
     CudaDevice &device_;

@@ -239,10 +239,14 @@ distile_status CudaDevice::check_memory(const char *call, const distile_tensor &
 std::string CudaDevice::missing_features(const distile_polykernel &polykernel) const {
     constexpr const char *prefix = "sm_";
     const std::string features = polykernel.features;
-    const bool known = features.rfind(prefix, 0) == 0;
-    const long needed = known ? std::strtol(features.c_str() + std::strlen(prefix), nullptr, 10) : 0;
-    if (needed > 0 && needed <= capability) {
-        return "";
+    if (features.rfind(prefix, 0) == 0) {
+        char *end = nullptr;
+        const long needed = std::strtol(features.c_str() + std::strlen(prefix), &end, 10);
+        // Code for an architecture with a letter runs on no other.
+        const bool fits = *end == 'a' ? needed == capability : needed <= capability;
+        if (needed > 0 && fits) {
+            return "";
+        }
     }
     return "'" + features + "' (it has sm_" + std::to_string(capability) + ")";
 }

@@ -50,19 +50,20 @@ std::string ModuleLoader::compile(const char *ptx) const {
     return {static_cast<const char *>(cubin), bytes};
 }
 
-CUmodule ModuleLoader::load(const char *ptx) const {
+CUmodule ModuleLoader::load(const char *code) const {
     const Driver &driver = device_.driver;
     CUmodule module = nullptr;
-    if (!cache_.is_on()) {
-        // The driver caches this compilation itself.
-        check_code(driver.cuModuleLoadData(&module, ptx), "");
+    const bool is_cubin = std::strncmp(code, "\177ELF", 4) == 0;
+    if (is_cubin || !cache_.is_on()) {
+        // Nothing to compile, or the driver caches the compilation itself.
+        check_code(driver.cuModuleLoadData(&module, code), "");
         return module;
     }
-    const std::string kept = cache_.find(ptx);
+    const std::string kept = cache_.find(code);
     if (kept.empty() || driver.cuModuleLoadData(&module, kept.data()) != CUDA_SUCCESS) {
-        const std::string cubin = compile(ptx);
+        const std::string cubin = compile(code);
         // Before loading: if this throws, no loaded module leaks.
-        cache_.keep(ptx, cubin);
+        cache_.keep(code, cubin);
         check_code(driver.cuModuleLoadData(&module, cubin.data()), "");
     }
     return module;

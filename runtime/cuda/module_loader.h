@@ -1,5 +1,5 @@
 /** \file
- * Turns PTX into GPU modules, compiled by the driver or found in a cache.
+ * Turns code into GPU modules: cubins as they are, PTX compiled by the driver or found in a cache.
  */
 #ifndef DISTILE_CUDA_MODULE_LOADER_H
 #define DISTILE_CUDA_MODULE_LOADER_H
@@ -17,7 +17,8 @@ class ModuleLoader {
 public:
     ModuleLoader(const CudaDevice &device, CubinCache cache);
 
-    CUmodule load(const char *ptx) const;
+    /** Loads a cubin, or PTX that ends with a 0 byte. */
+    CUmodule load(const char *code) const;
     /** Finds and loads a kernel of a module. */
     CUfunction find(CUmodule module, const char *name) const;
 

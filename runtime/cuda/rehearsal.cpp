@@ -67,12 +67,13 @@ std::unique_ptr<LoadedCode> CudaDevice::load(const distile_kernel &kernel) {
     auto code = std::make_unique<CudaCode>(*this);
     const SmallImages images(kernel);
     for (const Variant &variant : kernel.variants) {
-        const std::vector<PackedArray> packed =
-            kernel.kind.pack(polykernel.op, {{}, nullptr}, channel_block_of(variant.layout));
+        const WeightLayout &layout = *find_layout(variant.layout);
+        const std::vector<PackedArray> packed = kernel.kind.pack(polykernel.op, {{}, nullptr}, layout);
         std::vector<distile_array> operands;
         for (int32_t i = 0; i < polykernel.num_operands; i++) {
             const distile_operand &operand = polykernel.operands[i];
-            operands.push_back(packed_array(operand.dtype, extents_of(operand, images, packed)));
+            operands.push_back(
+                packed_array(stored_type(layout, polykernel, operand.role), extents_of(operand, images, packed)));
         }
         const auto *words = reinterpret_cast<const uint32_t *>(nowhere);
         distile_kernel_call call{};

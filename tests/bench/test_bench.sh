@@ -18,7 +18,7 @@ cp "$source_folder/docs/benchmarks.md" "$folder/docs"
 "$source_folder/bench/tables.sh" "$bench" "$folder"
 pages=("$source_folder"/bench/results/*.md)
 ((${#pages[@]} == $(ls "$folder"/bench/results/*.md | wc -l))) || fail "bench/results has a page without results"
-for document in README.md docs/benchmarks.md docs/cpu.svg docs/h200.svg "${pages[@]#"$source_folder/"}"; do
+for document in README.md docs/benchmarks.md docs/cpu.svg docs/h200.svg docs/h200-break-even.svg "${pages[@]#"$source_folder/"}"; do
     diff -u "$source_folder/$document" "$folder/$document" >&2 ||
         fail "$document does not show bench/results; write it with 'make bench-tables'"
 done
@@ -30,6 +30,18 @@ for each in "${@:3}"; do
 done
 expect_error "is no regular expression" --list --filter '('
 expect_error "matches no row" --list --filter 'no such row'
+# A type stands in the names of rows unless it is float32.
+for dtype in '' /tf32 /float16 /bfloat16; do
+    "$bench" --list --rows "$source_folder/bench/rows_cuda.json" | has "^op3/blob/0.3/n4/keep/plain/cudnn$dtype\$" ||
+        fail "bench/rows_cuda.json has no row of the type '$dtype'"
+done
+sed 's/"modes": *\["keep"\]/"dtypes": ["tf16"], &/' "$source_folder/bench/rows.json" >"$folder/rows.json"
+expect_error "'tf16' is no type of rows; the types are 'float32', 'tf32', " --list --rows "$folder/rows.json"
+sed -i 's/tf16/tf32/' "$folder/rows.json"
+"$bench" --threads 1 --rounds 2 --seconds 0 --rows "$folder/rows.json" --filter '^op39/blob/0.3/' 2>/dev/null \
+    >"$folder/printed" && fail "a CPU measured TF32"
+has 'failed: on a CPU, operators are compared with dense ones in float32 only' <"$folder/printed" ||
+    fail "a row of TF32 said:" "$(cat "$folder/printed")"
 echo '{"distile_bench_rows": 1, "operators": {' >"$folder/rows.json"
 expect_error "the rows '$folder/rows.json' cannot be read" --list --rows "$folder/rows.json"
 sed 's/"mode[s]*": *\["keep"\]/"modes": ["kept"]/' "$source_folder/bench/rows.json" >"$folder/rows.json"
@@ -196,6 +208,33 @@ for line in '| op42 s | 4 | - | 0.68 | - | - | our dense variant |' \
     '| op42 s | 4 | 0.30 | 2.0 | 100 | 0.50 | 0.25 | 0.40 | >= 0.6 MISSED | v |'; do
     grep -qF "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
 done
+# Other types than float32: means and break-even densities. From the mask on, op12 is as fast as cuDNN at .2.
+python3 - "$folder/tensor.json" <<'PYTHON'
+import json, sys
+
+rows = []
+for op in ("op3", "op7", "op12", "op21"):
+    for mask, density, name in (("blob", 0.1, "0.1"), ("blob", 0.3, "0.3"), ("blob", 1.0, "1.0"), ("blocks8x8", 0.32, "0.3")):
+        kernels = 40 * density * (2.5 if op == "op12" else 1)
+        rows.append({
+            "row": f"{op}/{mask}/{name}/n4/keep/plain/cudnn/tf32", "status": "measured", "kind": "convolution", "op": op,
+            "shape": "s", "batch": 4, "dtype": "tf32", "mask": mask, "mode": "keep", "layout": "plain", "peer_name": "cudnn",
+            "peer_implementation": "e", "density": density, "t_peer_us": 40, "t_kernels_us": kernels,
+            "t_masked_us": 2 * kernels, "t_host_until_launched_us": 5, "variant": "v", "best_variant": "v", "choice_loss": 0})
+header = {"backend": "cuda", "device": "a", "multiprocessors": 132, "threads": 8, "date": "2026-01-31",
+          "versions": {"cuDNN": "c"}}
+json.dump({"distile_bench": 1, "header": header, "rows": rows}, open(sys.argv[1], "w"))
+PYTHON
+shown=$("$bench" --summary "$folder/tensor.json") || fail "--summary does not show other types"
+for line in '| tf32 | 4 | kernels | 7.95 (4.00 op12), goal 3.60 | 2.65 (1.33 op12), goal 2.20 | 0.80 (0.40 op12), **misses** 0.90 |' \
+    '| tf32 | 4 | from the mask | 3.98 (2.00 op12) | 1.33 (0.67 op12), **misses** 1.90 | 0.40 (0.20 op12) |' \
+    '| tf32 | 4 | 1.00 (1.00 op' '| tf32 | op3 | 0.50 (1.00) |' '| tf32 | op12 | 0.20 (0.40) |' \
+    '| op7 s | tf32 | 4 | blob | 0.30 | keep | plain | 40.0 | 12.0 | 24.0 | 3.33 | 1.67 | 5.0 | v |  |'; do
+    grep -qF "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
+done
+"$bench" --summary "$folder/tensor.json" --break-even "$folder/break_even.svg"
+grep -q 'a, 132 multiprocessors, tf32' "$folder/break_even.svg" || fail "--break-even draws no panel of TF32"
+expect_error "the results hold no operator of a GPU" --summary "$results" --break-even "$folder/none.svg"
 expect_broken "unknown backend 'abacus'" "{\"distile_bench\": 1, ${header/\"device\"/\"backend\": \"abacus\", \"device\"}, \"rows\": []}"
 echo '{"distile_bench": 1,' >"$folder/broken.json"
 cp "$folder/broken.json" "$folder/broken.before"

@@ -64,6 +64,7 @@ struct Fake {
     Map<CUdeviceptr, size_t> memory;
     Map<CUstream, SideStream> streams;
     Map<CUevent, Event> events;
+    Map<CUfunction, unsigned int> shared_bytes;  ///< What a function may have, if it is more than the default.
     int64_t used = 0, objects = 0, contexts = 0, next = 1;
     char linked[64] = "";
 };
@@ -143,6 +144,41 @@ CUresult fill(const char *function, CUdeviceptr address, int value, size_t bytes
         std::memset(memory, value, bytes);
     }
     return result;
+}
+
+/** A launch after its function was entered. */
+CUresult launch(CUresult result, CUfunction function, const CUlaunchConfig &config) {
+    unsigned int cluster = 1;
+    bool early = false;
+    for (unsigned int i = 0; i < config.numAttrs; i++) {
+        const CUlaunchAttribute &attribute = config.attrs[i];
+        if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+            cluster = attribute.value.clusterDim.x * attribute.value.clusterDim.y * attribute.value.clusterDim.z;
+        } else if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
+            early = attribute.value.programmaticStreamSerializationAllowed != 0;
+        } else {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    constexpr unsigned int default_shared_bytes = 48 << 10;
+    const auto allowed = fake().shared_bytes.find(function);
+    const int64_t blocks = int64_t{config.gridDimX} * config.gridDimY * config.gridDimZ;
+    const int64_t threads = int64_t{config.blockDimX} * config.blockDimY * config.blockDimZ;
+    if (!function || blocks == 0 || threads == 0 || cluster == 0 || config.gridDimX % cluster != 0 ||
+        config.sharedMemBytes > (allowed == fake().shared_bytes.end() ? default_shared_bytes : allowed->second)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (config.hStream) {
+        fake().streams[config.hStream].launches++;
+    }
+    fake().calls["cluster"] = cluster;
+    fake().calls["early"] = early ? 1 : 0;
+    fake().calls["blocks"] = blocks;
+    fake().calls["shared"] = config.sharedMemBytes;
+    return CUDA_SUCCESS;
 }
 
 /** The host waited for a stream. */
@@ -308,7 +344,8 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     const auto *text = static_cast<const char *>(image);
-    if (!std::strstr(text, ".version") && std::strncmp(text, "cubin", 5) != 0) {
+    const bool is_cubin = std::strncmp(text, "\177ELF", 4) == 0 || std::strncmp(text, "cubin", 5) == 0;
+    if (!is_cubin && !std::strstr(text, ".version")) {
         return CUDA_ERROR_INVALID_IMAGE;
     }
     return make("cuModuleLoadData", module, true);
@@ -326,6 +363,14 @@ CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule, const char *) {
 CUresult cuFuncGetAttribute(int *pi, CUfunction_attribute, CUfunction) {
     *pi = 32;
     return enter("cuFuncGetAttribute");
+}
+
+CUresult cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value) {
+    const CUresult result = enter("cuFuncSetAttribute");
+    if (result == CUDA_SUCCESS && attrib == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
+        fake().shared_bytes[hfunc] = static_cast<unsigned int>(value);
+    }
+    return result;
 }
 
 CUresult cuLinkCreate(unsigned int, CUjit_option *, void **, CUlinkState *state) {
@@ -348,13 +393,15 @@ CUresult cuLinkDestroy(CUlinkState) {
     return end("cuLinkDestroy");
 }
 
-CUresult cuLaunchKernel(CUfunction function, unsigned int x, unsigned int y, unsigned int z, unsigned int, unsigned int,
-                        unsigned int, unsigned int, CUstream stream, void **, void **) {
-    const CUresult result = enter("cuLaunchKernel");
-    if (result == CUDA_SUCCESS && stream) {
-        fake().streams[stream].launches++;
-    }
-    return result == CUDA_SUCCESS && (!function || x == 0 || y == 0 || z == 0) ? CUDA_ERROR_INVALID_VALUE : result;
+CUresult cuLaunchKernel(CUfunction function, unsigned int x, unsigned int y, unsigned int z, unsigned int threads_x,
+                        unsigned int threads_y, unsigned int threads_z, unsigned int shared_bytes, CUstream stream,
+                        void **, void **) {
+    return launch(enter("cuLaunchKernel"), function,
+                  {x, y, z, threads_x, threads_y, threads_z, shared_bytes, stream, nullptr, 0});
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **, void **) {
+    return launch(enter("cuLaunchKernelEx"), function, *config);
 }
 
 CUresult cuMemAlloc(CUdeviceptr *address, size_t bytes) {

@@ -19,7 +19,8 @@ void fake_driver_fail(const char *function, int result);
 void fake_driver_fail_once(int64_t calls, int result);
 /** Calls of a function; of "*": of all; of "failed": that returned an error on demand; of "alive": objects that were
  * not destroyed; of "forbidden": calls that a capture forbids; of "beside": launches on other streams than the default
- * one that may still be running beside what comes next on that one. */
+ * one that may still be running beside what comes next on that one. Of the last launch: "cluster", the blocks of a
+ * cluster; "early", 1 if it may start early; "blocks"; "shared", the bytes of dynamic shared memory of a block. */
 int64_t fake_driver_count(const char *what);
 }
 

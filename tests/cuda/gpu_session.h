@@ -33,7 +33,9 @@ inline distile_context_options tracing(distile_choice &traced) {
 struct Gpu {
     Gpu() {
         distile_context *opened = nullptr;
-        const distile_context_options options = tracing(*traced);
+        distile_context_options options = tracing(*traced);
+        // Whatever the kind of operator, so that every PolyKernel of a chain can be taken.
+        options.math = DISTILE_MATH_TF32;
         const distile_status status = distile_cuda_context_create(&options, nullptr, &opened);
         context.reset(opened);
         if (context) {

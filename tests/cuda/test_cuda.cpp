@@ -1,11 +1,10 @@
 // The runtime for GPUs: what it says without one, and with one its masks, choices, graphs and errors.
 #include "catch.h"
 #include "conv2d_cases.h"
-#include "gpu_session.h"
+#include "every_polykernel.h"
 #include "mask.h"
 #include "mask_families.h"
 #include "reference.h"
-#include "test_cuda_polykernels.h"
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -132,13 +131,20 @@ TEST_CASE("What only a GPU has, a context of a CPU refuses", "[cuda]") {
 }
 
 TEST_CASE("A PolyKernel for a GPU describes itself, and a CPU refuses it", "[cuda]") {
-    for (const distile_polykernel *polykernel : test_cuda_polykernels) {
+    for (const TestedPolykernel &tested : every_polykernel()) {
+        const distile_polykernel *const polykernel = tested.polykernel;
         CAPTURE(polykernel->name);
         CHECK(polykernel->device == DISTILE_CUDA);
-        CHECK(polykernel->features == std::string("sm_70"));
         CHECK(polykernel->num_variants > 1);
+        const bool by_halide = polykernel->features == std::string("sm_70");
+        if (!by_halide) {
+            CHECK(polykernel->features == std::string("sm_90a"));
+        }
+        const bool is_float32 = type_of(*polykernel) == DISTILE_FLOAT32;
+        CHECK((polykernel->math == DISTILE_MATH_TF32) == (!by_halide && is_float32));
         for (int32_t i = 0; i < polykernel->num_variants; i++) {
-            CHECK(polykernel->variants[i].layout == std::string("cuda-o32"));
+            const std::string due = by_halide ? "cuda-o32" : is_float32 ? "cuda-k32" : "cuda-k16";
+            CHECK(polykernel->variants[i].layout == due);
         }
         const Context context = make_context();
         distile_kernel *kernel = nullptr;
@@ -463,6 +469,7 @@ TEST_CASE("Bad arguments and faults give a status, and nothing is written", "[gp
     // A PolyKernel that only a later GPU runs.
     distile_polykernel later = *test_cuda_polykernels[0];
     later.features = "sm_990";
+    later.otherwise = nullptr;
     distile_kernel *kernel = nullptr;
     CHECK(distile_kernel_create(gpu.context.get(), &later, &kernel) == DISTILE_ERROR_UNSUPPORTED_DEVICE);
 }

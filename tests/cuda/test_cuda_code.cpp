@@ -2,6 +2,9 @@
 #include "cubin_cache.h"
 #include "cuda_setup.h"
 #include "temporary_folder.h"
+#include "tensor_core/arguments.h"
+#include "tensor_core_operator.h"
+#include <array>
 #include <filesystem>
 
 using namespace distile;
@@ -12,6 +15,49 @@ namespace fs = std::filesystem;
 
 /** Of the library's own kernels. */
 constexpr int64_t own_modules = 6;
+
+/** Of every kind. */
+int64_t launches() {
+    return count_fake("cuLaunchKernel") + count_fake("cuLaunchKernelEx");
+}
+
+/** Hooks that keep what they are called with. */
+struct Recorder : distile_hooks {
+    Recorder() : distile_hooks{} {
+        gpu = &functions;
+    }
+    static Recorder &of(distile_hooks *hooks) {
+        return *static_cast<Recorder *>(hooks);
+    }
+    static int use_module(distile_hooks *hooks, const char *code, size_t bytes) {
+        of(hooks).code.assign(code, bytes);
+        return 0;
+    }
+    static int launch(distile_hooks *hooks, const distile_gpu_launch *given) {
+        of(hooks).launched = *given;
+        of(hooks).arguments = *static_cast<const tensor_core::Arguments *>(given->arguments[0]);
+        return 0;
+    }
+
+    distile_gpu_hooks functions{use_module, launch, nullptr};
+    std::string code;
+    distile_gpu_launch launched{};
+    tensor_core::Arguments arguments{};
+};
+
+/** An activation of float16: channels, width, height and images, the border before it, and the strides. */
+distile_array half_array(void *data, const std::array<int32_t, 4> &extents, const std::array<int32_t, 2> &border,
+                         const std::array<int32_t, 3> &strides) {
+    distile_array array{};
+    array.data = data;
+    array.dtype = DISTILE_FLOAT16;
+    array.dimensions = 4;
+    array.dim[0] = {0, extents[0], 1};
+    array.dim[1] = {-border[0], extents[1], strides[0]};
+    array.dim[2] = {-border[1], extents[2], strides[1]};
+    array.dim[3] = {0, extents[3], strides[2]};
+    return array;
+}
 
 }  // namespace
 
@@ -60,6 +106,119 @@ TEST_CASE("Code on disk is found for the same PTX, driver and GPU only, and dama
     CHECK(nowhere.find(ptx).empty());
 }
 
+TEST_CASE("A call of code for tensor cores becomes the kernel's arguments", "[cuda]") {
+    std::vector<uint16_t> memory(40000);
+    float bias = 0;
+    uint32_t list = 0, count = 7, bits = 0;
+    char weights = 0;
+    // 20 x 10 pixels with a border of 1 column and 2 rows before them, and of 3 and 4 after them.
+    distile_array packed{}, vector{};
+    packed.data = &weights;
+    vector.data = &bias;
+    const distile_array operands[] = {half_array(memory.data(), {64, 24, 16, 2}, {1, 2}, {72, 1800, 30000}), packed,
+                                      vector, half_array(memory.data() + 8, {24, 20, 10, 2}, {0, 0}, {24, 480, 4800}),
+                                      half_array(memory.data() + 16, {24, 20, 10, 2}, {0, 0}, {32, 640, 6400})};
+    Recorder recorder;
+    distile_kernel_call call{};
+    call.hooks = &recorder;
+    call.operands = operands;
+    call.num_operands = 5;
+    call.tile_xy = &list;
+    call.tile_capacity = 400;
+    call.num_tiles = 400;
+    call.tile_count = &count;
+    call.bits = &bits;
+    call.words_per_row = 1;
+    call.height = 10;
+    call.batch = 2;
+    call.threads = 132;
+    call.store_tiles = 1;
+    REQUIRE(distile_call_tensor_core(&fine_code, &call) == 0);
+    CHECK(recorder.code == fine_cubin);
+    const tensor_core::Arguments &made = recorder.arguments;
+    CHECK(made.input.data == reinterpret_cast<char *>(memory.data() + 72 + 2 * 1800));
+    CHECK(made.input.stride_w == 9);
+    CHECK(made.input.stride_h == 225);
+    CHECK(made.input.stride_n == 3750);
+    CHECK(made.residual.data == reinterpret_cast<char *>(memory.data() + 8));
+    CHECK(made.residual.stride_w == 3);
+    CHECK(made.output.data == reinterpret_cast<char *>(memory.data() + 16));
+    CHECK(made.output.stride_n == 800);
+    CHECK(made.weights == &weights);
+    CHECK(made.bias == &bias);
+    CHECK(made.first_row == -2);
+    CHECK(made.end_row == 14);
+    CHECK(made.first_column == -1);
+    CHECK(made.end_column == 23);
+    CHECK(made.tile_xy == &list);
+    CHECK(made.tile_capacity == 400);
+    CHECK(made.tile_count == &count);
+    CHECK(made.bits == &bits);
+    CHECK(made.words_per_row == 1);
+    CHECK(made.height == 10);
+    CHECK(made.width == 20);
+    CHECK(made.batch == 2);
+    CHECK(made.store_tiles == 1);
+    CHECK(recorder.launched.kernel == std::string("distile_masked"));
+    CHECK(recorder.launched.threads[0] == 256);
+    CHECK(recorder.launched.shared_bytes == 100000);
+    CHECK(recorder.launched.cluster == 2);
+    CHECK(recorder.launched.early == 1);
+    // 400 pixels are 7 rows of blocks, 24 channels one column, and two blocks share each.
+    CHECK(recorder.launched.blocks[0] == 14);
+    CHECK(recorder.launched.blocks[1] == 1);
+    // No more than the GPU holds, in whole clusters, but one.
+    for (const auto &[multiprocessors, blocks] : {std::pair(9, 8), {2, 2}, {1, 2}}) {
+        call.threads = multiprocessors;
+        REQUIRE(distile_call_tensor_core(&fine_code, &call) == 0);
+        CHECK(recorder.launched.blocks[0] == blocks);
+    }
+    // Tiles of four pixels, and two blocks on a multiprocessor.
+    call.threads = 132;
+    REQUIRE(distile_call_tensor_core(&coarse_code, &call) == 0);
+    CHECK(recorder.launched.blocks[0] == 25);
+    call.threads = 10;
+    REQUIRE(distile_call_tensor_core(&coarse_code, &call) == 0);
+    CHECK(recorder.launched.blocks[0] == 20);
+    // Without a residual.
+    const distile_array few[] = {operands[0], operands[1], operands[2], operands[4]};
+    call.operands = few;
+    call.num_operands = 4;
+    REQUIRE(distile_call_tensor_core(&coarse_code, &call) == 0);
+    CHECK(made.residual.data == nullptr);
+    CHECK(made.output.data == reinterpret_cast<char *>(memory.data() + 16));
+}
+
+TEST_CASE("Code for tensor cores is launched with what it needs", "[.fake_driver]") {
+    const TensorCoreOperator op(DISTILE_FLOAT16);
+    const TemporaryFolder folder;
+    const std::string path = folder.path() + "/cache";
+    distile_cuda_options options{};
+    options.cache_folder = path.c_str();
+    const int64_t compiled = count_fake("cuLinkComplete"), allowed = count_fake("cuFuncSetAttribute");
+    Setup setup(op.polykernel, 2, 11, 9, options);
+    // Cubins are loaded as they are, and each kernel is allowed its shared memory once.
+    CHECK(count_fake("cuLinkComplete") == compiled + own_modules);
+    CHECK(count_fake("cuFuncSetAttribute") == allowed + 2);
+    setup.set_mask();
+    struct Launch {
+        const char *variant;
+        int64_t cluster, early, shared, blocks;
+    };
+    // 198 pixels are 4 rows of blocks, and so are 60 tiles of 4 pixels.
+    for (const Launch &due :
+         {Launch{"fine", 2, 1, 100000, 8}, {"coarse", 1, 0, 60000, 4}, {"dense", 2, 1, 100000, 8}}) {
+        CAPTURE(due.variant);
+        setup.args.variant = due.variant;
+        setup.run();
+        CHECK(count_fake("cluster") == due.cluster);
+        CHECK(count_fake("early") == due.early);
+        CHECK(count_fake("shared") == due.shared);
+        CHECK(count_fake("blocks") == due.blocks);
+    }
+    CHECK(count_fake("cuFuncSetAttribute") == allowed + 2);
+}
+
 TEST_CASE("All code is loaded when a PolyKernel is created", "[.fake_driver]") {
     for (const distile_polykernel *polykernel : test_cuda_polykernels) {
         Setup setup(*polykernel);
@@ -73,9 +232,9 @@ TEST_CASE("All code is loaded when a PolyKernel is created", "[.fake_driver]") {
                 setup.args.inactive = DISTILE_ZERO;
                 setup.args.variant = variant.c_str();
                 setup.set_mask();
-                const int64_t launches = count_fake("cuLaunchKernel");
+                const int64_t before = launches();
                 setup.run();
-                CHECK(count_fake("cuLaunchKernel") >= launches + 2);
+                CHECK(launches() >= before + 2);
                 setup.args.variant = nullptr;
                 setup.run();
             }

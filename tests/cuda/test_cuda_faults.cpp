@@ -2,6 +2,7 @@
 #include "allocations.h"
 #include "cuda_setup.h"
 #include "temporary_folder.h"
+#include "tensor_core_operator.h"
 #include <algorithm>
 #include <cmath>
 #include <distile/layout.h>
@@ -152,6 +153,33 @@ TEST_CASE("Any function of the driver may fail, and nothing is left behind", "[.
         CHECK(refused > 0);
         CHECK(count_fake("alive") == 0);
     }
+}
+
+TEST_CASE("Code for tensor cores may fail too, and nothing is left behind", "[.fake_driver]") {
+    const TensorCoreOperator op(DISTILE_FLOAT16);
+    {
+        Setup setup(op.polykernel);
+        setup.args.variant = "fine";
+        setup.set_mask();
+        const int64_t alive = count_fake("alive");
+        fail_fake("cuFuncSetAttribute", CUDA_ERROR_NOT_PERMITTED);
+        distile_kernel *kernel = nullptr;
+        setup.refuse(distile_kernel_create(setup.context.get(), &op.polykernel, &kernel), DISTILE_ERROR_KERNEL,
+                     {"fine", "cuFuncSetAttribute"});
+        fail_fake("cuFuncSetAttribute", 0);
+        CHECK(count_fake("alive") == alive);
+        // The code of another GPU.
+        fail_fake("cuModuleLoadData", CUDA_ERROR_NO_BINARY_FOR_GPU);
+        setup.refuse(distile_kernel_create(setup.context.get(), &op.polykernel, &kernel),
+                     DISTILE_ERROR_UNSUPPORTED_DEVICE, {"fine", "compute capability 9.0"});
+        fail_fake("cuModuleLoadData", 0);
+        CHECK(count_fake("alive") == alive);
+        fail_fake("cuLaunchKernelEx", CUDA_ERROR_NOT_PERMITTED);
+        setup.refuse_run(DISTILE_ERROR_KERNEL, {"fine", "cuLaunchKernelEx"});
+        fail_fake("cuLaunchKernelEx", 0);
+        setup.run();
+    }
+    CHECK(count_fake("alive") == 0);
 }
 
 TEST_CASE("A context that was lost gives that status from every call", "[.fake_driver]") {
@@ -345,6 +373,19 @@ TEST_CASE("Any one call of the driver may fail, and the next try succeeds", "[.f
         }
         CHECK(count_fake("failed") == failed + calls);
     }
+}
+
+TEST_CASE("Any one call of the driver for tensor cores may fail, and the next try succeeds", "[.fake_driver]") {
+    const TensorCoreOperator op(DISTILE_FLOAT32);
+    const Setup setup(op.polykernel);
+    const FakeSetting count("count", 7, 0);
+    const int64_t calls = run_faulty_session(setup, DISTILE_CLEAR_WRITTEN, true), failed = count_fake("failed");
+    for (int64_t call = 0; call < calls; call++) {
+        CAPTURE(call);
+        fail_fake_once(call, CUDA_ERROR_NOT_PERMITTED);
+        run_faulty_session(setup, DISTILE_CLEAR_WRITTEN, true);
+    }
+    CHECK(count_fake("failed") == failed + calls);
 }
 
 TEST_CASE("Any one allocation of the host may fail, and the next try succeeds", "[.fake_driver]") {

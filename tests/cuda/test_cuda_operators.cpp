@@ -4,12 +4,12 @@
 #include "catch.h"
 #include "conv2d_cases.h"
 #include "device_tensor.h"
+#include "every_polykernel.h"
 #include "gpu_session.h"
 #include "mask_families.h"
 #include "pairwise.h"
 #include "reference.h"
 #include "tensors.h"
-#include "test_cuda_polykernels.h"
 #include "test_tensor.h"
 
 #include <algorithm>
@@ -65,20 +65,21 @@ struct CpuPath {
 
 class OperatorTest {
 public:
-    OperatorTest(const Gpu &gpu, size_t index)
-        : polykernel(*test_cuda_polykernels[index]), conv(convolution_of(polykernel)), kind(polykernel.kind),
-          dtype(type_of(polykernel)), gpu_(gpu), stream_(gpu), all_(gpu.make_kernel(polykernel)),
-          mask_(gpu.make_mask()) {
+    OperatorTest(const Gpu &gpu, const TestedPolykernel &tested)
+        : polykernel(*tested.polykernel), conv(convolution_of(polykernel)), kind(polykernel.kind),
+          dtype(type_of(polykernel)), math(math_of(polykernel)), gpu_(gpu), stream_(gpu),
+          all_(gpu.make_kernel(polykernel)), mask_(gpu.make_mask()) {
         for (int32_t i = 0; i < polykernel.num_variants; i++) {
             distile_polykernel single = polykernel;
             single.variants += i;
             single.num_variants = 1;
             single.num_times = 0;
+            single.otherwise = nullptr;
             single_polykernels_.push_back(single);
             singles_.push_back(gpu.make_kernel(single_polykernels_.back()));
         }
-        if (test_cuda_cpu_polykernels[index]) {
-            make_cpu_path(*test_cuda_cpu_polykernels[index]);
+        if (tested.cpu) {
+            make_cpu_path(*tested.cpu);
         }
         for (Values values : {Values::Floats, Values::Integers}) {
             const int drawn = static_cast<int>(values);
@@ -180,12 +181,12 @@ public:
         }
         const bool exact = one.values == Values::Integers;
         REQUIRE((exact ? output->difference(output_before, expected, 0)
-                       : output->difference(output_before, expected)) == "");
+                       : output->difference(output_before, expected, math)) == "");
         REQUIRE(input->snapshot() == input_before);
         REQUIRE(residual->snapshot() == residual_before);
         check_choice(one, did, index);
         if (cpu_) {
-            const double tolerance = exact ? 0 : 2 * error_bound(dtype, expected.largest, expected.largest);
+            const double tolerance = exact ? 0 : 2 * error_bound(dtype, expected.largest, expected.largest, math);
             take_active(one, *cpu_output, expected);
             REQUIRE(output->difference(output_before, expected, tolerance) == "");
             cpu_cases_++;
@@ -203,6 +204,7 @@ public:
     const distile_conv2d conv;
     const distile_operator_kind kind;
     const distile_dtype dtype;
+    const distile_math math; /**< Of the PolyKernel; of its chain the tests run the first. */
     std::mt19937 random{1};
 
 private:
@@ -438,7 +440,7 @@ void run_pairwise(OperatorTest &test) {
  * none. */
 const distile_polykernel *first_in_vectors(distile_dtype dtype) {
     const distile_polykernel *found = nullptr;
-    for (const distile_polykernel *polykernel : test_cuda_polykernels) {
+    for (const auto &[polykernel, cpu] : every_polykernel()) {
         const distile_conv2d conv = convolution_of(*polykernel);
         const bool fits = type_of(*polykernel) == dtype && conv.in_channels % lanes_of(dtype) == 0 &&
                           conv.out_channels % lanes_of(dtype) == 0;
@@ -449,10 +451,10 @@ const distile_polykernel *first_in_vectors(distile_dtype dtype) {
     return found;
 }
 
-size_t index_of(const distile_polykernel &polykernel) {
-    return static_cast<size_t>(
-        std::find(std::begin(test_cuda_polykernels), std::end(test_cuda_polykernels), &polykernel) -
-        std::begin(test_cuda_polykernels));
+TestedPolykernel tested(const distile_polykernel &polykernel) {
+    const auto &all = every_polykernel();
+    return *std::find_if(all.begin(), all.end(),
+                         [&](const TestedPolykernel &each) { return each.polykernel == &polykernel; });
 }
 
 }  // namespace
@@ -463,9 +465,12 @@ TEST_CASE("Every variant on a GPU computes what the plain loop and the CPU do, a
     if (!gpu) {
         return;
     }
-    for (size_t i = 0; i < std::size(test_cuda_polykernels); i++) {
-        DYNAMIC_SECTION(test_cuda_polykernels[i]->name) {
-            OperatorTest test(gpu, i);
+    for (const TestedPolykernel &tested : every_polykernel()) {
+        DYNAMIC_SECTION(tested.polykernel->name) {
+            if (!can_run(gpu, *tested.polykernel)) {
+                continue;
+            }
+            OperatorTest test(gpu, tested);
             run_pairwise(test);
         }
     }
@@ -477,9 +482,12 @@ TEST_CASE("Every variant on a GPU computes a small image", "[gpu_small]") {
     if (!gpu) {
         return;
     }
-    for (size_t i = 0; i < std::size(test_cuda_polykernels); i++) {
-        DYNAMIC_SECTION(test_cuda_polykernels[i]->name) {
-            OperatorTest test(gpu, i);
+    for (const TestedPolykernel &tested : every_polykernel()) {
+        DYNAMIC_SECTION(tested.polykernel->name) {
+            if (!can_run(gpu, *tested.polykernel)) {
+                continue;
+            }
+            OperatorTest test(gpu, tested);
             for (int32_t variant = 0; variant < test.polykernel.num_variants; variant++) {
                 for (Launch launch : {Launch::ByName, Launch::ByDispatcher}) {
                     Case one;
@@ -504,7 +512,7 @@ TEST_CASE("Real masks at their own sizes on a GPU", "[gpu_real_masks]") {
     // Operators whose output has the size of their input.
     for (const distile_polykernel *polykernel : {&test_conv3_16_48_cuda, &test_dilated13_16_1_residual_cuda}) {
         DYNAMIC_SECTION(polykernel->name) {
-            OperatorTest test(gpu, index_of(*polykernel));
+            OperatorTest test(gpu, tested(*polykernel));
             for (const std::string &name : real_masks()) {
                 const ByteMask mask = read_real_mask(name);
                 for (int32_t variant = 0; variant <= polykernel->num_variants; variant++) {

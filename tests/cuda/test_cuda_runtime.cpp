@@ -3,6 +3,7 @@
 #include "cuda_setup.h"
 #include "kernels/common.h"
 #include "temporary_folder.h"
+#include "tensor_core_operator.h"
 #include <chrono>
 #include <cstring>
 #include <distile/mask_algebra.h>
@@ -186,6 +187,113 @@ TEST_CASE("A list that is made outside of the graph that sets its mask is made e
     CHECK(launches_of_list() == 0);
 }
 
+TEST_CASE("A small mask is not listed for code that reads its bits", "[.fake_driver]") {
+    const TensorCoreOperator op(DISTILE_FLOAT16);
+    const auto launches_of = [](Setup &setup, const char *variant) {
+        const int64_t before = count_fake("cuLaunchKernel"), extended = count_fake("cuLaunchKernelEx");
+        setup.args.variant = variant;
+        setup.set_mask();
+        setup.run();
+        const int64_t of_code = variant == std::string("coarse") ? 0 : 1;
+        CHECK(count_fake("cuLaunchKernelEx") == extended + of_code);
+        return count_fake("cuLaunchKernel") - before;
+    };
+    {
+        Setup setup(op.polykernel);
+        for (int round = 0; round < 3; round++) {
+            CHECK(launches_of(setup, "fine") == 1);
+        }
+        const FakeSetting capturing("capturing", 1, 0);
+        // Nothing of the mask changes, so it need not be set in the graph.
+        setup.run();
+        CHECK(count_fake("forbidden") == 0);
+    }
+    {
+        // The tiles of other variants are listed, and launched by cuLaunchKernel.
+        Setup setup(op.polykernel);
+        CHECK(launches_of(setup, "coarse") == 3);
+        CHECK(launches_of(setup, "fine") == 2);
+        CHECK(launches_of(setup, "fine") == 1);
+        // All tiles of a dense one, which are set and listed once.
+        CHECK(launches_of(setup, "dense") == 3);
+        CHECK(launches_of(setup, "dense") == 1);
+    }
+    // 4096 pixels are few, more are not.
+    Setup most(op.polykernel, 1, 64, 64), more(op.polykernel, 1, 65, 64);
+    CHECK(launches_of(most, "fine") == 1);
+    CHECK(launches_of(more, "fine") == 2);
+}
+
+TEST_CASE("A context computes in TF32 only what it allows", "[.fake_driver]") {
+    const TensorCoreOperator op(DISTILE_FLOAT32);
+    const distile_linear geometry{64, 24, DISTILE_EPILOGUE_NONE, 1};
+    distile_polykernel conv = op.polykernel, linear = op.polykernel;
+    conv.otherwise = &test_odd_cuda;
+    linear.kind = DISTILE_MASKED_LINEAR;
+    linear.op = &geometry;
+    linear.otherwise = &test_linear_24_40_gelu_cuda;
+    const auto math_of = [](const Context &context, const distile_polykernel &polykernel) {
+        distile_kernel_info info{};
+        check(context, distile_kernel_get_info(make_kernel(context, polykernel).get(), &info));
+        CHECK((info.features == std::string("sm_90a")) == (info.math == DISTILE_MATH_TF32));
+        return info.math;
+    };
+    struct Allowed {
+        distile_math option, conv, linear;
+    };
+    for (const Allowed &allowed : {Allowed{DISTILE_MATH_DEFAULT, DISTILE_MATH_TF32, DISTILE_MATH_FLOAT32},
+                                   {DISTILE_MATH_FLOAT32, DISTILE_MATH_FLOAT32, DISTILE_MATH_FLOAT32},
+                                   {DISTILE_MATH_TF32, DISTILE_MATH_TF32, DISTILE_MATH_TF32}}) {
+        distile_context_options options{};
+        options.math = allowed.option;
+        const Context context = make_cuda_context({}, options);
+        CHECK(math_of(context, conv) == allowed.conv);
+        CHECK(math_of(context, linear) == allowed.linear);
+        // 16-bit types are multiplied exactly.
+        CHECK(math_of(context, test_conv3_16_48_f16_cuda) == DISTILE_MATH_FLOAT32);
+    }
+    const Setup setup;
+    distile_kernel *kernel = nullptr;
+    linear.otherwise = nullptr;
+    setup.refuse(distile_kernel_create(setup.context.get(), &linear, &kernel), DISTILE_ERROR_UNSUPPORTED_DEVICE,
+                 {"TF32", "math", "tensor_core_operator"});
+    // A GPU of another architecture takes the next PolyKernel.
+    const FakeSetting major("major", 10, 9);
+    const Context newer = make_cuda_context();
+    CHECK(math_of(newer, conv) == DISTILE_MATH_FLOAT32);
+    CHECK(distile_kernel_create(newer.get(), &op.polykernel, &kernel) == DISTILE_ERROR_UNSUPPORTED_DEVICE);
+    CHECK(contains(distile_context_message(newer.get()), "sm_90a"));
+    CHECK(contains(distile_context_message(newer.get()), "sm_100"));
+    REQUIRE(kernel == nullptr);
+}
+
+TEST_CASE("Weights for tensor cores have the input's type and whole steps", "[.fake_driver]") {
+    // 9 positions of 64 channels are 9 steps in 16 bits and 18 in 32; 24 output channels need no padding.
+    for (const auto &[dtype, steps] : {std::pair(DISTILE_FLOAT16, 9), {DISTILE_BFLOAT16, 9}, {DISTILE_FLOAT32, 18}}) {
+        const TensorCoreOperator op(dtype);
+        Setup setup(op.polykernel);
+        CHECK(distile_weights_bytes(setup.weights.get()) == steps * 24 * 128 + 24 * 4);
+        setup.set_mask();
+        setup.run();
+        // Of the same shape, but of another layout or type.
+        const TensorCoreOperator other(dtype == DISTILE_FLOAT16 ? DISTILE_BFLOAT16 : DISTILE_FLOAT16);
+        const Kernel kernel = make_kernel(setup.context, other.polykernel);
+        setup.input.dtype = setup.output.dtype = setup.residual.dtype = other.operands[0].dtype;
+        setup.refuse(distile_run(kernel.get(), &setup.args), DISTILE_ERROR_BAD_WEIGHTS, {"the weights"});
+    }
+    // Other operators have no such weights.
+    const Setup setup;
+    distile_kernel *made = nullptr;
+    TensorCoreOperator op(DISTILE_FLOAT16);
+    op.conv.groups = 8;
+    setup.refuse(distile_kernel_create(setup.context.get(), &op.polykernel, &made), DISTILE_ERROR_VERSION,
+                 {"fine", "cuda-k16", "masked_conv2d"});
+    op.conv.groups = 1;
+    op.polykernel.kind = DISTILE_MASKED_UPSAMPLE_CONV2D;
+    setup.refuse(distile_kernel_create(setup.context.get(), &op.polykernel, &made), DISTILE_ERROR_VERSION,
+                 {"fine", "cuda-k16", "masked_upsample_conv2d"});
+}
+
 TEST_CASE("Every wrong argument of a run is refused before anything is launched", "[.fake_driver]") {
     for (const distile_polykernel *polykernel :
          {static_cast<const distile_polykernel *>(&test_odd_cuda), test_cuda_polykernels[0]}) {
@@ -320,13 +428,15 @@ TEST_CASE("What is wrong with an argument is said", "[.fake_driver]") {
     polykernel.device = DISTILE_CPU;
     create(DISTILE_ERROR_OTHER_DEVICE, {"test_odd_cuda"});
     polykernel = test_odd_cuda;
-    for (const char *features : {"sm_103", "avx2 fma", "sm_", ""}) {
+    for (const char *features : {"sm_103", "sm_80a", "avx2 fma", "sm_", ""}) {
         polykernel.features = features;
         create(DISTILE_ERROR_UNSUPPORTED_DEVICE, {features, "sm_90"});
     }
-    polykernel.features = "sm_90";
-    check(setup.context, distile_kernel_create(setup.context.get(), &polykernel, &kernel));
-    distile_kernel_destroy(kernel);
+    for (const char *features : {"sm_80", "sm_90", "sm_90a"}) {
+        polykernel.features = features;
+        check(setup.context, distile_kernel_create(setup.context.get(), &polykernel, &kernel));
+        distile_kernel_destroy(kernel);
+    }
 
     distile_weights *weights = nullptr;
     distile_weights_source source = setup.source;

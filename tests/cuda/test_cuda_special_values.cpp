@@ -1,15 +1,15 @@
 // NaN, infinity and overflow on a GPU: test_special_values.cpp for every PolyKernel for GPUs.
 #include "device_tensor.h"
+#include "every_polykernel.h"
 #include "gpu_session.h"
 #include "special_values.h"
-#include "test_cuda_polykernels.h"
 
 using namespace distile;
 
 namespace {
 
 /** Runs every variant on a call. */
-void check_call(const Gpu &gpu, const Kernel &kernel, const Mask &mask, const SpecialCalls &calls,
+void check_call(const Gpu &gpu, const Kernel &kernel, distile_math math, const Mask &mask, const SpecialCalls &calls,
                 const SpecialCall &call) {
     INFO(call.name);
     distile_weights_source source{};
@@ -37,7 +37,7 @@ void check_call(const Gpu &gpu, const Kernel &kernel, const Mask &mask, const Sp
         gpu.check(distile_run(kernel.get(), &args));
         CU(cuCtxSynchronize);
         REQUIRE(device_output.download());
-        CHECK(output.difference(before, call.expected) == "");
+        CHECK(output.difference(before, call.expected, math) == "");
     }
 }
 
@@ -49,16 +49,20 @@ TEST_CASE("NaN, infinity and overflow on a GPU reach the outputs that read them,
     if (!gpu) {
         return;
     }
-    for (const distile_polykernel *polykernel : test_cuda_polykernels) {
+    for (const TestedPolykernel &tested : every_polykernel()) {
+        const distile_polykernel *const polykernel = tested.polykernel;
         DYNAMIC_SECTION(polykernel->name) {
+            if (!can_run(gpu, *polykernel)) {
+                continue;
+            }
             const SpecialCalls calls(*polykernel);
             const Kernel kernel = gpu.make_kernel(*polykernel);
             const Mask mask = gpu.make_mask();
             const DeviceArray<uint8_t> bytes(calls.mask());
             gpu.check(distile_mask_set_bytes(mask.get(), bytes.data(), 1, calls.height(), calls.width(),
                                              int64_t{calls.height()} * calls.width(), calls.width()));
-            const ValueClasses classes =
-                calls.visit([&](const SpecialCall &call) { check_call(gpu, kernel, mask, calls, call); });
+            const ValueClasses classes = calls.visit(
+                [&](const SpecialCall &call) { check_call(gpu, kernel, math_of(*polykernel), mask, calls, call); });
             CHECK(classes.nan > 0);
             CHECK(classes.finite > 0);
         }

@@ -45,6 +45,14 @@ for name in $(find "$moved" -type f \( -name '*.a' -o -name '*.o' -o -name '*.so
 done
 [[ " ${owners[*]} " == *" Halide "* && " ${owners[*]} " == *" stb_image "* ]] || fail "found the code of ${owners[*]} only"
 
+# What compiles kernels for tensor cores lies beside the command.
+if [[ $kinds == *" cuda "* ]]; then
+    tools=$(dirname "$(readlink -f "$moved/bin/distile")")
+    for file in distile_tensor_core.o tensor_core/arguments.h tensor_core/sm90.cuh; do
+        [[ -e $tools/$file ]] || fail "$tools has no $file"
+    done
+fi
+
 # The shared library shows the functions of the API, and only those.
 if [[ $kinds == *" shared "* ]]; then
     library=$(find "$moved" -name libdistile.so)

@@ -47,6 +47,15 @@ export LD_LIBRARY_PATH=$halide
 grep -q '"distile_times": 2' "$folder/times.json" || fail "profile wrote no time table"
 "$distile" show "$plan" | has 'const int pixels = 4;' || fail "show printed no schedule"
 CC=/none/cc expect_error "'/none/cc' cannot be started" "$distile" compile "$plan" -o "$folder/never.so"
+sed -e 's/"cpu"/"cuda"/; s/cpu-o16/cuda-k32/; s/x86-64-linux[^"]*/x86-64-linux-cuda-cuda_capability_90a/' \
+    -e 's/"halide": {.*/"tensor_core": {"tile_h": 1, "tile_w": 1,/' \
+    -e 's/"group": 4.*/"block_pixels": 64, "block_channels": 32, "stages": 3, "splits": 1}}}], "math": "tf32"}/' \
+    "$plan" >"$folder/tensor.json"
+"$distile" info "$folder/tensor.json" | has 'tensor cores, blocks of 64' || fail "info of a plan for tensor cores"
+if [[ -e $tools/tensor_core ]]; then
+    # The headers of CUTLASS are not installed.
+    DISTILE_CUTLASS='' expect_error "DISTILE_CUTLASS" "$distile" compile "$folder/tensor.json" -o "$folder/never.so"
+fi
 
 # Alone it does what needs no compiler, and says what it lacks for the rest.
 cp "$distile" "$folder/alone"

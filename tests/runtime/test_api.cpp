@@ -194,6 +194,17 @@ TEST_CASE("Context options are checked", "[api]") {
     distile_context_options options{};
     options.threads = 7;
     CHECK(distile_context_threads(make_context(options).get()) == 7);
+    options.threads = 1;
+    for (distile_math math : {DISTILE_MATH_DEFAULT, DISTILE_MATH_FLOAT32, DISTILE_MATH_TF32}) {
+        options.math = math;
+        const Context any = make_context(options);
+        distile_kernel_info info{};
+        check(any, distile_kernel_get_info(make_kernel(any, plain_kernel).get(), &info));
+        CHECK(info.math == DISTILE_MATH_FLOAT32);
+    }
+    set_raw(options.math, 3);
+    CHECK(distile_context_create(&options, &context) == DISTILE_ERROR_BAD_VALUE);
+    CHECK(contains(distile_context_message(nullptr), "math is 3"));
 }
 
 TEST_CASE("Null objects are allowed where nothing is to do, and refused elsewhere", "[api]") {

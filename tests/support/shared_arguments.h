@@ -35,6 +35,7 @@ template<typename Function> void refuse_context_options(Function &function) {
     const auto deallocate = [](void *, void *) {};
     function.template wrong<0>(DISTILE_ERROR_BAD_VALUE, &distile_context_options::allocate, {+allocate})
         .template wrong<0>(DISTILE_ERROR_BAD_VALUE, &distile_context_options::deallocate, {+deallocate})
+        .template wrong_number<0>(DISTILE_ERROR_BAD_VALUE, &distile_context_options::math, {-1, 3, INT_MIN, INT_MAX})
         .template reserved<0>(&distile_context_options::reserved);
 }
 

@@ -70,7 +70,8 @@ bool SpecialCalls::reads(int32_t y, int32_t x) const {
 
 float SpecialCalls::value_of(Special special) const {
     using Limits = std::numeric_limits<float>;
-    const float huge = dtype_ == DISTILE_FLOAT16 ? 65504.0f : 3e38f;
+    // The others round in no type, and not to TF32 either.
+    const float huge = dtype_ == DISTILE_FLOAT16 ? 65504.0f : 0x1.cp127f;
     const float magnitude = special == Special::Nan || special == Special::NegativeNan             ? Limits::quiet_NaN()
                             : special == Special::Infinity || special == Special::NegativeInfinity ? Limits::infinity()
                                                                                                    : huge;

@@ -198,10 +198,11 @@ std::string TestTensor::difference(const std::vector<uint32_t> &before, const Re
     });
 }
 
-std::string TestTensor::difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected) {
+std::string TestTensor::difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected,
+                                   distile_math math) {
     return compare_any(before, expected, [&](float got, size_t place) {
         const double exact = expected.exact[place];
-        return is_right(got, expected.values[place], exact, error_bound(view_.dtype, exact, expected.largest));
+        return is_right(got, expected.values[place], exact, error_bound(view_.dtype, exact, expected.largest, math));
     });
 }
 

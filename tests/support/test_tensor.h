@@ -89,8 +89,9 @@ public:
      * says, with absolute errors of at most `tolerance` where it computes, and elsewhere what it held before. Where
      * NaN or an infinity is due, it must be there. */
     std::string difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected, double tolerance);
-    /** The same, with the errors that the type allows sums of the reference's largest value. */
-    std::string difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected);
+    /** The same, with the errors that the type and the numerics allow sums of the reference's largest value. */
+    std::string difference(const std::vector<uint32_t> &before, const ReferenceOutput &expected,
+                           distile_math math = DISTILE_MATH_FLOAT32);
 
 private:
     template<typename Element, typename IsClose>

@@ -53,8 +53,9 @@ foreach (word IN ITEMS "a b" "a\;PLUGINS\;evil" "../../../etc/a" "$(touch a)" "`
     expect_of_plan("name" variants 0 name "\"${word}\"")
     expect_of_plan("tile_h" variants 0 code halide tile_h "\"${word}\"")
     expect_of_plan("knob" variants 0 code halide "${word}" 1)
-    expect_of_plan("source|entry|control" variants 0 code
-        "{\"cuda\": {\"source\": \"../${word}\", \"entry\": \"${word}\", \"tile_h\": 1, \"tile_w\": 1}}")
+    expect_of_plan("one member|knob|tensor cores" variants 0 code
+        "{\"tensor_core\": {\"tile_h\": 1, \"tile_w\": 1, \"${word}\": 1}}")
+    expect_of_plan("math" math "\"${word}\"")
 endforeach ()
 foreach (value IN ITEMS "[1, 2]" "{\"a\": 1}" "-1" "1.5")
     expect_of_plan("tile_w" variants 0 code halide tile_w "${value}")

@@ -81,7 +81,7 @@ avx2="avx avx2 f16c fma sse41"
 expect_error "lacks 'avx2'" profile "$plan" --cpu-features avx --into-plan
 expect_error "lacks 'avx2'" profile "$plan" --cpu-features avx --object "$folder/plan.so"
 expect_error "'quantum'" profile "$plan" --cpu-features quantum
-expect_error "cannot stand behind another" profile "$plan" "$cuda_plan" --cpu-features avx
+expect_error "cannot stand behind one for CPUs" profile "$plan" "$cuda_plan" --cpu-features avx
 expect_error "another operator" profile "$folder/wide.json" "$source_folder/tests/fixtures/plans/test_conv3_16_48_avx2.json" \
     --cpu-features avx
 
@@ -202,6 +202,42 @@ expect_error "cannot be started" --operator "$op" --plan "$plan" --linker /none/
 [[ ! -e $folder/my.o ]] || fail "a build that failed left an object"
 program=("$distile")
 
+# Plans for tensor cores: what they say, and what compiling them lacks.
+tensor_plan=$source_folder/tests/fixtures/plans/test_tc_conv3_64_96_cuda.json
+"$distile" info "$tensor_plan" | has 'compute capability 9.0$' || fail "info does not name the one capability"
+"$distile" info "$tensor_plan" | has 'TF32' || fail "info does not name the math"
+"$distile" info "$tensor_plan" | has 'tensor cores, blocks of 64 pixels x 32 channels' || fail "info explains no theta of tensor cores"
+"$distile" show "$tensor_plan" | has 'Sm90<Op, 64, 32, 3, 1>' || fail "show prints no source"
+"$distile" show "$tensor_plan" --json | has '"source"' || fail "show --json prints no source"
+mkdir -p "$folder/cutlass/cute"
+touch "$folder/cutlass/cute/tensor.hpp"
+DISTILE_CUTLASS=$folder/none expect_error "there is no '$folder/none/cute/tensor.hpp'" compile "$tensor_plan" -o "$folder/never.so"
+export DISTILE_CUTLASS=$folder/cutlass
+CUDACXX=/none/nvcc expect_error "'/none/nvcc' cannot be started" compile "$tensor_plan" -o "$folder/never.so"
+if [[ -e ${distile%/*}/distile_tensor_core.o ]]; then
+    # Stand-ins for nvcc: one makes a file, the other fails.
+    printf '#!/bin/sh\nwhile [ $# -gt 0 ]; do [ "$1" != -o ] || echo "some code" >"$2"; shift; done\n' >"$folder/nvcc"
+    printf '#!/bin/sh\necho "no such template"; exit 1\n' >"$folder/failing_nvcc"
+    chmod +x "$folder/nvcc" "$folder/failing_nvcc"
+    export CUDACXX=$folder/nvcc
+    "$distile" compile "$tensor_plan" -o "$folder/tensor.so" --quiet
+    grep -qa 'some code' "$folder/tensor.so" || fail "the code is not embedded"
+    status=0
+    output=$(CUDACXX=$folder/failing_nvcc "$distile" compile "$tensor_plan" -o "$folder/never.so" 2>&1) || status=$?
+    [[ $status == 4 && $output == *"no such template"* ]] || fail "a failing nvcc gave $status, '$output'"
+    # In another type; and a plan for that type is taken as it is.
+    "${build[@]}" --operator "$source_folder/tests/fixtures/operators/test_tc_conv3_64_96.json" --plan "$tensor_plan" --dtype float16
+    grep -q 'cute::half_t' "$folder"/parts/my_0_t1x1.cu || fail "the builder did not change the type of the code"
+    ! grep -q 'MATH_TF32' "$folder/parts/my.c" || fail "float16 is multiplied in TF32"
+    "${build[@]}" --operator "$source_folder/data/operators/conv3x3_256.json" \
+        --plan "$source_folder/data/plans/conv3x3_256_float16_sm90.json" --dtype float16
+    grep -q '"conv3x3_256_float16_sm90"' "$folder/parts/my.c" || fail "the builder renamed a plan of the type"
+    rm "$folder/my.o"
+    unset CUDACXX
+fi
+unset DISTILE_CUTLASS
+[[ ! -e $folder/never.so ]] || fail "a compilation that failed left a file"
+
 # Masks that are drawn by name, in files that are read again.
 "$distile" masks --help | has 'Examples' || fail "the help of masks has no example"
 "$distile" masks blob:0.25:7 random:0.5:1 checkerboard --size 8x64 -o "$folder/m.npy" | has 'blob:0.25:7 .* 128 active pixels' ||
@@ -244,8 +280,8 @@ refused "$folder/flat.json" '"channels": 16' '"channels": 24' 'variant "only": t
 refused "$folder/flat.json" '"unroll": 1' '"unroll": 5' 'a theta must have an unroll that divides the input channels'
 refused "$folder/flat.json" '"pixels": 4' '"pixels": 99' 'that fit the vector registers'
 refused "$folder/flat.json" '"pixels": 4' '"pixel": 4' "the knob 'pixels'"
-refused "$folder/flat.json" '"halide": {.*' '"cuda": {"source": "a.cu", "entry": "a", "tile_h": 1, "tile_w": 1}}}]}' \
-    "its code is in 'a.cu', but this version builds code from Halide only"
+refused "$folder/flat.json" '"halide": {.*' '"tensor_core": {"tile_h": 1, "tile_w": 1}}}]}' \
+    'there are no kernels for tensor cores on CPUs'
 refused "$folder/flat.json" avx2-f16c avx2-sve2-f16c "the feature 'sve2'"
 refused "$folder/flat.json" '"my_conv"' '"my-conv"' '"name" must be letters, digits and underscores'
 sed 's/masked_conv2d/masked_upsample_conv2d/; s/"params": {/&"scale_h": 128, "scale_w": 128, /' "$op" >"$folder/wrong.json"

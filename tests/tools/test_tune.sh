@@ -279,7 +279,7 @@ import ctypes, json, sys
 class PolyKernel(ctypes.Structure):
     _fields_ = [("version", ctypes.c_uint32), ("name", ctypes.c_char_p), ("kind", ctypes.c_int), ("op", ctypes.c_void_p),
                 ("num_operands", ctypes.c_int32), ("operands", ctypes.c_void_p), ("device", ctypes.c_int),
-                ("features", ctypes.c_char_p), ("plan_hash", ctypes.c_uint64)]
+                ("features", ctypes.c_char_p), ("math", ctypes.c_int), ("plan_hash", ctypes.c_uint64)]
 
 index = int(sys.argv[1])
 trial = json.load(open("batch/request.json"))["trials"][index]

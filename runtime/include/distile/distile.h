@@ -55,7 +55,7 @@ typedef enum distile_status {
     DISTILE_ERROR_VERSION,        /**< This library does not know the version of a file or descriptor. */
     DISTILE_ERROR_OTHER_OPERATOR, /**< A time table belongs to another operator or other code. */
     DISTILE_ERROR_OTHER_DEVICE,   /**< The PolyKernel is for another kind of device than the context. */
-    DISTILE_ERROR_UNSUPPORTED_DEVICE, /**< The code needs features that this CPU or GPU lacks. */
+    DISTILE_ERROR_UNSUPPORTED_DEVICE, /**< The code needs features that the device lacks, or forbidden math. */
     DISTILE_ERROR_OUT_OF_MEMORY,      /**< A host allocation or the start of a thread failed. */
     DISTILE_ERROR_KERNEL,   /**< A kernel or dense candidate reported an error; the output may be partly written. */
     DISTILE_ERROR_INTERNAL, /**< An unexpected exception, for instance from the caller's thread pool. */
@@ -120,6 +120,14 @@ typedef struct distile_choice {
 /** Called after every successful distile_run, on the calling thread. Must not throw. */
 typedef void (*distile_trace)(void *user, const distile_choice *choice);
 
+/** How float32 operators multiply on a GPU. Sums are float32 in each. */
+typedef enum distile_math {
+    DISTILE_MATH_DEFAULT = 0, /**< As in PyTorch: TF32 for convolutions, float32 for linear layers. */
+    DISTILE_MATH_FLOAT32 = 1,
+    /** Tensor cores may multiply: both factors have 10 bits of mantissa instead of 23, and float32's range. */
+    DISTILE_MATH_TF32 = 2
+} distile_math;
+
 /** Zero-initialise, then set only what differs from the default. */
 typedef struct distile_context_options {
     /** Threads that a call may use, including the caller's, up to 4096; 0: one per core. */
@@ -139,6 +147,7 @@ typedef struct distile_context_options {
      * avx512bw avx512dq avx512vl"; "" means plain x86-64. A machine can thus run a lesser CPU's code, for instance to
      * reproduce its results bit for bit. Null: all features of the CPU. Copied. */
     const char *cpu_features;
+    distile_math math;   /**< The least exact math that kernels may use; without effect on a CPU. */
     int64_t reserved[4]; /**< 0 */
 } distile_context_options;
 
@@ -250,9 +259,10 @@ typedef struct distile_polykernel distile_polykernel;
 /** A PolyKernel prepared for a context, with its replaceable time table and caches. */
 typedef struct distile_kernel distile_kernel;
 
-/** Takes the PolyKernel or, if this CPU lacks one of its features, its first fallback that this CPU can run. On a GPU,
- * compiles the code unless a cache has it, and loads it. Errors: NULL_POINTER, VERSION, OTHER_DEVICE, BAD_CHANNELS (the
- * groups do not divide the channels), UNSUPPORTED_DEVICE, OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY. */
+/** Takes the PolyKernel or, if this device lacks one of its features or the context does not allow its math, its first
+ * fallback that this device can run. On a GPU, compiles the code unless a cache has it, and loads it. Errors:
+ * NULL_POINTER, VERSION, OTHER_DEVICE, BAD_CHANNELS (the groups do not divide the channels), UNSUPPORTED_DEVICE,
+ * OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY. */
 DISTILE_API distile_status distile_kernel_create(distile_context *context, const distile_polykernel *polykernel,
                                                  distile_kernel **kernel);
 /** Waits on a GPU, which may still run the kernel. Null is allowed. */
@@ -268,6 +278,7 @@ typedef struct distile_kernel_info {
     int32_t in_channels, out_channels;
     int32_t has_residual;
     int32_t num_variants; /**< Including dense candidates. */
+    distile_math math;    /**< DISTILE_MATH_FLOAT32 or DISTILE_MATH_TF32: how its code multiplies float32. */
 } distile_kernel_info;
 
 /** Errors: NULL_POINTER. */

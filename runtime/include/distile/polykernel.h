@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct below or the calling convention changes. */
-#define DISTILE_POLYKERNEL_VERSION 4
+#define DISTILE_POLYKERNEL_VERSION 5
 
 /** Output channels per block of the weight layouts "cpu-o16" and "cuda-o32". */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
@@ -94,17 +94,18 @@ typedef struct distile_kernel_call {
     struct distile_hooks *hooks;   /**< Callbacks for the code. */
     const distile_array *operands; /**< The PolyKernel's operands, in its order. */
     int32_t num_operands;
-    /** The tiles: tile_xy[t] = x | y << 16 and tile_image[t] = tile_xy[tile_capacity + t]. */
+    /** The tiles: tile_xy[t] = x | y << 16 and tile_image[t] = tile_xy[tile_capacity + t]. Null if the code needs no
+     * list (distile_variant.listless_pixels). */
     const uint32_t *tile_xy;
     int32_t tile_capacity;
     int32_t num_tiles;    /**< On a GPU, the maximum. */
     int32_t num_interior; /**< The first num_interior tiles read only the input and its border; 0 on a GPU. */
-    /** On a GPU, the device address of the number of tiles; null on a CPU. */
+    /** On a GPU, the device address of the number of tiles; null on a CPU and without a list. */
     const uint32_t *tile_count;
     /** The mask: pixel (n, y, x) is bit x % 32 of bits[(n * height + y) * words_per_row + x / 32]. */
     const uint32_t *bits;
     int32_t words_per_row, height, batch;
-    int32_t threads;     /**< Threads that the call may use. */
+    int32_t threads;     /**< Threads that the call may use; on a GPU, the context's multiprocessors. */
     int32_t store_tiles; /**< 1: store every pixel of the tiles, not only the active ones. */
 } distile_kernel_call;
 
@@ -118,13 +119,16 @@ typedef int (*distile_kernel_function)(const distile_kernel_call *call);
 typedef struct distile_gpu_launch {
     const char *kernel;
     int32_t blocks[3], threads[3];
-    int32_t shared_bytes;
+    int32_t shared_bytes; /**< Above 48 KB, the same in every launch of a kernel. */
     void **arguments;
+    int32_t cluster; /**< Blocks of a cluster along x, which divide blocks[0]; 0 or 1: none. */
+    int32_t early;   /**< 1: the kernel may start while earlier work of the stream still runs, and waits itself. */
 } distile_gpu_launch;
 
 /** Callbacks for GPU code. Each returns 0 for success. */
 typedef struct distile_gpu_hooks {
-    /** Later launches take their kernels from this module, PTX on CUDA. Equal addresses mean equal code. */
+    /** Later launches take their kernels from this module: on CUDA PTX, which ends with a 0 byte, or a cubin. Equal
+     * addresses mean equal code. */
     int (*use_module)(struct distile_hooks *hooks, const char *code, size_t bytes);
     int (*launch)(struct distile_hooks *hooks, const distile_gpu_launch *launch);
     /** Allocates scratch memory on the device, valid until the kernel function returns. */
@@ -153,17 +157,38 @@ typedef int (*distile_halide_function)(void **arguments);
  * operands. Every PolyKernel holds its own copy of this function and of Halide's runtime. */
 int distile_call_halide(distile_halide_function function, const distile_kernel_call *call);
 
+/** A kernel for tensor cores: embedded code and how to launch it. */
+typedef struct distile_tensor_core_code {
+    const char *code; /**< A cubin or PTX, followed by a 0 byte. */
+    size_t bytes;     /**< Without the 0 byte. */
+    const char *kernel;
+    int32_t block_pixels, block_channels; /**< Output pixels and channels that a block computes at a time. */
+    int32_t splits;                       /**< Blocks that share a reduction, as a cluster. */
+    int32_t threads;                      /**< Threads of a block. */
+    int32_t blocks_per_multiprocessor, shared_bytes;
+    int32_t tile_h, tile_w; /**< Granularity in output pixels. */
+    int32_t early;          /**< As in distile_gpu_launch. */
+} distile_tensor_core_code;
+
+/** Launches the kernel over the tiles of the call, or without a list over its mask. The operands are the input, the
+ * weights, the bias, the residual if there is one, and the output. Every PolyKernel with such code holds its own copy
+ * of this function. */
+int distile_call_tensor_core(const distile_tensor_core_code *code, const distile_kernel_call *call);
+
 /* ---- The descriptor ----------------------------------------------------------------------- */
 
 typedef struct distile_variant {
     const char *name;
     int32_t tile_h, tile_w; /**< Granularity in output pixels. */
     int32_t dense;          /**< 1: computes every tile of the image, whatever the mask. */
-    const char *layout;     /**< The weight layout that the code reads, for instance "o16". */
+    const char *layout;     /**< The weight layout that the code reads, for instance "cpu-o16". */
     distile_kernel_function run;
     /** The type in which the code reads the input; 0: the operand's own, in place. With a type, the runtime may copy
      * the pixels that a call reads: to convert them (on a CPU, to float32), or to put a border around them. */
     distile_dtype input_dtype;
+    /** On a GPU, if the tiles are single pixels: a mask of up to so many pixels needs no list, because the code finds
+     * the active ones in the bits. 0: the code always needs a list. */
+    int32_t listless_pixels;
 } distile_variant;
 
 /** One point of a time table: a variant takes `microseconds` for `tiles` tiles. */
@@ -183,14 +208,16 @@ struct distile_polykernel {
     const distile_operand *operands; /**< Input first, output last. */
     distile_device device;
     /** What the code requires of the device: CPU features separated by spaces, for instance "avx2 fma f16c", or on CUDA
-     * the minimum architecture, for instance "sm_75". */
+     * the minimum architecture, for instance "sm_75", or exactly one, for instance "sm_90a". */
     const char *features;
+    distile_math math;  /**< How the code multiplies float32; 0: DISTILE_MATH_FLOAT32. */
     uint64_t plan_hash; /**< Hash of the operator and all variants' code. Time tables with another hash are refused. */
     int32_t num_variants;
     const distile_variant *variants;
     int64_t num_times;               /**< Points in the built-in time table; 0 if the plan was never profiled. */
     const distile_time_point *times; /**< Ordered by variant, threads and tiles. */
-    /** The fallback: the same operator for CPUs that lack some of the features; null if there is none. */
+    /** The fallback: the same operator for devices that lack some of the features and contexts that do not allow the
+     * math; null if there is none. */
     const distile_polykernel *otherwise;
 };
 

@@ -76,14 +76,14 @@ distile_status check_weights(const distile_kernel &kernel, const char *call, con
         return fail(context, DISTILE_ERROR_BAD_WEIGHTS, "%s: the weights were packed for %s, but '%s' has %s", call,
                     weights->shape.c_str(), kernel.polykernel.name, kernel.weights_shape.c_str());
     }
-    for (const char *name : kernel.layouts) {
-        const distile_weights::Layout *layout = weights->find(name);
+    for (const WeightLayout *wanted : kernel.layouts) {
+        const distile_weights::Layout *layout = weights->find(wanted->name);
         if (!layout) {
             return fail(context, DISTILE_ERROR_BAD_WEIGHTS, "%s: the weights lack the layout %s, which '%s' reads",
-                        call, name, kernel.polykernel.name);
+                        call, wanted->name, kernel.polykernel.name);
         }
         for (const distile_weights::Operand &packed : layout->operands) {
-            if (packed.array.dtype != find_operand(kernel.polykernel, packed.role)->dtype) {
+            if (packed.array.dtype != stored_type(*wanted, kernel.polykernel, packed.role)) {
                 return fail(context, DISTILE_ERROR_BAD_WEIGHTS,
                             "%s: the weights were packed as %s, which '%s' cannot read", call,
                             find_type(packed.array.dtype)->name, kernel.polykernel.name);

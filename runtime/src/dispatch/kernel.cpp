@@ -17,9 +17,8 @@ distile_kernel::distile_kernel(distile_context &given, const distile_polykernel 
       weights_shape(kind.weights_shape(of.op)), threads_(given.device->threads()) {
     for (int32_t i = 0; i < of.num_variants; i++) {
         variants.push_back({of.variants[i], {}});
-        const char *layout = of.variants[i].layout;
-        if (std::none_of(layouts.begin(), layouts.end(),
-                         [&](const char *known) { return std::strcmp(known, layout) == 0; })) {
+        const WeightLayout *layout = find_layout(of.variants[i].layout);
+        if (std::find(layouts.begin(), layouts.end(), layout) == layouts.end()) {
             layouts.push_back(layout);
         }
         if (of.variants[i].dense == 0) {

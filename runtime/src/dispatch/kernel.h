@@ -48,7 +48,7 @@ struct distile_kernel {
     const distile_operand *residual; /**< Null for an operator without one. */
     std::string weights_shape;
     std::vector<distile::Variant> variants;
-    std::vector<const char *> layouts; /**< The weight layouts that the variants read. */
+    std::vector<const distile::WeightLayout *> layouts; /**< The weight layouts that the variants read. */
     std::unique_ptr<distile::LoadedCode> code;
     std::unique_ptr<distile_mask> needed_input; /**< Memory of read_input.cpp, made on first use. */
 

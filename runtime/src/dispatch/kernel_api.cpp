@@ -31,12 +31,24 @@ distile_status check_polykernel(distile_context *context, const distile_polykern
         return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: '%s' cannot run: %s", call, polykernel.name,
                     illegal.c_str());
     }
+    if (raw(polykernel.math) < DISTILE_MATH_DEFAULT || raw(polykernel.math) > DISTILE_MATH_TF32) {
+        return fail(context, DISTILE_ERROR_VERSION,
+                    "%s: '%s' has the unknown math %d; build it and this library with the same version of distile",
+                    call, polykernel.name, raw(polykernel.math));
+    }
     for (int32_t i = 0; i < polykernel.num_variants; i++) {
         const distile_variant &variant = polykernel.variants[i];
-        if (channel_block_of(variant.layout) == 0) {
+        const WeightLayout *layout = find_layout(variant.layout);
+        if (!layout) {
             return fail(context, DISTILE_ERROR_VERSION,
                         "%s: the variant '%s' of '%s' reads the unknown weight layout %s", call, variant.name,
                         polykernel.name, variant.layout);
+        }
+        if (!kind->packs(polykernel.op, layout->order)) {
+            return fail(context, DISTILE_ERROR_VERSION,
+                        "%s: the variant '%s' of '%s' reads the weight layout %s, in which this library cannot pack "
+                        "the weights of such a %s",
+                        call, variant.name, polykernel.name, variant.layout, kind->name);
         }
         const int32_t dtype = raw(variant.input_dtype);
         if (dtype != 0 && dtype != raw(find_operand(polykernel, DISTILE_ROLE_INPUT)->dtype) &&
@@ -54,23 +66,39 @@ distile_status check_polykernel(distile_context *context, const distile_polykern
     return DISTILE_OK;
 }
 
-/** The first PolyKernel of a chain that the device can run. If none, stores what the device lacks and returns null. */
+/** The math of a PolyKernel's code. */
+distile_math math_of(const distile_polykernel &polykernel) {
+    return raw(polykernel.math) == DISTILE_MATH_TF32 ? DISTILE_MATH_TF32 : DISTILE_MATH_FLOAT32;
+}
+
+/** Whether a context allows the math of a PolyKernel. */
+bool allows_math(const distile_context &context, const distile_polykernel &polykernel) {
+    const distile_math chosen = context.options.math;
+    return math_of(polykernel) <=
+           (chosen == DISTILE_MATH_DEFAULT ? find_operator_kind(polykernel.kind)->default_math : chosen);
+}
+
+/** The first PolyKernel of a chain that the device can run with math that the context allows. If none, stores why and
+ * returns null. */
 const distile_polykernel *find_polykernel(distile_context *context, const distile_polykernel *polykernel,
                                           distile_status &status) {
-    std::string lacking;
+    std::string reasons;
     for (const distile_polykernel *candidate = polykernel; candidate; candidate = candidate->otherwise) {
         status = check_polykernel(context, *candidate);
         if (status != DISTILE_OK) {
             return nullptr;
         }
         const std::string missing = context->device->missing_features(*candidate);
-        if (missing.empty()) {
+        const bool allowed = allows_math(*context, *candidate);
+        if (missing.empty() && allowed) {
             return candidate;
         }
-        lacking += (lacking.empty() ? "" : "; ") + missing + ", which '" + candidate->name + "' needs";
+        reasons += (reasons.empty() ? "" : "; ") +
+                   (missing.empty() ? "the context allows no TF32 (set its option math to DISTILE_MATH_TF32)"
+                                    : "this device lacks " + missing) +
+                   ", which '" + candidate->name + "' needs";
     }
-    status =
-        fail(context, DISTILE_ERROR_UNSUPPORTED_DEVICE, "distile_kernel_create: this device lacks %s", lacking.c_str());
+    status = fail(context, DISTILE_ERROR_UNSUPPORTED_DEVICE, "distile_kernel_create: %s", reasons.c_str());
     return nullptr;
 }
 
@@ -155,6 +183,7 @@ distile_status distile_kernel_get_info(const distile_kernel *kernel, distile_ker
     info->out_channels = kernel->output.channels;
     info->has_residual = kernel->residual ? 1 : 0;
     info->num_variants = kernel->num_variants();
+    info->math = math_of(polykernel);
     return DISTILE_OK;
 }
 

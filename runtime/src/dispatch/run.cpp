@@ -68,6 +68,12 @@ distile_array operand_of(distile_role role, const distile_run_args &args, const 
     return packed->array;
 }
 
+/** Whether the code finds the active pixels in the mask's bits, so the mask need not list them. */
+bool is_listless(const distile_variant &variant, const MaskShape &shape) {
+    return variant.dense == 0 && variant.tile_h == 1 && variant.tile_w == 1 &&
+           shape.num_pixels() <= variant.listless_pixels;
+}
+
 distile_status fail_variant(const distile_kernel &kernel, const char *call, const Variant &variant,
                             const RunResult &result) {
     const distile_context &context = kernel.context;
@@ -99,7 +105,9 @@ distile_status run_own(distile_kernel &kernel, const char *call, const distile_r
     }
     distile_mask &listed = variant.dense ? kernel.full_mask(mask.shape) : mask;
     const ReadInput input(kernel, variant, mask, *args.input, output);
-    const TileList list = listed.list(granularity, interior_tiles(kernel, variant, input.tensor(), output));
+    const TileList list = is_listless(variant, mask.shape)
+                              ? TileList{}
+                              : listed.list(granularity, interior_tiles(kernel, variant, input.tensor(), output));
 
     const distile_weights::Layout &layout = *args.weights->find(variant.layout);
     std::array<distile_array, most_operands> operands{};
@@ -120,7 +128,7 @@ distile_status run_own(distile_kernel &kernel, const char *call, const distile_r
     kernel_call.words_per_row = bits.words_per_row;
     kernel_call.height = mask.shape.height;
     kernel_call.batch = mask.shape.batch;
-    kernel_call.threads = kernel.context.options.threads;
+    kernel_call.threads = device.threads();
     kernel_call.store_tiles = args.store == DISTILE_STORE_TILES ? 1 : 0;
     const Zeros zeros{output, mask};
     kernel.context.kernel_failed.store(false, std::memory_order_relaxed);

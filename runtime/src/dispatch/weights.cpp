@@ -56,7 +56,7 @@ private:
     HostVector<float> converted_;
 };
 
-/** Copies an array to device memory, converted to its operand's type. */
+/** Copies an array to device memory, converted to the type in which it is stored. */
 distile_weights::Operand upload(Device &device, const PackedArray &packed, distile_dtype dtype) {
     const Type &type = *find_type(dtype);
     HostVector<unsigned char> stored(packed.values.size() * type.bytes, device.context.memory);
@@ -75,10 +75,10 @@ distile_weights::Operand upload(Device &device, const PackedArray &packed, disti
 }
 
 void add_layout(distile_weights &weights, const distile_kernel &kernel, const FilterSource &source,
-                const char *layout) {
-    distile_weights::Layout added{layout, {}};
-    for (const PackedArray &packed : kernel.kind.pack(kernel.polykernel.op, source, channel_block_of(layout))) {
-        const distile_dtype dtype = find_operand(kernel.polykernel, packed.role)->dtype;
+                const WeightLayout &layout) {
+    distile_weights::Layout added{layout.name, {}};
+    for (const PackedArray &packed : kernel.kind.pack(kernel.polykernel.op, source, layout)) {
+        const distile_dtype dtype = stored_type(layout, kernel.polykernel, packed.role);
         added.operands.push_back(upload(*kernel.context.device, packed, dtype));
         weights.bytes += static_cast<int64_t>(packed.values.size()) * element_bytes(dtype);
     }
@@ -115,8 +115,8 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
             packed->memory_space = context->device->memory_space();
             packed->kind = kernel->kind.kind;
             packed->shape = kernel->weights_shape;
-            for (const char *layout : kernel->layouts) {
-                add_layout(*packed, *kernel, {*source, filter.values()}, layout);
+            for (const WeightLayout *layout : kernel->layouts) {
+                add_layout(*packed, *kernel, {*source, filter.values()}, *layout);
             }
             *weights = packed.release();
             return DISTILE_OK;

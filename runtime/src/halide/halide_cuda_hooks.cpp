@@ -49,7 +49,7 @@ int halide_cuda_run(void *user_context, void *, const char *entry_name, int bloc
         arguments[i] = arg_is_buffer[i] ? &static_cast<halide_buffer_t *>(args[i])->device : args[i];
     }
     const distile_gpu_launch launch = {
-        entry_name, {blocksX, blocksY, blocksZ}, {threadsX, threadsY, threadsZ}, shared_mem_bytes, arguments};
+        entry_name, {blocksX, blocksY, blocksZ}, {threadsX, threadsY, threadsZ}, shared_mem_bytes, arguments, 0, 0};
     return hooks->gpu->launch(hooks, &launch);
 }
 // NOLINTEND(readability-non-const-parameter)

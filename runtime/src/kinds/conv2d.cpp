@@ -1,4 +1,5 @@
 #include "conv2d.h"
+#include "tensor_core_layout.h"
 
 namespace distile {
 
@@ -65,9 +66,17 @@ PixelRect interior(const void *op, const PixelRect &readable) {
     return {interior_range(rows_of(conv), readable.rows), interior_range(columns_of(conv), readable.columns)};
 }
 
-std::vector<PackedArray> pack(const void *op, const FilterSource &source, int32_t block) {
+bool packs(const void *op, WeightOrder order) {
+    return order == WeightOrder::ChannelBlocks || conv_of(op).groups == 1;
+}
+
+std::vector<PackedArray> pack(const void *op, const FilterSource &source, const WeightLayout &layout) {
     const distile_conv2d &conv = conv_of(op);
-    return pack_filter(filter_extents(conv), single_taps(conv.kernel_h), single_taps(conv.kernel_w), source, block);
+    const FilterExtents extents = filter_extents(conv);
+    if (layout.order == WeightOrder::TensorCore) {
+        return pack_for_tensor_cores(extents, source, layout);
+    }
+    return pack_filter(extents, single_taps(conv.kernel_h), single_taps(conv.kernel_w), source, layout.block);
 }
 
 }  // namespace
@@ -80,7 +89,9 @@ const OperatorKind conv2d_kind = {DISTILE_MASKED_CONV2D,
                                   window,
                                   interior,
                                   shape_of_filter,
+                                  packs,
                                   pack,
-                                  elements_of_filter};
+                                  elements_of_filter,
+                                  DISTILE_MATH_TF32};
 
 }  // namespace distile

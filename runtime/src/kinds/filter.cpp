@@ -54,10 +54,37 @@ std::vector<MergedTap> single_taps(int kernel) {
     return taps;
 }
 
+float fold_channel(const FilterExtents &extents, const std::vector<MergedTap> &rows,
+                   const std::vector<MergedTap> &columns, const FilterSource &source, int32_t o,
+                   std::vector<float> &weights) {
+    const size_t in_channels = extents.in_channels;
+    const SourceStrides from =
+        strides_of(source.source.order, extents.out_channels, in_channels, extents.kernel_h, extents.kernel_w);
+    const Affine affine = affine_of(source.source, o);
+    weights.resize(rows.size() * columns.size() * in_channels);
+    float *to = weights.data();
+    for (const MergedTap &row : rows) {
+        for (const MergedTap &column : columns) {
+            for (size_t i = 0; i < in_channels; i++) {
+                const float *taps = source.filter + o * from.out_channel + i * from.in_channel;
+                // Sum and scale in double precision; round once.
+                double sum = 0;
+                for (int h = row.begin; h < row.end; h++) {
+                    for (int w = column.begin; w < column.end; w++) {
+                        sum += taps[h * from.row + w * from.column];
+                    }
+                }
+                *to++ = static_cast<float>(affine.scale * sum);
+            }
+        }
+    }
+    return affine.bias;
+}
+
 std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::vector<MergedTap> &rows,
                                      const std::vector<MergedTap> &columns, const FilterSource &source, int32_t block) {
     const int32_t blocks = (extents.out_channels + block - 1) / block;
-    const size_t in_channels = extents.in_channels, block_elements = rows.size() * columns.size() * in_channels * block;
+    const size_t channel_elements = rows.size() * columns.size() * extents.in_channels;
     PackedArray weights{
         DISTILE_ROLE_WEIGHTS,
         {block, extents.in_channels, static_cast<int32_t>(columns.size()), static_cast<int32_t>(rows.size()), blocks},
@@ -66,28 +93,14 @@ std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::ve
     if (!source.filter) {
         return {weights, bias};
     }
-    weights.values.resize(block_elements * blocks);
+    weights.values.resize(channel_elements * block * blocks);
     bias.values.resize(static_cast<size_t>(block) * blocks);
-    const SourceStrides from =
-        strides_of(source.source.order, extents.out_channels, in_channels, extents.kernel_h, extents.kernel_w);
+    std::vector<float> folded;
     for (int32_t o = 0; o < extents.out_channels; o++) {
-        const Affine affine = affine_of(source.source, o);
-        bias.values[o] = affine.bias;
-        float *to = weights.values.data() + o / block * block_elements + o % block;
-        for (const MergedTap &row : rows) {
-            for (const MergedTap &column : columns) {
-                for (size_t i = 0; i < in_channels; i++, to += block) {
-                    const float *taps = source.filter + o * from.out_channel + i * from.in_channel;
-                    // Sum and scale in double precision; round once.
-                    double sum = 0;
-                    for (int h = row.begin; h < row.end; h++) {
-                        for (int w = column.begin; w < column.end; w++) {
-                            sum += taps[h * from.row + w * from.column];
-                        }
-                    }
-                    *to = static_cast<float>(affine.scale * sum);
-                }
-            }
+        bias.values[o] = fold_channel(extents, rows, columns, source, o, folded);
+        float *to = weights.values.data() + o / block * block * channel_elements + o % block;
+        for (size_t k = 0; k < folded.size(); k++) {
+            to[k * block] = folded[k];
         }
     }
     std::vector<PackedArray> packed;

@@ -26,6 +26,12 @@ struct FilterExtents {
 /** One tap per kernel position. */
 std::vector<MergedTap> single_taps(int kernel);
 
+/** Folds bias and batch normalisation into an output channel. Stores its weights, [tap row][tap column][input channel],
+ * and returns its bias. Throws SourceError. */
+float fold_channel(const FilterExtents &extents, const std::vector<MergedTap> &rows,
+                   const std::vector<MergedTap> &columns, const FilterSource &source, int32_t o,
+                   std::vector<float> &weights);
+
 /** Packs the weights in blocks of output channels, each [tap row][tap column][input channel][output channel in block],
  * and the bias. Pads both with zeros to whole blocks. Throws SourceError. */
 std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::vector<MergedTap> &rows,

@@ -1,4 +1,4 @@
-#include "filter.h"
+#include "tensor_core_layout.h"
 
 namespace distile {
 
@@ -42,8 +42,14 @@ std::string weights_shape(const void *op) {
            " channels of tokens";
 }
 
-std::vector<PackedArray> pack(const void *op, const FilterSource &source, int32_t block) {
-    return pack_filter(extents(op), single_taps(1), single_taps(1), source, block);
+bool packs(const void *, WeightOrder) {
+    return true;
+}
+
+std::vector<PackedArray> pack(const void *op, const FilterSource &source, const WeightLayout &layout) {
+    return layout.order == WeightOrder::TensorCore
+               ? pack_for_tensor_cores(extents(op), source, layout)
+               : pack_filter(extents(op), single_taps(1), single_taps(1), source, layout.block);
 }
 
 int64_t filter_elements(const void *op) {
@@ -52,8 +58,17 @@ int64_t filter_elements(const void *op) {
 
 }  // namespace
 
-const OperatorKind linear_kind = {
-    DISTILE_MASKED_LINEAR, "masked_linear", why_illegal, output_size, border, window, interior, weights_shape, pack,
-    filter_elements};
+const OperatorKind linear_kind = {DISTILE_MASKED_LINEAR,
+                                  "masked_linear",
+                                  why_illegal,
+                                  output_size,
+                                  border,
+                                  window,
+                                  interior,
+                                  weights_shape,
+                                  packs,
+                                  pack,
+                                  filter_elements,
+                                  DISTILE_MATH_FLOAT32};
 
 }  // namespace distile

@@ -1,5 +1,4 @@
 #include "operator_kind.h"
-#include <cstring>
 
 namespace distile {
 
@@ -16,19 +15,6 @@ const OperatorKind *find_operator_kind(int32_t kind) {
         }
     }
     return nullptr;
-}
-
-int32_t channel_block_of(const char *layout) {
-    static constexpr struct {
-        const char *name;
-        int32_t block;
-    } layouts[] = {{"cpu-o16", DISTILE_CPU_CHANNEL_BLOCK}, {"cuda-o32", DISTILE_CUDA_CHANNEL_BLOCK}};
-    for (const auto &known : layouts) {
-        if (std::strcmp(known.name, layout) == 0) {
-            return known.block;
-        }
-    }
-    return 0;
 }
 
 const distile_operand *find_operand(const distile_polykernel &polykernel, distile_role role) {

@@ -5,6 +5,7 @@
 #ifndef DISTILE_OPERATOR_KIND_H
 #define DISTILE_OPERATOR_KIND_H
 
+#include "weight_layout.h"
 #include <distile/mask_algebra.h>
 #include <distile/polykernel.h>
 #include <stdexcept>
@@ -30,7 +31,7 @@ struct PixelRect {
 struct PackedArray {
     distile_role role;
     std::vector<int32_t> extents;
-    std::vector<float> values; /**< To be stored in the operand's type. */
+    std::vector<float> values; /**< To be stored in stored_type(). */
 };
 
 /** A source of weights with its filter in float32. */
@@ -62,19 +63,20 @@ struct OperatorKind {
     PixelRect (*interior)(const void *op, const PixelRect &readable);
     /** Describes the weights; operators with equal descriptions can share weights. */
     std::string (*weights_shape)(const void *op);
-    /** Packs a source in blocks of output channels. Throws SourceError. */
-    std::vector<PackedArray> (*pack)(const void *op, const FilterSource &source, int32_t block);
+    /** Whether the weights can be packed in an order. */
+    bool (*packs)(const void *op, WeightOrder order);
+    /** Packs a source in a layout of such an order. Throws SourceError. */
+    std::vector<PackedArray> (*pack)(const void *op, const FilterSource &source, const WeightLayout &layout);
     /** The number of elements in a source's filter. */
     int64_t (*filter_elements)(const void *op);
+    /** What DISTILE_MATH_DEFAULT means: DISTILE_MATH_FLOAT32 or DISTILE_MATH_TF32. */
+    distile_math default_math;
 };
 
 /** Null for an unknown kind. */
 const OperatorKind *find_operator_kind(int32_t kind);
 
 extern const OperatorKind conv2d_kind, conv_transpose2d_kind, upsample_conv2d_kind, linear_kind;
-
-/** Output channels per block of a weight layout, for instance 16 for "cpu-o16"; 0 for an unknown layout. */
-int32_t channel_block_of(const char *layout);
 
 /** The operand with this role; null if there is none. */
 const distile_operand *find_operand(const distile_polykernel &polykernel, distile_role role);

@@ -45,10 +45,15 @@ template<bool nearest> std::string weights_shape(const void *op) {
            shape_of_axis(phases.rows) + " and " + shape_of_axis(phases.columns);
 }
 
-template<bool nearest> std::vector<PackedArray> pack(const void *op, const FilterSource &source, int32_t block) {
+bool packs(const void *, WeightOrder order) {
+    return order == WeightOrder::ChannelBlocks;
+}
+
+template<bool nearest>
+std::vector<PackedArray> pack(const void *op, const FilterSource &source, const WeightLayout &layout) {
     const distile_conv2d &conv = conv_of(op);
     const Polyphase phases = polyphase_of(conv, nearest);
-    return pack_filter(filter_extents(conv), phases.rows.taps(), phases.columns.taps(), source, block);
+    return pack_filter(filter_extents(conv), phases.rows.taps(), phases.columns.taps(), source, layout.block);
 }
 
 template<bool nearest> constexpr OperatorKind make_kind(distile_operator_kind kind, const char *name) {
@@ -60,8 +65,10 @@ template<bool nearest> constexpr OperatorKind make_kind(distile_operator_kind ki
             window<nearest>,
             interior<nearest>,
             weights_shape<nearest>,
+            packs,
             pack<nearest>,
-            elements_of_filter};
+            elements_of_filter,
+            DISTILE_MATH_TF32};
 }
 
 }  // namespace

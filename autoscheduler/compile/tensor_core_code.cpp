@@ -1,0 +1,91 @@
+#include "tensor_core_code.h"
+#include "buildable.h"
+#include "tensor_core.h"
+#include "tools.h"
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+namespace distile {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/** The folder of CUTLASS's headers: $DISTILE_CUTLASS, or `cutlass` beside this program. */
+std::string cutlass_folder() {
+    const char *variable = std::getenv("DISTILE_CUTLASS");
+    const fs::path folder = variable && *variable ? fs::path(variable) : fs::path(own_path()).parent_path() / "cutlass";
+    std::error_code ignored;
+    if (!fs::exists(folder / "cute/tensor.hpp", ignored)) {
+        throw FileError("code for tensor cores needs the headers of CUTLASS, but there is no '" +
+                        (folder / "cute/tensor.hpp").string() +
+                        "': `pip install --no-deps nvidia-cutlass` installs them; name the folder that holds "
+                        "cute/tensor.hpp in the environment variable DISTILE_CUTLASS");
+    }
+    return folder.string();
+}
+
+/** A path in quotes, as an assembler reads it. */
+std::string quoted_path(const std::string &path) {
+    std::string text = "\"";
+    for (const char c : path) {
+        text += c == '"' || c == '\\' ? "\\" : "";
+        text += c;
+    }
+    return text + "\"";
+}
+
+}  // namespace
+
+Command tensor_core_command(const Plan &plan, const PlanVariant &variant, const std::string &folder,
+                            const std::string &name) {
+    check_buildable(plan, variant);
+    const std::string headers = tool("tensor_core"), base = folder + "/" + name;
+    // The code of one chip is whole; that of several is compiled by the driver.
+    const bool sm90 = tensor_cores_of(plan) == TensorCores::Sm90;
+    const std::vector<std::string> options = {"-std=c++17",
+                                              "-O3",
+                                              "-DNDEBUG",
+                                              "--expt-relaxed-constexpr",
+                                              "-I",
+                                              cutlass_folder(),
+                                              "-I",
+                                              headers,
+                                              sm90 ? "-cubin" : "-ptx",
+                                              sm90 ? "-arch=sm_90a" : "-arch=compute_80",
+                                              "-o",
+                                              base + ".code",
+                                              base + ".cu"};
+    Command command;
+    command.words = cuda_compiler();
+    command.words.insert(command.words.end(), options.begin(), options.end());
+    command.log = base + ".log";
+    write_file(base + ".cu", tensor_core_source(plan, variant));
+    return command;
+}
+
+std::vector<std::string> tensor_core_headers() {
+    std::vector<std::string> headers;
+    for (const fs::directory_entry &file : fs::directory_iterator(tool("tensor_core"))) {
+        headers.push_back(file.path().string());
+    }
+    std::sort(headers.begin(), headers.end());
+    return headers;
+}
+
+std::string embed_code(const std::string &folder, const std::vector<std::string> &names) {
+    std::string text;
+    for (const std::string &name : names) {
+        const std::string begin = name + "_code", end = name + "_code_end";
+        text += "    .section .rodata." + begin + ",\"a\",@progbits\n    .balign 16\n";
+        for (const std::string &symbol : {begin, end}) {
+            text += "    .globl " + symbol + "\n    .hidden " + symbol + "\n";
+        }
+        text +=
+            begin + ":\n    .incbin " + quoted_path(folder + "/" + name + ".code") + "\n" + end + ":\n    .byte 0\n";
+    }
+    return text + "    .section .note.GNU-stack,\"\",@progbits\n";
+}
+
+}  // namespace distile

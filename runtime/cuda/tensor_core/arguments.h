@@ -1,0 +1,39 @@
+/** \file
+ * The arguments of the kernels for tensor cores, shared by the host and the device. Addresses are of the device.
+ */
+#ifndef DISTILE_CUDA_TENSOR_CORE_ARGUMENTS_H
+#define DISTILE_CUDA_TENSOR_CORE_ARGUMENTS_H
+
+#include <cstdint>
+
+namespace distile::tensor_core {
+
+/** A mask of up to so many pixels needs no list of tiles: each block finds the active pixels in the bits. */
+constexpr uint32_t listless_pixels = 4096;
+
+/** An activation, channels last. Strides in units of 16 bytes. */
+struct Tensor {
+    char *data;  ///< Pixel (0, 0) of image 0. A border lies before it.
+    int32_t stride_w, stride_h, stride_n;
+};
+
+struct Arguments {
+    Tensor input, residual, output;
+    const char *weights;
+    const float *bias;
+    /** Rows and columns of the input that may be read; negative ones lie in its border. Others count as 0. */
+    int32_t first_row, end_row, first_column, end_column;
+    /** Tile t is at x | y << 16 = tile_xy[t], in image tile_xy[tile_capacity + t]. Null: the tiles are the mask's
+     * pixels. */
+    const uint32_t *tile_xy;
+    int32_t tile_capacity;
+    const uint32_t *tile_count;
+    /** The mask: pixel (n, y, x) is bit x % 32 of bits[(n * height + y) * words_per_row + x / 32]. */
+    const uint32_t *bits;
+    int32_t words_per_row, height, width, batch;
+    int32_t store_tiles;  ///< 1: store every pixel of the tiles, not only the active ones.
+};
+
+}  // namespace distile::tensor_core
+
+#endif

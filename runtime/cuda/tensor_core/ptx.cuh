@@ -1,0 +1,118 @@
+/** \file
+ * Instructions that CUDA C++ has no functions for. Barriers and shared memory are named by their shared addresses.
+ */
+#ifndef DISTILE_CUDA_TENSOR_CORE_PTX_CUH
+#define DISTILE_CUDA_TENSOR_CORE_PTX_CUH
+
+#include <cstdint>
+
+namespace distile::tensor_core {
+
+__device__ inline uint32_t shared_address(const void *pointer) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+/** Copies 16 bytes from global to shared memory, or writes zeros. */
+__device__ inline void copy_or_zero(uint32_t to, const char *from, bool copies) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(copies ? 16 : 0)
+                 : "memory");
+}
+
+/** Waits for all copies of this thread. */
+__device__ inline void wait_for_copies() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/** Waits for the kernels before this one, which may start before they end. */
+__device__ inline void wait_for_earlier_kernels() {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+__device__ inline void init_barrier(uint32_t barrier, uint32_t count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+
+/** Makes initialised barriers known to other blocks of the cluster and to bulk copies. */
+__device__ inline void publish_barriers() {
+    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ inline void arrive(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/** Arrives at the barrier when the copies that this thread has begun are done. */
+__device__ inline void arrive_after_copies(uint32_t barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ inline void wait(uint32_t barrier, uint32_t parity) {
+    asm volatile("{\n\t.reg .pred done;\n"
+                 "again_%=:\n\tmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+                 "@!done bra again_%=;\n\t}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+/** Arrives at the barrier, which then also waits for so many bytes. */
+__device__ inline void arrive_and_expect(uint32_t barrier, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+/** Copies whole 16 bytes from global to shared memory and counts them at the barrier. */
+__device__ inline void copy_bulk(uint32_t to, const char *from, uint32_t bytes, uint32_t barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+/** Synchronises some of a block's threads; barrier 0 is that of __syncthreads(). */
+template<int Threads> __device__ inline void sync_threads(int barrier) {
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(Threads) : "memory");
+}
+
+/** The address of another block's shared memory. */
+__device__ inline uint32_t remote_address(uint32_t address, uint32_t block) {
+    uint32_t remote;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(block));
+    return remote;
+}
+
+__device__ inline void arrive_remote(uint32_t barrier, uint32_t block) {
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(remote_address(barrier, block))
+                 : "memory");
+}
+
+/** Waits for arrivals from the whole cluster. */
+__device__ inline void wait_for_cluster(uint32_t barrier, uint32_t parity) {
+    asm volatile("{\n\t.reg .pred done;\n"
+                 "again_%=:\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n\t"
+                 "@!done bra again_%=;\n\t}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+__device__ inline float4 load_remote(uint32_t remote) {
+    float4 value;
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
+                 : "r"(remote)
+                 : "memory");
+    return value;
+}
+
+__device__ inline void sync_cluster() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/** Gives back or takes registers, for the whole warp group. */
+template<int Registers> __device__ inline void lower_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+template<int Registers> __device__ inline void raise_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+}  // namespace distile::tensor_core
+
+#endif

@@ -1,0 +1,184 @@
+/** \file
+ * The rows of the matrix product: one for each pixel of the active tiles, in the order of the tiles.
+ */
+#ifndef DISTILE_CUDA_TENSOR_CORE_ROWS_CUH
+#define DISTILE_CUDA_TENSOR_CORE_ROWS_CUH
+
+#include "arguments.h"
+
+namespace distile::tensor_core {
+
+/** An output pixel. */
+struct Pixel {
+    int32_t x, y, image;
+};
+
+/** Memory that a block shares to list the pixels of a small mask. */
+struct ListMemory {
+    uint16_t pixels[listless_pixels];
+    uint32_t warps[32];
+};
+
+template<class Op> class Rows {
+public:
+    static constexpr int32_t tile_pixels = Op::tile_h * Op::tile_w;
+
+    /** Called by all threads of a block. */
+    __device__ Rows(const Arguments &arguments, ListMemory &memory) : arguments_(arguments), memory_(memory) {
+        count_ = arguments.tile_xy ? *arguments.tile_count * tile_pixels : list();
+    }
+    __device__ uint32_t count() const {
+        return count_;
+    }
+    /** What the list says of a row; used later, so that nothing waits for memory here. */
+    struct Entry {
+        uint32_t xy, image;
+    };
+    __device__ Entry fetch(uint32_t row) const {
+        const Arguments &a = arguments_;
+        if (row >= count_) {
+            return {};
+        }
+        if (!a.tile_xy) {
+            return {memory_.pixels[row], 0};
+        }
+        const uint32_t tile = row / tile_pixels;
+        return {__ldg(a.tile_xy + tile), __ldg(a.tile_xy + a.tile_capacity + tile)};
+    }
+    /** The pixel of a row below count(). Beyond the image for some rows of tiles at its right and lower edge. */
+    __device__ Pixel pixel(uint32_t row, const Entry &entry) const {
+        const Arguments &a = arguments_;
+        if (!a.tile_xy) {
+            const uint32_t line = entry.xy / a.width, image = line / a.height;
+            return {static_cast<int32_t>(entry.xy - line * a.width), static_cast<int32_t>(line - image * a.height),
+                    static_cast<int32_t>(image)};
+        }
+        const uint32_t within = row % tile_pixels;
+        return {static_cast<int32_t>((entry.xy & 0xffff) + within % Op::tile_w),
+                static_cast<int32_t>((entry.xy >> 16) + within / Op::tile_w), static_cast<int32_t>(entry.image)};
+    }
+    /** Whether the result at a pixel is stored. */
+    __device__ bool is_stored(const Pixel &pixel) const {
+        const Arguments &a = arguments_;
+        if (!a.tile_xy) {
+            return true;
+        }
+        if (pixel.x >= a.width || pixel.y >= a.height) {
+            return false;
+        }
+        return a.store_tiles != 0 ||
+               (a.bits[(pixel.image * a.height + pixel.y) * a.words_per_row + pixel.x / 32] >> (pixel.x % 32) & 1) != 0;
+    }
+
+private:
+    /** Lists the active pixels. Each thread takes some of the mask's bytes. */
+    __device__ uint32_t list() {
+        const Arguments &a = arguments_;
+        const auto *bytes = reinterpret_cast<const uint8_t *>(a.bits);
+        const uint32_t row_bytes = 4 * a.words_per_row, num_bytes = a.batch * a.height * row_bytes;
+        const uint32_t share = (num_bytes + blockDim.x - 1) / blockDim.x;
+        const uint32_t begin = min(threadIdx.x * share, num_bytes), end = min(begin + share, num_bytes);
+        uint32_t count = 0;
+        for (uint32_t i = begin; i < end; i++) {
+            count += __popc(bytes[i]);
+        }
+        const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        uint32_t sum = count;
+        for (uint32_t step = 1; step < 32; step *= 2) {
+            const uint32_t before = __shfl_up_sync(~0u, sum, step);
+            sum += lane >= step ? before : 0;
+        }
+        if (lane == 31) {
+            memory_.warps[warp] = sum;
+        }
+        __syncthreads();
+        const uint32_t of_warp = lane < blockDim.x / 32 ? memory_.warps[lane] : 0;
+        const uint32_t total = __reduce_add_sync(~0u, of_warp);
+        uint32_t at = sum - count + __reduce_add_sync(~0u, lane < warp ? of_warp : 0);
+        for (uint32_t i = begin; i < end; i++) {
+            const uint32_t line = i / row_bytes, first = line * a.width + 8 * (i - line * row_bytes);
+            for (uint32_t bits = bytes[i]; bits != 0; bits &= bits - 1) {
+                memory_.pixels[at++] = static_cast<uint16_t>(first + __ffs(static_cast<int>(bits)) - 1);
+            }
+        }
+        __syncthreads();
+        return total;
+    }
+
+    const Arguments &arguments_;
+    ListMemory &memory_;
+    uint32_t count_;
+};
+
+/** What a block reads of the input for some of its rows. */
+template<class Op> struct Source {
+    int32_t at;         ///< The first input that the pixel's window reads, from Arguments::input.data on, in 16 bytes.
+    uint32_t readable;  ///< Bit i: column i of the kernel may be read; bit 16 + i: row i.
+
+    __device__ static Source of(const Arguments &a, const Pixel &pixel) {
+        const int32_t x = pixel.x * Op::stride_w - Op::pad_left, y = pixel.y * Op::stride_h - Op::pad_top;
+        uint32_t bits = 0;
+#pragma unroll
+        for (int32_t i = 0; i < Op::kernel_w; i++) {
+            const int32_t column = x + i * Op::dilation_w;
+            bits |= (column >= a.first_column && column < a.end_column ? 1u : 0u) << i;
+        }
+#pragma unroll
+        for (int32_t i = 0; i < Op::kernel_h; i++) {
+            const int32_t row = y + i * Op::dilation_h;
+            bits |= (row >= a.first_row && row < a.end_row ? 1u : 0u) << (16 + i);
+        }
+        return {pixel.image * a.input.stride_n + y * a.input.stride_h + x * a.input.stride_w, bits};
+    }
+};
+
+/** A place in the reduction, in steps of 128 bytes: a block of input channels outside, the kernel's positions inside
+ * it, and channels inside these. A thread follows one of a step's eight pieces of 16 bytes. */
+template<class Op> struct ReductionPlace {
+    static constexpr int32_t lanes = 16 / sizeof(typename Op::Element);
+    static constexpr int32_t step_channels = 8 * lanes;
+    static constexpr int32_t block_channels = Op::in_channels % step_channels == 0 ? step_channels : Op::in_channels;
+    static constexpr int32_t block_pieces = block_channels / lanes;
+    static constexpr int32_t taps = Op::kernel_h * Op::kernel_w;
+    static constexpr int32_t pieces = taps * Op::in_channels / lanes;
+    static constexpr int32_t steps = (pieces + 7) / 8;
+
+    int32_t block, row, column, piece;  ///< The piece within the block.
+
+    __device__ explicit ReductionPlace(int32_t index) {
+        const int32_t tap = index / block_pieces % taps;
+        block = index / (block_pieces * taps);
+        row = tap / Op::kernel_w;
+        column = tap % Op::kernel_w;
+        piece = index % block_pieces;
+    }
+    __device__ void step() {
+        piece += 8;
+        // Once if a block is one step.
+#pragma unroll 1
+        while (piece >= block_pieces) {
+            piece -= block_pieces;
+            if (++column == Op::kernel_w) {
+                column = 0;
+                if (++row == Op::kernel_h) {
+                    row = 0;
+                    block++;
+                }
+            }
+        }
+    }
+    /** Whether the row has this piece, and where it is from its source on. */
+    __device__ bool is_in(uint32_t readable) const {
+        constexpr int32_t blocks = Op::in_channels / block_channels;
+        const bool whole = pieces % 8 == 0 || block < blocks;
+        return whole && (readable >> column & readable >> (16 + row) & 1) != 0;
+    }
+    __device__ int32_t offset(const Arguments &a) const {
+        return row * (Op::dilation_h * a.input.stride_h) + column * (Op::dilation_w * a.input.stride_w) +
+               block * block_pieces + piece;
+    }
+};
+
+}  // namespace distile::tensor_core
+
+#endif

@@ -1,0 +1,182 @@
+/** \file
+ * A masked convolution as a matrix product on the tensor cores of compute capability 8.0 and later. Rows are the pixels
+ * of active tiles, columns the output channels; the reduction goes over kernel positions and input channels.
+ *
+ * A block computes BlockPixels x BlockChannels at a time. All threads copy rows of the input and the packed weights to
+ * shared memory, Stages - 1 steps of 128 bytes ahead, and all multiply. Blocks stay and take further work.
+ */
+#ifndef DISTILE_CUDA_TENSOR_CORE_SM80_CUH
+#define DISTILE_CUDA_TENSOR_CORE_SM80_CUH
+
+#include "epilogue.cuh"
+#include "ptx.cuh"
+
+namespace distile::tensor_core {
+
+/** Loads four 8 x 8 matrices of 16-bit elements: eight rows of 16 bytes each, whose addresses eight lanes have. */
+__device__ inline void load_matrices(uint32_t (&values)[4], uint32_t row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(values[0]), "=r"(values[1]), "=r"(values[2]), "=r"(values[3])
+                 : "r"(row)
+                 : "memory");
+}
+
+/** Adds the product of 16 rows and 8 columns of 32 bytes. */
+#define DISTILE_MULTIPLY(element, shape, types)                                                                        \
+    __device__ inline void multiply_add(element, float(&sums)[4], const uint32_t(&a)[4], const uint32_t *b) {          \
+        asm("mma.sync.aligned." shape ".row.col.f32." types ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "      \
+            "{%0, %1, %2, %3};"                                                                                        \
+            : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                               \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                       \
+    }
+DISTILE_MULTIPLY(cute::half_t, "m16n8k16", "f16.f16")
+DISTILE_MULTIPLY(cute::bfloat16_t, "m16n8k16", "bf16.bf16")
+DISTILE_MULTIPLY(cute::tfloat32_t, "m16n8k8", "tf32.tf32")
+#undef DISTILE_MULTIPLY
+
+template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits> class Sm80 {
+    using Element = typename Op::Element;
+    using Reduction = ReductionPlace<Op>;
+
+    static constexpr int warps = BlockPixels == 128 ? 8 : 4;
+    // A warp multiplies 32 rows.
+    static constexpr int row_warps = BlockPixels / 32, column_warps = warps / row_warps;
+    static constexpr int warp_channels = BlockChannels / column_warps;
+    static constexpr int input_bytes = BlockPixels * 128, stage_bytes = input_bytes + BlockChannels * 128;
+    static constexpr int columns = (Op::out_channels + BlockChannels - 1) / BlockChannels;
+    static constexpr int stored_channels = (Op::out_channels + 7) / 8 * 8;
+
+    static_assert(BlockPixels == 32 || BlockPixels == 64 || BlockPixels == 128);
+    static_assert(Splits == 1, "clusters came with compute capability 9.0");
+    static_assert(warp_channels % 16 == 0);
+
+public:
+    static constexpr int threads = 32 * warps;
+    static constexpr int shared_bytes = Stages * stage_bytes + static_cast<int>(sizeof(ListMemory));
+    static constexpr int blocks = 1;
+
+    __device__ static void run(const Arguments &arguments) {
+        extern __shared__ __align__(128) char stages[];
+        auto &memory = *reinterpret_cast<ListMemory *>(stages + Stages * stage_bytes);
+        const Rows<Op> rows(arguments, memory);
+        const uint32_t work = (rows.count() + BlockPixels - 1) / BlockPixels * columns;
+        const Sm80 block{arguments, rows, shared_address(stages)};
+        for (uint32_t item = blockIdx.x; item < work; item += gridDim.x) {
+            block.compute(item / columns * BlockPixels, static_cast<int32_t>(item % columns) * BlockChannels);
+        }
+    }
+
+private:
+    static constexpr int row_step = threads / 8;
+    static constexpr int input_rows = BlockPixels / row_step, weight_rows = (BlockChannels + row_step - 1) / row_step;
+
+    const Arguments &a;
+    const Rows<Op> &rows;
+    const uint32_t stages;
+
+    __device__ Sm80(const Arguments &arguments, const Rows<Op> &given_rows, uint32_t given_stages)
+        : a(arguments), rows(given_rows), stages(given_stages) {
+    }
+
+    /** The state of a thread's copies; eight threads copy a row of 128 bytes. */
+    struct Copies {
+        Source<Op> sources[input_rows];
+        Reduction place;
+        const char *weights;
+        int32_t step = 0;
+    };
+
+    __device__ void copy_step(Copies &copies, int32_t channel) const {
+        if (copies.step < Reduction::steps) {
+            const uint32_t piece = threadIdx.x % 8, first_row = threadIdx.x / 8;
+            const uint32_t stage = stages + static_cast<uint32_t>(copies.step) % Stages * stage_bytes;
+            const char *const from = a.input.data + int64_t{copies.place.offset(a)} * 16;
+#pragma unroll
+            for (int i = 0; i < input_rows; i++) {
+                const uint32_t row = first_row + i * row_step;
+                copy_or_zero(stage + row * 128 + (piece ^ row % 8) * 16, from + int64_t{copies.sources[i].at} * 16,
+                             copies.place.is_in(copies.sources[i].readable));
+            }
+#pragma unroll
+            for (int i = 0; i < weight_rows; i++) {
+                // Packed in the order of shared memory.
+                const int32_t row = static_cast<int32_t>(first_row) + i * row_step;
+                if (row < BlockChannels) {
+                    copy_or_zero(stage + input_bytes + row * 128 + piece * 16, copies.weights + row * 128 + piece * 16,
+                                 channel + row < stored_channels);
+                }
+            }
+            copies.weights += stored_channels * 128;
+            copies.place.step();
+            copies.step++;
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+
+    __device__ void multiply_step(int32_t step, float (&sums)[2][warp_channels / 8][4]) const {
+        const uint32_t stage = stages + static_cast<uint32_t>(step) % Stages * stage_bytes;
+        const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        // Lanes name rows of four matrices: for inputs two of rows below each other, then two of the next 16 bytes; for
+        // weights two of 16 bytes beside each other, then two of the next rows.
+        const uint32_t input_row = warp / column_warps * 32 + lane % 16, input_piece = lane / 16;
+        const uint32_t weight_row = warp % column_warps * warp_channels + lane / 16 * 8 + lane % 8;
+        const uint32_t weight_piece = lane / 8 % 2;
+#pragma unroll
+        for (uint32_t k = 0; k < 4; k++) {
+            uint32_t inputs[2][4];
+#pragma unroll
+            for (uint32_t m = 0; m < 2; m++) {
+                load_matrices(inputs[m],
+                              stage + (input_row + 16 * m) * 128 + ((2 * k + input_piece) ^ input_row % 8) * 16);
+            }
+#pragma unroll
+            for (uint32_t n = 0; n < warp_channels / 16; n++) {
+                uint32_t weights[4];
+                load_matrices(weights, stage + input_bytes + (weight_row + 16 * n) * 128 +
+                                           ((2 * k + weight_piece) ^ weight_row % 8) * 16);
+#pragma unroll
+                for (uint32_t m = 0; m < 2; m++) {
+                    multiply_add(Element{}, sums[m][2 * n], inputs[m], weights);
+                    multiply_add(Element{}, sums[m][2 * n + 1], inputs[m], weights + 2);
+                }
+            }
+        }
+    }
+
+    __device__ void compute(uint32_t first_row, int32_t channel) const {
+        Copies copies{{}, Reduction(static_cast<int32_t>(threadIdx.x % 8)), a.weights + int64_t{channel} * 128};
+#pragma unroll
+        for (int i = 0; i < input_rows; i++) {
+            const uint32_t row = first_row + threadIdx.x / 8 + i * row_step;
+            copies.sources[i] =
+                row < rows.count() ? Source<Op>::of(a, rows.pixel(row, rows.fetch(row))) : Source<Op>{0, 0};
+        }
+        // The stages are still read for the item before.
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < Stages - 1; i++) {
+            copy_step(copies, channel);
+        }
+        float sums[2][warp_channels / 8][4] = {};
+#pragma unroll 1
+        for (int32_t step = 0; step < Reduction::steps; step++) {
+            asm volatile("cp.async.wait_group %0;" ::"n"(Stages - 2) : "memory");
+            __syncthreads();
+            copy_step(copies, channel);
+            multiply_step(step, sums);
+        }
+        const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+        for (uint32_t m = 0; m < 2; m++) {
+            const uint32_t row = first_row + warp / column_warps * 32 + 16 * m + lane / 4;
+            const Place places[2] = {Place::of(rows, row, rows.fetch(row)),
+                                     Place::of(rows, row + 8, rows.fetch(row + 8))};
+            store_fragment<Op, warp_channels>(a, places, &sums[m][0][0],
+                                              channel + static_cast<int32_t>(warp % column_warps) * warp_channels);
+        }
+    }
+};
+
+}  // namespace distile::tensor_core
+
+#endif

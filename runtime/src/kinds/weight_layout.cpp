@@ -1,0 +1,31 @@
+#include "weight_layout.h"
+#include "operator_kind.h"
+#include <cstring>
+
+namespace distile {
+
+namespace {
+
+const WeightLayout layouts[] = {
+    {"cpu-o16", WeightOrder::ChannelBlocks, DISTILE_CPU_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS},
+    {"cuda-o32", WeightOrder::ChannelBlocks, DISTILE_CUDA_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS},
+    // 16-bit types multiply the input's type, float32 multiplies TF32.
+    {"cuda-k16", WeightOrder::TensorCore, 64, DISTILE_ROLE_INPUT},
+    {"cuda-k32", WeightOrder::TensorCore, 32, DISTILE_ROLE_WEIGHTS}};
+
+}  // namespace
+
+const WeightLayout *find_layout(const char *name) {
+    for (const WeightLayout &known : layouts) {
+        if (std::strcmp(known.name, name) == 0) {
+            return &known;
+        }
+    }
+    return nullptr;
+}
+
+distile_dtype stored_type(const WeightLayout &layout, const distile_polykernel &polykernel, distile_role role) {
+    return find_operand(polykernel, role == DISTILE_ROLE_WEIGHTS ? layout.type_of : role)->dtype;
+}
+
+}  // namespace distile

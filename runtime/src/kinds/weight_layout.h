@@ -1,0 +1,32 @@
+/** \file
+ * The layouts of packed weights. A new layout is a row in weight_layout.cpp; a new order also a function that packs.
+ */
+#ifndef DISTILE_WEIGHT_LAYOUT_H
+#define DISTILE_WEIGHT_LAYOUT_H
+
+#include <distile/polykernel.h>
+
+namespace distile {
+
+enum class WeightOrder {
+    ChannelBlocks, /**< Blocks of output channels, for Halide's code (pack_filter). */
+    TensorCore     /**< Steps of the reduction, swizzled, in what tensor cores multiply (pack_for_tensor_cores). */
+};
+
+struct WeightLayout {
+    const char *name;
+    WeightOrder order;
+    /** ChannelBlocks: output channels of a block. TensorCore: elements of a step, which are 128 bytes. */
+    int32_t block;
+    distile_role type_of; /**< The operand whose type the stored weights have. */
+};
+
+/** Null for an unknown name. */
+const WeightLayout *find_layout(const char *name);
+
+/** The type in which an operand of packed weights is stored. */
+distile_dtype stored_type(const WeightLayout &layout, const distile_polykernel &polykernel, distile_role role);
+
+}  // namespace distile
+
+#endif

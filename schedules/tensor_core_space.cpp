@@ -1,0 +1,122 @@
+#include "tensor_core_space.h"
+#include <algorithm>
+
+namespace distile {
+
+namespace {
+
+/** The shared memory of a multiprocessor. Each block takes reserved_bytes besides its own. */
+int64_t all_shared_bytes(TensorCores cores) {
+    // Of the chips from 8.0 on, some have no more than 8.6 has.
+    return (cores == TensorCores::Sm90 ? 228 : 100) << 10;
+}
+constexpr int64_t reserved_bytes = 1 << 10;
+
+template<TensorCores cores> std::string describe(const Theta &theta) {
+    const int64_t blocks = tensor_core_block(cores, theta).per_multiprocessor;
+    return "tiles of " + extents_of(theta, "tile_h", "tile_w") + "; tensor cores, blocks of " +
+           count_of(theta, "block_pixels", "pixel") + " x " + count_of(theta, "block_channels", "channel") + ", " +
+           count_of(theta, "stages", "stage") + "; reduction in " + count_of(theta, "splits", "part") + "; " +
+           std::to_string(blocks) + " block" + (blocks == 1 ? "" : "s") + " a multiprocessor";
+}
+
+/** Of 128 bytes of each channel. */
+int64_t reduction_steps(const Problem &problem) {
+    const int64_t elements = int64_t{problem.kernel_h} * problem.kernel_w * problem.in_channels;
+    return (elements * problem.bytes_per_element + 127) / 128;
+}
+
+/** There are templates for these values of a knob only. */
+Constraint one_of(const Knob &knob) {
+    std::string values;
+    for (const int value : knob.values) {
+        values.append(values.empty() ? "" : ", ").append(std::to_string(value));
+    }
+    return {"a value of " + knob.name + " among " + values,
+            [knob](const Theta &theta, const Problem &) {
+                return std::count(knob.values.begin(), knob.values.end(), theta.at(knob.name)) != 0;
+            },
+            {knob.name}};
+}
+
+Space make_space(TensorCores cores) {
+    const bool sm90 = cores == TensorCores::Sm90;
+    using Values = std::vector<int>;
+    const int64_t most_bytes = all_shared_bytes(cores) - reserved_bytes;
+    Space space{
+        {
+            {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
+            {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
+            {"block_pixels", "output pixels per block", sm90 ? Values{64, 128} : Values{32, 64, 128}},
+            {"block_channels", "output channels per block",
+             sm90 ? Values{32, 64, 96, 128, 160, 192, 256} : Values{32, 64, 128}},
+            {"stages", "steps of the reduction in flight", {3, 4, 5, 6, 7, 8}},
+            {"splits", "blocks that share the reduction", sm90 ? Values{1, 2, 4, 8} : Values{1}},
+        },
+        {
+            {"tiles of at most 4096 pixels",
+             [](const Theta &theta, const Problem &) {
+                 return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
+             },
+             {"tile_h", "tile_w"}},
+            {"block_channels that leave no block beyond the channels",
+             [](const Theta &theta, const Problem &problem) {
+                 return theta.at("block_channels") <= round_up(problem.out_channels, 32);
+             },
+             {"block_channels"}},
+            {"splits that leave each block a step of the reduction",
+             [](const Theta &theta, const Problem &problem) { return theta.at("splits") <= reduction_steps(problem); },
+             {"splits"}},
+            {"block_channels of at least 64 if block_pixels are 32",
+             [](const Theta &theta, const Problem &) {
+                 return theta.at("block_pixels") != 32 || theta.at("block_channels") >= 64;
+             },
+             {"block_pixels", "block_channels"}},
+            {"stages that fit " + std::to_string(most_bytes >> 10) + " KB of shared memory",
+             [cores, most_bytes](const Theta &theta, const Problem &) {
+                 return tensor_core_block(cores, theta).shared_bytes <= most_bytes;
+             },
+             {"block_pixels", "block_channels", "stages", "splits"}},
+        },
+        sm90 ? describe<TensorCores::Sm90> : describe<TensorCores::Sm80>,
+        {}};
+    for (const Knob &knob : space.knobs) {
+        if (knob.name.rfind("tile_", 0) != 0) {
+            space.constraints.insert(space.constraints.begin(), one_of(knob));
+        }
+    }
+    return space;
+}
+
+}  // namespace
+
+bool runs_on_tensor_cores(const OperatorFacts &op) {
+    return !op.depthwise && op.groups == 1 && op.phases() == 1 && op.in_channels % 8 == 0 && op.out_channels % 8 == 0 &&
+           op.kernel_h <= 16 && op.kernel_w <= 16;
+}
+
+const Space &tensor_core_space(TensorCores cores) {
+    static const Space sm80 = make_space(TensorCores::Sm80), sm90 = make_space(TensorCores::Sm90);
+    return cores == TensorCores::Sm90 ? sm90 : sm80;
+}
+
+TensorCoreBlock tensor_core_block(TensorCores cores, const Theta &theta) {
+    const int64_t pixels = value_of(theta, "block_pixels"), channels = value_of(theta, "block_channels"),
+                  stages = value_of(theta, "stages"), splits = value_of(theta, "splits");
+    TensorCoreBlock block{};
+    // Stages of 128 bytes a row, and what lists the pixels of a small mask.
+    block.shared_bytes = stages * (pixels + channels) * 128 + 8320;
+    if (cores == TensorCores::Sm90) {
+        // Alignment, barriers, and the sums and the places of the rows that the blocks of a cluster exchange.
+        block.shared_bytes += 1024 + 16 * stages + 16 + (splits > 1 ? pixels * (channels + 8) * 4 + 8 * pixels : 8);
+        // Four warps copy, and four multiply each 64 pixels.
+        block.threads = (pixels / 64 + 1) * 128;
+    } else {
+        block.threads = pixels == 128 ? 256 : 128;
+    }
+    const bool two_fit = 2 * (block.shared_bytes + reserved_bytes) <= all_shared_bytes(cores);
+    block.per_multiprocessor = cores == TensorCores::Sm90 && pixels == 64 && two_fit ? 2 : 1;
+    return block;
+}
+
+}  // namespace distile

@@ -1,0 +1,38 @@
+/** \file
+ * The space of kernels for NVIDIA's tensor cores, which are templates in runtime/cuda/tensor_core. Independent of
+ * Halide and CUDA, so a search can walk it anywhere.
+ *
+ * A block computes `block_pixels` active pixels x `block_channels` output channels: a matrix product whose rows are
+ * gathered by the tile list. A step of the reduction is 128 bytes of channels of one kernel position; `stages` steps
+ * are in flight, in shared memory. `splits` blocks, a cluster, share the reduction and add their sums.
+ */
+#ifndef DISTILE_SCHEDULES_TENSOR_CORE_SPACE_H
+#define DISTILE_SCHEDULES_TENSOR_CORE_SPACE_H
+
+#include "space.h"
+#include <cstdint>
+
+namespace distile {
+
+/** The tensor cores that there are templates for: those of compute capability 8.0, which later GPUs have too, and those
+ * that only 9.0 has. */
+enum class TensorCores { Sm80, Sm90 };
+
+/** What a block needs of a multiprocessor, as the templates have it: each variant asserts it when it is compiled. */
+struct TensorCoreBlock {
+    int64_t threads;
+    int64_t shared_bytes;
+    int64_t per_multiprocessor; /**< Blocks at once: 1 or 2. */
+};
+
+/** Whether there are kernels for an operator: a convolution or a linear layer. */
+bool runs_on_tensor_cores(const OperatorFacts &op);
+
+const Space &tensor_core_space(TensorCores cores);
+
+/** Also of a theta that is not legal. Knobs that it lacks count as 0. */
+TensorCoreBlock tensor_core_block(TensorCores cores, const Theta &theta);
+
+}  // namespace distile
+
+#endif

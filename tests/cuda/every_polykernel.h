@@ -1,0 +1,54 @@
+/** \file
+ * Every PolyKernel for GPUs, those behind others of their chain included.
+ */
+#ifndef DISTILE_TESTS_EVERY_POLYKERNEL_H
+#define DISTILE_TESTS_EVERY_POLYKERNEL_H
+
+#include "gpu_session.h"
+#include "test_cuda_polykernels.h"
+#include <iterator>
+#include <vector>
+
+namespace distile {
+
+struct TestedPolykernel {
+    const distile_polykernel *polykernel;
+    const distile_polykernel *cpu; /**< The CPU's for the same operator, or null. */
+};
+
+inline const std::vector<TestedPolykernel> &every_polykernel() {
+    static const std::vector<TestedPolykernel> all = [] {
+        std::vector<TestedPolykernel> found;
+        for (size_t i = 0; i < std::size(test_cuda_polykernels); i++) {
+            for (const distile_polykernel *each = test_cuda_polykernels[i]; each; each = each->otherwise) {
+                found.push_back({each, test_cuda_cpu_polykernels[i]});
+            }
+        }
+        return found;
+    }();
+    return all;
+}
+
+/** How a PolyKernel multiplies float32 numbers. */
+inline distile_math math_of(const distile_polykernel &polykernel) {
+    return polykernel.math == DISTILE_MATH_TF32 ? DISTILE_MATH_TF32 : DISTILE_MATH_FLOAT32;
+}
+
+/** Whether the GPU can run a PolyKernel itself, and not only one behind it. */
+inline bool can_run(const Gpu &gpu, const distile_polykernel &polykernel) {
+    distile_polykernel alone = polykernel;
+    alone.otherwise = nullptr;
+    distile_kernel *made = nullptr;
+    const distile_status status = distile_kernel_create(gpu.context.get(), &alone, &made);
+    const Kernel kernel(made);
+    if (status == DISTILE_ERROR_UNSUPPORTED_DEVICE) {
+        WARN("skipped: " << distile_context_message(gpu.context.get()));
+        return false;
+    }
+    gpu.check(status);
+    return true;
+}
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,194 @@
+// The order and the rounding of packed weights, against formulas of their own.
+#include "catch.h"
+#include "operator_kind.h"
+#include <cstring>
+#include <functional>
+#include <random>
+#include <tuple>
+#include <vector>
+
+using namespace distile;
+
+namespace {
+
+/** The weight of an output channel at a kernel position and input channel. */
+using WeightAt = std::function<float(int32_t out, int32_t tap, int32_t in)>;
+
+distile_conv2d conv_of_size(int32_t in, int32_t out, int32_t kernel_h, int32_t kernel_w) {
+    return {in, out, 1, kernel_h, kernel_w, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 0};
+}
+
+/** What the array for tensor cores holds at a place of a row, which has `elements`, in a step. */
+float expected_at(const distile_conv2d &conv, const WeightAt &weight, int32_t elements, int32_t step, int32_t row,
+                  int32_t place) {
+    const int32_t piece = elements / 8, taps = conv.kernel_h * conv.kernel_w, in = conv.in_channels;
+    const int32_t k = step * elements + ((place / piece) ^ (row % 8)) * piece + place % piece;
+    if (row >= conv.out_channels || k >= taps * in) {
+        return 0;
+    }
+    return in % elements == 0 ? weight(row, k / elements % taps, k / (elements * taps) * elements + k % elements)
+                              : weight(row, k / in, k % in);
+}
+
+/** Checks packed weights and their bias, which is 1, 2, 3 and so on. */
+void check_packed(const std::vector<PackedArray> &packed, const distile_conv2d &conv, const WeightAt &weight,
+                  int32_t elements) {
+    const int32_t rows = (conv.out_channels + 7) / 8 * 8, reduction = conv.in_channels * conv.kernel_h * conv.kernel_w;
+    const int32_t steps = (reduction + elements - 1) / elements;
+    CAPTURE(conv.in_channels, conv.out_channels, conv.kernel_h, conv.kernel_w, elements);
+    REQUIRE(packed.size() == 2);
+    CHECK(packed[0].role == DISTILE_ROLE_WEIGHTS);
+    CHECK(packed[0].extents == std::vector<int32_t>{elements, rows, steps});
+    std::vector<float> expected;
+    for (int32_t step = 0; step < steps; step++) {
+        for (int32_t row = 0; row < rows; row++) {
+            for (int32_t place = 0; place < elements; place++) {
+                expected.push_back(expected_at(conv, weight, elements, step, row, place));
+            }
+        }
+    }
+    CHECK((packed[0].values == expected));
+    CHECK(packed[1].role == DISTILE_ROLE_BIAS);
+    CHECK(packed[1].extents == std::vector<int32_t>{rows});
+    REQUIRE(packed[1].values.size() == static_cast<size_t>(rows));
+    for (int32_t row = 0; row < rows; row++) {
+        CHECK(packed[1].values[row] == static_cast<float>(row < conv.out_channels ? row + 1 : 0));
+    }
+}
+
+/** What a filter is packed from: its size, and a bias of 1, 2, 3 and so on. */
+struct Source {
+    explicit Source(const distile_conv2d &conv) : filter(conv2d_kind.filter_elements(&conv)) {
+        for (int32_t o = 0; o < conv.out_channels; o++) {
+            bias.push_back(static_cast<float>(o + 1));
+        }
+        given.filter = filter.data();
+        given.order = DISTILE_OIHW;
+        given.bias = bias.data();
+    }
+    Source(const Source &) = delete;
+    Source &operator=(const Source &) = delete;
+
+    std::vector<PackedArray> pack(const OperatorKind &kind, const void *op, const char *layout) const {
+        return kind.pack(op, {given, filter.data()}, *find_layout(layout));
+    }
+
+    std::vector<float> filter, bias;
+    distile_weights_source given{};
+};
+
+uint32_t bits_of(float value) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+/** Float32 by its bits, packed as TF32. */
+std::vector<uint32_t> packed_as_tf32(const std::vector<uint32_t> &values) {
+    const distile_conv2d conv = conv_of_size(32, 1, 1, 1);
+    Source source(conv);
+    REQUIRE(values.size() <= source.filter.size());
+    std::memcpy(source.filter.data(), values.data(), values.size() * sizeof(values[0]));
+    // The pieces of row 0 are in order.
+    const std::vector<PackedArray> packed = source.pack(conv2d_kind, &conv, "cuda-k32");
+    std::vector<uint32_t> found;
+    for (size_t i = 0; i < values.size(); i++) {
+        found.push_back(bits_of(packed[0].values[i]));
+    }
+    return found;
+}
+
+}  // namespace
+
+TEST_CASE("Layouts are known by name", "[weight_layouts]") {
+    CHECK(find_layout("cpu-o16")->block == 16);
+    CHECK(find_layout("cuda-o32")->block == 32);
+    for (const char *unknown : {"", "cpu-o17", "cuda-k64"}) {
+        CHECK(find_layout(unknown) == nullptr);
+    }
+    const distile_linear linear{8, 8, DISTILE_EPILOGUE_NONE, 0};
+    distile_conv2d conv = conv_of_size(8, 8, 3, 3);
+    const auto packs = [](const OperatorKind &kind, const void *op) {
+        CHECK(kind.packs(op, WeightOrder::ChannelBlocks));
+        return kind.packs(op, WeightOrder::TensorCore);
+    };
+    CHECK(packs(linear_kind, &linear));
+    CHECK(packs(conv2d_kind, &conv));
+    CHECK(!packs(conv_transpose2d_kind, &conv));
+    CHECK(!packs(upsample_conv2d_kind, &conv));
+    conv.groups = 8;
+    CHECK(!packs(conv2d_kind, &conv));
+}
+
+TEST_CASE("Weights for tensor cores lie in swizzled steps of the reduction", "[weight_layouts]") {
+    // Channels that are whole steps of both types, of one, and of none; output channels that need padding.
+    for (const auto &[in, out, kernel_h, kernel_w] : {std::tuple(64, 16, 3, 3),
+                                                      {128, 24, 1, 1},
+                                                      {192, 9, 3, 2},
+                                                      {96, 8, 2, 3},
+                                                      {24, 40, 3, 3},
+                                                      {8, 1, 1, 1},
+                                                      {40, 250, 5, 1}}) {
+        const distile_conv2d conv = conv_of_size(in, out, kernel_h, kernel_w);
+        const int32_t taps = kernel_h * kernel_w, channels = in;
+        Source source(conv);
+        // Whole numbers, which TF32 has.
+        for (size_t i = 0; i < source.filter.size(); i++) {
+            source.filter[i] = static_cast<float>(i % 2039);
+        }
+        const WeightAt weight = [&](int32_t o, int32_t tap, int32_t i) {
+            return source.filter[(o * channels + i) * taps + tap];
+        };
+        check_packed(source.pack(conv2d_kind, &conv, "cuda-k16"), conv, weight, 64);
+        check_packed(source.pack(conv2d_kind, &conv, "cuda-k32"), conv, weight, 32);
+        if (taps == 1) {
+            const distile_linear linear{in, out, DISTILE_EPILOGUE_NONE, 0};
+            check_packed(source.pack(linear_kind, &linear, "cuda-k16"), conv, weight, 64);
+        }
+        // Without a filter there are only the extents.
+        const std::vector<PackedArray> packed =
+            conv2d_kind.pack(&conv, {source.given, nullptr}, *find_layout("cuda-k16"));
+        CHECK(packed[0].extents[0] == 64);
+        CHECK(packed[0].values.empty());
+    }
+}
+
+TEST_CASE("All orders hold the same folded weights", "[weight_layouts]") {
+    const distile_conv2d conv = conv_of_size(24, 40, 3, 2);
+    Source source(conv);
+    std::mt19937 random(9);
+    const auto draw = [&](std::vector<float> &values, float least) {
+        for (float &value : values) {
+            value = std::uniform_real_distribution<float>(least, 1)(random);
+        }
+    };
+    std::vector<float> gamma(conv.out_channels), variance(conv.out_channels);
+    draw(source.filter, -1);
+    draw(gamma, -1);
+    draw(variance, 0.1f);
+    // This mean and this beta leave the bias as it is.
+    source.given.bn_mean = source.given.bn_beta = source.bias.data();
+    source.given.bn_gamma = gamma.data();
+    source.given.bn_variance = variance.data();
+    source.given.bn_epsilon = 1e-3f;
+    const std::vector<PackedArray> blocks = source.pack(conv2d_kind, &conv, "cuda-o32");
+    const int32_t taps = conv.kernel_h * conv.kernel_w;
+    const WeightAt weight = [&](int32_t o, int32_t tap, int32_t i) {
+        return blocks[0].values[((o / 32 * taps + tap) * conv.in_channels + i) * 32 + o % 32];
+    };
+    check_packed(source.pack(conv2d_kind, &conv, "cuda-k16"), conv, weight, 64);
+    CHECK(weight(39, 5, 23) != source.filter.back());
+}
+
+TEST_CASE("Weights are rounded to TF32, to nearest even", "[weight_layouts]") {
+    CHECK(packed_as_tf32({0x3f800000, 0x3f800fff, 0x3f801000, 0x3f801001, 0x3f802fff, 0x3f803000, 0xbf803000}) ==
+          std::vector<uint32_t>{0x3f800000, 0x3f800000, 0x3f800000, 0x3f802000, 0x3f802000, 0x3f804000, 0xbf804000});
+    // Into the next exponent, to infinity, and below the normal numbers.
+    CHECK(packed_as_tf32({0x3fffffff, 0x7f7fefff, 0x7f7ff000, 0xff7fffff, 0x00000fff, 0x00001000, 0x80003000}) ==
+          std::vector<uint32_t>{0x40000000, 0x7f7fe000, 0x7f800000, 0xff800000, 0, 0, 0x80004000});
+    CHECK(packed_as_tf32({0x7f800000, 0xff800000}) == std::vector<uint32_t>{0x7f800000, 0xff800000});
+    for (const uint32_t nan : packed_as_tf32({0x7f800001, 0x7fc00000, 0x7fffffff, 0xff801fff, 0xffffffff})) {
+        CHECK((nan & 0x7fffffff) > 0x7f800000);
+        CHECK((nan & 0x1fff) == 0);
+    }
+}
