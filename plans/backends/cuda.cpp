@@ -2,6 +2,7 @@
 #include "json_file.h"
 #include <algorithm>
 #include <iterator>
+#include <stdexcept>
 
 namespace distile {
 
@@ -28,7 +29,11 @@ const auto *find_capability(const std::string &name) {
 
 /** The row of what features_of() returned. */
 const auto &capability_of(const std::string &features) {
-    return *find_capability(features.substr(std::string(architecture).size()));
+    const auto *const row = find_capability(features.substr(std::string(architecture).size()));
+    if (row == std::end(capabilities)) {
+        throw std::logic_error("no features of a GPU: " + features);
+    }
+    return *row;
 }
 
 std::string features_of(const std::string &target) {

@@ -393,11 +393,11 @@ CUresult cuLinkDestroy(CUlinkState) {
     return end("cuLinkDestroy");
 }
 
-CUresult cuLaunchKernel(CUfunction function, unsigned int x, unsigned int y, unsigned int z, unsigned int threads_x,
-                        unsigned int threads_y, unsigned int threads_z, unsigned int shared_bytes, CUstream stream,
-                        void **, void **) {
+CUresult cuLaunchKernel(CUfunction function, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
+                        unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
+                        unsigned int sharedMemBytes, CUstream stream, void **, void **) {
     return launch(enter("cuLaunchKernel"), function,
-                  {x, y, z, threads_x, threads_y, threads_z, shared_bytes, stream, nullptr, 0});
+                  {gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes, stream, nullptr, 0});
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **, void **) {

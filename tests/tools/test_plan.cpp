@@ -719,15 +719,15 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
     file["variants"][2]["code"]["tensor_core"]["tile_w"] = 3;
     const Plan plan = read_plan(folder.write("plan.json", file.dump()));
     const std::string c = emit_polykernels({plan}, "s");
+    const std::string row = "{.name = \"sparse\", .tile_h = 1, .tile_w = 1, .dense = 0, .layout = \"cuda-k32\", "
+                            ".run = run_s_0_sparse, .listless_pixels = 4096}";
     for (const char *word :
-         {".math = DISTILE_MATH_TF32,", ".features = \"sm_90a\"", ".device = DISTILE_CUDA",
+         {row.c_str(), ".math = DISTILE_MATH_TF32,", ".features = \"sm_90a\"", ".device = DISTILE_CUDA",
           "extern const char s_0_sparse_code[], s_0_sparse_code_end[];",
           "static int run_s_0_sparse(const distile_kernel_call *call) {", ".code = s_0_sparse_code,",
           ".bytes = (size_t)(s_0_sparse_code_end - s_0_sparse_code),", ".kernel = \"distile_masked\"",
           ".block_pixels = 128", ".block_channels = 64", ".splits = 2", ".threads = 384",
           ".blocks_per_multiprocessor = 1", "return distile_call_tensor_core(&code, call);",
-          "{.name = \"sparse\", .tile_h = 1, .tile_w = 1, .dense = 0, .layout = \"cuda-k32\", "
-          ".run = run_s_0_sparse, .listless_pixels = 4096}",
           // Those that need a list.
           ".dense = 1, .layout = \"cuda-k32\", .run = run_s_0_dense}",
           ".tile_w = 3, .dense = 0, .layout = \"cuda-k32\", .run = run_s_0_tiles}"}) {

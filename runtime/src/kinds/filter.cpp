@@ -98,7 +98,7 @@ std::vector<PackedArray> pack_filter(const FilterExtents &extents, const std::ve
     std::vector<float> folded;
     for (int32_t o = 0; o < extents.out_channels; o++) {
         bias.values[o] = fold_channel(extents, rows, columns, source, o, folded);
-        float *to = weights.values.data() + o / block * block * channel_elements + o % block;
+        float *to = weights.values.data() + static_cast<size_t>(o / block * block) * channel_elements + o % block;
         for (size_t k = 0; k < folded.size(); k++) {
             to[k * block] = folded[k];
         }
