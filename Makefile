@@ -78,21 +78,16 @@ build/times/%: data/plans/%.json
 	@touch $@
 
 # Packs the benchmark of NVIDIA GPUs into a self-contained folder: a machine with a GPU needs no compiler and no Halide.
-GPU_PLANS = $(notdir $(wildcard data/plans/*_cuda.json data/plans/*_sm90.json))
+# The PolyKernels that nothing else needs are built here alone, so DISTILE_BENCH_GPU ends off, whatever happens.
 GPU_FOLDER ?= build/gpu
 .PHONY: bench-gpu-pack
 bench-gpu-pack:  ## pack the GPU benchmark into GPU_FOLDER, which runs on any machine with a GPU
 	@cmake/setup.sh bench-gpu
-	@$(CMAKE) --preset release
-	@$(CMAKE) --build --preset release --target distile_command distile_cuda_bench
-	@mkdir -p "$(GPU_FOLDER)/plans" "$(GPU_FOLDER)/data"
-	@cp build/release/autoscheduler/distile build/release/bench/distile_cuda_bench bench/gpu/measure_gpu.sh \
-		bench/rows_cuda.json "$(GPU_FOLDER)"
+	@$(CMAKE) --preset release -DDISTILE_BENCH_GPU=ON
+	@trap '$(CMAKE) --preset release -DDISTILE_BENCH_GPU=OFF' EXIT; \
+		$(CMAKE) --build --preset release --target distile_command distile_cuda_bench; \
+		bench/gpu/pack.sh build/release/autoscheduler/distile build/release/bench/distile_cuda_bench "$(GPU_FOLDER)"
 	@strip "$(GPU_FOLDER)/distile" "$(GPU_FOLDER)/distile_cuda_bench"
-	@cp -r data/operators.csv data/masks "$(GPU_FOLDER)/data"
-	@for plan in $(GPU_PLANS); do \
-		cp "data/plans/$$plan" "$(GPU_FOLDER)/plans"; \
-		build/release/autoscheduler/distile compile "data/plans/$$plan" -o "$(GPU_FOLDER)/$${plan%.json}.so"; done
 
 .PHONY: bench-gpu
 bench-gpu: bench-gpu-pack  ## profile and benchmark this machine's GPU; GPU_OUT=<folder> gets the numbers

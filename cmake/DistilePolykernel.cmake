@@ -6,8 +6,9 @@
 #     extern const distile_polykernel <target>;
 #
 # Without a plan, the analytical bound chooses the schedules: for CPUs with AVX-512 and with AVX2, and with BACKENDS cuda
-# for NVIDIA GPUs. The library of a backend other than cpu is <target>_<backend>: BACKENDS cpu cuda makes <target> and
-# <target>_cuda. `distile plan` measures plans on this machine; `distile tune` finds better ones.
+# for NVIDIA GPUs. There the plans for tensor cores come first, which multiply float32 in TF32; they need nvcc and CUTLASS
+# (DistileTensorCores.cmake). The library of a backend other than cpu is <target>_<backend>: BACKENDS cpu cuda makes
+# <target> and <target>_cuda. `distile plan` measures plans on this machine; `distile tune` finds better ones.
 #
 # Several plans serve several kinds of CPU, or of GPU; list the most demanding first. At run time the first plan that the
 # device can run is taken. A portable plan that every x86-64 CPU runs (`distile portable`) follows, unless NO_PORTABLE
@@ -76,6 +77,11 @@ function(_distile_add_polykernel target backend arg_OPERATOR arg_DTYPE arg_NO_PO
         list(APPEND options --plan ${plans})
     else ()
         list(APPEND options --backend ${backend})
+        if (backend STREQUAL "cuda" AND DISTILE_TENSOR_CORES)
+            list(APPEND options --tensor-cores)
+        elseif (backend STREQUAL "cuda")
+            message(STATUS "${target} gets no kernels for tensor cores: nvcc or the headers of CUTLASS are missing")
+        endif ()
     endif ()
     if (arg_DTYPE)
         list(APPEND options --dtype "${arg_DTYPE}")

@@ -58,6 +58,8 @@ void emit_tensor_core_call(std::ostream &c, const Plan &plan, const PlanVariant 
     const TensorCores cores = tensor_cores_of(plan);
     const TensorCoreBlock block = tensor_core_block(cores, variant.theta);
     const Theta &theta = variant.theta;
+    const OperatorFacts facts = facts_of(plan.op);
+    const bool boxes = has_boxes(cores, theta, facts);
     c << "extern const char " << name << "_code[], " << name << "_code_end[];\n"
       << "static int " << run << "(const distile_kernel_call *call) {\n"
       << "    const distile_tensor_core_code code = {\n"
@@ -67,11 +69,14 @@ void emit_tensor_core_call(std::ostream &c, const Plan &plan, const PlanVariant 
       << "        .block_pixels = " << value_of(theta, "block_pixels") << ",\n"
       << "        .block_channels = " << value_of(theta, "block_channels") << ",\n"
       << "        .splits = " << value_of(theta, "splits") << ",\n"
+      << "        .balanced = " << value_of(theta, "balanced") << ",\n"
       << "        .threads = " << block.threads << ",\n"
       << "        .blocks_per_multiprocessor = " << block.per_multiprocessor << ",\n"
       << "        .shared_bytes = " << block.shared_bytes << ",\n"
       << "        .tile_h = " << variant.tile_h() << ",\n"
       << "        .tile_w = " << variant.tile_w() << ",\n"
+      << "        .box_step_h = " << (boxes ? facts.stride_h : 0) << ",\n"
+      << "        .box_step_w = " << (boxes ? facts.stride_w : 0) << ",\n"
       << "        .early = " << (cores == TensorCores::Sm90 ? 1 : 0) << ",\n"
       << "    };\n    return distile_call_tensor_core(&code, call);\n}\n\n";
 }
@@ -98,13 +103,14 @@ std::string tensor_core_source(const Plan &plan, const PlanVariant &variant) {
        << "    static constexpr Activation activation = Activation::" << activation_of(plan.op) << ";\n"
        << "    static constexpr bool residual = " << (conv.residual != 0 ? "true" : "false") << ";\n"
        << "};\n\n"
-       << "// Pixels and channels of a block, stages, splits.\n"
+       << "// Pixels and channels of a block, stages, splits, whether the work is balanced.\n"
        << "using Kernel = " << (sm90 ? "Sm90" : "Sm80") << "<Op, " << value_of(theta, "block_pixels") << ", "
        << value_of(theta, "block_channels") << ", " << value_of(theta, "stages") << ", " << value_of(theta, "splits")
-       << ">;\n"
+       << (value_of(theta, "balanced") != 0 ? ", true" : ", false") << ">;\n"
        << "static_assert(Kernel::threads == " << block.threads << " && Kernel::shared_bytes == " << block.shared_bytes
-       << " && Kernel::blocks == " << block.per_multiprocessor << ",\n"
-       << "              \"what launches it counts otherwise\");\n\n"
+       << " && Kernel::blocks == " << block.per_multiprocessor
+       << " &&\n              Kernel::has_boxes == " << (has_boxes(cores, theta, facts_of(plan.op)) ? "true" : "false")
+       << ", \"what launches it counts otherwise\");\n\n"
        << "extern \"C\" __global__ void __launch_bounds__(Kernel::threads, Kernel::blocks)\n"
        << tensor_core_kernel << "(__grid_constant__ const Arguments arguments) {\n"
        << "    Kernel::run(arguments);\n"

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,10 +40,15 @@ struct OperatorFacts {
     }
 };
 
+/** The tensor cores that there are templates for: those of compute capability 8.0, which later GPUs have too, and those
+ * that only 9.0 has. */
+enum class TensorCores { Sm80, Sm90 };
+
 /** The facts that constraints need: the operator, and the limits of its target. */
 struct Problem : OperatorFacts {
-    int vector_lanes = 1;     /**< float32 lanes of a vector register or a vector load. */
-    int vector_registers = 0; /**< A CPU's vector registers. */
+    int vector_lanes = 1;                                   /**< float32 lanes of a vector register or a vector load. */
+    int vector_registers = 0;                               /**< A CPU's vector registers. */
+    std::optional<TensorCores> tensor_cores = std::nullopt; /**< Whose templates make the code; none: Halide does. */
 };
 
 struct Knob {

@@ -16,8 +16,9 @@ template<TensorCores cores> std::string describe(const Theta &theta) {
     const int64_t blocks = tensor_core_block(cores, theta).per_multiprocessor;
     return "tiles of " + extents_of(theta, "tile_h", "tile_w") + "; tensor cores, blocks of " +
            count_of(theta, "block_pixels", "pixel") + " x " + count_of(theta, "block_channels", "channel") + ", " +
-           count_of(theta, "stages", "stage") + "; reduction in " + count_of(theta, "splits", "part") + "; " +
-           std::to_string(blocks) + " block" + (blocks == 1 ? "" : "s") + " a multiprocessor";
+           count_of(theta, "stages", "stage") + "; reduction in " + count_of(theta, "splits", "part") +
+           (value_of(theta, "balanced") != 0 ? "; balanced; " : "; ") + std::to_string(blocks) + " block" +
+           (blocks == 1 ? "" : "s") + " a multiprocessor";
 }
 
 /** Of 128 bytes of each channel. */
@@ -47,11 +48,12 @@ Space make_space(TensorCores cores) {
         {
             {"tile_h", "height of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
             {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
-            {"block_pixels", "output pixels per block", sm90 ? Values{64, 128} : Values{32, 64, 128}},
+            {"block_pixels", "output pixels per block", sm90 ? Values{64, 128, 256} : Values{32, 64, 128}},
             {"block_channels", "output channels per block",
              sm90 ? Values{32, 64, 96, 128, 160, 192, 256} : Values{32, 64, 128}},
-            {"stages", "steps of the reduction in flight", {3, 4, 5, 6, 7, 8}},
-            {"splits", "blocks that share the reduction", sm90 ? Values{1, 2, 4, 8} : Values{1}},
+            {"stages", "steps of the reduction in flight", {2, 3, 4, 5, 6, 7, 8}},
+            {"splits", "blocks that share every reduction, as a cluster", sm90 ? Values{1, 2, 4, 8} : Values{1}},
+            {"balanced", "1: blocks share the reductions of the last items", sm90 ? Values{0, 1} : Values{0}},
         },
         {
             {"tiles of at most 4096 pixels",
@@ -64,9 +66,27 @@ Space make_space(TensorCores cores) {
                  return theta.at("block_channels") <= round_up(problem.out_channels, 32);
              },
              {"block_channels"}},
-            {"splits that leave each block a step of the reduction",
-             [](const Theta &theta, const Problem &problem) { return theta.at("splits") <= reduction_steps(problem); },
-             {"splits"}},
+            {"splits that leave each block as many steps of the reduction as it has stages",
+             [](const Theta &theta, const Problem &problem) {
+                 return theta.at("splits") == 1 || reduction_steps(problem) / theta.at("splits") >= theta.at("stages");
+             },
+             {"splits", "stages"}},
+            {"splits of reductions or a balance, not both",
+             [](const Theta &theta, const Problem &) { return theta.at("splits") == 1 || theta.at("balanced") == 0; },
+             {"splits", "balanced"}},
+            {"block_pixels of at most 128 with splits, and with more than 128 block_channels",
+             [](const Theta &theta, const Problem &) {
+                 return theta.at("block_pixels") <= 128 ||
+                        (theta.at("splits") == 1 && theta.at("block_channels") <= 128);
+             },
+             {"block_pixels", "block_channels", "splits"}},
+            {"stages that hold the sums of a block with splits",
+             [](const Theta &theta, const Problem &) {
+                 return theta.at("splits") == 1 ||
+                        int64_t{theta.at("block_pixels")} * (theta.at("block_channels") + 8) * 4 <=
+                            int64_t{theta.at("stages")} * (theta.at("block_pixels") + theta.at("block_channels")) * 128;
+             },
+             {"block_pixels", "block_channels", "stages", "splits"}},
             {"block_channels of at least 64 if block_pixels are 32",
              [](const Theta &theta, const Problem &) {
                  return theta.at("block_pixels") != 32 || theta.at("block_channels") >= 64;
@@ -95,6 +115,14 @@ bool runs_on_tensor_cores(const OperatorFacts &op) {
            op.kernel_h <= 16 && op.kernel_w <= 16;
 }
 
+bool has_boxes(TensorCores cores, const Theta &theta, const OperatorFacts &op) {
+    constexpr int most_extent = 16, most_stride = 8, fewest_pixels = 16;
+    const int tile_h = value_of(theta, "tile_h"), tile_w = value_of(theta, "tile_w"), pixels = tile_h * tile_w;
+    return cores == TensorCores::Sm90 && tile_h <= most_extent && tile_w <= most_extent && pixels >= fewest_pixels &&
+           pixels % 8 == 0 && value_of(theta, "block_pixels") % pixels == 0 && op.stride_h <= most_stride &&
+           op.stride_w <= most_stride && op.in_channels * op.bytes_per_element % 128 == 0;
+}
+
 const Space &tensor_core_space(TensorCores cores) {
     static const Space sm80 = make_space(TensorCores::Sm80), sm90 = make_space(TensorCores::Sm90);
     return cores == TensorCores::Sm90 ? sm90 : sm80;
@@ -107,15 +135,17 @@ TensorCoreBlock tensor_core_block(TensorCores cores, const Theta &theta) {
     // Stages of 128 bytes a row, and what lists the pixels of a small mask.
     block.shared_bytes = stages * (pixels + channels) * 128 + 8320;
     if (cores == TensorCores::Sm90) {
-        // Alignment, barriers, and the sums and the places of the rows that the blocks of a cluster exchange.
-        block.shared_bytes += 1024 + 16 * stages + 16 + (splits > 1 ? pixels * (channels + 8) * 4 + 8 * pixels : 8);
-        // Four warps copy, and four multiply each 64 pixels.
-        block.threads = (pixels / 64 + 1) * 128;
+        // Alignment, barriers, sources of rows, and the sums and the places of rows that the blocks of a cluster
+        // exchange.
+        block.shared_bytes += 1024 + 16 * stages + 16 * pixels + 8;
+        block.shared_bytes += splits > 1 ? (splits - 1) * (pixels / splits) * (channels + 8) * 4 + 16 + 8 * pixels : 0;
+        // Four warps copy, and four or eight multiply.
+        block.threads = pixels == 64 ? 256 : 384;
     } else {
         block.threads = pixels == 128 ? 256 : 128;
     }
     const bool two_fit = 2 * (block.shared_bytes + reserved_bytes) <= all_shared_bytes(cores);
-    block.per_multiprocessor = cores == TensorCores::Sm90 && pixels == 64 && two_fit ? 2 : 1;
+    block.per_multiprocessor = cores == TensorCores::Sm90 && pixels == 64 && channels <= 128 && two_fit ? 2 : 1;
     return block;
 }
 

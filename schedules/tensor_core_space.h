@@ -4,7 +4,8 @@
  *
  * A block computes `block_pixels` active pixels x `block_channels` output channels: a matrix product whose rows are
  * gathered by the tile list. A step of the reduction is 128 bytes of channels of one kernel position; `stages` steps
- * are in flight, in shared memory. `splits` blocks, a cluster, share the reduction and add their sums.
+ * are in flight, in shared memory. `splits` blocks, a cluster, share every reduction and add their sums; if `balanced`,
+ * blocks share the reductions of the last items instead, so that all end together.
  */
 #ifndef DISTILE_SCHEDULES_TENSOR_CORE_SPACE_H
 #define DISTILE_SCHEDULES_TENSOR_CORE_SPACE_H
@@ -14,16 +15,15 @@
 
 namespace distile {
 
-/** The tensor cores that there are templates for: those of compute capability 8.0, which later GPUs have too, and those
- * that only 9.0 has. */
-enum class TensorCores { Sm80, Sm90 };
-
 /** What a block needs of a multiprocessor, as the templates have it: each variant asserts it when it is compiled. */
 struct TensorCoreBlock {
     int64_t threads;
     int64_t shared_bytes;
     int64_t per_multiprocessor; /**< Blocks at once: 1 or 2. */
 };
+
+/** Whether the tiles of a theta are copied in boxes, by one instruction a step, instead of row by row. */
+bool has_boxes(TensorCores cores, const Theta &theta, const OperatorFacts &op);
 
 /** Whether there are kernels for an operator: a convolution or a linear layer. */
 bool runs_on_tensor_cores(const OperatorFacts &op);

@@ -7,6 +7,8 @@
 
 #include "backend.h"
 #include "bound_sinks.h"
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace distile {
@@ -29,6 +31,8 @@ struct ProfileField {
     const char *name;
     int DeviceProfile::*value;
     int most;
+    /** What a profile without it has, by the device's features; null: every profile must have it. */
+    int (*otherwise)(const std::string &features) = nullptr;
 };
 
 /** A CPU's vectors: float32 lanes, and registers. */
@@ -40,11 +44,12 @@ struct Vectors {
 struct KnownSpace {
     const char *name;
     int lanes, registers;
+    std::optional<TensorCores> tensor_cores = std::nullopt; /**< Whose templates make the code; none: Halide does. */
 };
 
 struct BoundBackend {
     const Backend &backend;
-    const Space &(*space)(const OperatorFacts &op);
+    const Space &(*space)(const Problem &problem);
     /** Lanes and registers are those of device profiles. */
     Problem (*problem)(const OperatorFacts &op, int lanes, int registers);
     /** The vectors of code for a Halide target, as the plugin has them. */
@@ -57,6 +62,11 @@ struct BoundBackend {
     std::vector<const char *>
         profiles;                  /**< The built-in ones, one for each level of devices, the most demanding first. */
     std::vector<int> plan_threads; /**< Numbers of threads that the times of the bound's plans are for. */
+    /** The targets of code for the tensor cores of a device with such features, the best first; none: it has no tensor
+     * cores. */
+    std::vector<std::string> (*tensor_core_targets)(const std::string &features);
+    /** The built-in profiles that stand for the devices of plans for tensor cores, likewise. */
+    std::vector<const char *> tensor_core_profiles;
 };
 
 const BoundBackend &cpu_bound_backend();

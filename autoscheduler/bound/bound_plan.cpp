@@ -103,6 +103,19 @@ void add_in_turns(const std::vector<std::vector<const Candidate *>> &orders, int
     }
 }
 
+/** The name of the plan for a target: the operator's, and the level of its devices, for instance "avx512". */
+std::string plan_name(const Operator &op, const std::string &target) {
+    const std::string generic = generic_device_of(target);
+    return op.name + generic.substr(generic.find('_'));
+}
+
+/** The same for tensor cores: "conv_tf32_sm90". */
+std::string tensor_core_plan_name(const Operator &op, Math math, const DeviceProfile &device) {
+    std::string level = device.features;
+    level.erase(std::remove(level.begin(), level.end(), '_'), level.end());
+    return op.name + (math == Math::TF32 ? "_tf32_" : "_") + level;
+}
+
 }  // namespace
 
 std::vector<Theta> best_by_bound(const Workload &workload, const std::vector<double> &densities, size_t count) {
@@ -123,16 +136,20 @@ std::vector<Theta> best_by_bound(const Workload &workload, const std::vector<dou
 }
 
 Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile &device, int masked) {
-    Workload workload = workload_of(op, device);
-    Plan plan = make_plan(name, op, get_backend(device.backend), halide_target(device));
+    return bound_plan(name, op, device, {halide_target(device), Math::Float32}, masked);
+}
+
+Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile &device, const CodeChoice &code,
+                int masked) {
+    Workload workload = workload_of(op, device, code);
+    Plan plan = make_plan(name, op, get_backend(device.backend), code);
     plan.profiled_device = "none: the bound for a " + device.name;
     const std::vector<double> densities = {.02, .05, .1, .2, .35, .5, .75};
     for (const Theta &theta : choose(best_of(workload, densities, 100), masked)) {
-        plan.variants.push_back(
-            {"masked_" + std::to_string(plan.variants.size() + 1), theta, false, "", Language::Halide});
+        add_variant(plan, "masked_" + std::to_string(plan.variants.size() + 1), theta, false);
     }
     const std::vector<Theta> dense = choose(best_of(workload, {1}, 20), 1);
-    plan.variants.push_back({"dense", dense.front(), true, "", Language::Halide});
+    add_variant(plan, "dense", dense.front(), true);
     for (const int threads : bound_backend(device.backend).plan_threads) {
         workload.threads = threads;
         for (const PlanVariant &variant : plan.variants) {
@@ -145,27 +162,31 @@ Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile
     return plan;
 }
 
-std::string plan_name(const Operator &op, const DeviceProfile &device) {
-    const std::string generic = generic_device_of(halide_target(device));
-    return op.name + generic.substr(generic.find('_'));
-}
-
-std::vector<DeviceProfile> planned_devices(const Backend &backend) {
-    std::vector<DeviceProfile> devices;
-    for (const char *profile : bound_backend(backend.name).profiles) {
-        const DeviceProfile device = generic_device_profile(profile);
-        // What any CPU runs has a portable plan.
-        if (&backend != &portable_backend() || !backend.features_of(halide_target(device)).empty()) {
-            devices.push_back(device);
+std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backend, bool tensor_cores) {
+    const BoundBackend &bounds = bound_backend(backend.name);
+    std::vector<PlannedCode> planned;
+    if (tensor_cores && why_not_on_tensor_cores(op).empty()) {
+        const Math math = op.dtype().dtype == DISTILE_FLOAT32 ? Math::TF32 : Math::Float32;
+        for (const char *profile : bounds.tensor_core_profiles) {
+            const DeviceProfile device = generic_device_profile(profile);
+            planned.push_back({tensor_core_plan_name(op, math, device), device, choose_code(op, device, "", math)});
         }
     }
-    return devices;
+    for (const char *profile : bounds.profiles) {
+        const DeviceProfile device = generic_device_profile(profile);
+        const std::string target = halide_target(device);
+        // What any CPU runs has a portable plan.
+        if (&backend != &portable_backend() || !backend.features_of(target).empty()) {
+            planned.push_back({plan_name(op, target), device, {target, Math::Float32}});
+        }
+    }
+    return planned;
 }
 
-std::vector<Plan> bound_plans(const Operator &op, const Backend &backend) {
+std::vector<Plan> bound_plans(const Operator &op, const Backend &backend, bool tensor_cores) {
     std::vector<Plan> plans;
-    for (const DeviceProfile &device : planned_devices(backend)) {
-        plans.push_back(bound_plan(plan_name(op, device), op, device));
+    for (const PlannedCode &planned : planned_codes(op, backend, tensor_cores)) {
+        plans.push_back(bound_plan(planned.name, op, planned.device, planned.code));
     }
     return plans;
 }

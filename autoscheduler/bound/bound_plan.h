@@ -6,6 +6,7 @@
 #define DISTILE_BOUND_PLAN_H
 
 #include "bound.h"
+#include "code_choice.h"
 #include "device_profile.h"
 #include "plan.h"
 #include <vector>
@@ -15,19 +16,27 @@ namespace distile {
 /** The plan of a device: up to `masked` variants that the bound finds fastest together over densities from .02 to .75,
  * a dense one, and the bound's times for several numbers of threads. Throws FileError where no schedule is legal. */
 Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile &device, int masked = 3);
+/** The same of other code than that for every such device. */
+Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile &device, const CodeChoice &code,
+                int masked = 3);
 
-/** The built-in profiles of a backend that stand for the devices of a plan, the most demanding first. */
-std::vector<DeviceProfile> planned_devices(const Backend &backend);
+/** A plan to make. */
+struct PlannedCode {
+    std::string name;
+    DeviceProfile device; /**< A built-in profile, which stands for the devices of the plan. */
+    CodeChoice code;
+};
 
-/** The plans of an operator for these devices. Throws FileError where no schedule is legal. */
-std::vector<Plan> bound_plans(const Operator &op, const Backend &backend);
+/** The plans of an operator for a backend's devices, the most demanding first. With `tensor_cores` those for tensor
+ * cores, which multiply float32 in TF32, stand before the others if there are such kernels for the operator. */
+std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backend, bool tensor_cores);
+
+/** These plans, made by the bound. Throws FileError where no schedule is legal. */
+std::vector<Plan> bound_plans(const Operator &op, const Backend &backend, bool tensor_cores = false);
 
 /** Up to `count` schedules that are worth measuring first: those that the bound ranks best at each density in turn,
  * first those that differ from all before in two knobs or more. Throws FileError where no schedule is legal. */
 std::vector<Theta> best_by_bound(const Workload &workload, const std::vector<double> &densities, size_t count);
-
-/** The name of the plan for a device: the operator's, and the device's level, for instance "avx512". */
-std::string plan_name(const Operator &op, const DeviceProfile &device);
 
 /** The backend that has portable plans. */
 const Backend &portable_backend();

@@ -1,6 +1,7 @@
 #include "buildable.h"
 #include "bound_backend.h"
 #include "candidates.h"
+#include "code_choice.h"
 #include "operator_schema.h"
 #include "tensor_core.h"
 
@@ -13,10 +14,9 @@ const Space &space_of(const Plan &plan, const PlanVariant &variant) {
 
 void check_buildable(const Plan &plan, const PlanVariant &variant) {
     const std::string where = "the plan '" + plan.name + "', variant " + quote(variant.name) + ": ";
-    if (variant.language == Language::TensorCore && !runs_on_tensor_cores(plan.op)) {
-        throw FileError(where + "there is no kernel for tensor cores for this operator: they run convolutions and "
-                                "linear layers without groups and scales, with channels that are multiples of 8 and a "
-                                "kernel of at most 16 x 16");
+    const std::string why_not = variant.language == Language::TensorCore ? why_not_on_tensor_cores(plan.op) : "";
+    if (!why_not.empty()) {
+        throw FileError(where + why_not);
     }
     const Vectors vectors = bound_backend(plan.backend).vectors_of(plan.target);
     Problem problem = problem_of(plan.op, plan.backend, vectors.lanes, vectors.registers);

@@ -109,8 +109,8 @@ std::string missing_in_all(const Space &space, const Problem &problem) {
 
 }  // namespace
 
-const Space &space_of(const std::string &backend, const OperatorFacts &op) {
-    return bound_backend(backend).space(op);
+const Space &space_of(const std::string &backend, const Problem &problem) {
+    return bound_backend(backend).space(problem);
 }
 
 Problem problem_of(const Operator &op, const std::string &backend, int lanes, int registers) {

@@ -14,8 +14,8 @@
 
 namespace distile {
 
-/** The space of a backend for an operator. Throws FileError where there is no such backend. */
-const Space &space_of(const std::string &backend, const OperatorFacts &op = {});
+/** The space of a backend for a problem. Throws FileError where there is no such backend. */
+const Space &space_of(const std::string &backend, const Problem &problem = {});
 
 /** What the constraints of a backend's space depend on, without building the operator: the facts are the same that
  * recognise_masked_operator() finds in its pipeline. Lanes and registers are a CPU's. */

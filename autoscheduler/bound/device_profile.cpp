@@ -146,8 +146,11 @@ DeviceProfile parse_device_profile(const json &json, const std::string &where) {
         device.memory.push_back(
             parse_level(memory[i], where + ", memory level " + std::to_string(i), i + 1 == memory.size()));
     }
+    set_derived(device);
     for (const ProfileField &field : backend.fields) {
-        device.*field.value = members.count(field.name, field.most);
+        if (!field.otherwise || json.contains(field.name)) {
+            device.*field.value = static_cast<int>(members.integer(field.name, field.otherwise ? 0 : 1, field.most));
+        }
     }
     std::string levels;
     bool has_levels = backend.levels.empty() || device.memory.size() == backend.levels.size();
@@ -172,6 +175,14 @@ DeviceProfile generic_device_profile(const std::string &name) {
         }
     }
     throw FileError("there is no built-in device profile \"" + name + "\"");
+}
+
+void set_derived(DeviceProfile &device) {
+    for (const ProfileField &field : bound_backend(device.backend).fields) {
+        if (field.otherwise) {
+            device.*field.value = field.otherwise(device.features);
+        }
+    }
 }
 
 const char *generic_device_of(const std::string &target) {
@@ -206,7 +217,10 @@ json to_json(const DeviceProfile &device) {
                    {"gamma_us", rounded(device.gamma_us)},
                    {"launch_us", rounded(device.launch_us)}};
     for (const ProfileField &field : bound_backend(device.backend).fields) {
-        result[field.name] = device.*field.value;
+        // What follows from the features is not repeated.
+        if (!field.otherwise || device.*field.value != field.otherwise(device.features)) {
+            result[field.name] = device.*field.value;
+        }
     }
     return result;
 }

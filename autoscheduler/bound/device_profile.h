@@ -40,6 +40,8 @@ struct DeviceProfile {
 
     // Of a multiprocessor.
     int max_threads = 0, max_blocks = 0, registers = 0, shared_banks = 0, shared_bytes = 0;
+    /** Multiply-adds that its tensor cores start in a cycle, of 16-bit numbers and of TF32. */
+    int tensor16_per_cycle = 0, tensor32_per_cycle = 0;
 
     /** The level of a name. Throws FileError if there is none. */
     const MemoryLevel &level(const std::string &level_name) const;
@@ -54,8 +56,11 @@ DeviceProfile read_device_profile(const std::string &path);
 nlohmann::json to_json(const DeviceProfile &device);
 
 /** A profile that is compiled in, for devices that were never calibrated: "generic_x86_64", "generic_avx2",
- * "generic_avx512" or "generic_cuda". Throws FileError for any other name. */
+ * "generic_avx512", "generic_cuda" or "generic_cuda_sm90". Throws FileError for any other name. */
 DeviceProfile generic_device_profile(const std::string &name);
+
+/** Sets what follows from the features of a device and was not measured. */
+void set_derived(DeviceProfile &device);
 
 /** The name of the compiled-in profile for a Halide target. */
 const char *generic_device_of(const std::string &target);

@@ -2,6 +2,7 @@
 #include "bound_plan.h"
 #include "buildable.h"
 #include "candidates.h"
+#include "code_choice.h"
 #include "commands.h"
 #include "info.h"
 #include <CLI/CLI.hpp>
@@ -31,7 +32,11 @@ std::vector<SpaceSize> space_sizes(const Operator &op) {
     std::vector<SpaceSize> sizes;
     for (const BoundBackend *backend : bound_backends()) {
         for (const KnownSpace &known : backend->spaces) {
-            const Problem problem = problem_of(op, backend->backend.name, known.lanes, known.registers);
+            if (known.tensor_cores && !why_not_on_tensor_cores(op).empty()) {
+                continue;
+            }
+            Problem problem = problem_of(op, backend->backend.name, known.lanes, known.registers);
+            problem.tensor_cores = known.tensor_cores;
             const Space &space = backend->space(problem);
             SpaceSize size{known.name, 0, all_points(space)};
             for_each_legal(space, problem, [&](const PackedTheta &) { size.legal++; });

@@ -1,3 +1,4 @@
+#include "bound_backend.h"
 #include "bound_plan.h"
 #include "commands.h"
 #include "plan_search.h"
@@ -21,6 +22,7 @@ constexpr int members = 4;
 struct PlanOptions {
     std::string op, folder = ".", device, log;
     std::vector<std::string> backends = {cpu_backend().name}, masks;
+    Math math = Math::Float32;
     int threads = 0;
     double seconds = 55;
     bool bound_only = false, json = false, quiet = false;
@@ -30,10 +32,16 @@ struct WrittenPlan {
     std::string path, how;
 };
 
-/** The search for a plan on this machine; null if it cannot measure code for devices like a built-in profile. `how`
- * says how the plan is made. Throws FileError for options that cannot be used. */
-std::unique_ptr<PlanSearch> make_search(const PlanOptions &options, const Backend &backend,
-                                        const DeviceProfile &profile, const std::string &path, std::string &how) {
+/** Whether the tensor cores of a device run better code than a plan's for tensor cores. */
+bool has_better_code(const DeviceProfile &device, const CodeChoice &code) {
+    const std::vector<std::string> targets = bound_backend(device.backend).tensor_core_targets(device.features);
+    return targets.empty() || targets.front() != code.target;
+}
+
+/** The search for a plan on this machine; null if it cannot measure code for devices like that of the plan. `how` says
+ * how the plan is made. Throws FileError for options that cannot be used. */
+std::unique_ptr<PlanSearch> make_search(const PlanOptions &options, const Operator &op, const Backend &backend,
+                                        const PlannedCode &planned, const std::string &path, std::string &how) {
     const bool is_of_backend = !options.device.empty() && device_of_option(options.device).backend == backend.name;
     if (options.bound_only) {
         how = "by the bound, as asked";
@@ -43,8 +51,16 @@ std::unique_ptr<PlanSearch> make_search(const PlanOptions &options, const Backen
         how = std::string("by the bound: --device names no profile for ") + backend.people_say;
         return nullptr;
     }
+    if (language_of(op, planned.code) == Language::TensorCore &&
+        has_better_code(device_of_option(options.device), planned.code)) {
+        how = "by the bound: it is for the tensor cores of other GPUs than --device";
+        return nullptr;
+    }
     PlanSearchOptions search;
     search.op = options.op;
+    // A CPU has one level, which the search finds out; a GPU runs the code of many.
+    search.target = &backend == &cpu_backend() ? "" : planned.code.target;
+    search.math = planned.code.math;
     search.backend = backend.name;
     search.device = is_of_backend ? options.device : "";
     search.masks = options.masks;
@@ -59,8 +75,8 @@ std::unique_ptr<PlanSearch> make_search(const PlanOptions &options, const Backen
     search.only_included = true;
     search.quiet = options.quiet;
     auto made = std::make_unique<PlanSearch>(search);
-    const std::string level = level_of(made->session().target);
-    if (level != level_of(halide_target(profile))) {
+    const std::string level = level_of(made->session().code.target);
+    if (level != level_of(planned.code.target)) {
         how = "by the bound: this machine runs " + level;
         return nullptr;
     }
@@ -112,16 +128,16 @@ void make_plans(const PlanOptions &options) {
         const Backend &backend = get_backend(name);
         std::vector<WrittenPlan> plans;
         std::vector<std::pair<std::string, Plan>> by_bound;
-        for (const DeviceProfile &profile : planned_devices(backend)) {
-            const std::string plan = plan_name(op, profile);
-            const std::string path = (std::filesystem::path(options.folder) / (plan + ".json")).string();
+        const bool tensor_cores = op.dtype().dtype != DISTILE_FLOAT32 || options.math == Math::TF32;
+        for (const PlannedCode &planned : planned_codes(op, backend, tensor_cores)) {
+            const std::string path = (std::filesystem::path(options.folder) / (planned.name + ".json")).string();
             std::string how;
-            const std::unique_ptr<PlanSearch> search = make_search(options, backend, profile, path, how);
+            const std::unique_ptr<PlanSearch> search = make_search(options, op, backend, planned, path, how);
             make_folder(options.folder);
             if (search) {
                 measure_plan(*search, options.seconds);
             } else {
-                by_bound.emplace_back(path, bound_plan(plan, op, profile));
+                by_bound.emplace_back(path, bound_plan(planned.name, op, planned.device, planned.code));
             }
             plans.push_back({path, how});
             written.push_back({{"plan", path}, {"backend", name}, {"how", how}});
@@ -155,6 +171,7 @@ void add_plan_command(CLI::App &app) {
     command->add_flag("--bound-only", options->bound_only, "Measure nothing");
     command->add_option("--device", options->device,
                         std::string(device_option_help) + " (default: a generic profile of this machine's CPU)");
+    add_math_option(*command, options->math);
     command->add_option("--masks", options->masks,
                         std::string(mask_option_help) + " (default: blobs of densities from .03 to .75)");
     command->add_option("--threads", options->threads, "Threads of a call (default: one per core)")
@@ -172,7 +189,10 @@ void add_plan_command(CLI::App &app) {
         "Examples:\n"
         "  distile plan my_operator.json                       # my_operator_avx512.json, my_operator_avx2.json\n"
         "  distile plan my_operator.json -o plans --masks my_masks.npy\n"
-        "  distile plan my_operator.json --bound-only --backend cpu cuda");
+        "  distile plan my_operator.json --bound-only --backend cpu cuda\n"
+        "  distile plan my_operator.json --backend cuda --device my_gpu.json --math tf32   # "
+        "my_operator_tf32_sm90.json, "
+        "...");
     command->callback([options] {
         if (options->masks.empty()) {
             options->masks = {"blob:0.03:1", "blob:0.05:2", "blob:0.1:3", "blob:0.2:4",

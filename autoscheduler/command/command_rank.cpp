@@ -1,3 +1,4 @@
+#include "code_choice.h"
 #include "commands.h"
 #include "mask_set.h"
 #include "rank.h"
@@ -13,14 +14,16 @@ namespace distile {
 namespace {
 
 struct Options {
-    std::string op, device, out, form = "corrected";
+    std::string op, device, target, out, form = "corrected";
+    Math math = Math::Float32;
     std::vector<double> densities;
     std::vector<std::string> masks;
     int top = 10;
     bool json = false, quiet = false;
 };
 
-nlohmann::json to_json(const Ranking &ranking, const Operator &op, const DeviceProfile &device, size_t top) {
+nlohmann::json to_json(const Ranking &ranking, const Operator &op, const DeviceProfile &device, const CodeChoice &code,
+                       size_t top) {
     nlohmann::json densities = nlohmann::json::array(), kept = nlohmann::json::array();
     for (const Bucket &bucket : ranking.buckets) {
         densities.push_back(bucket.density);
@@ -31,6 +34,7 @@ nlohmann::json to_json(const Ranking &ranking, const Operator &op, const DeviceP
     return {{"distile_ranking", 1},
             {"operator", op.name},
             {"device", device.id()},
+            {"target", code.target},
             {"legal_points", ranking.legal_points},
             {"kept_points", ranking.kept.size()},
             {"densities", densities},
@@ -57,7 +61,8 @@ std::string describe(const Ranking &ranking, const Space &space, size_t top) {
 void rank_operator(const Options &options) {
     const Operator op = read_operator(options.op);
     const DeviceProfile device = device_of_option(options.device);
-    const Workload workload = workload_of(op, device);
+    const CodeChoice code = choose_code(op, device, options.target, options.math);
+    const Workload workload = workload_of(op, device, code);
     std::vector<Bucket> buckets;
     if (!options.masks.empty()) {
         buckets = read_mask_set(options.masks, op).buckets();
@@ -74,10 +79,10 @@ void rank_operator(const Options &options) {
         ranking = rank(workload, buckets, rank_options);
     }
     if (!options.out.empty()) {
-        write_file(options.out, format_json(to_json(ranking, op, device, ranking.kept.size())));
+        write_file(options.out, format_json(to_json(ranking, op, device, code, ranking.kept.size())));
     }
     if (options.json) {
-        std::fputs(format_json(to_json(ranking, op, device, options.top)).c_str(), stdout);
+        std::fputs(format_json(to_json(ranking, op, device, code, options.top)).c_str(), stdout);
     } else if (!options.quiet) {
         std::fputs(describe(ranking, space_of(device.backend, workload.problem), options.top).c_str(), stdout);
         if (!options.out.empty()) {
@@ -94,6 +99,10 @@ void add_rank_command(CLI::App &app) {
         app.add_subcommand("rank", "Rank every schedule of an operator by the analytical bound, and keep the best");
     command->add_option("operator", options->op, "Operator file")->required();
     command->add_option("--device", options->device, device_option_help)->required();
+    command->add_option("--target", options->target,
+                        "Target of the code, for instance x86-64-linux-cuda-cuda_capability_80 (default: what the "
+                        "device can run)");
+    add_math_option(*command, options->math);
     CLI::Option *masks = command->add_option("--masks", options->masks, mask_option_help);
     command
         ->add_option("--density", options->densities,
@@ -111,7 +120,8 @@ void add_rank_command(CLI::App &app) {
     command->add_flag("--json", options->json, "Print JSON");
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors");
     command->footer("Examples:\n  distile rank data/operators/conv3x3_256.json --device generic_avx512 --density .3\n"
-                    "  distile rank my_operator.json --device my_cpu.json --masks masks.npy -o kept.json");
+                    "  distile rank my_operator.json --device my_cpu.json --masks masks.npy -o kept.json\n"
+                    "  distile rank data/operators/conv3x3_256.json --device generic_cuda_sm90 --math tf32");
     command->callback([options] {
         if (options->masks.empty() && options->densities.empty()) {
             options->densities = {.05, .1, .2, .3, .5, .7, .9, 1};

@@ -1,6 +1,7 @@
 #include "bound.h"
 #include "buildable.h"
 #include "candidates.h"
+#include "code_choice.h"
 #include "commands.h"
 #include "plan.h"
 #include "process.h"
@@ -75,19 +76,6 @@ const Backend &backend_of_theta(const Operator &op, const Theta &theta) {
                               [&](const Backend *a, const Backend *b) { return shared_knobs(a) < shared_knobs(b); });
 }
 
-/** Code for tensor cores has no schedule and no bound: what is compiled is all. */
-void show_source(const Plan &plan, const PlanVariant &variant, bool json) {
-    check_buildable(plan, variant);
-    const std::string source = tensor_core_source(plan, variant);
-    if (json) {
-        const nlohmann::json result = {
-            {"operator", plan.op.name}, {"theta", nlohmann::json(variant.theta)}, {"source", source}};
-        std::fputs(format_json(result).c_str(), stdout);
-    } else {
-        std::fputs((space_of(plan, variant).describe(variant.theta) + "\n\n" + source).c_str(), stdout);
-    }
-}
-
 void show(const Options &options) {
     const nlohmann::json file = read_json(options.file);
     Plan plan;
@@ -116,11 +104,11 @@ void show(const Options &options) {
     if (!variant) {
         throw FileError("the plan '" + plan.name + "' has no variant '" + options.variant + "'");
     }
-    if (variant->language == Language::TensorCore) {
-        show_source(plan, *variant, options.json);
-        return;
+    const bool on_tensor_cores = variant->language == Language::TensorCore;
+    if (on_tensor_cores) {
+        check_buildable(plan, *variant);
     }
-    const Workload workload = workload_of(plan.op, device);
+    const Workload workload = workload_of(plan.op, device, {plan.target, plan.math});
     const Space &space = space_of(plan.backend, workload.problem);
     const std::string illegal = space.why_illegal(variant->theta, workload.problem);
     if (!illegal.empty()) {
@@ -129,11 +117,13 @@ void show(const Options &options) {
     const double density = variant->dense ? 1 : options.density;
     const int64_t tiles = density_bucket(workload, density).tiles(variant->tile_h(), variant->tile_w());
     const Bound of = bound(workload, variant->theta, tiles);
-    const std::string source = schedule_source(plan, *variant);
+    // Code for tensor cores has no schedule: what is compiled is all.
+    const std::string source = on_tensor_cores ? tensor_core_source(plan, *variant) : schedule_source(plan, *variant);
     if (options.json) {
-        const nlohmann::json result = {{"operator", plan.op.name}, {"device", device.id()}, {"theta", variant->theta},
-                                       {"density", density},       {"tiles", tiles},        {"bound_us", of.us},
-                                       {"terms", of.terms},        {"schedule", source}};
+        const nlohmann::json result = {{"operator", plan.op.name}, {"device", device.id()},
+                                       {"theta", variant->theta},  {"density", density},
+                                       {"tiles", tiles},           {"bound_us", of.us},
+                                       {"terms", of.terms},        {on_tensor_cores ? "source" : "schedule", source}};
         std::fputs(format_json(result).c_str(), stdout);
         return;
     }

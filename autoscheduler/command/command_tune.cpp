@@ -45,7 +45,7 @@ std::string path_for(const std::string &path, const std::string &level, const st
 
 /** What CPUs that cannot run the first plan take; "" if there are none. */
 std::string describe_others(const std::vector<std::unique_ptr<PlanSearch>> &searches) {
-    std::string level = level_of(searches.front()->session().target), text, paths;
+    std::string level = level_of(searches.front()->session().code.target), text, paths;
     if (searches.front()->session().device.backend != portable_backend().name) {
         return "";
     }
@@ -56,7 +56,7 @@ std::string describe_others(const std::vector<std::unique_ptr<PlanSearch>> &sear
                 text += fmt::format("{} without {} takes {}", text.empty() ? "A CPU" : ", one", level,
                                     search->options().plan);
             }
-            level = level_of(search->session().target);
+            level = level_of(search->session().code.target);
             paths += " " + search->options().plan;
         }
     }
@@ -72,7 +72,7 @@ std::string describe_others(const std::vector<std::unique_ptr<PlanSearch>> &sear
 /** The options of the search for the CPUs of a level below the device. */
 PlanSearchOptions for_level(const PlanSearch &main, const std::string &level) {
     PlanSearchOptions options = main.options();
-    const std::string own = level_of(main.session().target);
+    const std::string own = level_of(main.session().code.target);
     options.level = level;
     options.target.clear();
     // Its schedules are for the device's vectors.
@@ -185,7 +185,9 @@ void add_tune_command(CLI::App &app) {
         "      --held-out blob:0.2:9 --seconds 540 -o my_plan.json\n"
         "  distile tune my_operator.json --masks masks.npy --also avx2 -o my_avx512.json   # writes my_avx2.json too\n"
         "  distile tune my_operator.json --masks masks.npy --backend cuda --device h200.json --folder batch -o "
-        "my_plan.json");
+        "my_plan.json\n"
+        "  distile tune my_operator.json --masks masks.npy --backend cuda --device h200.json --math tf32 -o "
+        "my_tf32.json");
     command->callback([options] { tune(*options); });
 }
 

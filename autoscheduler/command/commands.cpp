@@ -1,5 +1,6 @@
 #include "commands.h"
 #include "operator.h"
+#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -7,8 +8,8 @@
 namespace distile {
 
 const char *const device_option_help =
-    "Device profile: a file that distile calibrate wrote, or generic_x86_64, generic_avx2, generic_avx512 or "
-    "generic_cuda";
+    "Device profile: a file that distile calibrate wrote, or generic_x86_64, generic_avx2, generic_avx512, "
+    "generic_cuda or generic_cuda_sm90";
 const char *const mask_option_help =
     "Masks over the output: .npy files (bool or uint8, [n, y, x]), .png files, or drawn ones as blob:DENSITY:SEED, "
     "random:DENSITY:SEED or checkerboard";
@@ -17,6 +18,16 @@ DeviceProfile device_of_option(const std::string &file_or_name) {
     return file_or_name.rfind("generic_", 0) == 0 && file_or_name.find('.') == std::string::npos
                ? generic_device_profile(file_or_name)
                : read_device_profile(file_or_name);
+}
+
+void add_math_option(CLI::App &command, Math &math) {
+    command
+        .add_option_function<std::string>(
+            "--math", [&math](const std::string &name) { math = name == "tf32" ? Math::TF32 : Math::Float32; },
+            "How float32 operators may be multiplied: tf32 takes the tensor cores of NVIDIA GPUs, which 16-bit "
+            "operators take anyway")
+        ->default_str("float32")
+        ->check(CLI::IsMember({"float32", "tf32"}));
 }
 
 void warn(const std::string &text) {

@@ -5,6 +5,7 @@
 #define DISTILE_COMMANDS_H
 
 #include "device_profile.h"
+#include "plan.h"
 #include <string>
 
 namespace CLI {
@@ -37,6 +38,9 @@ void warn(const std::string &text);
 extern const char *const device_option_help;
 /** The help of an option that takes masks. */
 extern const char *const mask_option_help;
+
+/** Adds the option --math. */
+void add_math_option(CLI::App &command, Math &math);
 
 /** A line on the terminal that shows the progress of the work. It prints nothing if stderr is no terminal. */
 class ProgressLine {

@@ -23,7 +23,7 @@ std::string name_of(const std::string &path, const Operator &op) {
 }  // namespace
 
 PlanSearch::PlanSearch(PlanSearchOptions options) : options_(std::move(options)), session_(options_) {
-    prefix_ = options_.one_of_several ? level_of(session_.target) + ": " : "";
+    prefix_ = options_.one_of_several ? level_of(session_.code.target) + ": " : "";
     if (options_.search.counts == 0) {
         options_.search.counts = get_backend(session_.device.backend).tile_counts;
     }
@@ -40,9 +40,10 @@ PlanSearch::PlanSearch(PlanSearchOptions options) : options_(std::move(options))
     if (!options_.include.empty()) {
         for (const PlanVariant &variant : read_plan(options_.include).variants) {
             const std::string problem =
-                variant.language == Language::Halide
+                variant.language == language_of(session_.op, session_.code)
                     ? session_.space().why_illegal(variant.theta, session_.workload.problem)
-                    : "its code is not from Halide, and only schedules of Halide's are searched";
+                    : std::string("its code is ") + (variant.language == Language::Halide ? "" : "not ") +
+                          "from Halide, unlike that of the schedules that are searched (--math and --target decide)";
             if (!problem.empty()) {
                 throw FileError("the plan '" + options_.include + "', variant \"" + variant.name + "\": " + problem);
             }

@@ -87,7 +87,10 @@ void add_session_options(CLI::App &command, SessionOptions &options) {
         ->check(CLI::IsMember(backend_names()));
     command.add_option("--device", options.device,
                        std::string(device_option_help) + " (default: a generic profile of this machine's CPU)");
-    command.add_option("--target", options.target, "Halide target (default: what the device can run)");
+    command.add_option("--target", options.target,
+                       "Halide target, or for tensor cores x86-64-linux-cuda-cuda_capability_90a or _80 (default: what "
+                       "the device can run)");
+    add_math_option(command, options.math);
     command.add_option("--threads", options.threads, "Threads of a call (default: one per core of the device)")
         ->check(CLI::Range(1, 4096));
     command.add_option("--jobs", options.jobs, "Compilers that run at once (default: one per core)")
@@ -134,30 +137,29 @@ void add_search_options(CLI::App &command, SessionOptions &options) {
 }
 
 Session::Session(const SessionOptions &options)
-    : op(read_operator(options.op)), device(find_device(options)), workload(workload_of(op, device)),
-      target(options.target.empty() ? halide_target(device) : options.target),
+    : op(read_operator(options.op)), device(find_device(options)),
+      code(choose_code(op, device, options.target, options.math)), workload(workload_of(op, device, code)),
       masks(read_mask_set(options.masks, op, &empty_masks)) {
     workload.threads = options.threads > 0 ? options.threads : workload.threads;
-    get_backend(device.backend).features_of(target);
-    check_target(target, device);
+    check_target(code.target, device);
     check_for_legal_points(space(), workload.problem);
 }
 
 Session::Session(const LogHeader &header, const std::vector<std::string> &other_masks)
-    : op(header.op), device(header.device), workload(workload_of(op, device)), target(header.target),
+    : op(header.op), device(header.device), code{header.target, header.math}, workload(workload_of(header)),
       masks(read_mask_set(other_masks.empty() ? header.masks : other_masks, op, &empty_masks)) {
-    workload.threads = header.threads;
 }
 
 void Session::check_machine(const SessionOptions &options) const {
-    measure_backend(device.backend).check(batch_setup(options).device, target);
+    measure_backend(device.backend).check(batch_setup(options).device, code.target);
 }
 
 LogHeader Session::header(const SessionOptions &options) const {
     LogHeader header;
     header.op = op;
     header.backend = device.backend;
-    header.target = target;
+    header.target = code.target;
+    header.math = code.math;
     header.device = device;
     header.threads = workload.threads;
     header.knobs = knob_names(space());
@@ -170,7 +172,7 @@ BatchSetup Session::batch_setup(const SessionOptions &options) const {
     BatchSetup setup;
     setup.op = op;
     setup.backend = device.backend;
-    setup.target = target;
+    setup.code = code;
     setup.device = options.device.rfind("generic_", 0) == 0 ? "" : device.name;
     setup.threads = workload.threads;
     setup.timing_seconds = options.timing_seconds;
@@ -207,9 +209,7 @@ std::unique_ptr<CostModel> Session::model(const SessionOptions &options, bool de
             throw FileError("the log '" + path + "' is of the backend \"" + log.header.backend + "\" with the knobs " +
                             log.header.knobs + ": nothing can be learned from it for this space");
         }
-        Workload other = workload_of(log.header.op, log.header.device);
-        other.threads = log.header.threads;
-        model->warm(other, log.measured);
+        model->warm(workload_of(log.header), log.measured);
     }
     return model;
 }
@@ -223,22 +223,19 @@ void say_how_to_measure(const std::string &folder, size_t measured, const std::s
 }
 
 Plan plan_of(const Session &session, const Solution &solution, const std::string &name) {
-    Plan plan = make_plan(name, session.op, get_backend(session.device.backend), session.target);
+    Plan plan = make_plan(name, session.op, get_backend(session.device.backend), session.code);
     plan.profiled_device = session.device.name;
     std::vector<const Measurement *> all = solution.members;
     all.push_back(solution.dense);
     std::map<std::string, int> seen;
     for (const Measurement *measurement : all) {
-        PlanVariant variant;
-        variant.theta = measurement->theta;
-        variant.dense = measurement->dense;
-        variant.name =
-            "t" + std::to_string(variant.theta.at("tile_h")) + "x" + std::to_string(variant.theta.at("tile_w"));
-        variant.name = variant.dense ? "dense" : variant.name + "_" + std::to_string(++seen[variant.name]);
+        const Theta &theta = measurement->theta;
+        std::string variant = "t" + std::to_string(theta.at("tile_h")) + "x" + std::to_string(theta.at("tile_w"));
+        variant = measurement->dense ? "dense" : variant + "_" + std::to_string(++seen[variant]);
         for (const MeasuredTime &time : measurement->times) {
-            plan.times.push_back({variant.name, session.workload.threads, time.tiles, time.us});
+            plan.times.push_back({variant, session.workload.threads, time.tiles, time.us});
         }
-        plan.variants.push_back(variant);
+        add_variant(plan, variant, theta, measurement->dense);
     }
     return plan;
 }

@@ -4,6 +4,7 @@
 #ifndef DISTILE_SEARCH_SESSION_H
 #define DISTILE_SEARCH_SESSION_H
 
+#include "code_choice.h"
 #include "learned_model.h"
 #include "plan.h"
 #include "process.h"
@@ -42,6 +43,7 @@ private:
 /** Options of the command line. */
 struct SessionOptions {
     std::string op, backend = cpu_backend().name, device, target;
+    Math math = Math::Float32;
     std::string level; /**< Of CPUs below the device, to search for in its place: "avx2"; "": none. */
     std::vector<std::string> masks, held_out, warm;
     int threads = 0; /**< 0: the cores of the device. */
@@ -69,8 +71,8 @@ public:
 
     Operator op;
     DeviceProfile device;
+    CodeChoice code;
     Workload workload;
-    std::string target;
     int empty_masks = 0; /**< Masks that were left out because they have no active pixel. */
     MaskSet masks;
 

@@ -123,7 +123,7 @@ std::vector<Plan> read_plans(const BuildOptions &options) {
         plans.push_back(std::move(plan));
     }
     if (plans.empty()) {
-        plans = bound_plans(op, get_backend(options.backend));
+        plans = bound_plans(op, get_backend(options.backend), options.tensor_cores);
     }
     const Plan &last = plans.back();
     if (options.portable && &get_backend(last.backend) == &portable_backend() && !last.features().empty()) {

@@ -23,6 +23,7 @@ struct BuildOptions {
     std::string op;                 /**< Operator file. */
     std::vector<std::string> plans; /**< The most demanding first; none: those that the bound makes for `backend`. */
     std::string backend = cpu_backend().name;
+    bool tensor_cores = false; /**< Whether the bound makes plans for tensor cores too. */
     /** Replaces the type of the operator and of its plans, for instance "float16", but for plans that are of that type
      * already; "": none. */
     std::string dtype;

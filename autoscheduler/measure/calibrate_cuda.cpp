@@ -91,6 +91,7 @@ DeviceProfile calibrate(int multiprocessors, const Progress &progress) {
     device.registers = attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, gpu);
     device.shared_bytes = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, gpu);
     device.shared_banks = 32;
+    set_derived(device);
     const int64_t l2_bytes = attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, gpu);
 
     const Kernels kernels;

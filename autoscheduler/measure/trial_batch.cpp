@@ -46,7 +46,8 @@ json to_json(const Batch &batch) {
     return {{"distile_batch", batch_version},
             {"operator", to_json(setup.op)},
             {"backend", setup.backend},
-            {"target", setup.target},
+            {"target", setup.code.target},
+            {"tf32", setup.code.math == Math::TF32},
             {"device", setup.device},
             {"threads", setup.threads},
             {"timing_seconds", setup.timing_seconds},
@@ -124,7 +125,9 @@ public:
         }
         if (!tried_) {
             tried_ = true;
-            const Workload workload = workload_of(setup_.op, generic_device_profile(generic_device_of(setup_.target)));
+            const std::string &target = setup_.code.target;
+            const Workload workload =
+                workload_of(setup_.op, generic_device_profile(generic_device_of(target)), setup_.code);
             const Space &space = space_of(setup_.backend, workload.problem);
             const Trial first{unpack(space, legal_points(space, workload.problem).front()), false, {}};
             run_each({command(first, temporary_.path(), "first.so")}, 1, {setup_.compile_limit_s, stop},
@@ -290,8 +293,8 @@ double Reference::us() const {
 }
 
 Plan trial_plan(const BatchSetup &setup, const Trial &trial) {
-    Plan plan = make_plan("trial", setup.op, get_backend(setup.backend), setup.target);
-    plan.variants = {{"trial", trial.theta, trial.dense, "", Language::Halide}};
+    Plan plan = make_plan("trial", setup.op, get_backend(setup.backend), setup.code);
+    add_variant(plan, "trial", trial.theta, trial.dense);
     return plan;
 }
 
@@ -359,7 +362,8 @@ Batch read_batch(const std::string &folder) {
         BatchSetup &setup = batch.setup;
         setup.op = parse_operator(json.at("operator"), "the request '" + path + "', \"operator\"");
         json.at("backend").get_to(setup.backend);
-        json.at("target").get_to(setup.target);
+        json.at("target").get_to(setup.code.target);
+        setup.code.math = json.value("tf32", false) ? Math::TF32 : Math::Float32;
         json.at("device").get_to(setup.device);
         json.at("threads").get_to(setup.threads);
         json.at("timing_seconds").get_to(setup.timing_seconds);
@@ -515,8 +519,9 @@ void FolderMeasurer::collect(const std::vector<Measurement> &known,
         return;
     }
     const Batch batch = read_batch(folder_);
-    if (to_json(batch.setup.op) != to_json(setup_.op) || batch.setup.target != setup_.target ||
-        batch.setup.device != setup_.device || batch.setup.threads != setup_.threads) {
+    if (to_json(batch.setup.op) != to_json(setup_.op) || batch.setup.code.target != setup_.code.target ||
+        batch.setup.code.math != setup_.code.math || batch.setup.device != setup_.device ||
+        batch.setup.threads != setup_.threads) {
         throw FileError("the folder '" + folder_ + "' holds trials of '" + batch.setup.op.name + "' for the device '" +
                         batch.setup.device + "': name another with --folder");
     }

@@ -10,6 +10,7 @@
 #ifndef DISTILE_TRIAL_BATCH_H
 #define DISTILE_TRIAL_BATCH_H
 
+#include "code_choice.h"
 #include "measurer.h"
 #include "operator.h"
 #include "plan.h"
@@ -24,7 +25,8 @@ namespace distile {
 /** What all trials of a batch have in common. */
 struct BatchSetup {
     Operator op;
-    std::string backend, target;
+    std::string backend;
+    CodeChoice code;
     std::string device;               /**< Its name; "" where it does not matter. */
     int threads = 1;                  /**< On a GPU multiprocessors. */
     double timing_seconds = 0.5;      /**< To spend on the repeats of a trial. */

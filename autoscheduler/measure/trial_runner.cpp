@@ -1,5 +1,6 @@
 #include "trial_runner.h"
 #include "conv2d_reference.h"
+#include "error_bounds.h"
 #include "host_tensor.h"
 #include "operator_schema.h"
 #include "processor.h"
@@ -130,7 +131,8 @@ std::unique_ptr<TrialDevice> make_cpu_device(int threads) {
     return std::make_unique<CpuDevice>(threads);
 }
 
-std::string check_output(TrialRunner &runner, const TrialData &data, const std::vector<uint8_t> &mask, size_t pixels) {
+std::string check_output(TrialRunner &runner, const TrialData &data, distile_math math,
+                         const std::vector<uint8_t> &mask, size_t pixels) {
     const size_t channels = data.op.out_channels();
     // A value that no convolution of numbers from -1 to 1 has here, and every type does.
     const std::vector<float> before(data.output_pixels() * channels, -12352.0f);
@@ -148,6 +150,7 @@ std::string check_output(TrialRunner &runner, const TrialData &data, const std::
     if (!data.residual.empty()) {
         residual.set(data.residual.data());
     }
+    const distile_math multiplied = math == DISTILE_MATH_TF32 ? math : DISTILE_MATH_FLOAT32;
     std::vector<double> sums, scales;
     size_t seen = 0;
     for (size_t pixel = 0; pixel < mask.size(); pixel++) {
@@ -170,8 +173,8 @@ std::string check_output(TrialRunner &runner, const TrialData &data, const std::
         for (size_t channel = 0; channel < channels; channel++) {
             const double expected = apply_epilogue(conv.epilogue, sums[channel]);
             const double got = after[pixel * channels + channel];
-            const double rounded = data.op.dtype().rounding * std::abs(expected);
-            if (!(std::abs(got - expected) <= 1e-5 * scales[channel] + 1e-6 + rounded)) {
+            const double error = error_bound(data.op.dtype().dtype, expected, scales[channel], multiplied);
+            if (!(std::abs(got - expected) <= error + 1e-6)) {
                 return "channel " + std::to_string(channel) + where() + " is " + std::to_string(got) + ", not " +
                        std::to_string(expected);
             }

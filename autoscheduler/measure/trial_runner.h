@@ -61,8 +61,9 @@ std::unique_ptr<TrialDevice> make_cpu_device(int threads);
 std::unique_ptr<TrialDevice> make_cuda_device(int multiprocessors);
 
 /** "" if the variant computes what it should for a mask and leaves the rest of the output alone, otherwise what is
- * wrong. At most `pixels` active pixels are compared. */
-std::string check_output(TrialRunner &runner, const TrialData &data, const std::vector<uint8_t> &mask, size_t pixels);
+ * wrong. `math` is how its plan multiplies float32. At most `pixels` active pixels are compared. */
+std::string check_output(TrialRunner &runner, const TrialData &data, distile_math math,
+                         const std::vector<uint8_t> &mask, size_t pixels);
 
 }  // namespace distile
 

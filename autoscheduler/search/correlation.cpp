@@ -129,8 +129,7 @@ std::string figure(const json &value) {
 }  // namespace
 
 json make_correlation(const LogContents &log, const CorrelationOptions &options) {
-    Workload workload = workload_of(log.header.op, log.header.device);
-    workload.threads = log.header.threads;
+    const Workload workload = workload_of(log.header);
     json rows = json::array();
     for (const bool dense : {false, true}) {
         const std::vector<Bucket> buckets = buckets_of(workload, options, dense);

@@ -435,8 +435,7 @@ json make_report(const LogContents &log, const MaskSet &masks, const MaskSet *he
     report["densities"] = by_density(solution, held_out ? *held_out : masks);
     if (!sparse.empty()) {
         report["exhaustive"] = greedy_against_exhaustive(sparse, masks, objective);
-        Workload workload = workload_of(log.header.op, log.header.device);
-        workload.threads = log.header.threads;
+        const Workload workload = workload_of(log.header);
         const Scatter bounds = scatter(sparse, objective, BoundModel(workload));
         report["bound"] = {{"rank_correlation", rounded(rank_correlation(bounds.predicted, bounds.measured))},
                            {"points", points_of(bounds)}};

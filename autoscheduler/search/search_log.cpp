@@ -1,5 +1,5 @@
 #include "search_log.h"
-#include "bound.h"
+#include "code_choice.h"
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -15,6 +15,8 @@ namespace {
 using nlohmann::json;
 
 constexpr int log_version = 1;
+/** The "math" of a header, which others lack. */
+constexpr const char *tf32 = "tf32";
 
 std::string the_log(const std::string &path) {
     return "the log '" + path + "'";
@@ -38,6 +40,7 @@ LogHeader parse_header(const json &json, const std::string &path) {
         header.op = parse_operator(json.at("operator"), where + ", \"operator\"");
         header.backend = json.at("backend").get<std::string>();
         header.target = json.at("target").get<std::string>();
+        header.math = json.value("math", "") == tf32 ? Math::TF32 : Math::Float32;
         header.device = parse_device_profile(json.at("device"), where + ", \"device\"");
         if (header.backend != header.device.backend) {
             throw FileError(where + " has a broken header (its \"backend\" is not that of its \"device\")");
@@ -49,6 +52,8 @@ LogHeader parse_header(const json &json, const std::string &path) {
                             std::to_string(most_threads) + ", and its \"seed\" an integer)");
         }
         header.threads = threads.get<int>();
+        // Refuses a target that means nothing.
+        language_of(header.op, {header.target, header.math});
         header.knobs = json.at("knobs").get<std::string>();
         header.seed = seed.get<uint64_t>();
         header.masks = json.at("masks").get<std::vector<std::string>>();
@@ -61,7 +66,7 @@ LogHeader parse_header(const json &json, const std::string &path) {
 /** Refuses a schedule that is not legal for a log's operator and device, which no search measures: whoever computes
  * with it relies on that. */
 void check_legal(const Theta &theta, const LogHeader &header, const std::string &where) {
-    const Problem problem = workload_of(header.op, header.device).problem;
+    const Problem problem = workload_of(header).problem;
     const std::string reason = space_of(header.backend, problem).why_illegal(theta, problem);
     if (!reason.empty()) {
         throw FileError(where + ": its schedule is not legal for the operator and the device: " + reason);
@@ -140,8 +145,11 @@ void check_same(const LogHeader &found, const LogHeader &wanted, const std::stri
         };
         refuse(words(found.op), words(wanted.op));
     }
-    if (found.backend != wanted.backend || found.target != wanted.target) {
-        refuse("the target '" + found.target + "'", "'" + wanted.target + "'");
+    if (found.backend != wanted.backend || found.target != wanted.target || found.math != wanted.math) {
+        const auto words = [](const LogHeader &header) {
+            return "'" + header.target + "'" + (header.math == Math::TF32 ? " in TF32" : "");
+        };
+        refuse("the target " + words(found), words(wanted));
     }
     if (found.device.id() != wanted.device.id()) {
         refuse("the device '" + found.device.id() + "'", "'" + wanted.device.id() + "'");
@@ -164,16 +172,26 @@ std::string knob_names(const Space &space) {
     return names;
 }
 
+Workload workload_of(const LogHeader &header) {
+    Workload workload = workload_of(header.op, header.device, {header.target, header.math});
+    workload.threads = header.threads;
+    return workload;
+}
+
 json to_json(const LogHeader &header) {
-    return {{"distile_log", log_version},
-            {"operator", to_json(header.op)},
-            {"backend", header.backend},
-            {"target", header.target},
-            {"device", to_json(header.device)},
-            {"threads", header.threads},
-            {"knobs", header.knobs},
-            {"seed", header.seed},
-            {"masks", header.masks}};
+    json result = {{"distile_log", log_version},
+                   {"operator", to_json(header.op)},
+                   {"backend", header.backend},
+                   {"target", header.target},
+                   {"device", to_json(header.device)},
+                   {"threads", header.threads},
+                   {"knobs", header.knobs},
+                   {"seed", header.seed},
+                   {"masks", header.masks}};
+    if (header.math == Math::TF32) {
+        result["math"] = tf32;
+    }
+    return result;
 }
 
 LogContents read_search_log(const std::string &path) {

@@ -5,10 +5,12 @@
 #ifndef DISTILE_SEARCH_LOG_H
 #define DISTILE_SEARCH_LOG_H
 
+#include "bound.h"
 #include "device_profile.h"
 #include "locked_file.h"
 #include "measurement.h"
 #include "operator.h"
+#include "plan.h"
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -19,12 +21,16 @@ namespace distile {
 struct LogHeader {
     Operator op;
     std::string backend, target;
-    DeviceProfile device; /**< Told from others by its id(). */
+    Math math = Math::Float32; /**< Of a float32 operator. */
+    DeviceProfile device;      /**< Told from others by its id(). */
     int threads = 1;
     std::string knobs; /**< Of the space, separated by blanks: its version. */
     uint64_t seed = 0;
     std::vector<std::string> masks; /**< As the command line named them; a report's default. */
 };
+
+/** What the times of a log's schedules depend on. */
+Workload workload_of(const LogHeader &header);
 
 /** The names of a space's knobs as a header has them. */
 std::string knob_names(const Space &space);

@@ -130,7 +130,7 @@ int run(Options options) {
     }
     std::shared_ptr<const OwnObjects> own;
     if (!options.objects.empty()) {
-        own = std::make_shared<const OwnObjects>(options.objects);
+        own = std::make_shared<const OwnObjects>(options.objects, distile::cpu_backend());
         options.own = own->operators();
     }
     if (options.list) {

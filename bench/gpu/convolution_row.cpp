@@ -152,7 +152,7 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     result["linked"] = false;
     result["peer_name"] = row.peer;
     if (row.state != State::Hot || row.linked) {
-        throw std::runtime_error("a GPU is measured hot, and no peer is linked");
+        throw std::runtime_error("a GPU is measured hot, and peers are linked in rows 'choice/linked/'");
     }
 
     GpuWorkbench &bench = workbench(bench_, row.op, *row.numerics, row.batch);
@@ -163,7 +163,7 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     const ByteMask bytes = draw(row.mask, row.batch, op.output_height(), op.output_width());
     result["density"] = rounded(bytes.density());
     const Peers peers = peers_of(bench, row.peer, *row.numerics);
-    const MaskedCall call(bench, bytes, row.bordered, row.zero);
+    const MaskedCall call(bench, bytes, {row.bordered, row.zero});
 
     // First the host waits for the counts and chooses; with a named variant, nothing waits.
     const double chosen_error = call.checked(nullptr);

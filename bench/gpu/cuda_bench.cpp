@@ -20,11 +20,13 @@ using namespace distile::bench;
 struct Options : SessionOptions {
     ReportOptions report;
     CudaRunnerOptions runner;
+    std::string objects, profile;
 };
 
 constexpr const char *examples = R"(
 Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/<cudnn or dense>, with /tf32,
-/float16 or /bfloat16 behind it where that is not strict float32,
+/float16 or /bfloat16 behind it where that is not strict float32, and /boxes for code with tiles of 8 x 8,
+choice/<device or linked>/<operator>/<mask>/<density>/n<batch>/<type>,
 type/<type>/<operator>/<mask>/<density>/n<batch>, bandwidth/<operator>/<mask>/<density>/n<batch>,
 mask/<size>/<mask>/<density>/pack+counts+list, algebra/<size>/<mask>/<density>/<function>, difference/<size> and
 planner/<layers>x<operator>/<mask>/<density>.
@@ -34,6 +36,7 @@ Examples:
   distile_cuda_bench --out results.json --resume                    go on where a run was stopped
   distile_cuda_bench --multiprocessors 16 --times conv.times.json   on a part of the GPU, by another time table
   distile_cuda_bench --data data --rows bench/rows_cuda.json        on a machine where it was not built
+  distile_cuda_bench --objects objects --filter '^op1/'             with OPERATOR.WAY.so of `distile compile`
   distile_cuda_bench --summary results.json                         Markdown tables
 )";
 
@@ -55,7 +58,6 @@ Json make_header(const CudaRunner &runner, const Options &options) {
               {"cuDNN", runner.peer_description()}}},
             {"rounds", options.runner.rounds},
             {"peer_seconds", options.runner.peer_seconds},
-            {"time_tables", options.runner.times.size()},
             {"about",
              "times are medians in microseconds of replayed graphs, all sides in turns; t_kernels_us: the operator's "
              "kernels for a mask that the host knows; t_masked_us: from the byte mask on the device, nothing waits; "
@@ -86,6 +88,16 @@ std::string describe(const Json &row) {
                            number("t_us"), number("t_plain_us"), number("ratio"), number("ratio_kernels"),
                            number("goal_ratio"), met);
     }
+    if (kind == "choice") {
+        const bool device = row.at("chooser") == "device";
+        return fmt::format(
+            "kernels {:8.1f}  masked {:8.1f}  cudnn {:8.1f} us  {}{}", number("t_kernels_us"), number("t_masked_us"),
+            number("t_peer_us"),
+            device ? fmt::format("{:+.2f} us against {}", number("loss_us"), row.at("best_variant").get<std::string>())
+                   : fmt::format("{:+.1f} % against cudnn, by {}", 100 * number("loss"),
+                                 row.at("variant").get<std::string>()),
+            met);
+    }
     if (kind == "bandwidth") {
         return fmt::format("{:8.1f} us, a copy {:8.1f} us: {:.0f} GB/s, {:.2f} of a copy, {:.2f} of a large one{}",
                            number("t_us"), number("t_copy_us"), number("gb_per_s"), number("share"),
@@ -102,16 +114,24 @@ std::string describe(const Json &row) {
         100 * number("choice_loss"));
 }
 
-int run(const Options &options) {
+int run(Options options) {
     if (!options.report.results.empty()) {
         report(options.report);
         return 0;
+    }
+    if (!options.objects.empty()) {
+        options.runner.own = std::make_shared<const OwnObjects>(options.objects, distile::cuda_backend());
+        options.own = options.runner.own->operators();
     }
     if (options.list) {
         list_rows(options);
         return 0;
     }
     CudaRunner runner(options.runner);
+    if (!options.profile.empty()) {
+        runner.profile(read_rows(options.rows, options.filter, options.own).front(), options.profile);
+        return 0;
+    }
     return measure_rows(
         options, make_header(runner, options), [&](const Row &row, Json &result) { runner.run(row, result); },
         describe);
@@ -140,6 +160,10 @@ int main(int argc, char **argv) {
             ->capture_default_str();
         app.add_option("--times", options.runner.times,
                        "Time tables of `distile profile`; without them, those built in");
+        app.add_option("--objects", options.objects,
+                       "Folder of OPERATOR.WAY.so with their plans OPERATOR.WAY.json: PolyKernels by these names");
+        app.add_option("--profile", options.profile,
+                       "Run this variant of the first row once, between the marks of a profiler");
         app.add_option("--data", options.runner.data, "Folder of operators.csv and the masks")->capture_default_str();
         add_report_options(app, options.report);
         CLI11_PARSE(app, argc, argv);

@@ -1,34 +1,11 @@
 #include "cuda_runner.h"
+#include "masked_call.h"
 #include "masks.h"
 #include <chrono>
 #include <fmt/core.h>
+#include <stdexcept>
 
 namespace distile::bench {
-
-namespace {
-
-/** A kernel with the time tables that are of its code. Throws PeerMissing if this GPU cannot run it. */
-Kernel load_kernel(const Context &context, const distile_polykernel &polykernel,
-                   const std::vector<std::string> &times) {
-    Kernel kernel;
-    try {
-        kernel = make_kernel(context, polykernel);
-    } catch (const Error &error) {
-        if (error.status() == DISTILE_ERROR_UNSUPPORTED_DEVICE) {
-            throw PeerMissing(error.what());
-        }
-        throw;
-    }
-    for (const std::string &path : times) {
-        const distile_status status = distile_kernel_load_times(kernel.get(), path.c_str());
-        if (status != DISTILE_ERROR_OTHER_OPERATOR) {
-            check(context, status);
-        }
-    }
-    return kernel;
-}
-
-}  // namespace
 
 CudaRunner::CudaRunner(CudaRunnerOptions options)
     : options_(std::move(options)), slice_(options_.multiprocessors),
@@ -45,6 +22,35 @@ std::string CudaRunner::peer_description() const {
     return cudnn_ ? cudnn_->description() : "none: " + no_cudnn_;
 }
 
+const distile_polykernel &CudaRunner::find(const std::string &name) const {
+    const OwnKernel *own = options_.own ? options_.own->find(name) : nullptr;
+    return own ? own->object.polykernel() : find_polykernel(name);
+}
+
+Kernel CudaRunner::load_kernel(const Context &context, const std::string &name) const {
+    Kernel kernel;
+    try {
+        kernel = make_kernel(context, find(name));
+    } catch (const Error &error) {
+        if (error.status() == DISTILE_ERROR_UNSUPPORTED_DEVICE) {
+            throw PeerMissing(error.what());
+        }
+        throw;
+    }
+    std::vector<std::string> times = options_.times;
+    const OwnKernel *own = options_.own ? options_.own->find(name) : nullptr;
+    if (own && !own->times.empty()) {
+        times.insert(times.begin(), own->times);
+    }
+    for (const std::string &path : times) {
+        const distile_status status = distile_kernel_load_times(kernel.get(), path.c_str());
+        if (status != DISTILE_ERROR_OTHER_OPERATOR) {
+            check(context, status);
+        }
+    }
+    return kernel;
+}
+
 GpuWorkbench &CudaRunner::workbench(Slot &slot, const OperatorSpec &spec, const Numerics &numerics, int32_t batch) {
     const std::string kernel_key = fmt::format("{}/{}", spec.polykernel, numerics.name);
     const std::string key = fmt::format("{}/{}/n{}", spec.name, kernel_key, batch);
@@ -55,10 +61,10 @@ GpuWorkbench &CudaRunner::workbench(Slot &slot, const OperatorSpec &spec, const 
     slot.bench.reset();
     const bool tf32 = numerics.math == DISTILE_MATH_TF32;
     const Context &context = tf32 ? tf32_context_ : context_;
-    const BenchOperator op = find_operator(options_.data + "/operators.csv", spec);
+    const BenchOperator op = find_operator(options_.data + "/operators.csv", spec, find(spec.polykernel));
     Kernel &kernel = kernels_[kernel_key];
     if (!kernel) {
-        kernel = load_kernel(context, *op.polykernel, options_.times);
+        kernel = load_kernel(context, spec.polykernel);
     }
     // Otherwise strict float32 would run under the name of TF32.
     if (tf32 && taken_polykernel(*op.polykernel, kernel).math != DISTILE_MATH_TF32) {
@@ -73,6 +79,27 @@ void CudaRunner::run(const Row &row, Json &result) {
     result["backend"] = "cuda";
     result["device"] = slice_.device();
     std::visit([&](const auto &what) { measure(what, result); }, row.what);
+}
+
+void CudaRunner::profile(const Row &row, const std::string &variant) {
+    const auto *convolution = std::get_if<ConvolutionRow>(&row.what);
+    if (!convolution) {
+        throw std::runtime_error("the row '" + row.name + "' is not of a masked operator, as --profile needs");
+    }
+    const GpuWorkbench &bench = workbench(bench_, convolution->op, *convolution->numerics, convolution->batch);
+    const BenchOperator &op = bench.problem.op();
+    const ByteMask bytes = draw(convolution->mask, convolution->batch, op.output_height(), op.output_width());
+    const MaskedCall call(bench, bytes, {convolution->bordered, convolution->zero});
+    call.checked(variant.c_str());
+    const Mask known = make_mask(bench.context);
+    call.set(known);
+    slice_.synchronise();
+    // Not every toolkit has the header that declares these functions of the driver.
+    using Mark = CUresult (*)();
+    call_driver<Mark>("cuProfilerStart");
+    call.run(known, variant.c_str());
+    slice_.synchronise();
+    call_driver<Mark>("cuProfilerStop");
 }
 
 std::vector<Spread> CudaRunner::in_turns(const std::vector<const GpuGraph *> &graphs) const {

@@ -6,6 +6,7 @@
 
 #include "gpu_measure.h"
 #include "gpu_peer.h"
+#include "own_objects.h"
 #include "peer_missing.h"
 #include "results.h"
 #include "rows.h"
@@ -19,11 +20,12 @@
 namespace distile::bench {
 
 struct CudaRunnerOptions {
-    int32_t multiprocessors = 0;    /**< 0: all. */
-    int32_t rounds = 11;            /**< At most, of rows that take long. */
-    double peer_seconds = 60;       /**< At most, to search for the fastest plan of a peer. */
-    std::string data;               /**< The folder of operators.csv and the masks. */
-    std::vector<std::string> times; /**< Files of `distile profile`. */
+    int32_t multiprocessors = 0;           /**< 0: all. */
+    int32_t rounds = 11;                   /**< At most, of rows that take long. */
+    double peer_seconds = 60;              /**< At most, to search for the fastest plan of a peer. */
+    std::string data;                      /**< The folder of operators.csv and the masks. */
+    std::vector<std::string> times;        /**< Files of `distile profile`. */
+    std::shared_ptr<const OwnObjects> own; /**< PolyKernels of --objects; null: there are none. */
 };
 
 class CudaRunner {
@@ -41,6 +43,10 @@ public:
      * that it needs is missing, and other exceptions if it fails. */
     void run(const Row &row, Json &result);
 
+    /** Runs a variant of a row between the marks of a profiler, and nothing else. Throws std::runtime_error if the row
+     * is of another kind, or has no such variant. */
+    void profile(const Row &row, const std::string &variant);
+
 private:
     /** A workbench and its key. Rows come sorted, so one of each kind is enough. */
     struct Slot {
@@ -48,11 +54,19 @@ private:
         std::unique_ptr<GpuWorkbench> bench;
     };
 
+    /** A PolyKernel that this program loaded or links. Throws PeerMissing if there is none. */
+    const distile_polykernel &find(const std::string &name) const;
+    /** A kernel of a PolyKernel, with the time tables that are of its code. Throws PeerMissing if there is none, or if
+     * this GPU cannot run it. */
+    Kernel load_kernel(const Context &context, const std::string &name) const;
     /** Throws PeerMissing if the operator has no code in these numerics. */
     GpuWorkbench &workbench(Slot &slot, const OperatorSpec &spec, const Numerics &numerics, int32_t batch);
     ByteMask draw(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width) const;
     void measure(const ConvolutionRow &row, Json &result);
     void measure(const TypeRow &row, Json &result);
+    void measure(const ChoiceRow &row, Json &result);
+    void measure_device_choice(const ChoiceRow &row, GpuWorkbench &bench, const ByteMask &bytes, Json &result);
+    void measure_linked_choice(const ChoiceRow &row, GpuWorkbench &bench, const ByteMask &bytes, Json &result);
     void measure(const BandwidthRow &row, Json &result);
     void measure(const MaskRow &row, Json &result);
     void measure(const AlgebraRow &row, Json &result);

@@ -2,13 +2,13 @@
 
 namespace distile::bench {
 
-MaskedCall::MaskedCall(const GpuWorkbench &bench, const ByteMask &mask, bool bordered, bool zero)
-    : bench_(bench), bytes_(mask), device_bytes_(mask.bytes), zero_(zero), input_(bench.input(bordered)),
+MaskedCall::MaskedCall(const GpuWorkbench &bench, const ByteMask &mask, const CallModes &modes)
+    : bench_(bench), bytes_(mask), device_bytes_(mask.bytes), modes_(modes), input_(bench.input(modes.bordered)),
       residual_(bench.residual()), output_(bench.output_tensor()) {
 }
 
 void MaskedCall::set(const Mask &mask) const {
-    bench_.set_mask(mask, bytes_, device_bytes_);
+    bench_.set_mask(mask, bytes_, device_bytes_, modes_.context);
 }
 
 void MaskedCall::run(const Mask &mask, const char *variant) const {
@@ -17,10 +17,12 @@ void MaskedCall::run(const Mask &mask, const char *variant) const {
     args.residual = residual_ ? &*residual_ : nullptr;
     args.output = &output_;
     args.weights = bench_.weights.get();
-    args.inactive = zero_ ? DISTILE_ZERO : DISTILE_KEEP;
+    args.inactive = modes_.zero ? DISTILE_ZERO : DISTILE_KEEP;
+    args.store = modes_.store;
     args.mask = mask.get();
     args.variant = variant;
-    check(bench_.context, distile_run(bench_.kernel.get(), &args));
+    check(modes_.context ? *modes_.context : bench_.context,
+          distile_run(modes_.kernel ? modes_.kernel : bench_.kernel.get(), &args));
 }
 
 void MaskedCall::set_and_run(const char *variant) const {
@@ -28,10 +30,14 @@ void MaskedCall::set_and_run(const char *variant) const {
     run(bench_.mask, variant);
 }
 
-double MaskedCall::checked(const char *variant) const {
+double MaskedCall::checked(const std::function<void()> &call, bool has_epilogue) const {
     bench_.spoil();
-    set_and_run(variant);
-    return bench_.check_output(bytes_, zero_);
+    call();
+    return bench_.check_output(bytes_, modes_.zero, has_epilogue);
+}
+
+double MaskedCall::checked(const char *variant) const {
+    return checked([&] { set_and_run(variant); });
 }
 
 }  // namespace distile::bench

@@ -5,13 +5,23 @@
 #define DISTILE_BENCH_MASKED_CALL_H
 
 #include "workbench.h"
+#include <functional>
 
 namespace distile::bench {
+
+/** What a call does besides its operator. */
+struct CallModes {
+    bool bordered = false;                     /**< The input has a border. */
+    bool zero = false;                         /**< Mode "zero", not "keep". */
+    distile_kernel *kernel = nullptr;          /**< Null: the workbench's. */
+    const Context *context = nullptr;          /**< Of the kernel and the masks; null: the workbench's. */
+    distile_store store = DISTILE_STORE_EXACT; /**< Of tiles, it is only right if the mask covers them. */
+};
 
 class MaskedCall {
 public:
     /** Both must live as long as this. */
-    MaskedCall(const GpuWorkbench &bench, const ByteMask &mask, bool bordered = false, bool zero = false);
+    MaskedCall(const GpuWorkbench &bench, const ByteMask &mask, const CallModes &modes = {});
     MaskedCall(const MaskedCall &) = delete;
     MaskedCall &operator=(const MaskedCall &) = delete;
 
@@ -20,14 +30,16 @@ public:
     void run(const Mask &mask, const char *variant) const;
     /** Calls both on the workbench's mask. */
     void set_and_run(const char *variant) const;
-    /** The same, and returns the error. Throws where it is too large. */
+    /** The error of what `call` writes. Throws where it is too large. */
+    double checked(const std::function<void()> &call, bool has_epilogue = true) const;
+    /** The same of set_and_run(). */
     double checked(const char *variant) const;
 
 private:
     const GpuWorkbench &bench_;
     const ByteMask &bytes_;
     DeviceArray<uint8_t> device_bytes_;
-    bool zero_;
+    CallModes modes_;
     distile_tensor input_;
     std::optional<distile_tensor> residual_;
     distile_tensor output_;

@@ -1,30 +1,31 @@
 #!/usr/bin/env bash
-# Measures the time tables of the plans for GPUs and then the rows of the benchmark on this machine's first GPU: those
-# of convolutions and of the other operators on all multiprocessors and on 16 of them, those of masks, planners, types,
-# bandwidths and tensor cores on all. Lies beside the programs that it runs: `make bench-gpu-pack` makes the folder,
-# which can be carried to another machine. cuDNN is searched for where the system, LD_LIBRARY_PATH and Python have it.
-# It may be stopped at any time: the same command goes on.
+# Measures the time tables of the plans for GPUs and then the rows of the benchmark on this machine's first GPU. Lies
+# beside the programs that it runs: `make bench-gpu-pack` makes the folder, which can be carried to another machine. cuDNN
+# is searched for where the system, LD_LIBRARY_PATH and Python have it. It may be stopped at any time: the same command
+# goes on.
 #
-# Usage: measure_gpu.sh <folder for results> <name of the GPU> [kinds|tensor]
-#   writes <name>.json, <name>-16sm.json, <name>-masks.json, <name>-kinds.json, <name>-tensor.json and the plans with
-#          their time tables
-#   kinds:  only <name>-kinds.json, the operators beside convolutions, types and bandwidths, and the time tables of
-#           plans that have none; searches for cuDNN's fastest plan end after three seconds
-#   tensor: only <name>-tensor.json, TF32, float16 and bfloat16 on tensor cores, the most telling rows first, and the
-#           time tables of plans for tensor cores that have none; searches end after six seconds
+# Usage: measure_gpu.sh <folder for results> <name of the GPU> [<part>]
+#   writes <name>.json, <name>-16sm.json and so on, and the plans with their time tables. Without a part: all of them, and
+#   the time tables of all plans that ship. A part measures the time tables of its own plans that have none:
+#   float32       <name>.json and <name>-16sm.json: four convolutions, and masks
+#   masks         <name>-masks.json: masks from masks, and planners
+#   kinds         <name>-kinds.json: the operators beside convolutions, types and bandwidths
+#   tensor        <name>-tensor.json: four convolutions in TF32 and float16, the most telling rows first
+#   edits         the same file: real masks, also small ones
+#   boxes         the same file: masks of blocks with tiles of 8 x 8
+#   bfloat16      the same file: bfloat16
+#   slice         <name>-tensor-16sm.json: TF32 and float16 on 16 multiprocessors
+#   choice        <name>-choice.json: the choice of the GPU in a graph, and of the host with cuDNN among the candidates
+#   convolutions  <name>-convolutions.json: the other convolutions of the table of operators, by plans that the bound made
 #   SECONDS_LEFT=560 stops it after so many seconds
 set -euo pipefail
-(($# == 2)) || [[ $# == 3 && $3 =~ ^(kinds|tensor)$ ]] ||
-    { echo "usage: measure_gpu.sh <folder for results> <name of the GPU> [kinds|tensor]" >&2; exit 2; }
+parts=(float32 masks kinds tensor edits boxes bfloat16 slice choice convolutions)
+(($# == 2)) || [[ $# == 3 && " ${parts[*]} " == *" $3 "* ]] ||
+    { echo "usage: measure_gpu.sh <folder for results> <name of the GPU> [$(IFS='|'; echo "${parts[*]}")]" >&2; exit 2; }
 mkdir -p "$1/tables"
 out=$(realpath "$1") name=$2 only=${3:-}
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source ./time_limit.sh
-slices=0,16 seconds=0.25 peer_seconds=60
-case $only in
-    kinds) slices=0 seconds=0.1 peer_seconds=3 ;;
-    tensor) slices=0 seconds=0.1 peer_seconds=6 ;;
-esac
 
 wheels=$(python3 -c 'import nvidia; print(*nvidia.__path__, sep="\n")' 2>/dev/null | head -n 1 || true)
 for folder in ${wheels:+"$wheels"/*/lib}; do
@@ -41,44 +42,89 @@ limited() {
     return "$status"
 }
 
+# The time tables that the rows use. Plans that ship get theirs written into them, too.
 times=()
-for object in *.so; do
-    plan=${object%.so}
-    table=$out/tables/$plan.json
-    if [[ -n $only ]] && grep -q '"profile"' "plans/$plan.json"; then
-        continue
-    fi
-    if [[ $only == tensor ]] && ! grep -q '"tensor_core"' "plans/$plan.json"; then
-        continue
-    fi
-    if [[ ! -e $table ]]; then
-        cp "plans/$plan.json" "$out/$plan.json"
-        limited ./distile profile "$out/$plan.json" --object "$object" --multiprocessors "$slices" \
-            --seconds "$seconds" --into-plan --json >"$table.part"
-        mv "$table.part" "$table"
-        echo "$plan: done after $SECONDS s"
-    fi
-    times+=("$table")
-done
+# profile <multiprocessors> <seconds> <path of a plan, without its ending>...
+profile() {
+    local slices=$1 seconds=$2 path plan table
+    for path in "${@:3}"; do
+        [[ -e $path.so ]] || continue
+        plan=$(basename "$path")
+        table=$out/tables/$plan.json
+        if [[ ! -e $table ]]; then
+            cp "$path.json" "$out/tables/$plan.plan.json"
+            limited ./distile profile "$out/tables/$plan.plan.json" --object "$path.so" --multiprocessors "$slices" \
+                --seconds "$seconds" --into-plan --json >"$table.part"
+            [[ $path != plans/* ]] || cp "$out/tables/$plan.plan.json" "$out/$plan.json"
+            mv "$table.part" "$table"
+            echo "$plan: done after $SECONDS s"
+        fi
+        [[ " ${times[*]} " == *" $table "* ]] || times+=("$table")
+    done
+}
 
-# measure <file of results> <multiprocessors> <rows>: rows that fail do not keep others from being measured.
+# without_times <word> <plan.json>...: those whose code has the word and that hold no times, without their ending.
+without_times() {
+    local plan
+    for plan in "${@:2}"; do
+        if [[ -e $plan ]] && grep -q "$1" "$plan" && ! grep -q '"profile"' "$plan"; then
+            echo "${plan%.json}"
+        fi
+    done
+}
+
+# measure <file of results> <multiprocessors> <seconds of a search for cuDNN's fastest plan> <rows>: rows that fail do not
+# keep others from being measured.
 failed=0
 measure() {
-    limited ./distile_cuda_bench --rows rows_cuda.json --data data ${times[@]:+--times "${times[@]}"} \
-        --peer-seconds "$peer_seconds" --multiprocessors "$2" --filter "$3" --out "$out/$1.json" --resume || failed=1
+    local objects=()
+    ! compgen -G 'objects/*.so' >/dev/null || objects=(--objects objects)
+    limited ./distile_cuda_bench --rows rows_cuda.json --data data ${times[@]:+--times "${times[@]}"} "${objects[@]}" \
+        --peer-seconds "$3" --multiprocessors "$2" --filter "$4" --out "$out/$1.json" --resume || failed=1
     echo "$1: done after $SECONDS s"
 }
-if [[ -z $only ]]; then
-    measure "$name" 0 '^(op(3|7|12|21)/.*/cudnn$|mask/)'
-    measure "$name-16sm" 16 '^(op(3|7|12|21)/.*/cudnn$|mask/)'
-    measure "$name-masks" 0 '^(algebra|difference|planner)/'
-fi
-if [[ $only != tensor ]]; then
-    measure "$name-kinds" 0 '^(op(3[^/]|4.)/|bandwidth/|type/)'
-fi
-if [[ $only != kinds ]]; then
-    measure "$name-tensor" 0 '/blob/(0.3|0.1|1.0)/.*/(tf32|float16)$'
-    measure "$name-tensor" 0 '/(tf32|float16)$'
-    measure "$name-tensor" 0 '/bfloat16$'
+
+four='^op(3|7|12|21)/'
+measure_part() {
+    local plans=()
+    case $1 in
+        float32 | masks | kinds)
+            mapfile -t plans < <(without_times '"halide"' plans/*.json) ;;
+        tensor | edits | slice | choice)
+            mapfile -t plans < <(without_times '"tensor_core"' plans/*.json) ;;
+        boxes) mapfile -t plans < <(without_times '"tensor_core"' objects/*.boxes.json) ;;
+        bfloat16) mapfile -t plans < <(without_times '"tensor_core"' objects/*_bfloat16.*.json) ;;
+    esac
+    profile 0,16 0.1 "${plans[@]}"
+    case $1 in
+        float32)
+            measure "$name" 0 60 "($four.*/cudnn\$|^mask/)"
+            measure "$name-16sm" 16 60 "($four.*/cudnn\$|^mask/)" ;;
+        masks) measure "$name-masks" 0 60 '^(algebra|difference|planner)/' ;;
+        kinds) measure "$name-kinds" 0 3 '^(op(3[^/]|4.)/|bandwidth/|type/)' ;;
+        tensor)
+            measure "$name-tensor" 0 6 "${four}blob/(0.3|0.1|1.0)/.*/(tf32|float16)\$"
+            measure "$name-tensor" 0 6 "${four}bl[a-z0-9]*/.*/(tf32|float16)\$" ;;
+        edits) measure "$name-tensor" 0 6 "${four}sige_.*/(tf32|float16)\$" ;;
+        boxes) measure "$name-tensor" 0 6 '/boxes$' ;;
+        bfloat16)
+            measure "$name-tensor" 0 6 "${four}.*/0.3/.*/bfloat16\$"
+            measure "$name-tensor" 0 6 "${four}.*/bfloat16\$" ;;
+        slice) measure "$name-tensor-16sm" 16 6 "${four}blob/(0.1|0.3|0.5|1.0)/.*/(tf32|float16)\$" ;;
+        choice)
+            measure "$name-choice" 0 3 '^choice/.*/tf32$'
+            measure "$name-choice" 0 3 '^choice/' ;;
+        convolutions) measure "$name-convolutions" 0 2 '^op(?!(3|7|12|21)/).*/(tf32|float16)$' ;;
+    esac
+}
+
+if [[ -n $only ]]; then
+    measure_part "$only"
+else
+    plans=(plans/*.so)
+    profile 0,16 0.25 "${plans[@]%.so}"
+    for part in "${parts[@]}"; do
+        measure_part "$part"
+    done
 fi
 exit "$failed"

@@ -92,7 +92,7 @@ GpuWorkbench::Peer GpuWorkbench::make_peer(const std::string &name) const {
     };
     Peer made;
     if (name == "dense") {
-        made.dense = make_dense_gpu_peer(*this);
+        made.dense = make_dense_gpu_peer(*this, slice_);
         if (!is_right([&] { made.dense->run(); }, true)) {
             throw std::runtime_error(fmt::format("the peer's output ({}) differs from plain loops by {} of the largest "
                                                  "value {}; {} is allowed",
@@ -140,25 +140,24 @@ void GpuWorkbench::spoil() const {
     CU(cuCtxSynchronize);
 }
 
-/** Compares some pixels with plain loops. `due` gives the expected element for the sum of its products, the bias and,
- * if wanted, the residual. */
-template<typename Due> GpuWorkbench::Difference GpuWorkbench::difference_of(const std::vector<uint8_t> &result,
-                                                                            const std::vector<size_t> &pixels,
-                                                                            bool with_residual, const Due &due) const {
+GpuWorkbench::Difference GpuWorkbench::difference_of(const std::vector<uint8_t> &result, std::vector<size_t> pixels,
+                                                     bool has_epilogue) const {
     const BenchOperator &op = problem.op();
     const auto width = static_cast<size_t>(op.output_width());
     const size_t size = width * static_cast<size_t>(op.output_height());
     const auto channels = static_cast<size_t>(op.conv.out_channels);
+    const float *const bias = problem.weights().bias;
     std::vector<double> sums;
     double worst = 0, largest = std::numeric_limits<double>::min();
     std::string where;
-    for (const size_t pixel : pixels) {
+    for (const size_t pixel : sample(std::move(pixels), sampled_pixels)) {
         const std::vector<float> values =
             to_floats(op.dtype, result.data() + pixel * bytes_of(op.dtype, channels), channels);
         problem.sum_pixel(static_cast<int32_t>(pixel / size), static_cast<int32_t>(pixel % size / width),
-                          static_cast<int32_t>(pixel % width), sums, with_residual);
+                          static_cast<int32_t>(pixel % width), sums, has_epilogue);
         for (size_t c = 0; c < channels; c++) {
-            const double wanted = due(sums[c], c), difference = std::abs(values[c] - wanted);
+            const double wanted = has_epilogue ? apply_epilogue(op.conv.epilogue, sums[c]) : sums[c] - bias[c];
+            const double difference = std::abs(values[c] - wanted);
             largest = std::max(largest, std::abs(wanted));
             if (!(difference <= worst)) {
                 worst = std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference;
@@ -170,16 +169,12 @@ template<typename Due> GpuWorkbench::Difference GpuWorkbench::difference_of(cons
 }
 
 GpuWorkbench::Difference GpuWorkbench::check_peer(bool has_epilogue) const {
-    const BenchOperator &op = problem.op();
-    std::vector<size_t> pixels(problem.output_size() / op.conv.out_channels);
+    std::vector<size_t> pixels(problem.output_size() / problem.op().conv.out_channels);
     std::iota(pixels.begin(), pixels.end(), size_t{0});
-    const float *const bias = problem.weights().bias;
-    return difference_of(
-        output_.get(), sample(std::move(pixels), sampled_pixels), has_epilogue,
-        [&](double sum, size_t c) { return has_epilogue ? apply_epilogue(op.conv.epilogue, sum) : sum - bias[c]; });
+    return difference_of(output_.get(), std::move(pixels), has_epilogue);
 }
 
-double GpuWorkbench::check_output(const ByteMask &bytes, bool zero) const {
+double GpuWorkbench::check_output(const ByteMask &bytes, bool zero, bool has_epilogue) const {
     const BenchOperator &op = problem.op();
     const std::vector<uint8_t> result = output_.get();
     const size_t pixel_bytes = bytes_of(op.dtype, op.conv.out_channels);
@@ -198,10 +193,8 @@ double GpuWorkbench::check_output(const ByteMask &bytes, bool zero) const {
                                                  zero ? "is not zero in mode 'zero'" : "was changed in mode 'keep'"));
         }
     }
-    const auto [error, where] =
-        difference_of(result, sample(std::move(active), sampled_pixels), true,
-                      [&](double sum, size_t) { return apply_epilogue(op.conv.epilogue, sum); });
-    const double allowed = numerics_.tolerance();
+    const auto [error, where] = difference_of(result, std::move(active), has_epilogue);
+    const double allowed = has_epilogue ? numerics_.tolerance() : numerics_.peer_tolerance();
     if (!(error <= allowed)) {
         throw std::runtime_error(fmt::format("our active pixels differ from plain loops by {} of the largest "
                                              "value {}; {} is allowed",
@@ -210,9 +203,11 @@ double GpuWorkbench::check_output(const ByteMask &bytes, bool zero) const {
     return error;
 }
 
-void GpuWorkbench::set_mask(const Mask &to, const ByteMask &bytes, const DeviceArray<uint8_t> &device_bytes) const {
-    check(context, distile_mask_set_bytes(to.get(), device_bytes.data(), bytes.batch, bytes.height, bytes.width,
-                                          int64_t{bytes.height} * bytes.width, bytes.width));
+void GpuWorkbench::set_mask(const Mask &to, const ByteMask &bytes, const DeviceArray<uint8_t> &device_bytes,
+                            const Context *owner) const {
+    check(owner ? *owner : context,
+          distile_mask_set_bytes(to.get(), device_bytes.data(), bytes.batch, bytes.height, bytes.width,
+                                 int64_t{bytes.height} * bytes.width, bytes.width));
 }
 
 }  // namespace distile::bench

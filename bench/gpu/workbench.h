@@ -42,10 +42,12 @@ public:
     distile_tensor output_tensor() const;
     /** Fills the output with a value that no result has, so that the checks see which pixels were written. */
     void spoil() const;
-    /** The error of active pixels of the last call. Throws std::runtime_error if it is too large, or if an inactive
-     * pixel is not what the mode asks for. */
-    double check_output(const ByteMask &bytes, bool zero) const;
-    void set_mask(const Mask &to, const ByteMask &bytes, const DeviceArray<uint8_t> &device_bytes) const;
+    /** The error of active pixels of the last call, which is the peer's if it has no epilogue. Throws
+     * std::runtime_error if it is too large, or if an inactive pixel is not what the mode asks for. */
+    double check_output(const ByteMask &bytes, bool zero, bool has_epilogue = true) const;
+    /** A mask of the workbench's context, or of `owner`. */
+    void set_mask(const Mask &to, const ByteMask &bytes, const DeviceArray<uint8_t> &device_bytes,
+                  const Context *owner = nullptr) const;
 
     const Context &context;
     Problem problem;
@@ -60,10 +62,9 @@ private:
         double error; /**< Relative to the largest value. */
         std::string where;
     };
+    /** Of some of these pixels; without an epilogue, the convolution alone is due. */
+    Difference difference_of(const std::vector<uint8_t> &result, std::vector<size_t> pixels, bool has_epilogue) const;
     Difference check_peer(bool has_epilogue) const;
-    template<typename Due> Difference difference_of(const std::vector<uint8_t> &result,
-                                                    const std::vector<size_t> &pixels, bool with_residual,
-                                                    const Due &due) const;
 
     const Numerics &numerics_;
     const GpuSlice &slice_;

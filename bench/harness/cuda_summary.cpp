@@ -1,5 +1,7 @@
 #include "cuda_summary.h"
+#include "choice_summary.h"
 #include "measured.h"
+#include "numerics_lines.h"
 #include "numerics_summary.h"
 #include "summary.h"
 #include <algorithm>
@@ -78,8 +80,10 @@ std::string against(double value, double goal) {
 
 std::string heading(const Json &file) {
     const Json &header = file.at("header"), &rows = file.at("rows");
-    const bool has_peer =
-        std::any_of(rows.begin(), rows.end(), [](const Json &row) { return row.value("kind", "") == "convolution"; });
+    const bool has_peer = std::any_of(rows.begin(), rows.end(), [](const Json &row) {
+        const std::string kind = row.value("kind", "");
+        return kind == "convolution" || kind == "choice";
+    });
     return fmt::format("{}, {} multiprocessors, {}{}.{}", header.at("device").get<std::string>(),
                        header.at("multiprocessors").get<int>(),
                        has_peer ? header.at("versions").at("cuDNN").get<std::string>() + ", " : "",
@@ -103,7 +107,7 @@ std::string convolution_table(const Json &file) {
     for (const Json &row : file.at("rows")) {
         // One line for each mask, from its row of mode keep and plain layout. Other types have their own table.
         if (row.at("status") != "measured" || row.at("kind") != "convolution" || row.at("mode") != "keep" ||
-            row.at("layout") != "plain" || row.value("dtype", "float32") != "float32") {
+            row.at("layout") != "plain" || dtype_of(row) != strict_dtype) {
             continue;
         }
         const std::string own = row.at("row"), keep_plain = "/keep/plain/";
@@ -141,6 +145,7 @@ std::string other_operators(const Json &file) {
     std::set<std::pair<std::string, int>> seen;
     for (const Json &row : file.at("rows")) {
         if (row.at("status") != "measured" || row.at("kind") != "convolution" || row.at("mask") != "blob" ||
+            dtype_of(row) != strict_dtype ||
             std::find(mean_operators.begin(), mean_operators.end(), row.at("op")) != mean_operators.end() ||
             !seen.emplace(row.at("op"), row.at("batch")).second) {
             continue;
@@ -289,15 +294,16 @@ std::string cuda_goals(const Json &file) {
     } else {
         text = "\n";
     }
-    return heading(file) + text + numerics_means(file.at("rows"), !is_slice(file)) + other_operators(file) +
-           bandwidths(file) + types(file.at("rows"));
+    const Json &all = file.at("rows");
+    return heading(file) + text + numerics_means(all, !is_slice(file)) + choice_losses(all) + other_operators(file) +
+           bandwidths(file) + types(all);
 }
 
 std::string cuda_rows(const Json &file) {
     const Json &rows = file.at("rows");
-    return heading(file) + " Medians.\n" + convolution_table(file) + numerics_rows(rows) + bandwidths(file) +
-           types(rows) + steps(rows, "mask", "From the byte mask to the tile list.") + choice_summary(file) +
-           unfinished_searches(file) + steps(rows, "algebra", "Masks from masks.") +
+    return heading(file) + " Medians.\n" + convolution_table(file) + numerics_rows(rows) + choice_table(rows) +
+           bandwidths(file) + types(rows) + steps(rows, "mask", "From the byte mask to the tile list.") +
+           choice_summary(file) + unfinished_searches(file) + steps(rows, "algebra", "Masks from masks.") +
            steps(rows, "difference", "The mask of where two tensors differ.") + planner_table(file) +
            not_measured(rows);
 }

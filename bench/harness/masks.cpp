@@ -15,6 +15,21 @@ ByteMask repeat(const ByteMask &mask, int32_t batch) {
     return repeated;
 }
 
+/** A real mask in the middle of an image `times` as wide and high. */
+ByteMask zoom_out(const ByteMask &mask, int32_t times, int32_t height, int32_t width) {
+    const ByteMask part = scale_mask(mask, std::max(height / times, 1), std::max(width / times, 1));
+    ByteMask whole;
+    whole.height = height;
+    whole.width = width;
+    whole.bytes.assign(static_cast<size_t>(height) * width, 0);
+    const int32_t top = (height - part.height) / 2, left = (width - part.width) / 2;
+    for (int32_t y = 0; y < part.height; y++) {
+        const auto row = part.bytes.begin() + static_cast<ptrdiff_t>(y) * part.width;
+        std::copy_n(row, part.width, whole.bytes.begin() + (static_cast<ptrdiff_t>(top) + y) * width + left);
+    }
+    return whole;
+}
+
 /** A mask of whole blocks at multiples of their size: blobs of blocks. */
 ByteMask block_mask(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width) {
     constexpr int32_t block = 8;
@@ -52,7 +67,7 @@ ByteMask make_byte_mask(const MaskSpec &spec, int32_t batch, int32_t height, int
     }
     const std::vector<std::string> real = real_masks();
     if (std::find(real.begin(), real.end(), spec.name) != real.end()) {
-        return repeat(scale_mask(read_real_mask(spec.name, folder), height, width), batch);
+        return repeat(zoom_out(read_real_mask(spec.name, folder), spec.zoom_out, height, width), batch);
     }
     return draw_mask(spec.name, batch, height, width, spec.density, spec.seed);
 }

@@ -24,6 +24,9 @@ public:
     bool empty() const {
         return count_ == 0;
     }
+    double worst() const {
+        return worst_;
+    }
     double value() const {
         return std::exp(logarithms_ / count_);
     }

@@ -4,7 +4,6 @@
 #ifndef DISTILE_BENCH_NUMERICS_SUMMARY_H
 #define DISTILE_BENCH_NUMERICS_SUMMARY_H
 
-#include "break_even_figure.h"
 #include "results.h"
 #include "speedups.h"
 #include <string>
@@ -12,16 +11,11 @@
 
 namespace distile::bench {
 
-/** The operators of the means. */
-inline const std::vector<std::string> mean_operators = {"op3", "op7", "op12", "op21"};
-
-/** Means over the operators and break-even densities, beside their goals where `has_goals`; "" without rows of another
- * type than float32. */
+/** Means over operators, masks of blocks, real edits and break-even densities, beside their goals where `has_goals`; ""
+ * without rows of another type than float32. */
 std::string numerics_means(const Json &rows, bool has_goals);
 /** Every row of another type than float32; "" if there is none. */
 std::string numerics_rows(const Json &rows);
-/** A panel for each type. */
-std::vector<BreakEvenPanel> break_even_panels(const Json &file);
 /** A line for TF32 and float16 each, if they were measured. */
 std::vector<Speedups> numerics_speedups(const Json &file);
 

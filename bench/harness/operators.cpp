@@ -101,7 +101,11 @@ BenchOperator make_operator(const OperatorSpec &spec, const std::string &categor
 }
 
 BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec) {
-    const distile_polykernel &polykernel = find_polykernel(spec.polykernel);
+    return find_operator(csv_path, spec, find_polykernel(spec.polykernel));
+}
+
+BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec,
+                            const distile_polykernel &polykernel) {
     const Line line = find_line(csv_path, spec.id);
     // The file does not name padding, epilogues and types, so those come from the PolyKernel.
     const BenchOperator op = make_operator(spec, line.category, line.height, line.width, polykernel);

@@ -28,8 +28,8 @@ struct BenchOperator {
     std::string shape() const;
 };
 
-/** The shipped PolyKernel with this name. Throws PeerMissing if this program was built without it, as it is for tensor
- * cores where no compiler for GPUs was found. */
+/** The linked PolyKernel with this name. Throws PeerMissing if this program was built without it, as it is where
+ * DISTILE_BENCH_GPU is off or no compiler for GPUs was found. */
 const distile_polykernel &find_polykernel(const std::string &name);
 
 /** The PolyKernel that a kernel took from the chain that starts with `built`. */
@@ -45,6 +45,9 @@ BenchOperator make_operator(const OperatorSpec &spec, const std::string &categor
 /** Reads an operator's line. Throws std::runtime_error if there is no such line, or if the PolyKernel computes
  * something else, and PeerMissing if there is no PolyKernel. */
 BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec);
+/** The same with a PolyKernel that this program was not built with. */
+BenchOperator find_operator(const std::string &csv_path, const OperatorSpec &spec,
+                            const distile_polykernel &polykernel);
 
 }  // namespace distile::bench
 

@@ -10,7 +10,8 @@ const distile_polykernel &find_polykernel(const std::string &name) {
             return *polykernel;
         }
     }
-    throw PeerMissing("this program was built without a PolyKernel '" + name + "'");
+    throw PeerMissing("this program was built without a PolyKernel '" + name +
+                      "' and --objects brought none; for GPUs, `make bench-gpu-pack` makes them all");
 }
 
 }  // namespace distile::bench

@@ -1,7 +1,6 @@
 #include "report.h"
-#include "break_even_figure.h"
+#include "break_even_summary.h"
 #include "cuda_summary.h"
-#include "numerics_summary.h"
 #include "summary.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -48,6 +48,9 @@ public:
         for (const json &group : file_.at("convolutions")) {
             read_convolutions(group);
         }
+        for (const json &group : groups("choice_rows")) {
+            read_choices(group);
+        }
         for (const json &group : groups("bandwidth_rows")) {
             for_each_operator(group, [&](const OperatorSpec &op, int32_t batch, const NamedMask &mask) {
                 add(fmt::format("bandwidth/{}/{}/{}/n{}", op.name, mask.spec.name, mask.density, batch),
@@ -127,18 +130,41 @@ private:
         return {name, op.at("id"), op.at("polykernel")};
     }
 
-    /** An operator in a type. TF32 is float32 for a PolyKernel: the context chooses among its code. */
-    OperatorSpec in_type(const OperatorSpec &op, const Numerics &numerics) const {
+    /** An operator in a type. TF32 is float32 for a PolyKernel: the context chooses among its code. `plans` names other
+     * PolyKernels of the operator, by type; "": the usual ones. */
+    OperatorSpec in_type(const OperatorSpec &op, const Numerics &numerics, const std::string &plans = "") const {
+        const json &known = file_.at("operators").at(op.name);
+        if (!plans.empty()) {
+            return {op.name, op.id, known.at(plans).at(numerics.name)};
+        }
         if (numerics.dtype == DISTILE_FLOAT32) {
             return op;
         }
-        return {op.name, op.id, file_.at("operators").at(op.name).at("polykernels").at(numerics.name)};
+        return {op.name, op.id, known.at("polykernels").at(numerics.name)};
+    }
+
+    /** Of code that --objects brought; "" of other code. */
+    std::string version_of(const OperatorSpec &op) const {
+        for (const OwnOperator &own : own_) {
+            for (const std::string &way : own.ways) {
+                if (op.polykernel == own.name + "." + way) {
+                    return own.version;
+                }
+            }
+        }
+        return "";
     }
 
     std::vector<NamedMask> masks(const json &group) const {
         const uint64_t seed = file_.at("seed");
         std::vector<NamedMask> found;
         for (const json &mask : file_.at("mask_sets").at(group.at("masks").get<std::string>())) {
+            if (mask.contains("zoom_out")) {
+                for (const json &times : mask.at("zoom_out")) {
+                    found.push_back({{mask.at("mask"), 0, seed, times}, "out" + times.dump()});
+                }
+                continue;
+            }
             if (!mask.contains("densities")) {
                 found.push_back({{mask.at("mask"), 0, seed}, "real"});
                 continue;
@@ -228,19 +254,36 @@ private:
         });
     }
 
+    void read_choices(const json &group) {
+        for_each_operator(group, [&](const OperatorSpec &op, int32_t batch, const NamedMask &mask) {
+            for (const std::string dtype : group.at("dtypes")) {
+                const Numerics &numerics = find_numerics(dtype);
+                for (const std::string chooser : group.at("choosers")) {
+                    const bool linked = is_first(chooser, "linked", "device");
+                    add(fmt::format("choice/{}/{}/{}/{}/n{}/{}", chooser, op.name, mask.spec.name, mask.density, batch,
+                                    dtype),
+                        ChoiceRow{in_type(op, numerics), batch, mask.spec, &numerics,
+                                  linked ? Chooser::Linked : Chooser::Device,
+                                  group.at(linked ? "goal_loss" : "goal_us")});
+                }
+            }
+        });
+    }
+
     void add_convolutions(const json &group, const OperatorSpec &op, int32_t batch, const NamedMask &mask,
                           const std::string &mode, const std::string &layout) {
         const json dtypes = group.value("dtypes", json::array({"float32"}));
+        const std::string plans = group.value("plans", "");
         for (const std::string state : group.at("states")) {
             for (const std::string peer : group.at("peers")) {
                 for (const std::string dtype : dtypes) {
                     const bool linked = group.value("linked", false);
                     const Numerics &numerics = find_numerics(dtype);
-                    const std::string name =
-                        fmt::format("{}/{}/{}/n{}/{}/{}/{}{}{}{}", op.name, mask.spec.name, mask.density, batch, mode,
-                                    layout, peer, numerics.is_strict() ? "" : "/" + dtype,
-                                    state == "hot" ? "" : "/" + state, linked ? "/linked" : "");
-                    const ConvolutionRow row{in_type(op, numerics),
+                    const std::string name = fmt::format(
+                        "{}/{}/{}/n{}/{}/{}/{}{}{}{}{}", op.name, mask.spec.name, mask.density, batch, mode, layout,
+                        peer, numerics.is_strict() ? "" : "/" + dtype, state == "hot" ? "" : "/" + state,
+                        linked ? "/linked" : "", plans.empty() ? "" : "/" + plans);
+                    const ConvolutionRow row{in_type(op, numerics, plans),
                                              batch,
                                              mask.spec,
                                              is_first(mode, "zero", "keep"),
@@ -265,7 +308,7 @@ private:
     /** The row once for each set of CPU features of its group, or unchanged if the group limits none. */
     template<typename What> void add_with_features(const json &group, const std::string &name, What row) {
         if (!group.contains("cpu_features")) {
-            add(name, row);
+            add(name, row, version_of(row.op));
             return;
         }
         for (const std::string limit : group.at("cpu_features")) {
@@ -293,14 +336,17 @@ std::vector<Row> read_all_rows(const std::string &path, const std::vector<OwnOpe
     }
 }
 
-/** What rows have in common that share tensors and peers: operator, batch, CPU features and type. */
+/** What rows have in common that share tensors and peers: operator, code, batch, CPU features and type. */
 std::string shared_by(const Row &row) {
     const auto name = [](const OperatorSpec &op, int32_t batch, const std::optional<CpuFeatures> &limit,
                          const std::string &type) {
-        return fmt::format("{}/n{}/{}/{}", op.name, batch, limit ? limit->name : "", type);
+        return fmt::format("{}/{}/n{}/{}/{}", op.name, op.polykernel, batch, limit ? limit->name : "", type);
     };
     if (const auto *convolution = std::get_if<ConvolutionRow>(&row.what)) {
         return name(convolution->op, convolution->batch, convolution->limit, convolution->numerics->name);
+    }
+    if (const auto *choice = std::get_if<ChoiceRow>(&row.what)) {
+        return name(choice->op, choice->batch, {}, choice->numerics->name);
     }
     if (const auto *bandwidth = std::get_if<BandwidthRow>(&row.what)) {
         return name(bandwidth->op, bandwidth->batch, {}, "float32");

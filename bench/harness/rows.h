@@ -19,6 +19,7 @@ struct MaskSpec {
     std::string name;
     double density = 0; /**< Of what is drawn; the others' follows from their pixels. */
     uint64_t seed = 0;
+    int32_t zoom_out = 1; /**< Of real masks: they lie in the middle of an image so many times as wide and high. */
 };
 
 /** An operator of data/operators.csv and the PolyKernel that implements it. */
@@ -68,6 +69,22 @@ struct TypeRow {
     OperatorSpec op_in_type() const {
         return {op.name, op.id, op.polykernel + "_" + type};
     }
+};
+
+/** Who chooses the variant of a masked call. */
+enum class Chooser {
+    Device, /**< The GPU, in a graph that was captured without naming one. */
+    Linked  /**< The host, with the dense peer among the candidates. */
+};
+
+/** What a choice costs: the device's against the best variant named, or the host's against the dense peer alone. */
+struct ChoiceRow {
+    OperatorSpec op; /**< In the row's type. */
+    int32_t batch;
+    MaskSpec mask;
+    const Numerics *numerics;
+    Chooser chooser;
+    double goal; /**< At most so many microseconds more than the best variant, or so much of the peer's time. */
 };
 
 /** The bytes that an operator moves for its active pixels, each counted once, against a copy of as many bytes. */
@@ -141,7 +158,7 @@ struct OwnRow {
 
 struct Row {
     std::string name;
-    std::variant<ConvolutionRow, TypeRow, BandwidthRow, MaskRow, SelectRow, PoolRow, DispatchRow, AlgebraRow,
+    std::variant<ConvolutionRow, TypeRow, ChoiceRow, BandwidthRow, MaskRow, SelectRow, PoolRow, DispatchRow, AlgebraRow,
                  DifferenceRow, LayoutRow, PlannerRow, OwnRow>
         what;
     /** Of code that this program was not built with. What was measured of another version is measured again. */
@@ -151,7 +168,8 @@ struct Row {
 /** What rows need to know of an operator that --objects brought. */
 struct OwnOperator {
     std::string name;
-    bool padded; /**< Its input may have a border. */
+    std::vector<std::string> ways; /**< Each has a shared object NAME.WAY.so. */
+    bool padded;                   /**< Its input may have a border. */
     std::string version;
 };
 

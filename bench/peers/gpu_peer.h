@@ -17,6 +17,8 @@ public:
     virtual ~GpuPeer() = default;
     /** Puts the operator on the stream. */
     virtual void run() const = 0;
+    /** The same into another contiguous array of the GPU. Throws PeerMissing if this peer cannot. */
+    virtual void run_into(void *output) const = 0;
     /** Name and version. */
     virtual std::string description() const = 0;
     /** The code that it runs, and among how many it was chosen. */

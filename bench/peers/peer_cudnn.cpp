@@ -108,7 +108,12 @@ private:
 /** One way of computing the convolution. */
 struct Candidate {
     std::string name;
-    std::function<void()> run;
+    std::function<void(void *output)> run_into;
+    std::function<void()> run; /**< Into the output of the job. */
+
+    Candidate(std::string name, std::function<void(void *)> into, void *output)
+        : name(std::move(name)), run_into(std::move(into)), run([call = run_into, output] { call(output); }) {
+    }
 };
 
 /** A tensor with channels last in memory. cuDNN orders dimensions as N, C, H, W, whatever the memory layout. */
@@ -177,6 +182,15 @@ struct Convolution {
     /** The channels of x that a channel of y reads. */
     int32_t filter_channels() const {
         return x.channels / conv.groups;
+    }
+    void *output() const {
+        return transposed ? x.data : y.data;
+    }
+    /** The same convolution into another output. */
+    Convolution into(void *output) const {
+        Convolution other = *this;
+        (transposed ? other.x : other.y).data = output;
+        return other;
     }
 };
 
@@ -251,14 +265,17 @@ public:
         if (bytes > static_cast<int64_t>(workspace_bytes)) {
             throw std::runtime_error("the plan needs too large a workspace");
         }
-        auto pack = std::make_shared<Descriptor>(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-        pack->set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::vector<int64_t>{'x', 'w', 'y'});
-        pack->set_addresses(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-                            {job_.x.data, const_cast<void *>(job_.filter), job_.y.data});
-        pack->set_addresses(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, {workspace_});
-        pack->finalize();
-        return {"engine " + std::to_string(engine_of(configurations_[index])),
-                [handle = handle_, plan, pack] { DNN(cudnnBackendExecute, handle, plan->get(), pack->get()); }};
+        const auto run = [handle = handle_, plan, job = job_, workspace = workspace_](void *output) {
+            const Convolution into = job.into(output);
+            Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+            pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::vector<int64_t>{'x', 'w', 'y'});
+            pack.set_addresses(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
+                               {into.x.data, const_cast<void *>(into.filter), into.y.data});
+            pack.set_addresses(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, {workspace});
+            pack.finalize();
+            DNN(cudnnBackendExecute, handle, plan->get(), pack.get());
+        };
+        return {"engine " + std::to_string(engine_of(configurations_[index])), run, job_.output()};
     }
 
 private:
@@ -357,16 +374,15 @@ public:
         return job_.transposed ? int{CUDNN_CONVOLUTION_BWD_DATA_ALGO_COUNT} : int{CUDNN_CONVOLUTION_FWD_ALGO_COUNT};
     }
 
-    void run(int algorithm) const {
+    void run(int algorithm, void *output) const {
         const float one = 1, zero = 0;
         if (job_.transposed) {
             DNN(cudnnConvolutionBackwardData, handle_, &one, filter_, job_.filter, y_, job_.y.data, convolution_,
-                static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm), workspace_, workspace_bytes, &zero, x_,
-                job_.x.data);
+                static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm), workspace_, workspace_bytes, &zero, x_, output);
             return;
         }
         DNN(cudnnConvolutionForward, handle_, &one, x_, job_.x.data, filter_, job_.filter, convolution_,
-            static_cast<cudnnConvolutionFwdAlgo_t>(algorithm), workspace_, workspace_bytes, &zero, y_, job_.y.data);
+            static_cast<cudnnConvolutionFwdAlgo_t>(algorithm), workspace_, workspace_bytes, &zero, y_, output);
     }
 
 private:
@@ -488,6 +504,9 @@ public:
     void run() const override {
         chosen_.run();
     }
+    void run_into(void *output) const override {
+        chosen_.run_into(output);
+    }
     std::string implementation() const override {
         return implementation_;
     }
@@ -526,7 +545,9 @@ std::unique_ptr<GpuPeer> Cudnn::convolution(distile_operator_kind kind, const di
     Tuner tuner(session_->slice, session_->seconds);
     for (int i = 0; i < legacy->count(); i++) {
         tuner.offer([&] {
-            return Candidate{"legacy algorithm " + std::to_string(i), [legacy, i] { legacy->run(i); }};
+            return Candidate(
+                "legacy algorithm " + std::to_string(i), [legacy, i](void *into) { legacy->run(i, into); },
+                output.data);
         });
     }
     std::optional<GraphPlans> plans;

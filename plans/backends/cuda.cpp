@@ -81,8 +81,8 @@ std::string why_no_code(Language language, const std::string &features) {
     return of.tensor_cores ? "" : "the kernels for tensor cores need a target of compute capability 80, 86 or 90a";
 }
 
-const char *generic_profile(const std::string &) {
-    return "generic_cuda";
+const char *generic_profile(const std::string &target) {
+    return target.find("cuda_capability_90a") != std::string::npos ? "generic_cuda_sm90" : "generic_cuda";
 }
 
 }  // namespace

@@ -4,6 +4,13 @@
 
 namespace distile {
 
+namespace {
+
+/** An address for a rehearsal. Never read, but null would mean that the allocation failed. */
+constexpr uint64_t nowhere = 256;
+
+}  // namespace
+
 CudaCode::~CudaCode() {
     if (!modules_.empty()) {
         device_.driver.cuCtxSynchronize();
@@ -77,6 +84,13 @@ const distile_gpu_hooks CodeRunner::hooks = {
     },
     [](distile_hooks *hooks, uint64_t bytes, uint64_t *address) {
         return guarded_hook(hooks, [&](CodeRunner &runner) { *address = runner.allocate(bytes); });
+    },
+    [](distile_hooks *hooks, uint64_t bytes, uint64_t *address) {
+        return guarded_hook(hooks, [&](CodeRunner &runner) { *address = runner.signals(bytes); });
+    },
+    [](distile_hooks *hooks, const distile_gpu_boxes *boxes, void *map) {
+        return guarded_hook(hooks,
+                            [&](CodeRunner &runner) { runner.map_boxes(*boxes, static_cast<CUtensorMap *>(map)); });
     }};
 
 RunResult CodeRunner::run(CudaCode &code, const distile_variant &variant, distile_kernel_call &call) {
@@ -95,9 +109,11 @@ RunResult CodeRunner::call(CudaCode &code, const distile_variant &variant, disti
     scratch_used_ = 0;
     call.hooks = &device_.context;
     const int result = variant.run(&call);
-    return {result, status_ != DISTILE_OK                  ? status_
-                    : result == DISTILE_CALL_OUT_OF_MEMORY ? DISTILE_ERROR_OUT_OF_MEMORY
-                                                           : DISTILE_ERROR_KERNEL};
+    return {result,
+            status_ != DISTILE_OK                  ? status_
+            : result == DISTILE_CALL_OUT_OF_MEMORY ? DISTILE_ERROR_OUT_OF_MEMORY
+                                                   : DISTILE_ERROR_KERNEL,
+            0};
 }
 
 void CodeRunner::launch(const distile_gpu_launch &launch) const {
@@ -106,44 +122,19 @@ void CodeRunner::launch(const distile_gpu_launch &launch) const {
     if (rehearsal_ || launch.blocks[0] == 0 || launch.blocks[1] == 0 || launch.blocks[2] == 0) {
         return;
     }
-    const auto number = [](int32_t value) { return static_cast<unsigned>(value); };
-    std::array<CUlaunchAttribute, 2> attributes{};
-    CUlaunchConfig config{};
-    config.attrs = attributes.data();
-    if (launch.cluster > 1) {
-        CUlaunchAttribute &attribute = attributes.at(config.numAttrs++);
-        attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-        attribute.value.clusterDim.x = number(launch.cluster);
-        attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
-    }
-    if (launch.early != 0) {
-        CUlaunchAttribute &attribute = attributes.at(config.numAttrs++);
-        attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-        attribute.value.programmaticStreamSerializationAllowed = 1;
-    }
-    if (config.numAttrs == 0) {
-        device_.check(device_.driver.cuLaunchKernel(
-                          function, number(launch.blocks[0]), number(launch.blocks[1]), number(launch.blocks[2]),
-                          number(launch.threads[0]), number(launch.threads[1]), number(launch.threads[2]),
-                          number(launch.shared_bytes), device_.caller_stream, launch.arguments, nullptr),
-                      "cuLaunchKernel");
-        return;
-    }
-    config.gridDimX = number(launch.blocks[0]);
-    config.gridDimY = number(launch.blocks[1]);
-    config.gridDimZ = number(launch.blocks[2]);
-    config.blockDimX = number(launch.threads[0]);
-    config.blockDimY = number(launch.threads[1]);
-    config.blockDimZ = number(launch.threads[2]);
-    config.sharedMemBytes = number(launch.shared_bytes);
-    config.hStream = device_.caller_stream;
-    device_.check(device_.driver.cuLaunchKernelEx(&config, function, launch.arguments, nullptr), "cuLaunchKernelEx");
+    const auto number = [](int32_t value) { return static_cast<uint32_t>(value); };
+    LaunchGrid grid{number(launch.blocks[0]), number(launch.blocks[1]), number(launch.threads[0]),
+                    number(launch.shared_bytes)};
+    grid.z = number(launch.blocks[2]);
+    grid.threads_y = number(launch.threads[1]);
+    grid.threads_z = number(launch.threads[2]);
+    grid.cluster = number(launch.cluster);
+    grid.early = launch.early != 0;
+    device_.enqueue(function, device_.caller_stream, grid, launch.arguments);
 }
 
 uint64_t CodeRunner::allocate(uint64_t bytes) {
     if (rehearsal_) {
-        // Never read, but null would mean that the allocation failed.
-        constexpr uint64_t nowhere = 256;
         return nowhere;
     }
     if (scratch_used_ == scratch_.size()) {
@@ -154,6 +145,52 @@ uint64_t CodeRunner::allocate(uint64_t bytes) {
     memory.reserve(bytes);
     scratch_used_++;
     return memory.address();
+}
+
+uint64_t CodeRunner::signals(uint64_t bytes) {
+    if (rehearsal_) {
+        return nowhere;
+    }
+    if (bytes > signals_.bytes()) {
+        signals_.reserve(bytes);
+        device_.check(device_.driver.cuMemsetD8Async(signals_.address(), 0, signals_.bytes(), device_.caller_stream),
+                      "cuMemsetD8Async");
+    }
+    return signals_.address();
+}
+
+void CodeRunner::map_boxes(const distile_gpu_boxes &boxes, CUtensorMap *map) const {
+    const distile_array &array = *boxes.array;
+    if (rehearsal_) {
+        return;
+    }
+    const bool is_float32 = array.dtype == DISTILE_FLOAT32;
+    const uint64_t bytes = is_float32 ? 4 : 2;
+    constexpr size_t dimensions = 4;
+    std::array<cuuint64_t, dimensions> extents{};
+    std::array<cuuint64_t, dimensions - 1> strides{};
+    for (size_t i = 0; i < dimensions; i++) {
+        extents.at(i) = static_cast<cuuint64_t>(array.dim[i].extent);
+        if (i > 0) {
+            // The driver wants one even of a single image.
+            const uint64_t any = i == 1 ? extents.front() * bytes : strides.at(i - 2);
+            strides.at(i - 1) = array.dim[i].extent > 1 ? static_cast<uint64_t>(array.dim[i].stride) * bytes : any;
+        }
+    }
+    const auto span = [](int32_t pixels, int32_t step) { return static_cast<cuuint32_t>((pixels - 1) * step + 1); };
+    const std::array<cuuint32_t, dimensions> box = {static_cast<cuuint32_t>(128 / bytes),
+                                                    span(boxes.pixels_w, boxes.step_w),
+                                                    span(boxes.pixels_h, boxes.step_h), 1};
+    const std::array<cuuint32_t, dimensions> steps = {1, static_cast<cuuint32_t>(boxes.step_w),
+                                                      static_cast<cuuint32_t>(boxes.step_h), 1};
+    const CUtensorMapDataType type = is_float32                       ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+                                     : array.dtype == DISTILE_FLOAT16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                                      : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    device_.check(device_.driver.cuTensorMapEncodeTiled(
+                      map, type, dimensions, array.data, extents.data(), strides.data(), box.data(), steps.data(),
+                      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+                  "cuTensorMapEncodeTiled");
 }
 
 }  // namespace distile

@@ -40,7 +40,7 @@ private:
 /** Calls variants. */
 class CodeRunner {
 public:
-    explicit CodeRunner(CudaDevice &device) : device_(device) {
+    explicit CodeRunner(CudaDevice &device) : device_(device), signals_(device) {
     }
 
     RunResult run(CudaCode &code, const distile_variant &variant, distile_kernel_call &call);
@@ -55,6 +55,8 @@ private:
     template<typename Body> static int guarded_hook(distile_hooks *hooks, const Body &body);
     void launch(const distile_gpu_launch &launch) const;
     uint64_t allocate(uint64_t bytes);
+    uint64_t signals(uint64_t bytes);
+    void map_boxes(const distile_gpu_boxes &boxes, CUtensorMap *map) const;
 
     CudaDevice &device_;
     // State of the current call.
@@ -65,6 +67,7 @@ private:
     // One per allocation of a variant. Calls on one stream run in order, so they can share it.
     std::vector<std::unique_ptr<DeviceMemory>> scratch_;
     size_t scratch_used_ = 0;
+    DeviceMemory signals_;
 };
 
 }  // namespace distile

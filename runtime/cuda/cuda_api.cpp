@@ -1,6 +1,8 @@
 // Functions for contexts of an NVIDIA GPU.
+#include "cuda_chooser.h"
 #include "cuda_device.h"
 #include "cuda_planner.h"
+#include "kernel.h"
 
 using namespace distile;
 
@@ -18,6 +20,10 @@ CudaDevice *cuda_device_of(distile_context &context, const char *call) {
 std::unique_ptr<Device> open_device(distile_context &context, const distile_cuda_options &options) {
     if (!is_reserved_zero(options.reserved)) {
         throw Failure{fail(&context, DISTILE_ERROR_BAD_VALUE, "a reserved field of the options is not 0")};
+    }
+    if (options.choose_on_device != 0 && options.choose_on_device != 1) {
+        throw Failure{fail(&context, DISTILE_ERROR_BAD_VALUE, "choose_on_device is %d; it must be 0 or 1",
+                           options.choose_on_device)};
     }
     DriverFailure missing{};
     const Driver *driver = load_driver(missing);
@@ -50,6 +56,36 @@ distile_status distile_cuda_set_stream(distile_context *context, void *stream) {
     }
     device->caller_stream = static_cast<CUstream>(stream);
     return DISTILE_OK;
+}
+
+distile_status distile_cuda_last_choice(distile_kernel *kernel, distile_choice *choice) {
+    constexpr const char *call = "distile_cuda_last_choice";
+    if (!kernel) {
+        return fail_null(call, "kernel");
+    }
+    distile_context *context = &kernel->context;
+    const CudaDevice *device = cuda_device_of(*context, call);
+    if (!device) {
+        return DISTILE_ERROR_OTHER_DEVICE;
+    }
+    if (!choice) {
+        return fail_null(context, call, "pointer to the choice");
+    }
+    return guarded(context, [&] {
+        if (device->is_capturing()) {
+            return fail(context, DISTILE_ERROR_CAPTURING, "%s: the call would wait during graph capture", call);
+        }
+        CudaChooser::Chosen chosen{-1, 0};
+        if (kernel->chooser) {
+            chosen = static_cast<const CudaChooser &>(*kernel->chooser).last();
+        }
+        if (chosen.variant < 0) {
+            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the GPU never chose a variant of '%s'", call,
+                        kernel->polykernel.name);
+        }
+        *choice = kernel->choice_of(chosen.variant, -1, chosen.tiles);
+        return DISTILE_OK;
+    });
 }
 
 distile_status distile_cuda_planner_join(distile_planner *planner) {

@@ -1,10 +1,12 @@
 #include "cuda_device.h"
 #include "code_runner.h"
+#include "cuda_chooser.h"
 #include "cuda_mask.h"
 #include "cuda_planner.h"
 #include "pixel_update.h"
 #include "types.h"
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 
@@ -101,10 +103,11 @@ void CudaDevice::open(const distile_cuda_options &options) {
     }
     used_ = use_context(options);
     caller_stream = static_cast<CUstream>(options.stream);
+    choose_on_device = options.choose_on_device != 0;
     const CurrentDevice current(*this);
     find_features();
     loader.emplace(*this, CubinCache(options.cache_folder ? options.cache_folder : "", driver_version, capability));
-    kernels = std::make_unique<OwnKernels>(driver, *loader);
+    kernels = std::make_unique<OwnKernels>(driver, *loader, capability);
     side_ = std::make_unique<SideStream>(*this);
     runner = std::make_unique<CodeRunner>(*this);
     dense_output_ = std::make_unique<DeviceMemory>(*this);
@@ -279,6 +282,38 @@ ScratchMemory CudaDevice::take_scratch(size_t bytes) {
 
 // ---- Work ------------------------------------------------------------------------------------
 
+void CudaDevice::enqueue(CUfunction function, CUstream on, const LaunchGrid &grid, void **arguments) const {
+    std::array<CUlaunchAttribute, 2> attributes{};
+    CUlaunchConfig config{};
+    config.attrs = attributes.data();
+    if (grid.cluster > 1) {
+        CUlaunchAttribute &attribute = attributes.at(config.numAttrs++);
+        attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        attribute.value.clusterDim.x = grid.cluster;
+        attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
+    }
+    if (grid.early) {
+        CUlaunchAttribute &attribute = attributes.at(config.numAttrs++);
+        attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attribute.value.programmaticStreamSerializationAllowed = 1;
+    }
+    if (config.numAttrs == 0) {
+        check(driver.cuLaunchKernel(function, grid.x, grid.y, grid.z, grid.threads, grid.threads_y, grid.threads_z,
+                                    grid.shared_bytes, on, arguments, nullptr),
+              "cuLaunchKernel");
+        return;
+    }
+    config.gridDimX = grid.x;
+    config.gridDimY = grid.y;
+    config.gridDimZ = grid.z;
+    config.blockDimX = grid.threads;
+    config.blockDimY = grid.threads_y;
+    config.blockDimZ = grid.threads_z;
+    config.sharedMemBytes = grid.shared_bytes;
+    config.hStream = on;
+    check(driver.cuLaunchKernelEx(&config, function, arguments, nullptr), "cuLaunchKernelEx");
+}
+
 void CudaDevice::update_pixels(CUstream on, const DeviceBits &bits, const PixelUpdate &update) const {
     launch(kernels->update_pixels(update.unit), on, {blocks_for(update, most_blocks())}, bits, update);
 }
@@ -297,20 +332,31 @@ void CudaDevice::upsample_nearest(const distile_tensor &input, const distile_ten
                   make_update(output, &input, {scale_h, scale_w}, zero));
 }
 
-RunResult CudaDevice::run(LoadedCode *code, const distile_variant &variant, distile_kernel_call &call,
-                          const Zeros *zeros) {
+bool CudaDevice::chooses_for(const distile_mask &mask) const {
+    return choose_on_device || !static_cast<const CudaMask &>(mask).host_may_count();
+}
+
+std::unique_ptr<DeviceChooser> CudaDevice::make_chooser(int32_t num_variants) {
+    return std::make_unique<CudaChooser>(*this, num_variants);
+}
+
+RunResult CudaDevice::run(LoadedCode *code, VariantCall *calls, int32_t num_calls, const Zeros *zeros) {
     const auto write_zeros = [&](CUstream on) {
         update_pixels(on, static_cast<CudaMask &>(zeros->mask).device_bits(),
                       make_update(zeros->output, nullptr, {1, 1}, true));
     };
-    const bool beside = zeros && call.store_tiles == 0;
+    const bool beside = zeros && calls[0].call.store_tiles == 0;
     if (zeros && !beside) {
         write_zeros(caller_stream);
     }
     if (beside) {
         side_->fork();
     }
-    const RunResult result = runner->run(static_cast<CudaCode &>(*code), variant, call);
+    RunResult result{};
+    for (int32_t i = 0; i < num_calls && result.code == 0; i++) {
+        result = runner->run(static_cast<CudaCode &>(*code), *calls[i].variant, calls[i].call);
+        result.failed = i;
+    }
     if (result.code != 0 || !beside) {
         return result;
     }

@@ -25,6 +25,9 @@ class CodeRunner;
 struct LaunchGrid {
     uint32_t x, y = 1;
     uint32_t threads = block_threads, shared_bytes = 0;
+    uint32_t z = 1, threads_y = 1, threads_z = 1;
+    uint32_t cluster = 1;  ///< Blocks of a cluster along x, which divide x.
+    bool early = false;    ///< The kernel may start while earlier work of the stream still runs, and waits itself.
 };
 
 /** The grid for a number of threads. */
@@ -72,8 +75,9 @@ public:
         return (int64_t{1} << 30) - 1;
     }
     std::unique_ptr<LoadedCode> load(const distile_kernel &kernel) override;
-    RunResult run(LoadedCode *code, const distile_variant &variant, distile_kernel_call &call,
-                  const Zeros *zeros) override;
+    bool chooses_for(const distile_mask &mask) const override;
+    std::unique_ptr<DeviceChooser> make_chooser(int32_t num_variants) override;
+    RunResult run(LoadedCode *code, VariantCall *calls, int32_t num_calls, const Zeros *zeros) override;
 
     // For the other files of this folder.
 
@@ -88,10 +92,10 @@ public:
     template<typename... Args>
     void launch(CUfunction function, CUstream on, const LaunchGrid &grid, Args... args) const {
         void *arguments[] = {&args...};
-        check(driver.cuLaunchKernel(function, grid.x, grid.y, 1, grid.threads, 1, 1, grid.shared_bytes, on, arguments,
-                                    nullptr),
-              "cuLaunchKernel");
+        enqueue(function, on, grid, arguments);
     }
+    /** The same with the addresses of the arguments. */
+    void enqueue(CUfunction function, CUstream on, const LaunchGrid &grid, void **arguments) const;
     /** The most blocks of a grid-stride launch: what the chip holds at once. */
     uint32_t most_blocks() const {
         return 8 * static_cast<uint32_t>(multiprocessors_);
@@ -99,6 +103,7 @@ public:
 
     const Driver &driver;
     CUstream caller_stream = nullptr;
+    bool choose_on_device = false;  ///< Also where the host could choose.
     int driver_version = 0;
     int32_t capability = 0;
     std::optional<ModuleLoader> loader;

@@ -51,8 +51,8 @@ void CudaMask::set_difference(const distile_tensor &a, const distile_tensor &b, 
                           : vectors ? compare.vectors
                                     : compare.elements;
     const LaunchGrid grid = grid_of(uint64_t{comparison.num_words} * team, pixels ? pixel_threads : block_threads);
-    set_words({a.batch, a.height, a.width}, [&](uint32_t *words, const TileGrids &grids, uint32_t num_grids) {
-        device_.launch(function, device_.caller_stream, grid, comparison, grids, num_grids, words);
+    set_words({a.batch, a.height, a.width}, [&](uint32_t *words, Listing &) {
+        device_.launch(function, device_.caller_stream, grid, comparison, words);
     });
 }
 

@@ -1,6 +1,6 @@
 #include "cuda_mask.h"
-#include "kernels/mask_sources.h"
 #include <algorithm>
+#include <utility>
 
 namespace distile {
 
@@ -11,6 +11,21 @@ constexpr uint32_t most_levels = 65;
 
 uint32_t words_for(const MaskShape &shape) {
     return static_cast<uint32_t>(int64_t{shape.batch} * shape.height * ((shape.width + 31) / 32));
+}
+
+/** The words of a mask for the kernels that set them. Those that also list the pixels have few blocks, so that each
+ * soon knows how many pixels precede its own. */
+WordGrid word_grid(const MaskShape &shape, bool lists) {
+    constexpr uint32_t most_blocks = 256, words_of_block = words_at_once * (block_threads / 32);
+    const uint32_t num_words = words_for(shape);
+    const uint32_t loads = lists ? num_words / (most_blocks * words_of_block) + 1 : 1;
+    return {make_divisor(static_cast<uint32_t>((shape.width + 31) / 32)),
+            make_divisor(static_cast<uint32_t>(shape.height)), num_words, std::min(words_at_once * loads, most_groups)};
+}
+
+uint32_t blocks_of(const WordGrid &grid) {
+    const uint32_t words_of_block = grid.words_per_warp * (block_threads / 32);
+    return (grid.num_words + words_of_block - 1) / words_of_block;
 }
 
 }  // namespace
@@ -40,7 +55,17 @@ distile_status CudaMask::check_shape(const char *call, const MaskShape &wanted) 
 
 // ---- Setting ---------------------------------------------------------------------------------
 
-TileGrids CudaMask::begin_words(const MaskShape &to, uint32_t &num_grids) {
+TileGrid CudaMask::Listing::take_pixels() {
+    for (uint32_t i = 0; i < count; i++) {
+        TileGrid &grid = grids.grids[i];
+        if (grid.tile_h == 1 && grid.tile_w == 1) {
+            return std::exchange(grid, grids.grids[--count]);
+        }
+    }
+    return {};
+}
+
+CudaMask::Listing CudaMask::begin_words(const MaskShape &to) {
     words_.reserve(uint64_t{words_for(to)} * sizeof(uint32_t));
     const bool same_shape = shape == to;
     captured_ = device_.is_capturing();
@@ -48,60 +73,61 @@ TileGrids CudaMask::begin_words(const MaskShape &to, uint32_t &num_grids) {
     shape = {};
     bits_ = {words_.as<uint32_t>(), to.height, to.width, (to.width + 31) / 32};
     // Levels that were requested before will be requested again.
-    TileGrids grids{};
-    num_grids = 0;
+    Listing listing;
     for (Level &level : levels_) {
-        const bool make = same_shape && level.count_asked && num_grids < most_grids;
+        const bool make = same_shape && level.count_asked && listing.count < most_grids;
         level.counted = make;
         level.listed = make && level.list_asked;
         level.read_back = level.count_asked = level.list_asked = false;
         if (make) {
-            grids.grids[num_grids++] = grid_of_level(level, level.listed);
+            listing.add(grid_of_level(level, level.listed));
         } else if (!same_shape) {
             // A new shape has a new grid, in the memory of the old one.
             level.grid.tiles = 0;
         }
     }
-    return grids;
+    return listing;
+}
+
+template<typename Source> void CudaMask::launch_source(CUfunction function, const MaskShape &to, Source source,
+                                                       Listing &listing, uint32_t *words) const {
+    const TileGrid pixels = listing.take_pixels();
+    source.grid = word_grid(to, pixels.states != nullptr);
+    launch(function, {blocks_of(source.grid)}, source, pixels, counts_.as<uint32_t>(), device_.patience, words);
 }
 
 void CudaMask::set_bytes(const MaskShape &to, const uint8_t *bytes, int64_t stride_n, int64_t stride_h) {
     device_.check_pointer(bytes, 1, "mask's bytes");
-    set_words(to, [&](uint32_t *words, const TileGrids &grids, uint32_t num_grids) {
-        const BytesSource source = {bytes,
-                                    stride_n,
-                                    stride_h,
-                                    make_divisor(static_cast<uint32_t>(bits_.words_per_row)),
-                                    make_divisor(static_cast<uint32_t>(to.height)),
-                                    words_for(to)};
-        constexpr uint32_t words_per_block = words_per_warp * (block_threads / 32);
-        device_.launch(device_.kernels->pack_bytes, device_.caller_stream,
-                       {(source.num_words + words_per_block - 1) / words_per_block}, source, to.width, grids, num_grids,
-                       words);
+    set_words(to, [&](uint32_t *words, Listing &listing) {
+        BytesSource source{};
+        source.bytes = bytes;
+        source.stride_n = stride_n;
+        source.stride_h = stride_h;
+        source.width = static_cast<uint32_t>(to.width);
+        launch_source(device_.kernels->pack_bytes, to, source, listing, words);
     });
 }
 
-void CudaMask::launch_copy(const uint32_t *from, int64_t stride, const TileGrids &grids, uint32_t num_grids,
-                           uint32_t *words, uint32_t num_words) const {
-    const BitsSource source = {from, stride, make_divisor(static_cast<uint32_t>(bits_.words_per_row)), num_words,
-                               ~0u >> (32 * bits_.words_per_row - bits_.width)};
-    device_.launch(device_.kernels->copy_bits, device_.caller_stream, grid_of(num_words), source, grids, num_grids,
-                   words);
+void CudaMask::launch_copy(const MaskShape &to, const uint32_t *from, int64_t stride, Listing &listing,
+                           uint32_t *words) const {
+    BitsSource source{};
+    source.words = from;
+    source.stride = stride;
+    source.last_bits = ~0u >> (32 * bits_.words_per_row - bits_.width);
+    launch_source(device_.kernels->copy_bits, to, source, listing, words);
 }
 
 void CudaMask::set_bits(const MaskShape &to, const uint32_t *words, int64_t words_per_row) {
     device_.check_pointer(words, sizeof(uint32_t), "mask's words");
-    set_words(to, [&](uint32_t *own, const TileGrids &grids, uint32_t num_grids) {
-        launch_copy(words, words_per_row, grids, num_grids, own, words_for(to));
-    });
+    set_words(to, [&](uint32_t *own, Listing &listing) { launch_copy(to, words, words_per_row, listing, own); });
 }
 
 void CudaMask::set_all(const MaskShape &to) {
-    set_words(to, [&](uint32_t *words, const TileGrids &grids, uint32_t num_grids) {
+    set_words(to, [&](uint32_t *words, Listing &listing) {
         device_.check(device_.driver.cuMemsetD8Async(words_.address(), 0xff, words_for(to) * sizeof(uint32_t),
                                                      device_.caller_stream),
                       "cuMemsetD8Async");
-        launch_copy(words, bits_.words_per_row, grids, num_grids, words, words_for(to));
+        launch_copy(to, words, bits_.words_per_row, listing, words);
     });
 }
 
@@ -113,7 +139,7 @@ void CudaMask::set_indices(const char *, const MaskShape &to, const int32_t *ind
     if (counts) {
         device_.check_pointer(counts, sizeof(int32_t), "list of counts");
     }
-    set_words(to, [&](uint32_t *words, const TileGrids &grids, uint32_t num_grids) {
+    set_words(to, [&](uint32_t *words, Listing &) {
         device_.check(device_.driver.cuMemsetD8Async(words_.address(), 0, words_for(to) * sizeof(uint32_t),
                                                      device_.caller_stream),
                       "cuMemsetD8Async");
@@ -124,7 +150,7 @@ void CudaMask::set_indices(const char *, const MaskShape &to, const int32_t *ind
         LaunchGrid grid = grid_of(static_cast<uint64_t>(std::max<int64_t>(stride_n, 1)));
         grid.x = std::min(grid.x, device_.most_blocks());
         grid.y = static_cast<uint32_t>(to.batch);
-        device_.launch(device_.kernels->set_indices, device_.caller_stream, grid, source, grids, num_grids, words);
+        launch(device_.kernels->set_indices, grid, source, words);
     });
 }
 
@@ -158,11 +184,25 @@ CudaMask::Level &CudaMask::level(Granularity granularity) {
         constexpr uint32_t blocks = 128;
         grid.groups = std::clamp(tiles / (blocks * block_threads), 1u, most_groups);
         grid.blocks = (tiles + block_threads * grid.groups - 1) / (block_threads * grid.groups);
-        found->states->reserve(grid.blocks * sizeof(*grid.states));
+        // The launch that sets the mask may list the pixels, too.
+        const bool pixels = granularity.h == 1 && granularity.w == 1;
+        reserve_states(*found, pixels ? std::max(grid.blocks, blocks_of(word_grid(shape, true))) : grid.blocks);
         grid.states = found->states->as<unsigned long long>();
         grid.tiles = tiles;
     }
     return *found;
+}
+
+void CudaMask::reserve_states(Level &level, uint32_t blocks) const {
+    level.states->reserve((uint64_t{blocks} + 1) * sizeof(*level.grid.states));
+    if (level.states->address() != level.zeroed) {
+        // Only zeros outside a graph count: nobody knows when a graph runs.
+        const bool capturing = device_.is_capturing();
+        device_.check(
+            device_.driver.cuMemsetD8Async(level.states->address(), 0, level.states->bytes(), device_.caller_stream),
+            "cuMemsetD8Async");
+        level.zeroed = capturing ? level.zeroed : level.states->address();
+    }
 }
 
 TileGrid CudaMask::grid_of_level(const Level &level, bool list) const {
@@ -174,41 +214,37 @@ TileGrid CudaMask::grid_of_level(const Level &level, bool list) const {
     return grid;
 }
 
-TileGrid CudaMask::prepared(const Level &level, bool list) {
-    const TileGrid grid = grid_of_level(level, list);
-    device_.check(device_.driver.cuMemsetD8Async(level.states->address(), 0, grid.blocks * sizeof(*grid.states),
-                                                 device_.caller_stream),
-                  "cuMemsetD8Async");
-    return grid;
-}
-
-void CudaMask::launch_list(const TileGrids &grids, uint32_t count) {
+void CudaMask::launch_list(const Listing &listing) const {
     uint32_t blocks = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        blocks = std::max(blocks, grids.grids[i].blocks);
+    for (uint32_t i = 0; i < listing.count; i++) {
+        blocks = std::max(blocks, listing.grids.grids[i].blocks);
     }
-    if (count > 0) {
-        device_.launch(device_.kernels->list_tiles, device_.caller_stream, {blocks, count}, bits_, grids,
-                       counts_.as<uint32_t>(), device_.patience);
+    if (listing.count > 0) {
+        launch(device_.kernels->list_tiles, {blocks, listing.count}, bits_, listing.grids, counts_.as<uint32_t>(),
+               device_.patience);
     }
 }
 
 void CudaMask::count_on_device() {
-    TileGrids grids{};
-    uint32_t count = 0;
+    Listing listing;
     for (Level *level : wanted_) {
         if (!level->counted) {
-            grids.grids[count++] = prepared(*level, false);
+            listing.add(grid_of_level(*level, false));
         }
-        if (count == most_grids) {
-            launch_list(grids, count);
-            count = 0;
+        if (listing.count == most_grids) {
+            launch_list(listing);
+            listing.count = 0;
         }
     }
-    launch_list(grids, count);
+    launch_list(listing);
     for (Level *level : wanted_) {
         level->counted = true;
     }
+}
+
+bool CudaMask::host_may_count() const {
+    const bool was_read = std::any_of(levels_.begin(), levels_.end(), [](const Level &one) { return one.read_back; });
+    return was_read || !(captured_ || device_.is_capturing());
 }
 
 void CudaMask::count(const Granularity *granularities, int32_t num_granularities, int64_t *counts) {
@@ -261,9 +297,9 @@ TileList CudaMask::list(Granularity granularity, const TileRect &) {
                                "the mask was set before the graph capture began; set it within the graph, or make the "
                                "same call once before the capture")};
         }
-        TileGrids grids{};
-        grids.grids[0] = prepared(one, true);
-        launch_list(grids, 1);
+        Listing listing;
+        listing.add(grid_of_level(one, true));
+        launch_list(listing);
         // If a graph sets the mask, a list made outside the graph soon goes stale.
         one.counted = one.listed = !captured_ || capturing;
     }

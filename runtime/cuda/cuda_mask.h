@@ -5,6 +5,7 @@
 #define DISTILE_CUDA_MASK_H
 
 #include "cuda_device.h"
+#include "kernels/mask_sources.h"
 #include "mask.h"
 #include <memory>
 #include <vector>
@@ -38,6 +39,8 @@ public:
     bool counts_on_host() const override {
         return false;
     }
+    /** False if count() would fail, because a graph sets the mask or is being captured. */
+    bool host_may_count() const;
     void count(const Granularity *granularities, int32_t num_granularities, int64_t *counts) override;
     int64_t active_pixels() override;
     TileList list(Granularity granularity, const TileRect &interior) override;
@@ -51,30 +54,50 @@ private:
         bool count_asked = false, list_asked = false;
         // Kept when the mask is set again.
         std::unique_ptr<DeviceMemory> list, states;
+        CUdeviceptr zeroed = 0;  ///< The states that are known to have begun as zeros.
     };
 
-    /** Sets the mask to a shape. `write(words, grids, num_grids)` enqueues the kernels that set the words; the last one
-     * clears the states of the grids, which are then listed. If it throws, the mask holds no data. */
+    /** What a launch counts and lists. */
+    struct Listing {
+        TileGrids grids{};
+        uint32_t count = 0;
+
+        void add(const TileGrid &grid) {
+            grids.grids[count++] = grid;
+        }
+        /** Takes out the grid of single pixels; returns one without states if there is none. */
+        TileGrid take_pixels();
+    };
+
+    /** Sets the mask to a shape. `write(words, listing)` enqueues the kernels that set the words; they may take a grid
+     * out of the listing, and the rest is listed after them. If it throws, the mask holds no data. */
     template<typename Write> void set_words(MaskShape to, const Write &write) {
-        uint32_t num_grids = 0;
-        const TileGrids grids = begin_words(to, num_grids);
-        write(words_.as<uint32_t>(), grids, num_grids);
-        launch_list(grids, num_grids);
+        Listing listing = begin_words(to);
+        write(words_.as<uint32_t>(), listing);
+        launch_list(listing);
         shape = to;
     }
-    /** Makes room for a shape, leaving the mask without data. Returns the grids to list again. */
-    TileGrids begin_words(const MaskShape &to, uint32_t &num_grids);
+    /** Makes room for a shape, leaving the mask without data. Returns what to list again. */
+    Listing begin_words(const MaskShape &to);
+    /** Sets the words from bytes or bits; lists the pixels, too, if the listing asks for them. */
+    template<typename Source> void launch_source(CUfunction function, const MaskShape &to, Source source,
+                                                 Listing &listing, uint32_t *words) const;
     /** Copies words into the mask, without bits beyond the width. */
-    void launch_copy(const uint32_t *from, int64_t stride, const TileGrids &grids, uint32_t num_grids, uint32_t *words,
-                     uint32_t num_words) const;
+    void launch_copy(const MaskShape &to, const uint32_t *from, int64_t stride, Listing &listing,
+                     uint32_t *words) const;
     Level &level(Granularity granularity);
+    /** Makes room for the states of a launch's blocks. */
+    void reserve_states(Level &level, uint32_t blocks) const;
     /** The launch argument that counts a level and, on request, lists it. */
     TileGrid grid_of_level(const Level &level, bool list) const;
-    /** The same, with its states cleared. */
-    TileGrid prepared(const Level &level, bool list);
     /** Counts the wanted levels that are not counted yet on the device. */
     void count_on_device();
-    void launch_list(const TileGrids &grids, uint32_t count);
+    void launch_list(const Listing &listing) const;
+    /** Launches one of the kernels that set and list masks. */
+    template<typename... Args> void launch(CUfunction function, LaunchGrid grid, const Args &...args) const {
+        grid.early = device_.kernels->masks_wait;
+        device_.launch(function, device_.caller_stream, grid, args...);
+    }
 
     CudaDevice &device_;
     DeviceBits bits_{};

@@ -122,8 +122,8 @@ void CudaMask::set_window(const MaskShape &to, distile_mask &from, const distile
     const uint32_t teams = block_threads / transfer.team;
     LaunchGrid grid = grid_of(uint64_t{transfer.num_rows} * transfer.team);
     grid.shared_bytes = static_cast<uint32_t>(sizeof(uint32_t) * 2 * teams * transfer.row.words);
-    set_words(to, [&](uint32_t *words, const TileGrids &grids, uint32_t num_grids) {
-        device_.launch(device_.kernels->transfer_bits, device_.caller_stream, grid, transfer, grids, num_grids, words);
+    set_words(to, [&](uint32_t *words, Listing &) {
+        device_.launch(device_.kernels->transfer_bits, device_.caller_stream, grid, transfer, words);
     });
 }
 
@@ -133,9 +133,9 @@ void CudaMask::set_combination(Combination how, distile_mask &a, distile_mask *b
     const BitCombination combination = {bits.words,        right.bits_.words,
                                         operation_of(how), make_divisor(static_cast<uint32_t>(bits.words_per_row)),
                                         left.num_words(),  ~0u >> (32 * bits.words_per_row - bits.width)};
-    set_words(MaskShape(left.shape), [&](uint32_t *words, const TileGrids &grids, uint32_t num_grids) {
+    set_words(MaskShape(left.shape), [&](uint32_t *words, Listing &) {
         device_.launch(device_.kernels->combine_bits, device_.caller_stream, grid_of(combination.num_words),
-                       combination, grids, num_grids, words);
+                       combination, words);
     });
 }
 

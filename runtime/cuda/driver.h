@@ -25,7 +25,8 @@ namespace distile {
     X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuFuncGetAttribute) X(cuFuncSetAttribute)           \
     X(cuLinkCreate) X(cuLinkAddData) X(cuLinkComplete) X(cuLinkDestroy) X(cuLaunchKernel) X(cuLaunchKernelEx)          \
     X(cuMemAlloc) X(cuMemFree) X(cuMemAllocHost) X(cuMemFreeHost) X(cuMemcpyHtoD) X(cuMemcpyDtoHAsync)                 \
-    X(cuMemcpyDtoDAsync) X(cuMemsetD8Async) X(cuPointerGetAttribute) X(cuGetErrorName)
+    X(cuMemcpyDtoDAsync) X(cuMemsetD8Async) X(cuPointerGetAttribute) X(cuGetErrorName)                                 \
+    X(cuTensorMapEncodeTiled)
 // clang-format on
 
 struct Driver {

@@ -1,9 +1,13 @@
 #include "own_kernels.h"
+#include "choose_90_ptx.h"
+#include "choose_ptx.h"
 #include "difference_ptx.h"
 #include "driver.h"
 #include "layout_ptx.h"
 #include "mask_algebra_ptx.h"
+#include "mask_sources_90_ptx.h"
 #include "mask_sources_ptx.h"
+#include "mask_tiles_90_ptx.h"
 #include "mask_tiles_ptx.h"
 #include "module_loader.h"
 #include "pixels_ptx.h"
@@ -15,7 +19,8 @@ namespace distile {
 const int32_t OwnKernels::oldest_cuda = DISTILE_MASK_TILES_CUDA;
 const int32_t OwnKernels::oldest_capability = DISTILE_MASK_TILES_CAPABILITY;
 
-OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader) : driver_(driver) {
+OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t capability)
+    : masks_wait(capability >= DISTILE_MASK_SOURCES_90_CAPABILITY), driver_(driver) {
     const auto load = [&](const unsigned char *ptx,
                           std::initializer_list<std::pair<CUfunction *, const char *>> kernels) {
         modules_.reserve(modules_.size() + 1);
@@ -25,10 +30,11 @@ OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader) : drive
         }
     };
     try {
-        load(distile_mask_sources_ptx, {{&pack_bytes, "distile_pack_bytes"},
-                                        {&copy_bits, "distile_copy_bits"},
-                                        {&set_indices, "distile_set_indices"}});
-        load(distile_mask_tiles_ptx, {{&list_tiles, "distile_list_tiles"}});
+        load(masks_wait ? distile_mask_sources_90_ptx : distile_mask_sources_ptx,
+             {{&pack_bytes, "distile_pack_bytes"},
+              {&copy_bits, "distile_copy_bits"},
+              {&set_indices, "distile_set_indices"}});
+        load(masks_wait ? distile_mask_tiles_90_ptx : distile_mask_tiles_ptx, {{&list_tiles, "distile_list_tiles"}});
         load(distile_mask_algebra_ptx,
              {{&transfer_bits, "distile_transfer_bits"}, {&combine_bits, "distile_combine_bits"}});
         load(distile_difference_ptx, {});
@@ -44,6 +50,7 @@ OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader) : drive
                                   {&update_pixels_4_, "distile_update_pixels_4"},
                                   {&update_pixels_16_, "distile_update_pixels_16"},
                                   {&hand_out, "distile_hand_out"}});
+        load(masks_wait ? distile_choose_90_ptx : distile_choose_ptx, {{&choose, "distile_choose"}});
         load(distile_layout_ptx, {{&to_planes_2_, "distile_to_planes_2"},
                                   {&to_planes_4_, "distile_to_planes_4"},
                                   {&to_pixels_2_, "distile_to_pixels_2"},

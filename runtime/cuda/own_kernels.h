@@ -22,7 +22,7 @@ public:
     static const int32_t oldest_cuda, oldest_capability;
 
     /** Throws Failure. */
-    OwnKernels(const Driver &driver, const ModuleLoader &loader);
+    OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t capability);
     ~OwnKernels();
     OwnKernels(const OwnKernels &) = delete;
     OwnKernels &operator=(const OwnKernels &) = delete;
@@ -40,6 +40,9 @@ public:
 
     CUfunction pack_bytes = nullptr, copy_bits = nullptr, set_indices = nullptr;
     CUfunction list_tiles = nullptr;
+    CUfunction choose = nullptr;
+    /** Whether the five above wait for earlier work themselves, so that they may start early. */
+    bool masks_wait = false;
     CUfunction transfer_bits = nullptr, combine_bits = nullptr;
     CUfunction hand_out = nullptr;
 

@@ -148,6 +148,7 @@ CUresult fill(const char *function, CUdeviceptr address, int value, size_t bytes
 
 /** A launch after its function was entered. */
 CUresult launch(CUresult result, CUfunction function, const CUlaunchConfig &config) {
+    fake().calls["launches"]++;
     unsigned int cluster = 1;
     bool early = false;
     for (unsigned int i = 0; i < config.numAttrs; i++) {
@@ -179,6 +180,14 @@ CUresult launch(CUresult result, CUfunction function, const CUlaunchConfig &conf
     fake().calls["blocks"] = blocks;
     fake().calls["shared"] = config.sharedMemBytes;
     return CUDA_SUCCESS;
+}
+
+int64_t occurrences(const char *text, const char *word) {
+    int64_t count = 0;
+    for (const char *at = std::strstr(text, word); at; at = std::strstr(at + 1, word)) {
+        count++;
+    }
+    return count;
 }
 
 /** The host waited for a stream. */
@@ -348,6 +357,11 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     if (!is_cubin && !std::strstr(text, ".version")) {
         return CUDA_ERROR_INVALID_IMAGE;
     }
+    const int64_t waits = is_cubin ? 0 : occurrences(text, "griddepcontrol.wait");
+    if (waits > 0) {
+        fake().calls["waits"] += waits;
+        fake().calls["waiting"] += occurrences(text, ".entry");
+    }
     return make("cuModuleLoadData", module, true);
 }
 
@@ -487,6 +501,23 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
                                                                       : static_cast<int>(fake().settings["ordinal"]);
     std::memcpy(data, &number, sizeof(number));
     return CUDA_SUCCESS;
+}
+
+CUresult cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType, cuuint32_t tensorRank, void *globalAddress,
+                                const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const cuuint32_t *boxDim,
+                                const cuuint32_t *elementStrides, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+    const CUresult result = enter("cuTensorMapEncodeTiled");
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    bool legal =
+        reinterpret_cast<uintptr_t>(globalAddress) % 16 == 0 && reinterpret_cast<uintptr_t>(tensorMap) % 64 == 0;
+    for (cuuint32_t i = 0; i < tensorRank; i++) {
+        legal = legal && globalDim[i] > 0 && boxDim[i] > 0 && boxDim[i] <= 256 && elementStrides[i] > 0 &&
+                elementStrides[i] <= 8 && (i + 1 == tensorRank || (globalStrides[i] > 0 && globalStrides[i] % 16 == 0));
+    }
+    return legal ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 #ifndef DISTILE_FAKE_OLD

@@ -13,10 +13,10 @@ inline const char fine_cubin[] = "\177ELF of single pixels", coarse_cubin[] = "\
 
 /** 64 pixels by 32 channels a block, two blocks a reduction. */
 inline const distile_tensor_core_code fine_code = {
-    fine_cubin, sizeof(fine_cubin) - 1, "distile_masked", 64, 32, 2, 256, 1, 100000, 1, 1, 1};
-/** The same for tiles of 2 x 2, alone and without an early start. */
+    fine_cubin, sizeof(fine_cubin) - 1, "distile_masked", 64, 32, 2, 0, 256, 1, 100000, 1, 1, 0, 0, 1};
+/** The same for tiles of 2 x 2 in boxes, in balance instead of in pairs, and without an early start. */
 inline const distile_tensor_core_code coarse_code = {
-    coarse_cubin, sizeof(coarse_cubin) - 1, "distile_masked", 64, 32, 1, 256, 2, 60000, 2, 2, 0};
+    coarse_cubin, sizeof(coarse_cubin) - 1, "distile_masked", 64, 32, 1, 1, 256, 2, 60000, 2, 2, 1, 1, 0};
 
 template<const distile_tensor_core_code *code> int run_tensor_core(const distile_kernel_call *call) {
     return distile_call_tensor_core(code, call);

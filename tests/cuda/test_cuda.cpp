@@ -74,7 +74,11 @@ struct Problem {
 
     /** "" if the output on the device is what must have become of `before`. */
     std::string difference(const std::vector<uint8_t> &bytes, distile_inactive inactive) const {
-        const std::vector<float> values = output_memory->get();
+        return difference(output_memory->get(), bytes, inactive);
+    }
+    /** The same for an output with these values. */
+    std::string difference(const std::vector<float> &values, const std::vector<uint8_t> &bytes,
+                           distile_inactive inactive) const {
         const double tolerance = 2e-5 * full.largest;
         for (size_t pixel = 0; pixel < bytes.size(); pixel++) {
             for (int32_t c = 0; c < conv.out_channels; c++) {
@@ -119,6 +123,7 @@ TEST_CASE("Without a GPU or with the wrong arguments, a status and a sentence", 
     CHECK(context == nullptr);
     CHECK(distile_cuda_set_stream(nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
     CHECK(distile_cuda_planner_join(nullptr) == DISTILE_ERROR_NULL_POINTER);
+    CHECK(distile_cuda_last_choice(nullptr, nullptr) == DISTILE_ERROR_NULL_POINTER);
 }
 
 TEST_CASE("What only a GPU has, a context of a CPU refuses", "[cuda]") {
@@ -138,7 +143,8 @@ TEST_CASE("A PolyKernel for a GPU describes itself, and a CPU refuses it", "[cud
         CHECK(polykernel->num_variants > 1);
         const bool by_halide = polykernel->features == std::string("sm_70");
         if (!by_halide) {
-            CHECK(polykernel->features == std::string("sm_90a"));
+            const std::string features = polykernel->features;
+            CHECK((features == "sm_90a" || features == "sm_80"));
         }
         const bool is_float32 = type_of(*polykernel) == DISTILE_FLOAT32;
         CHECK((polykernel->math == DISTILE_MATH_TF32) == (!by_halide && is_float32));
@@ -355,8 +361,8 @@ TEST_CASE("The path without a wait runs in a graph, with other masks at every la
                 set_mask(gpu, mask.get(), bytes, problem.output);
                 gpu.check(distile_run(problem.kernel.get(), &args));
                 // What only the host can decide, it must refuse, and the capture goes on.
-                args.variant = nullptr;
-                CHECK(distile_run(problem.kernel.get(), &args) == DISTILE_ERROR_CAPTURING);
+                distile_choice choice{};
+                CHECK(distile_kernel_choose(problem.kernel.get(), mask.get(), &choice) == DISTILE_ERROR_CAPTURING);
             });
             for (const char *family : mask_names) {
                 CAPTURE(family);
@@ -367,6 +373,110 @@ TEST_CASE("The path without a wait runs in a graph, with other masks at every la
                 problem.output_memory->set(problem.before);
                 graph.launch();
                 CHECK(problem.difference(now, DISTILE_ZERO) == "");
+            }
+        }
+    }
+}
+
+TEST_CASE("A mask may be set while the operator that uses it still runs", "[gpu]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    const StreamInUse stream(gpu);
+    for (const distile_polykernel *polykernel : {&test_odd_cuda, test_cuda_polykernels[0]}) {
+        const Problem problem(gpu, *polykernel, 2, 20, 24);
+        std::vector<std::vector<uint8_t>> masks;
+        std::vector<std::unique_ptr<DeviceArray<uint8_t>>> sources;
+        std::vector<std::unique_ptr<DeviceArray<float>>> outputs;
+        for (const char *family : mask_names) {
+            masks.push_back(make_bytes(family, 2, problem.out_height, problem.out_width));
+            sources.push_back(std::make_unique<DeviceArray<uint8_t>>(masks.back()));
+            outputs.push_back(std::make_unique<DeviceArray<float>>(problem.before));
+        }
+        for (int32_t variant = 0; variant < polykernel->num_variants; variant++) {
+            const Mask mask = gpu.make_mask();
+            const auto run_all = [&] {
+                for (size_t i = 0; i < masks.size(); i++) {
+                    // No operator uses the first.
+                    set_mask(gpu, mask.get(), *sources[(i + 1) % masks.size()], problem.output);
+                    set_mask(gpu, mask.get(), *sources[i], problem.output);
+                    distile_tensor output = problem.output;
+                    output.data = outputs[i]->data();
+                    distile_run_args args = problem.run_args(mask.get());
+                    args.output = &output;
+                    args.residual = args.residual ? &output : nullptr;
+                    args.variant = distile_kernel_variant_name(problem.kernel.get(), variant);
+                    gpu.check(distile_run(problem.kernel.get(), &args));
+                }
+            };
+            const auto check_all = [&] {
+                for (size_t i = 0; i < masks.size(); i++) {
+                    CAPTURE(polykernel->name, variant, mask_names[i]);
+                    CHECK(problem.difference(outputs[i]->get(), masks[i], DISTILE_KEEP) == "");
+                    outputs[i]->set(problem.before);
+                }
+            };
+            run_all();
+            check_all();
+            const Graph graph(stream.get(), run_all);
+            for (int round = 0; round < 2; round++) {
+                graph.launch();
+                check_all();
+            }
+        }
+    }
+}
+
+TEST_CASE("Graphs that set one mask to other shapes list what it is at each launch", "[gpu]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    struct Recorded {
+        std::unique_ptr<DeviceArray<uint8_t>> bytes;
+        std::vector<distile_tile_list> lists;
+        std::unique_ptr<Graph> graph;
+    };
+    const StreamInUse stream(gpu);
+    const Mask mask = gpu.make_mask(), expected = distile::make_mask(gpu.host);
+    const Granularity granularities[] = {{1, 1}, {2, 3}, {8, 8}};
+    // A single pixel, rows that end within a word, and up to more blocks than one look takes in.
+    const int32_t shapes[][3] = {{1, 1, 1}, {1, 40, 40}, {32, 40, 33}, {4, 128, 128}, {1, 256, 256}, {33, 256, 250}};
+    std::vector<Recorded> recorded;
+    for (const auto &[batch, height, width] : shapes) {
+        const distile_tensor shape = distile_tensor_make(nullptr, batch, height, width, 1);
+        Recorded one;
+        one.bytes = std::make_unique<DeviceArray<uint8_t>>(make_bytes("full", batch, height, width));
+        const auto record = [&] {
+            set_mask(gpu, mask.get(), *one.bytes, shape);
+            one.lists.clear();
+            for (const Granularity &granularity : granularities) {
+                one.lists.emplace_back();
+                gpu.check(distile_mask_tiles(mask.get(), granularity.h, granularity.w, &one.lists.back()));
+            }
+        };
+        // From the second time on, the lists are made with the mask.
+        record();
+        record();
+        one.graph = std::make_unique<Graph>(stream.get(), record);
+        recorded.push_back(std::move(one));
+    }
+    for (const char *family : mask_names) {
+        for (size_t i = 0; i < recorded.size(); i++) {
+            const auto &[batch, height, width] = shapes[i];
+            CAPTURE(family, batch, height, width);
+            const std::vector<uint8_t> bytes = make_bytes(family, batch, height, width);
+            recorded[i].bytes->set(bytes);
+            gpu.check_host(distile_mask_set_bytes(expected.get(), bytes.data(), batch, height, width,
+                                                  int64_t{height} * width, width));
+            // The second must not take what the first has left for its own.
+            recorded[i].graph->launch();
+            recorded[i].graph->launch();
+            for (size_t j = 0; j < recorded[i].lists.size(); j++) {
+                distile_tile_list list{};
+                gpu.check_host(distile_mask_tiles(expected.get(), granularities[j].h, granularities[j].w, &list));
+                CHECK((tiles_of(recorded[i].lists[j]) == tiles_of(list)));
             }
         }
     }

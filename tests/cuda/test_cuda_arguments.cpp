@@ -1,7 +1,7 @@
 // The functions of the C API on a GPU with every argument wrong in turn, on a driver of our own.
-#include "fake_session.h"
-#include "gpu_session.h"
+#include "cuda_setup.h"
 #include "shared_arguments.h"
+#include "tensor_core_operator.h"
 #include <distile/planner.h>
 #include <test_conv3_48_16_residual_cuda.h>
 #include <test_point_17_48_cuda.h>
@@ -11,7 +11,15 @@ using namespace distile;
 
 TEST_CASE("Every function of cuda.h refuses every argument that is wrong", "[.fake_driver]") {
     {
-        const Context context = make_cuda_context(), cpu = make_context();
+        // Its GPU chooses between two variants.
+        distile_cuda_options choosing{};
+        choosing.choose_on_device = 1;
+        const TensorCoreOperator op(DISTILE_FLOAT16);
+        const Setup setup(op.polykernel, 1, 8, 8, choosing);
+        const Context &context = setup.context;
+        check(context, distile_kernel_add_time(setup.kernel.get(), "fine", 1, 1));
+        check(context, distile_kernel_add_time(setup.kernel.get(), "dense", 64, 10));
+        const Context cpu = make_context();
         WrongArguments all([&] { return std::string(distile_context_message(context.get())); },
                            [&] {
                                const Mask mask = make_mask(context);
@@ -28,6 +36,7 @@ TEST_CASE("Every function of cuda.h refuses every argument that is wrong", "[.fa
             })
             .any<1>({nullptr})
             .wrong<1>(DISTILE_ERROR_NO_GPU, &distile_cuda_options::device, {-1, 1, INT_MIN, INT_MAX})
+            .wrong<1>(DISTILE_ERROR_BAD_VALUE, &distile_cuda_options::choose_on_device, {-1, 2, INT_MIN, INT_MAX})
             .reserved<1>(&distile_cuda_options::reserved)
             .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
         refuse_context_options(create);
@@ -43,6 +52,16 @@ TEST_CASE("Every function of cuda.h refuses every argument that is wrong", "[.fa
         all.of("distile_cuda_planner_join", distile_cuda_planner_join, planner.get())
             .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
             .wrong<0>(DISTILE_ERROR_OTHER_DEVICE, {of_cpu.get()});
+        const Kernel never = make_kernel(context, op.polykernel);
+        const Kernel kernel_of_cpu = make_kernel(cpu, *test_cuda_cpu_polykernels[0]);
+        setup.set_mask();
+        setup.run();
+        distile_choice choice{};
+        all.of("distile_cuda_last_choice", distile_cuda_last_choice, setup.kernel.get(), &choice)
+            .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+            .wrong<0>(DISTILE_ERROR_OTHER_DEVICE, {kernel_of_cpu.get()})
+            .wrong<0>(DISTILE_ERROR_BAD_VALUE, {never.get()})
+            .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr});
         CHECK(all.tested() == declared_functions(DISTILE_INCLUDE_FOLDER, {"cuda.h"}));
         CHECK(all.undocumented(DISTILE_INCLUDE_FOLDER, {"cuda.h"}) == "");
     }

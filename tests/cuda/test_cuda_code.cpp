@@ -5,6 +5,7 @@
 #include "tensor_core/arguments.h"
 #include "tensor_core_operator.h"
 #include <array>
+#include <cstring>
 #include <filesystem>
 
 using namespace distile;
@@ -14,12 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /** Of the library's own kernels. */
-constexpr int64_t own_modules = 6;
-
-/** Of every kind. */
-int64_t launches() {
-    return count_fake("cuLaunchKernel") + count_fake("cuLaunchKernelEx");
-}
+constexpr int64_t own_modules = 7;
 
 /** Hooks that keep what they are called with. */
 struct Recorder : distile_hooks {
@@ -39,7 +35,28 @@ struct Recorder : distile_hooks {
         return 0;
     }
 
-    distile_gpu_hooks functions{use_module, launch, nullptr};
+    static int allocate(distile_hooks *hooks, uint64_t bytes, uint64_t *address) {
+        of(hooks).scratch = bytes;
+        *address = 4096;
+        return of(hooks).scratch_result;
+    }
+    static int get_signals(distile_hooks *hooks, uint64_t bytes, uint64_t *address) {
+        of(hooks).signals = bytes;
+        *address = 8192;
+        return of(hooks).signals_result;
+    }
+
+    static int map_boxes(distile_hooks *hooks, const distile_gpu_boxes *given, void *map) {
+        of(hooks).boxes = *given;
+        std::memset(map, 0x5a, sizeof(tensor_core::TensorMap));
+        return of(hooks).boxes_result;
+    }
+
+    distile_gpu_hooks functions{use_module, launch, allocate, get_signals, map_boxes};
+    distile_gpu_boxes boxes{};
+    int boxes_result = 0;
+    uint64_t scratch = 0, signals = 0;  // Bytes.
+    int scratch_result = 0, signals_result = 0;
     std::string code;
     distile_gpu_launch launched{};
     tensor_core::Arguments arguments{};
@@ -173,10 +190,28 @@ TEST_CASE("A call of code for tensor cores becomes the kernel's arguments", "[cu
         REQUIRE(distile_call_tensor_core(&fine_code, &call) == 0);
         CHECK(recorder.launched.blocks[0] == blocks);
     }
-    // Tiles of four pixels, and two blocks on a multiprocessor.
+    CHECK(recorder.scratch == 0);
+    CHECK(recorder.signals == 0);
+    CHECK(recorder.boxes.array == nullptr);
+    // Tiles of four pixels, of which four blocks may share 64, and two blocks on a multiprocessor.
     call.threads = 132;
     REQUIRE(distile_call_tensor_core(&coarse_code, &call) == 0);
-    CHECK(recorder.launched.blocks[0] == 25);
+    CHECK(recorder.launched.blocks[0] == 100);
+    CHECK(recorder.scratch == 100 * 64 * 32 * sizeof(float));
+    CHECK(recorder.signals == 102 * sizeof(uint32_t));
+    CHECK(reinterpret_cast<uintptr_t>(made.parts) == 4096);
+    CHECK(reinterpret_cast<uintptr_t>(made.signals) == 8192);
+    CHECK(recorder.boxes.array == operands);
+    CHECK(recorder.boxes.pixels_w == 2);
+    CHECK(recorder.boxes.step_w == 1);
+    CHECK(made.input_map.words[15] == 0x5a5a5a5a5a5a5a5a);
+    for (int *result : {&recorder.scratch_result, &recorder.signals_result, &recorder.boxes_result}) {
+        *result = 7;
+        recorder.launched = {};
+        CHECK(distile_call_tensor_core(&coarse_code, &call) == 7);
+        CHECK(recorder.launched.kernel == nullptr);
+        *result = 0;
+    }
     call.threads = 10;
     REQUIRE(distile_call_tensor_core(&coarse_code, &call) == 0);
     CHECK(recorder.launched.blocks[0] == 20);
@@ -205,9 +240,9 @@ TEST_CASE("Code for tensor cores is launched with what it needs", "[.fake_driver
         const char *variant;
         int64_t cluster, early, shared, blocks;
     };
-    // 198 pixels are 4 rows of blocks, and so are 60 tiles of 4 pixels.
+    // 198 pixels are 4 rows of blocks, and so are 60 tiles of 4 pixels, which 16 blocks may share.
     for (const Launch &due :
-         {Launch{"fine", 2, 1, 100000, 8}, {"coarse", 1, 0, 60000, 4}, {"dense", 2, 1, 100000, 8}}) {
+         {Launch{"fine", 2, 1, 100000, 8}, {"coarse", 1, 0, 60000, 16}, {"dense", 2, 1, 100000, 8}}) {
         CAPTURE(due.variant);
         setup.args.variant = due.variant;
         setup.run();
@@ -232,9 +267,9 @@ TEST_CASE("All code is loaded when a PolyKernel is created", "[.fake_driver]") {
                 setup.args.inactive = DISTILE_ZERO;
                 setup.args.variant = variant.c_str();
                 setup.set_mask();
-                const int64_t before = launches();
+                const int64_t before = count_fake("launches");
                 setup.run();
-                CHECK(launches() >= before + 2);
+                CHECK(count_fake("launches") >= before + 2);
                 setup.args.variant = nullptr;
                 setup.run();
             }
@@ -263,9 +298,9 @@ TEST_CASE("A variant that throws ends its own call only", "[.fake_driver]") {
     // Another kernel of that GPU still computes.
     setup.set_mask();
     const FakeSetting count("count", 7, 0);
-    const int64_t launches = count_fake("cuLaunchKernel");
+    const int64_t launches = count_fake("launches");
     setup.run();
-    CHECK(count_fake("cuLaunchKernel") > launches + 1);
+    CHECK(count_fake("launches") > launches + 1);
     throwing = false;
     check(setup.context, distile_kernel_create(setup.context.get(), &polykernel, &made));
     distile_kernel_destroy(made);

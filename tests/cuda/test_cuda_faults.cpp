@@ -43,7 +43,9 @@ const char *const fallible[] = {"cuInit",
                                 "cuStreamWaitEvent",
                                 "cuEventRecord",
                                 "cuPointerGetAttribute",
-                                "cuLaunchKernel"};
+                                "cuLaunchKernel",
+                                "cuLaunchKernelEx",
+                                "cuTensorMapEncodeTiled"};
 
 /** An upsampling by 1 x 1 of the residual to the output. */
 distile_upsample_args upsampling_of(const Setup &setup, distile_mask *mask) {
@@ -115,7 +117,9 @@ TEST_CASE("Any function of the driver may fail, and nothing is left behind", "[.
             fail_fake(function, 0);
         }
         {
-            Setup setup;
+            const TensorCoreOperator op(DISTILE_FLOAT16);
+            Setup setup, boxes(op.polykernel);
+            boxes.set_mask();
             setup.args.inactive = DISTILE_ZERO;
             const distile_upsample_args upsampling = upsampling_of(setup, setup.mask.get());
             const distile_nchw planes = planes_of(setup);
@@ -133,14 +137,16 @@ TEST_CASE("Any function of the driver may fail, and nothing is left behind", "[.
                       distile_run(setup.kernel.get(), &setup.args)}) {
                     failures += status != DISTILE_OK ? 1 : 0;
                 }
+                for (Setup *with : {&setup, &boxes}) {
+                    for (const std::string &variant : variants_of(*with)) {
+                        with->args.variant = variant.c_str();
+                        failures += distile_run(with->kernel.get(), &with->args) != DISTILE_OK ? 1 : 0;
+                    }
+                    with->args.variant = nullptr;
+                }
                 distile_weights *weights = nullptr;
                 failures += distile_weights_pack(setup.kernel.get(), &setup.source, &weights) != DISTILE_OK ? 1 : 0;
                 distile_weights_destroy(weights);
-                for (const std::string &variant : variants_of(setup)) {
-                    setup.args.variant = variant.c_str();
-                    failures += distile_run(setup.kernel.get(), &setup.args) != DISTILE_OK ? 1 : 0;
-                }
-                setup.args.variant = nullptr;
                 return failures;
             };
             fail_fake(function, CUDA_ERROR_NOT_PERMITTED);

@@ -157,7 +157,7 @@ TEST_CASE("Masks of masks on a GPU refuse what makes no sense, and launch nothin
     masks.set(masks.b, 1, 4, 71);
     others.set(others.a, 1, 4, 70);
     distile_mask *const result = masks.result.get(), *const a = masks.a.get(), *const b = masks.b.get();
-    const int64_t launches = count_fake("cuLaunchKernel");
+    const int64_t launches = count_fake("launches");
     const auto refuse = [&](distile_status status, distile_status due, const std::string &word = "") {
         INFO(distile_context_message(masks.context.get()));
         CHECK(name_of(status) == name_of(due));
@@ -194,7 +194,7 @@ TEST_CASE("Masks of masks on a GPU refuse what makes no sense, and launch nothin
     masks.set(masks.b, 60000, 1, 1);
     refuse(distile_mask_needed_input(result, b, &plain_3x3, 60000, 2), DISTILE_ERROR_BAD_SHAPE, "2^31");
     // One launch was that of the mask with 60000 images.
-    CHECK(count_fake("cuLaunchKernel") == launches + 1);
+    CHECK(count_fake("launches") == launches + 1);
     const uint32_t *words = nullptr;
     int32_t words_per_row = 0;
     check(masks.context, distile_mask_bits(result, &words, &words_per_row));
@@ -205,7 +205,7 @@ TEST_CASE("Masks of masks on a GPU wait for nothing and allocate only for a new 
           "[.fake_driver]") {
     const FakeMasks masks;
     masks.call_all(40, 50);
-    const int64_t allocations = count_fake("cuMemAlloc"), launches = count_fake("cuLaunchKernel"),
+    const int64_t allocations = count_fake("cuMemAlloc"), launches = count_fake("launches"),
                   copies = count_fake("cuMemcpyDtoDAsync");
     const auto waits = [] {
         return count_fake("cuStreamSynchronize") + count_fake("cuCtxSynchronize") + count_fake("cuMemcpyDtoHAsync");
@@ -225,7 +225,7 @@ TEST_CASE("Masks of masks on a GPU wait for nothing and allocate only for a new 
     CHECK(count_fake("cuMemAlloc") == allocations);
     CHECK(waits() == waited);
     // A launch for each, the setting of two masks included, and a copy for the two windows in place.
-    CHECK(count_fake("cuLaunchKernel") == launches + 3 * 12 + 1);
+    CHECK(count_fake("launches") == launches + 3 * 12 + 1);
     CHECK(count_fake("cuMemcpyDtoDAsync") == copies + 3 * 2);
 }
 

@@ -62,7 +62,7 @@ TEST_CASE("A planner on a GPU refuses what makes no sense, and takes no buffer",
     for (distile_clearing clearing : clearings) {
         const Planner planner = make_planner(gpu.context, {3, clearing, {}});
         const Mask unset = make_mask(gpu.context);
-        const int64_t launches = count_fake("cuLaunchKernel");
+        const int64_t launches = count_fake("launches");
         distile_tensor output{};
         const auto refuse = [&](const distile_output_spec *spec, const Mask &mask, distile_tensor *to,
                                 distile_status due) {
@@ -99,7 +99,7 @@ TEST_CASE("A planner on a GPU refuses what makes no sense, and takes no buffer",
               DISTILE_ERROR_BAD_VALUE);
         CHECK(output.data == nullptr);
         CHECK(distile_planner_bytes(planner.get()) == 0);
-        CHECK(count_fake("cuLaunchKernel") == launches);
+        CHECK(count_fake("launches") == launches);
     }
 }
 
@@ -163,14 +163,14 @@ TEST_CASE("A planner on a GPU waits for nothing and allocates only for a larger 
             CHECK(next(40, 60, 4) == DISTILE_OK);
         }
         CHECK(distile_planner_bytes(planner.get()) == 3 * 40 * 60 * 4 * 4);
-        const int64_t allocations = count_fake("cuMemAlloc"), launches = count_fake("cuLaunchKernel"), waited = waits();
+        const int64_t allocations = count_fake("cuMemAlloc"), launches = count_fake("launches"), waited = waits();
         for (int32_t i = 0; i < 20; i++) {
             CHECK(next(1 + i % 10, 30 - i, 4) == DISTILE_OK);
         }
         // A launch for the mask and one for the buffer; the background takes one more.
-        CHECK(count_fake("cuLaunchKernel") == launches + 20 * (clearing == DISTILE_CLEAR_ALL       ? 1
-                                                               : clearing == DISTILE_CLEAR_WRITTEN ? 2
-                                                                                                   : 3));
+        CHECK(count_fake("launches") == launches + 20 * (clearing == DISTILE_CLEAR_ALL       ? 1
+                                                         : clearing == DISTILE_CLEAR_WRITTEN ? 2
+                                                                                             : 3));
         CHECK(distile_cuda_planner_join(planner.get()) == DISTILE_OK);
         {
             const FakeSetting capturing("capturing", 1, 0);

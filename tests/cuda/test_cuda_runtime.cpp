@@ -51,10 +51,10 @@ TEST_CASE("A mask whose setting failed holds nothing", "[.fake_driver]") {
     Setup setup;
     setup.set_mask();
     setup.run();
-    fail_fake("cuLaunchKernel", CUDA_ERROR_NOT_PERMITTED);
+    fail_fake("cuLaunchKernelEx", CUDA_ERROR_NOT_PERMITTED);
     CHECK(distile_mask_set_bytes(setup.mask.get(), setup.mask_memory->data(), 2, setup.out_height, setup.out_width,
                                  int64_t{setup.out_height} * setup.out_width, setup.out_width) == DISTILE_ERROR_KERNEL);
-    fail_fake("cuLaunchKernel", 0);
+    fail_fake("cuLaunchKernelEx", 0);
     setup.refuse_run(DISTILE_ERROR_BAD_MASK, {"never set"});
     setup.set_mask();
     setup.run();
@@ -64,22 +64,84 @@ TEST_CASE("No tile is no launch of the operator", "[.fake_driver]") {
     const Setup setup;
     setup.set_mask();
     setup.run();
-    const int64_t launches = count_fake("cuLaunchKernel");
+    const int64_t launches = count_fake("launches");
     setup.run();
-    CHECK(count_fake("cuLaunchKernel") == launches);
+    CHECK(count_fake("launches") == launches);
+}
+
+TEST_CASE("A mask takes one launch from its bytes or bits to its list of pixels", "[.fake_driver]") {
+    const Setup setup;
+    distile_tile_list list{};
+    setup.set_mask();
+    check(setup.context, distile_mask_tiles(setup.mask.get(), 1, 1, &list));
+    const DeviceArray<uint32_t> words(1000);
+    const FakeSetting count("count", 7, 0);
+    for (int round = 0; round < 4; round++) {
+        const int64_t launches = count_fake("launches"), fills = count_fake("cuMemsetD8Async");
+        if (round % 2 == 0) {
+            setup.set_mask();
+        } else {
+            check(setup.context, distile_mask_set_bits(setup.mask.get(), words.data(), setup.output.batch,
+                                                       setup.out_height, setup.out_width, 2));
+        }
+        // In the third round, what was asked in the second: only their number.
+        int64_t active = 0;
+        if (round > 0) {
+            check(setup.context, distile_mask_active_pixels(setup.mask.get(), &active));
+            CHECK(active == 7);
+        }
+        if (round != 1) {
+            const int64_t before = count_fake("launches");
+            check(setup.context, distile_mask_tiles(setup.mask.get(), 1, 1, &list));
+            CHECK(count_fake("launches") == before + (round == 2 ? 1 : 0));
+        }
+        CHECK(count_fake("launches") == launches + (round == 2 ? 2 : 1));
+        CHECK(count_fake("cuMemsetD8Async") == fills);
+    }
+}
+
+TEST_CASE("The kernels of masks start early where their code waits", "[.fake_driver]") {
+    for (const bool waits : {true, false}) {
+        CAPTURE(waits);
+        const FakeSetting major("major", waits ? 9 : 8, 9);
+        const int64_t before = count_fake("waits"), kernels = count_fake("waiting");
+        const Setup setup;
+        // Every kernel that waits does so in one place.
+        CHECK(count_fake("waits") == before + (waits ? 5 : 0));
+        CHECK(count_fake("waiting") == kernels + (waits ? 5 : 0));
+        const int64_t extended = count_fake("cuLaunchKernelEx");
+        const auto check_early = [&](distile_status status, bool due) {
+            check(setup.context, status);
+            CHECK(count_fake("early") == (due ? 1 : 0));
+        };
+        distile_mask *const mask = setup.mask.get();
+        const DeviceArray<uint32_t> words(1000);
+        distile_tile_list list{};
+        for (int round = 0; round < 2; round++) {
+            setup.set_mask();
+            check_early(distile_mask_tiles(mask, 3, 3, &list), waits);
+            check_early(distile_mask_set_bits(mask, words.data(), 2, 20, 25, 1), waits);
+            check_early(distile_mask_set_indices(mask, reinterpret_cast<const int32_t *>(words.data()), nullptr, 2, 20,
+                                                 25, 500),
+                        waits);
+            // It does not wait.
+            check_early(distile_mask_invert(mask, mask), false);
+        }
+        CHECK((count_fake("cuLaunchKernelEx") > extended) == waits);
+    }
 }
 
 TEST_CASE("A mask takes two launches from its bytes to its lists", "[.fake_driver]") {
     const Setup setup;
     distile_tile_list list{};
     for (int round = 0; round < 3; round++) {
-        const int64_t launches = count_fake("cuLaunchKernel");
+        const int64_t launches = count_fake("launches");
         setup.set_mask();
         for (int32_t tile : {1, 2, 4, 8}) {
             check(setup.context, distile_mask_tiles(setup.mask.get(), tile, tile, &list));
         }
         // The first time each is made when it is asked for.
-        CHECK(count_fake("cuLaunchKernel") == launches + (round == 0 ? 5 : 2));
+        CHECK(count_fake("launches") == launches + (round == 0 ? 5 : 2));
     }
     for (int32_t tile = 9; tile < 70; tile++) {
         check(setup.context, distile_mask_tiles(setup.mask.get(), tile, 1, &list));
@@ -105,8 +167,9 @@ TEST_CASE("The path without a wait calls nothing that a capture forbids", "[.fak
         setup.run();
     }
     CHECK(count_fake("forbidden") == 0);
-    setup.args.variant = nullptr;
-    setup.refuse_run(DISTILE_ERROR_CAPTURING, {"name a variant"});
+    distile_choice choice{};
+    setup.refuse(distile_kernel_choose(setup.kernel.get(), setup.mask.get(), &choice), DISTILE_ERROR_CAPTURING,
+                 {"name a variant"});
     setup.refuse(distile_mask_set_bytes(setup.mask.get(), setup.mask_memory->data(), 1, 1, 1, 1, 1), DISTILE_OK, {});
     // A larger mask needs memory.
     const DeviceArray<uint8_t> *bytes = setup.mask_memory.get();
@@ -164,9 +227,9 @@ TEST_CASE("A list that is made outside of the graph that sets its mask is made e
     const Setup setup;
     distile_tile_list list{};
     const auto launches_of_list = [&] {
-        const int64_t before = count_fake("cuLaunchKernel");
+        const int64_t before = count_fake("launches");
         check(setup.context, distile_mask_tiles(setup.mask.get(), 3, 3, &list));
-        return count_fake("cuLaunchKernel") - before;
+        return count_fake("launches") - before;
     };
     setup.set_mask();
     {
@@ -190,18 +253,16 @@ TEST_CASE("A list that is made outside of the graph that sets its mask is made e
 TEST_CASE("A small mask is not listed for code that reads its bits", "[.fake_driver]") {
     const TensorCoreOperator op(DISTILE_FLOAT16);
     const auto launches_of = [](Setup &setup, const char *variant) {
-        const int64_t before = count_fake("cuLaunchKernel"), extended = count_fake("cuLaunchKernelEx");
+        const int64_t before = count_fake("launches");
         setup.args.variant = variant;
         setup.set_mask();
         setup.run();
-        const int64_t of_code = variant == std::string("coarse") ? 0 : 1;
-        CHECK(count_fake("cuLaunchKernelEx") == extended + of_code);
-        return count_fake("cuLaunchKernel") - before;
+        return count_fake("launches") - before;
     };
     {
         Setup setup(op.polykernel);
         for (int round = 0; round < 3; round++) {
-            CHECK(launches_of(setup, "fine") == 1);
+            CHECK(launches_of(setup, "fine") == 2);
         }
         const FakeSetting capturing("capturing", 1, 0);
         // Nothing of the mask changes, so it need not be set in the graph.
@@ -209,18 +270,20 @@ TEST_CASE("A small mask is not listed for code that reads its bits", "[.fake_dri
         CHECK(count_fake("forbidden") == 0);
     }
     {
-        // The tiles of other variants are listed, and launched by cuLaunchKernel.
+        // The tiles of other variants are listed.
         Setup setup(op.polykernel);
         CHECK(launches_of(setup, "coarse") == 3);
+        CHECK(launches_of(setup, "fine") == 3);
         CHECK(launches_of(setup, "fine") == 2);
-        CHECK(launches_of(setup, "fine") == 1);
         // All tiles of a dense one, which are set and listed once.
-        CHECK(launches_of(setup, "dense") == 3);
-        CHECK(launches_of(setup, "dense") == 1);
+        CHECK(launches_of(setup, "dense") == 4);
+        CHECK(launches_of(setup, "dense") == 2);
     }
     // 4096 pixels are few, more are not.
     Setup most(op.polykernel, 1, 64, 64), more(op.polykernel, 1, 65, 64);
-    CHECK(launches_of(most, "fine") == 1);
+    CHECK(launches_of(most, "fine") == 2);
+    CHECK(launches_of(more, "fine") == 3);
+    // From the second time on, setting a mask also lists it.
     CHECK(launches_of(more, "fine") == 2);
 }
 
@@ -301,7 +364,7 @@ TEST_CASE("Every wrong argument of a run is refused before anything is launched"
         setup.refuse_run(DISTILE_ERROR_BAD_MASK, {"never set"});
         setup.set_mask();
         const distile_run_args good = setup.args;
-        const int64_t launches = count_fake("cuLaunchKernel");
+        const int64_t launches = count_fake("launches");
         distile_tensor tensor{};
         const auto refuse = [&](const distile_tensor *distile_run_args::*member, distile_status status,
                                 const std::vector<std::string> &words,
@@ -383,7 +446,7 @@ TEST_CASE("Every wrong argument of a run is refused before anything is launched"
         setup.args.mask = other.mask.get();
         setup.refuse_run(DISTILE_ERROR_BAD_MASK, {"another context"});
         setup.args = good;
-        CHECK(count_fake("cuLaunchKernel") == launches + 1);
+        CHECK(count_fake("launches") == launches + 1);
         check(setup.context, distile_mask_set_bytes(setup.mask.get(), setup.mask_memory->data(), 1, 3, 3, 9, 3));
         setup.refuse_run(DISTILE_ERROR_BAD_MASK, {"1 x 3 x 3"});
         setup.refuse(distile_run(setup.kernel.get(), nullptr), DISTILE_ERROR_NULL_POINTER, {"arguments"});
@@ -577,12 +640,12 @@ TEST_CASE("Masks from bits and lists take as many launches as those from bytes",
     const DeviceArray<uint32_t> words(1000);
     const auto *numbers = reinterpret_cast<const int32_t *>(words.data());
     for (int round = 0; round < 3; round++) {
-        const int64_t launches = count_fake("cuLaunchKernel");
+        const int64_t launches = count_fake("launches");
         check(setup.context, distile_mask_set_bits(setup.mask.get(), words.data(), 2, 20, 25, 1));
         check(setup.context, distile_mask_tiles(setup.mask.get(), 2, 2, &list));
         check(setup.context, distile_mask_set_indices(setup.mask.get(), numbers, nullptr, 2, 20, 25, 500));
         check(setup.context, distile_mask_tiles(setup.mask.get(), 2, 2, &list));
-        CHECK(count_fake("cuLaunchKernel") == launches + 4);
+        CHECK(count_fake("launches") == launches + 4);
         CHECK(list.count == -1);
         CHECK(list.device_count != nullptr);
     }

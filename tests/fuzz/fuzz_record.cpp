@@ -19,8 +19,7 @@ void judge(const Workload &workload, const Theta &theta) {
 void read_log(const std::string &path) {
     const LogContents log = read_search_log(path);
     to_json(log.header).dump();
-    Workload workload = workload_of(log.header.op, log.header.device);
-    workload.threads = log.header.threads;
+    const Workload workload = workload_of(log.header);
     for (const Measurement &measurement : log.measured) {
         judge(workload, measurement.theta);
     }

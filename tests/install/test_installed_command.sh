@@ -49,7 +49,7 @@ grep -q '"distile_times": 2' "$folder/times.json" || fail "profile wrote no time
 CC=/none/cc expect_error "'/none/cc' cannot be started" "$distile" compile "$plan" -o "$folder/never.so"
 sed -e 's/"cpu"/"cuda"/; s/cpu-o16/cuda-k32/; s/x86-64-linux[^"]*/x86-64-linux-cuda-cuda_capability_90a/' \
     -e 's/"halide": {.*/"tensor_core": {"tile_h": 1, "tile_w": 1,/' \
-    -e 's/"group": 4.*/"block_pixels": 64, "block_channels": 32, "stages": 3, "splits": 1}}}], "math": "tf32"}/' \
+    -e 's/"group": 4.*/"block_pixels": 64, "block_channels": 32, "stages": 3, "splits": 1, "balanced": 0}}}], "math": "tf32"}/' \
     "$plan" >"$folder/tensor.json"
 "$distile" info "$folder/tensor.json" | has 'tensor cores, blocks of 64' || fail "info of a plan for tensor cores"
 if [[ -e $tools/tensor_core ]]; then

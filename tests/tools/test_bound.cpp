@@ -3,9 +3,11 @@
 #include "calibrate.h"
 #include "candidates.h"
 #include "catch.h"
+#include "code_choice.h"
 #include "mask_set.h"
 #include "rank.h"
 #include "temporary_folder.h"
+#include "tensor_core_space.h"
 
 #include <algorithm>
 #include <cmath>
@@ -106,7 +108,7 @@ std::vector<int> strided(int stride) {
 }  // namespace
 
 TEST_CASE("Device profiles are read as they were written, and the generic ones are whole", "[device]") {
-    for (const char *name : {"generic_avx2", "generic_avx512", "generic_cuda"}) {
+    for (const char *name : {"generic_avx2", "generic_avx512", "generic_cuda", "generic_cuda_sm90"}) {
         CAPTURE(name);
         const DeviceProfile device = generic_device_profile(name);
         const TemporaryFolder folder;
@@ -121,6 +123,21 @@ TEST_CASE("Device profiles are read as they were written, and the generic ones a
     CHECK(halide_target(generic_device_profile("generic_avx2")) == "x86-64-linux-avx-avx2-f16c-fma-sse41");
     CHECK(contains(halide_target(generic_device_profile("generic_avx512")), "avx512_skylake"));
     CHECK(contains(halide_target(generic_device_profile("generic_cuda")), "cuda_capability_70"));
+
+    // Profiles of before do not say what the tensor cores can do: it follows from the features, unless it is said.
+    json file = to_json(generic_device_profile("generic_cuda"));
+    for (const auto &[features, rate] : {std::pair("sm_75", 0), {"sm_80", 1024}, {"sm_89", 1024}, {"sm_90", 2048}}) {
+        file["features"] = features;
+        const DeviceProfile device = parse_device_profile(file, "here");
+        CHECK(device.tensor16_per_cycle == rate);
+        CHECK(device.tensor32_per_cycle == rate / 2);
+        CHECK_FALSE(to_json(device).contains("tensor16_per_cycle"));
+    }
+    file["tensor16_per_cycle"] = 512;
+    CHECK(parse_device_profile(file, "here").tensor16_per_cycle == 512);
+    CHECK(to_json(parse_device_profile(file, "here")).at("tensor16_per_cycle") == 512);
+    file["tensor16_per_cycle"] = -1;
+    refuse([&] { parse_device_profile(file, "here"); }, {"here", "tensor16_per_cycle"});
 }
 
 TEST_CASE("A wrong device profile is refused with the member", "[device]") {
@@ -624,6 +641,119 @@ TEST_CASE("With windows a GPU's block reads what its pixels share once", "[bound
     CHECK(windows.terms.at("transactions") == 4 * (2 * 36 + 9 * 8) + 32);
     CHECK(windows.terms.at("operations") == apart.terms.at("operations"));
     CHECK(windows.terms.at("shared_bytes") > apart.terms.at("shared_bytes"));
+}
+
+namespace {
+
+constexpr const char *hopper = "x86-64-linux-cuda-cuda_capability_90a";
+constexpr const char *ampere = "x86-64-linux-cuda-cuda_capability_80";
+
+}  // namespace
+
+TEST_CASE("The bound of tensor cores is as worked by hand", "[bound]") {
+    DeviceProfile device = simple_gpu();
+    device.features = "sm_90";
+    device.ghz = 1;
+    set_derived(device);
+    const Workload workload = workload_of(make_operator(point_params(64, 64), 16, 16), device, {hopper, Math::TF32});
+    const Theta theta = {{"tile_h", 1}, {"tile_w", 1}, {"block_pixels", 64}, {"block_channels", 64},
+                         {"stages", 4}, {"splits", 1}, {"balanced", 0}};
+    // Two blocks on each of two multiprocessors, with two steps of 32 channels: four items are one wave.
+    const Bound all = bound(workload, theta, 256);
+    CHECK(all.terms.at("items") == 4);
+    CHECK(all.terms.at("steps") == 2);
+    CHECK(all.terms.at("resident") == 2);
+    CHECK(all.terms.at("waves") == 1);
+    CHECK(all.terms.at("idle") == 0);
+    CHECK(all.terms.at("t_multiply") == Approx(4 * 64 * 64 * 32 / (1024 * .75) * 1e-3));
+    CHECK(all.terms.at("t_rows") == Approx(4 * 64 * 128 / 40. * 1e-3));
+    CHECK(all.terms.at("t_L2") == Approx(4 * 128 * 128 / 64. * 1e-3));
+    CHECK(all.terms.at("t_shared") == Approx(4 * (2 * 128 * 128) / 1000. * 1e-3));
+    CHECK(all.terms.at("t_latency") == Approx(2 * 6 * .2 / 4));
+    CHECK(all.terms.at("t_global") == Approx((256 * 64 + (64 + 256) * 64) * 4 / 100. * 1e-3));
+    CHECK(all.terms.at("launch_us") == Approx(2 + 1.4 + 1.7));
+    CHECK(all.us > all.terms.at("t_global") + all.terms.at("launch_us"));
+    CHECK(bound(workload, theta, 257).terms.at("waves") == 2);
+
+    // One item fills a quarter.
+    const Bound one = bound(workload, theta, 64);
+    CHECK(one.terms.at("t_rows") == Approx(2 * 64 * 128 / 40. * 1e-3));
+    Theta other = theta;
+    other["balanced"] = 1;
+    CHECK(bound(workload, other, 256).us == Approx(all.us));
+    CHECK(bound(workload, other, 64).us == Approx(one.us));
+    // With 64 steps it is worth it that all four blocks share them, and add their sums.
+    const Workload deep = workload_of(make_operator(point_params(2048, 64), 16, 16), device, {hopper, Math::TF32});
+    const Bound alone = bound(deep, theta, 64), balanced = bound(deep, other, 64);
+    CHECK(alone.terms.at("steps") == 64);
+    CHECK(balanced.terms.at("t_latency") == Approx(alone.terms.at("t_latency") / 4));
+    CHECK(balanced.terms.at("t_rows") == Approx(alone.terms.at("t_rows") / 2));
+    CHECK(balanced.terms.at("launch_us") == Approx(alone.terms.at("launch_us") + 4.8));
+    other = theta;
+    other["splits"] = 2;
+    const Bound split = bound(workload, other, 64);
+    CHECK(split.terms.at("t_rows") == Approx(one.terms.at("t_rows") / 2));
+    CHECK(split.terms.at("launch_us") == Approx(one.terms.at("launch_us") + 4.8));
+
+    // 16-bit numbers: one step, at twice the rate.
+    json params = point_params(64, 64);
+    params["dtype"] = "bfloat16";
+    const Workload narrow = workload_of(make_operator(params, 16, 16), device, {hopper, Math::Float32});
+    const Bound half = bound(narrow, theta, 256);
+    CHECK(half.terms.at("steps") == 1);
+    CHECK(half.terms.at("t_multiply") == Approx(all.terms.at("t_multiply") / 2));
+    CHECK(half.terms.at("t_global") == Approx(all.terms.at("t_global") / 2));
+}
+
+TEST_CASE("The code that schedules are ranked for follows from the operator, the device, the target and the math",
+          "[rank]") {
+    const Operator conv = conv3x3_256();
+    json params = {{"in_channels", 256}, {"out_channels", 256}, {"dtype", "float16"}};
+    const Operator narrow = make_operator(params);
+    params["in_channels"] = 3;
+    const Operator odd = make_operator(params);
+    const DeviceProfile sm90 = generic_device_profile("generic_cuda_sm90"),
+                        sm80 = generic_device_profile("generic_cuda"), cpu = generic_device_profile("generic_avx2");
+    const auto space_for = [](const Operator &op, const DeviceProfile &device, const std::string &target, Math math) {
+        const CodeChoice code = choose_code(op, device, target, math);
+        const Workload workload = workload_of(op, device, code);
+        CHECK(workload.problem.tensor_cores.has_value() == (language_of(op, code) == Language::TensorCore));
+        return &space_of(device.backend, workload.problem);
+    };
+    const Space *const halide = &space_of("cuda"), *const of_sm90 = &tensor_core_space(TensorCores::Sm90),
+                       *const of_sm80 = &tensor_core_space(TensorCores::Sm80);
+    CHECK(space_for(conv, sm90, "", Math::Float32) == halide);
+    CHECK(space_for(conv, sm90, "", Math::TF32) == of_sm90);
+    CHECK(space_for(conv, sm90, ampere, Math::TF32) == of_sm80);
+    CHECK(space_for(conv, sm80, "", Math::TF32) == of_sm80);
+    CHECK(space_for(conv, sm80, ampere, Math::Float32) == halide);
+    CHECK(space_for(narrow, sm90, "", Math::Float32) == of_sm90);
+    CHECK(space_for(narrow, sm90, halide_target(sm90), Math::Float32) == halide);
+    CHECK(space_for(odd, sm90, "", Math::Float32) == halide);
+    CHECK(space_for(narrow, cpu, "", Math::Float32) == &space_of("cpu"));
+    refuse([&] { choose_code(narrow, sm90, "", Math::TF32); }, {"float16", "--math"});
+    refuse([&] { choose_code(conv, cpu, "", Math::TF32); }, {"TF32", "CPUs"});
+    refuse([&] { choose_code(conv, sm80, hopper, Math::TF32); }, {sm80.name, "sm_80", hopper});
+    refuse([&] { choose_code(conv, sm90, hopper, Math::Float32); }, {hopper, "--math tf32"});
+    refuse([&] { choose_code(conv, sm90, halide_target(sm90), Math::TF32); }, {"TF32", "80, 86 or 90a"});
+    refuse([&] { choose_code(odd, sm90, hopper, Math::Float32); }, {hopper, "multiples of 8"});
+
+    // The more pixels, the larger the best blocks; and one multiprocessor needs no splits.
+    for (const auto &[device, target] : {std::pair(sm90, hopper), {sm80, ampere}}) {
+        Workload workload = workload_of(conv, device, {target, Math::TF32});
+        const Ranking ranking = rank(workload, {density_bucket(workload, .02), density_bucket(workload, 1)});
+        const auto best = [&](size_t bucket) {
+            return std::min_element(ranking.kept.begin(), ranking.kept.end(),
+                                    [&](const Candidate &a, const Candidate &b) { return a.us[bucket] < b.us[bucket]; })
+                ->theta;
+        };
+        const auto size = [](const Theta &theta) { return theta.at("block_pixels") * theta.at("block_channels"); };
+        CHECK(size(best(0)) < size(best(1)));
+        // So few pixels fill the same blocks in small tiles, too.
+        CHECK(best(0).at("tile_h") * best(0).at("tile_w") <= 4);
+        workload.threads = 1;
+        CHECK(rank(workload, {density_bucket(workload, 1)}).kept.front().theta.at("splits") == 1);
+    }
 }
 
 TEST_CASE("A point's bound is its theta's", "[bound]") {

@@ -138,6 +138,22 @@ grep -q '"distile_ranking": 1' "$folder/kept.json" || fail "rank wrote no file"
 for device in "$source_folder"/data/devices/*.json; do
     "$distile" rank "$op" --device "$device" --density 1 --quiet || fail "rank cannot use $device"
 done
+# On tensor cores in TF32; 16-bit operators are ranked there unless the target says otherwise.
+tensor_op=$source_folder/tests/fixtures/operators/test_tc_conv3_64_96.json
+"$distile" info "$tensor_op" | has 'Tensor, 9.0  *[1-9].* legal of' || fail "info counts no schedules for tensor cores"
+"$distile" info "$op" | has 'Tensor' && fail "info counts schedules for tensor cores that cannot run the operator"
+"$distile" rank "$tensor_op" --device generic_cuda_sm90 --math tf32 --density .3 --top 2 | has 'tensor cores, blocks of' ||
+    fail "rank --math tf32 does not rank for tensor cores"
+"$distile" rank "$tensor_op" --device generic_cuda --math tf32 --json | has 'cuda_capability_80' || fail "rank names no target"
+"$distile" rank "$tensor_op" --device generic_cuda_sm90 --density .3 | has 'tensor cores' &&
+    fail "rank ranks float32 for tensor cores unasked"
+sed 's/"dtype": "float32"/"dtype": "float16"/' "$tensor_op" >"$folder/float16.json"
+"$distile" rank "$folder/float16.json" --device generic_cuda_sm90 --density .3 | has 'tensor cores' ||
+    fail "rank does not rank float16 for tensor cores"
+"$distile" rank "$folder/float16.json" --device generic_cuda_sm90 --target x86-64-linux-cuda-cuda_capability_70 \
+    --density .3 | has 'tensor cores' && fail "rank takes no target"
+expect_error "in TF32" rank "$tensor_op" --device generic_avx2 --math tf32
+expect_error "multiples of 8" rank "$op" --device generic_cuda_sm90 --math tf32
 expect_error "no built-in device profile" rank "$op" --device generic_vax
 expect_error "cannot be opened" rank "$op" --device "$folder/none.json"
 expect_error "neither a .npy nor a .png file" rank "$op" --device generic_avx2 --masks "$op"
@@ -207,8 +223,9 @@ tensor_plan=$source_folder/tests/fixtures/plans/test_tc_conv3_64_96_cuda.json
 "$distile" info "$tensor_plan" | has 'compute capability 9.0$' || fail "info does not name the one capability"
 "$distile" info "$tensor_plan" | has 'TF32' || fail "info does not name the math"
 "$distile" info "$tensor_plan" | has 'tensor cores, blocks of 64 pixels x 32 channels' || fail "info explains no theta of tensor cores"
-"$distile" show "$tensor_plan" | has 'Sm90<Op, 64, 32, 3, 1>' || fail "show prints no source"
+"$distile" show "$tensor_plan" | has 'Sm90<Op, 64, 32, 3, 1, false>' || fail "show prints no source"
 "$distile" show "$tensor_plan" --json | has '"source"' || fail "show --json prints no source"
+"$distile" show "$tensor_plan" | has 't_multiply' || fail "show prints no terms of the bound for tensor cores"
 mkdir -p "$folder/cutlass/cute"
 touch "$folder/cutlass/cute/tensor.hpp"
 DISTILE_CUTLASS=$folder/none expect_error "there is no '$folder/none/cute/tensor.hpp'" compile "$tensor_plan" -o "$folder/never.so"
@@ -232,6 +249,11 @@ if [[ -e ${distile%/*}/distile_tensor_core.o ]]; then
     "${build[@]}" --operator "$source_folder/data/operators/conv3x3_256.json" \
         --plan "$source_folder/data/plans/conv3x3_256_float16_sm90.json" --dtype float16
     grep -q '"conv3x3_256_float16_sm90"' "$folder/parts/my.c" || fail "the builder renamed a plan of the type"
+    # Without a plan, those for tensor cores stand before that for every GPU.
+    "${build[@]}" --operator "$tensor_op" --backend cuda --tensor-cores
+    for plan_of_chain in '0 capability_90a' '1 capability_80' '2 capability_70'; do
+        grep -q "${plan_of_chain#* }" "$folder/parts/plan_${plan_of_chain%% *}.json" || fail "the chain lacks $plan_of_chain"
+    done
     rm "$folder/my.o"
     unset CUDACXX
 fi

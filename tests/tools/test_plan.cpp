@@ -605,7 +605,7 @@ namespace {
 
 json tensor_core_theta() {
     return json::parse(R"({"tile_h": 1, "tile_w": 1, "block_pixels": 128, "block_channels": 64, "stages": 4,
-                           "splits": 2})");
+                           "splits": 2, "balanced": 0})");
 }
 
 const char *const hopper = "x86-64-linux-cuda-cuda_capability_90a";
@@ -620,6 +620,7 @@ json tensor_core_plan() {
     plan["layout"] = "cuda-k32";
     plan["math"] = "tf32";
     plan["target"] = hopper;
+    plan["operator"]["params"]["in_channels"] = 64;
     for (json &variant : plan["variants"]) {
         variant["code"] = {{"tensor_core", tensor_core_theta()}};
     }
@@ -726,7 +727,7 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
           "extern const char s_0_sparse_code[], s_0_sparse_code_end[];",
           "static int run_s_0_sparse(const distile_kernel_call *call) {", ".code = s_0_sparse_code,",
           ".bytes = (size_t)(s_0_sparse_code_end - s_0_sparse_code),", ".kernel = \"distile_masked\"",
-          ".block_pixels = 128", ".block_channels = 64", ".splits = 2", ".threads = 384",
+          ".block_pixels = 128", ".block_channels = 64", ".splits = 2", ".balanced = 0", ".threads = 384",
           ".blocks_per_multiprocessor = 1", "return distile_call_tensor_core(&code, call);",
           // Those that need a list.
           ".dense = 1, .layout = \"cuda-k32\", .run = run_s_0_dense}",
@@ -739,9 +740,9 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
 
     const std::string source = tensor_core_source(plan, plan.variants[2]);
     for (const char *word :
-         {"#include \"sm90.cuh\"", "using Element = cute::tfloat32_t;", "in_channels = 16, out_channels = 48",
+         {"#include \"sm90.cuh\"", "using Element = cute::tfloat32_t;", "in_channels = 64, out_channels = 48",
           "kernel_h = 3, kernel_w = 3", "tile_h = 1, tile_w = 3", "Activation::Relu;", "residual = false",
-          "Sm90<Op, 128, 64, 4, 2>", "Kernel::threads == 384", "extern \"C\" __global__",
+          "Sm90<Op, 128, 64, 4, 2, false>", "Kernel::threads == 384", "extern \"C\" __global__",
           "distile_masked(__grid_constant__ const Arguments"}) {
         CAPTURE(word, source);
         CHECK(contains(source, word));
@@ -808,13 +809,16 @@ TEST_CASE("What tensor cores cannot run is refused", "[plan]") {
         file["variants"][1]["code"]["tensor_core"][knob] = value;
         refuse([&] { check(file); }, {"'conv_sm90'", "variant \"dense\"", "theta is not legal", word});
     };
-    refuse_knob("stages", 2, "stages among 3, 4");
-    refuse_knob("stages", 9, "stages among 3, 4");
+    refuse_knob("stages", 1, "stages among 2, 3");
+    refuse_knob("stages", 9, "stages among 2, 3");
     refuse_knob("block_pixels", 96, "block_pixels among 64, 128");
     refuse_knob("block_channels", 48, "block_channels among 32, 64, 96");
     refuse_knob("block_channels", 96, "no block beyond the channels");
     refuse_knob("splits", 3, "splits among 1, 2, 4, 8");
-    refuse_knob("splits", 8, "each block a step of the reduction");
+    refuse_knob("splits", 8, "as many steps of the reduction as it has stages");
+    refuse_knob("balanced", 1, "splits of reductions or a balance");
+    refuse_knob("balanced", 2, "balanced among 0, 1");
+    refuse_knob("block_pixels", 256, "block_pixels of at most 128 with splits");
     refuse_knob("warps", 4, "there is no knob 'warps'");
     json file = good;
     file["variants"][0]["code"]["tensor_core"].erase("splits");
@@ -868,15 +872,31 @@ TEST_CASE("The spaces of tensor cores hold what fits a multiprocessor", "[plan]"
     };
     const TensorCoreBlock large = block(TensorCores::Sm90, 128, 256, 4, 1);
     CHECK(large.threads == 384);
-    CHECK(large.shared_bytes == 1024 + 4 * 384 * 128 + 4 * 16 + 16 + 8 + 8320);
+    CHECK(large.shared_bytes == 1024 + 4 * 384 * 128 + 4 * 16 + 16 * 128 + 8 + 8320);
     CHECK(large.per_multiprocessor == 1);
     CHECK(block(TensorCores::Sm90, 64, 64, 6, 4).shared_bytes ==
-          1024 + 6 * 128 * 128 + 64 * 72 * 4 + 6 * 16 + 16 + 64 * 8 + 8320);
+          1024 + 6 * 128 * 128 + 3 * 16 * 72 * 4 + 16 + 64 * 8 + 6 * 16 + 16 * 64 + 8 + 8320);
     CHECK(block(TensorCores::Sm90, 64, 64, 3, 1).per_multiprocessor == 2);
     CHECK(block(TensorCores::Sm90, 64, 256, 4, 1).per_multiprocessor == 1);
     CHECK(block(TensorCores::Sm90, 128, 32, 3, 1).per_multiprocessor == 1);
     CHECK(block(TensorCores::Sm80, 128, 64, 3, 1).threads == 256);
     CHECK(block(TensorCores::Sm80, 64, 64, 3, 1).shared_bytes == 3 * 128 * 128 + 8320);
+    // Tiles of 16 pixels and more that fill a block, of whole steps of channels, on the latest chips.
+    const auto boxes = [&](TensorCores cores, int height, int width, int pixels) {
+        return has_boxes(cores, {{"tile_h", height}, {"tile_w", width}, {"block_pixels", pixels}}, facts);
+    };
+    CHECK(boxes(TensorCores::Sm90, 8, 8, 64));
+    CHECK(boxes(TensorCores::Sm90, 2, 8, 256));
+    CHECK_FALSE(boxes(TensorCores::Sm80, 8, 8, 64));
+    CHECK_FALSE(boxes(TensorCores::Sm90, 8, 16, 64));
+    CHECK_FALSE(boxes(TensorCores::Sm90, 2, 4, 64));
+    CHECK_FALSE(boxes(TensorCores::Sm90, 1, 32, 64));
+    CHECK_FALSE(boxes(TensorCores::Sm90, 2, 9, 144));
+    facts.stride_w = 9;
+    CHECK_FALSE(boxes(TensorCores::Sm90, 8, 8, 64));
+    facts.stride_w = 1;
+    facts.in_channels = 72;
+    CHECK_FALSE(boxes(TensorCores::Sm90, 8, 8, 64));
     facts.groups = 2;
     CHECK_FALSE(runs_on_tensor_cores(facts));
 }
@@ -1097,6 +1117,33 @@ TEST_CASE("The bound makes plans for every level of a backend", "[plan]") {
                   (backend == &cpu_backend() ? op.name + "_avx512 " + op.name + "_avx2 " : op.name + "_cuda "));
         }
     }
+    // On tensor cores where there are kernels, and behind them for every GPU.
+    json on_tensor_cores = good_operator();
+    json &params = on_tensor_cores["params"];
+    params["in_channels"] = params["out_channels"] = 64;
+    for (const char *type : {"float32", "bfloat16"}) {
+        params["dtype"] = type;
+        const Operator op = read_operator(folder.write("operator.json", on_tensor_cores.dump()));
+        const std::vector<Plan> plans = bound_plans(op, cuda_backend(), true);
+        check_chain(plans);
+        REQUIRE(plans.size() == 3);
+        const bool tf32 = op.dtype().dtype == DISTILE_FLOAT32;
+        CHECK(plans[0].name == op.name + (tf32 ? "_tf32_sm90" : "_sm90"));
+        CHECK(plans[0].features() == "sm_90a");
+        CHECK(plans[1].features() == "sm_80");
+        CHECK(plans[2].name == op.name + "_cuda");
+        for (const Plan &plan : plans) {
+            CAPTURE(plan.name);
+            check_buildable(plan);
+            CHECK(plan.has(Language::TensorCore) == (&plan != &plans.back()));
+            CHECK((plan.math == Math::TF32) == (tf32 && &plan != &plans.back()));
+            CHECK_FALSE(plan.times.empty());
+            CHECK(to_json(read_plan(folder.write("plan.json", to_json(plan).dump()))) == to_json(plan));
+        }
+    }
+    params["in_channels"] = 3;
+    CHECK(bound_plans(read_operator(folder.write("operator.json", on_tensor_cores.dump())), cuda_backend(), true)
+              .size() == 1);
     // No time is better than that of a schedule that the bound ranks first for its number of tiles.
     json file = good_operator();
     file["params"]["in_channels"] = file["params"]["out_channels"] = 128;

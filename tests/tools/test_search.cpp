@@ -9,6 +9,7 @@
 #include "search.h"
 #include "search_log.h"
 #include "temporary_folder.h"
+#include "tensor_core_space.h"
 
 #include <algorithm>
 #include <cmath>
@@ -415,6 +416,9 @@ TEST_CASE("A log belongs to one search at a time, and to one operator, device an
     other = some_header();
     other.target += "-avx512";
     CHECK(refusal(other).find("target") != std::string::npos);
+    other = some_header();
+    other.math = Math::TF32;
+    CHECK(refusal(other).find("in TF32") != std::string::npos);
     CHECK(contents(path) == before);
     // What does not change what a measurement means may differ.
     other = some_header();
@@ -488,6 +492,17 @@ TEST_CASE("Schedules and headers that no search writes are refused", "[search]")
     gpu.device = generic_device_profile("generic_cuda");
     const Theta gpu_theta =
         unpack(space_of("cuda"), legal_points(space_of("cuda"), workload_of(gpu.op, gpu.device).problem).at(0));
+    // In TF32 the same log has another space.
+    LogHeader tensor_cores = gpu;
+    tensor_cores.target = "x86-64-linux-cuda-cuda_capability_90a";
+    tensor_cores.op.params["in_channels"] = tensor_cores.op.params["out_channels"] = "64";
+    tensor_cores.math = Math::TF32;
+    const Space &tensor_core_points = tensor_core_space(TensorCores::Sm90);
+    const Theta tensor_core_theta =
+        unpack(tensor_core_points, legal_points(tensor_core_points, workload_of(tensor_cores).problem).at(0));
+    CHECK(refusal(tensor_cores, tensor_core_theta).find("line 3: this is not a measurement") != std::string::npos);
+    CHECK(refusal(tensor_cores, gpu_theta).find("line 2: its schedule is not legal") != std::string::npos);
+    CHECK(refusal(gpu, tensor_core_theta).find("line 2: its schedule is not legal") != std::string::npos);
     // The next line shows that a legal one is taken.
     CHECK(refusal(some_header(), a_theta(1, 1)).find("line 3: this is not a measurement") != std::string::npos);
     CHECK(refusal(gpu, gpu_theta).find("line 3: this is not a measurement") != std::string::npos);

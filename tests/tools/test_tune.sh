@@ -331,6 +331,33 @@ sed -i 's/"device": "[^"]*"/"device": "another CPU"/' batch/request.json
 rm batch/results.jsonl
 expect_error "the trials are for the device 'another CPU'" measure batch
 
+# For tensor cores: one batch is compiled in a folder, by a stand-in for nvcc, for a GPU elsewhere.
+if [[ -e ${distile%/*}/distile_tensor_core.o ]]; then
+    tensor_op=$source_folder/tests/fixtures/operators/test_tc_conv3_64_96.json
+    printf '#!/bin/sh\nwhile [ $# -gt 0 ]; do [ "$1" != -o ] || echo "some code" >"$2"; shift; done\n' >nvcc
+    chmod +x nvcc
+    mkdir -p cutlass/cute
+    touch cutlass/cute/tensor.hpp
+    for math in tf32 float32; do
+        # 16-bit operators take them unasked.
+        [[ $math == tf32 ]] && type=float32 || type=bfloat16
+        sed "s/\"dtype\": \"float32\"/\"dtype\": \"$type\"/" "$tensor_op" >tensor.json
+        CUDACXX=$folder/nvcc DISTILE_CUTLASS=$folder/cutlass "$distile" tune tensor.json --masks "${masks[@]}" \
+            --backend cuda --device generic_cuda_sm90 --math $math -k 1 --per-round 2 --trials 6 "${quick[@]}" \
+            --folder tensor_$math -o tensor_$math.json | has 'Run `distile measure' || fail "tune --math $math compiled no batch"
+        grep -q 'capability_90a' tensor_$math/request.json || fail "tune --math $math compiled for another target"
+        grep -qa 'some code' tensor_$math/trial*.so || fail "tune --math $math did not compile with nvcc"
+        grep -q '"block_channels"' tensor_$math/request.json || fail "tune --math $math searched another space"
+        [[ $(find tensor_$math -name 'trial*.so' | wc -l) -ge 2 ]] || fail "tune --math $math compiled too few trials"
+    done
+    "$distile" plan "$tensor_op" -o tensor_plans --bound-only --backend cuda --math tf32 -q
+    for level in tf32_sm90 tf32_sm80 cuda; do
+        "$distile" info tensor_plans/test_tc_conv3_64_96_$level.json >/dev/null || fail "plan made no plan for $level"
+    done
+    expect_error "its code is from Halide" tune "$tensor_op" --masks "${masks[@]}" --backend cuda --device generic_cuda_sm90 --math tf32 \
+        --include tensor_plans/test_tc_conv3_64_96_cuda.json --folder never -o never.json
+fi
+
 # Ctrl-C while it runs. (Not from a shell that starts it in the background with Ctrl-C ignored.)
 python3 - "$distile" tune "$operator" --masks "${masks[@]}" -k 1 --trials 40 "${quick[@]}" -o d.json <<'PYTHON'
 import os, signal, subprocess, sys, time

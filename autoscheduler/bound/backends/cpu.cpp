@@ -37,7 +37,7 @@ Vectors vectors_of(const std::string &target) {
 const BoundBackend &cpu_bound_backend() {
     static const BoundBackend backend = {
         cpu_backend(),
-        [](const OperatorFacts &op) -> const Space & { return op.depthwise ? cpu_depthwise_space() : cpu_space(); },
+        [](const Problem &problem) -> const Space & { return problem.depthwise ? cpu_depthwise_space() : cpu_space(); },
         cpu_problem,
         vectors_of,
         model,
@@ -47,7 +47,9 @@ const BoundBackend &cpu_bound_backend() {
         {{"CPU, AVX2", 8, 16}, {"CPU, AVX-512", 16, 32}},
         false,
         {"generic_avx512", "generic_avx2", "generic_x86_64"},
-        {1, 2, 4, 8, 16, 32, 64}};
+        {1, 2, 4, 8, 16, 32, 64},
+        [](const std::string &) { return std::vector<std::string>(); },
+        {}};
     return backend;
 }
 

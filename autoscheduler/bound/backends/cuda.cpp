@@ -1,8 +1,10 @@
 #include "bound_backend.h"
 #include "bound_cuda.h"
 #include "bound_cuda_direct.h"
+#include "bound_tensor_core.h"
 #include "cuda_direct_space.h"
 #include "cuda_space.h"
+#include <cstdlib>
 
 namespace distile {
 
@@ -30,7 +32,48 @@ const BoundTerms &model(const Problem &problem) {
         cuda_knobs, block, {"splits", "prefetch"}, warp, add_cuda_terms<NamedTerms>, add_cuda_terms<TimesAlone>};
     static const BoundTerms direct = {
         cuda_direct_knobs, nullptr, {}, nullptr, add_terms_of_direct<NamedTerms>, add_terms_of_direct<TimesAlone>};
-    return runs_direct(problem) ? direct : staged;
+    static const BoundTerms tensor_core = {
+        tensor_core_knobs, nullptr, {}, nullptr, add_tensor_core_terms<NamedTerms>, add_tensor_core_terms<TimesAlone>};
+    return problem.tensor_cores ? tensor_core : runs_direct(problem) ? direct : staged;
+}
+
+const Space &space(const Problem &problem) {
+    return problem.tensor_cores   ? tensor_core_space(*problem.tensor_cores)
+           : runs_direct(problem) ? cuda_direct_space()
+                                  : cuda_space();
+}
+
+/** 90 for "sm_90"; 0 for what is no compute capability. */
+int capability_of(const std::string &features) {
+    const std::string beginning = "sm_";
+    return features.compare(0, beginning.size(), beginning) == 0 ? std::atoi(features.c_str() + beginning.size()) : 0;
+}
+
+std::vector<std::string> tensor_core_targets(const std::string &features) {
+    const int capability = capability_of(features);
+    const std::string beginning = "x86-64-linux-cuda-cuda_capability_";
+    std::vector<std::string> targets;
+    if (capability == 90) {
+        targets.push_back(beginning + "90a");
+    }
+    // Later GPUs run the code of earlier ones.
+    for (const int least : {80, 86}) {
+        if (capability >= least) {
+            targets.push_back(beginning + std::to_string(least));
+        }
+    }
+    return targets;
+}
+
+/** Multiply-adds of 16-bit numbers that a multiprocessor's tensor cores start in a cycle. */
+int tensor16_per_cycle(const std::string &features) {
+    const int capability = capability_of(features);
+    return capability == 90 ? 2048 : capability >= 80 ? 1024 : 0;
+}
+
+/** The same of TF32. */
+int tensor32_per_cycle(const std::string &features) {
+    return tensor16_per_cycle(features) / 2;
 }
 
 }  // namespace
@@ -38,7 +81,7 @@ const BoundTerms &model(const Problem &problem) {
 const BoundBackend &cuda_bound_backend() {
     static const BoundBackend backend = {
         cuda_backend(),
-        [](const OperatorFacts &op) -> const Space & { return runs_direct(op) ? cuda_direct_space() : cuda_space(); },
+        space,
         [](const OperatorFacts &op, int, int) { return cuda_problem(op); },
         [](const std::string &) {
             return Vectors{0, 0};
@@ -48,12 +91,16 @@ const BoundBackend &cuda_bound_backend() {
          {"max_blocks", &DeviceProfile::max_blocks, 1 << 20},
          {"registers", &DeviceProfile::registers, 1 << 30},
          {"shared_banks", &DeviceProfile::shared_banks, 64},
-         {"shared_bytes", &DeviceProfile::shared_bytes, 1 << 30}},
+         {"shared_bytes", &DeviceProfile::shared_bytes, 1 << 30},
+         {"tensor16_per_cycle", &DeviceProfile::tensor16_per_cycle, 1 << 20, tensor16_per_cycle},
+         {"tensor32_per_cycle", &DeviceProfile::tensor32_per_cycle, 1 << 20, tensor32_per_cycle}},
         {"shared", "L2", "DRAM"},
-        {{"NVIDIA GPU", 0, 0}},
+        {{"NVIDIA GPU", 0, 0}, {"Tensor, 9.0", 0, 0, TensorCores::Sm90}, {"Tensor, 8.0", 0, 0, TensorCores::Sm80}},
         true,
         {"generic_cuda"},
-        {16, 32, 64, 128}};
+        {16, 32, 64, 128},
+        tensor_core_targets,
+        {"generic_cuda_sm90", "generic_cuda"}};
     return backend;
 }
 

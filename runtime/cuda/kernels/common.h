@@ -34,7 +34,7 @@ struct DeviceBits {
 };
 
 constexpr uint32_t most_grids = 16;   ///< The most granularities per launch.
-constexpr uint32_t most_groups = 32;  ///< The most groups of 32 tiles per warp.
+constexpr uint32_t most_groups = 32;  ///< The most groups of 32 tiles per warp, and so the most words.
 
 /** The tiles of all images at a granularity, and the destinations of their count and list. */
 struct TileGrid {
@@ -44,12 +44,13 @@ struct TileGrid {
     uint32_t groups;        ///< Groups of 32 tiles per warp of distile_list_tiles, up to most_groups.
     uint32_t slot;          ///< The slot of the count.
     uint32_t blocks;        ///< Blocks of distile_list_tiles.
-    /** What each block knows about the tiles before its own; 0 before distile_list_tiles. */
+    /** The number of the launch, then what each of its blocks knows about the tiles before its own. Zeros at first; from
+     * then on only launches write them. */
     unsigned long long *states;
     uint32_t *xy, *images;  ///< Null: only count.
 };
 
-/** The grids of a launch. The kernel that sets a mask clears the states of the grids listed after it. */
+/** The grids of a launch. */
 struct TileGrids {
     TileGrid grids[most_grids];
 };

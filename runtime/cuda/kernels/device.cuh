@@ -25,14 +25,13 @@ inline __device__ uint32_t warp_sum(uint32_t value) {
     return value;
 }
 
-/** Clears the states of the grids that will be listed. */
-inline __device__ void clear_states(const TileGrids &grids, uint32_t num_grids) {
-    for (uint32_t i = 0; i < num_grids; i++) {
-        const TileGrid &grid = grids.grids[i];
-        for (uint32_t j = blockIdx.x * blockDim.x + threadIdx.x; j < grid.blocks; j += gridDim.x * blockDim.x) {
-            grid.states[j] = 0;
-        }
-    }
+/** Lets the next kernel of the stream start, and then waits until all earlier work is done. A kernel that may itself
+ * start early must begin with it: nothing else keeps it from memory that earlier work still uses. The next kernel does
+ * the same, so it cannot run ahead of this wait. Does nothing before compute capability 9.0. */
+inline __device__ void wait_for_earlier_kernels() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 }  // namespace distile

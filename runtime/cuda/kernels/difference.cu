@@ -58,8 +58,7 @@ constexpr uint32_t vectors_at_once = 4;
 /** Compares the elements of a word's pixels, one vector per thread of a team at once. A team has a power of two
  * threads, from a warp to a block. A vector lies in one pixel, or in two if pixels are packed. */
 template<typename Element, uint32_t size>
-__device__ void compare(const Comparison &comparison, const TileGrids &grids, uint32_t num_grids, uint32_t *to) {
-    clear_states(grids, num_grids);
+__device__ void compare(const Comparison &comparison, uint32_t *to) {
     __shared__ uint32_t found_by_warp[block_threads / 32];
     constexpr uint32_t whole = (1u << size) - 1;
     const uint32_t team = comparison.team, rank = threadIdx.x % team;
@@ -116,8 +115,7 @@ __device__ void compare(const Comparison &comparison, const TileGrids &grids, ui
 /** Compares packed pixels, four per thread, of rows whose width is a multiple of four: they load as whole vectors, all
  * at once. */
 template<typename Element, uint32_t channels>
-__device__ void compare_pixels(const Comparison &comparison, const TileGrids &grids, uint32_t num_grids, uint32_t *to) {
-    clear_states(grids, num_grids);
+__device__ void compare_pixels(const Comparison &comparison, uint32_t *to) {
     constexpr uint32_t size = compared_lanes;
     const uint32_t thread = blockIdx.x * pixel_threads + threadIdx.x, word = thread / 8, first = thread % 8 * 4;
     const ComparedWord<Element> compared = find_word<Element>(comparison, word);
@@ -154,8 +152,8 @@ __device__ void compare_pixels(const Comparison &comparison, const TileGrids &gr
 
 #define DISTILE_COMPARE(name, threads, function)                                                                       \
     extern "C" __global__ void __launch_bounds__(threads)                                                              \
-        name(Comparison comparison, TileGrids grids, uint32_t num_grids, uint32_t *to) {                               \
-        function(comparison, grids, num_grids, to);                                                                    \
+        name(Comparison comparison, uint32_t *to) {                                                                    \
+        function(comparison, to);                                                                                      \
     }
 #define DISTILE_COMPARE_TYPE(type, Element)                                                                            \
     DISTILE_COMPARE(distile_compare_1_##type, block_threads, (compare<Element, 1>))                                    \

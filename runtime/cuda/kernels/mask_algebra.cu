@@ -75,9 +75,7 @@ extern __shared__ uint32_t shared_words[];
 
 /** Maps a mask through a window: for every row of the result, a team unites rows and then moves the bits of the
  * union. */
-extern "C" __global__ void __launch_bounds__(block_threads)
-    distile_transfer_bits(BitTransfer transfer, TileGrids grids, uint32_t num_grids, uint32_t *to) {
-    clear_states(grids, num_grids);
+extern "C" __global__ void __launch_bounds__(block_threads) distile_transfer_bits(BitTransfer transfer, uint32_t *to) {
     const BitRow &row = transfer.row;
     const uint32_t team_of_block = threadIdx.x / transfer.team;
     uint32_t *const words = shared_words + 2 * team_of_block * row.words;
@@ -137,8 +135,7 @@ extern "C" __global__ void __launch_bounds__(block_threads)
 
 /** Combines two masks of the same shape, one thread per word. The result may be one of them. */
 extern "C" __global__ void __launch_bounds__(block_threads)
-    distile_combine_bits(BitCombination combination, TileGrids grids, uint32_t num_grids, uint32_t *to) {
-    clear_states(grids, num_grids);
+    distile_combine_bits(BitCombination combination, uint32_t *to) {
     const uint32_t word = blockIdx.x * block_threads + threadIdx.x;
     if (word >= combination.num_words) {
         return;

@@ -8,23 +8,29 @@
 
 namespace distile {
 
-constexpr uint32_t words_per_warp = 4;  ///< For distile_pack_bytes.
+constexpr uint32_t words_at_once = 4;  ///< The words whose bytes a warp loads at once.
+
+/** The words of a mask, shared out to warps. */
+struct WordGrid {
+    Divisor words_per_row, height;
+    uint32_t num_words;
+    uint32_t words_per_warp;  ///< A multiple of words_at_once, up to most_groups.
+};
 
 /** Bytes to set a mask from. */
 struct BytesSource {
     const uint8_t *bytes;
     int64_t stride_n, stride_h;
-    Divisor words_per_row, height;  ///< The mask's.
-    uint32_t num_words;
+    uint32_t width;
+    WordGrid grid;
 };
 
 /** Bits to set a mask from. */
 struct BitsSource {
     const uint32_t *words;
-    int64_t stride;         ///< Words per row of the source.
-    Divisor words_per_row;  ///< The mask's.
-    uint32_t num_words;
+    int64_t stride;      ///< Words per row of the source.
     uint32_t last_bits;  ///< The bits of a row's last word that are pixels.
+    WordGrid grid;
 };
 
 /** Pixel lists to set a mask from. */

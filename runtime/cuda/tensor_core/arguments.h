@@ -11,13 +11,24 @@ namespace distile::tensor_core {
 /** A mask of up to so many pixels needs no list of tiles: each block finds the active pixels in the bits. */
 constexpr uint32_t listless_pixels = 4096;
 
+/** The most blocks that share a reduction if the work is balanced. More would spend more time on sums than they save.
+ */
+constexpr int32_t most_sharers = 4;
+
 /** An activation, channels last. Strides in units of 16 bytes. */
 struct Tensor {
     char *data;  ///< Pixel (0, 0) of image 0. A border lies before it.
     int32_t stride_w, stride_h, stride_n;
 };
 
+/** Tells hardware how to copy boxes of a tensor, as the driver encodes it. */
+struct alignas(64) TensorMap {
+    uint64_t words[16];
+};
+
 struct Arguments {
+    /** Of the input with its border, for tiles that are copied in boxes. */
+    TensorMap input_map;
     Tensor input, residual, output;
     const char *weights;
     const float *bias;
@@ -32,6 +43,10 @@ struct Arguments {
     const uint32_t *bits;
     int32_t words_per_row, height, width, batch;
     int32_t store_tiles;  ///< 1: store every pixel of the tiles, not only the active ones.
+    /** If the work is balanced: memory for the sums of shared items, BlockPixels x BlockChannels for each block, and
+     * signals, one for each block and two more, which are 0 before and after a launch. */
+    float *parts;
+    uint32_t *signals;
 };
 
 }  // namespace distile::tensor_core

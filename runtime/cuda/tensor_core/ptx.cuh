@@ -66,6 +66,15 @@ __device__ inline void copy_bulk(uint32_t to, const char *from, uint32_t bytes, 
                  : "memory");
 }
 
+/** Copies a box of a tensor to shared memory, with zeros for what is not in the tensor. */
+__device__ inline void copy_box(uint32_t to, const void *map, int32_t channel, int32_t x, int32_t y, int32_t image,
+                                uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, "
+                 "%5}], [%6];" ::"r"(to),
+                 "l"(map), "r"(channel), "r"(x), "r"(y), "r"(image), "r"(barrier)
+                 : "memory");
+}
+
 /** Synchronises some of a block's threads; barrier 0 is that of __syncthreads(). */
 template<int Threads> __device__ inline void sync_threads(int barrier) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(Threads) : "memory");
@@ -92,13 +101,28 @@ __device__ inline void wait_for_cluster(uint32_t barrier, uint32_t parity) {
                  : "memory");
 }
 
-__device__ inline float4 load_remote(uint32_t remote) {
-    float4 value;
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-                 : "r"(remote)
-                 : "memory");
-    return value;
+/** Copies shared memory to that of another block, whose barrier counts the bytes. Multiples of 16. */
+__device__ inline void copy_bulk_remote(uint32_t remote, uint32_t from, uint32_t bytes, uint32_t remote_barrier) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(remote),
+        "r"(from), "r"(bytes), "r"(remote_barrier)
+        : "memory");
+}
+
+/** Orders this thread's accesses of shared memory before later bulk copies and products that read or write it. */
+__device__ inline void fence_shared() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/** Makes what the block wrote before visible to whoever reads the signal. */
+__device__ inline void set_signal(uint32_t *signal) {
+    asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(signal) : "memory");
+}
+__device__ inline void wait_for_signal(const uint32_t *signal) {
+    uint32_t value;
+    do {
+        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(signal) : "memory");
+    } while (value == 0);
 }
 
 __device__ inline void sync_cluster() {

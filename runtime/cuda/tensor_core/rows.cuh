@@ -43,7 +43,7 @@ public:
             return {memory_.pixels[row], 0};
         }
         const uint32_t tile = row / tile_pixels;
-        return {__ldg(a.tile_xy + tile), __ldg(a.tile_xy + a.tile_capacity + tile)};
+        return {__ldcg(a.tile_xy + tile), __ldcg(a.tile_xy + a.tile_capacity + tile)};
     }
     /** The pixel of a row below count(). Beyond the image for some rows of tiles at its right and lower edge. */
     __device__ Pixel pixel(uint32_t row, const Entry &entry) const {
@@ -153,29 +153,43 @@ template<class Op> struct ReductionPlace {
         piece = index % block_pieces;
     }
     __device__ void step() {
+        if constexpr (block_pieces == 8) {
+            next_tap();
+            return;
+        }
         piece += 8;
-        // Once if a block is one step.
 #pragma unroll 1
         while (piece >= block_pieces) {
             piece -= block_pieces;
-            if (++column == Op::kernel_w) {
-                column = 0;
-                if (++row == Op::kernel_h) {
-                    row = 0;
-                    block++;
-                }
-            }
+            next_tap();
         }
     }
-    /** Whether the row has this piece, and where it is from its source on. */
-    __device__ bool is_in(uint32_t readable) const {
+    /** Whether rows that may be read here have this piece, and where it is from their source on. */
+    __device__ bool is_whole() const {
         constexpr int32_t blocks = Op::in_channels / block_channels;
-        const bool whole = pieces % 8 == 0 || block < blocks;
-        return whole && (readable >> column & readable >> (16 + row) & 1) != 0;
+        return pieces % 8 == 0 || block < blocks;
+    }
+    /** The bits of Source::readable that a row needs here. */
+    __device__ uint32_t needed() const {
+        return 1u << column | 1u << (16 + row);
+    }
+    __device__ bool is_in(uint32_t readable) const {
+        return is_whole() && (readable >> column & readable >> (16 + row) & 1) != 0;
     }
     __device__ int32_t offset(const Arguments &a) const {
         return row * (Op::dilation_h * a.input.stride_h) + column * (Op::dilation_w * a.input.stride_w) +
                block * block_pieces + piece;
+    }
+
+private:
+    __device__ void next_tap() {
+        if (++column == Op::kernel_w) {
+            column = 0;
+            if (++row == Op::kernel_h) {
+                row = 0;
+                block++;
+            }
+        }
     }
 };
 

@@ -34,7 +34,7 @@ DISTILE_MULTIPLY(cute::bfloat16_t, "m16n8k16", "bf16.bf16")
 DISTILE_MULTIPLY(cute::tfloat32_t, "m16n8k8", "tf32.tf32")
 #undef DISTILE_MULTIPLY
 
-template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits> class Sm80 {
+template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, bool Balanced> class Sm80 {
     using Element = typename Op::Element;
     using Reduction = ReductionPlace<Op>;
 
@@ -48,9 +48,11 @@ template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits> c
 
     static_assert(BlockPixels == 32 || BlockPixels == 64 || BlockPixels == 128);
     static_assert(Splits == 1, "clusters came with compute capability 9.0");
+    static_assert(!Balanced);
     static_assert(warp_channels % 16 == 0);
 
 public:
+    static constexpr bool has_boxes = false;
     static constexpr int threads = 32 * warps;
     static constexpr int shared_bytes = Stages * stage_bytes + static_cast<int>(sizeof(ListMemory));
     static constexpr int blocks = 1;

@@ -2,65 +2,75 @@
  * A masked convolution as a matrix product on the tensor cores of compute capability 9.0. Rows are the pixels of active
  * tiles, columns the output channels; the reduction goes over kernel positions and input channels.
  *
- * A block computes BlockPixels x BlockChannels at a time. Its last four warps copy rows of the input and the packed
- * weights to shared memory, `Stages` steps of 128 bytes ahead; the others multiply, 64 rows for each four warps. Blocks
- * stay and take further work. With Splits > 1, that many blocks form a cluster and share a reduction: each sums its
- * part, then adds a share of the rows from the others' shared memory, always in the same order.
+ * A block computes an item of BlockPixels x BlockChannels at a time. Its last four warps copy rows or boxes of the
+ * input and the packed weights to shared memory, `Stages` steps of 128 bytes ahead; the others multiply, 64 or 128 rows
+ * for each four warps. Blocks stay and take further items (work.cuh). With Splits > 1, that many blocks form a cluster
+ * and share every reduction. If the work is Balanced, blocks share the reductions of the last items, so that all end
+ * together.
  */
 #ifndef DISTILE_CUDA_TENSOR_CORE_SM90_CUH
 #define DISTILE_CUDA_TENSOR_CORE_SM90_CUH
 
-#include "epilogue.cuh"
-#include "ptx.cuh"
+#include "boxes.cuh"
+#include "sums.cuh"
+#include "work.cuh"
 #include <cute/tensor.hpp>
 
 namespace distile::tensor_core {
 
-template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits> class Sm90 {
+template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, bool Balanced> class Sm90 {
     using Element = typename Op::Element;
     using Reduction = ReductionPlace<Op>;
 
-    static constexpr int groups = BlockPixels / 64, multipliers = 128 * groups;
+    static constexpr int groups = BlockPixels >= 128 ? 2 : 1, multipliers = 128 * groups;
+    static constexpr int group_rows = 64 * groups, repeats = BlockPixels / group_rows;
     static constexpr int input_bytes = BlockPixels * 128, weight_bytes = BlockChannels * 128;
-    // Rows of partial sums are a few banks apart.
-    static constexpr int part_stride = BlockChannels + 8;
-    static constexpr int part_bytes = Splits > 1 ? BlockPixels *part_stride * 4 : 0;
+    static constexpr int stage_bytes = Stages * (input_bytes + weight_bytes);
     static constexpr int columns = (Op::out_channels + BlockChannels - 1) / BlockChannels;
     static constexpr int stored_channels = (Op::out_channels + 7) / 8 * 8;
 
-    static_assert(BlockPixels == 64 || BlockPixels == 128);
-    static_assert(BlockChannels % 32 == 0 && BlockChannels <= 256);
-    static_assert(Splits >= 1 && Splits <= 8 && Splits <= Reduction::steps && BlockPixels % Splits == 0);
+    static_assert(BlockPixels == 64 || BlockPixels == 128 || BlockPixels == 256);
+    static_assert(BlockChannels % 32 == 0 && BlockPixels / 64 / groups * BlockChannels <= 256);
 
-    /** What follows the stages in shared memory. */
+    using Work = std::conditional_t<Balanced, BalancedWork<Reduction::steps>, WorkInTurn<Reduction::steps, Splits>>;
+    static_assert(!Balanced || Splits == 1);
+    using Exchange = ClusterSums<Op, BlockPixels, BlockChannels, (Splits > 1 ? Splits : 2), multipliers>;
+    // What a block sends lies in the stages, which are read by then.
+    static_assert(Splits == 1 || (Exchange::sent_bytes <= stage_bytes && Reduction::steps / Splits >= Stages));
+    static_assert(Splits == 1 || (Splits <= 8 && repeats == 1));
+    static constexpr int exchange_bytes = Splits > 1 ? static_cast<int>(sizeof(typename Exchange::Shared)) : 0;
+
+    /** What follows the stages and the exchange in shared memory. */
     struct Shared {
         uint64_t filled[Stages], emptied[Stages];
-        uint64_t parts_written, parts_read;
-        Place places[Splits > 1 ? BlockPixels : 1];
+        Source<Op> sources[2][BlockPixels];
+        uint32_t worker;
         ListMemory list;
     };
 
 public:
+    static constexpr bool has_boxes = Boxes<Op, BlockPixels>::possible;
     static constexpr int threads = multipliers + 128;
     static constexpr int alignment = 1024;
-    static constexpr int shared_bytes =
-        alignment + Stages * (input_bytes + weight_bytes) + part_bytes + static_cast<int>(sizeof(Shared));
+    static constexpr int shared_bytes = alignment + stage_bytes + exchange_bytes + static_cast<int>(sizeof(Shared));
     /** Blocks on a multiprocessor, which has 228 KB and keeps one for each. */
-    static constexpr int blocks = groups == 1 && 2 * (shared_bytes + 1024) <= 228 * 1024 ? 2 : 1;
+    static constexpr int blocks =
+        groups == 1 && BlockChannels <= 128 && 2 * (shared_bytes + 1024) <= 228 * 1024 ? 2 : 1;
     static_assert(shared_bytes <= 227 * 1024);
 
     __device__ static void run(const Arguments &arguments) {
         extern __shared__ char dynamic[];
         char *const stages = dynamic + (alignment - shared_address(dynamic) % alignment) % alignment;
-        char *const parts = stages + Stages * (input_bytes + weight_bytes);
-        Shared &shared = *reinterpret_cast<Shared *>(parts + part_bytes);
+        auto &exchange = *reinterpret_cast<typename Exchange::Shared *>(stages + stage_bytes);
+        auto &shared = *reinterpret_cast<Shared *>(stages + stage_bytes + exchange_bytes);
         if (threadIdx.x == 0) {
             for (int i = 0; i < Stages; i++) {
-                init_barrier(shared_address(&shared.filled[i]), 128 + 1);
+                init_barrier(shared_address(&shared.filled[i]), has_boxes ? 1 : 128 + 1);
                 init_barrier(shared_address(&shared.emptied[i]), groups);
             }
-            init_barrier(shared_address(&shared.parts_written), Splits);
-            init_barrier(shared_address(&shared.parts_read), Splits);
+            if constexpr (Splits > 1) {
+                Exchange::init(exchange);
+            }
             publish_barriers();
         }
         if constexpr (Splits > 1) {
@@ -70,10 +80,21 @@ public:
         }
         wait_for_earlier_kernels();
         const Rows<Op> rows(arguments, shared.list);
-        const uint32_t work = (rows.count() + BlockPixels - 1) / BlockPixels * columns;
-        const Sm90 block{arguments, rows, work, stages, parts, shared};
+        const uint32_t items = (rows.count() + BlockPixels - 1) / BlockPixels * columns;
+        const Work work = [&] {
+            if constexpr (Balanced) {
+                return Work(items, arguments.signals, shared.worker);
+            } else {
+                return Work{items};
+            }
+        }();
+        const Sm90 block{arguments, rows, work, stages, exchange, shared};
         if (threadIdx.x >= multipliers) {
-            block.copy();
+            if constexpr (has_boxes) {
+                block.copy_boxes();
+            } else {
+                block.copy_rows();
+            }
         } else {
             block.multiply();
         }
@@ -82,41 +103,22 @@ public:
 private:
     const Arguments &a;
     const Rows<Op> &rows;
-    const uint32_t work;
-    char *const stages, *const parts;
+    const Work &work;
+    char *const stages;
+    typename Exchange::Shared &exchange;
     Shared &shared;
 
-    __device__ Sm90(const Arguments &arguments, const Rows<Op> &given_rows, uint32_t given_work, char *given_stages,
-                    char *given_parts, Shared &given_shared)
-        : a(arguments), rows(given_rows), work(given_work), stages(given_stages), parts(given_parts),
+    __device__ Sm90(const Arguments &arguments, const Rows<Op> &given_rows, const Work &given_work, char *given_stages,
+                    typename Exchange::Shared &given_exchange, Shared &given_shared)
+        : a(arguments), rows(given_rows), work(given_work), stages(given_stages), exchange(given_exchange),
           shared(given_shared) {
     }
 
-    __device__ static uint32_t rank() {
-        return blockIdx.x % Splits;
-    }
-    /** The first and the last step of this block's part of the reduction. */
-    __device__ static int32_t first_step() {
-        return Splits == 1 ? 0 : Reduction::steps * static_cast<int32_t>(rank()) / Splits;
-    }
-    __device__ static int32_t end_step() {
-        return Splits == 1 ? Reduction::steps : Reduction::steps * (static_cast<int32_t>(rank()) + 1) / Splits;
-    }
     __device__ static uint32_t row_of(uint32_t item) {
         return item / columns * BlockPixels;
     }
     __device__ static int32_t channel_of(uint32_t item) {
         return static_cast<int32_t>(item % columns) * BlockChannels;
-    }
-    __device__ static uint32_t first_item() {
-        return blockIdx.x / Splits;
-    }
-    __device__ static uint32_t items_apart() {
-        return gridDim.x / Splits;
-    }
-    /** The first of the two rows of a block whose sums the tensor cores leave to this thread; the other is 8 below. */
-    __device__ static uint32_t fragment_row() {
-        return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
     }
     __device__ char *weights_of(int stage) const {
         return stages + Stages * input_bytes + stage * weight_bytes;
@@ -137,53 +139,136 @@ private:
 
     // ---- Copying ----
 
-    __device__ void copy() const {
+    /** Finds what the rows of items read, an item ahead. Each thread looks up some rows, for all. */
+    struct Lookup {
+        static constexpr int looked_up = (BlockPixels + 127) / 128;
+        const Sm90 &block;
+        typename Rows<Op>::Entry entries[looked_up];
+        uint32_t first_row = 0;
+        int buffer = 1;
+
+        __device__ static uint32_t own(int i) {
+            return threadIdx.x - multipliers + 128 * i;
+        }
+        __device__ void fetch(const typename Work::Walk &walk) {
+            first_row = row_of(walk.segment().item);
+#pragma unroll
+            for (int i = 0; i < looked_up; i++) {
+                entries[i] = walk.has_segment() ? block.rows.fetch(first_row + own(i)) : typename Rows<Op>::Entry{};
+            }
+        }
+        /** The sources of the item that was fetched. */
+        __device__ const Source<Op> *finish() {
+            buffer ^= 1;
+            Source<Op> *const sources = block.shared.sources[buffer];
+#pragma unroll
+            for (int i = 0; i < looked_up; i++) {
+                const uint32_t row = first_row + own(i);
+                if (BlockPixels % 128 == 0 || own(i) < BlockPixels) {
+                    sources[own(i)] = row < block.rows.count()
+                                          ? Source<Op>::of(block.a, block.rows.pixel(row, entries[i]))
+                                          : Source<Op>{0, 0};
+                }
+            }
+            sync_threads<128>(2);
+            return sources;
+        }
+    };
+
+    __device__ static void give_registers_back() {
         if constexpr (groups > 1) {
             lower_registers<72>();
         } else if constexpr (blocks > 1) {
             lower_registers<56>();
         }
+    }
+
+    /** Copies the weights step by step. The barrier then waits for these and other bytes. */
+    struct WeightCopies {
+        const char *from;
+        uint32_t bytes;
+
+        __device__ WeightCopies(const Arguments &a, const Segment &segment)
+            : from(a.weights + (int64_t{segment.begin} * stored_channels + channel_of(segment.item)) * 128),
+              bytes(128 * min(BlockChannels, stored_channels - channel_of(segment.item))) {
+        }
+        __device__ void copy(uint32_t to, uint32_t barrier, uint32_t other_bytes) const {
+            arrive_and_expect(barrier, bytes + other_bytes);
+            copy_bulk(to, from, bytes, barrier);
+        }
+        __device__ void step() {
+            from += stored_channels * 128;
+        }
+    };
+
+    __device__ void copy_boxes() const {
+        give_registers_back();
+        if (threadIdx.x != multipliers) {
+            return;
+        }
+        const uint32_t filled = shared_address(shared.filled), emptied = shared_address(shared.emptied);
+        Turn turn;
+        for (typename Work::Walk walk(work); walk.has_segment(); walk.next()) {
+            const Segment segment = walk.segment();
+            const Boxes<Op, BlockPixels> boxes(a, rows, row_of(segment.item));
+            WeightCopies weights(a, segment);
+            Reduction place(8 * segment.begin);
+#pragma unroll 1
+            for (int32_t step = segment.begin; step < segment.end; step++) {
+                const uint32_t barrier = filled + turn.stage * 8;
+                wait(emptied + turn.stage * 8, turn.parity ^ 1);
+                weights.copy(shared_address(weights_of(turn.stage)), barrier, input_bytes);
+                weights.step();
+                boxes.copy(place, shared_address(stages) + turn.stage * input_bytes, barrier);
+                place.step();
+                turn.next();
+            }
+        }
+    }
+
+    __device__ void copy_rows() const {
+        give_registers_back();
         // Eight threads copy a row's 128 bytes.
         constexpr int row_step = 128 / 8, own_rows = BlockPixels / row_step;
         const uint32_t thread = threadIdx.x - multipliers, piece = thread % 8, first_row = thread / 8;
         const uint32_t to = shared_address(stages) + first_row * 128 + (piece ^ first_row % 8) * 16;
         const uint32_t filled = shared_address(shared.filled), emptied = shared_address(shared.emptied);
         Turn turn;
-        typename Rows<Op>::Entry entries[own_rows];
-        const auto fetch = [&](uint32_t item) {
-#pragma unroll
-            for (int i = 0; i < own_rows; i++) {
-                entries[i] = rows.fetch(row_of(item) + first_row + i * row_step);
-            }
-        };
-        fetch(first_item());
-        for (uint32_t item = first_item(); item < work; item += items_apart()) {
+        typename Work::Walk walk(work);
+        Lookup lookup{*this};
+        lookup.fetch(walk);
+        while (walk.has_segment()) {
+            const Segment segment = walk.segment();
             Source<Op> sources[own_rows];
+            const Source<Op> *const found = lookup.finish();
 #pragma unroll
             for (int i = 0; i < own_rows; i++) {
-                const uint32_t row = row_of(item) + first_row + i * row_step;
-                sources[i] = row < rows.count() ? Source<Op>::of(a, rows.pixel(row, entries[i])) : Source<Op>{0, 0};
+                sources[i] = found[first_row + i * row_step];
             }
-            fetch(item + items_apart());
-            const int32_t channel = channel_of(item);
-            const uint32_t bytes = 128 * min(BlockChannels, stored_channels - channel);
-            const char *weights = a.weights + (int64_t{first_step()} * stored_channels + channel) * 128;
-            Reduction place(8 * first_step() + static_cast<int32_t>(piece));
+            walk.next();
+            lookup.fetch(walk);
+            WeightCopies weights(a, segment);
+            Reduction place(8 * segment.begin + static_cast<int32_t>(piece));
 #pragma unroll 1
-            for (int32_t step = first_step(); step < end_step(); step++) {
+            for (int32_t step = segment.begin; step < segment.end; step++) {
                 wait(emptied + turn.stage * 8, turn.parity ^ 1);
-                if (thread == 0) {
-                    arrive_and_expect(filled + turn.stage * 8, bytes);
-                    copy_bulk(shared_address(weights_of(turn.stage)), weights, bytes, filled + turn.stage * 8);
+                // The warps take turns, since this takes as long as a warp's rows.
+                if (thread == static_cast<uint32_t>(step) % 4 * 32) {
+                    weights.copy(shared_address(weights_of(turn.stage)), filled + turn.stage * 8, 0);
                 }
+                weights.step();
                 const char *const from = a.input.data + int64_t{place.offset(a)} * 16;
+                const uint32_t needed = place.needed();
 #pragma unroll
                 for (int i = 0; i < own_rows; i++) {
+                    // Few rows are copied as fast as possible. The longer test spreads many over the step: on an H200,
+                    // eight at once kept the tensor cores from shared memory, which cost 5 %.
+                    const bool is_in = own_rows > 4 ? place.is_in(sources[i].readable)
+                                                    : place.is_whole() && (~sources[i].readable & needed) == 0;
                     copy_or_zero(to + turn.stage * input_bytes + i * (row_step * 128),
-                                 from + int64_t{sources[i].at} * 16, place.is_in(sources[i].readable));
+                                 from + int64_t{sources[i].at} * 16, is_in);
                 }
                 arrive_after_copies(filled + turn.stage * 8);
-                weights += stored_channels * 128;
                 place.step();
                 turn.next();
             }
@@ -192,6 +277,12 @@ private:
     }
 
     // ---- Multiplying ----
+
+    __device__ void empty(int stage) const {
+        if (threadIdx.x % 128 == 0) {
+            arrive(shared_address(&shared.emptied[stage]));
+        }
+    }
 
     __device__ void multiply() const {
         using namespace cute;
@@ -219,19 +310,21 @@ private:
         const uint32_t filled = shared_address(shared.filled);
         Turn turn;
         uint32_t done = 0;
-        for (uint32_t item = first_item(); item < work; item += items_apart(), done++) {
+        for (typename Work::Walk walk(work); walk.has_segment(); walk.next(), done++) {
+            const Segment segment = walk.segment();
             // The rows whose results this thread stores, or with splits one that it looks up for all.
-            constexpr int own_rows = Splits > 1 ? 1 : 2;
-            const uint32_t row = row_of(item) + (Splits > 1 ? threadIdx.x : fragment_row());
+            constexpr int own_rows = Splits > 1 ? 1 : 2 * repeats;
+            const uint32_t first_row = row_of(segment.item) + (Splits > 1 ? threadIdx.x : fragment_row());
+            const auto row_at = [&](int i) { return first_row + i / 2 * group_rows + i % 2 * 8; };
             typename Rows<Op>::Entry entries[own_rows];
 #pragma unroll
             for (int i = 0; i < own_rows; i++) {
-                entries[i] = rows.fetch(row + 8 * i);
+                entries[i] = rows.fetch(row_at(i));
             }
             mma.accumulate_ = GMMA::ScaleOut::Zero;
             int last = -1;
 #pragma unroll 1
-            for (int32_t step = first_step(); step < end_step(); step++) {
+            for (int32_t step = segment.begin; step < segment.end; step++) {
                 wait(filled + turn.stage * 8, turn.parity);
                 warpgroup_fence_operand(sums);
                 warpgroup_arrive();
@@ -244,8 +337,9 @@ private:
                 // The step before is done.
                 warpgroup_wait<1>();
                 warpgroup_fence_operand(sums);
-                if (last >= 0 && threadIdx.x % 128 == 0) {
-                    arrive(shared_address(&shared.emptied[last]));
+                // With splits, the last steps' stages are needed below.
+                if (last >= 0 && (Splits == 1 || step <= segment.end - Stages)) {
+                    empty(last);
                 }
                 last = turn.stage;
                 turn.next();
@@ -253,71 +347,45 @@ private:
             Place places[own_rows];
 #pragma unroll
             for (int i = 0; i < own_rows; i++) {
-                places[i] = Place::of(rows, row + 8 * i, entries[i]);
+                places[i] = Place::of(rows, row_at(i), entries[i]);
             }
             warpgroup_wait<0>();
             warpgroup_fence_operand(sums);
-            if (threadIdx.x % 128 == 0) {
-                arrive(shared_address(&shared.emptied[last]));
-            }
+            const int32_t channel = channel_of(segment.item);
             if constexpr (Splits > 1) {
-                exchange(sums, places[0], done, channel_of(item));
+                if constexpr (groups > 1) {
+                    sync_threads<multipliers>(1);
+                }
+                Exchange::store(a, exchange, stages, sums, places[0], done, channel);
+                for (int i = 0; i < Stages; i++) {
+                    empty(i);
+                }
             } else {
-                store_fragment<Op, BlockChannels>(a, places, sums, channel_of(item));
+                empty(last);
+                if constexpr (Balanced) {
+                    const BalancedSums<multipliers, Work> others(a, work);
+                    if (segment.end < Reduction::steps) {
+                        others.publish(sums);
+                        continue;
+                    }
+                    if (segment.begin > 0) {
+                        others.collect(sums, segment.item);
+                    }
+                }
+#pragma unroll
+                for (int i = 0; i < repeats; i++) {
+                    const Place two[2] = {places[2 * i], places[2 * i + 1]};
+                    store_fragment<Op, BlockChannels>(a, two, sums(_, i, 0), channel);
+                }
             }
         }
         if constexpr (Splits > 1) {
-            // Others read this block's parts until then.
-            if (done > 0) {
-                wait_for_cluster(shared_address(&shared.parts_read), (done - 1) % 2);
+            Exchange::finish(exchange, done);
+        }
+        if constexpr (Balanced) {
+            if (threadIdx.x == 0) {
+                work.leave(a.signals);
             }
-        }
-    }
-
-    /** Writes the block's part of the sums, and stores its share of the rows when all parts are written. */
-    template<class Sums>
-    __device__ void exchange(const Sums &sums, const Place &place, uint32_t done, int32_t channel) const {
-        const uint32_t written = shared_address(&shared.parts_written), read = shared_address(&shared.parts_read);
-        if (done > 0) {
-            wait_for_cluster(read, (done - 1) % 2);
-        }
-        if (threadIdx.x < BlockPixels) {
-            shared.places[threadIdx.x] = place;
-        }
-        float *const own = reinterpret_cast<float *>(parts) + fragment_row() * part_stride + threadIdx.x % 4 * 2;
-#pragma unroll
-        for (int j = 0; j < BlockChannels / 8; j++) {
-            *reinterpret_cast<float2 *>(own + 8 * j) = {sums[4 * j], sums[4 * j + 1]};
-            *reinterpret_cast<float2 *>(own + 8 * j + 8 * part_stride) = {sums[4 * j + 2], sums[4 * j + 3]};
-        }
-        sync_threads<multipliers>(1);
-        if (threadIdx.x < Splits) {
-            arrive_remote(written, threadIdx.x);
-        }
-        wait_for_cluster(written, done % 2);
-        constexpr int own_rows = BlockPixels / Splits, row_items = BlockChannels / 8;
-        for (int i = threadIdx.x; i < own_rows * row_items; i += multipliers) {
-            const int share = static_cast<int>(rank()) * own_rows + i / row_items, column = i % row_items * 8;
-            const uint32_t at = shared_address(parts) + (share * part_stride + column) * 4;
-            float total[8] = {};
-#pragma unroll
-            for (int split = 0; split < Splits; split++) {
-                const uint32_t remote = remote_address(at, split);
-                const float4 low = load_remote(remote), high = load_remote(remote + 16);
-                total[0] += low.x;
-                total[1] += low.y;
-                total[2] += low.z;
-                total[3] += low.w;
-                total[4] += high.x;
-                total[5] += high.y;
-                total[6] += high.z;
-                total[7] += high.w;
-            }
-            store_row<Op>(a, shared.places[share], total, channel + column);
-        }
-        sync_threads<multipliers>(1);
-        if (threadIdx.x < Splits) {
-            arrive_remote(read, threadIdx.x);
         }
     }
 };

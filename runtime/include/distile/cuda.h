@@ -31,6 +31,11 @@ typedef struct distile_cuda_options {
      * folder private. Unreadable files are compiled again; failure to write is no error. Null: distile keeps no cache,
      * but the driver keeps its own. */
     const char *cache_folder;
+    /** 1: where a call names no variant, the GPU chooses, so no distile_run waits. It chooses what
+     * distile_kernel_choose would, but from the PolyKernel's own variants only, without those of
+     * distile_kernel_add_dense. 0: the host chooses where it can, and the GPU only for masks that a graph sets. Set it
+     * to capture calls that name no variant: then the call before the capture makes what the graph needs. */
+    int32_t choose_on_device;
     int64_t reserved[4]; /**< 0 */
 } distile_cuda_options;
 
@@ -43,6 +48,12 @@ DISTILE_API distile_status distile_cuda_context_create(const distile_context_opt
 /** Enqueues all later work on another CUstream, with the lifetime described in the options; null: the default stream.
  * Errors: NULL_POINTER, OTHER_DEVICE (not a context of an NVIDIA GPU). */
 DISTILE_API distile_status distile_cuda_set_stream(distile_context *context, void *stream);
+
+/** What the GPU chose the last time that it chose for this kernel, graphs included: the variant, its tiles, and the
+ * table's time for them. The active pixels are -1. Waits for the stream. It does not choose where only one variant is
+ * possible for the mask's shape: then traces name the variant. Errors: NULL_POINTER, OTHER_DEVICE, BAD_VALUE (it never
+ * chose), CAPTURING. */
+DISTILE_API distile_status distile_cuda_last_choice(distile_kernel *kernel, distile_choice *choice);
 
 /** Makes the stream wait for the planner's background clearing, if any. Call it before a capture that uses the planner
  * begins, before it ends, and before its graph is replayed. Errors: NULL_POINTER, OTHER_DEVICE. */

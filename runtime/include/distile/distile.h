@@ -105,10 +105,10 @@ typedef void (*distile_deallocate)(void *user, void *memory);
 /** What the dispatcher chose for one call, and why. */
 typedef struct distile_choice {
     const char *kernel;     /**< The PolyKernel's name. */
-    const char *variant;    /**< The variant's name; owned by the kernel. */
-    int32_t variant_index;  /**< Its index in [0, distile_kernel_num_variants). */
+    const char *variant;    /**< The variant's name; owned by the kernel. "chosen on the device" if a GPU chooses. */
+    int32_t variant_index;  /**< Its index in [0, distile_kernel_num_variants); -1 if a GPU chooses. */
     int32_t dense;          /**< 1 for a dense candidate, which computes every output pixel. */
-    int32_t tile_h, tile_w; /**< Its granularity in output pixels. */
+    int32_t tile_h, tile_w; /**< Its granularity in output pixels; 0 if a GPU chooses. */
     int64_t tiles;          /**< Tiles that it computes; -1 if only the GPU knows. */
     int64_t active_pixels;  /**< Active output pixels of the mask; -1 if only the GPU knows. */
     double predicted_us;    /**< Time predicted by the table, in microseconds; 0 if it has none. */
@@ -404,11 +404,13 @@ typedef struct distile_run_args {
     distile_mask *mask; /**< Has the output's batch, height and width. */
     distile_inactive inactive;
     distile_store store;
-    /** The variant to run; null: the dispatcher chooses. On a GPU the choice needs the tile counts, so it waits once
-     * per mask. A named variant never waits: its launch covers the whole image, and the GPU reads the number of tiles.
-     * A graph can capture such a call together with the call that sets the mask, once both have run outside a capture
-     * with the same shapes (for a dense variant, among its last 16 shapes). The graph stays valid as long as the mask,
-     * the kernel, the weights and the tensors. */
+    /** The variant to run; null: the dispatcher chooses. On a GPU the host's choice needs the tile counts, so it waits
+     * once per mask. Two kinds of calls never wait: with a named variant, whose launch covers the whole image while the
+     * GPU reads the number of tiles; and where the GPU chooses, in contexts with the option choose_on_device (cuda.h)
+     * and for masks that a graph sets. A graph can capture both together with the call that sets the mask, once all
+     * have run outside a capture with the same shapes (among the last 16 shapes, for a dense variant or a choice). In
+     * the graph the GPU chooses for every mask, by the time table of the capture. The graph stays valid as long as the
+     * mask, the kernel, the weights and the tensors. */
     const char *variant;
     int64_t reserved[4]; /**< 0 */
 } distile_run_args;

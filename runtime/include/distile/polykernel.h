@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct below or the calling convention changes. */
-#define DISTILE_POLYKERNEL_VERSION 5
+#define DISTILE_POLYKERNEL_VERSION 6
 
 /** Output channels per block of the weight layouts "cpu-o16" and "cuda-o32". */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
@@ -125,6 +125,13 @@ typedef struct distile_gpu_launch {
     int32_t early;   /**< 1: the kernel may start while earlier work of the stream still runs, and waits itself. */
 } distile_gpu_launch;
 
+/** Boxes of an activation on a GPU, which hardware copies to shared memory: pixels `step_w` and `step_h` apart, so many
+ * along each axis, with 128 bytes of channels, swizzled by 128 bytes. Pixels beyond the activation are 0. */
+typedef struct distile_gpu_boxes {
+    const distile_array *array;
+    int32_t pixels_w, pixels_h, step_w, step_h;
+} distile_gpu_boxes;
+
 /** Callbacks for GPU code. Each returns 0 for success. */
 typedef struct distile_gpu_hooks {
     /** Later launches take their kernels from this module: on CUDA PTX, which ends with a 0 byte, or a cubin. Equal
@@ -133,6 +140,10 @@ typedef struct distile_gpu_hooks {
     int (*launch)(struct distile_hooks *hooks, const distile_gpu_launch *launch);
     /** Allocates scratch memory on the device, valid until the kernel function returns. */
     int (*allocate)(struct distile_hooks *hooks, uint64_t bytes, uint64_t *address);
+    /** Gets memory on the device that is 0 and that the code sets back to 0. All code of the context shares it. */
+    int (*signals)(struct distile_hooks *hooks, uint64_t bytes, uint64_t *address);
+    /** Encodes what copies such boxes: on CUDA a CUtensorMap of 128 bytes, aligned to 64. */
+    int (*map_boxes)(struct distile_hooks *hooks, const distile_gpu_boxes *boxes, void *map);
 } distile_gpu_hooks;
 
 /** Callbacks for code. Code reaches its context only through this struct, so it needs no global state and may live in
@@ -164,10 +175,12 @@ typedef struct distile_tensor_core_code {
     const char *kernel;
     int32_t block_pixels, block_channels; /**< Output pixels and channels that a block computes at a time. */
     int32_t splits;                       /**< Blocks that share a reduction, as a cluster. */
+    int32_t balanced;                     /**< 1: blocks share the reductions of the last items. */
     int32_t threads;                      /**< Threads of a block. */
     int32_t blocks_per_multiprocessor, shared_bytes;
     int32_t tile_h, tile_w; /**< Granularity in output pixels. */
-    int32_t early;          /**< As in distile_gpu_launch. */
+    int32_t box_step_h, box_step_w; /**< The strides of an operator whose tiles are copied in boxes; else 0. */
+    int32_t early;                  /**< As in distile_gpu_launch. */
 } distile_tensor_core_code;
 
 /** Launches the kernel over the tiles of the call, or without a list over its mask. The operands are the input, the
@@ -187,7 +200,8 @@ typedef struct distile_variant {
      * the pixels that a call reads: to convert them (on a CPU, to float32), or to put a border around them. */
     distile_dtype input_dtype;
     /** On a GPU, if the tiles are single pixels: a mask of up to so many pixels needs no list, because the code finds
-     * the active ones in the bits. 0: the code always needs a list. */
+     * the active ones in the bits. The code must take a list all the same, which it gets where the GPU chooses the
+     * variant. 0: the code always needs a list. */
     int32_t listless_pixels;
 } distile_variant;
 

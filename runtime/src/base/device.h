@@ -14,9 +14,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace distile {
 
+struct ChoiceTable;
 struct PlannerSettings;
 
 /** The code of a PolyKernel, loaded on a device. */
@@ -37,11 +39,32 @@ struct Zeros {
     distile_mask &mask;
 };
 
-/** The result of a variant's call: the code's return value and, if that is not 0, the device's status for it, by
- * default DISTILE_ERROR_KERNEL. */
+/** A call of a variant. */
+struct VariantCall {
+    const distile_variant *variant;
+    distile_kernel_call call;
+};
+
+/** The result of calls: the code's return value and, if that is not 0, the device's status for it, by default
+ * DISTILE_ERROR_KERNEL, and the index of the call. */
 struct RunResult {
     int code;
     distile_status status;
+    int32_t failed;
+};
+
+/** Chooses among the variants of a kernel on the device, without the host. */
+class DeviceChooser {
+public:
+    DeviceChooser() = default;
+    virtual ~DeviceChooser() = default;
+    DeviceChooser(const DeviceChooser &) = delete;
+    DeviceChooser &operator=(const DeviceChooser &) = delete;
+
+    /** Enqueues a choice. `counts` are the addresses of the mask's numbers of tiles at the table's granularities. */
+    virtual void choose(const ChoiceTable &table, const std::vector<const uint32_t *> &counts) = 0;
+    /** The address at which a choice leaves the number of tiles that the variant computes: 0 unless it is chosen. */
+    virtual const uint32_t *tile_count(int32_t variant) const = 0;
 };
 
 class Device {
@@ -99,10 +122,17 @@ public:
     virtual int64_t most_virtual_pixels() const = 0;
     /** Loads the code of a kernel's variants; null if there is nothing to load. */
     virtual std::unique_ptr<LoadedCode> load(const distile_kernel &kernel) = 0;
-    /** Runs a variant. The zeros, if any, do not overlap the pixels that it stores; with store_tiles they may, so they
-     * come first. */
-    virtual RunResult run(LoadedCode *code, const distile_variant &variant, distile_kernel_call &call,
-                          const Zeros *zeros) = 0;
+    /** True if the device shall choose the variant for a mask, because the host cannot or need not know its counts. */
+    virtual bool chooses_for(const distile_mask & /*mask*/) const {
+        return false;
+    }
+    /** Null on a device that never chooses. */
+    virtual std::unique_ptr<DeviceChooser> make_chooser(int32_t /*num_variants*/) {
+        return nullptr;
+    }
+    /** Makes calls of variants until one fails. The zeros, if any, do not overlap the pixels that they store; with
+     * store_tiles they may, so they come first. */
+    virtual RunResult run(LoadedCode *code, VariantCall *calls, int32_t num_calls, const Zeros *zeros) = 0;
 
     distile_context &context;
 };

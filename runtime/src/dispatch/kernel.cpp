@@ -57,6 +57,7 @@ void distile_kernel::add_dense(const distile_dense_candidate &candidate) {
 void distile_kernel::set_times(std::vector<distile_time_point> points) {
     times_ = TimeTable(points, num_variants(), threads_);
     points_ = std::move(points);
+    choice_tables_.forget();
 }
 
 void distile_kernel::add_time(int32_t variant, int64_t tiles, double microseconds) {
@@ -67,7 +68,7 @@ void distile_kernel::add_time(int32_t variant, int64_t tiles, double microsecond
     if (is_first && times_.knows(variant)) {
         // The points of other thread counts give the curve its shape, this point its height.
         const double scale = microseconds / times_.predict(variant, tiles);
-        for (const TimeTable::Point &point : times_.points(variant)) {
+        for (const TimePoint &point : times_.points(variant)) {
             points.push_back({variant, threads_, point.tiles, scale * point.microseconds});
         }
     }
@@ -114,25 +115,46 @@ distile_choice distile_kernel::choose(distile_mask &mask) {
     mask.count(granularities_.data(), static_cast<int32_t>(granularities_.size()), tiles_.data());
     int32_t best = 0;
     int64_t best_tiles = 0;
-    double best_cost = 0;
-    bool best_known = false;
+    Cost best_cost{};
     const int64_t *counted = tiles_.data();
     for (int32_t i = 0; i < num_variants(); i++) {
         const distile_variant &variant = variants[i];
         const int64_t tiles = variant.dense ? num_tiles(mask.shape, {variant.tile_h, variant.tile_w}) : *counted++;
-        const bool known = times_.knows(i);
-        const double pixels = static_cast<double>(tiles) * variant.tile_h * variant.tile_w;
-        const double cost = known ? times_.predict(i, tiles) : pixels;
-        // For equal pixels a dense variant is cheaper, because it needs no list.
-        const bool denser = !known && variant.dense && !variants[best].dense && cost == best_cost;
-        if (i == 0 || (known && !best_known) || (known == best_known && (cost < best_cost || denser))) {
+        const Cost cost = cost_of(timed(i), tiles);
+        if (i == 0 || is_better(cost, best_cost)) {
             best = i;
             best_tiles = tiles;
             best_cost = cost;
-            best_known = known;
         }
     }
     return choice_of(best, tiles_.back(), best_tiles);
+}
+
+TimedVariant distile_kernel::timed(int32_t variant) const {
+    const distile_variant &of = variants[variant];
+    const std::vector<TimePoint> &points = times_.points(variant);
+    return {points.data(), static_cast<int32_t>(points.size()), of.tile_h, of.tile_w, of.dense};
+}
+
+ChoiceTable &distile_kernel::choice_table(const MaskShape &shape) {
+    ChoiceTable &table = choice_tables_.find(*this, shape);
+    if (table.variants.size() > 1 && !chooser) {
+        chooser = context.device->make_chooser(polykernel.num_variants);
+    }
+    return table;
+}
+
+distile_choice distile_kernel::choose_on_device(const distile_mask &mask) {
+    const ChoiceTable &table = choice_table(mask.shape);
+    if (table.variants.size() == 1) {
+        return choice_of(table.variants.front(), -1, -1);
+    }
+    distile_choice choice{};
+    choice.kernel = polykernel.name;
+    choice.variant = "chosen on the device";
+    choice.variant_index = -1;
+    choice.tiles = choice.active_pixels = -1;
+    return choice;
 }
 
 distile_mask &distile_kernel::full_mask(const MaskShape &shape) {

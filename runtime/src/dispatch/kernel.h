@@ -4,6 +4,7 @@
 #ifndef DISTILE_KERNEL_H
 #define DISTILE_KERNEL_H
 
+#include "device_choice.h"
 #include "mask.h"
 #include "operator_kind.h"
 #include "time_table.h"
@@ -26,8 +27,17 @@ struct distile_kernel {
     /** The fastest variant for a mask according to the time table. Without times, the one that computes the fewest
      * pixels; ties go to a dense one, then to the first. */
     distile_choice choose(distile_mask &mask);
+    /** The same for a mask whose counts only the device knows. If several variants are possible, the device will
+     * choose, and the index is -1. */
+    distile_choice choose_on_device(const distile_mask &mask);
+    /** The variants from which the device chooses for masks of this shape. */
+    distile::ChoiceTable &choice_table(const distile::MaskShape &shape);
     /** Describes a given variant, without waiting. */
     distile_choice describe(int32_t variant, distile_mask &mask) const;
+    /** Describes a variant that computes so many tiles; -1 if only the device knows. */
+    distile_choice choice_of(int32_t variant, int64_t active_pixels, int64_t tiles) const;
+    /** A variant and its times, until they change. */
+    distile::TimedVariant timed(int32_t variant) const;
     /** A mask of this shape with every pixel active, for dense variants. */
     distile_mask &full_mask(const distile::MaskShape &shape);
     /** The index of the named variant; -1 if there is none. */
@@ -50,7 +60,8 @@ struct distile_kernel {
     std::vector<distile::Variant> variants;
     std::vector<const distile::WeightLayout *> layouts; /**< The weight layouts that the variants read. */
     std::unique_ptr<distile::LoadedCode> code;
-    std::unique_ptr<distile_mask> needed_input; /**< Memory of read_input.cpp, made on first use. */
+    std::unique_ptr<distile_mask> needed_input;      /**< Memory of read_input.cpp, made on first use. */
+    std::unique_ptr<distile::DeviceChooser> chooser; /**< Made when the device first chooses. */
 
 private:
     struct FullMask {
@@ -58,11 +69,10 @@ private:
         bool captured; /**< A graph reads its lists, so they must not change. */
     };
 
-    distile_choice choice_of(int32_t variant, int64_t active_pixels, int64_t tiles) const;
-
     int32_t threads_;
     std::vector<distile_time_point> points_;
     distile::TimeTable times_;
+    distile::ChoiceTables choice_tables_;
     std::deque<std::string> names_;  // Names of added candidates; the variants point into it.
     // Those of the variants, and of single pixels.
     std::vector<distile::Granularity> granularities_;

@@ -102,7 +102,8 @@ const distile_polykernel *find_polykernel(distile_context *context, const distil
     return nullptr;
 }
 
-/** Runs the variant with this index, the one that the arguments name, or the fastest. */
+/** Runs the variant with this index, the one that the arguments name, or the fastest, which the host or the device
+ * chooses. */
 distile_status run(distile_kernel *kernel, const char *call, const distile_run_args *args, const int32_t *index) {
     distile_context *context = &kernel->context;
     if (!args) {
@@ -121,7 +122,10 @@ distile_status run(distile_kernel *kernel, const char *call, const distile_run_a
                             kernel->polykernel.name, args->variant);
             }
         }
-        distile_choice choice = named >= 0 ? kernel->describe(named, *args->mask) : kernel->choose(*args->mask);
+        distile_mask &mask = *args->mask;
+        distile_choice choice = named >= 0                           ? kernel->describe(named, mask)
+                                : context->device->chooses_for(mask) ? kernel->choose_on_device(mask)
+                                                                     : kernel->choose(mask);
         if (!context->options.trace) {
             return run_variant(*kernel, call, *args, choice);
         }

@@ -3,15 +3,11 @@
 #include "tensor.h"
 #include "types.h"
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 namespace distile {
 
 namespace {
-
-/** The maximum number of operands of any kind. */
-constexpr size_t most_operands = 8;
 
 /** The tiles [first, last) along one axis whose pixels all lie in a range. */
 struct TileRange {
@@ -74,7 +70,7 @@ bool is_listless(const distile_variant &variant, const MaskShape &shape) {
            shape.num_pixels() <= variant.listless_pixels;
 }
 
-distile_status fail_variant(const distile_kernel &kernel, const char *call, const Variant &variant,
+distile_status fail_variant(const distile_kernel &kernel, const char *call, const distile_variant &variant,
                             const RunResult &result) {
     const distile_context &context = kernel.context;
     const std::string reason = context.kernel_failed ? std::string(": ") + context.message : "";
@@ -82,59 +78,110 @@ distile_status fail_variant(const distile_kernel &kernel, const char *call, cons
                 variant.name, kernel.polykernel.name, result.code, reason.c_str());
 }
 
+/** Fails if a call may have more tiles than the device can address. */
+distile_status check_tiles(const distile_kernel &kernel, const char *call, const distile_variant &variant,
+                           int64_t tiles) {
+    const int64_t most = kernel.context.device->most_virtual_pixels();
+    if (tiles * variant.tile_h * variant.tile_w <= most) {
+        return DISTILE_OK;
+    }
+    return fail(&kernel.context, DISTILE_ERROR_BAD_SHAPE, "%s: %lld tiles of %d x %d exceed %lld pixels", call,
+                static_cast<long long>(tiles), variant.tile_h, variant.tile_w, static_cast<long long>(most));
+}
+
+/** The tiles that a variant computes. */
+TileList list_of(distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,
+                 const distile_tensor &input) {
+    distile_mask &mask = variant.dense ? kernel.full_mask(args.mask->shape) : *args.mask;
+    return mask.list({variant.tile_h, variant.tile_w}, interior_tiles(kernel, variant, input, *args.output));
+}
+
+/** The call of a variant for a list of up to so many tiles. Stores the operands, to which it points. */
+VariantCall call_of(const distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,
+                    const distile_tensor &input, const TileList &list, int64_t tiles, Operands &operands) {
+    const distile_weights::Layout &layout = *args.weights->find(variant.layout);
+    const distile_polykernel &polykernel = kernel.polykernel;
+    for (int32_t i = 0; i < polykernel.num_operands; i++) {
+        operands[i] = operand_of(polykernel.operands[i].role, args, input, layout);
+    }
+    const MaskBits bits = args.mask->bits();
+    VariantCall made{&variant, {}};
+    distile_kernel_call &call = made.call;
+    call.operands = operands.data();
+    call.num_operands = polykernel.num_operands;
+    call.tile_xy = list.xy;
+    call.tile_capacity = static_cast<int32_t>(list.capacity);
+    call.num_tiles = static_cast<int32_t>(tiles);
+    call.num_interior = static_cast<int32_t>(list.num_interior);
+    call.tile_count = list.device_count;
+    call.bits = bits.words;
+    call.words_per_row = bits.words_per_row;
+    call.height = args.mask->shape.height;
+    call.batch = args.mask->shape.batch;
+    call.threads = kernel.context.device->threads();
+    call.store_tiles = args.store == DISTILE_STORE_TILES ? 1 : 0;
+    return made;
+}
+
+/** Makes calls and, with `zero`, zeros the inactive pixels once. */
+distile_status make_calls(const distile_kernel &kernel, const char *call, const distile_run_args &args,
+                          VariantCall *calls, int32_t num_calls, bool zero) {
+    const Zeros zeros{*args.output, *args.mask};
+    kernel.context.kernel_failed.store(false, std::memory_order_relaxed);
+    const RunResult result = kernel.context.device->run(kernel.code.get(), calls, num_calls, zero ? &zeros : nullptr);
+    kernel.context.rethrow_from_code();
+    return result.code == 0 ? DISTILE_OK : fail_variant(kernel, call, *calls[result.failed].variant, result);
+}
+
 /** Runs one of the PolyKernel's variants. */
 distile_status run_own(distile_kernel &kernel, const char *call, const distile_run_args &args,
                        const distile_choice &choice) {
-    Device &device = *kernel.context.device;
     const Variant &variant = kernel.variants[choice.variant_index];
-    const distile_tensor &output = *args.output;
     distile_mask &mask = *args.mask;
-    const Granularity granularity = {variant.tile_h, variant.tile_w};
-    const int64_t tiles = choice.tiles >= 0 ? choice.tiles : num_tiles(mask.shape, granularity);
-    if (tiles * variant.tile_h * variant.tile_w > device.most_virtual_pixels()) {
-        return fail(&kernel.context, DISTILE_ERROR_BAD_SHAPE, "%s: %lld tiles of %d x %d exceed %lld pixels", call,
-                    static_cast<long long>(tiles), variant.tile_h, variant.tile_w,
-                    static_cast<long long>(device.most_virtual_pixels()));
+    const int64_t tiles = choice.tiles >= 0 ? choice.tiles : num_tiles(mask.shape, {variant.tile_h, variant.tile_w});
+    const distile_status status = check_tiles(kernel, call, variant, tiles);
+    if (status != DISTILE_OK) {
+        return status;
     }
     const bool zero = args.inactive == DISTILE_ZERO && choice.active_pixels != mask.shape.num_pixels();
     if (tiles == 0) {
         if (zero) {
-            device.update_pixels(&mask, output, nullptr, true);
+            kernel.context.device->update_pixels(&mask, *args.output, nullptr, true);
         }
         return DISTILE_OK;
     }
-    distile_mask &listed = variant.dense ? kernel.full_mask(mask.shape) : mask;
-    const ReadInput input(kernel, variant, mask, *args.input, output);
-    const TileList list = is_listless(variant, mask.shape)
-                              ? TileList{}
-                              : listed.list(granularity, interior_tiles(kernel, variant, input.tensor(), output));
+    const ReadInput input(kernel, variant, mask, *args.input, *args.output);
+    const TileList list =
+        is_listless(variant, mask.shape) ? TileList{} : list_of(kernel, variant, args, input.tensor());
+    Operands operands{};
+    VariantCall one = call_of(kernel, variant, args, input.tensor(), list, tiles, operands);
+    return make_calls(kernel, call, args, &one, 1, zero);
+}
 
-    const distile_weights::Layout &layout = *args.weights->find(variant.layout);
-    std::array<distile_array, most_operands> operands{};
-    const distile_polykernel &polykernel = kernel.polykernel;
-    for (int32_t i = 0; i < polykernel.num_operands; i++) {
-        operands[i] = operand_of(polykernel.operands[i].role, args, input.tensor(), layout);
+/** Enqueues every possible variant behind the device's choice, which leaves tiles to one of them only. They need lists,
+ * also those that could do without, because the choice is the length of the list. */
+distile_status run_possible(distile_kernel &kernel, const char *call, const distile_run_args &args) {
+    const MaskShape &shape = args.mask->shape;
+    ChoiceTable &table = kernel.choice_table(shape);
+    for (size_t i = 0; i < table.variants.size(); i++) {
+        const int32_t index = table.variants[i];
+        const Variant &variant = kernel.variants[index];
+        const Granularity granularity = {variant.tile_h, variant.tile_w};
+        const int64_t tiles = num_tiles(shape, granularity);
+        const distile_status status = check_tiles(kernel, call, variant, tiles);
+        if (status != DISTILE_OK) {
+            return status;
+        }
+        const TileList list = list_of(kernel, variant, args, *args.input);
+        if (variant.dense == 0) {
+            table.counts[table.place_of(granularity)] = list.device_count;
+        }
+        table.calls[i] = call_of(kernel, variant, args, *args.input, list, tiles, table.operands[i]);
+        table.calls[i].call.tile_count = kernel.chooser->tile_count(index);
     }
-    const MaskBits bits = mask.bits();
-    distile_kernel_call kernel_call{};
-    kernel_call.operands = operands.data();
-    kernel_call.num_operands = polykernel.num_operands;
-    kernel_call.tile_xy = list.xy;
-    kernel_call.tile_capacity = static_cast<int32_t>(list.capacity);
-    kernel_call.num_tiles = static_cast<int32_t>(tiles);
-    kernel_call.num_interior = static_cast<int32_t>(list.num_interior);
-    kernel_call.tile_count = list.device_count;
-    kernel_call.bits = bits.words;
-    kernel_call.words_per_row = bits.words_per_row;
-    kernel_call.height = mask.shape.height;
-    kernel_call.batch = mask.shape.batch;
-    kernel_call.threads = device.threads();
-    kernel_call.store_tiles = args.store == DISTILE_STORE_TILES ? 1 : 0;
-    const Zeros zeros{output, mask};
-    kernel.context.kernel_failed.store(false, std::memory_order_relaxed);
-    const RunResult result = device.run(kernel.code.get(), variant, kernel_call, zero ? &zeros : nullptr);
-    kernel.context.rethrow_from_code();
-    return result.code == 0 ? DISTILE_OK : fail_variant(kernel, call, variant, result);
+    kernel.chooser->choose(table, table.counts);
+    return make_calls(kernel, call, args, table.calls.data(), static_cast<int32_t>(table.calls.size()),
+                      args.inactive == DISTILE_ZERO);
 }
 
 /** Runs one of the application's dense candidates. */
@@ -158,7 +205,7 @@ distile_status run_candidate(distile_kernel &kernel, const char *call, const dis
     kernel.context.kernel_failed.store(false, std::memory_order_relaxed);
     const int code = variant.external.run(variant.external.user, device.stream(), args.input, args.residual, &result);
     if (code != 0) {
-        return fail_variant(kernel, call, variant, {code, DISTILE_ERROR_KERNEL});
+        return fail_variant(kernel, call, variant, {code, DISTILE_ERROR_KERNEL, 0});
     }
     if (!direct || zero) {
         device.update_pixels(every_pixel ? nullptr : args.mask, output, direct ? nullptr : &result, zero);
@@ -170,6 +217,9 @@ distile_status run_candidate(distile_kernel &kernel, const char *call, const dis
 
 distile_status run_variant(distile_kernel &kernel, const char *call, const distile_run_args &args,
                            const distile_choice &choice) {
+    if (choice.variant_index < 0) {
+        return run_possible(kernel, call, args);
+    }
     return kernel.variants[choice.variant_index].external.run ? run_candidate(kernel, call, args, choice)
                                                               : run_own(kernel, call, args, choice);
 }

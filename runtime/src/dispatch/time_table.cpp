@@ -15,13 +15,13 @@ TimeTable::TimeTable(const std::vector<distile_time_point> &points, int32_t num_
                 nearest = point.threads;
             }
         }
-        std::vector<Point> &kept = variants_[variant];
+        std::vector<TimePoint> &kept = variants_[variant];
         for (const distile_time_point &point : points) {
             if (point.variant == variant && point.threads == nearest) {
                 kept.push_back({point.tiles, point.microseconds});
             }
         }
-        std::sort(kept.begin(), kept.end(), [](const Point &a, const Point &b) { return a.tiles < b.tiles; });
+        std::sort(kept.begin(), kept.end(), [](const TimePoint &a, const TimePoint &b) { return a.tiles < b.tiles; });
     }
 }
 
@@ -30,18 +30,8 @@ bool TimeTable::knows(int32_t variant) const {
 }
 
 double TimeTable::predict(int32_t variant, int64_t tiles) const {
-    const std::vector<Point> &points = variants_[variant];
-    const auto above = std::lower_bound(points.begin(), points.end(), tiles,
-                                        [](const Point &point, int64_t wanted) { return point.tiles < wanted; });
-    if (above == points.begin()) {
-        return points.front().microseconds;
-    }
-    const Point &below = *(above - 1);
-    if (above == points.end()) {
-        return below.microseconds * static_cast<double>(tiles) / static_cast<double>(std::max<int64_t>(below.tiles, 1));
-    }
-    const double part = static_cast<double>(tiles - below.tiles) / static_cast<double>(above->tiles - below.tiles);
-    return below.microseconds + part * (above->microseconds - below.microseconds);
+    const std::vector<TimePoint> &points = variants_[variant];
+    return predict_time(points.data(), static_cast<int32_t>(points.size()), tiles);
 }
 
 }  // namespace distile

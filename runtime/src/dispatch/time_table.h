@@ -4,7 +4,7 @@
 #ifndef DISTILE_TIME_TABLE_H
 #define DISTILE_TIME_TABLE_H
 
-#include <cstdint>
+#include "choose_variant.h"
 #include <distile/polykernel.h>
 #include <vector>
 
@@ -12,28 +12,22 @@ namespace distile {
 
 class TimeTable {
 public:
-    struct Point {
-        int64_t tiles;
-        double microseconds;
-    };
-
     TimeTable() = default;
     /** Keeps each variant's points for the number of threads nearest to `threads`, the lower of two. */
     TimeTable(const std::vector<distile_time_point> &points, int32_t num_variants, int32_t threads);
 
     /** True if the variant has at least one point. */
     bool knows(int32_t variant) const;
-    /** The time in microseconds: constant below the first point, linear between points, and proportional beyond the
-     * last. Requires knows(variant). */
+    /** predict_time() of the variant's points. Requires knows(variant). */
     double predict(int32_t variant, int64_t tiles) const;
 
     /** A variant's points, ordered by tiles. */
-    const std::vector<Point> &points(int32_t variant) const {
+    const std::vector<TimePoint> &points(int32_t variant) const {
         return variants_[variant];
     }
 
 private:
-    std::vector<std::vector<Point>> variants_;
+    std::vector<std::vector<TimePoint>> variants_;
 };
 
 }  // namespace distile

@@ -38,7 +38,8 @@ int32_t num_blocks(const distile_tensor_core_code &code, const distile_kernel_ca
     const int64_t pixels = int64_t{call.num_tiles} * code.tile_h * code.tile_w;
     const int64_t clusters = ceil_divide(pixels, code.block_pixels) * ceil_divide(channels, code.block_channels);
     const int64_t resident = int64_t{call.threads} * code.blocks_per_multiprocessor / code.splits;
-    return static_cast<int32_t>(std::min(clusters, std::max<int64_t>(resident, 1)) * code.splits);
+    const int64_t most = code.balanced != 0 ? distile::tensor_core::most_sharers * clusters : clusters;
+    return static_cast<int32_t>(std::min(most, std::max<int64_t>(resident, 1)) * code.splits);
 }
 
 }  // namespace
@@ -69,14 +70,29 @@ extern "C" int distile_call_tensor_core(const distile_tensor_core_code *code, co
     arguments.batch = call->batch;
     arguments.store_tiles = call->store_tiles;
 
+    if (code->box_step_w != 0) {
+        const distile_gpu_boxes boxes = {&input, code->tile_w, code->tile_h, code->box_step_w, code->box_step_h};
+        const int result = hooks->gpu->map_boxes(hooks, &boxes, &arguments.input_map);
+        if (result != 0) {
+            return result;
+        }
+    }
+    const int32_t blocks = num_blocks(*code, *call, output.dim[Channel].extent);
+    if (code->balanced != 0) {
+        uint64_t parts = 0, signals = 0;
+        const uint64_t part_bytes = uint64_t{sizeof(float)} * code->block_pixels * code->block_channels;
+        const int result = hooks->gpu->allocate(hooks, blocks * part_bytes, &parts);
+        const int other = result != 0 ? result : hooks->gpu->signals(hooks, (blocks + 2) * sizeof(uint32_t), &signals);
+        if (other != 0) {
+            return other;
+        }
+        arguments.parts = reinterpret_cast<float *>(parts);
+        arguments.signals = reinterpret_cast<uint32_t *>(signals);
+    }
+
     void *pointers[] = {&arguments};
-    const distile_gpu_launch launch = {code->kernel,
-                                       {num_blocks(*code, *call, output.dim[Channel].extent), 1, 1},
-                                       {code->threads, 1, 1},
-                                       code->shared_bytes,
-                                       pointers,
-                                       code->splits,
-                                       code->early};
+    const distile_gpu_launch launch = {
+        code->kernel, {blocks, 1, 1}, {code->threads, 1, 1}, code->shared_bytes, pointers, code->splits, code->early};
     const int result = hooks->gpu->use_module(hooks, code->code, code->bytes);
     return result != 0 ? result : hooks->gpu->launch(hooks, &launch);
 }

@@ -30,11 +30,10 @@ std::vector<fs::path> objects_of(const std::string &folder) {
         }
     } catch (const fs::filesystem_error &error) {
         throw FileError("the folder '" + folder + "' cannot be read: " + error.code().message() +
-                        "; give one that bench/own/run.sh made");
+                        "; give one that bench/own/run.sh or bench/gpu/pack.sh made");
     }
     if (paths.empty()) {
-        throw FileError("the folder '" + folder +
-                        "' holds no OPERATOR.WAY.so; `distile compile` makes one, and bench/own/run.sh all");
+        throw FileError("the folder '" + folder + "' holds no OPERATOR.WAY.so; `distile compile` makes one");
     }
     std::sort(paths.begin(), paths.end());
     return paths;
@@ -47,7 +46,7 @@ bool is_same_problem(const Operator &a, const Operator &b) {
 
 }  // namespace
 
-OwnObjects::OwnObjects(const std::string &folder) {
+OwnObjects::OwnObjects(const std::string &folder, const Backend &backend) {
     for (const fs::path &path : objects_of(folder)) {
         const std::string stem = path.stem().string(), op = stem.substr(0, stem.find('.'));
         const std::string way = stem.substr(std::min(stem.size(), op.size() + 1));
@@ -56,11 +55,11 @@ OwnObjects::OwnObjects(const std::string &folder) {
         }
         const std::string base = (path.parent_path() / stem).string();
         Plan plan = read_plan(base + ".json");
-        if (plan.op.name != op || plan.backend != cpu_backend().name) {
+        if (plan.op.name != op || plan.backend != backend.name) {
             throw FileError(
                 fmt::format("the plan '{}.json' is of the operator '{}' on the backend \"{}\", but its name "
                             "says '{}', and this program measures \"{}\"",
-                            base, plan.op.name, plan.backend, op, cpu_backend().name));
+                            base, plan.op.name, plan.backend, op, backend.name));
         }
         std::vector<OwnKernel> &kernels = kernels_[op];
         if (!kernels.empty() && !is_same_problem(kernels.front().plan.op, plan.op)) {
@@ -90,14 +89,29 @@ std::vector<OwnOperator> OwnObjects::operators() const {
     std::vector<OwnOperator> operators;
     for (const auto &[name, kernels] : kernels_) {
         const distile_border border = kernels.front().plan.op.border();
-        OwnOperator op{name, border.top + border.bottom + border.left + border.right > 0, ""};
+        OwnOperator op{name, {}, border.top + border.bottom + border.left + border.right > 0, ""};
         for (const OwnKernel &kernel : kernels) {
+            op.ways.push_back(kernel.way);
             op.version += fmt::format("{}{}:{:016x}", op.version.empty() ? "" : " ", kernel.way,
                                       hash_of(to_json(kernel.plan).dump()));
         }
         operators.push_back(std::move(op));
     }
     return operators;
+}
+
+const OwnKernel *OwnObjects::find(const std::string &name) const {
+    const size_t dot = name.find('.');
+    const auto op = kernels_.find(name.substr(0, dot));
+    if (dot == std::string::npos || op == kernels_.end()) {
+        return nullptr;
+    }
+    for (const OwnKernel &kernel : op->second) {
+        if (kernel.way == name.substr(dot + 1)) {
+            return &kernel;
+        }
+    }
+    return nullptr;
 }
 
 }  // namespace distile::bench

@@ -5,6 +5,7 @@
 #ifndef DISTILE_BENCH_OWN_OBJECTS_H
 #define DISTILE_BENCH_OWN_OBJECTS_H
 
+#include "backend.h"
 #include "plan.h"
 #include "process.h"
 #include "rows.h"
@@ -27,8 +28,8 @@ struct OwnKernel {
 class OwnObjects {
 public:
     /** Loads every OPERATOR.WAY.so of a folder, with its plan OPERATOR.WAY.json and, if there is one, the seconds that
-     * making it took, OPERATOR.WAY.seconds.json. Throws FileError. */
-    explicit OwnObjects(const std::string &folder);
+     * making it took, OPERATOR.WAY.seconds.json. All plans are for one backend. Throws FileError. */
+    OwnObjects(const std::string &folder, const Backend &backend);
 
     /** For the reader of rows. */
     std::vector<OwnOperator> operators() const;
@@ -36,6 +37,8 @@ public:
     const std::vector<OwnKernel> &kernels(const std::string &op) const {
         return kernels_.at(op);
     }
+    /** The one with this name, OPERATOR.WAY; null if there is none. */
+    const OwnKernel *find(const std::string &name) const;
 
 private:
     TemporaryFolder times_;

@@ -1,0 +1,110 @@
+/** \file
+ * The terms of the bound for the templates in runtime/cuda/tensor_core. A sink gets them: time(name, us),
+ * count(name, value), launches(us). schedules/tensor_core_space.h describes what a block does.
+ */
+#ifndef DISTILE_BOUND_TENSOR_CORE_H
+#define DISTILE_BOUND_TENSOR_CORE_H
+
+#include "bound_sinks.h"
+#include "tensor_core_space.h"
+#include <algorithm>
+#include <cmath>
+
+namespace distile {
+
+inline const std::vector<const char *> &tensor_core_knobs() {
+    static const std::vector<const char *> knobs = {"tile_h", "tile_w", "block_pixels", "block_channels",
+                                                    "stages", "splits", "balanced"};
+    return knobs;
+}
+
+/** Fitted to 2734 times of 42 variants of four convolutions in TF32 and float16 on an H200. */
+struct TensorCoreCosts {
+    static constexpr double sm90_rate = .75, sm80_rate = .6; /**< Of what the tensor cores can do. */
+    static constexpr double row_bytes = 40;    /**< Of gathered rows that a multiprocessor copies in a cycle. */
+    static constexpr double l2_bytes = 64;     /**< Of rows and weights that reach it in a cycle. */
+    static constexpr double l2_latencies = 6;  /**< From the copy of a step to its multiplication. */
+    static constexpr double start_us = 1.4;    /**< Of a call, besides an empty launch: to list the pixels. */
+    static constexpr double wave_us = 1.7;     /**< To fill the pipeline, and to store the sums. */
+    static constexpr double exchange_us = 4.8; /**< For the blocks of a cluster to add their sums. */
+    static constexpr double shared_steps = 12, most_sharers = 4; /**< As runtime/cuda/tensor_core/work.cuh has them. */
+    /** Of the multiprocessors that larger clusters can have: a cluster lies in one part of the chip. */
+    static constexpr double in_clusters = .92;
+};
+
+template<typename Sink>
+void add_tensor_core_terms(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
+    using Costs = TensorCoreCosts;
+    const std::array<int, 16> &values = knobs.values;
+    const int tile_h = values[0], tile_w = values[1], stages = values[4], splits = values[5];
+    const bool balanced = values[6] != 0;
+    const double block_pixels = values[2], block_channels = values[3];
+    const Problem &problem = workload.problem;
+    const DeviceProfile &device = workload.device;
+    const bool sm90 = *problem.tensor_cores == TensorCores::Sm90;
+    const TensorCoreBlock block = tensor_core_block(
+        *problem.tensor_cores,
+        {{"block_pixels", values[2]}, {"block_channels", values[3]}, {"stages", stages}, {"splits", splits}});
+    const auto resident = static_cast<double>(block.per_multiprocessor);
+    const double multiprocessors = workload.threads;
+
+    // Items are blocks of the result. As many as there are clusters are computed at once, in waves.
+    const double pixels = static_cast<double>(tiles) * tile_h * tile_w;
+    const double items = std::ceil(pixels / block_pixels) * std::ceil(problem.out_channels / block_channels);
+    const double elements = static_cast<double>(problem.kernel_h) * problem.kernel_w * problem.in_channels;
+    const double steps = std::ceil(std::ceil(elements * problem.bytes_per_element / 128) / splits);
+    const double usable = splits > 2 ? Costs::in_clusters : 1;
+    const double room = resident * multiprocessors * usable / splits;
+    // A cluster for which there is no room loses as much as it lacks.
+    const double clusters = room < 1 ? room : std::floor(room);
+    const double full_waves = std::floor(items / clusters), last_items = items - full_waves * clusters;
+    const double waves = full_waves + (last_items > 0 ? 1 : 0);
+    // The steps that follow each other in a block, and those of a multiprocessor. In the last wave, often the only one,
+    // it has fewer blocks; or all share that wave and the one before, where this saves more than it costs.
+    double depth = full_waves * steps, block_steps = full_waves * resident * steps;
+    double exchanges = splits > 1 ? waves : 0;
+    if (balanced && last_items > 0 && (clusters - last_items) * steps > Costs::shared_steps * clusters) {
+        const double whole_waves = std::max(0.0, full_waves - 1), left = items - whole_waves * clusters;
+        const double sharers = std::min(clusters, left * std::min(Costs::most_sharers, std::ceil(steps / 4)));
+        const double share = std::ceil(left * steps / sharers);
+        depth = whole_waves * steps + share;
+        block_steps = whole_waves * resident * steps + std::min(resident, std::ceil(sharers / multiprocessors)) * share;
+        exchanges = 1;
+    } else if (last_items > 0) {
+        depth += steps;
+        block_steps += std::min(resident, std::ceil(last_items * splits / multiprocessors)) * steps;
+    }
+
+    // No time hides behind another altogether.
+    sink.overlap_in_part();
+    const MemoryLevel &fast = device.memory[0], &l2 = device.memory[1], &dram = device.memory[2];
+    const double us_per_cycle = 1 / (device.ghz * 1e3);
+    const int rate = problem.bytes_per_element == 4 ? device.tensor32_per_cycle : device.tensor16_per_cycle;
+    const double multiply_adds = block_pixels * block_channels * 128 / problem.bytes_per_element;
+    sink.time("multiply", block_steps * multiply_adds /
+                              (std::max(1, rate) * (sm90 ? Costs::sm90_rate : Costs::sm80_rate)) * us_per_cycle);
+    const double row_bytes = block_pixels * 128, step_bytes = row_bytes + block_channels * 128;
+    sink.time("rows", block_steps * row_bytes / Costs::row_bytes * us_per_cycle);
+    sink.time("L2", block_steps * step_bytes / Costs::l2_bytes * us_per_cycle);
+    // Every 64 rows read the weights again.
+    const double read_bytes = row_bytes + std::ceil(block_pixels / 64) * block_channels * 128;
+    sink.time("shared", block_steps * (step_bytes + read_bytes) / (fast.gb_per_s * 1e3));
+    sink.time("latency", depth * Costs::l2_latencies * l2.latency_ns * 1e-3 / stages);
+    const double unique = input_footprint(workload, tile_h, tile_w, pixels) +
+                          (elements + pixels) * problem.out_channels * problem.bytes_per_element;
+    sink.time("global", unique / (dram.gb_per_s * 1e3));
+    sink.launches(device.launch_us + Costs::start_us + waves * Costs::wave_us + exchanges * Costs::exchange_us);
+
+    sink.count("items", items);
+    sink.count("steps", steps);
+    sink.count("threads", static_cast<double>(block.threads));
+    sink.count("shared_bytes", static_cast<double>(block.shared_bytes));
+    sink.count("resident", resident);
+    sink.count("waves", waves);
+    sink.count("idle", 1 - items / (waves * clusters));
+    sink.count("tail", std::ceil(pixels / block_pixels) * block_pixels / pixels);
+}
+
+}  // namespace distile
+
+#endif

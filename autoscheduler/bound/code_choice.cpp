@@ -1,0 +1,92 @@
+#include "code_choice.h"
+#include "bound_backend.h"
+#include "tensor_core.h"
+#include <algorithm>
+
+namespace distile {
+
+namespace {
+
+bool is_float32(const Operator &op) {
+    return op.dtype().dtype == DISTILE_FLOAT32;
+}
+
+/** The first that is true, of why code for tensor cores cannot be had for a target. */
+std::string why_no_tensor_cores(const Operator &op, const Backend &backend, const std::string &features) {
+    const std::string of_operator = why_not_on_tensor_cores(op);
+    return of_operator.empty() ? backend.why_no_code(Language::TensorCore, features) : of_operator;
+}
+
+}  // namespace
+
+std::string why_not_on_tensor_cores(const Operator &op) {
+    return runs_on_tensor_cores(op)
+               ? ""
+               : "there is no kernel for tensor cores for this operator: they run convolutions and "
+                 "linear layers without groups and scales, with channels that are multiples of 8 "
+                 "and a kernel of at most 16 x 16";
+}
+
+Language language_of(const Operator &op, const CodeChoice &choice) {
+    const Backend &backend = backend_of_target(choice.target);
+    const bool fits = !is_float32(op) || choice.math == Math::TF32;
+    return fits && why_no_tensor_cores(op, backend, backend.features_of(choice.target)).empty() ? Language::TensorCore
+                                                                                                : Language::Halide;
+}
+
+CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const std::string &target, Math math) {
+    if (math == Math::TF32 && !is_float32(op)) {
+        throw FileError("only float32 operators can be multiplied in TF32, but the type of '" + op.name + "' is " +
+                        op.dtype().name + ": leave --math out");
+    }
+    const Backend &backend = get_backend(device.backend);
+    const std::vector<std::string> has = bound_backend(device.backend).tensor_core_targets(device.features);
+    CodeChoice choice{target.empty() ? halide_target(device) : target, math};
+    if (target.empty() && !has.empty() && language_of(op, {has.front(), math}) == Language::TensorCore) {
+        choice.target = has.front();
+    }
+    const std::string features = backend.features_of(choice.target);
+    if (language_of(op, choice) == Language::TensorCore) {
+        if (std::none_of(has.begin(), has.end(),
+                         [&](const std::string &other) { return backend.features_of(other) == features; })) {
+            throw FileError("the device '" + device.name + "' (" + device.features +
+                            ") cannot run code for the target '" + choice.target + "'");
+        }
+        return choice;
+    }
+    if (math == Math::TF32) {
+        throw FileError("nothing can be multiplied in TF32: " + why_no_tensor_cores(op, backend, features));
+    }
+    const std::string why_not = backend.why_no_code(Language::Halide, features);
+    if (!why_not.empty()) {
+        throw FileError("the target '" + choice.target + "': " + why_not + ", and " +
+                        (is_float32(op) ? "tensor cores multiply float32 operators in TF32: allow it with --math tf32"
+                                        : why_no_tensor_cores(op, backend, features)));
+    }
+    return choice;
+}
+
+Workload workload_of(const Operator &op, const DeviceProfile &device, const CodeChoice &choice) {
+    Workload workload = workload_of(op, device);
+    if (language_of(op, choice) == Language::TensorCore) {
+        Problem &problem = workload.problem;
+        problem.tensor_cores = tensor_cores_of(make_plan(op.name, op, get_backend(device.backend), choice));
+        problem.bytes_per_input = problem.bytes_per_weight = problem.bytes_per_element;
+    }
+    return workload;
+}
+
+Plan make_plan(const std::string &name, const Operator &op, const Backend &backend, const CodeChoice &choice) {
+    Plan plan = make_plan(name, op, backend, choice.target);
+    plan.math = choice.math;
+    if (const Layout *layout = layout_for(backend, language_of(op, choice), op.dtype())) {
+        plan.layout = layout->name;
+    }
+    return plan;
+}
+
+void add_variant(Plan &plan, const std::string &name, const Theta &theta, bool dense) {
+    plan.variants.push_back({name, theta, dense, "", language_of(plan.op, {plan.target, plan.math})});
+}
+
+}  // namespace distile

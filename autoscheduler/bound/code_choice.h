@@ -1,0 +1,41 @@
+/** \file
+ * What code schedules are ranked and measured for. It decides where the code comes from, and so which space is
+ * searched.
+ */
+#ifndef DISTILE_CODE_CHOICE_H
+#define DISTILE_CODE_CHOICE_H
+
+#include "bound.h"
+#include "plan.h"
+#include <string>
+
+namespace distile {
+
+struct CodeChoice {
+    std::string target;        /**< As plans hold it. */
+    Math math = Math::Float32; /**< Of float32 operators. */
+};
+
+/** "", or why there are no kernels for tensor cores for an operator. */
+std::string why_not_on_tensor_cores(const Operator &op);
+
+/** Where the code of an operator comes from. Of 16-bit operators, and of those that may be multiplied in TF32, it comes
+ * from the templates for tensor cores if the target has them. */
+Language language_of(const Operator &op, const CodeChoice &choice);
+
+/** The code for a device. Without a target (""), it is for the tensor cores wherever operator, math and device allow,
+ * and otherwise for every device of the kind. Throws FileError where there is no such code. */
+CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const std::string &target, Math math);
+
+/** An operator at its typical size, on all cores of a device, by such code. */
+Workload workload_of(const Operator &op, const DeviceProfile &device, const CodeChoice &choice);
+
+/** A plan for such code, with no variants yet. */
+Plan make_plan(const std::string &name, const Operator &op, const Backend &backend, const CodeChoice &choice);
+
+/** Adds a variant of such code to a plan that make_plan() made. */
+void add_variant(Plan &plan, const std::string &name, const Theta &theta, bool dense);
+
+}  // namespace distile
+
+#endif

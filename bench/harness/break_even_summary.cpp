@@ -1,0 +1,99 @@
+#include "break_even_summary.h"
+#include "summary.h"
+#include <algorithm>
+#include <fmt/core.h>
+#include <utility>
+
+namespace distile::bench {
+
+namespace {
+
+/** Densities, and times by the peer's. */
+using Times = std::vector<std::pair<double, double>>;
+
+/** The density up to which the peer takes at least as long; 0 if it is faster at the least that was measured. Between
+ * measured densities, times are straight lines. */
+double break_even(Times times) {
+    std::sort(times.begin(), times.end());
+    if (times.front().second > 1) {
+        return 0;
+    }
+    for (size_t i = 1; i < times.size(); i++) {
+        if (times[i].second > 1) {
+            const auto [below, fast] = times[i - 1];
+            const auto [above, slow] = times[i];
+            return below + (1 - fast) / (slow - fast) * (above - below);
+        }
+    }
+    return times.back().first;
+}
+
+/** Of operators and batches with blobs of two densities at least. */
+std::vector<BreakEven> break_evens(const std::vector<NumericsLine> &lines, const std::string &dtype) {
+    std::vector<BreakEven> found;
+    for (const std::string &op : mean_operators) {
+        for (const int batch : batches_of(lines)) {
+            Times masked, kernels;
+            for (const NumericsLine &line : lines) {
+                if (line.dtype == dtype && line.op == op && line.batch == batch && line.mask == "blob") {
+                    masked.emplace_back(line.active, line.masked / line.peer);
+                    kernels.emplace_back(line.active, line.kernels / line.peer);
+                }
+            }
+            if (masked.size() > 1) {
+                found.push_back({op, batch, break_even(masked), break_even(kernels)});
+            }
+        }
+    }
+    return found;
+}
+
+}  // namespace
+
+std::string break_even_table(const std::vector<NumericsLine> &lines) {
+    const std::set<int> batches = batches_of(lines);
+    std::string head = "| Type | Operator |", rule = "|---|---|", text;
+    for (const int batch : batches) {
+        head += fmt::format(" batch {} |", batch);
+        rule += "---|";
+    }
+    for (const std::string dtype : numerics_dtypes) {
+        const std::vector<BreakEven> values = break_evens(lines, dtype);
+        for (const std::string &op : mean_operators) {
+            std::string cells;
+            bool measured = false;
+            for (const int batch : batches) {
+                const auto value = std::find_if(values.begin(), values.end(), [&](const BreakEven &one) {
+                    return one.op == op && one.batch == batch;
+                });
+                measured = measured || value != values.end();
+                cells +=
+                    value == values.end() ? " |" : fmt::format(" {} ({}) |", cell(value->masked), cell(value->kernels));
+            }
+            if (measured) {
+                text += fmt::format("| {} | {} |{}\n", dtype, op, cells);
+            }
+        }
+    }
+    return text.empty() ? ""
+                        : "\nThe density at which cuDNN takes as long, from the mask and in brackets by the kernels "
+                          "alone; a dash where it is faster at every measured density. 1.00: it is never faster.\n\n" +
+                              head + "\n" + rule + "\n" + text;
+}
+
+std::vector<BreakEvenPanel> break_even_panels(const Json &file) {
+    const Json &header = file.at("header");
+    const std::vector<NumericsLine> lines = numerics_lines(file.at("rows"), "cudnn");
+    std::vector<BreakEvenPanel> panels;
+    for (const std::string dtype : numerics_dtypes) {
+        std::vector<BreakEven> values = break_evens(lines, dtype);
+        if (!values.empty()) {
+            panels.push_back({fmt::format("{}, {} multiprocessors, {}", header.at("device").get<std::string>(),
+                                          header.at("multiprocessors").get<int>(), dtype),
+                              std::move(values)});
+        }
+    }
+    return panels;
+}
+
+}  // namespace distile::bench

@@ -1,0 +1,167 @@
+/** \file
+ * How blocks that share an item's reduction add their sums, always in the same order.
+ */
+#ifndef DISTILE_CUDA_TENSOR_CORE_SUMS_CUH
+#define DISTILE_CUDA_TENSOR_CORE_SUMS_CUH
+
+#include "epilogue.cuh"
+#include "ptx.cuh"
+#include <cute/tensor.hpp>
+
+namespace distile::tensor_core {
+
+/** The first of the two rows of 64 whose sums the tensor cores leave to this thread; the other is 8 below. */
+__device__ inline uint32_t fragment_row() {
+    return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+}
+
+/** Through the shared memory of a cluster: each block sums some rows, which the others send it. Called by the first
+ * `Threads` threads of each block, of which each four warps hold 64 rows. */
+template<class Op, int BlockPixels, int BlockChannels, int Splits, int Threads> class ClusterSums {
+    // Rows are a few banks apart.
+    static constexpr int stride = BlockChannels + 8;
+    static constexpr int own_rows = BlockPixels / Splits, own_bytes = own_rows * stride * 4;
+    static_assert(BlockPixels % Splits == 0);
+
+public:
+    static constexpr int sent_bytes = Splits * own_bytes;
+
+    struct Shared {
+        char sums[Splits - 1][own_bytes];  ///< Of this block's rows, from each other block.
+        uint64_t received, read;
+        Place places[BlockPixels];
+    };
+
+    __device__ static void init(Shared &shared) {
+        init_barrier(shared_address(&shared.received), 1);
+        init_barrier(shared_address(&shared.read), Splits);
+    }
+
+    /** Stores the rows of this block. Nothing else may use `sent`, memory for sent_bytes, during the call. `place` is
+     * that of row threadIdx.x. `done` counts the calls before. */
+    template<class Sums> __device__ static void store(const Arguments &a, Shared &shared, char *sent, const Sums &sums,
+                                                      const Place &place, uint32_t done, int32_t channel) {
+        const uint32_t rank = blockIdx.x % Splits;
+        // The others have read what they were sent before, so it left this block.
+        finish(shared, done);
+        if (threadIdx.x < BlockPixels) {
+            shared.places[threadIdx.x] = place;
+        }
+        float *const to = reinterpret_cast<float *>(sent) + fragment_row() * stride + threadIdx.x % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < BlockChannels / 8; j++) {
+            *reinterpret_cast<float2 *>(to + 8 * j) = {sums[4 * j], sums[4 * j + 1]};
+            *reinterpret_cast<float2 *>(to + 8 * j + 8 * stride) = {sums[4 * j + 2], sums[4 * j + 3]};
+        }
+        fence_shared();
+        sync_threads<Threads>(1);
+        const uint32_t barrier = shared_address(&shared.received);
+        if (threadIdx.x < Splits) {
+            if (threadIdx.x == rank) {
+                arrive_and_expect(barrier, sizeof(shared.sums));
+            } else {
+                // A receiver has no place for its own.
+                const uint32_t place_of_sender = rank - (rank > threadIdx.x ? 1 : 0);
+                copy_bulk_remote(remote_address(shared_address(shared.sums[place_of_sender]), threadIdx.x),
+                                 shared_address(sent) + threadIdx.x * own_bytes, own_bytes,
+                                 remote_address(barrier, threadIdx.x));
+            }
+        }
+        wait(barrier, done % 2);
+        constexpr int row_items = BlockChannels / 8;
+        for (int i = threadIdx.x; i < own_rows * row_items; i += Threads) {
+            const int row = i / row_items, column = i % row_items * 8;
+            const int at = (row * stride + column) * 4;
+            float total[8] = {};
+#pragma unroll
+            for (uint32_t split = 0; split < Splits; split++) {
+                const char *const from =
+                    split == rank ? sent + rank * own_bytes : shared.sums[split - (split > rank ? 1 : 0)];
+                const float4 low = *reinterpret_cast<const float4 *>(from + at);
+                const float4 high = *reinterpret_cast<const float4 *>(from + at + 16);
+                total[0] += low.x;
+                total[1] += low.y;
+                total[2] += low.z;
+                total[3] += low.w;
+                total[4] += high.x;
+                total[5] += high.y;
+                total[6] += high.z;
+                total[7] += high.w;
+            }
+            store_row<Op>(a, shared.places[rank * own_rows + row], total, channel + column);
+        }
+        fence_shared();
+        sync_threads<Threads>(1);
+        if (threadIdx.x < Splits) {
+            arrive_remote(shared_address(&shared.read), threadIdx.x);
+        }
+    }
+
+    /** Waits until other blocks need nothing of this one, after `done` calls. */
+    __device__ static void finish(Shared &shared, uint32_t done) {
+        if (done > 0) {
+            wait_for_cluster(shared_address(&shared.read), (done - 1) % 2);
+        }
+    }
+};
+
+/** Through global memory: a block publishes the sums of its last item, and another adds them. */
+template<int Threads, class Work> class BalancedSums {
+public:
+    __device__ BalancedSums(const Arguments &arguments, const Work &work) : a_(arguments), work_(work) {
+    }
+
+    /** Called with the sums of an item whose last steps another block has. */
+    template<class Sums> __device__ void publish(const Sums &sums) const {
+        constexpr int vectors = decltype(cute::size(sums))::value / 4;
+        float4 *const to = part<vectors>(work_.worker());
+#pragma unroll
+        for (int j = 0; j < vectors; j++) {
+            __stcg(to + j * Threads, make_float4(sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]));
+        }
+        __threadfence();
+        sync_threads<Threads>(1);
+        if (threadIdx.x == 0) {
+            set_signal(a_.signals + work_.worker());
+        }
+    }
+
+    /** Adds what other blocks have of an item. */
+    template<class Sums> __device__ void collect(Sums &sums, uint32_t item) const {
+        constexpr int vectors = decltype(cute::size(sums))::value / 4;
+        for (uint32_t other = work_.worker(); other-- > 0;) {
+            if (threadIdx.x == 0) {
+                wait_for_signal(a_.signals + other);
+            }
+            sync_threads<Threads>(1);
+            const float4 *const from = part<vectors>(other);
+#pragma unroll
+            for (int j = 0; j < vectors; j++) {
+                const float4 added = __ldcg(from + j * Threads);
+                sums[4 * j] += added.x;
+                sums[4 * j + 1] += added.y;
+                sums[4 * j + 2] += added.z;
+                sums[4 * j + 3] += added.w;
+            }
+            sync_threads<Threads>(1);
+            if (threadIdx.x == 0) {
+                a_.signals[other] = 0;
+            }
+            if (work_.has_begin(other, item)) {
+                break;
+            }
+        }
+    }
+
+private:
+    template<int Vectors> __device__ float4 *part(uint32_t worker) const {
+        return reinterpret_cast<float4 *>(a_.parts) + uint64_t{worker} * (Vectors * Threads) + threadIdx.x;
+    }
+
+    const Arguments &a_;
+    const Work &work_;
+};
+
+}  // namespace distile::tensor_core
+
+#endif

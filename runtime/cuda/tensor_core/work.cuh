@@ -1,0 +1,138 @@
+/** \file
+ * How blocks divide the work: items of BlockPixels x BlockChannels, each with all steps of the reduction.
+ */
+#ifndef DISTILE_CUDA_TENSOR_CORE_WORK_CUH
+#define DISTILE_CUDA_TENSOR_CORE_WORK_CUH
+
+#include "arguments.h"
+
+namespace distile::tensor_core {
+
+/** Some steps of an item's reduction. */
+struct Segment {
+    uint32_t item;
+    int32_t begin, end;
+};
+
+/** Items that clusters take in turn. Each of a cluster's blocks has a part of every reduction. */
+template<int Steps, int Splits> struct WorkInTurn {
+    uint32_t items;
+
+    /** Goes through the segments of this block. */
+    class Walk {
+    public:
+        __device__ explicit Walk(const WorkInTurn &work) : items_(work.items), item_(blockIdx.x / Splits) {
+        }
+        __device__ bool has_segment() const {
+            return item_ < items_;
+        }
+        __device__ Segment segment() const {
+            const int32_t rank = Splits == 1 ? 0 : static_cast<int32_t>(blockIdx.x % Splits);
+            return {item_, Steps * rank / Splits, Steps * (rank + 1) / Splits};
+        }
+        __device__ void next() {
+            item_ += gridDim.x / Splits;
+        }
+
+    private:
+        uint32_t items_, item_;
+    };
+};
+
+/** Items that blocks take in turn, but those of the last two rounds in equal shares, if the last round would leave many
+ * blocks idle. A share may begin and end within an item. The block that has an item's last steps adds the sums of the
+ * others. It waits only for blocks that began before it. */
+template<int Steps> class BalancedWork {
+public:
+    /** Called by all threads of a block. `worker` is shared memory. */
+    __device__ BalancedWork(uint32_t items, uint32_t *signals, uint32_t &worker) : items_(items), whole_(items) {
+        // As many as if the host had known the number of items, so that results are the same bit for bit.
+        const uint32_t blocks = min(gridDim.x, items * most_sharers);
+        const uint32_t rounds = items == 0 ? 0 : items / blocks, rest = items - rounds * blocks;
+        // Steps that shares save, and about what they cost.
+        constexpr uint32_t cost = 12;
+        if (rest == 0 || (blocks - rest) * Steps <= cost * blocks) {
+            worker_ = blockIdx.x;
+            return;
+        }
+        whole_ = rounds > 1 ? (rounds - 1) * blocks : 0;
+        shares_ = min(blocks, (items - whole_) * min(most_sharers, (Steps + 3) / 4));
+        // CUDA promises no order in which blocks start, so they number themselves.
+        if (threadIdx.x == 0) {
+            worker = atomicAdd(signals + gridDim.x, 1);
+        }
+        __syncthreads();
+        worker_ = worker;
+    }
+
+    /** Called by one thread when the block is done. The last block sets the counters back. */
+    __device__ void leave(uint32_t *signals) const {
+        uint32_t *const counters = signals + gridDim.x;
+        if (shares_ != 0 && atomicAdd(counters + 1, 1) == gridDim.x - 1) {
+            counters[0] = counters[1] = 0;
+        }
+    }
+    __device__ uint32_t worker() const {
+        return worker_;
+    }
+    /** Whether a worker's share begins at an item's first step, or before. */
+    __device__ bool has_begin(uint32_t worker, uint32_t item) const {
+        return first_step(worker) <= uint64_t{item - whole_} * Steps;
+    }
+
+    /** Goes through the segments of this block. In a share it goes backwards, so that others soon have its sums. */
+    class Walk {
+    public:
+        __device__ explicit Walk(const BalancedWork &work) : work_(work), segment_{work.worker_, 0, Steps} {
+            enter();
+        }
+        __device__ bool has_segment() const {
+            return has_segment_;
+        }
+        __device__ Segment segment() const {
+            return segment_;
+        }
+        __device__ void next() {
+            if (!in_share_) {
+                segment_.item += gridDim.x;
+                enter();
+            } else {
+                has_segment_ = segment_.item > first_item_;
+                segment_ = {segment_.item - 1, segment_.item - 1 == first_item_ ? first_begin_ : 0, Steps};
+            }
+        }
+
+    private:
+        __device__ void enter() {
+            has_segment_ = segment_.item < work_.whole_;
+            if (has_segment_ || work_.worker_ >= work_.shares_) {
+                return;
+            }
+            const uint64_t first = work_.first_step(work_.worker_), end = work_.first_step(work_.worker_ + 1);
+            const auto first_item = static_cast<uint32_t>(first / Steps),
+                       item = static_cast<uint32_t>((end - 1) / Steps);
+            in_share_ = has_segment_ = true;
+            first_item_ = work_.whole_ + first_item;
+            first_begin_ = static_cast<int32_t>(first - uint64_t{first_item} * Steps);
+            segment_ = {work_.whole_ + item, item == first_item ? first_begin_ : 0,
+                        static_cast<int32_t>(end - uint64_t{item} * Steps)};
+        }
+
+        const BalancedWork &work_;
+        Segment segment_;
+        uint32_t first_item_ = 0;
+        int32_t first_begin_ = 0;
+        bool in_share_ = false, has_segment_ = false;
+    };
+
+private:
+    __device__ uint64_t first_step(uint32_t worker) const {
+        return uint64_t{items_ - whole_} * Steps * worker / shares_;
+    }
+
+    uint32_t items_, whole_, shares_ = 0, worker_ = 0;
+};
+
+}  // namespace distile::tensor_core
+
+#endif
