@@ -778,6 +778,7 @@ TEST_CASE("Plans for GPUs are chained by their capability and their math", "[pla
     halide.erase("profile");
     halide["backend"] = "cuda";
     halide["layout"] = "cuda-o32";
+    halide["operator"] = tensor_core_plan()["operator"];
     const char *const volta = "x86-64-linux-cuda-cuda_capability_70";
     const Plan tf32_sm90 = plan("tf32_sm90", tensor_core_plan(), hopper),
                tf32_sm80 = plan("tf32_sm80", tensor_core_plan(), ampere), any = plan("any", halide, volta),

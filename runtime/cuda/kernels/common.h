@@ -44,8 +44,8 @@ struct TileGrid {
     uint32_t groups;        ///< Groups of 32 tiles per warp of distile_list_tiles, up to most_groups.
     uint32_t slot;          ///< The slot of the count.
     uint32_t blocks;        ///< Blocks of distile_list_tiles.
-    /** The number of the launch, then what each of its blocks knows about the tiles before its own. Zeros at first; from
-     * then on only launches write them. */
+    /** The number of the launch, then what each of its blocks knows about the tiles before its own. Zeros at first;
+     * from then on only launches write them. */
     unsigned long long *states;
     uint32_t *xy, *images;  ///< Null: only count.
 };

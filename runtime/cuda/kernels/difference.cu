@@ -57,8 +57,7 @@ constexpr uint32_t vectors_at_once = 4;
 
 /** Compares the elements of a word's pixels, one vector per thread of a team at once. A team has a power of two
  * threads, from a warp to a block. A vector lies in one pixel, or in two if pixels are packed. */
-template<typename Element, uint32_t size>
-__device__ void compare(const Comparison &comparison, uint32_t *to) {
+template<typename Element, uint32_t size> __device__ void compare(const Comparison &comparison, uint32_t *to) {
     __shared__ uint32_t found_by_warp[block_threads / 32];
     constexpr uint32_t whole = (1u << size) - 1;
     const uint32_t team = comparison.team, rank = threadIdx.x % team;
@@ -151,8 +150,7 @@ __device__ void compare_pixels(const Comparison &comparison, uint32_t *to) {
 // One kernel per type and number of channels, because for small images fetching the code dominates the time.
 
 #define DISTILE_COMPARE(name, threads, function)                                                                       \
-    extern "C" __global__ void __launch_bounds__(threads)                                                              \
-        name(Comparison comparison, uint32_t *to) {                                                                    \
+    extern "C" __global__ void __launch_bounds__(threads) name(Comparison comparison, uint32_t *to) {                  \
         function(comparison, to);                                                                                      \
     }
 #define DISTILE_COMPARE_TYPE(type, Element)                                                                            \

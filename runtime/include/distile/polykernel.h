@@ -178,7 +178,7 @@ typedef struct distile_tensor_core_code {
     int32_t balanced;                     /**< 1: blocks share the reductions of the last items. */
     int32_t threads;                      /**< Threads of a block. */
     int32_t blocks_per_multiprocessor, shared_bytes;
-    int32_t tile_h, tile_w; /**< Granularity in output pixels. */
+    int32_t tile_h, tile_w;         /**< Granularity in output pixels. */
     int32_t box_step_h, box_step_w; /**< The strides of an operator whose tiles are copied in boxes; else 0. */
     int32_t early;                  /**< As in distile_gpu_launch. */
 } distile_tensor_core_code;
