@@ -88,7 +88,7 @@ install(EXPORT distile-compiler NAMESPACE distile:: DESTINATION "${package_folde
 set(objects distile_halide_runtime.o distile_hooks.o)
 if (TARGET distile_cuda)
     list(APPEND objects distile_cuda_hooks.o distile_tensor_core.o)
-    install(DIRECTORY runtime/cuda/tensor_core DESTINATION "${tools_folder}" ${compiler})
+    install(DIRECTORY runtime/cuda/tensor_core runtime/src/choice DESTINATION "${tools_folder}" ${compiler})
 endif ()
 list(TRANSFORM objects PREPEND "${PROJECT_BINARY_DIR}/autoscheduler/")
 install(FILES ${objects} DESTINATION "${tools_folder}" ${compiler})

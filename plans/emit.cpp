@@ -52,15 +52,18 @@ void emit_operator(std::ostream &c, const Operator &op) {
 
 /** The variants of a plan, and how each is called. */
 void emit_variants(std::ostream &c, const Plan &plan, size_t index, const std::string &symbol) {
+    std::vector<std::string> runs;
     for (const PlanVariant &variant : plan.variants) {
         const std::string function = function_name(symbol, index, variant.name);
-        if (variant.language == Language::TensorCore) {
-            emit_tensor_core_call(c, plan, variant, "run_" + function, function);
-            continue;
+        runs.push_back("run_" + function);
+        if (variant.language == Language::Halide) {
+            c << "int " << function << "_argv(void **arguments);\n"
+              << "static int " << runs.back() << "(const distile_kernel_call *call) {\n"
+              << "    return distile_call_halide(" << function << "_argv, call);\n}\n\n";
         }
-        c << "int " << function << "_argv(void **arguments);\n"
-          << "static int run_" << function << "(const distile_kernel_call *call) {\n"
-          << "    return distile_call_halide(" << function << "_argv, call);\n}\n\n";
+    }
+    if (plan.has(Language::TensorCore)) {
+        emit_tensor_core_calls(c, plan, index, plan_name(symbol, index), runs);
     }
     const bool may_copy = get_backend(plan.backend).reads_float32 && !facts_of(plan.op).depthwise;
     c << "static const distile_variant variants_" << index << "[] = {\n";
@@ -109,6 +112,9 @@ void emit_plan(std::ostream &c, const std::vector<Plan> &plans, size_t index, co
       << plan_hash_text(plan) << ",\n"
       << "    .num_variants = " << plan.variants.size() << ",\n"
       << "    .variants = variants_" << index << ",\n";
+    if (gpu_chooses(plan)) {
+        c << "    .run_chosen = run_chosen_" << index << ",\n";
+    }
     if (!points.empty()) {
         c << "    .num_times = " << points.size() << ",\n    .times = times_" << index << ",\n";
     }
@@ -147,8 +153,12 @@ void check_chain(const std::vector<Plan> &plans) {
     }
 }
 
+std::string plan_name(const std::string &symbol, size_t index) {
+    return symbol + "_" + std::to_string(index);
+}
+
 std::string function_name(const std::string &symbol, size_t index, const std::string &variant) {
-    return symbol + "_" + std::to_string(index) + "_" + variant;
+    return plan_name(symbol, index) + "_" + variant;
 }
 
 std::string emit_polykernels(const std::vector<Plan> &plans, const std::string &symbol) {

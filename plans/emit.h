@@ -10,8 +10,10 @@
 
 namespace distile {
 
-/** The name of a variant's generated function; that of its argv form ends in "_argv". `index` is the plan's place in
- * its chain. */
+/** The name of what all variants of a plan share. `index` is the plan's place in its chain. */
+std::string plan_name(const std::string &symbol, size_t index);
+
+/** The name of a variant's generated function; that of its argv form ends in "_argv". */
 std::string function_name(const std::string &symbol, size_t index, const std::string &variant);
 
 /** Throws FileError unless plans can form one chain of PolyKernels: they must be for one operator and one backend, have

@@ -1,6 +1,7 @@
 #include "tensor_core.h"
 #include "arguments.h"
 #include "operator_schema.h"
+#include <algorithm>
 #include <sstream>
 
 namespace distile {
@@ -34,9 +35,94 @@ const char *activation_of(const Operator &op) {
     }
 }
 
-}  // namespace
+/** A kernel runs one of its variants. As many blocks of each fit a multiprocessor. */
+struct Kernel {
+    TensorCoreBlock block; /**< With the most threads and shared memory of all. */
+    std::vector<size_t> variants;
+    bool splits = false, balanced = false; /**< Of any. */
+};
 
-const char *const tensor_core_kernel = "distile_masked";
+/** The kernels of a plan, in the order of its variants. A GPU that chooses launches each. */
+std::vector<Kernel> kernels_of(const Plan &plan) {
+    std::vector<Kernel> kernels;
+    for (size_t i = 0; i < plan.variants.size(); i++) {
+        if (plan.variants[i].language != Language::TensorCore) {
+            continue;
+        }
+        const TensorCores cores = tensor_cores_of(plan);
+        const TensorCoreBlock block = tensor_core_block(cores, plan.variants[i].theta);
+        const bool splits = value_of(plan.variants[i].theta, "splits") > 1;
+        const bool balanced = value_of(plan.variants[i].theta, "balanced") != 0;
+        auto found = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel &kernel) {
+            // Only the template for 9.0 does with more threads than it needs. Fewer blocks run at once in clusters, and
+            // sums of balanced work depend on the number of blocks.
+            return (cores == TensorCores::Sm90 || kernel.block.threads == block.threads) &&
+                   !(kernel.splits && balanced) && !(kernel.balanced && splits) &&
+                   kernel.block.per_multiprocessor == block.per_multiprocessor &&
+                   kernel.variants.size() < tensor_core::most_variants;
+        });
+        if (found == kernels.end()) {
+            kernels.push_back({block, {}});
+            found = kernels.end() - 1;
+        }
+        found->block.threads = std::max(found->block.threads, block.threads);
+        // No second block of a cluster fits beside this.
+        constexpr int64_t more_than_half = 116 << 10;
+        found->block.shared_bytes =
+            std::max({found->block.shared_bytes, block.shared_bytes, splits ? more_than_half : 0});
+        found->variants.push_back(i);
+        found->splits = found->splits || splits;
+        found->balanced = found->balanced || balanced;
+    }
+    return kernels;
+}
+
+std::string kernel_name(size_t index) {
+    return "distile_masked_" + std::to_string(index);
+}
+
+/** The struct of a variant, behind that of the operator. Names of variants are identifiers. */
+std::string variant_struct(const PlanVariant &variant) {
+    return "Of_" + variant.name;
+}
+
+void write_variant(std::ostream &cu, const Plan &plan, size_t index) {
+    const PlanVariant &variant = plan.variants[index];
+    const TensorCores cores = tensor_cores_of(plan);
+    const TensorCoreBlock block = tensor_core_block(cores, variant.theta);
+    const Theta &theta = variant.theta;
+    const std::string name = variant_struct(variant);
+    cu << "struct " << name << " {\n"
+       << "    static constexpr int index = " << index << ";\n"
+       << "    struct Op : Operator {\n"
+       << "        static constexpr int tile_h = " << variant.tile_h() << ", tile_w = " << variant.tile_w() << ";\n"
+       << "    };\n"
+       << "    // Pixels and channels of a block, stages, splits, whether the work is balanced.\n"
+       << "    using Kernel = " << (cores == TensorCores::Sm90 ? "Sm90" : "Sm80") << "<Op, "
+       << value_of(theta, "block_pixels") << ", " << value_of(theta, "block_channels") << ", "
+       << value_of(theta, "stages") << ", " << value_of(theta, "splits")
+       << (value_of(theta, "balanced") != 0 ? ", true" : ", false") << ">;\n"
+       << "};\n"
+       << "static_assert(" << name << "::Kernel::threads == " << block.threads << " && " << name
+       << "::Kernel::shared_bytes == " << block.shared_bytes << " &&\n              " << name
+       << "::Kernel::blocks == " << block.per_multiprocessor << " && " << name
+       << "::Kernel::has_boxes == " << (has_boxes(cores, theta, facts_of(plan.op)) ? "true" : "false")
+       << ", \"what launches it counts otherwise\");\n\n";
+}
+
+void write_kernel(std::ostream &cu, const Plan &plan, const Kernel &kernel, const std::string &name) {
+    std::string variants;
+    for (const size_t variant : kernel.variants) {
+        variants += (variants.empty() ? "" : ", ") + variant_struct(plan.variants[variant]);
+    }
+    cu << "extern \"C\" __global__ void __launch_bounds__(" << kernel.block.threads << ", "
+       << kernel.block.per_multiprocessor << ")\n"
+       << name << "(__grid_constant__ const Launch<" << kernel.variants.size() << "> launch) {\n"
+       << "    run_one<" << variants << ">(launch);\n"
+       << "}\n";
+}
+
+}  // namespace
 
 bool runs_on_tensor_cores(const Operator &op) {
     // Those whose weights the runtime packs for them.
@@ -53,45 +139,61 @@ int listless_pixels(const PlanVariant &variant) {
     return lists ? 0 : static_cast<int>(tensor_core::listless_pixels);
 }
 
-void emit_tensor_core_call(std::ostream &c, const Plan &plan, const PlanVariant &variant, const std::string &run,
-                           const std::string &name) {
+void emit_tensor_core_calls(std::ostream &c, const Plan &plan, size_t index, const std::string &name,
+                            const std::vector<std::string> &functions) {
     const TensorCores cores = tensor_cores_of(plan);
-    const TensorCoreBlock block = tensor_core_block(cores, variant.theta);
-    const Theta &theta = variant.theta;
     const OperatorFacts facts = facts_of(plan.op);
-    const bool boxes = has_boxes(cores, theta, facts);
+    const std::vector<Kernel> kernels = kernels_of(plan);
+    const std::string codes = "codes_" + std::to_string(index);
     c << "extern const char " << name << "_code[], " << name << "_code_end[];\n"
-      << "static int " << run << "(const distile_kernel_call *call) {\n"
-      << "    const distile_tensor_core_code code = {\n"
-      << "        .code = " << name << "_code,\n"
-      << "        .bytes = (size_t)(" << name << "_code_end - " << name << "_code),\n"
-      << "        .kernel = \"" << tensor_core_kernel << "\",\n"
-      << "        .block_pixels = " << value_of(theta, "block_pixels") << ",\n"
-      << "        .block_channels = " << value_of(theta, "block_channels") << ",\n"
-      << "        .splits = " << value_of(theta, "splits") << ",\n"
-      << "        .balanced = " << value_of(theta, "balanced") << ",\n"
-      << "        .threads = " << block.threads << ",\n"
-      << "        .blocks_per_multiprocessor = " << block.per_multiprocessor << ",\n"
-      << "        .shared_bytes = " << block.shared_bytes << ",\n"
-      << "        .tile_h = " << variant.tile_h() << ",\n"
-      << "        .tile_w = " << variant.tile_w() << ",\n"
-      << "        .box_step_h = " << (boxes ? facts.stride_h : 0) << ",\n"
-      << "        .box_step_w = " << (boxes ? facts.stride_w : 0) << ",\n"
-      << "        .early = " << (cores == TensorCores::Sm90 ? 1 : 0) << ",\n"
-      << "    };\n    return distile_call_tensor_core(&code, call);\n}\n\n";
+      << "static const distile_tensor_core_code " << codes << "[" << plan.variants.size() << "] = {\n";
+    for (size_t number = 0; number < kernels.size(); number++) {
+        const Kernel &kernel = kernels[number];
+        for (size_t place = 0; place < kernel.variants.size(); place++) {
+            const PlanVariant &variant = plan.variants[kernel.variants[place]];
+            const Theta &theta = variant.theta;
+            const bool boxes = has_boxes(cores, theta, facts);
+            c << "    [" << kernel.variants[place] << "] = {.code = " << name << "_code, .end = " << name
+              << "_code_end, .kernel = \"" << kernel_name(number) << "\", .variant = " << kernel.variants[place]
+              << ", .place = " << place << ", .block_pixels = " << value_of(theta, "block_pixels")
+              << ", .block_channels = " << value_of(theta, "block_channels")
+              << ", .splits = " << value_of(theta, "splits") << ", .balanced = " << value_of(theta, "balanced")
+              << ", .threads = " << kernel.block.threads
+              << ", .blocks_per_multiprocessor = " << kernel.block.per_multiprocessor
+              << ", .shared_bytes = " << kernel.block.shared_bytes << ", .tile_h = " << variant.tile_h()
+              << ", .tile_w = " << variant.tile_w() << ", .box_step_h = " << (boxes ? facts.stride_h : 0)
+              << ", .box_step_w = " << (boxes ? facts.stride_w : 0)
+              << ", .early = " << (cores == TensorCores::Sm90 ? 1 : 0) << "},\n";
+        }
+    }
+    c << "};\n";
+    for (size_t i = 0; i < plan.variants.size(); i++) {
+        if (plan.variants[i].language == Language::TensorCore) {
+            c << "static int " << functions[i] << "(const distile_kernel_call *call) {\n"
+              << "    return distile_call_tensor_core(&" << codes << "[" << i << "], call);\n}\n";
+        }
+    }
+    if (gpu_chooses(plan)) {
+        c << "static int run_chosen_" << index << "(const distile_kernel_call *calls, const int32_t *variants, "
+          << "int32_t num_calls, const struct distile_gpu_choice *choice) {\n"
+          << "    return distile_choose_tensor_core(" << codes << ", calls, variants, num_calls, choice);\n}\n";
+    }
+    c << "\n";
 }
 
-std::string tensor_core_source(const Plan &plan, const PlanVariant &variant) {
-    const TensorCores cores = tensor_cores_of(plan);
-    const bool sm90 = cores == TensorCores::Sm90;
-    const TensorCoreBlock block = tensor_core_block(cores, variant.theta);
+bool gpu_chooses(const Plan &plan) {
+    return std::all_of(plan.variants.begin(), plan.variants.end(),
+                       [](const PlanVariant &variant) { return variant.language == Language::TensorCore; });
+}
+
+std::string tensor_core_source(const Plan &plan) {
     const distile_conv2d conv = plan.op.schema().convolution(plan.op).conv;
-    const Theta &theta = variant.theta;
     std::ostringstream cu;
-    cu << "// The variant " << variant.name << " of " << plan.name << ": " << plan.op.summary() << ".\n"
-       << "#include \"" << (sm90 ? "sm90" : "sm80") << ".cuh\"\n\n"
+    cu << "// The variants of " << plan.name << " for tensor cores: " << plan.op.summary() << ".\n"
+       << "#include \"" << (tensor_cores_of(plan) == TensorCores::Sm90 ? "sm90" : "sm80")
+       << ".cuh\"\n#include \"launch.cuh\"\n\n"
        << "using namespace distile::tensor_core;\n\n"
-       << "struct Op {\n"
+       << "struct Operator {\n"
        << "    using Element = " << element_of(plan.op) << ";\n"
        << "    static constexpr int in_channels = " << conv.in_channels << ", out_channels = " << conv.out_channels
        << ";\n"
@@ -99,22 +201,17 @@ std::string tensor_core_source(const Plan &plan, const PlanVariant &variant) {
        << ", stride_h = " << conv.stride_h << ", stride_w = " << conv.stride_w << ";\n"
        << "    static constexpr int pad_top = " << conv.pad_top << ", pad_left = " << conv.pad_left
        << ", dilation_h = " << conv.dilation_h << ", dilation_w = " << conv.dilation_w << ";\n"
-       << "    static constexpr int tile_h = " << variant.tile_h() << ", tile_w = " << variant.tile_w() << ";\n"
        << "    static constexpr Activation activation = Activation::" << activation_of(plan.op) << ";\n"
        << "    static constexpr bool residual = " << (conv.residual != 0 ? "true" : "false") << ";\n"
-       << "};\n\n"
-       << "// Pixels and channels of a block, stages, splits, whether the work is balanced.\n"
-       << "using Kernel = " << (sm90 ? "Sm90" : "Sm80") << "<Op, " << value_of(theta, "block_pixels") << ", "
-       << value_of(theta, "block_channels") << ", " << value_of(theta, "stages") << ", " << value_of(theta, "splits")
-       << (value_of(theta, "balanced") != 0 ? ", true" : ", false") << ">;\n"
-       << "static_assert(Kernel::threads == " << block.threads << " && Kernel::shared_bytes == " << block.shared_bytes
-       << " && Kernel::blocks == " << block.per_multiprocessor
-       << " &&\n              Kernel::has_boxes == " << (has_boxes(cores, theta, facts_of(plan.op)) ? "true" : "false")
-       << ", \"what launches it counts otherwise\");\n\n"
-       << "extern \"C\" __global__ void __launch_bounds__(Kernel::threads, Kernel::blocks)\n"
-       << tensor_core_kernel << "(__grid_constant__ const Arguments arguments) {\n"
-       << "    Kernel::run(arguments);\n"
-       << "}\n";
+       << "};\n";
+    const std::vector<Kernel> kernels = kernels_of(plan);
+    for (size_t i = 0; i < kernels.size(); i++) {
+        cu << "\n";
+        for (const size_t variant : kernels[i].variants) {
+            write_variant(cu, plan, variant);
+        }
+        write_kernel(cu, plan, kernels[i], kernel_name(i));
+    }
     return cu.str();
 }
 

@@ -8,11 +8,9 @@
 #include "tensor_core_space.h"
 #include <ostream>
 #include <string>
+#include <vector>
 
 namespace distile {
-
-/** The name of the kernel in the code of every variant. */
-extern const char *const tensor_core_kernel;
 
 /** Whether there are kernels for an operator at all. */
 bool runs_on_tensor_cores(const Operator &op);
@@ -20,15 +18,22 @@ bool runs_on_tensor_cores(const Operator &op);
 /** Those that the target of a plan has. */
 TensorCores tensor_cores_of(const Plan &plan);
 
-/** The C function `run` that calls a variant, whose code is embedded as the symbols NAME_code and NAME_code_end. */
-void emit_tensor_core_call(std::ostream &c, const Plan &plan, const PlanVariant &variant, const std::string &run,
-                           const std::string &name);
+/** The C functions that call the variants for tensor cores, named by variant, and run_chosen_INDEX if the GPU chooses.
+ * The code of the plan is embedded as the symbols NAME_code and NAME_code_end. `index` is the plan's place in its
+ * chain.
+ */
+void emit_tensor_core_calls(std::ostream &c, const Plan &plan, size_t index, const std::string &name,
+                            const std::vector<std::string> &functions);
+
+/** Whether the plan's code chooses its variant itself, on the GPU: all of it is for tensor cores. */
+bool gpu_chooses(const Plan &plan);
 
 /** The pixels of a mask for which a variant needs no list. */
 int listless_pixels(const PlanVariant &variant);
 
-/** The CUDA C++ of a variant. */
-std::string tensor_core_source(const Plan &plan, const PlanVariant &variant);
+/** The CUDA C++ of a plan's variants for tensor cores. One unit has all, because their headers take nvcc three times as
+ * long as a variant. */
+std::string tensor_core_source(const Plan &plan);
 
 }  // namespace distile
 

@@ -50,7 +50,7 @@ Space make_space(TensorCores cores) {
             {"tile_w", "width of a tile in output pixels", {1, 2, 3, 4, 5, 6, 8, 10, 16}},
             {"block_pixels", "output pixels per block", sm90 ? Values{64, 128, 256} : Values{32, 64, 128}},
             {"block_channels", "output channels per block",
-             sm90 ? Values{32, 64, 96, 128, 160, 192, 256} : Values{32, 64, 128}},
+             sm90 ? Values{32, 64, 96, 128, 192, 256} : Values{32, 64, 128}},
             {"stages", "steps of the reduction in flight", {2, 3, 4, 5, 6, 7, 8}},
             {"splits", "blocks that share every reduction, as a cluster", sm90 ? Values{1, 2, 4, 8} : Values{1}},
             {"balanced", "1: blocks share the reductions of the last items", sm90 ? Values{0, 1} : Values{0}},
@@ -140,12 +140,14 @@ TensorCoreBlock tensor_core_block(TensorCores cores, const Theta &theta) {
         block.shared_bytes += 1024 + 16 * stages + 16 * pixels + 8;
         block.shared_bytes += splits > 1 ? (splits - 1) * (pixels / splits) * (channels + 8) * 4 + 16 + 8 * pixels : 0;
         // Four warps copy, and four or eight multiply.
-        block.threads = pixels == 64 ? 256 : 384;
+        block.threads = pixels == 64 && channels <= 128 ? 256 : 384;
     } else {
         block.threads = pixels == 128 ? 256 : 128;
     }
     const bool two_fit = 2 * (block.shared_bytes + reserved_bytes) <= all_shared_bytes(cores);
-    block.per_multiprocessor = cores == TensorCores::Sm90 && pixels == 64 && channels <= 128 && two_fit ? 2 : 1;
+    // The blocks of a cluster would share multiprocessors while others are idle.
+    block.per_multiprocessor =
+        cores == TensorCores::Sm90 && pixels == 64 && channels <= 128 && splits <= 1 && two_fit ? 2 : 1;
     return block;
 }
 

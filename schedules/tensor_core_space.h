@@ -22,7 +22,7 @@ struct TensorCoreBlock {
     int64_t per_multiprocessor; /**< Blocks at once: 1 or 2. */
 };
 
-/** Whether the tiles of a theta are copied in boxes, by one instruction a step, instead of row by row. */
+/** Whether the tiles of a theta are copied in boxes, one copy a tile and step, instead of row by row. */
 bool has_boxes(TensorCores cores, const Theta &theta, const OperatorFacts &op);
 
 /** Whether there are kernels for an operator: a convolution or a linear layer. */

@@ -5,6 +5,7 @@
 #ifndef DISTILE_BOUND_TENSOR_CORE_H
 #define DISTILE_BOUND_TENSOR_CORE_H
 
+#include "arguments.h"
 #include "bound_sinks.h"
 #include "tensor_core_space.h"
 #include <algorithm>
@@ -27,7 +28,6 @@ struct TensorCoreCosts {
     static constexpr double start_us = 1.4;    /**< Of a call, besides an empty launch: to list the pixels. */
     static constexpr double wave_us = 1.7;     /**< To fill the pipeline, and to store the sums. */
     static constexpr double exchange_us = 4.8; /**< For the blocks of a cluster to add their sums. */
-    static constexpr double shared_steps = 12, most_sharers = 4; /**< As runtime/cuda/tensor_core/work.cuh has them. */
     /** Of the multiprocessors that larger clusters can have: a cluster lies in one part of the chip. */
     static constexpr double in_clusters = .92;
 };
@@ -63,9 +63,10 @@ void add_tensor_core_terms(const Workload &workload, const BoundKnobs &knobs, in
     // it has fewer blocks; or all share that wave and the one before, where this saves more than it costs.
     double depth = full_waves * steps, block_steps = full_waves * resident * steps;
     double exchanges = splits > 1 ? waves : 0;
-    if (balanced && last_items > 0 && (clusters - last_items) * steps > Costs::shared_steps * clusters) {
+    if (balanced && last_items > 0 && (clusters - last_items) * steps > tensor_core::sharing_steps * clusters) {
         const double whole_waves = std::max(0.0, full_waves - 1), left = items - whole_waves * clusters;
-        const double sharers = std::min(clusters, left * std::min(Costs::most_sharers, std::ceil(steps / 4)));
+        const double sharers =
+            std::min(clusters, left * std::min<double>(tensor_core::most_sharers, std::ceil(steps / 4)));
         const double share = std::ceil(left * steps / sharers);
         depth = whole_waves * steps + share;
         block_steps = whole_waves * resident * steps + std::min(resident, std::ceil(sharers / multiprocessors)) * share;

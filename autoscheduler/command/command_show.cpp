@@ -118,7 +118,9 @@ void show(const Options &options) {
     const int64_t tiles = density_bucket(workload, density).tiles(variant->tile_h(), variant->tile_w());
     const Bound of = bound(workload, variant->theta, tiles);
     // Code for tensor cores has no schedule: what is compiled is all.
-    const std::string source = on_tensor_cores ? tensor_core_source(plan, *variant) : schedule_source(plan, *variant);
+    Plan only = plan;
+    only.variants = {*variant};
+    const std::string source = on_tensor_cores ? tensor_core_source(only) : schedule_source(plan, *variant);
     if (options.json) {
         const nlohmann::json result = {{"operator", plan.op.name}, {"device", device.id()},
                                        {"theta", variant->theta},  {"density", density},

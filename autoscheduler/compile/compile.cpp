@@ -55,12 +55,13 @@ Objects objects_of(const std::vector<Plan> &plans, const std::string &symbol, co
     for (size_t i = 0; i < plans.size(); i++) {
         const std::string plan_path = folder + "/plan_" + std::to_string(i) + ".json";
         write_file(plan_path, to_json(plans[i]).dump());
+        if (plans[i].has(Language::TensorCore)) {
+            embedded.push_back(plan_name(symbol, i));
+            objects.compilers.push_back(tensor_core_command(plans[i], folder, embedded.back()));
+        }
         for (const PlanVariant &variant : plans[i].variants) {
-            const std::string name = function_name(symbol, i, variant.name);
-            if (variant.language == Language::TensorCore) {
-                objects.compilers.push_back(tensor_core_command(plans[i], variant, folder, name));
-                embedded.push_back(name);
-            } else {
+            if (variant.language == Language::Halide) {
+                const std::string name = function_name(symbol, i, variant.name);
                 objects.compilers.push_back(generator_command(plans[i], variant, plan_path, "object", folder, name));
                 objects.paths.push_back(folder + "/" + name + ".o");
             }

@@ -38,10 +38,11 @@ std::string quoted_path(const std::string &path) {
 
 }  // namespace
 
-Command tensor_core_command(const Plan &plan, const PlanVariant &variant, const std::string &folder,
-                            const std::string &name) {
-    check_buildable(plan, variant);
-    const std::string headers = tool("tensor_core"), base = folder + "/" + name;
+Command tensor_core_command(const Plan &plan, const std::string &folder, const std::string &name) {
+    for (const PlanVariant &variant : plan.variants) {
+        check_buildable(plan, variant);
+    }
+    const std::string headers = tool("tensor_core"), choice = tool("choice"), base = folder + "/" + name;
     // The code of one chip is whole; that of several is compiled by the driver.
     const bool sm90 = tensor_cores_of(plan) == TensorCores::Sm90;
     const std::vector<std::string> options = {"-std=c++17",
@@ -52,6 +53,8 @@ Command tensor_core_command(const Plan &plan, const PlanVariant &variant, const 
                                               cutlass_folder(),
                                               "-I",
                                               headers,
+                                              "-I",
+                                              choice,
                                               sm90 ? "-cubin" : "-ptx",
                                               sm90 ? "-arch=sm_90a" : "-arch=compute_80",
                                               "-o",
@@ -61,14 +64,16 @@ Command tensor_core_command(const Plan &plan, const PlanVariant &variant, const 
     command.words = cuda_compiler();
     command.words.insert(command.words.end(), options.begin(), options.end());
     command.log = base + ".log";
-    write_file(base + ".cu", tensor_core_source(plan, variant));
+    write_file(base + ".cu", tensor_core_source(plan));
     return command;
 }
 
 std::vector<std::string> tensor_core_headers() {
     std::vector<std::string> headers;
-    for (const fs::directory_entry &file : fs::directory_iterator(tool("tensor_core"))) {
-        headers.push_back(file.path().string());
+    for (const char *folder : {"tensor_core", "choice"}) {
+        for (const fs::directory_entry &file : fs::directory_iterator(tool(folder))) {
+            headers.push_back(file.path().string());
+        }
     }
     std::sort(headers.begin(), headers.end());
     return headers;

@@ -57,19 +57,8 @@ void CudaRunner::measure(const ChoiceRow &row, Json &result) {
     const bool by_device = row.chooser == Chooser::Device;
     result["kind"] = "choice";
     result["chooser"] = by_device ? "device" : "linked";
-    result["op"] = row.op.name;
-    result["multiprocessors"] = slice_.multiprocessors();
-    result["batch"] = row.batch;
-    result["dtype"] = row.numerics->name;
-    result["mask"] = row.mask.name;
     result["mode"] = "keep";
-    GpuWorkbench &bench = workbench(bench_, row.op, *row.numerics, row.batch);
-    const BenchOperator &op = bench.problem.op();
-    result["category"] = op.category;
-    result["shape"] = op.shape();
-    result["kernel"] = taken_polykernel(*op.polykernel, bench.kernel).name;
-    const ByteMask bytes = draw(row.mask, row.batch, op.output_height(), op.output_width());
-    result["density"] = rounded(bytes.density());
+    const auto [bench, bytes] = begin(row, result);
     if (by_device) {
         measure_device_choice(row, bench, bytes, result);
     } else {

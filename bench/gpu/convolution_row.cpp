@@ -141,11 +141,6 @@ void add_peers(Json &result, const Times &times, const Peers &peers, const disti
 
 void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     result["kind"] = "convolution";
-    result["op"] = row.op.name;
-    result["multiprocessors"] = slice_.multiprocessors();
-    result["batch"] = row.batch;
-    result["dtype"] = row.numerics->name;
-    result["mask"] = row.mask.name;
     result["mode"] = row.zero ? "zero" : "keep";
     result["layout"] = row.bordered ? "bordered" : "plain";
     result["state"] = "hot";
@@ -155,13 +150,7 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
         throw std::runtime_error("a GPU is measured hot, and peers are linked in rows 'choice/linked/'");
     }
 
-    GpuWorkbench &bench = workbench(bench_, row.op, *row.numerics, row.batch);
-    const BenchOperator &op = bench.problem.op();
-    result["category"] = op.category;
-    result["shape"] = op.shape();
-    result["kernel"] = taken_polykernel(*op.polykernel, bench.kernel).name;
-    const ByteMask bytes = draw(row.mask, row.batch, op.output_height(), op.output_width());
-    result["density"] = rounded(bytes.density());
+    const auto [bench, bytes] = begin(row, result);
     const Peers peers = peers_of(bench, row.peer, *row.numerics);
     const MaskedCall call(bench, bytes, {row.bordered, row.zero});
 

@@ -86,9 +86,7 @@ void CudaRunner::profile(const Row &row, const std::string &variant) {
     if (!convolution) {
         throw std::runtime_error("the row '" + row.name + "' is not of a masked operator, as --profile needs");
     }
-    const GpuWorkbench &bench = workbench(bench_, convolution->op, *convolution->numerics, convolution->batch);
-    const BenchOperator &op = bench.problem.op();
-    const ByteMask bytes = draw(convolution->mask, convolution->batch, op.output_height(), op.output_width());
+    const auto [bench, bytes] = prepare(*convolution);
     const MaskedCall call(bench, bytes, {convolution->bordered, convolution->zero});
     call.checked(variant.c_str());
     const Mask known = make_mask(bench.context);

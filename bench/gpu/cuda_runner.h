@@ -62,6 +62,14 @@ private:
     /** Throws PeerMissing if the operator has no code in these numerics. */
     GpuWorkbench &workbench(Slot &slot, const OperatorSpec &spec, const Numerics &numerics, int32_t batch);
     ByteMask draw(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width) const;
+    /** The workbench of a row of a masked operator, and its mask. */
+    struct Prepared {
+        GpuWorkbench &bench;
+        ByteMask bytes;
+    };
+    template<typename MaskedRow> Prepared prepare(const MaskedRow &row);
+    /** Also adds to the result what the row is of. */
+    template<typename MaskedRow> Prepared begin(const MaskedRow &row, Json &result);
     void measure(const ConvolutionRow &row, Json &result);
     void measure(const TypeRow &row, Json &result);
     void measure(const ChoiceRow &row, Json &result);
@@ -87,6 +95,27 @@ private:
     std::map<std::string, Kernel> kernels_;
     Slot bench_, in_type_; /**< Of most rows, and the narrower type of a row that compares it with float32. */
 };
+
+template<typename MaskedRow> CudaRunner::Prepared CudaRunner::prepare(const MaskedRow &row) {
+    GpuWorkbench &bench = workbench(bench_, row.op, *row.numerics, row.batch);
+    const BenchOperator &op = bench.problem.op();
+    return {bench, draw(row.mask, row.batch, op.output_height(), op.output_width())};
+}
+
+template<typename MaskedRow> CudaRunner::Prepared CudaRunner::begin(const MaskedRow &row, Json &result) {
+    result["op"] = row.op.name;
+    result["multiprocessors"] = slice_.multiprocessors();
+    result["batch"] = row.batch;
+    result["dtype"] = row.numerics->name;
+    result["mask"] = row.mask.name;
+    Prepared prepared = prepare(row);
+    const BenchOperator &op = prepared.bench.problem.op();
+    result["category"] = op.category;
+    result["shape"] = op.shape();
+    result["kernel"] = taken_polykernel(*op.polykernel, prepared.bench.kernel).name;
+    result["density"] = rounded(prepared.bytes.density());
+    return prepared;
+}
 
 }  // namespace distile::bench
 

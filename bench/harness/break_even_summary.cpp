@@ -2,7 +2,10 @@
 #include "summary.h"
 #include <algorithm>
 #include <fmt/core.h>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace distile::bench {
 
@@ -51,34 +54,21 @@ std::vector<BreakEven> break_evens(const std::vector<NumericsLine> &lines, const
 }  // namespace
 
 std::string break_even_table(const std::vector<NumericsLine> &lines) {
-    const std::set<int> batches = batches_of(lines);
-    std::string head = "| Type | Operator |", rule = "|---|---|", text;
-    for (const int batch : batches) {
-        head += fmt::format(" batch {} |", batch);
-        rule += "---|";
-    }
+    std::map<std::string, std::vector<BreakEven>> values;
     for (const std::string dtype : numerics_dtypes) {
-        const std::vector<BreakEven> values = break_evens(lines, dtype);
-        for (const std::string &op : mean_operators) {
-            std::string cells;
-            bool measured = false;
-            for (const int batch : batches) {
-                const auto value = std::find_if(values.begin(), values.end(), [&](const BreakEven &one) {
-                    return one.op == op && one.batch == batch;
-                });
-                measured = measured || value != values.end();
-                cells +=
-                    value == values.end() ? " |" : fmt::format(" {} ({}) |", cell(value->masked), cell(value->kernels));
-            }
-            if (measured) {
-                text += fmt::format("| {} | {} |{}\n", dtype, op, cells);
-            }
-        }
+        values[dtype] = break_evens(lines, dtype);
     }
-    return text.empty() ? ""
-                        : "\nThe density at which cuDNN takes as long, from the mask and in brackets by the kernels "
-                          "alone; a dash where it is faster at every measured density. 1.00: it is never faster.\n\n" +
-                              head + "\n" + rule + "\n" + text;
+    const std::string table =
+        batch_table(batches_of(lines), "", [&](const std::string &dtype, const std::string &op, int batch) {
+            const std::vector<BreakEven> &of = values.at(dtype);
+            const auto value = std::find_if(of.begin(), of.end(),
+                                            [&](const BreakEven &one) { return one.op == op && one.batch == batch; });
+            return value == of.end() ? "" : fmt::format("{} ({})", cell(value->masked), cell(value->kernels));
+        });
+    return table.empty() ? ""
+                         : "\nThe density at which cuDNN takes as long, from the mask and in brackets by the kernels "
+                           "alone; a dash where it is faster at every measured density. 1.00: it is never faster.\n\n" +
+                               table;
 }
 
 std::vector<BreakEvenPanel> break_even_panels(const Json &file) {

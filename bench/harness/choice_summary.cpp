@@ -32,7 +32,7 @@ std::vector<const Json *> rows_of(const Json &rows, const Chooser &chooser) {
     return found;
 }
 
-/** The largest loss, and of which operator. */
+/** The largest loss, and its operator. */
 struct Worst {
     double loss;
     std::string op;
@@ -69,7 +69,7 @@ std::string losses_of(const std::vector<const Json *> &rows, const Chooser &choo
     }
     return text.empty()
                ? ""
-               : fmt::format("\n{}. The most over the operators, and of which; {} of {} rows meet the goal, "
+               : fmt::format("\n{}. Each cell has the operator that loses most; {} of {} rows meet the goal, "
                              "at most {:g}.\n\n{}\n{}\n{}",
                              chooser.caption, met, rows.size(),
                              rows.front()->at(std::string("goal_") + chooser.field).get<double>() * chooser.scale, head,

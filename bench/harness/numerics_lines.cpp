@@ -1,4 +1,5 @@
 #include "numerics_lines.h"
+#include <fmt/core.h>
 
 namespace distile::bench {
 
@@ -28,6 +29,27 @@ std::set<int> batches_of(const std::vector<NumericsLine> &lines) {
         batches.insert(line.batch);
     }
     return batches;
+}
+
+std::string batch_table(const std::set<int> &batches, const std::string &blank, const CellOf &cell_of) {
+    std::string head = "| Type | Operator |", rule = "|---|---|", text;
+    for (const int batch : batches) {
+        head += fmt::format(" batch {} |", batch);
+        rule += "---|";
+    }
+    for (const std::string dtype : numerics_dtypes) {
+        for (const std::string &op : mean_operators) {
+            std::string cells;
+            bool measured = false;
+            for (const int batch : batches) {
+                const std::string cell = cell_of(dtype, op, batch);
+                measured = measured || !cell.empty();
+                cells += (cell.empty() ? blank : " " + cell) + " |";
+            }
+            text += measured ? fmt::format("| {} | {} |{}\n", dtype, op, cells) : "";
+        }
+    }
+    return text.empty() ? "" : head + "\n" + rule + "\n" + text;
 }
 
 }  // namespace distile::bench

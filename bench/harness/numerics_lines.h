@@ -5,6 +5,7 @@
 #define DISTILE_BENCH_NUMERICS_LINES_H
 
 #include "results.h"
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,6 +30,13 @@ std::string dtype_of(const Json &row);
 /** Those that were measured against a peer. */
 std::vector<NumericsLine> numerics_lines(const Json &rows, const std::string &peer);
 std::set<int> batches_of(const std::vector<NumericsLine> &lines);
+
+/** Returns the cell of a type, an operator and a batch; "" if nothing was measured. */
+using CellOf = std::function<std::string(const std::string &dtype, const std::string &op, int batch)>;
+
+/** A table with a line for each type and operator that was measured, and a column for each batch. `blank` is written
+ * where nothing was measured. */
+std::string batch_table(const std::set<int> &batches, const std::string &blank, const CellOf &cell_of);
 
 }  // namespace distile::bench
 

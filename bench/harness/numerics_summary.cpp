@@ -166,33 +166,20 @@ std::string edit_table(const std::vector<NumericsLine> &all, bool has_goals) {
     }
     const auto [least, most] = std::minmax_element(
         lines.begin(), lines.end(), [](const NumericsLine &a, const NumericsLine &b) { return a.active < b.active; });
-    const std::set<int> batches = batches_of(lines);
-    std::string head = "| Type | Operator |", rule = "|---|---|", text;
-    for (const int batch : batches) {
-        head += fmt::format(" batch {} |", batch);
-        rule += "---|";
-    }
-    for (const std::string dtype : numerics_dtypes) {
-        for (const std::string &op : mean_operators) {
-            std::string cells;
-            bool measured = false;
-            for (const int batch : batches) {
-                Mean mean;
-                for (const NumericsLine &line : lines) {
-                    if (line.dtype == dtype && line.op == op && line.batch == batch) {
-                        mean.add(by_masked(line));
-                    }
+    const std::string table =
+        batch_table(batches_of(lines), " -", [&](const std::string &dtype, const std::string &op, int batch) {
+            Mean mean;
+            for (const NumericsLine &line : lines) {
+                if (line.dtype == dtype && line.op == op && line.batch == batch) {
+                    mean.add(by_masked(line));
                 }
-                measured = measured || !mean.empty();
-                const bool missed = !mean.empty() && has_goals && dtype == "tf32" && mean.worst() <= 1;
-                cells += fmt::format(" {}{} |", mean.text(), missed ? ", **misses** 1.00" : "");
             }
-            text += measured ? fmt::format("| {} | {} |{}\n", dtype, op, cells) : "";
-        }
-    }
+            const bool missed = !mean.empty() && has_goals && dtype == "tf32" && mean.worst() <= 1;
+            return mean.empty() ? "" : mean.text() + (missed ? ", **misses** 1.00" : "");
+        });
     return fmt::format("\nReal edits with {:.3f} to {:.3f} of the pixels active: speed-ups over cuDNN in the same type "
-                       "from the mask on, and in brackets the least.\n\n{}\n{}\n{}",
-                       least->active, most->active, head, rule, text);
+                       "from the mask on, and in brackets the least.\n\n{}",
+                       least->active, most->active, table);
 }
 
 /** Speed-ups of the other operators on blob masks: means over all of them at each density. */

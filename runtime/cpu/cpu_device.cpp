@@ -49,14 +49,14 @@ int64_t CpuDevice::most_virtual_pixels() const {
     return largest_span;
 }
 
-RunResult CpuDevice::run(LoadedCode *, VariantCall *calls, int32_t num_calls, const Zeros *zeros) {
+RunResult CpuDevice::run(LoadedCode *, const VariantCalls &calls, const Zeros *zeros) {
     if (zeros) {
         update_pixels(&zeros->mask, zeros->output, nullptr, true);
     }
     RunResult result{};
-    for (int32_t i = 0; i < num_calls && result.code == 0; i++) {
-        calls[i].call.hooks = &context;
-        const int code = calls[i].variant->run(&calls[i].call);
+    for (int32_t i = 0; i < calls.num_calls && result.code == 0; i++) {
+        calls.calls[i].hooks = &context;
+        const int code = calls.polykernel.variants[calls.variants[i]].run(&calls.calls[i]);
         result = {code, code == DISTILE_CALL_OUT_OF_MEMORY ? DISTILE_ERROR_OUT_OF_MEMORY : DISTILE_ERROR_KERNEL, i};
     }
     return result;

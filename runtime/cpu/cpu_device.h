@@ -39,7 +39,7 @@ public:
     std::unique_ptr<LoadedCode> load(const distile_kernel &) override {
         return nullptr;
     }
-    RunResult run(LoadedCode *, VariantCall *calls, int32_t num_calls, const Zeros *zeros) override;
+    RunResult run(LoadedCode *, const VariantCalls &calls, const Zeros *zeros) override;
 };
 
 }  // namespace distile

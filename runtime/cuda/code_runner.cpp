@@ -1,5 +1,6 @@
 #include "code_runner.h"
 #include "cuda_device.h"
+#include "types.h"
 #include <array>
 
 namespace distile {
@@ -82,6 +83,9 @@ const distile_gpu_hooks CodeRunner::hooks = {
     [](distile_hooks *hooks, const distile_gpu_launch *launch) {
         return guarded_hook(hooks, [&](CodeRunner &runner) { runner.launch(*launch); });
     },
+    [](distile_hooks *hooks, const distile_gpu_launch *launch, int32_t *blocks) {
+        return guarded_hook(hooks, [&](CodeRunner &runner) { *blocks = runner.count_resident(*launch); });
+    },
     [](distile_hooks *hooks, uint64_t bytes, uint64_t *address) {
         return guarded_hook(hooks, [&](CodeRunner &runner) { *address = runner.allocate(bytes); });
     },
@@ -93,27 +97,38 @@ const distile_gpu_hooks CodeRunner::hooks = {
                             [&](CodeRunner &runner) { runner.map_boxes(*boxes, static_cast<CUtensorMap *>(map)); });
     }};
 
-RunResult CodeRunner::run(CudaCode &code, const distile_variant &variant, distile_kernel_call &call) {
-    return this->call(code, variant, call, false);
-}
-
-RunResult CodeRunner::rehearse(CudaCode &code, const distile_variant &variant, distile_kernel_call &call) {
-    return this->call(code, variant, call, true);
-}
-
-RunResult CodeRunner::call(CudaCode &code, const distile_variant &variant, distile_kernel_call &call, bool rehearsal) {
+/** Calls code, and keeps what its hooks report. */
+template<typename Body> RunResult CodeRunner::guarded_call(CudaCode &code, bool rehearsal, const Body &body) {
     rehearsal_ = rehearsal;
     code_ = &code;
     module_ = nullptr;
     status_ = DISTILE_OK;
     scratch_used_ = 0;
-    call.hooks = &device_.context;
-    const int result = variant.run(&call);
+    const int result = body();
     return {result,
             status_ != DISTILE_OK                  ? status_
             : result == DISTILE_CALL_OUT_OF_MEMORY ? DISTILE_ERROR_OUT_OF_MEMORY
                                                    : DISTILE_ERROR_KERNEL,
             0};
+}
+
+RunResult CodeRunner::run(CudaCode &code, const distile_variant &variant, distile_kernel_call &call) {
+    call.hooks = &device_.context;
+    return guarded_call(code, false, [&] { return variant.run(&call); });
+}
+
+RunResult CodeRunner::rehearse(CudaCode &code, const distile_variant &variant, distile_kernel_call &call) {
+    call.hooks = &device_.context;
+    return guarded_call(code, true, [&] { return variant.run(&call); });
+}
+
+RunResult CodeRunner::run_chosen(CudaCode &code, const VariantCalls &calls) {
+    for (int32_t i = 0; i < calls.num_calls; i++) {
+        calls.calls[i].hooks = &device_.context;
+    }
+    return guarded_call(code, false, [&] {
+        return calls.polykernel.run_chosen(calls.calls, calls.variants, calls.num_calls, calls.choice);
+    });
 }
 
 void CodeRunner::launch(const distile_gpu_launch &launch) const {
@@ -131,6 +146,33 @@ void CodeRunner::launch(const distile_gpu_launch &launch) const {
     grid.cluster = number(launch.cluster);
     grid.early = launch.early != 0;
     device_.enqueue(function, device_.caller_stream, grid, launch.arguments);
+}
+
+int32_t CodeRunner::count_resident(const distile_gpu_launch &launch) const {
+    CUfunction function = code_->function(*module_, launch.kernel, launch.shared_bytes);
+    const auto [found, is_new] = module_->clusters.try_emplace({function, launch.cluster}, 0);
+    if (is_new) {
+        CUlaunchAttribute cluster{};
+        cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        cluster.value.clusterDim = {static_cast<unsigned>(launch.cluster), 1, 1};
+        CUlaunchConfig config{};
+        config.gridDimX = static_cast<unsigned>(launch.cluster);
+        config.gridDimY = config.gridDimZ = 1;
+        config.blockDimX = static_cast<unsigned>(launch.threads[0]);
+        config.blockDimY = static_cast<unsigned>(launch.threads[1]);
+        config.blockDimZ = static_cast<unsigned>(launch.threads[2]);
+        config.sharedMemBytes = static_cast<unsigned>(launch.shared_bytes);
+        config.attrs = &cluster;
+        config.numAttrs = 1;
+        try {
+            device_.check(device_.driver.cuOccupancyMaxActiveClusters(&found->second, function, &config),
+                          "cuOccupancyMaxActiveClusters");
+        } catch (...) {
+            module_->clusters.erase(found);
+            throw;
+        }
+    }
+    return found->second * launch.cluster;
 }
 
 uint64_t CodeRunner::allocate(uint64_t bytes) {
@@ -151,21 +193,16 @@ uint64_t CodeRunner::signals(uint64_t bytes) {
     if (rehearsal_) {
         return nowhere;
     }
-    if (bytes > signals_.bytes()) {
-        signals_.reserve(bytes);
-        device_.check(device_.driver.cuMemsetD8Async(signals_.address(), 0, signals_.bytes(), device_.caller_stream),
-                      "cuMemsetD8Async");
-    }
+    signals_.reserve_zeros(bytes);
     return signals_.address();
 }
 
 void CodeRunner::map_boxes(const distile_gpu_boxes &boxes, CUtensorMap *map) const {
-    const distile_array &array = *boxes.array;
     if (rehearsal_) {
         return;
     }
-    const bool is_float32 = array.dtype == DISTILE_FLOAT32;
-    const uint64_t bytes = is_float32 ? 4 : 2;
+    const distile_array &array = *boxes.array;
+    const auto bytes = static_cast<uint64_t>(element_bytes(array.dtype));
     constexpr size_t dimensions = 4;
     std::array<cuuint64_t, dimensions> extents{};
     std::array<cuuint64_t, dimensions - 1> strides{};
@@ -183,7 +220,7 @@ void CodeRunner::map_boxes(const distile_gpu_boxes &boxes, CUtensorMap *map) con
                                                     span(boxes.pixels_h, boxes.step_h), 1};
     const std::array<cuuint32_t, dimensions> steps = {1, static_cast<cuuint32_t>(boxes.step_w),
                                                       static_cast<cuuint32_t>(boxes.step_h), 1};
-    const CUtensorMapDataType type = is_float32                       ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+    const CUtensorMapDataType type = array.dtype == DISTILE_FLOAT32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
                                      : array.dtype == DISTILE_FLOAT16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                                       : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     device_.check(device_.driver.cuTensorMapEncodeTiled(

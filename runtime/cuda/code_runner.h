@@ -20,6 +20,8 @@ public:
     struct Module {
         CUmodule module = nullptr;
         std::vector<std::pair<const char *, CUfunction>> functions;
+        /** The resident clusters of a function, by the blocks of a cluster. */
+        std::map<std::pair<CUfunction, int32_t>, int32_t> clusters;
     };
 
     explicit CudaCode(CudaDevice &device) : device_(device) {
@@ -44,6 +46,8 @@ public:
     }
 
     RunResult run(CudaCode &code, const distile_variant &variant, distile_kernel_call &call);
+    /** Makes the call that the GPU chooses. */
+    RunResult run_chosen(CudaCode &code, const VariantCalls &calls);
     /** Makes the code load its modules and find its kernels, but launches and allocates nothing. */
     RunResult rehearse(CudaCode &code, const distile_variant &variant, distile_kernel_call &call);
 
@@ -51,9 +55,10 @@ public:
     static const distile_gpu_hooks hooks;
 
 private:
-    RunResult call(CudaCode &code, const distile_variant &variant, distile_kernel_call &call, bool rehearsal);
+    template<typename Body> RunResult guarded_call(CudaCode &code, bool rehearsal, const Body &body);
     template<typename Body> static int guarded_hook(distile_hooks *hooks, const Body &body);
     void launch(const distile_gpu_launch &launch) const;
+    int32_t count_resident(const distile_gpu_launch &launch) const;
     uint64_t allocate(uint64_t bytes);
     uint64_t signals(uint64_t bytes);
     void map_boxes(const distile_gpu_boxes &boxes, CUtensorMap *map) const;

@@ -1,7 +1,6 @@
 #include "cuda_chooser.h"
 #include "cuda_device.h"
 #include "device_choice.h"
-#include "kernels/choose.h"
 #include <algorithm>
 #include <array>
 
@@ -16,17 +15,27 @@ CudaChooser::CudaChooser(CudaDevice &device, int32_t num_variants)
                  "cuMemsetD8Async");
 }
 
-void CudaChooser::choose(const ChoiceTable &table, const std::vector<const uint32_t *> &counts) {
-    Choice choice{};
-    choice.variants = static_cast<const ChoiceVariant *>(table.memory.get());
-    choice.num_variants = static_cast<int32_t>(table.variants.size());
-    choice.result = result_.as<uint32_t>();
+const distile_gpu_choice &CudaChooser::describe(const ChoiceTable &table) {
+    choice_.variants = static_cast<const ChoiceVariant *>(table.memory.get());
+    choice_.table_bytes = table.bytes;
+    choice_.num_variants = static_cast<int32_t>(table.variants.size());
+    choice_.result = result_.as<uint32_t>();
+    choice_.num_ranges = 0;
+    if (table.ranges.size() <= most_ranges) {
+        choice_.num_ranges = static_cast<int32_t>(table.ranges.size());
+        std::copy(table.ranges.begin(), table.ranges.end(), choice_.ranges);
+    }
     // A mask counts at no more granularities.
-    std::copy_n(counts.begin(), std::min<size_t>(counts.size(), most_counts), choice.counts);
+    choice_.num_counts = static_cast<int32_t>(std::min<size_t>(table.counts.size(), most_counts));
+    std::copy_n(table.counts.begin(), choice_.num_counts, choice_.counts);
+    return choice_;
+}
+
+void CudaChooser::choose(const ChoiceTable &table) {
     constexpr uint32_t warp = 32;
     LaunchGrid grid{1, 1, warp};
     grid.early = device_.kernels->masks_wait;
-    device_.launch(device_.kernels->choose, device_.caller_stream, grid, choice);
+    device_.launch(device_.kernels->choose, device_.caller_stream, grid, describe(table));
 }
 
 const uint32_t *CudaChooser::tile_count(int32_t variant) const {

@@ -4,6 +4,7 @@
 #ifndef DISTILE_CUDA_CHOOSER_H
 #define DISTILE_CUDA_CHOOSER_H
 
+#include "choice.h"
 #include "device.h"
 #include "device_memory.h"
 
@@ -13,7 +14,8 @@ class CudaChooser : public DeviceChooser {
 public:
     CudaChooser(CudaDevice &device, int32_t num_variants);
 
-    void choose(const ChoiceTable &table, const std::vector<const uint32_t *> &counts) override;
+    const distile_gpu_choice &describe(const ChoiceTable &table) override;
+    void choose(const ChoiceTable &table) override;
     const uint32_t *tile_count(int32_t variant) const override;
 
     /** A variant, -1 if none was chosen yet, and its number of tiles. */
@@ -28,6 +30,7 @@ private:
     CudaDevice &device_;
     int32_t num_variants_;
     DeviceMemory result_;
+    distile_gpu_choice choice_{};
 };
 
 }  // namespace distile

@@ -340,12 +340,12 @@ std::unique_ptr<DeviceChooser> CudaDevice::make_chooser(int32_t num_variants) {
     return std::make_unique<CudaChooser>(*this, num_variants);
 }
 
-RunResult CudaDevice::run(LoadedCode *code, VariantCall *calls, int32_t num_calls, const Zeros *zeros) {
+RunResult CudaDevice::run(LoadedCode *code, const VariantCalls &calls, const Zeros *zeros) {
     const auto write_zeros = [&](CUstream on) {
         update_pixels(on, static_cast<CudaMask &>(zeros->mask).device_bits(),
                       make_update(zeros->output, nullptr, {1, 1}, true));
     };
-    const bool beside = zeros && calls[0].call.store_tiles == 0;
+    const bool beside = zeros && calls.calls[0].store_tiles == 0;
     if (zeros && !beside) {
         write_zeros(caller_stream);
     }
@@ -353,8 +353,12 @@ RunResult CudaDevice::run(LoadedCode *code, VariantCall *calls, int32_t num_call
         side_->fork();
     }
     RunResult result{};
-    for (int32_t i = 0; i < num_calls && result.code == 0; i++) {
-        result = runner->run(static_cast<CudaCode &>(*code), *calls[i].variant, calls[i].call);
+    auto &cuda_code = static_cast<CudaCode &>(*code);
+    if (calls.choice) {
+        result = runner->run_chosen(cuda_code, calls);
+    }
+    for (int32_t i = 0; !calls.choice && i < calls.num_calls && result.code == 0; i++) {
+        result = runner->run(cuda_code, calls.polykernel.variants[calls.variants[i]], calls.calls[i]);
         result.failed = i;
     }
     if (result.code != 0 || !beside) {

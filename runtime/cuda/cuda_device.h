@@ -77,7 +77,7 @@ public:
     std::unique_ptr<LoadedCode> load(const distile_kernel &kernel) override;
     bool chooses_for(const distile_mask &mask) const override;
     std::unique_ptr<DeviceChooser> make_chooser(int32_t num_variants) override;
-    RunResult run(LoadedCode *code, VariantCall *calls, int32_t num_calls, const Zeros *zeros) override;
+    RunResult run(LoadedCode *code, const VariantCalls &calls, const Zeros *zeros) override;
 
     // For the other files of this folder.
 

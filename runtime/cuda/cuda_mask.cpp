@@ -186,23 +186,12 @@ CudaMask::Level &CudaMask::level(Granularity granularity) {
         grid.blocks = (tiles + block_threads * grid.groups - 1) / (block_threads * grid.groups);
         // The launch that sets the mask may list the pixels, too.
         const bool pixels = granularity.h == 1 && granularity.w == 1;
-        reserve_states(*found, pixels ? std::max(grid.blocks, blocks_of(word_grid(shape, true))) : grid.blocks);
+        const uint32_t states = pixels ? std::max(grid.blocks, blocks_of(word_grid(shape, true))) : grid.blocks;
+        found->states->reserve_zeros((uint64_t{states} + 1) * sizeof(*grid.states));
         grid.states = found->states->as<unsigned long long>();
         grid.tiles = tiles;
     }
     return *found;
-}
-
-void CudaMask::reserve_states(Level &level, uint32_t blocks) const {
-    level.states->reserve((uint64_t{blocks} + 1) * sizeof(*level.grid.states));
-    if (level.states->address() != level.zeroed) {
-        // Only zeros outside a graph count: nobody knows when a graph runs.
-        const bool capturing = device_.is_capturing();
-        device_.check(
-            device_.driver.cuMemsetD8Async(level.states->address(), 0, level.states->bytes(), device_.caller_stream),
-            "cuMemsetD8Async");
-        level.zeroed = capturing ? level.zeroed : level.states->address();
-    }
 }
 
 TileGrid CudaMask::grid_of_level(const Level &level, bool list) const {

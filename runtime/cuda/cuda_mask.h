@@ -54,7 +54,6 @@ private:
         bool count_asked = false, list_asked = false;
         // Kept when the mask is set again.
         std::unique_ptr<DeviceMemory> list, states;
-        CUdeviceptr zeroed = 0;  ///< The states that are known to have begun as zeros.
     };
 
     /** What a launch counts and lists. */
@@ -86,8 +85,6 @@ private:
     void launch_copy(const MaskShape &to, const uint32_t *from, int64_t stride, Listing &listing,
                      uint32_t *words) const;
     Level &level(Granularity granularity);
-    /** Makes room for the states of a launch's blocks. */
-    void reserve_states(Level &level, uint32_t blocks) const;
     /** The launch argument that counts a level and, on request, lists it. */
     TileGrid grid_of_level(const Level &level, bool list) const;
     /** Counts the wanted levels that are not counted yet on the device. */

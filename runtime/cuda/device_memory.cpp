@@ -25,4 +25,14 @@ void DeviceMemory::reserve(uint64_t bytes) {
     total_bytes_ += room;
 }
 
+void DeviceMemory::reserve_zeros(uint64_t bytes) {
+    reserve(bytes);
+    if (address() != zeroed_) {
+        // Only zeros outside a graph count: nobody knows when a graph runs.
+        const bool capturing = device_.is_capturing();
+        device_.check(device_.driver.cuMemsetD8Async(address(), 0, bytes_, device_.caller_stream), "cuMemsetD8Async");
+        zeroed_ = capturing ? zeroed_ : address();
+    }
+}
+
 }  // namespace distile

@@ -23,6 +23,8 @@ public:
 
     /** Ensures a size in bytes; does not keep the contents. Throws Failure. */
     void reserve(uint64_t bytes);
+    /** The same for memory that begins as zeros, which the device's stream writes. */
+    void reserve_zeros(uint64_t bytes);
     template<typename T> T *as() const {
         return reinterpret_cast<T *>(address());
     }
@@ -41,6 +43,7 @@ private:
     CudaDevice &device_;
     std::vector<CUdeviceptr> blocks_;
     uint64_t bytes_ = 0, total_bytes_ = 0;
+    CUdeviceptr zeroed_ = 0;  // The block that is known to have begun as zeros.
 };
 
 }  // namespace distile

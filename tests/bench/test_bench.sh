@@ -253,7 +253,7 @@ for line in '| tf32 | 4 | kernels | 7.95 (4.00 op12), goal 3.60 | 2.65 (1.33 op1
     '| tf32 | 4 | 0.90 (0.90 op' '), **misses** 0.95 |' '| tf32 | op3 | 0.50 (1.00) |' '| tf32 | op12 | 0.20 (0.40) |' \
     'Real edits with 0.020 to 0.020 of the pixels active' '| tf32 | op7 | 2.00 (2.00) |' \
     '| tf32 | op12 | 0.80 (0.80), **misses** 1.00 |' '| tf32 | 4 | 0.3 | 3.33 (3.33 op1) | 1.67 (1.67 op1) | 1 of 1 |' \
-    'percent slower than cuDNN alone, by the kernels. The most over the operators, and of which; 1 of 2 rows meet the goal, at most 3.' \
+    'percent slower than cuDNN alone, by the kernels. Each cell has the operator that loses most; 1 of 2 rows meet the goal, at most 3.' \
     '| float16 | 4 | +4.0 op7 |' '2 of 2 rows meet the goal, at most 2.' '| float16 | 4 | +1.2 op7 |' \
     '| op3 s | float16 | 4 | 0.30 | device | 40.0 | 30.0 | 35.0 | +0.3 | w |' \
     '| op7 s | tf32 | 4 | blob | 0.30 | keep | plain | 40.0 | 12.0 | 24.0 | 3.33 | 1.67 | 5.0 | v |  |'; do

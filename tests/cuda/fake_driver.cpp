@@ -503,6 +503,15 @@ CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdevi
     return CUDA_SUCCESS;
 }
 
+CUresult cuOccupancyMaxActiveClusters(int *numClusters, CUfunction, const CUlaunchConfig *config) {
+    const CUresult result = enter("cuOccupancyMaxActiveClusters");
+    if (result == CUDA_SUCCESS) {
+        // A chip of parts with 16 multiprocessors each has no room for clusters in the last 4.
+        *numClusters = 128 / static_cast<int>(config->attrs[0].value.clusterDim.x);
+    }
+    return result;
+}
+
 CUresult cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType, cuuint32_t tensorRank, void *globalAddress,
                                 const cuuint64_t *globalDim, const cuuint64_t *globalStrides, const cuuint32_t *boxDim,
                                 const cuuint32_t *elementStrides, CUtensorMapInterleave, CUtensorMapSwizzle,

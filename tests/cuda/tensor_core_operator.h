@@ -9,17 +9,23 @@
 
 namespace distile {
 
-inline const char fine_cubin[] = "\177ELF of single pixels", coarse_cubin[] = "\177ELF of tiles";
+inline const char tensor_core_cubin[] = "\177ELF of all variants";
+inline const char *const tensor_core_cubin_end = tensor_core_cubin + sizeof(tensor_core_cubin) - 1;
 
-/** 64 pixels by 32 channels a block, two blocks a reduction. */
-inline const distile_tensor_core_code fine_code = {
-    fine_cubin, sizeof(fine_cubin) - 1, "distile_masked", 64, 32, 2, 0, 256, 1, 100000, 1, 1, 0, 0, 1};
-/** The same for tiles of 2 x 2 in boxes, in balance instead of in pairs, and without an early start. */
-inline const distile_tensor_core_code coarse_code = {
-    coarse_cubin, sizeof(coarse_cubin) - 1, "distile_masked", 64, 32, 1, 1, 256, 2, 60000, 2, 2, 1, 1, 0};
+/** Two variants for single pixels, with 64 pixels by 32 channels a block and two blocks a reduction, which share a
+ * kernel. Between them one for tiles of 2 x 2 in boxes, in balance instead of in pairs, and without an early start. */
+inline const std::array<distile_tensor_core_code, 3> tensor_core_codes = {
+    {{tensor_core_cubin, tensor_core_cubin_end, "distile_masked_0", 0, 0, 64, 32, 2, 0, 256, 1, 100000, 1, 1, 0, 0, 1},
+     {tensor_core_cubin, tensor_core_cubin_end, "distile_masked_1", 1, 0, 64, 32, 1, 1, 256, 2, 60000, 2, 2, 1, 1, 0},
+     {tensor_core_cubin, tensor_core_cubin_end, "distile_masked_0", 2, 1, 64, 32, 2, 0, 256, 1, 100000, 1, 1, 0, 0,
+      1}}};
 
-template<const distile_tensor_core_code *code> int run_tensor_core(const distile_kernel_call *call) {
-    return distile_call_tensor_core(code, call);
+template<int variant> int run_tensor_core(const distile_kernel_call *call) {
+    return distile_call_tensor_core(&tensor_core_codes[variant], call);
+}
+inline int run_chosen_on_tensor_cores(const distile_kernel_call *calls, const int32_t *variants, int32_t num_calls,
+                                      const distile_gpu_choice *choice) {
+    return distile_choose_tensor_core(tensor_core_codes.data(), calls, variants, num_calls, choice);
 }
 
 /** A convolution from 64 to 24 channels with a residual; in float32, as TF32. */
@@ -32,9 +38,9 @@ struct TensorCoreOperator {
                     {DISTILE_ROLE_OUTPUT, dtype, 24}}} {
         const bool is_tf32 = dtype == DISTILE_FLOAT32;
         const char *layout = is_tf32 ? "cuda-k32" : "cuda-k16";
-        variants = {{{"fine", 1, 1, 0, layout, run_tensor_core<&fine_code>, {}, 4096},
-                     {"coarse", 2, 2, 0, layout, run_tensor_core<&coarse_code>, {}, 0},
-                     {"dense", 1, 1, 1, layout, run_tensor_core<&fine_code>, {}, 4096}}};
+        variants = {{{"fine", 1, 1, 0, layout, run_tensor_core<0>, {}, 4096},
+                     {"coarse", 2, 2, 0, layout, run_tensor_core<1>, {}, 0},
+                     {"dense", 1, 1, 1, layout, run_tensor_core<2>, {}, 4096}}};
         polykernel.version = DISTILE_POLYKERNEL_VERSION;
         polykernel.name = "tensor_core_operator";
         polykernel.kind = DISTILE_MASKED_CONV2D;
@@ -46,6 +52,7 @@ struct TensorCoreOperator {
         polykernel.math = is_tf32 ? DISTILE_MATH_TF32 : DISTILE_MATH_FLOAT32;
         polykernel.num_variants = static_cast<int32_t>(variants.size());
         polykernel.variants = variants.data();
+        polykernel.run_chosen = run_chosen_on_tensor_cores;
     }
     TensorCoreOperator(const TensorCoreOperator &) = delete;
     TensorCoreOperator &operator=(const TensorCoreOperator &) = delete;

@@ -42,7 +42,12 @@ distile_status last_choice(const Setup &setup, int32_t number, distile_choice &c
 }  // namespace
 
 TEST_CASE("A GPU that chooses needs no wait, and a graph takes it", "[.fake_driver]") {
-    const TensorCoreOperator op(DISTILE_FLOAT16);
+    TensorCoreOperator op(DISTILE_FLOAT16);
+    // Code that chooses is one launch for each kernel; other code is one for the choice and one for each variant.
+    const bool code_chooses = GENERATE(true, false);
+    if (!code_chooses) {
+        op.polykernel.run_chosen = nullptr;
+    }
     {
         Setup setup(op.polykernel, 2, 11, 9, choosing());
         add_times(setup);
@@ -65,9 +70,9 @@ TEST_CASE("A GPU that chooses needs no wait, and a graph takes it", "[.fake_driv
                     setup.set_mask();
                     const int64_t launches = count_fake("cuLaunchKernel"), early = count_fake("cuLaunchKernelEx");
                     setup.run();
-                    // The coarse variant, and zeros once; the choice and the other two start early.
+                    // The coarse variant, and zeros once; the others start early.
                     CHECK(count_fake("cuLaunchKernel") == launches + (inactive == DISTILE_ZERO ? 2 : 1));
-                    CHECK(count_fake("cuLaunchKernelEx") == early + 3);
+                    CHECK(count_fake("cuLaunchKernelEx") == early + (code_chooses ? 1 : 3));
                     CHECK(count_fake("beside") == 0);
                 }
             }
@@ -199,7 +204,19 @@ TEST_CASE("A GPU chooses among the PolyKernel's own variants", "[.fake_driver]")
     distile_choice choice{};
     check(setup.context, distile_kernel_choose(setup.kernel.get(), setup.mask.get(), &choice));
     CHECK(choice.variant == std::string("mine"));
-    // A variant that fails is named.
+    fail_fake("cuLaunchKernel", CUDA_ERROR_NOT_PERMITTED);
+    setup.refuse_run(DISTILE_ERROR_KERNEL, {"chosen on the device", "cuLaunchKernel"});
+    fail_fake("cuLaunchKernel", 0);
+    setup.run();
+}
+
+TEST_CASE("Where code does not choose, a variant that fails is named", "[.fake_driver]") {
+    TensorCoreOperator op(DISTILE_FLOAT16);
+    op.polykernel.run_chosen = nullptr;
+    Setup setup(op.polykernel, 2, 11, 9, choosing());
+    add_times(setup);
+    setup.set_mask();
+    setup.run();
     fail_fake("cuLaunchKernel", CUDA_ERROR_NOT_PERMITTED);
     setup.refuse_run(DISTILE_ERROR_KERNEL, {"coarse", "cuLaunchKernel"});
     fail_fake("cuLaunchKernel", 0);
@@ -281,7 +298,10 @@ TEST_CASE("A choice on a GPU allocates nothing for a shape that it met before", 
 }
 
 TEST_CASE("Any one call of the driver may fail while a GPU chooses, and the next try succeeds", "[.fake_driver]") {
-    const TensorCoreOperator op(DISTILE_FLOAT16);
+    TensorCoreOperator op(DISTILE_FLOAT16);
+    if (!GENERATE(true, false)) {
+        op.polykernel.run_chosen = nullptr;
+    }
     int64_t failures = 0;
     for (int64_t call = 0;; call++) {
         CAPTURE(call);

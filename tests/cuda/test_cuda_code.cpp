@@ -17,6 +17,8 @@ namespace fs = std::filesystem;
 /** Of the library's own kernels. */
 constexpr int64_t own_modules = 7;
 
+using AllArguments = tensor_core::Launch<tensor_core::most_variants>;
+
 /** Hooks that keep what they are called with. */
 struct Recorder : distile_hooks {
     Recorder() : distile_hooks{} {
@@ -31,8 +33,15 @@ struct Recorder : distile_hooks {
     }
     static int launch(distile_hooks *hooks, const distile_gpu_launch *given) {
         of(hooks).launched = *given;
-        of(hooks).arguments = *static_cast<const tensor_core::Arguments *>(given->arguments[0]);
+        of(hooks).launches++;
+        // A kernel takes as many variants as it has.
+        of(hooks).all = *static_cast<const AllArguments *>(given->arguments[0]);
         return 0;
+    }
+    static int count_resident(distile_hooks *hooks, const distile_gpu_launch *given, int32_t *blocks) {
+        of(hooks).launched = *given;
+        *blocks = of(hooks).resident;
+        return of(hooks).resident_result;
     }
 
     static int allocate(distile_hooks *hooks, uint64_t bytes, uint64_t *address) {
@@ -52,14 +61,17 @@ struct Recorder : distile_hooks {
         return of(hooks).boxes_result;
     }
 
-    distile_gpu_hooks functions{use_module, launch, allocate, get_signals, map_boxes};
+    distile_gpu_hooks functions{use_module, launch, count_resident, allocate, get_signals, map_boxes};
     distile_gpu_boxes boxes{};
     int boxes_result = 0;
     uint64_t scratch = 0, signals = 0;  // Bytes.
+    int32_t resident = 128;
+    int resident_result = 0;
     int scratch_result = 0, signals_result = 0;
     std::string code;
     distile_gpu_launch launched{};
-    tensor_core::Arguments arguments{};
+    int launches = 0;
+    AllArguments all{};
 };
 
 /** An activation of float16: channels, width, height and images, the border before it, and the strides. */
@@ -150,9 +162,11 @@ TEST_CASE("A call of code for tensor cores becomes the kernel's arguments", "[cu
     call.batch = 2;
     call.threads = 132;
     call.store_tiles = 1;
-    REQUIRE(distile_call_tensor_core(&fine_code, &call) == 0);
-    CHECK(recorder.code == fine_cubin);
-    const tensor_core::Arguments &made = recorder.arguments;
+    REQUIRE(distile_call_tensor_core(tensor_core_codes.data(), &call) == 0);
+    CHECK(recorder.code == tensor_core_cubin);
+    const tensor_core::Arguments &made = recorder.all.arguments;
+    const tensor_core::Tiles &tiles = recorder.all.tiles[0];
+    CHECK(recorder.all.variant == 0);
     CHECK(made.input.data == reinterpret_cast<char *>(memory.data() + 72 + 2 * 1800));
     CHECK(made.input.stride_w == 9);
     CHECK(made.input.stride_h == 225);
@@ -167,16 +181,17 @@ TEST_CASE("A call of code for tensor cores becomes the kernel's arguments", "[cu
     CHECK(made.end_row == 14);
     CHECK(made.first_column == -1);
     CHECK(made.end_column == 23);
-    CHECK(made.tile_xy == &list);
-    CHECK(made.tile_capacity == 400);
-    CHECK(made.tile_count == &count);
+    CHECK(tiles.xy == &list);
+    CHECK(tiles.capacity == 400);
+    CHECK(tiles.count == &count);
+    CHECK(tiles.blocks == 14);
     CHECK(made.bits == &bits);
     CHECK(made.words_per_row == 1);
     CHECK(made.height == 10);
     CHECK(made.width == 20);
     CHECK(made.batch == 2);
     CHECK(made.store_tiles == 1);
-    CHECK(recorder.launched.kernel == std::string("distile_masked"));
+    CHECK(recorder.launched.kernel == std::string("distile_masked_0"));
     CHECK(recorder.launched.threads[0] == 256);
     CHECK(recorder.launched.shared_bytes == 100000);
     CHECK(recorder.launched.cluster == 2);
@@ -184,10 +199,15 @@ TEST_CASE("A call of code for tensor cores becomes the kernel's arguments", "[cu
     // 400 pixels are 7 rows of blocks, 24 channels one column, and two blocks share each.
     CHECK(recorder.launched.blocks[0] == 14);
     CHECK(recorder.launched.blocks[1] == 1);
+    recorder.resident = 10;
+    REQUIRE(distile_call_tensor_core(tensor_core_codes.data(), &call) == 0);
+    CHECK(recorder.launched.blocks[0] == 10);
+    CHECK(tiles.blocks == 10);
+    recorder.resident = 128;
     // No more than the GPU holds, in whole clusters, but one.
     for (const auto &[multiprocessors, blocks] : {std::pair(9, 8), {2, 2}, {1, 2}}) {
         call.threads = multiprocessors;
-        REQUIRE(distile_call_tensor_core(&fine_code, &call) == 0);
+        REQUIRE(distile_call_tensor_core(tensor_core_codes.data(), &call) == 0);
         CHECK(recorder.launched.blocks[0] == blocks);
     }
     CHECK(recorder.scratch == 0);
@@ -195,7 +215,7 @@ TEST_CASE("A call of code for tensor cores becomes the kernel's arguments", "[cu
     CHECK(recorder.boxes.array == nullptr);
     // Tiles of four pixels, of which four blocks may share 64, and two blocks on a multiprocessor.
     call.threads = 132;
-    REQUIRE(distile_call_tensor_core(&coarse_code, &call) == 0);
+    REQUIRE(distile_call_tensor_core(&tensor_core_codes[1], &call) == 0);
     CHECK(recorder.launched.blocks[0] == 100);
     CHECK(recorder.scratch == 100 * 64 * 32 * sizeof(float));
     CHECK(recorder.signals == 102 * sizeof(uint32_t));
@@ -204,24 +224,110 @@ TEST_CASE("A call of code for tensor cores becomes the kernel's arguments", "[cu
     CHECK(recorder.boxes.array == operands);
     CHECK(recorder.boxes.pixels_w == 2);
     CHECK(recorder.boxes.step_w == 1);
-    CHECK(made.input_map.words[15] == 0x5a5a5a5a5a5a5a5a);
+    CHECK(recorder.all.variant == 1);
+    CHECK(tiles.input_map.words[15] == 0x5a5a5a5a5a5a5a5a);
     for (int *result : {&recorder.scratch_result, &recorder.signals_result, &recorder.boxes_result}) {
         *result = 7;
         recorder.launched = {};
-        CHECK(distile_call_tensor_core(&coarse_code, &call) == 7);
+        CHECK(distile_call_tensor_core(&tensor_core_codes[1], &call) == 7);
         CHECK(recorder.launched.kernel == nullptr);
         *result = 0;
     }
     call.threads = 10;
-    REQUIRE(distile_call_tensor_core(&coarse_code, &call) == 0);
+    REQUIRE(distile_call_tensor_core(&tensor_core_codes[1], &call) == 0);
     CHECK(recorder.launched.blocks[0] == 20);
     // Without a residual.
     const distile_array few[] = {operands[0], operands[1], operands[2], operands[4]};
     call.operands = few;
     call.num_operands = 4;
-    REQUIRE(distile_call_tensor_core(&coarse_code, &call) == 0);
+    REQUIRE(distile_call_tensor_core(&tensor_core_codes[1], &call) == 0);
     CHECK(made.residual.data == nullptr);
     CHECK(made.output.data == reinterpret_cast<char *>(memory.data() + 16));
+}
+
+TEST_CASE("Variants from which a GPU chooses share a launch of their kernel", "[cuda]") {
+    std::vector<uint16_t> memory(100000);
+    const uint32_t fine = 0, coarse = 0, counts[] = {5, 6};
+    const distile_array image = half_array(memory.data(), {64, 20, 10, 2}, {0, 0}, {64, 1280, 12800}), packed{};
+    const distile_array operands[] = {image, packed, packed,
+                                      half_array(memory.data(), {24, 20, 10, 2}, {}, {24, 480, 4800})};
+    Recorder recorder;
+    distile_kernel_call call{};
+    call.hooks = &recorder;
+    call.operands = operands;
+    call.num_operands = 4;
+    call.tile_xy = &fine;
+    call.num_tiles = 400;
+    call.tile_count = counts;
+    call.batch = 2;
+    call.threads = 132;
+    // A first kernel with two variants, of which the first has no list and pairs of blocks and the other balance and
+    // boxes; and a second kernel.
+    std::array<distile_tensor_core_code, 4> codes = {tensor_core_codes[0], tensor_core_codes[1], tensor_core_codes[2],
+                                                     tensor_core_codes[1]};
+    codes[3].kernel = codes[0].kernel;
+    codes[3].variant = 3;
+    codes[3].place = 2;
+    std::array<distile_kernel_call, 3> calls = {call, call, call};
+    calls[0].tile_xy = calls[0].tile_count = nullptr;
+    calls[1].tile_xy = &coarse;
+    calls[1].tile_count = counts + 1;
+    calls[1].num_tiles = 97;
+    distile_gpu_choice choice{};
+    choice.num_variants = 3;
+    choice.counts[1] = counts;
+    const std::array<int32_t, 3> both = {0, 3, 1}, one = {1, 1, 1};
+    REQUIRE(distile_choose_tensor_core(codes.data(), calls.data(), both.data(), 2, &choice) == 0);
+    CHECK(recorder.launches == 1);
+    CHECK(recorder.all.variant < 0);
+    CHECK(recorder.all.choice.num_variants == 3);
+    CHECK(recorder.all.choice.counts[1] == counts);
+    const tensor_core::Tiles *tiles = recorder.all.tiles;
+    CHECK(tiles[0].xy == nullptr);
+    CHECK(tiles[0].blocks == 14);
+    CHECK(tiles[1].blocks == 0);
+    CHECK(tiles[2].xy == &coarse);
+    CHECK(tiles[2].count == counts + 1);
+    CHECK(tiles[2].input_map.words[15] == 0x5a5a5a5a5a5a5a5a);
+    // 388 pixels of 64 a block, in one column, may have 4 blocks each. The launch has whole clusters for all.
+    CHECK(tiles[2].blocks == 28);
+    CHECK(recorder.launched.blocks[0] == 28);
+    CHECK(recorder.launched.cluster == 2);
+    CHECK(recorder.scratch == 28 * 64 * 32 * sizeof(float));
+    CHECK(recorder.signals == 30 * sizeof(uint32_t));
+    calls[1].threads = 13;
+    codes[0].splits = 4;
+    REQUIRE(distile_choose_tensor_core(codes.data(), calls.data(), both.data(), 2, &choice) == 0);
+    CHECK(recorder.all.tiles[0].blocks == 28);
+    CHECK(recorder.all.tiles[2].blocks == 26);
+    CHECK(recorder.launched.blocks[0] == 28);
+    CHECK(recorder.launched.cluster == 4);
+    REQUIRE(distile_choose_tensor_core(codes.data(), calls.data(), both.data(), 3, &choice) == 0);
+    CHECK(recorder.launches == 4);
+    CHECK(recorder.launched.kernel == std::string("distile_masked_1"));
+    // The likeliest comes first.
+    choice.ranges[0] = {10, 0, 0};
+    choice.ranges[1] = {400, 1, 0};
+    choice.num_ranges = 2;
+    REQUIRE(distile_choose_tensor_core(codes.data(), calls.data(), both.data(), 3, &choice) == 0);
+    CHECK(recorder.launches == 6);
+    CHECK(recorder.launched.kernel == std::string("distile_masked_0"));
+    recorder.launches = 4;
+    REQUIRE(distile_choose_tensor_core(codes.data(), calls.data(), one.data(), 1, &choice) == 0);
+    CHECK(recorder.launches == 5);
+    recorder.resident = 24;
+    REQUIRE(distile_choose_tensor_core(codes.data(), calls.data(), both.data(), 2, &choice) == 0);
+    CHECK(recorder.all.tiles[0].blocks == 24);
+    CHECK(recorder.all.tiles[2].blocks == 24);
+    CHECK(recorder.launched.blocks[0] == 24);
+    recorder.launches = 5;
+    for (int *result :
+         {&recorder.resident_result, &recorder.scratch_result, &recorder.signals_result, &recorder.boxes_result}) {
+        *result = 7;
+        CHECK(distile_choose_tensor_core(codes.data(), calls.data(), both.data(), 2, &choice) == 7);
+        CHECK(recorder.launches == 5);
+        *result = 0;
+    }
 }
 
 TEST_CASE("Code for tensor cores is launched with what it needs", "[.fake_driver]") {

@@ -174,6 +174,11 @@ TEST_CASE("Code for tensor cores may fail too, and nothing is left behind", "[.f
                      {"fine", "cuFuncSetAttribute"});
         fail_fake("cuFuncSetAttribute", 0);
         CHECK(count_fake("alive") == alive);
+        fail_fake("cuOccupancyMaxActiveClusters", CUDA_ERROR_NOT_PERMITTED);
+        setup.refuse(distile_kernel_create(setup.context.get(), &op.polykernel, &kernel), DISTILE_ERROR_KERNEL,
+                     {"fine", "cuOccupancyMaxActiveClusters"});
+        fail_fake("cuOccupancyMaxActiveClusters", 0);
+        CHECK(count_fake("alive") == alive);
         // The code of another GPU.
         fail_fake("cuModuleLoadData", CUDA_ERROR_NO_BINARY_FOR_GPU);
         setup.refuse(distile_kernel_create(setup.context.get(), &op.polykernel, &kernel),

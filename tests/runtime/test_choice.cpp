@@ -201,6 +201,11 @@ TEST_CASE("With one granularity the possible variants are the lower envelope", "
         const int64_t most = shape.num_pixels();
         const std::vector<OwnVariant> variants = drawing.variants({{1, 1}}, most + 5);
         const std::vector<int32_t> possible = possible_variants(timed(variants), shape);
+        const std::vector<ChoiceRange> ranges = choice_by_count(timed(variants), possible, shape);
+        const bool any_sparse =
+            std::any_of(possible.begin(), possible.end(), [&](int32_t i) { return variants[i].dense == 0; });
+        REQUIRE(ranges.empty() == !any_sparse);
+        auto range = ranges.begin();
         std::vector<bool> chosen(variants.size()), near(variants.size());
         for (int64_t count = 0; count <= most; count++) {
             std::vector<int64_t> tiles;
@@ -209,6 +214,13 @@ TEST_CASE("With one granularity the possible variants are the lower envelope", "
             }
             const size_t best = shared_choice(variants, tiles);
             chosen[best] = true;
+            if (any_sparse) {
+                CAPTURE(round, count, range - ranges.begin());
+                REQUIRE(range != ranges.end());
+                REQUIRE(range->variant == static_cast<int32_t>(best));
+                REQUIRE(range->all_tiles == (variants[best].dense != 0 ? static_cast<uint32_t>(most) : 0));
+                range += count == range->most ? 1 : 0;
+            }
             const Cost least = cost_of(variants[best].timed(), tiles[best]);
             for (size_t i = 0; i < variants.size(); i++) {
                 const Cost cost = cost_of(variants[i].timed(), tiles[i]);
@@ -245,6 +257,8 @@ TEST_CASE("Variants that cannot win are left out", "[choice]") {
     CHECK(possible({{1, 1, 0, {}}, {2, 2, 0, {{1, 500}}}, {1, 1, 1, {}}}) == Indices{1});
     // Without any, only single pixels and, for a full mask, a dense one that computes no more.
     CHECK(possible({{1, 1, 0, {}}, {1, 1, 0, {}}, {2, 2, 0, {}}, {2, 2, 1, {}}, {3, 3, 1, {}}}) == Indices{0, 3});
+    // Numbers of tiles at two granularities are no ranges of one.
+    CHECK(choice_by_count(timed({steep, {2, 2, 0, {{1, 30}, {25, 31}}}}), {0, 1}, shape).empty());
     // Tiles of 2 x 2 are at least a quarter of the pixels, which bounds what they cost.
     CHECK(possible({steep, {2, 2, 0, {{1, 30}, {25, 31}}}}) == Indices{0, 1});
     CHECK(possible({{1, 1, 0, {{1, 10}}}, {2, 2, 0, {{1, 1500}, {25, 1500}}}}) == Indices{0});

@@ -245,7 +245,7 @@ if [[ -e ${distile%/*}/distile_tensor_core.o ]]; then
     # In another type; and a plan for that type is taken as it is.
     "${build[@]}" --operator "$source_folder/tests/fixtures/operators/test_tc_point_8_16.json" \
         --plan "${tensor_plan/conv3_64_96/point_8_16}" --dtype float16
-    grep -q 'cute::half_t' "$folder"/parts/my_0_t1x1.cu || fail "the builder did not change the type of the code"
+    grep -q 'cute::half_t' "$folder"/parts/my_0.cu || fail "the builder did not change the type of the code"
     ! grep -q 'MATH_TF32' "$folder/parts/my.c" || fail "float16 is multiplied in TF32"
     "${build[@]}" --operator "$source_folder/data/operators/conv3x3_256.json" \
         --plan "$source_folder/data/plans/conv3x3_256_float16_sm90.json" --dtype float16

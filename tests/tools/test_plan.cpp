@@ -718,35 +718,47 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
     json file = tensor_core_plan();
     file["variants"].push_back({{"name", "tiles"}, {"code", {{"tensor_core", tensor_core_theta()}}}});
     file["variants"][2]["code"]["tensor_core"]["tile_w"] = 3;
+    file["variants"][2]["code"]["tensor_core"]["block_pixels"] = 64;
     const Plan plan = read_plan(folder.write("plan.json", file.dump()));
     const std::string c = emit_polykernels({plan}, "s");
     const std::string row = "{.name = \"sparse\", .tile_h = 1, .tile_w = 1, .dense = 0, .layout = \"cuda-k32\", "
                             ".run = run_s_0_sparse, .listless_pixels = 4096}";
-    for (const char *word :
-         {row.c_str(), ".math = DISTILE_MATH_TF32,", ".features = \"sm_90a\"", ".device = DISTILE_CUDA",
-          "extern const char s_0_sparse_code[], s_0_sparse_code_end[];",
-          "static int run_s_0_sparse(const distile_kernel_call *call) {", ".code = s_0_sparse_code,",
-          ".bytes = (size_t)(s_0_sparse_code_end - s_0_sparse_code),", ".kernel = \"distile_masked\"",
-          ".block_pixels = 128", ".block_channels = 64", ".splits = 2", ".balanced = 0", ".threads = 384",
-          ".blocks_per_multiprocessor = 1", "return distile_call_tensor_core(&code, call);",
-          // Those that need a list.
-          ".dense = 1, .layout = \"cuda-k32\", .run = run_s_0_dense}",
-          ".tile_w = 3, .dense = 0, .layout = \"cuda-k32\", .run = run_s_0_tiles}"}) {
+    for (const char *word : {row.c_str(), ".math = DISTILE_MATH_TF32,", ".features = \"sm_90a\"",
+                             ".device = DISTILE_CUDA", "extern const char s_0_code[], s_0_code_end[];",
+                             "static int run_s_0_sparse(const distile_kernel_call *call) {", ".code = s_0_code,",
+                             ".end = s_0_code_end", ".kernel = \"distile_masked_0\"", ".variant = 1, .place = 1",
+                             ".kernel = \"distile_masked_1\", .variant = 2, .place = 0", ".block_pixels = 128",
+                             ".block_channels = 64", ".splits = 2", ".balanced = 0", ".threads = 384",
+                             ".blocks_per_multiprocessor = 1", "return distile_call_tensor_core(&codes_0[0], call);",
+                             "return distile_choose_tensor_core(codes_0, calls, variants, num_calls, choice);",
+                             ".run_chosen = run_chosen_0",
+                             // Those that need a list.
+                             ".dense = 1, .layout = \"cuda-k32\", .run = run_s_0_dense}",
+                             ".tile_w = 3, .dense = 0, .layout = \"cuda-k32\", .run = run_s_0_tiles}"}) {
         CAPTURE(word, c);
         CHECK(contains(c, word));
     }
     CHECK_FALSE(contains(c, "distile_call_halide"));
     CHECK_FALSE(contains(emit_polykernels({read_plan(folder.write("p.json", good_plan().dump()))}, "s"), ".math"));
 
-    const std::string source = tensor_core_source(plan, plan.variants[2]);
+    const std::string source = tensor_core_source(plan);
     for (const char *word :
          {"#include \"sm90.cuh\"", "using Element = cute::tfloat32_t;", "in_channels = 64, out_channels = 48",
           "kernel_h = 3, kernel_w = 3", "tile_h = 1, tile_w = 3", "Activation::Relu;", "residual = false",
-          "Sm90<Op, 128, 64, 4, 2, false>", "Kernel::threads == 384", "extern \"C\" __global__",
-          "distile_masked(__grid_constant__ const Arguments"}) {
+          "Sm90<Op, 128, 64, 4, 2, false>", "Kernel::threads == 384", "extern \"C\" __global__", "struct Of_tiles {",
+          "index = 2;", "distile_masked_0(__grid_constant__ const Launch<2>", "run_one<Of_sparse, Of_dense>(launch);",
+          "run_one<Of_tiles>(launch);"}) {
         CAPTURE(word, source);
         CHECK(contains(source, word));
     }
+    // A kernel has at most 16 variants.
+    json many = tensor_core_plan();
+    for (int i = 0; i < 15; i++) {
+        many["variants"].push_back({{"name", "v" + std::to_string(i)}, {"code", file["variants"][0]["code"]}});
+    }
+    const std::string of_many = tensor_core_source(read_plan(folder.write("plan.json", many.dump())));
+    CHECK(contains(of_many, "distile_masked_0(__grid_constant__ const Launch<16>"));
+    CHECK(contains(of_many, "distile_masked_1(__grid_constant__ const Launch<1>"));
     json linear = tensor_core_plan_in("bfloat16");
     linear["target"] = ampere;
     linear["operator"] = {
@@ -756,7 +768,7 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
         {"params",
          {{"dtype", "bfloat16"}, {"in_channels", 16}, {"out_channels", 48}, {"epilogue", "gelu"}, {"residual", true}}}};
     const Plan mlp = read_plan(folder.write("plan.json", linear.dump()));
-    const std::string of_linear = tensor_core_source(mlp, mlp.variants[0]);
+    const std::string of_linear = tensor_core_source(mlp);
     for (const char *word : {"#include \"sm80.cuh\"", "cute::bfloat16_t", "kernel_h = 1", "Activation::Gelu",
                              "residual = true", "Sm80<"}) {
         CAPTURE(word, of_linear);

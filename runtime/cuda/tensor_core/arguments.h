@@ -4,6 +4,7 @@
 #ifndef DISTILE_CUDA_TENSOR_CORE_ARGUMENTS_H
 #define DISTILE_CUDA_TENSOR_CORE_ARGUMENTS_H
 
+#include "choice.h"
 #include <cstdint>
 
 namespace distile::tensor_core {
@@ -14,6 +15,11 @@ constexpr uint32_t listless_pixels = 4096;
 /** The most blocks that share a reduction if the work is balanced. More would spend more time on sums than they save.
  */
 constexpr int32_t most_sharers = 4;
+/** About what the sums of shares cost, in steps of a block. Blocks share work only if that saves more. */
+constexpr uint32_t sharing_steps = 12;
+
+/** The most variants of a kernel, so that a launch's arguments fit the 4 KB that every driver takes. */
+constexpr int32_t most_variants = 16;
 
 /** An activation, channels last. Strides in units of 16 bytes. */
 struct Tensor {
@@ -26,19 +32,24 @@ struct alignas(64) TensorMap {
     uint64_t words[16];
 };
 
-struct Arguments {
+/** The work of one variant. */
+struct Tiles {
     /** Of the input with its border, for tiles that are copied in boxes. */
     TensorMap input_map;
+    /** Tile t is at x | y << 16 = xy[t], in image xy[capacity + t]. Null: the tiles are the mask's pixels. */
+    const uint32_t *xy;
+    const uint32_t *count;
+    int32_t capacity;
+    uint32_t blocks;  ///< The first so many blocks of the launch share the work.
+};
+
+/** What all variants of a kernel share. */
+struct Arguments {
     Tensor input, residual, output;
     const char *weights;
     const float *bias;
     /** Rows and columns of the input that may be read; negative ones lie in its border. Others count as 0. */
     int32_t first_row, end_row, first_column, end_column;
-    /** Tile t is at x | y << 16 = tile_xy[t], in image tile_xy[tile_capacity + t]. Null: the tiles are the mask's
-     * pixels. */
-    const uint32_t *tile_xy;
-    int32_t tile_capacity;
-    const uint32_t *tile_count;
     /** The mask: pixel (n, y, x) is bit x % 32 of bits[(n * height + y) * words_per_row + x / 32]. */
     const uint32_t *bits;
     int32_t words_per_row, height, width, batch;
@@ -48,6 +59,15 @@ struct Arguments {
     float *parts;
     uint32_t *signals;
 };
+
+/** The arguments of a kernel with so many variants. */
+template<int32_t Variants> struct Launch {
+    Arguments arguments;
+    int32_t variant;  ///< The one to run, by its index in the PolyKernel. Negative: the one that `choice` names.
+    distile_gpu_choice choice;  ///< Among variants of this and of other kernels.
+    Tiles tiles[Variants];
+};
+static_assert(sizeof(Launch<most_variants>) <= 4096);
 
 }  // namespace distile::tensor_core
 

@@ -20,8 +20,8 @@ public:
                                      Op::tile_h <= 16 && Op::tile_w <= 16 && Op::stride_h <= 8 && Op::stride_w <= 8 &&
                                      Op::in_channels % ReductionPlace<Op>::step_channels == 0;
 
-    __device__ Boxes(const Arguments &arguments, const Rows<Op> &rows, uint32_t first_row)
-        : map_(&arguments.input_map) {
+    __device__ Boxes(const Arguments &arguments, const TensorMap &map, const Rows<Op> &rows, uint32_t first_row)
+        : map_(&map) {
 #pragma unroll
         for (int i = 0; i < count; i++) {
             const uint32_t row = first_row + i * tile_pixels;

@@ -23,9 +23,12 @@ __device__ inline void wait_for_copies() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/** Waits for the kernels before this one, which may start before they end. */
+/** Lets the next kernel start, and waits until all earlier ones are done. The next one waits, too, before it uses
+ * memory. Does nothing before compute capability 9.0. */
 __device__ inline void wait_for_earlier_kernels() {
-    asm volatile("griddepcontrol.wait;" ::: "memory");
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 __device__ inline void init_barrier(uint32_t barrier, uint32_t count) {
@@ -80,6 +83,13 @@ template<int Threads> __device__ inline void sync_threads(int barrier) {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(Threads) : "memory");
 }
 
+/** The number of a block in its cluster. */
+__device__ inline uint32_t number_in_cluster() {
+    uint32_t number;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(number));
+    return number;
+}
+
 /** The address of another block's shared memory. */
 __device__ inline uint32_t remote_address(uint32_t address, uint32_t block) {
     uint32_t remote;
@@ -109,9 +119,12 @@ __device__ inline void copy_bulk_remote(uint32_t remote, uint32_t from, uint32_t
         : "memory");
 }
 
-/** Orders this thread's accesses of shared memory before later bulk copies and products that read or write it. */
+/** Orders this thread's accesses of shared memory before later bulk copies and products that read or write it, which
+ * came with compute capability 9.0. */
 __device__ inline void fence_shared() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
 }
 
 /** Makes what the block wrote before visible to whoever reads the signal. */

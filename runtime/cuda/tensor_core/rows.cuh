@@ -24,8 +24,9 @@ public:
     static constexpr int32_t tile_pixels = Op::tile_h * Op::tile_w;
 
     /** Called by all threads of a block. */
-    __device__ Rows(const Arguments &arguments, ListMemory &memory) : arguments_(arguments), memory_(memory) {
-        count_ = arguments.tile_xy ? *arguments.tile_count * tile_pixels : list();
+    __device__ Rows(const Arguments &arguments, const Tiles &tiles, ListMemory &memory)
+        : arguments_(arguments), tiles_(tiles), memory_(memory) {
+        count_ = tiles.xy ? *tiles.count * tile_pixels : list();
     }
     __device__ uint32_t count() const {
         return count_;
@@ -35,20 +36,19 @@ public:
         uint32_t xy, image;
     };
     __device__ Entry fetch(uint32_t row) const {
-        const Arguments &a = arguments_;
         if (row >= count_) {
             return {};
         }
-        if (!a.tile_xy) {
+        if (!tiles_.xy) {
             return {memory_.pixels[row], 0};
         }
         const uint32_t tile = row / tile_pixels;
-        return {__ldcg(a.tile_xy + tile), __ldcg(a.tile_xy + a.tile_capacity + tile)};
+        return {__ldcg(tiles_.xy + tile), __ldcg(tiles_.xy + tiles_.capacity + tile)};
     }
     /** The pixel of a row below count(). Beyond the image for some rows of tiles at its right and lower edge. */
     __device__ Pixel pixel(uint32_t row, const Entry &entry) const {
         const Arguments &a = arguments_;
-        if (!a.tile_xy) {
+        if (!tiles_.xy) {
             const uint32_t line = entry.xy / a.width, image = line / a.height;
             return {static_cast<int32_t>(entry.xy - line * a.width), static_cast<int32_t>(line - image * a.height),
                     static_cast<int32_t>(image)};
@@ -60,7 +60,7 @@ public:
     /** Whether the result at a pixel is stored. */
     __device__ bool is_stored(const Pixel &pixel) const {
         const Arguments &a = arguments_;
-        if (!a.tile_xy) {
+        if (!tiles_.xy) {
             return true;
         }
         if (pixel.x >= a.width || pixel.y >= a.height) {
@@ -106,6 +106,7 @@ private:
     }
 
     const Arguments &arguments_;
+    const Tiles &tiles_;
     ListMemory &memory_;
     uint32_t count_;
 };

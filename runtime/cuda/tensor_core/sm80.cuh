@@ -57,13 +57,16 @@ public:
     static constexpr int shared_bytes = Stages * stage_bytes + static_cast<int>(sizeof(ListMemory));
     static constexpr int blocks = 1;
 
-    __device__ static void run(const Arguments &arguments) {
+    __device__ __forceinline__ static void run(const Arguments &arguments, const Tiles &tiles) {
+        if (blockIdx.x >= tiles.blocks) {
+            return;
+        }
         extern __shared__ __align__(128) char stages[];
         auto &memory = *reinterpret_cast<ListMemory *>(stages + Stages * stage_bytes);
-        const Rows<Op> rows(arguments, memory);
+        const Rows<Op> rows(arguments, tiles, memory);
         const uint32_t work = (rows.count() + BlockPixels - 1) / BlockPixels * columns;
         const Sm80 block{arguments, rows, shared_address(stages)};
-        for (uint32_t item = blockIdx.x; item < work; item += gridDim.x) {
+        for (uint32_t item = blockIdx.x; item < work; item += tiles.blocks) {
             block.compute(item / columns * BlockPixels, static_cast<int32_t>(item % columns) * BlockChannels);
         }
     }

@@ -3,10 +3,10 @@
  * tiles, columns the output channels; the reduction goes over kernel positions and input channels.
  *
  * A block computes an item of BlockPixels x BlockChannels at a time. Its last four warps copy rows or boxes of the
- * input and the packed weights to shared memory, `Stages` steps of 128 bytes ahead; the others multiply, 64 or 128 rows
- * for each four warps. Blocks stay and take further items (work.cuh). With Splits > 1, that many blocks form a cluster
- * and share every reduction. If the work is Balanced, blocks share the reductions of the last items, so that all end
- * together.
+ * input and the packed weights to shared memory, `Stages` steps of 128 bytes ahead; the others multiply: one group of
+ * four warps, or two that have half the rows or, of 64 rows, half the channels. Blocks stay and take further items
+ * (work.cuh). With Splits > 1, that many neighbouring blocks of a cluster share every reduction. If the work is
+ * Balanced, blocks share the reductions of the last items, so that all end together.
  */
 #ifndef DISTILE_CUDA_TENSOR_CORE_SM90_CUH
 #define DISTILE_CUDA_TENSOR_CORE_SM90_CUH
@@ -22,19 +22,23 @@ template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, b
     using Element = typename Op::Element;
     using Reduction = ReductionPlace<Op>;
 
-    static constexpr int groups = BlockPixels >= 128 ? 2 : 1, multipliers = 128 * groups;
-    static constexpr int group_rows = 64 * groups, repeats = BlockPixels / group_rows;
+    static constexpr int row_groups = BlockPixels >= 128 ? 2 : 1;
+    static constexpr int channel_groups = BlockPixels == 64 && BlockChannels > 128 ? 2 : 1;
+    static constexpr int groups = row_groups * channel_groups, multipliers = 128 * groups;
+    static constexpr int group_rows = 64 * row_groups, repeats = BlockPixels / group_rows;
+    static constexpr int group_channels = BlockChannels / channel_groups;
+    using OwnSums = Fragment<row_groups, group_channels>;
     static constexpr int input_bytes = BlockPixels * 128, weight_bytes = BlockChannels * 128;
     static constexpr int stage_bytes = Stages * (input_bytes + weight_bytes);
     static constexpr int columns = (Op::out_channels + BlockChannels - 1) / BlockChannels;
     static constexpr int stored_channels = (Op::out_channels + 7) / 8 * 8;
 
     static_assert(BlockPixels == 64 || BlockPixels == 128 || BlockPixels == 256);
-    static_assert(BlockChannels % 32 == 0 && BlockPixels / 64 / groups * BlockChannels <= 256);
+    static_assert(BlockChannels % 32 == 0 && repeats * group_channels <= 256);
 
     using Work = std::conditional_t<Balanced, BalancedWork<Reduction::steps>, WorkInTurn<Reduction::steps, Splits>>;
     static_assert(!Balanced || Splits == 1);
-    using Exchange = ClusterSums<Op, BlockPixels, BlockChannels, (Splits > 1 ? Splits : 2), multipliers>;
+    using Exchange = ClusterSums<Op, OwnSums, BlockPixels, BlockChannels, (Splits > 1 ? Splits : 2), multipliers>;
     // What a block sends lies in the stages, which are read by then.
     static_assert(Splits == 1 || (Exchange::sent_bytes <= stage_bytes && Reduction::steps / Splits >= Stages));
     static_assert(Splits == 1 || (Splits <= 8 && repeats == 1));
@@ -54,11 +58,13 @@ public:
     static constexpr int alignment = 1024;
     static constexpr int shared_bytes = alignment + stage_bytes + exchange_bytes + static_cast<int>(sizeof(Shared));
     /** Blocks on a multiprocessor, which has 228 KB and keeps one for each. */
-    static constexpr int blocks =
-        groups == 1 && BlockChannels <= 128 && 2 * (shared_bytes + 1024) <= 228 * 1024 ? 2 : 1;
+    static constexpr int blocks = groups == 1 && Splits == 1 && 2 * (shared_bytes + 1024) <= 228 * 1024 ? 2 : 1;
     static_assert(shared_bytes <= 227 * 1024);
 
-    __device__ static void run(const Arguments &arguments) {
+    __device__ __forceinline__ static void run(const Arguments &arguments, const Tiles &tiles) {
+        if (blockIdx.x >= tiles.blocks) {
+            return;
+        }
         extern __shared__ char dynamic[];
         char *const stages = dynamic + (alignment - shared_address(dynamic) % alignment) % alignment;
         auto &exchange = *reinterpret_cast<typename Exchange::Shared *>(stages + stage_bytes);
@@ -79,16 +85,20 @@ public:
             __syncthreads();
         }
         wait_for_earlier_kernels();
-        const Rows<Op> rows(arguments, shared.list);
+        const Rows<Op> rows(arguments, tiles, shared.list);
         const uint32_t items = (rows.count() + BlockPixels - 1) / BlockPixels * columns;
         const Work work = [&] {
             if constexpr (Balanced) {
-                return Work(items, arguments.signals, shared.worker);
+                return Work(items, tiles.blocks, arguments.signals, shared.worker);
             } else {
-                return Work{items};
+                return Work{items, tiles.blocks};
             }
         }();
-        const Sm90 block{arguments, rows, work, stages, exchange, shared};
+        if (threadIdx.x >= threads) {
+            // The kernel has more for other variants.
+            return;
+        }
+        const Sm90 block{arguments, tiles.input_map, rows, work, stages, exchange, shared};
         if (threadIdx.x >= multipliers) {
             if constexpr (has_boxes) {
                 block.copy_boxes();
@@ -102,16 +112,18 @@ public:
 
 private:
     const Arguments &a;
+    const TensorMap &input_map;
     const Rows<Op> &rows;
     const Work &work;
     char *const stages;
     typename Exchange::Shared &exchange;
     Shared &shared;
 
-    __device__ Sm90(const Arguments &arguments, const Rows<Op> &given_rows, const Work &given_work, char *given_stages,
-                    typename Exchange::Shared &given_exchange, Shared &given_shared)
-        : a(arguments), rows(given_rows), work(given_work), stages(given_stages), exchange(given_exchange),
-          shared(given_shared) {
+    __device__ Sm90(const Arguments &arguments, const TensorMap &given_map, const Rows<Op> &given_rows,
+                    const Work &given_work, char *given_stages, typename Exchange::Shared &given_exchange,
+                    Shared &given_shared)
+        : a(arguments), input_map(given_map), rows(given_rows), work(given_work), stages(given_stages),
+          exchange(given_exchange), shared(given_shared) {
     }
 
     __device__ static uint32_t row_of(uint32_t item) {
@@ -210,7 +222,7 @@ private:
         Turn turn;
         for (typename Work::Walk walk(work); walk.has_segment(); walk.next()) {
             const Segment segment = walk.segment();
-            const Boxes<Op, BlockPixels> boxes(a, rows, row_of(segment.item));
+            const Boxes<Op, BlockPixels> boxes(a, input_map, rows, row_of(segment.item));
             WeightCopies weights(a, segment);
             Reduction place(8 * segment.begin);
 #pragma unroll 1
@@ -262,7 +274,7 @@ private:
 #pragma unroll
                 for (int i = 0; i < own_rows; i++) {
                     // Few rows are copied as fast as possible. The longer test spreads many over the step: on an H200,
-                    // eight at once kept the tensor cores from shared memory, which cost 5 %.
+                    // blocks that copied eight at once were 5 % slower.
                     const bool is_in = own_rows > 4 ? place.is_in(sources[i].readable)
                                                     : place.is_whole() && (~sources[i].readable & needed) == 0;
                     copy_or_zero(to + turn.stage * input_bytes + i * (row_step * 128),
@@ -300,11 +312,13 @@ private:
             make_tensor(make_smem_ptr(reinterpret_cast<Element *>(stages + Stages * input_bytes)),
                         tile_to_shape(Atom{}, make_shape(Int<BlockChannels>{}, Int<step_channels>{}, Int<Stages>{})));
         auto mma = make_tiled_mma(
-            GMMA::ss_op_selector<Element, Element, float, Shape<_64, Int<BlockChannels>, Int<step_channels>>>(),
-            Layout<Shape<Int<groups>, _1, _1>>{});
+            GMMA::ss_op_selector<Element, Element, float, Shape<_64, Int<group_channels>, Int<step_channels>>>(),
+            Layout<Shape<Int<row_groups>, Int<channel_groups>, _1>>{});
         const auto thread = mma.get_thread_slice(threadIdx.x);
         const auto tiles_a = thread.make_fragment_A(thread.partition_A(input));
         const auto tiles_b = thread.make_fragment_B(thread.partition_B(weights));
+        // One instruction has all channels of a group; CuTe would cut others into strips.
+        static_assert(size<1>(typename decltype(mma)::AtomShape_MNK{}) == group_channels);
         auto sums = partition_fragment_C(mma, make_shape(Int<BlockPixels>{}, Int<BlockChannels>{}));
 
         const uint32_t filled = shared_address(shared.filled);
@@ -314,7 +328,7 @@ private:
             const Segment segment = walk.segment();
             // The rows whose results this thread stores, or with splits one that it looks up for all.
             constexpr int own_rows = Splits > 1 ? 1 : 2 * repeats;
-            const uint32_t first_row = row_of(segment.item) + (Splits > 1 ? threadIdx.x : fragment_row());
+            const uint32_t first_row = row_of(segment.item) + (Splits > 1 ? threadIdx.x : OwnSums::row());
             const auto row_at = [&](int i) { return first_row + i / 2 * group_rows + i % 2 * 8; };
             typename Rows<Op>::Entry entries[own_rows];
 #pragma unroll
@@ -375,7 +389,7 @@ private:
 #pragma unroll
                 for (int i = 0; i < repeats; i++) {
                     const Place two[2] = {places[2 * i], places[2 * i + 1]};
-                    store_fragment<Op, BlockChannels>(a, two, sums(_, i, 0), channel);
+                    store_fragment<Op, group_channels>(a, two, sums(_, i, 0), channel + OwnSums::channel());
                 }
             }
         }

@@ -10,14 +10,23 @@
 
 namespace distile::tensor_core {
 
-/** The first of the two rows of 64 whose sums the tensor cores leave to this thread; the other is 8 below. */
-__device__ inline uint32_t fragment_row() {
-    return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
-}
+/** The sums that the tensor cores leave to a thread. Groups of four warps have 64 rows each, or the same rows and
+ * `Channels` of their channels each. */
+template<int RowGroups, int Channels> struct Fragment {
+    /** The first of two rows of 64; the other is 8 below. */
+    __device__ static uint32_t row() {
+        return threadIdx.x % (128 * RowGroups) / 32 * 16 + threadIdx.x % 32 / 4;
+    }
+    /** The first channel of this thread's group. */
+    __device__ static int32_t channel() {
+        return static_cast<int32_t>(threadIdx.x) / (128 * RowGroups) * Channels;
+    }
+    static constexpr int channels = Channels;
+};
 
-/** Through the shared memory of a cluster: each block sums some rows, which the others send it. Called by the first
- * `Threads` threads of each block, of which each four warps hold 64 rows. */
-template<class Op, int BlockPixels, int BlockChannels, int Splits, int Threads> class ClusterSums {
+/** Through the shared memory of neighbouring blocks of a cluster: each sums some rows, which the others send it. Called
+ * by the first `Threads` threads of each block. */
+template<class Op, class Fragment, int BlockPixels, int BlockChannels, int Splits, int Threads> class ClusterSums {
     // Rows are a few banks apart.
     static constexpr int stride = BlockChannels + 8;
     static constexpr int own_rows = BlockPixels / Splits, own_bytes = own_rows * stride * 4;
@@ -41,15 +50,16 @@ public:
      * that of row threadIdx.x. `done` counts the calls before. */
     template<class Sums> __device__ static void store(const Arguments &a, Shared &shared, char *sent, const Sums &sums,
                                                       const Place &place, uint32_t done, int32_t channel) {
-        const uint32_t rank = blockIdx.x % Splits;
+        const uint32_t rank = blockIdx.x % Splits, first = number_in_cluster() - rank;
         // The others have read what they were sent before, so it left this block.
         finish(shared, done);
         if (threadIdx.x < BlockPixels) {
             shared.places[threadIdx.x] = place;
         }
-        float *const to = reinterpret_cast<float *>(sent) + fragment_row() * stride + threadIdx.x % 4 * 2;
+        float *const to =
+            reinterpret_cast<float *>(sent) + Fragment::row() * stride + Fragment::channel() + threadIdx.x % 4 * 2;
 #pragma unroll
-        for (int j = 0; j < BlockChannels / 8; j++) {
+        for (int j = 0; j < Fragment::channels / 8; j++) {
             *reinterpret_cast<float2 *>(to + 8 * j) = {sums[4 * j], sums[4 * j + 1]};
             *reinterpret_cast<float2 *>(to + 8 * j + 8 * stride) = {sums[4 * j + 2], sums[4 * j + 3]};
         }
@@ -62,9 +72,10 @@ public:
             } else {
                 // A receiver has no place for its own.
                 const uint32_t place_of_sender = rank - (rank > threadIdx.x ? 1 : 0);
-                copy_bulk_remote(remote_address(shared_address(shared.sums[place_of_sender]), threadIdx.x),
+                const uint32_t other = first + threadIdx.x;
+                copy_bulk_remote(remote_address(shared_address(shared.sums[place_of_sender]), other),
                                  shared_address(sent) + threadIdx.x * own_bytes, own_bytes,
-                                 remote_address(barrier, threadIdx.x));
+                                 remote_address(barrier, other));
             }
         }
         wait(barrier, done % 2);
@@ -93,7 +104,7 @@ public:
         fence_shared();
         sync_threads<Threads>(1);
         if (threadIdx.x < Splits) {
-            arrive_remote(shared_address(&shared.read), threadIdx.x);
+            arrive_remote(shared_address(&shared.read), first + threadIdx.x);
         }
     }
 

@@ -14,28 +14,29 @@ struct Segment {
     int32_t begin, end;
 };
 
-/** Items that clusters take in turn. Each of a cluster's blocks has a part of every reduction. */
+/** Items that `Splits` neighbouring blocks take in turn. Each of them has a part of every reduction. */
 template<int Steps, int Splits> struct WorkInTurn {
-    uint32_t items;
+    uint32_t items, blocks;
 
     /** Goes through the segments of this block. */
     class Walk {
     public:
-        __device__ explicit Walk(const WorkInTurn &work) : items_(work.items), item_(blockIdx.x / Splits) {
+        __device__ explicit Walk(const WorkInTurn &work) : work_(work), item_(blockIdx.x / Splits) {
         }
         __device__ bool has_segment() const {
-            return item_ < items_;
+            return item_ < work_.items;
         }
         __device__ Segment segment() const {
             const int32_t rank = Splits == 1 ? 0 : static_cast<int32_t>(blockIdx.x % Splits);
             return {item_, Steps * rank / Splits, Steps * (rank + 1) / Splits};
         }
         __device__ void next() {
-            item_ += gridDim.x / Splits;
+            item_ += work_.blocks / Splits;
         }
 
     private:
-        uint32_t items_, item_;
+        const WorkInTurn &work_;
+        uint32_t item_;
     };
 };
 
@@ -45,21 +46,20 @@ template<int Steps, int Splits> struct WorkInTurn {
 template<int Steps> class BalancedWork {
 public:
     /** Called by all threads of a block. `worker` is shared memory. */
-    __device__ BalancedWork(uint32_t items, uint32_t *signals, uint32_t &worker) : items_(items), whole_(items) {
+    __device__ BalancedWork(uint32_t items, uint32_t blocks, uint32_t *signals, uint32_t &worker)
+        : blocks_(blocks), items_(items), whole_(items) {
         // As many as if the host had known the number of items, so that results are the same bit for bit.
-        const uint32_t blocks = min(gridDim.x, items * most_sharers);
-        const uint32_t rounds = items == 0 ? 0 : items / blocks, rest = items - rounds * blocks;
-        // Steps that shares save, and about what they cost.
-        constexpr uint32_t cost = 12;
-        if (rest == 0 || (blocks - rest) * Steps <= cost * blocks) {
+        const uint32_t used = min(blocks, items * most_sharers);
+        const uint32_t rounds = items == 0 ? 0 : items / used, rest = items - rounds * used;
+        if (rest == 0 || (used - rest) * Steps <= sharing_steps * used) {
             worker_ = blockIdx.x;
             return;
         }
-        whole_ = rounds > 1 ? (rounds - 1) * blocks : 0;
-        shares_ = min(blocks, (items - whole_) * min(most_sharers, (Steps + 3) / 4));
+        whole_ = rounds > 1 ? (rounds - 1) * used : 0;
+        shares_ = min(used, (items - whole_) * min(most_sharers, (Steps + 3) / 4));
         // CUDA promises no order in which blocks start, so they number themselves.
         if (threadIdx.x == 0) {
-            worker = atomicAdd(signals + gridDim.x, 1);
+            worker = atomicAdd(signals + blocks, 1);
         }
         __syncthreads();
         worker_ = worker;
@@ -67,8 +67,8 @@ public:
 
     /** Called by one thread when the block is done. The last block sets the counters back. */
     __device__ void leave(uint32_t *signals) const {
-        uint32_t *const counters = signals + gridDim.x;
-        if (shares_ != 0 && atomicAdd(counters + 1, 1) == gridDim.x - 1) {
+        uint32_t *const counters = signals + blocks_;
+        if (shares_ != 0 && atomicAdd(counters + 1, 1) == blocks_ - 1) {
             counters[0] = counters[1] = 0;
         }
     }
@@ -94,7 +94,7 @@ public:
         }
         __device__ void next() {
             if (!in_share_) {
-                segment_.item += gridDim.x;
+                segment_.item += work_.blocks_;
                 enter();
             } else {
                 has_segment_ = segment_.item > first_item_;
@@ -130,7 +130,7 @@ private:
         return uint64_t{items_ - whole_} * Steps * worker / shares_;
     }
 
-    uint32_t items_, whole_, shares_ = 0, worker_ = 0;
+    uint32_t blocks_, items_, whole_, shares_ = 0, worker_ = 0;
 };
 
 }  // namespace distile::tensor_core

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct below or the calling convention changes. */
-#define DISTILE_POLYKERNEL_VERSION 6
+#define DISTILE_POLYKERNEL_VERSION 7
 
 /** Output channels per block of the weight layouts "cpu-o16" and "cuda-o32". */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
@@ -115,6 +115,14 @@ typedef struct distile_kernel_call {
 /** Returns 0 for success; any other value ends the call with an error. */
 typedef int (*distile_kernel_function)(const distile_kernel_call *call);
 
+/** What a GPU chooses a variant by. Known to the runtime and to code of the same version only. */
+struct distile_gpu_choice;
+
+/** Makes the one of these calls that the GPU chooses; variants[i] is the variant of calls[i]. The return value is that
+ * of a distile_kernel_function. */
+typedef int (*distile_choice_function)(const distile_kernel_call *calls, const int32_t *variants, int32_t num_calls,
+                                       const struct distile_gpu_choice *choice);
+
 /** One kernel launch on a GPU. Extents in blocks and threads; `arguments` in the driver's form. */
 typedef struct distile_gpu_launch {
     const char *kernel;
@@ -138,6 +146,8 @@ typedef struct distile_gpu_hooks {
      * addresses mean equal code. */
     int (*use_module)(struct distile_hooks *hooks, const char *code, size_t bytes);
     int (*launch)(struct distile_hooks *hooks, const distile_gpu_launch *launch);
+    /** Gets the most blocks of such launches, whatever their number and arguments, that run at once. */
+    int (*count_resident)(struct distile_hooks *hooks, const distile_gpu_launch *launch, int32_t *blocks);
     /** Allocates scratch memory on the device, valid until the kernel function returns. */
     int (*allocate)(struct distile_hooks *hooks, uint64_t bytes, uint64_t *address);
     /** Gets memory on the device that is 0 and that the code sets back to 0. All code of the context shares it. */
@@ -168,11 +178,13 @@ typedef int (*distile_halide_function)(void **arguments);
  * operands. Every PolyKernel holds its own copy of this function and of Halide's runtime. */
 int distile_call_halide(distile_halide_function function, const distile_kernel_call *call);
 
-/** A kernel for tensor cores: embedded code and how to launch it. */
+/** A variant for tensor cores: embedded code and how to launch it. Several variants may share a kernel, which then runs
+ * one of them, and with it the threads and the shared memory. */
 typedef struct distile_tensor_core_code {
-    const char *code; /**< A cubin or PTX, followed by a 0 byte. */
-    size_t bytes;     /**< Without the 0 byte. */
+    const char *code, *end; /**< A cubin or PTX, followed by a 0 byte. */
     const char *kernel;
+    int32_t variant; /**< Its index among the PolyKernel's variants. */
+    int32_t place;   /**< And among the kernel's. */
     int32_t block_pixels, block_channels; /**< Output pixels and channels that a block computes at a time. */
     int32_t splits;                       /**< Blocks that share a reduction, as a cluster. */
     int32_t balanced;                     /**< 1: blocks share the reductions of the last items. */
@@ -188,6 +200,10 @@ typedef struct distile_tensor_core_code {
  * of this function. */
 int distile_call_tensor_core(const distile_tensor_core_code *code, const distile_kernel_call *call);
 
+/** Launches the kernels of several variants, of which the GPU chooses one. `codes` are those of all variants. */
+int distile_choose_tensor_core(const distile_tensor_core_code *codes, const distile_kernel_call *calls,
+                               const int32_t *variants, int32_t num_calls, const struct distile_gpu_choice *choice);
+
 /* ---- The descriptor ----------------------------------------------------------------------- */
 
 typedef struct distile_variant {
@@ -200,8 +216,7 @@ typedef struct distile_variant {
      * the pixels that a call reads: to convert them (on a CPU, to float32), or to put a border around them. */
     distile_dtype input_dtype;
     /** On a GPU, if the tiles are single pixels: a mask of up to so many pixels needs no list, because the code finds
-     * the active ones in the bits. The code must take a list all the same, which it gets where the GPU chooses the
-     * variant. 0: the code always needs a list. */
+     * the active ones in the bits. The code must take a list all the same. 0: the code always needs a list. */
     int32_t listless_pixels;
 } distile_variant;
 
@@ -228,6 +243,9 @@ struct distile_polykernel {
     uint64_t plan_hash; /**< Hash of the operator and all variants' code. Time tables with another hash are refused. */
     int32_t num_variants;
     const distile_variant *variants;
+    /** On a GPU, runs the variant that the GPU chooses. Null: the runtime lets it choose the lengths of the variants'
+     * lists instead, which takes a launch more and one for each variant. */
+    distile_choice_function run_chosen;
     int64_t num_times;               /**< Points in the built-in time table; 0 if the plan was never profiled. */
     const distile_time_point *times; /**< Ordered by variant, threads and tiles. */
     /** The fallback: the same operator for devices that lack some of the features and contexts that do not allow the

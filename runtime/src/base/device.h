@@ -39,10 +39,13 @@ struct Zeros {
     distile_mask &mask;
 };
 
-/** A call of a variant. */
-struct VariantCall {
-    const distile_variant *variant;
-    distile_kernel_call call;
+/** Calls of a PolyKernel's variants. Does not own them. */
+struct VariantCalls {
+    const distile_polykernel &polykernel;
+    const int32_t *variants;  ///< The variant of each call.
+    distile_kernel_call *calls;
+    int32_t num_calls;
+    const distile_gpu_choice *choice;  ///< If set, the code makes the call that the device chooses; else all are made.
 };
 
 /** The result of calls: the code's return value and, if that is not 0, the device's status for it, by default
@@ -61,8 +64,10 @@ public:
     DeviceChooser(const DeviceChooser &) = delete;
     DeviceChooser &operator=(const DeviceChooser &) = delete;
 
-    /** Enqueues a choice. `counts` are the addresses of the mask's numbers of tiles at the table's granularities. */
-    virtual void choose(const ChoiceTable &table, const std::vector<const uint32_t *> &counts) = 0;
+    /** What code needs that chooses itself. Valid until the next call. */
+    virtual const distile_gpu_choice &describe(const ChoiceTable &table) = 0;
+    /** Enqueues a choice for code that does not. */
+    virtual void choose(const ChoiceTable &table) = 0;
     /** The address at which a choice leaves the number of tiles that the variant computes: 0 unless it is chosen. */
     virtual const uint32_t *tile_count(int32_t variant) const = 0;
 };
@@ -130,9 +135,9 @@ public:
     virtual std::unique_ptr<DeviceChooser> make_chooser(int32_t /*num_variants*/) {
         return nullptr;
     }
-    /** Makes calls of variants until one fails. The zeros, if any, do not overlap the pixels that they store; with
+    /** Makes calls until one fails. The zeros, if any, do not overlap the pixels that they store; with
      * store_tiles they may, so they come first. */
-    virtual RunResult run(LoadedCode *code, VariantCall *calls, int32_t num_calls, const Zeros *zeros) = 0;
+    virtual RunResult run(LoadedCode *code, const VariantCalls &calls, const Zeros *zeros) = 0;
 
     distile_context &context;
 };

@@ -49,6 +49,7 @@ ChoiceTable make_table(const distile_kernel &kernel, const MaskShape &shape, boo
                             static_cast<uint32_t>(num_tiles(shape, granularity))});
         points.insert(points.end(), variant.points, variant.points + variant.num_points);
     }
+    table.ranges = choice_by_count(own, table.variants, shape);
     table.operands.resize(variants.size());
     table.calls.resize(variants.size());
     table.counts.resize(table.granularities.size());
@@ -57,6 +58,7 @@ ChoiceTable make_table(const distile_kernel &kernel, const MaskShape &shape, boo
     std::copy_n(reinterpret_cast<const unsigned char *>(points.data()), bytes_of(points),
                 bytes.data() + bytes_of(variants));
     table.memory = kernel.context.device->upload(bytes.data(), bytes.size());
+    table.bytes = static_cast<uint32_t>(bytes.size());
     return table;
 }
 

@@ -4,7 +4,7 @@
 #ifndef DISTILE_DEVICE_CHOICE_H
 #define DISTILE_DEVICE_CHOICE_H
 
-#include "choose_variant.h"
+#include "choice.h"
 #include "device.h"
 #include "tiles.h"
 #include <array>
@@ -23,13 +23,16 @@ struct ChoiceTable {
     MaskShape shape;
     std::vector<int32_t> variants;           ///< The possible ones. If it is only one, nothing else is set.
     std::vector<Granularity> granularities;  ///< Those of the variants that are not dense.
-    /** The ChoiceVariants and their points, on the device. */
+    /** The ChoiceVariants and their points, on the device, and their bytes. */
     std::shared_ptr<const void> memory;
     bool captured = false;  ///< A graph reads the memory.
     bool stale = false;     ///< The times changed since.
+    uint32_t bytes = 0;
+    std::vector<ChoiceRange> ranges;  ///< The choice by the only number of tiles that matters; else empty.
     // Room for a call, so that calls allocate nothing.
     std::vector<Operands> operands;
-    std::vector<VariantCall> calls;
+    std::vector<distile_kernel_call> calls;
+    /** The addresses of the mask's numbers of tiles; null where nothing counts them. */
     std::vector<const uint32_t *> counts;
 
     int32_t place_of(const Granularity &granularity) const;

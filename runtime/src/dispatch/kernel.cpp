@@ -151,7 +151,7 @@ distile_choice distile_kernel::choose_on_device(const distile_mask &mask) {
     }
     distile_choice choice{};
     choice.kernel = polykernel.name;
-    choice.variant = "chosen on the device";
+    choice.variant = chosen_on_device;
     choice.variant_index = -1;
     choice.tiles = choice.active_pixels = -1;
     return choice;

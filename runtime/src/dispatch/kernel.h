@@ -14,6 +14,9 @@
 
 namespace distile {
 
+/** What a call names whose variant the host does not know. */
+constexpr const char *chosen_on_device = "chosen on the device";
+
 /** A variant of a kernel: one of the PolyKernel's, or a dense candidate from the application. */
 struct Variant : distile_variant {
     distile_dense_candidate external; /**< `run` is null for the PolyKernel's own. */

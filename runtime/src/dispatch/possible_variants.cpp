@@ -177,4 +177,60 @@ std::vector<int32_t> possible_variants(const std::vector<TimedVariant> &variants
     return found;
 }
 
+std::vector<ChoiceRange> choice_by_count(const std::vector<TimedVariant> &variants,
+                                         const std::vector<int32_t> &possible, const MaskShape &shape) {
+    std::vector<TimedVariant> considered;
+    const TimedVariant *sparse = nullptr;
+    for (const int32_t index : possible) {
+        const TimedVariant &variant = variants[index];
+        considered.push_back(variant);
+        if (variant.dense != 0) {
+            continue;
+        }
+        if (sparse && !(granularity_of(*sparse) == granularity_of(variant))) {
+            return {};
+        }
+        sparse = &variant;
+    }
+    if (!sparse) {
+        return {};
+    }
+    const auto chosen_at = [&](int64_t tiles) {
+        size_t best = 0;
+        Cost best_cost{};
+        for (size_t i = 0; i < considered.size(); i++) {
+            const TimedVariant &variant = considered[i];
+            const Cost cost = cost_of(variant, variant.dense != 0 ? num_tiles(shape, granularity_of(variant)) : tiles);
+            if (i == 0 || is_better(cost, best_cost)) {
+                best = i;
+                best_cost = cost;
+            }
+        }
+        return best;
+    };
+    std::vector<ChoiceRange> found;
+    const auto add = [&](int64_t most, size_t chosen) {
+        const TimedVariant &variant = considered[chosen];
+        if (found.empty() || found.back().variant != possible[chosen]) {
+            const int64_t all_tiles = variant.dense != 0 ? num_tiles(shape, granularity_of(variant)) : 0;
+            found.push_back({0, possible[chosen], static_cast<uint32_t>(all_tiles)});
+        }
+        found.back().most = static_cast<uint32_t>(most);
+    };
+    for (const Range &linear : ranges_of(considered, granularity_of(*sparse), shape)) {
+        // Costs are linear, so a variant that is chosen at both ends is chosen in between.
+        for (int64_t first = linear.first; first <= linear.last;) {
+            const size_t chosen = chosen_at(first);
+            int64_t last = first, beyond = linear.last + 1;
+            while (beyond - last > 1) {
+                const int64_t middle = last + (beyond - last) / 2;
+                (chosen_at(middle) == chosen ? last : beyond) = middle;
+            }
+            add(last, chosen);
+            first = last + 1;
+        }
+    }
+    return found;
+}
+
 }  // namespace distile

@@ -4,7 +4,7 @@
 #ifndef DISTILE_POSSIBLE_VARIANTS_H
 #define DISTILE_POSSIBLE_VARIANTS_H
 
-#include "choose_variant.h"
+#include "choice.h"
 #include "tiles.h"
 #include <vector>
 
@@ -14,6 +14,11 @@ namespace distile {
  * beside dense variants these are the lower envelope of the costs. Counts at several granularities are only bounded by
  * each other, so others may remain, but none is missing. */
 std::vector<int32_t> possible_variants(const std::vector<TimedVariant> &variants, const MaskShape &shape);
+
+/** The choice among some of the variants, by ranges of the number of tiles. Requires that those that are not dense have
+ * one granularity; else there are no ranges. */
+std::vector<ChoiceRange> choice_by_count(const std::vector<TimedVariant> &variants,
+                                         const std::vector<int32_t> &possible, const MaskShape &shape);
 
 }  // namespace distile
 

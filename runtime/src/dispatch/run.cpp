@@ -70,12 +70,12 @@ bool is_listless(const distile_variant &variant, const MaskShape &shape) {
            shape.num_pixels() <= variant.listless_pixels;
 }
 
-distile_status fail_variant(const distile_kernel &kernel, const char *call, const distile_variant &variant,
+distile_status fail_variant(const distile_kernel &kernel, const char *call, const char *variant,
                             const RunResult &result) {
     const distile_context &context = kernel.context;
     const std::string reason = context.kernel_failed ? std::string(": ") + context.message : "";
-    return fail(&kernel.context, result.status, "%s: the variant '%s' of '%s' failed with code %d%s", call,
-                variant.name, kernel.polykernel.name, result.code, reason.c_str());
+    return fail(&kernel.context, result.status, "%s: the variant '%s' of '%s' failed with code %d%s", call, variant,
+                kernel.polykernel.name, result.code, reason.c_str());
 }
 
 /** Fails if a call may have more tiles than the device can address. */
@@ -97,16 +97,15 @@ TileList list_of(distile_kernel &kernel, const distile_variant &variant, const d
 }
 
 /** The call of a variant for a list of up to so many tiles. Stores the operands, to which it points. */
-VariantCall call_of(const distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,
-                    const distile_tensor &input, const TileList &list, int64_t tiles, Operands &operands) {
+distile_kernel_call call_of(const distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,
+                            const distile_tensor &input, const TileList &list, int64_t tiles, Operands &operands) {
     const distile_weights::Layout &layout = *args.weights->find(variant.layout);
     const distile_polykernel &polykernel = kernel.polykernel;
     for (int32_t i = 0; i < polykernel.num_operands; i++) {
         operands[i] = operand_of(polykernel.operands[i].role, args, input, layout);
     }
     const MaskBits bits = args.mask->bits();
-    VariantCall made{&variant, {}};
-    distile_kernel_call &call = made.call;
+    distile_kernel_call call{};
     call.operands = operands.data();
     call.num_operands = polykernel.num_operands;
     call.tile_xy = list.xy;
@@ -120,17 +119,22 @@ VariantCall call_of(const distile_kernel &kernel, const distile_variant &variant
     call.batch = args.mask->shape.batch;
     call.threads = kernel.context.device->threads();
     call.store_tiles = args.store == DISTILE_STORE_TILES ? 1 : 0;
-    return made;
+    return call;
 }
 
 /** Makes calls and, with `zero`, zeros the inactive pixels once. */
 distile_status make_calls(const distile_kernel &kernel, const char *call, const distile_run_args &args,
-                          VariantCall *calls, int32_t num_calls, bool zero) {
+                          const VariantCalls &calls, bool zero) {
     const Zeros zeros{*args.output, *args.mask};
     kernel.context.kernel_failed.store(false, std::memory_order_relaxed);
-    const RunResult result = kernel.context.device->run(kernel.code.get(), calls, num_calls, zero ? &zeros : nullptr);
+    const RunResult result = kernel.context.device->run(kernel.code.get(), calls, zero ? &zeros : nullptr);
     kernel.context.rethrow_from_code();
-    return result.code == 0 ? DISTILE_OK : fail_variant(kernel, call, *calls[result.failed].variant, result);
+    if (result.code == 0) {
+        return DISTILE_OK;
+    }
+    const char *const variant =
+        calls.choice ? chosen_on_device : kernel.polykernel.variants[calls.variants[result.failed]].name;
+    return fail_variant(kernel, call, variant, result);
 }
 
 /** Runs one of the PolyKernel's variants. */
@@ -154,15 +158,16 @@ distile_status run_own(distile_kernel &kernel, const char *call, const distile_r
     const TileList list =
         is_listless(variant, mask.shape) ? TileList{} : list_of(kernel, variant, args, input.tensor());
     Operands operands{};
-    VariantCall one = call_of(kernel, variant, args, input.tensor(), list, tiles, operands);
-    return make_calls(kernel, call, args, &one, 1, zero);
+    distile_kernel_call one = call_of(kernel, variant, args, input.tensor(), list, tiles, operands);
+    return make_calls(kernel, call, args, {kernel.polykernel, &choice.variant_index, &one, 1, nullptr}, zero);
 }
 
-/** Enqueues every possible variant behind the device's choice, which leaves tiles to one of them only. They need lists,
- * also those that could do without, because the choice is the length of the list. */
+/** Enqueues every possible variant, of which the device makes one. If their code does not choose, the device chooses
+ * before, and leaves tiles to one of them only: then all need lists, also those that could do without. */
 distile_status run_possible(distile_kernel &kernel, const char *call, const distile_run_args &args) {
     const MaskShape &shape = args.mask->shape;
     ChoiceTable &table = kernel.choice_table(shape);
+    const bool code_chooses = kernel.polykernel.run_chosen != nullptr;
     for (size_t i = 0; i < table.variants.size(); i++) {
         const int32_t index = table.variants[i];
         const Variant &variant = kernel.variants[index];
@@ -172,16 +177,24 @@ distile_status run_possible(distile_kernel &kernel, const char *call, const dist
         if (status != DISTILE_OK) {
             return status;
         }
-        const TileList list = list_of(kernel, variant, args, *args.input);
+        const bool listless = code_chooses && is_listless(variant, shape);
+        const TileList list = listless ? TileList{} : list_of(kernel, variant, args, *args.input);
         if (variant.dense == 0) {
             table.counts[table.place_of(granularity)] = list.device_count;
         }
         table.calls[i] = call_of(kernel, variant, args, *args.input, list, tiles, table.operands[i]);
-        table.calls[i].call.tile_count = kernel.chooser->tile_count(index);
+        if (!code_chooses) {
+            table.calls[i].tile_count = kernel.chooser->tile_count(index);
+        }
     }
-    kernel.chooser->choose(table, table.counts);
-    return make_calls(kernel, call, args, table.calls.data(), static_cast<int32_t>(table.calls.size()),
-                      args.inactive == DISTILE_ZERO);
+    VariantCalls calls{kernel.polykernel, table.variants.data(), table.calls.data(),
+                       static_cast<int32_t>(table.calls.size()), nullptr};
+    if (code_chooses) {
+        calls.choice = &kernel.chooser->describe(table);
+    } else {
+        kernel.chooser->choose(table);
+    }
+    return make_calls(kernel, call, args, calls, args.inactive == DISTILE_ZERO);
 }
 
 /** Runs one of the application's dense candidates. */
@@ -205,7 +218,7 @@ distile_status run_candidate(distile_kernel &kernel, const char *call, const dis
     kernel.context.kernel_failed.store(false, std::memory_order_relaxed);
     const int code = variant.external.run(variant.external.user, device.stream(), args.input, args.residual, &result);
     if (code != 0) {
-        return fail_variant(kernel, call, variant, {code, DISTILE_ERROR_KERNEL, 0});
+        return fail_variant(kernel, call, variant.name, {code, DISTILE_ERROR_KERNEL, 0});
     }
     if (!direct || zero) {
         device.update_pixels(every_pixel ? nullptr : args.mask, output, direct ? nullptr : &result, zero);

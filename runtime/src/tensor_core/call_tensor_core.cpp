@@ -1,14 +1,17 @@
 /** \file
- * Adapts a distile_kernel_call to a kernel for tensor cores. Linked into every PolyKernel that has such kernels.
+ * Adapts calls to the kernels for tensor cores. Linked into every PolyKernel that has such kernels.
  */
 #include "tensor_core/arguments.h"
 #include <algorithm>
+#include <cstring>
 #include <distile/polykernel.h>
 
 namespace {
 
 using distile::tensor_core::Arguments;
+using distile::tensor_core::Launch;
 using distile::tensor_core::Tensor;
+using distile::tensor_core::Tiles;
 
 /** The bytes of the kernels' unit. Channels are multiples of it, and so are the strides, which the runtime checks. */
 constexpr int64_t unit_bytes = 16;
@@ -33,25 +36,24 @@ Tensor tensor_of(const distile_array &array) {
             units(Y), units(Image)};
 }
 
-/** The blocks of a launch: those that the work fills, but no more than the GPU holds at once, in whole clusters. */
-int32_t num_blocks(const distile_tensor_core_code &code, const distile_kernel_call &call, int32_t channels) {
+/** The blocks for which a variant has work, but no more than the GPU holds at once, in whole clusters. */
+int32_t num_blocks(const distile_tensor_core_code &code, const distile_kernel_call &call) {
     const int64_t pixels = int64_t{call.num_tiles} * code.tile_h * code.tile_w;
+    const int64_t channels = call.operands[call.num_operands - 1].dim[Channel].extent;
     const int64_t clusters = ceil_divide(pixels, code.block_pixels) * ceil_divide(channels, code.block_channels);
     const int64_t resident = int64_t{call.threads} * code.blocks_per_multiprocessor / code.splits;
     const int64_t most = code.balanced != 0 ? distile::tensor_core::most_sharers * clusters : clusters;
     return static_cast<int32_t>(std::min(most, std::max<int64_t>(resident, 1)) * code.splits);
 }
 
-}  // namespace
-
-extern "C" int distile_call_tensor_core(const distile_tensor_core_code *code, const distile_kernel_call *call) {
-    distile_hooks *hooks = call->hooks;
-    const distile_array *operands = call->operands;
-    const distile_array &input = operands[Input], &output = operands[call->num_operands - 1];
+/** What all variants share. */
+Arguments arguments_of(const distile_kernel_call &call) {
+    const distile_array *operands = call.operands;
+    const distile_array &input = operands[Input], &output = operands[call.num_operands - 1];
     Arguments arguments{};
     arguments.input = tensor_of(input);
     arguments.output = tensor_of(output);
-    if (call->num_operands > plain_operands) {
+    if (call.num_operands > plain_operands) {
         arguments.residual = tensor_of(operands[Residual]);
     }
     arguments.weights = static_cast<const char *>(operands[Weights].data);
@@ -60,39 +62,142 @@ extern "C" int distile_call_tensor_core(const distile_tensor_core_code *code, co
     arguments.end_row = input.dim[Y].min + input.dim[Y].extent;
     arguments.first_column = input.dim[X].min;
     arguments.end_column = input.dim[X].min + input.dim[X].extent;
-    arguments.tile_xy = call->tile_xy;
-    arguments.tile_capacity = call->tile_capacity;
-    arguments.tile_count = call->tile_count;
-    arguments.bits = call->bits;
-    arguments.words_per_row = call->words_per_row;
-    arguments.height = call->height;
+    arguments.bits = call.bits;
+    arguments.words_per_row = call.words_per_row;
+    arguments.height = call.height;
     arguments.width = output.dim[X].extent;
-    arguments.batch = call->batch;
-    arguments.store_tiles = call->store_tiles;
+    arguments.batch = call.batch;
+    arguments.store_tiles = call.store_tiles;
+    return arguments;
+}
 
-    if (code->box_step_w != 0) {
-        const distile_gpu_boxes boxes = {&input, code->tile_w, code->tile_h, code->box_step_w, code->box_step_h};
-        const int result = hooks->gpu->map_boxes(hooks, &boxes, &arguments.input_map);
+/** The call that is made for the most numbers of tiles. */
+int32_t likeliest(const distile_gpu_choice &choice, const int32_t *variants, int32_t num_calls) {
+    int32_t best = 0;
+    uint32_t widest = 0;
+    for (int32_t i = 0; i < choice.num_ranges; i++) {
+        const uint32_t width = choice.ranges[i].most - (i == 0 ? 0 : choice.ranges[i - 1].most);
+        const int32_t *const found = std::find(variants, variants + num_calls, choice.ranges[i].variant);
+        if (width > widest && found != variants + num_calls) {
+            best = static_cast<int32_t>(found - variants);
+            widest = width;
+        }
+    }
+    return best;
+}
+
+/** A launch of a kernel that runs one of some variants. Functions return 0 for success. */
+class KernelLaunch {
+public:
+    KernelLaunch(const distile_tensor_core_code &first, const distile_kernel_call &call)
+        : kernel_(first), hooks_(*call.hooks) {
+        launch_.arguments = arguments_of(call);
+    }
+
+    int add(const distile_tensor_core_code &code, const distile_kernel_call &call) {
+        Tiles &tiles = launch_.tiles[code.place];
+        const int32_t blocks = num_blocks(code, call);
+        tiles.xy = call.tile_xy;
+        tiles.count = call.tile_count;
+        tiles.capacity = call.tile_capacity;
+        tiles.blocks = static_cast<uint32_t>(blocks);
+        blocks_ = std::max(blocks_, blocks);
+        cluster_ = std::max(cluster_, code.splits);
+        if (code.balanced != 0) {
+            sharers_ = std::max(sharers_, blocks);
+            part_bytes_ = std::max(part_bytes_, blocks * sizeof(float) * code.block_pixels * code.block_channels);
+        }
+        if (code.box_step_w == 0) {
+            return 0;
+        }
+        const distile_gpu_boxes boxes = {&call.operands[Input], code.tile_w, code.tile_h, code.box_step_w,
+                                         code.box_step_h};
+        return hooks_.gpu->map_boxes(&hooks_, &boxes, &tiles.input_map);
+    }
+    int run_variant(int32_t variant) {
+        launch_.variant = variant;
+        return run();
+    }
+    int run_chosen(const distile_gpu_choice &choice) {
+        launch_.variant = -1;
+        launch_.choice = choice;
+        return run();
+    }
+
+private:
+    int run() {
+        void *pointers[] = {&launch_};
+        distile_gpu_launch launch = {
+            kernel_.kernel, {}, {kernel_.threads, 1, 1}, kernel_.shared_bytes, pointers, cluster_, kernel_.early};
+        int result = hooks_.gpu->use_module(&hooks_, kernel_.code, static_cast<size_t>(kernel_.end - kernel_.code));
+        int32_t blocks = blocks_;
+        if (result == 0 && cluster_ > 1) {
+            // Blocks that begin when others have ended would have as much work as they had.
+            int32_t resident = 0;
+            result = hooks_.gpu->count_resident(&hooks_, &launch, &resident);
+            blocks = std::min(blocks, std::max(resident, cluster_));
+            for (Tiles &tiles : launch_.tiles) {
+                tiles.blocks = std::min(tiles.blocks, static_cast<uint32_t>(blocks));
+            }
+        }
+        if (result == 0 && sharers_ > 0) {
+            uint64_t parts = 0, signals = 0;
+            result = hooks_.gpu->allocate(&hooks_, part_bytes_, &parts);
+            if (result == 0) {
+                result = hooks_.gpu->signals(&hooks_, (sharers_ + 2) * sizeof(uint32_t), &signals);
+            }
+            launch_.arguments.parts = reinterpret_cast<float *>(parts);
+            launch_.arguments.signals = reinterpret_cast<uint32_t *>(signals);
+        }
+        launch.blocks[0] = static_cast<int32_t>(ceil_divide(blocks, cluster_) * cluster_);
+        launch.blocks[1] = launch.blocks[2] = 1;
+        return result != 0 ? result : hooks_.gpu->launch(&hooks_, &launch);
+    }
+
+    const distile_tensor_core_code &kernel_;
+    distile_hooks &hooks_;
+    // The kernel takes the tiles of as many variants as it has.
+    Launch<distile::tensor_core::most_variants> launch_{};
+    int32_t blocks_ = 0, cluster_ = 1, sharers_ = 0;
+    uint64_t part_bytes_ = 0;
+};
+
+}  // namespace
+
+extern "C" int distile_call_tensor_core(const distile_tensor_core_code *code, const distile_kernel_call *call) {
+    KernelLaunch launch(*code, *call);
+    const int result = launch.add(*code, *call);
+    return result != 0 ? result : launch.run_variant(code->variant);
+}
+
+extern "C" int distile_choose_tensor_core(const distile_tensor_core_code *codes, const distile_kernel_call *calls,
+                                          const int32_t *variants, int32_t num_calls,
+                                          const distile_gpu_choice *choice) {
+    const auto same_kernel = [&](int32_t one, int32_t other) {
+        return std::strcmp(codes[variants[one]].kernel, codes[variants[other]].kernel) == 0;
+    };
+    // A kernel that has nothing to do takes less time behind another than before it.
+    const int32_t likely = likeliest(*choice, variants, num_calls);
+    for (int32_t place = 0; place <= num_calls; place++) {
+        const int32_t first = place == 0 ? likely : place - 1;
+        bool launched = place > 0 && same_kernel(first, likely);
+        for (int32_t i = 0; i < first && place > 0; i++) {
+            launched = launched || same_kernel(i, first);
+        }
+        if (launched) {
+            continue;
+        }
+        KernelLaunch launch(codes[variants[first]], calls[first]);
+        int result = 0;
+        for (int32_t i = 0; i < num_calls && result == 0; i++) {
+            if (same_kernel(i, first)) {
+                result = launch.add(codes[variants[i]], calls[i]);
+            }
+        }
+        result = result != 0 ? result : launch.run_chosen(*choice);
         if (result != 0) {
             return result;
         }
     }
-    const int32_t blocks = num_blocks(*code, *call, output.dim[Channel].extent);
-    if (code->balanced != 0) {
-        uint64_t parts = 0, signals = 0;
-        const uint64_t part_bytes = uint64_t{sizeof(float)} * code->block_pixels * code->block_channels;
-        const int result = hooks->gpu->allocate(hooks, blocks * part_bytes, &parts);
-        const int other = result != 0 ? result : hooks->gpu->signals(hooks, (blocks + 2) * sizeof(uint32_t), &signals);
-        if (other != 0) {
-            return other;
-        }
-        arguments.parts = reinterpret_cast<float *>(parts);
-        arguments.signals = reinterpret_cast<uint32_t *>(signals);
-    }
-
-    void *pointers[] = {&arguments};
-    const distile_gpu_launch launch = {
-        code->kernel, {blocks, 1, 1}, {code->threads, 1, 1}, code->shared_bytes, pointers, code->splits, code->early};
-    const int result = hooks->gpu->use_module(hooks, code->code, code->bytes);
-    return result != 0 ? result : hooks->gpu->launch(hooks, &launch);
+    return 0;
 }
