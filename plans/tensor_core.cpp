@@ -37,20 +37,43 @@ const char *activation_of(const Operator &op) {
 
 /** A kernel runs one of its variants. As many blocks of each fit a multiprocessor. */
 struct Kernel {
+    std::string name;
     TensorCoreBlock block; /**< With the most threads and shared memory of all. */
     std::vector<size_t> variants;
     bool splits = false, balanced = false; /**< Of any. */
 };
 
-/** The kernels of a plan, in the order of its variants. A GPU that chooses launches each. */
-std::vector<Kernel> kernels_of(const Plan &plan) {
+TensorCoreBlock block_of(const Plan &plan, const PlanVariant &variant) {
+    TensorCoreBlock block = tensor_core_block(tensor_cores_of(plan), variant.theta);
+    if (value_of(variant.theta, "splits") > 1) {
+        // The blocks of a cluster would share multiprocessors while others are idle. No second one fits beside this.
+        constexpr int64_t more_than_half = 116 << 10;
+        block.shared_bytes = std::max(block.shared_bytes, more_than_half);
+    }
+    return block;
+}
+
+/** A kernel for each variant, which the runtime names. Names of variants are identifiers. */
+std::vector<Kernel> own_kernels(const Plan &plan) {
+    std::vector<Kernel> kernels;
+    for (size_t i = 0; i < plan.variants.size(); i++) {
+        const PlanVariant &variant = plan.variants[i];
+        if (variant.language == Language::TensorCore) {
+            kernels.push_back({"distile_" + variant.name, block_of(plan, variant), {i}});
+        }
+    }
+    return kernels;
+}
+
+/** Kernels of several variants, of which the GPU chooses one. It launches each. */
+std::vector<Kernel> shared_kernels(const Plan &plan) {
     std::vector<Kernel> kernels;
     for (size_t i = 0; i < plan.variants.size(); i++) {
         if (plan.variants[i].language != Language::TensorCore) {
             continue;
         }
         const TensorCores cores = tensor_cores_of(plan);
-        const TensorCoreBlock block = tensor_core_block(cores, plan.variants[i].theta);
+        const TensorCoreBlock block = block_of(plan, plan.variants[i]);
         const bool splits = value_of(plan.variants[i].theta, "splits") > 1;
         const bool balanced = value_of(plan.variants[i].theta, "balanced") != 0;
         auto found = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel &kernel) {
@@ -62,14 +85,11 @@ std::vector<Kernel> kernels_of(const Plan &plan) {
                    kernel.variants.size() < tensor_core::most_variants;
         });
         if (found == kernels.end()) {
-            kernels.push_back({block, {}});
+            kernels.push_back({"distile_chosen_" + std::to_string(kernels.size()), block, {}});
             found = kernels.end() - 1;
         }
         found->block.threads = std::max(found->block.threads, block.threads);
-        // No second block of a cluster fits beside this.
-        constexpr int64_t more_than_half = 116 << 10;
-        found->block.shared_bytes =
-            std::max({found->block.shared_bytes, block.shared_bytes, splits ? more_than_half : 0});
+        found->block.shared_bytes = std::max(found->block.shared_bytes, block.shared_bytes);
         found->variants.push_back(i);
         found->splits = found->splits || splits;
         found->balanced = found->balanced || balanced;
@@ -77,11 +97,7 @@ std::vector<Kernel> kernels_of(const Plan &plan) {
     return kernels;
 }
 
-std::string kernel_name(size_t index) {
-    return "distile_masked_" + std::to_string(index);
-}
-
-/** The struct of a variant, behind that of the operator. Names of variants are identifiers. */
+/** The struct of a variant, behind that of the operator. */
 std::string variant_struct(const PlanVariant &variant) {
     return "Of_" + variant.name;
 }
@@ -110,16 +126,43 @@ void write_variant(std::ostream &cu, const Plan &plan, size_t index) {
        << ", \"what launches it counts otherwise\");\n\n";
 }
 
-void write_kernel(std::ostream &cu, const Plan &plan, const Kernel &kernel, const std::string &name) {
+void write_kernel(std::ostream &cu, const Plan &plan, const Kernel &kernel, const char *body) {
     std::string variants;
     for (const size_t variant : kernel.variants) {
         variants += (variants.empty() ? "" : ", ") + variant_struct(plan.variants[variant]);
     }
     cu << "extern \"C\" __global__ void __launch_bounds__(" << kernel.block.threads << ", "
        << kernel.block.per_multiprocessor << ")\n"
-       << name << "(__grid_constant__ const Launch<" << kernel.variants.size() << "> launch) {\n"
-       << "    run_one<" << variants << ">(launch);\n"
+       << kernel.name << "(__grid_constant__ const Launch<" << kernel.variants.size() << "> launch) {\n"
+       << "    " << body << "<" << variants << ">(launch);\n"
        << "}\n";
+}
+
+/** The array of the variants' codes, by variant. */
+void emit_codes(std::ostream &c, const Plan &plan, const std::vector<Kernel> &kernels, const std::string &array,
+                const std::string &name) {
+    const TensorCores cores = tensor_cores_of(plan);
+    const OperatorFacts facts = facts_of(plan.op);
+    c << "static const distile_tensor_core_code " << array << "[" << plan.variants.size() << "] = {\n";
+    for (const Kernel &kernel : kernels) {
+        for (size_t place = 0; place < kernel.variants.size(); place++) {
+            const PlanVariant &variant = plan.variants[kernel.variants[place]];
+            const Theta &theta = variant.theta;
+            const bool boxes = has_boxes(cores, theta, facts);
+            c << "    [" << kernel.variants[place] << "] = {.code = " << name << "_code, .end = " << name
+              << "_code_end, .kernel = " << quote(kernel.name) << ", .place = " << place
+              << ", .block_pixels = " << value_of(theta, "block_pixels")
+              << ", .block_channels = " << value_of(theta, "block_channels")
+              << ", .splits = " << value_of(theta, "splits") << ", .balanced = " << value_of(theta, "balanced")
+              << ", .threads = " << kernel.block.threads
+              << ", .blocks_per_multiprocessor = " << kernel.block.per_multiprocessor
+              << ", .shared_bytes = " << kernel.block.shared_bytes << ", .tile_h = " << variant.tile_h()
+              << ", .tile_w = " << variant.tile_w() << ", .box_step_h = " << (boxes ? facts.stride_h : 0)
+              << ", .box_step_w = " << (boxes ? facts.stride_w : 0)
+              << ", .early = " << (cores == TensorCores::Sm90 ? 1 : 0) << "},\n";
+        }
+    }
+    c << "};\n";
 }
 
 }  // namespace
@@ -141,48 +184,27 @@ int listless_pixels(const PlanVariant &variant) {
 
 void emit_tensor_core_calls(std::ostream &c, const Plan &plan, size_t index, const std::string &name,
                             const std::vector<std::string> &functions) {
-    const TensorCores cores = tensor_cores_of(plan);
-    const OperatorFacts facts = facts_of(plan.op);
-    const std::vector<Kernel> kernels = kernels_of(plan);
-    const std::string codes = "codes_" + std::to_string(index);
-    c << "extern const char " << name << "_code[], " << name << "_code_end[];\n"
-      << "static const distile_tensor_core_code " << codes << "[" << plan.variants.size() << "] = {\n";
-    for (size_t number = 0; number < kernels.size(); number++) {
-        const Kernel &kernel = kernels[number];
-        for (size_t place = 0; place < kernel.variants.size(); place++) {
-            const PlanVariant &variant = plan.variants[kernel.variants[place]];
-            const Theta &theta = variant.theta;
-            const bool boxes = has_boxes(cores, theta, facts);
-            c << "    [" << kernel.variants[place] << "] = {.code = " << name << "_code, .end = " << name
-              << "_code_end, .kernel = \"" << kernel_name(number) << "\", .variant = " << kernel.variants[place]
-              << ", .place = " << place << ", .block_pixels = " << value_of(theta, "block_pixels")
-              << ", .block_channels = " << value_of(theta, "block_channels")
-              << ", .splits = " << value_of(theta, "splits") << ", .balanced = " << value_of(theta, "balanced")
-              << ", .threads = " << kernel.block.threads
-              << ", .blocks_per_multiprocessor = " << kernel.block.per_multiprocessor
-              << ", .shared_bytes = " << kernel.block.shared_bytes << ", .tile_h = " << variant.tile_h()
-              << ", .tile_w = " << variant.tile_w() << ", .box_step_h = " << (boxes ? facts.stride_h : 0)
-              << ", .box_step_w = " << (boxes ? facts.stride_w : 0)
-              << ", .early = " << (cores == TensorCores::Sm90 ? 1 : 0) << "},\n";
-        }
-    }
-    c << "};\n";
+    const std::string own = "codes_" + std::to_string(index), shared = "choices_" + std::to_string(index);
+    c << "extern const char " << name << "_code[], " << name << "_code_end[];\n";
+    emit_codes(c, plan, own_kernels(plan), own, name);
     for (size_t i = 0; i < plan.variants.size(); i++) {
         if (plan.variants[i].language == Language::TensorCore) {
             c << "static int " << functions[i] << "(const distile_kernel_call *call) {\n"
-              << "    return distile_call_tensor_core(&" << codes << "[" << i << "], call);\n}\n";
+              << "    return distile_call_tensor_core(&" << own << "[" << i << "], call);\n}\n";
         }
     }
     if (gpu_chooses(plan)) {
+        emit_codes(c, plan, shared_kernels(plan), shared, name);
         c << "static int run_chosen_" << index << "(const distile_kernel_call *calls, const int32_t *variants, "
           << "int32_t num_calls, const struct distile_gpu_choice *choice) {\n"
-          << "    return distile_choose_tensor_core(" << codes << ", calls, variants, num_calls, choice);\n}\n";
+          << "    return distile_choose_tensor_core(" << shared << ", calls, variants, num_calls, choice);\n}\n";
     }
     c << "\n";
 }
 
 bool gpu_chooses(const Plan &plan) {
-    return std::all_of(plan.variants.begin(), plan.variants.end(),
+    return plan.variants.size() > 1 &&
+           std::all_of(plan.variants.begin(), plan.variants.end(),
                        [](const PlanVariant &variant) { return variant.language == Language::TensorCore; });
 }
 
@@ -204,13 +226,14 @@ std::string tensor_core_source(const Plan &plan) {
        << "    static constexpr Activation activation = Activation::" << activation_of(plan.op) << ";\n"
        << "    static constexpr bool residual = " << (conv.residual != 0 ? "true" : "false") << ";\n"
        << "};\n";
-    const std::vector<Kernel> kernels = kernels_of(plan);
-    for (size_t i = 0; i < kernels.size(); i++) {
+    for (const Kernel &kernel : own_kernels(plan)) {
         cu << "\n";
-        for (const size_t variant : kernels[i].variants) {
-            write_variant(cu, plan, variant);
-        }
-        write_kernel(cu, plan, kernels[i], kernel_name(i));
+        write_variant(cu, plan, kernel.variants.front());
+        write_kernel(cu, plan, kernel, "run_named");
+    }
+    for (const Kernel &kernel : gpu_chooses(plan) ? shared_kernels(plan) : std::vector<Kernel>{}) {
+        cu << "\n";
+        write_kernel(cu, plan, kernel, "run_chosen");
     }
     return cu.str();
 }

@@ -25,7 +25,7 @@ TensorCores tensor_cores_of(const Plan &plan);
 void emit_tensor_core_calls(std::ostream &c, const Plan &plan, size_t index, const std::string &name,
                             const std::vector<std::string> &functions);
 
-/** Whether the plan's code chooses its variant itself, on the GPU: all of it is for tensor cores. */
+/** Whether the plan's code chooses its variant itself, on the GPU: it has several, all for tensor cores. */
 bool gpu_chooses(const Plan &plan);
 
 /** The pixels of a mask for which a variant needs no list. */

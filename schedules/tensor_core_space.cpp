@@ -145,7 +145,7 @@ TensorCoreBlock tensor_core_block(TensorCores cores, const Theta &theta) {
         block.threads = pixels == 128 ? 256 : 128;
     }
     const bool two_fit = 2 * (block.shared_bytes + reserved_bytes) <= all_shared_bytes(cores);
-    // The blocks of a cluster would share multiprocessors while others are idle.
+    // Clusters have a multiprocessor for each block (plans/tensor_core.cpp).
     block.per_multiprocessor =
         cores == TensorCores::Sm90 && pixels == 64 && channels <= 128 && splits <= 1 && two_fit ? 2 : 1;
     return block;

@@ -11,8 +11,9 @@
 
 namespace distile {
 
-/** Writes the source of a plan's variants for tensor cores to FOLDER/NAME.cu. The command compiles it to FOLDER/NAME.code, a cubin or PTX.
- * Throws FileError for what cannot be built, and where the compiler or the headers are missing. */
+/** Writes the source of a plan's variants for tensor cores to FOLDER/NAME.cu. The command compiles it to
+ * FOLDER/NAME.code, a cubin or PTX. Throws FileError for what cannot be built, and where the compiler or the headers
+ * are missing. */
 Command tensor_core_command(const Plan &plan, const std::string &folder, const std::string &name);
 
 /** The headers of ours that the sources include. */

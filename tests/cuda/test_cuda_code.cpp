@@ -166,7 +166,6 @@ TEST_CASE("A call of code for tensor cores becomes the kernel's arguments", "[cu
     CHECK(recorder.code == tensor_core_cubin);
     const tensor_core::Arguments &made = recorder.all.arguments;
     const tensor_core::Tiles &tiles = recorder.all.tiles[0];
-    CHECK(recorder.all.variant == 0);
     CHECK(made.input.data == reinterpret_cast<char *>(memory.data() + 72 + 2 * 1800));
     CHECK(made.input.stride_w == 9);
     CHECK(made.input.stride_h == 225);
@@ -224,7 +223,6 @@ TEST_CASE("A call of code for tensor cores becomes the kernel's arguments", "[cu
     CHECK(recorder.boxes.array == operands);
     CHECK(recorder.boxes.pixels_w == 2);
     CHECK(recorder.boxes.step_w == 1);
-    CHECK(recorder.all.variant == 1);
     CHECK(tiles.input_map.words[15] == 0x5a5a5a5a5a5a5a5a);
     for (int *result : {&recorder.scratch_result, &recorder.signals_result, &recorder.boxes_result}) {
         *result = 7;
@@ -266,7 +264,6 @@ TEST_CASE("Variants from which a GPU chooses share a launch of their kernel", "[
     std::array<distile_tensor_core_code, 4> codes = {tensor_core_codes[0], tensor_core_codes[1], tensor_core_codes[2],
                                                      tensor_core_codes[1]};
     codes[3].kernel = codes[0].kernel;
-    codes[3].variant = 3;
     codes[3].place = 2;
     std::array<distile_kernel_call, 3> calls = {call, call, call};
     calls[0].tile_xy = calls[0].tile_count = nullptr;
@@ -279,7 +276,6 @@ TEST_CASE("Variants from which a GPU chooses share a launch of their kernel", "[
     const std::array<int32_t, 3> both = {0, 3, 1}, one = {1, 1, 1};
     REQUIRE(distile_choose_tensor_core(codes.data(), calls.data(), both.data(), 2, &choice) == 0);
     CHECK(recorder.launches == 1);
-    CHECK(recorder.all.variant < 0);
     CHECK(recorder.all.choice.num_variants == 3);
     CHECK(recorder.all.choice.counts[1] == counts);
     const tensor_core::Tiles *tiles = recorder.all.tiles;

@@ -719,22 +719,24 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
     file["variants"].push_back({{"name", "tiles"}, {"code", {{"tensor_core", tensor_core_theta()}}}});
     file["variants"][2]["code"]["tensor_core"]["tile_w"] = 3;
     file["variants"][2]["code"]["tensor_core"]["block_pixels"] = 64;
+    file["variants"][2]["code"]["tensor_core"]["splits"] = 1;
     const Plan plan = read_plan(folder.write("plan.json", file.dump()));
     const std::string c = emit_polykernels({plan}, "s");
     const std::string row = "{.name = \"sparse\", .tile_h = 1, .tile_w = 1, .dense = 0, .layout = \"cuda-k32\", "
                             ".run = run_s_0_sparse, .listless_pixels = 4096}";
-    for (const char *word : {row.c_str(), ".math = DISTILE_MATH_TF32,", ".features = \"sm_90a\"",
-                             ".device = DISTILE_CUDA", "extern const char s_0_code[], s_0_code_end[];",
-                             "static int run_s_0_sparse(const distile_kernel_call *call) {", ".code = s_0_code,",
-                             ".end = s_0_code_end", ".kernel = \"distile_masked_0\"", ".variant = 1, .place = 1",
-                             ".kernel = \"distile_masked_1\", .variant = 2, .place = 0", ".block_pixels = 128",
-                             ".block_channels = 64", ".splits = 2", ".balanced = 0", ".threads = 384",
-                             ".blocks_per_multiprocessor = 1", "return distile_call_tensor_core(&codes_0[0], call);",
-                             "return distile_choose_tensor_core(codes_0, calls, variants, num_calls, choice);",
-                             ".run_chosen = run_chosen_0",
-                             // Those that need a list.
-                             ".dense = 1, .layout = \"cuda-k32\", .run = run_s_0_dense}",
-                             ".tile_w = 3, .dense = 0, .layout = \"cuda-k32\", .run = run_s_0_tiles}"}) {
+    for (const char *word :
+         {row.c_str(), ".math = DISTILE_MATH_TF32,", ".features = \"sm_90a\"", ".device = DISTILE_CUDA",
+          "extern const char s_0_code[], s_0_code_end[];",
+          "static int run_s_0_sparse(const distile_kernel_call *call) {", ".code = s_0_code,", ".end = s_0_code_end",
+          ".kernel = \"distile_sparse\"", ".kernel = \"distile_chosen_0\"",
+          ".kernel = \"distile_chosen_0\", .place = 1", ".kernel = \"distile_chosen_1\", .place = 0",
+          ".block_pixels = 128", ".block_channels = 64", ".splits = 2", ".balanced = 0", ".threads = 384",
+          ".blocks_per_multiprocessor = 1", "return distile_call_tensor_core(&codes_0[0], call);",
+          "return distile_choose_tensor_core(choices_0, calls, variants, num_calls, choice);",
+          ".run_chosen = run_chosen_0",
+          // Those that need a list.
+          ".dense = 1, .layout = \"cuda-k32\", .run = run_s_0_dense}",
+          ".tile_w = 3, .dense = 0, .layout = \"cuda-k32\", .run = run_s_0_tiles}"}) {
         CAPTURE(word, c);
         CHECK(contains(c, word));
     }
@@ -746,8 +748,9 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
          {"#include \"sm90.cuh\"", "using Element = cute::tfloat32_t;", "in_channels = 64, out_channels = 48",
           "kernel_h = 3, kernel_w = 3", "tile_h = 1, tile_w = 3", "Activation::Relu;", "residual = false",
           "Sm90<Op, 128, 64, 4, 2, false>", "Kernel::threads == 384", "extern \"C\" __global__", "struct Of_tiles {",
-          "index = 2;", "distile_masked_0(__grid_constant__ const Launch<2>", "run_one<Of_sparse, Of_dense>(launch);",
-          "run_one<Of_tiles>(launch);"}) {
+          "index = 2;", "distile_tiles(__grid_constant__ const Launch<1>", "run_named<Of_tiles>(launch);",
+          "distile_chosen_1(", "distile_chosen_0(__grid_constant__ const Launch<2>",
+          "run_chosen<Of_sparse, Of_dense>(launch);", "run_chosen<Of_tiles>(launch);"}) {
         CAPTURE(word, source);
         CHECK(contains(source, word));
     }
@@ -757,8 +760,8 @@ TEST_CASE("The descriptor of a plan for tensor cores holds what launches its cod
         many["variants"].push_back({{"name", "v" + std::to_string(i)}, {"code", file["variants"][0]["code"]}});
     }
     const std::string of_many = tensor_core_source(read_plan(folder.write("plan.json", many.dump())));
-    CHECK(contains(of_many, "distile_masked_0(__grid_constant__ const Launch<16>"));
-    CHECK(contains(of_many, "distile_masked_1(__grid_constant__ const Launch<1>"));
+    CHECK(contains(of_many, "distile_chosen_0(__grid_constant__ const Launch<16>"));
+    CHECK(contains(of_many, "distile_chosen_1(__grid_constant__ const Launch<1>"));
     json linear = tensor_core_plan_in("bfloat16");
     linear["target"] = ampere;
     linear["operator"] = {

@@ -63,7 +63,6 @@ struct Arguments {
 /** The arguments of a kernel with so many variants. */
 template<int32_t Variants> struct Launch {
     Arguments arguments;
-    int32_t variant;  ///< The one to run, by its index in the PolyKernel. Negative: the one that `choice` names.
     distile_gpu_choice choice;  ///< Among variants of this and of other kernels.
     Tiles tiles[Variants];
 };

@@ -1,5 +1,5 @@
 /** \file
- * The body of a kernel: runs one of its variants, the one that the host named or the one that the GPU chooses.
+ * The bodies of kernels: one runs the variant that the host named, the other the one that the GPU chooses.
  */
 #ifndef DISTILE_CUDA_TENSOR_CORE_LAUNCH_CUH
 #define DISTILE_CUDA_TENSOR_CORE_LAUNCH_CUH
@@ -42,6 +42,7 @@ private:
         }
     }
     __device__ int32_t by_count() const {
+        start_next_kernel();
         wait_for_earlier_kernels();
         const uint32_t tiles = count(0);
         int32_t range = 0;
@@ -63,6 +64,7 @@ private:
         for (uint32_t i = threadIdx.x; fits && i < choice_.table_bytes / sizeof(uint4); i += blockDim.x) {
             kept[i] = reinterpret_cast<const uint4 *>(choice_.variants)[i];
         }
+        start_next_kernel();
         wait_for_earlier_kernels();
         __syncthreads();
         if (threadIdx.x < 32) {
@@ -104,11 +106,16 @@ __device__ __forceinline__ void run_variant(const Launch<Variants> &launch, int3
     }
 }
 
-/** Each variant has its `index` in the PolyKernel, and a `Kernel`. Returns at once if another kernel has the variant.
- */
-template<class... Variants> __device__ __forceinline__ void run_one(const Launch<sizeof...(Variants)> &launch) {
-    const int32_t variant = launch.variant >= 0 ? launch.variant : Choosing(launch.arguments, launch.choice).variant();
+/** Runs the variant that the GPU chooses. Returns at once if another kernel has it. Each variant has its `index` in the
+ * PolyKernel, and a `Kernel`. */
+template<class... Variants> __device__ __forceinline__ void run_chosen(const Launch<sizeof...(Variants)> &launch) {
+    const int32_t variant = Choosing(launch.arguments, launch.choice).variant();
     run_variant<0, sizeof...(Variants), Variants...>(launch, variant);
+}
+
+/** Runs the variant that the host named. */
+template<class Variant> __device__ __forceinline__ void run_named(const Launch<1> &launch) {
+    Variant::Kernel::run(launch.arguments, launch.tiles[0]);
 }
 
 }  // namespace distile::tensor_core

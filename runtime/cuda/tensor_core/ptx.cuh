@@ -23,11 +23,18 @@ __device__ inline void wait_for_copies() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/** Lets the next kernel start, and waits until all earlier ones are done. The next one waits, too, before it uses
- * memory. Does nothing before compute capability 9.0. */
+/** Waits for the kernels before this one, which may start before they end. Does nothing before compute capability 9.0.
+ */
 __device__ inline void wait_for_earlier_kernels() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.launch_dependents;\n\tgriddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/** Lets the next kernel start, which waits for this one before it uses memory. */
+__device__ inline void start_next_kernel() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 

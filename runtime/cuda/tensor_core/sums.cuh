@@ -19,7 +19,7 @@ template<int RowGroups, int Channels> struct Fragment {
     }
     /** The first channel of this thread's group. */
     __device__ static int32_t channel() {
-        return static_cast<int32_t>(threadIdx.x) / (128 * RowGroups) * Channels;
+        return RowGroups == 1 ? static_cast<int32_t>(threadIdx.x) / 128 * Channels : 0;
     }
     static constexpr int channels = Channels;
 };

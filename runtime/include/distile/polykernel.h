@@ -183,8 +183,7 @@ int distile_call_halide(distile_halide_function function, const distile_kernel_c
 typedef struct distile_tensor_core_code {
     const char *code, *end; /**< A cubin or PTX, followed by a 0 byte. */
     const char *kernel;
-    int32_t variant; /**< Its index among the PolyKernel's variants. */
-    int32_t place;   /**< And among the kernel's. */
+    int32_t place;                        /**< Among the kernel's variants. */
     int32_t block_pixels, block_channels; /**< Output pixels and channels that a block computes at a time. */
     int32_t splits;                       /**< Blocks that share a reduction, as a cluster. */
     int32_t balanced;                     /**< 1: blocks share the reductions of the last items. */

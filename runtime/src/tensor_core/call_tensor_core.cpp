@@ -114,17 +114,9 @@ public:
                                          code.box_step_h};
         return hooks_.gpu->map_boxes(&hooks_, &boxes, &tiles.input_map);
     }
-    int run_variant(int32_t variant) {
-        launch_.variant = variant;
-        return run();
-    }
-    int run_chosen(const distile_gpu_choice &choice) {
-        launch_.variant = -1;
+    void choose_by(const distile_gpu_choice &choice) {
         launch_.choice = choice;
-        return run();
     }
-
-private:
     int run() {
         void *pointers[] = {&launch_};
         distile_gpu_launch launch = {
@@ -154,6 +146,7 @@ private:
         return result != 0 ? result : hooks_.gpu->launch(&hooks_, &launch);
     }
 
+private:
     const distile_tensor_core_code &kernel_;
     distile_hooks &hooks_;
     // The kernel takes the tiles of as many variants as it has.
@@ -167,7 +160,7 @@ private:
 extern "C" int distile_call_tensor_core(const distile_tensor_core_code *code, const distile_kernel_call *call) {
     KernelLaunch launch(*code, *call);
     const int result = launch.add(*code, *call);
-    return result != 0 ? result : launch.run_variant(code->variant);
+    return result != 0 ? result : launch.run();
 }
 
 extern "C" int distile_choose_tensor_core(const distile_tensor_core_code *codes, const distile_kernel_call *calls,
@@ -188,13 +181,14 @@ extern "C" int distile_choose_tensor_core(const distile_tensor_core_code *codes,
             continue;
         }
         KernelLaunch launch(codes[variants[first]], calls[first]);
+        launch.choose_by(*choice);
         int result = 0;
         for (int32_t i = 0; i < num_calls && result == 0; i++) {
             if (same_kernel(i, first)) {
                 result = launch.add(codes[variants[i]], calls[i]);
             }
         }
-        result = result != 0 ? result : launch.run_chosen(*choice);
+        result = result != 0 ? result : launch.run();
         if (result != 0) {
             return result;
         }
