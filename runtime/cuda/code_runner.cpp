@@ -10,6 +10,18 @@ namespace {
 /** An address for a rehearsal. Never read, but null would mean that the allocation failed. */
 constexpr uint64_t nowhere = 256;
 
+LaunchGrid grid_of(const distile_gpu_launch &launch) {
+    const auto number = [](int32_t value) { return static_cast<uint32_t>(value); };
+    LaunchGrid grid{number(launch.blocks[0]), number(launch.blocks[1]), number(launch.threads[0]),
+                    number(launch.shared_bytes)};
+    grid.z = number(launch.blocks[2]);
+    grid.threads_y = number(launch.threads[1]);
+    grid.threads_z = number(launch.threads[2]);
+    grid.cluster = number(launch.cluster);
+    grid.early = launch.early != 0;
+    return grid;
+}
+
 }  // namespace
 
 CudaCode::~CudaCode() {
@@ -137,40 +149,19 @@ void CodeRunner::launch(const distile_gpu_launch &launch) const {
     if (rehearsal_ || launch.blocks[0] == 0 || launch.blocks[1] == 0 || launch.blocks[2] == 0) {
         return;
     }
-    const auto number = [](int32_t value) { return static_cast<uint32_t>(value); };
-    LaunchGrid grid{number(launch.blocks[0]), number(launch.blocks[1]), number(launch.threads[0]),
-                    number(launch.shared_bytes)};
-    grid.z = number(launch.blocks[2]);
-    grid.threads_y = number(launch.threads[1]);
-    grid.threads_z = number(launch.threads[2]);
-    grid.cluster = number(launch.cluster);
-    grid.early = launch.early != 0;
-    device_.enqueue(function, device_.caller_stream, grid, launch.arguments);
+    device_.enqueue(function, device_.caller_stream, grid_of(launch), launch.arguments);
 }
 
 int32_t CodeRunner::count_resident(const distile_gpu_launch &launch) const {
     CUfunction function = code_->function(*module_, launch.kernel, launch.shared_bytes);
-    const auto [found, is_new] = module_->clusters.try_emplace({function, launch.cluster}, 0);
-    if (is_new) {
-        CUlaunchAttribute cluster{};
-        cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-        cluster.value.clusterDim = {static_cast<unsigned>(launch.cluster), 1, 1};
-        CUlaunchConfig config{};
-        config.gridDimX = static_cast<unsigned>(launch.cluster);
-        config.gridDimY = config.gridDimZ = 1;
-        config.blockDimX = static_cast<unsigned>(launch.threads[0]);
-        config.blockDimY = static_cast<unsigned>(launch.threads[1]);
-        config.blockDimZ = static_cast<unsigned>(launch.threads[2]);
-        config.sharedMemBytes = static_cast<unsigned>(launch.shared_bytes);
-        config.attrs = &cluster;
-        config.numAttrs = 1;
-        try {
-            device_.check(device_.driver.cuOccupancyMaxActiveClusters(&found->second, function, &config),
-                          "cuOccupancyMaxActiveClusters");
-        } catch (...) {
-            module_->clusters.erase(found);
-            throw;
-        }
+    const std::pair key(function, launch.cluster);
+    auto found = module_->clusters.find(key);
+    if (found == module_->clusters.end()) {
+        LaunchGrid grid = grid_of(launch);
+        grid.x = grid.cluster;
+        grid.y = grid.z = 1;
+        grid.early = false;
+        found = module_->clusters.emplace(key, device_.most_clusters(function, grid)).first;
     }
     return found->second * launch.cluster;
 }

@@ -34,6 +34,45 @@ struct UploadedMemory {
     CUdeviceptr address = 0;
 };
 
+/** A grid as the driver takes it. */
+class LaunchConfig {
+public:
+    LaunchConfig(const LaunchGrid &grid, CUstream on) {
+        config_.attrs = attributes_.data();
+        if (grid.cluster > 1) {
+            CUlaunchAttribute &attribute = attributes_.at(config_.numAttrs++);
+            attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+            attribute.value.clusterDim.x = grid.cluster;
+            attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
+        }
+        if (grid.early) {
+            CUlaunchAttribute &attribute = attributes_.at(config_.numAttrs++);
+            attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+            attribute.value.programmaticStreamSerializationAllowed = 1;
+        }
+        config_.gridDimX = grid.x;
+        config_.gridDimY = grid.y;
+        config_.gridDimZ = grid.z;
+        config_.blockDimX = grid.threads;
+        config_.blockDimY = grid.threads_y;
+        config_.blockDimZ = grid.threads_z;
+        config_.sharedMemBytes = grid.shared_bytes;
+        config_.hStream = on;
+    }
+    ~LaunchConfig() = default;
+    // It points into itself.
+    LaunchConfig(const LaunchConfig &) = delete;
+    LaunchConfig &operator=(const LaunchConfig &) = delete;
+
+    const CUlaunchConfig *get() const {
+        return &config_;
+    }
+
+private:
+    std::array<CUlaunchAttribute, 2> attributes_{};
+    CUlaunchConfig config_{};
+};
+
 }  // namespace
 
 distile_status status_of(CUresult result) {
@@ -283,35 +322,21 @@ ScratchMemory CudaDevice::take_scratch(size_t bytes) {
 // ---- Work ------------------------------------------------------------------------------------
 
 void CudaDevice::enqueue(CUfunction function, CUstream on, const LaunchGrid &grid, void **arguments) const {
-    std::array<CUlaunchAttribute, 2> attributes{};
-    CUlaunchConfig config{};
-    config.attrs = attributes.data();
-    if (grid.cluster > 1) {
-        CUlaunchAttribute &attribute = attributes.at(config.numAttrs++);
-        attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
-        attribute.value.clusterDim.x = grid.cluster;
-        attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
-    }
-    if (grid.early) {
-        CUlaunchAttribute &attribute = attributes.at(config.numAttrs++);
-        attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-        attribute.value.programmaticStreamSerializationAllowed = 1;
-    }
-    if (config.numAttrs == 0) {
+    const LaunchConfig config(grid, on);
+    if (config.get()->numAttrs == 0) {
         check(driver.cuLaunchKernel(function, grid.x, grid.y, grid.z, grid.threads, grid.threads_y, grid.threads_z,
                                     grid.shared_bytes, on, arguments, nullptr),
               "cuLaunchKernel");
         return;
     }
-    config.gridDimX = grid.x;
-    config.gridDimY = grid.y;
-    config.gridDimZ = grid.z;
-    config.blockDimX = grid.threads;
-    config.blockDimY = grid.threads_y;
-    config.blockDimZ = grid.threads_z;
-    config.sharedMemBytes = grid.shared_bytes;
-    config.hStream = on;
-    check(driver.cuLaunchKernelEx(&config, function, arguments, nullptr), "cuLaunchKernelEx");
+    check(driver.cuLaunchKernelEx(config.get(), function, arguments, nullptr), "cuLaunchKernelEx");
+}
+
+int32_t CudaDevice::most_clusters(CUfunction function, const LaunchGrid &grid) const {
+    int clusters = 0;
+    check(driver.cuOccupancyMaxActiveClusters(&clusters, function, LaunchConfig(grid, nullptr).get()),
+          "cuOccupancyMaxActiveClusters");
+    return clusters;
 }
 
 void CudaDevice::update_pixels(CUstream on, const DeviceBits &bits, const PixelUpdate &update) const {

@@ -96,6 +96,8 @@ public:
     }
     /** The same with the addresses of the arguments. */
     void enqueue(CUfunction function, CUstream on, const LaunchGrid &grid, void **arguments) const;
+    /** The most clusters of a grid that run at once. */
+    int32_t most_clusters(CUfunction function, const LaunchGrid &grid) const;
     /** The most blocks of a grid-stride launch: what the chip holds at once. */
     uint32_t most_blocks() const {
         return 8 * static_cast<uint32_t>(multiprocessors_);

@@ -74,6 +74,21 @@ struct Recorder : distile_hooks {
     AllArguments all{};
 };
 
+/** A call for 400 tiles of two images. */
+distile_kernel_call call_of(Recorder &recorder, const distile_array *operands, int32_t num_operands,
+                            const uint32_t *list, const uint32_t *count) {
+    distile_kernel_call call{};
+    call.hooks = &recorder;
+    call.operands = operands;
+    call.num_operands = num_operands;
+    call.tile_xy = list;
+    call.num_tiles = 400;
+    call.tile_count = count;
+    call.batch = 2;
+    call.threads = 132;
+    return call;
+}
+
 /** An activation of float16: channels, width, height and images, the border before it, and the strides. */
 distile_array half_array(void *data, const std::array<int32_t, 4> &extents, const std::array<int32_t, 2> &border,
                          const std::array<int32_t, 3> &strides) {
@@ -148,19 +163,11 @@ TEST_CASE("A call of code for tensor cores becomes the kernel's arguments", "[cu
                                       vector, half_array(memory.data() + 8, {24, 20, 10, 2}, {0, 0}, {24, 480, 4800}),
                                       half_array(memory.data() + 16, {24, 20, 10, 2}, {0, 0}, {32, 640, 6400})};
     Recorder recorder;
-    distile_kernel_call call{};
-    call.hooks = &recorder;
-    call.operands = operands;
-    call.num_operands = 5;
-    call.tile_xy = &list;
+    distile_kernel_call call = call_of(recorder, operands, 5, &list, &count);
     call.tile_capacity = 400;
-    call.num_tiles = 400;
-    call.tile_count = &count;
     call.bits = &bits;
     call.words_per_row = 1;
     call.height = 10;
-    call.batch = 2;
-    call.threads = 132;
     call.store_tiles = 1;
     REQUIRE(distile_call_tensor_core(tensor_core_codes.data(), &call) == 0);
     CHECK(recorder.code == tensor_core_cubin);
@@ -250,15 +257,7 @@ TEST_CASE("Variants from which a GPU chooses share a launch of their kernel", "[
     const distile_array operands[] = {image, packed, packed,
                                       half_array(memory.data(), {24, 20, 10, 2}, {}, {24, 480, 4800})};
     Recorder recorder;
-    distile_kernel_call call{};
-    call.hooks = &recorder;
-    call.operands = operands;
-    call.num_operands = 4;
-    call.tile_xy = &fine;
-    call.num_tiles = 400;
-    call.tile_count = counts;
-    call.batch = 2;
-    call.threads = 132;
+    const distile_kernel_call call = call_of(recorder, operands, 4, &fine, counts);
     // A first kernel with two variants, of which the first has no list and pairs of blocks and the other balance and
     // boxes; and a second kernel.
     std::array<distile_tensor_core_code, 4> codes = {tensor_core_codes[0], tensor_core_codes[1], tensor_core_codes[2],
