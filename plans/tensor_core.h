@@ -20,8 +20,7 @@ TensorCores tensor_cores_of(const Plan &plan);
 
 /** The C functions that call the variants for tensor cores, named by variant, and run_chosen_INDEX if the GPU chooses.
  * The code of the plan is embedded as the symbols NAME_code and NAME_code_end. `index` is the plan's place in its
- * chain.
- */
+ * chain. */
 void emit_tensor_core_calls(std::ostream &c, const Plan &plan, size_t index, const std::string &name,
                             const std::vector<std::string> &functions);
 
@@ -31,8 +30,8 @@ bool gpu_chooses(const Plan &plan);
 /** The pixels of a mask for which a variant needs no list. */
 int listless_pixels(const PlanVariant &variant);
 
-/** The CUDA C++ of a plan's variants for tensor cores. One unit has all, because their headers take nvcc three times as
- * long as a variant. */
+/** The CUDA C++ of a plan's variants for tensor cores. One unit has all, because the headers take nvcc longer than a
+ * variant. */
 std::string tensor_core_source(const Plan &plan);
 
 }  // namespace distile

@@ -86,7 +86,7 @@ int32_t likeliest(const distile_gpu_choice &choice, const int32_t *variants, int
     return best;
 }
 
-/** A launch of a kernel that runs one of some variants. Functions return 0 for success. */
+/** Collects the work of a kernel's variants and launches the kernel. Functions return 0 for success. */
 class KernelLaunch {
 public:
     KernelLaunch(const distile_tensor_core_code &first, const distile_kernel_call &call)
@@ -171,11 +171,12 @@ extern "C" int distile_choose_tensor_core(const distile_tensor_core_code *codes,
     };
     // A kernel that has nothing to do takes less time behind another than before it.
     const int32_t likely = likeliest(*choice, variants, num_calls);
-    for (int32_t place = 0; place <= num_calls; place++) {
-        const int32_t first = place == 0 ? likely : place - 1;
-        bool launched = place > 0 && same_kernel(first, likely);
-        for (int32_t i = 0; i < first && place > 0; i++) {
-            launched = launched || same_kernel(i, first);
+    const auto in_turn = [&](int32_t turn) { return (likely + turn) % num_calls; };
+    for (int32_t turn = 0; turn < num_calls; turn++) {
+        const int32_t first = in_turn(turn);
+        bool launched = false;
+        for (int32_t before = 0; before < turn; before++) {
+            launched = launched || same_kernel(in_turn(before), first);
         }
         if (launched) {
             continue;
