@@ -42,6 +42,14 @@ tsan: build/tsan/build.ninja  ## build and run the threading tests under ThreadS
 	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset tsan
 	@$(FIXED_ADDRESSES) $(CTEST) --preset tsan -j $(JOBS)
 
+# All tests for CPUs, or with ARM_TESTS=short those that build and run within a few minutes.
+.PHONY: test-arm
+test-arm: build/release/build.ninja  ## cross-compile for AArch64 and run the tests for CPUs in qemu; ARM_TESTS=short, some
+	@cmake/setup.sh arm
+	@$(CMAKE) --preset arm
+	@$(CMAKE) --build --preset arm $(if $(filter short,$(ARM_TESTS)),--target distile_short_tests)
+	@$(CTEST) --preset arm -j $(JOBS) $(if $(filter short,$(ARM_TESTS)),-L short)
+
 FUZZ_SECONDS ?= 60
 .PHONY: fuzz
 fuzz:  ## feed hostile input to every fuzz target for FUZZ_SECONDS each, with clang's libFuzzer

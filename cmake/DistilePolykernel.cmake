@@ -5,25 +5,33 @@
 #
 #     extern const distile_polykernel <target>;
 #
-# Without a plan, the analytical bound chooses the schedules: for CPUs with AVX-512 and with AVX2, and with BACKENDS cuda
-# for NVIDIA GPUs. There the plans for tensor cores come first, which multiply float32 in TF32; they need nvcc and CUTLASS
-# (DistileTensorCores.cmake). The library of a backend other than cpu is <target>_<backend>: BACKENDS cpu cuda makes
-# <target> and <target>_cuda. `distile plan` measures plans on this machine; `distile tune` finds better ones.
+# Without a plan, the analytical bound chooses the schedules: for CPUs with AVX-512 and with AVX2, or where the project
+# is compiled for AArch64 for CPUs of Armv8.2, and with BACKENDS cuda for NVIDIA GPUs. There the plans for tensor cores
+# come first, which multiply float32 in TF32; they need nvcc and CUTLASS (DistileTensorCores.cmake). The library of a
+# backend other than cpu is <target>_<backend>: BACKENDS cpu cuda makes <target> and <target>_cuda. `distile plan`
+# measures plans on this machine; `distile tune` finds better ones.
 #
-# Several plans serve several kinds of CPU, or of GPU; list the most demanding first. At run time the first plan that the
-# device can run is taken. A portable plan that every x86-64 CPU runs (`distile portable`) follows, unless NO_PORTABLE
-# leaves it out or the last plan is portable itself. DTYPE builds the operator in another type, for instance float16, with
-# the schedules of its plans but without their times; plans for that type are taken as they are. Programs that run a plan
-# for a GPU link distile::cuda. Variants for tensor cores need nvcc and the headers of CUTLASS (DistileTensorCores.cmake).
-# CMake reads no plan: one command of distile_builder compiles all variants in parallel. All PolyKernels of a build share
-# as many compilers as the machine has cores (or $DISTILE_JOBS). The command joins the variants with the descriptor and
-# one Halide runtime into one object that exports only the symbol <target>, so an application may contain any other Halide
-# runtime. Changing a file rebuilds the library. Intermediate files stay in the folder <target>_parts. Used by this
-# project and, once installed, by others; all that it needs are targets in distile::. The property distile_polykernels of
-# a folder lists the PolyKernels built there.
+# Several plans serve several kinds of CPU, or of GPU; list the most demanding first. At run time the first plan that
+# the device can run is taken. A portable plan that every CPU of the architecture runs (`distile portable`) follows,
+# unless NO_PORTABLE leaves it out or the last plan is portable itself. DTYPE builds the operator in another type, for
+# instance float16, with the schedules of its plans but without their times; plans for that type are taken as they are.
+# Programs that run a plan for a GPU link distile::cuda. Variants for tensor cores need nvcc and the headers of CUTLASS
+# (DistileTensorCores.cmake). CMake reads no plan: one command of distile_builder compiles all variants in parallel. All
+# PolyKernels of a build share as many compilers as the machine has cores (or $DISTILE_JOBS). The command joins the
+# variants with the descriptor and one Halide runtime into one object that exports only the symbol <target>, so an
+# application may contain any other Halide runtime. Changing a file rebuilds the library. Intermediate files stay in the
+# folder <target>_parts. Used by this project and, once installed, by others; all that it needs are targets in
+# distile::. The property distile_polykernels of a folder lists the PolyKernels built there.
 
 # GNU ld, whatever linker the build uses: joining needs --force-group-allocation, which lld 14 lacks.
-find_program(DISTILE_LINKER NAMES ld.bfd ld REQUIRED DOC "The linker that joins the variants of a PolyKernel: GNU ld")
+# Of one prefix with objcopy.
+cmake_path(GET CMAKE_OBJCOPY FILENAME _distile_objcopy)
+string(REGEX REPLACE "objcopy.*" "" _distile_prefix "${_distile_objcopy}")
+set(_distile_linkers ${_distile_prefix}ld.bfd ${_distile_prefix}ld)
+if (NOT CMAKE_CROSSCOMPILING)
+    list(APPEND _distile_linkers ld.bfd ld)
+endif ()
+find_program(DISTILE_LINKER NAMES ${_distile_linkers} REQUIRED DOC "The linker that joins the variants of a PolyKernel: GNU ld")
 mark_as_advanced(DISTILE_LINKER)
 
 function(distile_add_polykernel target)
@@ -87,14 +95,18 @@ function(_distile_add_polykernel target backend arg_OPERATOR arg_DTYPE arg_NO_PO
         list(APPEND options --dtype "${arg_DTYPE}")
     endif ()
 
-    # The builder's tools lie beside it. Once installed, the generators use the Halide that the project found.
+    # The builder's tools lie beside it, and beside the command the objects for the machine that the build is for. Once
+    # installed, the generators use the Halide that the project found.
     set(tools "$<TARGET_FILE_DIR:distile::builder>")
+    set(objects "$<TARGET_FILE_DIR:distile::command>")
+    include("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/DistileArchitecture.cmake")
+    string(REPLACE "-linux" "" architecture "${DISTILE_HALIDE_TARGET}")
     set(base "${CMAKE_CURRENT_BINARY_DIR}/${target}")
-    set(hooks "${tools}/distile_hooks.o")
+    set(hooks "${objects}/distile_hooks.o")
     if (TARGET distile::cuda)
-        list(APPEND hooks "${tools}/distile_cuda_hooks.o" "${tools}/distile_tensor_core.o")
+        list(APPEND hooks "${objects}/distile_cuda_hooks.o" "${objects}/distile_tensor_core.o")
     endif ()
-    set(environment "CC=${CMAKE_C_COMPILER}")
+    set(environment "CC=${CMAKE_C_COMPILER}" "DISTILE_OBJECTS=${objects}")
     if (DISTILE_NVCC)
         list(APPEND environment "CUDACXX=${DISTILE_NVCC}")
     endif ()
@@ -107,11 +119,12 @@ function(_distile_add_polykernel target backend arg_OPERATOR arg_DTYPE arg_NO_PO
                 --modify "LD_LIBRARY_PATH=path_list_prepend:$<TARGET_FILE_DIR:Halide::Halide>" --
                 $<TARGET_FILE:distile::builder> build
                 --operator "${arg_OPERATOR}" ${options} --symbol ${target}
+                --architecture ${architecture}
                 --object "${base}.o" --header "${base}.h" --depfile "${base}.d" --folder "${base}_parts"
                 --linker "${DISTILE_LINKER}" --objcopy "${CMAKE_OBJCOPY}" --slots "${CMAKE_BINARY_DIR}/distile_slots"
         DEPENDS "${arg_OPERATOR}" ${plans} distile::builder "$<TARGET_FILE:distile::builder>"
                 "${tools}/distile_generators" "$<TARGET_FILE:distile::PolyKernel>" ${hooks}
-                "${tools}/distile_halide_runtime.o"
+                "${objects}/distile_halide_runtime.o"
         DEPFILE "${base}.d"
         COMMENT "Building the PolyKernel ${target}" VERBATIM)
     add_library(${target} STATIC "${base}.o")

@@ -6,19 +6,7 @@ set(DISTILE_POLYKERNELS_FROM "" CACHE PATH "Another build tree of the same sourc
 if (NOT DISTILE_POLYKERNELS_FROM)
     return()
 endif ()
-if (NOT EXISTS "${DISTILE_POLYKERNELS_FROM}/CMakeCache.txt")
-    message(FATAL_ERROR "DISTILE_POLYKERNELS_FROM: '${DISTILE_POLYKERNELS_FROM}' is not a build tree. The presets take "
-                        "their PolyKernels from 'release': run 'cmake --preset release' first.")
-endif ()
-load_cache("${DISTILE_POLYKERNELS_FROM}" READ_WITH_PREFIX other_ CMAKE_HOME_DIRECTORY DISTILE_POLYKERNELS_FROM)
-if (NOT other_CMAKE_HOME_DIRECTORY STREQUAL PROJECT_SOURCE_DIR)
-    message(FATAL_ERROR "DISTILE_POLYKERNELS_FROM: '${DISTILE_POLYKERNELS_FROM}' is a build tree of "
-                        "'${other_CMAKE_HOME_DIRECTORY}', not of '${PROJECT_SOURCE_DIR}'.")
-endif ()
-if (other_DISTILE_POLYKERNELS_FROM)
-    message(FATAL_ERROR "DISTILE_POLYKERNELS_FROM: '${DISTILE_POLYKERNELS_FROM}' takes its own PolyKernels from "
-                        "'${other_DISTILE_POLYKERNELS_FROM}'. Name a tree that builds them.")
-endif ()
+distile_check_build_tree(DISTILE_POLYKERNELS_FROM)
 
 # Adds the other build tree's target with this name.
 function(distile_take_polykernel target)

@@ -75,15 +75,20 @@ if (DISTILE_BUILD_POLYKERNELS)
 endif ()
 
 # The command and its tools. Tools that need libHalide look for it in this installation, in CMAKE_INSTALL_RPATH, and
-# where it was found; distile-config.cmake starts them with the user's Halide.
-set_target_properties(distile_builder PROPERTIES EXPORT_NAME builder)
+# where it was found; distile-config.cmake starts them with the user's Halide. An installation for another machine than
+# the one that builds has no programs that generate code.
 set_target_properties(distile_command PROPERTIES EXPORT_NAME command)
-set_target_properties(distile_polykernel PROPERTIES EXPORT_NAME PolyKernel)
-set_target_properties(distile_generators distile_polykernel PROPERTIES INSTALL_RPATH
-    "\$ORIGIN/..;${CMAKE_INSTALL_RPATH};$<TARGET_FILE_DIR:Halide::Halide>")
-install(TARGETS distile_builder distile_command distile_polykernel EXPORT distile-compiler
+set(programs distile_command)
+if (NOT CMAKE_CROSSCOMPILING)
+    set_target_properties(distile_builder PROPERTIES EXPORT_NAME builder)
+    set_target_properties(distile_polykernel PROPERTIES EXPORT_NAME PolyKernel)
+    set_target_properties(distile_generators distile_polykernel PROPERTIES INSTALL_RPATH
+        "\$ORIGIN/..;${CMAKE_INSTALL_RPATH};$<TARGET_FILE_DIR:Halide::Halide>")
+    list(APPEND programs distile_builder distile_polykernel)
+    install(TARGETS distile_generators RUNTIME DESTINATION "${tools_folder}" ${compiler})
+endif ()
+install(TARGETS ${programs} EXPORT distile-compiler
     RUNTIME DESTINATION "${tools_folder}" ${compiler} LIBRARY DESTINATION "${tools_folder}" ${compiler})
-install(TARGETS distile_generators RUNTIME DESTINATION "${tools_folder}" ${compiler})
 install(EXPORT distile-compiler NAMESPACE distile:: DESTINATION "${package_folder}" ${compiler})
 set(objects distile_halide_runtime.o distile_hooks.o)
 if (TARGET distile_cuda)
@@ -111,7 +116,7 @@ configure_package_config_file(cmake/distile-config.cmake.in "${built}/distile-co
 write_basic_package_version_file("${built}/distile-config-version.cmake" COMPATIBILITY SameMinorVersion)
 install(FILES "${built}/distile-config.cmake" "${built}/distile-config-version.cmake"
     DESTINATION "${package_folder}" ${development})
-install(FILES cmake/DistileHalide.cmake cmake/DistilePolykernel.cmake cmake/DistileTensorCores.cmake
+install(FILES cmake/DistileArchitecture.cmake cmake/DistileHalide.cmake cmake/DistilePolykernel.cmake cmake/DistileTensorCores.cmake
     DESTINATION "${package_folder}" ${compiler})
 
 file(RELATIVE_PATH prefix "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")

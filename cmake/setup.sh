@@ -2,7 +2,8 @@
 # Installs what the build needs: the distribution's packages, and a Python environment in .venv with Halide, CMake and
 # Ninja, and the headers of CUTLASS. Every goal of the Makefile runs it; it does nothing if everything is there.
 #
-# Usage: cmake/setup.sh [bench] [bench-gpu] [fuzz] [lint]
+# Usage: cmake/setup.sh [arm] [bench] [bench-gpu] [fuzz] [lint]
+#   arm        also installs a cross compiler for AArch64, and qemu, which runs its programs
 #   bench      also installs the peers that the benchmarks measure against (requirements-bench.txt)
 #   bench-gpu  also installs cuDNN, the peer on NVIDIA GPUs (requirements-bench-gpu.txt)
 #   fuzz       also installs clang with libFuzzer
@@ -24,12 +25,16 @@ for extra in "$@"; do
         packages+=(git)
         programs+=(git)
         ;;
+    arm)
+        packages+=(g++-aarch64-linux-gnu qemu-user)
+        programs+=(aarch64-linux-gnu-g++ qemu-aarch64)
+        ;;
     fuzz)
         packages+=(clang libclang-rt-dev)
         programs+=(clang++)
         ;;
     *)
-        echo "cmake/setup.sh: error: unknown argument '$extra'; the arguments are 'bench', 'bench-gpu', 'fuzz' and 'lint'." >&2
+        echo "cmake/setup.sh: error: unknown argument '$extra'; the arguments are 'arm', 'bench', 'bench-gpu', 'fuzz' and 'lint'." >&2
         exit 2
         ;;
     esac

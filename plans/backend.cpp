@@ -1,4 +1,5 @@
 #include "backend.h"
+#include "architecture.h"
 #include "json_file.h"
 #include <algorithm>
 #include <sstream>
@@ -74,15 +75,18 @@ const Layout *layout_for(const Backend &backend, Language language, const DataTy
 }
 
 std::vector<std::string> target_words(const std::string &target) {
-    const std::string beginning = "x86-64-linux";
-    const std::string rest = target.substr(std::min(target.size(), beginning.size()));
-    if (target.compare(0, beginning.size(), beginning) != 0 || (!rest.empty() && rest[0] != '-')) {
-        throw FileError("the target " + quote(target) + " does not begin with x86-64-linux");
+    const Architecture *architecture = find_architecture(target);
+    if (!architecture) {
+        std::string known;
+        for (const Architecture *other : architectures()) {
+            known.append(known.empty() ? "" : " or ").append(linux_on(*other));
+        }
+        throw FileError("the target " + quote(target) + " does not begin with " + known);
     }
     if (target.back() == '-') {
         throw FileError("the target " + quote(target) + " ends with '-'");
     }
-    return split_words(rest);
+    return split_words(target.substr(linux_on(*architecture).size()));
 }
 
 std::vector<std::string> split_words(const std::string &text) {

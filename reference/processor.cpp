@@ -7,10 +7,17 @@ namespace distile {
 
 std::string cpu_name() {
     std::ifstream cpuinfo("/proc/cpuinfo");
+    std::string numbers;  // Arm's CPUs have no other name there.
     for (std::string line; std::getline(cpuinfo, line);) {
         const size_t colon = line.find(": ");
         if (line.rfind("model name", 0) == 0 && colon != std::string::npos) {
             return line.substr(colon + 2);
+        }
+        if ((line.rfind("CPU implementer", 0) == 0 || line.rfind("CPU part", 0) == 0) && colon != std::string::npos) {
+            numbers += " " + line.substr(colon + 2);
+            if (line.rfind("CPU part", 0) == 0) {
+                return "Arm CPU" + numbers;
+            }
         }
     }
     return "unknown CPU";

@@ -7,10 +7,10 @@ namespace distile {
 namespace {
 
 /** The registers of a register tile: its accumulators, a vector of weights per column, and one for the broadcast input
- * (rarely needed with AVX-512, whose FMA broadcasts from memory). */
+ * (rarely needed with AVX-512, the only one with 16 lanes, whose FMA broadcasts from memory). */
 int tile_registers(const Theta &theta, const Problem &problem) {
     const int vectors = theta.at("channels") / problem.vector_lanes;
-    return theta.at("pixels") * vectors + vectors + (problem.vector_registers > 16 ? 0 : 1);
+    return theta.at("pixels") * vectors + vectors + (problem.vector_lanes == 16 ? 0 : 1);
 }
 
 std::string describe(const Theta &theta) {

@@ -5,6 +5,7 @@
 #ifndef DISTILE_BOUND_BACKEND_H
 #define DISTILE_BOUND_BACKEND_H
 
+#include "architecture.h"
 #include "backend.h"
 #include "bound_sinks.h"
 #include <optional>
@@ -35,11 +36,6 @@ struct ProfileField {
     int (*otherwise)(const std::string &features) = nullptr;
 };
 
-/** A CPU's vectors: float32 lanes, and registers. */
-struct Vectors {
-    int lanes, registers;
-};
-
 /** A kind of device, for which `distile info` counts the legal schedules of an operator. */
 struct KnownSpace {
     const char *name;
@@ -59,8 +55,8 @@ struct BoundBackend {
     std::vector<const char *> levels; /**< The levels of memory in profiles; none: any, the nearest first. */
     std::vector<KnownSpace> spaces;
     bool coarse_tiles; /**< A schedule may compute a tile in less time than its pixels apart. */
-    std::vector<const char *>
-        profiles;                  /**< The built-in ones, one for each level of devices, the most demanding first. */
+    /** The built-in profiles, one for each level of devices with CPUs of an architecture, the most demanding first. */
+    std::vector<const char *> (*profiles)(const Architecture &architecture);
     std::vector<int> plan_threads; /**< Numbers of threads that the times of the bound's plans are for. */
     /** The targets of code for the tensor cores of a device with such features, the best first; none: it has no tensor
      * cores. */

@@ -103,6 +103,11 @@ void add_in_turns(const std::vector<std::vector<const Candidate *>> &orders, int
     }
 }
 
+/** Whether every CPU of an architecture runs code for a target. */
+bool is_portable(const std::string &target) {
+    return portable_backend().features_of(target) == find_architecture(target)->everywhere;
+}
+
 /** The name of the plan for a target: the operator's, and the level of its devices, for instance "avx512". */
 std::string plan_name(const Operator &op, const std::string &target) {
     const std::string generic = generic_device_of(target);
@@ -162,7 +167,8 @@ Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile
     return plan;
 }
 
-std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backend, bool tensor_cores) {
+std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backend, bool tensor_cores,
+                                       const Architecture &architecture) {
     const BoundBackend &bounds = bound_backend(backend.name);
     std::vector<PlannedCode> planned;
     if (tensor_cores && why_not_on_tensor_cores(op).empty()) {
@@ -172,20 +178,21 @@ std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backen
             planned.push_back({tensor_core_plan_name(op, math, device), device, choose_code(op, device, "", math)});
         }
     }
-    for (const char *profile : bounds.profiles) {
+    for (const char *profile : bounds.profiles(architecture)) {
         const DeviceProfile device = generic_device_profile(profile);
         const std::string target = halide_target(device);
         // What any CPU runs has a portable plan.
-        if (&backend != &portable_backend() || !backend.features_of(target).empty()) {
+        if (&backend != &portable_backend() || !is_portable(target)) {
             planned.push_back({plan_name(op, target), device, {target, Math::Float32}});
         }
     }
     return planned;
 }
 
-std::vector<Plan> bound_plans(const Operator &op, const Backend &backend, bool tensor_cores) {
+std::vector<Plan> bound_plans(const Operator &op, const Backend &backend, bool tensor_cores,
+                              const Architecture &architecture) {
     std::vector<Plan> plans;
-    for (const PlannedCode &planned : planned_codes(op, backend, tensor_cores)) {
+    for (const PlannedCode &planned : planned_codes(op, backend, tensor_cores, architecture)) {
         plans.push_back(bound_plan(planned.name, op, planned.device, planned.code));
     }
     return plans;
@@ -195,8 +202,12 @@ const Backend &portable_backend() {
     return cpu_backend();
 }
 
-Plan portable_plan(const Operator &op) {
-    const Workload workload = workload_of(op, generic_device_profile("generic_x86_64"));
+bool is_portable(const Plan &plan) {
+    return plan.backend == portable_backend().name && is_portable(plan.target);
+}
+
+Plan portable_plan(const Operator &op, const Architecture &architecture) {
+    const Workload workload = workload_of(op, generic_device_profile(architecture.levels.back().profile));
     Plan plan = make_plan(op.name + "_portable", op, portable_backend(), halide_target(workload.device));
     const auto add = [&](const char *name, double density, bool dense) {
         RankOptions options;

@@ -10,7 +10,7 @@ namespace distile {
 namespace {
 
 struct Options {
-    std::string op, out;
+    std::string op, architecture = own_architecture().name, out;
 };
 
 }  // namespace
@@ -18,12 +18,14 @@ struct Options {
 void add_portable_command(CLI::App &app) {
     const auto options = std::make_shared<Options>();
     CLI::App *command = app.add_subcommand(
-        "portable", "Write an operator's plan for any x86-64 CPU, which distile_add_polykernel adds to other plans");
+        "portable", "Write an operator's plan for any CPU, which distile_add_polykernel adds to other plans");
     command->add_option("operator", options->op, "Operator file")->required();
+    add_architecture_option(*command, options->architecture);
     command->add_option("-o,--out", options->out, "Plan to write (default: print it)");
     command->footer("Example:\n  distile portable data/operators/conv3x3_256.json -o portable.json");
     command->callback([options] {
-        const std::string text = format_json(to_json(portable_plan(read_operator(options->op))));
+        const std::string text =
+            format_json(to_json(portable_plan(read_operator(options->op), get_architecture(options->architecture))));
         if (options->out.empty()) {
             std::fputs(text.c_str(), stdout);
         } else {

@@ -20,8 +20,8 @@ namespace {
 /** The levels of CPUs that --also takes, the most demanding first. */
 std::vector<std::string> lesser_levels() {
     std::vector<std::string> levels;
-    for (const char *profile : cpu_bound_backend().profiles) {
-        levels.push_back(level_of(halide_target(generic_device_profile(profile))));
+    for (const CpuLevel &level : own_architecture().levels) {
+        levels.push_back(level_of(level.target));
     }
     levels.erase(levels.begin());
     return levels;
@@ -49,7 +49,8 @@ std::string describe_others(const std::vector<std::unique_ptr<PlanSearch>> &sear
     if (searches.front()->session().device.backend != portable_backend().name) {
         return "";
     }
-    const std::string lowest = "x86_64";
+    const std::string lowest =
+        level_of(find_architecture(searches.front()->session().code.target)->levels.back().target);
     for (const auto &search : searches) {
         if (search->has_plan()) {
             if (search != searches.front()) {

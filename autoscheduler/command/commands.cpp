@@ -1,4 +1,5 @@
 #include "commands.h"
+#include "architecture.h"
 #include "operator.h"
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -9,7 +10,7 @@ namespace distile {
 
 const char *const device_option_help =
     "Device profile: a file that distile calibrate wrote, or generic_x86_64, generic_avx2, generic_avx512, "
-    "generic_cuda or generic_cuda_sm90";
+    "generic_aarch64, generic_armv82, generic_cuda or generic_cuda_sm90";
 const char *const mask_option_help =
     "Masks over the output: .npy files (bool or uint8, [n, y, x]), .png files, or drawn ones as blob:DENSITY:SEED, "
     "random:DENSITY:SEED or checkerboard";
@@ -28,6 +29,12 @@ void add_math_option(CLI::App &command, Math &math) {
             "operators take anyway")
         ->default_str("float32")
         ->check(CLI::IsMember({"float32", "tf32"}));
+}
+
+void add_architecture_option(CLI::App &command, std::string &name) {
+    command.add_option("--architecture", name, "Architecture of the CPUs that plans are for, as their targets begin")
+        ->capture_default_str()
+        ->check(CLI::IsMember(architecture_names()));
 }
 
 void warn(const std::string &text) {

@@ -42,6 +42,9 @@ extern const char *const mask_option_help;
 /** Adds the option --math. */
 void add_math_option(CLI::App &command, Math &math);
 
+/** Adds the option --architecture. */
+void add_architecture_option(CLI::App &command, std::string &name);
+
 /** A line on the terminal that shows the progress of the work. It prints nothing if stderr is no terminal. */
 class ProgressLine {
 public:

@@ -21,9 +21,9 @@ namespace {
 /** This machine's CPU as a generic profile describes it. */
 DeviceProfile generic_cpu() {
     DeviceProfile device;
-    for (const char *profile : cpu_bound_backend().profiles) {
-        device = generic_device_profile(profile);
-        if (missing_cpu_feature(cpu_backend().features_of(halide_target(device)).c_str()).empty()) {
+    for (const CpuLevel &level : own_architecture().levels) {
+        device = generic_device_profile(level.profile);
+        if (missing_cpu_feature(cpu_backend().features_of(level.target).c_str()).empty()) {
             break;
         }
     }

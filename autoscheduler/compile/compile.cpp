@@ -73,14 +73,15 @@ Objects objects_of(const std::vector<Plan> &plans, const std::string &symbol, co
         objects.paths.push_back(objects.embedding + ".o");
     }
     // What every PolyKernel holds besides its variants.
+    const std::string &target = plans.front().target;
     if (have(plans, Language::Halide)) {
         for (const char *object : get_backend(plans.front().backend).objects) {
-            objects.paths.push_back(tool(object));
+            objects.paths.push_back(linked_object(object, target));
         }
-        objects.paths.push_back(tool("distile_halide_runtime.o"));
+        objects.paths.push_back(linked_object("distile_halide_runtime.o", target));
     }
     if (have(plans, Language::TensorCore)) {
-        objects.paths.push_back(tool("distile_tensor_core.o"));
+        objects.paths.push_back(linked_object("distile_tensor_core.o", target));
     }
     return objects;
 }
@@ -109,9 +110,14 @@ Operator in_type(Operator op, const std::string &type) {
 std::vector<Plan> read_plans(const BuildOptions &options) {
     const Operator given = read_operator(options.op);
     const Operator op = options.dtype.empty() ? given : in_type(given, options.dtype);
+    const Architecture &architecture = get_architecture(options.architecture);
     std::vector<Plan> plans;
     for (const std::string &path : options.plans) {
         Plan plan = read_plan(path);
+        if (find_architecture(plan.target) != &architecture) {
+            throw FileError("the plan '" + path + "' is for the target " + plan.target + ", but the build is for " +
+                            linux_on(architecture));
+        }
         // Of a plan for the type itself, the times hold.
         if (given == plan.op && !options.dtype.empty()) {
             plan.name += "_" + options.dtype;
@@ -124,11 +130,11 @@ std::vector<Plan> read_plans(const BuildOptions &options) {
         plans.push_back(std::move(plan));
     }
     if (plans.empty()) {
-        plans = bound_plans(op, get_backend(options.backend), options.tensor_cores);
+        plans = bound_plans(op, get_backend(options.backend), options.tensor_cores, architecture);
     }
     const Plan &last = plans.back();
-    if (options.portable && &get_backend(last.backend) == &portable_backend() && !last.features().empty()) {
-        plans.push_back(portable_plan(op));
+    if (options.portable && &get_backend(last.backend) == &portable_backend() && !is_portable(last)) {
+        plans.push_back(portable_plan(op, architecture));
     }
     check_chain(plans);
     return plans;

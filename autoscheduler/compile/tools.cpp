@@ -1,4 +1,5 @@
 #include "tools.h"
+#include "architecture.h"
 #include "buildable.h"
 #include <cstdlib>
 #include <filesystem>
@@ -48,6 +49,24 @@ std::string tool(const std::string &name) {
     if (!std::filesystem::exists(path, ignored)) {
         throw FileError("'" + path + "' is missing; it is needed to compile plans. Run the `distile` of a complete " +
                         "installation or build (for NVIDIA GPUs, one made with a CUDA toolkit)");
+    }
+    return path;
+}
+
+std::string linked_object(const std::string &name, const std::string &target) {
+    const char *folder = std::getenv("DISTILE_OBJECTS");
+    if (!folder || !*folder) {
+        if (find_architecture(target) != &own_architecture()) {
+            throw FileError("the target " + target +
+                            " is of another architecture than this program: name a folder with '" + name +
+                            "' for it in the environment variable DISTILE_OBJECTS, and a compiler in CC");
+        }
+        return tool(name);
+    }
+    std::string path = (std::filesystem::path(folder) / name).string();
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) {
+        throw FileError("'" + path + "' is missing: DISTILE_OBJECTS names the folder of the objects that code links");
     }
     return path;
 }

@@ -1,13 +1,16 @@
+#include "architecture.h"
 #include "backend.h"
 #include "calibrate.h"
+#include "cpu_architecture.h"
 #include "cpu_features.h"
 #include "operator.h"
 #include "processor.h"
 #include "thread_pool.h"
+#include "vector_code.h"
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
-#include <immintrin.h>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -16,73 +19,6 @@
 namespace distile {
 
 namespace {
-
-// Chains of dependent multiply-adds, and reads of a buffer, for each vector width. The compiler can fold neither: the
-// chains are floating point, and memory counts as changed before every pass over the buffer. As many chains as fill the
-// pipelines give the throughput, and one gives the latency.
-constexpr int chains = 12;
-
-struct VectorCode {
-    const char *feature;
-    int lanes, registers;
-    float (*many_chains)(int64_t steps);
-    float (*one_chain)(int64_t steps);
-    int (*read)(const void *buffer, int64_t bytes, int64_t passes);
-};
-
-// NOLINTBEGIN(bugprone-macro-parentheses)
-#define DISTILE_VECTOR_CODE(suffix, target_name, Float, Int, width, set, add_multiply, store, load, exclusive_or)      \
-    template<int count> __attribute__((target(target_name), noinline)) float chains_##suffix(int64_t steps) {          \
-        const Float factor = set(0.5f), addend = set(1.0f);                                                            \
-        Float sums[count];                                                                                             \
-        for (int i = 0; i < count; i++) {                                                                              \
-            sums[i] = set(static_cast<float>(i));                                                                      \
-        }                                                                                                              \
-        for (int64_t step = 0; step < steps; step++) {                                                                 \
-            _Pragma("GCC unroll 12") for (int i = 0; i < count; i++) {                                                 \
-                sums[i] = add_multiply(sums[i], factor, addend);                                                       \
-            }                                                                                                          \
-        }                                                                                                              \
-        float result = 0, values[width / 4];                                                                           \
-        for (const Float &sum : sums) {                                                                                \
-            store(values, sum);                                                                                        \
-            result += values[0];                                                                                       \
-        }                                                                                                              \
-        return result;                                                                                                 \
-    }                                                                                                                  \
-    __attribute__((target(target_name), noinline)) int read_##suffix(const void *buffer, int64_t bytes,                \
-                                                                     int64_t passes) {                                 \
-        constexpr int count = 8;                                                                                       \
-        Int sums[count] = {};                                                                                          \
-        for (int64_t pass = 0; pass < passes; pass++) {                                                                \
-            const auto *vectors = static_cast<const Int *>(buffer);                                                    \
-            __asm__ volatile("" : "+r"(vectors) : : "memory");                                                         \
-            for (const Int *end = vectors + bytes / width / count * count; vectors < end; vectors += count) {          \
-                _Pragma("GCC unroll 8") for (int i = 0; i < count; i++) {                                              \
-                    sums[i] = exclusive_or(sums[i], load(vectors + i));                                                \
-                }                                                                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
-        Int result = sums[0];                                                                                          \
-        for (int i = 1; i < count; i++) {                                                                              \
-            result = exclusive_or(result, sums[i]);                                                                    \
-        }                                                                                                              \
-        alignas(64) int values[width / 4];                                                                             \
-        __builtin_memcpy(values, &result, width);                                                                      \
-        return values[0];                                                                                              \
-    }
-// NOLINTEND(bugprone-macro-parentheses)
-
-DISTILE_VECTOR_CODE(avx2, "avx2,fma", __m256, __m256i, 32, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_storeu_ps,
-                    _mm256_load_si256, _mm256_xor_si256)
-DISTILE_VECTOR_CODE(avx512, "avx512f", __m512, __m512i, 64, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_storeu_ps,
-                    _mm512_load_si512, _mm512_xor_si512)
-#undef DISTILE_VECTOR_CODE
-
-const VectorCode vector_codes[] = {
-    {"avx512f avx512bw avx512dq avx512vl", 16, 32, chains_avx512<chains>, chains_avx512<1>, read_avx512},
-    {"avx2 fma", 8, 16, chains_avx2<chains>, chains_avx2<1>, read_avx2},
-};
 
 /** Makes a value that nobody needs. */
 template<typename T> void keep(T value) {
@@ -104,21 +40,10 @@ double best_seconds(int repeats, const std::function<void()> &work) {
     return best;
 }
 
-/** Cycles a second in GHz: operations that depend on each other take one cycle each. Not additions of a constant:
- * recent CPUs fold chains of them. */
+/** Cycles a second in GHz. */
 double measure_ghz() {
     constexpr int64_t steps = 200'000;
-    const double seconds = best_seconds(50, [] {
-        int64_t value = 0;
-        for (int64_t i = 0; i < steps; i++) {
-            __asm__ volatile("xor %1, %0\n\txor %1, %0\n\txor %1, %0\n\txor %1, %0\n\t"
-                             "xor %1, %0\n\txor %1, %0\n\txor %1, %0\n\txor %1, %0"
-                             : "+r"(value)
-                             : "r"(i));
-        }
-        keep(value);
-    });
-    return 8 * steps / seconds * 1e-9;
+    return 8 * steps / best_seconds(50, [] { run_cycles(steps); }) * 1e-9;
 }
 
 /** The CPUs that this process may use. */
@@ -137,13 +62,13 @@ std::vector<int> own_cpus() {
 
 struct FreeBuffer {
     void operator()(void *memory) const {
-        _mm_free(memory);
+        std::free(memory);
     }
 };
 using Buffer = std::unique_ptr<char, FreeBuffer>;
 
 Buffer make_buffer(int64_t bytes) {
-    Buffer buffer(static_cast<char *>(_mm_malloc(bytes, 4096)));
+    Buffer buffer(static_cast<char *>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)));
     if (!buffer) {
         throw FileError("there is no memory for a buffer of " + std::to_string(bytes) + " bytes");
     }
@@ -209,10 +134,9 @@ std::vector<TaskTime> time_tasks(const VectorCode &code, ThreadPool &pool) {
 
 std::string present_features() {
     std::string features;
-    for (const char *feature :
-         {"sse41", "avx", "avx2", "fma", "f16c", "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}) {
-        if (missing_cpu_feature(feature).empty()) {
-            features.append(features.empty() ? "" : " ").append(feature);
+    for (const CpuFeature &feature : known_cpu_features()) {
+        if (feature.present) {
+            features.append(features.empty() ? "" : " ").append(feature.name);
         }
     }
     return features;
@@ -223,14 +147,16 @@ std::string present_features() {
 DeviceProfile calibrate_cpu(int of_cores, const Progress &progress) {
     const int cores = of_cores > 0 ? of_cores : static_cast<int>(own_cpus().size());
     const VectorCode *code = nullptr;
-    for (const VectorCode &candidate : vector_codes) {
+    for (const VectorCode &candidate : vector_codes()) {
         if (!code && missing_cpu_feature(candidate.feature).empty()) {
             code = &candidate;
         }
     }
     if (!code) {
-        throw FileError("this CPU has neither AVX2 with FMA nor AVX-512, by which cores are calibrated: the built-in "
-                        "profile generic_x86_64 stands for it");
+        throw FileError(
+            "this CPU has none of the vectors by which cores are calibrated (AVX-512, AVX2 with FMA, NEON): the "
+            "built-in profile " +
+            std::string(own_architecture().levels.back().profile) + " stands for it");
     }
     DeviceProfile device;
     device.name = cpu_name();

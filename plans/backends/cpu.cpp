@@ -1,8 +1,8 @@
+#include "architecture.h"
 #include "backend.h"
 #include "json_file.h"
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <set>
 #include <sstream>
 
@@ -10,22 +10,20 @@ namespace distile {
 
 namespace {
 
+std::set<std::string> words_of(const std::string &text) {
+    std::istringstream stream(text);
+    return {std::istream_iterator<std::string>(stream), {}};
+}
+
 std::string features_of(const std::string &target) {
-    // What each of Halide's features lets the compiler use, as the runtime checks it.
-    const std::map<std::string, std::string> known = {
-        {"sse41", "sse41"},
-        {"avx", "avx"},
-        {"avx2", "avx2"},
-        {"fma", "fma"},
-        {"f16c", "f16c"},
-        {"avx512", "avx512f avx512cd"},
-        {"avx512_skylake", "avx512f avx512cd avx512bw avx512dq avx512vl"},
-    };
-    std::string features;
-    std::set<std::string> added;
-    for (const std::string &word : target_words(target)) {
-        const auto found = known.find(word);
-        if (found == known.end()) {
+    const std::vector<std::string> words = target_words(target);
+    const Architecture &architecture = *find_architecture(target);
+    std::string features = architecture.everywhere;
+    std::set<std::string> added = words_of(features);
+    for (const std::string &word : words) {
+        const auto found = std::find_if(architecture.halide_features.begin(), architecture.halide_features.end(),
+                                        [&](const auto &feature) { return word == feature.first; });
+        if (found == architecture.halide_features.end()) {
             throw FileError("the target '" + target + "': distile cannot check a CPU for the feature '" + word + "'");
         }
         std::istringstream parts(found->second);
@@ -39,29 +37,38 @@ std::string features_of(const std::string &target) {
 }
 
 std::string target_of(const std::string &features) {
-    const auto has = [&](const char *feature) { return features.find(feature) != std::string::npos; };
-    return !has("avx2") ? std::string("x86-64-linux")
-                        : std::string("x86-64-linux-avx-avx2-") + (has("avx512vl") ? "avx512-avx512_skylake-" : "") +
-                              "f16c-fma-sse41";
+    const Architecture &architecture = architecture_of_features(features);
+    const std::set<std::string> has = words_of(features);
+    for (const CpuLevel &level : architecture.levels) {
+        if (has.count(level.feature) != 0) {
+            return level.target;
+        }
+    }
+    return architecture.levels.back().target;
 }
 
 std::string needs(const std::string &features) {
-    return features.empty() ? "any x86-64 CPU" : "a CPU with " + features;
+    const Architecture &architecture = architecture_of_features(features);
+    return features == architecture.everywhere ? std::string("any ") + architecture.people_say
+                                               : "a CPU with " + features;
 }
 
 const char *generic_profile(const std::string &target) {
-    const auto has = [&](const char *feature) { return target.find(feature) != std::string::npos; };
-    return has("-avx512") ? "generic_avx512" : has("-avx2") ? "generic_avx2" : "generic_x86_64";
-}
-
-std::set<std::string> words_of(const std::string &text) {
-    std::istringstream stream(text);
-    return {std::istream_iterator<std::string>(stream), {}};
+    const Architecture *found = find_architecture(target);
+    // The plugin schedules for CPUs of any architecture.
+    const Architecture &architecture = found ? *found : x86_64_architecture();
+    for (const CpuLevel &level : architecture.levels) {
+        if (target.find(std::string("-") + level.word) != std::string::npos) {
+            return level.profile;
+        }
+    }
+    return architecture.levels.back().profile;
 }
 
 bool includes(const std::string &has, const std::string &needed) {
     const std::set<std::string> all = words_of(has), part = words_of(needed);
-    return std::includes(all.begin(), all.end(), part.begin(), part.end());
+    return &architecture_of_features(has) == &architecture_of_features(needed) &&
+           std::includes(all.begin(), all.end(), part.begin(), part.end());
 }
 
 std::string why_no_code(Language language, const std::string &) {

@@ -10,7 +10,7 @@ namespace distile {
 
 /** The first of several space-separated features (named as in plans, for instance "avx2 fma") that the CPU or the
  * operating system lacks; "" if none. Unknown features count as lacking, as do features not in `allowed`, unless that
- * is null. */
+ * is null or every CPU of the architecture has them. */
 std::string missing_cpu_feature(const char *features, const char *allowed = nullptr);
 
 /** True if all of several space-separated features are known. */

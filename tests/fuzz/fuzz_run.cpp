@@ -2,6 +2,7 @@
 // that may be legal lies in memory of just its span between pages that nobody may touch, and every other where all
 // access is a fault: a call succeeds and writes what the mask asks for, or is refused and writes nothing.
 #include "conv2d_reference.h"
+#include "cpu_features_of.h"
 #include "fuzz.h"
 #include "test_tensor.h"
 #include <algorithm>
@@ -394,7 +395,7 @@ void convert(Bytes &bytes, Session &session) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
+    if (!can_run(test_conv3_16_48_avx2)) {
         return 0;  // Nothing can be run here.
     }
     static Session one(1), three(3);

@@ -2,6 +2,7 @@
 # Installs the project, moves what was installed, and looks at what it is: the tree in which the consumers' tests work.
 # Usage: test_install.sh <cmake> <source folder> <build folder> <folder to move the installation to> <folder of libHalide>
 #                        [shared] [cuda]
+# $CC compiles programs for the machine that the build is for, and the words of $EMULATOR start them.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../support/shell_test.sh"
 cmake=$1
@@ -10,6 +11,7 @@ build_folder=$3
 moved=$4
 halide=$5
 kinds=" ${*:6} "
+read -ra emulator <<<"${EMULATOR:-}"
 
 rm -rf "$moved" "$moved.first"
 "$cmake" --install "$build_folder" --prefix "$moved.first" >/dev/null
@@ -77,7 +79,7 @@ if command -v pkg-config >/dev/null; then
     # The PolyKernel comes before the library that it needs.
     ${CC:-cc} -std=c11 "$source_folder/tests/install/consumer/kernel/main.c" -o "$moved.program" \
         $(pkg-config --cflags --libs-only-L distile) -ldistile_conv3x3_256 $(pkg-config --libs-only-l --libs-only-other distile)
-    LD_LIBRARY_PATH=$(pkg-config --variable=libdir distile) "$moved.program" | has right || fail "the program of pkg-config"
+    LD_LIBRARY_PATH=$(pkg-config --variable=libdir distile) "${emulator[@]}" "$moved.program" | has right || fail "the program of pkg-config"
     # A static program, and one that links our static library only, which needs no folder of ours to run.
     for static in "-static " "-Wl,-Bstatic -Wl,-Bdynamic"; do
         # Static programs are warned of dlopen.
@@ -85,7 +87,7 @@ if command -v pkg-config >/dev/null; then
             $(pkg-config --cflags --libs-only-L distile) ${static% *} -ldistile_conv3x3_256 \
             $(pkg-config --static --libs-only-l --libs-only-other distile) ${static#* } 2>"$moved.warnings" ||
             fail "linking with '$static':" "$(cat "$moved.warnings")"
-        "$moved.program" | has right || fail "the program of pkg-config --static, linked with '$static'"
+        "${emulator[@]}" "$moved.program" | has right || fail "the program of pkg-config --static, linked with '$static'"
     done
 fi
 echo "all right"

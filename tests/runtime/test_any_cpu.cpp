@@ -1,10 +1,12 @@
 // One binary for any CPU: which PolyKernel of a chain a kernel takes, that each computes the same, and that what is
 // named and timed is the one that was taken.
 #include "catch.h"
+#include "cpu_features_of.h"
 #include "descriptors.h"
 #include "reference.h"
 #include "temporary_folder.h"
-#include "test_polykernels.h"
+#include "test_conv3_16_48_avx2.h"
+#include "test_conv3_16_48_avx512.h"
 #include "test_tensor.h"
 #include <algorithm>
 #include <cstring>
@@ -18,10 +20,11 @@ using namespace distile;
 
 namespace {
 
-constexpr const char *avx2 = "sse41 avx avx2 f16c fma";
-constexpr const char *avx512 = "sse41 avx avx2 f16c fma avx512f avx512cd avx512bw avx512dq avx512vl";
+/** The features of two levels of CPUs. */
+const char *const avx2 = test_conv3_16_48_avx2.features;
+const char *const avx512 = test_conv3_16_48_avx512.features;
 
-/** PolyKernels for AVX-512, for AVX2 and for any CPU: the build chained the last two. */
+/** PolyKernels for these levels and for any CPU: the build chained the last two. */
 distile_polykernel whole_chain() {
     distile_polykernel chain = test_conv3_16_48_avx512;
     chain.otherwise = &test_conv3_16_48_avx2;
@@ -70,10 +73,6 @@ bool contains(const std::string &text, const std::string &part) {
     return text.find(part) != std::string::npos;
 }
 
-bool has_avx512() {
-    return __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512bw") != 0;
-}
-
 }  // namespace
 
 TEST_CASE("The build chains a plan and the portable one", "[any_cpu]") {
@@ -81,7 +80,9 @@ TEST_CASE("The build chains a plan and the portable one", "[any_cpu]") {
     CHECK(std::string(tuned.name) == "test_conv3_16_48_avx2");
     REQUIRE(tuned.otherwise != nullptr);
     CHECK(std::string(portable().name) == "test_conv3_16_48_portable");
-    CHECK(std::string(portable().features).empty());
+    // Every CPU of the architecture has these.
+    CHECK(missing_cpu_feature(portable().features, "").empty());
+    CHECK_FALSE(missing_cpu_feature(tuned.features, "").empty());
     CHECK(portable().num_times == 0);
     CHECK(portable().otherwise == nullptr);
     CHECK(portable().kind == tuned.kind);
@@ -104,18 +105,32 @@ TEST_CASE("The build chains a plan and the portable one", "[any_cpu]") {
 
 TEST_CASE("A kernel takes the first of a chain that the CPU can run", "[any_cpu]") {
     const distile_polykernel chain = whole_chain();
-    CHECK(taken(chain, nullptr) == (has_avx512() ? &chain : &test_conv3_16_48_avx2));
-    CHECK(taken(chain, avx512) == (has_avx512() ? &chain : &test_conv3_16_48_avx2));
+    CHECK(taken(chain, nullptr) == (can_run(test_conv3_16_48_avx512) ? &chain : &test_conv3_16_48_avx2));
+    CHECK(taken(chain, avx512) == (can_run(test_conv3_16_48_avx512) ? &chain : &test_conv3_16_48_avx2));
     CHECK(taken(chain, avx2) == &test_conv3_16_48_avx2);
     // In any order, and with more than is needed.
-    CHECK(taken(chain, "fma avx2 avx f16c sse41 avx512f") == &test_conv3_16_48_avx2);
-    for (const char *less : {"", "sse41", "avx", "sse41 avx avx2 f16c", "avx2 fma", "  fma   avx2 "}) {
-        CAPTURE(less);
-        CHECK(taken(chain, less) == &portable());
+    const std::vector<std::string> needed = features_of(test_conv3_16_48_avx2),
+                                   more = features_of(test_conv3_16_48_avx512);
+    CHECK(taken(chain, ("  " + joined({needed.rbegin(), needed.rend()}) + "  ").c_str()) == &test_conv3_16_48_avx2);
+    for (size_t left_out = 0; left_out < more.size(); left_out++) {
+        std::vector<std::string> less = more;
+        less.erase(less.begin() + static_cast<int64_t>(left_out));
+        CAPTURE(joined(less));
+        const bool is_needed = std::find(needed.begin(), needed.end(), more[left_out]) != needed.end();
+        // What every CPU of the architecture has cannot be left out.
+        if (!missing_cpu_feature(more[left_out].c_str(), "").empty()) {
+            CHECK(taken(chain, joined(less).c_str()) == (is_needed ? &portable() : &test_conv3_16_48_avx2));
+        }
     }
+    for (const std::string &alone : needed) {
+        CHECK(taken(chain, alone.c_str()) ==
+              (missing_cpu_feature(avx2, alone.c_str()).empty() ? &test_conv3_16_48_avx2 : &portable()));
+    }
+    CHECK(taken(chain, "") == &portable());
     // A limit adds nothing that the CPU lacks.
     distile_polykernel impossible = chain;
-    impossible.features = "avx quantum";
+    const std::string quantum = std::string(avx2) + " quantum";
+    impossible.features = quantum.c_str();
     CHECK(taken(impossible, nullptr) == &test_conv3_16_48_avx2);
 }
 
@@ -125,11 +140,15 @@ TEST_CASE("A chain without a PolyKernel for this CPU is refused", "[any_cpu]") {
     distile_polykernel chain = test_conv3_16_48_avx512;
     chain.otherwise = &tuned;
     std::string message;
-    CHECK(taken(chain, "avx sse41", &message) == nullptr);
-    for (const char *word :
-         {"avx2, which 'test_conv3_16_48_avx2' needs", "which 'test_conv3_16_48_avx512' needs", "this device lacks"}) {
+    std::vector<std::string> less = features_of(tuned);
+    const std::string last = less.back();
+    less.pop_back();
+    CHECK(taken(chain, joined(less).c_str(), &message) == nullptr);
+    for (const std::string &words :
+         {last + ", which 'test_conv3_16_48_avx2' needs", std::string("which 'test_conv3_16_48_avx512' needs"),
+          std::string("this device lacks")}) {
         INFO(message);
-        CHECK(contains(message, word));
+        CHECK(contains(message, words));
     }
     // The one that would be taken may be of another version.
     distile_polykernel old = portable();

@@ -2,6 +2,7 @@
 // time tables; weights; dense candidates of the application's.
 #include "callers.h"
 #include "catch.h"
+#include "cpu_features_of.h"
 #include "descriptors.h"
 #include "reference.h"
 #include "temporary_folder.h"
@@ -548,8 +549,8 @@ TEST_CASE("An unknown variant is refused", "[api]") {
 
 TEST_CASE("Tensors that overlap are refused", "[api]") {
     // 48 -> 48 channels, a 1 x 1 kernel: all three tensors may have the same shape.
-    if (!__builtin_cpu_supports("avx512f")) {
-        WARN("skipped: the PolyKernel needs AVX-512");
+    if (!can_run(test_point_48_48_residual_avx512)) {
+        WARN("skipped: the CPU cannot run the PolyKernel");
         return;
     }
     Call call(test_point_48_48_residual_avx512);
@@ -590,8 +591,8 @@ TEST_CASE("Tensors that overlap are refused", "[api]") {
 }
 
 TEST_CASE("Disjoint channels of one tensor may be input, residual and output", "[api]") {
-    if (!__builtin_cpu_supports("avx512f")) {
-        WARN("skipped: the PolyKernel needs AVX-512");
+    if (!can_run(test_point_48_48_residual_avx512)) {
+        WARN("skipped: the CPU cannot run the PolyKernel");
         return;
     }
     Call call(test_point_48_48_residual_avx512);
@@ -660,7 +661,8 @@ TEST_CASE("A PolyKernel of another version or for another CPU is refused", "[api
     CHECK(contains(distile_context_message(context.get()), "an NVIDIA GPU"));
     other = plain_kernel;
     other.otherwise = nullptr;
-    other.features = "sse41 quantum avx";
+    const std::string quantum = features_of(plain_kernel).front() + " quantum " + features_of(plain_kernel).back();
+    other.features = quantum.c_str();
     CHECK(distile_kernel_create(context.get(), &other, &kernel) == DISTILE_ERROR_UNSUPPORTED_DEVICE);
     CHECK(contains(distile_context_message(context.get()), "quantum"));
     CHECK(contains(distile_context_message(context.get()), plain_kernel.name));

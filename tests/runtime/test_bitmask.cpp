@@ -189,6 +189,9 @@ TEST_CASE("The portable level is always there, and the levels of the CPU come af
     REQUIRE(std::string(supported[0].name) == "portable");
 #if defined(__x86_64__)
     REQUIRE((supported.size() >= 2) == (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("popcnt")));
+#elif defined(__aarch64__)
+    REQUIRE(supported.size() == 2);
+    REQUIRE(std::string(supported[1].name) == "neon");
 #endif
 }
 

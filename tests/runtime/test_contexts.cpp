@@ -314,7 +314,7 @@ template<typename Body> bool in_child(const Body &body) {
 
 }  // namespace
 
-TEST_CASE("After a fork parent and child go on with their contexts", "[contexts]") {
+TEST_CASE("After a fork parent and child go on with their contexts", "[contexts][fork]") {
     for (const int32_t threads : {1, 4}) {
         CAPTURE(threads);
         distile_context_options options{};
@@ -340,7 +340,7 @@ TEST_CASE("After a fork parent and child go on with their contexts", "[contexts]
     }
 }
 
-TEST_CASE("After a fork parent and child go on with their planners", "[contexts]") {
+TEST_CASE("After a fork parent and child go on with their planners", "[contexts][fork]") {
     // So large that some of the forks find the planner's thread at work.
     constexpr int32_t extent = 512, channels = 16;
     const std::vector<uint8_t> bytes(size_t{extent} * extent, 1);

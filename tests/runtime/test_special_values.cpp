@@ -12,8 +12,7 @@ using namespace distile;
 
 namespace {
 
-constexpr const char *levels[] = {"sse41 avx avx2 f16c fma avx512f avx512cd avx512bw avx512dq avx512vl",
-                                  "sse41 avx avx2 f16c fma", ""};
+const char *const levels[] = {test_conv3_16_48_avx512.features, test_conv3_16_48_avx2.features, ""};
 
 Context context_of(const char *features) {
     distile_context_options options{};

@@ -260,7 +260,7 @@ TEST_CASE("Workers leave signals to the application's threads", "[thread_pool]")
 // The thread sanitizer allows no threads in the child of a process that has some.
 #if !defined(__SANITIZE_THREAD__)
 
-TEST_CASE("After a fork the child has workers of its own", "[thread_pool]") {
+TEST_CASE("After a fork the child has workers of its own", "[thread_pool][fork]") {
     ThreadPool pool(4);
     const auto four_threads_meet = [&] {
         Rendezvous rendezvous(4);

@@ -57,6 +57,8 @@ foreach (word IN ITEMS "a b" "a\;PLUGINS\;evil" "../../../etc/a" "$(touch a)" "`
         "{\"tensor_core\": {\"tile_h\": 1, \"tile_w\": 1, \"${word}\": 1}}")
     expect_of_plan("math" math "\"${word}\"")
 endforeach ()
+# For the machine that runs this, plans of other architectures are no good.
+expect_of_plan("arm-64-linux, but the build is for x86-64-linux" target "\"arm-64-linux\"")
 foreach (value IN ITEMS "[1, 2]" "{\"a\": 1}" "-1" "1.5")
     expect_of_plan("tile_w" variants 0 code halide tile_w "${value}")
 endforeach ()

@@ -108,7 +108,8 @@ std::vector<int> strided(int stride) {
 }  // namespace
 
 TEST_CASE("Device profiles are read as they were written, and the generic ones are whole", "[device]") {
-    for (const char *name : {"generic_avx2", "generic_avx512", "generic_cuda", "generic_cuda_sm90"}) {
+    for (const char *name :
+         {"generic_avx2", "generic_avx512", "generic_aarch64", "generic_armv82", "generic_cuda", "generic_cuda_sm90"}) {
         CAPTURE(name);
         const DeviceProfile device = generic_device_profile(name);
         const TemporaryFolder folder;
@@ -123,6 +124,8 @@ TEST_CASE("Device profiles are read as they were written, and the generic ones a
     CHECK(halide_target(generic_device_profile("generic_avx2")) == "x86-64-linux-avx-avx2-f16c-fma-sse41");
     CHECK(contains(halide_target(generic_device_profile("generic_avx512")), "avx512_skylake"));
     CHECK(contains(halide_target(generic_device_profile("generic_cuda")), "cuda_capability_70"));
+    CHECK(halide_target(generic_device_profile("generic_aarch64")) == "arm-64-linux");
+    CHECK(halide_target(generic_device_profile("generic_armv82")) == "arm-64-linux-arm_dot_prod-arm_fp16");
 
     // Profiles of before do not say what the tensor cores can do: it follows from the features, unless it is said.
     json file = to_json(generic_device_profile("generic_cuda"));

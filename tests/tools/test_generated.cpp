@@ -340,7 +340,7 @@ TEST_CASE("Weights may be stored in the type of the activations", "[generated]")
 
 TEST_CASE("Generated code calls nothing but Halide's runtime", "[generated]") {
     for (const Format &format : formats) {
-        for (const char *name : {portable, avx2, avx512}) {
+        for (const char *name : {portable, avx2, avx512, "arm-64-linux", "arm-64-linux-arm_dot_prod-arm_fp16"}) {
             GeneratedCase generated{"masked_conv2d",
                                     {{"in_channels", "16"},
                                      {"out_channels", "16"},
@@ -361,7 +361,7 @@ TEST_CASE("Generated code calls nothing but Halide's runtime", "[generated]") {
                 text.write(assembly.data(), static_cast<std::streamsize>(assembly.size()));
             }
             const std::string assembly = text.str();
-            const std::regex call("call[a-z]*\\s+\\*?([A-Za-z_][A-Za-z_0-9.]*)");
+            const std::regex call("\\s(?:call[a-z]*|bl)\\s+\\*?([A-Za-z_][A-Za-z_0-9.]*)");
             int calls = 0;
             for (std::sregex_iterator it(assembly.begin(), assembly.end(), call), end; it != end; ++it, calls++) {
                 const std::string callee = (*it)[1];

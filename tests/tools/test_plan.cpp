@@ -1,5 +1,6 @@
 // Operator and plan files, the spaces of schedules, and the plugin: what they accept, and how they refuse the rest.
 #include "Halide.h"
+#include "architecture.h"
 #include "bound_backend.h"
 #include "bound_plan.h"
 #include "buildable.h"
@@ -28,6 +29,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -430,7 +432,9 @@ TEST_CASE("A wrong plan is refused with the file and the member", "[plan]") {
         set("/backend", 1, {"backend"}),
         set("/layout", "cpu-o8", {"layout", "cpu-o8"}),
         set("/target", "x86-64-linux-avx10_1", {"target", "avx10_1"}),
-        set("/target", "arm-64-linux", {"target", "arm-64-linux"}),
+        set("/target", "riscv-64-linux", {"target", "riscv-64-linux", "x86-64-linux or arm-64-linux"}),
+        set("/target", "arm-64-linux-avx2", {"target", "'avx2'"}),
+        set("/target", "arm-64-linux-sve2", {"target", "'sve2'"}),
         set("/target", "", {"target"}),
         set("/target", json::array(), {"target"}),
         set("/variants", json::object(), {"variants", "object"}),
@@ -554,6 +558,11 @@ TEST_CASE("Features are named as the runtime checks them", "[plan]") {
     CHECK(features("x86-64-linux-avx512_skylake") == "avx512f avx512cd avx512bw avx512dq avx512vl");
     CHECK(features("x86-64-linux-avx512-avx512_skylake") == features("x86-64-linux-avx512_skylake"));
     CHECK(features("x86-64-linux-cuda-cuda_capability_80") == "sm_80");
+    CHECK(features("arm-64-linux") == "neon");
+    CHECK(features("arm-64-linux-arm_dot_prod-arm_fp16") == "neon dotprod fp16");
+    refuse([&] { features("arm-64-linux-avx2"); }, {"arm-64-linux-avx2", "'avx2'"});
+    refuse([&] { features("x86-64-linux-arm_fp16"); }, {"'arm_fp16'"});
+    refuse([&] { features("arm-64-android"); }, {"arm-64-android", "x86-64-linux or arm-64-linux"});
     refuse([&] { features("x86-64-linux-avx2-opencl"); }, {"x86-64-linux-avx2-opencl", "'opencl'"});
     refuse([&] { features("x86-64-windows"); }, {"x86-64-windows"});
     refuse([&] { features("x86-64-linuxx"); }, {"x86-64-linuxx"});
@@ -581,6 +590,36 @@ TEST_CASE("Every backend says what the tools ask of it", "[plan]") {
         CHECK(generic_device_profile(backend->usual_profile).backend == backend->name);
     }
     refuse([] { get_backend("opencl"); }, {"opencl", "cpu", "cuda"});
+}
+
+TEST_CASE("Every architecture says what the tools ask of it", "[plan]") {
+    CHECK(architecture_names() == std::vector<std::string>{"x86-64", "arm-64"});
+    CHECK(linux_on(own_architecture()) == DISTILE_HALIDE_TARGET);
+    for (const Architecture *architecture : architectures()) {
+        CAPTURE(architecture->name);
+        CHECK(&get_architecture(architecture->name) == architecture);
+        for (const CpuLevel &level : architecture->levels) {
+            CAPTURE(level.target);
+            CHECK(find_architecture(level.target) == architecture);
+            const DeviceProfile device = generic_device_profile(level.profile);
+            CHECK(halide_target(device) == level.target);
+            CHECK(std::string(generic_device_of(level.target)) == level.profile);
+            const Vectors vectors = cpu_bound_backend().vectors_of(level.target);
+            CHECK(vectors.lanes == device.vector_lanes);
+            CHECK(vectors.registers == device.vector_registers);
+            const std::string features = cpu_backend().features_of(level.target);
+            const bool is_last = &level == &architecture->levels.back();
+            CHECK((features == architecture->everywhere) == is_last);
+            CHECK(cpu_backend().needs(features) ==
+                  (is_last ? std::string("any ") + architecture->people_say : "a CPU with " + features));
+            // A CPU runs code for its architecture that needs no more, and none for others.
+            for (const Architecture *other : architectures()) {
+                CHECK(cpu_backend().includes(features, other->everywhere) == (other == architecture));
+            }
+        }
+    }
+    CHECK(find_architecture("arm-64-linuxx") == nullptr);
+    refuse([] { get_architecture("vax"); }, {"vax", "x86-64", "arm-64"});
 }
 
 TEST_CASE("A plan for a GPU says so in its backend, its layout and its target", "[plan]") {
@@ -1049,8 +1088,11 @@ TEST_CASE("The descriptors of several plans are chained in their order", "[plan]
     refuse([&] { emit_polykernels({any, gpu}, "s"); }, {"'narrow'", "GPUs", "cannot stand"});
 }
 
-TEST_CASE("The portable plan of an operator is legal on any x86-64 CPU", "[plan]") {
+TEST_CASE("The portable plan of an operator is legal on any CPU of its architecture", "[plan]") {
     const TemporaryFolder folder;
+    const auto [architecture, lanes, registers] = GENERATE(std::tuple("x86-64", 4, 16), std::tuple("arm-64", 4, 32));
+    CAPTURE(architecture);
+    const Architecture &of = get_architecture(architecture);
     for (const auto &[in_channels, out_channels, kernel] :
          {std::array{1, 1, 1}, {3, 17, 7}, {16, 48, 3}, {250, 3, 3}, {256, 256, 3}, {256, 1024, 1}}) {
         CAPTURE(in_channels, out_channels, kernel);
@@ -1059,13 +1101,14 @@ TEST_CASE("The portable plan of an operator is legal on any x86-64 CPU", "[plan]
         file["params"]["out_channels"] = out_channels;
         file["params"]["kernel_h"] = file["params"]["kernel_w"] = kernel;
         const Operator op = read_operator(folder.write("operator.json", file.dump()));
-        const Plan plan = portable_plan(op);
+        const Plan plan = portable_plan(op, of);
         CHECK(plan.name == op.name + "_portable");
-        CHECK(plan.features().empty());
+        CHECK(plan.target == linux_on(of));
+        CHECK(is_portable(plan));
         CHECK(plan.times.empty());
         std::string shapes;
         for (const PlanVariant &variant : plan.variants) {
-            CHECK(cpu_space().why_illegal(variant.theta, problem_of(op, "cpu", 4, 16)) == "");
+            CHECK(cpu_space().why_illegal(variant.theta, problem_of(op, "cpu", lanes, registers)) == "");
             shapes += variant.name + (variant.dense ? "!" : "") + " " + std::to_string(variant.theta.at("tile_h")) +
                       "x" + std::to_string(variant.theta.at("tile_w")) + ", ";
         }
@@ -1079,7 +1122,7 @@ TEST_CASE("The portable plan of an operator is legal on any x86-64 CPU", "[plan]
     file["params"] = {{"in_channels", 16}, {"out_channels", 48}, {"scale_h", 2}, {"scale_w", 3}};
     std::string shapes;
     for (const PlanVariant &variant :
-         portable_plan(read_operator(folder.write("operator.json", file.dump()))).variants) {
+         portable_plan(read_operator(folder.write("operator.json", file.dump())), of).variants) {
         shapes += variant.name + " " + std::to_string(variant.theta.at("tile_h")) + "x" +
                   std::to_string(variant.theta.at("tile_w")) + ", ";
     }
@@ -1105,8 +1148,10 @@ TEST_CASE("The bound makes plans for every level of a backend", "[plan]") {
         file["generator"] = generator;
         file["params"] = params;
         const Operator op = read_operator(folder.write("operator.json", file.dump()));
-        for (const Backend *backend : backends()) {
-            std::vector<Plan> plans = bound_plans(op, *backend);
+        for (const auto &[backend, architecture] : {std::pair(&cpu_backend(), &x86_64_architecture()),
+                                                    {&cpu_backend(), &arm_64_architecture()},
+                                                    {&cuda_backend(), &x86_64_architecture()}}) {
+            std::vector<Plan> plans = bound_plans(op, *backend, false, *architecture);
             std::string names;
             for (const Plan &plan : plans) {
                 CAPTURE(plan.name);
@@ -1126,11 +1171,12 @@ TEST_CASE("The bound makes plans for every level of a backend", "[plan]") {
                 CHECK(to_json(read_plan(folder.write("plan.json", to_json(plan).dump()))) == to_json(plan));
             }
             if (backend == &portable_backend()) {
-                plans.push_back(portable_plan(op));
+                plans.push_back(portable_plan(op, *architecture));
             }
             check_chain(plans);
-            CHECK(names ==
-                  (backend == &cpu_backend() ? op.name + "_avx512 " + op.name + "_avx2 " : op.name + "_cuda "));
+            CHECK(names == (backend != &cpu_backend()                ? op.name + "_cuda "
+                            : architecture == &arm_64_architecture() ? op.name + "_armv82 "
+                                                                     : op.name + "_avx512 " + op.name + "_avx2 "));
         }
     }
     // On tensor cores where there are kernels, and behind them for every GPU.
@@ -1197,7 +1243,8 @@ TEST_CASE("The bound makes plans for every level of a backend", "[plan]") {
 
 TEST_CASE("A plan is checked as the plugin would check it, with what a target's vectors hold", "[plan]") {
     for (const char *target : {"x86-64-linux", "x86-64-linux-sse41", "x86-64-linux-avx", avx2, avx512,
-                               "x86-64-linux-avx-avx2-avx512_skylake-f16c-fma-sse41", "x86-64-linux-avx512"}) {
+                               "x86-64-linux-avx-avx2-avx512_skylake-f16c-fma-sse41", "x86-64-linux-avx512",
+                               "arm-64-linux", "arm-64-linux-arm_dot_prod-arm_fp16"}) {
         CAPTURE(target);
         MaskedOperator any;
         const Problem problem = cpu_problem(any, Halide::Target(target));

@@ -3,7 +3,6 @@
 #include "bound_depthwise.h"
 #include "cpu_space.h"
 #include "depthwise_space.h"
-#include <algorithm>
 
 namespace distile {
 
@@ -28,8 +27,15 @@ const BoundTerms &model(const Problem &problem) {
 
 Vectors vectors_of(const std::string &target) {
     const std::vector<std::string> words = target_words(target);
-    const auto has = [&](const char *word) { return std::find(words.begin(), words.end(), word) != words.end(); };
-    return {has("avx512") || has("avx512_skylake") ? 16 : has("avx2") || has("avx") ? 8 : 4, has("avx512") ? 32 : 16};
+    return find_architecture(target)->vectors_of(words);
+}
+
+std::vector<const char *> profiles_of(const Architecture &architecture) {
+    std::vector<const char *> profiles;
+    for (const CpuLevel &level : architecture.levels) {
+        profiles.push_back(level.profile);
+    }
+    return profiles;
 }
 
 }  // namespace
@@ -44,9 +50,9 @@ const BoundBackend &cpu_bound_backend() {
         {{"vector_lanes", &DeviceProfile::vector_lanes, 1024},
          {"vector_registers", &DeviceProfile::vector_registers, 1024}},
         {},
-        {{"CPU, AVX2", 8, 16}, {"CPU, AVX-512", 16, 32}},
+        {{"CPU, AVX2", 8, 16}, {"CPU, AVX-512", 16, 32}, {"CPU, NEON", 4, 32}},
         false,
-        {"generic_avx512", "generic_avx2", "generic_x86_64"},
+        profiles_of,
         {1, 2, 4, 8, 16, 32, 64},
         [](const std::string &) { return std::vector<std::string>(); },
         {}};

@@ -97,7 +97,7 @@ const BoundBackend &cuda_bound_backend() {
         {"shared", "L2", "DRAM"},
         {{"NVIDIA GPU", 0, 0}, {"Tensor, 9.0", 0, 0, TensorCores::Sm90}, {"Tensor, 8.0", 0, 0, TensorCores::Sm80}},
         true,
-        {"generic_cuda"},
+        [](const Architecture &) { return std::vector<const char *>{"generic_cuda"}; },
         {16, 32, 64, 128},
         tensor_core_targets,
         {"generic_cuda_sm90", "generic_cuda"}};

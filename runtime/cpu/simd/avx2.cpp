@@ -5,7 +5,6 @@
 #include "transpose_portable.h"
 #include <cstring>
 
-#ifdef DISTILE_X86
 #include <immintrin.h>
 #define DISTILE_TARGET_AVX2 __attribute__((target("avx2,bmi2,f16c,popcnt")))
 
@@ -339,5 +338,3 @@ const SimdLevel avx2_level = {
     deposit_avx2, unite_rows_avx2, compare_avx2,  widen_float16_avx2, widen_bfloat16_avx2, transpose_avx2};
 
 }  // namespace distile
-
-#endif

@@ -4,7 +4,6 @@
 #include "simd_files.h"
 #include <numeric>
 
-#ifdef DISTILE_X86
 #include <immintrin.h>
 #define DISTILE_TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512vbmi2,popcnt")))
 
@@ -134,5 +133,3 @@ const SimdLevel avx512_level = {
     deposit,  unite_rows_avx512, compare_avx512,  widen_float16, widen_bfloat16, transpose};
 
 }  // namespace distile
-
-#endif

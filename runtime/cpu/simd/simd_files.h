@@ -1,5 +1,5 @@
 /** \file
- * Shared by the files of the levels and simd_level.cpp.
+ * Shared by the files of the levels and of the architectures.
  */
 #ifndef DISTILE_SIMD_FILES_H
 #define DISTILE_SIMD_FILES_H
@@ -9,16 +9,10 @@
 #include <algorithm>
 #include <cmath>
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#define DISTILE_X86 1
-#endif
-
 namespace distile {
 
-extern const SimdLevel portable_level;
-#ifdef DISTILE_X86
-extern const SimdLevel avx2_level, avx512_level;
-#endif
+// The build has those of its architecture.
+extern const SimdLevel portable_level, avx2_level, avx512_level, neon_level;
 
 /** For every byte value, the number of set bits and their positions in increasing order. */
 struct BytePositions {

@@ -1,6 +1,6 @@
 /** \file
- * The inner loops that exist for several instruction sets. To add one, add a file and a row in simd_level.cpp. All
- * levels give bit-identical results.
+ * The inner loops that exist for several instruction sets. To add one, add a file, and a row in the file of its
+ * architecture in ../architectures/. All levels give bit-identical results.
  */
 #ifndef DISTILE_SIMD_LEVEL_H
 #define DISTILE_SIMD_LEVEL_H
@@ -62,7 +62,7 @@ struct SimdLevel {
                       int64_t columns);
 };
 
-/** The levels that this CPU supports: at least one, fastest last. */
+/** Some levels: at least one, fastest last. */
 class SimdLevels {
 public:
     class Iterator {
@@ -98,6 +98,9 @@ public:
     const SimdLevel &operator[](int32_t i) const {
         return *levels_[i];
     }
+    SimdLevels first(int32_t count) const {
+        return {levels_, count};
+    }
     const SimdLevel &best() const {
         return *levels_[count_ - 1];
     }
@@ -107,6 +110,7 @@ private:
     int32_t count_;
 };
 
+/** Those that this CPU supports. */
 SimdLevels supported_simd_levels();
 
 }  // namespace distile

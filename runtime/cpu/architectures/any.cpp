@@ -1,0 +1,17 @@
+// Architectures of which the library knows nothing.
+#include "cpu_architecture.h"
+#include "simd_files.h"
+#include <iterator>
+
+namespace distile {
+
+std::vector<CpuFeature> known_cpu_features() {
+    return {};
+}
+
+SimdLevels known_simd_levels() {
+    static const SimdLevel *const levels[] = {&portable_level};
+    return {levels, static_cast<int32_t>(std::size(levels))};
+}
+
+}  // namespace distile

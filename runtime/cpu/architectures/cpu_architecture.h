@@ -1,0 +1,27 @@
+/** \file
+ * What depends on the architecture of the CPU. Each architecture has a file in this folder; the build compiles the one
+ * of the CPU that it builds for.
+ */
+#ifndef DISTILE_CPU_ARCHITECTURE_H
+#define DISTILE_CPU_ARCHITECTURE_H
+
+#include "simd_level.h"
+#include <vector>
+
+namespace distile {
+
+struct CpuFeature {
+    const char *name;  /**< As in plans. */
+    bool present;      /**< The CPU has it, and the operating system lets programs use it. */
+    bool everywhere{}; /**< Every CPU of the architecture has it. */
+};
+
+/** Every feature that this library knows. */
+std::vector<CpuFeature> known_cpu_features();
+
+/** The SIMD levels, slowest first. Each runs wherever the next one does. */
+SimdLevels known_simd_levels();
+
+}  // namespace distile
+
+#endif
