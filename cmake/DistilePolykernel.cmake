@@ -6,10 +6,10 @@
 #     extern const distile_polykernel <target>;
 #
 # Without a plan, the analytical bound chooses the schedules: for CPUs with AVX-512 and with AVX2, or where the project
-# is compiled for AArch64 for CPUs of Armv8.2, and with BACKENDS cuda for NVIDIA GPUs. There the plans for tensor cores
-# come first, which multiply float32 in TF32; they need nvcc and CUTLASS (DistileTensorCores.cmake). The library of a
-# backend other than cpu is <target>_<backend>: BACKENDS cpu cuda makes <target> and <target>_cuda. `distile plan`
-# measures plans on this machine; `distile tune` finds better ones.
+# is compiled for AArch64 for CPUs of Armv8.2; with BACKENDS cuda for NVIDIA GPUs, and with BACKENDS opencl for OpenCL
+# devices. For NVIDIA GPUs the plans for tensor cores come first, which multiply float32 in TF32; they need nvcc and
+# CUTLASS (DistileTensorCores.cmake). The library of a backend other than cpu is <target>_<backend>: BACKENDS cpu cuda
+# makes <target> and <target>_cuda. `distile plan` measures plans on this machine; `distile tune` finds better ones.
 #
 # Several plans serve several kinds of CPU, or of GPU; list the most demanding first. At run time the first plan that
 # the device can run is taken. A portable plan that every CPU of the architecture runs (`distile portable`) follows,
@@ -48,8 +48,9 @@ function(distile_add_polykernel target)
         set(arg_BACKENDS cpu)
     endif ()
     foreach (backend IN LISTS arg_BACKENDS)
-        if (NOT backend MATCHES "^(cpu|cuda)$")
-            message(FATAL_ERROR "distile_add_polykernel: '${backend}' is not a backend; the backends are cpu and cuda")
+        if (NOT backend MATCHES "^(cpu|cuda|opencl)$")
+            message(FATAL_ERROR "distile_add_polykernel: '${backend}' is not a backend; the backends are cpu, cuda and "
+                                "opencl")
         endif ()
         set(suffix "_${backend}")
         if (backend STREQUAL "cpu")
@@ -102,9 +103,9 @@ function(_distile_add_polykernel target backend arg_OPERATOR arg_DTYPE arg_NO_PO
     include("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/DistileArchitecture.cmake")
     string(REPLACE "-linux" "" architecture "${DISTILE_HALIDE_TARGET}")
     set(base "${CMAKE_CURRENT_BINARY_DIR}/${target}")
-    set(hooks "${objects}/distile_hooks.o")
+    set(hooks "${objects}/distile_hooks.o" "${objects}/distile_gpu_hooks.o")
     if (TARGET distile::cuda)
-        list(APPEND hooks "${objects}/distile_cuda_hooks.o" "${objects}/distile_tensor_core.o")
+        list(APPEND hooks "${objects}/distile_tensor_core.o")
     endif ()
     set(environment "CC=${CMAKE_C_COMPILER}" "DISTILE_OBJECTS=${objects}")
     if (DISTILE_NVCC)

@@ -54,8 +54,8 @@ Expr apply_epilogue(Epilogue epilogue, const Expr &value) {
         // result is 0 for large negative values.
         return strict_float(value / (1.0f + exp(-clamp(value, -89.0f, 87.0f))));
     case Epilogue::Gelu:
-        // The error function of NaN may be any number; the factor `value` keeps NaN.
-        return 0.5f * value * (1.0f + error_function(value * 0.70710678f));
+        // The error function of NaN may be any number; the factor `value` keeps NaN. Twice `value` could overflow.
+        return value * (0.5f + 0.5f * error_function(value * 0.70710678f));
     }
     return value;
 }

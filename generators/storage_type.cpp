@@ -57,7 +57,8 @@ Expr stored_bits(const Expr &value) {
 }
 
 StorageConversion::StorageConversion(const Target &target)
-    : has_float16_(target.has_feature(Target::CUDA) || target.has_feature(Target::F16C)) {
+    : has_float16_(target.has_feature(Target::CUDA) || target.has_feature(Target::CLHalf) ||
+                   target.has_feature(Target::F16C)) {
 }
 
 Expr StorageConversion::to_float32(const Expr &value) const {

@@ -7,7 +7,7 @@
 namespace distile {
 
 const std::vector<const Backend *> &backends() {
-    static const std::vector<const Backend *> all = {&cpu_backend(), &cuda_backend()};
+    static const std::vector<const Backend *> all = {&cpu_backend(), &cuda_backend(), &opencl_backend()};
     return all;
 }
 

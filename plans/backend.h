@@ -57,6 +57,7 @@ struct Backend {
 
 const Backend &cpu_backend();
 const Backend &cuda_backend();
+const Backend &opencl_backend();
 
 const std::vector<const Backend *> &backends();
 /** Null if there is none of this name. */

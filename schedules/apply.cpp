@@ -3,6 +3,7 @@
 #include "cpu_depthwise.h"
 #include "cuda_direct.h"
 #include "cuda_schedule.h"
+#include "gpu_passes.h"
 
 namespace distile {
 
@@ -35,14 +36,25 @@ std::string declare_knobs(const MaskedOperator &op, const Space &space, const Pr
 }
 
 Problem problem_on(const MaskedOperator &op, const Halide::Target &target) {
-    return target.has_gpu_feature() ? cuda_problem(op) : cpu_problem(op, target);
+    return target.has_feature(Halide::Target::OpenCL) ? opencl_problem(op)
+           : target.has_gpu_feature()                 ? cuda_problem(op)
+                                                      : cpu_problem(op, target);
 }
 
 std::string apply_schedule(const Halide::Pipeline &pipeline, MaskedOperator &op, const Theta &theta,
                            const Halide::Target &target) {
     if (target.has_gpu_feature()) {
-        return runs_direct(op) ? apply_cuda_direct_schedule(pipeline, op, theta)
-                               : apply_cuda_schedule(pipeline, op, theta);
+        const Problem problem = problem_on(op, target);
+        std::string source = runs_direct(op) ? apply_cuda_direct_schedule(pipeline, op, problem, theta)
+                                             : apply_cuda_schedule(pipeline, op, problem, theta);
+        if (target.has_feature(Halide::Target::OpenCL)) {
+            // The pipeline takes ownership of its passes.
+            // NOLINTBEGIN(cppcoreguidelines-owning-memory)
+            Halide::Pipeline(pipeline).add_custom_lowering_pass(new LoopAroundBarriers(op.tile_h * op.tile_w));
+            Halide::Pipeline(pipeline).add_custom_lowering_pass(new AccessOpenClBuffers);
+            // NOLINTEND(cppcoreguidelines-owning-memory)
+        }
+        return source;
     }
     return op.depthwise ? apply_cpu_depthwise_schedule(op, theta, target) : apply_cpu_schedule(op, theta, target);
 }

@@ -9,8 +9,8 @@ namespace distile {
 
 using namespace Halide;
 
-std::string apply_cuda_direct_schedule(Pipeline pipeline, MaskedOperator &op, const Theta &theta) {
-    const Problem problem = cuda_problem(op);
+std::string apply_cuda_direct_schedule(Pipeline pipeline, MaskedOperator &op, const Problem &problem,
+                                       const Theta &theta) {
     std::ostringstream source;
     source << declare_knobs(op, cuda_direct_space(), problem, theta);
     check_gpu_stages(op);

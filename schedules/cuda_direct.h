@@ -11,7 +11,8 @@
 namespace distile {
 
 /** The counterpart of apply_cuda_schedule() for operators that run direct. */
-std::string apply_cuda_direct_schedule(Halide::Pipeline pipeline, MaskedOperator &op, const Theta &theta);
+std::string apply_cuda_direct_schedule(Halide::Pipeline pipeline, MaskedOperator &op, const Problem &problem,
+                                       const Theta &theta);
 
 }  // namespace distile
 

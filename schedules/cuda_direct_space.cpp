@@ -57,9 +57,9 @@ const Space &cuda_direct_space() {
                  return theta.at("block_channels") <= round_up(problem.out_channels, problem.channel_block);
              },
              {"block_channels"}},
-            {"32 to 1024 threads per block, in whole warps",
-             [](const Theta &theta, const Problem &) {
-                 return num_threads(theta) <= 1024 && num_threads(theta) % 32 == 0;
+            {"32 to 1024 threads per block (256 in OpenCL), in whole warps",
+             [](const Theta &theta, const Problem &problem) {
+                 return num_threads(theta) <= problem.most_threads && num_threads(theta) % 32 == 0;
              },
              {"block_pixels", "block_channels", "thread_pixels", "thread_channels"}},
             {"at most 64 sums per thread",

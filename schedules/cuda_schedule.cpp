@@ -13,11 +13,11 @@ namespace {
 
 /** The state shared by the parts of a schedule while it is applied. Names match the source that the parts write. */
 struct CudaSchedule {
-    CudaSchedule(MaskedOperator &op, const Theta &theta);
+    CudaSchedule(MaskedOperator &op, const Problem &problem, const Theta &theta);
 
     MaskedOperator &op;
     const Theta &theta;
-    const Problem problem;
+    const Problem &problem;
     std::ostringstream source;
     MaskedStage &stage;
 
@@ -51,8 +51,8 @@ private:
     void name_idle_blocks(const std::string &function, int update, int pixels);
 };
 
-CudaSchedule::CudaSchedule(MaskedOperator &op, const Theta &theta)
-    : op(op), theta(theta), problem(cuda_problem(op)), stage(op.stages[0]), block_pixels(theta.at("block_pixels")),
+CudaSchedule::CudaSchedule(MaskedOperator &op, const Problem &problem, const Theta &theta)
+    : op(op), theta(theta), problem(problem), stage(op.stages[0]), block_pixels(theta.at("block_pixels")),
       block_channels(theta.at("block_channels")), thread_pixels(theta.at("thread_pixels")), chunk(theta.at("chunk")),
       splits(theta.at("splits")), padding(theta.at("padding")), halo(theta.at("halo") != 0),
       channel_threads(distile::channel_threads(theta)), pixel_threads(distile::pixel_threads(theta)),
@@ -222,13 +222,13 @@ void CudaSchedule::add_passes(Pipeline pipeline) {
 
 }  // namespace
 
-std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const Theta &theta) {
-    const std::string knobs = declare_knobs(op, cuda_space(), cuda_problem(op), theta);
+std::string apply_cuda_schedule(Pipeline pipeline, MaskedOperator &op, const Problem &problem, const Theta &theta) {
+    const std::string knobs = declare_knobs(op, cuda_space(), problem, theta);
     check_gpu_stages(op);
     if (!op.stages[0].window.defined()) {
         throw CompileError("PolyKernel: on a GPU a masked operator must stage its input and look up its tiles.\n");
     }
-    CudaSchedule schedule(op, theta);
+    CudaSchedule schedule(op, problem, theta);
     vectorize_gpu_output(op, schedule.lanes, schedule.source);
     if (schedule.splits == 1) {
         schedule.compute_in_blocks();

@@ -10,9 +10,10 @@
 
 namespace distile {
 
-/** Applies a theta that is legal for cuda_problem(op) and adds the lowering passes that it needs to the pipeline.
+/** Applies a theta that is legal for a problem of a GPU and adds the lowering passes that it needs to the pipeline.
  * Throws and returns as apply_schedule(). */
-std::string apply_cuda_schedule(Halide::Pipeline pipeline, MaskedOperator &op, const Theta &theta);
+std::string apply_cuda_schedule(Halide::Pipeline pipeline, MaskedOperator &op, const Problem &problem,
+                                const Theta &theta);
 
 }  // namespace distile
 

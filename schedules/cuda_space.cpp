@@ -184,9 +184,9 @@ const Space &cuda_space() {
                  return problem.phases() == 1 || (theta.at("splits") == 1 && !theta.at("halo"));
              },
              {"splits", "halo"}},
-            {"32 to 1024 threads per block, in whole warps",
-             [](const Theta &theta, const Problem &) {
-                 return block_threads(theta) <= 1024 && block_threads(theta) % 32 == 0;
+            {"32 to 1024 threads per block (256 in OpenCL), in whole warps",
+             [](const Theta &theta, const Problem &problem) {
+                 return block_threads(theta) <= problem.most_threads && block_threads(theta) % 32 == 0;
              },
              {"block_pixels", "block_channels", "thread_pixels", "thread_channels"}},
             {"a chunk that divides the input channels of a split",
@@ -233,8 +233,10 @@ const Space &cuda_space() {
              },
              {"tile_h", "tile_w", "block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk",
               "weights_staged", "prefetch", "halo"}},
-            {"staged inputs and weights that fit 48 KB of shared memory",
-             [](const Theta &theta, const Problem &problem) { return shared_bytes(theta, problem) <= 48 << 10; },
+            {"staged inputs and weights that fit 48 KB of shared memory (32 KB in OpenCL)",
+             [](const Theta &theta, const Problem &problem) {
+                 return shared_bytes(theta, problem) <= problem.most_shared_bytes;
+             },
              {"tile_h", "tile_w", "block_pixels", "block_channels", "thread_pixels", "thread_channels", "chunk",
               "weights_staged", "transposed", "padding", "halo"}},
         },
@@ -246,6 +248,15 @@ const Space &cuda_space() {
 Problem cuda_problem(const OperatorFacts &op) {
     Problem problem{op};
     problem.vector_lanes = 16 / int{sizeof(float)};
+    problem.most_threads = 1024;
+    problem.most_shared_bytes = 48 << 10;
+    return problem;
+}
+
+Problem opencl_problem(const OperatorFacts &op) {
+    Problem problem = cuda_problem(op);
+    problem.most_threads = 256;
+    problem.most_shared_bytes = 32 << 10;
     return problem;
 }
 

@@ -1,5 +1,5 @@
 /** \file
- * The space of CUDA schedules. Independent of Halide, so a search can walk it anywhere.
+ * The space of CUDA schedules, which OpenCL takes too. Independent of Halide, so a search can walk it anywhere.
  *
  * A block computes `block_pixels` virtual pixels x `block_channels` output channels. It stages `chunk` input channels
  * of one kernel position at a time, with their weights, in shared memory and keeps its sums in registers,
@@ -23,6 +23,8 @@ const Space &cuda_space();
 
 /** The facts that its constraints need. */
 Problem cuda_problem(const OperatorFacts &op);
+/** The same for OpenCL: work-groups of up to 256 work-items and 32 KB of local memory, which phones' GPUs have. */
+Problem opencl_problem(const OperatorFacts &op);
 
 /** A block's threads along the channels, along the pixels, and in total. */
 int channel_threads(const Theta &theta);

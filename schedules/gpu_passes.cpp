@@ -480,4 +480,118 @@ Stmt PrefetchStaged::visit(const For *op) {
     return loop;
 }
 
+namespace {
+
+class FindBarrier : public IRVisitor {
+public:
+    bool found = false;
+
+private:
+    using IRVisitor::visit;
+    void visit(const Call *op) override {
+        found = found || op->is_intrinsic(Call::gpu_thread_barrier);
+        IRVisitor::visit(op);
+    }
+};
+
+}  // namespace
+
+Stmt LoopAroundBarriers::visit(const For *op) {
+    // What a thread does has no barrier around it.
+    return op->for_type == ForType::GPUThread ? Stmt(op) : IRMutator::visit(op);
+}
+
+Stmt LoopAroundBarriers::visit(const IfThenElse *op) {
+    FindBarrier barrier;
+    op->then_case.accept(&barrier);
+    const LT *less = op->condition.as<LT>();
+    if (!barrier.found || !less || op->else_case.defined()) {
+        return IRMutator::visit(op);
+    }
+    // 1 if there are pixels beyond the first, and else at most 0: a call has no more pixels than `most`.
+    const Expr most = Variable::make(Int(32), "num_tiles") * pixels_per_tile;
+    const Expr times = (less->b - less->a + most - 1) / most;
+    return For::make(unique_name("if_any"), 0, times, ForType::Serial, Partition::Never, DeviceAPI::None,
+                     op->then_case);
+}
+
+namespace {
+
+/** The bits of a value of a 16-bit type. */
+Expr bits_as(const Type &type, const Expr &value) {
+    const Reinterpret *bits = value.as<Reinterpret>();
+    const Expr inner = bits ? bits->value : value;
+    return inner.type() == type ? inner : Reinterpret::make(type, inner);
+}
+
+bool is_narrow_float(const Type &type) {
+    return (type.is_float() || type.is_bfloat()) && type.bits() == 16;
+}
+
+/** Rewrites the accesses of a kernel to buffers that are not its own. */
+class BufferAccesses : public IRMutator {
+public:
+    std::set<std::string> buffers;
+
+private:
+    using IRMutator::visit;
+    std::set<std::string> own;
+
+    Expr moved(const std::string &name, const Expr &index) {
+        buffers.insert(name);
+        const Expr offset = Variable::make(Int(32), name + ".first_element");
+        if (const Ramp *ramp = index.as<Ramp>()) {
+            return Ramp::make(ramp->base + offset, ramp->stride, ramp->lanes);
+        }
+        return index.type().is_scalar() ? index + offset : index + Broadcast::make(offset, index.type().lanes());
+    }
+
+    Stmt visit(const Allocate *op) override {
+        own.insert(op->name);
+        return IRMutator::visit(op);
+    }
+
+    Expr visit(const Reinterpret *op) override {
+        return bits_as(op->type, mutate(op->value));
+    }
+
+    Expr visit(const Load *op) override {
+        if (own.count(op->name) != 0) {
+            return IRMutator::visit(op);
+        }
+        const Type type = is_narrow_float(op->type) ? UInt(16, op->type.lanes()) : op->type;
+        const Expr load = Load::make(type, op->name, moved(op->name, mutate(op->index)), op->image, op->param,
+                                     mutate(op->predicate), ModulusRemainder());
+        return bits_as(op->type, load);
+    }
+
+    Stmt visit(const Store *op) override {
+        if (own.count(op->name) != 0) {
+            return IRMutator::visit(op);
+        }
+        const Type type = op->value.type();
+        const Expr value = mutate(op->value);
+        return Store::make(op->name, is_narrow_float(type) ? bits_as(UInt(16, type.lanes()), value) : value,
+                           moved(op->name, mutate(op->index)), op->param, mutate(op->predicate), ModulusRemainder());
+    }
+};
+
+}  // namespace
+
+Stmt AccessOpenClBuffers::visit(const For *op) {
+    if (op->for_type != ForType::GPUBlock) {
+        return IRMutator::visit(op);
+    }
+    BufferAccesses accesses;
+    Stmt kernel = accesses.mutate(Stmt(op));
+    for (const std::string &name : accesses.buffers) {
+        const Expr offset = Call::make(Int(32), "distile_buffer_offset",
+                                       {Variable::make(Handle(), "__user_context"),
+                                        Variable::make(type_of<halide_buffer_t *>(), name + ".buffer")},
+                                       Call::Extern);
+        kernel = LetStmt::make(name + ".first_element", offset, kernel);
+    }
+    return kernel;
+}
+
 }  // namespace distile

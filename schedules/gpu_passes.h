@@ -92,6 +92,35 @@ private:
     std::set<std::string> staged;
 };
 
+/** Turns a condition around barriers, which SkipIdleBlocks makes, into a loop of no or one iteration.
+ *
+ * All threads of a block agree about it, so OpenCL allows it, but PoCL 3.1 computes wrong results after barriers in a
+ * condition. It does not see how often the loop runs. */
+class LoopAroundBarriers : public Halide::Internal::IRMutator {
+public:
+    explicit LoopAroundBarriers(int pixels_per_tile) : pixels_per_tile(pixels_per_tile) {
+    }
+
+protected:
+    using Halide::Internal::IRMutator::visit;
+    Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
+    Halide::Internal::Stmt visit(const Halide::Internal::IfThenElse *op) override;
+
+private:
+    int pixels_per_tile;
+};
+
+/** Makes a kernel access buffers as OpenCL can.
+ *
+ * An argument names a whole buffer, and a tensor may start anywhere in it: every access adds the tensor's first
+ * element, for which the generated code asks distile_buffer_offset() before it launches the kernel. 16-bit floats are
+ * loaded and stored as integers, because not every device knows the type half, and none bfloat16. */
+class AccessOpenClBuffers : public Halide::Internal::IRMutator {
+protected:
+    using Halide::Internal::IRMutator::visit;
+    Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
+};
+
 }  // namespace distile
 
 #endif

@@ -3,7 +3,8 @@
 namespace distile {
 
 const std::vector<const BoundBackend *> &bound_backends() {
-    static const std::vector<const BoundBackend *> all = {&cpu_bound_backend(), &cuda_bound_backend()};
+    static const std::vector<const BoundBackend *> all = {&cpu_bound_backend(), &cuda_bound_backend(),
+                                                          &opencl_bound_backend()};
     return all;
 }
 

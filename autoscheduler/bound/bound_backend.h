@@ -67,6 +67,7 @@ struct BoundBackend {
 
 const BoundBackend &cpu_bound_backend();
 const BoundBackend &cuda_bound_backend();
+const BoundBackend &opencl_bound_backend();
 
 const std::vector<const BoundBackend *> &bound_backends();
 /** Throws FileError if there is none of this name. */

@@ -56,8 +56,8 @@ DeviceProfile read_device_profile(const std::string &path);
 nlohmann::json to_json(const DeviceProfile &device);
 
 /** A profile that is compiled in, for devices that were never calibrated: "generic_x86_64", "generic_avx2",
- * "generic_avx512", "generic_aarch64", "generic_armv82", "generic_cuda" or "generic_cuda_sm90". Throws FileError for
- * any other name. */
+ * "generic_avx512", "generic_aarch64", "generic_armv82", "generic_cuda", "generic_cuda_sm90" or "generic_opencl".
+ * Throws FileError for any other name. */
 DeviceProfile generic_device_profile(const std::string &name);
 
 /** Sets what follows from the features of a device and was not measured. */

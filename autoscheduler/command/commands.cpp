@@ -10,7 +10,7 @@ namespace distile {
 
 const char *const device_option_help =
     "Device profile: a file that distile calibrate wrote, or generic_x86_64, generic_avx2, generic_avx512, "
-    "generic_aarch64, generic_armv82, generic_cuda or generic_cuda_sm90";
+    "generic_aarch64, generic_armv82, generic_cuda, generic_cuda_sm90 or generic_opencl";
 const char *const mask_option_help =
     "Masks over the output: .npy files (bool or uint8, [n, y, x]), .png files, or drawn ones as blob:DENSITY:SEED, "
     "random:DENSITY:SEED or checkerboard";

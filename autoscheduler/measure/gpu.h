@@ -76,6 +76,11 @@ template<typename T> std::vector<T> read_device(const T *from, size_t count) {
     return values;
 }
 
+template<typename T> void write_device(T *to, const std::vector<T> &values) {
+    CU(cuMemcpyHtoD, reinterpret_cast<CUdeviceptr>(to), static_cast<const void *>(values.data()),
+       values.size() * sizeof(T));
+}
+
 }  // namespace distile
 
 #endif

@@ -31,6 +31,7 @@ struct MeasureBackend {
 
 const MeasureBackend &cpu_measure_backend();
 const MeasureBackend &cuda_measure_backend();
+const MeasureBackend &opencl_measure_backend();
 
 /** Throws FileError if there is none of this name. */
 const MeasureBackend &measure_backend(const std::string &name);

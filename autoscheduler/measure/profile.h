@@ -34,6 +34,10 @@ Profile profile_cpu(const Plan &plan, const SharedObject &object, const ProfileO
 Profile profile_cuda(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
                      const Progress &progress);
 
+/** The same for a plan of an OpenCL device, by calls that are waited for. */
+Profile profile_opencl(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
+                       const Progress &progress);
+
 }  // namespace distile
 
 #endif

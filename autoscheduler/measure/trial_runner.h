@@ -59,6 +59,10 @@ std::unique_ptr<TrialDevice> make_cpu_device(int threads);
 /** The first GPU, or so many of its multiprocessors; 0: all. Throws std::runtime_error where there is none, or no
  * support for one in this program. */
 std::unique_ptr<TrialDevice> make_cuda_device(int multiprocessors);
+/** The first OpenCL device, whose compute units are so many; 0: however many. Throws likewise. */
+std::unique_ptr<TrialDevice> make_opencl_device(int units);
+/** Its number of compute units. */
+int opencl_units();
 
 /** "" if the variant computes what it should for a mask and leaves the rest of the output alone, otherwise what is
  * wrong. `math` is how its plan multiplies float32. At most `pixels` active pixels are compared. */

@@ -103,7 +103,7 @@ const Backend &cuda_backend() {
         "generic_cuda",
         includes,
         why_no_code,
-        {"distile_hooks.o", "distile_cuda_hooks.o"},
+        {"distile_hooks.o", "distile_gpu_hooks.o"},
         "multiprocessor",
         "multiprocessor",
         "a warp",

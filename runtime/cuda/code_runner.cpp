@@ -1,14 +1,12 @@
 #include "code_runner.h"
 #include "cuda_device.h"
+#include "rehearsal.h"
 #include "types.h"
 #include <array>
 
 namespace distile {
 
 namespace {
-
-/** An address for a rehearsal. Never read, but null would mean that the allocation failed. */
-constexpr uint64_t nowhere = 256;
 
 LaunchGrid grid_of(const distile_gpu_launch &launch) {
     const auto number = [](int32_t value) { return static_cast<uint32_t>(value); };
@@ -107,7 +105,8 @@ const distile_gpu_hooks CodeRunner::hooks = {
     [](distile_hooks *hooks, const distile_gpu_boxes *boxes, void *map) {
         return guarded_hook(hooks,
                             [&](CodeRunner &runner) { runner.map_boxes(*boxes, static_cast<CUtensorMap *>(map)); });
-    }};
+    },
+    nullptr};
 
 /** Calls code, and keeps what its hooks report. */
 template<typename Body> RunResult CodeRunner::guarded_call(CudaCode &code, bool rehearsal, const Body &body) {

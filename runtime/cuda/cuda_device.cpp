@@ -4,6 +4,7 @@
 #include "cuda_mask.h"
 #include "cuda_planner.h"
 #include "pixel_update.h"
+#include "rehearsal.h"
 #include "types.h"
 #include <algorithm>
 #include <array>
@@ -13,9 +14,6 @@
 namespace distile {
 
 namespace {
-
-/** The vector size of the PolyKernels' code and of our kernels. */
-constexpr size_t vector_bytes = 16;
 
 /** GPU memory that returns to its context, which may outlive the device. */
 struct UploadedMemory {
@@ -266,16 +264,7 @@ distile_status CudaDevice::check_memory(const char *call, const distile_tensor &
         return fail(&context, DISTILE_ERROR_NOT_DEVICE_MEMORY, "%s: the %s is not in the memory of GPU %d", call, name,
                     static_cast<int>(device_));
     }
-    const int64_t bytes = element_bytes(tensor.dtype);
-    if (tensor.channels * bytes % vector_bytes != 0 || is_in_units(tensor, vector_bytes)) {
-        return DISTILE_OK;
-    }
-    return fail(&context, DISTILE_ERROR_BAD_ALIGNMENT,
-                "%s: the %s must be aligned to %zu bytes, and its strides n %lld, h %lld, w %lld must be multiples "
-                "of %lld elements, because it has %d channels",
-                call, name, vector_bytes, static_cast<long long>(tensor.stride_n),
-                static_cast<long long>(tensor.stride_h), static_cast<long long>(tensor.stride_w),
-                static_cast<long long>(vector_bytes / bytes), tensor.channels);
+    return check_alignment(context, call, tensor, name);
 }
 
 std::string CudaDevice::missing_features(const distile_polykernel &polykernel) const {
@@ -355,6 +344,14 @@ void CudaDevice::upsample_nearest(const distile_tensor &input, const distile_ten
     check_pointer(output.data, element_bytes(output.dtype), "output");
     update_pixels(caller_stream, static_cast<CudaMask &>(mask).device_bits(),
                   make_update(output, &input, {scale_h, scale_w}, zero));
+}
+
+std::unique_ptr<LoadedCode> CudaDevice::load(const distile_kernel &kernel) {
+    auto code = std::make_unique<CudaCode>(*this);
+    rehearse(kernel, [&](const distile_variant &variant, distile_kernel_call &call) {
+        return runner->rehearse(*code, variant, call);
+    });
+    return code;
 }
 
 bool CudaDevice::chooses_for(const distile_mask &mask) const {

@@ -12,13 +12,6 @@ PixelView view_of(const distile_tensor &tensor, int64_t lanes) {
 
 }  // namespace
 
-bool is_in_units(const distile_tensor &tensor, size_t bytes) {
-    const int64_t element = element_bytes(tensor.dtype), unit = static_cast<int64_t>(bytes);
-    const auto whole = [&](int64_t elements) { return elements * element % unit == 0; };
-    return reinterpret_cast<uintptr_t>(tensor.data) % bytes == 0 && whole(tensor.channels) && whole(tensor.stride_w) &&
-           whole(tensor.stride_h) && (tensor.batch == 1 || whole(tensor.stride_n));
-}
-
 PixelUpdate make_update(const distile_tensor &output, const distile_tensor *from, const Scale &scale, bool zero) {
     constexpr int32_t vector_bytes = 16, most_lanes = 32;
     const int64_t element = element_bytes(output.dtype);

@@ -5,13 +5,10 @@
 #define DISTILE_CUDA_PIXEL_UPDATE_H
 
 #include "kernels/pixels.h"
-#include <cstddef>
+#include "views.h"
 #include <distile/distile.h>
 
 namespace distile {
-
-/** Whether a tensor's pixels start and end at multiples of `bytes`. */
-bool is_in_units(const distile_tensor &tensor, size_t bytes);
 
 /** How often each source pixel is repeated. */
 struct Scale {

@@ -5,9 +5,9 @@
 #define DISTILE_TESTS_CUDA_SETUP_H
 
 #include "fake_session.h"
+#include "gpu_polykernels.h"
 #include "gpu_session.h"
 #include "reference.h"
-#include "test_cuda_polykernels.h"
 #include <memory>
 #include <random>
 #include <string>

@@ -14,6 +14,9 @@
 #include <string>
 #include <vector>
 
+/** The PolyKernel of an operator of the tests. */
+#define GPU_POLYKERNEL(name) name##_cuda
+
 namespace distile {
 
 /** Whether the machine lacks what tests on a GPU need. Whatever else keeps one from being opened is a defect. */
@@ -64,6 +67,15 @@ struct Gpu {
     }
     Kernel make_kernel(const distile_polykernel &polykernel) const {
         return distile::make_kernel(context, polykernel);
+    }
+
+    /** Waits for all work. */
+    void finish() const {
+        CU(cuCtxSynchronize);
+    }
+    /** Makes the stream wait for what a planner clears beside it. */
+    void join(const Planner &planner) const {
+        check(distile_cuda_planner_join(planner.get()));
     }
 
     /** The same for a call on the CPU's context. */
@@ -148,6 +160,10 @@ public:
 
     CUstream get() const {
         return stream_;
+    }
+    /** Waits for the work on it. */
+    void finish() const {
+        CU(cuStreamSynchronize, stream_);
     }
 
 private:

@@ -345,7 +345,7 @@ TEST_CASE("The path without a wait runs in a graph, with other masks at every la
         return;
     }
     const StreamInUse stream(gpu);
-    for (const distile_polykernel *polykernel : {&test_odd_cuda, test_cuda_polykernels[0]}) {
+    for (const distile_polykernel *polykernel : {&test_odd_cuda, gpu_polykernels[0]}) {
         Problem problem(gpu, *polykernel, 2, 20, 24);
         distile_kernel *variants = problem.kernel.get();
         const DeviceArray<uint8_t> bytes(make_bytes("full", 2, problem.out_height, problem.out_width));
@@ -384,7 +384,7 @@ TEST_CASE("A mask may be set while the operator that uses it still runs", "[gpu]
         return;
     }
     const StreamInUse stream(gpu);
-    for (const distile_polykernel *polykernel : {&test_odd_cuda, test_cuda_polykernels[0]}) {
+    for (const distile_polykernel *polykernel : {&test_odd_cuda, gpu_polykernels[0]}) {
         const Problem problem(gpu, *polykernel, 2, 20, 24);
         std::vector<std::vector<uint8_t>> masks;
         std::vector<std::unique_ptr<DeviceArray<uint8_t>>> sources;
@@ -540,7 +540,7 @@ TEST_CASE("Bad arguments and faults give a status, and nothing is written", "[gp
     if (!gpu) {
         return;
     }
-    Problem problem(gpu, *test_cuda_polykernels[0], 1, 12, 12);
+    Problem problem(gpu, *gpu_polykernels[0], 1, 12, 12);
     const std::vector<uint8_t> bytes = make_bytes("full", 1, problem.out_height, problem.out_width);
     const DeviceArray<uint8_t> device_bytes(bytes);
     const Mask mask = gpu.make_mask();
@@ -577,7 +577,7 @@ TEST_CASE("Bad arguments and faults give a status, and nothing is written", "[gp
     CHECK(problem.difference(bytes, DISTILE_KEEP) == "");
 
     // A PolyKernel that only a later GPU runs.
-    distile_polykernel later = *test_cuda_polykernels[0];
+    distile_polykernel later = *gpu_polykernels[0];
     later.features = "sm_990";
     later.otherwise = nullptr;
     distile_kernel *kernel = nullptr;

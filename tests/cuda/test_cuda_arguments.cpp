@@ -53,7 +53,7 @@ TEST_CASE("Every function of cuda.h refuses every argument that is wrong", "[.fa
             .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
             .wrong<0>(DISTILE_ERROR_OTHER_DEVICE, {of_cpu.get()});
         const Kernel never = make_kernel(context, op.polykernel);
-        const Kernel kernel_of_cpu = make_kernel(cpu, *test_cuda_cpu_polykernels[0]);
+        const Kernel kernel_of_cpu = make_kernel(cpu, *gpu_cpu_polykernels[0]);
         setup.set_mask();
         setup.run();
         distile_choice choice{};

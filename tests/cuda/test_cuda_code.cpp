@@ -61,7 +61,7 @@ struct Recorder : distile_hooks {
         return of(hooks).boxes_result;
     }
 
-    distile_gpu_hooks functions{use_module, launch, count_resident, allocate, get_signals, map_boxes};
+    distile_gpu_hooks functions{use_module, launch, count_resident, allocate, get_signals, map_boxes, nullptr};
     distile_gpu_boxes boxes{};
     int boxes_result = 0;
     uint64_t scratch = 0, signals = 0;  // Bytes.
@@ -356,7 +356,7 @@ TEST_CASE("Code for tensor cores is launched with what it needs", "[.fake_driver
 }
 
 TEST_CASE("All code is loaded when a PolyKernel is created", "[.fake_driver]") {
-    for (const distile_polykernel *polykernel : test_cuda_polykernels) {
+    for (const distile_polykernel *polykernel : gpu_polykernels) {
         Setup setup(*polykernel);
         set_fake("count", 7);
         const int64_t loaded = count_fake("cuModuleLoadData"), found = count_fake("cuModuleGetFunction");

@@ -359,7 +359,7 @@ TEST_CASE("Weights for tensor cores have the input's type and whole steps", "[.f
 
 TEST_CASE("Every wrong argument of a run is refused before anything is launched", "[.fake_driver]") {
     for (const distile_polykernel *polykernel :
-         {static_cast<const distile_polykernel *>(&test_odd_cuda), test_cuda_polykernels[0]}) {
+         {static_cast<const distile_polykernel *>(&test_odd_cuda), gpu_polykernels[0]}) {
         Setup setup(*polykernel);
         setup.refuse_run(DISTILE_ERROR_BAD_MASK, {"never set"});
         setup.set_mask();
@@ -438,7 +438,7 @@ TEST_CASE("Every wrong argument of a run is refused before anything is launched"
             refuse(&distile_run_args::residual, DISTILE_ERROR_ALIASING, {"residual overlaps"},
                    [&](distile_tensor &t) { t.data = static_cast<float *>(setup.output.data) + 1; });
         }
-        const Setup other(*test_cuda_polykernels[1]);
+        const Setup other(*gpu_polykernels[1]);
         setup.args.weights = other.weights.get();
         setup.refuse_run(DISTILE_ERROR_BAD_WEIGHTS, {"weights"});
         setup.args = good;

@@ -231,7 +231,7 @@ TEST_CASE("Zeros and dense candidates write what is due, and nothing around it",
     CUstream stream = nullptr;
     CU(cuStreamCreate, &stream, static_cast<unsigned int>(CU_STREAM_NON_BLOCKING));
     for (const distile_polykernel *polykernel :
-         {static_cast<const distile_polykernel *>(&test_odd_cuda), test_cuda_polykernels[1]}) {
+         {static_cast<const distile_polykernel *>(&test_odd_cuda), gpu_polykernels[1]}) {
         GpuSetup setup(*polykernel, 2, 11, 9);
         const OwnDense dense(setup);
         const bool has_residual = setup.conv.residual != 0;

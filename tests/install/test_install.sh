@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the project, moves what was installed, and looks at what it is: the tree in which the consumers' tests work.
 # Usage: test_install.sh <cmake> <source folder> <build folder> <folder to move the installation to> <folder of libHalide>
-#                        [shared] [cuda]
+#                        [shared] [cuda] [opencl]
 # $CC compiles programs for the machine that the build is for, and the words of $EMULATOR start them.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../support/shell_test.sh"
@@ -58,7 +58,8 @@ fi
 # The shared library shows the functions of the API, and only those.
 if [[ $kinds == *" shared "* ]]; then
     library=$(find "$moved" -name libdistile.so)
-    headers=$(ls "$moved"/include/distile/*.h | { [[ $kinds == *" cuda "* ]] && cat || grep -v cuda; })
+    headers=$(ls "$moved"/include/distile/*.h | { [[ $kinds == *" cuda "* ]] && cat || grep -v cuda; } |
+        { [[ $kinds == *" opencl "* ]] && cat || grep -v opencl; })
     nm -D --defined-only "$library" | awk '{print $3}' | sort >"$moved.symbols"
     sed -n 's/^DISTILE_API .*\b\(distile_[a-z0-9_]*\)(.*/\1/p' $headers | sort >"$moved.api"
     [[ $(wc -l <"$moved.api") -gt 40 ]] || fail "the headers declare few functions: $(cat "$moved.api")"

@@ -281,7 +281,7 @@ void check_kernels(Fixture &f, WrongArguments &all) {
         .wrong<1>(DISTILE_ERROR_OTHER_DEVICE, {&another})
         .wrong<1>(DISTILE_ERROR_BAD_CHANNELS, {&groups.polykernel})
         .wrong_number<1>(DISTILE_ERROR_VERSION, &distile_polykernel::kind, {0, -1, 5, INT_MAX})
-        .wrong_number<1>(DISTILE_ERROR_OTHER_DEVICE, &distile_polykernel::device, {0, -1, 3, INT_MAX})
+        .wrong_number<1>(DISTILE_ERROR_OTHER_DEVICE, &distile_polykernel::device, {0, -1, 4, INT_MAX})
         .wrong_number<1>(DISTILE_ERROR_VERSION, &distile_polykernel::math, {-1, 3, INT_MIN, INT_MAX})
         .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
     for (const char *features : f.device.lacking) {

@@ -87,6 +87,8 @@ expect_error "another operator" profile "$folder/wide.json" "$source_folder/test
 
 # Operators, and the spaces of their schedules.
 "$distile" info "$op" | has 'NVIDIA GPU .* legal of' || fail "info does not count the schedules of an operator"
+"$distile" info "$op" | has 'OpenCL device .* legal of' || fail "info counts no schedules for OpenCL devices"
+"$distile" rank "$op" --device generic_opencl --density .3 --top 2 | has 'blocks of' || fail "rank has none for OpenCL"
 "$distile" info --json "$op" | has '"legal"' || fail "info --json does not count the schedules of an operator"
 
 # Transposed convolutions, and convolutions after upsampling, have tiles of whole strides.

@@ -563,7 +563,10 @@ TEST_CASE("Features are named as the runtime checks them", "[plan]") {
     refuse([&] { features("arm-64-linux-avx2"); }, {"arm-64-linux-avx2", "'avx2'"});
     refuse([&] { features("x86-64-linux-arm_fp16"); }, {"'arm_fp16'"});
     refuse([&] { features("arm-64-android"); }, {"arm-64-android", "x86-64-linux or arm-64-linux"});
-    refuse([&] { features("x86-64-linux-avx2-opencl"); }, {"x86-64-linux-avx2-opencl", "'opencl'"});
+    refuse([&] { features("x86-64-linux-avx2-vulkan"); }, {"x86-64-linux-avx2-vulkan", "'vulkan'"});
+    CHECK(features("x86-64-linux-opencl") == "opencl_1.2");
+    CHECK(features("x86-64-linux-opencl-cl_half") == "opencl_1.2 cl_khr_fp16");
+    refuse([&] { features("x86-64-linux-avx2-opencl"); }, {"x86-64-linux-avx2-opencl", "'avx2'"});
     refuse([&] { features("x86-64-windows"); }, {"x86-64-windows"});
     refuse([&] { features("x86-64-linuxx"); }, {"x86-64-linuxx"});
     refuse([&] { features("x86-64-linux-cuda"); }, {"x86-64-linux-cuda", "compute capability"});
@@ -573,7 +576,7 @@ TEST_CASE("Features are named as the runtime checks them", "[plan]") {
 }
 
 TEST_CASE("Every backend says what the tools ask of it", "[plan]") {
-    CHECK(backend_names() == std::vector<std::string>{"cpu", "cuda"});
+    CHECK(backend_names() == std::vector<std::string>{"cpu", "cuda", "opencl"});
     for (const Backend *backend : backends()) {
         CAPTURE(backend->name);
         CHECK(&get_backend(backend->name) == backend);
@@ -589,7 +592,19 @@ TEST_CASE("Every backend says what the tools ask of it", "[plan]") {
         CHECK_FALSE(bound_backend(backend->name).spaces.empty());
         CHECK(generic_device_profile(backend->usual_profile).backend == backend->name);
     }
-    refuse([] { get_backend("opencl"); }, {"opencl", "cpu", "cuda"});
+    refuse([] { get_backend("vulkan"); }, {"vulkan", "cpu", "cuda", "opencl"});
+}
+
+TEST_CASE("What OpenCL devices have includes what code for fewer needs", "[plan]") {
+    const Backend &opencl = opencl_backend();
+    const std::string plain = "opencl_1.2", half = "opencl_1.2 cl_khr_fp16";
+    CHECK(opencl.includes(half, plain));
+    CHECK_FALSE(opencl.includes(plain, half));
+    CHECK(opencl.target_of(half) == "x86-64-linux-opencl-cl_half");
+    CHECK(opencl.needs(plain) == "an OpenCL 1.2 device");
+    CHECK(opencl.needs(half) == "an OpenCL 1.2 device with cl_khr_fp16");
+    CHECK(opencl.why_no_code(Language::Halide, plain).empty());
+    CHECK(contains(opencl.why_no_code(Language::TensorCore, plain), "CUDA"));
 }
 
 TEST_CASE("Every architecture says what the tools ask of it", "[plan]") {
@@ -1150,7 +1165,8 @@ TEST_CASE("The bound makes plans for every level of a backend", "[plan]") {
         const Operator op = read_operator(folder.write("operator.json", file.dump()));
         for (const auto &[backend, architecture] : {std::pair(&cpu_backend(), &x86_64_architecture()),
                                                     {&cpu_backend(), &arm_64_architecture()},
-                                                    {&cuda_backend(), &x86_64_architecture()}}) {
+                                                    {&cuda_backend(), &x86_64_architecture()},
+                                                    {&opencl_backend(), &x86_64_architecture()}}) {
             std::vector<Plan> plans = bound_plans(op, *backend, false, *architecture);
             std::string names;
             for (const Plan &plan : plans) {
@@ -1174,7 +1190,7 @@ TEST_CASE("The bound makes plans for every level of a backend", "[plan]") {
                 plans.push_back(portable_plan(op, *architecture));
             }
             check_chain(plans);
-            CHECK(names == (backend != &cpu_backend()                ? op.name + "_cuda "
+            CHECK(names == (backend != &cpu_backend()                ? op.name + "_" + backend->name + " "
                             : architecture == &arm_64_architecture() ? op.name + "_armv82 "
                                                                      : op.name + "_avx512 " + op.name + "_avx2 "));
         }
@@ -1547,8 +1563,8 @@ TEST_CASE("The plugin refuses what it cannot choose a schedule by", "[plugin]") 
     refuse_schedule(masked_conv2d(), {{"device", gpu}}, {"cuda", avx2});
     const std::string plan = folder.write("plan.json", good_plan().dump());
     refuse_schedule(masked_conv2d(), {{"plan", plan}, {"variant", "0"}, {"density", ".3"}}, {"autoscheduler.density"});
-    const char *const opencl = "x86-64-linux-opencl";
-    refuse_schedule(masked_conv2d({}, opencl), {}, {"NVIDIA GPUs", opencl}, opencl);
+    const char *const vulkan = "x86-64-linux-vulkan";
+    refuse_schedule(masked_conv2d({}, vulkan), {}, {"NVIDIA GPUs", "OpenCL devices", vulkan}, vulkan);
 
     // Without estimates nobody knows the image.
     Halide::Pipeline pipeline = masked_conv2d();

@@ -136,6 +136,19 @@ TEST_CASE("The CUDA space says why a theta is illegal", "[schedules]") {
     says({{"chunk", 8}, {"prefetch", 1}, {"thread_pixels", 16}, {"thread_channels", 8}}, "registers");
 }
 
+TEST_CASE("OpenCL has the CUDA space within the limits of lesser devices", "[schedules]") {
+    const Problem opencl = opencl_problem(facts());
+    CHECK(opencl.most_threads == 256);
+    CHECK(opencl.most_shared_bytes == 32 << 10);
+    CHECK(cuda_space().why_illegal(halo_theta(), opencl).empty());
+    Problem small = opencl;
+    small.most_threads = block_threads(halo_theta()) - 1;
+    CHECK(cuda_space().why_illegal(halo_theta(), small).find("threads per block") != std::string::npos);
+    small = opencl;
+    small.most_shared_bytes = static_cast<int>(shared_bytes(halo_theta(), opencl)) - 1;
+    CHECK(cuda_space().why_illegal(halo_theta(), small).find("shared memory") != std::string::npos);
+}
+
 TEST_CASE("What a block stages is counted without overflow", "[schedules]") {
     // Rows of one element with a padding of 412, for 64 channels of 1280 windows of 16 pixels: more than 2^31 bytes.
     OperatorFacts column;
@@ -195,7 +208,7 @@ TEST_CASE("A CUDA kernel takes the shared memory that its space counts", "[sched
         Halide::Pipeline pipeline = masked_conv2d(params(facts(), theta), cuda, dtype);
         MaskedOperator op = recognise_masked_operator(pipeline);
         CHECK(op.bytes_per_element == bytes_per_element);
-        const std::string source = apply_cuda_schedule(pipeline, op, theta);
+        const std::string source = apply_cuda_schedule(pipeline, op, cuda_problem(op), theta);
         CAPTURE(source, dtype);
         int bytes = 0;
         // The pipeline owns its passes.

@@ -1,10 +1,11 @@
 /** \file
  * The C API of distile: operators that compute only the output pixels that a mask selects.
  *
- * A context belongs to one device: the CPU (distile_context_create), or an NVIDIA GPU with the caller's stream
- * (distile_cuda_context_create in cuda.h). All other functions are the same on every device. On a GPU, data pointers
- * are device pointers unless a comment says otherwise. Calls enqueue their work on the stream and return without
- * waiting unless a comment says that they wait.
+ * A context belongs to one device: the CPU (distile_context_create), an NVIDIA GPU with the caller's stream
+ * (distile_cuda_context_create in cuda.h), or an OpenCL device with the caller's queue (distile_opencl_context_create
+ * in opencl.h), which below counts as a GPU, and its queue as a stream. All other functions are the same on every
+ * device. On a GPU, data pointers are device pointers unless a comment says otherwise. Calls enqueue their work on the
+ * stream and return without waiting unless a comment says that they wait.
  *
  * Calls return a distile_status. A call that does not return DISTILE_OK leaves its outputs unchanged (but see
  * distile_run) and stores one sentence about the cause in the context, for distile_context_message(). Nothing here
@@ -82,7 +83,7 @@ typedef enum distile_dtype {
 /** Bytes per element; 0 for an unknown type. */
 DISTILE_API size_t distile_dtype_size(distile_dtype dtype);
 
-typedef enum distile_device { DISTILE_CPU = 1, DISTILE_CUDA = 2 } distile_device;
+typedef enum distile_device { DISTILE_CPU = 1, DISTILE_CUDA = 2, DISTILE_OPENCL = 3 } distile_device;
 
 /* ---- Context ------------------------------------------------------------------------------ */
 

@@ -12,11 +12,12 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct below or the calling convention changes. */
-#define DISTILE_POLYKERNEL_VERSION 7
+#define DISTILE_POLYKERNEL_VERSION 8
 
-/** Output channels per block of the weight layouts "cpu-o16" and "cuda-o32". */
+/** Output channels per block of the weight layouts "cpu-o16", "cuda-o32" and "opencl-o32". */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
 #define DISTILE_CUDA_CHANNEL_BLOCK 32
+#define DISTILE_OPENCL_CHANNEL_BLOCK 32
 
 /* ---- Operators ---------------------------------------------------------------------------- */
 
@@ -123,7 +124,16 @@ struct distile_gpu_choice;
 typedef int (*distile_choice_function)(const distile_kernel_call *calls, const int32_t *variants, int32_t num_calls,
                                        const struct distile_gpu_choice *choice);
 
-/** One kernel launch on a GPU. Extents in blocks and threads; `arguments` in the driver's form. */
+/** An argument of an OpenCL kernel. */
+typedef struct distile_opencl_argument {
+    const void *value; /**< The argument, or for a buffer the uint64_t that is its address. */
+    size_t bytes;
+    int32_t is_buffer;
+} distile_opencl_argument;
+
+/** One kernel launch on a GPU. Extents in blocks and threads; `arguments` in the driver's form: on CUDA pointers to
+ * them, on OpenCL pointers to distile_opencl_argument and then null. In OpenCL, local memory of shared_bytes follows as
+ * the last argument. */
 typedef struct distile_gpu_launch {
     const char *kernel;
     int32_t blocks[3], threads[3];
@@ -142,8 +152,8 @@ typedef struct distile_gpu_boxes {
 
 /** Callbacks for GPU code. Each returns 0 for success. */
 typedef struct distile_gpu_hooks {
-    /** Later launches take their kernels from this module: on CUDA PTX, which ends with a 0 byte, or a cubin. Equal
-     * addresses mean equal code. */
+    /** Later launches take their kernels from this module: on CUDA PTX, which ends with a 0 byte, or a cubin; on OpenCL
+     * source. Equal addresses mean equal code. */
     int (*use_module)(struct distile_hooks *hooks, const char *code, size_t bytes);
     int (*launch)(struct distile_hooks *hooks, const distile_gpu_launch *launch);
     /** Gets the most blocks of such launches, whatever their number and arguments, that run at once. */
@@ -154,6 +164,8 @@ typedef struct distile_gpu_hooks {
     int (*signals)(struct distile_hooks *hooks, uint64_t bytes, uint64_t *address);
     /** Encodes what copies such boxes: on CUDA a CUtensorMap of 128 bytes, aligned to 64. */
     int (*map_boxes)(struct distile_hooks *hooks, const distile_gpu_boxes *boxes, void *map);
+    /** The bytes from the start of its OpenCL buffer to an address. Null elsewhere. */
+    uint64_t (*offset_of)(struct distile_hooks *hooks, uint64_t address);
 } distile_gpu_hooks;
 
 /** Callbacks for code. Code reaches its context only through this struct, so it needs no global state and may live in
@@ -236,7 +248,8 @@ struct distile_polykernel {
     const distile_operand *operands; /**< Input first, output last. */
     distile_device device;
     /** What the code requires of the device: CPU features separated by spaces, for instance "avx2 fma f16c", or on CUDA
-     * the minimum architecture, for instance "sm_75", or exactly one, for instance "sm_90a". */
+     * the minimum architecture, for instance "sm_75", or exactly one, for instance "sm_90a"; on OpenCL
+     * the least version and extensions, for instance "opencl_1.2 cl_khr_fp16". */
     const char *features;
     distile_math math;  /**< How the code multiplies float32; 0: DISTILE_MATH_FLOAT32. */
     uint64_t plan_hash; /**< Hash of the operator and all variants' code. Time tables with another hash are refused. */

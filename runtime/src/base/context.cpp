@@ -88,7 +88,10 @@ distile_status check_pointers(distile_context *context, const char *call, std::i
 }
 
 const char *device_name(int32_t device) {
-    return device == DISTILE_CPU ? "a CPU" : device == DISTILE_CUDA ? "an NVIDIA GPU" : "an unknown device";
+    return device == DISTILE_CPU      ? "a CPU"
+           : device == DISTILE_CUDA   ? "an NVIDIA GPU"
+           : device == DISTILE_OPENCL ? "an OpenCL device"
+                                      : "an unknown device";
 }
 
 distile_status create_context(const char *call, const distile_context_options *options,

@@ -225,7 +225,7 @@ private:
         if (one.launch == Launch::ByName || one.launch == Launch::ByDispatcher) {
             set();
             run();
-            CU(cuStreamSynchronize, stream_.get());
+            stream_.finish();
             return *gpu_.traced;
         }
         const bool with_mask = by_name && one.launch == Launch::GraphWithMask;
@@ -238,7 +238,7 @@ private:
         // Once before the capture, for its memory; and as if it had not been.
         set();
         run();
-        CU(cuStreamSynchronize, stream_.get());
+        stream_.finish();
         output.upload();
         const Graph graph(stream_.get(), [&] {
             if (with_mask) {
@@ -248,7 +248,7 @@ private:
         });
         bytes.set(one.mask);
         graph.launch();
-        CU(cuStreamSynchronize, stream_.get());
+        stream_.finish();
         return *gpu_.traced;
     }
 
@@ -510,7 +510,8 @@ TEST_CASE("Real masks at their own sizes on a GPU", "[gpu_real_masks]") {
         return;
     }
     // Operators whose output has the size of their input.
-    for (const distile_polykernel *polykernel : {&test_conv3_16_48_cuda, &test_dilated13_16_1_residual_cuda}) {
+    for (const distile_polykernel *polykernel :
+         {&GPU_POLYKERNEL(test_conv3_16_48), &GPU_POLYKERNEL(test_dilated13_16_1_residual)}) {
         DYNAMIC_SECTION(polykernel->name) {
             OperatorTest test(gpu, tested(*polykernel));
             for (const std::string &name : real_masks()) {

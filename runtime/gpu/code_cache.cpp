@@ -1,4 +1,4 @@
-#include "cubin_cache.h"
+#include "code_cache.h"
 #include "read_file.h"
 #include <cinttypes>
 #include <cstdio>
@@ -23,42 +23,44 @@ uint64_t hash_of(const std::string &text) {
 }
 
 /** The header of a file, which must match before the code is used. */
-std::string header_of(const std::string &environment, const std::string &ptx, const std::string &cubin) {
+std::string header_of(const std::string &environment, const std::string &source, const std::string &code) {
     std::ostringstream header;
-    header << environment << " ptx " << ptx.size() << " cubin " << cubin.size() << " hash " << hash_of(cubin) << "\n";
-    return header.str() + ptx;
+    header << environment << " source " << source.size() << " code " << code.size() << " hash " << hash_of(code)
+           << "\n";
+    return header.str() + source;
 }
 
 }  // namespace
 
-CubinCache::CubinCache(std::string folder, int32_t driver_version, int32_t capability) : folder_(std::move(folder)) {
-    std::ostringstream environment;
-    environment << "distile cubin " << DISTILE_VERSION_MAJOR << "." << DISTILE_VERSION_MINOR << "."
-                << DISTILE_VERSION_PATCH << " driver " << driver_version << " capability " << capability;
-    environment_ = environment.str();
+CodeCache::CodeCache(std::string folder, const std::string &environment, std::string ending)
+    : folder_(std::move(folder)), ending_(std::move(ending)) {
+    std::ostringstream whole;
+    whole << "distile code " << DISTILE_VERSION_MAJOR << "." << DISTILE_VERSION_MINOR << "." << DISTILE_VERSION_PATCH
+          << " " << environment;
+    environment_ = whole.str();
 }
 
-std::string CubinCache::path_of(const std::string &ptx) const {
+std::string CodeCache::path_of(const std::string &source) const {
     char name[64];
-    std::snprintf(name, sizeof(name), "distile-%016" PRIx64 ".cubin", hash_of(environment_ + "\n" + ptx));
-    return (std::filesystem::path(folder_) / name).string();
+    std::snprintf(name, sizeof(name), "distile-%016" PRIx64, hash_of(environment_ + "\n" + source));
+    return (std::filesystem::path(folder_) / (name + ending_)).string();
 }
 
-std::string CubinCache::find(const std::string &ptx) const {
-    const std::string file = read_file(path_of(ptx)).value_or("");
+std::string CodeCache::find(const std::string &source) const {
+    const std::string file = read_file(path_of(source)).value_or("");
     const size_t line = file.find('\n');
-    if (line == std::string::npos || file.size() - line - 1 < ptx.size()) {
+    if (line == std::string::npos || file.size() - line - 1 < source.size()) {
         return "";
     }
-    std::string cubin = file.substr(line + 1 + ptx.size());
-    return file.compare(0, file.size() - cubin.size(), header_of(environment_, ptx, cubin)) == 0 ? cubin : "";
+    std::string code = file.substr(line + 1 + source.size());
+    return file.compare(0, file.size() - code.size(), header_of(environment_, source, code)) == 0 ? code : "";
 }
 
-void CubinCache::keep(const std::string &ptx, const std::string &cubin) const {
+void CodeCache::keep(const std::string &source, const std::string &code) const {
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
     // Write under a temporary name and rename, so readers find the old or the new file, never a part.
-    const std::string path = path_of(ptx), content = header_of(environment_, ptx, cubin) + cubin;
+    const std::string path = path_of(source), content = header_of(environment_, source, code) + code;
     std::string temporary = path + ".XXXXXX";
     const int file = mkstemp(temporary.data());
     if (file < 0) {

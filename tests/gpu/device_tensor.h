@@ -4,7 +4,7 @@
 #ifndef DISTILE_TESTS_DEVICE_TENSOR_H
 #define DISTILE_TESTS_DEVICE_TENSOR_H
 
-#include "gpu.h"
+#include "gpu_session.h"
 #include "test_tensor.h"
 #include <algorithm>
 #include <cstdint>

@@ -1,15 +1,9 @@
-// Loads the code of a kernel: calls every variant with dummy addresses, which compiles its modules and finds its
-// kernels without launching anything.
-#include "code_runner.h"
-#include "cuda_device.h"
-#include "kernel.h"
+#include "rehearsal.h"
 #include <algorithm>
 
 namespace distile {
 
 namespace {
-
-constexpr uintptr_t nowhere = 256;
 
 /** A packed array, whose strides satisfy the code's assumptions. */
 distile_array packed_array(distile_dtype dtype, const std::vector<int32_t> &extents) {
@@ -62,9 +56,10 @@ std::vector<int32_t> extents_of(const distile_operand &operand, const SmallImage
 
 }  // namespace
 
-std::unique_ptr<LoadedCode> CudaDevice::load(const distile_kernel &kernel) {
+void rehearse(const distile_kernel &kernel,
+              const std::function<RunResult(const distile_variant &, distile_kernel_call &)> &rehearse) {
     const distile_polykernel &polykernel = kernel.polykernel;
-    auto code = std::make_unique<CudaCode>(*this);
+    distile_context &context = kernel.context;
     const SmallImages images(kernel);
     for (const Variant &variant : kernel.variants) {
         const WeightLayout &layout = *find_layout(variant.layout);
@@ -86,14 +81,13 @@ std::unique_ptr<LoadedCode> CudaDevice::load(const distile_kernel &kernel) {
         call.batch = 1;
         call.threads = 1;
         context.kernel_failed = false;
-        const RunResult result = runner->rehearse(*code, variant, call);
+        const RunResult result = rehearse(variant, call);
         if (result.code != 0) {
             const std::string reason = context.kernel_failed ? std::string(": ") + context.message : "";
             throw Failure{fail(&context, result.status, "cannot load the variant '%s' of '%s' (code %d)%s",
                                variant.name, polykernel.name, result.code, reason.c_str())};
         }
     }
-    return code;
 }
 
 }  // namespace distile

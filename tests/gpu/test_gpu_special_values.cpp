@@ -35,7 +35,7 @@ void check_call(const Gpu &gpu, const Kernel &kernel, distile_math math, const M
         args.variant = distile_kernel_variant_name(kernel.get(), i);
         INFO("variant " << args.variant);
         gpu.check(distile_run(kernel.get(), &args));
-        CU(cuCtxSynchronize);
+        gpu.finish();
         REQUIRE(device_output.download());
         CHECK(output.difference(before, call.expected, math) == "");
     }

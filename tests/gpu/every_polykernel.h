@@ -4,8 +4,8 @@
 #ifndef DISTILE_TESTS_EVERY_POLYKERNEL_H
 #define DISTILE_TESTS_EVERY_POLYKERNEL_H
 
+#include "gpu_polykernels.h"
 #include "gpu_session.h"
-#include "test_cuda_polykernels.h"
 #include <iterator>
 #include <vector>
 
@@ -19,9 +19,9 @@ struct TestedPolykernel {
 inline const std::vector<TestedPolykernel> &every_polykernel() {
     static const std::vector<TestedPolykernel> all = [] {
         std::vector<TestedPolykernel> found;
-        for (size_t i = 0; i < std::size(test_cuda_polykernels); i++) {
-            for (const distile_polykernel *each = test_cuda_polykernels[i]; each; each = each->otherwise) {
-                found.push_back({each, test_cuda_cpu_polykernels[i]});
+        for (size_t i = 0; i < std::size(gpu_polykernels); i++) {
+            for (const distile_polykernel *each = gpu_polykernels[i]; each; each = each->otherwise) {
+                found.push_back({each, gpu_cpu_polykernels[i]});
             }
         }
         return found;
