@@ -43,23 +43,13 @@ struct Kernel {
     bool splits = false, balanced = false; /**< Of any. */
 };
 
-TensorCoreBlock block_of(const Plan &plan, const PlanVariant &variant) {
-    TensorCoreBlock block = tensor_core_block(tensor_cores_of(plan), variant.theta);
-    if (value_of(variant.theta, "splits") > 1) {
-        // The blocks of a cluster would share multiprocessors while others are idle. No second one fits beside this.
-        constexpr int64_t more_than_half = 116 << 10;
-        block.shared_bytes = std::max(block.shared_bytes, more_than_half);
-    }
-    return block;
-}
-
 /** A kernel for each variant, which the runtime names. Names of variants are identifiers. */
 std::vector<Kernel> own_kernels(const Plan &plan) {
     std::vector<Kernel> kernels;
     for (size_t i = 0; i < plan.variants.size(); i++) {
         const PlanVariant &variant = plan.variants[i];
         if (variant.language == Language::TensorCore) {
-            kernels.push_back({"distile_" + variant.name, block_of(plan, variant), {i}});
+            kernels.push_back({"distile_" + variant.name, tensor_core_block(tensor_cores_of(plan), variant.theta), {i}});
         }
     }
     return kernels;
@@ -73,7 +63,7 @@ std::vector<Kernel> shared_kernels(const Plan &plan) {
             continue;
         }
         const TensorCores cores = tensor_cores_of(plan);
-        const TensorCoreBlock block = block_of(plan, plan.variants[i]);
+        const TensorCoreBlock block = tensor_core_block(cores, plan.variants[i].theta);
         const bool splits = value_of(plan.variants[i].theta, "splits") > 1;
         const bool balanced = value_of(plan.variants[i].theta, "balanced") != 0;
         auto found = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel &kernel) {

@@ -12,6 +12,10 @@ int64_t all_shared_bytes(TensorCores cores) {
 }
 constexpr int64_t reserved_bytes = 1 << 10;
 
+/** Beside a block with so much of 9.0 no other fits. Those of a cluster take it: two would share a multiprocessor while
+ * others are idle. */
+constexpr int64_t lone_bytes = 116 << 10;
+
 template<TensorCores cores> std::string describe(const Theta &theta) {
     const int64_t blocks = tensor_core_block(cores, theta).per_multiprocessor;
     return "tiles of " + extents_of(theta, "tile_h", "tile_w") + "; tensor cores, blocks of " +
@@ -138,16 +142,17 @@ TensorCoreBlock tensor_core_block(TensorCores cores, const Theta &theta) {
         // Alignment, barriers, sources of rows, and the sums and the places of rows that the blocks of a cluster
         // exchange.
         block.shared_bytes += 1024 + 16 * stages + 16 * pixels + 8;
-        block.shared_bytes += splits > 1 ? (splits - 1) * (pixels / splits) * (channels + 8) * 4 + 16 + 8 * pixels : 0;
+        if (splits > 1) {
+            block.shared_bytes += (splits - 1) * (pixels / splits) * (channels + 8) * 4 + 16 + 8 * pixels;
+            block.shared_bytes = std::max(block.shared_bytes, lone_bytes);
+        }
         // Four warps copy, and four or eight multiply.
         block.threads = pixels == 64 && channels <= 128 ? 256 : 384;
     } else {
         block.threads = pixels == 128 ? 256 : 128;
     }
     const bool two_fit = 2 * (block.shared_bytes + reserved_bytes) <= all_shared_bytes(cores);
-    // Clusters have a multiprocessor for each block (plans/tensor_core.cpp).
-    block.per_multiprocessor =
-        cores == TensorCores::Sm90 && pixels == 64 && channels <= 128 && splits <= 1 && two_fit ? 2 : 1;
+    block.per_multiprocessor = cores == TensorCores::Sm90 && pixels == 64 && channels <= 128 && two_fit ? 2 : 1;
     return block;
 }
 

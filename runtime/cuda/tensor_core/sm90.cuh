@@ -56,9 +56,12 @@ public:
     static constexpr bool has_boxes = Boxes<Op, BlockPixels>::possible;
     static constexpr int threads = multipliers + 128;
     static constexpr int alignment = 1024;
-    static constexpr int shared_bytes = alignment + stage_bytes + exchange_bytes + static_cast<int>(sizeof(Shared));
+    static constexpr int used_bytes = alignment + stage_bytes + exchange_bytes + static_cast<int>(sizeof(Shared));
+    /** Two blocks of a cluster would share a multiprocessor while others are idle: one takes more than half of it. */
+    static constexpr int shared_bytes =
+        Splits > 1 && used_bytes < 116 * 1024 ? 116 * 1024 : used_bytes;
     /** Blocks on a multiprocessor, which has 228 KB and keeps one for each. */
-    static constexpr int blocks = groups == 1 && Splits == 1 && 2 * (shared_bytes + 1024) <= 228 * 1024 ? 2 : 1;
+    static constexpr int blocks = groups == 1 && 2 * (shared_bytes + 1024) <= 228 * 1024 ? 2 : 1;
     static_assert(shared_bytes <= 227 * 1024);
 
     __device__ __forceinline__ static void run(const Arguments &arguments, const Tiles &tiles) {
