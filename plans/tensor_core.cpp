@@ -40,7 +40,7 @@ struct Kernel {
     std::string name;
     TensorCoreBlock block; /**< With the most threads and shared memory of all. */
     std::vector<size_t> variants;
-    bool splits = false, balanced = false; /**< Of any. */
+    bool splits = false; /**< Whether they share reductions, in clusters. */
 };
 
 /** A kernel for each variant, which the runtime names. Names of variants are identifiers. */
@@ -65,24 +65,19 @@ std::vector<Kernel> shared_kernels(const Plan &plan) {
         const TensorCores cores = tensor_cores_of(plan);
         const TensorCoreBlock block = tensor_core_block(cores, plan.variants[i].theta);
         const bool splits = value_of(plan.variants[i].theta, "splits") > 1;
-        const bool balanced = value_of(plan.variants[i].theta, "balanced") != 0;
         auto found = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel &kernel) {
-            // Only the template for 9.0 does with more threads than it needs. Fewer blocks run at once in clusters, and
-            // sums of balanced work depend on the number of blocks.
-            return (cores == TensorCores::Sm90 || kernel.block.threads == block.threads) &&
-                   !(kernel.splits && balanced) && !(kernel.balanced && splits) &&
+            // Only the template for 9.0 does with more threads than it needs. Clusters leave some multiprocessors idle.
+            return (cores == TensorCores::Sm90 || kernel.block.threads == block.threads) && kernel.splits == splits &&
                    kernel.block.per_multiprocessor == block.per_multiprocessor &&
                    kernel.variants.size() < tensor_core::most_variants;
         });
         if (found == kernels.end()) {
-            kernels.push_back({"distile_chosen_" + std::to_string(kernels.size()), block, {}});
+            kernels.push_back({"distile_chosen_" + std::to_string(kernels.size()), block, {}, splits});
             found = kernels.end() - 1;
         }
         found->block.threads = std::max(found->block.threads, block.threads);
         found->block.shared_bytes = std::max(found->block.shared_bytes, block.shared_bytes);
         found->variants.push_back(i);
-        found->splits = found->splits || splits;
-        found->balanced = found->balanced || balanced;
     }
     return kernels;
 }

@@ -52,6 +52,7 @@ std::string apply_schedule(const Halide::Pipeline &pipeline, MaskedOperator &op,
             // NOLINTBEGIN(cppcoreguidelines-owning-memory)
             Halide::Pipeline(pipeline).add_custom_lowering_pass(new LoopAroundBarriers(op.tile_h * op.tile_w));
             Halide::Pipeline(pipeline).add_custom_lowering_pass(new AccessOpenClBuffers);
+            Halide::Pipeline(pipeline).add_custom_lowering_pass(new CompareFloats);
             // NOLINTEND(cppcoreguidelines-owning-memory)
         }
         return source;

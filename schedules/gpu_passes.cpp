@@ -594,4 +594,34 @@ Stmt AccessOpenClBuffers::visit(const For *op) {
     return kernel;
 }
 
+namespace {
+
+Expr larger(const Expr &a, const Expr &b) {
+    return Select::make(LT::make(b, a), a, b);
+}
+
+Expr smaller(const Expr &a, const Expr &b) {
+    return Select::make(LT::make(a, b), a, b);
+}
+
+}  // namespace
+
+Expr CompareFloats::visit(const Max *op) {
+    return op->type.is_float() ? larger(mutate(op->a), mutate(op->b)) : IRMutator::visit(op);
+}
+
+Expr CompareFloats::visit(const Min *op) {
+    return op->type.is_float() ? smaller(mutate(op->a), mutate(op->b)) : IRMutator::visit(op);
+}
+
+Expr CompareFloats::visit(const Call *op) {
+    if (op->is_intrinsic(Call::strict_max)) {
+        return larger(mutate(op->args[0]), mutate(op->args[1]));
+    }
+    if (op->is_intrinsic(Call::strict_min)) {
+        return smaller(mutate(op->args[0]), mutate(op->args[1]));
+    }
+    return IRMutator::visit(op);
+}
+
 }  // namespace distile

@@ -121,6 +121,17 @@ protected:
     Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
 };
 
+/** Writes maxima and minima of floats as comparisons: max(a, b) is a if b < a, else b, also where that is a NaN.
+ *
+ * OpenCL C says nothing of max and min of a NaN, and NVIDIA's drop it. */
+class CompareFloats : public Halide::Internal::IRMutator {
+protected:
+    using Halide::Internal::IRMutator::visit;
+    Halide::Expr visit(const Halide::Internal::Max *op) override;
+    Halide::Expr visit(const Halide::Internal::Min *op) override;
+    Halide::Expr visit(const Halide::Internal::Call *op) override;
+};
+
 }  // namespace distile
 
 #endif

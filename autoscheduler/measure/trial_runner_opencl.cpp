@@ -1,7 +1,9 @@
 #include "host_tensor.h"
 #include "opencl_array.h"
 #include "trial_runner.h"
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 
 namespace distile {
 
@@ -40,11 +42,11 @@ public:
     }
 
     double time_us(size_t mask) override {
-        using Clock = std::chrono::steady_clock;
+        // One call alone would hold the time that the host takes to enqueue it and to wait.
+        constexpr double enough_us = 500;
         run(mask);
-        const Clock::time_point start = Clock::now();
-        run(mask);
-        return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+        const double alone_us = time_calls_us(mask, 1);
+        return time_calls_us(mask, static_cast<int>(std::clamp(std::ceil(enough_us / alone_us), 1.0, 64.0)));
     }
 
     void set_output(const std::vector<float> &values) override {
@@ -57,6 +59,16 @@ public:
     }
 
 private:
+    /** Of each of some calls in a row, waiting for the last. */
+    double time_calls_us(size_t mask, int calls) {
+        using Clock = std::chrono::steady_clock;
+        const Clock::time_point start = Clock::now();
+        for (int i = 0; i < calls; i++) {
+            launch(mask);
+        }
+        queue_.finish();
+        return std::chrono::duration<double, std::micro>(Clock::now() - start).count() / calls;
+    }
     void launch(size_t mask) {
         const distile_tensor input =
             make_tensor(type_, input_.data(), data_.batch, data_.input_extents, data_.op.in_channels());

@@ -27,7 +27,7 @@ constexpr const char *examples = R"(
 Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/<cudnn or dense>, with /tf32,
 /float16 or /bfloat16 behind it where that is not strict float32, and /boxes for code with tiles of 8 x 8,
 choice/<device or linked>/<operator>/<mask>/<density>/n<batch>/<type>,
-type/<type>/<operator>/<mask>/<density>/n<batch>, bandwidth/<operator>/<mask>/<density>/n<batch>,
+type/<type>/<operator>/<mask>/<density>/n<batch>, opencl/<operator>/<mask>/<density>/n<batch>, bandwidth/<operator>/<mask>/<density>/n<batch>,
 mask/<size>/<mask>/<density>/pack+counts+list, algebra/<size>/<mask>/<density>/<function>, difference/<size> and
 planner/<layers>x<operator>/<mask>/<density>.
 
@@ -82,6 +82,11 @@ std::string describe(const Json &row) {
     if (kind == "difference") {
         return fmt::format("{:8.2f} us, a copy {:8.2f} us: ratio {:.2f}  goal < {}{}", number("t_us"),
                            number("t_copy_us"), number("ratio"), number("goal_ratio"), met);
+    }
+    if (kind == "opencl") {
+        return fmt::format("{:8.1f} us, CUDA {:8.1f} us: ratio {:.2f} (from the mask {:.2f})  goal <= {}{}",
+                           number("t_us"), number("t_plain_us"), number("ratio"), number("ratio_masked"),
+                           number("goal_ratio"), met);
     }
     if (kind == "type") {
         return fmt::format("{:8.1f} us, float32 {:8.1f} us: ratio {:.2f} (kernels {:.2f})  goal <= {}{}",

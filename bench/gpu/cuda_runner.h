@@ -72,6 +72,7 @@ private:
     template<typename MaskedRow> Prepared begin(const MaskedRow &row, Json &result);
     void measure(const ConvolutionRow &row, Json &result);
     void measure(const TypeRow &row, Json &result);
+    void measure(const OpenClRow &row, Json &result);
     void measure(const ChoiceRow &row, Json &result);
     void measure_device_choice(const ChoiceRow &row, GpuWorkbench &bench, const ByteMask &bytes, Json &result);
     void measure_linked_choice(const ChoiceRow &row, GpuWorkbench &bench, const ByteMask &bytes, Json &result);

@@ -174,9 +174,23 @@ GpuWorkbench::Difference GpuWorkbench::check_peer(bool has_epilogue) const {
     return difference_of(output_.get(), std::move(pixels), has_epilogue);
 }
 
+std::vector<uint8_t> GpuWorkbench::spoiled_output() const {
+    const distile_dtype dtype = problem.op().dtype;
+    const uint32_t word = word_of(dtype, spoiled);
+    std::vector<uint8_t> bytes(bytes_of(dtype, problem.output_size()));
+    for (size_t at = 0; at + sizeof(word) <= bytes.size(); at += sizeof(word)) {
+        std::memcpy(bytes.data() + at, &word, sizeof(word));
+    }
+    return bytes;
+}
+
 double GpuWorkbench::check_output(const ByteMask &bytes, bool zero, bool has_epilogue) const {
+    return check_output(output_.get(), bytes, zero, has_epilogue);
+}
+
+double GpuWorkbench::check_output(const std::vector<uint8_t> &result, const ByteMask &bytes, bool zero,
+                                  bool has_epilogue) const {
     const BenchOperator &op = problem.op();
-    const std::vector<uint8_t> result = output_.get();
     const size_t pixel_bytes = bytes_of(op.dtype, op.conv.out_channels);
     // The expected value of an inactive pixel.
     const uint32_t word = zero ? 0 : word_of(op.dtype, spoiled);

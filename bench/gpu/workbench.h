@@ -45,6 +45,9 @@ public:
     /** The error of active pixels of the last call, which is the peer's if it has no epilogue. Throws
      * std::runtime_error if it is too large, or if an inactive pixel is not what the mode asks for. */
     double check_output(const ByteMask &bytes, bool zero, bool has_epilogue = true) const;
+    /** The same of an output that lies elsewhere. It began as spoiled_output(). */
+    double check_output(const std::vector<uint8_t> &result, const ByteMask &bytes, bool zero, bool has_epilogue) const;
+    std::vector<uint8_t> spoiled_output() const;
     /** A mask of the workbench's context, or of `owner`. */
     void set_mask(const Mask &to, const ByteMask &bytes, const DeviceArray<uint8_t> &device_bytes,
                   const Context *owner = nullptr) const;

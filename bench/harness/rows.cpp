@@ -51,6 +51,12 @@ public:
         for (const json &group : groups("choice_rows")) {
             read_choices(group);
         }
+        for (const json &group : groups("opencl_rows")) {
+            for_each_operator(group, [&](const OperatorSpec &op, int32_t batch, const NamedMask &mask) {
+                add(fmt::format("opencl/{}/{}/{}/n{}", op.name, mask.spec.name, mask.density, batch),
+                    OpenClRow{op, batch, mask.spec, group.at("goal_ratio")});
+            });
+        }
         for (const json &group : groups("bandwidth_rows")) {
             for_each_operator(group, [&](const OperatorSpec &op, int32_t batch, const NamedMask &mask) {
                 add(fmt::format("bandwidth/{}/{}/{}/n{}", op.name, mask.spec.name, mask.density, batch),
@@ -158,20 +164,25 @@ private:
     std::vector<NamedMask> masks(const json &group) const {
         const uint64_t seed = file_.at("seed");
         std::vector<NamedMask> found;
+        const auto add_mask = [&](const std::string &name, double density, int32_t zoom_out, std::string spelling) {
+            const MaskSpec spec{name, density, seed, zoom_out};
+            found.push_back({spec, std::move(spelling)});
+        };
         for (const json &mask : file_.at("mask_sets").at(group.at("masks").get<std::string>())) {
+            const std::string name = mask.at("mask");
             if (mask.contains("zoom_out")) {
                 for (const json &times : mask.at("zoom_out")) {
-                    found.push_back({{mask.at("mask"), 0, seed, times}, "out" + times.dump()});
+                    add_mask(name, 0, times, "out" + times.dump());
                 }
                 continue;
             }
             if (!mask.contains("densities")) {
-                found.push_back({{mask.at("mask"), 0, seed}, "real"});
+                add_mask(name, 0, 1, "real");
                 continue;
             }
             for (const json &density : mask.at("densities")) {
                 // The spelling of the file, so that names stay stable.
-                found.push_back({{mask.at("mask"), density, seed}, density.dump()});
+                add_mask(name, density, 1, density.dump());
             }
         }
         return found;
@@ -353,6 +364,9 @@ std::string shared_by(const Row &row) {
     }
     if (const auto *type = std::get_if<TypeRow>(&row.what)) {
         return name(type->op, type->batch, type->limit, type->type);
+    }
+    if (const auto *opencl = std::get_if<OpenClRow>(&row.what)) {
+        return name(opencl->op, opencl->batch, {}, "float32");
     }
     if (const auto *own = std::get_if<OwnRow>(&row.what)) {
         return "own/" + own->op;

@@ -71,6 +71,19 @@ struct TypeRow {
     }
 };
 
+/** An operator by OpenCL against the same by CUDA, in float32. Each runs the variant that its own time table chooses. */
+struct OpenClRow {
+    OperatorSpec op; /**< By CUDA. */
+    int32_t batch;
+    MaskSpec mask;
+    double goal_ratio;
+
+    /** The operator by OpenCL: the name of its PolyKernel ends with "opencl" in place of "cuda". */
+    std::string polykernel() const {
+        return op.polykernel.substr(0, op.polykernel.rfind('_') + 1) + "opencl";
+    }
+};
+
 /** Who chooses the variant of a masked call. */
 enum class Chooser {
     Device, /**< The GPU, in a graph that was captured without naming one. */
@@ -158,7 +171,7 @@ struct OwnRow {
 
 struct Row {
     std::string name;
-    std::variant<ConvolutionRow, TypeRow, ChoiceRow, BandwidthRow, MaskRow, SelectRow, PoolRow, DispatchRow, AlgebraRow,
+    std::variant<ConvolutionRow, TypeRow, OpenClRow, ChoiceRow, BandwidthRow, MaskRow, SelectRow, PoolRow, DispatchRow, AlgebraRow,
                  DifferenceRow, LayoutRow, PlannerRow, OwnRow>
         what;
     /** Of code that this program was not built with. What was measured of another version is measured again. */

@@ -107,6 +107,12 @@ void OpenClDevice::make_queue(int32_t number) {
                                      nullptr),
               "clGetDeviceIDs");
     }
+    // A driver for CPUs may come before that of a GPU.
+    std::stable_partition(devices.begin(), devices.end(), [&](cl_device_id one) {
+        cl_device_type type = 0;
+        check(library.clGetDeviceInfo(one, CL_DEVICE_TYPE, sizeof(type), &type, nullptr), "clGetDeviceInfo");
+        return (type & CL_DEVICE_TYPE_GPU) != 0;
+    });
     if (number < 0 || static_cast<size_t>(number) >= devices.size()) {
         throw Failure{fail(&context, DISTILE_ERROR_NO_GPU, "there is no OpenCL device %d; the drivers have %zu", number,
                            devices.size())};

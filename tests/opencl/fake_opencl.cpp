@@ -22,7 +22,7 @@ struct Object {
 struct Fake {
     std::map<std::string, int64_t> settings{{"platforms", 1},      {"devices", 1},      {"minor", 2},
                                             {"items", 1024},       {"local", 32 << 10}, {"kernel_items", 1024},
-                                            {"largest", 1LL << 32}};
+                                            {"largest", 1LL << 32}, {"gpu", 1}};
     std::map<std::string, int> failures;
     std::map<std::string, int64_t> calls;
     std::map<uintptr_t, Object> objects;
@@ -161,12 +161,16 @@ cl_int clGetDeviceIDs(cl_platform_id, cl_device_type, cl_uint, cl_device_id *dev
     return count == 0 ? CL_DEVICE_NOT_FOUND : CL_SUCCESS;
 }
 
-cl_int clGetDeviceInfo(cl_device_id, cl_device_info which, size_t room, void *to, size_t *size_ret) {
+cl_int clGetDeviceInfo(cl_device_id device, cl_device_info which, size_t room, void *to, size_t *size_ret) {
     const cl_int result = enter("clGetDeviceInfo");
     if (result != CL_SUCCESS) {
         return result;
     }
     switch (which) {
+    case CL_DEVICE_TYPE: {
+        const bool is_gpu = reinterpret_cast<uintptr_t>(device) == static_cast<uintptr_t>(fake().settings["gpu"]);
+        return give<cl_device_type>(is_gpu ? CL_DEVICE_TYPE_GPU : CL_DEVICE_TYPE_CPU, room, to, size_ret);
+    }
     case CL_DEVICE_VERSION:
         return give_text("OpenCL 1." + std::to_string(fake().settings["minor"]) + " fake", room, to, size_ret);
     case CL_DEVICE_NAME:
@@ -188,8 +192,9 @@ cl_int clGetDeviceInfo(cl_device_id, cl_device_info which, size_t room, void *to
     }
 }
 
-cl_context clCreateContext(const cl_context_properties *, cl_uint, const cl_device_id *,
+cl_context clCreateContext(const cl_context_properties *, cl_uint, const cl_device_id *devices,
                            void (*)(const char *, const void *, size_t, void *), void *, cl_int *result) {
+    fake().calls["opened"] = devices ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(*devices)) : 0;
     return make<cl_context>("clCreateContext", result);
 }
 

@@ -133,6 +133,17 @@ TEST_CASE("A machine without a driver, a device or a new enough one says so", "[
     CHECK(count_fake("alive") == 0);
 }
 
+TEST_CASE("Devices are counted GPUs first", "[.fake_opencl]") {
+    const FakeSetting two("devices", 2, 1), second("gpu", 2, 1);
+    for (const int32_t number : {0, 1}) {
+        distile_opencl_options options{};
+        options.device = number;
+        const Gpu opened(options);
+        REQUIRE(opened);
+        CHECK(count_fake("opened") == 2 - number);
+    }
+}
+
 TEST_CASE("What the compiler rejects is told with its log", "[.fake_opencl]") {
     {
         const FakeFailure failure("clBuildProgram", CL_BUILD_PROGRAM_FAILURE);

@@ -26,7 +26,7 @@ typedef struct distile_opencl_options {
     /** The caller's cl_command_queue, in order or out of order. Retained until the context is destroyed. Null: a queue
      * of distile's own. */
     void *queue;
-    int32_t device; /**< Without a queue: the number of the device, counted over all platforms. */
+    int32_t device; /**< Without a queue: the number of the device, over all platforms, GPUs first. */
     /** The caller's folder for programs compiled for this device, created if missing. Code found there is run, so keep
      * the folder private. Unreadable files are compiled again; failure to write is no error. Null: distile keeps no
      * cache, but the driver may keep its own. */
