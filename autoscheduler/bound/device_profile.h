@@ -5,6 +5,7 @@
 #ifndef DISTILE_DEVICE_PROFILE_H
 #define DISTILE_DEVICE_PROFILE_H
 
+#include "platform.h"
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -66,8 +67,11 @@ void set_derived(DeviceProfile &device);
 /** The name of the compiled-in profile for a Halide target. */
 const char *generic_device_of(const std::string &target);
 
-/** The Halide target of code for a device, as plans hold it. */
+/** The Halide target of code for a device, as plans hold it: on this program's platform, or if the device is a CPU of
+ * another architecture on the usual one of that. */
 std::string halide_target(const DeviceProfile &device);
+/** The same on a platform, whose architecture a CPU must have. */
+std::string halide_target(const DeviceProfile &device, const Platform &platform);
 
 }  // namespace distile
 

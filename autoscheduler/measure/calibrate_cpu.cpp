@@ -156,7 +156,7 @@ DeviceProfile calibrate_cpu(int of_cores, const Progress &progress) {
         throw FileError(
             "this CPU has none of the vectors by which cores are calibrated (AVX-512, AVX2 with FMA, NEON): the "
             "built-in profile " +
-            std::string(own_architecture().levels.back().profile) + " stands for it");
+            std::string(own_platform().architecture.levels.back().profile) + " stands for it");
     }
     DeviceProfile device;
     device.name = cpu_name();

@@ -14,9 +14,9 @@ trap 'rm -rf "$folder"' EXIT
 op=$source_folder/tests/fixtures/operators/test_conv3_16_48.json
 
 # A plan by the bound, for the best of the device's CPUs, and the portable one.
-"$distile" plan "$op" --architecture arm-64 -o "$folder" | has 'armv82.json: by the bound: ' || fail "plan measured an Arm CPU"
+"$distile" plan "$op" --platform arm-64-linux -o "$folder" | has 'armv82.json: by the bound: ' || fail "plan measured an Arm CPU"
 plan=$folder/test_conv3_16_48_armv82.json
-"$distile" portable "$op" --architecture arm-64 -o "$folder/portable.json"
+"$distile" portable "$op" --platform arm-64-linux -o "$folder/portable.json"
 "$distile" info "$plan" | has 'a CPU with neon dotprod fp16' || fail "info does not say what the plan needs"
 "${device[@]}" info "$folder/portable.json" | has 'any AArch64 CPU' || fail "info does not say that any CPU will do"
 

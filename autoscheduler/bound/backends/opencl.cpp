@@ -15,7 +15,7 @@ const BoundBackend &opencl_bound_backend() {
                                          {"shared", "L2", "DRAM"},
                                          {{"OpenCL device", 0, 0}},
                                          true,
-                                         {"generic_opencl"},
+                                         [](const Architecture &) { return std::vector<const char *>{"generic_opencl"}; },
                                          {4, 8, 16, 32},
                                          [](const std::string &) { return std::vector<std::string>(); },
                                          {}};
