@@ -22,6 +22,7 @@ cd "$folder"
 
 # The libraries of the system.
 mkdir lib
+touch lib/lib{c,m,dl,log}.c
 while read -r name library _; do
     echo "void $name(void) {}" >>"lib/$library.c"
 done < <(grep -v '^#' "$source_folder/tests/android/symbols.txt")
