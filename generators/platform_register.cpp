@@ -1,6 +1,6 @@
 // Arm's procedure call standard keeps the register x18 for the system, and Android uses it
-// (https://clang.llvm.org/docs/ShadowCallStack.html), but Halide's code for Android is LLVM's for Linux, which takes the
-// register. So LLVM is told to leave it alone, by an option of its own, which no other architecture heeds.
+// (https://clang.llvm.org/docs/ShadowCallStack.html), but Halide's code for Android is LLVM's for Linux, which takes
+// the register. So LLVM is told to leave it alone, by an option of its own, which no other architecture heeds.
 #include <cstdlib>
 #include <string>
 

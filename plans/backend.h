@@ -77,8 +77,8 @@ const Layout *find_layout(const Backend &backend, const std::string &name);
 /** The layout that code in a language reads for operators of a type; null if the backend has no such code. */
 const Layout *layout_for(const Backend &backend, Language language, const DataType &type);
 
-/** The parts of a Halide target behind the platform. Throws FileError for a target that does not begin with one, or that
- * ends with '-'. */
+/** The parts of a Halide target behind the platform. Throws FileError for a target that does not begin with one, or
+ * that ends with '-'. */
 std::vector<std::string> target_words(const std::string &target);
 /** The words of a text between '-'; empty words are left out. */
 std::vector<std::string> split_words(const std::string &text);

@@ -287,7 +287,7 @@ private:
     using IRMutator::visit;
     const std::string &staging;
     const std::set<std::string> &shared;
-    std::set<std::string> inner;                     /**< Variables of the loop and of those in it. */
+    std::set<std::string> inner;                    /**< Variables of the loop and of those in it. */
     std::vector<std::pair<std::string, Expr>> lets; /**< In the loop, around the present place. */
     bool within = false;
 
@@ -334,8 +334,7 @@ private:
                 refuse("what '" + staging + "' looks up depends on '" + name + "'");
             }
         }
-        const Expr lookup =
-            Load::make(op->type, op->name, index, op->image, op->param, op->predicate, op->alignment);
+        const Expr lookup = Load::make(op->type, op->name, index, op->image, op->param, op->predicate, op->alignment);
         for (const auto &[name, load] : lookups) {
             if (equal(load, lookup)) {
                 return Variable::make(op->type, name);

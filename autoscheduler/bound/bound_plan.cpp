@@ -189,8 +189,7 @@ std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backen
     return planned;
 }
 
-std::vector<Plan> bound_plans(const Operator &op, const Backend &backend, bool tensor_cores,
-                              const Platform &platform) {
+std::vector<Plan> bound_plans(const Operator &op, const Backend &backend, bool tensor_cores, const Platform &platform) {
     std::vector<Plan> plans;
     for (const PlannedCode &planned : planned_codes(op, backend, tensor_cores, platform)) {
         plans.push_back(bound_plan(planned.name, op, planned.device, planned.code));

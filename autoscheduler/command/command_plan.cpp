@@ -129,8 +129,7 @@ void make_plans(const PlanOptions &options) {
         std::vector<WrittenPlan> plans;
         std::vector<std::pair<std::string, Plan>> by_bound;
         const bool tensor_cores = op.dtype().dtype != DISTILE_FLOAT32 || options.math == Math::TF32;
-        for (const PlannedCode &planned :
-             planned_codes(op, backend, tensor_cores, get_platform(options.platform))) {
+        for (const PlannedCode &planned : planned_codes(op, backend, tensor_cores, get_platform(options.platform))) {
             const std::string path = (std::filesystem::path(options.folder) / (planned.name + ".json")).string();
             std::string how;
             const std::unique_ptr<PlanSearch> search = make_search(options, op, backend, planned, path, how);

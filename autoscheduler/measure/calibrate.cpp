@@ -15,8 +15,8 @@ TaskFit fit_task_times(const std::vector<TaskTime> &times) {
         const TaskTime &time = times[i];
         equations.row(i) << time.operations / time.us, time.tasks / time.us, 1 / time.us;
     }
-    // What comes out negative, as noise can make it, is taken for 0, and the others are fitted again. So is what makes no
-    // part of any time beyond rounding, whose sign depends on the machine.
+    // What comes out negative, as noise can make it, is taken for 0, and the others are fitted again. So is what makes
+    // no part of any time beyond rounding, whose sign depends on the machine.
     constexpr double rounding = 1e-9;
     Eigen::Vector3d solution = Eigen::Vector3d::Zero();
     std::vector<Eigen::Index> unknowns = {0, 1, 2};

@@ -108,7 +108,8 @@ std::vector<int> strided(int stride) {
 }  // namespace
 
 TEST_CASE("Device profiles are read as they were written, and the generic ones are whole", "[device]") {
-    for (const char *name : {"generic_avx2", "generic_avx512", "generic_aarch64", "generic_armv82", "generic_cuda", "generic_cuda_sm90", "generic_opencl"}) {
+    for (const char *name : {"generic_avx2", "generic_avx512", "generic_aarch64", "generic_armv82", "generic_cuda",
+                             "generic_cuda_sm90", "generic_opencl"}) {
         CAPTURE(name);
         const DeviceProfile device = generic_device_profile(name);
         const TemporaryFolder folder;
