@@ -56,8 +56,7 @@ DeviceProfile parse_device_profile(const nlohmann::json &json, const std::string
 DeviceProfile read_device_profile(const std::string &path);
 nlohmann::json to_json(const DeviceProfile &device);
 
-/** A profile that is compiled in, for devices that were never calibrated: "generic_x86_64", "generic_avx2",
- * "generic_avx512", "generic_aarch64", "generic_armv82", "generic_cuda", "generic_cuda_sm90" or "generic_opencl".
+/** A profile that is compiled in, for devices that were never calibrated, by the name of its file in data/devices/.
  * Throws FileError for any other name. */
 DeviceProfile generic_device_profile(const std::string &name);
 
