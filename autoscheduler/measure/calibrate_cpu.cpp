@@ -62,6 +62,7 @@ std::vector<int> own_cpus() {
 
 struct FreeBuffer {
     void operator()(void *memory) const {
+        // NOLINTNEXTLINE(cppcoreguidelines-no-malloc,cppcoreguidelines-owning-memory): this is the owner.
         std::free(memory);
     }
 };
