@@ -1,5 +1,6 @@
-# The architecture of the CPUs that the build is for: DISTILE_ARCHITECTURE as our files are named, and
-# DISTILE_HALIDE_TARGET for code that every such CPU runs.
+# What the build is for: DISTILE_ARCHITECTURE, that of its CPUs as our files are named, and DISTILE_HALIDE_TARGET, its
+# platform as Halide's targets begin, for code that every such CPU runs; DISTILE_SYSTEM_LIBRARIES, what generated code
+# takes of the system besides the libraries of C and threads.
 if (CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     set(DISTILE_ARCHITECTURE x86_64)
 elseif (CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
@@ -7,4 +8,10 @@ elseif (CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
 else ()
     set(DISTILE_ARCHITECTURE any)
 endif ()
-string(REPLACE "_" "-" DISTILE_HALIDE_TARGET "${DISTILE_ARCHITECTURE}-linux")
+set(_distile_system linux)
+set(DISTILE_SYSTEM_LIBRARIES "")
+if (CMAKE_SYSTEM_NAME STREQUAL "Android")
+    set(_distile_system android)
+    set(DISTILE_SYSTEM_LIBRARIES log)
+endif ()
+string(REPLACE "_" "-" DISTILE_HALIDE_TARGET "${DISTILE_ARCHITECTURE}-${_distile_system}")

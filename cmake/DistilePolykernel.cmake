@@ -23,12 +23,14 @@
 # folder <target>_parts. Used by this project and, once installed, by others; all that it needs are targets in
 # distile::. The property distile_polykernels of a folder lists the PolyKernels built there.
 
-# GNU ld, whatever linker the build uses: joining needs --force-group-allocation, which lld 14 lacks.
-# Of one prefix with objcopy.
+# GNU ld, whatever linker the build uses: joining needs --force-group-allocation, which lld 14 lacks. Of one prefix with
+# objcopy, or Debian's for the processor, which joins objects for any of its systems.
 cmake_path(GET CMAKE_OBJCOPY FILENAME _distile_objcopy)
 string(REGEX REPLACE "objcopy.*" "" _distile_prefix "${_distile_objcopy}")
 set(_distile_linkers ${_distile_prefix}ld.bfd ${_distile_prefix}ld)
-if (NOT CMAKE_CROSSCOMPILING)
+if (CMAKE_CROSSCOMPILING)
+    list(APPEND _distile_linkers ${CMAKE_SYSTEM_PROCESSOR}-linux-gnu-ld.bfd)
+else ()
     list(APPEND _distile_linkers ld.bfd ld)
 endif ()
 find_program(DISTILE_LINKER NAMES ${_distile_linkers} REQUIRED DOC "The linker that joins the variants of a PolyKernel: GNU ld")
@@ -101,13 +103,20 @@ function(_distile_add_polykernel target backend arg_OPERATOR arg_DTYPE arg_NO_PO
     set(tools "$<TARGET_FILE_DIR:distile::builder>")
     set(objects "$<TARGET_FILE_DIR:distile::command>")
     include("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/DistileArchitecture.cmake")
-    string(REPLACE "-linux" "" architecture "${DISTILE_HALIDE_TARGET}")
     set(base "${CMAKE_CURRENT_BINARY_DIR}/${target}")
     set(hooks "${objects}/distile_hooks.o" "${objects}/distile_gpu_hooks.o")
     if (TARGET distile::cuda)
         list(APPEND hooks "${objects}/distile_tensor_core.o")
     endif ()
-    set(environment "CC=${CMAKE_C_COMPILER}" "DISTILE_OBJECTS=${objects}")
+    # A compiler for many machines, as clang is, is told which.
+    set(compiler "${CMAKE_C_COMPILER}")
+    if (CMAKE_C_COMPILER_TARGET)
+        string(APPEND compiler " ${CMAKE_C_COMPILE_OPTIONS_TARGET}${CMAKE_C_COMPILER_TARGET}")
+    endif ()
+    if (CMAKE_SYSROOT)
+        string(APPEND compiler " ${CMAKE_C_COMPILE_OPTIONS_SYSROOT}${CMAKE_SYSROOT}")
+    endif ()
+    set(environment "CC=${compiler}" "DISTILE_OBJECTS=${objects}")
     if (DISTILE_NVCC)
         list(APPEND environment "CUDACXX=${DISTILE_NVCC}")
     endif ()
@@ -120,7 +129,7 @@ function(_distile_add_polykernel target backend arg_OPERATOR arg_DTYPE arg_NO_PO
                 --modify "LD_LIBRARY_PATH=path_list_prepend:$<TARGET_FILE_DIR:Halide::Halide>" --
                 $<TARGET_FILE:distile::builder> build
                 --operator "${arg_OPERATOR}" ${options} --symbol ${target}
-                --architecture ${architecture}
+                --platform ${DISTILE_HALIDE_TARGET}
                 --object "${base}.o" --header "${base}.h" --depfile "${base}.d" --folder "${base}_parts"
                 --linker "${DISTILE_LINKER}" --objcopy "${CMAKE_OBJCOPY}" --slots "${CMAKE_BINARY_DIR}/distile_slots"
         DEPENDS "${arg_OPERATOR}" ${plans} distile::builder "$<TARGET_FILE:distile::builder>"
@@ -132,6 +141,6 @@ function(_distile_add_polykernel target backend arg_OPERATOR arg_DTYPE arg_NO_PO
     set_source_files_properties("${base}.o" PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
     set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
     target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${CMAKE_CURRENT_BINARY_DIR}" FILES "${base}.h")
-    target_link_libraries(${target} PUBLIC distile::runtime)
+    target_link_libraries(${target} PUBLIC distile::runtime ${DISTILE_SYSTEM_LIBRARIES})
     set_property(DIRECTORY APPEND PROPERTY distile_polykernels ${target})
 endfunction()

@@ -1,5 +1,4 @@
 #include "architecture.h"
-#include "json_file.h"
 #include <algorithm>
 #include <iterator>
 #include <sstream>
@@ -11,35 +10,6 @@ const std::vector<const Architecture *> &architectures() {
     return all;
 }
 
-std::vector<std::string> architecture_names() {
-    std::vector<std::string> names;
-    for (const Architecture *architecture : architectures()) {
-        names.emplace_back(architecture->name);
-    }
-    return names;
-}
-
-const Architecture &get_architecture(const std::string &name) {
-    std::string known;
-    for (const Architecture *architecture : architectures()) {
-        if (name == architecture->name) {
-            return *architecture;
-        }
-        known.append(known.empty() ? "" : ", ").append(quote(architecture->name));
-    }
-    throw FileError("there are no plans for the architecture " + quote(name) + ": this program knows " + known);
-}
-
-const Architecture *find_architecture(const std::string &target) {
-    for (const Architecture *architecture : architectures()) {
-        const std::string beginning = linux_on(*architecture);
-        if (target == beginning || target.rfind(beginning + "-", 0) == 0) {
-            return architecture;
-        }
-    }
-    return nullptr;
-}
-
 const Architecture &architecture_of_features(const std::string &features) {
     std::istringstream words(features);
     const std::vector<std::string> has(std::istream_iterator<std::string>(words), {});
@@ -49,16 +19,6 @@ const Architecture &architecture_of_features(const std::string &features) {
         }
     }
     return x86_64_architecture();
-}
-
-const Architecture &own_architecture() {
-    // What nothing is known of runs no plan anyway.
-    const Architecture *own = find_architecture(DISTILE_HALIDE_TARGET);
-    return own ? *own : x86_64_architecture();
-}
-
-std::string linux_on(const Architecture &architecture) {
-    return std::string(architecture.name) + "-linux";
 }
 
 }  // namespace distile

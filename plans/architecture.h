@@ -1,6 +1,6 @@
 /** \file
  * What plans know of each architecture of CPUs. A further one is one file in architectures/ that defines its
- * Architecture, one row in architecture.cpp, and a device profile for each of its levels.
+ * Architecture, one row in architecture.cpp and in platform.cpp, and a device profile for each of its levels.
  */
 #ifndef DISTILE_PLANS_ARCHITECTURE_H
 #define DISTILE_PLANS_ARCHITECTURE_H
@@ -20,7 +20,7 @@ struct Vectors {
 struct CpuLevel {
     const char *feature; /**< Those of this level have it, and those of lower levels lack it. */
     const char *word;    /**< The same in targets. */
-    const char *target;  /**< Of code for them. */
+    const char *words;   /**< Of targets for them, behind the platform. */
     const char *profile; /**< The built-in device profile that stands for them. */
 };
 
@@ -39,18 +39,8 @@ const Architecture &x86_64_architecture();
 const Architecture &arm_64_architecture();
 
 const std::vector<const Architecture *> &architectures();
-std::vector<std::string> architecture_names();
-/** Throws FileError if there is none of this name. */
-const Architecture &get_architecture(const std::string &name);
-/** That of a Halide target; null if it begins with none. */
-const Architecture *find_architecture(const std::string &target);
 /** That of CPUs with such features. */
 const Architecture &architecture_of_features(const std::string &features);
-/** That for which this program was compiled. */
-const Architecture &own_architecture();
-
-/** What Halide targets for an architecture begin with: "x86-64-linux". */
-std::string linux_on(const Architecture &architecture);
 
 }  // namespace distile
 

@@ -1,5 +1,4 @@
 #include "backend.h"
-#include "architecture.h"
 #include "json_file.h"
 #include <algorithm>
 #include <sstream>
@@ -75,18 +74,18 @@ const Layout *layout_for(const Backend &backend, Language language, const DataTy
 }
 
 std::vector<std::string> target_words(const std::string &target) {
-    const Architecture *architecture = find_architecture(target);
-    if (!architecture) {
+    const Platform *platform = find_platform(target);
+    if (!platform) {
         std::string known;
-        for (const Architecture *other : architectures()) {
-            known.append(known.empty() ? "" : " or ").append(linux_on(*other));
+        for (const std::string &name : platform_names()) {
+            known.append(known.empty() ? "" : " or ").append(name);
         }
         throw FileError("the target " + quote(target) + " does not begin with " + known);
     }
     if (target.back() == '-') {
         throw FileError("the target " + quote(target) + " ends with '-'");
     }
-    return split_words(target.substr(linux_on(*architecture).size()));
+    return split_words(target.substr(platform->name().size()));
 }
 
 std::vector<std::string> split_words(const std::string &text) {

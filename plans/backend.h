@@ -6,6 +6,7 @@
 #define DISTILE_PLANS_BACKEND_H
 
 #include "data_type.h"
+#include "platform.h"
 #include <string>
 #include <vector>
 
@@ -34,8 +35,8 @@ struct Backend {
     /** The features that code for a Halide target needs, as descriptors name them. Throws FileError for a feature that
      * the runtime cannot check. */
     std::string (*features_of)(const std::string &target);
-    /** The Halide target of code for a device with such features. */
-    std::string (*target_of)(const std::string &features);
+    /** The Halide target of code for a device with such features on a platform. */
+    std::string (*target_of)(const std::string &features, const Platform &platform);
     /** The same features in words, for instance "an NVIDIA GPU of compute capability 7.5 or later". */
     std::string (*needs)(const std::string &features);
     /** The name of the built-in device profile for a Halide target. */
@@ -76,8 +77,8 @@ const Layout *find_layout(const Backend &backend, const std::string &name);
 /** The layout that code in a language reads for operators of a type; null if the backend has no such code. */
 const Layout *layout_for(const Backend &backend, Language language, const DataType &type);
 
-/** The parts of a Halide target behind the architecture and "linux". Throws FileError for a target that does not begin
- * with that, or that ends with '-'. */
+/** The parts of a Halide target behind the platform. Throws FileError for a target that does not begin with one, or
+ * that ends with '-'. */
 std::vector<std::string> target_words(const std::string &target);
 /** The words of a text between '-'; empty words are left out. */
 std::vector<std::string> split_words(const std::string &text);

@@ -49,7 +49,8 @@ std::vector<Kernel> own_kernels(const Plan &plan) {
     for (size_t i = 0; i < plan.variants.size(); i++) {
         const PlanVariant &variant = plan.variants[i];
         if (variant.language == Language::TensorCore) {
-            kernels.push_back({"distile_" + variant.name, tensor_core_block(tensor_cores_of(plan), variant.theta), {i}});
+            kernels.push_back(
+                {"distile_" + variant.name, tensor_core_block(tensor_cores_of(plan), variant.theta), {i}});
         }
     }
     return kernels;

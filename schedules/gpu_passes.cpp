@@ -277,16 +277,18 @@ namespace {
 /** Replaces loads from shared memory with variables in the statement that stages a Func. */
 class TakeLookups : public IRMutator {
 public:
-    TakeLookups(const std::string &staging, const std::set<std::string> &shared) : staging(staging), shared(shared) {
+    TakeLookups(const std::string &staging, const std::set<std::string> &shared, const std::string &loop)
+        : staging(staging), shared(shared), inner({loop}) {
     }
 
     std::vector<std::pair<std::string, Expr>> lookups;
-    std::set<std::string> inner; /**< Names that have a value only inside the loop. */
 
 private:
     using IRMutator::visit;
     const std::string &staging;
     const std::set<std::string> &shared;
+    std::set<std::string> inner;                    /**< Variables of the loop and of those in it. */
+    std::vector<std::pair<std::string, Expr>> lets; /**< In the loop, around the present place. */
     bool within = false;
 
     Stmt visit(const ProducerConsumer *op) override {
@@ -297,33 +299,48 @@ private:
         return s;
     }
 
-    Stmt visit(const LetStmt *op) override {
-        const Expr value = mutate(op->value);
+    Stmt visit(const For *op) override {
         inner.insert(op->name);
-        return LetStmt::make(op->name, value, mutate(op->body));
+        return IRMutator::visit(op);
+    }
+
+    template<typename LetOrLetStmt> auto visit_let(const LetOrLetStmt *op) {
+        lets.emplace_back(op->name, mutate(op->value));
+        auto body = mutate(op->body);
+        const Expr value = lets.back().second;
+        lets.pop_back();
+        return LetOrLetStmt::make(op->name, value, body);
+    }
+
+    Stmt visit(const LetStmt *op) override {
+        return visit_let(op);
     }
 
     Expr visit(const Let *op) override {
-        const Expr value = mutate(op->value);
-        inner.insert(op->name);
-        return Let::make(op->name, value, mutate(op->body));
+        return visit_let(op);
     }
 
     Expr visit(const Load *op) override {
         if (!within || shared.count(op->name) == 0) {
             return IRMutator::visit(op);
         }
+        // In terms of what has a value before the loop.
+        Expr index = op->index;
+        for (auto let = lets.rbegin(); let != lets.rend(); ++let) {
+            index = substitute(let->first, let->second, index);
+        }
         for (const std::string &name : inner) {
-            if (expr_uses_var(op->index, name)) {
+            if (expr_uses_var(index, name)) {
                 refuse("what '" + staging + "' looks up depends on '" + name + "'");
             }
         }
+        const Expr lookup = Load::make(op->type, op->name, index, op->image, op->param, op->predicate, op->alignment);
         for (const auto &[name, load] : lookups) {
-            if (equal(load, op)) {
+            if (equal(load, lookup)) {
                 return Variable::make(op->type, name);
             }
         }
-        lookups.emplace_back(unique_name(staging + "_lookup"), op);
+        lookups.emplace_back(unique_name(staging + "_lookup"), lookup);
         return Variable::make(op->type, lookups.back().first);
     }
 };
@@ -341,8 +358,7 @@ Stmt HoistLookups::visit(const For *op) {
     if (op->for_type != ForType::Serial) {
         return IRMutator::visit(op);
     }
-    TakeLookups take(staging, shared);
-    take.inner.insert(op->name);
+    TakeLookups take(staging, shared, op->name);
     const Stmt body = take.mutate(op->body);
     if (take.lookups.empty()) {
         return IRMutator::visit(op);

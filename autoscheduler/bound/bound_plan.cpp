@@ -103,9 +103,9 @@ void add_in_turns(const std::vector<std::vector<const Candidate *>> &orders, int
     }
 }
 
-/** Whether every CPU of an architecture runs code for a target. */
+/** Whether every CPU of its platform runs code for a target. */
 bool is_portable(const std::string &target) {
-    return portable_backend().features_of(target) == find_architecture(target)->everywhere;
+    return portable_backend().features_of(target) == find_platform(target)->architecture.everywhere;
 }
 
 /** The name of the plan for a target: the operator's, and the level of its devices, for instance "avx512". */
@@ -168,7 +168,7 @@ Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile
 }
 
 std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backend, bool tensor_cores,
-                                       const Architecture &architecture) {
+                                       const Platform &platform) {
     const BoundBackend &bounds = bound_backend(backend.name);
     std::vector<PlannedCode> planned;
     if (tensor_cores && why_not_on_tensor_cores(op).empty()) {
@@ -178,9 +178,9 @@ std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backen
             planned.push_back({tensor_core_plan_name(op, math, device), device, choose_code(op, device, "", math)});
         }
     }
-    for (const char *profile : bounds.profiles(architecture)) {
+    for (const char *profile : bounds.profiles(platform.architecture)) {
         const DeviceProfile device = generic_device_profile(profile);
-        const std::string target = halide_target(device);
+        const std::string target = halide_target(device, platform);
         // What any CPU runs has a portable plan.
         if (&backend != &portable_backend() || !is_portable(target)) {
             planned.push_back({plan_name(op, target), device, {target, Math::Float32}});
@@ -189,10 +189,9 @@ std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backen
     return planned;
 }
 
-std::vector<Plan> bound_plans(const Operator &op, const Backend &backend, bool tensor_cores,
-                              const Architecture &architecture) {
+std::vector<Plan> bound_plans(const Operator &op, const Backend &backend, bool tensor_cores, const Platform &platform) {
     std::vector<Plan> plans;
-    for (const PlannedCode &planned : planned_codes(op, backend, tensor_cores, architecture)) {
+    for (const PlannedCode &planned : planned_codes(op, backend, tensor_cores, platform)) {
         plans.push_back(bound_plan(planned.name, op, planned.device, planned.code));
     }
     return plans;
@@ -206,9 +205,9 @@ bool is_portable(const Plan &plan) {
     return plan.backend == portable_backend().name && is_portable(plan.target);
 }
 
-Plan portable_plan(const Operator &op, const Architecture &architecture) {
-    const Workload workload = workload_of(op, generic_device_profile(architecture.levels.back().profile));
-    Plan plan = make_plan(op.name + "_portable", op, portable_backend(), halide_target(workload.device));
+Plan portable_plan(const Operator &op, const Platform &platform) {
+    const Workload workload = workload_of(op, generic_device_profile(platform.architecture.levels.back().profile));
+    Plan plan = make_plan(op.name + "_portable", op, portable_backend(), halide_target(workload.device, platform));
     const auto add = [&](const char *name, double density, bool dense) {
         RankOptions options;
         options.keep = 0;

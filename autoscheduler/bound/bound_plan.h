@@ -5,7 +5,6 @@
 #ifndef DISTILE_BOUND_PLAN_H
 #define DISTILE_BOUND_PLAN_H
 
-#include "architecture.h"
 #include "bound.h"
 #include "code_choice.h"
 #include "device_profile.h"
@@ -28,15 +27,15 @@ struct PlannedCode {
     CodeChoice code;
 };
 
-/** The plans of an operator for a backend's devices with CPUs of an architecture, the most demanding first. With
+/** The plans of an operator for a backend's devices on a platform, the most demanding first. With
  * `tensor_cores` those for tensor cores, which multiply float32 in TF32, stand before the others if there are such
  * kernels for the operator. */
 std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backend, bool tensor_cores,
-                                       const Architecture &architecture = own_architecture());
+                                       const Platform &platform = own_platform());
 
 /** These plans, made by the bound. Throws FileError where no schedule is legal. */
 std::vector<Plan> bound_plans(const Operator &op, const Backend &backend, bool tensor_cores = false,
-                              const Architecture &architecture = own_architecture());
+                              const Platform &platform = own_platform());
 
 /** Up to `count` schedules that are worth measuring first: those that the bound ranks best at each density in turn,
  * first those that differ from all before in two knobs or more. Throws FileError where no schedule is legal. */
@@ -45,10 +44,10 @@ std::vector<Theta> best_by_bound(const Workload &workload, const std::vector<dou
 /** The backend that has portable plans. */
 const Backend &portable_backend();
 
-/** A plan of a fine and a dense variant, scheduled by the bound for the vectors that every CPU of an architecture has.
+/** A plan of a fine and a dense variant, scheduled by the bound for the vectors that every CPU of a platform has.
  * It has no times, because they would differ from CPU to CPU, and no coarser variant, because none is taken without
  * times. Throws FileError where no schedule is legal. */
-Plan portable_plan(const Operator &op, const Architecture &architecture = own_architecture());
+Plan portable_plan(const Operator &op, const Platform &platform = own_platform());
 
 /** Whether every CPU of its architecture runs a plan. */
 bool is_portable(const Plan &plan);

@@ -190,7 +190,14 @@ const char *generic_device_of(const std::string &target) {
 }
 
 std::string halide_target(const DeviceProfile &device) {
-    return get_backend(device.backend).target_of(device.features);
+    const Backend &backend = get_backend(device.backend);
+    // Of a CPU, its features say the architecture.
+    return halide_target(device, backend.target_word ? own_platform()
+                                                     : platform_with(architecture_of_features(device.features)));
+}
+
+std::string halide_target(const DeviceProfile &device, const Platform &platform) {
+    return get_backend(device.backend).target_of(device.features, platform);
 }
 
 json to_json(const DeviceProfile &device) {

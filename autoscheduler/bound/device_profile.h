@@ -5,6 +5,7 @@
 #ifndef DISTILE_DEVICE_PROFILE_H
 #define DISTILE_DEVICE_PROFILE_H
 
+#include "platform.h"
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -55,8 +56,7 @@ DeviceProfile parse_device_profile(const nlohmann::json &json, const std::string
 DeviceProfile read_device_profile(const std::string &path);
 nlohmann::json to_json(const DeviceProfile &device);
 
-/** A profile that is compiled in, for devices that were never calibrated: "generic_x86_64", "generic_avx2",
- * "generic_avx512", "generic_aarch64", "generic_armv82", "generic_cuda", "generic_cuda_sm90" or "generic_opencl".
+/** A profile that is compiled in, for devices that were never calibrated, by the name of its file in data/devices/.
  * Throws FileError for any other name. */
 DeviceProfile generic_device_profile(const std::string &name);
 
@@ -66,8 +66,11 @@ void set_derived(DeviceProfile &device);
 /** The name of the compiled-in profile for a Halide target. */
 const char *generic_device_of(const std::string &target);
 
-/** The Halide target of code for a device, as plans hold it. */
+/** The Halide target of code for a device, as plans hold it: on this program's platform, or if the device is a CPU of
+ * another architecture on the usual one of that. */
 std::string halide_target(const DeviceProfile &device);
+/** The same on a platform, whose architecture a CPU must have. */
+std::string halide_target(const DeviceProfile &device, const Platform &platform);
 
 }  // namespace distile
 

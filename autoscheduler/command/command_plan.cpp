@@ -20,7 +20,7 @@ constexpr size_t masked_trials = 24, dense_trials = 8;
 constexpr int members = 4;
 
 struct PlanOptions {
-    std::string op, folder = ".", device, architecture = own_architecture().name, log;
+    std::string op, folder = ".", device, platform = own_platform().name(), log;
     std::vector<std::string> backends = {cpu_backend().name}, masks;
     Math math = Math::Float32;
     int threads = 0;
@@ -129,8 +129,7 @@ void make_plans(const PlanOptions &options) {
         std::vector<WrittenPlan> plans;
         std::vector<std::pair<std::string, Plan>> by_bound;
         const bool tensor_cores = op.dtype().dtype != DISTILE_FLOAT32 || options.math == Math::TF32;
-        for (const PlannedCode &planned :
-             planned_codes(op, backend, tensor_cores, get_architecture(options.architecture))) {
+        for (const PlannedCode &planned : planned_codes(op, backend, tensor_cores, get_platform(options.platform))) {
             const std::string path = (std::filesystem::path(options.folder) / (planned.name + ".json")).string();
             std::string how;
             const std::unique_ptr<PlanSearch> search = make_search(options, op, backend, planned, path, how);
@@ -172,7 +171,7 @@ void add_plan_command(CLI::App &app) {
     command->add_flag("--bound-only", options->bound_only, "Measure nothing");
     command->add_option("--device", options->device,
                         std::string(device_option_help) + " (default: a generic profile of this machine's CPU)");
-    add_architecture_option(*command, options->architecture);
+    add_platform_option(*command, options->platform);
     add_math_option(*command, options->math);
     command->add_option("--masks", options->masks,
                         std::string(mask_option_help) + " (default: blobs of densities from .03 to .75)");
@@ -192,7 +191,7 @@ void add_plan_command(CLI::App &app) {
         "  distile plan my_operator.json                       # my_operator_avx512.json, my_operator_avx2.json\n"
         "  distile plan my_operator.json -o plans --masks my_masks.npy\n"
         "  distile plan my_operator.json --bound-only --backend cpu cuda\n"
-        "  distile plan my_operator.json --architecture arm-64 # my_operator_armv82.json\n"
+        "  distile plan my_operator.json --platform arm-64-linux # my_operator_armv82.json\n"
         "  distile plan my_operator.json --backend cuda --device my_gpu.json --math tf32   # "
         "my_operator_tf32_sm90.json, "
         "...");

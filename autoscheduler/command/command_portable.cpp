@@ -10,7 +10,7 @@ namespace distile {
 namespace {
 
 struct Options {
-    std::string op, architecture = own_architecture().name, out;
+    std::string op, platform = own_platform().name(), out;
 };
 
 }  // namespace
@@ -20,12 +20,12 @@ void add_portable_command(CLI::App &app) {
     CLI::App *command = app.add_subcommand(
         "portable", "Write an operator's plan for any CPU, which distile_add_polykernel adds to other plans");
     command->add_option("operator", options->op, "Operator file")->required();
-    add_architecture_option(*command, options->architecture);
+    add_platform_option(*command, options->platform);
     command->add_option("-o,--out", options->out, "Plan to write (default: print it)");
     command->footer("Example:\n  distile portable data/operators/conv3x3_256.json -o portable.json");
     command->callback([options] {
         const std::string text =
-            format_json(to_json(portable_plan(read_operator(options->op), get_architecture(options->architecture))));
+            format_json(to_json(portable_plan(read_operator(options->op), get_platform(options->platform))));
         if (options->out.empty()) {
             std::fputs(text.c_str(), stdout);
         } else {

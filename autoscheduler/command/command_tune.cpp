@@ -20,8 +20,8 @@ namespace {
 /** The levels of CPUs that --also takes, the most demanding first. */
 std::vector<std::string> lesser_levels() {
     std::vector<std::string> levels;
-    for (const CpuLevel &level : own_architecture().levels) {
-        levels.push_back(level_of(level.target));
+    for (const CpuLevel &level : own_platform().architecture.levels) {
+        levels.push_back(level_of(own_platform().target(level.words)));
     }
     levels.erase(levels.begin());
     return levels;
@@ -49,8 +49,8 @@ std::string describe_others(const std::vector<std::unique_ptr<PlanSearch>> &sear
     if (searches.front()->session().device.backend != portable_backend().name) {
         return "";
     }
-    const std::string lowest =
-        level_of(find_architecture(searches.front()->session().code.target)->levels.back().target);
+    const Platform &platform = *find_platform(searches.front()->session().code.target);
+    const std::string lowest = level_of(platform.target(platform.architecture.levels.back().words));
     for (const auto &search : searches) {
         if (search->has_plan()) {
             if (search != searches.front()) {

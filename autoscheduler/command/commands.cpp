@@ -31,10 +31,10 @@ void add_math_option(CLI::App &command, Math &math) {
         ->check(CLI::IsMember({"float32", "tf32"}));
 }
 
-void add_architecture_option(CLI::App &command, std::string &name) {
-    command.add_option("--architecture", name, "Architecture of the CPUs that plans are for, as their targets begin")
+void add_platform_option(CLI::App &command, std::string &name) {
+    command.add_option("--platform", name, "Architecture and operating system that plans are for, as targets begin")
         ->capture_default_str()
-        ->check(CLI::IsMember(architecture_names()));
+        ->check(CLI::IsMember(platform_names()));
 }
 
 void warn(const std::string &text) {

@@ -42,8 +42,8 @@ extern const char *const mask_option_help;
 /** Adds the option --math. */
 void add_math_option(CLI::App &command, Math &math);
 
-/** Adds the option --architecture. */
-void add_architecture_option(CLI::App &command, std::string &name);
+/** Adds the option --platform. */
+void add_platform_option(CLI::App &command, std::string &name);
 
 /** A line on the terminal that shows the progress of the work. It prints nothing if stderr is no terminal. */
 class ProgressLine {

@@ -36,10 +36,10 @@ void add_build_command(CLI::App &app) {
                    "Let the bound make plans for tensor cores too, where there are such kernels for the operator")
         ->excludes(plans);
     command
-        ->add_option("--architecture", options->architecture,
-                     "Architecture of the CPUs that the code is for, as its targets begin")
+        ->add_option("--platform", options->platform,
+                     "Architecture and operating system that the code is for, as its targets begin")
         ->capture_default_str()
-        ->check(CLI::IsMember(architecture_names()));
+        ->check(CLI::IsMember(platform_names()));
     command->add_option("--dtype", options->dtype,
                         "Build the operator and its plans in this type, without their times");
     const CLI::Option *no_portable = command->add_flag("--no-portable", "Add no plan for every CPU");

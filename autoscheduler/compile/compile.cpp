@@ -110,13 +110,13 @@ Operator in_type(Operator op, const std::string &type) {
 std::vector<Plan> read_plans(const BuildOptions &options) {
     const Operator given = read_operator(options.op);
     const Operator op = options.dtype.empty() ? given : in_type(given, options.dtype);
-    const Architecture &architecture = get_architecture(options.architecture);
+    const Platform &platform = get_platform(options.platform);
     std::vector<Plan> plans;
     for (const std::string &path : options.plans) {
         Plan plan = read_plan(path);
-        if (find_architecture(plan.target) != &architecture) {
+        if (find_platform(plan.target) != &platform) {
             throw FileError("the plan '" + path + "' is for the target " + plan.target + ", but the build is for " +
-                            linux_on(architecture));
+                            platform.name());
         }
         // Of a plan for the type itself, the times hold.
         if (given == plan.op && !options.dtype.empty()) {
@@ -130,11 +130,11 @@ std::vector<Plan> read_plans(const BuildOptions &options) {
         plans.push_back(std::move(plan));
     }
     if (plans.empty()) {
-        plans = bound_plans(op, get_backend(options.backend), options.tensor_cores, architecture);
+        plans = bound_plans(op, get_backend(options.backend), options.tensor_cores, platform);
     }
     const Plan &last = plans.back();
     if (options.portable && &get_backend(last.backend) == &portable_backend() && !is_portable(last)) {
-        plans.push_back(portable_plan(op, architecture));
+        plans.push_back(portable_plan(op, platform));
     }
     check_chain(plans);
     return plans;
@@ -169,7 +169,10 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
     const Objects objects = objects_of({plan}, measured_symbol, folder.path());
     CommandLine link(c_compiler(), base + ".log");
     link.add({"-shared", "-fPIC", "-O2", "-I", tool("include"), "-o", base + ".so", base + ".c"}).add(objects.paths);
-    link.add({"-Wl,-Bsymbolic", "-lstdc++", "-ldl", "-lpthread"});
+    link.add({"-Wl,-Bsymbolic"});
+    for (const char *library : find_platform(plan.target)->system.libraries) {
+        link.add({library});
+    }
     make_objects(objects, jobs, progress);
     link.run();
     std::error_code error;

@@ -4,7 +4,6 @@
 #ifndef DISTILE_COMPILE_H
 #define DISTILE_COMPILE_H
 
-#include "architecture.h"
 #include "plan.h"
 #include <functional>
 #include <string>
@@ -23,7 +22,7 @@ void compile_plan(const Plan &plan, const std::string &path, int jobs, const std
 struct BuildOptions {
     std::string op;                 /**< Operator file. */
     std::vector<std::string> plans; /**< The most demanding first; none: those that the bound makes for `backend`. */
-    std::string backend = cpu_backend().name, architecture = own_architecture().name;
+    std::string backend = cpu_backend().name, platform = own_platform().name();
     bool tensor_cores = false; /**< Whether the bound makes plans for tensor cores too. */
     /** Replaces the type of the operator and of its plans, for instance "float16", but for plans that are of that type
      * already; "": none. */

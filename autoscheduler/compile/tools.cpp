@@ -56,9 +56,9 @@ std::string tool(const std::string &name) {
 std::string linked_object(const std::string &name, const std::string &target) {
     const char *folder = std::getenv("DISTILE_OBJECTS");
     if (!folder || !*folder) {
-        if (find_architecture(target) != &own_architecture()) {
+        if (find_platform(target) != &own_platform()) {
             throw FileError("the target " + target +
-                            " is of another architecture than this program: name a folder with '" + name +
+                            " is of another platform than this program's: name a folder with '" + name +
                             "' for it in the environment variable DISTILE_OBJECTS, and a compiler in CC");
         }
         return tool(name);

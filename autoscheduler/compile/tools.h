@@ -18,7 +18,7 @@ std::string own_path();
 std::string tool(const std::string &name);
 
 /** The path of an object that code for a target links: in the folder $DISTILE_OBJECTS, or beside this program. Throws
- * FileError if it is missing, or for a target of another architecture than this program's without that variable. */
+ * FileError if it is missing, or for a target of another platform than this program's without that variable. */
 std::string linked_object(const std::string &name, const std::string &target);
 
 /** The C compiler that links plans: $CC with its arguments, or cc. Throws FileError if there is no such program. */

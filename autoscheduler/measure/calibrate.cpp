@@ -15,22 +15,26 @@ TaskFit fit_task_times(const std::vector<TaskTime> &times) {
         const TaskTime &time = times[i];
         equations.row(i) << time.operations / time.us, time.tasks / time.us, 1 / time.us;
     }
-    // What comes out negative, as noise can make it, is taken for 0, and the others are fitted again.
+    // What comes out negative, as noise can make it, is taken for 0, and the others are fitted again. So is what makes
+    // no part of any time beyond rounding, whose sign depends on the machine.
+    constexpr double rounding = 1e-9;
     Eigen::Vector3d solution = Eigen::Vector3d::Zero();
     std::vector<Eigen::Index> unknowns = {0, 1, 2};
-    for (bool negative = true; negative && !unknowns.empty();) {
+    for (bool refit = true; refit && !unknowns.empty();) {
         Eigen::MatrixXd columns(rows, unknowns.size());
         for (size_t i = 0; i < unknowns.size(); i++) {
             columns.col(static_cast<Eigen::Index>(i)) = equations.col(unknowns[i]);
         }
         const Eigen::VectorXd fitted = columns.colPivHouseholderQr().solve(Eigen::VectorXd::Ones(rows));
+        // The largest part of a time that each makes.
+        const Eigen::VectorXd parts = fitted.cwiseProduct(columns.colwise().maxCoeff().transpose());
         Eigen::Index lowest = 0;
-        negative = fitted.minCoeff(&lowest) < 0;
+        refit = parts.minCoeff(&lowest) < rounding;
         solution.setZero();
         for (size_t i = 0; i < unknowns.size(); i++) {
             solution(unknowns[i]) = fitted(static_cast<Eigen::Index>(i));
         }
-        if (negative) {
+        if (refit) {
             solution(unknowns[lowest]) = 0;
             unknowns.erase(unknowns.begin() + lowest);
         }

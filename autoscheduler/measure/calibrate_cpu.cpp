@@ -62,6 +62,7 @@ std::vector<int> own_cpus() {
 
 struct FreeBuffer {
     void operator()(void *memory) const {
+        // NOLINTNEXTLINE(cppcoreguidelines-no-malloc,cppcoreguidelines-owning-memory): this is the owner.
         std::free(memory);
     }
 };
@@ -156,7 +157,7 @@ DeviceProfile calibrate_cpu(int of_cores, const Progress &progress) {
         throw FileError(
             "this CPU has none of the vectors by which cores are calibrated (AVX-512, AVX2 with FMA, NEON): the "
             "built-in profile " +
-            std::string(own_architecture().levels.back().profile) + " stands for it");
+            std::string(own_platform().architecture.levels.back().profile) + " stands for it");
     }
     DeviceProfile device;
     device.name = cpu_name();

@@ -12,8 +12,8 @@ const Architecture &arm_64_architecture() {
             {"arm_fp16", "fp16"},
         },
         {
-            {"dotprod", "arm_dot_prod", "arm-64-linux-arm_dot_prod-arm_fp16", "generic_armv82"},
-            {"neon", "", "arm-64-linux", "generic_aarch64"},
+            {"dotprod", "arm_dot_prod", "arm_dot_prod-arm_fp16", "generic_armv82"},
+            {"neon", "", "", "generic_aarch64"},
         },
         [](const std::vector<std::string> &) {
             return Vectors{4, 32};

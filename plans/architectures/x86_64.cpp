@@ -27,9 +27,9 @@ const Architecture &x86_64_architecture() {
             {"avx512_skylake", "avx512f avx512cd avx512bw avx512dq avx512vl"},
         },
         {
-            {"avx512vl", "avx512", "x86-64-linux-avx-avx2-avx512-avx512_skylake-f16c-fma-sse41", "generic_avx512"},
-            {"avx2", "avx2", "x86-64-linux-avx-avx2-f16c-fma-sse41", "generic_avx2"},
-            {"", "", "x86-64-linux", "generic_x86_64"},
+            {"avx512vl", "avx512", "avx-avx2-avx512-avx512_skylake-f16c-fma-sse41", "generic_avx512"},
+            {"avx2", "avx2", "avx-avx2-f16c-fma-sse41", "generic_avx2"},
+            {"", "", "", "generic_x86_64"},
         },
         vectors_of,
     };

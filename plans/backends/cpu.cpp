@@ -1,4 +1,3 @@
-#include "architecture.h"
 #include "backend.h"
 #include "json_file.h"
 #include <algorithm>
@@ -17,7 +16,7 @@ std::set<std::string> words_of(const std::string &text) {
 
 std::string features_of(const std::string &target) {
     const std::vector<std::string> words = target_words(target);
-    const Architecture &architecture = *find_architecture(target);
+    const Architecture &architecture = find_platform(target)->architecture;
     std::string features = architecture.everywhere;
     std::set<std::string> added = words_of(features);
     for (const std::string &word : words) {
@@ -36,15 +35,15 @@ std::string features_of(const std::string &target) {
     return features;
 }
 
-std::string target_of(const std::string &features) {
-    const Architecture &architecture = architecture_of_features(features);
+std::string target_of(const std::string &features, const Platform &platform) {
+    const std::vector<CpuLevel> &levels = platform.architecture.levels;
     const std::set<std::string> has = words_of(features);
-    for (const CpuLevel &level : architecture.levels) {
+    for (const CpuLevel &level : levels) {
         if (has.count(level.feature) != 0) {
-            return level.target;
+            return platform.target(level.words);
         }
     }
-    return architecture.levels.back().target;
+    return platform.target(levels.back().words);
 }
 
 std::string needs(const std::string &features) {
@@ -54,9 +53,9 @@ std::string needs(const std::string &features) {
 }
 
 const char *generic_profile(const std::string &target) {
-    const Architecture *found = find_architecture(target);
-    // The plugin schedules for CPUs of any architecture.
-    const Architecture &architecture = found ? *found : x86_64_architecture();
+    const Platform *found = find_platform(target);
+    // The plugin schedules for CPUs of any platform.
+    const Architecture &architecture = found ? found->architecture : x86_64_architecture();
     for (const CpuLevel &level : architecture.levels) {
         if (target.find(std::string("-") + level.word) != std::string::npos) {
             return level.profile;

@@ -58,9 +58,9 @@ std::string features_of(const std::string &target) {
     return features;
 }
 
-std::string target_of(const std::string &) {
+std::string target_of(const std::string &, const Platform &platform) {
     // Later GPUs run the code of earlier ones.
-    return "x86-64-linux-cuda-cuda_capability_70";
+    return platform.target("cuda-cuda_capability_70");
 }
 
 std::string needs(const std::string &features) {

@@ -37,8 +37,8 @@ std::vector<std::string> words_of(const std::string &features) {
     return words;
 }
 
-std::string target_of(const std::string &features) {
-    std::string target = "x86-64-linux-opencl";
+std::string target_of(const std::string &features, const Platform &platform) {
+    std::string target = platform.target("opencl");
     const std::vector<std::string> words = words_of(features);
     for (const auto &row : extensions) {
         if (std::find(words.begin(), words.end(), row.extension) != words.end()) {

@@ -93,9 +93,9 @@ distile_status distile_opencl_unmap(distile_context *context, void *address) {
 distile_status distile_opencl_buffer(distile_context *context, const void *address, void **buffer, size_t *offset) {
     constexpr const char *call = "distile_opencl_buffer";
     return with_device(context, call, [&](OpenClDevice &device) {
-        const distile_status status =
-            check_pointers(context, call,
-                           {{address, "address"}, {buffer, "pointer to the buffer"}, {offset, "pointer to the offset"}});
+        const distile_status status = check_pointers(
+            context, call,
+            {{address, "address"}, {buffer, "pointer to the buffer"}, {offset, "pointer to the offset"}});
         if (status != DISTILE_OK) {
             return status;
         }

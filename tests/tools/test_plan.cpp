@@ -562,7 +562,9 @@ TEST_CASE("Features are named as the runtime checks them", "[plan]") {
     CHECK(features("arm-64-linux-arm_dot_prod-arm_fp16") == "neon dotprod fp16");
     refuse([&] { features("arm-64-linux-avx2"); }, {"arm-64-linux-avx2", "'avx2'"});
     refuse([&] { features("x86-64-linux-arm_fp16"); }, {"'arm_fp16'"});
-    refuse([&] { features("arm-64-android"); }, {"arm-64-android", "x86-64-linux or arm-64-linux"});
+    CHECK(features("arm-64-android-arm_dot_prod-arm_fp16") == "neon dotprod fp16");
+    CHECK(features("arm-64-android-opencl") == "opencl_1.2");
+    refuse([&] { features("arm-64-ios"); }, {"arm-64-ios", "x86-64-linux or arm-64-linux or arm-64-android"});
     refuse([&] { features("x86-64-linux-avx2-vulkan"); }, {"x86-64-linux-avx2-vulkan", "'vulkan'"});
     CHECK(features("x86-64-linux-opencl") == "opencl_1.2");
     CHECK(features("x86-64-linux-opencl-cl_half") == "opencl_1.2 cl_khr_fp16");
@@ -600,41 +602,51 @@ TEST_CASE("What OpenCL devices have includes what code for fewer needs", "[plan]
     const std::string plain = "opencl_1.2", half = "opencl_1.2 cl_khr_fp16";
     CHECK(opencl.includes(half, plain));
     CHECK_FALSE(opencl.includes(plain, half));
-    CHECK(opencl.target_of(half) == "x86-64-linux-opencl-cl_half");
+    for (const Platform &platform : platforms()) {
+        CHECK(opencl.target_of(plain, platform) == platform.name() + "-opencl");
+        CHECK(opencl.target_of(half, platform) == platform.name() + "-opencl-cl_half");
+    }
     CHECK(opencl.needs(plain) == "an OpenCL 1.2 device");
     CHECK(opencl.needs(half) == "an OpenCL 1.2 device with cl_khr_fp16");
     CHECK(opencl.why_no_code(Language::Halide, plain).empty());
     CHECK(contains(opencl.why_no_code(Language::TensorCore, plain), "CUDA"));
 }
 
-TEST_CASE("Every architecture says what the tools ask of it", "[plan]") {
-    CHECK(architecture_names() == std::vector<std::string>{"x86-64", "arm-64"});
-    CHECK(linux_on(own_architecture()) == DISTILE_HALIDE_TARGET);
-    for (const Architecture *architecture : architectures()) {
-        CAPTURE(architecture->name);
-        CHECK(&get_architecture(architecture->name) == architecture);
-        for (const CpuLevel &level : architecture->levels) {
-            CAPTURE(level.target);
-            CHECK(find_architecture(level.target) == architecture);
+TEST_CASE("Every platform says what the tools ask of it", "[plan]") {
+    CHECK(platform_names() == std::vector<std::string>{"x86-64-linux", "arm-64-linux", "arm-64-android"});
+    CHECK(own_platform().name() == DISTILE_HALIDE_TARGET);
+    for (const Platform &platform : platforms()) {
+        CAPTURE(platform.name());
+        CHECK(&get_platform(platform.name()) == &platform);
+        CHECK(&platform_with(platform.architecture).architecture == &platform.architecture);
+        const Architecture &architecture = platform.architecture;
+        for (const CpuLevel &level : architecture.levels) {
+            const std::string target = platform.target(level.words);
+            CAPTURE(target);
+            CHECK(find_platform(target) == &platform);
             const DeviceProfile device = generic_device_profile(level.profile);
-            CHECK(halide_target(device) == level.target);
-            CHECK(std::string(generic_device_of(level.target)) == level.profile);
-            const Vectors vectors = cpu_bound_backend().vectors_of(level.target);
+            CHECK(halide_target(device, platform) == target);
+            CHECK(halide_target(device) == platform_with(architecture).target(level.words));
+            CHECK(std::string(generic_device_of(target)) == level.profile);
+            const Vectors vectors = cpu_bound_backend().vectors_of(target);
             CHECK(vectors.lanes == device.vector_lanes);
             CHECK(vectors.registers == device.vector_registers);
-            const std::string features = cpu_backend().features_of(level.target);
-            const bool is_last = &level == &architecture->levels.back();
-            CHECK((features == architecture->everywhere) == is_last);
+            const std::string features = cpu_backend().features_of(target);
+            const bool is_last = &level == &architecture.levels.back();
+            CHECK((features == architecture.everywhere) == is_last);
             CHECK(cpu_backend().needs(features) ==
-                  (is_last ? std::string("any ") + architecture->people_say : "a CPU with " + features));
+                  (is_last ? std::string("any ") + architecture.people_say : "a CPU with " + features));
             // A CPU runs code for its architecture that needs no more, and none for others.
             for (const Architecture *other : architectures()) {
-                CHECK(cpu_backend().includes(features, other->everywhere) == (other == architecture));
+                CHECK(cpu_backend().includes(features, other->everywhere) == (other == &architecture));
             }
         }
     }
-    CHECK(find_architecture("arm-64-linuxx") == nullptr);
-    refuse([] { get_architecture("vax"); }, {"vax", "x86-64", "arm-64"});
+    // A program for one system cannot run on another.
+    CHECK(find_platform("arm-64-linux-arm_fp16") != find_platform("arm-64-android-arm_fp16"));
+    CHECK(find_platform("arm-64-linuxx") == nullptr);
+    CHECK(find_platform("x86-64-android") == nullptr);
+    refuse([] { get_platform("arm-64"); }, {"arm-64", "x86-64-linux", "arm-64-linux", "arm-64-android"});
 }
 
 TEST_CASE("A plan for a GPU says so in its backend, its layout and its target", "[plan]") {
@@ -1104,11 +1116,12 @@ TEST_CASE("The descriptors of several plans are chained in their order", "[plan]
     refuse([&] { emit_polykernels({any, gpu}, "s"); }, {"'narrow'", "GPUs", "cannot stand"});
 }
 
-TEST_CASE("The portable plan of an operator is legal on any CPU of its architecture", "[plan]") {
+TEST_CASE("The portable plan of an operator is legal on any CPU of its platform", "[plan]") {
     const TemporaryFolder folder;
-    const auto [architecture, lanes, registers] = GENERATE(std::tuple("x86-64", 4, 16), std::tuple("arm-64", 4, 32));
-    CAPTURE(architecture);
-    const Architecture &of = get_architecture(architecture);
+    const auto [name, lanes, registers] = GENERATE(std::tuple("x86-64-linux", 4, 16), std::tuple("arm-64-linux", 4, 32),
+                                                   std::tuple("arm-64-android", 4, 32));
+    CAPTURE(name);
+    const Platform &of = get_platform(name);
     for (const auto &[in_channels, out_channels, kernel] :
          {std::array{1, 1, 1}, {3, 17, 7}, {16, 48, 3}, {250, 3, 3}, {256, 256, 3}, {256, 1024, 1}}) {
         CAPTURE(in_channels, out_channels, kernel);
@@ -1119,7 +1132,7 @@ TEST_CASE("The portable plan of an operator is legal on any CPU of its architect
         const Operator op = read_operator(folder.write("operator.json", file.dump()));
         const Plan plan = portable_plan(op, of);
         CHECK(plan.name == op.name + "_portable");
-        CHECK(plan.target == linux_on(of));
+        CHECK(plan.target == of.name());
         CHECK(is_portable(plan));
         CHECK(plan.times.empty());
         std::string shapes;
@@ -1164,16 +1177,20 @@ TEST_CASE("The bound makes plans for every level of a backend", "[plan]") {
         file["generator"] = generator;
         file["params"] = params;
         const Operator op = read_operator(folder.write("operator.json", file.dump()));
-        for (const auto &[backend, architecture] : {std::pair(&cpu_backend(), &x86_64_architecture()),
-                                                    {&cpu_backend(), &arm_64_architecture()},
-                                                    {&cuda_backend(), &x86_64_architecture()},
-                                                    {&opencl_backend(), &x86_64_architecture()}}) {
-            std::vector<Plan> plans = bound_plans(op, *backend, false, *architecture);
+        for (const auto &[backend, name] : {std::pair(&cpu_backend(), "x86-64-linux"),
+                                            {&cpu_backend(), "arm-64-linux"},
+                                            {&cpu_backend(), "arm-64-android"},
+                                            {&cuda_backend(), "x86-64-linux"},
+                                            {&opencl_backend(), "x86-64-linux"},
+                                            {&opencl_backend(), "arm-64-android"}}) {
+            const Platform &platform = get_platform(name);
+            std::vector<Plan> plans = bound_plans(op, *backend, false, platform);
             std::string names;
             for (const Plan &plan : plans) {
                 CAPTURE(plan.name);
                 names += plan.name + " ";
                 check_buildable(plan);
+                CHECK(find_platform(plan.target) == &platform);
                 REQUIRE(plan.variants.size() >= 2);
                 CHECK(plan.variants.size() <= 4);
                 std::set<std::pair<std::string, int>> timed;
@@ -1188,12 +1205,13 @@ TEST_CASE("The bound makes plans for every level of a backend", "[plan]") {
                 CHECK(to_json(read_plan(folder.write("plan.json", to_json(plan).dump()))) == to_json(plan));
             }
             if (backend == &portable_backend()) {
-                plans.push_back(portable_plan(op, *architecture));
+                plans.push_back(portable_plan(op, platform));
             }
             check_chain(plans);
-            CHECK(names == (backend != &cpu_backend()                ? op.name + "_" + backend->name + " "
-                            : architecture == &arm_64_architecture() ? op.name + "_armv82 "
-                                                                     : op.name + "_avx512 " + op.name + "_avx2 "));
+            CHECK(names == (backend != &cpu_backend() ? op.name + "_" + backend->name + " "
+                            : &platform.architecture == &arm_64_architecture()
+                                ? op.name + "_armv82 "
+                                : op.name + "_avx512 " + op.name + "_avx2 "));
         }
     }
     // On tensor cores where there are kernels, and behind them for every GPU.

@@ -27,7 +27,7 @@ const BoundTerms &model(const Problem &problem) {
 
 Vectors vectors_of(const std::string &target) {
     const std::vector<std::string> words = target_words(target);
-    return find_architecture(target)->vectors_of(words);
+    return find_platform(target)->architecture.vectors_of(words);
 }
 
 std::vector<const char *> profiles_of(const Architecture &architecture) {

@@ -232,7 +232,8 @@ template<> struct Pixels<3> {
         }
     }
     static void from_planes(const float *from, int64_t stride, float *to) {
-        vst3q_f32(to, {vld1q_f32(from), vld1q_f32(from + stride), vld1q_f32(from + 2 * stride)});
+        const float32x4x3_t planes = {vld1q_f32(from), vld1q_f32(from + stride), vld1q_f32(from + 2 * stride)};
+        vst3q_f32(to, planes);
     }
 };
 
@@ -244,8 +245,9 @@ template<> struct Pixels<4> {
         }
     }
     static void from_planes(const float *from, int64_t stride, float *to) {
-        vst4q_f32(to, {vld1q_f32(from), vld1q_f32(from + stride), vld1q_f32(from + 2 * stride),
-                       vld1q_f32(from + 3 * stride)});
+        const float32x4x4_t planes = {vld1q_f32(from), vld1q_f32(from + stride), vld1q_f32(from + 2 * stride),
+                                      vld1q_f32(from + 3 * stride)};
+        vst4q_f32(to, planes);
     }
 };
 

@@ -58,8 +58,7 @@ public:
     static constexpr int alignment = 1024;
     static constexpr int used_bytes = alignment + stage_bytes + exchange_bytes + static_cast<int>(sizeof(Shared));
     /** Two blocks of a cluster would share a multiprocessor while others are idle: one takes more than half of it. */
-    static constexpr int shared_bytes =
-        Splits > 1 && used_bytes < 116 * 1024 ? 116 * 1024 : used_bytes;
+    static constexpr int shared_bytes = Splits > 1 && used_bytes < 116 * 1024 ? 116 * 1024 : used_bytes;
     /** Blocks on a multiprocessor, which has 228 KB and keeps one for each. */
     static constexpr int blocks = groups == 1 && 2 * (shared_bytes + 1024) <= 228 * 1024 ? 2 : 1;
     static_assert(shared_bytes <= 227 * 1024);

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <sched.h>
 #include <thread>
+#include <utility>
 
 namespace distile {
 
@@ -166,7 +167,7 @@ void distile_context::rethrow_from_code() {
     std::exception_ptr thrown;
     {
         const std::lock_guard<std::mutex> lock(exception_mutex_);
-        thrown.swap(exception_);
+        std::swap(thrown, exception_);
     }
     if (thrown) {
         std::rethrow_exception(thrown);

@@ -5,8 +5,6 @@ namespace distile {
 
 namespace {
 
-constexpr size_t alignment = 64;
-
 // Ownership crosses the API here.
 
 // NOLINTBEGIN(cppcoreguidelines-owning-memory,cppcoreguidelines-no-malloc)
