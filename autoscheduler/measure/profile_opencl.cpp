@@ -10,7 +10,10 @@ namespace distile {
 
 namespace {
 
-/** Numbers of tiles to measure: few, where a call's fixed costs show, then parts of the image. */
+/** A table must reach from a part of one image to as many images as anybody brings. */
+constexpr int few_images = 4, most_images = 32;
+
+/** Numbers of tiles of an image to measure: few, where a call's fixed costs show, then parts of the image. */
 std::vector<int64_t> tile_counts(int64_t all) {
     std::vector<int64_t> counts = {1, 16, 64};
     for (double part : {0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0}) {
@@ -36,44 +39,82 @@ double median_time(TrialRunner &runner, size_t mask, double seconds) {
     return Spread(times).median;
 }
 
+/** Measures the variants of a plan one by one. */
+class Measurer {
+public:
+    Measurer(const Plan &plan, const SharedObject &object, TrialDevice &device, int units)
+        : plan_(plan), object_(object), device_(device), units_(units) {
+    }
+
+    /** Adds the times of a variant, measured in about so many seconds. */
+    void measure(size_t index, double seconds, std::vector<PlanTime> &times) const {
+        const PlanVariant &variant = plan_.variants[index];
+        const Operator &op = plan_.op;
+        distile_polykernel single = object_.polykernel();
+        single.variants += index;
+        single.num_variants = 1;
+        single.num_times = 0;
+        single.otherwise = nullptr;
+        const Extents whole{op.typical_height, op.typical_width};
+        const size_t first = times.size();
+        for (const int images : {1, few_images, most_images}) {
+            // A dense variant computes every tile, so parts of the image stand for numbers of tiles.
+            const std::vector<Extents> inputs =
+                variant.dense && images == 1 ? parts_of_input(op) : std::vector<Extents>{whole};
+            for (const Extents &input : inputs) {
+                measure(single, variant, images, input, seconds / static_cast<double>(3 * inputs.size()), times);
+            }
+            // Slow devices get small batches, and larger ones take as much longer.
+            if (times.size() > first && times.back().microseconds > slow_us) {
+                break;
+            }
+        }
+    }
+
+private:
+    static constexpr double slow_us = 50000;
+
+    /** Adds those of numbers of tiles beyond the last. */
+    void measure(const distile_polykernel &single, const PlanVariant &variant, int images, const Extents &input,
+                 double seconds, std::vector<PlanTime> &times) const {
+        const TrialData data(plan_.op, images, input, false);
+        const std::unique_ptr<TrialRunner> runner = device_.runner(single, data);
+        const auto [height, width] = data.output_extents;
+        const int64_t all = tiles_of_image(data.output_extents, variant.tile_h(), variant.tile_w());
+        const TileDisc disc(height, width, variant.tile_h(), variant.tile_w());
+        const std::vector<int64_t> counts = variant.dense ? std::vector<int64_t>{all} : tile_counts(all);
+        for (const int64_t count : counts) {
+            const bool is_known = !times.empty() && times.back().variant == variant.name;
+            if (is_known && images * count <= times.back().tiles) {
+                continue;
+            }
+            const std::vector<uint8_t> image = disc.mask(count);
+            std::vector<uint8_t> bytes;
+            for (int n = 0; n < images; n++) {
+                bytes.insert(bytes.end(), image.begin(), image.end());
+            }
+            times.push_back({variant.name, units_, images * count,
+                             median_time(*runner, runner->add_mask(bytes), seconds / static_cast<double>(counts.size()))});
+        }
+    }
+
+    const Plan &plan_;
+    const SharedObject &object_;
+    TrialDevice &device_;
+    int units_;
+};
+
 }  // namespace
 
 Profile profile_opencl(const Plan &plan, const SharedObject &object, const ProfileOptions &options,
                        const Progress &progress) {
     const std::unique_ptr<TrialDevice> device = make_opencl_device(options.threads.empty() ? 0 : options.threads[0]);
-    const int units = opencl_units();
-    const Operator &op = plan.op;
+    const Measurer measurer(plan, object, *device, opencl_units());
     Profile profile{device->name(), {}};
     for (size_t i = 0; i < plan.variants.size(); i++) {
-        const PlanVariant &variant = plan.variants[i];
-        progress("measuring " + variant.name, static_cast<double>(i) / static_cast<double>(plan.variants.size()));
-        distile_polykernel single = object.polykernel();
-        single.variants += i;
-        single.num_variants = 1;
-        single.num_times = 0;
-        single.otherwise = nullptr;
-        // A dense variant computes every tile, so parts of the image stand for numbers of tiles.
-        const std::vector<Extents> inputs =
-            variant.dense ? parts_of_input(op) : std::vector<Extents>{{op.typical_height, op.typical_width}};
-        for (const Extents &input : inputs) {
-            const TrialData data(op, op.typical_batch, input, false);
-            const std::unique_ptr<TrialRunner> runner = device->runner(single, data);
-            const auto [height, width] = data.output_extents;
-            const int64_t all = tiles_of_image(data.output_extents, variant.tile_h(), variant.tile_w());
-            const TileDisc disc(height, width, variant.tile_h(), variant.tile_w());
-            const std::vector<int64_t> counts = variant.dense ? std::vector<int64_t>{all} : tile_counts(all);
-            for (int64_t count : counts) {
-                const std::vector<uint8_t> image = disc.mask(count);
-                std::vector<uint8_t> bytes;
-                for (int n = 0; n < data.batch; n++) {
-                    bytes.insert(bytes.end(), image.begin(), image.end());
-                }
-                const double part = 1.0 / static_cast<double>(inputs.size() * counts.size());
-                profile.times.push_back(
-                    {variant.name, units, data.batch * count,
-                     median_time(*runner, runner->add_mask(bytes), options.seconds_per_variant * part)});
-            }
-        }
+        progress("measuring " + plan.variants[i].name,
+                 static_cast<double>(i) / static_cast<double>(plan.variants.size()));
+        measurer.measure(i, options.seconds_per_variant, profile.times);
     }
     return profile;
 }

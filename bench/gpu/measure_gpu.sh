@@ -16,10 +16,11 @@
 #   bfloat16      the same file: bfloat16
 #   slice         <name>-tensor-16sm.json: TF32 and float16 on 16 multiprocessors
 #   choice        <name>-choice.json: the choice of the GPU in a graph, and of the host with cuDNN among the candidates
+#   opencl        <name>-opencl.json: OpenCL against CUDA, four convolutions in float32
 #   convolutions  <name>-convolutions.json: the other convolutions of the table of operators, by plans that the bound made
 #   SECONDS_LEFT=560 stops it after so many seconds
 set -euo pipefail
-parts=(float32 masks kinds tensor edits boxes bfloat16 slice choice convolutions)
+parts=(float32 masks kinds tensor edits boxes bfloat16 slice choice opencl convolutions)
 (($# == 2)) || [[ $# == 3 && " ${parts[*]} " == *" $3 "* ]] ||
     { echo "usage: measure_gpu.sh <folder for results> <name of the GPU> [$(IFS='|'; echo "${parts[*]}")]" >&2; exit 2; }
 mkdir -p "$1/tables"
@@ -53,7 +54,10 @@ profile() {
         table=$out/tables/$plan.json
         if [[ ! -e $table ]]; then
             cp "$path.json" "$out/tables/$plan.plan.json"
-            limited ./distile profile "$out/tables/$plan.plan.json" --object "$path.so" --multiprocessors "$slices" \
+            local parts=(--multiprocessors "$slices")
+            # An OpenCL device is measured whole.
+            [[ $plan != *_opencl ]] || parts=()
+            limited ./distile profile "$out/tables/$plan.plan.json" --object "$path.so" "${parts[@]}" \
                 --seconds "$seconds" --into-plan --json >"$table.part"
             [[ $path != plans/* ]] || cp "$out/tables/$plan.plan.json" "$out/$plan.json"
             mv "$table.part" "$table"
@@ -89,7 +93,8 @@ measure_part() {
     local plans=()
     case $1 in
         float32 | masks | kinds)
-            mapfile -t plans < <(without_times '"halide"' plans/*.json) ;;
+            mapfile -t plans < <(without_times '"cuda-o32"' plans/*.json) ;;
+        opencl) mapfile -t plans < <(without_times '"halide"' plans/conv*.json) ;;
         tensor | edits | slice | choice)
             mapfile -t plans < <(without_times '"tensor_core"' plans/*.json) ;;
         boxes) mapfile -t plans < <(without_times '"tensor_core"' objects/*.boxes.json) ;;
@@ -114,6 +119,7 @@ measure_part() {
         choice)
             measure "$name-choice" 0 3 '^choice/.*/tf32$'
             measure "$name-choice" 0 3 '^choice/' ;;
+        opencl) measure "$name-opencl" 0 3 '^opencl/' ;;
         convolutions) measure "$name-convolutions" 0 2 '^op(?!(3|7|12|21)/).*/(tf32|float16)$' ;;
     esac
 }

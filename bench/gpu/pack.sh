@@ -34,7 +34,7 @@ compile() {
     fi
 }
 
-for plan in data/plans/*_{cuda,sm90}.json; do
+for plan in data/plans/*_{cuda,sm90,opencl}.json; do
     compile "$plan" "$folder/plans/$(basename "$plan" .json)"
 done
 python3 bench/gpu/make_plans.py bench/rows_cuda.json data "$folder/parts"
@@ -45,7 +45,7 @@ for operator in "$folder"/parts/operators/*.json; do
     name=$(basename "$operator" .json)
     plans=$folder/parts/$name
     if ! is_fresh "$plans" "$operator"; then
-        "$distile" plan "$operator" --backend cuda --bound-only -o "$plans" -q
+        "$distile" plan "$operator" --backend cuda --math tf32 --bound-only -o "$plans" -q
         touch "$plans"
     fi
     plan=$(grep -l 'cuda_capability_90a' "$plans"/*.json | head -n 1 || true)

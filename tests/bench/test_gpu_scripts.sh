@@ -16,9 +16,9 @@ echo "distile $*" >>"$CALLS"
 case $1 in
     compile) touch "$4" ;;
     plan) # of one operator it makes none for tensor cores
-        mkdir -p "$7"
-        [[ $2 == */op5.json ]] || echo '{"target": "cuda_capability_90a", "tensor_core": 1, "profile": 1}' >"$7/sm90.json"
-        echo '{"halide": 1}' >"$7/cuda.json" ;;
+        mkdir -p "$9"
+        [[ $2 == */op5.json ]] || echo '{"target": "cuda_capability_90a", "tensor_core": 1, "profile": 1}' >"$9/sm90.json"
+        echo '{"halide": 1}' >"$9/cuda.json" ;;
     profile) [[ -e $2 && -e $4 ]] && echo '{}' ;;
 esac
 PROGRAM
@@ -89,7 +89,7 @@ has '^bench .*--times .*conv3x3_256_bfloat16.sm90.json .*--objects objects ' <"$
 "${program[@]}" results gpu bfloat16 >/dev/null
 has profile <"$CALLS" && fail "time tables were measured twice"
 "${program[@]}" results gpu >/dev/null
-for file in gpu gpu-16sm gpu-masks gpu-kinds gpu-tensor gpu-tensor-16sm gpu-choice gpu-convolutions conv3x3_256_cuda; do
+for file in gpu gpu-16sm gpu-masks gpu-kinds gpu-tensor gpu-tensor-16sm gpu-choice gpu-opencl gpu-convolutions conv3x3_256_cuda; do
     [[ -e results/$file.json ]] || fail "there is no results/$file.json"
 done
 # Every row is in a part, and every part has rows.
