@@ -1,5 +1,6 @@
 #include "cuda_summary.h"
 #include "choice_summary.h"
+#include "opencl_summary.h"
 #include "measured.h"
 #include "numerics_lines.h"
 #include "numerics_summary.h"
@@ -295,13 +296,13 @@ std::string cuda_goals(const Json &file) {
         text = "\n";
     }
     const Json &all = file.at("rows");
-    return heading(file) + text + numerics_means(all, !is_slice(file)) + choice_losses(all) + other_operators(file) +
+    return heading(file) + text + numerics_means(all, !is_slice(file)) + choice_losses(all) + opencl_means(all) + other_operators(file) +
            bandwidths(file) + types(all);
 }
 
 std::string cuda_rows(const Json &file) {
     const Json &rows = file.at("rows");
-    return heading(file) + " Medians.\n" + convolution_table(file) + numerics_rows(rows) + choice_table(rows) +
+    return heading(file) + " Medians.\n" + convolution_table(file) + numerics_rows(rows) + choice_table(rows) + opencl_table(rows) +
            bandwidths(file) + types(rows) + steps(rows, "mask", "From the byte mask to the tile list.") +
            choice_summary(file) + unfinished_searches(file) + steps(rows, "algebra", "Masks from masks.") +
            steps(rows, "difference", "The mask of where two tensors differ.") + planner_table(file) +
