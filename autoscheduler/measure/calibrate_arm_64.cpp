@@ -14,8 +14,7 @@ int32x4_t load(const int32x4_t *from) {
     return *from;
 }
 
-DISTILE_VECTOR_CODE(neon, "arch=armv8-a", float32x4_t, int32x4_t, 16, vdupq_n_f32, multiply_add, vst1q_f32, load,
-                    veorq_s32)
+DISTILE_VECTOR_CODE(neon, , float32x4_t, int32x4_t, 16, vdupq_n_f32, multiply_add, vst1q_f32, load, veorq_s32)
 
 }  // namespace
 

@@ -5,9 +5,9 @@ namespace distile {
 
 namespace {
 
-DISTILE_VECTOR_CODE(avx2, "avx2,fma", __m256, __m256i, 32, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_storeu_ps,
+DISTILE_VECTOR_CODE(avx2, target("avx2,fma"), __m256, __m256i, 32, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_storeu_ps,
                     _mm256_load_si256, _mm256_xor_si256)
-DISTILE_VECTOR_CODE(avx512, "avx512f", __m512, __m512i, 64, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_storeu_ps,
+DISTILE_VECTOR_CODE(avx512, target("avx512f"), __m512, __m512i, 64, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_storeu_ps,
                     _mm512_load_si512, _mm512_xor_si512)
 
 }  // namespace

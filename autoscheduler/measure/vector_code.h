@@ -32,9 +32,10 @@ void run_cycles(int64_t steps);
 
 }  // namespace distile
 
+// `features` is an attribute; empty: what every CPU of the architecture has.
 // NOLINTBEGIN(bugprone-macro-parentheses)
-#define DISTILE_VECTOR_CODE(suffix, target_name, Float, Int, width, set, add_multiply, store, load, exclusive_or)      \
-    template<int count> __attribute__((target(target_name), noinline)) float chains_##suffix(int64_t steps) {          \
+#define DISTILE_VECTOR_CODE(suffix, features, Float, Int, width, set, add_multiply, store, load, exclusive_or)         \
+    template<int count> __attribute__((features, noinline)) float chains_##suffix(int64_t steps) {                     \
         const Float factor = set(0.5f), addend = set(1.0f);                                                            \
         Float sums[count];                                                                                             \
         for (int i = 0; i < count; i++) {                                                                              \
@@ -52,8 +53,7 @@ void run_cycles(int64_t steps);
         }                                                                                                              \
         return result;                                                                                                 \
     }                                                                                                                  \
-    __attribute__((target(target_name), noinline)) int read_##suffix(const void *buffer, int64_t bytes,                \
-                                                                     int64_t passes) {                                 \
+    __attribute__((features, noinline)) int read_##suffix(const void *buffer, int64_t bytes, int64_t passes) {         \
         constexpr int count = 8;                                                                                       \
         Int sums[count] = {};                                                                                          \
         for (int64_t pass = 0; pass < passes; pass++) {                                                                \

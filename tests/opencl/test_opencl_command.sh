@@ -12,7 +12,7 @@ trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 
 if ! "$distile" calibrate --device opencl -o device.json -q 2>why.txt; then
-    grep -qE 'cannot load the OpenCL loader|NO_GPU|no OpenCL device|CL_PLATFORM_NOT_FOUND' why.txt || fail "calibrate: $(cat why.txt)"
+    grep -qE 'DISTILE_ERROR_(NO_DRIVER|NO_GPU|OLD_DRIVER)' why.txt || fail "calibrate: $(cat why.txt)"
     echo "[SKIP] there is no OpenCL device: $(cat why.txt)"
     exit 0
 fi
@@ -22,9 +22,9 @@ there() {
     env CC=/none/cc "$folder/there/distile" "$@"
 }
 
-# A search: each batch is compiled here, and carried to the device and back.
-tune=(tune "$op" --masks blob:0.2:1 random:0.5:2 --backend opencl --device device.json -k 1 --trials 4 --per-round 1 --counts 3
-    --timing-seconds 0.01 --jobs 1 --folder batch -o plan.json)
+# A search: each batch is compiled here, and carried to the device and back. A busy machine is no failure.
+tune=(tune "$op" --masks blob:0.2:1 random:0.5:2 --backend opencl --device device.json -k 1 --trials 3 --per-round 1
+    --counts 2 --timing-seconds 0.01 --measure-limit 600 --compile-limit 600 --jobs 1 --folder batch -o plan.json)
 for ((batches = 0; batches < 4; batches++)); do
     "$distile" "${tune[@]}" >said.txt 2>&1 || fail "tune --folder: $(cat said.txt)"
     grep -q 'distile measure batch' said.txt || break
@@ -35,7 +35,7 @@ for ((batches = 0; batches < 4; batches++)); do
     mv there/batch batch
 done
 [[ $batches -ge 1 && -e plan.json ]] || fail "the search in a folder wrote no plan: $(cat said.txt)"
-[[ $(grep -c '"outcome":"ok"' plan.log) == 4 ]] || fail "not every trial succeeded: $(cat plan.log)"
+[[ $(grep -c '"outcome":"ok"' plan.log) == 3 ]] || fail "not every trial succeeded: $(cat plan.log)"
 "$distile" info plan.json | has 'an OpenCL 1.2 device' || fail "the plan is for another device"
 
 # What was compiled for another device is not measured on this one.

@@ -51,8 +51,9 @@ program=("$distile")
 export DISTILE_OBJECTS=$objects
 for level in "armv82 neon dotprod fp16" "aarch64 AArch64"; do
     read -r device_level says <<<"$level"
-    tune=(tune "$op" --masks blob:0.2:1 random:0.5:2 --device "generic_$device_level" --threads 1 -k 1 --trials 2 --per-round 1
-        --counts 2 --timing-seconds 0.01 --jobs 1 --folder "batch_$device_level" -o "tuned_$device_level.json")
+    tune=(tune "$op" --masks blob:0.2:1 random:0.5:2 --device "generic_$device_level" --threads 1 -k 1 --trials 2
+        --per-round 1 --counts 2 --timing-seconds 0.01 --measure-limit 600 --compile-limit 600 --jobs 1
+        --folder "batch_$device_level" -o "tuned_$device_level.json")
     "$distile" "${tune[@]}" | has "distile measure batch_$device_level" || fail "tune --folder compiled no batch"
     grep -q '"target": *"arm-64-linux' "batch_$device_level/request.json" || fail "tune compiled for another target"
     expect_error "wait to be measured" "${tune[@]}"
