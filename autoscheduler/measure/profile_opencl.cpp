@@ -93,8 +93,9 @@ private:
             for (int n = 0; n < images; n++) {
                 bytes.insert(bytes.end(), image.begin(), image.end());
             }
-            times.push_back({variant.name, units_, images * count,
-                             median_time(*runner, runner->add_mask(bytes), seconds / static_cast<double>(counts.size()))});
+            times.push_back(
+                {variant.name, units_, images * count,
+                 median_time(*runner, runner->add_mask(bytes), seconds / static_cast<double>(counts.size()))});
         }
     }
 

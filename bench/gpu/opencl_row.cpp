@@ -147,16 +147,15 @@ void CudaRunner::measure(const OpenClRow &row, Json &result) {
     cuda.set(known);
     const auto cuda_done = [&] { slice_.synchronise(); };
     const auto opencl_done = [&] { opencl.finish(); };
-    const std::vector<Spread> spreads =
-        time_in_turns({{[&] { opencl.run(variant); }, opencl_done},
-                       {[&] { cuda.run(known, cuda_variant); }, cuda_done},
-                       {[&] {
-                            opencl.set_mask();
-                            opencl.run(variant);
-                        },
-                        opencl_done},
-                       {[&] { cuda.set_and_run(cuda_variant); }, cuda_done}},
-                      options_.rounds);
+    const std::vector<Spread> spreads = time_in_turns({{[&] { opencl.run(variant); }, opencl_done},
+                                                       {[&] { cuda.run(known, cuda_variant); }, cuda_done},
+                                                       {[&] {
+                                                            opencl.set_mask();
+                                                            opencl.run(variant);
+                                                        },
+                                                        opencl_done},
+                                                       {[&] { cuda.set_and_run(cuda_variant); }, cuda_done}},
+                                                      options_.rounds);
     add_times(result, spreads[0]);
     add_comparison(result, "cuda", spreads[0], spreads[1]);
     add_ratio_goal(result, row.goal_ratio);

@@ -1,9 +1,9 @@
 #include "cuda_summary.h"
 #include "choice_summary.h"
-#include "opencl_summary.h"
 #include "measured.h"
 #include "numerics_lines.h"
 #include "numerics_summary.h"
+#include "opencl_summary.h"
 #include "summary.h"
 #include <algorithm>
 #include <cmath>
@@ -296,15 +296,16 @@ std::string cuda_goals(const Json &file) {
         text = "\n";
     }
     const Json &all = file.at("rows");
-    return heading(file) + text + numerics_means(all, !is_slice(file)) + choice_losses(all) + opencl_means(all) + other_operators(file) +
-           bandwidths(file) + types(all);
+    return heading(file) + text + numerics_means(all, !is_slice(file)) + choice_losses(all) + opencl_means(all) +
+           other_operators(file) + bandwidths(file) + types(all);
 }
 
 std::string cuda_rows(const Json &file) {
     const Json &rows = file.at("rows");
-    return heading(file) + " Medians.\n" + convolution_table(file) + numerics_rows(rows) + choice_table(rows) + opencl_table(rows) +
-           bandwidths(file) + types(rows) + steps(rows, "mask", "From the byte mask to the tile list.") +
-           choice_summary(file) + unfinished_searches(file) + steps(rows, "algebra", "Masks from masks.") +
+    return heading(file) + " Medians.\n" + convolution_table(file) + numerics_rows(rows) + choice_table(rows) +
+           opencl_table(rows) + bandwidths(file) + types(rows) +
+           steps(rows, "mask", "From the byte mask to the tile list.") + choice_summary(file) +
+           unfinished_searches(file) + steps(rows, "algebra", "Masks from masks.") +
            steps(rows, "difference", "The mask of where two tensors differ.") + planner_table(file) +
            not_measured(rows);
 }

@@ -57,23 +57,24 @@ std::string opencl_means(const Json &rows) {
         text += fmt::format("| {} | {} | {:.2f} | {:.2f} | {} | {:.2f} |\n", key.first, key.second, ratio, means.goal,
                             ratio <= means.goal ? "met" : "MISSED", means.from_mask.get());
     }
-    return text.empty() ? ""
-                        : "\nOpenCL's time by CUDA's, in float32: calls in a row and the wait for them, geometric "
-                          "means over the operators.\n\n"
-                          "| Batch | Density | Kernels | At most | | From the byte mask |\n|---|---|---|---|---|---|\n" +
-                              text;
+    return text.empty()
+               ? ""
+               : "\nOpenCL's time by CUDA's, in float32: calls in a row and the wait for them, geometric "
+                 "means over the operators.\n\n"
+                 "| Batch | Density | Kernels | At most | | From the byte mask |\n|---|---|---|---|---|---|\n" +
+                     text;
 }
 
 std::string opencl_table(const Json &rows) {
     std::string text;
     for (const Json *found : rows_of(rows)) {
         const Json &row = *found;
-        text += fmt::format("| {} {} | {} | {:.2f} | {} | {} | {:.2f} | {:.2f} | {} | {} |\n",
-                            row.at("op").get<std::string>(), row.at("shape").get<std::string>(),
-                            row.at("batch").get<int>(), row.at("density").get<double>(), cell(row.at("t_us"), 1),
-                            cell(row.at("t_plain_us"), 1), row.at("ratio").get<double>(),
-                            row.at("ratio_masked").get<double>(), row.at("variant").get<std::string>(),
-                            row.at("cuda_variant").get<std::string>());
+        text +=
+            fmt::format("| {} {} | {} | {:.2f} | {} | {} | {:.2f} | {:.2f} | {} | {} |\n",
+                        row.at("op").get<std::string>(), row.at("shape").get<std::string>(), row.at("batch").get<int>(),
+                        row.at("density").get<double>(), cell(row.at("t_us"), 1), cell(row.at("t_plain_us"), 1),
+                        row.at("ratio").get<double>(), row.at("ratio_masked").get<double>(),
+                        row.at("variant").get<std::string>(), row.at("cuda_variant").get<std::string>());
     }
     return text.empty() ? ""
                         : "\nOpenCL against CUDA: calls in a row, by the host's clock.\n\n"

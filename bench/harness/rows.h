@@ -71,7 +71,8 @@ struct TypeRow {
     }
 };
 
-/** An operator by OpenCL against the same by CUDA, in float32. Each runs the variant that its own time table chooses. */
+/** An operator by OpenCL against the same by CUDA, in float32. Each runs the variant that its own time table chooses.
+ */
 struct OpenClRow {
     OperatorSpec op; /**< By CUDA. */
     int32_t batch;
@@ -171,8 +172,8 @@ struct OwnRow {
 
 struct Row {
     std::string name;
-    std::variant<ConvolutionRow, TypeRow, OpenClRow, ChoiceRow, BandwidthRow, MaskRow, SelectRow, PoolRow, DispatchRow, AlgebraRow,
-                 DifferenceRow, LayoutRow, PlannerRow, OwnRow>
+    std::variant<ConvolutionRow, TypeRow, OpenClRow, ChoiceRow, BandwidthRow, MaskRow, SelectRow, PoolRow, DispatchRow,
+                 AlgebraRow, DifferenceRow, LayoutRow, PlannerRow, OwnRow>
         what;
     /** Of code that this program was not built with. What was measured of another version is measured again. */
     std::string version;

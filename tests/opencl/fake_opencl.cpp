@@ -20,8 +20,8 @@ struct Object {
 };
 
 struct Fake {
-    std::map<std::string, int64_t> settings{{"platforms", 1},      {"devices", 1},      {"minor", 2},
-                                            {"items", 1024},       {"local", 32 << 10}, {"kernel_items", 1024},
+    std::map<std::string, int64_t> settings{{"platforms", 1},       {"devices", 1},      {"minor", 2},
+                                            {"items", 1024},        {"local", 32 << 10}, {"kernel_items", 1024},
                                             {"largest", 1LL << 32}, {"gpu", 1}};
     std::map<std::string, int> failures;
     std::map<std::string, int64_t> calls;
