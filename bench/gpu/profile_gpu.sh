@@ -45,7 +45,8 @@ for kernel in kernels:
     print(dict(zip(names, kernel))["Kernel Name"])
     for title, pattern in WANTED:
         for name, unit, value in values:
-            if value and re.search(pattern, name):
+            # Averages over the units of the chip, of what is used at all.
+            if value not in ("", "0") and re.search(pattern, name) and not re.search(r"\.(min|max|sum)\.pct", name):
                 print(f"  {title:22} {value:>12} {unit:10} {name}")
     stalls = {}
     for name, _, value in values:
