@@ -90,6 +90,19 @@ private:
     cl_command_queue queue_;
 };
 
+/** A context on the first OpenCL device, whose kernels store what they choose in `choice` unless that is null; it must
+ * outlive the context. Throws Error. */
+inline Context make_opencl_context(distile_choice *choice = nullptr) {
+    distile_context_options options{};
+    options.trace_user = choice;
+    if (choice) {
+        options.trace = [](void *user, const distile_choice *made) { *static_cast<distile_choice *>(user) = *made; };
+    }
+    distile_context *context = nullptr;
+    const distile_status status = distile_opencl_context_create(&options, nullptr, &context);
+    return own_context(status, context);
+}
+
 /** An array in a buffer of its own, with addresses in a context, which must outlive it. */
 template<typename T> class OpenClArray {
 public:

@@ -10,6 +10,10 @@
 
 namespace distile {
 
+/** A table of a GPU must reach from a part of one image to as many images as anybody brings. Between, few are measured,
+ * so that they are as densely filled as masks fill them. */
+constexpr int few_images = 4, most_images = 32;
+
 /** Byte masks with the tiles that lie nearest to the image's centre: one compact region, as masks of objects are. */
 class TileDisc {
 public:

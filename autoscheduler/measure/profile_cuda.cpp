@@ -13,10 +13,6 @@ namespace distile {
 
 namespace {
 
-/** A table must reach from a part of one image to as many images as anybody brings. Between, few are measured, so that
- * they are as densely filled as masks fill them. */
-constexpr int few_images = 4, most_images = 32;
-
 /** One point to measure. */
 struct Point {
     const PlanVariant *variant = nullptr;

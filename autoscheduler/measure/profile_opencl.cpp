@@ -10,9 +10,6 @@ namespace distile {
 
 namespace {
 
-/** A table must reach from a part of one image to as many images as anybody brings. */
-constexpr int few_images = 4, most_images = 32;
-
 /** Numbers of tiles of an image to measure: few, where a call's fixed costs show, then parts of the image. */
 std::vector<int64_t> tile_counts(int64_t all) {
     std::vector<int64_t> counts = {1, 16, 64};
@@ -50,11 +47,7 @@ public:
     void measure(size_t index, double seconds, std::vector<PlanTime> &times) const {
         const PlanVariant &variant = plan_.variants[index];
         const Operator &op = plan_.op;
-        distile_polykernel single = object_.polykernel();
-        single.variants += index;
-        single.num_variants = 1;
-        single.num_times = 0;
-        single.otherwise = nullptr;
+        const distile_polykernel single = alone(object_.polykernel(), index);
         const Extents whole{op.typical_height, op.typical_width};
         const size_t first = times.size();
         for (const int images : {1, few_images, most_images}) {

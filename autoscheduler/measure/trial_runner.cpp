@@ -131,6 +131,15 @@ std::unique_ptr<TrialDevice> make_cpu_device(int threads) {
     return std::make_unique<CpuDevice>(threads);
 }
 
+distile_polykernel alone(const distile_polykernel &polykernel, size_t variant) {
+    distile_polykernel single = polykernel;
+    single.variants += variant;
+    single.num_variants = 1;
+    single.num_times = 0;
+    single.otherwise = nullptr;
+    return single;
+}
+
 std::string check_output(TrialRunner &runner, const TrialData &data, distile_math math,
                          const std::vector<uint8_t> &mask, size_t pixels) {
     const size_t channels = data.op.out_channels();

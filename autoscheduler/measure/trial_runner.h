@@ -45,6 +45,9 @@ public:
     virtual std::vector<float> output() = 0;
 };
 
+/** One variant of a PolyKernel, as a PolyKernel without a time table and without others behind it. */
+distile_polykernel alone(const distile_polykernel &polykernel, size_t variant);
+
 class TrialDevice {
 public:
     virtual ~TrialDevice() = default;
