@@ -42,15 +42,8 @@ size_t active_bytes(const GpuWorkbench &bench, const MaskedCall &call, const Byt
 
 void CudaRunner::measure(const BandwidthRow &row, Json &result) {
     result["kind"] = "bandwidth";
-    result["op"] = row.op.name;
-    result["batch"] = row.batch;
-    result["mask"] = row.mask.name;
     const GpuWorkbench &bench = workbench(bench_, row.op, find_numerics("float32"), row.batch);
-    const BenchOperator &op = bench.problem.op();
-    result["category"] = op.category;
-    result["shape"] = op.shape();
-    const ByteMask bytes = draw(row.mask, row.batch, op.output_height(), op.output_width());
-    result["density"] = rounded(bytes.density());
+    const ByteMask bytes = draw_for(row, bench, result);
     const MaskedCall call(bench, bytes);
     call.checked(nullptr);
     const char *const variant = traced_.variant;

@@ -1,7 +1,6 @@
 #include "cuda_runner.h"
 #include "masked_call.h"
 #include "masks.h"
-#include <chrono>
 #include <fmt/core.h>
 #include <stdexcept>
 
@@ -98,33 +97,6 @@ void CudaRunner::profile(const Row &row, const std::string &variant) {
     call.run(known, variant.c_str());
     slice_.synchronise();
     call_driver<Mark>("cuProfilerStop");
-}
-
-std::vector<Spread> CudaRunner::in_turns(const std::vector<const GpuGraph *> &graphs) const {
-    // Long rounds vary less, so fewer are enough.
-    constexpr int32_t least_rounds = 5;
-    constexpr double enough_seconds = 1;
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point start = Clock::now();
-    const auto has_enough = [&](int32_t round) {
-        return round >= least_rounds && std::chrono::duration<double>(Clock::now() - start).count() > enough_seconds;
-    };
-    std::vector<std::vector<double>> times(graphs.size());
-    // The first round warms up and does not count.
-    for (int32_t round = -1; round < options_.rounds && !has_enough(round); round++) {
-        for (size_t i = 0; i < graphs.size(); i++) {
-            const double time = graphs[i]->time();
-            if (round >= 0) {
-                times[i].push_back(time);
-            }
-        }
-    }
-    std::vector<Spread> spreads;
-    spreads.reserve(times.size());
-    for (std::vector<double> &series : times) {
-        spreads.push_back(spread_of(std::move(series)));
-    }
-    return spreads;
 }
 
 ByteMask CudaRunner::draw(const MaskSpec &spec, int32_t batch, int32_t height, int32_t width) const {

@@ -11,6 +11,7 @@
 #include "results.h"
 #include "rows.h"
 #include "workbench.h"
+#include <chrono>
 #include <distile/distile.hpp>
 #include <map>
 #include <memory>
@@ -68,6 +69,9 @@ private:
         ByteMask bytes;
     };
     template<typename MaskedRow> Prepared prepare(const MaskedRow &row);
+    /** The mask of a row that compares our own code. Also adds to the result what the row is of. */
+    template<typename OwnCodeRow>
+    ByteMask draw_for(const OwnCodeRow &row, const GpuWorkbench &bench, Json &result) const;
     /** Also adds to the result what the row is of. */
     template<typename MaskedRow> Prepared begin(const MaskedRow &row, Json &result);
     void measure(const ConvolutionRow &row, Json &result);
@@ -84,7 +88,8 @@ private:
     template<typename Other> static void measure(const Other &, Json &) {
         throw PeerMissing("it is a row of a CPU");
     }
-    std::vector<Spread> in_turns(const std::vector<const GpuGraph *> &graphs) const;
+    /** Of sides that tell their time(). */
+    template<typename Side = GpuGraph> std::vector<Spread> in_turns(const std::vector<const Side *> &sides) const;
 
     CudaRunnerOptions options_;
     GpuSlice slice_;
@@ -116,6 +121,46 @@ template<typename MaskedRow> CudaRunner::Prepared CudaRunner::begin(const Masked
     result["kernel"] = taken_polykernel(*op.polykernel, prepared.bench.kernel).name;
     result["density"] = rounded(prepared.bytes.density());
     return prepared;
+}
+
+template<typename OwnCodeRow>
+ByteMask CudaRunner::draw_for(const OwnCodeRow &row, const GpuWorkbench &bench, Json &result) const {
+    const BenchOperator &op = bench.problem.op();
+    result["op"] = row.op.name;
+    result["batch"] = row.batch;
+    result["mask"] = row.mask.name;
+    result["category"] = op.category;
+    result["shape"] = op.shape();
+    ByteMask bytes = draw(row.mask, row.batch, op.output_height(), op.output_width());
+    result["density"] = rounded(bytes.density());
+    return bytes;
+}
+
+template<typename Side> std::vector<Spread> CudaRunner::in_turns(const std::vector<const Side *> &sides) const {
+    // Long rounds vary less, so fewer are enough.
+    constexpr int32_t least_rounds = 5;
+    constexpr double enough_seconds = 1;
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point start = Clock::now();
+    const auto has_enough = [&](int32_t round) {
+        return round >= least_rounds && std::chrono::duration<double>(Clock::now() - start).count() > enough_seconds;
+    };
+    std::vector<std::vector<double>> times(sides.size());
+    // The first round warms up and does not count.
+    for (int32_t round = -1; round < options_.rounds && !has_enough(round); round++) {
+        for (size_t i = 0; i < sides.size(); i++) {
+            const double time = sides[i]->time();
+            if (round >= 0) {
+                times[i].push_back(time);
+            }
+        }
+    }
+    std::vector<Spread> spreads;
+    spreads.reserve(times.size());
+    for (std::vector<double> &series : times) {
+        spreads.push_back(spread_of(std::move(series)));
+    }
+    return spreads;
 }
 
 }  // namespace distile::bench

@@ -108,19 +108,19 @@ measure_part() {
         masks) measure "$name-masks" 0 60 '^(algebra|difference|planner)/' ;;
         kinds) measure "$name-kinds" 0 3 '^(op(3[^/]|4.)/|bandwidth/|type/)' ;;
         tensor)
-            measure "$name-tensor" 0 6 "${four}blob/(0.3|0.1|1.0)/.*/(tf32|float16)\$"
-            measure "$name-tensor" 0 6 "${four}bl[a-z0-9]*/.*/(tf32|float16)\$" ;;
-        edits) measure "$name-tensor" 0 6 "${four}sige_.*/(tf32|float16)\$" ;;
-        boxes) measure "$name-tensor" 0 6 '/boxes$' ;;
+            measure "$name-tensor" 0 5 "${four}blob/(0.3|0.1|1.0)/.*/(tf32|float16)\$"
+            measure "$name-tensor" 0 5 "${four}bl[a-z0-9]*/.*/(tf32|float16)\$" ;;
+        edits) measure "$name-tensor" 0 5 "${four}sige_.*/(tf32|float16)\$" ;;
+        boxes) measure "$name-tensor" 0 5 '/boxes$' ;;
         bfloat16)
-            measure "$name-tensor" 0 6 "${four}.*/0.3/.*/bfloat16\$"
-            measure "$name-tensor" 0 6 "${four}.*/bfloat16\$" ;;
-        slice) measure "$name-tensor-16sm" 16 6 "${four}blob/(0.1|0.3|0.5|1.0)/.*/(tf32|float16)\$" ;;
+            measure "$name-tensor" 0 5 "${four}.*/0.3/.*/bfloat16\$"
+            measure "$name-tensor" 0 5 "${four}.*/bfloat16\$" ;;
+        slice) measure "$name-tensor-16sm" 16 5 "${four}blob/(0.1|0.3|0.5|1.0)/.*/(tf32|float16)\$" ;;
         choice)
             measure "$name-choice" 0 3 '^choice/.*/tf32$'
             measure "$name-choice" 0 3 '^choice/' ;;
         opencl) measure "$name-opencl" 0 3 '^opencl/' ;;
-        convolutions) measure "$name-convolutions" 0 2 '^op(?!(3|7|12|21)/).*/(tf32|float16)$' ;;
+        convolutions) measure "$name-convolutions" 0 1 '^op(?!(3|7|12|21)/).*/(tf32|float16)$' ;;
     esac
 }
 

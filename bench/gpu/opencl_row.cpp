@@ -10,29 +10,12 @@ namespace distile::bench {
 
 namespace {
 
-std::vector<uint8_t> bytes_of_tensor(const TypedTensor &tensor) {
-    return {tensor.memory(), tensor.memory() + tensor.bytes()};
-}
-
-/** A context on the GPU that is the first device of NVIDIA's OpenCL. Throws PeerMissing if there is none. */
-Context open_opencl(distile_choice &traced) {
-    distile_context_options options{};
-    options.trace = [](void *user, const distile_choice *choice) { *static_cast<distile_choice *>(user) = *choice; };
-    options.trace_user = &traced;
-    distile_context *opened = nullptr;
-    const distile_opencl_options opencl{};
-    if (distile_opencl_context_create(&options, &opencl, &opened) != DISTILE_OK) {
-        throw PeerMissing(distile_context_message(nullptr));
-    }
-    return Context(opened);
-}
-
 /** One masked call by OpenCL. */
 class OpenClCall {
 public:
     OpenClCall(const Context &context, const Kernel &kernel, const GpuWorkbench &bench, const ByteMask &bytes)
         : context_(context), kernel_(kernel), bench_(bench), bytes_(bytes), queue_(context.get()),
-          input_memory_(context.get(), bytes_of_tensor(bench.problem.stored_input(false))),
+          input_memory_(context.get(), bench.problem.stored_input(false).all_bytes()),
           output_memory_(context.get(), bench.spoiled_output()), mask_memory_(context.get(), bytes.bytes),
           weights_(pack_weights(context, kernel, bench.problem.weights())), mask_(make_mask(context)),
           input_(bench.problem.input(false)), output_(bench.problem.output(output_memory_.data())) {
@@ -74,59 +57,39 @@ private:
 };
 
 /** What a program does with a queue: many calls, then it waits. OpenCL has no graphs, so the host's clock tells. */
-struct Side {
-    std::function<void()> call, finish;
-
-    double time(int32_t calls) const {
-        using Clock = std::chrono::steady_clock;
-        finish();
-        const Clock::time_point start = Clock::now();
-        for (int32_t i = 0; i < calls; i++) {
-            call();
-        }
-        finish();
-        return std::chrono::duration<double, std::micro>(Clock::now() - start).count() / calls;
-    }
-};
-
-std::vector<Spread> time_in_turns(const std::vector<Side> &sides, int32_t rounds) {
-    constexpr double enough_us = 2000;
-    std::vector<int32_t> calls;
-    for (const Side &side : sides) {
+class CallsInARow {
+public:
+    CallsInARow(std::function<void()> call, std::function<void()> finish)
+        : call_(std::move(call)), finish_(std::move(finish)) {
+        constexpr double enough_us = 2000;
         // The first call loads what it needs.
-        side.time(1);
-        calls.push_back(static_cast<int32_t>(std::clamp(std::ceil(enough_us / side.time(1)), 1.0, 200.0)));
+        time();
+        calls_ = static_cast<int32_t>(std::clamp(std::ceil(enough_us / time()), 1.0, 200.0));
     }
-    std::vector<std::vector<double>> times(sides.size());
-    // The first round warms up and does not count.
-    for (int32_t round = -1; round < rounds; round++) {
-        for (size_t i = 0; i < sides.size(); i++) {
-            const double time = sides[i].time(calls[i]);
-            if (round >= 0) {
-                times[i].push_back(time);
-            }
+
+    /** Microseconds of a call. */
+    double time() const {
+        using Clock = std::chrono::steady_clock;
+        finish_();
+        const Clock::time_point start = Clock::now();
+        for (int32_t i = 0; i < calls_; i++) {
+            call_();
         }
+        finish_();
+        return std::chrono::duration<double, std::micro>(Clock::now() - start).count() / calls_;
     }
-    std::vector<Spread> spreads;
-    for (std::vector<double> &series : times) {
-        spreads.push_back(spread_of(std::move(series)));
-    }
-    return spreads;
-}
+
+private:
+    std::function<void()> call_, finish_;
+    int32_t calls_ = 1;
+};
 
 }  // namespace
 
 void CudaRunner::measure(const OpenClRow &row, Json &result) {
     result["kind"] = "opencl";
-    result["op"] = row.op.name;
-    result["batch"] = row.batch;
-    result["mask"] = row.mask.name;
     const GpuWorkbench &bench = workbench(bench_, row.op, find_numerics("float32"), row.batch);
-    const BenchOperator &op = bench.problem.op();
-    result["category"] = op.category;
-    result["shape"] = op.shape();
-    const ByteMask bytes = draw(row.mask, row.batch, op.output_height(), op.output_width());
-    result["density"] = rounded(bytes.density());
+    const ByteMask bytes = draw_for(row, bench, result);
 
     const MaskedCall cuda(bench, bytes);
     result["cuda_max_rel_err"] = rounded(cuda.checked(nullptr));
@@ -134,7 +97,13 @@ void CudaRunner::measure(const OpenClRow &row, Json &result) {
     result["cuda_variant"] = cuda_variant;
 
     distile_choice traced{};
-    const Context context = open_opencl(traced);
+    const Context context = [&] {
+        try {
+            return make_opencl_context(&traced);
+        } catch (const Error &error) {
+            throw PeerMissing(error.what());
+        }
+    }();
     const Kernel kernel = load_kernel(context, row.polykernel());
     const OpenClCall opencl(context, kernel, bench, bytes);
     opencl.set_mask();
@@ -147,15 +116,16 @@ void CudaRunner::measure(const OpenClRow &row, Json &result) {
     cuda.set(known);
     const auto cuda_done = [&] { slice_.synchronise(); };
     const auto opencl_done = [&] { opencl.finish(); };
-    const std::vector<Spread> spreads = time_in_turns({{[&] { opencl.run(variant); }, opencl_done},
-                                                       {[&] { cuda.run(known, cuda_variant); }, cuda_done},
-                                                       {[&] {
-                                                            opencl.set_mask();
-                                                            opencl.run(variant);
-                                                        },
-                                                        opencl_done},
-                                                       {[&] { cuda.set_and_run(cuda_variant); }, cuda_done}},
-                                                      options_.rounds);
+    const CallsInARow ours([&] { opencl.run(variant); }, opencl_done),
+        others([&] { cuda.run(known, cuda_variant); }, cuda_done),
+        ours_masked(
+            [&] {
+                opencl.set_mask();
+                opencl.run(variant);
+            },
+            opencl_done),
+        others_masked([&] { cuda.set_and_run(cuda_variant); }, cuda_done);
+    const std::vector<Spread> spreads = in_turns<CallsInARow>({&ours, &others, &ours_masked, &others_masked});
     add_times(result, spreads[0]);
     add_comparison(result, "cuda", spreads[0], spreads[1]);
     add_ratio_goal(result, row.goal_ratio);

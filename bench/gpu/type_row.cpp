@@ -6,17 +6,10 @@ namespace distile::bench {
 
 void CudaRunner::measure(const TypeRow &row, Json &result) {
     result["kind"] = "type";
-    result["op"] = row.op.name;
     result["type"] = row.type;
-    result["batch"] = row.batch;
-    result["mask"] = row.mask.name;
     const GpuWorkbench &plain = workbench(bench_, row.op, find_numerics("float32"), row.batch);
     const GpuWorkbench &typed = workbench(in_type_, row.op_in_type(), find_numerics(row.type), row.batch);
-    const BenchOperator &op = plain.problem.op();
-    result["category"] = op.category;
-    result["shape"] = op.shape();
-    const ByteMask bytes = draw(row.mask, row.batch, op.output_height(), op.output_width());
-    result["density"] = rounded(bytes.density());
+    const ByteMask bytes = draw_for(row, plain, result);
 
     // Both run the variant that the dispatcher chooses in float32.
     const MaskedCall in_float32(plain, bytes), in_type(typed, bytes);

@@ -19,10 +19,6 @@ constexpr float spoiled = -12345.0f;
 /** Pixels whose result is compared with plain loops, for each row. */
 constexpr size_t sampled_pixels = 192;
 
-std::vector<uint8_t> bytes_of_tensor(const TypedTensor &tensor) {
-    return {tensor.memory(), tensor.memory() + tensor.bytes()};
-}
-
 /** The weights of a Problem in cuDNN's order: the convolution's result channel, row, column, and image channel. The
  * convolution of a transposed operator goes from our output to our input. */
 std::vector<float> filter_of_cudnn(const BenchOperator &op, const float *hwio) {
@@ -55,11 +51,11 @@ GpuWorkbench::GpuWorkbench(const Context &context, const GpuSlice &slice, const 
                            const Numerics &numerics, int32_t batch, const Kernel &kernel)
     : context(context), problem(op, batch), kernel(kernel), weights(pack_weights(context, kernel, problem.weights())),
       mask(make_mask(context)), numerics_(numerics), slice_(slice), cudnn_(cudnn),
-      plain_(bytes_of_tensor(problem.stored_input(false))), bordered_(bytes_of_tensor(problem.stored_input(true))),
+      plain_(problem.stored_input(false).all_bytes()), bordered_(problem.stored_input(true).all_bytes()),
       output_(bytes_of(op.dtype, problem.output_size())),
       filter_(from_floats(op.dtype, filter_of_cudnn(op, static_cast<const float *>(problem.weights().filter)))) {
     if (problem.stored_residual()) {
-        residual_.emplace(bytes_of_tensor(*problem.stored_residual()));
+        residual_.emplace(problem.stored_residual()->all_bytes());
     }
 }
 

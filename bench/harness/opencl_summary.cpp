@@ -1,6 +1,6 @@
 #include "opencl_summary.h"
+#include "mean.h"
 #include "summary.h"
-#include <cmath>
 #include <fmt/core.h>
 #include <map>
 #include <utility>
@@ -20,22 +20,6 @@ std::vector<const Json *> rows_of(const Json &rows) {
     return found;
 }
 
-/** A geometric mean. */
-class Mean {
-public:
-    void add(double value) {
-        logarithms_ += std::log(value);
-        count_++;
-    }
-    double get() const {
-        return std::exp(logarithms_ / count_);
-    }
-
-private:
-    double logarithms_ = 0;
-    int count_ = 0;
-};
-
 struct Means {
     Mean kernels, from_mask;
     double goal = 0;
@@ -53,9 +37,9 @@ std::string opencl_means(const Json &rows) {
     }
     std::string text;
     for (const auto &[key, means] : lines) {
-        const double ratio = means.kernels.get();
+        const double ratio = means.kernels.value();
         text += fmt::format("| {} | {} | {:.2f} | {:.2f} | {} | {:.2f} |\n", key.first, key.second, ratio, means.goal,
-                            ratio <= means.goal ? "met" : "MISSED", means.from_mask.get());
+                            ratio <= means.goal ? "met" : "MISSED", means.from_mask.value());
     }
     return text.empty()
                ? ""

@@ -36,6 +36,10 @@ public:
     size_t bytes() const {
         return bytes_;
     }
+    /** A copy of the memory. */
+    std::vector<uint8_t> all_bytes() const {
+        return {memory(), memory() + bytes_};
+    }
 
 private:
     size_t bytes_;

@@ -2,8 +2,10 @@
 #include "backend.h"
 #include "json_file.h"
 #include "linked_polykernels.h"
+#include "mask_families.h"
 #include "measure_backend.h"
 #include "operator.h"
+#include "spread.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -14,7 +16,6 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <regex>
 #include <string>
 #include <vector>
@@ -78,22 +79,8 @@ Device open_device(const std::string &backend) {
     return device;
 }
 
-/** One variant as a PolyKernel of its own. */
-distile_polykernel alone(const distile_polykernel &polykernel, int32_t variant) {
-    distile_polykernel single = polykernel;
-    single.variants += variant;
-    single.num_variants = 1;
-    single.num_times = 0;
-    single.otherwise = nullptr;
-    return single;
-}
-
 std::vector<uint8_t> draw(const TrialData &data, double density) {
-    std::mt19937 random(1);
-    std::bernoulli_distribution active(density);
-    std::vector<uint8_t> mask(data.output_pixels());
-    std::generate(mask.begin(), mask.end(), [&] { return static_cast<uint8_t>(active(random) ? 1 : 0); });
-    return mask;
+    return random_mask(data.batch, data.output_extents.height, data.output_extents.width, density, 1).bytes;
 }
 
 /** Why a device cannot run a PolyKernel; "" if it can. */
@@ -136,8 +123,7 @@ std::vector<double> time(const Device &device, const distile_polykernel &polyker
         const size_t mask = runner->add_mask(draw(data, density));
         std::vector<double> times(rounds);
         std::generate(times.begin(), times.end(), [&] { return runner->time_us(mask); });
-        std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
-        medians.push_back(times[rounds / 2]);
+        medians.push_back(Spread(times).median);
     }
     return medians;
 }
