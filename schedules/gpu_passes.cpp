@@ -544,6 +544,12 @@ bool is_narrow_float(const Type &type) {
     return (type.is_float() || type.is_bfloat()) && type.bits() == 16;
 }
 
+/** What is known of an access by its index, if its array begins at a whole vector of the buffer. Our own memory does.
+ */
+ModulusRemainder aligned_in_buffer(const Type &type, const Parameter &array, const ModulusRemainder &index) {
+    return array.defined() && array.host_alignment() % (type.bytes() * type.lanes()) != 0 ? ModulusRemainder() : index;
+}
+
 /** Rewrites the accesses of a kernel to buffers that are not its own. */
 class BufferAccesses : public IRMutator {
 public:
@@ -577,7 +583,7 @@ private:
         }
         const Type type = is_narrow_float(op->type) ? UInt(16, op->type.lanes()) : op->type;
         const Expr load = Load::make(type, op->name, moved(op->name, mutate(op->index)), op->image, op->param,
-                                     mutate(op->predicate), ModulusRemainder());
+                                     mutate(op->predicate), aligned_in_buffer(type, op->param, op->alignment));
         return bits_as(op->type, load);
     }
 
@@ -588,7 +594,8 @@ private:
         const Type type = op->value.type();
         const Expr value = mutate(op->value);
         return Store::make(op->name, is_narrow_float(type) ? bits_as(UInt(16, type.lanes()), value) : value,
-                           moved(op->name, mutate(op->index)), op->param, mutate(op->predicate), ModulusRemainder());
+                           moved(op->name, mutate(op->index)), op->param, mutate(op->predicate),
+                           aligned_in_buffer(type, op->param, op->alignment));
     }
 };
 

@@ -113,8 +113,9 @@ private:
 /** Makes a kernel access buffers as OpenCL can.
  *
  * An argument names a whole buffer, and a tensor may start anywhere in it: every access adds the tensor's first
- * element, for which the generated code asks distile_buffer_offset() before it launches the kernel. 16-bit floats are
- * loaded and stored as integers, because not every device knows the type half, and none bfloat16. */
+ * element, for which the generated code asks distile_buffer_offset() before it launches the kernel. An access stays
+ * aligned if the array is: else OpenCL loads vectors element by element. 16-bit floats are loaded and stored as
+ * integers, because not every device knows the type half, and none bfloat16. */
 class AccessOpenClBuffers : public Halide::Internal::IRMutator {
 protected:
     using Halide::Internal::IRMutator::visit;
