@@ -5,6 +5,7 @@
 #define DISTILE_TESTS_PLAIN_TOKENS_H
 
 #include "reference.h"
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <distile/tokens.h>
@@ -30,9 +31,11 @@ template<typename Visit> void for_each_pixel(const distile_tensor &tensor, const
 
 /** The channels of a pixel. */
 inline std::vector<float> channels_at(const distile_tensor &tensor, int32_t n, int32_t y, int32_t x) {
+    const int64_t first = n * tensor.stride_n + y * tensor.stride_h + x * tensor.stride_w;
+    const auto bytes = static_cast<int64_t>(distile_dtype_size(tensor.dtype));
     std::vector<float> values;
     for (int32_t c = 0; c < tensor.channels; c++) {
-        values.push_back(read_element(tensor, n, y, x, c));
+        values.push_back(load_as(tensor.dtype, static_cast<const char *>(tensor.data) + (first + c) * bytes));
     }
     return values;
 }
