@@ -24,7 +24,8 @@ bool visit_indices(int32_t batch, const int32_t *indices, const int32_t *counts,
 }  // namespace
 
 CpuMask::CpuMask(distile_context &given)
-    : distile_mask(given), words_(given.memory), next_words_(given.memory), scratch_(given.memory) {
+    : distile_mask(given), words_(given.memory), next_words_(given.memory), scratch_(given.memory),
+      lengths_(given.memory) {
 }
 
 distile_status CpuMask::check_shape(const char *call, const MaskShape &wanted) const {
@@ -48,6 +49,7 @@ void CpuMask::forget(const MaskShape &to) {
     bits_ = {words_.data(), to.batch, to.height, to.width};
     counts_.clear();
     num_lists_ = 0;
+    has_lengths_ = false;
 }
 
 uint64_t *CpuMask::begin_words(const MaskShape &to) {
@@ -197,6 +199,20 @@ TileList CpuMask::list(Granularity granularity, const TileRect &interior) {
     list.tiles = {count, list_tiles(bits_, granularity, interior, work, xy, image), capacity, xy, image, nullptr};
     num_lists_++;
     return list.tiles;
+}
+
+const int32_t *CpuMask::cumulative_lengths() {
+    if (!has_lengths_) {
+        lengths_.resize(static_cast<size_t>(shape.batch) + 1);
+        uint64_t *row = scratch(static_cast<size_t>(bits_.words_per_row()));
+        Bitmask image = {bits_.words, 1, shape.height, shape.width};
+        lengths_[0] = 0;
+        for (int32_t n = 0; n < shape.batch; n++, image.words += int64_t{shape.height} * bits_.words_per_row()) {
+            lengths_[n + 1] = lengths_[n] + static_cast<int32_t>(count_pixels(image, row));
+        }
+        has_lengths_ = true;
+    }
+    return lengths_.data();
 }
 
 std::vector<RowMemory> &CpuMask::memory_of_tasks(size_t num_tasks) {

@@ -32,6 +32,7 @@ public:
         return active_pixels_;
     }
     TileList list(Granularity granularity, const TileRect &interior) override;
+    const int32_t *cumulative_lengths() override;
 
     /** The bits, in 64-bit words. */
     const Bitmask &bitmask() const {
@@ -73,6 +74,8 @@ private:
     // The lists of the current mask, then those of earlier masks, kept for their memory.
     std::vector<List> lists_;
     size_t num_lists_ = 0;
+    HostVector<int32_t> lengths_;
+    bool has_lengths_ = false;
     std::vector<RowMemory> row_memory_;  // For calls that set this mask, one per task.
 };
 

@@ -8,27 +8,6 @@ namespace distile {
 
 namespace {
 
-/** A row of pixels, in bytes. */
-struct PixelRow {
-    PixelRow(const distile_tensor &tensor, int64_t row)
-        : first(row_of(tensor, row)), stride(tensor.stride_w * element_bytes(tensor.dtype)),
-          bytes(tensor.channels * element_bytes(tensor.dtype)), channels(tensor.channels), dtype(tensor.dtype) {
-    }
-    char *at(int64_t x) const {
-        return first + x * stride;
-    }
-
-    char *first;
-    int64_t stride, bytes, channels;
-    distile_dtype dtype;
-};
-
-void zero_pixels(const PixelRow &row, int32_t begin, int32_t end) {
-    for (int32_t x = begin; x < end; x++) {
-        std::memset(row.at(x), 0, row.bytes);
-    }
-}
-
 /** Copies pixels of one type, or converts them to float32. */
 void copy_pixels(const PixelRow &from, const PixelRow &to, int32_t begin, int32_t end) {
     // Pixels without gaps are one array.

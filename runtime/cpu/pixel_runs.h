@@ -8,6 +8,7 @@
 #include "types.h"
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 namespace distile {
 
@@ -38,12 +39,40 @@ inline char *row_of(const distile_tensor &tensor, int64_t row) {
     return static_cast<char *>(tensor.data) + elements * element_bytes(tensor.dtype);
 }
 
-/** Calls visit(row) for all rows of a tensor's images. `bytes`, the total of all reads and writes, determines how many
- * threads are worth waking. For few bytes the calling thread visits all rows itself. */
-template<typename Visit>
-void for_each_row(distile_context &context, const distile_tensor &tensor, int64_t bytes, const Visit &visit) {
+/** A row of pixels, in bytes. */
+struct PixelRow {
+    PixelRow(const distile_tensor &tensor, int64_t row)
+        : first(row_of(tensor, row)), stride(tensor.stride_w * element_bytes(tensor.dtype)),
+          bytes(tensor.channels * element_bytes(tensor.dtype)), channels(tensor.channels), dtype(tensor.dtype) {
+    }
+    char *at(int64_t x) const {
+        return first + x * stride;
+    }
+
+    char *first;
+    int64_t stride, bytes, channels;
+    distile_dtype dtype;
+};
+
+inline void zero_pixels(const PixelRow &row, int32_t begin, int32_t end) {
+    for (int32_t x = begin; x < end; x++) {
+        std::memset(row.at(x), 0, row.bytes);
+    }
+}
+
+/** The number of tasks for up to `most` parts of some work. `bytes`, the total of its reads and writes, determines how
+ * many threads are worth waking; for few bytes the calling thread does all. */
+inline int64_t num_tasks(const distile_context &context, int64_t bytes, int64_t most) {
     // What one thread can move while another wakes.
     constexpr int64_t bytes_per_task = 256 << 10;
+    const int64_t threads = context.options.threads;
+    // A few tasks per thread balance parts with unequal work.
+    return std::clamp<int64_t>(bytes / bytes_per_task, 1, threads > 1 ? std::min(most, 4 * threads) : 1);
+}
+
+/** Calls visit(row) for all rows of a tensor's images, on as many threads as are worth waking for so many bytes. */
+template<typename Visit>
+void for_each_row(distile_context &context, const distile_tensor &tensor, int64_t bytes, const Visit &visit) {
     struct Rows {
         const Visit &visit;
         int64_t count, tasks;
@@ -55,10 +84,7 @@ void for_each_row(distile_context &context, const distile_tensor &tensor, int64_
             }
         }
     } rows{visit, int64_t{tensor.batch} * tensor.height, 1};
-    const int64_t threads = context.options.threads;
-    // A few tasks per thread balance rows with unequal work.
-    const int64_t most = threads > 1 ? std::min(rows.count, 4 * threads) : 1;
-    rows.tasks = std::clamp<int64_t>(bytes / bytes_per_task, 1, most);
+    rows.tasks = num_tasks(context, bytes, rows.count);
     if (rows.tasks == 1) {
         rows.run(0);
     } else {

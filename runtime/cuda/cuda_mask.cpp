@@ -31,7 +31,8 @@ uint32_t blocks_of(const WordGrid &grid) {
 }  // namespace
 
 CudaMask::CudaMask(CudaDevice &device)
-    : distile_mask(device.context), device_(device), words_(device), counts_(device) {
+    : distile_mask(device.context), device_(device), words_(device), counts_(device), lengths_(device),
+      part_counts_(device) {
     // Pointers into levels_ must stay valid.
     levels_.reserve(most_levels);
     wanted_.reserve(most_levels);
@@ -71,6 +72,7 @@ CudaMask::Listing CudaMask::begin_words(const MaskShape &to) {
     captured_ = device_.is_capturing();
     // If a launch fails, the mask holds no data.
     shape = {};
+    has_lengths_ = false;
     bits_ = {words_.as<uint32_t>(), to.height, to.width, (to.width + 31) / 32};
     // Levels that were requested before will be requested again.
     Listing listing;
@@ -274,18 +276,23 @@ int64_t CudaMask::active_pixels() {
     return active;
 }
 
+bool CudaMask::refuse_stale_capture() const {
+    const bool capturing = device_.is_capturing();
+    if (!captured_ && capturing) {
+        throw Failure{fail(&context, DISTILE_ERROR_CAPTURING,
+                           "the mask was set before the graph capture began; set it within the graph, or make the "
+                           "same call once before the capture")};
+    }
+    return capturing;
+}
+
 TileList CudaMask::list(Granularity granularity, const TileRect &) {
     Level &one = level(granularity);
     const int64_t capacity = one.grid.tiles;
     one.list->reserve(2 * static_cast<uint64_t>(capacity) * sizeof(uint32_t));
     one.count_asked = one.list_asked = true;
     if (!one.listed) {
-        const bool capturing = device_.is_capturing();
-        if (!captured_ && capturing) {
-            throw Failure{fail(&context, DISTILE_ERROR_CAPTURING,
-                               "the mask was set before the graph capture began; set it within the graph, or make the "
-                               "same call once before the capture")};
-        }
+        const bool capturing = refuse_stale_capture();
         Listing listing;
         listing.add(grid_of_level(one, true));
         launch_list(listing);

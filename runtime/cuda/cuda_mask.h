@@ -44,6 +44,7 @@ public:
     void count(const Granularity *granularities, int32_t num_granularities, int64_t *counts) override;
     int64_t active_pixels() override;
     TileList list(Granularity granularity, const TileRect &interior) override;
+    const int32_t *cumulative_lengths() override;
 
 private:
     /** The state of the mask at a granularity. Its index is the slot of its count. */
@@ -90,6 +91,9 @@ private:
     /** Counts the wanted levels that are not counted yet on the device. */
     void count_on_device();
     void launch_list(const Listing &listing) const;
+    /** Throws during the capture of a graph that does not set the mask: work on it in the graph would go stale. Returns
+     * whether a graph is being captured. */
+    bool refuse_stale_capture() const;
     /** Launches one of the kernels that set and list masks. */
     template<typename... Args> void launch(CUfunction function, LaunchGrid grid, const Args &...args) const {
         grid.early = device_.kernels->masks_wait;
@@ -99,7 +103,8 @@ private:
     CudaDevice &device_;
     DeviceBits bits_{};
     bool captured_ = false;  ///< Set in a graph, so the host's counts may not match the device.
-    DeviceMemory words_, counts_;
+    bool has_lengths_ = false;
+    DeviceMemory words_, counts_, lengths_, part_counts_;
     uint32_t *read_back_ = nullptr;  // Host memory that the device writes.
     std::vector<Level> levels_;
     std::vector<Level *> wanted_;  // During count().

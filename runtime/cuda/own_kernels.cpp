@@ -10,6 +10,8 @@
 #include "mask_tiles_90_ptx.h"
 #include "mask_tiles_ptx.h"
 #include "module_loader.h"
+#include "normalize_ptx.h"
+#include "packing_ptx.h"
 #include "pixels_ptx.h"
 #include <string>
 #include <utility>
@@ -50,6 +52,19 @@ OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t
                                   {&update_pixels_4_, "distile_update_pixels_4"},
                                   {&update_pixels_16_, "distile_update_pixels_16"},
                                   {&hand_out, "distile_hand_out"}});
+        load(distile_packing_ptx, {{&pack_[0], "distile_pack_2"},
+                                   {&pack_[1], "distile_pack_4"},
+                                   {&pack_[2], "distile_pack_16"},
+                                   {&unpack_[0], "distile_unpack_2"},
+                                   {&unpack_[1], "distile_unpack_4"},
+                                   {&unpack_[2], "distile_unpack_16"},
+                                   {&count_lengths, "distile_count_lengths"}});
+        load(distile_normalize_ptx, {{&normalize_[0].vectors, "distile_normalize_vectors_float32"},
+                                     {&normalize_[0].elements, "distile_normalize_elements_float32"},
+                                     {&normalize_[1].vectors, "distile_normalize_vectors_float16"},
+                                     {&normalize_[1].elements, "distile_normalize_elements_float16"},
+                                     {&normalize_[2].vectors, "distile_normalize_vectors_bfloat16"},
+                                     {&normalize_[2].elements, "distile_normalize_elements_bfloat16"}});
         load(masks_wait ? distile_choose_90_ptx : distile_choose_ptx, {{&choose, "distile_choose"}});
         load(distile_layout_ptx, {{&to_planes_2_, "distile_to_planes_2"},
                                   {&to_planes_4_, "distile_to_planes_4"},
@@ -77,6 +92,14 @@ const OwnKernels::Compare &OwnKernels::compare(distile_dtype dtype) const {
 
 CUfunction OwnKernels::update_pixels(int32_t unit) const {
     return unit == 16 ? update_pixels_16_ : unit == 4 ? update_pixels_4_ : update_pixels_2_;
+}
+
+CUfunction OwnKernels::pack(int32_t unit, bool to_packed) const {
+    return (to_packed ? pack_ : unpack_).at(unit == 16 ? 2 : unit == 4 ? 1 : 0);
+}
+
+const OwnKernels::Normalize &OwnKernels::normalize(distile_dtype dtype) const {
+    return normalize_.at(dtype - DISTILE_FLOAT32);
 }
 
 CUfunction OwnKernels::convert_layout(int64_t element_bytes, bool to_planes) const {

@@ -35,6 +35,13 @@ public:
     const Compare &compare(distile_dtype dtype) const;
     /** For units of 2, 4 or 16 bytes. */
     CUfunction update_pixels(int32_t unit) const;
+    /** The kernels that pack or unpack in units of 2, 4 or 16 bytes. */
+    CUfunction pack(int32_t unit, bool to_packed) const;
+    /** The kernels that normalize tensors of one type. */
+    struct Normalize {
+        CUfunction vectors, elements;
+    };
+    const Normalize &normalize(distile_dtype dtype) const;
     /** For elements of 2 or 4 bytes. */
     CUfunction convert_layout(int64_t element_bytes, bool to_planes) const;
 
@@ -45,13 +52,16 @@ public:
     bool masks_wait = false;
     CUfunction transfer_bits = nullptr, combine_bits = nullptr;
     CUfunction hand_out = nullptr;
+    CUfunction count_lengths = nullptr;
 
 private:
     void unload();
 
     const Driver &driver_;
     std::vector<CUmodule> modules_;
-    std::array<Compare, 3> compare_{};  // By type.
+    std::array<Compare, 3> compare_{};             // By type.
+    std::array<Normalize, 3> normalize_{};         // By type.
+    std::array<CUfunction, 3> pack_{}, unpack_{};  // By unit.
     CUfunction update_pixels_2_ = nullptr, update_pixels_4_ = nullptr, update_pixels_16_ = nullptr;
     CUfunction to_planes_2_ = nullptr, to_planes_4_ = nullptr, to_pixels_2_ = nullptr, to_pixels_4_ = nullptr;
 };

@@ -10,6 +10,17 @@
 
 namespace distile {
 
+/** Pixels in units of 16 bytes, or of an element if some tensor's pixels do not start at multiples of that. */
+struct PixelUnits {
+    PixelUnits(const distile_tensor &tensor, const distile_tensor *other);
+    PixelView view_of(const distile_tensor &tensor) const;
+
+    int64_t lanes;      ///< Elements per unit.
+    int32_t unit;       ///< Bytes: 2, 4 or 16.
+    int32_t per_pixel;  ///< Units.
+    uint32_t team;      ///< Lanes per pixel: a power of two up to 32.
+};
+
 /** How often each source pixel is repeated. */
 struct Scale {
     int32_t h, w;

@@ -353,16 +353,21 @@ void OpenClDevice::enqueue(cl_kernel kernel, const ItemGrid &grid) const {
     order();
 }
 
+PixelUnit OpenClDevice::unit_of(const distile_tensor &tensor, const distile_tensor *other) {
+    constexpr int64_t vector_bytes = 16;
+    const int64_t element = element_bytes(tensor.dtype);
+    const bool in_vectors = is_in_units(tensor, vector_bytes) && (!other || is_in_units(*other, vector_bytes));
+    const int64_t bytes = in_vectors ? vector_bytes : element;
+    return {bytes, bytes / element};
+}
+
 void OpenClDevice::update_pixels(const distile_tensor &output, const distile_tensor *from,
                                  const PixelChange &update) const {
-    constexpr int64_t vector_bytes = 16;
-    const int64_t element = element_bytes(output.dtype);
-    const bool in_vectors = is_in_units(output, vector_bytes) && (!from || is_in_units(*from, vector_bytes));
-    const int64_t unit = in_vectors ? vector_bytes : element, lanes = unit / element;
+    const auto [unit, lanes] = unit_of(output, from);
     const auto units = static_cast<uint32_t>(output.channels / lanes);
-    const char *name = unit == vector_bytes ? "distile_update_pixels_16"
-                       : unit == 4          ? "distile_update_pixels_4"
-                                            : "distile_update_pixels_2";
+    const char *name = unit == 16  ? "distile_update_pixels_16"
+                       : unit == 4 ? "distile_update_pixels_4"
+                                   : "distile_update_pixels_2";
     const distile_tensor &source = from ? *from : output;
     // A row of the grid is an image's row.
     launch(name,

@@ -47,6 +47,12 @@ struct PixelChange {
     int32_t scale_h = 1, scale_w = 1;
 };
 
+/** What our own kernels read and write at once: 16 bytes, or an element if some tensor's pixels do not start at
+ * multiples of that. */
+struct PixelUnit {
+    int64_t bytes, lanes;  ///< `lanes` are elements.
+};
+
 class OpenClDevice : public Device {
 public:
     OpenClDevice(distile_context &given, const OpenClLibrary &loaded);
@@ -77,6 +83,9 @@ public:
                        bool zero) override;
     void upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
                           int32_t scale_h, int32_t scale_w, bool zero) override;
+    void normalize(const Normalization &normalization) override;
+    void pack(const distile_tensor &tensor, distile_mask &mask, const distile_tensor &packed) override;
+    void unpack(const distile_tensor &packed, distile_mask &mask, const distile_tensor &tensor, bool zero) override;
     void convert_layout(const distile_nchw &planes, const distile_tensor &tensor, bool to_planes) override;
 
     std::string missing_features(const distile_polykernel &polykernel) const override;
@@ -110,6 +119,7 @@ public:
         enqueue(kernel.handle, grid);
     }
     void enqueue(cl_kernel kernel, const ItemGrid &grid) const;
+    static PixelUnit unit_of(const distile_tensor &tensor, const distile_tensor *other);
     void update_pixels(const distile_tensor &output, const distile_tensor *from, const PixelChange &update) const;
     /** Sets an argument that is a buffer. */
     void set_buffer(cl_kernel kernel, cl_uint index, cl_mem buffer) const;
@@ -137,6 +147,9 @@ private:
     std::string text_of(cl_device_info which) const;
     template<typename Value> Value value_of(cl_device_info which) const;
     bool is_inside(const distile_tensor &tensor, const Place &place) const;
+    /** Copies between the active pixels of a tensor and the first ones of a packed tensor. */
+    void move_packed(const distile_tensor &tensor, distile_mask &mask, const distile_tensor &packed, bool to_packed,
+                     bool zero) const;
     /** On an out-of-order queue, a barrier: before and after each command. */
     void order() const;
 

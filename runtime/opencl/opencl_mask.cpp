@@ -35,7 +35,8 @@ uint64_t rows_of(const MaskShape &shape) {
 }  // namespace
 
 OpenClMask::OpenClMask(OpenClDevice &device)
-    : distile_mask(device.context), device_(device), words_(device), counts_(device), operand_(device) {
+    : distile_mask(device.context), device_(device), words_(device), counts_(device), operand_(device),
+      lengths_(device) {
     // References to levels must stay valid.
     levels_.reserve(most_levels);
     counts_.reserve(most_levels * sizeof(uint32_t));
@@ -53,6 +54,7 @@ distile_status OpenClMask::check_shape(const char *call, const MaskShape &wanted
 
 void OpenClMask::begin_words(const MaskShape &to) {
     shape = {};
+    has_lengths_ = false;
     words_per_row_ = (to.width + 31) / 32;
     words_.reserve(rows_of(to) * static_cast<uint64_t>(words_per_row_) * sizeof(uint32_t));
     for (Level &level : levels_) {

@@ -39,6 +39,7 @@ public:
     void count(const Granularity *granularities, int32_t num_granularities, int64_t *counts) override;
     int64_t active_pixels() override;
     TileList list(Granularity granularity, const TileRect &interior) override;
+    const int32_t *cumulative_lengths() override;
 
 private:
     /** The most granularities of a mask: those of a kernel, and single pixels. */
@@ -69,7 +70,8 @@ private:
 
     OpenClDevice &device_;
     int32_t words_per_row_ = 0;
-    GrowingBuffer words_, counts_, operand_;
+    GrowingBuffer words_, counts_, operand_, lengths_;
+    bool has_lengths_ = false;
     std::vector<Level> levels_;
     std::array<uint32_t, most_levels> host_counts_{};
 };

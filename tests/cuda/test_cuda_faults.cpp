@@ -8,6 +8,7 @@
 #include <distile/layout.h>
 #include <distile/mask_algebra.h>
 #include <distile/planner.h>
+#include <distile/tokens.h>
 #include <distile/upsample.h>
 #include <filesystem>
 
@@ -54,6 +55,16 @@ distile_upsample_args upsampling_of(const Setup &setup, distile_mask *mask) {
     args.output = &setup.output;
     args.mask = mask;
     args.scale_h = args.scale_w = 1;
+    return args;
+}
+
+/** A layer norm of the residual into the output. */
+distile_normalize_args normalization_of(const Setup &setup, distile_mask *mask) {
+    distile_normalize_args args{};
+    args.input = &setup.residual;
+    args.output = &setup.output;
+    args.mask = mask;
+    args.inactive = DISTILE_ZERO;
     return args;
 }
 
@@ -122,9 +133,11 @@ TEST_CASE("Any function of the driver may fail, and nothing is left behind", "[.
             boxes.set_mask();
             setup.args.inactive = DISTILE_ZERO;
             const distile_upsample_args upsampling = upsampling_of(setup, setup.mask.get());
+            const distile_normalize_args normalization = normalization_of(setup, setup.mask.get());
             const distile_nchw planes = planes_of(setup);
             const auto calls = [&] {
                 distile_tile_list list{};
+                const int32_t *lengths = nullptr;
                 int failures = 0;
                 for (distile_status status :
                      {distile_mask_set_bytes(setup.mask.get(), setup.mask_memory->data(), 2, setup.out_height,
@@ -133,6 +146,11 @@ TEST_CASE("Any function of the driver may fail, and nothing is left behind", "[.
                       distile_mask_tiles(setup.mask.get(), 3, 3, &list),
                       distile_mask_dilate(setup.mask.get(), setup.mask.get(), 1, 1),
                       distile_upsample_nearest(setup.context.get(), &upsampling),
+                      distile_normalize(setup.context.get(), &normalization),
+                      distile_pack(setup.context.get(), &setup.residual, setup.mask.get(), &setup.output),
+                      distile_unpack(setup.context.get(), &setup.residual, setup.mask.get(), &setup.output,
+                                     DISTILE_ZERO),
+                      distile_mask_cumulative_lengths(setup.mask.get(), &lengths),
                       distile_from_nchw(setup.context.get(), &planes, &setup.output),
                       distile_run(setup.kernel.get(), &setup.args)}) {
                     failures += status != DISTILE_OK ? 1 : 0;
@@ -272,6 +290,12 @@ public:
         });
         const distile_upsample_args upsampling = upsampling_of(setup_, mask);
         step(0, [&] { return distile_upsample_nearest(context_.get(), &upsampling); });
+        const distile_normalize_args normalization = normalization_of(setup_, mask);
+        step(0, [&] { return distile_normalize(context_.get(), &normalization); });
+        step(0, [&] { return distile_pack(context_.get(), &setup_.residual, mask, &setup_.output); });
+        step(0, [&] { return distile_unpack(context_.get(), &setup_.residual, mask, &setup_.output, DISTILE_ZERO); });
+        const int32_t *lengths = nullptr;
+        step(0, [&] { return distile_mask_cumulative_lengths(mask, &lengths); });
         const distile_nchw planes = planes_of(setup_);
         step(0, [&] { return distile_to_nchw(context_.get(), &setup_.output, &planes); });
         // Where the GPU fails in it, the mask holds nothing: it is another one's again.

@@ -1,6 +1,7 @@
-// distile_run, nearest upsampling and the conversions of tensors, with descriptors that the input spells. Every tensor
-// that may be legal lies in memory of just its span between pages that nobody may touch, and every other where all
-// access is a fault: a call succeeds and writes what the mask asks for, or is refused and writes nothing.
+// distile_run, nearest upsampling, normalization, packing and the conversions of tensors, with descriptors that the
+// input spells. Every tensor that may be legal lies in memory of just its span between pages that nobody may touch, and
+// every other where all access is a fault: a call succeeds and writes what the mask asks for, or is refused and writes
+// nothing.
 #include "conv2d_reference.h"
 #include "cpu_features_of.h"
 #include "fuzz.h"
@@ -11,6 +12,7 @@
 #include <distile/distile.hpp>
 #include <distile/layout.h>
 #include <distile/polykernel.h>
+#include <distile/tokens.h>
 #include <distile/upsample.h>
 #include <limits>
 #include <memory>
@@ -261,6 +263,83 @@ public:
         check_call(written, [&] { return distile_upsample_nearest(session_.context.get(), &args); });
     }
 
+    void normalize() {
+        spell_input(bytes_.extent(40));
+        output_.view = input_.view;
+        spell(bytes_, output_.view);
+        place(false);
+        const int32_t channels = input_.view.channels;
+        const size_t length = channels >= 1 && channels <= 65535 ? static_cast<size_t>(channels) : 0;
+        const GuardedMemory gamma(length * sizeof(float), Flush::Back), beta(length * sizeof(float), Flush::Front);
+        for (const GuardedMemory *vector : {&gamma, &beta}) {
+            std::fill_n(vector->words(), vector->num_words(), 0x3f800000);  // 1
+        }
+        distile_normalize_args args{};
+        args.input = input_.address();
+        args.output = output_.address();
+        args.mask = session_.mask.get();
+        const auto options = bytes_.take<uint8_t>();
+        args.gamma = (options & 2) != 0 ? static_cast<const float *>(gamma.data()) : nullptr;
+        args.beta = (options & 4) != 0 ? static_cast<const float *>(beta.data()) : nullptr;
+        const int32_t norm = bytes_.choice(7) == 0 ? options : options >> 3 & 1;
+        std::memcpy(&args.norm, &norm, sizeof(norm));
+        args.epsilon = bytes_.choice(3) == 0 ? bytes_.take<float>() : 1;
+        distile_run_args written{};
+        spell_inactive(options, args.inactive);
+        spell_inactive(options, written.inactive);
+        const int32_t overlap = bytes_.choice(7);
+        if (overlap == 0) {
+            lay_over_input(std::clamp(input_.view.channels, 1, 64));
+        } else if (overlap == 1) {
+            args.output = input_.address();
+        }
+        set_mask();
+        const auto call = [&] { return distile_normalize(session_.context.get(), &args); };
+        if (overlap == 1 || (overlap == 0 && is_same_view())) {
+            // In place, which is legal.
+            if (!input_.huge) {
+                call();
+            }
+            return;
+        }
+        check_call(written, call);
+    }
+
+    void pack(bool to_packed) {
+        spell_input(bytes_.extent(20));
+        // The output is the packed tensor, or has the mask.
+        output_.view.height = bytes_.extent(4);
+        output_.view.width = bytes_.extent(60);
+        output_.view.channels = input_.view.channels;
+        spell(bytes_, output_.view);
+        place(false);
+        if (bytes_.choice(15) == 0) {
+            lay_over_input(std::clamp(input_.view.channels, 1, 64));
+        }
+        const auto options = bytes_.take<uint8_t>();
+        if (!to_packed) {
+            distile_run_args written{};
+            distile_inactive inactive{};
+            spell_inactive(options, inactive);
+            spell_inactive(options, written.inactive);
+            set_mask();
+            check_call(written, [&] {
+                return distile_unpack(session_.context.get(), input_.address(), session_.mask.get(), output_.address(),
+                                      inactive);
+            });
+            return;
+        }
+        set_mask_for(input_.view);
+        if (input_.huge || output_.huge) {
+            return;
+        }
+        const std::vector<uint32_t> before = output_.contents();
+        const distile_status status =
+            distile_pack(session_.context.get(), input_.address(), session_.mask.get(), output_.address());
+        require(status == DISTILE_OK || output_.contents() == before, "a call that was refused wrote to the output");
+        require(status != DISTILE_OK || !aliased_, "an output that lies over the input is accepted");
+    }
+
 private:
     void spell_input(int32_t channels) {
         input_.view.batch = bytes_.extent(2);
@@ -280,6 +359,11 @@ private:
         const int32_t element_bytes = dtype == DISTILE_FLOAT16 || dtype == DISTILE_BFLOAT16 ? 2 : 4;
         output_.view.data = static_cast<char *>(input_.view.data) + bytes_.choice(channels - 1) * element_bytes;
         aliased_ = true;
+    }
+    bool is_same_view() const {
+        const distile_tensor &a = input_.view, &b = output_.view;
+        return a.data == b.data && a.stride_w == b.stride_w && a.stride_h == b.stride_h &&
+               (a.batch == 1 || a.stride_n == b.stride_n);
     }
     static void spell_inactive(uint8_t options, distile_inactive &inactive) {
         const int32_t number = options % 16 == 15 ? options : options & 1;
@@ -304,7 +388,9 @@ private:
     }
 
     void set_mask() {
-        distile_tensor shape = output_.view;
+        set_mask_for(output_.view);
+    }
+    void set_mask_for(distile_tensor shape) {
         if (bytes_.choice(15) == 0) {
             shape.height = bytes_.extent(10);
             shape.width = bytes_.extent(10);
@@ -329,7 +415,7 @@ private:
     void check_output(const distile_run_args &args) const {
         const distile_tensor &view = output_.view;
         if (number(view.dtype) != DISTILE_FLOAT32) {
-            return;  // Of upsampling, which copies any type.
+            return;  // Of upsampling, normalization and packing, which take any type.
         }
         const auto *data = static_cast<const uint32_t *>(view.data);
         for (size_t pixel = 0; pixel < pixels_.size(); pixel++) {
@@ -401,7 +487,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static Session one(1), three(3);
     Bytes bytes(data, size);
     // The highest numbers are for what came later, so that older inputs do what they did.
-    constexpr uint8_t later = 224;
+    constexpr uint8_t later = 224, normalizes = 208, packs = 216;
     const auto first = bytes.take<uint8_t>();
     Session &session = first % 2 != 0 ? one : three;
     if (first >= later) {
@@ -419,6 +505,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         default:
             call.upsample();
         }
+    } else if (first >= packs) {
+        Call(bytes, session).pack(first % 4 < 2);
+    } else if (first >= normalizes) {
+        Call(bytes, session).normalize();
     } else if (bytes.choice(3) == 0) {
         convert(bytes, session);
     } else {

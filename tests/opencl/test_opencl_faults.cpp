@@ -5,6 +5,7 @@
 #include "temporary_folder.h"
 #include <algorithm>
 #include <distile/mask_algebra.h>
+#include <distile/tokens.h>
 
 using namespace distile;
 
@@ -65,15 +66,26 @@ struct Setup {
         const distile_output_spec spec{1, 8, 8, 16, 1, 1, 1, 1, DISTILE_FLOAT32};
         distile_planner *planner = nullptr;
         int64_t active = 0;
+        const int32_t *lengths = nullptr;
+        distile_normalize_args normalization{};
+        normalization.input = &residual;
+        normalization.output = &output;
+        normalization.mask = mask.get();
+        normalization.inactive = DISTILE_ZERO;
         args.inactive = DISTILE_ZERO;
         args.variant = distile_kernel_variant_name(kernel.get(), 1);
-        std::vector<distile_status> statuses = {set_mask(),
-                                                distile_mask_dilate(mask.get(), mask.get(), 1, 1),
-                                                distile_mask_set_difference(mask.get(), &output, &residual, 0),
-                                                distile_mask_active_pixels(mask.get(), &active),
-                                                distile_run(kernel.get(), &args),
-                                                distile_weights_pack(kernel.get(), &source, &packed),
-                                                distile_planner_create(gpu.context.get(), nullptr, &planner)};
+        std::vector<distile_status> statuses = {
+            set_mask(),
+            distile_mask_dilate(mask.get(), mask.get(), 1, 1),
+            distile_mask_set_difference(mask.get(), &output, &residual, 0),
+            distile_mask_active_pixels(mask.get(), &active),
+            distile_run(kernel.get(), &args),
+            distile_normalize(gpu.context.get(), &normalization),
+            distile_pack(gpu.context.get(), &residual, mask.get(), &output),
+            distile_unpack(gpu.context.get(), &residual, mask.get(), &output, DISTILE_ZERO),
+            distile_mask_cumulative_lengths(mask.get(), &lengths),
+            distile_weights_pack(kernel.get(), &source, &packed),
+            distile_planner_create(gpu.context.get(), nullptr, &planner)};
         if (planner) {
             statuses.push_back(distile_planner_next(planner, &spec, mask.get(), DISTILE_STORE_EXACT, &planned));
         }

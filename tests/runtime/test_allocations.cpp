@@ -14,6 +14,7 @@
 #include <distile/mask_algebra.h>
 #include <distile/planner.h>
 #include <distile/polykernel.h>
+#include <distile/tokens.h>
 #include <distile/upsample.h>
 #include <random>
 #include <string>
@@ -400,6 +401,24 @@ private:
             step("upsample_nearest", [&] { return distile_upsample_nearest(context_.get(), &args); });
             keep_sum(planes_);
         }
+        const distile_tensor other = distile_tensor_make(output_.data(), 1, height, width, channels);
+        for (const distile_dtype dtype : {DISTILE_FLOAT32, DISTILE_FLOAT16}) {
+            distile_tensor from = large, to = other;
+            from.dtype = to.dtype = dtype;
+            distile_normalize_args args{};
+            args.input = &from;
+            args.output = &to;
+            args.mask = masks_[0].mask.get();
+            args.epsilon = 1e-3f;
+            step("normalize", [&] { return distile_normalize(context_.get(), &args); });
+        }
+        step("pack", [&] { return distile_pack(context_.get(), &large, masks_[0].mask.get(), &other); });
+        step("unpack",
+             [&] { return distile_unpack(context_.get(), &other, masks_[0].mask.get(), &large, DISTILE_ZERO); });
+        const int32_t *lengths = nullptr;
+        step("cumulative_lengths", [&] { return distile_mask_cumulative_lengths(masks_[0].mask.get(), &lengths); });
+        keep_sum({planes_.begin(), planes_.end()});
+        results_.push_back(static_cast<float>(lengths[1]));
         const distile_nchw planes = distile_nchw_make(output_.data(), channels, height, width);
         step("to_nchw", [&] { return distile_to_nchw(context_.get(), &large, &planes); });
         keep_sum(output_);

@@ -7,6 +7,7 @@
 #include <distile/mask_algebra.h>
 #include <distile/planner.h>
 #include <distile/polykernel.h>
+#include <distile/tokens.h>
 #include <distile/upsample.h>
 #include <limits>
 
@@ -639,6 +640,95 @@ void check_upsampling(Fixture &f, WrongArguments &all) {
     upsample.wrong<1>(DISTILE_ERROR_ALIASING, &Args::output, {&over});
 }
 
+void check_normalization(Fixture &f, WrongArguments &all) {
+    using Args = distile_normalize_args;
+    const Fixture::Array<float> gamma(f, std::vector<float>(16, 1)), beta(f, std::vector<float>(16, 0));
+    Args args{};
+    args.input = &f.residual.view;
+    args.output = &f.output.view;
+    args.mask = f.mask.get();
+    args.gamma = gamma.data();
+    args.beta = beta.data();
+    args.epsilon = 1e-5f;
+    auto normalize = all.of("distile_normalize", distile_normalize, f.context.get(), &args);
+    normalize.wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+        .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+        .wrong<1>(DISTILE_ERROR_NULL_POINTER, &Args::mask, {nullptr})
+        .wrong<1>(DISTILE_ERROR_BAD_MASK, &Args::mask, {f.unset.get(), f.foreign_mask.get(), f.small_mask.get()})
+        .wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::epsilon, {-1e-9f, std::nanf(""), HUGE_VALF, -HUGE_VALF})
+        .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &Args::norm, {-1, 2, INT_MIN, INT_MAX})
+        .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &Args::inactive, {-1, 2, INT_MAX})
+        .reserved<1>(&Args::reserved);
+    for (const float *Args::*vector : {&Args::gamma, &Args::beta}) {
+        const float *const output = static_cast<const float *>(f.output.view.data);
+        normalize.wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, vector, {misaligned(gamma.data())})
+            .wrong<1>(DISTILE_ERROR_ALIASING, vector, {output, output + 3});
+        if (!f.device.host_memory) {
+            normalize.wrong<1>(DISTILE_ERROR_NOT_DEVICE_MEMORY, vector, {&f.on_host});
+        }
+    }
+    for (const distile_tensor *Args::*tensor : {&Args::input, &Args::output}) {
+        const distile_tensor &right = *(args.*tensor);
+        spoil_tensor(f, right, [&](distile_status status, const distile_tensor *spoilt) {
+            normalize.wrong<1>(status, tensor, {spoilt});
+        });
+        distile_tensor spoilt = right;
+        spoilt.channels = 15;
+        normalize.wrong<1>(DISTILE_ERROR_BAD_CHANNELS, tensor, {&spoilt});
+        spoilt = right;
+        spoilt.height--;
+        normalize.wrong<1>(DISTILE_ERROR_BAD_SHAPE, tensor, {&spoilt});
+    }
+    distile_tensor over = f.residual.view;
+    over.data = static_cast<float *>(over.data) + 4;
+    normalize.wrong<1>(DISTILE_ERROR_ALIASING, &Args::output, {&over});
+}
+
+/** Two arguments of a function that are a tensor and a packed one, and the mask between them. */
+template<size_t tensor, size_t packed, typename Function>
+void refuse_packing(Fixture &f, Function &function, const distile_tensor &given, const distile_tensor &to_pack) {
+    function.template wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+        .template wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+        .template wrong<2>(DISTILE_ERROR_BAD_MASK, {f.unset.get(), f.foreign_mask.get(), f.small_mask.get()});
+    spoil_tensor(f, given, [&](distile_status status, const distile_tensor *spoilt) {
+        function.template wrong<tensor>(status, {spoilt});
+    });
+    spoil_tensor(f, to_pack, [&](distile_status status, const distile_tensor *spoilt) {
+        function.template wrong<packed>(status, {spoilt});
+    });
+    distile_tensor spoilt = to_pack;
+    spoilt.channels = 15;
+    function.template wrong<packed>(DISTILE_ERROR_BAD_CHANNELS, {&spoilt});
+    spoilt = to_pack;
+    spoilt.data = given.data;
+    function.template wrong<packed>(DISTILE_ERROR_ALIASING, {&spoilt});
+    if (f.device.host_memory) {
+        // Of two active pixels.
+        spoilt = to_pack;
+        spoilt.batch = spoilt.height = spoilt.width = 1;
+        function.template wrong<packed>(DISTILE_ERROR_BAD_SHAPE, {&spoilt});
+    }
+}
+
+void check_packing(Fixture &f, WrongArguments &all) {
+    const distile_tensor &tensor = f.output.view, &packed = f.residual.view;
+    auto pack = all.of("distile_pack", distile_pack, f.context.get(), &tensor, f.mask.get(), &packed);
+    refuse_packing<1, 3>(f, pack, tensor, packed);
+    auto unpack =
+        all.of("distile_unpack", distile_unpack, f.context.get(), &packed, f.mask.get(), &tensor, DISTILE_ZERO);
+    refuse_packing<3, 1>(f, unpack, tensor, packed);
+    distile_inactive below{}, above{};
+    const int32_t numbers[] = {-1, 2};
+    std::memcpy(&below, &numbers[0], sizeof(below));
+    std::memcpy(&above, &numbers[1], sizeof(above));
+    unpack.wrong<4>(DISTILE_ERROR_BAD_VALUE, {below, above});
+    const int32_t *lengths = nullptr;
+    all.of("distile_mask_cumulative_lengths", distile_mask_cumulative_lengths, f.mask.get(), &lengths)
+        .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+        .wrong<0>(DISTILE_ERROR_BAD_MASK, {f.unset.get()})
+        .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+}
+
 }  // namespace
 
 void refuse_wrong_arguments(const TestedDevice &device, const std::string &include_folder) {
@@ -655,7 +745,9 @@ void refuse_wrong_arguments(const TestedDevice &device, const std::string &inclu
     check_algebra(f, all);
     check_planners(f, all);
     check_upsampling(f, all);
-    const auto headers = {"distile.h", "layout.h", "mask_algebra.h", "planner.h", "upsample.h"};
+    check_normalization(f, all);
+    check_packing(f, all);
+    const auto headers = {"distile.h", "layout.h", "mask_algebra.h", "planner.h", "tokens.h", "upsample.h"};
     CHECK(all.tested() == declared_functions(include_folder, headers));
     CHECK(all.undocumented(include_folder, headers) == "");
 }

@@ -1,6 +1,7 @@
 /** \file
  * AVX2, with BMI2 and POPCNT.
  */
+#include "row_sums.h"
 #include "simd_files.h"
 #include "transpose_portable.h"
 #include <cstring>
@@ -326,6 +327,49 @@ DISTILE_TARGET_AVX2 void widen_bfloat16_avx2(const uint16_t *from, float *to, in
     portable_level.widen_bfloat16(from + i, to + i, count - i);
 }
 
+DISTILE_TARGET_AVX2 void narrow_float16_avx2(const float *from, uint16_t *to, int64_t count) {
+    const __m256i nan = _mm256_set1_epi32(0x7fc00000), sign = _mm256_set1_epi32(INT32_MIN);
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        const __m256 values = _mm256_loadu_ps(from + i);
+        // As portable code does, keep only the sign of a NaN.
+        const __m256 quiet =
+            _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(_mm256_castps_si256(values), sign), nan));
+        const __m256 kept = _mm256_blendv_ps(values, quiet, _mm256_cmp_ps(values, values, _CMP_UNORD_Q));
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(to + i),
+                         _mm256_cvtps_ph(kept, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    }
+    portable_level.narrow_float16(from + i, to + i, count - i);
+}
+
+DISTILE_TARGET_AVX2 void narrow_bfloat16_avx2(const float *from, uint16_t *to, int64_t count) {
+    const __m256i half = _mm256_set1_epi32(0x7fff), one = _mm256_set1_epi32(1), quiet = _mm256_set1_epi32(0x40);
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        const __m256 values = _mm256_loadu_ps(from + i);
+        const __m256i bits = _mm256_castps_si256(values), upper = _mm256_srli_epi32(bits, 16);
+        const __m256i up = _mm256_add_epi32(half, _mm256_and_si256(upper, one));
+        const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, up), 16);
+        const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(values, values, _CMP_UNORD_Q));
+        const __m256i narrowed = _mm256_blendv_epi8(rounded, _mm256_or_si256(upper, quiet), is_nan);
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(to + i),
+                         _mm_packus_epi32(_mm256_castsi256_si128(narrowed), _mm256_extracti128_si256(narrowed, 1)));
+    }
+    portable_level.narrow_bfloat16(from + i, to + i, count - i);
+}
+
+DISTILE_TARGET_AVX2 float sum_differences_avx2(const float *from, int64_t count, float shift) {
+    return sum_differences(from, count, shift);
+}
+
+DISTILE_TARGET_AVX2 float sum_squares_avx2(const float *from, int64_t count, float shift, float mean) {
+    return sum_squares(from, count, shift, mean);
+}
+
+DISTILE_TARGET_AVX2 void normalize_avx2(const float *from, int64_t count, const RowNorm &norm, float *to) {
+    normalize_row(from, count, norm, to);
+}
+
 bool is_supported() {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") &&
            __builtin_cpu_supports("popcnt");
@@ -333,8 +377,10 @@ bool is_supported() {
 
 }  // namespace
 
-const SimdLevel avx2_level = {
-    "avx2",       is_supported,    pack_row_avx2, count_avx2,         list_avx2,           fill_avx2,     extract_avx2,
-    deposit_avx2, unite_rows_avx2, compare_avx2,  widen_float16_avx2, widen_bfloat16_avx2, transpose_avx2};
+const SimdLevel avx2_level = {"avx2",           is_supported,        pack_row_avx2,        count_avx2,
+                              list_avx2,        fill_avx2,           extract_avx2,         deposit_avx2,
+                              unite_rows_avx2,  compare_avx2,        widen_float16_avx2,   widen_bfloat16_avx2,
+                              transpose_avx2,   narrow_float16_avx2, narrow_bfloat16_avx2, sum_differences_avx2,
+                              sum_squares_avx2, normalize_avx2};
 
 }  // namespace distile

@@ -1,6 +1,7 @@
 /** \file
  * AVX-512 with VBMI2, where it is faster than AVX2.
  */
+#include "row_sums.h"
 #include "simd_files.h"
 #include <numeric>
 
@@ -88,6 +89,18 @@ DISTILE_TARGET_AVX512 void compare_avx512(const float *a, const float *b, int64_
     }
 }
 
+DISTILE_TARGET_AVX512 float sum_differences_avx512(const float *from, int64_t count, float shift) {
+    return sum_differences(from, count, shift);
+}
+
+DISTILE_TARGET_AVX512 float sum_squares_avx512(const float *from, int64_t count, float shift, float mean) {
+    return sum_squares(from, count, shift, mean);
+}
+
+DISTILE_TARGET_AVX512 void normalize_avx512(const float *from, int64_t count, const RowNorm &norm, float *to) {
+    normalize_row(from, count, norm, to);
+}
+
 #ifndef __clang__
 #pragma GCC diagnostic pop
 #endif
@@ -126,10 +139,20 @@ void transpose(const float *from, int64_t from_stride, float *to, int64_t to_str
     avx2_level.transpose(from, from_stride, to, to_stride, rows, columns);
 }
 
+void narrow_float16(const float *from, uint16_t *to, int64_t count) {
+    avx2_level.narrow_float16(from, to, count);
+}
+
+void narrow_bfloat16(const float *from, uint16_t *to, int64_t count) {
+    avx2_level.narrow_bfloat16(from, to, count);
+}
+
 }  // namespace
 
-const SimdLevel avx512_level = {
-    "avx512", is_supported,      pack_row_avx512, count,         list_avx512,    fill_avx512, extract,
-    deposit,  unite_rows_avx512, compare_avx512,  widen_float16, widen_bfloat16, transpose};
+const SimdLevel avx512_level = {"avx512",           is_supported,    pack_row_avx512, count,
+                                list_avx512,        fill_avx512,     extract,         deposit,
+                                unite_rows_avx512,  compare_avx512,  widen_float16,   widen_bfloat16,
+                                transpose,          narrow_float16,  narrow_bfloat16, sum_differences_avx512,
+                                sum_squares_avx512, normalize_avx512};
 
 }  // namespace distile

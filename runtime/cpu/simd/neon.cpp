@@ -1,6 +1,7 @@
 /** \file
  * Advanced SIMD, which every AArch64 CPU has.
  */
+#include "row_sums.h"
 #include "simd_files.h"
 #include "transpose_portable.h"
 #include <arm_neon.h>
@@ -288,14 +289,54 @@ void transpose_neon(const float *from, int64_t from_stride, float *to, int64_t t
     }
 }
 
+void narrow_float16_neon(const float *from, uint16_t *to, int64_t count) {
+    const uint32x4_t nan = vdupq_n_u32(0x7fc00000), sign = vdupq_n_u32(0x80000000);
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        const float32x4_t values = vld1q_f32(from + i);
+        // As portable code does, keep only the sign of a NaN.
+        const uint32x4_t quiet = vorrq_u32(vandq_u32(vreinterpretq_u32_f32(values), sign), nan);
+        const float32x4_t kept = vbslq_f32(vceqq_f32(values, values), values, vreinterpretq_f32_u32(quiet));
+        vst1_u16(to + i, vreinterpret_u16_f16(vcvt_f16_f32(kept)));
+    }
+    portable_level.narrow_float16(from + i, to + i, count - i);
+}
+
+void narrow_bfloat16_neon(const float *from, uint16_t *to, int64_t count) {
+    const uint32x4_t half = vdupq_n_u32(0x7fff), one = vdupq_n_u32(1), quiet = vdupq_n_u32(0x40);
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        const float32x4_t values = vld1q_f32(from + i);
+        const uint32x4_t bits = vreinterpretq_u32_f32(values), upper = vshrq_n_u32(bits, 16);
+        const uint32x4_t up = vaddq_u32(half, vandq_u32(upper, one));
+        const uint32x4_t rounded = vshrq_n_u32(vaddq_u32(bits, up), 16);
+        vst1_u16(to + i, vmovn_u32(vbslq_u32(vceqq_f32(values, values), rounded, vorrq_u32(upper, quiet))));
+    }
+    portable_level.narrow_bfloat16(from + i, to + i, count - i);
+}
+
+float sum_differences_neon(const float *from, int64_t count, float shift) {
+    return sum_differences(from, count, shift);
+}
+
+float sum_squares_neon(const float *from, int64_t count, float shift, float mean) {
+    return sum_squares(from, count, shift, mean);
+}
+
+void normalize_neon(const float *from, int64_t count, const RowNorm &norm, float *to) {
+    normalize_row(from, count, norm, to);
+}
+
 bool is_supported() {
     return true;
 }
 
 }  // namespace
 
-const SimdLevel neon_level = {
-    "neon",       is_supported, pack_row_neon, count_neon,         list_neon,           fill_neon,     extract_neon,
-    deposit_neon, unite_rows,   compare_neon,  widen_float16_neon, widen_bfloat16_neon, transpose_neon};
+const SimdLevel neon_level = {"neon",           is_supported,        pack_row_neon,        count_neon,
+                              list_neon,        fill_neon,           extract_neon,         deposit_neon,
+                              unite_rows,       compare_neon,        widen_float16_neon,   widen_bfloat16_neon,
+                              transpose_neon,   narrow_float16_neon, narrow_bfloat16_neon, sum_differences_neon,
+                              sum_squares_neon, normalize_neon};
 
 }  // namespace distile

@@ -1,6 +1,7 @@
 /** \file
  * Plain C++, for any CPU.
  */
+#include "row_sums.h"
 #include "simd_files.h"
 #include "transpose_portable.h"
 #include "types.h"
@@ -130,6 +131,26 @@ void widen_bfloat16_portable(const uint16_t *from, float *to, int64_t count) {
     find_type(DISTILE_BFLOAT16)->to_float(from, to, static_cast<size_t>(count));
 }
 
+void narrow_float16_portable(const float *from, uint16_t *to, int64_t count) {
+    find_type(DISTILE_FLOAT16)->from_float(from, to, static_cast<size_t>(count));
+}
+
+void narrow_bfloat16_portable(const float *from, uint16_t *to, int64_t count) {
+    find_type(DISTILE_BFLOAT16)->from_float(from, to, static_cast<size_t>(count));
+}
+
+float sum_differences_portable(const float *from, int64_t count, float shift) {
+    return sum_differences(from, count, shift);
+}
+
+float sum_squares_portable(const float *from, int64_t count, float shift, float mean) {
+    return sum_squares(from, count, shift, mean);
+}
+
+void normalize_portable(const float *from, int64_t count, const RowNorm &norm, float *to) {
+    normalize_row(from, count, norm, to);
+}
+
 bool is_supported() {
     return true;
 }
@@ -148,6 +169,11 @@ const SimdLevel portable_level = {"portable",
                                   compare_portable,
                                   widen_float16_portable,
                                   widen_bfloat16_portable,
-                                  transpose_portable<float>};
+                                  transpose_portable<float>,
+                                  narrow_float16_portable,
+                                  narrow_bfloat16_portable,
+                                  sum_differences_portable,
+                                  sum_squares_portable,
+                                  normalize_portable};
 
 }  // namespace distile

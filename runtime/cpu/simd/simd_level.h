@@ -23,6 +23,12 @@ constexpr int64_t tile_list_slack = 16;
 /** Rows and columns transposed together: a cache line of each. */
 constexpr int64_t transpose_block = 16;
 
+/** How to normalize a row: (x - shift - mean) * factor * gamma + beta. */
+struct RowNorm {
+    float shift, mean, factor;
+    const float *gamma, *beta;
+};
+
 struct SimdLevel {
     const char *name;
     /** Whether this CPU and operating system can run the level. */
@@ -60,6 +66,18 @@ struct SimdLevel {
     /** to[c * to_stride + r] = from[r * from_stride + c] for r < rows and c < columns. */
     void (*transpose)(const float *from, int64_t from_stride, float *to, int64_t to_stride, int64_t rows,
                       int64_t columns);
+    /** Conversions from float32, to the nearest, ties to even. */
+    void (*narrow_float16)(const float *from, uint16_t *to, int64_t count);
+    void (*narrow_bfloat16)(const float *from, uint16_t *to, int64_t count);
+
+    // Channels of a pixel.
+
+    /** The sum of x - shift. */
+    float (*sum_differences)(const float *from, int64_t count, float shift);
+    /** The sum of (x - shift - mean)^2. */
+    float (*sum_squares)(const float *from, int64_t count, float shift, float mean);
+    /** `to` may be `from`. */
+    void (*normalize)(const float *from, int64_t count, const RowNorm &norm, float *to);
 };
 
 /** Some levels: at least one, fastest last. */

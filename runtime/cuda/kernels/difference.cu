@@ -1,25 +1,11 @@
 // Masks from tensors: the pixels at which two tensors differ.
 #include "device.cuh"
 #include "difference.h"
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include "elements.cuh"
 
 using namespace distile;
 
 namespace {
-
-__device__ float to_float(float value) {
-    return value;
-}
-__device__ float to_float(__half value) {
-    return __half2float(value);
-}
-__device__ float to_float(__nv_bfloat16 value) {
-    return __bfloat162float(value);
-}
-
-/** The elements read at once. */
-template<typename Element, uint32_t size> struct alignas(size * sizeof(Element)) Vector { Element elements[size]; };
 
 /** Which elements differ, or have a NaN difference. */
 template<typename Element, uint32_t size>

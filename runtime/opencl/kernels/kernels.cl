@@ -370,3 +370,116 @@ UPDATE(16, uint4)
     }
 CONVERT(2, ushort)
 CONVERT(4, uint)
+
+// ---- Tokens ----------------------------------------------------------------------------------
+
+#define VIEW(name) POINTER(name), long name##_n, long name##_h, long name##_w
+// The listed pixel `place`, of a list whose images begin after `pixels` entries.
+#define LISTED(name, place)                                                                                            \
+    (AT(uint, list)[pixels + place] * name##_n + (AT(uint, list)[place] >> 16) * name##_h +                            \
+     (AT(uint, list)[place] & 0xffff) * name##_w)
+
+// Copies between the listed pixels of a tensor and the first pixels of a packed one, in the rows of the grid: strides
+// are in units. Listed pixels beyond the capacity become 0 with `zero`.
+#define MOVE_PACKED(bytes, Unit)                                                                                       \
+    __kernel void distile_move_packed_##bytes(VIEW(pixel), VIEW(packed), POINTER(list), uint pixels, POINTER(count),   \
+                                              uint units, uint height, uint width, uint capacity, int to_packed,       \
+                                              int zero) {                                                              \
+        const uint unit = (uint)get_global_id(0), count = AT(uint, count)[0];                                          \
+        if (unit >= units) {                                                                                           \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (uint i = (uint)get_global_id(1); i < count; i += (uint)get_global_size(1)) {                              \
+            __global Unit *pixel = AT(Unit, pixel) + LISTED(pixel, i) + unit;                                          \
+            if (i < capacity) {                                                                                        \
+                const uint row = i / width, image = row / height;                                                      \
+                __global Unit *packed = AT(Unit, packed) + image * packed_n + (row - image * height) * packed_h +      \
+                                        (i - row * width) * packed_w + unit;                                           \
+                if (to_packed) {                                                                                       \
+                    *packed = *pixel;                                                                                  \
+                } else {                                                                                               \
+                    *pixel = *packed;                                                                                  \
+                }                                                                                                      \
+            } else if (zero) {                                                                                         \
+                *pixel = (Unit)0;                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+MOVE_PACKED(2, ushort)
+MOVE_PACKED(4, uint)
+MOVE_PACKED(16, uint4)
+
+// Counts the active pixels of every image, one group per image.
+__kernel void distile_count_images(POINTER(words), uint words_per_image, POINTER(counts)) {
+    __local uint sums[GROUP_ITEMS];
+    const __global uint *words = AT(uint, words) + (long)get_group_id(0) * words_per_image;
+    uint own = 0, all;
+    for (uint word = (uint)get_local_id(0); word < words_per_image; word += GROUP_ITEMS) {
+        own += popcount(words[word]);
+    }
+    sum_before(own, sums, &all);
+    if (get_local_id(0) == 0) {
+        AT(uint, counts)[get_group_id(0)] = all;
+    }
+}
+
+void to_float32(float value, __global uchar *to, long i) {
+    ((__global float *)to)[i] = value;
+}
+
+void to_float16(float value, __global uchar *to, long i) {
+    vstore_half_rte(value, i, (__global half *)to);
+}
+
+void to_bfloat16(float value, __global uchar *to, long i) {
+    const uint bits = as_uint(value);
+    ((__global ushort *)to)[i] =
+        (ushort)(isnan(value) ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// The sum of the values of the group's items, in all of them.
+float sum_of_group(float value, __local float *sums) {
+    const uint item = (uint)get_local_id(0);
+    sums[item] = value;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint half_of = GROUP_ITEMS / 2; half_of > 0; half_of /= 2) {
+        if (item < half_of) {
+            sums[item] += sums[item + half_of];
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    const float sum = sums[0];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return sum;
+}
+
+// Layer norm or RMS norm of the listed pixels, one per group at once. The output may be the input.
+#define NORMALIZE(type)                                                                                                \
+    __kernel void distile_normalize_##type(VIEW(from), VIEW(to), POINTER(list), uint pixels, POINTER(count),           \
+                                           POINTER(gamma), int has_gamma, POINTER(beta), int has_beta, uint channels,  \
+                                           int centred, float epsilon) {                                               \
+        __local float sums[GROUP_ITEMS];                                                                               \
+        const uint item = (uint)get_local_id(0), count = AT(uint, count)[0];                                           \
+        for (uint place = (uint)get_group_id(0); place < count; place += (uint)get_num_groups(0)) {                    \
+            const long from = LISTED(from, place), to = LISTED(to, place);                                             \
+            const float shift = centred ? from_##type(AT(uchar, from), from) : 0;                                      \
+            float sum = 0, squares = 0;                                                                                \
+            for (uint c = item; c < channels && centred; c += GROUP_ITEMS) {                                           \
+                sum += from_##type(AT(uchar, from), from + c) - shift;                                                 \
+            }                                                                                                          \
+            const float mean = sum_of_group(sum, sums) / channels;                                                     \
+            for (uint c = item; c < channels; c += GROUP_ITEMS) {                                                      \
+                const float deviation = from_##type(AT(uchar, from), from + c) - shift - mean;                         \
+                squares += deviation * deviation;                                                                      \
+            }                                                                                                          \
+            const float factor = 1 / sqrt(sum_of_group(squares, sums) / channels + epsilon);                           \
+            for (uint c = item; c < channels; c += GROUP_ITEMS) {                                                      \
+                const float value = (from_##type(AT(uchar, from), from + c) - shift - mean) * factor;                  \
+                to_##type(value * (has_gamma ? AT(float, gamma)[c] : 1) + (has_beta ? AT(float, beta)[c] : 0),         \
+                          AT(uchar, to), to + c);                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
+NORMALIZE(float32)
+NORMALIZE(float16)
+NORMALIZE(bfloat16)

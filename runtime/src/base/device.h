@@ -21,6 +21,16 @@ namespace distile {
 struct ChoiceTable;
 struct PlannerSettings;
 
+/** Layer norm or RMS norm of the active pixels. The output may be the input. */
+struct Normalization {
+    const distile_tensor &input, &output;
+    distile_mask &mask;
+    const float *gamma, *beta;  ///< Null: 1 and 0.
+    float epsilon;
+    bool centred;  ///< Subtracts the mean: layer norm.
+    bool zero;     ///< Inactive pixels become 0; else they stay.
+};
+
 /** The code of a PolyKernel, loaded on a device. */
 class LoadedCode {
 public:
@@ -117,6 +127,11 @@ public:
                                bool zero) = 0;
     virtual void upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
                                   int32_t scale_h, int32_t scale_w, bool zero) = 0;
+    virtual void normalize(const Normalization &normalization) = 0;
+    /** Copies the active pixels of a tensor, in order, to the first pixels of `packed`, as far as it has room. */
+    virtual void pack(const distile_tensor &tensor, distile_mask &mask, const distile_tensor &packed) = 0;
+    /** The reverse. With `zero`, the other pixels become 0. */
+    virtual void unpack(const distile_tensor &packed, distile_mask &mask, const distile_tensor &tensor, bool zero) = 0;
     /** Converts between the two, in either direction. */
     virtual void convert_layout(const distile_nchw &planes, const distile_tensor &tensor, bool to_planes) = 0;
 

@@ -1,6 +1,8 @@
 #include "mask.h"
 #include "mask_checks.h"
 #include "tensor.h"
+#include <cstdint>
+#include <distile/tokens.h>
 
 using namespace distile;
 
@@ -192,6 +194,29 @@ distile_status distile_mask_tiles(distile_mask *mask, int32_t tile_h, int32_t ti
     return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
         const TileList tiles = mask->list({tile_h, tile_w}, {0, largest_extent, 0, largest_extent});
         *list = {tiles.count, tiles.xy, tiles.image, tiles.device_count};
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_mask_cumulative_lengths(distile_mask *mask, const int32_t **lengths) {
+    constexpr const char *call = "distile_mask_cumulative_lengths";
+    if (!mask) {
+        return fail_null(call, "mask");
+    }
+    if (!lengths) {
+        return fail_null(&mask->context, call, "pointer to the lengths");
+    }
+    const distile_status status = check_mask(&mask->context, call, mask);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    if (mask->counts_on_host() && mask->active_pixels() > INT32_MAX) {
+        return fail(&mask->context, DISTILE_ERROR_BAD_SHAPE,
+                    "%s: the mask has %lld active pixels; lengths of 32 bits need fewer than 2^31", call,
+                    static_cast<long long>(mask->active_pixels()));
+    }
+    return guarded(&mask->context, [&] {
+        *lengths = mask->cumulative_lengths();
         return DISTILE_OK;
     });
 }

@@ -71,6 +71,9 @@ struct distile_mask {
     virtual int64_t active_pixels() = 0;
     /** The tiles at a granularity, those inside `interior` first. Valid until the mask is set again. */
     virtual distile::TileList list(distile::Granularity granularity, const distile::TileRect &interior) = 0;
+    /** The active pixels before each image, and of all: batch + 1 numbers in the mask's memory, for fewer than 2^31
+     * active pixels. Valid until the mask is set again. */
+    virtual const int32_t *cumulative_lengths() = 0;
 
     distile_context &context;
     distile::MaskShape shape{};

@@ -19,11 +19,12 @@ distile_status check_mask(distile_context *context, const char *call, const dist
 }
 
 distile_status check_same_shape(distile_context *context, const char *call, const MaskShape &mask,
-                                const MaskShape &output) {
-    return mask == output ? DISTILE_OK
-                          : fail(context, DISTILE_ERROR_BAD_MASK,
-                                 "%s: the mask is %d x %d x %d (batch, height, width), but the output is %d x %d x %d",
-                                 call, mask.batch, mask.height, mask.width, output.batch, output.height, output.width);
+                                const MaskShape &tensor, const char *name) {
+    return mask == tensor
+               ? DISTILE_OK
+               : fail(context, DISTILE_ERROR_BAD_MASK,
+                      "%s: the mask is %d x %d x %d (batch, height, width), but the %s is %d x %d x %d", call,
+                      mask.batch, mask.height, mask.width, name, tensor.batch, tensor.height, tensor.width);
 }
 
 distile_status check_output_mask(distile_context *context, const char *call, const distile_mask *mask,

@@ -13,11 +13,11 @@ namespace distile {
 distile_status check_mask(distile_context *context, const char *call, const distile_mask *mask,
                           const char *name = "mask");
 
-/** Checks that a mask has the output's shape. */
+/** Checks that a mask has the shape of a tensor, of which messages use the `name`. */
 distile_status check_same_shape(distile_context *context, const char *call, const MaskShape &mask,
-                                const MaskShape &output);
+                                const MaskShape &tensor, const char *name = "output");
 
-/** Does both checks. */
+/** Does both checks for an output. */
 distile_status check_output_mask(distile_context *context, const char *call, const distile_mask *mask,
                                  const distile_tensor &output);
 

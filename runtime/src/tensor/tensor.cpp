@@ -192,6 +192,13 @@ distile_status check_any_tensor(distile_context *context, const char *call, cons
     return check_tensor(context, dtype, call, tensor, name, given.channels, false);
 }
 
+distile_status check_inactive(distile_context *context, const char *call, const distile_inactive &inactive) {
+    const int32_t number = raw(inactive);
+    return number >= DISTILE_KEEP && number <= DISTILE_ZERO
+               ? DISTILE_OK
+               : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: inactive is %d; it must be 0 or 1", call, number);
+}
+
 }  // namespace distile
 
 extern "C" {

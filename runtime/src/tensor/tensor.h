@@ -21,6 +21,9 @@ distile_status check_tensor(distile_context *context, distile_dtype dtype, const
 distile_status check_any_tensor(distile_context *context, const char *call, const distile_tensor *tensor,
                                 const char *name);
 
+/** Checks what a caller wants of inactive pixels. */
+distile_status check_inactive(distile_context *context, const char *call, const distile_inactive &inactive);
+
 /** True if two views may share memory. Exact for views of one tensor, which have equal strides; otherwise compares the
  * address ranges. */
 bool overlap(const distile_tensor &a, const distile_tensor &b);

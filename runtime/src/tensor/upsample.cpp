@@ -24,9 +24,9 @@ distile_status check_args(distile_context *context, const distile_upsample_args 
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the scales are %d and %d; each must be at least 1", call,
                     args.scale_h, args.scale_w);
     }
-    const int32_t inactive = raw(args.inactive);
-    if (inactive < DISTILE_KEEP || inactive > DISTILE_ZERO) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: inactive is %d; it must be 0 or 1", call, inactive);
+    status = check_inactive(context, call, args.inactive);
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (!is_reserved_zero(args.reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);

@@ -1,0 +1,40 @@
+/** \file
+ * Shared by the host and packing.cu.
+ */
+#ifndef DISTILE_CUDA_KERNELS_PACKING_H
+#define DISTILE_CUDA_KERNELS_PACKING_H
+
+#include "pixels.h"
+
+namespace distile {
+
+/** The active pixels of a mask, in order. */
+struct PixelList {
+    const uint32_t *xy, *images, *count;
+};
+
+/** Copies between the listed pixels of a tensor and the first pixels of a packed one. */
+struct Packing {
+    PixelView pixels, packed;  ///< In units.
+    PixelList list;
+    Divisor width, height;  ///< Of the packed tensor.
+    uint32_t capacity;      ///< Its pixels.
+    uint32_t units;         ///< Per pixel.
+    uint32_t team;          ///< Lanes per pixel: a power of two up to 32.
+    int32_t zero;           ///< 1: listed pixels beyond the capacity become 0 when unpacked; 0: they stay.
+};
+
+constexpr uint32_t words_of_part = 16 * block_threads;  ///< The words of a mask that a block counts at most.
+
+/** The active pixels before each image. */
+struct Lengths {
+    const uint32_t *words;
+    uint32_t words_per_image;
+    Divisor parts;     ///< Per image.
+    uint32_t *counts;  ///< The number of blocks that are done, 0 between launches; then the count of each part.
+    int32_t *lengths;  ///< One more than images.
+};
+
+}  // namespace distile
+
+#endif
