@@ -24,7 +24,8 @@ bool visit_indices(int32_t batch, const int32_t *indices, const int32_t *counts,
 }  // namespace
 
 CpuMask::CpuMask(distile_context &given)
-    : distile_mask(given), words_(given.memory), next_words_(given.memory), scratch_(given.memory) {
+    : distile_mask(given), words_(given.memory), next_words_(given.memory), scratch_(given.memory),
+      image_starts_(given.memory) {
 }
 
 distile_status CpuMask::check_shape(const char *call, const MaskShape &wanted) const {
@@ -48,6 +49,7 @@ void CpuMask::forget(const MaskShape &to) {
     bits_ = {words_.data(), to.batch, to.height, to.width};
     counts_.clear();
     num_lists_ = 0;
+    has_image_starts_ = false;
 }
 
 uint64_t *CpuMask::begin_words(const MaskShape &to) {
@@ -197,6 +199,22 @@ TileList CpuMask::list(Granularity granularity, const TileRect &interior) {
     list.tiles = {count, list_tiles(bits_, granularity, interior, work, xy, image), capacity, xy, image, nullptr};
     num_lists_++;
     return list.tiles;
+}
+
+const uint32_t *CpuMask::image_starts() {
+    if (!has_image_starts_) {
+        image_starts_.resize(static_cast<size_t>(shape.batch) + 1);
+        const int64_t image_words = int64_t{bits_.words_per_row()} * shape.height;
+        uint64_t *row = scratch(bits_.words_per_row());
+        int64_t before = 0;
+        for (int32_t n = 0; n < shape.batch; n++) {
+            image_starts_[n] = static_cast<uint32_t>(before);
+            before += count_pixels({bits_.words + n * image_words, 1, shape.height, shape.width}, row);
+        }
+        image_starts_[shape.batch] = static_cast<uint32_t>(before);
+        has_image_starts_ = true;
+    }
+    return image_starts_.data();
 }
 
 std::vector<RowMemory> &CpuMask::memory_of_tasks(size_t num_tasks) {

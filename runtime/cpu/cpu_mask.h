@@ -32,6 +32,7 @@ public:
         return active_pixels_;
     }
     TileList list(Granularity granularity, const TileRect &interior) override;
+    const uint32_t *image_starts() override;
 
     /** The bits, in 64-bit words. */
     const Bitmask &bitmask() const {
@@ -66,6 +67,8 @@ private:
     Bitmask bits_{};
     int64_t active_pixels_ = 0;
     HostVector<uint64_t> words_, next_words_, scratch_;
+    HostVector<uint32_t> image_starts_;
+    bool has_image_starts_ = false;
     std::vector<Count> counts_;
     // Workspace of count(), kept so that the steady state allocates nothing.
     std::vector<Granularity> missing_;

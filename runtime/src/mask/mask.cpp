@@ -21,6 +21,12 @@ bool is_aligned(const void *words) {
 
 }  // namespace
 
+const uint32_t *distile_mask::image_starts() {
+    throw Failure{fail(&context, DISTILE_ERROR_UNSUPPORTED_DEVICE,
+                       "masks of %s do not count the active tokens of each image yet; run the operator on a CPU",
+                       device_name(context.device->kind()))};
+}
+
 extern "C" {
 
 distile_status distile_mask_create(distile_context *context, distile_mask **mask) {

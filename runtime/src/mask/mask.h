@@ -71,6 +71,9 @@ struct distile_mask {
     virtual int64_t active_pixels() = 0;
     /** The tiles at a granularity, those inside `interior` first. Valid until the mask is set again. */
     virtual distile::TileList list(distile::Granularity granularity, const distile::TileRect &interior) = 0;
+    /** The numbers of active pixels in the images before each image, and in all: batch + 1 numbers in the memory of the
+     * device, valid until the mask is set again. Throws Failure on a device without them. */
+    virtual const uint32_t *image_starts();
 
     distile_context &context;
     distile::MaskShape shape{};
