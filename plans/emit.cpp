@@ -1,6 +1,7 @@
 #include "emit.h"
 #include "operator_schema.h"
 #include "tensor_core.h"
+#include "token_space.h"
 #include <algorithm>
 #include <iomanip>
 #include <nlohmann/json.hpp>
@@ -55,8 +56,10 @@ void emit_call_of_halide(std::ostream &c, const Plan &plan, const PlanVariant &v
     c << "int " << function << "_argv(void **arguments);\n"
       << "static int run_" << function << "(const distile_kernel_call *call) {\n";
     if (plan.op.reads_keys() && get_backend(plan.backend).blocks_rows) {
+        const int lanes = find_platform(plan.target)->architecture.vectors_of(target_words(plan.target)).lanes;
         c << "    static const distile_row_blocks blocks = {" << plan.op.param("heads") << ", "
-          << variant.theta.at("rows") << ", " << variant.theta.at("row_step") << "};\n"
+          << variant.theta.at("rows") << ", " << row_step(variant.theta, lanes) << ", "
+          << (plan.op.is_set("causal") ? 1 : 0) << "};\n"
           << "    return distile_call_row_blocks(" << function << "_argv, &blocks, call);\n}\n\n";
     } else {
         c << "    return distile_call_halide(" << function << "_argv, call);\n}\n\n";

@@ -169,6 +169,15 @@ bool Operator::reads_keys() const {
     return schema().operands_with_keys != nullptr;
 }
 
+bool Operator::reads(const std::string &role) const {
+    const std::vector<Operand> all = operands();
+    return std::any_of(all.begin(), all.end(), [&](const Operand &operand) { return operand.role == role; });
+}
+
+int Operator::token_channels() const {
+    return param("heads") * param("head_dim");
+}
+
 float Operator::usual_scale() const {
     return reads_keys() ? kind_of(*this).tokens->scale(schema().op(*this).get()) : 0;
 }

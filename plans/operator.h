@@ -56,6 +56,10 @@ struct Operator {
     bool is_set(const char *flag) const;
     /** Whether it reads a key or a value. */
     bool reads_keys() const;
+    /** Whether it has an operand of this role, in C. */
+    bool reads(const std::string &role) const;
+    /** The channels of a key or a value. */
+    int token_channels() const;
     /** The factor of the scores unless a call gives one; 0 without scores. */
     float usual_scale() const;
     /** In C, a distile_epilogue. */
@@ -79,6 +83,9 @@ struct Operator {
     std::string summary() const;
     /** The rows and columns of masks for an output. */
     Extents mask_of(const Extents &output) const;
+    Extents typical_mask() const {
+        return mask_of(typical_output());
+    }
     /** The typical input in words, for instance "1 x 40 x 40". */
     std::string typical_input() const;
 };

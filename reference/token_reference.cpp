@@ -61,11 +61,12 @@ KeyWeights probabilities_of(const TokenArgs &args, int32_t n, int32_t head, int3
 
 }  // namespace
 
-TokenOperator token_operator_of(const distile_attention &attention) {
-    return {true, true, true, attention.causal != 0, attention.heads, attention.head_dim};
-}
-
-TokenOperator token_operator_of(const distile_matmul &matmul) {
+TokenOperator token_operator_of(distile_operator_kind kind, const void *op) {
+    if (kind == DISTILE_MASKED_ATTENTION) {
+        const auto &attention = *static_cast<const distile_attention *>(op);
+        return {true, true, true, attention.causal != 0, attention.heads, attention.head_dim};
+    }
+    const auto &matmul = *static_cast<const distile_matmul *>(op);
     const bool scores = matmul.product == DISTILE_SCORES;
     return {scores, !scores, matmul.softmax != 0, false, matmul.heads, matmul.head_dim};
 }

@@ -17,8 +17,7 @@ struct TokenOperator {
     int32_t heads, head_dim;
 };
 
-TokenOperator token_operator_of(const distile_attention &attention);
-TokenOperator token_operator_of(const distile_matmul &matmul);
+TokenOperator token_operator_of(distile_operator_kind kind, const void *op);
 
 /** What it reads. */
 struct TokenArgs {

@@ -15,9 +15,6 @@
 
 namespace distile {
 
-/** The operator of a PolyKernel that reads a key or a value. */
-TokenOperator token_operator_of(const distile_polykernel &polykernel);
-
 /** What a call is made with. */
 struct TokenCall {
     int32_t batch = 1, tokens = 1, keys = 1;

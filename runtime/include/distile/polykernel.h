@@ -230,6 +230,7 @@ typedef struct distile_row_blocks {
     int32_t heads;
     int32_t rows;     /**< The most rows of a block. */
     int32_t row_step; /**< A block with fewer rows than a multiple of it takes as long as one with so many. */
+    int32_t causal;   /**< 1: no row of a block sees the keys behind those that its last row sees. */
 } distile_row_blocks;
 
 /** Calls Halide's code for such an operator on a CPU, in parallel: once for every head and every block of listed rows

@@ -93,9 +93,10 @@ distile_status check_tiles(const distile_kernel &kernel, const char *call, const
                 static_cast<long long>(tiles), variant.tile_h, variant.tile_w, static_cast<long long>(most));
 }
 
-/** The mask whose tiles a variant computes. */
+/** The mask whose tiles a variant computes. Of operators that read keys, code stores all rows that it computes, so a
+ * dense variant is one for many rows. */
 distile_mask &mask_of(distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args) {
-    return variant.dense ? kernel.full_mask(args.mask->shape) : *args.mask;
+    return variant.dense && !kernel.kind.tokens ? kernel.full_mask(args.mask->shape) : *args.mask;
 }
 
 /** The tiles that a variant computes. */

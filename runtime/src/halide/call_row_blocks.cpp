@@ -2,6 +2,7 @@
  * Adapts a distile_kernel_call with keys to a function that Halide generated for one head and one block of rows.
  */
 #include "halide_buffers.h"
+#include <initializer_list>
 
 namespace {
 
@@ -17,6 +18,20 @@ int32_t ceil_divide(int64_t a, int64_t b) {
     return static_cast<int32_t>((a + b - 1) / b);
 }
 
+/** How many of the first places, whose values ascend, hold at most `most`. */
+int32_t count_up_to(const uint32_t *values, int32_t count, int32_t most) {
+    int32_t first = 0;
+    while (first < count) {
+        const int32_t middle = first + (count - first) / 2;
+        if (static_cast<int32_t>(values[middle]) <= most) {
+            first = middle + 1;
+        } else {
+            count = middle;
+        }
+    }
+    return first;
+}
+
 class RowBlocks {
 public:
     RowBlocks(distile_halide_function function, const distile_row_blocks &blocks, const distile_kernel_call &call)
@@ -24,13 +39,19 @@ public:
           rows_(best_rows()), num_blocks_(count_blocks(rows_)) {
     }
     ~RowBlocks() {
-        call_.hooks->deallocate(call_.hooks, table_);
-        call_.hooks->deallocate(call_.hooks, every_key_);
+        for (void *memory : {static_cast<void *>(table_), static_cast<void *>(every_key_)}) {
+            if (memory) {
+                call_.hooks->deallocate(call_.hooks, memory);
+            }
+        }
     }
     RowBlocks(const RowBlocks &) = delete;
     RowBlocks &operator=(const RowBlocks &) = delete;
 
     int run() {
+        if (num_blocks_ == 0) {
+            return 0;
+        }
         if (!list_blocks() || !list_keys()) {
             return DISTILE_CALL_OUT_OF_MEMORY;
         }
@@ -131,12 +152,18 @@ private:
             listed = call_.key_xy + call_.key_starts[block.image];
         }
         int32_t last_of_first = keys_ - call_.operands[0].dim[X].extent;
+        if (blocks_.causal != 0) {
+            const auto last_row =
+                static_cast<int32_t>(call_.tile_xy[block.first + static_cast<uint32_t>(num_rows) - 1]);
+            num_keys = count_up_to(listed, num_keys, last_row + last_of_first);
+        }
         float scale = call_.scale;
         Buffer operands[most_operands], rows, keys;
         rows.set_words(call_.tile_xy + block.first, false, 1);
         rows.dim[0] = halide_dimension_t(0, num_rows, 1);
         keys.set_words(listed, false, 1);
-        keys.dim[0] = halide_dimension_t(0, num_keys, 1);
+        // Code for no keys reads none, but Halide wants the first place of a list.
+        keys.dim[0] = halide_dimension_t(0, num_keys > 0 ? num_keys : 1, 1);
         void *user_context = call_.hooks;
         void *arguments[most_operands + other_arguments] = {
             &user_context, &operands[0].buffer, &rows.buffer,   &keys.buffer,
