@@ -2,6 +2,7 @@
 #include "apply.h"
 #include "cpu.h"
 #include "token_space.h"
+#include <algorithm>
 #include <sstream>
 
 namespace distile {
@@ -9,14 +10,6 @@ namespace distile {
 using namespace Halide;
 
 namespace {
-
-/** Lanes that divide a head's channels. */
-int lanes_dividing(int channels, int lanes) {
-    while (channels % lanes != 0) {
-        lanes /= 2;
-    }
-    return lanes;
-}
 
 /** A Func of one dimension that reduces over the keys: rows are lanes, and all rows of a register tile are summed at
  * once. */
@@ -34,15 +27,16 @@ void schedule_reduction(Func reduction, int rows, int lanes, std::ostream &sourc
 void schedule_scores(TokenOperator &op, const Problem &problem, const Theta &theta, std::ostream &source) {
     const int lanes = problem.vector_lanes, rows = theta.at("row_vectors") * lanes;
     const int keys = theta.at("score_keys"), unroll = theta.at("unroll");
-    const int channel_lanes = lanes_dividing(op.head_dim, lanes);
-    source << "const int rows = " << rows << ", channel_lanes = " << channel_lanes << ";\n";
+    // Vectors of channels become vectors of rows fastest in small blocks, as measured.
+    const int row_lanes = std::max(lanes / 2, 4), channel_lanes = 4;
+    source << "const int rows = " << rows << ", row_lanes = " << row_lanes << ", channel_lanes = " << channel_lanes
+           << ";\n";
 
-    // Vectors of channels become vectors of rows, in registers.
     Func queries = op.funcs.at("queries"), query_rows = op.funcs.at("query_rows");
     Var r = queries.args()[0], d = queries.args()[1], lane("lane"), row_vector("row_vector"), channel("channel"),
         channel_vector("channel_vector");
     DISTILE_APPLY(queries.compute_root().align_bounds(r, rows));
-    DISTILE_APPLY(queries.split(r, row_vector, lane, lanes, TailStrategy::RoundUp)
+    DISTILE_APPLY(queries.split(r, row_vector, lane, row_lanes, TailStrategy::RoundUp)
                       .split(d, channel_vector, channel, channel_lanes));
     DISTILE_APPLY(queries.reorder(lane, channel, channel_vector, row_vector).vectorize(lane).vectorize(channel));
     DISTILE_APPLY(query_rows.compute_at(queries, channel_vector).vectorize(query_rows.args()[0], channel_lanes));
@@ -51,7 +45,7 @@ void schedule_scores(TokenOperator &op, const Problem &problem, const Theta &the
     if (op.bytes_per_element != 4) {
         // Converted once for all rows.
         Func key_rows = op.funcs.at("key_rows");
-        DISTILE_APPLY(key_rows.compute_root().vectorize(key_rows.args()[0], channel_lanes));
+        DISTILE_APPLY(key_rows.compute_root().vectorize(key_rows.args()[0], 8));
     }
 
     Func dots = op.funcs.at("dots"), scores = op.funcs.at("scores");

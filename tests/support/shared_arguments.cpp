@@ -281,7 +281,7 @@ void check_kernels(Fixture &f, WrongArguments &all) {
         .wrong<1>(DISTILE_ERROR_VERSION, {&version})
         .wrong<1>(DISTILE_ERROR_OTHER_DEVICE, {&another})
         .wrong<1>(DISTILE_ERROR_BAD_CHANNELS, {&groups.polykernel})
-        .wrong_number<1>(DISTILE_ERROR_VERSION, &distile_polykernel::kind, {0, -1, 5, INT_MAX})
+        .wrong_number<1>(DISTILE_ERROR_VERSION, &distile_polykernel::kind, {0, -1, 7, INT_MAX})
         .wrong_number<1>(DISTILE_ERROR_OTHER_DEVICE, &distile_polykernel::device, {0, -1, 4, INT_MAX})
         .wrong_number<1>(DISTILE_ERROR_VERSION, &distile_polykernel::math, {-1, 3, INT_MIN, INT_MAX})
         .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
@@ -403,6 +403,9 @@ void check_run(Fixture &f, WrongArguments &all) {
         .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
         .wrong<1>(DISTILE_ERROR_NULL_POINTER, &Args::weights, {nullptr})
         .wrong<1>(DISTILE_ERROR_BAD_WEIGHTS, &Args::weights, {f.other_weights.get()})
+        .wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::key, {&f.input.view})
+        .wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::value, {&f.input.view})
+        .wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::key_mask, {f.unset.get()})
         .wrong<1>(DISTILE_ERROR_NULL_POINTER, &Args::mask, {nullptr})
         .wrong<1>(DISTILE_ERROR_BAD_MASK, &Args::mask, {f.unset.get(), f.foreign_mask.get()})
         .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &Args::inactive, {-1, 2, INT_MAX})

@@ -131,8 +131,10 @@ distile_kernel_call call_of(distile_kernel &kernel, const distile_variant &varia
                             const distile_tensor &input, const TileList &list, int64_t tiles, Operands &operands) {
     const distile_weights::Layout *layout = args.weights ? args.weights->find(variant.layout) : nullptr;
     const distile_polykernel &polykernel = kernel.polykernel;
+    // Tokens have no border, whatever the tensor says.
+    const distile_tensor read = kernel.kind.tokens ? without_border(input) : input;
     for (int32_t i = 0; i < polykernel.num_operands; i++) {
-        operands[i] = operand_of(polykernel.operands[i].role, args, input, layout);
+        operands[i] = operand_of(polykernel.operands[i].role, args, read, layout);
     }
     const MaskBits bits = args.mask->bits();
     distile_kernel_call call{};

@@ -9,7 +9,7 @@ namespace {
 using distile::Buffer;
 
 /** The scores of a block that stay in a core's cache, if it may have fewer rows. */
-constexpr int64_t most_scores = 1 << 18;
+constexpr int64_t most_scores = 1 << 16;
 
 /** The dimensions of operands. */
 enum Dimension { Channel, X, Y, Image };
