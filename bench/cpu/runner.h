@@ -89,6 +89,7 @@ private:
     void measure(const AlgebraRow &row, Json &result) const;
     void measure(const DifferenceRow &row, Json &result) const;
     void measure(const LayoutRow &row, Json &result) const;
+    void measure(const TokenRow &row, Json &result) const;
     void measure(const PlannerRow &row, Json &result);
     OwnBench &own_bench(const OwnRow &row);
     void measure(const OwnRow &row, Json &result);

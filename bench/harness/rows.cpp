@@ -104,6 +104,9 @@ public:
                 }
             }
         }
+        for (const json &group : groups("token_rows")) {
+            read_tokens(group);
+        }
         for (const json &group : groups("planner_rows")) {
             for (const std::string op : group.at("operators")) {
                 for (const NamedMask &mask : masks(group)) {
@@ -186,6 +189,19 @@ private:
             }
         }
         return found;
+    }
+
+    void read_tokens(const json &group) {
+        for (const json &shape : group.at("shapes")) {
+            const int32_t batch = shape.at(0), tokens = shape.at(1), channels = shape.at(2);
+            for (const NamedMask &mask : masks(group)) {
+                for (const std::string function : group.at("functions")) {
+                    add(fmt::format("token/{}x{}x{}/{}/{}/{}", batch, tokens, channels, mask.spec.name, mask.density,
+                                    function),
+                        TokenRow{function, batch, tokens, channels, mask.spec});
+                }
+            }
+        }
     }
 
     void read_algebra(const json &group) {

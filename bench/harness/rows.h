@@ -153,6 +153,14 @@ struct LayoutRow {
     int32_t batch, channels, height, width;
 };
 
+/** What transformers do to tokens beside their operators ("layer_norm", "rms_norm", "pack" or "unpack"), in float32,
+ * against the same with every token active. */
+struct TokenRow {
+    std::string function;
+    int32_t batch, tokens, channels;
+    MaskSpec mask;
+};
+
 /** Steps of a chain of equal operators with a new mask for each step, for every way to keep inactive pixels zero. */
 struct PlannerRow {
     OperatorSpec op;
@@ -173,7 +181,7 @@ struct OwnRow {
 struct Row {
     std::string name;
     std::variant<ConvolutionRow, TypeRow, OpenClRow, ChoiceRow, BandwidthRow, MaskRow, SelectRow, PoolRow, DispatchRow,
-                 AlgebraRow, DifferenceRow, LayoutRow, PlannerRow, OwnRow>
+                 AlgebraRow, DifferenceRow, LayoutRow, TokenRow, PlannerRow, OwnRow>
         what;
     /** Of code that this program was not built with. What was measured of another version is measured again. */
     std::string version;

@@ -258,7 +258,8 @@ std::string single_steps(const Json &rows) {
            steps(rows, "pool", "Parallel loops whose tasks only wait.") +
            steps(rows, "algebra", "Masks from masks, on one core.") +
            steps(rows, "difference", "The mask of where two tensors differ, on one core.") +
-           steps(rows, "layout", "Conversions from and to NCHW, on one core.");
+           steps(rows, "layout", "Conversions from and to NCHW, on one core.") +
+           steps(rows, "token", "Tokens between operators, on all threads.");
 }
 
 /** The categories of CPU operators in figures and short tables. */

@@ -126,7 +126,7 @@ private:
     void update_pixels(CUstream on, const DeviceBits &bits, const PixelUpdate &update) const;
     /** Copies between the active pixels of a tensor and the first ones of a packed tensor. */
     void move_packed(const distile_tensor &tensor, distile_mask &mask, const distile_tensor &packed, bool to_packed,
-                     bool zero);
+                     bool zero) const;
 
     std::shared_ptr<const UsedContext> used_;
     CUdevice device_ = 0;

@@ -8,7 +8,7 @@
 namespace distile {
 
 void CudaDevice::move_packed(const distile_tensor &tensor, distile_mask &mask, const distile_tensor &packed,
-                             bool to_packed, bool zero) {
+                             bool to_packed, bool zero) const {
     check_pointer(tensor.data, element_bytes(tensor.dtype), "tensor");
     check_pointer(packed.data, element_bytes(packed.dtype), "packed tensor");
     const TileList list = mask.list({1, 1}, {});

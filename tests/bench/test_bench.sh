@@ -58,7 +58,7 @@ expect_error "limits CPU features, but its peer 'onednn3' would use all of them"
 expect_error "cannot be opened" --list --rows "$folder/none.json"
 
 # Rows are measured, written, kept, and shown.
-rows='^(mask/40x40/blob/0.1/|select/op3|pool/2x5us|dispatch/op3|algebra/.*/unite|layout/.*/1x3x224x224|op39/blob/0.3/|op32/.*/0.1/.*/portable|op48/blob/0.3/|type/b.*/op32/.*/0.1/)'
+rows='^(mask/40x40/blob/0.1/|select/op3|pool/2x5us|dispatch/op3|algebra/.*/unite|layout/.*/1x3x224x224|token/1x197x384/blob/0.3/|op39/blob/0.3/|op32/.*/0.1/.*/portable|op48/blob/0.3/|type/b.*/op32/.*/0.1/)'
 quick=(--threads 1 --rounds 2 --seconds 0 --filter "$rows")
 results=$folder/results.json
 "$bench" "${quick[@]}" --out "$results" >"$folder/printed" 2>&1 || fail "measuring ended with:" "$(cat "$folder/printed")"

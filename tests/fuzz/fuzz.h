@@ -48,8 +48,10 @@ public:
     template<typename Value> Value take() {
         Value value{};
         const size_t taken = size_ < sizeof(value) ? size_ : sizeof(value);
-        std::memcpy(&value, data_, taken);
-        data_ += taken;
+        if (taken > 0) {  // An empty input may be null.
+            std::memcpy(&value, data_, taken);
+            data_ += taken;
+        }
         size_ -= taken;
         return value;
     }

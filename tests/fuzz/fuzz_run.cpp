@@ -227,10 +227,10 @@ public:
         }
         const auto options = bytes_.take<uint8_t>();
         if (!to_packed) {
+            // An argument of C++ is an enumerator of its type, whatever the input spells.
+            const distile_inactive inactive = (options & 1) != 0 ? DISTILE_ZERO : DISTILE_KEEP;
             distile_run_args written{};
-            distile_inactive inactive{};
-            spell_inactive(options, inactive);
-            spell_inactive(options, written.inactive);
+            written.inactive = inactive;
             set_mask();
             check_call(written, [&] {
                 return distile_unpack(session_.context.get(), input_.address(), session_.mask.get(), output_.address(),
