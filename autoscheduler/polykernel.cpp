@@ -12,6 +12,7 @@
  */
 #include "Halide.h"
 #include "apply.h"
+#include "cpu_tokens.h"
 #include "plan.h"
 #include "rank.h"
 #include <optional>
@@ -117,20 +118,20 @@ DeviceProfile device_of(const Backend &backend, const Target &target, const Auto
     return device;
 }
 
-/** The schedule that the bound ranks first. */
-Theta best_theta(const Backend &backend, const MaskedOperator &op, const Target &target,
-                 const AutoschedulerParams &params) {
+/** The schedule that the bound ranks first, with given tiles. */
+Theta best_theta(const Backend &backend, const Func &output, const Problem &problem, const Theta &tiles,
+                 const Target &target, const AutoschedulerParams &params) {
     Workload workload;
     workload.device = device_of(backend, target, params);
-    workload.problem = problem_on(op, target);
-    workload.width = estimated_extent(op.output, 1);
-    workload.height = estimated_extent(op.output, 2);
-    workload.batch = estimated_extent(op.output, 3);
+    workload.problem = problem;
+    workload.width = estimated_extent(output, 1);
+    workload.height = estimated_extent(output, 2);
+    workload.batch = estimated_extent(output, 3);
     workload.threads = workload.device.cores;
     RankOptions options;
     options.keep = 0;
     options.per_bucket = 1;
-    options.held = {{"tile_h", op.tile_h}, {"tile_w", op.tile_w}};
+    options.held = tiles;
     return rank(workload, {density_bucket(workload, density_of(params))}, options).kept.front().theta;
 }
 
@@ -150,11 +151,20 @@ void poly_kernel(const Pipeline &pipeline, const Target &target, const Autosched
     try {
         const Backend &backend = backend_of(target);
         Theta theta = has_plan ? theta_of_plan(target, params) : Theta();
-        MaskedOperator op = recognise_masked_operator(pipeline);
-        if (!has_plan) {
-            theta = best_theta(backend, op, target, params);
+        if (is_token_operator(pipeline)) {
+            TokenOperator op = recognise_token_operator(pipeline);
+            if (!has_plan) {
+                theta = best_theta(backend, op.output, cpu_problem(op, target), {}, target, params);
+            }
+            results->schedule_source = apply_cpu_token_schedule(op, theta, target);
+        } else {
+            MaskedOperator op = recognise_masked_operator(pipeline);
+            if (!has_plan) {
+                theta = best_theta(backend, op.output, problem_on(op, target),
+                                   {{"tile_h", op.tile_h}, {"tile_w", op.tile_w}}, target, params);
+            }
+            results->schedule_source = apply_schedule(pipeline, op, theta, target);
         }
-        results->schedule_source = apply_schedule(pipeline, op, theta, target);
         results->target = target;
         results->autoscheduler_params = params;
     } catch (const FileError &error) {

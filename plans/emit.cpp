@@ -1,6 +1,7 @@
 #include "emit.h"
 #include "operator_schema.h"
 #include "tensor_core.h"
+#include "token_space.h"
 #include <algorithm>
 #include <iomanip>
 #include <nlohmann/json.hpp>
@@ -50,6 +51,21 @@ void emit_operator(std::ostream &c, const Operator &op) {
     c << "};\n\n";
 }
 
+/** The call of a variant's code from Halide. */
+void emit_call_of_halide(std::ostream &c, const Plan &plan, const PlanVariant &variant, const std::string &function) {
+    c << "int " << function << "_argv(void **arguments);\n"
+      << "static int run_" << function << "(const distile_kernel_call *call) {\n";
+    if (plan.op.reads_keys() && get_backend(plan.backend).blocks_rows) {
+        const int lanes = find_platform(plan.target)->architecture.vectors_of(target_words(plan.target)).lanes;
+        c << "    static const distile_row_blocks blocks = {" << plan.op.param("heads") << ", "
+          << variant.theta.at("rows") << ", " << row_step(variant.theta, lanes) << ", "
+          << (plan.op.is_set("causal") ? 1 : 0) << "};\n"
+          << "    return distile_call_row_blocks(" << function << "_argv, &blocks, call);\n}\n\n";
+    } else {
+        c << "    return distile_call_halide(" << function << "_argv, call);\n}\n\n";
+    }
+}
+
 /** The variants of a plan, and how each is called. */
 void emit_variants(std::ostream &c, const Plan &plan, size_t index, const std::string &symbol) {
     std::vector<std::string> runs;
@@ -57,15 +73,14 @@ void emit_variants(std::ostream &c, const Plan &plan, size_t index, const std::s
         const std::string function = function_name(symbol, index, variant.name);
         runs.push_back("run_" + function);
         if (variant.language == Language::Halide) {
-            c << "int " << function << "_argv(void **arguments);\n"
-              << "static int " << runs.back() << "(const distile_kernel_call *call) {\n"
-              << "    return distile_call_halide(" << function << "_argv, call);\n}\n\n";
+            emit_call_of_halide(c, plan, variant, function);
         }
     }
     if (plan.has(Language::TensorCore)) {
         emit_tensor_core_calls(c, plan, index, plan_name(symbol, index), runs);
     }
-    const bool may_copy = get_backend(plan.backend).reads_float32 && !facts_of(plan.op).depthwise;
+    const bool may_copy =
+        get_backend(plan.backend).reads_float32 && !facts_of(plan.op).depthwise && !plan.op.reads_keys();
     c << "static const distile_variant variants_" << index << "[] = {\n";
     for (const PlanVariant &variant : plan.variants) {
         c << "    {.name = " << quote(variant.name) << ", .tile_h = " << variant.tile_h()

@@ -50,7 +50,9 @@ int typical_extent(const json &typical, const char *name, int fallback, const st
 void parse_typical(Operator &op, const json &json, const std::string &where) {
     const std::vector<const char *> &extents = op.schema().extents;
     const bool one_row = extents.size() == 1;
-    op.typical_height = one_row ? 1 : op.typical_height;
+    const TokenRows *tokens = kind_of(op).tokens;
+    op.typical_height = tokens ? tokens->input(op.schema().op(op).get()) : one_row ? 1 : op.typical_height;
+    op.typical_keys = tokens ? op.typical_width : 0;
     if (!json.contains("typical")) {
         return;
     }
@@ -59,7 +61,8 @@ void parse_typical(Operator &op, const json &json, const std::string &where) {
         refuse(where, "\"typical\" is not an object");
     }
     for (const auto &[name, value] : typical.items()) {
-        if (name != "batch" && std::find(extents.begin(), extents.end(), name) == extents.end()) {
+        if (name != "batch" && !(tokens && name == "key_tokens") &&
+            std::find(extents.begin(), extents.end(), name) == extents.end()) {
             refuse(where, "\"typical\": " + op.generator + " has no extent " + quote(name));
         }
     }
@@ -68,6 +71,9 @@ void parse_typical(Operator &op, const json &json, const std::string &where) {
         op.typical_height = typical_extent(typical, extents.front(), op.typical_height, where);
     }
     op.typical_width = typical_extent(typical, extents.back(), op.typical_width, where);
+    if (tokens) {
+        op.typical_keys = typical_extent(typical, "key_tokens", op.typical_width, where);
+    }
 }
 
 /** Refuses an operator if its weights or its typical tensors have too many elements for 32-bit indices. The runtime
@@ -83,9 +89,16 @@ void check_sizes(const Operator &op, const std::string &where) {
     const double columns = static_cast<double>(op.typical_width) + border.left + border.right;
     const Extents output = op.typical_output();
     const double outputs = static_cast<double>(output.height) * output.width;
-    if (op.typical_batch * std::max(rows * columns * op.in_channels(), outputs * op.out_channels()) > most) {
+    const double key_elements = static_cast<double>(op.typical_keys) * std::max(op.in_channels(), op.out_channels());
+    if (op.typical_batch * std::max({rows * columns * op.in_channels(), outputs * op.out_channels(), key_elements}) >
+        most) {
         refuse(where, "its input or output of the typical size has more than 2^31 elements");
     }
+}
+
+bool has_flag(const Operator &op, const std::string &key) {
+    const std::vector<const char *> &flags = op.schema().flags;
+    return std::find(flags.begin(), flags.end(), key) != flags.end();
 }
 
 /** The value of a parameter as generators take it, if it is one of the kind's. */
@@ -96,7 +109,7 @@ std::string parse_param(const Operator &op, const std::string &key, const json &
         if (!value.is_string() || !find_type(text)) {
             refuse(where, what + "; this version has " + known_types());
         }
-    } else if (key == "epilogue") {
+    } else if (key == "epilogue" && !op.reads_keys()) {
         std::string names;
         bool known = false;
         for (const auto &epilogue : epilogues) {
@@ -106,7 +119,7 @@ std::string parse_param(const Operator &op, const std::string &key, const json &
         if (!known) {
             refuse(where, what + ", not one of " + names);
         }
-    } else if (key == "residual") {
+    } else if ((key == "residual" && !op.reads_keys()) || has_flag(op, key)) {
         if (!value.is_boolean()) {
             refuse(where, what + ", not true or false");
         }
@@ -144,7 +157,33 @@ const DataType &Operator::dtype() const {
 }
 
 bool Operator::has_residual() const {
-    return params.at("residual") == "true";
+    return is_set("residual");
+}
+
+bool Operator::is_set(const char *flag) const {
+    const auto found = params.find(flag);
+    return found != params.end() && found->second == "true";
+}
+
+bool Operator::reads_keys() const {
+    return schema().operands_with_keys != nullptr;
+}
+
+bool Operator::reads(const std::string &role) const {
+    const std::vector<Operand> all = operands();
+    return std::any_of(all.begin(), all.end(), [&](const Operand &operand) { return operand.role == role; });
+}
+
+int Operator::token_channels() const {
+    return param("heads") * param("head_dim");
+}
+
+float Operator::usual_scale() const {
+    return reads_keys() ? kind_of(*this).tokens->scale(schema().op(*this).get()) : 0;
+}
+
+Extents Operator::mask_of(const Extents &output) const {
+    return reads_keys() ? Extents{1, output.width} : output;
 }
 
 const char *Operator::epilogue() const {
@@ -169,6 +208,9 @@ int Operator::out_channels() const {
 }
 
 std::vector<Operand> Operator::operands() const {
+    if (reads_keys()) {
+        return schema().operands_with_keys(*this);
+    }
     const Channels channels = schema().channels(*this);
     std::vector<Operand> operands = {{"DISTILE_ROLE_INPUT", &dtype(), channels.in},
                                      {"DISTILE_ROLE_WEIGHTS", find_type("float32"), channels.out},
@@ -190,7 +232,8 @@ distile_border Operator::border() const {
 }
 
 int64_t Operator::filter_elements() const {
-    return kind_of(*this).filter_elements(schema().op(*this).get());
+    const WeightPacking *weights = kind_of(*this).weights;
+    return weights ? weights->filter_elements(schema().op(*this).get()) : 0;
 }
 
 std::string Operator::summary() const {
@@ -201,7 +244,7 @@ std::string Operator::summary() const {
     if (has_residual()) {
         text += ", residual";
     }
-    return text + ", epilogue " + params.at("epilogue");
+    return reads_keys() ? text : text + ", epilogue " + params.at("epilogue");
 }
 
 std::string Operator::typical_input() const {
@@ -209,7 +252,8 @@ std::string Operator::typical_input() const {
     if (schema().extents.size() > 1) {
         text += " x " + std::to_string(typical_height);
     }
-    return text + " x " + std::to_string(typical_width);
+    text += " x " + std::to_string(typical_width);
+    return reads_keys() ? text + ", " + std::to_string(typical_keys) + " keys" : text;
 }
 
 Operator parse_operator(const json &json, const std::string &where) {
@@ -235,7 +279,13 @@ Operator parse_operator(const json &json, const std::string &where) {
         op.params[key] = parse_param(op, key, value, where);
     }
     // An operator is the same whether its file names a default or leaves it out.
-    op.params.insert({{"dtype", "float32"}, {"epilogue", epilogues[0].name}, {"residual", "false"}});
+    op.params.emplace("dtype", "float32");
+    if (!op.reads_keys()) {
+        op.params.insert({{"epilogue", epilogues[0].name}, {"residual", "false"}});
+    }
+    for (const char *flag : op.schema().flags) {
+        op.params.emplace(flag, "false");
+    }
     for (const IntegerParam &param : op.schema().params) {
         op.params.emplace(param.name, std::to_string(param.fallback));
     }
@@ -261,6 +311,9 @@ json to_json(const Operator &op) {
     json typical = {{"batch", op.typical_batch}, {extents.back(), op.typical_width}};
     if (extents.size() > 1) {
         typical[extents.front()] = op.typical_height;
+    }
+    if (op.reads_keys()) {
+        typical["key_tokens"] = op.typical_keys;
     }
     return {{"distile_operator", 1},
             {"name", op.name},

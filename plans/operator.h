@@ -33,13 +33,14 @@ struct Extents {
 struct Operand {
     const char *role; /**< In C, a distile_role. */
     const DataType *type;
-    int channels;
+    int channels; /**< 0: as many as there are keys. */
 };
 
 struct Operator {
     std::string name, generator;
     std::map<std::string, std::string> params; /**< All of the generator's, as its command line takes them. */
     int typical_batch = 1, typical_height = 40, typical_width = 40;
+    int typical_keys = 0; /**< Tokens of a key or a value; 0 for operators that read neither. */
 
     bool operator==(const Operator &other) const {
         return name == other.name && generator == other.generator && params == other.params;
@@ -51,9 +52,20 @@ struct Operator {
     /** The type of the activations and the weights. */
     const DataType &dtype() const;
     bool has_residual() const;
+    /** Whether a parameter that is true or false is true. */
+    bool is_set(const char *flag) const;
+    /** Whether it reads a key or a value. */
+    bool reads_keys() const;
+    /** Whether it has an operand of this role, in C. */
+    bool reads(const std::string &role) const;
+    /** The channels of a key or a value. */
+    int token_channels() const;
+    /** The factor of the scores unless a call gives one; 0 without scores. */
+    float usual_scale() const;
     /** In C, a distile_epilogue. */
     const char *epilogue() const;
     distile_epilogue epilogue_value() const;
+    /** With as many keys as typical. */
     int in_channels() const;
     int out_channels() const;
     /** The input first and the output last. */
@@ -65,10 +77,15 @@ struct Operator {
     }
     /** The zero border with which all of the input is read in place. */
     distile_border border() const;
-    /** The number of elements of its filter. */
+    /** The number of elements of its filter; 0 without one. */
     int64_t filter_elements() const;
     /** One line in words, for instance "3x3 convolution, 256 -> 256 channels, ..., epilogue relu". */
     std::string summary() const;
+    /** The rows and columns of masks for an output. */
+    Extents mask_of(const Extents &output) const;
+    Extents typical_mask() const {
+        return mask_of(typical_output());
+    }
     /** The typical input in words, for instance "1 x 40 x 40". */
     std::string typical_input() const;
 };

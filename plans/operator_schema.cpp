@@ -5,9 +5,9 @@ namespace distile {
 namespace {
 
 const std::vector<const OperatorSchema *> &all_schemas() {
-    static const std::vector<const OperatorSchema *> schemas = {&conv2d_schema(), &depthwise_conv2d_schema(),
-                                                                &conv_transpose2d_schema(), &upsample_conv2d_schema(),
-                                                                &linear_schema()};
+    static const std::vector<const OperatorSchema *> schemas = {
+        &conv2d_schema(), &depthwise_conv2d_schema(), &conv_transpose2d_schema(), &upsample_conv2d_schema(),
+        &linear_schema(), &attention_schema(),        &scores_schema(),           &values_schema()};
     return schemas;
 }
 

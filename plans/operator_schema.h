@@ -41,8 +41,8 @@ struct OperatorSchema {
     distile_operator_kind kind;
     const char *kind_name; /**< In C. */
     const char *noun;      /**< What people call it. */
-    /** The generator's integer parameters, their defaults and ranges. Every kind also has dtype, epilogue and residual.
-     */
+    /** The generator's integer parameters, their defaults and ranges. Every kind also has dtype, and those with weights
+     * epilogue and residual. */
     std::vector<IntegerParam> params;
     /** What operator files call the extents of the input, besides "batch": height and width, or the width of one row.
      */
@@ -55,9 +55,13 @@ struct OperatorSchema {
     CStruct (*c_struct)(const Operator &op);
     /** What schedules depend on. */
     OperatorFacts (*facts)(const Operator &op);
-    Convolution (*convolution)(const Operator &op);
+    Convolution (*convolution)(const Operator &op); /**< Null for kinds that read keys. */
     /** What the summary says before residual and epilogue. */
     std::string (*describe)(const Operator &op);
+    std::vector<const char *> flags = {}; /**< Parameters that are true or false, by default false. */
+    /** The operands of a kind that reads a key or a value, which has neither weights nor epilogue nor residual, and
+     * whose typical size has "key_tokens"; null for all others. */
+    std::vector<Operand> (*operands_with_keys)(const Operator &op) = nullptr;
 };
 
 const OperatorSchema &conv2d_schema();
@@ -65,6 +69,9 @@ const OperatorSchema &depthwise_conv2d_schema();
 const OperatorSchema &conv_transpose2d_schema();
 const OperatorSchema &upsample_conv2d_schema();
 const OperatorSchema &linear_schema();
+const OperatorSchema &attention_schema();
+const OperatorSchema &scores_schema();
+const OperatorSchema &values_schema();
 
 /** The schema of a generator; null if there is none. */
 const OperatorSchema *find_schema(const std::string &generator);

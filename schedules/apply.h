@@ -28,8 +28,10 @@ std::string apply_schedule(const Halide::Pipeline &pipeline, MaskedOperator &op,
 
 // Shared by the schedules.
 
-/** The start of every schedule's source: its knobs as constants. Throws Halide::CompileError unless the theta is legal
- * and for the pipeline's granularity. */
+/** The start of every schedule's source: its knobs as constants. Throws Halide::CompileError unless the theta is legal.
+ */
+std::string declare_knobs(const Space &space, const Problem &problem, const Theta &theta);
+/** The same for a masked operator, whose granularity must be the theta's. */
 std::string declare_knobs(const MaskedOperator &op, const Space &space, const Problem &problem, const Theta &theta);
 
 /** Throws Halide::CompileError unless the operator has exactly one stage, as on a GPU. */

@@ -20,6 +20,9 @@ inline int round_up(int value, int multiple) {
 /** One point in a space: the value of every knob by name. */
 using Theta = std::map<std::string, int>;
 
+/** What an operator computes of tokens and keys. */
+enum class TokenProduct { None, Attention, Scores, Values };
+
 /** The facts about an operator that schedules depend on. With phases, the extents are those of the phase with the most
  * taps. */
 struct OperatorFacts {
@@ -27,6 +30,8 @@ struct OperatorFacts {
     int in_channels = 0, out_channels = 0;
     int groups = 1;
     bool depthwise = false; /**< Every output channel reads only the input channel with its own index. */
+    TokenProduct product = TokenProduct::None;
+    int heads = 0, head_dim = 0; /**< Of a product of tokens. */
     int kernel_h = 1, kernel_w = 1;
     int stride_h = 1, stride_w = 1, dilation_h = 1, dilation_w = 1;
     int scale_h = 1, scale_w = 1; /**< Output pixels per virtual pixel, each in its own phase. */

@@ -9,8 +9,9 @@ Workload workload_of(const Operator &op, const DeviceProfile &device) {
     Workload workload;
     workload.problem = problem_of(op, device.backend, device.vector_lanes, device.vector_registers);
     workload.batch = op.typical_batch;
-    workload.height = op.typical_output().height;
-    workload.width = op.typical_output().width;
+    workload.height = op.typical_mask().height;
+    workload.width = op.typical_mask().width;
+    workload.keys = std::max(op.typical_keys, 1);
     workload.threads = device.cores;
     workload.device = device;
     return workload;

@@ -20,7 +20,8 @@ namespace distile {
 /** An operator at a size on a device: what the time of a theta depends on besides the tiles. */
 struct Workload {
     Problem problem;
-    int batch = 1, height = 1, width = 1; /**< Of the output. */
+    int batch = 1, height = 1, width = 1; /**< Of the mask. */
+    int keys = 1;                         /**< Active keys of an image, if the operator reads any. */
     int threads = 1;                      /**< Of the call; on a GPU multiprocessors. */
     DeviceProfile device;
 };

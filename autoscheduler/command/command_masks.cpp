@@ -23,7 +23,7 @@ struct Options {
 
 Extents size_of(const Options &options) {
     if (!options.op.empty()) {
-        return read_operator(options.op).typical_output();
+        return read_operator(options.op).typical_mask();
     }
     int height = 0, width = 0, end = 0;
     if (std::sscanf(options.size.c_str(), "%5dx%5d%n", &height, &width, &end) != 2 ||

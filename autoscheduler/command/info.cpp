@@ -39,7 +39,7 @@ std::string describe_times(const Plan &plan) {
                "`distile profile` measures one.\n";
     }
     std::string text = fmt::format("Time table of: {}\n", plan.profiled_device);
-    const int height = plan.op.typical_output().height, width = plan.op.typical_output().width;
+    const int height = plan.op.typical_mask().height, width = plan.op.typical_mask().width;
     std::set<int> thread_counts;
     for (const PlanTime &time : plan.times) {
         thread_counts.insert(time.threads);

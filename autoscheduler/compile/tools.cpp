@@ -112,10 +112,12 @@ Command generator_command(const Plan &plan, const PlanVariant &variant, const st
                      "target=" + plan.target + "-user_context-no_runtime",
                      "autoscheduler=PolyKernel",
                      "autoscheduler.plan=" + plan_path,
-                     "autoscheduler.variant=" + variant.name,
-                     "tile_h=" + std::to_string(variant.tile_h()),
-                     "tile_w=" + std::to_string(variant.tile_w()),
-                     "channel_block=" + std::to_string(plan.channel_block(variant))};
+                     "autoscheduler.variant=" + variant.name};
+    if (!plan.op.reads_keys()) {
+        command.words.push_back("tile_h=" + std::to_string(variant.tile_h()));
+        command.words.push_back("tile_w=" + std::to_string(variant.tile_w()));
+        command.words.push_back("channel_block=" + std::to_string(plan.channel_block(variant)));
+    }
     for (const auto &[key, value] : plan.op.params) {
         command.words.push_back(std::string(key).append("=").append(value));
     }

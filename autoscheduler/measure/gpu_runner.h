@@ -25,16 +25,22 @@ public:
         : context_(context), variant_(polykernel.variants[0].name), data_(data), type_(data.op.dtype()),
           upload_(std::move(upload)), input_(upload_(store_as(type_, data.input))),
           output_(upload_(std::vector<char>(data.output_pixels() * data.op.out_channels() * type_.bytes))),
-          kernel_(make_kernel(context, polykernel)), weights_(pack_weights(context, kernel_, data.weights())) {
+          kernel_(make_kernel(context, polykernel)), weights_(data.pack(context, kernel_)) {
         if (!data.residual.empty()) {
             residual_ = upload_(store_as(type_, data.residual));
+        }
+        if (!data.key.empty()) {
+            key_ = upload_(store_as(type_, data.key));
+        }
+        if (!data.value.empty()) {
+            value_ = upload_(store_as(type_, data.value));
         }
     }
 
     size_t add_mask(const std::vector<uint8_t> &bytes) override {
         masks_.push_back(make_mask(context_));
         const std::unique_ptr<Array> on_device = upload_({bytes.begin(), bytes.end()});
-        const auto [height, width] = data_.output_extents;
+        const auto [height, width] = data_.mask_extents();
         check(context_,
               distile_mask_set_bytes(masks_.back().get(), reinterpret_cast<const uint8_t *>(on_device->data()),
                                      data_.batch, height, width, int64_t{height} * width, width));
@@ -69,6 +75,15 @@ protected:
         args.input = &input;
         args.output = &output;
         args.residual = residual_ ? &residual : nullptr;
+        distile_tensor key{}, value{};
+        if (key_) {
+            key = tokens_of(data_.op, data_.batch, key_->data());
+            args.key = &key;
+        }
+        if (value_) {
+            value = tokens_of(data_.op, data_.batch, value_->data());
+            args.value = &value;
+        }
         args.weights = weights_.get();
         args.mask = masks_[mask].get();
         args.variant = variant_;
@@ -81,7 +96,7 @@ private:
     const TrialData &data_;
     const DataType &type_;
     Upload upload_;
-    std::unique_ptr<Array> input_, output_, residual_;
+    std::unique_ptr<Array> input_, output_, residual_, key_, value_;
     Kernel kernel_;
     Weights weights_;
     std::vector<Mask> masks_;

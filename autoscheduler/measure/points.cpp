@@ -34,7 +34,7 @@ std::vector<Extents> parts_of_input(const Operator &op) {
     std::vector<Extents> inputs;
     for (int part : {8, 4, 2, 1}) {
         Extents input = whole;
-        int &cut = whole.height == 1 ? input.width : input.height;
+        int &cut = whole.height == 1 || op.reads_keys() ? input.width : input.height;
         cut = std::max(cut / part, 1);
         const Extents output = op.output_of(input);
         if (output.height >= 1 && output.width >= 1 && (part == 1 || cut > 1 || inputs.empty())) {

@@ -3,6 +3,7 @@
 #include "points.h"
 #include "processor.h"
 #include "spread.h"
+#include "trial_runner.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -47,9 +48,13 @@ struct Tensors {
             values[i] = static_cast<float>(i % 17) * 0.125f - 1.0f;
         }
         input.set(values);
+        values.resize(int64_t{op.typical_batch} * op.typical_keys * std::max(op.in_channels(), op.out_channels()),
+                      0.5f);
+        tokens = store_as(op.dtype(), values);
     }
 
     HostTensor input, output, residual;
+    std::vector<char> tokens; /**< Of a key or a value. */
 };
 
 /** The part of a tensor that begins with its first pixel. */
@@ -66,7 +71,7 @@ std::vector<Point> make_points(const Plan &plan, const Context &context, const T
     std::vector<Point> points;
     const auto add = [&](const PlanVariant &variant, const Extents &input, int64_t tiles_of_image,
                          const std::vector<uint8_t> &image) {
-        const Extents output = op.output_of(input);
+        const Extents output = op.output_of(input), rows = op.mask_of(output);
         points.push_back({variant.name.c_str(),
                           batch * tiles_of_image,
                           part_of(tensors.input, input),
@@ -78,14 +83,14 @@ std::vector<Point> make_points(const Plan &plan, const Context &context, const T
         for (int n = 0; n < batch; n++) {
             bytes.insert(bytes.end(), image.begin(), image.end());
         }
-        check(context, distile_mask_set_bytes(points.back().mask.get(), bytes.data(), batch, output.height,
-                                              output.width, int64_t{output.height} * output.width, output.width));
+        check(context, distile_mask_set_bytes(points.back().mask.get(), bytes.data(), batch, rows.height, rows.width,
+                                              int64_t{rows.height} * rows.width, rows.width));
     };
     for (const PlanVariant &variant : plan.variants) {
-        const Extents whole = {op.typical_height, op.typical_width}, output = op.typical_output();
+        const Extents whole = {op.typical_height, op.typical_width}, output = op.mask_of(op.typical_output());
         if (variant.dense) {
             for (const Extents &input : parts_of_input(op)) {
-                const Extents part = op.output_of(input);
+                const Extents part = op.mask_of(op.output_of(input));
                 add(variant, input, tiles_of_image(part, variant.tile_h(), variant.tile_w()),
                     std::vector<uint8_t>(size_t{1} * part.height * part.width, 1));
             }
@@ -118,8 +123,10 @@ Profile profile_cpu(const Plan &plan, const SharedObject &object, const ProfileO
         distile_weights_source source{};
         source.filter = filter.data();
         source.order = DISTILE_OHWI;
-        const Weights weights = pack_weights(context, kernel, source);
-        const Tensors tensors(plan.op);
+        const Weights weights = plan.op.reads_keys() ? nullptr : pack_weights(context, kernel, source);
+        Tensors tensors(plan.op);
+        const distile_tensor tokens =
+            plan.op.reads_keys() ? tokens_of(plan.op, plan.op.typical_batch, tensors.tokens.data()) : distile_tensor{};
         std::vector<Point> points = make_points(plan, context, tensors);
 
         using Clock = std::chrono::steady_clock;
@@ -134,6 +141,8 @@ Profile profile_cpu(const Plan &plan, const SharedObject &object, const ProfileO
                 args.output = &point.output;
                 args.residual = plan.op.has_residual() ? &point.residual : nullptr;
                 args.weights = weights.get();
+                args.key = plan.op.reads("DISTILE_ROLE_KEY") ? &tokens : nullptr;
+                args.value = plan.op.reads("DISTILE_ROLE_VALUE") ? &tokens : nullptr;
                 args.mask = point.mask.get();
                 args.variant = point.variant;
                 // Twice: a variant in steady use finds its code and the pool's threads ready.

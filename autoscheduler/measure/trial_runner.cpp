@@ -5,11 +5,12 @@
 #include "operator_schema.h"
 #include "processor.h"
 #include "tensors.h"
+#include "token_reference.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <distile/distile.hpp>
+#include <functional>
 #include <random>
 
 namespace distile {
@@ -33,22 +34,26 @@ public:
           output_(data.op.dtype(), data.batch, data.output_extents, data.op.out_channels()),
           residual_(data.op.dtype(), data.residual.empty() ? 0 : data.batch, data.output_extents,
                     data.op.out_channels()),
-          kernel_(make_kernel(context, polykernel)), weights_(pack_weights(context, kernel_, data.weights())) {
+          key_(store_as(data.op.dtype(), data.key)), value_(store_as(data.op.dtype(), data.value)),
+          kernel_(make_kernel(context, polykernel)), weights_(data.pack(context, kernel_)) {
         input_.set(data.input);
         residual_.set(data.residual);
     }
 
     size_t add_mask(const std::vector<uint8_t> &bytes) override {
         masks_.push_back(make_mask(context_));
-        check(context_, distile_mask_set_bytes(masks_.back().get(), bytes.data(), data_.batch,
-                                               data_.output_extents.height, data_.output_extents.width,
-                                               int64_t{data_.output_extents.height} * data_.output_extents.width,
-                                               data_.output_extents.width));
+        const auto [height, width] = data_.mask_extents();
+        check(context_, distile_mask_set_bytes(masks_.back().get(), bytes.data(), data_.batch, height, width,
+                                               int64_t{height} * width, width));
         return masks_.size() - 1;
     }
 
     void run(size_t mask) override {
+        const distile_tensor key = tokens_of(data_.op, data_.batch, key_.data());
+        const distile_tensor value = tokens_of(data_.op, data_.batch, value_.data());
         distile_run_args args{};
+        args.key = key_.empty() ? nullptr : &key;
+        args.value = value_.empty() ? nullptr : &value;
         args.input = &input_.view();
         args.output = &output_.view();
         args.residual = data_.op.has_residual() ? &residual_.view() : nullptr;
@@ -79,6 +84,7 @@ private:
     const char *variant_;
     const TrialData &data_;
     HostTensor input_, output_, residual_;
+    std::vector<char> key_, value_;
     Kernel kernel_;
     Weights weights_;
     std::vector<Mask> masks_;
@@ -113,8 +119,11 @@ TrialData::TrialData(const Operator &of, int images, const Extents &extents, boo
     bias = draw(op.out_channels(), random);
     filter = draw(op.filter_elements(), random);
     residual = draw(op.has_residual() ? output_pixels() * op.out_channels() : 0, random);
+    const size_t tokens = op.reads_keys() ? static_cast<size_t>(batch) * op.typical_keys * op.token_channels() : 0;
+    key = draw(op.reads("DISTILE_ROLE_KEY") ? tokens : 0, random);
+    value = draw(op.reads("DISTILE_ROLE_VALUE") ? tokens : 0, random);
     // What is stored is what the reference computes with.
-    for (std::vector<float> *values : {&input, &filter, &residual}) {
+    for (std::vector<float> *values : {&input, &filter, &residual, &key, &value}) {
         round_to(op.dtype(), *values);
     }
 }
@@ -125,6 +134,14 @@ distile_weights_source TrialData::weights() const {
     source.order = DISTILE_OHWI;
     source.bias = bias.data();
     return source;
+}
+
+Weights TrialData::pack(const Context &context, const Kernel &kernel) const {
+    return op.reads_keys() ? nullptr : pack_weights(context, kernel, weights());
+}
+
+distile_tensor tokens_of(const Operator &op, int batch, void *data) {
+    return make_tensor(op.dtype(), data, batch, {1, op.typical_keys}, op.token_channels());
 }
 
 std::unique_ptr<TrialDevice> make_cpu_device(int threads) {
@@ -140,10 +157,69 @@ distile_polykernel alone(const distile_polykernel &polykernel, size_t variant) {
     return single;
 }
 
+namespace {
+
+/** What an output pixel holds, and by how much it may be wrong. */
+struct Expected {
+    double value, error;
+};
+
+using ExpectedPixel = std::function<std::vector<Expected>(int n, int y, int x)>;
+
+/** The pixels of an operator with a filter. */
+ExpectedPixel expect_filtered(const TrialData &data, distile_math math) {
+    const auto [kind, conv] = data.op.schema().convolution(data.op);
+    const auto reference = std::make_shared<Conv2dReference>(conv, data.weights(), kind);
+    const auto input = std::make_shared<BorderedTensor>(data.batch, data.input_extents.height, data.input_extents.width,
+                                                        data.op.in_channels());
+    const auto residual = std::make_shared<BorderedTensor>(data.batch, data.output_extents.height,
+                                                           data.output_extents.width, data.op.out_channels());
+    input->set(data.input.data());
+    if (!data.residual.empty()) {
+        residual->set(data.residual.data());
+    }
+    const distile_math multiplied = math == DISTILE_MATH_TF32 ? math : DISTILE_MATH_FLOAT32;
+    return [=, &data, epilogue = conv.epilogue](int n, int y, int x) {
+        std::vector<double> sums, scales;
+        reference->sums(input->view(), data.residual.empty() ? nullptr : &residual->view(), n, y, x, sums, &scales);
+        std::vector<Expected> pixel;
+        for (size_t channel = 0; channel < sums.size(); channel++) {
+            const double value = apply_epilogue(epilogue, sums[channel]);
+            pixel.push_back({value, error_bound(data.op.dtype().dtype, value, scales[channel], multiplied)});
+        }
+        return pixel;
+    };
+}
+
+/** The rows of an operator that reads keys. */
+ExpectedPixel expect_tokens(const TrialData &data) {
+    return [&data](int n, int y, int x) {
+        const auto made = [&](const std::vector<float> &values, const Extents &extents, int channels) {
+            return distile_tensor_make(const_cast<float *>(values.data()), data.batch, extents.height, extents.width,
+                                       channels);
+        };
+        const int channels = data.op.token_channels();
+        const distile_tensor input = made(data.input, data.input_extents, data.op.in_channels());
+        const distile_tensor key = made(data.key, {1, data.op.typical_keys}, channels);
+        const distile_tensor value = made(data.value, {1, data.op.typical_keys}, channels);
+        const TokenArgs args = {&input, data.key.empty() ? nullptr : &key, data.value.empty() ? nullptr : &value,
+                                nullptr, 0};
+        const OperatorSchema &schema = data.op.schema();
+        const std::shared_ptr<const void> op = schema.op(data.op);
+        std::vector<Expected> pixel;
+        for (const TokenResult &result : reference_token_row(token_operator_of(schema.kind, op.get()), args, n, y, x)) {
+            pixel.push_back({result.value, error_bound(data.op.dtype().dtype, result.value, result.scale)});
+        }
+        return pixel;
+    };
+}
+
+}  // namespace
+
 std::string check_output(TrialRunner &runner, const TrialData &data, distile_math math,
                          const std::vector<uint8_t> &mask, size_t pixels) {
     const size_t channels = data.op.out_channels();
-    // A value that no convolution of numbers from -1 to 1 has here, and every type does.
+    // A value that no operator on numbers from -1 to 1 has here, and every type does.
     const std::vector<float> before(data.output_pixels() * channels, -12352.0f);
     runner.set_output(before);
     runner.run(runner.add_mask(mask));
@@ -151,25 +227,18 @@ std::string check_output(TrialRunner &runner, const TrialData &data, distile_mat
     const auto active =
         static_cast<size_t>(std::count_if(mask.begin(), mask.end(), [](uint8_t byte) { return byte != 0; }));
     const size_t step = std::max<size_t>(1, active / std::max<size_t>(pixels, 1));
-    const auto [kind, conv] = data.op.schema().convolution(data.op);
-    const Conv2dReference reference(conv, data.weights(), kind);
-    BorderedTensor input(data.batch, data.input_extents.height, data.input_extents.width, data.op.in_channels());
-    BorderedTensor residual(data.batch, data.output_extents.height, data.output_extents.width, data.op.out_channels());
-    input.set(data.input.data());
-    if (!data.residual.empty()) {
-        residual.set(data.residual.data());
-    }
-    const distile_math multiplied = math == DISTILE_MATH_TF32 ? math : DISTILE_MATH_FLOAT32;
-    std::vector<double> sums, scales;
+    const ExpectedPixel expect = data.op.reads_keys() ? expect_tokens(data) : expect_filtered(data, math);
+    const auto [rows, columns] = data.output_extents;
+    const int mask_rows = data.mask_extents().height;
     size_t seen = 0;
-    for (size_t pixel = 0; pixel < mask.size(); pixel++) {
-        const auto x = static_cast<int>(pixel % data.output_extents.width);
-        const auto y = static_cast<int>(pixel / data.output_extents.width % data.output_extents.height);
-        const auto n = static_cast<int>(pixel / data.output_extents.width / data.output_extents.height);
+    for (size_t pixel = 0; pixel < data.output_pixels(); pixel++) {
+        const auto x = static_cast<int>(pixel % columns), y = static_cast<int>(pixel / columns % rows);
+        const auto n = static_cast<int>(pixel / columns / rows);
         const auto where = [&] {
             return " at image " + std::to_string(n) + ", row " + std::to_string(y) + ", column " + std::to_string(x);
         };
-        if (mask[pixel] == 0) {
+        // All rows of scores have the mask of the first.
+        if (mask[(static_cast<size_t>(n) * mask_rows + y % mask_rows) * columns + x] == 0) {
             if (std::memcmp(&before[pixel * channels], &after[pixel * channels], channels * sizeof(float)) != 0) {
                 return "an inactive pixel was written" + where();
             }
@@ -178,14 +247,12 @@ std::string check_output(TrialRunner &runner, const TrialData &data, distile_mat
         if (seen++ % step != 0) {
             continue;
         }
-        reference.sums(input.view(), data.residual.empty() ? nullptr : &residual.view(), n, y, x, sums, &scales);
+        const std::vector<Expected> expected = expect(n, y, x);
         for (size_t channel = 0; channel < channels; channel++) {
-            const double expected = apply_epilogue(conv.epilogue, sums[channel]);
             const double got = after[pixel * channels + channel];
-            const double error = error_bound(data.op.dtype().dtype, expected, scales[channel], multiplied);
-            if (!(std::abs(got - expected) <= error + 1e-6)) {
+            if (!(std::abs(got - expected[channel].value) <= expected[channel].error + 1e-6)) {
                 return "channel " + std::to_string(channel) + where() + " is " + std::to_string(got) + ", not " +
-                       std::to_string(expected);
+                       std::to_string(expected[channel].value);
             }
         }
     }

@@ -6,6 +6,7 @@
 
 #include "operator.h"
 #include <cstdint>
+#include <distile/distile.hpp>
 #include <distile/polykernel.h>
 #include <memory>
 #include <string>
@@ -23,12 +24,19 @@ struct TrialData {
     Extents input_extents, output_extents;
     bool border;
     std::vector<float> input, residual, bias;
-    std::vector<float> filter; /**< [output channel][kernel row][kernel column][input channel] */
+    std::vector<float> key, value; /**< Of the typical number of tokens, all active; empty if the operator has none. */
+    std::vector<float> filter;     /**< [output channel][kernel row][kernel column][input channel] */
 
+    /** The rows and columns of masks. */
+    Extents mask_extents() const {
+        return op.mask_of(output_extents);
+    }
     size_t output_pixels() const {
         return static_cast<size_t>(batch) * output_extents.height * output_extents.width;
     }
     distile_weights_source weights() const;
+    /** The packed weights; null for an operator without any. */
+    Weights pack(const Context &context, const Kernel &kernel) const;
 };
 
 /** A variant of a compiled plan with tensors on a device. Everything throws std::exception. */
@@ -71,6 +79,9 @@ int opencl_units();
  * wrong. `math` is how its plan multiplies float32. At most `pixels` active pixels are compared. */
 std::string check_output(TrialRunner &runner, const TrialData &data, distile_math math,
                          const std::vector<uint8_t> &mask, size_t pixels);
+
+/** A key or a value in memory with as many tokens as typical; without data if there are no values. */
+distile_tensor tokens_of(const Operator &op, int batch, void *data);
 
 }  // namespace distile
 

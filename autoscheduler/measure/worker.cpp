@@ -38,10 +38,10 @@ void limit_this_process(int64_t memory_bytes, bool limits_memory) {
 /** A mask with about so many tiles, the same number in every image. `tiles` gets how many it has. */
 std::vector<uint8_t> mask_of_tiles(const TrialData &data, const Theta &theta, int64_t &tiles) {
     const int tile_h = theta.at("tile_h"), tile_w = theta.at("tile_w");
-    const int64_t all = tiles_of_image(data.output_extents, tile_h, tile_w);
+    const Extents extents = data.mask_extents();
+    const int64_t all = tiles_of_image(extents, tile_h, tile_w);
     const int64_t each = std::clamp<int64_t>(std::llround(static_cast<double>(tiles) / data.batch), 1, all);
-    const std::vector<uint8_t> image =
-        TileDisc(data.output_extents.height, data.output_extents.width, tile_h, tile_w).mask(each);
+    const std::vector<uint8_t> image = TileDisc(extents.height, extents.width, tile_h, tile_w).mask(each);
     std::vector<uint8_t> bytes;
     for (int n = 0; n < data.batch; n++) {
         bytes.insert(bytes.end(), image.begin(), image.end());
@@ -73,12 +73,12 @@ public:
         constexpr size_t most_pixels = 48;
         const distile_polykernel &polykernel = loaded.object.polykernel();
         // An input without a border, of which every second tile or so touches an edge. Tokens have one row.
-        Extents input = {1, 1};
+        Extents input = {setup_.op.reads_keys() ? setup_.op.typical_height : 1, 1};
         const int least_rows = setup_.op.schema().extents.size() == 1 ? 1 : 5;
         for (; setup_.op.output_of(input).height < least_rows; input.height++) {}
         for (; setup_.op.output_of(input).width < 7; input.width++) {}
         const TrialData small(setup_.op, 2, input, false);
-        std::vector<uint8_t> mask(small.output_pixels());
+        std::vector<uint8_t> mask(size_t{2} * small.mask_extents().height * small.mask_extents().width);
         for (size_t i = 0; i < mask.size(); i++) {
             mask[i] = i % 3 == 0 || i % 7 == 1 ? 1 : 0;
         }

@@ -108,7 +108,7 @@ MaskSet MaskSet::subset(const std::vector<size_t> &indices) const {
 }
 
 MaskSet read_mask_set(const std::vector<std::string> &sources, const Operator &op, int *left_out) {
-    const int batch = op.typical_batch, height = op.typical_output().height, width = op.typical_output().width;
+    const int batch = op.typical_batch, height = op.typical_mask().height, width = op.typical_mask().width;
     std::vector<ByteMask> masks;
     int empty = 0;
     const auto add = [&](ByteMask mask) {

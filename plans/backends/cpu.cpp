@@ -96,6 +96,7 @@ const Backend &cpu_backend() {
         "a vector",
         "vector multiply-adds",
         true,
+        true,
         6,
     };
     return backend;

@@ -109,6 +109,7 @@ const Backend &cuda_backend() {
         "a warp",
         "multiply-adds",
         false,
+        false,
         12,  // Its time moves in steps.
     };
     return backend;

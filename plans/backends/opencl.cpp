@@ -89,6 +89,7 @@ const Backend &opencl_backend() {
         "a group of 32 work-items",
         "multiply-adds",
         false,
+        false,
         12,  // Its time moves in steps.
     };
     return backend;

@@ -40,12 +40,17 @@ struct SmallImages {
 
 std::vector<int32_t> extents_of(const distile_operand &operand, const SmallImages &images,
                                 const std::vector<PackedArray> &packed) {
+    // As many tokens of keys as of queries.
+    const int32_t channels = operand.channels != 0 ? operand.channels : images.input;
     switch (operand.role) {
     case DISTILE_ROLE_INPUT:
-        return {operand.channels, images.input, images.input, 1};
+        return {channels, images.input, images.input, 1};
+    case DISTILE_ROLE_KEY:
+    case DISTILE_ROLE_VALUE:
+        return {channels, images.input, 1, 1};
     case DISTILE_ROLE_RESIDUAL:
     case DISTILE_ROLE_OUTPUT:
-        return {operand.channels, images.width, images.height, 1};
+        return {channels, images.width, images.height, 1};
     default:
         break;
     }
@@ -62,13 +67,15 @@ void rehearse(const distile_kernel &kernel,
     distile_context &context = kernel.context;
     const SmallImages images(kernel);
     for (const Variant &variant : kernel.variants) {
-        const WeightLayout &layout = *find_layout(variant.layout);
-        const std::vector<PackedArray> packed = kernel.kind.pack(polykernel.op, {{}, nullptr}, layout);
+        const WeightPacking *weights = kernel.kind.weights;
+        const WeightLayout *layout = weights ? find_layout(variant.layout) : nullptr;
+        const std::vector<PackedArray> packed =
+            weights ? weights->pack(polykernel.op, {{}, nullptr}, *layout) : std::vector<PackedArray>();
         std::vector<distile_array> operands;
         for (int32_t i = 0; i < polykernel.num_operands; i++) {
             const distile_operand &operand = polykernel.operands[i];
-            operands.push_back(
-                packed_array(stored_type(layout, polykernel, operand.role), extents_of(operand, images, packed)));
+            operands.push_back(packed_array(layout ? stored_type(*layout, polykernel, operand.role) : operand.dtype,
+                                            extents_of(operand, images, packed)));
         }
         const auto *words = reinterpret_cast<const uint32_t *>(nowhere);
         distile_kernel_call call{};
@@ -80,6 +87,11 @@ void rehearse(const distile_kernel &kernel,
         call.height = images.height;
         call.batch = 1;
         call.threads = 1;
+        if (kernel.kind.tokens) {
+            call.key_xy = call.row_starts = call.key_starts = words;
+            call.key_capacity = 1;
+            call.scale = 1;
+        }
         context.kernel_failed = false;
         const RunResult result = rehearse(variant, call);
         if (result.code != 0) {

@@ -58,7 +58,7 @@ void check_packed(const std::vector<PackedArray> &packed, const distile_conv2d &
 
 /** What a filter is packed from: its size, and a bias of 1, 2, 3 and so on. */
 struct Source {
-    explicit Source(const distile_conv2d &conv) : filter(conv2d_kind.filter_elements(&conv)) {
+    explicit Source(const distile_conv2d &conv) : filter(conv2d_kind.weights->filter_elements(&conv)) {
         for (int32_t o = 0; o < conv.out_channels; o++) {
             bias.push_back(static_cast<float>(o + 1));
         }
@@ -70,7 +70,7 @@ struct Source {
     Source &operator=(const Source &) = delete;
 
     std::vector<PackedArray> pack(const OperatorKind &kind, const void *op, const char *layout) const {
-        return kind.pack(op, {given, filter.data()}, *find_layout(layout));
+        return kind.weights->pack(op, {given, filter.data()}, *find_layout(layout));
     }
 
     std::vector<float> filter, bias;
@@ -109,8 +109,8 @@ TEST_CASE("Layouts are known by name", "[weight_layouts]") {
     const distile_linear linear{8, 8, DISTILE_EPILOGUE_NONE, 0};
     distile_conv2d conv = conv_of_size(8, 8, 3, 3);
     const auto packs = [](const OperatorKind &kind, const void *op) {
-        CHECK(kind.packs(op, WeightOrder::ChannelBlocks));
-        return kind.packs(op, WeightOrder::TensorCore);
+        CHECK(kind.weights->packs(op, WeightOrder::ChannelBlocks));
+        return kind.weights->packs(op, WeightOrder::TensorCore);
     };
     CHECK(packs(linear_kind, &linear));
     CHECK(packs(conv2d_kind, &conv));
@@ -147,7 +147,7 @@ TEST_CASE("Weights for tensor cores lie in swizzled steps of the reduction", "[w
         }
         // Without a filter there are only the extents.
         const std::vector<PackedArray> packed =
-            conv2d_kind.pack(&conv, {source.given, nullptr}, *find_layout("cuda-k16"));
+            conv2d_kind.weights->pack(&conv, {source.given, nullptr}, *find_layout("cuda-k16"));
         CHECK(packed[0].extents[0] == 64);
         CHECK(packed[0].values.empty());
     }

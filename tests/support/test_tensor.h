@@ -77,6 +77,10 @@ public:
     void set(int32_t n, int32_t y, int32_t x, int32_t channel, float value) const;
     /** Draws values, rounded to the type. */
     void draw(Values values, std::mt19937 &random) const;
+    /** Where a snapshot begins. */
+    const void *memory() const {
+        return memory_.words();
+    }
     /** Everything that the memory holds. */
     std::vector<uint32_t> snapshot() const;
     /** The view's own words, from its first element to its last one, the border and the gaps included. Of float32. */

@@ -1,8 +1,10 @@
 #include "bound_backend.h"
 #include "bound_cpu.h"
 #include "bound_depthwise.h"
+#include "bound_tokens.h"
 #include "cpu_space.h"
 #include "depthwise_space.h"
+#include "token_space.h"
 
 namespace distile {
 
@@ -18,11 +20,24 @@ void add_terms_of_depthwise(const Workload &workload, const BoundKnobs &knobs, i
     add_depthwise_terms(workload, knobs.values, tiles, sink);
 }
 
+template<typename Sink>
+void add_terms_of_tokens(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
+    add_token_terms(workload, knobs.values, tiles, sink);
+}
+
 const BoundTerms &model(const Problem &problem) {
+    static const BoundTerms tokens = {
+        token_knobs, nullptr, {}, nullptr, add_terms_of_tokens<NamedTerms>, add_terms_of_tokens<TimesAlone>};
     static const BoundTerms any = {cpu_knobs, nullptr, {}, nullptr, add_terms<NamedTerms>, add_terms<TimesAlone>};
     static const BoundTerms depthwise = {
         depthwise_knobs, nullptr, {}, nullptr, add_terms_of_depthwise<NamedTerms>, add_terms_of_depthwise<TimesAlone>};
-    return problem.depthwise ? depthwise : any;
+    return problem.product != TokenProduct::None ? tokens : problem.depthwise ? depthwise : any;
+}
+
+const Space &space(const Problem &problem) {
+    return problem.product != TokenProduct::None ? cpu_token_space(problem.product)
+           : problem.depthwise                   ? cpu_depthwise_space()
+                                                 : cpu_space();
 }
 
 Vectors vectors_of(const std::string &target) {
@@ -41,21 +56,20 @@ std::vector<const char *> profiles_of(const Architecture &architecture) {
 }  // namespace
 
 const BoundBackend &cpu_bound_backend() {
-    static const BoundBackend backend = {
-        cpu_backend(),
-        [](const Problem &problem) -> const Space & { return problem.depthwise ? cpu_depthwise_space() : cpu_space(); },
-        cpu_problem,
-        vectors_of,
-        model,
-        {{"vector_lanes", &DeviceProfile::vector_lanes, 1024},
-         {"vector_registers", &DeviceProfile::vector_registers, 1024}},
-        {},
-        {{"CPU, AVX2", 8, 16}, {"CPU, AVX-512", 16, 32}, {"CPU, NEON", 4, 32}},
-        false,
-        profiles_of,
-        {1, 2, 4, 8, 16, 32, 64},
-        [](const std::string &) { return std::vector<std::string>(); },
-        {}};
+    static const BoundBackend backend = {cpu_backend(),
+                                         space,
+                                         cpu_problem,
+                                         vectors_of,
+                                         model,
+                                         {{"vector_lanes", &DeviceProfile::vector_lanes, 1024},
+                                          {"vector_registers", &DeviceProfile::vector_registers, 1024}},
+                                         {},
+                                         {{"CPU, AVX2", 8, 16}, {"CPU, AVX-512", 16, 32}, {"CPU, NEON", 4, 32}},
+                                         false,
+                                         profiles_of,
+                                         {1, 2, 4, 8, 16, 32, 64},
+                                         [](const std::string &) { return std::vector<std::string>(); },
+                                         {}};
     return backend;
 }
 

@@ -275,9 +275,9 @@ typedef struct distile_kernel_info {
     const char *name; /**< The PolyKernel's name. */
     const char *kind; /**< For instance "masked_conv2d". */
     distile_device device;
-    const char *features; /**< What its code needs, for instance "avx2 fma f16c" or "sm_75". */
-    distile_dtype dtype;  /**< The storage type of activations. */
-    int32_t in_channels, out_channels;
+    const char *features;              /**< What its code needs, for instance "avx2 fma f16c" or "sm_75". */
+    distile_dtype dtype;               /**< The storage type of activations. */
+    int32_t in_channels, out_channels; /**< 0 for the channels of scores, of which each key has one. */
     int32_t has_residual;
     int32_t num_variants; /**< Including dense candidates. */
     distile_math math;    /**< DISTILE_MATH_FLOAT32 or DISTILE_MATH_TF32: how its code multiplies float32. */
@@ -341,7 +341,8 @@ typedef struct distile_dense_candidate {
 /** Adds a dense candidate to the kernel's variants. The dispatcher takes it when the time table says that it is
  * fastest, so give it times (its tiles are output pixels). distile_run stays exact: unless every pixel is active, the
  * candidate writes to scratch memory and the runtime copies the active pixels or, in mode DISTILE_ZERO, zeros the
- * others. Errors: NULL_POINTER, BAD_VALUE (the name is taken), OUT_OF_MEMORY. */
+ * others. Errors: NULL_POINTER, BAD_VALUE (the name is taken, or the operator reads a key or a value), OUT_OF_MEMORY.
+ */
 DISTILE_API distile_status distile_kernel_add_dense(distile_kernel *kernel, const distile_dense_candidate *candidate);
 
 /* ---- Weights ------------------------------------------------------------------------------ */
@@ -375,8 +376,8 @@ typedef struct distile_weights_source {
 } distile_weights_source;
 
 /** Copies and packs; the caller may then free the source. Waits on a GPU. Any kernel of the same operator (geometry,
- * data type and layouts) can use the result, in any context of the same device. Errors: NULL_POINTER, BAD_VALUE,
- * BAD_TYPE, OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY. */
+ * data type and layouts) can use the result, in any context of the same device. Errors: NULL_POINTER, BAD_VALUE (also
+ * an operator without weights), BAD_TYPE, OUT_OF_MEMORY, OUT_OF_DEVICE_MEMORY. */
 DISTILE_API distile_status distile_weights_pack(distile_kernel *kernel, const distile_weights_source *source,
                                                 distile_weights **weights);
 /** No call may still use them; on a GPU this includes calls still on a stream. Null is allowed. */
@@ -403,7 +404,8 @@ typedef struct distile_run_args {
     const distile_tensor *residual; /**< Required if the operator has a residual, else null. May be the output. */
     const distile_tensor *output;
     const distile_weights *weights;
-    distile_mask *mask; /**< Has the output's batch, height and width. */
+    /** Has the output's batch, height and width; of scores, which all heads share, height 1. */
+    distile_mask *mask;
     distile_inactive inactive;
     distile_store store;
     /** The variant to run; null: the dispatcher chooses. On a GPU the host's choice needs the tile counts, so it waits
@@ -414,16 +416,23 @@ typedef struct distile_run_args {
      * the graph the GPU chooses for every mask, by the time table of the capture. The graph stays valid as long as the
      * mask, the kernel, the weights and the tensors. */
     const char *variant;
+    /** Tokens of the input's batch and of equal lengths: both are required by attention, the key by scores, and the
+     * value by products with values; else null. `weights` is null for all of these. */
+    const distile_tensor *key, *value;
+    /** The active keys, [batch, 1, key tokens]; null: every key. Rows of an image without an active key become 0. */
+    distile_mask *key_mask;
+    float scale;         /**< Factor of the scores; 0: 1 / sqrt(head_dim). 0 for operators without scores. */
     int64_t reserved[4]; /**< 0 */
 } distile_run_args;
 
-/** Computes output = epilogue(operator(input) + bias [+ residual]) at the active pixels. The output may be the same
- * view as the residual; otherwise it must not overlap the input or the residual (disjoint channels or crops of one
- * tensor do not overlap). All arguments are checked before anything is written. Only if a kernel itself fails (KERNEL,
- * or OUT_OF_MEMORY for its scratch) may the output be partly written. With DISTILE_ZERO, DISTILE_STORE_TILES and a
- * residual that is the output, inactive pixels of stored tiles are unspecified. Errors: NULL_POINTER, BAD_VALUE,
- * BAD_SHAPE, BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, BAD_MASK, BAD_WEIGHTS, ALIASING, OUT_OF_MEMORY, KERNEL;
- * on a GPU also OUT_OF_DEVICE_MEMORY, NOT_DEVICE_MEMORY, CAPTURING and DEVICE_LOST. */
+/** Computes output = epilogue(operator(input) + bias [+ residual]) at the active pixels, or attention of the active
+ * rows to the active keys. The output may be the same view as the residual; otherwise it must not overlap what the
+ * operator reads (disjoint channels or crops of one tensor do not overlap). All arguments are checked before anything
+ * is written. Only if a kernel itself fails (KERNEL, or OUT_OF_MEMORY for its scratch) may the output be partly
+ * written. With DISTILE_ZERO, DISTILE_STORE_TILES and a residual that is the output, inactive pixels of stored tiles
+ * are unspecified. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS,
+ * BAD_MASK, BAD_WEIGHTS, ALIASING, OUT_OF_MEMORY, KERNEL; on a GPU also OUT_OF_DEVICE_MEMORY, NOT_DEVICE_MEMORY,
+ * CAPTURING and DEVICE_LOST. */
 DISTILE_API distile_status distile_run(distile_kernel *kernel, const distile_run_args *args);
 /** Runs the variant with this index; `args->variant` must be null. Errors: as distile_run, and BAD_VALUE if the index
  * is out of range. */

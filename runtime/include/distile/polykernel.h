@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct below or the calling convention changes. */
-#define DISTILE_POLYKERNEL_VERSION 8
+#define DISTILE_POLYKERNEL_VERSION 9
 
 /** Output channels per block of the weight layouts "cpu-o16", "cuda-o32" and "opencl-o32". */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
@@ -29,7 +29,9 @@ typedef enum distile_operator_kind {
     DISTILE_MASKED_CONV_TRANSPOSE2D = 2,
     /** distile_conv2d. A convolution with stride 1 after nearest upsampling; the strides are the scales. */
     DISTILE_MASKED_UPSAMPLE_CONV2D = 3,
-    DISTILE_MASKED_LINEAR = 4 /**< distile_linear */
+    DISTILE_MASKED_LINEAR = 4,    /**< distile_linear */
+    DISTILE_MASKED_ATTENTION = 5, /**< distile_attention */
+    DISTILE_MASKED_MATMUL = 6     /**< distile_matmul */
 } distile_operator_kind;
 
 typedef enum distile_epilogue {
@@ -59,20 +61,45 @@ typedef struct distile_linear {
     int32_t residual; /**< 1 if a residual is added before the epilogue. */
 } distile_linear;
 
+/** The compile-time parameters of masked attention. Queries, keys, values and the output are tokens [batch, 1, tokens,
+ * heads * head_dim]; head h has the channels from h * head_dim. */
+typedef struct distile_attention {
+    int32_t heads, head_dim;
+    /** 1: row r sees the keys up to r + (key tokens - tokens), by their positions in the full sequences. */
+    int32_t causal;
+} distile_attention;
+
+/** The products of attention as operators of their own. */
+typedef enum distile_product {
+    /** Queries times keys, scaled: [batch, heads, tokens, key tokens]. */
+    DISTILE_SCORES = 1,
+    /** Probabilities [batch, heads, tokens, key tokens] times values: tokens. */
+    DISTILE_VALUES = 2
+} distile_product;
+
+/** The compile-time parameters of a masked matrix product, batched over images and heads. */
+typedef struct distile_matmul {
+    int32_t heads, head_dim;
+    int32_t product; /**< distile_product */
+    int32_t softmax; /**< 1: scores become probabilities, by a softmax over the active keys. */
+} distile_matmul;
+
 /** An operand's role in its operator. */
 typedef enum distile_role {
-    DISTILE_ROLE_INPUT = 1,    /**< The activation that the operator's window reads. */
+    DISTILE_ROLE_INPUT = 1,    /**< The activation that the operator's window reads; queries or probabilities. */
     DISTILE_ROLE_WEIGHTS = 2,  /**< Packed, in the variant's layout. */
     DISTILE_ROLE_BIAS = 3,     /**< Packed, one value per output channel. */
     DISTILE_ROLE_RESIDUAL = 4, /**< An activation with the output's shape. */
-    DISTILE_ROLE_OUTPUT = 5
+    DISTILE_ROLE_OUTPUT = 5,
+    DISTILE_ROLE_KEY = 6,  /**< Tokens of the input's batch. */
+    DISTILE_ROLE_VALUE = 7 /**< The same, of as many tokens as the key. */
 } distile_role;
 
 /** An operand of an operator. */
 typedef struct distile_operand {
     distile_role role;
     distile_dtype dtype; /**< Storage type. Code accumulates in float32. */
-    int32_t channels;
+    int32_t channels;    /**< 0: as many as the key or the value has tokens. */
 } distile_operand;
 
 /* ---- Calling code ------------------------------------------------------------------------- */
@@ -108,6 +135,14 @@ typedef struct distile_kernel_call {
     int32_t words_per_row, height, batch;
     int32_t threads;     /**< Threads that the call may use; on a GPU, the context's multiprocessors. */
     int32_t store_tiles; /**< 1: store every pixel of the tiles, not only the active ones. */
+    /** For operators with a key or a value; else null and 0. The active keys of all images, in the order and the format
+     * of tile_xy, which lists the rows, as tiles of one pixel. Null: every key of every image is active. */
+    const uint32_t *key_xy;
+    int32_t key_capacity;
+    /** The listed rows of image n begin at row_starts[n] and end before row_starts[n + 1], and the listed keys
+     * likewise; key_starts is null if key_xy is. On a GPU, device addresses. */
+    const uint32_t *row_starts, *key_starts;
+    float scale; /**< Of the scores, never 0. */
 } distile_kernel_call;
 
 /** Returned by a distile_kernel_function when the hooks could not allocate. */
@@ -189,6 +224,21 @@ typedef int (*distile_halide_function)(void **arguments);
  * 2]; bits; num_interior; num_tiles; threads; store_tiles; the packed operands; on a GPU tile_count; the other
  * operands. Every PolyKernel holds its own copy of this function and of Halide's runtime. */
 int distile_call_halide(distile_halide_function function, const distile_kernel_call *call);
+
+/** How Halide's code for an operator with a key or a value is called. */
+typedef struct distile_row_blocks {
+    int32_t heads;
+    int32_t rows;     /**< The most rows of a block. */
+    int32_t row_step; /**< A block with fewer rows than a multiple of it takes as long as one with so many. */
+    int32_t causal;   /**< 1: no row of a block sees the keys behind those that its last row sees. */
+} distile_row_blocks;
+
+/** Calls Halide's code for such an operator on a CPU, in parallel: once for every head and every block of listed rows
+ * of an image. Its arguments, in order: the hooks as user_context; the input; the x of each row of the block; the x of
+ * each active key of the image; the numbers of both; the last key that row 0 sees if the operator is causal; the scale;
+ * the other operands. Tokens have the dimensions (channel of the head, x), scores (x of the key, x). */
+int distile_call_row_blocks(distile_halide_function function, const distile_row_blocks *blocks,
+                            const distile_kernel_call *call);
 
 /** A variant for tensor cores: embedded code and how to launch it. Several variants may share a kernel, which then runs
  * one of them, and with it the threads and the shared memory. */

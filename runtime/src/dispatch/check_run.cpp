@@ -2,6 +2,7 @@
 #include "run.h"
 #include "tensor.h"
 #include "types.h"
+#include <cmath>
 
 namespace distile {
 
@@ -20,12 +21,19 @@ distile_status check_options(distile_context *context, const char *call, const d
     return DISTILE_OK;
 }
 
-/** Checks a tensor against an operand, and its memory. */
+/** Checks a tensor against an operand, and its memory. An operand without a number of channels has `tokens`. */
 distile_status check_operand(distile_context *context, const char *call, const distile_tensor *tensor, const char *name,
-                             const distile_operand &operand, bool has_border) {
-    const distile_status status =
-        check_tensor(context, operand.dtype, call, tensor, name, operand.channels, has_border);
+                             const distile_operand &operand, bool has_border, int32_t tokens = 0) {
+    const int32_t channels = operand.channels != 0 ? operand.channels : tokens;
+    const distile_status status = check_tensor(context, operand.dtype, call, tensor, name, channels, has_border);
     return status != DISTILE_OK ? status : context->device->check_memory(call, *tensor, name);
+}
+
+/** Fails if an argument is given that the operator does not take. */
+distile_status check_absent(const distile_kernel &kernel, const char *call, bool given, const char *name) {
+    return given ? fail(&kernel.context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' takes no %s, but one is given", call,
+                        kernel.polykernel.name, name)
+                 : DISTILE_OK;
 }
 
 distile_status check_output_size(const distile_kernel &kernel, const char *call, const distile_tensor &input,
@@ -44,9 +52,7 @@ distile_status check_residual(const distile_kernel &kernel, const char *call, co
                               const distile_tensor &output) {
     distile_context *context = &kernel.context;
     if (!kernel.residual) {
-        return residual ? fail(context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' takes no residual, but one is given", call,
-                               kernel.polykernel.name)
-                        : DISTILE_OK;
+        return check_absent(kernel, call, residual != nullptr, "residual");
     }
     const distile_status status = check_operand(context, call, residual, "residual", *kernel.residual, false);
     if (status != DISTILE_OK) {
@@ -66,6 +72,11 @@ distile_status check_residual(const distile_kernel &kernel, const char *call, co
 
 distile_status check_weights(const distile_kernel &kernel, const char *call, const distile_weights *weights) {
     distile_context *context = &kernel.context;
+    if (!kernel.kind.weights) {
+        return weights ? fail(context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' takes no weights, but some are given", call,
+                              kernel.polykernel.name)
+                       : DISTILE_OK;
+    }
     if (!weights) {
         return fail_null(context, call, "pointer to the weights");
     }
@@ -93,16 +104,100 @@ distile_status check_weights(const distile_kernel &kernel, const char *call, con
     return DISTILE_OK;
 }
 
+/** Checks a key or a value. */
+distile_status check_tokens(const distile_kernel &kernel, const char *call, const distile_tensor *tensor,
+                            const distile_operand *operand, const char *name) {
+    if (!operand) {
+        return check_absent(kernel, call, tensor != nullptr, name);
+    }
+    const distile_status status = check_operand(&kernel.context, call, tensor, name, *operand, false);
+    if (status == DISTILE_OK && tensor->height != 1) {
+        return fail(&kernel.context, DISTILE_ERROR_BAD_SHAPE, "%s: the %s has %d rows; tokens have 1", call, name,
+                    tensor->height);
+    }
+    return status;
+}
+
+/** Checks the key, the value, their mask and the scale. */
+distile_status check_keys(const distile_kernel &kernel, const char *call, const distile_run_args &args) {
+    distile_context *context = &kernel.context;
+    distile_status status = check_tokens(kernel, call, args.key, kernel.key, "key");
+    if (status == DISTILE_OK) {
+        status = check_tokens(kernel, call, args.value, kernel.value, "value");
+    }
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    const distile_tensor *keys = args.key ? args.key : args.value;
+    if (args.key && args.value && (args.key->batch != args.value->batch || args.key->width != args.value->width)) {
+        return fail(context, DISTILE_ERROR_BAD_SHAPE,
+                    "%s: the key has %d x %d tokens (batch, tokens), but the value %d x %d; they must be equal", call,
+                    args.key->batch, args.key->width, args.value->batch, args.value->width);
+    }
+    const TokenRows *tokens = kernel.kind.tokens;
+    if ((!tokens || tokens->scale(kernel.polykernel.op) == 0) && args.scale != 0) {
+        return check_absent(kernel, call, true, "scale");
+    }
+    if (!std::isfinite(args.scale)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the scale is %g; it must be finite, or 0 for the usual one",
+                    call, static_cast<double>(args.scale));
+    }
+    if (!args.key_mask || !tokens) {
+        return check_absent(kernel, call, args.key_mask != nullptr, "key mask");
+    }
+    status = check_mask(context, call, args.key_mask, "key mask");
+    const MaskShape &shape = args.key_mask->shape;
+    if (status == DISTILE_OK && !(shape == MaskShape{keys->batch, 1, keys->width})) {
+        return fail(context, DISTILE_ERROR_BAD_MASK,
+                    "%s: the key mask is %d x %d x %d (batch, height, width), but the keys are %d x 1 x %d", call,
+                    shape.batch, shape.height, shape.width, keys->batch, keys->width);
+    }
+    return status;
+}
+
+/** Checks the rows of the input, and that nothing that the operator reads overlaps the output. */
+distile_status check_tokens_in(const distile_kernel &kernel, const char *call, const distile_run_args &args) {
+    const TokenRows *tokens = kernel.kind.tokens;
+    distile_context *context = &kernel.context;
+    if (!tokens) {
+        return DISTILE_OK;
+    }
+    const int32_t rows = tokens->input(kernel.polykernel.op);
+    const distile_tensor &keys = args.key ? *args.key : *args.value;
+    if (args.input->height != rows) {
+        return fail(context, DISTILE_ERROR_BAD_SHAPE, "%s: the input has %d rows, but '%s' reads %d", call,
+                    args.input->height, kernel.polykernel.name, rows);
+    }
+    if (args.input->batch != keys.batch) {
+        return fail(context, DISTILE_ERROR_BAD_SHAPE, "%s: the input has a batch of %d, but the %s of %d", call,
+                    args.input->batch, args.key ? "key" : "value", keys.batch);
+    }
+    const distile_tensor output = without_border(*args.output);
+    if ((args.key && overlap(without_border(*args.key), output)) ||
+        (args.value && overlap(without_border(*args.value), output))) {
+        return fail(context, DISTILE_ERROR_ALIASING, "%s: the %s overlaps the output", call,
+                    args.key && overlap(without_border(*args.key), output) ? "key" : "value");
+    }
+    return DISTILE_OK;
+}
+
 }  // namespace
 
 distile_status check_run(const distile_kernel &kernel, const char *call, const distile_run_args &args) {
     distile_context *context = &kernel.context;
     distile_status status = check_options(context, call, args);
     if (status == DISTILE_OK) {
-        status = check_operand(context, call, args.input, "input", kernel.input, true);
+        status = check_keys(kernel, call, args);
+    }
+    const int32_t tokens = args.key ? args.key->width : args.value ? args.value->width : 0;
+    if (status == DISTILE_OK) {
+        status = check_operand(context, call, args.input, "input", kernel.input, !kernel.kind.tokens, tokens);
     }
     if (status == DISTILE_OK) {
-        status = check_operand(context, call, args.output, "output", kernel.output, false);
+        status = check_operand(context, call, args.output, "output", kernel.output, false, tokens);
+    }
+    if (status == DISTILE_OK) {
+        status = check_tokens_in(kernel, call, args);
     }
     if (status == DISTILE_OK) {
         status = check_output_size(kernel, call, *args.input, *args.output);
@@ -117,7 +212,13 @@ distile_status check_run(const distile_kernel &kernel, const char *call, const d
         return fail(context, DISTILE_ERROR_ALIASING, "%s: the input overlaps the output", call);
     }
     status = check_weights(kernel, call, args.weights);
-    return status != DISTILE_OK ? status : check_output_mask(context, call, args.mask, *args.output);
+    if (status != DISTILE_OK || !kernel.kind.tokens) {
+        return status != DISTILE_OK ? status : check_output_mask(context, call, args.mask, *args.output);
+    }
+    status = check_mask(context, call, args.mask);
+    return status != DISTILE_OK
+               ? status
+               : check_same_shape(context, call, args.mask->shape, {args.output->batch, 1, args.output->width});
 }
 
 }  // namespace distile

@@ -14,11 +14,12 @@ constexpr std::ptrdiff_t most_full_masks = 16;
 distile_kernel::distile_kernel(distile_context &given, const distile_polykernel &of)
     : context(given), polykernel(of), kind(*find_operator_kind(of.kind)), input(*find_operand(of, DISTILE_ROLE_INPUT)),
       output(*find_operand(of, DISTILE_ROLE_OUTPUT)), residual(find_operand(of, DISTILE_ROLE_RESIDUAL)),
-      weights_shape(kind.weights_shape(of.op)), threads_(given.device->threads()) {
+      key(find_operand(of, DISTILE_ROLE_KEY)), value(find_operand(of, DISTILE_ROLE_VALUE)),
+      weights_shape(kind.weights ? kind.weights->shape(of.op) : ""), threads_(given.device->threads()) {
     for (int32_t i = 0; i < of.num_variants; i++) {
         variants.push_back({of.variants[i], {}});
-        const WeightLayout *layout = find_layout(of.variants[i].layout);
-        if (std::find(layouts.begin(), layouts.end(), layout) == layouts.end()) {
+        const WeightLayout *layout = kind.weights ? find_layout(of.variants[i].layout) : nullptr;
+        if (layout && std::find(layouts.begin(), layouts.end(), layout) == layouts.end()) {
             layouts.push_back(layout);
         }
         if (of.variants[i].dense == 0) {

@@ -58,8 +58,8 @@ struct distile_kernel {
     const distile_polykernel &polykernel;
     const distile::OperatorKind &kind;
     const distile_operand &input, &output;
-    const distile_operand *residual; /**< Null for an operator without one. */
-    std::string weights_shape;
+    const distile_operand *residual, *key, *value; /**< Null for an operator without one. */
+    std::string weights_shape;                     /**< "" without weights. */
     std::vector<distile::Variant> variants;
     std::vector<const distile::WeightLayout *> layouts; /**< The weight layouts that the variants read. */
     std::unique_ptr<distile::LoadedCode> code;

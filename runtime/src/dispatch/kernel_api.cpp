@@ -38,13 +38,13 @@ distile_status check_polykernel(distile_context *context, const distile_polykern
     }
     for (int32_t i = 0; i < polykernel.num_variants; i++) {
         const distile_variant &variant = polykernel.variants[i];
-        const WeightLayout *layout = find_layout(variant.layout);
-        if (!layout) {
+        const WeightLayout *layout = kind->weights ? find_layout(variant.layout) : nullptr;
+        if (kind->weights && !layout) {
             return fail(context, DISTILE_ERROR_VERSION,
                         "%s: the variant '%s' of '%s' reads the unknown weight layout %s", call, variant.name,
                         polykernel.name, variant.layout);
         }
-        if (!kind->packs(polykernel.op, layout->order)) {
+        if (layout && !kind->weights->packs(polykernel.op, layout->order)) {
             return fail(context, DISTILE_ERROR_VERSION,
                         "%s: the variant '%s' of '%s' reads the weight layout %s, in which this library cannot pack "
                         "the weights of such a %s",
@@ -316,6 +316,11 @@ distile_status distile_kernel_add_dense(distile_kernel *kernel, const distile_de
         check_pointers(context, call, {{candidate->name, "candidate's name"}, {run, "candidate's function"}});
     if (status != DISTILE_OK) {
         return status;
+    }
+    if (kernel->kind.tokens) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE,
+                    "%s: '%s' reads a key or a value, which dense candidates do not get", call,
+                    kernel->polykernel.name);
     }
     if (kernel->find(candidate->name) >= 0) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' already has a variant '%s'", call,

@@ -21,9 +21,9 @@ TileRange tiles_inside(const PixelRange &pixels, int64_t extent, int64_t tile) {
     return {static_cast<int32_t>(std::min(first, num_tiles)), static_cast<int32_t>(last)};
 }
 
-/** The tiles that read only the input and its border. */
+/** The tiles of an output of this shape that read only the input and its border. */
 TileRect interior_tiles(const distile_kernel &kernel, const distile_variant &variant, const distile_tensor &input,
-                        const distile_tensor &output) {
+                        const MaskShape &output) {
     const PixelRect readable = {{-int64_t{input.border_top}, int64_t{input.height} + input.border_bottom},
                                 {-int64_t{input.border_left}, int64_t{input.width} + input.border_right}};
     const PixelRect pixels = kernel.kind.interior(kernel.polykernel.op, readable);
@@ -46,20 +46,24 @@ distile_array array_of(const distile_tensor &tensor) {
     return array;
 }
 
-/** The operand with this role, from the arguments or the packed weights. */
+/** The operand with this role, from the arguments or the packed weights, if there are any. */
 distile_array operand_of(distile_role role, const distile_run_args &args, const distile_tensor &input,
-                         const distile_weights::Layout &layout) {
+                         const distile_weights::Layout *layout) {
     switch (role) {
     case DISTILE_ROLE_INPUT:
         return array_of(input);
     case DISTILE_ROLE_RESIDUAL:
         return array_of(without_border(*args.residual));
+    case DISTILE_ROLE_KEY:
+        return array_of(without_border(*args.key));
+    case DISTILE_ROLE_VALUE:
+        return array_of(without_border(*args.value));
     case DISTILE_ROLE_OUTPUT:
         return array_of(without_border(*args.output));
     default:
         break;
     }
-    const auto packed = std::find_if(layout.operands.begin(), layout.operands.end(),
+    const auto packed = std::find_if(layout->operands.begin(), layout->operands.end(),
                                      [&](const distile_weights::Operand &operand) { return operand.role == role; });
     return packed->array;
 }
@@ -89,17 +93,43 @@ distile_status check_tiles(const distile_kernel &kernel, const char *call, const
                 static_cast<long long>(tiles), variant.tile_h, variant.tile_w, static_cast<long long>(most));
 }
 
+/** The mask whose tiles a variant computes. Of operators that read keys, code stores all rows that it computes, so a
+ * dense variant is one for many rows. */
+distile_mask &mask_of(distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args) {
+    return variant.dense && !kernel.kind.tokens ? kernel.full_mask(args.mask->shape) : *args.mask;
+}
+
 /** The tiles that a variant computes. */
 TileList list_of(distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,
                  const distile_tensor &input) {
-    distile_mask &mask = variant.dense ? kernel.full_mask(args.mask->shape) : *args.mask;
-    return mask.list({variant.tile_h, variant.tile_w}, interior_tiles(kernel, variant, input, *args.output));
+    return mask_of(kernel, variant, args)
+        .list({variant.tile_h, variant.tile_w}, interior_tiles(kernel, variant, input, args.mask->shape));
+}
+
+/** The listed pixels of each image, in the type of a call. */
+const uint32_t *starts_of(distile_mask &mask) {
+    return reinterpret_cast<const uint32_t *>(mask.cumulative_lengths());
+}
+
+/** Adds the rows of each image, and the keys and their factor, to the call of an operator that reads a key or a value.
+ */
+void add_keys(distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,
+              distile_kernel_call &call) {
+    const float usual_scale = kernel.kind.tokens->scale(kernel.polykernel.op);
+    call.scale = args.scale != 0 ? args.scale : usual_scale;
+    call.row_starts = starts_of(mask_of(kernel, variant, args));
+    if (args.key_mask) {
+        const TileList keys = args.key_mask->list({1, 1}, {0, args.key_mask->shape.width, 0, 1});
+        call.key_xy = keys.xy;
+        call.key_capacity = static_cast<int32_t>(keys.capacity);
+        call.key_starts = starts_of(*args.key_mask);
+    }
 }
 
 /** The call of a variant for a list of up to so many tiles. Stores the operands, to which it points. */
-distile_kernel_call call_of(const distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,
+distile_kernel_call call_of(distile_kernel &kernel, const distile_variant &variant, const distile_run_args &args,
                             const distile_tensor &input, const TileList &list, int64_t tiles, Operands &operands) {
-    const distile_weights::Layout &layout = *args.weights->find(variant.layout);
+    const distile_weights::Layout *layout = args.weights ? args.weights->find(variant.layout) : nullptr;
     const distile_polykernel &polykernel = kernel.polykernel;
     for (int32_t i = 0; i < polykernel.num_operands; i++) {
         operands[i] = operand_of(polykernel.operands[i].role, args, input, layout);
@@ -119,6 +149,9 @@ distile_kernel_call call_of(const distile_kernel &kernel, const distile_variant 
     call.batch = args.mask->shape.batch;
     call.threads = kernel.context.device->threads();
     call.store_tiles = args.store == DISTILE_STORE_TILES ? 1 : 0;
+    if (kernel.kind.tokens) {
+        add_keys(kernel, variant, args, call);
+    }
     return call;
 }
 
@@ -137,6 +170,16 @@ distile_status make_calls(const distile_kernel &kernel, const char *call, const 
     return fail_variant(kernel, call, variant, result);
 }
 
+/** Scores have a row for each head, which the mask does not know, and columns of inactive keys, which no row writes:
+ * all of them become 0 before. Returns whether the run itself needs to zero anything. */
+bool zero_scores(const distile_kernel &kernel, const distile_run_args &args, bool zero) {
+    if (args.inactive != DISTILE_ZERO || kernel.output.channels != 0) {
+        return zero;
+    }
+    kernel.context.device->update_pixels(nullptr, *args.output, nullptr, true);
+    return false;
+}
+
 /** Runs one of the PolyKernel's variants. */
 distile_status run_own(distile_kernel &kernel, const char *call, const distile_run_args &args,
                        const distile_choice &choice) {
@@ -147,7 +190,8 @@ distile_status run_own(distile_kernel &kernel, const char *call, const distile_r
     if (status != DISTILE_OK) {
         return status;
     }
-    const bool zero = args.inactive == DISTILE_ZERO && choice.active_pixels != mask.shape.num_pixels();
+    const bool zero =
+        zero_scores(kernel, args, args.inactive == DISTILE_ZERO && choice.active_pixels != mask.shape.num_pixels());
     if (tiles == 0) {
         if (zero) {
             kernel.context.device->update_pixels(&mask, *args.output, nullptr, true);
@@ -194,7 +238,7 @@ distile_status run_possible(distile_kernel &kernel, const char *call, const dist
     } else {
         kernel.chooser->choose(table);
     }
-    return make_calls(kernel, call, args, calls, args.inactive == DISTILE_ZERO);
+    return make_calls(kernel, call, args, calls, zero_scores(kernel, args, args.inactive == DISTILE_ZERO));
 }
 
 /** Runs one of the application's dense candidates. */

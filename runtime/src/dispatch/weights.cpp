@@ -10,6 +10,9 @@ constexpr const char *call = "distile_weights_pack";
 
 distile_status check_source(const distile_kernel &kernel, const distile_weights_source *source, const void *weights) {
     distile_context *context = &kernel.context;
+    if (!kernel.kind.weights) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: '%s' has no weights to pack", call, kernel.polykernel.name);
+    }
     if (!source) {
         return fail_null(context, call, "source");
     }
@@ -42,7 +45,7 @@ public:
     FloatFilter(const distile_kernel &kernel, const distile_weights_source &source)
         : values_(static_cast<const float *>(source.filter)), converted_(HostAllocator<float>(kernel.context.memory)) {
         if (raw(source.dtype) != 0 && source.dtype != DISTILE_FLOAT32) {
-            converted_.resize(kernel.kind.filter_elements(kernel.polykernel.op));
+            converted_.resize(kernel.kind.weights->filter_elements(kernel.polykernel.op));
             find_type(source.dtype)->to_float(source.filter, converted_.data(), converted_.size());
             values_ = converted_.data();
         }
@@ -77,7 +80,7 @@ distile_weights::Operand upload(Device &device, const PackedArray &packed, disti
 void add_layout(distile_weights &weights, const distile_kernel &kernel, const FilterSource &source,
                 const WeightLayout &layout) {
     distile_weights::Layout added{layout.name, {}};
-    for (const PackedArray &packed : kernel.kind.pack(kernel.polykernel.op, source, layout)) {
+    for (const PackedArray &packed : kernel.kind.weights->pack(kernel.polykernel.op, source, layout)) {
         const distile_dtype dtype = stored_type(layout, kernel.polykernel, packed.role);
         added.operands.push_back(upload(*kernel.context.device, packed, dtype));
         weights.bytes += static_cast<int64_t>(packed.values.size()) * element_bytes(dtype);

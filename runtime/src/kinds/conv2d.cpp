@@ -79,6 +79,8 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
     return pack_filter(extents, single_taps(conv.kernel_h), single_taps(conv.kernel_w), source, layout.block);
 }
 
+constexpr WeightPacking weights = {shape_of_filter, packs, pack, elements_of_filter};
+
 }  // namespace
 
 const OperatorKind conv2d_kind = {DISTILE_MASKED_CONV2D,
@@ -88,10 +90,8 @@ const OperatorKind conv2d_kind = {DISTILE_MASKED_CONV2D,
                                   border,
                                   window,
                                   interior,
-                                  shape_of_filter,
-                                  packs,
-                                  pack,
-                                  elements_of_filter,
+                                  &weights,
+                                  nullptr,
                                   DISTILE_MATH_TF32};
 
 }  // namespace distile

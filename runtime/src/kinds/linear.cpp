@@ -56,19 +56,12 @@ int64_t filter_elements(const void *op) {
     return extents(op).elements();
 }
 
+constexpr WeightPacking weights = {weights_shape, packs, pack, filter_elements};
+
 }  // namespace
 
-const OperatorKind linear_kind = {DISTILE_MASKED_LINEAR,
-                                  "masked_linear",
-                                  why_illegal,
-                                  output_size,
-                                  border,
-                                  window,
-                                  interior,
-                                  weights_shape,
-                                  packs,
-                                  pack,
-                                  filter_elements,
-                                  DISTILE_MATH_FLOAT32};
+const OperatorKind linear_kind = {
+    DISTILE_MASKED_LINEAR, "masked_linear", why_illegal, output_size, border, window, interior, &weights, nullptr,
+    DISTILE_MATH_FLOAT32};
 
 }  // namespace distile

@@ -4,7 +4,8 @@ namespace distile {
 
 namespace {
 
-const OperatorKind *const kinds[] = {&conv2d_kind, &conv_transpose2d_kind, &upsample_conv2d_kind, &linear_kind};
+const OperatorKind *const kinds[] = {&conv2d_kind, &conv_transpose2d_kind, &upsample_conv2d_kind,
+                                     &linear_kind, &attention_kind,        &matmul_kind};
 
 }  // namespace
 

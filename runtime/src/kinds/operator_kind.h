@@ -46,6 +46,27 @@ public:
     using std::runtime_error::runtime_error;
 };
 
+/** The weights of a kind of operator. */
+struct WeightPacking {
+    /** Describes the weights; operators with equal descriptions can share weights. */
+    std::string (*shape)(const void *op);
+    /** Whether the weights can be packed in an order. */
+    bool (*packs)(const void *op, WeightOrder order);
+    /** Packs a source in a layout of such an order. Throws SourceError. */
+    std::vector<PackedArray> (*pack)(const void *op, const FilterSource &source, const WeightLayout &layout);
+    /** The number of elements in a source's filter. */
+    int64_t (*filter_elements)(const void *op);
+};
+
+/** A kind of operator that reads a key, a value or both. Its mask has one row of tokens. */
+struct TokenRows {
+    /** The heights of the input and the output: 1 for tokens, the number of heads for scores. */
+    int32_t (*input)(const void *op);
+    int32_t (*output)(const void *op);
+    /** The factor of the scores unless a call gives one; 0 without scores. */
+    float (*scale)(const void *op);
+};
+
 /** `op` always points to the kind's struct. */
 struct OperatorKind {
     distile_operator_kind kind;
@@ -61,14 +82,8 @@ struct OperatorKind {
     /** The output pixels that read only the input pixels `readable`, whose coordinates are negative in a border. May be
      * empty or reach beyond the output. */
     PixelRect (*interior)(const void *op, const PixelRect &readable);
-    /** Describes the weights; operators with equal descriptions can share weights. */
-    std::string (*weights_shape)(const void *op);
-    /** Whether the weights can be packed in an order. */
-    bool (*packs)(const void *op, WeightOrder order);
-    /** Packs a source in a layout of such an order. Throws SourceError. */
-    std::vector<PackedArray> (*pack)(const void *op, const FilterSource &source, const WeightLayout &layout);
-    /** The number of elements in a source's filter. */
-    int64_t (*filter_elements)(const void *op);
+    const WeightPacking *weights; /**< Null: its operators have none. */
+    const TokenRows *tokens;      /**< Null: its operators read neither key nor value. */
     /** What DISTILE_MATH_DEFAULT means: DISTILE_MATH_FLOAT32 or DISTILE_MATH_TF32. */
     distile_math default_math;
 };
@@ -76,7 +91,8 @@ struct OperatorKind {
 /** Null for an unknown kind. */
 const OperatorKind *find_operator_kind(int32_t kind);
 
-extern const OperatorKind conv2d_kind, conv_transpose2d_kind, upsample_conv2d_kind, linear_kind;
+extern const OperatorKind conv2d_kind, conv_transpose2d_kind, upsample_conv2d_kind, linear_kind, attention_kind,
+    matmul_kind;
 
 /** The operand with this role; null if there is none. */
 const distile_operand *find_operand(const distile_polykernel &polykernel, distile_role role);

@@ -56,6 +56,9 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
     return pack_filter(filter_extents(conv), phases.rows.taps(), phases.columns.taps(), source, layout.block);
 }
 
+template<bool nearest>
+constexpr WeightPacking weights = {weights_shape<nearest>, packs, pack<nearest>, elements_of_filter};
+
 template<bool nearest> constexpr OperatorKind make_kind(distile_operator_kind kind, const char *name) {
     return {kind,
             name,
@@ -64,10 +67,8 @@ template<bool nearest> constexpr OperatorKind make_kind(distile_operator_kind ki
             border<nearest>,
             window<nearest>,
             interior<nearest>,
-            weights_shape<nearest>,
-            packs,
-            pack<nearest>,
-            elements_of_filter,
+            &weights<nearest>,
+            nullptr,
             DISTILE_MATH_TF32};
 }
 

@@ -1,0 +1,99 @@
+/** \file
+ * The terms of the bound for operators that read keys, on a CPU. A sink gets them as from add_cpu_terms().
+ *
+ * The loop nest, outermost first: heads and blocks of rows (parallel); then for scores register tiles of rows, of keys,
+ * and the channels of a head; the softmax; and for values register tiles of rows, of channels, and the keys (schedules/
+ * cpu_tokens.cpp). The blocks are those that distile_call_row_blocks makes, with as many rows in every image.
+ */
+#ifndef DISTILE_BOUND_TOKENS_H
+#define DISTILE_BOUND_TOKENS_H
+
+#include "bound_cpu.h"
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <tuple>
+#include <vector>
+
+namespace distile {
+
+/** `unroll` means channels of scores, or the keys of a product with values alone. */
+inline const std::vector<const char *> &token_knobs() {
+    static const std::vector<const char *> knobs = {"rows",       "row_vectors",   "score_keys",  "unroll",
+                                                    "value_rows", "value_vectors", "value_unroll"};
+    return knobs;
+}
+
+template<typename Sink>
+void add_token_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
+    const auto [most_rows, row_vectors, score_keys, unroll, value_rows, value_vectors, value_unroll] =
+        std::tie(values[0], values[1], values[2], values[3], values[4], values[5], values[6]);
+    const Problem &problem = workload.problem;
+    const DeviceProfile &device = workload.device;
+    const double cycle_us = 1e-3 / device.ghz, lanes = problem.vector_lanes;
+    const double keys = workload.keys, dim = problem.head_dim;
+    const bool scores = problem.product != TokenProduct::Values, has_values = problem.product != TokenProduct::Scores;
+
+    // The blocks with which the threads end soonest.
+    const int row_step = scores ? row_vectors * problem.vector_lanes : value_rows;
+    const double image_rows = std::ceil(static_cast<double>(tiles) / workload.batch);
+    double rows = row_step, tasks = 0, rounds = 0;
+    for (int candidate = row_step; candidate <= most_rows; candidate += row_step) {
+        const double blocks = std::ceil(image_rows / candidate) * workload.batch * problem.heads;
+        const double candidate_rounds = std::ceil(blocks / workload.threads);
+        if (candidate == row_step || candidate_rounds * candidate <= rounds * rows) {
+            rows = candidate;
+            tasks = blocks;
+            rounds = candidate_rounds;
+        }
+    }
+    const double used_rows = std::min(rows, image_rows);
+
+    double operations = 0, loads = 0, iterations = 0, steps = 0, other_cycles = 0, sums = 0;
+    if (scores) {
+        const double row_tiles = std::ceil(used_rows / (row_vectors * lanes));
+        const double of_tiles = row_tiles * std::ceil(keys / score_keys) * dim;
+        operations += of_tiles * row_vectors * score_keys;
+        loads += of_tiles * (row_vectors + score_keys);
+        iterations += of_tiles / unroll;
+        steps += of_tiles;
+        sums = static_cast<double>(row_vectors) * score_keys;
+        // Transposing a query takes more than a cycle a channel, as measured; the softmax an exponential of each score.
+        constexpr double transpose_cycles = 1.2, softmax_cycles = 14;
+        other_cycles += row_tiles * row_vectors * lanes * dim * transpose_cycles;
+        other_cycles += has_values ? row_tiles * row_vectors * keys * softmax_cycles : used_rows * keys;
+    }
+    if (has_values) {
+        const double channels = value_vectors * lanes;
+        const double of_tiles = std::ceil(used_rows / value_rows) * std::ceil(dim / channels) * keys;
+        operations += of_tiles * value_rows * value_vectors;
+        loads += of_tiles * (value_rows + value_vectors);
+        iterations += of_tiles / std::max(scores ? value_unroll : unroll, 1);
+        steps += of_tiles;
+        sums = std::max(sums, static_cast<double>(value_rows) * value_vectors);
+    }
+    sink.time("fma", rounds * (device.alpha_us * operations + other_cycles * cycle_us + device.gamma_us));
+    sink.time("dependence", rounds * steps * device.fma_latency * cycle_us);
+    sink.time("load", rounds * loads / device.load_per_cycle * cycle_us);
+    sink.time("loop", rounds * iterations * 2 * cycle_us);
+
+    // Bytes: a block reads all keys of its head, and its scores stay near.
+    const double bytes = problem.bytes_per_element, products = (scores ? 1 : 0) + (has_values ? 1 : 0);
+    const double head_keys = keys * dim * bytes * products, block_scores = used_rows * keys * 4 * products;
+    const double block_rows = 2 * used_rows * dim * bytes;
+    const double all = (workload.batch * head_keys + 2.0 * static_cast<double>(tiles) * dim * bytes) * problem.heads;
+    const double cores = std::min<double>(tasks, workload.threads);
+    const double row_tiles_of_values = has_values ? std::ceil(used_rows / std::max(value_rows, 1)) : 1;
+    const auto own_traffic = [&](double room) {
+        const double read = head_keys <= room ? head_keys : head_keys * row_tiles_of_values;
+        return rounds * (read + 2 * block_scores + block_rows);
+    };
+    add_memory_times(device, cores, all, head_keys + block_scores + block_rows, own_traffic,
+                     [&](const char *name, double us) { sink.time(name, us); });
+    add_task_counts(workload, {tasks, rounds, used_rows, operations, loads, iterations, sums}, sink);
+    sink.count("unrolled", std::max(1.0, unroll * sums));
+}
+
+}  // namespace distile
+
+#endif

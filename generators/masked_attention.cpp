@@ -1,0 +1,35 @@
+/** \file
+ * Masked attention over tokens:
+ *
+ *     output(h, d, row) = sum over active keys j of softmax(scale * query(h, row) . key(h, j)) * value(h, d, j)
+ *
+ * at the listed rows.
+ */
+#include "token_product.h"
+
+namespace {
+
+using namespace Halide;
+
+class MaskedAttention : public Generator<MaskedAttention>, public distile::TokenProduct {
+public:
+    GeneratorParam<bool> causal{"causal", false};
+
+    void configure() {
+        add_operands(*this, true, true);
+    }
+
+    void generate() {
+        const Softmax softmax_of_scores = softmax(scores(true), causal);
+        define_values([&](const Expr &row, const Expr &of_key) { return softmax_of_scores.weights(row, of_key); },
+                      [&](const Expr &row) { return softmax_of_scores.inverse(row); });
+    }
+
+    void schedule() {
+        estimate();
+    }
+};
+
+}  // namespace
+
+HALIDE_REGISTER_GENERATOR(MaskedAttention, masked_attention)

@@ -1,0 +1,36 @@
+/** \file
+ * Probabilities times values:
+ *
+ *     output(h, d, row) = sum over active keys j of input(h, j, row) * value(h, d, j)
+ *
+ * at the listed rows.
+ */
+#include "token_product.h"
+
+namespace {
+
+using namespace Halide;
+
+class MaskedValues : public Generator<MaskedValues>, public distile::TokenProduct {
+public:
+    void configure() {
+        add_operands(*this, false, true);
+    }
+
+    void generate() {
+        Func weights("weights");
+        weights(r, j) = load_input(key_x(j), row_x(r));
+        define_values([&](const Expr &row, const Expr &of_key) { return weights(row, of_key); },
+                      [](const Expr &) { return Expr(1.0f); });
+        input.dim(0).set_min(0).set_stride(1);
+        input.dim(1).set_min(0);
+    }
+
+    void schedule() {
+        estimate();
+    }
+};
+
+}  // namespace
+
+HALIDE_REGISTER_GENERATOR(MaskedValues, masked_values)

@@ -1,0 +1,149 @@
+#include "token_product.h"
+
+namespace distile {
+
+using namespace Halide;
+
+namespace {
+
+/** The estimates of a vision transformer's tokens, of which a third are active. */
+constexpr int estimated_tokens = 197, estimated_rows = 64;
+
+/** What no score is less than. Finite, because infinities minus themselves are NaN. */
+constexpr float least_score = -3e38f;
+
+/** 2 to the power of an expression that is at most 0, with a relative error of 1e-7; NaN of NaN. */
+Expr exp2_of(const Expr &value) {
+    // Smaller powers are subnormal. As a strict comparison it keeps NaN.
+    const Expr power = strict_float(select(value < -126.0f, -126.0f, value));
+    // Adding it leaves no fraction, so that the last bits are the rounded number.
+    constexpr float rounding = 0x1.8p23f;
+    const Expr shifted = strict_float(power + rounding), rest = power - strict_float(shifted - rounding);
+    Expr result = 0.00132669704f;
+    for (const float coefficient : {0.00967545975f, 0.0555074262f, 0.240221218f, 0.693146949f, 1.0f}) {
+        result = result * rest + coefficient;
+    }
+    return result * reinterpret(Float(32), (reinterpret(Int(32), shifted) + 127) << 23);
+}
+
+}  // namespace
+
+void TokenProduct::add_operands(Internal::GeneratorBase &generator, bool has_key, bool has_value) {
+    const Target target = generator.context().target();
+    check_storage_type(dtype);
+    if (target.has_gpu_feature()) {
+        throw CompileError("operators that read a key or a value are for CPUs.\n");
+    }
+    conversion = StorageConversion(target);
+    lanes = target.natural_vector_size<float>();
+    input.set_type(dtype);
+    if (has_key) {
+        key = generator.add_input<Buffer<>>("key", dtype, 2);
+    }
+    if (has_value) {
+        value = generator.add_input<Buffer<>>("value", dtype, 2);
+    }
+    output = generator.add_output<Buffer<>>("output", dtype, 2);
+}
+
+Expr TokenProduct::listed_row(const Expr &row) {
+    return unsafe_promise_clamped(min(row, num_rows - 1), 0, num_rows - 1);
+}
+
+Expr TokenProduct::row_x(const Expr &row) {
+    return unsafe_promise_clamped(cast<int>(rows(listed_row(row))), 0, input.dim(1).extent() - 1);
+}
+
+Expr TokenProduct::key_x(const Expr &key_index) {
+    const Expr tokens = (key ? key->dim(1) : value->dim(1)).extent();
+    return unsafe_promise_clamped(
+        cast<int>(keys(unsafe_promise_clamped(min(key_index, num_keys - 1), 0, max(num_keys - 1, 0)))), 0, tokens - 1);
+}
+
+Expr TokenProduct::load_input(const Expr &channel, const Expr &token) {
+    return conversion.to_float32(input(channel, token));
+}
+
+Func TokenProduct::scores(bool for_softmax) {
+    constexpr float log2_of_e = 1.44269504f;
+    const int dim = head_dim;
+    RDom t(0, dim, "t");
+    Func query_rows("query_rows"), queries("queries"), key_rows("key_rows"), dots("dots"), scores("scores");
+    query_rows(d, r) = load_input(d, row_x(r)) * (for_softmax ? scale * log2_of_e : scale);
+    queries(r, d) = query_rows(d, r);
+    key_rows(d, j) = conversion.to_float32((*key)(d, key_x(j)));
+    dots(r, j) += queries(r, t) * key_rows(t, j);
+    scores(r, j) = dots(r, j);
+    input.dim(0).set_bounds(0, dim).set_stride(1);
+    input.dim(1).set_min(0);
+    return scores;
+}
+
+TokenProduct::Softmax TokenProduct::softmax(const Func &scores, bool causal) {
+    const auto seen = [&](const Expr &key_index) {
+        return causal ? key_x(key_index) <= row_x(r) + last_of_first : Expr(cast<bool>(true));
+    };
+    RDom of_most(0, num_keys, "of_most"), of_sum(0, num_keys, "of_sum");
+    Func most("most"), weights("weights"), sum("sum"), inverse("inverse");
+    most(r) = least_score;
+    const Expr score = scores(r, of_most);
+    most(r) = strict_float(max(most(r), causal ? select(seen(of_most), score, least_score) : score));
+    const Expr power = exp2_of(scores(r, j) - most(r));
+    weights(r, j) = causal ? select(seen(j), power, 0.0f) : power;
+    sum(r) = 0.0f;
+    sum(r) += weights(r, of_sum);
+    // A row that sees no key is 0.
+    inverse(r) = strict_float(select(sum(r) == 0.0f, 0.0f, 1.0f / sum(r)));
+    return {weights, inverse};
+}
+
+void TokenProduct::define_values(const std::function<Expr(const Expr &, const Expr &)> &weight,
+                                 const std::function<Expr(const Expr &)> &factor) {
+    const int dim = head_dim;
+    (*output)(d, x) = undef(dtype);
+    // Channels that fill no vector are a stage of their own, of narrower vectors.
+    const int whole = dim / lanes * lanes;
+    for (const auto &[first, channels] : {std::pair<int, int>{0, whole}, {whole, dim - whole}}) {
+        if (channels > 0) {
+            const std::string name = first == 0 ? "values" : "last_values";
+            RDom of_keys(0, num_keys, name + "_key"), of_block(0, channels, 0, num_rows, name + "_row");
+            Func sums(name + "_sums"), values(name);
+            sums(d, r) += weight(listed_row(r), of_keys) * conversion.to_float32((*value)(d + first, key_x(of_keys)));
+            values(d, r) = sums(d, r);
+            const Expr result = values(of_block.x, of_block.y) * factor(of_block.y);
+            (*output)(of_block.x + first, row_x(of_block.y)) = conversion.from_float32(result, dtype);
+        }
+    }
+    value->dim(0).set_bounds(0, dim).set_stride(1);
+    value->dim(1).set_min(0);
+    output->dim(0).set_bounds(0, dim).set_stride(1);
+    output->dim(1).set_bounds(0, input.dim(1).extent());
+}
+
+void TokenProduct::define_scores(const std::function<Expr(const Expr &, const Expr &)> &score) {
+    (*output)(j, x) = undef(dtype);
+    RDom of_block(0, num_keys, 0, num_rows, "score");
+    (*output)(key_x(of_block.x), row_x(of_block.y)) = conversion.from_float32(score(of_block.y, of_block.x), dtype);
+    output->dim(0).set_min(0).set_stride(1);
+    output->dim(1).set_bounds(0, input.dim(1).extent());
+}
+
+void TokenProduct::estimate() {
+    const int dim = head_dim;
+    input.set_estimates({{0, key ? dim : estimated_tokens}, {0, estimated_tokens}});
+    rows.set_estimates({{0, estimated_rows}});
+    keys.set_estimates({{0, estimated_rows}});
+    num_rows.set_estimate(estimated_rows);
+    num_keys.set_estimate(estimated_rows);
+    last_of_first.set_estimate(0);
+    scale.set_estimate(1);
+    if (key) {
+        key->set_estimates({{0, dim}, {0, estimated_tokens}});
+    }
+    if (value) {
+        value->set_estimates({{0, dim}, {0, estimated_tokens}});
+    }
+    output->set_estimates({{0, value ? dim : estimated_tokens}, {0, estimated_tokens}});
+}
+
+}  // namespace distile

@@ -1,0 +1,73 @@
+#include "token_operator.h"
+#include <optional>
+
+namespace distile {
+
+using namespace Halide;
+
+namespace {
+
+std::map<std::string, Internal::Function> environment_of(const Pipeline &pipeline) {
+    return Internal::find_transitive_calls(Pipeline(pipeline).outputs().at(0).function());
+}
+
+/** A Func's name without what Halide appends to names that are used twice. */
+std::string given_name(const std::string &name) {
+    return name.substr(0, name.find('$'));
+}
+
+/** The constant extent of the channels of the first buffer that a Func reads, which is a head's; 0 if there is none. */
+int channels_read_by(const Internal::Function &function) {
+    struct FindChannels : Internal::IRVisitor {
+        using IRVisitor::visit;
+        int channels = 0;
+
+        void visit(const Internal::Call *op) override {
+            IRVisitor::visit(op);
+            if (op->call_type == Internal::Call::Image && op->param.defined() && op->param.dimensions() == 2) {
+                const Expr extent = op->param.extent_constraint(0);
+                const std::optional<int64_t> constant =
+                    extent.defined() ? Internal::as_const_int(extent) : std::nullopt;
+                channels = constant ? static_cast<int>(*constant) : channels;
+            }
+        }
+    } find;
+    function.accept(&find);
+    for (const Internal::Definition &update : function.updates()) {
+        update.accept(&find);
+    }
+    return find.channels;
+}
+
+}  // namespace
+
+bool is_token_operator(const Pipeline &pipeline) {
+    for (const auto &[name, function] : environment_of(pipeline)) {
+        if (given_name(name) == "dots" || given_name(name) == "values_sums" || given_name(name) == "last_values_sums") {
+            return true;
+        }
+    }
+    return false;
+}
+
+TokenOperator recognise_token_operator(const Pipeline &pipeline) {
+    TokenOperator op;
+    op.output = Pipeline(pipeline).outputs().at(0);
+    int channels = 0;
+    for (const auto &[name, function] : environment_of(pipeline)) {
+        op.funcs.emplace(given_name(name), Func(function));
+        channels = std::max(channels, channels_read_by(function));
+    }
+    const bool scores = op.has("dots"), values = op.has("values_sums") || op.has("last_values_sums");
+    op.product = scores && values ? TokenProduct::Attention : scores ? TokenProduct::Scores : TokenProduct::Values;
+    op.heads = 1;
+    op.head_dim = op.in_channels = op.out_channels = channels;
+    if (channels == 0) {
+        throw CompileError("PolyKernel: the operator's tokens have no constant number of channels.\n");
+    }
+    const Type type = op.output.types()[0];
+    op.bytes_per_element = op.bytes_per_input = type.bytes();
+    return op;
+}
+
+}  // namespace distile

@@ -1,0 +1,90 @@
+#include "token_space.h"
+
+namespace distile {
+
+namespace {
+
+std::string describe(const Theta &theta) {
+    std::string text = "blocks of " + count_of(theta, "rows", "row");
+    if (theta.count("score_keys") != 0) {
+        text += "; register tiles of " + count_of(theta, "row_vectors", "vector") + " of rows x " +
+                count_of(theta, "score_keys", "key") + ", " + count_of(theta, "unroll", "channel") + " unrolled";
+    }
+    if (theta.count("value_rows") != 0) {
+        text += "; register tiles of " + count_of(theta, "value_rows", "row") + " x " +
+                count_of(theta, "value_vectors", "vector") + " of channels, " +
+                count_of(theta, theta.count("value_unroll") != 0 ? "value_unroll" : "unroll", "key") + " unrolled";
+    }
+    return text;
+}
+
+Space make_space(bool scores, bool values) {
+    // A plan's variants have granularities; those of tokens are single tokens.
+    Space space{{{"tile_h", "height of a tile, a token", {1}},
+                 {"tile_w", "width of a tile, a token", {1}},
+                 {"rows", "most rows in a block, which one task computes for one head", {16, 32, 48, 64, 96, 128}}},
+                {{"tiles of one token",
+                  [](const Theta &theta, const Problem &) { return theta.at("tile_h") * theta.at("tile_w") == 1; },
+                  {"tile_h", "tile_w"}}},
+                describe,
+                {}};
+    if (scores) {
+        space.knobs.push_back({"row_vectors", "vectors of rows in a register tile of scores", {1, 2, 4}});
+        space.knobs.push_back({"score_keys", "keys in a register tile of scores", {3, 4, 5, 6, 8, 10, 12, 13, 14, 24}});
+        space.knobs.push_back({"unroll", "channels of a head whose products are unrolled", {1, 2, 4, 8}});
+        space.constraints.push_back({"rows that are whole register tiles of scores",
+                                     [](const Theta &theta, const Problem &problem) {
+                                         return theta.at("rows") % row_step(theta, problem.vector_lanes) == 0;
+                                     },
+                                     {"rows", "row_vectors"}});
+        space.constraints.push_back({"row_vectors times score_keys that fit the vector registers",
+                                     [](const Theta &theta, const Problem &problem) {
+                                         return theta.at("row_vectors") * (theta.at("score_keys") + 1) <
+                                                problem.vector_registers;
+                                     },
+                                     {"row_vectors", "score_keys"}});
+        space.constraints.push_back(
+            {"an unroll that divides the channels of a head",
+             [](const Theta &theta, const Problem &problem) { return problem.head_dim % theta.at("unroll") == 0; },
+             {"unroll"}});
+    }
+    if (values) {
+        space.knobs.push_back(
+            {"value_rows", "rows in a register tile of values", {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14}});
+        space.knobs.push_back(
+            {"value_vectors", "vectors of channels in a register tile of values", {1, 2, 3, 4, 5, 6, 8}});
+        space.knobs.push_back({scores ? "value_unroll" : "unroll", "keys that are unrolled", {1, 2, 4}});
+        space.constraints.push_back({"value_vectors that divide those of a head",
+                                     [](const Theta &theta, const Problem &problem) {
+                                         const int vectors = whole_channels(problem) / problem.vector_lanes;
+                                         return vectors == 0 ? theta.at("value_vectors") == 1
+                                                             : vectors % theta.at("value_vectors") == 0;
+                                     },
+                                     {"value_vectors"}});
+        space.constraints.push_back({"value_rows times value_vectors that fit the vector registers",
+                                     [](const Theta &theta, const Problem &problem) {
+                                         return (theta.at("value_rows") + 1) * theta.at("value_vectors") <
+                                                problem.vector_registers;
+                                     },
+                                     {"value_rows", "value_vectors"}});
+    }
+    return space;
+}
+
+}  // namespace
+
+int row_step(const Theta &theta, int lanes) {
+    return theta.count("row_vectors") != 0 ? theta.at("row_vectors") * lanes : theta.at("value_rows");
+}
+
+int whole_channels(const Problem &problem) {
+    return problem.head_dim / problem.vector_lanes * problem.vector_lanes;
+}
+
+const Space &cpu_token_space(TokenProduct product) {
+    static const Space attention = make_space(true, true), scores = make_space(true, false),
+                       values = make_space(false, true);
+    return product == TokenProduct::Attention ? attention : product == TokenProduct::Scores ? scores : values;
+}
+
+}  // namespace distile

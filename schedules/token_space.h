@@ -1,0 +1,23 @@
+/** \file
+ * The spaces of CPU schedules for operators that read a key or a value. Independent of Halide, so a search can walk
+ * them anywhere.
+ */
+#ifndef DISTILE_SCHEDULES_TOKEN_SPACE_H
+#define DISTILE_SCHEDULES_TOKEN_SPACE_H
+
+#include "space.h"
+
+namespace distile {
+
+/** The space of an operator: attention has the knobs of both its products. */
+const Space &cpu_token_space(TokenProduct product);
+
+/** The rows of a register tile: a block with fewer rows than a multiple of it takes as long as one with so many. */
+int row_step(const Theta &theta, int lanes);
+
+/** The channels of a head that fill whole vectors. */
+int whole_channels(const Problem &problem);
+
+}  // namespace distile
+
+#endif

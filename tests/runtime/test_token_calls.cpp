@@ -1,0 +1,223 @@
+// What the runtime does for operators that read a key or a value, with kernels in plain C++: the lists of rows and
+// keys, what inactive rows and columns become, and every argument that it refuses.
+#include "catch.h"
+#include "plain_attention.h"
+#include "plain_linear.h"
+#include "token_call.h"
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace distile;
+
+namespace {
+
+/** Shapes and masks that meet every case of the lists. */
+std::vector<TokenCall> calls(std::mt19937 &random) {
+    std::vector<TokenCall> calls;
+    for (const int32_t batch : {1, 3}) {
+        for (const int32_t tokens : {1, 5, 70}) {
+            for (const int32_t keys : {1, 9, 67}) {
+                for (const uint32_t density : {0, 300, 1000}) {
+                    for (const bool masked : {false, true}) {
+                        TokenCall call;
+                        call.batch = batch;
+                        call.tokens = tokens;
+                        call.keys = keys;
+                        call.rows = draw_mask(static_cast<size_t>(batch) * tokens, density, random);
+                        if (masked) {
+                            call.key_mask = draw_mask(static_cast<size_t>(batch) * keys, 500, random);
+                            // An image without a key.
+                            std::fill_n(call.key_mask.begin(), batch > 1 ? keys : 0, uint8_t{0});
+                        }
+                        call.inactive = random() % 2 == 0 ? DISTILE_KEEP : DISTILE_ZERO;
+                        call.scale = random() % 2 == 0 ? 0.0f : 0.3f;
+                        call.output.pixel_gap = static_cast<int32_t>(random() % 3);
+                        call.key.row_gap = static_cast<int32_t>(random() % 3);
+                        calls.push_back(call);
+                    }
+                }
+            }
+        }
+    }
+    return calls;
+}
+
+/** A call with all that it needs. Each refused argument changes one thing of it. */
+struct Fixture {
+    explicit Fixture(const distile_polykernel &of)
+        : polykernel(of), context(make_context()), kernel(make_kernel(context, of)), rows(make_mask(context)),
+          keys(make_mask(context)), tensors(of, call_of(), random) {
+        set(rows, tensors.call.rows, 2, 6);
+        set(keys, tensors.call.key_mask, 2, 7);
+        args = tensors.args(rows, keys);
+    }
+
+    static TokenCall call_of() {
+        TokenCall call;
+        call.batch = 2;
+        call.tokens = 6;
+        call.keys = 7;
+        call.rows.assign(12, 1);
+        call.key_mask.assign(14, 1);
+        return call;
+    }
+    void set(const Mask &mask, const std::vector<uint8_t> &bytes, int32_t batch, int32_t tokens) const {
+        check(context, distile_mask_set_bytes(mask.get(), bytes.data(), batch, 1, tokens, tokens, tokens));
+    }
+
+    /** Expects a status and a message for changed arguments, and that nothing is written. */
+    void refuses(distile_status status, const std::string &message,
+                 const std::function<void(distile_run_args &)> &change) {
+        distile_run_args changed = args;
+        change(changed);
+        const auto before = tensors.output->snapshot();
+        INFO(message);
+        CHECK(distile_run(kernel.get(), &changed) == status);
+        const std::string given = distile_context_message(context.get());
+        INFO(given);
+        CHECK(given.find(message) != std::string::npos);
+        CHECK(tensors.output->snapshot() == before);
+    }
+
+    const distile_polykernel &polykernel;
+    std::mt19937 random{3};
+    Context context;
+    Kernel kernel;
+    Mask rows, keys;
+    TokenTensors tensors;
+    distile_run_args args{};
+};
+
+}  // namespace
+
+TEST_CASE("rows and keys are those that the masks list", "[tokens]") {
+    std::mt19937 random(1);
+    const PlainAttention attention(3, 4), causal(2, 4, true), scores(3, 4, DISTILE_SCORES),
+        values(2, 4, DISTILE_VALUES), one_head(1, 4, DISTILE_SCORES);
+    const Context context = make_context();
+    for (const PlainAttention *plain : {&attention, &causal, &scores, &values, &one_head}) {
+        const Kernel kernel = make_kernel(context, plain->polykernel());
+        for (const TokenCall &call : calls(random)) {
+            CAPTURE(call.batch, call.tokens, call.keys, call.key_mask.size(), call.inactive);
+            REQUIRE(run_token_call(context, kernel, plain->polykernel(), call, random) == "");
+        }
+    }
+}
+
+TEST_CASE("attention refuses what does not fit together", "[tokens]") {
+    const PlainAttention plain(2, 4);
+    Fixture f(plain.polykernel());
+    REQUIRE(distile_run(f.kernel.get(), &f.args) == DISTILE_OK);
+
+    f.refuses(DISTILE_ERROR_NULL_POINTER, "the key is null", [](distile_run_args &args) { args.key = nullptr; });
+    f.refuses(DISTILE_ERROR_NULL_POINTER, "the value is null", [](distile_run_args &args) { args.value = nullptr; });
+    TestTensor other_heads(2, 1, 7, 12), longer(2, 1, 8, 8), more_images(3, 1, 7, 8), two_rows(2, 2, 7, 8),
+        halves(2, 1, 7, 8, {}, Flush::Back, DISTILE_FLOAT16), wide_query(2, 2, 6, 8);
+    f.refuses(DISTILE_ERROR_BAD_CHANNELS, "the key has 12 channels; it must have 8",
+              [&](distile_run_args &args) { args.key = &other_heads.view(); });
+    f.refuses(DISTILE_ERROR_BAD_CHANNELS, "the value has 12 channels",
+              [&](distile_run_args &args) { args.value = &other_heads.view(); });
+    f.refuses(DISTILE_ERROR_BAD_SHAPE, "the key has 2 x 7 tokens (batch, tokens), but the value 2 x 8",
+              [&](distile_run_args &args) { args.value = &longer.view(); });
+    f.refuses(DISTILE_ERROR_BAD_SHAPE, "the input has a batch of 2, but the key of 3", [&](distile_run_args &args) {
+        args.key = args.value = &more_images.view();
+        args.key_mask = nullptr;
+    });
+    f.refuses(DISTILE_ERROR_BAD_SHAPE, "the key has 2 rows",
+              [&](distile_run_args &args) { args.key = &two_rows.view(); });
+    f.refuses(DISTILE_ERROR_BAD_SHAPE, "the input has 2 rows",
+              [&](distile_run_args &args) { args.input = &wide_query.view(); });
+    f.refuses(DISTILE_ERROR_BAD_TYPE, "the value has data type",
+              [&](distile_run_args &args) { args.value = &halves.view(); });
+    f.refuses(DISTILE_ERROR_BAD_MASK, "the key mask is 2 x 1 x 6 (batch, height, width), but the keys are 2 x 1 x 7",
+              [&](distile_run_args &args) { args.key_mask = f.rows.get(); });
+    const Mask unset = make_mask(f.context);
+    f.refuses(DISTILE_ERROR_BAD_MASK, "the key mask was never set",
+              [&](distile_run_args &args) { args.key_mask = unset.get(); });
+    f.refuses(DISTILE_ERROR_BAD_MASK, "the mask is 2 x 1 x 7",
+              [&](distile_run_args &args) { args.mask = f.keys.get(); });
+    f.refuses(DISTILE_ERROR_BAD_VALUE, "the scale is nan",
+              [](distile_run_args &args) { args.scale = std::numeric_limits<float>::quiet_NaN(); });
+    f.refuses(DISTILE_ERROR_ALIASING, "the value overlaps the output", [&](distile_run_args &args) {
+        args.key = args.value = args.output;
+        args.key_mask = nullptr;
+        args.key = &f.tensors.input->view();
+    });
+    f.refuses(DISTILE_ERROR_ALIASING, "the input overlaps the output",
+              [&](distile_run_args &args) { args.input = args.output; });
+    f.refuses(DISTILE_ERROR_BAD_VALUE, "takes no residual",
+              [&](distile_run_args &args) { args.residual = args.output; });
+
+    // It has no weights.
+    const float filter[8] = {};
+    distile_weights_source source{};
+    source.filter = filter;
+    source.order = DISTILE_IO;
+    distile_weights *weights = nullptr;
+    CHECK(distile_weights_pack(f.kernel.get(), &source, &weights) == DISTILE_ERROR_BAD_VALUE);
+    const PlainLinear linear(DISTILE_FLOAT32, 2, 4);
+    const Kernel other = make_kernel(f.context, linear.polykernel());
+    const Weights packed = pack_weights(f.context, other, source);
+    f.refuses(DISTILE_ERROR_BAD_VALUE, "takes no weights",
+              [&](distile_run_args &args) { args.weights = packed.get(); });
+    const distile_dense_candidate candidate = {
+        "mine",
+        [](void *, void *, const distile_tensor *, const distile_tensor *, const distile_tensor *) { return 0; },
+        nullptr};
+    CHECK(distile_kernel_add_dense(f.kernel.get(), &candidate) == DISTILE_ERROR_BAD_VALUE);
+}
+
+TEST_CASE("the products refuse what they do not take", "[tokens]") {
+    const PlainAttention make_scores(2, 4, DISTILE_SCORES), make_values(2, 4, DISTILE_VALUES);
+    Fixture scores(make_scores.polykernel()), values(make_values.polykernel());
+    REQUIRE(distile_run(scores.kernel.get(), &scores.args) == DISTILE_OK);
+    REQUIRE(distile_run(values.kernel.get(), &values.args) == DISTILE_OK);
+    scores.refuses(DISTILE_ERROR_BAD_VALUE, "takes no value, but one is given",
+                   [](distile_run_args &args) { args.value = args.key; });
+    values.refuses(DISTILE_ERROR_BAD_VALUE, "takes no key, but one is given",
+                   [](distile_run_args &args) { args.key = args.value; });
+    values.refuses(DISTILE_ERROR_BAD_VALUE, "takes no scale, but one is given",
+                   [](distile_run_args &args) { args.scale = 2; });
+    const TestTensor narrow(2, 2, 6, 6), one_head(2, 1, 6, 7);
+    scores.refuses(DISTILE_ERROR_BAD_CHANNELS, "the output has 6 channels; it must have 7",
+                   [&](distile_run_args &args) { args.output = &narrow.view(); });
+    scores.refuses(DISTILE_ERROR_BAD_SHAPE, "the output is 2 x 1 x 6",
+                   [&](distile_run_args &args) { args.output = &one_head.view(); });
+    values.refuses(DISTILE_ERROR_BAD_SHAPE, "the input has 1 rows, but",
+                   [&](distile_run_args &args) { args.input = &one_head.view(); });
+}
+
+TEST_CASE("operators with a filter take neither key nor value", "[tokens]") {
+    const PlainLinear linear(DISTILE_FLOAT32, 4, 4);
+    const Context context = make_context();
+    const Kernel kernel = make_kernel(context, linear.polykernel());
+    const Mask mask = make_mask(context);
+    const std::vector<uint8_t> bytes(6, 1);
+    check(context, distile_mask_set_bytes(mask.get(), bytes.data(), 1, 1, 6, 6, 6));
+    const std::vector<float> filter(16, 1.0f);
+    distile_weights_source source{};
+    source.filter = filter.data();
+    source.order = DISTILE_IO;
+    const Weights weights = pack_weights(context, kernel, source);
+    const TestTensor input(1, 1, 6, 4), output(1, 1, 6, 4);
+    distile_run_args args{};
+    args.input = &input.view();
+    args.output = &output.view();
+    args.weights = weights.get();
+    args.mask = mask.get();
+    REQUIRE(distile_run(kernel.get(), &args) == DISTILE_OK);
+    const auto refuses = [&](const char *what, const std::function<void(distile_run_args &)> &change) {
+        distile_run_args changed = args;
+        change(changed);
+        CHECK(distile_run(kernel.get(), &changed) == DISTILE_ERROR_BAD_VALUE);
+        CHECK(std::string(distile_context_message(context.get())).find(what) != std::string::npos);
+    };
+    refuses("takes no key,", [&](distile_run_args &changed) { changed.key = &input.view(); });
+    refuses("takes no value,", [&](distile_run_args &changed) { changed.value = &input.view(); });
+    refuses("takes no key mask,", [&](distile_run_args &changed) { changed.key_mask = mask.get(); });
+    refuses("takes no scale,", [&](distile_run_args &changed) { changed.scale = 1; });
+}
