@@ -19,6 +19,7 @@ struct TokenList {
 struct AttentionArguments {
     Tensor query, key, value, output;  ///< Token t of an image is pixel (0, t).
     TokenList rows, keys;
+    const uint32_t *count;  ///< If it is 0, the block has nothing to do, whatever the lists.
     int32_t batch;
     float scale;
     uint32_t blocks;  ///< The first so many blocks of the launch share the work.

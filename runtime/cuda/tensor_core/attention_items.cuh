@@ -5,7 +5,6 @@
 #define DISTILE_CUDA_TENSOR_CORE_ATTENTION_ITEMS_CUH
 
 #include "attention_arguments.h"
-#include "ptx.cuh"
 
 namespace distile::tensor_core {
 
@@ -13,8 +12,9 @@ namespace distile::tensor_core {
 class Tokens {
 public:
     Tokens() = default;
-    __device__ Tokens(const TokenList &list, uint32_t image) : tokens_(list.tokens), count_(list.length) {
-        if (tokens_) {
+    __device__ Tokens(const TokenList &list, uint32_t image)
+        : tokens_(list.tokens), count_(list.length), all_(!list.tokens) {
+        if (!all_) {
             const uint32_t start = list.starts[image];
             tokens_ += start;
             count_ = list.starts[image + 1] - start;
@@ -25,12 +25,12 @@ public:
     }
     /** The token at a place below count(). */
     __device__ uint32_t at(uint32_t place) const {
-        return tokens_ ? load_from_l2(tokens_ + place) & 0xffff : place;
+        return all_ ? place : __ldcg(tokens_ + place) & 0xffff;
     }
     /** How many of them are at most a token. */
     __device__ uint32_t count_until(int32_t token) const {
         uint32_t begin = 0, end = count_;
-        if (!tokens_) {
+        if (all_) {
             return min(static_cast<uint32_t>(max(token + 1, 0)), end);
         }
         while (begin < end) {
@@ -47,7 +47,13 @@ public:
 private:
     const uint32_t *tokens_;
     uint32_t count_;
+    bool all_;  ///< A test of the pointer instead would be compiled wrongly by nvcc 13.0.
 };
+
+/** Whether a launch has nothing to do. */
+__device__ inline bool is_idle(const AttentionArguments &arguments) {
+    return blockIdx.x >= arguments.blocks || (arguments.count && *arguments.count == 0);
+}
 
 struct AttentionItem {
     uint32_t image, head, first_row;

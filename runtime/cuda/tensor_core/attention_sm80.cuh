@@ -28,14 +28,14 @@ template<class Op, int BlockRows, int BlockKeys, int Stages, int Resident> class
 public:
     static constexpr int threads = 2 * BlockRows;
     static constexpr int shared_bytes = query_bytes + 2 * Stages * block_bytes;
-    static constexpr int blocks = Resident;
+    static constexpr int blocks = Resident, part_bytes = 0;
 
     __device__ __forceinline__ static void run(const AttentionArguments &arguments) {
-        if (blockIdx.x >= arguments.blocks) {
-            return;
-        }
         extern __shared__ __align__(128) char queries[];
         wait_for_earlier_kernels();
+        if (is_idle(arguments)) {
+            return;
+        }
         const Items items(arguments);
         const Work work{items.count(), arguments.blocks, static_cast<int32_t>(items.steps())};
         const AttentionSm80 block{arguments, items, shared_address(queries)};
@@ -97,7 +97,7 @@ private:
         Softmax softmax;
         float sums[channels / 8][4] = {};
         uint32_t query[channels / 16][4];
-        const float scale = a.scale * log2_e;
+        const float scale = fabsf(a.scale) * log2_e;
         const uint32_t steps = Items::steps_of(item.num_keys);
 #pragma unroll 1
         for (uint32_t step = 0; step < steps; step++) {
@@ -125,6 +125,10 @@ private:
             }
             auto &flat = *reinterpret_cast<float(*)[BlockKeys / 2]>(scores);
             auto &flat_sums = *reinterpret_cast<float(*)[channels / 2]>(sums);
+            if (a.scale < 0) {
+                keep_branch();
+                negate<BlockKeys / 2>(flat);
+            }
             last_keys.template hide<BlockKeys>(flat, item, step);
             float factors[2];
             if (softmax.template add<BlockKeys / 2>(flat, scale, factors)) {

@@ -42,14 +42,12 @@ public:
     static constexpr int alignment = 1024;
     static constexpr int shared_bytes =
         alignment + 2 * query_bytes + 2 * Stages * block_bytes + static_cast<int>(sizeof(Shared));
-    /** Blocks on a multiprocessor. */
+    /** Blocks on a multiprocessor, and what each shares with others. */
     static constexpr int blocks = Resident;
+    static constexpr int part_bytes = Balanced ? multipliers * (channels / 8 + 1) * 16 : 0;
     static_assert(shared_bytes <= 227 * 1024);
 
     __device__ __forceinline__ static void run(const AttentionArguments &arguments) {
-        if (blockIdx.x >= arguments.blocks) {
-            return;
-        }
         extern __shared__ char dynamic[];
         char *const queries = dynamic + (alignment - shared_address(dynamic) % alignment) % alignment;
         char *const stages = queries + 2 * query_bytes;
@@ -72,6 +70,9 @@ public:
         __syncthreads();
         wait_for_earlier_kernels();
         start_next_kernel();
+        if (is_idle(arguments)) {
+            return;
+        }
         const Items items(arguments);
         const Work work = [&] {
             if constexpr (Balanced) {
@@ -263,7 +264,7 @@ private:
         if (group() == Groups - 1) {
             pass_turn();
         }
-        const float scale = a.scale * log2_e;
+        const float scale = fabsf(a.scale) * log2_e;
         Turn<Stages> turn;
         Turn<2> query_turn;
         // Descriptors of shared memory are in uniform registers.
@@ -290,6 +291,14 @@ private:
                 gemm(value_mma, weights(_, _, k), tiles_v(_, _, k, stage), sums);
             }
             warpgroup_commit_batch();
+        };
+        const auto finish_scores = [&](const LastKeys<Op> &last_keys, const AttentionItem &item, uint32_t step) {
+            warpgroup_fence_operand(scores);
+            if (a.scale < 0) {
+                keep_branch();
+                negate<BlockKeys / 2>(scores);
+            }
+            last_keys.template hide<BlockKeys>(scores, item, step);
         };
         const auto set_weights = [&] {
             auto *const packed = reinterpret_cast<uint32_t *>(raw_pointer_cast(weights.data()));
@@ -319,9 +328,8 @@ private:
                     wait(shared_address(&shared.keys_filled[turn.at]), turn.parity);
                     issue_scores(turn.at);
                     warpgroup_wait<0>();
-                    warpgroup_fence_operand(scores);
                     empty(shared.keys_emptied[turn.at]);
-                    last_keys.template hide<BlockKeys>(scores, item, range.begin);
+                    finish_scores(last_keys, item, range.begin);
                     softmax.template add<BlockKeys / 2>(scores, scale, factors);
                     set_weights();
 #pragma unroll 1
@@ -335,9 +343,8 @@ private:
                         issue_values(before.at);
                         pass_turn();
                         warpgroup_wait<1>();
-                        warpgroup_fence_operand(scores);
                         empty(shared.keys_emptied[turn.at]);
-                        last_keys.template hide<BlockKeys>(scores, item, step);
+                        finish_scores(last_keys, item, step);
                         const bool changed = softmax.template add<BlockKeys / 2>(scores, scale, factors);
                         softmax.complete();
                         warpgroup_wait<0>();
@@ -365,10 +372,9 @@ private:
                         take_turn();
                         issue_scores(turn.at);
                         warpgroup_wait<0>();
-                        warpgroup_fence_operand(scores);
                         pass_turn();
                         empty(shared.keys_emptied[turn.at]);
-                        last_keys.template hide<BlockKeys>(scores, item, step);
+                        finish_scores(last_keys, item, step);
                         if (softmax.template add<BlockKeys / 2>(scores, scale, factors)) {
                             keep_branch();
                             shrink<channels / 2>(sums, factors);
@@ -459,10 +465,12 @@ private:
         }
         /** Publishes sums if they are there. */
         __device__ void publish() {
-            if (publishes && has_completed(shared_address(&block.shared.published), 0)) {
-                __threadfence();
-                set_signal(block.a.signals + block.work.worker());
-                publishes = false;
+            if constexpr (Balanced) {
+                if (publishes && has_completed(shared_address(&block.shared.published), 0)) {
+                    __threadfence();
+                    set_signal(block.a.signals + block.work.worker());
+                    publishes = false;
+                }
             }
         }
         __device__ void finish() {

@@ -118,6 +118,14 @@ __device__ inline void keep_branch() {
     asm volatile("");
 }
 
+/** Scores count as so much the less for a negative scale. */
+template<int Count, class Scores> __device__ inline void negate(Scores &scores) {
+#pragma unroll
+    for (int i = 0; i < Count; i++) {
+        scores[i] = -scores[i];
+    }
+}
+
 /** The last keys that the rows of a thread see. */
 template<class Op> struct LastKeys {
     int32_t keys[2] = {};

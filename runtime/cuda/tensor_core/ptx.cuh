@@ -12,13 +12,6 @@ __device__ inline uint32_t shared_address(const void *pointer) {
     return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-/** Never loads earlier than here: unlike __ldcg, which the compiler may move before a test of the pointer. */
-__device__ inline uint32_t load_from_l2(const uint32_t *from) {
-    uint32_t value;
-    asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(value) : "l"(from));
-    return value;
-}
-
 /** Copies 16 bytes from global to shared memory, or writes zeros. */
 __device__ inline void copy_or_zero(uint32_t to, const char *from, bool copies) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(copies ? 16 : 0)
