@@ -94,8 +94,8 @@ std::string attention_source(const Plan &plan) {
        << "using namespace distile::tensor_core;\n\n"
        << "struct Operator {\n"
        << "    using Element = " << tensor_core_element(plan.op) << ";\n"
-       << "    static constexpr int heads = " << plan.op.param("heads")
-       << ", head_dim = " << plan.op.param("head_dim") << ";\n"
+       << "    static constexpr int heads = " << plan.op.param("heads") << ", head_dim = " << plan.op.param("head_dim")
+       << ";\n"
        << "    static constexpr bool causal = " << (plan.op.is_set("causal") ? "true" : "false") << ";\n"
        << "};\n";
     for (const PlanVariant &variant : plan.variants) {

@@ -65,10 +65,8 @@ Space make_space(TensorCores cores) {
                  {"registers for the scores of block_keys, their probabilities and the sums of a head",
                   [cores, sm90](const Theta &theta, const Problem &problem) {
                       // Those that copy leave some of theirs to those that multiply.
-                      const int threads =
-                          attention_block(cores, theta, problem.head_dim).threads - (sm90 ? 128 : 0);
-                      const int64_t each =
-                          std::min<int64_t>(registers / (int64_t{theta.at("blocks")} * threads), 255);
+                      const int threads = attention_block(cores, theta, problem.head_dim).threads - (sm90 ? 128 : 0);
+                      const int64_t each = std::min<int64_t>(registers / (int64_t{theta.at("blocks")} * threads), 255);
                       const int keys = theta.at("block_keys"), channels = stored_channels(problem.head_dim);
                       return keys / 2 + (sm90 ? keys / 4 : channels / 4) + channels / 2 <= each;
                   },
@@ -110,7 +108,7 @@ AttentionBlock attention_block(TensorCores cores, const Theta &theta, int head_d
     block.threads = static_cast<int>(2 * rows);
     if (cores == TensorCores::Sm90) {
         // A second buffer of rows, alignment and barriers. Four more warps copy.
-        block.shared_bytes += rows * row_bytes + 1024 + 32 * stages + 40;
+        block.shared_bytes += rows * row_bytes + 1024 + 32 * stages + 56;
         block.threads += 128;
         // Sums of channels, and maxima and sums of rows.
         block.part_bytes = value_of(theta, "balanced") == 0 ? 0 : 2 * rows * (stored_channels(head_dim) / 8 + 1) * 16;

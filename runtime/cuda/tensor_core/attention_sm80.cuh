@@ -1,6 +1,6 @@
 /** \file
- * Attention of listed query rows over listed keys on the tensor cores of compute capability 8.0 and later. Rows and keys
- * are read in place; scores never leave registers.
+ * Attention of listed query rows over listed keys on the tensor cores of compute capability 8.0 and later. Rows and
+ * keys are read in place; scores never leave registers.
  *
  * A block computes an item of BlockRows at a time, 16 for each warp. All threads copy keys and values to shared memory,
  * Stages - 1 blocks of keys ahead, and all multiply. Blocks stay and take further items.
@@ -118,7 +118,8 @@ private:
 #pragma unroll
                 for (int n = 0; n < BlockKeys / 16; n++) {
                     uint32_t key[4];
-                    load_matrices(key, keys + Layout::template offset<BlockKeys>(16 * n + wide_row, 2 * k + wide_piece));
+                    load_matrices(key,
+                                  keys + Layout::template offset<BlockKeys>(16 * n + wide_row, 2 * k + wide_piece));
                     multiply_add(Element{}, scores[2 * n], query[k], key);
                     multiply_add(Element{}, scores[2 * n + 1], query[k], key + 2);
                 }

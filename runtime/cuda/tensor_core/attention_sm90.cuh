@@ -155,7 +155,8 @@ private:
             const typename Copier::Source keys(a.key, item), values(a.value, item);
 #pragma unroll 1
             for (uint32_t step = range.begin; step < range.end; step++) {
-                const uint32_t stage = first_stage + turn.at * (2 * block_bytes), left = item.num_keys - step * BlockKeys;
+                const uint32_t stage = first_stage + turn.at * (2 * block_bytes),
+                               left = item.num_keys - step * BlockKeys;
                 wait(shared_address(&shared.keys_emptied[turn.at]), turn.parity ^ 1);
                 copier.copy(stage, keys, left);
                 arrive_after_copies(shared_address(&shared.keys_filled[turn.at]));
@@ -213,25 +214,23 @@ private:
             constexpr int left = (launch_registers * (Groups + 1) - copier_registers) / Groups / 8 * 8;
             raise_registers<(left < 240 ? left : 240)>();
         }
-        using KeyAtom = std::conditional_t<
-            column_channels == 64, GMMA::Layout_K_SW128_Atom<Element>,
-            std::conditional_t<column_channels == 32, GMMA::Layout_K_SW64_Atom<Element>,
-                               GMMA::Layout_K_SW32_Atom<Element>>>;
-        using ValueAtom = std::conditional_t<
-            column_channels == 64, GMMA::Layout_MN_SW128_Atom<Element>,
-            std::conditional_t<column_channels == 32, GMMA::Layout_MN_SW64_Atom<Element>,
-                               GMMA::Layout_MN_SW32_Atom<Element>>>;
+        using KeyAtom = std::conditional_t<column_channels == 64, GMMA::Layout_K_SW128_Atom<Element>,
+                                           std::conditional_t<column_channels == 32, GMMA::Layout_K_SW64_Atom<Element>,
+                                                              GMMA::Layout_K_SW32_Atom<Element>>>;
+        using ValueAtom =
+            std::conditional_t<column_channels == 64, GMMA::Layout_MN_SW128_Atom<Element>,
+                               std::conditional_t<column_channels == 32, GMMA::Layout_MN_SW64_Atom<Element>,
+                                                  GMMA::Layout_MN_SW32_Atom<Element>>>;
         auto *const first_query = reinterpret_cast<Element *>(queries + group() * (64 * Head::column_bytes));
         auto *const first_stage = reinterpret_cast<Element *>(stages);
         // Of both buffers.
-        const auto shared_queries = make_tensor(
-            make_smem_ptr(first_query), [] {
-                constexpr auto own = tile_to_shape(KeyAtom{}, make_shape(_64{}, Int<channels>{}));
-                constexpr auto all = tile_to_shape(KeyAtom{}, make_shape(Int<block_rows>{}, Int<channels>{}));
-                return composition(own.layout_a(), own.offset(),
-                                   make_layout(layout<0>(own.layout_b()), layout<1>(all.layout_b()),
-                                               make_layout(_2{}, Int<query_bytes / 2>{})));
-            }());
+        const auto shared_queries = make_tensor(make_smem_ptr(first_query), [] {
+            constexpr auto own = tile_to_shape(KeyAtom{}, make_shape(_64{}, Int<channels>{}));
+            constexpr auto all = tile_to_shape(KeyAtom{}, make_shape(Int<block_rows>{}, Int<channels>{}));
+            return composition(own.layout_a(), own.offset(),
+                               make_layout(layout<0>(own.layout_b()), layout<1>(all.layout_b()),
+                                           make_layout(_2{}, Int<query_bytes / 2>{})));
+        }());
         const auto shared_keys = make_tensor(make_smem_ptr(first_stage), [] {
             constexpr auto one = tile_to_shape(KeyAtom{}, make_shape(Int<BlockKeys>{}, Int<channels>{}));
             return composition(one.layout_a(), one.offset(),
@@ -245,8 +244,8 @@ private:
                                make_layout(layout<0>(one.layout_b()), layout<1>(one.layout_b()),
                                            make_layout(Int<Stages>{}, Int<block_bytes>{})));
         }());
-        auto score_mma = make_tiled_mma(
-            GMMA::ss_op_selector<Element, Element, float, Shape<_64, Int<BlockKeys>, Int<channels>>>());
+        auto score_mma =
+            make_tiled_mma(GMMA::ss_op_selector<Element, Element, float, Shape<_64, Int<BlockKeys>, Int<channels>>>());
         auto value_mma = make_tiled_mma(GMMA::rs_op_selector<Element, Element, float, Shape<_64, Int<channels>, _16>,
                                                              GMMA::Major::K, GMMA::Major::MN>());
         static_assert(size<1>(typename decltype(score_mma)::AtomShape_MNK{}) == BlockKeys);
@@ -494,8 +493,7 @@ private:
                make_float4(softmax.max[0], softmax.max[1], softmax.sum[0], softmax.sum[1]));
         arrive(shared_address(&shared.published));
     }
-    template<class Sums>
-    __device__ void collect(Sums &sums, Softmax &softmax, uint32_t item, float scale) const {
+    template<class Sums> __device__ void collect(Sums &sums, Softmax &softmax, uint32_t item, float scale) const {
         wait(shared_address(&shared.collectable), 0);
         uint32_t other = work.worker();
         do {

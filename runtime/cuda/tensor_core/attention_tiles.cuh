@@ -11,8 +11,8 @@
 
 namespace distile::tensor_core {
 
-/** A head's channels of a token in shared memory, in columns whose pieces of 16 bytes are swizzled as the tensor cores of
- * compute capability 9.0 read them. */
+/** A head's channels of a token in shared memory, in columns whose pieces of 16 bytes are swizzled as the tensor cores
+ * of compute capability 9.0 read them. */
 template<class Op> struct HeadLayout {
     /** Those that are multiplied, with zeros behind the head's, and those that there is room for. CuTe has instructions
      * for a multiple of 32 without its extensions, which take long to compile. */
@@ -149,7 +149,7 @@ template<class Op> struct LastKeys {
 #pragma unroll
                 for (int i = 0; i < BlockKeys / 2; i++) {
                     const uint32_t place = first + own + i / 4 * 8 + i % 2;
-                    if (place < end && static_cast<int32_t>(item.keys.at(place)) > keys[i / 2 % 2]) {
+                    if (place<end &&static_cast<int32_t>(item.keys.at(place))> keys[i / 2 % 2]) {
                         scores[i] = no_score;
                     }
                 }
@@ -191,9 +191,8 @@ struct OwnTokens {
 };
 
 /** Stores the sums of a thread's two rows. */
-template<class Op, class Sums>
-__device__ inline void store_rows(const Tensor &output, const AttentionItem &item, const OwnTokens &own,
-                                  const Sums &sums) {
+template<class Op, class Sums> __device__ inline void store_rows(const Tensor &output, const AttentionItem &item,
+                                                                 const OwnTokens &own, const Sums &sums) {
     using Stored = Storage<typename Op::Element>;
     const uint32_t quad = threadIdx.x % 4;
     char *const head = head_of<Op>(output, item);

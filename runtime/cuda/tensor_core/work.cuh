@@ -50,7 +50,8 @@ template<int Steps, int Splits> struct WorkInTurn {
 template<int Steps, uint32_t SumSteps = sharing_steps, uint32_t ShareSteps = 4> class BalancedWork {
 public:
     /** Called by all threads of a block. `worker` is shared memory. */
-    __device__ BalancedWork(uint32_t items, uint32_t blocks, uint32_t *signals, uint32_t &worker, uint32_t steps = Steps)
+    __device__ BalancedWork(uint32_t items, uint32_t blocks, uint32_t *signals, uint32_t &worker,
+                            uint32_t steps = Steps)
         : blocks_(blocks), items_(items), whole_(items), given_steps_(steps) {
         // As many as if the host had known the number of items, so that results are the same bit for bit.
         const uint32_t used = min(blocks, items * most_sharers);

@@ -211,8 +211,8 @@ extern "C" int distile_call_attention(const distile_attention_code *code, const 
         arguments.signals = reinterpret_cast<uint32_t *>(signals);
     }
     void *pointers[] = {&arguments};
-    const distile_gpu_launch launch = {code->kernel, {blocks, 1, 1},  {code->threads, 1, 1}, code->shared_bytes,
-                                       pointers,     1, code->early};
+    const distile_gpu_launch launch = {
+        code->kernel, {blocks, 1, 1}, {code->threads, 1, 1}, code->shared_bytes, pointers, 1, code->early};
     return result != 0 ? result : gpu.launch(hooks, &launch);
 }
 
