@@ -87,8 +87,8 @@ void emit_variants(std::ostream &c, const Plan &plan, size_t index, const std::s
           << ", .tile_w = " << variant.tile_w() << ", .dense = " << (variant.dense ? 1 : 0)
           << ", .layout = " << quote(plan.layout_of(variant)) << ", .run = run_"
           << function_name(symbol, index, variant.name);
-        if (variant.language == Language::TensorCore && listless_pixels(variant) != 0) {
-            c << ", .listless_pixels = " << listless_pixels(variant);
+        if (variant.language == Language::TensorCore && listless_pixels(plan, variant) != 0) {
+            c << ", .listless_pixels = " << listless_pixels(plan, variant);
         } else if (variant.language == Language::Halide && may_copy) {
             c << ", .input_dtype = DISTILE_FLOAT32";
         }

@@ -1,5 +1,6 @@
 #include "tensor_core.h"
 #include "arguments.h"
+#include "attention_code.h"
 #include "operator_schema.h"
 #include <algorithm>
 #include <sstream>
@@ -7,18 +8,6 @@
 namespace distile {
 
 namespace {
-
-/** The type of CuTe in which an operator's values are multiplied. */
-const char *element_of(const Operator &op) {
-    switch (op.dtype().dtype) {
-    case DISTILE_FLOAT16:
-        return "cute::half_t";
-    case DISTILE_BFLOAT16:
-        return "cute::bfloat16_t";
-    default:
-        return "cute::tfloat32_t";
-    }
-}
 
 const char *activation_of(const Operator &op) {
     switch (op.epilogue_value()) {
@@ -153,7 +142,21 @@ void emit_codes(std::ostream &c, const Plan &plan, const std::vector<Kernel> &ke
 
 }  // namespace
 
+const char *tensor_core_element(const Operator &op) {
+    switch (op.dtype().dtype) {
+    case DISTILE_FLOAT16:
+        return "cute::half_t";
+    case DISTILE_BFLOAT16:
+        return "cute::bfloat16_t";
+    default:
+        return "cute::tfloat32_t";
+    }
+}
+
 bool runs_on_tensor_cores(const Operator &op) {
+    if (is_attention(op)) {
+        return has_attention(op);
+    }
     // Those whose weights the runtime packs for them.
     const distile_operator_kind kind = op.schema().kind;
     return (kind == DISTILE_MASKED_CONV2D || kind == DISTILE_MASKED_LINEAR) && runs_on_tensor_cores(facts_of(op));
@@ -163,13 +166,17 @@ TensorCores tensor_cores_of(const Plan &plan) {
     return plan.features() == "sm_90a" ? TensorCores::Sm90 : TensorCores::Sm80;
 }
 
-int listless_pixels(const PlanVariant &variant) {
-    const bool lists = variant.dense || variant.tile_h() != 1 || variant.tile_w() != 1;
+int listless_pixels(const Plan &plan, const PlanVariant &variant) {
+    const bool lists = is_attention(plan.op) || variant.dense || variant.tile_h() != 1 || variant.tile_w() != 1;
     return lists ? 0 : static_cast<int>(tensor_core::listless_pixels);
 }
 
 void emit_tensor_core_calls(std::ostream &c, const Plan &plan, size_t index, const std::string &name,
                             const std::vector<std::string> &functions) {
+    if (is_attention(plan.op)) {
+        emit_attention_calls(c, plan, index, name, functions);
+        return;
+    }
     const std::string own = "codes_" + std::to_string(index), shared = "choices_" + std::to_string(index);
     c << "extern const char " << name << "_code[], " << name << "_code_end[];\n";
     emit_codes(c, plan, own_kernels(plan), own, name);
@@ -189,12 +196,16 @@ void emit_tensor_core_calls(std::ostream &c, const Plan &plan, size_t index, con
 }
 
 bool gpu_chooses(const Plan &plan) {
-    return plan.variants.size() > 1 &&
+    // Of attention the runtime's own kernel chooses.
+    return plan.variants.size() > 1 && !is_attention(plan.op) &&
            std::all_of(plan.variants.begin(), plan.variants.end(),
                        [](const PlanVariant &variant) { return variant.language == Language::TensorCore; });
 }
 
 std::string tensor_core_source(const Plan &plan) {
+    if (is_attention(plan.op)) {
+        return attention_source(plan);
+    }
     const distile_conv2d conv = plan.op.schema().convolution(plan.op).conv;
     std::ostringstream cu;
     cu << "// The variants of " << plan.name << " for tensor cores: " << plan.op.summary() << ".\n"
@@ -202,7 +213,7 @@ std::string tensor_core_source(const Plan &plan) {
        << ".cuh\"\n#include \"launch.cuh\"\n\n"
        << "using namespace distile::tensor_core;\n\n"
        << "struct Operator {\n"
-       << "    using Element = " << element_of(plan.op) << ";\n"
+       << "    using Element = " << tensor_core_element(plan.op) << ";\n"
        << "    static constexpr int in_channels = " << conv.in_channels << ", out_channels = " << conv.out_channels
        << ";\n"
        << "    static constexpr int kernel_h = " << conv.kernel_h << ", kernel_w = " << conv.kernel_w

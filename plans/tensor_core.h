@@ -15,6 +15,9 @@ namespace distile {
 /** Whether there are kernels for an operator at all. */
 bool runs_on_tensor_cores(const Operator &op);
 
+/** The type of CuTe in which an operator's values are multiplied. */
+const char *tensor_core_element(const Operator &op);
+
 /** Those that the target of a plan has. */
 TensorCores tensor_cores_of(const Plan &plan);
 
@@ -28,7 +31,7 @@ void emit_tensor_core_calls(std::ostream &c, const Plan &plan, size_t index, con
 bool gpu_chooses(const Plan &plan);
 
 /** The pixels of a mask for which a variant needs no list. */
-int listless_pixels(const PlanVariant &variant);
+int listless_pixels(const Plan &plan, const PlanVariant &variant);
 
 /** The CUDA C++ of a plan's variants for tensor cores. One unit has all, because the headers take nvcc longer than a
  * variant. */

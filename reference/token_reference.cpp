@@ -91,6 +91,7 @@ std::vector<TokenResult> reference_token_row(const TokenOperator &op, const Toke
                     const double value = read_element(*args.value, n, 0, j, head * op.head_dim + d);
                     result.value += row.weight[j] * value;
                     result.scale += row.scale[j] * std::abs(value);
+                    result.sum += std::abs(row.weight[j] * value);
                 }
             }
             results.push_back(result);

@@ -31,6 +31,7 @@ struct TokenResult {
     bool written;
     double value;
     double scale;  ///< For judging errors: the sum of the absolute values of all terms, with the errors of the scores.
+    double sum = 0;  ///< The same of a product with values, without them.
 };
 
 /** The channels of row (n, y, x) of the output. */

@@ -1,4 +1,5 @@
 #include "tensor_core_space.h"
+#include "attention_space.h"
 #include <algorithm>
 
 namespace distile {
@@ -130,6 +131,10 @@ bool has_boxes(TensorCores cores, const Theta &theta, const OperatorFacts &op) {
 const Space &tensor_core_space(TensorCores cores) {
     static const Space sm80 = make_space(TensorCores::Sm80), sm90 = make_space(TensorCores::Sm90);
     return cores == TensorCores::Sm90 ? sm90 : sm80;
+}
+
+const Space &tensor_core_space(TensorCores cores, const OperatorFacts &op) {
+    return op.product == TokenProduct::Attention ? attention_space(cores) : tensor_core_space(cores);
 }
 
 TensorCoreBlock tensor_core_block(TensorCores cores, const Theta &theta) {

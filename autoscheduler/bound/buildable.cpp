@@ -8,7 +8,7 @@
 namespace distile {
 
 const Space &space_of(const Plan &plan, const PlanVariant &variant) {
-    return variant.language == Language::TensorCore ? tensor_core_space(tensor_cores_of(plan))
+    return variant.language == Language::TensorCore ? tensor_core_space(tensor_cores_of(plan), facts_of(plan.op))
                                                     : space_of(plan.backend, problem_of(plan.op, plan.backend, 1, 0));
 }
 

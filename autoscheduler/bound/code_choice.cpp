@@ -24,7 +24,7 @@ std::string why_not_on_tensor_cores(const Operator &op) {
                ? ""
                : "there is no kernel for tensor cores for this operator: they run convolutions and "
                  "linear layers without groups and scales, with channels that are multiples of 8 "
-                 "and a kernel of at most 16 x 16";
+                 "and a kernel of at most 16 x 16, and 16-bit attention with heads of at most 128 channels";
 }
 
 Language language_of(const Operator &op, const CodeChoice &choice) {

@@ -21,13 +21,13 @@ const distile_operand *operand_of(const distile_polykernel &polykernel, distile_
     return found == end ? nullptr : found;
 }
 
-bool is_right(double got, const TokenResult &due, distile_dtype dtype) {
+bool is_right(double got, const TokenResult &due, distile_dtype dtype, double weight_error) {
     if (!std::isfinite(due.value)) {
         return std::isnan(due.value) ? std::isnan(got) : got == due.value;
     }
     // Probabilities are never less than float32's least normal number.
     constexpr double least = 0x1p-126;
-    return std::abs(got - due.value) <= error_bound(dtype, due.value, due.scale) + least;
+    return std::abs(got - due.value) <= error_bound(dtype, due.value, due.scale) + weight_error * due.sum + least;
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ std::string TokenTensors::difference(const std::vector<uint32_t> &before) const 
                     const int64_t place =
                         first + (n * view.stride_n + y * view.stride_h + x * view.stride_w + c) * bytes;
                     const float got = load_as(dtype_, stored + place);
-                    bool right = is_right(got, row[c], dtype_);
+                    bool right = is_right(got, row[c], dtype_, weight_error);
                     if (!row[c].written) {
                         right = call.inactive == DISTILE_ZERO
                                     ? got == 0

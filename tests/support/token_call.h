@@ -45,9 +45,18 @@ public:
     /** "" if the output holds what a call must have made of it. */
     std::string difference(const std::vector<uint32_t> &before) const;
 
+    /** The tensors behind these views, or null. */
+    TestTensor *key_memory() const {
+        return key_.get();
+    }
+    TestTensor *value_memory() const {
+        return value_.get();
+    }
+
     TokenOperator op;
     TokenCall call;
     std::unique_ptr<TestTensor> input, output;
+    double weight_error = 0; /**< Relative, of the probabilities in code that rounds them. */
 
 private:
     distile_dtype dtype_;

@@ -1,6 +1,7 @@
 // Operator and plan files, the spaces of schedules, and the plugin: what they accept, and how they refuse the rest.
 #include "Halide.h"
 #include "architecture.h"
+#include "attention_space.h"
 #include "bound_backend.h"
 #include "bound_plan.h"
 #include "buildable.h"
@@ -982,6 +983,46 @@ TEST_CASE("The spaces of tensor cores hold what fits a multiprocessor", "[plan]"
     CHECK_FALSE(boxes(TensorCores::Sm90, 8, 8, 64));
     facts.groups = 2;
     CHECK_FALSE(runs_on_tensor_cores(facts));
+}
+
+TEST_CASE("The spaces of attention on tensor cores hold what fits a multiprocessor", "[plan]") {
+    OperatorFacts facts;
+    facts.product = TokenProduct::Attention;
+    for (const int head_dim : {32, 40, 64, 80, 96, 128}) {
+        facts.heads = 3;
+        facts.head_dim = head_dim;
+        CHECK(has_attention(facts));
+        const Problem problem{facts};
+        for (const TensorCores cores : {TensorCores::Sm80, TensorCores::Sm90}) {
+            const Space &space = tensor_core_space(cores, facts);
+            const int64_t most = cores == TensorCores::Sm90 ? 228 << 10 : 100 << 10;
+            const std::vector<PackedTheta> points = legal_points(space, problem);
+            CHECK(points.size() > 10);
+            for (const PackedTheta &point : points) {
+                const Theta theta = unpack(space, point);
+                REQUIRE(space.why_illegal(theta, problem).empty());
+                const AttentionBlock block = attention_block(cores, theta, head_dim);
+                REQUIRE(theta.at("blocks") * (block.shared_bytes + 1024) <= most);
+                REQUIRE(theta.at("blocks") * block.threads <= 768);
+            }
+            CHECK(static_cast<double>(points.size()) < all_points(space));
+            CHECK(contains(space.describe(unpack(space, points.front())), "tensor cores, blocks of"));
+        }
+    }
+    const Theta theta = {{"block_rows", 192}, {"block_keys", 128}, {"stages", 3}, {"balanced", 1}};
+    const AttentionBlock large = attention_block(TensorCores::Sm90, theta, 64);
+    CHECK(large.threads == 512);
+    CHECK(large.shared_bytes == 1024 + (2 * 192 + 6 * 128) * 128 + 3 * 32 + 56);
+    CHECK(large.part_bytes == 384 * 9 * 16);
+    // Rows have 32, 64, 96 or 128 channels in shared memory.
+    CHECK(attention_block(TensorCores::Sm80, theta, 40).shared_bytes == (192 + 6 * 128) * 128);
+    CHECK(attention_block(TensorCores::Sm80, theta, 40).part_bytes == 0);
+    facts.head_dim = 36;
+    CHECK_FALSE(has_attention(facts));
+    facts.head_dim = 136;
+    CHECK_FALSE(has_attention(facts));
+    facts = {};
+    CHECK_FALSE(has_attention(facts));
 }
 
 TEST_CASE("The hash of a plan is of its code alone", "[plan]") {

@@ -1,3 +1,4 @@
+#include "bound_attention.h"
 #include "bound_backend.h"
 #include "bound_cuda.h"
 #include "bound_cuda_direct.h"
@@ -34,11 +35,16 @@ const BoundTerms &model(const Problem &problem) {
         cuda_direct_knobs, nullptr, {}, nullptr, add_terms_of_direct<NamedTerms>, add_terms_of_direct<TimesAlone>};
     static const BoundTerms tensor_core = {
         tensor_core_knobs, nullptr, {}, nullptr, add_tensor_core_terms<NamedTerms>, add_tensor_core_terms<TimesAlone>};
+    static const BoundTerms attention = {
+        attention_knobs, nullptr, {}, nullptr, add_attention_terms<NamedTerms>, add_attention_terms<TimesAlone>};
+    if (problem.tensor_cores && problem.product == TokenProduct::Attention) {
+        return attention;
+    }
     return problem.tensor_cores ? tensor_core : runs_direct(problem) ? direct : staged;
 }
 
 const Space &space(const Problem &problem) {
-    return problem.tensor_cores   ? tensor_core_space(*problem.tensor_cores)
+    return problem.tensor_cores   ? tensor_core_space(*problem.tensor_cores, problem)
            : runs_direct(problem) ? cuda_direct_space()
                                   : cuda_space();
 }

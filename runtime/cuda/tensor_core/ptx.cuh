@@ -64,6 +64,17 @@ __device__ inline void wait(uint32_t barrier, uint32_t parity) {
                  : "memory");
 }
 
+/** Whether a wait would end at once. */
+__device__ inline bool has_completed(uint32_t barrier, uint32_t parity) {
+    uint32_t done;
+    asm volatile("{\n\t.reg .pred done;\n\t"
+                 "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n\tselp.u32 %0, 1, 0, done;\n\t}"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return done != 0;
+}
+
 /** Arrives at the barrier, which then also waits for so many bytes. */
 __device__ inline void arrive_and_expect(uint32_t barrier, uint32_t bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");

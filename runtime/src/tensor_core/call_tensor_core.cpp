@@ -1,7 +1,7 @@
 /** \file
  * Adapts calls to the kernels for tensor cores. Linked into every PolyKernel that has such kernels.
  */
-#include "tensor_core/arguments.h"
+#include "tensor_core/attention_arguments.h"
 #include <algorithm>
 #include <cstring>
 #include <distile/polykernel.h>
@@ -9,6 +9,7 @@
 namespace {
 
 using distile::tensor_core::Arguments;
+using distile::tensor_core::AttentionArguments;
 using distile::tensor_core::Launch;
 using distile::tensor_core::Tensor;
 using distile::tensor_core::Tiles;
@@ -18,6 +19,9 @@ constexpr int64_t unit_bytes = 16;
 
 /** The dimensions of an activation. */
 enum Dimension { Channel, X, Y, Image };
+
+/** The places of attention's operands. */
+enum AttentionOperand { Query, Key, Value, Result };
 
 /** The places of the operands. With a residual the output is one further. */
 enum Operand { Input, Weights, Bias, Residual };
@@ -69,6 +73,33 @@ Arguments arguments_of(const distile_kernel_call &call) {
     arguments.batch = call.batch;
     arguments.store_tiles = call.store_tiles;
     return arguments;
+}
+
+AttentionArguments attention_arguments_of(const distile_kernel_call &call) {
+    const distile_array *operands = call.operands;
+    AttentionArguments arguments{};
+    arguments.query = tensor_of(operands[Query]);
+    arguments.key = tensor_of(operands[Key]);
+    arguments.value = tensor_of(operands[Value]);
+    arguments.output = tensor_of(operands[Result]);
+    arguments.rows = {call.tile_xy, call.row_starts, operands[Result].dim[X].extent};
+    arguments.keys = {call.key_xy, call.key_starts, operands[Key].dim[X].extent};
+    arguments.count = call.tile_count;
+    arguments.batch = call.batch;
+    arguments.scale = call.scale;
+    return arguments;
+}
+
+/** The blocks for which attention may have work, but no more than the GPU holds at once. */
+int32_t num_blocks(const distile_attention_code &code, const distile_kernel_call &call) {
+    // The last rows of each image may fill a block in part only.
+    const int64_t rows = call.operands[Result].dim[X].extent;
+    const int64_t full = std::min(ceil_divide(call.num_tiles, code.block_rows) + call.batch,
+                                  call.batch * ceil_divide(rows, code.block_rows));
+    const int64_t items = full * code.heads;
+    const int64_t most = code.part_bytes != 0 ? distile::tensor_core::most_sharers * items : items;
+    return static_cast<int32_t>(
+        std::min(most, std::max<int64_t>(int64_t{call.threads} * code.blocks_per_multiprocessor, 1)));
 }
 
 /** The call that is made for the most numbers of tiles. */
@@ -161,6 +192,28 @@ extern "C" int distile_call_tensor_core(const distile_tensor_core_code *code, co
     KernelLaunch launch(*code, *call);
     const int result = launch.add(*code, *call);
     return result != 0 ? result : launch.run();
+}
+
+extern "C" int distile_call_attention(const distile_attention_code *code, const distile_kernel_call *call) {
+    distile_hooks *const hooks = call->hooks;
+    const distile_gpu_hooks &gpu = *hooks->gpu;
+    AttentionArguments arguments = attention_arguments_of(*call);
+    const int32_t blocks = num_blocks(*code, *call);
+    arguments.blocks = static_cast<uint32_t>(blocks);
+    int result = gpu.use_module(hooks, code->code, static_cast<size_t>(code->end - code->code));
+    if (result == 0 && code->part_bytes != 0) {
+        uint64_t parts = 0, signals = 0;
+        result = gpu.allocate(hooks, static_cast<uint64_t>(blocks) * code->part_bytes, &parts);
+        if (result == 0) {
+            result = gpu.signals(hooks, (blocks + 2) * sizeof(uint32_t), &signals);
+        }
+        arguments.parts = reinterpret_cast<float *>(parts);
+        arguments.signals = reinterpret_cast<uint32_t *>(signals);
+    }
+    void *pointers[] = {&arguments};
+    const distile_gpu_launch launch = {
+        code->kernel, {blocks, 1, 1}, {code->threads, 1, 1}, code->shared_bytes, pointers, 1, code->early};
+    return result != 0 ? result : gpu.launch(hooks, &launch);
 }
 
 extern "C" int distile_choose_tensor_core(const distile_tensor_core_code *codes, const distile_kernel_call *calls,

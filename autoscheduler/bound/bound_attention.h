@@ -1,0 +1,71 @@
+/** \file
+ * The terms of the bound for attention on tensor cores. A sink gets them: time(name, us), count(name, value),
+ * launches(us). schedules/attention_space.h describes what a block does.
+ */
+#ifndef DISTILE_BOUND_ATTENTION_H
+#define DISTILE_BOUND_ATTENTION_H
+
+#include "arguments.h"
+#include "attention_space.h"
+#include "bound_sinks.h"
+#include <algorithm>
+#include <cmath>
+
+namespace distile {
+
+inline const std::vector<const char *> &attention_knobs() {
+    static const std::vector<const char *> knobs = {"block_rows", "block_keys", "stages",  "blocks",
+                                                    "overlapped", "ordered",    "balanced"};
+    return knobs;
+}
+
+/** Fitted by hand to some times of 24 heads of 64 channels and 4096 tokens on an H200. */
+struct AttentionCosts {
+    static constexpr double powers = 16;  /**< Of 2, one for each score, that a multiprocessor makes in a cycle. */
+    static constexpr double alone = 1.25; /**< Times as long if a multiprocessor has one or two groups of 64 rows. */
+    static constexpr double sm80 = 1.5;   /**< The same without instructions of 9.0. */
+    static constexpr double start_us = 3; /**< Of a call, besides an empty launch. */
+    static constexpr double item_us = 1.2, share_us = 3.5; /**< To fill and empty the pipeline, and to share sums. */
+};
+
+template<typename Sink>
+void add_attention_terms(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
+    using Costs = AttentionCosts;
+    const std::array<int, 16> &values = knobs.values;
+    const double rows = values[0], keys = values[1], blocks = values[3];
+    const bool overlapped = values[4] != 0, balanced = values[6] != 0;
+    const Problem &problem = workload.problem;
+    const DeviceProfile &device = workload.device;
+    const bool sm90 = *problem.tensor_cores == TensorCores::Sm90;
+    const double room = std::max(1.0, blocks * workload.threads);
+
+    const double images = std::max(1.0, static_cast<double>(workload.batch));
+    const double items = std::ceil(static_cast<double>(tiles) / images / rows) * images * problem.heads;
+    const double steps = std::ceil(static_cast<double>(workload.keys) / keys);
+    const double waves = std::ceil(items / room);
+    double item_steps = waves * steps, shares = 0;
+    if (balanced && items * steps < (waves * steps - 3) * room) {
+        item_steps = std::ceil(items * steps / std::min(room, items * tensor_core::most_sharers));
+        shares = 1;
+    }
+
+    sink.overlap_in_part();
+    const double us_per_cycle = 1 / (device.ghz * 1e3);
+    const double scores = item_steps * blocks * rows * keys;
+    const double slower = (sm90 ? blocks * rows <= 128 || !overlapped ? Costs::alone : 1 : Costs::sm80) * us_per_cycle;
+    const double padded = std::ceil(problem.head_dim / 32.0) * 32;
+    sink.time("multiply", scores * 2 * padded / std::max(1, device.tensor16_per_cycle) * slower);
+    sink.time("softmax", scores / Costs::powers * slower);
+    const MemoryLevel &dram = device.memory[2];
+    const double tokens = 2.0 * static_cast<double>(tiles) + 2.0 * images * workload.keys;
+    sink.time("global", tokens * problem.heads * problem.head_dim * problem.bytes_per_element / (dram.gb_per_s * 1e3));
+    sink.launches(device.launch_us + Costs::start_us + waves * Costs::item_us + shares * Costs::share_us);
+
+    sink.count("items", items);
+    sink.count("steps", steps);
+    sink.count("waves", waves);
+}
+
+}  // namespace distile
+
+#endif

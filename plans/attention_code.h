@@ -1,0 +1,26 @@
+/** \file
+ * What plans say of attention on tensor cores: one kernel for each variant.
+ */
+#ifndef DISTILE_PLANS_ATTENTION_CODE_H
+#define DISTILE_PLANS_ATTENTION_CODE_H
+
+#include "plan.h"
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace distile {
+
+bool is_attention(const Operator &op);
+
+/** Whether there are kernels for an operator. */
+bool has_attention(const Operator &op);
+
+/** As the functions of tensor_core.h, which call these for attention. */
+void emit_attention_calls(std::ostream &c, const Plan &plan, size_t index, const std::string &name,
+                          const std::vector<std::string> &functions);
+std::string attention_source(const Plan &plan);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,119 @@
+#include "attention_space.h"
+#include <algorithm>
+
+namespace distile {
+
+namespace {
+
+constexpr int most_head_dim = 128;
+constexpr int64_t registers = 1 << 16;  // Of a multiprocessor.
+
+/** The shared memory of a multiprocessor. Each block takes reserved_bytes besides its own. */
+int64_t all_shared_bytes(TensorCores cores) {
+    // Of the chips from 8.0 on, some have no more than 8.6 has.
+    return (cores == TensorCores::Sm90 ? 228 : 100) << 10;
+}
+constexpr int64_t reserved_bytes = 1 << 10;
+
+/** The channels of a head that there is room for. */
+int stored_channels(int head_dim) {
+    return round_up(head_dim, 32);
+}
+
+template<TensorCores cores> std::string describe(const Theta &theta) {
+    std::string text = "tensor cores, blocks of " + count_of(theta, "block_rows", "row") + " x " +
+                       count_of(theta, "block_keys", "key") + ", " + count_of(theta, "stages", "stage");
+    text += value_of(theta, "overlapped") != 0 ? "; values beside the next softmax" : "";
+    text += value_of(theta, "ordered") != 0 ? "; warp groups in turn" : "";
+    text += value_of(theta, "balanced") != 0 ? "; balanced" : "";
+    return text + "; " + count_of(theta, "blocks", "block") + " a multiprocessor";
+}
+
+/** There are templates for these values of a knob only. */
+Constraint one_of(const Knob &knob) {
+    std::string values;
+    for (const int value : knob.values) {
+        values.append(values.empty() ? "" : ", ").append(std::to_string(value));
+    }
+    return {"a value of " + knob.name + " among " + values,
+            [knob](const Theta &theta, const Problem &) {
+                return std::count(knob.values.begin(), knob.values.end(), theta.at(knob.name)) != 0;
+            },
+            {knob.name}};
+}
+
+Space make_space(TensorCores cores) {
+    const bool sm90 = cores == TensorCores::Sm90;
+    using Values = std::vector<int>;
+    Space space{{{"tile_h", "height of a tile: tokens have one row", {1}},
+                 {"tile_w", "width of a tile: tokens are listed one by one", {1}},
+                 {"block_rows", "query rows per block", sm90 ? Values{64, 128, 192, 256} : Values{64, 128}},
+                 {"block_keys", "keys per step", sm90 ? Values{64, 96, 128, 192, 256} : Values{32, 64, 128}},
+                 {"stages", "blocks of keys in shared memory", {2, 3, 4, 5, 6}},
+                 {"blocks", "blocks of a multiprocessor", {1, 2, 3}}},
+                {{"stages that fit the shared memory of a multiprocessor, for all of its blocks",
+                  [cores](const Theta &theta, const Problem &problem) {
+                      const int64_t bytes = attention_block(cores, theta, problem.head_dim).shared_bytes;
+                      return theta.at("blocks") * (bytes + reserved_bytes) <= all_shared_bytes(cores);
+                  },
+                  {"block_rows", "block_keys", "stages", "blocks"}},
+                 {"block_rows and blocks with at most 768 threads a multiprocessor",
+                  [cores](const Theta &theta, const Problem &problem) {
+                      return theta.at("blocks") * attention_block(cores, theta, problem.head_dim).threads <= 768;
+                  },
+                  {"block_rows", "blocks"}},
+                 {"registers for the scores of block_keys, their probabilities and the sums of a head",
+                  [cores, sm90](const Theta &theta, const Problem &problem) {
+                      // Those that copy leave some of theirs to those that multiply.
+                      const int threads = attention_block(cores, theta, problem.head_dim).threads - (sm90 ? 128 : 0);
+                      const int64_t each = std::min<int64_t>(registers / (int64_t{theta.at("blocks")} * threads), 255);
+                      const int keys = theta.at("block_keys"), channels = stored_channels(problem.head_dim);
+                      return keys / 2 + (sm90 ? keys / 4 : channels / 4) + channels / 2 <= each;
+                  },
+                  {"block_rows", "block_keys", "blocks"}}},
+                sm90 ? describe<TensorCores::Sm90> : describe<TensorCores::Sm80>,
+                {}};
+    if (sm90) {
+        space.knobs.push_back({"overlapped", "1: products with values beside the softmax of the next scores", {0, 1}});
+        space.knobs.push_back({"ordered", "1: warp groups issue their products in turn", {0, 1}});
+        space.knobs.push_back({"balanced", "1: blocks share the keys of the last items", {0, 1}});
+        space.constraints.push_back({"groups of 64 rows that can be ordered",
+                                     [](const Theta &theta, const Problem &) {
+                                         return theta.at("ordered") == 0 || theta.at("block_rows") > 64;
+                                     },
+                                     {"ordered", "block_rows"}});
+    }
+    for (const Knob &knob : space.knobs) {
+        space.constraints.insert(space.constraints.begin(), one_of(knob));
+    }
+    return space;
+}
+
+}  // namespace
+
+bool has_attention(const OperatorFacts &op) {
+    return op.product == TokenProduct::Attention && op.head_dim % 8 == 0 && op.head_dim <= most_head_dim;
+}
+
+const Space &attention_space(TensorCores cores) {
+    static const Space sm80 = make_space(TensorCores::Sm80), sm90 = make_space(TensorCores::Sm90);
+    return cores == TensorCores::Sm90 ? sm90 : sm80;
+}
+
+AttentionBlock attention_block(TensorCores cores, const Theta &theta, int head_dim) {
+    const int64_t rows = value_of(theta, "block_rows"), keys = value_of(theta, "block_keys"),
+                  stages = value_of(theta, "stages"), row_bytes = int64_t{2} * stored_channels(head_dim);
+    AttentionBlock block{};
+    block.shared_bytes = (rows + 2 * stages * keys) * row_bytes;
+    block.threads = static_cast<int>(2 * rows);
+    if (cores == TensorCores::Sm90) {
+        // A second buffer of rows, alignment and barriers. Four more warps copy.
+        block.shared_bytes += rows * row_bytes + 1024 + 32 * stages + 56;
+        block.threads += 128;
+        // Sums of channels, and maxima and sums of rows.
+        block.part_bytes = value_of(theta, "balanced") == 0 ? 0 : 2 * rows * (stored_channels(head_dim) / 8 + 1) * 16;
+    }
+    return block;
+}
+
+}  // namespace distile

@@ -1,0 +1,32 @@
+/** \file
+ * The space of attention kernels for NVIDIA's tensor cores, which are templates in runtime/cuda/tensor_core.
+ * Independent of Halide.
+ *
+ * A block computes block_rows query rows of an image and a head at a time and goes through the keys in blocks of
+ * block_keys, of which `stages` are in shared memory.
+ */
+#ifndef DISTILE_SCHEDULES_ATTENTION_SPACE_H
+#define DISTILE_SCHEDULES_ATTENTION_SPACE_H
+
+#include "space.h"
+#include <cstdint>
+
+namespace distile {
+
+/** What a block takes of its multiprocessor, and what it shares with others. */
+struct AttentionBlock {
+    int64_t shared_bytes;
+    int threads;
+    int64_t part_bytes; /**< Its sums of an item that it shares; 0 without a balance. */
+};
+
+/** Whether there are kernels for such an operator of a 16-bit type. */
+bool has_attention(const OperatorFacts &op);
+
+const Space &attention_space(TensorCores cores);
+
+AttentionBlock attention_block(TensorCores cores, const Theta &theta, int head_dim);
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,289 @@
+// Attention on tensor cores against the plain loops: every variant of every PolyKernel, on all pairs of shapes, masks,
+// layouts and modes, by name and chosen by the GPU, in graphs and again and again.
+#include "attention_polykernels.h"
+#include "catch.h"
+#include "device_tensor.h"
+#include "gpu_session.h"
+#include "pairwise.h"
+#include "token_call.h"
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+using namespace distile;
+
+namespace {
+
+/** The PolyKernels that the GPU runs. */
+std::vector<const distile_polykernel *> runnable(const Gpu &gpu) {
+    std::vector<const distile_polykernel *> found;
+    for (const auto &linked : linked_polykernels) {
+        distile_kernel *made = nullptr;
+        const distile_status status = distile_kernel_create(gpu.context.get(), linked.polykernel, &made);
+        const Kernel kernel(made);
+        if (status == DISTILE_ERROR_UNSUPPORTED_DEVICE) {
+            WARN("skipped: " << distile_context_message(gpu.context.get()));
+            continue;
+        }
+        gpu.check(status);
+        found.push_back(linked.polykernel);
+    }
+    return found;
+}
+
+/** A mask of tokens, set from bytes on the device. */
+class TokenMask {
+public:
+    TokenMask(const Gpu &gpu, const std::vector<uint8_t> &bytes, int32_t batch)
+        : mask_(gpu.make_mask()), bytes_(bytes), batch_(batch), tokens_(static_cast<int32_t>(bytes.size()) / batch) {
+        set(gpu);
+    }
+    void set(const Gpu &gpu) const {
+        gpu.check(distile_mask_set_bytes(mask_.get(), bytes_.data(), batch_, 1, tokens_, tokens_, tokens_));
+    }
+    void change(const std::vector<uint8_t> &bytes) {
+        bytes_.set(bytes);
+    }
+    const Mask &get() const {
+        return mask_;
+    }
+
+private:
+    Mask mask_;
+    DeviceArray<uint8_t> bytes_;
+    int32_t batch_, tokens_;
+};
+
+size_t num_bytes(const TestTensor &tensor) {
+    return tensor.num_own_words() * distile_dtype_size(tensor.view().dtype);
+}
+
+/** Copies what a tensor holds to one of the same layout. */
+void copy(const TestTensor &from, TestTensor &to) {
+    std::memcpy(to.own_words(), from.own_words(), num_bytes(to));
+}
+
+/** The tensors and masks of a call, on the GPU. */
+class DeviceCall {
+public:
+    DeviceCall(const Gpu &gpu, const distile_polykernel &polykernel, const TokenCall &call, std::mt19937 &random)
+        : polykernel_(polykernel), tensors(polykernel, call, random), input_(*tensors.input, false),
+          key_(*tensors.key_memory(), true), value_(*tensors.value_memory(), false), output_(*tensors.output, true),
+          rows(gpu, call.rows, call.batch), before_(tensors.output->snapshot()) {
+        if (!call.key_mask.empty()) {
+            keys = std::make_unique<TokenMask>(gpu, call.key_mask, call.batch);
+        }
+        // Probabilities are rounded to the type: its last bit, and of float16 its least number.
+        tensors.weight_error = tensors.input->view().dtype == DISTILE_BFLOAT16 ? 0x1p-8 : 0x1p-10;
+        args = tensors.args(rows.get(), keys ? keys->get() : rows.get());
+        args.input = &input_.view();
+        args.key = &key_.view();
+        args.value = &value_.view();
+        args.output = &output_.view();
+    }
+
+    /** "" if the output is what the call must have made of it. */
+    std::string difference() {
+        const bool guarded = output_.download();
+        std::string text = tensors.difference(before_);
+        return guarded ? text : text + "; memory around the output changed";
+    }
+    /** The output's memory as it is now. */
+    std::vector<uint32_t> download() {
+        output_.download();
+        return tensors.output->snapshot();
+    }
+    /** Takes other rows, keys and values of the same shape, with which a graph can be launched again. */
+    void take(const TokenCall &call, std::mt19937 &random) {
+        const TokenTensors next(polykernel_, call, random);
+        tensors.call = call;
+        copy(*next.input, *tensors.input);
+        copy(*next.key_memory(), *tensors.key_memory());
+        copy(*next.value_memory(), *tensors.value_memory());
+        copy(*next.output, *tensors.output);
+        for (DeviceTensor *tensor : {&input_, &key_, &value_, &output_}) {
+            tensor->upload();
+        }
+        rows.change(call.rows);
+        keys->change(call.key_mask);
+        before_ = tensors.output->snapshot();
+    }
+
+private:
+    const distile_polykernel &polykernel_;
+
+public:
+    TokenTensors tensors;
+
+private:
+    DeviceTensor input_, key_, value_, output_;
+
+public:
+    TokenMask rows;
+    std::unique_ptr<TokenMask> keys;
+    distile_run_args args{};
+
+private:
+    std::vector<uint32_t> before_;
+};
+
+enum class Active { None, One, Few, Half, Every, NoneInFirst };
+
+std::vector<uint8_t> draw_active(Active active, int32_t batch, int32_t tokens, std::mt19937 &random) {
+    const size_t count = static_cast<size_t>(batch) * tokens;
+    std::vector<uint8_t> mask(count, active == Active::Every ? 1 : 0);
+    if (active == Active::One) {
+        mask[random() % count] = 1;
+    } else if (active == Active::Few || active == Active::Half) {
+        mask = draw_mask(count, active == Active::Few ? 100 : 500, random);
+    } else if (active == Active::NoneInFirst) {
+        mask = draw_mask(count, 700, random);
+        std::fill_n(mask.begin(), tokens, uint8_t{0});
+    }
+    return mask;
+}
+
+/** Calls in which all pairs of values occur. Blocks are of 64 to 256 rows and keys. */
+std::vector<TokenCall> all_pairs(std::mt19937 &random) {
+    const std::vector<int32_t> batches = {1, 3, 35}, tokens = {1, 7, 64, 197, 300}, keys = {1, 5, 128, 193, 421};
+    const std::vector<float> scales = {0, 0.05f, -1};
+    const Active rows[] = {Active::None, Active::One, Active::Few, Active::Half, Active::Every, Active::NoneInFirst};
+    std::vector<TokenCall> calls;
+    for (const std::vector<int> &values : combine_pairwise({3, 5, 5, 6, 7, 3, 2, 3}, random)) {
+        TokenCall call;
+        call.batch = batches[values[0]];
+        call.tokens = tokens[values[1]];
+        call.keys = keys[values[2]];
+        call.rows = draw_active(rows[values[3]], call.batch, call.tokens, random);
+        if (values[4] < 6) {
+            call.key_mask = draw_active(rows[values[4]], call.batch, call.keys, random);
+        }
+        call.scale = scales[values[5]];
+        call.inactive = values[6] == 0 ? DISTILE_KEEP : DISTILE_ZERO;
+        for (Layout *layout : {&call.input, &call.key, &call.value, &call.output}) {
+            layout->pixel_gap = values[7] == 1 ? 8 : values[7] == 2 ? static_cast<int32_t>(random() % 5) * 8 : 0;
+            layout->image_gap = values[7] == 2 ? static_cast<int32_t>(random() % 3) * 8 : 0;
+        }
+        calls.push_back(call);
+    }
+    return calls;
+}
+
+TokenCall plain_call(int32_t batch, int32_t tokens, int32_t keys, uint32_t rows_in_thousand, uint32_t keys_in_thousand,
+                     std::mt19937 &random) {
+    TokenCall call;
+    call.batch = batch;
+    call.tokens = tokens;
+    call.keys = keys;
+    call.rows = draw_mask(static_cast<size_t>(batch) * tokens, rows_in_thousand, random);
+    if (keys_in_thousand < 1000) {
+        call.key_mask = draw_mask(static_cast<size_t>(batch) * keys, keys_in_thousand, random);
+    }
+    return call;
+}
+
+/** Runs one variant; the number of variants stands for the choice. */
+void run(const Gpu &gpu, const Kernel &kernel, const distile_polykernel &polykernel, int32_t variant,
+         const distile_run_args &args) {
+    gpu.check(variant == polykernel.num_variants ? distile_run(kernel.get(), &args)
+                                                 : distile_run_variant(kernel.get(), variant, &args));
+}
+
+}  // namespace
+
+TEST_CASE("Attention on tensor cores computes what the loops do", "[gpu_attention]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    std::mt19937 random(1);
+    for (const distile_polykernel *polykernel : runnable(gpu)) {
+        const Kernel kernel = gpu.make_kernel(*polykernel);
+        for (const TokenCall &of : all_pairs(random)) {
+            for (int32_t variant = 0; variant <= polykernel->num_variants; variant++) {
+                CAPTURE(polykernel->name, variant, of.batch, of.tokens, of.keys, of.key_mask.size(), of.scale,
+                        of.inactive);
+                DeviceCall call(gpu, *polykernel, of, random);
+                run(gpu, kernel, *polykernel, variant, call.args);
+                REQUIRE(call.difference() == "");
+            }
+        }
+    }
+}
+
+TEST_CASE("Attention on tensor cores goes through more items than there are multiprocessors", "[gpu_attention]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    std::mt19937 random(2);
+    for (const distile_polykernel *polykernel : runnable(gpu)) {
+        const Kernel kernel = gpu.make_kernel(*polykernel);
+        for (const auto &[batch, tokens, keys] : {std::tuple(90, 200, 300), {300, 70, 65}, {1, 3000, 3000}}) {
+            const TokenCall of = plain_call(batch, tokens, keys, 300, 600, random);
+            for (int32_t variant = 0; variant < polykernel->num_variants; variant++) {
+                CAPTURE(polykernel->name, variant, batch, tokens, keys);
+                DeviceCall call(gpu, *polykernel, of, random);
+                run(gpu, kernel, *polykernel, variant, call.args);
+                REQUIRE(call.difference() == "");
+            }
+        }
+    }
+}
+
+TEST_CASE("Attention on tensor cores computes the same bits each time", "[gpu_attention]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    std::mt19937 random(3);
+    for (const distile_polykernel *polykernel : runnable(gpu)) {
+        const Kernel kernel = gpu.make_kernel(*polykernel);
+        DeviceCall call(gpu, *polykernel, plain_call(2, 1500, 1100, 500, 700, random), random);
+        for (int32_t variant = 0; variant < polykernel->num_variants; variant++) {
+            CAPTURE(polykernel->name, variant);
+            run(gpu, kernel, *polykernel, variant, call.args);
+            const std::vector<uint32_t> first = call.download();
+            for (int repeat = 0; repeat < 20; repeat++) {
+                run(gpu, kernel, *polykernel, variant, call.args);
+                REQUIRE(call.download() == first);
+            }
+        }
+    }
+}
+
+TEST_CASE("A graph of attention takes other rows and keys at every launch", "[gpu_attention]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    std::mt19937 random(4);
+    for (const distile_polykernel *polykernel : runnable(gpu)) {
+        const StreamInUse stream(gpu);
+        const Kernel kernel = gpu.make_kernel(*polykernel);
+        TokenCall of = plain_call(3, 300, 200, 500, 500, random);
+        DeviceCall call(gpu, *polykernel, of, random);
+        const auto record = [&] {
+            call.rows.set(gpu);
+            call.keys->set(gpu);
+            gpu.check(distile_run_variant(kernel.get(), 0, &call.args));
+        };
+        record();
+        REQUIRE(call.difference() == "");
+        const Graph graph(stream.get(), record);
+        for (const uint32_t density : {0, 30, 1000, 400}) {
+            CAPTURE(polykernel->name, density);
+            // Tokens that were inactive before are not numbers.
+            of.rows = draw_mask(of.rows.size(), density, random);
+            of.key_mask = draw_mask(of.key_mask.size(), density, random);
+            call.take(of, random);
+            graph.launch();
+            stream.finish();
+            REQUIRE(call.difference() == "");
+        }
+    }
+}
