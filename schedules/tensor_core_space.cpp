@@ -144,9 +144,9 @@ TensorCoreBlock tensor_core_block(TensorCores cores, const Theta &theta) {
     // Stages of 128 bytes a row, and what lists the pixels of a small mask.
     block.shared_bytes = stages * (pixels + channels) * 128 + 8320;
     if (cores == TensorCores::Sm90) {
-        // Alignment, barriers, sources of rows, and the sums and the places of rows that the blocks of a cluster
-        // exchange.
-        block.shared_bytes += 1024 + 16 * stages + 16 * pixels + 8;
+        // Alignment, barriers, sources of rows, the bias for each 64 rows or more, and the sums and the places of rows
+        // that the blocks of a cluster exchange.
+        block.shared_bytes += 1024 + 16 * stages + 16 * pixels + 8 * channels * (pixels >= 128 ? 2 : 1) + 8;
         if (splits > 1) {
             block.shared_bytes += (splits - 1) * (pixels / splits) * (channels + 8) * 4 + 16 + 8 * pixels;
             block.shared_bytes = std::max(block.shared_bytes, lone_bytes);

@@ -37,18 +37,18 @@ HostTimes time_host(const MaskedCall &call, const GpuSlice &slice, int32_t round
 struct Times {
     Spread kernels, lists;
     std::vector<Spread> variants;
-    std::vector<Spread> peers; /**< The peer, and then it with TF32 where it has that. */
+    std::vector<Spread> peers; /**< The peer, and then it with TF32 or over the active tokens where it has that. */
 };
 
 using Peers = std::vector<const GpuWorkbench::Peer *>;
 
-/** The peers of a row, by their name in the file of rows. */
+/** The dense peers of a row, by their name in the file of rows. */
 Peers peers_of(GpuWorkbench &bench, const std::string &name, const Numerics &numerics) {
-    static const std::map<std::string, std::vector<const char *>> known = {{"cudnn", {"cudnn", "cudnn-tf32"}},
-                                                                           {"dense", {"dense"}}};
+    static const std::map<std::string, std::vector<const char *>> known = {
+        {"cudnn", {"cudnn", "cudnn-tf32"}}, {"cublas", {"cublas"}}, {"dense", {"dense"}}};
     const auto found = known.find(name);
     if (found == known.end()) {
-        throw std::runtime_error("on a GPU the peer is 'cudnn' or 'dense', not '" + name + "'");
+        throw std::runtime_error("on a GPU the peer is 'cudnn', 'cublas' or 'dense', not '" + name + "'");
     }
     Peers peers;
     for (const char *peer : found->second) {
@@ -127,7 +127,15 @@ void add_peers(Json &result, const Times &times, const Peers &peers, const disti
     result["eta"] = eta(peer, ours);
     result["eta_kernel"] = eta(peer, times.kernels.median);
     result["eta_host_path"] = eta(peer, times.lists.median + times.kernels.median);
-    if (peers.size() > 1) {
+    if (peers.size() > 1 && result.at("peer_name") == "cublas") {
+        const Spread &gathered = times.peers.back();
+        result["gather_implementation"] = peers.back()->dense->implementation();
+        result["t_gather_us"] = rounded(gathered.median);
+        result["gather_us"] = to_json(gathered);
+        result["gather_max_rel_err"] = rounded(peers.back()->error);
+        result["speedup_over_gather"] = rounded(gathered.median / ours);
+        result["speedup_over_gather_kernels"] = rounded(gathered.median / times.kernels.median);
+    } else if (peers.size() > 1) {
         const Spread &tf32 = times.peers.back();
         result["peer_tf32_implementation"] = peers.back()->dense->implementation();
         result["t_peer_tf32_us"] = rounded(tf32.median);
@@ -140,7 +148,7 @@ void add_peers(Json &result, const Times &times, const Peers &peers, const disti
 }  // namespace
 
 void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
-    result["kind"] = "convolution";
+    result["kind"] = row.peer == "cublas" ? "linear" : "convolution";
     result["mode"] = row.zero ? "zero" : "keep";
     result["layout"] = row.bordered ? "bordered" : "plain";
     result["state"] = "hot";
@@ -151,7 +159,12 @@ void CudaRunner::measure(const ConvolutionRow &row, Json &result) {
     }
 
     const auto [bench, bytes] = begin(row, result);
-    const Peers peers = peers_of(bench, row.peer, *row.numerics);
+    Peers peers = peers_of(bench, row.peer, *row.numerics);
+    std::optional<GpuWorkbench::Peer> gathered;
+    if (row.peer == "cublas") {
+        gathered = bench.gathered_peer(bytes);
+        peers.push_back(&*gathered);
+    }
     const MaskedCall call(bench, bytes, {row.bordered, row.zero});
 
     // First the host waits for the counts and chooses; with a named variant, nothing waits.

@@ -1,6 +1,6 @@
 /** \file
- * The benchmark of GPUs: masked operators against dense ones of cuDNN. The executable needs only the C library, the
- * driver and, for the peer, cuDNN, so it can be copied to a machine with a GPU.
+ * The benchmark of GPUs: masked operators against dense ones of cuDNN and cuBLAS. The executable needs only the C
+ * library, the driver and, for the peer, cuDNN, so it can be copied to a machine with a GPU.
  */
 #include "cuda_runner.h"
 #include "gpu.h"
@@ -24,7 +24,7 @@ struct Options : SessionOptions {
 };
 
 constexpr const char *examples = R"(
-Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/<cudnn or dense>, with /tf32,
+Row names are <operator>/<mask>/<density>/n<batch>/<keep or zero>/<bordered or plain>/<cudnn, cublas or dense>, with /tf32,
 /float16 or /bfloat16 behind it where that is not strict float32, and /boxes for code with tiles of 8 x 8,
 choice/<device or linked>/<operator>/<mask>/<density>/n<batch>/<type>,
 type/<type>/<operator>/<mask>/<density>/n<batch>, opencl/<operator>/<mask>/<density>/n<batch>, bandwidth/<operator>/<mask>/<density>/n<batch>,
@@ -55,7 +55,8 @@ Json make_header(const CudaRunner &runner, const Options &options) {
               {"source", source_version()},
               {"Halide", DISTILE_BENCH_HALIDE},
               {"CUDA driver", driver},
-              {"cuDNN", runner.peer_description()}}},
+              {"cuDNN", runner.cudnn_description()},
+              {"cuBLAS", runner.cublas_description()}}},
             {"rounds", options.runner.rounds},
             {"peer_seconds", options.runner.peer_seconds},
             {"about",
@@ -64,7 +65,9 @@ Json make_header(const CudaRunner &runner, const Options &options) {
              "t_host_path_us: the same where the host chooses, without its wait, as t_lists_us + t_kernels_us; "
              "t_host_until_launched_us: by the host's clock, its wait included; variants_us: t_masked_us of every "
              "variant; dtype: the type of both sides, where float32 is without TF32; t_peer_us: the fastest dense "
-             "convolution of cuDNN in that type, without bias and epilogue, on tensors without a border; eta = "
+             "convolution of cuDNN in that type, without bias and epilogue, on tensors without a border, or the linear "
+             "layer of cuBLAS with its bias; t_gather_us: cuBLAS over the active tokens, gathered before and scattered "
+             "after it by a list that is given; eta = "
              "t_peer_us * density / t_masked_us, eta_kernel by t_kernels_us; errors are the largest difference to "
              "plain loops on some pixels by the largest value"}};
 }
@@ -108,15 +111,16 @@ std::string describe(const Json &row) {
                            number("t_us"), number("t_copy_us"), number("gb_per_s"), number("share"),
                            number("share_of_large_copy"), met);
     }
-    if (kind != "convolution") {
+    if (kind != "convolution" && kind != "linear") {
         return fmt::format("{:8.2f} us  goal < {} us{}", number("t_us"), number("goal_us"), met);
     }
-    return fmt::format(
-        "kernels {:8.1f}  masked {:8.1f}  {} {:8.1f} (TF32 {:7.1f}) us  eta_kernel {:5.3f}  eta {:5.3f}  "
-        "{} ({:+.1f} %)",
-        number("t_kernels_us"), number("t_masked_us"), row.at("peer_name").get<std::string>(), number("t_peer_us"),
-        number("t_peer_tf32_us"), number("eta_kernel"), number("eta"), row.at("variant").get<std::string>(),
-        100 * number("choice_loss"));
+    const char *const second = row.contains("t_gather_us") ? "gathered" : "TF32";
+    return fmt::format("kernels {:8.1f}  masked {:8.1f}  {} {:8.1f} ({} {:7.1f}) us  eta_kernel {:5.3f}  eta {:5.3f}  "
+                       "{} ({:+.1f} %)",
+                       number("t_kernels_us"), number("t_masked_us"), row.at("peer_name").get<std::string>(),
+                       number("t_peer_us"), second,
+                       number(row.contains("t_gather_us") ? "t_gather_us" : "t_peer_tf32_us"), number("eta_kernel"),
+                       number("eta"), row.at("variant").get<std::string>(), 100 * number("choice_loss"));
 }
 
 int run(Options options) {
@@ -149,7 +153,7 @@ int main(int argc, char **argv) {
         Options options;
         options.rows = DISTILE_BENCH_CUDA_ROWS;
         options.runner.data = DISTILE_BENCH_DATA;
-        CLI::App app("Measures masked operators on an NVIDIA GPU against dense ones of cuDNN, in turns.");
+        CLI::App app("Measures masked operators on an NVIDIA GPU against dense ones of cuDNN and cuBLAS, in turns.");
         app.footer(examples);
         add_session_options(app, options);
         app.add_option("--multiprocessors", options.runner.multiprocessors,

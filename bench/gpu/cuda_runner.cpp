@@ -15,10 +15,19 @@ CudaRunner::CudaRunner(CudaRunnerOptions options)
     } catch (const PeerMissing &error) {
         no_cudnn_ = error.what();
     }
+    try {
+        cublas_ = std::make_unique<Cublas>(slice_);
+    } catch (const PeerMissing &error) {
+        no_cublas_ = error.what();
+    }
 }
 
-std::string CudaRunner::peer_description() const {
+std::string CudaRunner::cudnn_description() const {
     return cudnn_ ? cudnn_->description() : "none: " + no_cudnn_;
+}
+
+std::string CudaRunner::cublas_description() const {
+    return cublas_ ? cublas_->description() : "none: " + no_cublas_;
 }
 
 const distile_polykernel &CudaRunner::find(const std::string &name) const {
@@ -69,7 +78,8 @@ GpuWorkbench &CudaRunner::workbench(Slot &slot, const OperatorSpec &spec, const 
     if (tf32 && taken_polykernel(*op.polykernel, kernel).math != DISTILE_MATH_TF32) {
         throw PeerMissing(fmt::format("'{}' has no code in TF32 for this GPU", op.polykernel->name));
     }
-    slot.bench = std::make_unique<GpuWorkbench>(context, slice_, cudnn_.get(), op, numerics, batch, kernel);
+    slot.bench = std::make_unique<GpuWorkbench>(context, slice_, GpuWorkbench::Libraries{cudnn_.get(), cublas_.get()},
+                                                op, numerics, batch, kernel);
     slot.key = key;
     return *slot.bench;
 }

@@ -37,8 +37,9 @@ public:
     const GpuSlice &slice() const {
         return slice_;
     }
-    /** The peer's name and version, or why there is none. */
-    std::string peer_description() const;
+    /** A library's name and version, or why there is none. */
+    std::string cudnn_description() const;
+    std::string cublas_description() const;
 
     /** Measures a row, checks what it computes, and adds the numbers to its result. Throws PeerMissing if something
      * that it needs is missing, and other exceptions if it fails. */
@@ -97,7 +98,8 @@ private:
     Context context_;      /**< float32 is strict. */
     Context tf32_context_; /**< float32 factors may be rounded to TF32. */
     std::unique_ptr<Cudnn> cudnn_;
-    std::string no_cudnn_; /**< Why there is none. */
+    std::unique_ptr<Cublas> cublas_;
+    std::string no_cudnn_, no_cublas_; /**< Why there is none. */
     std::map<std::string, Kernel> kernels_;
     Slot bench_, in_type_; /**< Of most rows, and the narrower type of a row that compares it with float32. */
 };

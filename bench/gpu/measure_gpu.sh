@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures the time tables of the plans for GPUs and then the rows of the benchmark on this machine's first GPU. Lies
 # beside the programs that it runs: `make bench-gpu-pack` makes the folder, which can be carried to another machine. cuDNN
-# is searched for where the system, LD_LIBRARY_PATH and Python have it. It may be stopped at any time: the same command
+# and cuBLAS are searched for where the system, LD_LIBRARY_PATH and Python have it. It may be stopped at any time: the same command
 # goes on.
 #
 # Usage: measure_gpu.sh <folder for results> <name of the GPU> [<part>]
@@ -17,10 +17,11 @@
 #   slice         <name>-tensor-16sm.json: TF32 and float16 on 16 multiprocessors
 #   choice        <name>-choice.json: the choice of the GPU in a graph, and of the host with cuDNN among the candidates
 #   opencl        <name>-opencl.json: OpenCL against CUDA, four convolutions in float32
+#   tokens        <name>-tokens.json: linear layers over active tokens in bfloat16 and float16
 #   convolutions  <name>-convolutions.json: the other convolutions of the table of operators, by plans that the bound made
 #   SECONDS_LEFT=560 stops it after so many seconds
 set -euo pipefail
-parts=(float32 masks kinds tensor edits boxes bfloat16 slice choice opencl convolutions)
+parts=(float32 masks kinds tensor edits boxes bfloat16 slice choice opencl tokens convolutions)
 (($# == 2)) || [[ $# == 3 && " ${parts[*]} " == *" $3 "* ]] ||
     { echo "usage: measure_gpu.sh <folder for results> <name of the GPU> [$(IFS='|'; echo "${parts[*]}")]" >&2; exit 2; }
 mkdir -p "$1/tables"
@@ -96,7 +97,8 @@ measure_part() {
             mapfile -t plans < <(without_times '"cuda-o32"' plans/*.json) ;;
         opencl) mapfile -t plans < <(without_times '"halide"' plans/conv*.json) ;;
         tensor | edits | slice | choice)
-            mapfile -t plans < <(without_times '"tensor_core"' plans/*.json) ;;
+            mapfile -t plans < <(without_times '"tensor_core"' plans/conv*.json) ;;
+        tokens) mapfile -t plans < <(without_times '"tensor_core"' plans/linear*.json) ;;
         boxes) mapfile -t plans < <(without_times '"tensor_core"' objects/*.boxes.json) ;;
         bfloat16) mapfile -t plans < <(without_times '"tensor_core"' objects/*_bfloat16.*.json) ;;
     esac
@@ -106,7 +108,7 @@ measure_part() {
             measure "$name" 0 60 "($four.*/cudnn\$|^mask/)"
             measure "$name-16sm" 16 60 "($four.*/cudnn\$|^mask/)" ;;
         masks) measure "$name-masks" 0 60 '^(algebra|difference|planner)/' ;;
-        kinds) measure "$name-kinds" 0 3 '^(op(3[^/]|4.)/|bandwidth/|type/)' ;;
+        kinds) measure "$name-kinds" 0 3 '^(op(3[^/]|4[0-5])/|bandwidth/|type/)' ;;
         tensor)
             measure "$name-tensor" 0 5 "${four}blob/(0.3|0.1|1.0)/.*/(tf32|float16)\$"
             measure "$name-tensor" 0 5 "${four}bl[a-z0-9]*/.*/(tf32|float16)\$" ;;
@@ -120,7 +122,10 @@ measure_part() {
             measure "$name-choice" 0 3 '^choice/.*/tf32$'
             measure "$name-choice" 0 3 '^choice/' ;;
         opencl) measure "$name-opencl" 0 3 '^opencl/' ;;
-        convolutions) measure "$name-convolutions" 0 1 '^op(?!(3|7|12|21)/).*/(tf32|float16)$' ;;
+        tokens)
+            measure "$name-tokens" 0 1 '/cublas/bfloat16$'
+            measure "$name-tokens" 0 1 '/cublas/' ;;
+        convolutions) measure "$name-convolutions" 0 1 '^op(?!(3|7|12|21)/).*/cudnn/(tf32|float16)$' ;;
     esac
 }
 

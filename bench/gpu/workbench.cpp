@@ -1,5 +1,6 @@
 #include "workbench.h"
 #include "dense_peer.h"
+#include "gathered_peer.h"
 #include "peer_missing.h"
 #include <algorithm>
 #include <cmath>
@@ -16,8 +17,8 @@ namespace distile::bench {
 namespace {
 
 constexpr float spoiled = -12345.0f;
-/** Pixels whose result is compared with plain loops, for each row. */
-constexpr size_t sampled_pixels = 192;
+/** At most so many pixels of each row have their result compared with plain loops, and fewer of large operators. */
+constexpr size_t sampled_pixels = 192, fewest_sampled_pixels = 4, sampled_products = size_t{1} << 27;
 
 /** The weights of a Problem in cuDNN's order: the convolution's result channel, row, column, and image channel. The
  * convolution of a transposed operator goes from our output to our input. */
@@ -47,13 +48,14 @@ std::vector<size_t> sample(std::vector<size_t> from, size_t count) {
 
 }  // namespace
 
-GpuWorkbench::GpuWorkbench(const Context &context, const GpuSlice &slice, const Cudnn *cudnn, const BenchOperator &op,
-                           const Numerics &numerics, int32_t batch, const Kernel &kernel)
+GpuWorkbench::GpuWorkbench(const Context &context, const GpuSlice &slice, const Libraries &libraries,
+                           const BenchOperator &op, const Numerics &numerics, int32_t batch, const Kernel &kernel)
     : context(context), problem(op, batch), kernel(kernel), weights(pack_weights(context, kernel, problem.weights())),
-      mask(make_mask(context)), numerics_(numerics), slice_(slice), cudnn_(cudnn),
+      mask(make_mask(context)), numerics_(numerics), slice_(slice), libraries_(libraries),
       plain_(problem.stored_input(false).all_bytes()), bordered_(problem.stored_input(true).all_bytes()),
       output_(bytes_of(op.dtype, problem.output_size())),
-      filter_(from_floats(op.dtype, filter_of_cudnn(op, static_cast<const float *>(problem.weights().filter)))) {
+      filter_(from_floats(op.dtype, filter_of_cudnn(op, static_cast<const float *>(problem.weights().filter)))),
+      bias_(from_floats(op.dtype, {problem.weights().bias, problem.weights().bias + op.conv.out_channels})) {
     if (problem.stored_residual()) {
         residual_.emplace(problem.stored_residual()->all_bytes());
     }
@@ -86,26 +88,58 @@ GpuWorkbench::Peer GpuWorkbench::make_peer(const std::string &name) const {
         difference = check_peer(has_epilogue);
         return difference.error <= allowed;
     };
-    Peer made;
-    if (name == "dense") {
-        made.dense = make_dense_gpu_peer(*this, slice_);
-        if (!is_right([&] { made.dense->run(); }, true)) {
+    std::unique_ptr<GpuPeer> dense;
+    if (name == "dense" || name == "cublas") {
+        dense = name == "dense"
+                    ? make_dense_gpu_peer(*this, slice_)
+                    : cublas().linear(linear_shape(), plain_.data(), filter_.data(), bias_.data(), output_.data());
+        if (!is_right([&] { dense->run(); }, true)) {
             throw std::runtime_error(fmt::format("the peer's output ({}) differs from plain loops by {} of the largest "
                                                  "value {}; {} is allowed",
-                                                 made.dense->implementation(), difference.error, difference.where,
-                                                 allowed));
+                                                 dense->implementation(), difference.error, difference.where, allowed));
         }
-    } else if (!cudnn_) {
+    } else if (!libraries_.cudnn) {
         throw PeerMissing("there is no cuDNN; the header of the results says why");
     } else {
         // cuDNN's convolutions compute neither bias nor epilogue.
-        made.dense = cudnn_->convolution(op.kind, op.conv, input(false), filter_.data(), output_tensor(), numerics.math,
-                                         [&](const std::function<void()> &run) { return is_right(run, false); });
+        dense = libraries_.cudnn->convolution(op.kind, op.conv, input(false), filter_.data(), output_tensor(),
+                                              numerics.math,
+                                              [&](const std::function<void()> &run) { return is_right(run, false); });
     }
-    made.error = difference.error;
-    const GpuPeer &dense = *made.dense;
-    made.graph = std::make_unique<GpuGraph>(slice_, [&dense] { dense.run(); });
-    return made;
+    return as_graph(std::move(dense), difference.error);
+}
+
+GpuWorkbench::Peer GpuWorkbench::gathered_peer(const ByteMask &mask) const {
+    const LinearArrays arrays = {plain_.data(), filter_.data(), bias_.data(), output_.data()};
+    std::unique_ptr<GpuPeer> gathered = make_gathered_peer(slice_, cublas(), linear_shape(), arrays, mask);
+    spoil();
+    gathered->run();
+    const double error = check_output(mask, false);
+    return as_graph(std::move(gathered), error);
+}
+
+GpuWorkbench::Peer GpuWorkbench::as_graph(std::unique_ptr<GpuPeer> peer, double error) const {
+    const GpuPeer &known = *peer;
+    auto graph = std::make_unique<GpuGraph>(slice_, [&known] { known.run(); });
+    return {std::move(peer), error, std::move(graph)};
+}
+
+const Cublas &GpuWorkbench::cublas() const {
+    const BenchOperator &op = problem.op();
+    if (!libraries_.cublas) {
+        throw PeerMissing("there is no cuBLAS; the header of the results says why");
+    }
+    if (op.polykernel->kind != DISTILE_MASKED_LINEAR || op.conv.epilogue != DISTILE_EPILOGUE_NONE ||
+        op.conv.residual != 0) {
+        throw PeerMissing("cuBLAS is the peer of linear layers without residual and epilogue only");
+    }
+    return *libraries_.cublas;
+}
+
+LinearShape GpuWorkbench::linear_shape() const {
+    const BenchOperator &op = problem.op();
+    return {int64_t{problem.batch()} * op.height * op.width, op.conv.in_channels, op.conv.out_channels, op.dtype,
+            numerics_.math};
 }
 
 distile_tensor GpuWorkbench::input(bool with_border) const {
@@ -146,7 +180,9 @@ GpuWorkbench::Difference GpuWorkbench::difference_of(const std::vector<uint8_t> 
     std::vector<double> sums;
     double worst = 0, largest = std::numeric_limits<double>::min();
     std::string where;
-    for (const size_t pixel : sample(std::move(pixels), sampled_pixels)) {
+    const size_t products = filter_size(op.conv);
+    const size_t wanted_pixels = std::clamp(sampled_products / products, fewest_sampled_pixels, sampled_pixels);
+    for (const size_t pixel : sample(std::move(pixels), wanted_pixels)) {
         const std::vector<float> values =
             to_floats(op.dtype, result.data() + pixel * bytes_of(op.dtype, channels), channels);
         problem.sum_pixel(static_cast<int32_t>(pixel / size), static_cast<int32_t>(pixel % size / width),

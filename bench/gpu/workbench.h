@@ -21,6 +21,11 @@ namespace distile::bench {
 /** The tensors and both sides for one operator and batch. */
 class GpuWorkbench {
 public:
+    /** Those of the peers; null where there is none. */
+    struct Libraries {
+        const Cudnn *cudnn;
+        const Cublas *cublas;
+    };
     /** A dense operator, checked once, as a graph. */
     struct Peer {
         std::unique_ptr<GpuPeer> dense;
@@ -28,13 +33,15 @@ public:
         std::unique_ptr<GpuGraph> graph;
     };
 
-    /** `cudnn` may be null. All must outlive this object. */
-    GpuWorkbench(const Context &context, const GpuSlice &slice, const Cudnn *cudnn, const BenchOperator &op,
+    /** `libraries` may lack some. All must outlive this object. */
+    GpuWorkbench(const Context &context, const GpuSlice &slice, const Libraries &libraries, const BenchOperator &op,
                  const Numerics &numerics, int32_t batch, const Kernel &kernel);
 
-    /** "cudnn" in the same numerics, "cudnn-tf32" or our own "dense", made at its first use. Throws PeerMissing if
-     * there is none, and std::runtime_error if its result is wrong. */
+    /** "cudnn" or "cublas" in the same numerics, "cudnn-tf32" or our own "dense", made at its first use. Throws
+     * PeerMissing if there is none, and std::runtime_error if its result is wrong. */
     const Peer &peer(const std::string &name);
+    /** cuBLAS over the active tokens of a linear layer, gathered and scattered. Throws likewise. */
+    Peer gathered_peer(const ByteMask &mask) const;
 
     distile_tensor input(bool with_border) const;
     /** Empty for operators without a residual. */
@@ -60,6 +67,10 @@ public:
 
 private:
     Peer make_peer(const std::string &name) const;
+    Peer as_graph(std::unique_ptr<GpuPeer> peer, double error) const;
+    /** Throws PeerMissing if there is no cuBLAS, or if the operator is no linear layer. */
+    const Cublas &cublas() const;
+    LinearShape linear_shape() const;
     /** The largest difference from plain loops. */
     struct Difference {
         double error; /**< Relative to the largest value. */
@@ -71,10 +82,10 @@ private:
 
     const Numerics &numerics_;
     const GpuSlice &slice_;
-    const Cudnn *cudnn_;
+    Libraries libraries_;
     DeviceArray<uint8_t> plain_, bordered_, output_;
     std::optional<DeviceArray<uint8_t>> residual_;
-    DeviceArray<uint8_t> filter_;
+    DeviceArray<uint8_t> filter_, bias_; /**< In the operator's type. */
     std::map<std::string, Peer> peers_;
     std::map<std::string, std::exception_ptr> failures_; /**< So that a peer is searched for once. */
 };

@@ -5,6 +5,7 @@
 #include "numerics_summary.h"
 #include "opencl_summary.h"
 #include "summary.h"
+#include "tokens_summary.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
@@ -85,9 +86,11 @@ std::string heading(const Json &file) {
         const std::string kind = row.value("kind", "");
         return kind == "convolution" || kind == "choice";
     });
-    return fmt::format("{}, {} multiprocessors, {}{}.{}", header.at("device").get<std::string>(),
+    const bool has_tokens = std::any_of(rows.begin(), rows.end(), is_of_tokens);
+    return fmt::format("{}, {} multiprocessors, {}{}{}.{}", header.at("device").get<std::string>(),
                        header.at("multiprocessors").get<int>(),
                        has_peer ? header.at("versions").at("cuDNN").get<std::string>() + ", " : "",
+                       has_tokens ? header.at("versions").at("cuBLAS").get<std::string>() + ", " : "",
                        header.at("date").get<std::string>().substr(0, 10), disturbance(file));
 }
 
@@ -297,13 +300,13 @@ std::string cuda_goals(const Json &file) {
     }
     const Json &all = file.at("rows");
     return heading(file) + text + numerics_means(all, !is_slice(file)) + choice_losses(all) + opencl_means(all) +
-           other_operators(file) + bandwidths(file) + types(all);
+           token_means(all) + other_operators(file) + bandwidths(file) + types(all);
 }
 
 std::string cuda_rows(const Json &file) {
     const Json &rows = file.at("rows");
     return heading(file) + " Medians.\n" + convolution_table(file) + numerics_rows(rows) + choice_table(rows) +
-           opencl_table(rows) + bandwidths(file) + types(rows) +
+           opencl_table(rows) + token_table(rows) + bandwidths(file) + types(rows) +
            steps(rows, "mask", "From the byte mask to the tile list.") + choice_summary(file) +
            unfinished_searches(file) + steps(rows, "algebra", "Masks from masks.") +
            steps(rows, "difference", "The mask of where two tensors differ.") + planner_table(file) +

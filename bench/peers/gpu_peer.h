@@ -1,5 +1,5 @@
 /** \file
- * The other side of a row on a GPU: a dense operator, channels last, by cuDNN or by our own dense variant.
+ * The other side of a row on a GPU: an operator, channels last, by cuDNN, by cuBLAS or by our own dense variant.
  */
 #ifndef DISTILE_BENCH_GPU_PEER_H
 #define DISTILE_BENCH_GPU_PEER_H
@@ -52,6 +52,38 @@ public:
 
 private:
     struct Session;
+    std::shared_ptr<Session> session_;
+};
+
+/** A linear layer over contiguous rows. */
+struct LinearShape {
+    int64_t rows;
+    int32_t in_channels, out_channels;
+    distile_dtype dtype; /**< Of all arrays. */
+    distile_math math;
+};
+
+/** cuBLAS on one stream. */
+class Cublas {
+public:
+    /** Throws PeerMissing where this build or this machine lacks it. */
+    explicit Cublas(const GpuSlice &slice);
+    ~Cublas();
+    Cublas(const Cublas &) = delete;
+    Cublas &operator=(const Cublas &) = delete;
+
+    /** Its name and version. */
+    std::string description() const;
+
+    /** The fastest of the algorithms that its heuristic offers, by replays of graphs. Arrays are of the device:
+     * `input` [row, input channel], `filter` [output channel, input channel], `bias` [output channel] and `output`
+     * [row, output channel]. Throws std::runtime_error if it offers none. */
+    std::unique_ptr<GpuPeer> linear(const LinearShape &shape, const void *input, const void *filter, const void *bias,
+                                    void *output) const;
+
+    struct Session;
+
+private:
     std::shared_ptr<Session> session_;
 };
 

@@ -89,7 +89,7 @@ has '^bench .*--times .*conv3x3_256_bfloat16.sm90.json .*--objects objects ' <"$
 "${program[@]}" results gpu bfloat16 >/dev/null
 has profile <"$CALLS" && fail "time tables were measured twice"
 "${program[@]}" results gpu >/dev/null
-for file in gpu gpu-16sm gpu-masks gpu-kinds gpu-tensor gpu-tensor-16sm gpu-choice gpu-opencl gpu-convolutions conv3x3_256_cuda; do
+for file in gpu gpu-16sm gpu-masks gpu-kinds gpu-tensor gpu-tensor-16sm gpu-choice gpu-opencl gpu-tokens gpu-convolutions conv3x3_256_cuda; do
     [[ -e results/$file.json ]] || fail "there is no results/$file.json"
 done
 # Every row is in a part, and every part has rows.

@@ -3,10 +3,13 @@
 #include "cuda_setup.h"
 #include "temporary_folder.h"
 #include "tensor_core/arguments.h"
+#include "tensor_core/item_order.h"
 #include "tensor_core_operator.h"
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 using namespace distile;
 
@@ -148,6 +151,38 @@ TEST_CASE("Code on disk is found for the same PTX, driver and GPU only, and dama
     const CubinCache nowhere(folder.write("file", "") + "/folder", 13000, 90);
     nowhere.keep(ptx, cubin);
     CHECK(nowhere.find(ptx).empty());
+}
+
+TEMPLATE_TEST_CASE("Every item of a product is taken once, and those of few columns after each other", "[cuda]",
+                   (tensor_core::ItemOrder<1, 1>), (tensor_core::ItemOrder<12, (1 << 20)>),
+                   (tensor_core::ItemOrder<48, (3 << 19)>), (tensor_core::ItemOrder<50, (3 << 19)>),
+                   (tensor_core::ItemOrder<7, (64 << 20)>), (tensor_core::ItemOrder<64, (9 << 17)>)) {
+    const auto rows = GENERATE(uint32_t{0}, uint32_t{1}, uint32_t{2}, uint32_t{13}, uint32_t{128});
+    const TestType order(rows);
+    std::set<std::pair<uint32_t, uint32_t>> items;
+    uint32_t columns = 0;
+    for (uint32_t item = 0; item < order.count(); item++) {
+        CHECK(order.row(item) < rows);
+        columns = std::max(columns, order.column(item) + 1);
+        items.emplace(order.row(item), order.column(item));
+    }
+    CHECK(items.size() == order.count());
+    CHECK(order.count() == rows * columns);
+}
+
+TEST_CASE("Columns whose weights fill the L2 cache come in panels", "[cuda]") {
+    // 30 MB: two panels of 10 columns, the second after all rows of the first.
+    const tensor_core::ItemOrder<20, (3 << 19)> order(3);
+    CHECK(order.column(0) == 0);
+    CHECK(order.column(9) == 9);
+    CHECK(order.row(10) == 1);
+    CHECK(order.column(10) == 0);
+    CHECK(order.row(30) == 0);
+    CHECK(order.column(30) == 10);
+    // 20 MB: one.
+    const tensor_core::ItemOrder<20, (1 << 20)> whole(3);
+    CHECK(whole.column(19) == 19);
+    CHECK(whole.row(20) == 1);
 }
 
 TEST_CASE("A call of code for tensor cores becomes the kernel's arguments", "[cuda]") {

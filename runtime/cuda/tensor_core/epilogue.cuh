@@ -92,31 +92,28 @@ __device__ inline void transpose_in_quad(uint32_t (&values)[4]) {
     (high ? values[1] : values[3]) = fourth;
 }
 
-/** Adds bias and residual to two neighbouring sums and activates them. `residual` is null where a row is not stored. */
-template<class Op>
-__device__ inline float2 finish(float2 sum, const float *bias, const char *residual, int32_t channel) {
-    using Stored = Storage<typename Op::Element>;
-    const float2 shift = __ldg(reinterpret_cast<const float2 *>(bias + channel));
-    sum.x += shift.x;
-    sum.y += shift.y;
-    if constexpr (Op::residual) {
-        float2 added = {0, 0};
-        if (residual) {
-            if constexpr (Stored::bytes == 4) {
-                added = *reinterpret_cast<const float2 *>(residual + channel * 4);
-            } else {
-                added = Stored::unpack(*reinterpret_cast<const uint32_t *>(residual + channel * 2));
-            }
-        }
-        sum.x += added.x;
-        sum.y += added.y;
-    }
-    return {activate<Op::activation>(sum.x), activate<Op::activation>(sum.y)};
+/** Adds the bias and what else is given to two neighbouring sums and activates them. */
+template<class Op> __device__ inline float2 finish(float2 sum, const float *bias, float2 added = {0, 0}) {
+    const float2 shift = *reinterpret_cast<const float2 *>(bias);
+    return {activate<Op::activation>(sum.x + shift.x + added.x), activate<Op::activation>(sum.y + shift.y + added.y)};
 }
 
-/** Stores eight neighbouring results of a row, whose sums are complete. */
-template<class Op>
-__device__ inline void store_row(const Arguments &a, const Place &place, const float (&sums)[8], int32_t channel) {
+/** Two neighbouring values of a residual's row, which is null where a row is not stored. */
+template<class Op> __device__ inline float2 residual_of(const char *row, int32_t channel) {
+    using Stored = Storage<typename Op::Element>;
+    if (!Op::residual || !row) {
+        return {0, 0};
+    }
+    if constexpr (Stored::bytes == 4) {
+        return *reinterpret_cast<const float2 *>(row + channel * 4);
+    } else {
+        return Stored::unpack(*reinterpret_cast<const uint32_t *>(row + channel * 2));
+    }
+}
+
+/** Stores eight neighbouring results of a row, whose sums are complete. `bias` is that of the first. */
+template<class Op> __device__ inline void store_row(const Arguments &a, const Place &place, const float (&sums)[8],
+                                                    const float *bias, int32_t channel) {
     using Stored = Storage<typename Op::Element>;
     char *const to = place.in(a.output);
     if (!to || channel >= Op::out_channels) {
@@ -126,7 +123,8 @@ __device__ inline void store_row(const Arguments &a, const Place &place, const f
     float2 results[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        results[i] = finish<Op>({sums[2 * i], sums[2 * i + 1]}, a.bias, residual, channel + 2 * i);
+        results[i] =
+            finish<Op>({sums[2 * i], sums[2 * i + 1]}, bias + 2 * i, residual_of<Op>(residual, channel + 2 * i));
     }
     if constexpr (Stored::bytes == 4) {
         auto *const out = reinterpret_cast<float4 *>(to + channel * 4);
@@ -139,55 +137,69 @@ __device__ inline void store_row(const Arguments &a, const Place &place, const f
     }
 }
 
-/** Stores a warp's sums of 16 rows as the tensor cores leave them: lane l holds, of rows l / 4 and l / 4 + 8, channels
- * 8 j + 2 (l % 4) and the next one, at sums[4 j] and sums[4 j + 2]. `places` are the two rows'. `channel` is the
- * first. */
+/** Half of a warp's sums of 16 rows, a row for each four lanes, whose sums of channels 8 j + 2 (lane % 4) are at
+ * sums[4 j]. Four lanes exchange what they have of four groups of eight channels, so each reads and stores a whole one.
+ */
 template<class Op, int Channels, class Sums>
-__device__ inline void store_fragment(const Arguments &a, const Place (&places)[2], const Sums &sums, int32_t channel) {
+__device__ inline void store_exchanged(const Arguments &a, const Place &place, const Sums &sums, int first,
+                                       const float *bias, int32_t channel) {
     using Stored = Storage<typename Op::Element>;
     const int32_t quad = threadIdx.x % 4;
+    char *const to = place.in(a.output);
+    const char *const residual = Op::residual ? place.in(a.residual) : nullptr;
+    const auto load = [&](int j) {
+        const int32_t c = channel + 8 * (j + quad);
+        return residual && c < Op::out_channels ? *reinterpret_cast<const uint4 *>(residual + c * 2) : uint4{};
+    };
+    uint4 ahead = Op::residual ? load(0) : uint4{};
+#pragma unroll
+    for (int j = 0; j < Channels / 8; j += 4) {
+        uint32_t added[4] = {ahead.x, ahead.y, ahead.z, ahead.w}, packed[4];
+        if constexpr (Op::residual) {
+            // The next ones arrive while these are used.
+            ahead = j + 4 < Channels / 8 ? load(j + 4) : uint4{};
+            transpose_in_quad(added);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int at = 4 * (j + i) + first;
+            const float2 result = finish<Op>({sums[at], sums[at + 1]}, bias + 8 * (j + i) + 2 * quad,
+                                             Op::residual ? Stored::unpack(added[i]) : float2{0, 0});
+            packed[i] = Stored::pack(result.x, result.y);
+        }
+        transpose_in_quad(packed);
+        const int32_t c = channel + 8 * (j + quad);
+        if (to && c < Op::out_channels) {
+            *reinterpret_cast<uint4 *>(to + c * 2) = {packed[0], packed[1], packed[2], packed[3]};
+        }
+    }
+}
+
+/** Stores a warp's sums of 16 rows as the tensor cores leave them: lane l holds, of rows l / 4 and l / 4 + 8, channels
+ * 8 j + 2 (l % 4) and the next one, at sums[4 j] and sums[4 j + 2]. `places` are the two rows'. `channel` is the
+ * first, and `bias` has those of all `Channels`. */
+template<class Op, int Channels, class Sums> __device__ inline void
+store_fragment(const Arguments &a, const Place (&places)[2], const Sums &sums, const float *bias, int32_t channel) {
+    using Stored = Storage<typename Op::Element>;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        char *const to = places[half].in(a.output);
-        const char *const residual = Op::residual ? places[half].in(a.residual) : nullptr;
-        if constexpr (Stored::bytes == 4) {
-#pragma unroll
-            for (int j = 0; j < Channels / 8; j++) {
-                const int32_t c = channel + 8 * j + 2 * quad;
-                if (to && c < Op::out_channels) {
-                    *reinterpret_cast<float2 *>(to + c * 4) =
-                        finish<Op>({sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]}, a.bias, residual, c);
-                }
-            }
-        } else if constexpr (Channels % 32 != 0) {
-#pragma unroll
-            for (int j = 0; j < Channels / 8; j++) {
-                const int32_t c = channel + 8 * j + 2 * quad;
-                if (to && c < Op::out_channels) {
-                    const float2 result =
-                        finish<Op>({sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]}, a.bias, residual, c);
-                    *reinterpret_cast<uint32_t *>(to + c * 2) = Stored::pack(result.x, result.y);
-                }
-            }
+        if constexpr (Stored::bytes == 2 && Channels % 32 == 0) {
+            store_exchanged<Op, Channels>(a, places[half], sums, 2 * half, bias, channel);
         } else {
-            // Four lanes exchange what they have of four groups of eight channels, so each stores a whole one.
+            char *const to = places[half].in(a.output);
+            const char *const residual = Op::residual ? places[half].in(a.residual) : nullptr;
 #pragma unroll
-            for (int j = 0; j < Channels / 8; j += 4) {
-                uint32_t packed[4];
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const int32_t c = channel + 8 * (j + i) + 2 * quad;
-                    float2 result = {0, 0};
-                    if (c < Op::out_channels) {
-                        result = finish<Op>({sums[4 * (j + i) + 2 * half], sums[4 * (j + i) + 2 * half + 1]}, a.bias,
-                                            residual, c);
-                    }
-                    packed[i] = Stored::pack(result.x, result.y);
+            for (int j = 0; j < Channels / 8; j++) {
+                const int32_t within = 8 * j + 2 * static_cast<int32_t>(threadIdx.x % 4), c = channel + within;
+                if (!to || c >= Op::out_channels) {
+                    continue;
                 }
-                transpose_in_quad(packed);
-                const int32_t c = channel + 8 * (j + quad);
-                if (to && c < Op::out_channels) {
-                    *reinterpret_cast<uint4 *>(to + c * 2) = {packed[0], packed[1], packed[2], packed[3]};
+                const float2 result = finish<Op>({sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]}, bias + within,
+                                                 residual_of<Op>(residual, c));
+                if constexpr (Stored::bytes == 4) {
+                    *reinterpret_cast<float2 *>(to + c * 4) = result;
+                } else {
+                    *reinterpret_cast<uint32_t *>(to + c * 2) = Stored::pack(result.x, result.y);
                 }
             }
         }

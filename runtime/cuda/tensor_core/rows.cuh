@@ -78,8 +78,15 @@ private:
         const uint32_t row_bytes = 4 * a.words_per_row, num_bytes = a.batch * a.height * row_bytes;
         const uint32_t share = (num_bytes + blockDim.x - 1) / blockDim.x;
         const uint32_t begin = min(threadIdx.x * share, num_bytes), end = min(begin + share, num_bytes);
-        uint32_t count = 0;
-        for (uint32_t i = begin; i < end; i++) {
+        // Most masks have few bytes for each thread, which it reads at once and only once.
+        constexpr uint32_t kept_bytes = 4;
+        uint32_t kept = 0, count = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < kept_bytes; i++) {
+            kept |= begin + i < end ? uint32_t{bytes[begin + i]} << (8 * i) : 0;
+        }
+        count = __popc(kept);
+        for (uint32_t i = begin + kept_bytes; i < end; i++) {
             count += __popc(bytes[i]);
         }
         const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -97,7 +104,8 @@ private:
         uint32_t at = sum - count + __reduce_add_sync(~0u, lane < warp ? of_warp : 0);
         for (uint32_t i = begin; i < end; i++) {
             const uint32_t line = i / row_bytes, first = line * a.width + 8 * (i - line * row_bytes);
-            for (uint32_t bits = bytes[i]; bits != 0; bits &= bits - 1) {
+            uint32_t bits = i < begin + kept_bytes ? kept >> (8 * (i - begin)) & 0xff : bytes[i];
+            for (; bits != 0; bits &= bits - 1) {
                 memory_.pixels[at++] = static_cast<uint16_t>(first + __ffs(static_cast<int>(bits)) - 1);
             }
         }

@@ -156,8 +156,8 @@ private:
             const uint32_t row = first_row + warp / column_warps * 32 + 16 * m + lane / 4;
             const Place places[2] = {Place::of(rows, row, rows.fetch(row)),
                                      Place::of(rows, row + 8, rows.fetch(row + 8))};
-            store_fragment<Op, warp_channels>(a, places, &sums[m][0][0],
-                                              channel + static_cast<int32_t>(warp % column_warps) * warp_channels);
+            const int32_t own_channel = channel + static_cast<int32_t>(warp % column_warps) * warp_channels;
+            store_fragment<Op, warp_channels>(a, places, &sums[m][0][0], a.bias + own_channel, own_channel);
         }
     }
 };

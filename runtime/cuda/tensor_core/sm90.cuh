@@ -32,6 +32,7 @@ template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, b
     static constexpr int stage_bytes = Stages * (input_bytes + weight_bytes);
     static constexpr int columns = (Op::out_channels + BlockChannels - 1) / BlockChannels;
     static constexpr int stored_channels = (Op::out_channels + 7) / 8 * 8;
+    using Items = ItemOrder<columns, int64_t{BlockChannels} * Reduction::steps * 128>;
 
     static_assert(BlockPixels == 64 || BlockPixels == 128 || BlockPixels == 256);
     static_assert(BlockChannels % 32 == 0 && repeats * group_channels <= 256);
@@ -48,6 +49,8 @@ template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, b
     struct Shared {
         uint64_t filled[Stages], emptied[Stages];
         Source<Op> sources[2][BlockPixels];
+        /** Of an item's channels and, while some warps are behind, of those before. Four warps have their own. */
+        float bias[2][groups][group_channels];
         uint32_t worker;
         ListMemory list;
     };
@@ -88,7 +91,8 @@ public:
         }
         wait_for_earlier_kernels();
         const Rows<Op> rows(arguments, tiles, shared.list);
-        const uint32_t items = (rows.count() + BlockPixels - 1) / BlockPixels * columns;
+        const Items order((rows.count() + BlockPixels - 1) / BlockPixels);
+        const uint32_t items = order.count();
         const Work work = [&] {
             if constexpr (Balanced) {
                 return Work(items, tiles.blocks, arguments.signals, shared.worker);
@@ -100,7 +104,7 @@ public:
             // The kernel has more for other variants.
             return;
         }
-        const Sm90 block{arguments, tiles.input_map, rows, work, stages, exchange, shared};
+        const Sm90 block{arguments, tiles.input_map, rows, order, work, stages, exchange, shared};
         if (threadIdx.x >= multipliers) {
             if constexpr (has_boxes) {
                 block.copy_boxes();
@@ -116,23 +120,24 @@ private:
     const Arguments &a;
     const TensorMap &input_map;
     const Rows<Op> &rows;
+    const Items &order;
     const Work &work;
     char *const stages;
     typename Exchange::Shared &exchange;
     Shared &shared;
 
     __device__ Sm90(const Arguments &arguments, const TensorMap &given_map, const Rows<Op> &given_rows,
-                    const Work &given_work, char *given_stages, typename Exchange::Shared &given_exchange,
-                    Shared &given_shared)
-        : a(arguments), input_map(given_map), rows(given_rows), work(given_work), stages(given_stages),
-          exchange(given_exchange), shared(given_shared) {
+                    const Items &given_order, const Work &given_work, char *given_stages,
+                    typename Exchange::Shared &given_exchange, Shared &given_shared)
+        : a(arguments), input_map(given_map), rows(given_rows), order(given_order), work(given_work),
+          stages(given_stages), exchange(given_exchange), shared(given_shared) {
     }
 
-    __device__ static uint32_t row_of(uint32_t item) {
-        return item / columns * BlockPixels;
+    __device__ uint32_t row_of(uint32_t item) const {
+        return order.row(item) * BlockPixels;
     }
-    __device__ static int32_t channel_of(uint32_t item) {
-        return static_cast<int32_t>(item % columns) * BlockChannels;
+    __device__ int32_t channel_of(uint32_t item) const {
+        return static_cast<int32_t>(order.column(item)) * BlockChannels;
     }
     __device__ char *weights_of(int stage) const {
         return stages + Stages * input_bytes + stage * weight_bytes;
@@ -165,7 +170,8 @@ private:
             return threadIdx.x - multipliers + 128 * i;
         }
         __device__ void fetch(const typename Work::Walk &walk) {
-            first_row = row_of(walk.segment().item);
+            // Without rows there is no item to divide.
+            first_row = walk.has_segment() ? block.row_of(walk.segment().item) : 0;
 #pragma unroll
             for (int i = 0; i < looked_up; i++) {
                 entries[i] = walk.has_segment() ? block.rows.fetch(first_row + own(i)) : typename Rows<Op>::Entry{};
@@ -202,9 +208,9 @@ private:
         const char *from;
         uint32_t bytes;
 
-        __device__ WeightCopies(const Arguments &a, const Segment &segment)
-            : from(a.weights + (int64_t{segment.begin} * stored_channels + channel_of(segment.item)) * 128),
-              bytes(128 * min(BlockChannels, stored_channels - channel_of(segment.item))) {
+        __device__ WeightCopies(const Arguments &a, const Segment &segment, int32_t channel)
+            : from(a.weights + (int64_t{segment.begin} * stored_channels + channel) * 128),
+              bytes(128 * min(BlockChannels, stored_channels - channel)) {
         }
         __device__ void copy(uint32_t to, uint32_t barrier, uint32_t other_bytes) const {
             arrive_and_expect(barrier, bytes + other_bytes);
@@ -225,7 +231,7 @@ private:
         for (typename Work::Walk walk(work); walk.has_segment(); walk.next()) {
             const Segment segment = walk.segment();
             const Boxes<Op, BlockPixels> boxes(a, input_map, rows, row_of(segment.item));
-            WeightCopies weights(a, segment);
+            WeightCopies weights(a, segment, channel_of(segment.item));
             Reduction place(8 * segment.begin);
 #pragma unroll 1
             for (int32_t step = segment.begin; step < segment.end; step++) {
@@ -261,7 +267,7 @@ private:
             }
             walk.next();
             lookup.fetch(walk);
-            WeightCopies weights(a, segment);
+            WeightCopies weights(a, segment, channel_of(segment.item));
             Reduction place(8 * segment.begin + static_cast<int32_t>(piece));
 #pragma unroll 1
             for (int32_t step = segment.begin; step < segment.end; step++) {
@@ -297,6 +303,32 @@ private:
             arrive(shared_address(&shared.emptied[stage]));
         }
     }
+
+    /** The bias of the channels that these four warps store, on its way to shared memory. From global memory it would
+     * come as late as it is needed, over and over. */
+    struct OwnBias {
+        static constexpr int values = (group_channels + 127) / 128;
+        float loaded[values];
+
+        __device__ OwnBias(const Arguments &a, int32_t channel) {
+#pragma unroll
+            for (int i = 0; i < values; i++) {
+                const int32_t own = threadIdx.x % 128 + 128 * i, c = channel + own;
+                loaded[i] = own < group_channels && c < Op::out_channels ? __ldg(a.bias + c) : 0;
+            }
+        }
+        __device__ const float *store(Shared &shared, uint32_t done) const {
+            float *const bias = shared.bias[done % 2][threadIdx.x / 128];
+#pragma unroll
+            for (int i = 0; i < values; i++) {
+                const uint32_t own = threadIdx.x % 128 + 128 * i;
+                if (own < group_channels) {
+                    bias[own] = loaded[i];
+                }
+            }
+            return bias;
+        }
+    };
 
     __device__ void multiply() const {
         using namespace cute;
@@ -337,6 +369,8 @@ private:
             for (int i = 0; i < own_rows; i++) {
                 entries[i] = rows.fetch(row_at(i));
             }
+            const int32_t channel = channel_of(segment.item);
+            const OwnBias own_bias(a, channel + OwnSums::channel());
             mma.accumulate_ = GMMA::ScaleOut::Zero;
             int last = -1;
 #pragma unroll 1
@@ -367,12 +401,14 @@ private:
             }
             warpgroup_wait<0>();
             warpgroup_fence_operand(sums);
-            const int32_t channel = channel_of(segment.item);
+            const float *const bias = own_bias.store(shared, done);
             if constexpr (Splits > 1) {
                 if constexpr (groups > 1) {
                     sync_threads<multipliers>(1);
                 }
-                Exchange::store(a, exchange, stages, sums, places[0], done, channel);
+                // Groups that have channels of their own have stored the bias of all beside each other.
+                Exchange::store(a, exchange, stages, sums, places[0], done,
+                                channel_groups > 1 ? shared.bias[done % 2][0] : bias, channel);
                 for (int i = 0; i < Stages; i++) {
                     empty(i);
                 }
@@ -388,10 +424,12 @@ private:
                         others.collect(sums, segment.item);
                     }
                 }
+                // Its name is above those for all multipliers and for the copies.
+                sync_threads<128>(3 + static_cast<int>(threadIdx.x / 128));
 #pragma unroll
                 for (int i = 0; i < repeats; i++) {
                     const Place two[2] = {places[2 * i], places[2 * i + 1]};
-                    store_fragment<Op, group_channels>(a, two, sums(_, i, 0), channel + OwnSums::channel());
+                    store_fragment<Op, group_channels>(a, two, sums(_, i, 0), bias, channel + OwnSums::channel());
                 }
             }
         }

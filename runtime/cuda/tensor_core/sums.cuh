@@ -46,10 +46,12 @@ public:
         init_barrier(shared_address(&shared.read), Splits);
     }
 
-    /** Stores the rows of this block. Nothing else may use `sent`, memory for sent_bytes, during the call. `place` is
-     * that of row threadIdx.x. `done` counts the calls before. */
+    /** Stores the rows of this block. `bias` is in shared memory, with those of all its channels, and may have just
+     * been written. Nothing else may use `sent`, memory for sent_bytes, during the call.
+     * `place` is that of row threadIdx.x. `done` counts the calls before. */
     template<class Sums> __device__ static void store(const Arguments &a, Shared &shared, char *sent, const Sums &sums,
-                                                      const Place &place, uint32_t done, int32_t channel) {
+                                                      const Place &place, uint32_t done, const float *bias,
+                                                      int32_t channel) {
         const uint32_t rank = blockIdx.x % Splits, first = number_in_cluster() - rank;
         // The others have read what they were sent before, so it left this block.
         finish(shared, done);
@@ -99,7 +101,7 @@ public:
                 total[6] += high.z;
                 total[7] += high.w;
             }
-            store_row<Op>(a, shared.places[rank * own_rows + row], total, channel + column);
+            store_row<Op>(a, shared.places[rank * own_rows + row], total, bias + column, channel + column);
         }
         fence_shared();
         sync_threads<Threads>(1);

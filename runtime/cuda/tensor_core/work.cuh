@@ -5,6 +5,7 @@
 #define DISTILE_CUDA_TENSOR_CORE_WORK_CUH
 
 #include "arguments.h"
+#include "item_order.h"
 
 namespace distile::tensor_core {
 

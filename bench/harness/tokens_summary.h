@@ -1,0 +1,24 @@
+/** \file
+ * Operators over active tokens on a GPU, from results: against the dense operator, and against the same library over
+ * the active tokens alone, with what it takes to move them.
+ */
+#ifndef DISTILE_BENCH_TOKENS_SUMMARY_H
+#define DISTILE_BENCH_TOKENS_SUMMARY_H
+
+#include "results.h"
+#include <string>
+
+namespace distile::bench {
+
+/** Whether a row is of such an operator. Its fields: op, shape, dtype, batch, density, t_masked_us, t_kernels_us,
+ * t_peer_us (dense), t_gather_us (over the active tokens) and variant. */
+bool is_of_tokens(const Json &row);
+
+/** Geometric means of the speed-ups by type and density; "" if there are no such rows. */
+std::string token_means(const Json &rows);
+/** Every row; "" likewise. */
+std::string token_table(const Json &rows);
+
+}  // namespace distile::bench
+
+#endif

@@ -1,0 +1,22 @@
+#include "gpu_peer.h"
+#include "peer_missing.h"
+
+namespace distile::bench {
+
+struct Cublas::Session {};
+
+Cublas::Cublas(const GpuSlice &) {
+    throw PeerMissing("this program was built without cuBLAS's headers; `cmake/setup.sh bench-gpu` installs them");
+}
+
+Cublas::~Cublas() = default;
+
+std::string Cublas::description() const {
+    return "";
+}
+
+std::unique_ptr<GpuPeer> Cublas::linear(const LinearShape &, const void *, const void *, const void *, void *) const {
+    return nullptr;
+}
+
+}  // namespace distile::bench
