@@ -68,9 +68,11 @@ Func TokenProduct::scores(bool for_softmax) {
     constexpr float log2_of_e = 1.44269504f;
     const int dim = head_dim;
     RDom t(0, dim, "t");
-    Func query_rows("query_rows"), queries("queries"), key_rows("key_rows"), dots("dots"), scores("scores");
+    Func query_rows("query_rows"), query_columns("query_columns"), queries("queries"), key_rows("key_rows"),
+        dots("dots"), scores("scores");
     query_rows(d, r) = load_input(d, row_x(r)) * (for_softmax ? scale * log2_of_e : scale);
-    queries(r, d) = query_rows(d, r);
+    query_columns(r, d) = query_rows(d, r);
+    queries(r, d) = query_columns(r, d);
     key_rows(d, j) = conversion.to_float32((*key)(d, key_x(j)));
     dots(r, j) += queries(r, t) * key_rows(t, j);
     scores(r, j) = dots(r, j);

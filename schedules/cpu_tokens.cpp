@@ -27,18 +27,21 @@ void schedule_reduction(Func reduction, int rows, int lanes, std::ostream &sourc
 void schedule_scores(TokenOperator &op, const Problem &problem, const Theta &theta, std::ostream &source) {
     const int lanes = problem.vector_lanes, rows = theta.at("row_vectors") * lanes;
     const int keys = theta.at("score_keys"), unroll = theta.at("unroll");
-    // Vectors of channels become vectors of rows fastest in small blocks, as measured.
-    const int row_lanes = std::max(lanes / 2, 4), channel_lanes = 4;
-    source << "const int rows = " << rows << ", row_lanes = " << row_lanes << ", channel_lanes = " << channel_lanes
-           << ";\n";
+    constexpr int channel_lanes = 4;
+    source << "const int rows = " << rows << ", channel_lanes = " << channel_lanes << ";\n";
 
-    Func queries = op.funcs.at("queries"), query_rows = op.funcs.at("query_rows");
+    // Transposed in registers, and stored by vectors of rows: with a stride that is not constant, transposed vectors
+    // would be stored one by one.
+    Func queries = op.funcs.at("queries"), columns = op.funcs.at("query_columns"),
+         query_rows = op.funcs.at("query_rows");
     Var r = queries.args()[0], d = queries.args()[1], lane("lane"), row_vector("row_vector"), channel("channel"),
         channel_vector("channel_vector");
     DISTILE_APPLY(queries.compute_root().align_bounds(r, rows));
-    DISTILE_APPLY(queries.split(r, row_vector, lane, row_lanes, TailStrategy::RoundUp)
+    DISTILE_APPLY(queries.split(r, row_vector, lane, lanes, TailStrategy::RoundUp)
                       .split(d, channel_vector, channel, channel_lanes));
-    DISTILE_APPLY(queries.reorder(lane, channel, channel_vector, row_vector).vectorize(lane).vectorize(channel));
+    DISTILE_APPLY(queries.reorder(lane, channel, channel_vector, row_vector).vectorize(lane).unroll(channel));
+    DISTILE_APPLY(columns.compute_at(queries, channel_vector).bound_extent(r, lanes).bound_extent(d, channel_lanes));
+    DISTILE_APPLY(columns.vectorize(r).vectorize(d));
     DISTILE_APPLY(query_rows.compute_at(queries, channel_vector).vectorize(query_rows.args()[0], channel_lanes));
     DISTILE_APPLY(query_rows.unroll(query_rows.args()[1]));
 

@@ -3,7 +3,8 @@
  * and the code that recognises it in a pipeline by the names of its Funcs.
  *
  * Scores have the Funcs
- *  - query_rows(d, r), the scaled queries of the block, and queries(r, d), the same transposed;
+ *  - query_rows(d, r), the scaled queries of the block, query_columns(r, d), the same transposed, and queries(r, d),
+ * the same again;
  *  - key_rows(d, j), the keys as float32;
  *  - dots(r, j), an accumulator with one update over d, and scores(r, j), the same;
  *  - with a softmax, most(r), weights(r, j), sum(r) and inverse(r), where most and sum have one update over the keys.
