@@ -1,0 +1,163 @@
+"""Times of several sides that take turns, and a file of results that grows row by row."""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import re
+import statistics
+import sys
+import time
+
+try:
+    import torch
+except ImportError:
+    torch = None
+try:
+    import onnxruntime
+except ImportError:
+    onnxruntime = None
+
+CALLS = 10  # in a graph
+
+
+class CpuClock:
+    """Times calls on a CPU."""
+
+    def prepare(self, call):
+        call()
+        return call
+
+    def time_us(self, call):
+        start = time.perf_counter_ns()
+        call()
+        return (time.perf_counter_ns() - start) / 1e3
+
+
+class GpuClock:
+    """Times graphs of several calls."""
+
+    def __init__(self, distile):
+        self.distile = distile
+        self.events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        self.stream = torch.cuda.Stream()
+
+    def prepare(self, call):
+        with torch.cuda.stream(self.stream):
+            self.distile.set_stream(self.stream)
+            for _ in range(3):
+                call()
+            self.stream.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=self.stream):
+                for _ in range(CALLS):
+                    call()
+            graph.replay()
+            self.stream.synchronize()
+        return graph
+
+    def time_us(self, graph):
+        begin, end = self.events
+        with torch.cuda.stream(self.stream):
+            begin.record()
+            graph.replay()
+            end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e3 / CALLS
+
+
+def measure(clock, sides, rounds):
+    """The times of each side in microseconds: median and quartiles. The first rounds do not count."""
+    prepared = {name: clock.prepare(side) for name, side in sides.items()}
+    times = {name: [] for name in sides}
+    for turn in range(rounds + 2):
+        for name, side in prepared.items():
+            microseconds = clock.time_us(side)
+            if turn >= 2:
+                times[name].append(microseconds)
+    summaries = {}
+    for name, values in times.items():
+        quartiles = statistics.quantiles(values, n=4)
+        summaries[name] = {"median": statistics.median(values), "q1": quartiles[0], "q3": quartiles[2]}
+    return summaries
+
+
+def fastest(times, kind):
+    """The name and the median of the fastest side whose name begins so; None if there is none."""
+    medians = {name: time["median"] for name, time in times.items() if name.startswith(kind)}
+    return min(medians.items(), key=lambda item: item[1]) if medians else (None, None)
+
+
+class Results:
+    """A file of results. Each added row is in it at once."""
+
+    def __init__(self, options, about):
+        cuda = options.device == "cuda"
+        self.path = pathlib.Path(options.out)
+        self.filter = options.filter
+        self.device = torch.cuda.get_device_name() if cuda else cpu_name()
+        header = {
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "backend": options.device, "device": self.device, "system": platform.platform(),
+            "threads": options.threads, "rounds": options.rounds,
+            "versions": {"source": options.source, "PyTorch": torch.__version__ if torch else None,
+                         "ONNX Runtime": onnxruntime.__version__ if onnxruntime else None},
+            "about": "times are medians in microseconds, all sides in turns"
+                     + (", of replayed graphs" if cuda else "") + "; " + about}
+        self.file = {"distile_bench": 1, "header": header, "rows": []}
+        if options.resume and self.path.exists():
+            old = json.loads(self.path.read_text(encoding="utf-8"))
+            if old["header"]["versions"] != header["versions"] or old["header"]["device"] != self.device:
+                sys.exit(f"error: the results '{self.path}' are of another device or version; give another --out")
+            self.file["rows"] = old["rows"]
+
+    def wants(self, name):
+        done = any(row["row"] == name and row["status"] == "measured" for row in self.file["rows"])
+        return not done and re.search(self.filter, name) is not None
+
+    def add(self, name, row):
+        rows = [old for old in self.file["rows"] if old["row"] != name]
+        self.file["rows"] = rows + [{"row": name, "device": self.device, **row}]
+        part = self.path.with_name(self.path.name + ".part")
+        part.write_text(json.dumps(self.file, indent=1) + "\n", encoding="utf-8")
+        os.replace(part, self.path)
+
+
+def cpu_name():
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.split(":")[1].strip()
+    return platform.processor()
+
+
+def parse_options(description, devices=("cpu", "cuda")):
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", required=True, help="the C library as a shared object")
+    parser.add_argument("--objects", required=True, help="folder of PolyKernels, as `distile compile` makes them")
+    parser.add_argument("--device", choices=devices, default="cpu")
+    parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], default="float32",
+                        help="float32 on a CPU")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of every side, on a CPU")
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--filter", default="", help="regular expression on the names of rows")
+    parser.add_argument("--source", default="", help="the version of the source, for the header")
+    parser.add_argument("--out", required=True, help="JSON file of results")
+    parser.add_argument("--resume", action="store_true", help="keep the rows that the file has")
+    options = parser.parse_args()
+    if options.device == "cuda" and (torch is None or not torch.cuda.is_available()):
+        parser.error("--device cuda needs PyTorch and an NVIDIA GPU")
+    if options.device == "cpu" and options.dtype != "float32":
+        parser.error("a CPU is measured in float32")
+    if torch:
+        torch.set_num_threads(options.threads)
+        torch.set_grad_enabled(False)
+    return options
+
+
+def find_object(folder, name):
+    """The PolyKernel of a name, whatever is behind it for devices; None if there is none."""
+    ending = re.compile(re.escape(name) + r"((_sm\d+a?|_cuda|_avx2|_avx512|_portable)*)\.so")
+    found = [path for path in sorted(pathlib.Path(folder).iterdir()) if ending.fullmatch(path.name)]
+    return found[-1] if found else None
