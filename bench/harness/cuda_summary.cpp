@@ -354,6 +354,8 @@ std::vector<Speedups> cuda_speedups(const Json &file) {
         line.cells.push_back(eta > 0 ? fmt::format("{:.1f} ({:.1f})", eta / density, tf32 / density) : "-");
     }
     std::vector<Speedups> lines = numerics_speedups(file);
+    const std::vector<Speedups> of_tokens = token_speedups(file);
+    lines.insert(lines.end(), of_tokens.begin(), of_tokens.end());
     if (measured) {
         lines.insert(lines.begin(), std::move(line));
     }
