@@ -29,9 +29,9 @@ BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTEN
 TOLERANCE = .02  # Of the largest value: the type's roundings of probabilities and results.
 SEED = 9001
 ABOUT = """times are medians in microseconds of replayed graphs, all sides in turns; t_peer_us: PyTorch's dense
-attention by its fastest backend; t_gather_us: the same over the active tokens, gathered before and scattered after it by
-lists that are given; t_flex_us: FlexAttention with its block mask given; t_kernels_us: ours for known masks; t_masked_us:
-from the byte masks; work: the share of products of rows and keys that the masks ask for""".replace("\n", " ")
+attention by its fastest backend; t_gather_us: the same over the active tokens, gathered before and scattered after it
+by lists that are given; t_flex_us: FlexAttention with its block mask given; t_kernels_us: ours for known masks;
+t_masked_us: from the byte masks; work: the share of products of rows and keys that the masks ask for""".replace("\n", " ")
 
 
 class Ours:
