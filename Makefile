@@ -93,7 +93,7 @@ bench-gpu-pack:  ## pack the GPU benchmark into GPU_FOLDER, which runs on any ma
 	@cmake/setup.sh bench-gpu
 	@$(CMAKE) --preset release -DDISTILE_BENCH_GPU=ON
 	@trap '$(CMAKE) --preset release -DDISTILE_BENCH_GPU=OFF' EXIT; \
-		$(CMAKE) --build --preset release --target distile_command distile_cuda_bench; \
+		$(CMAKE) --build --preset release --target distile_command distile_cuda_bench distile_attention_side; \
 		bench/gpu/pack.sh build/release/autoscheduler/distile build/release/bench/distile_cuda_bench "$(GPU_FOLDER)"
 	@strip "$(GPU_FOLDER)/distile" "$(GPU_FOLDER)/distile_cuda_bench"
 

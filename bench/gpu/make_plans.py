@@ -71,7 +71,7 @@ def main():
     with open(data / "operators.csv", encoding="utf-8") as file:
         lines = {line["id"]: line for line in csv.DictReader(line for line in file if not line.startswith("#"))}
     for name, wanted in json.loads(rows.read_text())["operators"].items():
-        if wanted["polykernel"] == f"{name}.bound":
+        if wanted.get("polykernel") == f"{name}.bound":
             line = lines[str(wanted["id"])]
             write(folder / "operators" / f"{name}.json", operator(name, line, "float32"))
             write(folder / "operators" / f"{name}_float16.json", operator(f"{name}_float16", line, "float16"))

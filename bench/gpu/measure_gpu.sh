@@ -18,10 +18,11 @@
 #   choice        <name>-choice.json: the choice of the GPU in a graph, and of the host with cuDNN among the candidates
 #   opencl        <name>-opencl.json: OpenCL against CUDA, four convolutions in float32
 #   tokens        <name>-tokens.json: linear layers over active tokens in bfloat16 and float16
+#   attention     <name>-attention.json: attention over active tokens, if Python has PyTorch
 #   convolutions  <name>-convolutions.json: the other convolutions of the table of operators, by plans that the bound made
 #   SECONDS_LEFT=560 stops it after so many seconds
 set -euo pipefail
-parts=(float32 masks kinds tensor edits boxes bfloat16 slice choice opencl tokens convolutions)
+parts=(float32 masks kinds tensor edits boxes bfloat16 slice choice opencl tokens attention convolutions)
 (($# == 2)) || [[ $# == 3 && " ${parts[*]} " == *" $3 "* ]] ||
     { echo "usage: measure_gpu.sh <folder for results> <name of the GPU> [$(IFS='|'; echo "${parts[*]}")]" >&2; exit 2; }
 mkdir -p "$1/tables"
@@ -98,6 +99,7 @@ measure_part() {
         opencl) mapfile -t plans < <(without_times '"halide"' plans/conv*.json) ;;
         tensor | edits | slice | choice)
             mapfile -t plans < <(without_times '"tensor_core"' plans/conv*.json) ;;
+        attention) mapfile -t plans < <(without_times '"tensor_core"' plans/attention*.json) ;;
         tokens) mapfile -t plans < <(without_times '"tensor_core"' plans/linear*.json) ;;
         boxes) mapfile -t plans < <(without_times '"tensor_core"' objects/*.boxes.json) ;;
         bfloat16) mapfile -t plans < <(without_times '"tensor_core"' objects/*_bfloat16.*.json) ;;
@@ -125,6 +127,13 @@ measure_part() {
         tokens)
             measure "$name-tokens" 0 1 '/cublas/bfloat16$'
             measure "$name-tokens" 0 1 '/cublas/' ;;
+        attention)
+            if [[ -e libdistile_attention_side.so ]] && python3 -c 'import torch' 2>/dev/null; then
+                limited python3 attention_rows.py --side ./libdistile_attention_side.so --objects plans \
+                    --out "$out/$name-attention.json" || failed=1
+            else
+                echo "$name-attention: not measured without PyTorch"
+            fi ;;
         convolutions) measure "$name-convolutions" 0 1 '^op(?!(3|7|12|21)/).*/cudnn/(tf32|float16)$' ;;
     esac
 }

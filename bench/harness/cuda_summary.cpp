@@ -80,6 +80,11 @@ std::string against(double value, double goal) {
     return fmt::format("{:.2f} ({} {:.2f})", value, value >= goal ? "goal" : "**misses**", goal);
 }
 
+/** The other side of rows of tokens: attention is measured through PyTorch. */
+std::string library_of_tokens(const Json &versions) {
+    return versions.contains("PyTorch") ? versions.at("PyTorch") : versions.at("cuBLAS");
+}
+
 std::string heading(const Json &file) {
     const Json &header = file.at("header"), &rows = file.at("rows");
     const bool has_peer = std::any_of(rows.begin(), rows.end(), [](const Json &row) {
@@ -90,7 +95,7 @@ std::string heading(const Json &file) {
     return fmt::format("{}, {} multiprocessors, {}{}{}.{}", header.at("device").get<std::string>(),
                        header.at("multiprocessors").get<int>(),
                        has_peer ? header.at("versions").at("cuDNN").get<std::string>() + ", " : "",
-                       has_tokens ? header.at("versions").at("cuBLAS").get<std::string>() + ", " : "",
+                       has_tokens ? library_of_tokens(header.at("versions")) + ", " : "",
                        header.at("date").get<std::string>().substr(0, 10), disturbance(file));
 }
 
@@ -349,6 +354,8 @@ std::vector<Speedups> cuda_speedups(const Json &file) {
         line.cells.push_back(eta > 0 ? fmt::format("{:.1f} ({:.1f})", eta / density, tf32 / density) : "-");
     }
     std::vector<Speedups> lines = numerics_speedups(file);
+    const std::vector<Speedups> of_tokens = token_speedups(file);
+    lines.insert(lines.end(), of_tokens.begin(), of_tokens.end());
     if (measured) {
         lines.insert(lines.begin(), std::move(line));
     }

@@ -2,9 +2,10 @@
 #include "mean.h"
 #include "summary.h"
 #include <algorithm>
+#include <cmath>
 #include <fmt/core.h>
 #include <map>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace distile::bench {
@@ -43,8 +44,10 @@ std::vector<const Json *> rows_of(const Json &rows, const Kind &kind) {
     return found;
 }
 
+/** As it was asked for: masks are drawn token by token, so they have a little more or less. */
 std::string density_of(const Json &row) {
-    return fmt::format("{:.2f}", row.at("density").get<double>());
+    constexpr double step = .05;
+    return fmt::format("{:.2f}", std::round(row.at("density").get<double>() / step) * step);
 }
 
 /** How many times as fast as the field's time, by the kernels alone or from the byte mask. */
@@ -128,6 +131,30 @@ std::string token_table(const Json &rows) {
         }
     }
     return text;
+}
+
+std::vector<Speedups> token_speedups(const Json &file) {
+    std::vector<Speedups> found;
+    for (const char *dtype : {"bfloat16", "float16"}) {
+        Speedups line;
+        line.name = fmt::format("linear layers of 4096 tokens an image on an {}, against cuBLAS in {}",
+                                file.at("header").at("device").get<std::string>(), dtype);
+        bool measured = false;
+        for (const double density : speedup_densities) {
+            Mean mean;
+            for (const Json *row : rows_of(file.at("rows"), kinds[0])) {
+                if (row->at("dtype") == dtype && density_of(*row) == fmt::format("{:.2f}", density)) {
+                    mean.add(speedup(*row, "t_peer_us", "t_masked_us"));
+                }
+            }
+            measured = measured || !mean.empty();
+            line.cells.push_back(mean.empty() ? "-" : fmt::format("{:.1f}", mean.value()));
+        }
+        if (measured) {
+            found.push_back(std::move(line));
+        }
+    }
+    return found;
 }
 
 }  // namespace distile::bench

@@ -6,7 +6,9 @@
 #define DISTILE_BENCH_TOKENS_SUMMARY_H
 
 #include "results.h"
+#include "speedups.h"
 #include <string>
+#include <vector>
 
 namespace distile::bench {
 
@@ -18,6 +20,8 @@ bool is_of_tokens(const Json &row);
 std::string token_means(const Json &rows);
 /** Every row; "" likewise. */
 std::string token_table(const Json &rows);
+/** The means from the byte mask of linear layers, over the dense operator. */
+std::vector<Speedups> token_speedups(const Json &file);
 
 }  // namespace distile::bench
 

@@ -259,6 +259,23 @@ for line in '| tf32 | 4 | kernels | 7.95 (4.00 op12), goal 3.60 | 2.65 (1.33 op1
     '| op7 s | tf32 | 4 | blob | 0.30 | keep | plain | 40.0 | 12.0 | 24.0 | 3.33 | 1.67 | 5.0 | v |  |'; do
     grep -qF "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
 done
+# Operators over active tokens: speed-ups over the dense operator, and over the active tokens gathered.
+token='"status": "measured", "shape": "s", "batch": 1, "dtype": "bfloat16", "mask": "random", "density": 0.3, "variant": "v"'
+token_header=${gpu_header/\"cuDNN\": \"c\"/\"cuBLAS\": \"cuBLAS 1\"}
+token_rows='{"row": "op49/random/0.3/n1/keep/plain/cublas/bfloat16", "kind": "linear", "op": "op49", '$token',
+  "t_peer_us": 90, "t_gather_us": 40, "t_kernels_us": 30, "t_masked_us": 36},
+ {"row": "op50/random/0.3/n1/keep/plain/cublas/bfloat16", "kind": "linear", "op": "op50", '$token',
+  "t_peer_us": 80, "t_gather_us": 36, "t_kernels_us": 40, "t_masked_us": 48},
+ {"row": "attention/1", "kind": "attention", "op": "a", '$token',
+  "t_peer_us": 10, "t_gather_us": 8, "t_kernels_us": 5, "t_masked_us": 8}'
+echo "{\"distile_bench\": 1, $token_header, \"rows\": [$token_rows]}" >"$folder/tokens.json"
+shown=$("$bench" --summary "$folder/tokens.json") || fail "--summary does not show operators over tokens"
+for line in 'a, 8 multiprocessors, cuBLAS 1, 2026-01-31.' \
+    '| bfloat16 | 0.30 | 2.45 (2.00) (**misses** 2.7) | 2.04 (1.67) | 1.10 (0.90) | 0.91 (0.75) |' \
+    '| op49 s | bfloat16 | 1 | 0.30 | 90.0 | 40.0 | 30.0 | 36.0 | 3.00 | 2.50 | 1.33 | 1.11 | v |' \
+    '| bfloat16 | 0.30 | 2.00 (2.00) | 1.25 (1.25) | 1.60 (1.60) | 1.00 (1.00) |'; do
+    grep -qF "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
+done
 "$bench" --summary "$folder/tensor.json" --break-even "$folder/break_even.svg"
 grep -q 'a, 132 multiprocessors, tf32' "$folder/break_even.svg" || fail "--break-even draws no panel of TF32"
 expect_error "the results hold no operator of a GPU" --summary "$results" --break-even "$folder/none.svg"

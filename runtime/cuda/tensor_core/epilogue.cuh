@@ -163,8 +163,12 @@ __device__ inline void store_exchanged(const Arguments &a, const Place &place, c
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int at = 4 * (j + i) + first;
-            const float2 result = finish<Op>({sums[at], sums[at + 1]}, bias + 8 * (j + i) + 2 * quad,
-                                             Op::residual ? Stored::unpack(added[i]) : float2{0, 0});
+            const int32_t within = 8 * (j + i) + 2 * quad;
+            float2 result = {0, 0};
+            if (channel + within < Op::out_channels) {
+                result = finish<Op>({sums[at], sums[at + 1]}, bias + within,
+                                    Op::residual ? Stored::unpack(added[i]) : float2{0, 0});
+            }
             packed[i] = Stored::pack(result.x, result.y);
         }
         transpose_in_quad(packed);

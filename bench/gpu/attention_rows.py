@@ -1,0 +1,330 @@
+"""Measures masked attention on a GPU against PyTorch's, all sides in captured graphs and in turns.
+
+Usage: attention_rows.py [--side libdistile_attention_side.so --objects FOLDER] [--filter REGEX] --out results.json
+
+The other sides are dense scaled_dot_product_attention, the fastest of the backends that run; the same over the active
+tokens, with gathering them before and scattering the results after it in the time (the lists are given); and, with
+--flex, FlexAttention with a block mask that is made beforehand. Ours is `distile compile`'s PLAN.so in the folder, for
+instance attention_24_64_bfloat16_sm90.so; rows without it are reported as skipped.
+"""
+import argparse
+import ctypes
+import datetime
+import json
+import pathlib
+import re
+import statistics
+import sys
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+# Heads, channels of a head, images, tokens.
+SHAPES = [(24, 64, 1, 4096), (24, 64, 4, 4096), (8, 40, 1, 4096), (12, 64, 1, 577), (6, 64, 16, 197)]
+# Densities of rows and of keys; None: all keys, without a mask.
+DENSITIES = [(.3, None), (.3, .3), (.1, None), (.1, .1), (.5, None), (.5, .5), (1.0, None)]
+TYPES = {"bfloat16": (torch.bfloat16, 2), "float16": (torch.float16, 1)}
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+TOLERANCE = .02  # Of the largest value: the type's roundings of probabilities and results.
+SEED = 9001
+ABOUT = """times are medians in microseconds of replayed graphs, all sides in turns; t_peer_us: PyTorch's dense
+attention by its fastest backend; t_gather_us: the same over the active tokens, gathered before and scattered after it
+by lists that are given; t_flex_us: FlexAttention with its block mask given; t_kernels_us: ours for known masks;
+t_masked_us: from the byte masks; work: the share of products of rows and keys that the masks ask for""".replace("\n", " ")
+
+
+class Ours:
+    """An operator of ours on tensors of PyTorch's."""
+
+    def __init__(self, library, path, stream, dtype, batch, tokens, query, key, value, output):
+        self.library = library
+        self.side = library.attention_side_open(
+            str(path).encode(), stream, dtype, batch, tokens, key.shape[1], query.shape[2],
+            *(tensor.data_ptr() for tensor in (query, key, value, output)))
+        self.require(self.side)
+
+    def require(self, good):
+        if not good:
+            raise RuntimeError(self.library.attention_side_message().decode())
+        return good
+
+    def set(self, rows, keys):
+        self.require(self.library.attention_side_set(
+            self.side, rows.data_ptr(), None if keys is None else keys.data_ptr()) == 0)
+
+    def choose(self):
+        return self.require(self.library.attention_side_choose(self.side))
+
+    def run(self, variant):
+        self.require(self.library.attention_side_run(self.side, variant) == 0)
+
+    def close(self):
+        self.library.attention_side_close(self.side)
+
+
+def load(path):
+    library = ctypes.CDLL(path)
+    pointer, integer, text = ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p
+    for name, result, arguments in (
+            ("open", pointer, [text, pointer] + [integer] * 5 + [pointer] * 4), ("close", None, [pointer]),
+            ("set", ctypes.c_int, [pointer] * 3), ("choose", text, [pointer]), ("run", ctypes.c_int, [pointer, text]),
+            ("message", text, [])):
+        function = getattr(library, "attention_side_" + name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class Graph:
+    """A call, captured as often as it takes for a clock to tell."""
+
+    def __init__(self, stream, call):
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                call()
+            stream.synchronize()
+            once = self.elapsed(stream, call)
+            self.calls = max(1, min(50, int(1 / max(once, .01))))
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, stream=stream, capture_error_mode="thread_local"):
+                for _ in range(self.calls):
+                    call()
+        self.stream = stream
+
+    @staticmethod
+    def elapsed(stream, call):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record(stream)
+        call()
+        end.record(stream)
+        end.synchronize()
+        return begin.elapsed_time(end)
+
+    def time(self):
+        """Microseconds of one call."""
+        with torch.cuda.stream(self.stream):
+            return self.elapsed(self.stream, self.graph.replay) * 1e3 / self.calls
+
+
+def in_turns(graphs, rounds):
+    times = {name: [] for name in graphs}
+    for turn in range(-1, rounds):
+        for name, graph in graphs.items():
+            time = graph.time()
+            if turn >= 0:
+                times[name].append(time)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def draw(batch, tokens, density, generator):
+    """A mask of bytes, with the same number of active tokens in each image."""
+    active = max(1, round(density * tokens))
+    mask = torch.zeros(batch, tokens, dtype=torch.uint8)
+    for image in range(batch):
+        mask[image, torch.randperm(tokens, generator=generator)[:active]] = 1
+    return mask.cuda()
+
+
+class Problem:
+    def __init__(self, shape, dtype, densities):
+        self.heads, self.size, self.batch, self.tokens = shape
+        generator = torch.Generator().manual_seed(SEED)
+        channels = self.heads * self.size
+        self.query, self.key, self.value = (
+            torch.randn(self.batch, self.tokens, channels, generator=generator).to("cuda", dtype) for _ in range(3))
+        self.output = torch.zeros_like(self.query)
+        rows, keys = densities
+        self.rows = draw(self.batch, self.tokens, rows, generator)
+        self.keys = None if keys is None else draw(self.batch, self.tokens, keys, generator)
+        self.row_list = self.list_of(self.rows)
+        self.key_list = None if keys is None else self.list_of(self.keys)
+
+    @staticmethod
+    def list_of(mask):
+        return mask.flatten().nonzero().flatten()
+
+    def heads_of(self, tensor):
+        """[batch, tokens, channels] as [batch, heads, tokens, size], without a copy."""
+        return tensor.view(self.batch, -1, self.heads, self.size).transpose(1, 2)
+
+    def attention(self, query, key, value, backend):
+        with sdpa_kernel(backend):
+            return scaled_dot_product_attention(*map(self.heads_of, (query, key, value)))
+
+    def take(self, tensor, indices):
+        flat = tensor.view(self.batch * self.tokens, -1)
+        return flat.index_select(0, indices).view(self.batch, -1, tensor.shape[2])
+
+    def dense(self, backend):
+        return self.attention(self.query, self.key, self.value, backend)
+
+    def packed(self, backend):
+        query = self.take(self.query, self.row_list)
+        key, value = self.key, self.value
+        if self.key_list is not None:
+            key, value = self.take(key, self.key_list), self.take(value, self.key_list)
+        result = self.attention(query, key, value, backend).transpose(1, 2).reshape(-1, query.shape[2])
+        self.output.view(-1, query.shape[2]).index_copy_(0, self.row_list, result)
+
+    def flex(self):
+        """A call of FlexAttention, compiled, with its block mask."""
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+        rows, keys = self.rows.bool(), torch.ones_like(self.rows).bool() if self.keys is None else self.keys.bool()
+        blocks = create_block_mask(lambda b, h, q, k: rows[b, q] & keys[b, k], self.batch, None, self.tokens,
+                                   self.tokens, device="cuda")
+        compiled = torch.compile(flex_attention, dynamic=False)
+        return lambda: compiled(*map(self.heads_of, (self.query, self.key, self.value)), block_mask=blocks)
+
+    def error(self):
+        """The largest difference of some active rows from float64, by the largest value. Throws where other rows were
+        written."""
+        indices = self.row_list
+        sample = indices[torch.linspace(0, len(indices) - 1, min(64, len(indices))).long().cuda()]
+        flat = self.output.view(-1, self.output.shape[2])
+        inactive = torch.ones(len(flat), dtype=torch.bool, device="cuda")
+        inactive[indices] = False
+        if flat[inactive].any():
+            raise RuntimeError("an inactive row was written")
+        worst = largest = 0.
+        for index in sample.tolist():
+            image, token = divmod(index, self.tokens)
+            query = self.query[image, token].view(self.heads, 1, self.size).double()
+            key, value = (tensor[image].view(self.tokens, self.heads, self.size).transpose(0, 1).double()
+                          for tensor in (self.key, self.value))
+            if self.keys is not None:
+                key, value = key[:, self.keys[image].bool()], value[:, self.keys[image].bool()]
+            weights = torch.softmax(query @ key.transpose(1, 2) / self.size ** .5, dim=2)
+            wanted = (weights @ value).flatten()
+            worst = max(worst, (flat[index].double() - wanted).abs().max().item())
+            largest = max(largest, wanted.abs().max().item())
+        if not worst <= TOLERANCE * largest:
+            raise RuntimeError(f"active rows differ from float64 by {worst / largest:.3g} of the largest value")
+        return worst / largest
+
+
+def fastest(stream, calls):
+    """The graph of the fastest call that runs, and its name."""
+    best = None
+    reasons = []
+    for name, call in calls.items():
+        try:
+            graph = Graph(stream, call)
+            graph.time()
+            time = min(graph.time() for _ in range(3))
+        except RuntimeError as error:
+            reasons.append(f"{name}: {str(error).splitlines()[0]}")
+            continue
+        if best is None or time < best[0]:
+            best = (time, graph, name)
+    if best is None:
+        raise RuntimeError("no backend of PyTorch's runs: " + "; ".join(reasons))
+    return best[1:]
+
+
+def measure(row, shape, densities, options, library):
+    heads, size, batch, tokens = shape
+    dtype, code = TYPES[row["dtype"]]
+    problem = Problem(shape, dtype, densities)
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    row["density"] = round(len(problem.row_list) / (batch * tokens), 4)
+    row["key_density"] = 1 if problem.keys is None else round(len(problem.key_list) / (batch * tokens), 4)
+    row["work"] = round(row["density"] * row["key_density"], 4)
+    graphs = {}
+    graphs["peer"], row["peer_implementation"] = fastest(
+        stream, {name: lambda backend=backend: problem.dense(backend) for name, backend in BACKENDS.items()})
+    graphs["gather"], row["gather_implementation"] = fastest(
+        stream, {name: lambda backend=backend: problem.packed(backend) for name, backend in BACKENDS.items()})
+    stream.synchronize()
+    row["gather_max_rel_err"] = problem.error()
+    if options.flex:
+        try:
+            graphs["flex"] = Graph(stream, problem.flex())
+        except Exception as error:  # It may lack a compiler.
+            row["flex"] = str(error).splitlines()[0]
+    path = pathlib.Path(options.objects or "") / f"{row['op']}_{row['dtype']}_sm90.so"
+    ours = None
+    if library and path.exists():
+        ours = Ours(library, path, stream.cuda_stream, code, batch, tokens, problem.query, problem.key, problem.value,
+                    problem.output)
+        ours.set(problem.rows, problem.keys)
+        variant = ours.choose()
+        row["variant"] = variant.decode()
+        problem.output.zero_()
+        torch.cuda.synchronize()
+        ours.run(variant)
+        stream.synchronize()
+        row["max_rel_err"] = problem.error()
+        graphs["kernels"] = Graph(stream, lambda: ours.run(variant))
+
+        def from_bytes():
+            ours.set(problem.rows, problem.keys)
+            ours.run(variant)
+        graphs["masked"] = Graph(stream, from_bytes)
+    for name, time in in_turns(graphs, options.rounds).items():
+        row[f"t_{name}_us"] = round(time, 3)
+    row["status"] = "measured" if ours else "skipped"
+    if not ours:
+        row["reason"] = f"there is no {path}, or no --side"
+    else:
+        row["speedup"] = round(row["t_peer_us"] / row["t_masked_us"], 4)
+        row["speedup_over_gather"] = round(row["t_gather_us"] / row["t_masked_us"], 4)
+    graphs.clear()
+    if ours:
+        stream.synchronize()
+        ours.close()
+
+
+def rows_of(filter_text):
+    wanted = re.compile(filter_text)
+    for dtype in TYPES:
+        for shape in SHAPES:
+            heads, size, batch, tokens = shape
+            for rows, keys in DENSITIES:
+                name = f"attention/{heads}x{size}/{tokens}/rows{rows}/keys{keys or 'all'}/n{batch}/{dtype}"
+                if wanted.search(name):
+                    yield shape, (rows, keys), {
+                        "row": name, "kind": "attention", "op": f"attention_{heads}_{size}",
+                        "shape": f"{tokens} tokens, {heads} heads of {size}" + (f", keys {keys}" if keys else ""),
+                        "batch": batch, "dtype": dtype, "mask": "random", "mode": "keep", "backend": "cuda"}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--side", help="libdistile_attention_side.so; without it, only PyTorch is measured")
+    parser.add_argument("--objects", help="folder of PolyKernels, PLAN.so")
+    parser.add_argument("--filter", default="", help="measure rows whose names match this regular expression")
+    parser.add_argument("--rounds", type=int, default=7, help="replays of each side")
+    parser.add_argument("--flex", action="store_true", help="measure FlexAttention too; it compiles for each shape")
+    parser.add_argument("--version", default="unknown", help="the commit of ours")
+    parser.add_argument("--out", required=True, help="the results, written after each row")
+    options = parser.parse_args()
+    library = load(options.side) if options.side else None
+    device = torch.cuda.get_device_properties(0)
+    results = {
+        "distile_bench": 1,
+        "header": {
+            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "backend": "cuda",
+            "device": device.name, "multiprocessors": device.multi_processor_count,
+            "threads": device.multi_processor_count,
+            "versions": {"source": options.version, "PyTorch": f"PyTorch {torch.__version__}"},
+            "rounds": options.rounds,
+            "about": ABOUT},
+        "rows": []}
+    failed = 0
+    for shape, densities, row in rows_of(options.filter):
+        try:
+            measure(row, shape, densities, options, library)
+        except RuntimeError as error:
+            row["status"], row["reason"], failed = "failed", str(error).splitlines()[0], 1
+        results["rows"].append(row)
+        pathlib.Path(options.out).write_text(json.dumps(results, indent=1) + "\n")
+        sides = [name for name in ("masked", "kernels", "peer", "gather", "flex") if f"t_{name}_us" in row]
+        times = "  ".join(f"{name} {row[f't_{name}_us']:.1f}" for name in sides)
+        print(row["row"], times, row.get("reason", ""), flush=True)
+        torch.cuda.empty_cache()
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+/** \file
+ * Our side of bench/gpu/attention_rows.py as a shared library, so that a Python program that measures PyTorch measures
+ * both in turns. Addresses are of the GPU. Functions return 0 for success; attention_side_message() says what is wrong.
+ */
+#include <cstdint>
+#include <distile/cuda.h>
+#include <distile/distile.hpp>
+#include <distile/polykernel.h>
+#include <dlfcn.h>
+#include <exception>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace {
+
+using namespace distile;
+
+std::string &message() {
+    static std::string text;
+    return text;
+}
+
+/** The PolyKernel of a shared object of `distile compile`. */
+const distile_polykernel &load(const char *path) {
+    void *const object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    const void *const found = object ? dlsym(object, "distile_measured") : nullptr;
+    if (!found) {
+        throw std::runtime_error(std::string("the PolyKernel cannot be loaded: ") + dlerror());
+    }
+    return *static_cast<const distile_polykernel *>(found);
+}
+
+Context make_context(void *stream) {
+    distile_cuda_options options{};
+    options.stream = stream;
+    distile_context *context = nullptr;
+    if (distile_cuda_context_create(nullptr, &options, &context) != DISTILE_OK) {
+        throw std::runtime_error(distile_context_message(nullptr));
+    }
+    return Context(context);
+}
+
+distile_tensor tokens_of(void *data, int32_t dtype, int32_t batch, int32_t tokens, int32_t channels) {
+    distile_tensor tensor = distile_tensor_make(data, batch, 1, tokens, channels);
+    tensor.dtype = static_cast<distile_dtype>(dtype);
+    return tensor;
+}
+
+}  // namespace
+
+extern "C" {
+
+/** An attention operator and its tensors. */
+struct attention_side {
+    attention_side(const char *object, void *stream) : context(make_context(stream)) {
+        kernel = make_kernel(context, load(object));
+        row_mask = make_mask(context);
+        key_mask = make_mask(context);
+    }
+
+    Context context;
+    Kernel kernel;
+    Mask row_mask, key_mask;
+    bool has_key_mask = false;
+    distile_tensor query, key, value, output;
+};
+
+const char *attention_side_message() {
+    return message().c_str();
+}
+
+/** Tensors are [batch, tokens, channels], the key and the value [batch, key_tokens, channels], of a distile_dtype. All
+ * work goes to `stream`. Returns null for an error. */
+attention_side *attention_side_open(const char *object, void *stream, int32_t dtype, int32_t batch, int32_t tokens,
+                                    int32_t key_tokens, int32_t channels, void *query, void *key, void *value,
+                                    void *output) {
+    try {
+        auto side = std::make_unique<attention_side>(object, stream);
+        side->query = tokens_of(query, dtype, batch, tokens, channels);
+        side->key = tokens_of(key, dtype, batch, key_tokens, channels);
+        side->value = tokens_of(value, dtype, batch, key_tokens, channels);
+        side->output = tokens_of(output, dtype, batch, tokens, channels);
+        return side.release();
+    } catch (const std::exception &error) {
+        message() = error.what();
+        return nullptr;
+    }
+}
+
+void attention_side_close(attention_side *side) {
+    delete side;
+}
+
+/** Sets the masks from bytes [batch, tokens]; without `keys`, every key is active. */
+int attention_side_set(attention_side *side, const uint8_t *rows, const uint8_t *keys) {
+    try {
+        const auto set = [&](const Mask &mask, const uint8_t *bytes, const distile_tensor &of) {
+            check(side->context, distile_mask_set_bytes(mask.get(), bytes, of.batch, 1, of.width, of.width, of.width));
+        };
+        set(side->row_mask, rows, side->output);
+        side->has_key_mask = keys != nullptr;
+        if (keys) {
+            set(side->key_mask, keys, side->key);
+        }
+        return 0;
+    } catch (const std::exception &error) {
+        message() = error.what();
+        return 1;
+    }
+}
+
+/** The variant that the host would choose for the masks; null for an error. Waits. */
+const char *attention_side_choose(attention_side *side) {
+    distile_choice choice{};
+    if (distile_kernel_choose(side->kernel.get(), side->row_mask.get(), &choice) != DISTILE_OK) {
+        message() = distile_context_message(side->context.get());
+        return nullptr;
+    }
+    return choice.variant;
+}
+
+/** Inactive rows keep what they hold. */
+int attention_side_run(attention_side *side, const char *variant) {
+    distile_run_args args{};
+    args.input = &side->query;
+    args.key = &side->key;
+    args.value = &side->value;
+    args.output = &side->output;
+    args.mask = side->row_mask.get();
+    args.key_mask = side->has_key_mask ? side->key_mask.get() : nullptr;
+    args.variant = variant;
+    try {
+        check(side->context, distile_run(side->kernel.get(), &args));
+        return 0;
+    } catch (const std::exception &error) {
+        message() = error.what();
+        return 1;
+    }
+}
+}
