@@ -49,17 +49,11 @@ Space make_space(bool scores, bool values) {
              {"unroll"}});
     }
     if (values) {
-        const char *const unroll = scores ? "value_unroll" : "unroll";
         space.knobs.push_back(
             {"value_rows", "rows in a register tile of values", {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14}});
         space.knobs.push_back(
             {"value_vectors", "vectors of channels in a register tile of values", {1, 2, 3, 4, 5, 6, 8}});
-        space.knobs.push_back({unroll, "keys that are unrolled", {1, 2, 4}});
-        // The step of distile_call_row_blocks.
-        space.constraints.push_back(
-            {"1, 2 or 4 unrolled keys",
-             [unroll](const Theta &theta, const Problem &) { return 4 % theta.at(unroll) == 0; },
-             {unroll}});
+        space.knobs.push_back({scores ? "value_unroll" : "unroll", "keys that are unrolled", {1, 2, 4}});
         space.constraints.push_back({"value_vectors that divide those of a head",
                                      [](const Theta &theta, const Problem &problem) {
                                          const int vectors = whole_channels(problem) / problem.vector_lanes;

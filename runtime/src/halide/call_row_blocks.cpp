@@ -11,9 +11,6 @@ using distile::Buffer;
 /** The scores of a block that stay in a core's cache, if it may have fewer rows. */
 constexpr int64_t most_scores = 1 << 16;
 
-/** Code unrolls as many keys, or a part of them that divides it. */
-constexpr int32_t key_step = 4;
-
 /** The dimensions of operands. */
 enum Dimension { Channel, X, Y, Image };
 
@@ -158,10 +155,7 @@ private:
         if (blocks_.causal != 0) {
             const auto last_row =
                 static_cast<int32_t>(call_.tile_xy[block.first + static_cast<uint32_t>(num_rows) - 1]);
-            // In whole steps of unrolled code, so that a row's sums have the same order in every block.
-            const int32_t seen = count_up_to(listed, num_keys, last_row + last_of_first);
-            const int32_t steps = ceil_divide(seen, key_step) * key_step;
-            num_keys = steps < num_keys ? steps : num_keys;
+            num_keys = count_up_to(listed, num_keys, last_row + last_of_first);
         }
         float scale = call_.scale;
         Buffer operands[most_operands], rows, keys;
