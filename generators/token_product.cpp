@@ -124,8 +124,11 @@ void TokenProduct::define_values(const std::function<Expr(const Expr &, const Ex
 
 void TokenProduct::define_scores(const std::function<Expr(const Expr &, const Expr &)> &score) {
     (*output)(j, x) = undef(dtype);
-    RDom of_block(0, num_keys, 0, num_rows, "score");
-    (*output)(key_x(of_block.x), row_x(of_block.y)) = conversion.from_float32(score(of_block.y, of_block.x), dtype);
+    // Some rows at once, so that the place of a key is found once for all of them. The last ones may repeat.
+    constexpr int rows_at_once = 4;
+    RDom of_block(0, rows_at_once, 0, num_keys, 0, (num_rows + rows_at_once - 1) / rows_at_once, "score");
+    const Expr row = listed_row(of_block.z * rows_at_once + of_block.x);
+    (*output)(key_x(of_block.y), row_x(row)) = conversion.from_float32(score(row, of_block.y), dtype);
     output->dim(0).set_min(0).set_stride(1);
     output->dim(1).set_bounds(0, input.dim(1).extent());
 }

@@ -124,6 +124,10 @@ std::string apply_cpu_token_schedule(TokenOperator &op, const Theta &theta, cons
             DISTILE_APPLY(weights.compute_root());
         }
     }
+    if (op.product == TokenProduct::Scores) {
+        const RVar row(op.output.rvars(0)[0]);
+        DISTILE_APPLY(op.output.update().allow_race_conditions().unroll(row));
+    }
     if (op.product != TokenProduct::Scores) {
         const int lanes = problem.vector_lanes, whole = whole_channels(problem), rest = op.head_dim - whole;
         if (whole > 0) {

@@ -143,10 +143,12 @@ TEST_CASE("attention to many keys", "[attention]") {
     const Context context = make_context();
     for (const distile_polykernel *polykernel : token_test_polykernels) {
         const Kernel kernel = make_kernel(context, *polykernel);
-        TokenCall call = plain_call(1, 8192, 8192);
+        // A matrix of all scores would need gigabytes.
+        const int32_t tokens = polykernel->kind == DISTILE_MASKED_ATTENTION ? 8192 : 60;
+        TokenCall call = plain_call(1, tokens, 8192);
         // The loops take long for a row.
-        call.rows.assign(8192, 0);
-        call.rows[0] = call.rows[8191] = 1;
+        call.rows.assign(tokens, 0);
+        call.rows.front() = call.rows.back() = 1;
         call.key_mask = draw_mask(8192, 600, random);
         CAPTURE(polykernel->name);
         REQUIRE(run_token_call(context, kernel, *polykernel, call, random) == "");
