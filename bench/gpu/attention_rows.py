@@ -1,6 +1,7 @@
 """Measures masked attention on a GPU against PyTorch's, all sides in captured graphs and in turns.
 
-Usage: attention_rows.py [--side libdistile_attention_side.so --objects FOLDER] [--filter REGEX] --out results.json
+Usage: attention_rows.py [--side libdistile_attention_side.so --objects FOLDER [--times FOLDER]] [--filter REGEX]
+                         --out results.json
 
 The other sides are dense scaled_dot_product_attention, the fastest of the backends that run; the same over the active
 tokens, with gathering them before and scattering the results after it in the time (the lists are given); and, with
@@ -49,6 +50,9 @@ class Ours:
             raise RuntimeError(self.library.attention_side_message().decode())
         return good
 
+    def load_times(self, path):
+        self.require(self.library.attention_side_load_times(self.side, str(path).encode()) == 0)
+
     def set(self, rows, keys):
         self.require(self.library.attention_side_set(
             self.side, rows.data_ptr(), None if keys is None else keys.data_ptr()) == 0)
@@ -68,7 +72,7 @@ def load(path):
     pointer, integer, text = ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p
     for name, result, arguments in (
             ("open", pointer, [text, pointer] + [integer] * 5 + [pointer] * 4), ("close", None, [pointer]),
-            ("set", ctypes.c_int, [pointer] * 3), ("choose", text, [pointer]), ("run", ctypes.c_int, [pointer, text]),
+            ("load_times", ctypes.c_int, [pointer, text]), ("set", ctypes.c_int, [pointer] * 3), ("choose", text, [pointer]), ("run", ctypes.c_int, [pointer, text]),
             ("message", text, [])):
         function = getattr(library, "attention_side_" + name)
         function.restype, function.argtypes = result, arguments
@@ -247,6 +251,9 @@ def measure(row, shape, densities, options, library):
     if library and path.exists():
         ours = Ours(library, path, stream.cuda_stream, code, batch, tokens, problem.query, problem.key, problem.value,
                     problem.output)
+        times = pathlib.Path(options.times or "") / f"{path.stem}.json"
+        if options.times and times.exists():
+            ours.load_times(times)
         ours.set(problem.rows, problem.keys)
         variant = ours.choose()
         row["variant"] = variant.decode()
@@ -293,6 +300,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--side", help="libdistile_attention_side.so; without it, only PyTorch is measured")
     parser.add_argument("--objects", help="folder of PolyKernels, PLAN.so")
+    parser.add_argument("--times", help="folder of time tables, PLAN.json")
     parser.add_argument("--filter", default="", help="measure rows whose names match this regular expression")
     parser.add_argument("--rounds", type=int, default=7, help="replays of each side")
     parser.add_argument("--flex", action="store_true", help="measure FlexAttention too; it compiles for each shape")

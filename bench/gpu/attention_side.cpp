@@ -92,6 +92,17 @@ void attention_side_close(attention_side *side) {
     delete side;
 }
 
+/** Takes the times of a file that `distile profile` wrote. */
+int attention_side_load_times(attention_side *side, const char *path) {
+    try {
+        check(side->context, distile_kernel_load_times(side->kernel.get(), path));
+        return 0;
+    } catch (const std::exception &error) {
+        message() = error.what();
+        return 1;
+    }
+}
+
 /** Sets the masks from bytes [batch, tokens]; without `keys`, every key is active. */
 int attention_side_set(attention_side *side, const uint8_t *rows, const uint8_t *keys) {
     try {

@@ -130,7 +130,7 @@ measure_part() {
         attention)
             if [[ -e libdistile_attention_side.so ]] && python3 -c 'import torch' 2>/dev/null; then
                 limited python3 attention_rows.py --side ./libdistile_attention_side.so --objects plans \
-                    --out "$out/$name-attention.json" || failed=1
+                    --times "$out/tables" --out "$out/$name-attention.json" || failed=1
             else
                 echo "$name-attention: not measured without PyTorch"
             fi ;;
