@@ -72,8 +72,8 @@ def load(path):
     pointer, integer, text = ctypes.c_void_p, ctypes.c_int32, ctypes.c_char_p
     for name, result, arguments in (
             ("open", pointer, [text, pointer] + [integer] * 5 + [pointer] * 4), ("close", None, [pointer]),
-            ("load_times", ctypes.c_int, [pointer, text]), ("set", ctypes.c_int, [pointer] * 3), ("choose", text, [pointer]), ("run", ctypes.c_int, [pointer, text]),
-            ("message", text, [])):
+            ("load_times", ctypes.c_int, [pointer, text]), ("set", ctypes.c_int, [pointer] * 3),
+            ("choose", text, [pointer]), ("run", ctypes.c_int, [pointer, text]), ("message", text, [])):
         function = getattr(library, "attention_side_" + name)
         function.restype, function.argtypes = result, arguments
     return library

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""Measures masked attention on a CPU beside the dense attention of ONNX Runtime and PyTorch, whichever Python finds, and
-beside theirs over packed tokens. (On a GPU: bench/gpu/attention_rows.py.)
+"""Measures masked attention on a CPU beside the dense attention of ONNX Runtime and PyTorch, whichever Python finds,
+and beside theirs over packed tokens. (On a GPU: bench/gpu/attention_rows.py.)
 
-All sides take turns in one process. Packing gathers the active queries, keys and values, calls the library, and scatters
-its result; it is given the list of active tokens. All images have the same number of active tokens, so that a packed
-batch is a tensor.
+All sides take turns in one process. Packing gathers the active queries, keys and values, calls the library, and
+scatters its result; it is given the list of active tokens. All images have the same number of active tokens, so that a
+packed batch is a tensor.
 
 Example:
   attention.py --library build/release/runtime/libdistile.so --objects folder --threads 2 --out cpu-attention.json
 
-The folder has attention_<heads>_<head_dim>[_<plan>].so. Each row is in the file as soon as it is measured; --resume keeps
-those that the file has.
+The folder has attention_<heads>_<head_dim>[_<plan>].so. Each row is in the file as soon as it is measured; --resume
+keeps those that the file has.
 """
 import math
 
 import numpy as np
 
 from c_api import Distile, RunArgs, Tokens
-from measuring import CpuClock, Results, fastest, find_object, measure, onnxruntime, parse_options, torch
+from measuring import CpuClock, Results, fastest, find_object, measure, onnxruntime, parse_options, times_of, torch
 
 # Heads, channels of a head, tokens, images.
 SHAPES = [(3, 64, 197, 1), (6, 64, 197, 1), (6, 64, 197, 16), (8, 40, 4096, 1)]
@@ -194,7 +194,7 @@ def main():
             print(f"[{number}/{len(rows)}] {name}: skipped, no PolyKernel", flush=True)
             continue
         problem = Problem(shape, keys_masked, density, number)
-        row = row_of(problem, *measure_row(distile, distile.kernel(path), problem, options))
+        row = row_of(problem, *measure_row(distile, distile.kernel(path, times_of(options, path)), problem, options))
         results.add(name, row)
         figures = ", ".join(f"{side} {time['median']:.1f}" for side, time in row["times_us"].items())
         print(f"[{number}/{len(rows)}] {name}: {figures} us, eta {row.get('eta', math.nan):.2f}, error "

@@ -19,7 +19,7 @@ import math
 import numpy as np
 
 from c_api import Distile, NormalizeArgs, RunArgs, Tokens
-from measuring import CpuClock, GpuClock, Results, fastest, find_object, measure, parse_options, torch
+from measuring import CpuClock, GpuClock, Results, fastest, find_object, measure, parse_options, times_of, torch
 
 LAYERS = 12
 DENSITIES = [.3, .1, .5, .7, 1.0]
@@ -73,7 +73,8 @@ class MaskedNetwork:
             self.layers.append((packed, [[memory.of(array, torch.float32) for array in norm] for norm in each.norms]))
 
     def view(self, tensor, channels, first=0):
-        return Tokens(tensor.data_ptr(), self.dtype, self.batch, self.tokens, channels, tensor.shape[2], first).pointer()
+        row = tensor.shape[2]
+        return Tokens(tensor.data_ptr(), self.dtype, self.batch, self.tokens, channels, row, first).pointer()
 
     def set_masks(self, mask_bytes):
         for mask, of_layer in zip(self.masks, mask_bytes):
@@ -231,7 +232,7 @@ def find_kernels(distile, network, options):
         path = find_object(options.objects, name)
         if path is None:
             return None, name
-        kernels[use] = distile.kernel(path)
+        kernels[use] = distile.kernel(path, times_of(options, path))
     return kernels, None
 
 

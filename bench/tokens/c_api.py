@@ -87,11 +87,13 @@ class Distile:
         """Enqueues what follows on a stream of PyTorch's."""
         self.check(self.library.distile_cuda_set_stream(self.context, ctypes.c_void_p(stream.cuda_stream)))
 
-    def kernel(self, path):
-        """A kernel from a shared object that `distile compile` made."""
+    def kernel(self, path, times=None):
+        """A kernel from a shared object that `distile compile` made, with times that `distile profile` wrote."""
         polykernel = ctypes.c_char.in_dll(ctypes.CDLL(str(path)), "distile_measured")
         kernel = ctypes.c_void_p()
         self.check(self.library.distile_kernel_create(self.context, ctypes.byref(polykernel), ctypes.byref(kernel)))
+        if times is not None and times.exists():
+            self.check(self.library.distile_kernel_load_times(kernel, str(times).encode()))
         return kernel
 
     def weights(self, kernel, matrix, bias):

@@ -136,6 +136,8 @@ def parse_options(description, devices=("cpu", "cuda")):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, help="the C library as a shared object")
     parser.add_argument("--objects", required=True, help="folder of PolyKernels, as `distile compile` makes them")
+    parser.add_argument("--times", type=pathlib.Path,
+                        help="folder of time tables, as `distile profile --json` prints them: <PolyKernel>.json")
     parser.add_argument("--device", choices=devices, default="cpu")
     parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], default="float32",
                         help="float32 on a CPU")
@@ -154,6 +156,11 @@ def parse_options(description, devices=("cpu", "cuda")):
         torch.set_num_threads(options.threads)
         torch.set_grad_enabled(False)
     return options
+
+
+def times_of(options, path):
+    """Where the time table of a PolyKernel would be; None without a folder of them."""
+    return options.times / f"{path.stem}.json" if options.times else None
 
 
 def find_object(folder, name):
