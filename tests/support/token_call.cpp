@@ -103,15 +103,22 @@ std::string TokenTensors::difference(const std::vector<uint32_t> &before) const 
     const int64_t first = static_cast<const char *>(view.data) - static_cast<const char *>(output->memory());
     std::ostringstream text;
     int64_t wrong = 0;
+    const int64_t active_rows = std::count_if(call.rows.begin(), call.rows.end(), [](uint8_t row) { return row != 0; });
+    const int64_t every = most_rows == 0 ? 1 : 1 + active_rows / most_rows;
+    int64_t visited = 0;
     for (int32_t n = 0; n < view.batch; n++) {
         for (int32_t y = 0; y < view.height; y++) {
             for (int32_t x = 0; x < view.width; x++) {
                 const bool active = call.rows[int64_t{n} * call.tokens + x] != 0;
+                const int64_t token = first + (n * view.stride_n + y * view.stride_h + x * view.stride_w) * bytes;
+                if (active && visited++ % every != 0) {
+                    std::memcpy(stored + token, was + token, static_cast<size_t>(view.channels * bytes));
+                    continue;
+                }
                 const std::vector<TokenResult> row =
                     active ? reference_token_row(op, args, n, y, x) : std::vector<TokenResult>(view.channels);
                 for (int32_t c = 0; c < view.channels; c++) {
-                    const int64_t place =
-                        first + (n * view.stride_n + y * view.stride_h + x * view.stride_w + c) * bytes;
+                    const int64_t place = token + c * bytes;
                     const float got = load_as(dtype_, stored + place);
                     bool right = is_right(got, row[c], dtype_, weight_error);
                     if (!row[c].written) {

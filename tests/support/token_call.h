@@ -57,6 +57,7 @@ public:
     TokenCall call;
     std::unique_ptr<TestTensor> input, output;
     double weight_error = 0; /**< Relative, of the probabilities in code that rounds them. */
+    int32_t most_rows = 0;   /**< Compare about so many of the active rows with the loops; 0: all. */
 
 private:
     distile_dtype dtype_;

@@ -139,7 +139,6 @@ private:
         const uint32_t first_stage = shared_address(stages);
         using Copier = TileCopier<Op, BlockKeys, 128>;
         Copier copier;
-        Signals signals{*this};
         Turn<Stages> turn;
         Turn<2> query_turn;
         for (typename Work::Walk walk(work); walk.has_segment(); walk.next()) {
@@ -147,7 +146,7 @@ private:
             const AttentionItem item = items.find(segment.item);
             const Range range = range_of(item, segment);
             if (range.begin == range.end) {
-                signals.follow(segment);
+                await(segment);
                 continue;
             }
             copier.find(item.keys, range.begin * BlockKeys, item.num_keys);
@@ -167,11 +166,9 @@ private:
                     copier.find(item.keys, (step + 1) * BlockKeys, item.num_keys);
                 }
                 turn.next();
-                signals.publish();
             }
-            signals.follow(segment);
+            await(segment);
         }
-        signals.finish();
         wait_for_copies();
     }
 
@@ -181,7 +178,8 @@ private:
         using Copier = TileCopier<Op, block_rows, 128>;
         Copier copier;
         copier.find(item.rows, item.first_row, item.rows.count());
-        copier.copy(buffer, typename Copier::Source(a.query, item), item.rows.count() - item.first_row);
+        // Rows beyond the last are not stored.
+        copier.copy(buffer, typename Copier::Source(a.query, item));
         arrive_after_copies(shared_address(&shared.queries_filled[turn.at]));
         turn.next();
     }
@@ -307,6 +305,7 @@ private:
             }
         };
 
+        bool publishes = false;
         for (typename Work::Walk walk(work); walk.has_segment(); walk.next()) {
             const Segment segment = walk.segment();
             const AttentionItem item = items.find(segment.item);
@@ -331,6 +330,7 @@ private:
                     finish_scores(last_keys, item, range.begin);
                     softmax.template add<BlockKeys / 2>(scores, scale, factors);
                     set_weights();
+                    signal(publishes);
 #pragma unroll 1
                     for (uint32_t step = range.begin + 1; step < range.end; step++) {
                         const Turn<Stages> before = turn;
@@ -365,6 +365,7 @@ private:
                     empty(shared.values_emptied[turn.at]);
                     turn.next();
                 } else {
+                    signal(publishes);
 #pragma unroll 1
                     for (uint32_t step = range.begin; step < range.end; step++) {
                         wait(shared_address(&shared.keys_filled[turn.at]), turn.parity);
@@ -395,6 +396,7 @@ private:
             if constexpr (Balanced) {
                 if (segment.end < static_cast<int32_t>(work.steps())) {
                     publish(sums, softmax);
+                    publishes = threadIdx.x == 0;
                     continue;
                 }
                 if (segment.begin > 0) {
@@ -405,6 +407,7 @@ private:
             shrink<channels / 2>(sums, factors);
             store_rows<Op>(a.output, item, own_tokens, sums);
         }
+        signal(publishes);
         if constexpr (Balanced) {
             if (threadIdx.x == 0) {
                 work.leave(a.signals);
@@ -432,52 +435,33 @@ private:
 
     // ---- Sums of shared items ----
 
-    /** Tells other blocks of sums, and these of others, so that no group that multiplies waits for memory that all
-     * blocks see. A block publishes the sums of one item at most, the first, and collects those of one, the last. */
-    struct Signals {
-        const AttentionSm90 &block;
-        bool publishes = false;
-
-        __device__ static bool is_own() {
-            return threadIdx.x == multipliers;
-        }
-        /** Called when all keys of a segment are on their way. */
-        __device__ void follow(const Segment &segment) {
-            if constexpr (Balanced) {
-                const Work &work = block.work;
-                if (!is_own()) {
-                    return;
-                }
-                if (segment.end < static_cast<int32_t>(work.steps())) {
-                    publishes = true;
-                } else if (segment.begin > 0) {
-                    finish();
-                    uint32_t other = work.worker();
-                    do {
-                        other--;
-                        wait_for_signal(block.a.signals + other);
-                        block.a.signals[other] = 0;
-                    } while (!work.has_begin(other, segment.item));
-                    arrive(shared_address(&block.shared.collectable));
-                }
+    /** Called by the threads that copy when all keys of a segment are on their way: waits for the sums of others, so
+     * that no group that multiplies does. A block collects those of one item at most, the last. */
+    __device__ void await(const Segment &segment) const {
+        if constexpr (Balanced) {
+            if (threadIdx.x == multipliers && segment.begin > 0 && segment.end == static_cast<int32_t>(work.steps())) {
+                uint32_t other = work.worker();
+                do {
+                    other--;
+                    wait_for_signal(a.signals + other);
+                    a.signals[other] = 0;
+                } while (!work.has_begin(other, segment.item));
+                arrive(shared_address(&shared.collectable));
             }
         }
-        /** Publishes sums if they are there. */
-        __device__ void publish() {
-            if constexpr (Balanced) {
-                if (publishes && has_completed(shared_address(&block.shared.published), 0)) {
-                    __threadfence();
-                    set_signal(block.a.signals + block.work.worker());
-                    publishes = false;
-                }
+    }
+    /** Tells the others that the sums of this block are there, once they are. A block publishes those of one item at
+     * most, the first, and does so later, when nothing waits for the memory any more. */
+    __device__ void signal(bool &publishes) const {
+        if constexpr (Balanced) {
+            if (publishes) {
+                wait(shared_address(&shared.published), 0);
+                __threadfence();
+                set_signal(a.signals + work.worker());
+                publishes = false;
             }
         }
-        __device__ void finish() {
-            while (publishes) {
-                publish();
-            }
-        }
-    };
+    }
 
     static constexpr int part_vectors = channels / 8 + 1;
     __device__ float4 *part(uint32_t worker) const {

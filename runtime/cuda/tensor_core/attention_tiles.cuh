@@ -72,7 +72,11 @@ public:
             tokens_[pass] = list.at(min(first + own_row(pass), end - 1));
         }
     }
-    /** Copies those that were found, and zeros beyond the first `count`. */
+    /** Copies those that were found. */
+    __device__ void copy(uint32_t to, const Source &source) const {
+        copy<true>(to, source, Rows);
+    }
+    /** The same, with zeros beyond the first `count`. */
     __device__ void copy(uint32_t to, const Source &source, uint32_t count) const {
         if (count >= Rows) {
             copy<true>(to, source, count);
