@@ -47,7 +47,7 @@ public:
 private:
     const uint32_t *tokens_;
     uint32_t count_;
-    bool all_;  ///< A test of the pointer instead would be compiled wrongly by nvcc 13.0.
+    bool all_;  ///< Where the pointer itself was tested, code of nvcc 13.0 for 9.0 read a null list.
 };
 
 /** Whether a launch has nothing to do. */
