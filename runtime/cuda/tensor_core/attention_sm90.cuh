@@ -212,13 +212,10 @@ private:
             constexpr int left = (launch_registers * (Groups + 1) - copier_registers) / Groups / 8 * 8;
             raise_registers<(left < 240 ? left : 240)>();
         }
-        using KeyAtom = std::conditional_t<column_channels == 64, GMMA::Layout_K_SW128_Atom<Element>,
-                                           std::conditional_t<column_channels == 32, GMMA::Layout_K_SW64_Atom<Element>,
-                                                              GMMA::Layout_K_SW32_Atom<Element>>>;
+        constexpr bool wide = column_channels == 64;
+        using KeyAtom = std::conditional_t<wide, GMMA::Layout_K_SW128_Atom<Element>, GMMA::Layout_K_SW64_Atom<Element>>;
         using ValueAtom =
-            std::conditional_t<column_channels == 64, GMMA::Layout_MN_SW128_Atom<Element>,
-                               std::conditional_t<column_channels == 32, GMMA::Layout_MN_SW64_Atom<Element>,
-                                                  GMMA::Layout_MN_SW32_Atom<Element>>>;
+            std::conditional_t<wide, GMMA::Layout_MN_SW128_Atom<Element>, GMMA::Layout_MN_SW64_Atom<Element>>;
         auto *const first_query = reinterpret_cast<Element *>(queries + group() * (64 * Head::column_bytes));
         auto *const first_stage = reinterpret_cast<Element *>(stages);
         // Of both buffers.
