@@ -32,7 +32,8 @@ std::vector<SpaceSize> space_sizes(const Operator &op) {
     std::vector<SpaceSize> sizes;
     for (const BoundBackend *backend : bound_backends()) {
         for (const KnownSpace &known : backend->spaces) {
-            if (known.tensor_cores && !why_not_on_tensor_cores(op).empty()) {
+            const bool has_halide = !op.reads_keys() || backend->backend.blocks_rows;
+            if (known.tensor_cores ? !why_not_on_tensor_cores(op).empty() : !has_halide) {
                 continue;
             }
             Problem problem = problem_of(op, backend->backend.name, known.lanes, known.registers);

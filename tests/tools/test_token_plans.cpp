@@ -1,0 +1,104 @@
+// Operators that read keys in operator files and plans: their parameters and sizes, the C emitted for them, and the
+// schedules that the bound ranks first.
+#include "bound.h"
+#include "bound_plan.h"
+#include "buildable.h"
+#include "catch.h"
+#include "emit.h"
+#include "operator.h"
+#include "operator_schema.h"
+#include "plan.h"
+#include <nlohmann/json.hpp>
+#include <string>
+
+using namespace distile;
+
+namespace {
+
+Operator parse(const std::string &generator, const std::string &params,
+               const std::string &typical = R"({"batch": 2, "tokens": 50, "key_tokens": 40})") {
+    return parse_operator(nlohmann::json::parse(R"({"distile_operator": 1, "name": "op", "generator": ")" + generator +
+                                                R"(", "params": )" + params + R"(, "typical": )" + typical + "}"),
+                          "test");
+}
+
+template<typename Function> std::string message_of(const Function &function) {
+    try {
+        function();
+    } catch (const FileError &error) {
+        return error.what();
+    }
+    return "";
+}
+
+std::string refusal(const std::string &generator, const std::string &params) {
+    return message_of([&] { parse(generator, params); });
+}
+
+bool contains(const std::string &text, const std::string &part) {
+    return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("operators that read keys have heads, and tokens of both sequences", "[token_plans]") {
+    const Operator attention = parse("masked_attention", R"({"heads": 3, "head_dim": 40, "causal": true})");
+    CHECK(attention.in_channels() == 120);
+    CHECK(attention.out_channels() == 120);
+    CHECK(attention.typical_keys == 40);
+    CHECK(attention.typical_mask().height == 1);
+    CHECK(attention.filter_elements() == 0);
+    CHECK(attention.summary() == "attention, 3 heads of 40 channels, causal");
+    CHECK(attention.operands().size() == 4);
+    CHECK(parse_operator(to_json(attention), "again") == attention);
+
+    const Operator scores = parse("masked_scores", R"({"heads": 3, "head_dim": 64, "softmax": true})");
+    CHECK(scores.out_channels() == 40);
+    CHECK(scores.operands().back().channels == 0);
+    CHECK(scores.typical_output().height == 3);
+    CHECK(scores.typical_mask().height == 1);
+
+    const Operator values = parse("masked_values", R"({"heads": 3, "head_dim": 64})", R"({"tokens": 50})");
+    CHECK(values.in_channels() == 50);
+    CHECK(values.typical_height == 3);
+    CHECK(values.typical_output().height == 1);
+    CHECK(values.reads("DISTILE_ROLE_VALUE"));
+    CHECK(!values.reads("DISTILE_ROLE_KEY"));
+}
+
+TEST_CASE("operator files of operators that read keys are refused in words", "[token_plans]") {
+    CHECK(contains(refusal("masked_attention", R"({"epilogue": "relu"})"), R"(has no parameter "epilogue")"));
+    CHECK(contains(refusal("masked_attention", R"({"residual": true})"), R"(has no parameter "residual")"));
+    CHECK(contains(refusal("masked_attention", R"({"softmax": true})"), R"(has no parameter "softmax")"));
+    CHECK(contains(refusal("masked_attention", R"({"causal": 1})"), "not true or false"));
+    CHECK(contains(refusal("masked_scores", R"({"head_dim": 12})"), "must be a multiple of 8"));
+    CHECK(contains(refusal("masked_linear", R"({"causal": true})"), R"(has no parameter "causal")"));
+}
+
+TEST_CASE("plans of operators that read keys", "[token_plans]") {
+    for (const char *generator : {"masked_attention", "masked_scores", "masked_values"}) {
+        const Operator op = parse(generator, R"({"heads": 2, "head_dim": 64})");
+        for (const char *device : {"generic_avx512", "generic_avx2", "generic_x86_64"}) {
+            const Plan plan = bound_plan("plan", op, generic_device_profile(device), 2);
+            CAPTURE(generator, device);
+            CHECK_NOTHROW(check_buildable(plan));
+            const std::string c = emit_polykernels({plan}, "made");
+            CHECK(contains(c, "distile_call_row_blocks"));
+            CHECK(!contains(c, "DISTILE_ROLE_WEIGHTS"));
+            // More rows take longer, and more threads do not.
+            Workload workload = workload_of(op, generic_device_profile(device));
+            workload.threads = 1;
+            const Theta &theta = plan.variants.front().theta;
+            const double few = bound(workload, theta, 10).us, many = bound(workload, theta, 100).us;
+            CHECK(few < many);
+            workload.threads = 2;
+            CHECK(bound(workload, theta, 100).us <= many);
+        }
+        // Generators make no code for GPUs.
+        Plan gpu = bound_plan("plan", op, generic_device_profile("generic_avx2"), 1);
+        gpu.backend = "cuda";
+        gpu.layout = "cuda-o32";
+        gpu.target = "x86-64-linux-cuda-cuda_capability_75";
+        CHECK(contains(message_of([&] { check_buildable(gpu); }), "is for CPUs"));
+    }
+}
