@@ -43,12 +43,9 @@ int main(void) {
     const distile_tensor key = distile_tokens_make(keys, 1, TOKENS, CHANNELS);
     const distile_tensor value = distile_tokens_make(values, 1, TOKENS, CHANNELS);
     const distile_tensor output = distile_tokens_make(result, 1, TOKENS, CHANNELS);
-    check(distile_run(kernel, &(distile_run_args){.input = &query,
-                                                  .key = &key,
-                                                  .value = &value,
-                                                  .output = &output,
-                                                  .mask = kept,
-                                                  .key_mask = kept}));
+    const distile_run_args args = {
+        .input = &query, .key = &key, .value = &value, .output = &output, .mask = kept, .key_mask = kept};
+    check(distile_run(kernel, &args));
     printf("token 3 becomes %.3f, and token 4 stays %.3f\n", result[3 * CHANNELS], result[4 * CHANNELS]);
 
     distile_mask_destroy(kept);
