@@ -58,7 +58,7 @@ struct OperatorSchema {
     Convolution (*convolution)(const Operator &op); /**< Null for kinds that read keys. */
     /** What the summary says before residual and epilogue. */
     std::string (*describe)(const Operator &op);
-    std::vector<const char *> flags = {}; /**< Parameters that are true or false, by default false. */
+    std::vector<const char *> flags; /**< Parameters that are true or false, by default false. */
     /** The operands of a kind that reads a key or a value, which has neither weights nor epilogue nor residual, and
      * whose typical size has "key_tokens"; null for all others. */
     std::vector<Operand> (*operands_with_keys)(const Operator &op) = nullptr;

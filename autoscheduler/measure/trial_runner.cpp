@@ -49,11 +49,16 @@ public:
     }
 
     void run(size_t mask) override {
-        const distile_tensor key = tokens_of(data_.op, data_.batch, key_.data());
-        const distile_tensor value = tokens_of(data_.op, data_.batch, value_.data());
         distile_run_args args{};
-        args.key = key_.empty() ? nullptr : &key;
-        args.value = value_.empty() ? nullptr : &value;
+        distile_tensor key{}, value{};
+        if (!key_.empty()) {
+            key = tokens_of(data_.op, data_.batch, key_.data());
+            args.key = &key;
+        }
+        if (!value_.empty()) {
+            value = tokens_of(data_.op, data_.batch, value_.data());
+            args.value = &value;
+        }
         args.input = &input_.view();
         args.output = &output_.view();
         args.residual = data_.op.has_residual() ? &residual_.view() : nullptr;

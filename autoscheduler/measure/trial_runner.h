@@ -80,7 +80,7 @@ int opencl_units();
 std::string check_output(TrialRunner &runner, const TrialData &data, distile_math math,
                          const std::vector<uint8_t> &mask, size_t pixels);
 
-/** A key or a value in memory with as many tokens as typical; without data if there are no values. */
+/** A key or a value in memory with as many tokens as typical; without data if that is null. */
 distile_tensor tokens_of(const Operator &op, int batch, void *data);
 
 }  // namespace distile

@@ -44,7 +44,8 @@ const OperatorSchema &conv2d_schema() {
         [](const Operator &op) {
             return Convolution{DISTILE_MASKED_CONV2D, conv_of(op)};
         },
-        describe};
+        describe,
+        {}};
     return schema;
 }
 

@@ -43,7 +43,8 @@ const OperatorSchema &depthwise_conv2d_schema() {
         [](const Operator &op) {
             return Convolution{DISTILE_MASKED_CONV2D, conv_of(op)};
         },
-        [](const Operator &op) { return describe_convolution(op, conv_of(op)); }};
+        [](const Operator &op) { return describe_convolution(op, conv_of(op)); },
+        {}};
     return schema;
 }
 

@@ -59,7 +59,8 @@ const OperatorSchema &linear_schema() {
                                           c_struct,
                                           facts,
                                           convolution,
-                                          describe};
+                                          describe,
+                                          {}};
     return schema;
 }
 

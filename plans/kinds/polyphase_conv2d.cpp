@@ -100,7 +100,8 @@ const OperatorSchema &conv_transpose2d_schema() {
                                           Kind::c_struct,
                                           Kind::facts,
                                           Kind::convolution,
-                                          [](const Operator &op) { return describe_convolution(op, transposed(op)); }};
+                                          [](const Operator &op) { return describe_convolution(op, transposed(op)); },
+                                          {}};
     return schema;
 }
 
@@ -119,7 +120,8 @@ const OperatorSchema &upsample_conv2d_schema() {
         Kind::c_struct,
         Kind::facts,
         Kind::convolution,
-        [](const Operator &op) { return describe_convolution(op, upsampled(op), "", "scale"); }};
+        [](const Operator &op) { return describe_convolution(op, upsampled(op), "", "scale"); },
+        {}};
     return schema;
 }
 

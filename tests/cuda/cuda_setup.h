@@ -15,12 +15,19 @@
 
 namespace distile {
 
+/** Options of a context that may multiply as a PolyKernel does, and writes what a call did. */
+inline distile_context_options allowing(const distile_polykernel &polykernel, distile_choice &traced) {
+    distile_context_options options = tracing(traced);
+    options.math = polykernel.math;
+    return options;
+}
+
 /** A GPU and a kernel with all that a call takes, on any driver. */
 struct Setup {
     explicit Setup(const distile_polykernel &polykernel = test_odd_cuda, int32_t batch = 2, int32_t height = 11,
                    int32_t width = 9, const distile_cuda_options &options = {})
         : polykernel(&polykernel), conv(convolution_of(polykernel)),
-          context(make_cuda_context(options, tracing(traced))), kernel(make_kernel(context, polykernel)),
+          context(make_cuda_context(options, allowing(polykernel, traced))), kernel(make_kernel(context, polykernel)),
           mask(make_mask(context)), out_height(reference_output_height(conv, height, polykernel.kind)),
           out_width(reference_output_width(conv, width, polykernel.kind)),
           num_pixels(static_cast<size_t>(batch) * out_height * out_width) {

@@ -203,8 +203,8 @@ TEST_CASE("a row's result depends neither on other rows nor on threads", "[atten
                             for (int32_t c = 0; c < view.channels; c++) {
                                 const float value = tensors.output->get(n, y, x, c);
                                 values.push_back(value);
-                                same = same && (first.empty() || bytes[n * 90 + x] == 0 ||
-                                                std::memcmp(&value, &first[values.size() - 1], sizeof(float)) == 0);
+                                same = same &&
+                                       (first.empty() || bytes[n * 90 + x] == 0 || value == first[values.size() - 1]);
                             }
                         }
                     }

@@ -71,7 +71,7 @@ struct Fixture {
 
     /** Expects a status and a message for changed arguments, and that nothing is written. */
     void refuses(distile_status status, const std::string &message,
-                 const std::function<void(distile_run_args &)> &change) {
+                 const std::function<void(distile_run_args &)> &change) const {
         distile_run_args changed = args;
         change(changed);
         const auto before = tensors.output->snapshot();

@@ -33,7 +33,7 @@ std::vector<uint8_t> draw_mask(size_t count, uint32_t in_thousand, std::mt19937 
 /** The tensors of a call. Tokens that the call must not read are NaN, and so is the output at first. */
 class TokenTensors {
 public:
-    TokenTensors(const distile_polykernel &polykernel, const TokenCall &call, std::mt19937 &random);
+    TokenTensors(const distile_polykernel &polykernel, const TokenCall &of, std::mt19937 &random);
 
     const distile_tensor *key() const {
         return key_ ? &key_->view() : nullptr;
@@ -66,7 +66,7 @@ private:
 
 /** Makes a call and says what is wrong; "" if nothing is. */
 std::string run_token_call(const Context &context, const Kernel &kernel, const distile_polykernel &polykernel,
-                           const TokenCall &call, std::mt19937 &random);
+                           const TokenCall &of, std::mt19937 &random);
 
 }  // namespace distile
 

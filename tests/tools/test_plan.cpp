@@ -955,10 +955,10 @@ TEST_CASE("The spaces of tensor cores hold what fits a multiprocessor", "[plan]"
     };
     const TensorCoreBlock large = block(TensorCores::Sm90, 128, 256, 4, 1);
     CHECK(large.threads == 384);
-    CHECK(large.shared_bytes == 1024 + 4 * 384 * 128 + 4 * 16 + 16 * 128 + 8 + 8320);
+    CHECK(large.shared_bytes == 1024 + 4 * 384 * 128 + 4 * 16 + 16 * 128 + 2 * 8 * 256 + 8 + 8320);
     CHECK(large.per_multiprocessor == 1);
     CHECK(block(TensorCores::Sm90, 64, 64, 7, 4).shared_bytes ==
-          1024 + 7 * 128 * 128 + 3 * 16 * 72 * 4 + 16 + 64 * 8 + 7 * 16 + 16 * 64 + 8 + 8320);
+          1024 + 7 * 128 * 128 + 3 * 16 * 72 * 4 + 16 + 64 * 8 + 7 * 16 + 16 * 64 + 8 * 64 + 8 + 8320);
     CHECK(block(TensorCores::Sm90, 64, 64, 4, 2).shared_bytes == 116 << 10);
     CHECK(block(TensorCores::Sm90, 64, 64, 3, 1).per_multiprocessor == 2);
     CHECK(block(TensorCores::Sm90, 64, 256, 4, 1).per_multiprocessor == 1);
