@@ -6,6 +6,7 @@
 
 enum { TOKENS = 197, CHANNELS = 6 * 64, KEPT = 59 };
 
+static float queries[TOKENS][CHANNELS], keys[TOKENS][CHANNELS], values[TOKENS][CHANNELS], result[TOKENS][CHANNELS];
 static distile_context *context;
 
 static void check(distile_status status) {
@@ -16,12 +17,12 @@ static void check(distile_status status) {
 }
 
 int main(void) {
-    float *queries = malloc(sizeof(float) * TOKENS * CHANNELS), *keys = malloc(sizeof(float) * TOKENS * CHANNELS);
-    float *values = malloc(sizeof(float) * TOKENS * CHANNELS), *result = calloc(TOKENS * CHANNELS, sizeof(float));
-    for (int i = 0; i < TOKENS * CHANNELS; i++) {
-        queries[i] = (float)(i % 31) * 0.05f - 0.75f;
-        keys[i] = (float)(i % 29) * 0.05f - 0.7f;
-        values[i] = (float)(i / CHANNELS);
+    for (int t = 0; t < TOKENS; t++) {
+        for (int c = 0; c < CHANNELS; c++) {
+            queries[t][c] = (float)((t + c) % 31) * 0.05f - 0.75f;
+            keys[t][c] = (float)((t + c) % 29) * 0.05f - 0.7f;
+            values[t][c] = (float)t;
+        }
     }
 
     /* Once. */
@@ -46,14 +47,10 @@ int main(void) {
     const distile_run_args args = {
         .input = &query, .key = &key, .value = &value, .output = &output, .mask = kept, .key_mask = kept};
     check(distile_run(kernel, &args));
-    printf("token 3 becomes %.3f, and token 4 stays %.3f\n", result[3 * CHANNELS], result[4 * CHANNELS]);
+    printf("token 3 becomes %.3f, and token 4 stays %.3f\n", result[3][0], result[4][0]);
 
     distile_mask_destroy(kept);
     distile_kernel_destroy(kernel);
     distile_context_destroy(context);
-    free(queries);
-    free(keys);
-    free(values);
-    free(result);
     return 0;
 }

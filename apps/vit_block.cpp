@@ -223,7 +223,7 @@ std::vector<std::vector<double>>
 Network::by_definition(const float *input, const std::vector<std::vector<uint8_t>> &active, int image) const {
     std::vector<std::vector<double>> x(tokens);
     for (int t = 0; t < tokens; t++) {
-        x[t].assign(input + t * channels, input + (t + 1) * channels);
+        x[t].assign(&input[size_t{channels} * t], &input[size_t{channels} * (t + 1)]);
     }
     for (int layer = 0; layer < layers; layer++) {
         const Block &block = blocks_[layer];

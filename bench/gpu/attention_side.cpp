@@ -89,7 +89,7 @@ attention_side *attention_side_open(const char *object, void *stream, int32_t dt
 }
 
 void attention_side_close(attention_side *side) {
-    delete side;
+    const std::unique_ptr<attention_side> owner(side);
 }
 
 /** Takes the times of a file that `distile profile` wrote. */

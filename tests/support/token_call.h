@@ -66,7 +66,7 @@ private:
 
 /** Makes a call and says what is wrong; "" if nothing is. */
 std::string run_token_call(const Context &context, const Kernel &kernel, const distile_polykernel &polykernel,
-                           const TokenCall &of, std::mt19937 &random);
+                           const TokenCall &call, std::mt19937 &random);
 
 }  // namespace distile
 
