@@ -1,5 +1,6 @@
 // NaN, infinity and overflow: what reaches an output pixel, and what an epilogue and a type make of it.
 #include "catch.h"
+#include "operator_test.h"
 #include "special_values.h"
 #include "test_polykernels.h"
 #include <cmath>
@@ -19,31 +20,6 @@ Context context_of(const char *features) {
     options.cpu_features = features;
     options.threads = 2;
     return make_context(options);
-}
-
-/** Runs every variant on a call. */
-void check_call(const Context &context, const Kernel &kernel, const Mask &mask, const SpecialCalls &calls,
-                const SpecialCall &call) {
-    INFO(call.name);
-    distile_weights_source source{};
-    source.filter = call.filter.data();
-    source.order = DISTILE_HWIO;
-    source.bias = call.bias.data();
-    const Weights weights = pack_weights(context, kernel, source);
-    for (int32_t i = 0; i < distile_kernel_num_variants(kernel.get()); i++) {
-        TestTensor output = calls.output();
-        const auto before = output.snapshot();
-        distile_run_args args{};
-        args.input = &call.input->view();
-        args.residual = call.residual ? &call.residual->view() : nullptr;
-        args.output = &output.view();
-        args.weights = weights.get();
-        args.mask = mask.get();
-        args.variant = distile_kernel_variant_name(kernel.get(), i);
-        INFO("variant " << args.variant);
-        check(context, distile_run(kernel.get(), &args));
-        CHECK(output.difference(before, call.expected) == "");
-    }
 }
 
 }  // namespace
@@ -67,11 +43,7 @@ TEST_CASE("NaN, infinity and overflow reach the outputs that read them, and no o
                 continue;
             }
             INFO(info.name);
-            const Mask mask = make_mask(context);
-            check(context, distile_mask_set_bytes(mask.get(), calls.mask().data(), 1, calls.height(), calls.width(),
-                                                  int64_t{calls.height()} * calls.width(), calls.width()));
-            const ValueClasses classes =
-                calls.visit([&](const SpecialCall &call) { check_call(context, kernel, mask, calls, call); });
+            const ValueClasses classes = check_special_values(context, kernel, calls);
             CHECK(classes.nan > 0);
             CHECK(classes.finite > 0);
             infinite += classes.infinite;

@@ -2,6 +2,8 @@
 #include "simd_files.h"
 #include <cpuid.h>
 #include <iterator>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace distile {
 
@@ -13,9 +15,35 @@ bool has_f16c() {
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0 && __builtin_cpu_supports("avx") != 0;
 }
 
+/** The features of leaf 7 that compilers' checks do not know by these names. Those of AVX-512 need what it needs. */
+struct Leaf7 {
+    unsigned edx = 0, eax_1 = 0;
+
+    Leaf7() {
+        unsigned eax = 0, ebx = 0, ecx = 0;
+        if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && eax >= 1) {
+            unsigned edx_1 = 0;
+            __get_cpuid_count(7, 1, &eax_1, &ebx, &ecx, &edx_1);
+        }
+    }
+};
+constexpr unsigned amx_bf16_bit = 1U << 22, avx512_fp16_bit = 1U << 23, amx_tile_bit = 1U << 24,
+                   amx_int8_bit = 1U << 25;
+constexpr unsigned avx512_bf16_bit = 1U << 5;  // Of subleaf 1.
+
+/** Whether programs may use the CPU's tiles. Linux wants to be asked once a process, because tiles enlarge what it saves
+ * of every thread that uses them. */
+bool may_use_tiles(const Leaf7 &leaf) {
+    constexpr long request_permission = 0x1023, tile_data = 18;
+    return (leaf.edx & amx_tile_bit) != 0 && syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+}
+
 }  // namespace
 
 std::vector<CpuFeature> known_cpu_features() {
+    const Leaf7 leaf;
+    const bool avx512 = __builtin_cpu_supports("avx512f") != 0;
+    static const bool tiles = may_use_tiles(leaf);
     // The compiler's check includes whether the operating system saves the wider registers.
     return {
         {"sse41", __builtin_cpu_supports("sse4.1") != 0},
@@ -28,6 +56,11 @@ std::vector<CpuFeature> known_cpu_features() {
         {"avx512bw", __builtin_cpu_supports("avx512bw") != 0},
         {"avx512dq", __builtin_cpu_supports("avx512dq") != 0},
         {"avx512vl", __builtin_cpu_supports("avx512vl") != 0},
+        {"avx512_vnni", __builtin_cpu_supports("avx512vnni") != 0},
+        {"avx512_bf16", avx512 && (leaf.eax_1 & avx512_bf16_bit) != 0},
+        {"avx512_fp16", avx512 && (leaf.edx & avx512_fp16_bit) != 0},
+        {"amx_bf16", tiles && (leaf.edx & amx_bf16_bit) != 0},
+        {"amx_int8", tiles && (leaf.edx & amx_int8_bit) != 0},
     };
 }
 

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct below or the calling convention changes. */
-#define DISTILE_POLYKERNEL_VERSION 9
+#define DISTILE_POLYKERNEL_VERSION 10
 
 /** Output channels per block of the weight layouts "cpu-o16", "cuda-o32" and "opencl-o32". */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
@@ -280,6 +280,30 @@ typedef struct distile_attention_code {
 /** Launches the kernel over the rows of the call. The operands are the query, the key, the value and the output. Every
  * PolyKernel with code for tensor cores holds its own copy of this function. */
 int distile_call_attention(const distile_attention_code *code, const distile_kernel_call *call);
+
+/** The taps of one phase along an axis: with `scale` phases, output pixel scale * i + p of phase p reads the input pixels
+ * stride * i + first + t * step, 0 <= t < taps. */
+typedef struct distile_taps {
+    int32_t first, step, taps;
+} distile_taps;
+
+/** A variant for dot-product or matrix instructions of CPUs. */
+typedef struct distile_dot_product_code {
+    distile_epilogue epilogue;
+    int32_t tile_h, tile_w;               /**< Granularity in output pixels. */
+    int32_t block_pixels, block_channels; /**< Output pixels and channels whose sums are held in registers. */
+    int32_t staged_blocks;                /**< Blocks of pixels that a task stages at a time. */
+    int32_t channel_splits;               /**< Parts into which the output channels are split for the threads. */
+    int32_t scale_h, scale_w;             /**< Phases along each axis; 1 for convolutions and linear layers. */
+    int32_t stride_h, stride_w;
+    const distile_taps *rows, *columns; /**< Those of each phase. */
+} distile_dot_product_code;
+
+/** Computes the tiles of the call. The operands are the input, the weights in the layout "cpu-k32", the bias, the
+ * residual if there is one, and the output, and all but the bias are bfloat16. Every PolyKernel with such code holds its
+ * own copy of the functions that it calls. */
+int distile_call_avx512_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_amx_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
 
 /* ---- The descriptor ----------------------------------------------------------------------- */
 

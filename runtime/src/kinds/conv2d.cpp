@@ -1,4 +1,5 @@
 #include "conv2d.h"
+#include "dot_product_layout.h"
 #include "tensor_core_layout.h"
 
 namespace distile {
@@ -75,6 +76,9 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
     const FilterExtents extents = filter_extents(conv);
     if (layout.order == WeightOrder::TensorCore) {
         return pack_for_tensor_cores(extents, source, layout);
+    }
+    if (layout.order == WeightOrder::DotProduct) {
+        return pack_for_dot_products(extents, phase_of_all(conv.kernel_h), phase_of_all(conv.kernel_w), source);
     }
     return pack_filter(extents, single_taps(conv.kernel_h), single_taps(conv.kernel_w), source, layout.block);
 }

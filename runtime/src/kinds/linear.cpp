@@ -1,3 +1,4 @@
+#include "dot_product_layout.h"
 #include "tensor_core_layout.h"
 
 namespace distile {
@@ -47,9 +48,15 @@ bool packs(const void *, WeightOrder) {
 }
 
 std::vector<PackedArray> pack(const void *op, const FilterSource &source, const WeightLayout &layout) {
-    return layout.order == WeightOrder::TensorCore
-               ? pack_for_tensor_cores(extents(op), source, layout)
-               : pack_filter(extents(op), single_taps(1), single_taps(1), source, layout.block);
+    switch (layout.order) {
+    case WeightOrder::TensorCore:
+        return pack_for_tensor_cores(extents(op), source, layout);
+    case WeightOrder::DotProduct:
+        return pack_for_dot_products(extents(op), phase_of_all(1), phase_of_all(1), source);
+    case WeightOrder::ChannelBlocks:
+        break;
+    }
+    return pack_filter(extents(op), single_taps(1), single_taps(1), source, layout.block);
 }
 
 int64_t filter_elements(const void *op) {

@@ -1,5 +1,6 @@
 #include "polyphase.h"
 #include "conv2d.h"
+#include "dot_product_layout.h"
 
 namespace distile {
 
@@ -45,14 +46,25 @@ template<bool nearest> std::string weights_shape(const void *op) {
            shape_of_axis(phases.rows) + " and " + shape_of_axis(phases.columns);
 }
 
-bool packs(const void *, WeightOrder order) {
-    return order == WeightOrder::ChannelBlocks;
+bool packs(const void *op, WeightOrder order) {
+    return order == WeightOrder::ChannelBlocks || (order == WeightOrder::DotProduct && conv_of(op).groups == 1);
+}
+
+PhasedTaps phased_taps(const PolyphaseAxis &axis) {
+    PhasedTaps phased{axis.taps(), {}};
+    for (const Phase &phase : axis.phases()) {
+        phased.phases.push_back({phase.begin, phase.begin + phase.taps});
+    }
+    return phased;
 }
 
 template<bool nearest>
 std::vector<PackedArray> pack(const void *op, const FilterSource &source, const WeightLayout &layout) {
     const distile_conv2d &conv = conv_of(op);
     const Polyphase phases = polyphase_of(conv, nearest);
+    if (layout.order == WeightOrder::DotProduct) {
+        return pack_for_dot_products(filter_extents(conv), phased_taps(phases.rows), phased_taps(phases.columns), source);
+    }
     return pack_filter(filter_extents(conv), phases.rows.taps(), phases.columns.taps(), source, layout.block);
 }
 

@@ -1,0 +1,183 @@
+/** \file
+ * Masked operators as matrix products by dot-product or matrix instructions. The rows of the product are the active
+ * output pixels of one phase, its columns the output channels.
+ *
+ * A task stages what its rows read, once for all of its output channels, in blocks of rows:
+ * [step of the reduction][row][32 elements]. For a block of output channels after the other it multiplies all of its
+ * staged blocks, so that these weights are read from memory once a task.
+ *
+ * What differs between instruction sets is a class `Set`:
+ *
+ *     static constexpr int32_t most_vectors;  // Vectors of 16 output channels in a block.
+ *     static constexpr bool balances;         // A block of fewer rows takes less time.
+ *     static void begin(), end();             // Around the work of a task.
+ *     // Stores the sums of `rows` rows and `vectors` vectors: sums[row][16 * vectors].
+ *     static void multiply(const Block &block, int32_t rows, int32_t vectors, float *sums);
+ */
+#ifndef DISTILE_DOT_PRODUCT_PRODUCT_H
+#define DISTILE_DOT_PRODUCT_PRODUCT_H
+
+#include "epilogue.h"
+#include "rows.h"
+
+namespace distile::dot_product {
+
+/** Output channels of a vector of sums, and of a block of the weights. */
+constexpr int32_t vector_channels = 16;
+/** The elements of a step of a block of the weights: [pair of elements][output channel][2]. */
+constexpr int32_t weight_step = step_elements * vector_channels;
+constexpr int32_t most_rows = 32;
+
+/** What one call of an instruction set's code multiplies. Distances in elements. */
+struct Block {
+    const uint16_t *staged;
+    int32_t staged_step; ///< Between the steps of a staged block.
+    const uint16_t *weights;
+    int64_t weight_block; ///< Between blocks of 16 output channels.
+    int32_t steps;
+};
+
+template<class Set> class Product {
+public:
+    Product(const distile_dot_product_code &code, const distile_kernel_call &call)
+        : code_(code), call_(call), weights_(call.operands[1]), output_(call.operands[call.num_operands - 1]),
+          has_residual_(call.num_operands == 5) {
+        const int32_t tile_pixels = code.tile_h * code.tile_w, blocks = weights_.dim[2].extent;
+        staged_rows_ = code.staged_blocks * code.block_pixels;
+        groups_ = divide_up(blocks, code.block_channels / vector_channels);
+        splits_ = least(code.channel_splits, groups_);
+        // As many rounds as the staged rows need, each with a part for every thread.
+        const int32_t threads = divide_up(call.threads, splits_), part_tiles = most(staged_rows_ / tile_pixels, 1);
+        const int32_t rounds = divide_up(call.num_tiles, threads * part_tiles);
+        const int64_t full_blocks = (int64_t{call.num_tiles} * tile_pixels + code.block_pixels - 1) / code.block_pixels;
+        parts_ = least(least(rounds * threads, call.num_tiles), full_blocks);
+        for (int32_t row = 0; row < code.scale_h; row++) {
+            for (int32_t column = 0; column < code.scale_w; column++) {
+                most_steps_ = most(most_steps_, steps_of(row, column));
+            }
+        }
+    }
+
+    /** The return value is that of a distile_kernel_function. */
+    int run() {
+        call_.hooks->parallel_for(
+            call_.hooks,
+            [](void *closure, int32_t index) {
+                auto &product = *static_cast<Product *>(closure);
+                product.compute(index / product.splits_, index % product.splits_);
+            },
+            this, parts_ * splits_);
+        return out_of_memory_ ? DISTILE_CALL_OUT_OF_MEMORY : 0;
+    }
+
+private:
+    static int32_t least(int64_t a, int64_t b) {
+        return static_cast<int32_t>(a < b ? a : b);
+    }
+    static int32_t most(int32_t a, int32_t b) {
+        return a > b ? a : b;
+    }
+    static int32_t divide_up(int32_t a, int32_t b) {
+        return static_cast<int32_t>((int64_t{a} + b - 1) / b);
+    }
+    /** The first of `count` things that belong to a part. */
+    static int32_t begin_of(int32_t part, int32_t parts, int32_t count) {
+        return static_cast<int32_t>(int64_t{count} * part / parts);
+    }
+    int32_t steps_of(int32_t row, int32_t column) const {
+        const int32_t channels = call_.operands[0].dim[Channel].extent;
+        return divide_up(code_.rows[row].taps * code_.columns[column].taps * channels, step_elements);
+    }
+
+    /** Computes a part of the tiles and of the output channels. */
+    void compute(int32_t part, int32_t split) {
+        constexpr size_t alignment = 64;
+        const size_t staged_bytes = size_t{2} * staged_rows_ * most_steps_ * step_elements;
+        void *const memory = call_.hooks->allocate(call_.hooks, staged_bytes + staged_rows_ * sizeof(Row) + alignment);
+        if (!memory) {
+            __atomic_store_n(&out_of_memory_, true, __ATOMIC_RELAXED);
+            return;
+        }
+        auto *const staged = static_cast<uint16_t *>(memory);
+        auto *const rows = reinterpret_cast<Row *>(static_cast<char *>(memory) + staged_bytes);
+        Set::begin();
+        Phase phase{};
+        for (phase.row = 0; phase.row < code_.scale_h; phase.row++) {
+            for (phase.column = 0; phase.column < code_.scale_w; phase.column++) {
+                phase.rows = code_.rows[phase.row];
+                phase.columns = code_.columns[phase.column];
+                phase.steps = steps_of(phase.row, phase.column);
+                Rows<Set> source(code_, call_, begin_of(part, parts_, call_.num_tiles),
+                                 begin_of(part + 1, parts_, call_.num_tiles));
+                while (const int32_t count = source.take(phase, rows, staged_rows_)) {
+                    const Blocks blocks = blocks_of(count);
+                    for (int32_t block = 0; block < blocks.count; block++) {
+                        for (int32_t row = blocks.begin(block); row < blocks.begin(block + 1); row++) {
+                            source.stage(phase, rows[row],
+                                         place_of(staged, block) + (row - blocks.begin(block)) * step_elements,
+                                         code_.block_pixels * step_elements);
+                        }
+                    }
+                    for (int32_t group = begin_of(split, splits_, groups_); group < begin_of(split + 1, splits_, groups_);
+                         group++) {
+                        multiply(phase, blocks, staged, rows, group);
+                    }
+                }
+                phase.first_step += phase.steps;
+            }
+        }
+        Set::end();
+        call_.hooks->deallocate(call_.hooks, memory);
+    }
+
+    /** How rows are divided among blocks. */
+    struct Blocks {
+        int32_t count, rows, full; ///< `full`: rows of each block but the last; 0: all have about as many.
+
+        int32_t begin(int32_t block) const {
+            return full == 0 ? begin_of(block, count, rows) : least(int64_t{block} * full, rows);
+        }
+    };
+    Blocks blocks_of(int32_t rows) const {
+        return {divide_up(rows, code_.block_pixels), rows, Set::balances ? 0 : code_.block_pixels};
+    }
+    uint16_t *place_of(uint16_t *staged, int32_t block) const {
+        return staged + int64_t{block} * code_.block_pixels * most_steps_ * step_elements;
+    }
+
+    /** Multiplies all staged blocks with one group of output channels, and stores the results. */
+    void multiply(const Phase &phase, const Blocks &blocks, uint16_t *staged, const Row *rows, int32_t group) const {
+        alignas(64) float sums[most_rows * Set::most_vectors * vector_channels];
+        const int32_t first = group * (code_.block_channels / vector_channels), channel = first * vector_channels;
+        const int32_t vectors = least(code_.block_channels / vector_channels, weights_.dim[2].extent - first);
+        const int32_t padded = vectors * vector_channels, channels = least(padded, output_.dim[Channel].extent - channel);
+        const int64_t weight_block = weights_.dim[2].stride;
+        const auto *const weights = static_cast<const uint16_t *>(weights_.data) + first * weight_block +
+                                    int64_t{phase.first_step} * weight_step;
+        const float *const bias = static_cast<const float *>(call_.operands[2].data) + channel;
+        const auto *const residual = has_residual_ ? static_cast<const uint16_t *>(call_.operands[3].data) : nullptr;
+        auto *const output = static_cast<uint16_t *>(output_.data);
+        for (int32_t block = 0; block < blocks.count; block++) {
+            const int32_t begin = blocks.begin(block), count = blocks.begin(block + 1) - begin;
+            Set::multiply({place_of(staged, block), code_.block_pixels * step_elements, weights, weight_block, phase.steps},
+                          count, vectors, sums);
+            for (int32_t i = 0; i < count; i++) {
+                const Row &row = rows[begin + i];
+                Epilogue<Set>::store(code_.epilogue, sums + i * padded, bias,
+                                     residual ? residual + row.residual + channel : nullptr,
+                                     output + row.output + channel, channels, padded);
+            }
+        }
+    }
+
+    const distile_dot_product_code &code_;
+    const distile_kernel_call &call_;
+    const distile_array &weights_, &output_;
+    bool has_residual_;
+    int32_t staged_rows_, groups_, splits_, parts_, most_steps_ = 0;
+    bool out_of_memory_ = false;
+};
+
+}  // namespace distile::dot_product
+
+#endif

@@ -1,0 +1,141 @@
+/** \file
+ * The rows of the matrix product: the active output pixels, and what each reads, staged as the instructions take it.
+ */
+#ifndef DISTILE_DOT_PRODUCT_ROWS_H
+#define DISTILE_DOT_PRODUCT_ROWS_H
+
+#include <cstdint>
+#include <cstring>
+#include <distile/polykernel.h>
+
+namespace distile::dot_product {
+
+/** The elements of a step of the reduction. */
+constexpr int32_t step_elements = 32;
+
+/** The dimensions of an activation. */
+enum Dimension { Channel, X, Y, Image };
+
+/** The taps of one phase on both axes. */
+struct Phase {
+    int32_t row, column; ///< Of its output pixels, modulo the scales.
+    distile_taps rows, columns;
+    int32_t first_step; ///< Of its weights.
+    int32_t steps;
+};
+
+/** An output pixel. Offsets in elements. */
+struct Row {
+    int32_t y, x;    ///< The input pixel of its first tap.
+    int64_t input;   ///< Offset of this pixel, which may lie outside the input.
+    int64_t output, residual;
+};
+
+/** Walks the pixels of some tiles that are to be stored. `Set` as in Epilogue. */
+template<class Set> class Rows {
+public:
+    Rows(const distile_dot_product_code &code, const distile_kernel_call &call, int32_t first_tile, int32_t last_tile)
+        : code_(code), call_(call), input_(call.operands[0]), output_(call.operands[call.num_operands - 1]),
+          residual_(call.operands[call.num_operands - 2]), tile_(first_tile), last_tile_(last_tile) {
+    }
+
+    /** Gets up to so many rows of a phase. Returns their number: less only at the end. */
+    int32_t take(const Phase &phase, Row *rows, int32_t most) {
+        int32_t count = 0;
+        while (tile_ < last_tile_ && count < most) {
+            const uint32_t xy = call_.tile_xy[tile_];
+            const int32_t y = static_cast<int32_t>(xy >> 16) + pixel_ / code_.tile_w,
+                          x = static_cast<int32_t>(xy & 0xffff) + pixel_ % code_.tile_w;
+            const auto image = static_cast<int32_t>(call_.tile_xy[call_.tile_capacity + tile_]);
+            if (++pixel_ == code_.tile_h * code_.tile_w) {
+                pixel_ = 0;
+                tile_++;
+            }
+            if (y < call_.height && x < output_.dim[X].extent && y % code_.scale_h == phase.row &&
+                x % code_.scale_w == phase.column && is_stored(y, x, image)) {
+                rows[count++] = row_of(phase, y, x, image);
+            }
+        }
+        return count;
+    }
+
+    /** Copies what a row reads to its place in a block, whose steps are `stride` elements apart. Pixels outside the
+     * input, and what is left of the last step, are zeros. */
+    void stage(const Phase &phase, const Row &row, uint16_t *to, int32_t stride) const {
+        const int32_t channels = input_.dim[Channel].extent;
+        const auto *const from = static_cast<const uint16_t *>(input_.data);
+        int32_t offset = 0;
+        for (int32_t ty = 0; ty < phase.rows.taps; ty++) {
+            const int32_t y = row.y + ty * phase.rows.step;
+            const bool in_rows = is_inside(y, Y);
+            for (int32_t tx = 0; tx < phase.columns.taps; tx++) {
+                const int32_t x = row.x + tx * phase.columns.step;
+                const int64_t at = row.input + int64_t{ty} * phase.rows.step * input_.dim[Y].stride +
+                                   int64_t{tx} * phase.columns.step * input_.dim[X].stride;
+                const uint16_t *const pixel = in_rows && is_inside(x, X) ? from + at : nullptr;
+                copy(pixel, channels, to, offset, stride);
+            }
+        }
+        if (offset != 0) {
+            copy(nullptr, step_elements - offset, to, offset, stride);
+        }
+    }
+
+private:
+    bool is_inside(int32_t coordinate, Dimension dimension) const {
+        const auto &dim = input_.dim[dimension];
+        return coordinate >= dim.min && coordinate < dim.min + dim.extent;
+    }
+    bool is_stored(int32_t y, int32_t x, int32_t image) const {
+        const int64_t word = (int64_t{image} * call_.height + y) * call_.words_per_row + x / 32;
+        return call_.store_tiles != 0 || (call_.bits[word] >> (x % 32) & 1) != 0;
+    }
+    static int64_t offset_of(const distile_array &array, int32_t y, int32_t x, int32_t image) {
+        return int64_t{y - array.dim[Y].min} * array.dim[Y].stride +
+               int64_t{x - array.dim[X].min} * array.dim[X].stride + int64_t{image} * array.dim[Image].stride;
+    }
+    Row row_of(const Phase &phase, int32_t y, int32_t x, int32_t image) const {
+        Row row{};
+        row.y = y / code_.scale_h * code_.stride_h + phase.rows.first;
+        row.x = x / code_.scale_w * code_.stride_w + phase.columns.first;
+        row.input = offset_of(input_, row.y, row.x, image);
+        row.output = offset_of(output_, y, x, image);
+        row.residual = offset_of(residual_, y, x, image);
+        return row;
+    }
+    /** Appends a pixel's channels, or zeros, and moves on to the next step wherever one is full. */
+    static void copy(const uint16_t *pixel, int32_t channels, uint16_t *&to, int32_t &offset, int32_t stride) {
+        constexpr size_t step_bytes = step_elements * sizeof(uint16_t);
+        int32_t done = 0;
+        for (; offset == 0 && channels - done >= step_elements; done += step_elements, to += stride) {
+            if (pixel) {
+                std::memcpy(to, pixel + done, step_bytes);
+            } else {
+                std::memset(to, 0, step_bytes);
+            }
+        }
+        while (done < channels) {
+            const int32_t room = step_elements - offset, left = channels - done, count = left < room ? left : room;
+            if (pixel) {
+                std::memcpy(to + offset, pixel + done, count * sizeof(uint16_t));
+            } else {
+                std::memset(to + offset, 0, count * sizeof(uint16_t));
+            }
+            done += count;
+            offset += count;
+            if (offset == step_elements) {
+                offset = 0;
+                to += stride;
+            }
+        }
+    }
+
+    const distile_dot_product_code &code_;
+    const distile_kernel_call &call_;
+    const distile_array &input_, &output_, &residual_;
+    int32_t tile_, last_tile_, pixel_ = 0;
+};
+
+}  // namespace distile::dot_product
+
+#endif

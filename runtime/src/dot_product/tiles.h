@@ -1,0 +1,81 @@
+/** \file
+ * Matrix instructions on tiles of 16 rows x 64 bytes, as AMX has them. The instructions themselves are a class `Tiles`,
+ * so that tests can run the same code on CPUs without them:
+ *
+ *     static void configure(), release();
+ *     template<int T> static void zero();
+ *     template<int T> static void load(const void *from, int32_t stride);  // Bytes between rows.
+ *     template<int C, int A, int B> static void add_product();             // C += A * B, by pairs of bfloat16.
+ *     template<int T> static void store(void *to, int32_t stride);
+ */
+#ifndef DISTILE_DOT_PRODUCT_TILES_H
+#define DISTILE_DOT_PRODUCT_TILES_H
+
+#include "product.h"
+
+namespace distile::dot_product {
+
+constexpr int32_t tile_rows = 16, tile_row_bytes = 64;
+
+/** Blocks of up to 2 x 2 tiles of sums. */
+template<class Tiles> struct TileSet {
+    static constexpr int32_t most_vectors = 2;
+    static constexpr bool balances = false;
+
+    static void begin() {
+        Tiles::configure();
+    }
+    static void end() {
+        Tiles::release();
+    }
+
+    static void multiply(const Block &block, int32_t rows, int32_t vectors, float *sums) {
+        if (rows > tile_rows) {
+            vectors == 2 ? code<true, true>(block, sums) : code<true, false>(block, sums);
+        } else {
+            vectors == 2 ? code<false, true>(block, sums) : code<false, false>(block, sums);
+        }
+    }
+
+private:
+    /** Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights. */
+    template<bool TwoRows, bool TwoColumns> static void code(const Block &block, float *sums) {
+        Tiles::template zero<0>();
+        Tiles::template zero<1>();
+        Tiles::template zero<2>();
+        Tiles::template zero<3>();
+        const uint16_t *staged = block.staged, *weights = block.weights;
+        for (int32_t step = 0; step < block.steps; step++, staged += block.staged_step, weights += weight_step) {
+            Tiles::template load<4>(staged, tile_row_bytes);
+            Tiles::template load<6>(weights, tile_row_bytes);
+            Tiles::template add_product<0, 4, 6>();
+            if constexpr (TwoColumns) {
+                Tiles::template load<7>(weights + block.weight_block, tile_row_bytes);
+                Tiles::template add_product<1, 4, 7>();
+            }
+            if constexpr (TwoRows) {
+                Tiles::template load<5>(staged + tile_rows * step_elements, tile_row_bytes);
+                Tiles::template add_product<2, 5, 6>();
+            }
+            if constexpr (TwoRows && TwoColumns) {
+                Tiles::template add_product<3, 5, 7>();
+            }
+        }
+        constexpr int32_t columns = TwoColumns ? 2 * vector_channels : vector_channels,
+                          stride = columns * static_cast<int32_t>(sizeof(float));
+        Tiles::template store<0>(sums, stride);
+        if constexpr (TwoColumns) {
+            Tiles::template store<1>(sums + vector_channels, stride);
+        }
+        if constexpr (TwoRows) {
+            Tiles::template store<2>(sums + tile_rows * columns, stride);
+        }
+        if constexpr (TwoRows && TwoColumns) {
+            Tiles::template store<3>(sums + tile_rows * columns + vector_channels, stride);
+        }
+    }
+};
+
+}  // namespace distile::dot_product
+
+#endif

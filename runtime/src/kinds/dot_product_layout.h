@@ -1,0 +1,41 @@
+/** \file
+ * Packing for dot-product and matrix instructions of CPUs: the weight layout "cpu-k32".
+ */
+#ifndef DISTILE_DOT_PRODUCT_LAYOUT_H
+#define DISTILE_DOT_PRODUCT_LAYOUT_H
+
+#include "filter.h"
+
+namespace distile {
+
+/** The taps along an axis, and those of each phase among them. */
+struct PhasedTaps {
+    struct Range {
+        int begin, end;
+    };
+    std::vector<MergedTap> taps;
+    std::vector<Range> phases;
+};
+
+/** One phase with a tap per kernel position. */
+PhasedTaps phase_of_all(int kernel);
+
+/** Packs the weights in blocks of 16 output channels, and the bias. A block holds the steps of one phase after the other,
+ * by rows. The reduction of a phase runs over its tap rows, its tap columns and the input channels; a step is 32 of its
+ * elements: [pair of elements][output channel][2]. Zeros fill the last step of a phase and the last block. The array is
+ * [block][step][element]. Throws SourceError. */
+std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, const PhasedTaps &rows,
+                                               const PhasedTaps &columns, const FilterSource &source);
+
+/** What each phase reads along both axes, as a distile_dot_product_code has it. */
+struct DotProductTaps {
+    int32_t scale_h, scale_w, stride_h, stride_w;
+    std::vector<distile_taps> rows, columns;
+};
+
+/** Of a linear layer, the convolution is one of 1 x 1. */
+DotProductTaps dot_product_taps(distile_operator_kind kind, const distile_conv2d &conv);
+
+}  // namespace distile
+
+#endif
