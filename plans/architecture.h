@@ -28,7 +28,7 @@ struct Architecture {
     const char *name;       /**< As targets begin. */
     const char *people_say; /**< In messages, for instance "x86-64 CPU". */
     const char *everywhere; /**< The features that all of its CPUs have and that code for them needs. */
-    /** What each of Halide's features lets the compiler use, as the runtime checks it. */
+    /** What each of Halide's features, and of our own code's, lets the compiler use, as the runtime checks it. */
     std::vector<std::pair<const char *, const char *>> halide_features;
     std::vector<CpuLevel> levels; /**< The most demanding first; the last is every CPU. */
     /** The vectors of code for a target with these words behind the operating system. */

@@ -14,8 +14,9 @@ namespace distile {
 
 /** Where the code of a variant comes from. */
 enum class Language {
-    Halide,    /**< A generator with the plugin. */
-    TensorCore /**< The templates in runtime/cuda/tensor_core. */
+    Halide,     /**< A generator with the plugin. */
+    DotProduct, /**< The code in runtime/src/dot_product. */
+    TensorCore  /**< The templates in runtime/cuda/tensor_core. */
 };
 
 /** A layout of the weights. */

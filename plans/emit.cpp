@@ -1,4 +1,5 @@
 #include "emit.h"
+#include "dot_product.h"
 #include "operator_schema.h"
 #include "tensor_core.h"
 #include "token_space.h"
@@ -74,6 +75,8 @@ void emit_variants(std::ostream &c, const Plan &plan, size_t index, const std::s
         runs.push_back("run_" + function);
         if (variant.language == Language::Halide) {
             emit_call_of_halide(c, plan, variant, function);
+        } else if (variant.language == Language::DotProduct) {
+            emit_call_of_dot_products(c, plan, variant, function);
         }
     }
     if (plan.has(Language::TensorCore)) {

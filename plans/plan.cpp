@@ -67,7 +67,8 @@ void check_layout(const std::string &backend, const std::string &layout, const s
 constexpr struct {
     const char *name;
     Language language;
-} languages[] = {{"halide", Language::Halide}, {"tensor_core", Language::TensorCore}};
+} languages[] = {
+    {"halide", Language::Halide}, {"dot_product", Language::DotProduct}, {"tensor_core", Language::TensorCore}};
 
 void parse_code(PlanVariant &variant, const json &code, const std::string &where) {
     std::string known;
@@ -261,7 +262,12 @@ void change_type(Plan &plan, const Operator &op) {
     plan.op = op;
     plan.math = op.dtype().dtype == DISTILE_FLOAT32 && plan.has(Language::TensorCore) ? Math::TF32 : Math::Float32;
     for (PlanVariant &variant : plan.variants) {
-        variant.layout = layout_for(get_backend(plan.backend), variant.language, op.dtype())->name;
+        const Layout *layout = layout_for(get_backend(plan.backend), variant.language, op.dtype());
+        if (!layout) {
+            throw FileError("the plan '" + plan.name + "', variant " + quote(variant.name) +
+                            ": there is no such code in " + op.dtype().name);
+        }
+        variant.layout = layout->name;
     }
     plan.layout = plan.variants.front().layout;
     plan.profiled_device.clear();

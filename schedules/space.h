@@ -49,6 +49,9 @@ struct OperatorFacts {
  * that only 9.0 has. */
 enum class TensorCores { Sm80, Sm90 };
 
+/** The instructions for which CPUs have code of dot products. */
+enum class DotProducts { Avx512Bf16, AmxBf16 };
+
 /** The facts that constraints need: the operator, and the limits of its target. */
 struct Problem : OperatorFacts {
     int vector_lanes = 1;                                   /**< float32 lanes of a vector register or a vector load. */

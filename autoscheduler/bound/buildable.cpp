@@ -2,12 +2,16 @@
 #include "bound_backend.h"
 #include "candidates.h"
 #include "code_choice.h"
+#include "dot_product.h"
 #include "operator_schema.h"
 #include "tensor_core.h"
 
 namespace distile {
 
 const Space &space_of(const Plan &plan, const PlanVariant &variant) {
+    if (variant.language == Language::DotProduct) {
+        return dot_product_space(dot_products_of(plan.features()).value());
+    }
     return variant.language == Language::TensorCore ? tensor_core_space(tensor_cores_of(plan), facts_of(plan.op))
                                                     : space_of(plan.backend, problem_of(plan.op, plan.backend, 1, 0));
 }
@@ -15,7 +19,8 @@ const Space &space_of(const Plan &plan, const PlanVariant &variant) {
 void check_buildable(const Plan &plan, const PlanVariant &variant) {
     const std::string where = "the plan '" + plan.name + "', variant " + quote(variant.name) + ": ";
     const bool for_cpus = plan.op.reads_keys() && !get_backend(plan.backend).blocks_rows;
-    const std::string why_not = variant.language == Language::TensorCore ? why_not_on_tensor_cores(plan.op)
+    const std::string why_not = variant.language == Language::TensorCore   ? why_not_on_tensor_cores(plan.op)
+                                : variant.language == Language::DotProduct ? why_no_dot_products(plan.op)
                                 : for_cpus ? "code from Halide for operators that read keys is for CPUs"
                                            : "";
     if (!why_not.empty()) {

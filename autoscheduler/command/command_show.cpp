@@ -104,6 +104,10 @@ void show(const Options &options) {
     if (!variant) {
         throw FileError("the plan '" + plan.name + "' has no variant '" + options.variant + "'");
     }
+    if (variant->language == Language::DotProduct) {
+        throw FileError("the variant '" + variant->name +
+                        "' has no schedule to show: its code for dot products is the same for all operators");
+    }
     const bool on_tensor_cores = variant->language == Language::TensorCore;
     if (on_tensor_cores) {
         check_buildable(plan, *variant);

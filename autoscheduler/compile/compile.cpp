@@ -1,5 +1,7 @@
 #include "compile.h"
 #include "bound_plan.h"
+#include "buildable.h"
+#include "dot_product.h"
 #include "emit.h"
 #include "job_slots.h"
 #include "tensor_core_code.h"
@@ -8,6 +10,7 @@
 #include <filesystem>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace distile {
 
@@ -60,7 +63,9 @@ Objects objects_of(const std::vector<Plan> &plans, const std::string &symbol, co
             objects.compilers.push_back(tensor_core_command(plans[i], folder, embedded.back()));
         }
         for (const PlanVariant &variant : plans[i].variants) {
-            if (variant.language == Language::Halide) {
+            if (variant.language == Language::DotProduct) {
+                check_buildable(plans[i], variant);
+            } else if (variant.language == Language::Halide) {
                 const std::string name = function_name(symbol, i, variant.name);
                 objects.compilers.push_back(generator_command(plans[i], variant, plan_path, "object", folder, name));
                 objects.paths.push_back(folder + "/" + name + ".o");
@@ -79,6 +84,15 @@ Objects objects_of(const std::vector<Plan> &plans, const std::string &symbol, co
             objects.paths.push_back(linked_object(object, target));
         }
         objects.paths.push_back(linked_object("distile_halide_runtime.o", target));
+    }
+    std::set<std::string> of_dot_products;
+    for (const Plan &plan : plans) {
+        if (plan.has(Language::DotProduct)) {
+            of_dot_products.insert(dot_product_object(plan));
+        }
+    }
+    for (const std::string &object : of_dot_products) {
+        objects.paths.push_back(linked_object(object, target));
     }
     if (have(plans, Language::TensorCore)) {
         objects.paths.push_back(linked_object("distile_tensor_core.o", target));

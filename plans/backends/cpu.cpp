@@ -1,4 +1,5 @@
 #include "backend.h"
+#include "dot_product.h"
 #include "json_file.h"
 #include <algorithm>
 #include <iterator>
@@ -70,8 +71,17 @@ bool includes(const std::string &has, const std::string &needed) {
            std::includes(all.begin(), all.end(), part.begin(), part.end());
 }
 
-std::string why_no_code(Language language, const std::string &) {
-    return language == Language::Halide ? "" : "there are no kernels for tensor cores on CPUs";
+std::string why_no_code(Language language, const std::string &features) {
+    const bool has_dot_products = dot_products_of(features).has_value();
+    switch (language) {
+    case Language::Halide:
+        return has_dot_products ? "code from Halide does not use dot products: it needs a plan of its own" : "";
+    case Language::DotProduct:
+        return has_dot_products ? "" : "the code for dot products needs a target with avx512_bf16 or amx_bf16";
+    case Language::TensorCore:
+        break;
+    }
+    return "there are no kernels for tensor cores on CPUs";
 }
 
 }  // namespace
@@ -81,7 +91,7 @@ const Backend &cpu_backend() {
         "cpu",
         "DISTILE_CPU",
         "CPUs",
-        {{"cpu-o16", 16, Language::Halide, 0}},
+        {{"cpu-o16", 16, Language::Halide, 0}, {"cpu-k32", 16, Language::DotProduct, 2}},
         nullptr,
         features_of,
         target_of,

@@ -78,6 +78,9 @@ std::string why_no_code(Language language, const std::string &features) {
     if (language == Language::Halide) {
         return of.halide ? "" : "Halide makes no code for compute capability " + std::string(of.name) + " alone";
     }
+    if (language == Language::DotProduct) {
+        return "the code for dot products is for CPUs";
+    }
     return of.tensor_cores ? "" : "the kernels for tensor cores need a target of compute capability 80, 86 or 90a";
 }
 

@@ -64,7 +64,9 @@ bool includes(const std::string &has, const std::string &needed) {
 }
 
 std::string why_no_code(Language language, const std::string &) {
-    return language == Language::Halide ? "" : "the kernels for tensor cores are for NVIDIA GPUs by CUDA";
+    return language == Language::Halide       ? ""
+           : language == Language::DotProduct ? "the code for dot products is for CPUs"
+                                              : "the kernels for tensor cores are for NVIDIA GPUs by CUDA";
 }
 
 }  // namespace

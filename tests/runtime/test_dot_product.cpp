@@ -12,6 +12,10 @@
 #include <iterator>
 #include <string>
 #include <vector>
+#ifdef DISTILE_TEST_DOT_PRODUCTS
+#include "test_dot_product_amx_bf16.h"
+#include "test_dot_product_avx512_bf16.h"
+#endif
 
 using namespace distile;
 
@@ -63,7 +67,7 @@ public:
         : conv_(conv), linear_{conv.in_channels, conv.out_channels, conv.epilogue, conv.residual},
           taps_(dot_product_taps(kind, conv)), name_(set.name) {
         operands_ = {{DISTILE_ROLE_INPUT, DISTILE_BFLOAT16, conv.in_channels},
-                     {DISTILE_ROLE_WEIGHTS, DISTILE_BFLOAT16, 0},
+                     {DISTILE_ROLE_WEIGHTS, DISTILE_FLOAT32, 0},
                      {DISTILE_ROLE_BIAS, DISTILE_FLOAT32, 0}};
         if (conv.residual != 0) {
             operands_.push_back({DISTILE_ROLE_RESIDUAL, DISTILE_BFLOAT16, conv.out_channels});
@@ -74,10 +78,12 @@ public:
         constexpr const char *names[num_variants] = {"fine", "coarse", "dense"};
         code_of_all = set.call;
         for (int i = 0; i < num_variants; i++) {
-            codes[i] = {conv.epilogue,  tiles[i][0],    tiles[i][1],    set.blocks[i].pixels, set.blocks[i].channels,
-                        staged[i],      splits[i],      taps_.scale_h,  taps_.scale_w,        taps_.stride_h,
-                        taps_.stride_w, taps_.rows.data(), taps_.columns.data()};
-            variants_[i] = {names[i], tiles[i][0], tiles[i][1], i + 1 == num_variants ? 1 : 0, "cpu-k32", runs[i], {}, 0};
+            codes[i] = {conv.epilogue,          tiles[i][0],    tiles[i][1],    set.blocks[i].pixels,
+                        set.blocks[i].channels, staged[i],      splits[i],      taps_.scale_h,
+                        taps_.scale_w,          taps_.stride_h, taps_.stride_w, taps_.rows.data(),
+                        taps_.columns.data()};
+            variants_[i] = {names[i],  tiles[i][0], tiles[i][1], i + 1 == num_variants ? 1 : 0,
+                            "cpu-k32", runs[i],     {},          0};
         }
         polykernel_.version = DISTILE_POLYKERNEL_VERSION;
         polykernel_.name = name_.c_str();
@@ -116,13 +122,19 @@ struct Case {
 // Channels in, out; groups; kernel, stride; padding at the top, bottom, left and right; dilation; epilogue; residual.
 const Case cases[] = {
     {"whole steps", DISTILE_MASKED_CONV2D, {32, 48, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0}},
-    {"odd channels, strides", DISTILE_MASKED_CONV2D, {17, 20, 1, 3, 3, 2, 1, 0, 1, 0, 1, 1, 1, DISTILE_EPILOGUE_SILU, 1}},
+    {"odd channels, strides",
+     DISTILE_MASKED_CONV2D,
+     {17, 20, 1, 3, 3, 2, 1, 0, 1, 0, 1, 1, 1, DISTILE_EPILOGUE_SILU, 1}},
     {"dilation", DISTILE_MASKED_CONV2D, {3, 33, 1, 5, 2, 1, 1, 2, 2, 1, 0, 2, 3, DISTILE_EPILOGUE_RELU6, 1}},
     {"one channel", DISTILE_MASKED_CONV2D, {1, 1, 1, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 0}},
     {"1x1", DISTILE_MASKED_CONV2D, {64, 112, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 1}},
-    {"1x1 of a padded image", DISTILE_MASKED_CONV2D, {40, 16, 1, 1, 1, 1, 1, 1, 2, 0, 1, 1, 1, DISTILE_EPILOGUE_NONE, 0}},
+    {"1x1 of a padded image",
+     DISTILE_MASKED_CONV2D,
+     {40, 16, 1, 1, 1, 1, 1, 1, 2, 0, 1, 1, 1, DISTILE_EPILOGUE_NONE, 0}},
     {"linear", DISTILE_MASKED_LINEAR, {24, 40, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_GELU, 1}},
-    {"transposed", DISTILE_MASKED_CONV_TRANSPOSE2D, {16, 32, 1, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0}},
+    {"transposed",
+     DISTILE_MASKED_CONV_TRANSPOSE2D,
+     {16, 32, 1, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0}},
     {"phases without taps",
      DISTILE_MASKED_CONV_TRANSPOSE2D,
      {6, 17, 1, 1, 3, 3, 2, 0, -1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 1}},
@@ -144,6 +156,16 @@ TEST_CASE("Variants of dot products compute what the plain loop computes", "[dot
     }
     CHECK(EmulatedTiles::mistakes() == 0);
 }
+
+#ifdef DISTILE_TEST_DOT_PRODUCTS
+TEST_CASE("Variants of dot products that are built from a plan compute the same", "[dot_product]") {
+    for (const distile_polykernel *polykernel : {&test_dot_product_avx512_bf16, &test_dot_product_amx_bf16}) {
+        if (can_run_or_warn(*polykernel)) {
+            test_operator(*polykernel);
+        }
+    }
+}
+#endif
 
 TEST_CASE("Variants of dot products pass on NaN and infinity", "[dot_product]") {
     for (const InstructionSet &set : instruction_sets()) {

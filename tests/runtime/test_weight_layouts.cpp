@@ -102,6 +102,7 @@ std::vector<uint32_t> packed_as_tf32(const std::vector<uint32_t> &values) {
 
 TEST_CASE("Layouts are known by name", "[weight_layouts]") {
     CHECK(find_layout("cpu-o16")->block == 16);
+    CHECK(find_layout("cpu-k32")->block == 32);
     CHECK(find_layout("cuda-o32")->block == 32);
     for (const char *unknown : {"", "cpu-o17", "cuda-k64"}) {
         CHECK(find_layout(unknown) == nullptr);
@@ -116,8 +117,51 @@ TEST_CASE("Layouts are known by name", "[weight_layouts]") {
     CHECK(packs(conv2d_kind, &conv));
     CHECK(!packs(conv_transpose2d_kind, &conv));
     CHECK(!packs(upsample_conv2d_kind, &conv));
+    for (const OperatorKind *kind : {&conv2d_kind, &conv_transpose2d_kind, &upsample_conv2d_kind}) {
+        CHECK(kind->weights->packs(&conv, WeightOrder::DotProduct));
+    }
+    CHECK(linear_kind.weights->packs(&linear, WeightOrder::DotProduct));
     conv.groups = 8;
     CHECK(!packs(conv2d_kind, &conv));
+    for (const OperatorKind *kind : {&conv2d_kind, &conv_transpose2d_kind, &upsample_conv2d_kind}) {
+        CHECK(!kind->weights->packs(&conv, WeightOrder::DotProduct));
+    }
+}
+
+TEST_CASE("Weights for dot products lie in pairs of the reduction", "[weight_layouts]") {
+    for (const auto &[in, out, kernel_h, kernel_w] :
+         {std::tuple(32, 16, 3, 3), {64, 33, 1, 1}, {3, 5, 5, 2}, {17, 48, 3, 1}, {1, 1, 1, 1}}) {
+        const distile_conv2d conv = conv_of_size(in, out, kernel_h, kernel_w);
+        const int32_t taps = kernel_h * kernel_w, reduction = taps * in, steps = (reduction + 31) / 32;
+        const int32_t blocks = (out + 15) / 16;
+        CAPTURE(in, out, kernel_h, kernel_w);
+        Source source(conv);
+        for (size_t i = 0; i < source.filter.size(); i++) {
+            source.filter[i] = static_cast<float>(i + 1);
+        }
+        const std::vector<PackedArray> packed = source.pack(conv2d_kind, &conv, "cpu-k32");
+        REQUIRE(packed[0].extents == std::vector<int32_t>{512, steps, blocks});
+        REQUIRE(packed[0].values.size() == static_cast<size_t>(512) * steps * blocks);
+        REQUIRE(packed[1].extents == std::vector<int32_t>{16 * blocks});
+        int32_t wrong = 0;
+        for (int32_t o = 0; o < 16 * blocks; o++) {
+            wrong += packed[1].values[o] == static_cast<float>(o < out ? o + 1 : 0) ? 0 : 1;
+            for (int32_t k = 0; k < 32 * steps; k++) {
+                const size_t place =
+                    ((static_cast<size_t>(o / 16) * steps + k / 32) * 16 + k % 32 / 2) * 32 + o % 16 * 2 + k % 2;
+                // The filter is [out][in][tap], the reduction [tap][in].
+                const size_t from = (static_cast<size_t>(o) * in + k % in) * taps + k / in;
+                const float expected = o < out && k < reduction ? source.filter[from] : 0;
+                wrong += packed[0].values[place] == expected ? 0 : 1;
+            }
+        }
+        CHECK(wrong == 0);
+        CHECK(conv2d_kind.weights->pack(&conv, {source.given, nullptr}, *find_layout("cpu-k32"))[0].values.empty());
+        const distile_linear linear{in, out, DISTILE_EPILOGUE_NONE, 0};
+        if (taps == 1) {
+            CHECK((source.pack(linear_kind, &linear, "cpu-k32")[0].values == packed[0].values));
+        }
+    }
 }
 
 TEST_CASE("Weights for tensor cores lie in swizzled steps of the reduction", "[weight_layouts]") {

@@ -10,7 +10,8 @@
 
 namespace distile {
 
-/** Each thread has its own. Use without a configuration, or a configuration that is left behind, counts as a mistake. */
+/** Each thread has its own. Use without a configuration, or a configuration that is left behind, counts as a mistake.
+ */
 struct EmulatedTiles {
     static constexpr int num_tiles = 8, rows = 16, row_bytes = 64;
     using Tile = std::array<std::array<char, row_bytes>, rows>;
@@ -31,7 +32,8 @@ struct EmulatedTiles {
     }
     template<int T> static void load(const void *from, int32_t stride) {
         for (int row = 0; row < rows; row++) {
-            std::memcpy(tile<T>()[row].data(), static_cast<const char *>(from) + std::ptrdiff_t{row} * stride, row_bytes);
+            std::memcpy(tile<T>()[row].data(), static_cast<const char *>(from) + std::ptrdiff_t{row} * stride,
+                        row_bytes);
         }
     }
     template<int T> static void store(void *to, int32_t stride) {

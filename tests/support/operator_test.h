@@ -1,6 +1,6 @@
 /** \file
- * A PolyKernel against the plain loops. Variants, sizes, masks, layouts and options are too many to try all combinations:
- * any two values of any two of them meet in at least one case.
+ * A PolyKernel against the plain loops. Variants, sizes, masks, layouts and options are too many to try all
+ * combinations: any two values of any two of them meet in at least one case.
  */
 #ifndef DISTILE_TESTS_OPERATOR_TEST_H
 #define DISTILE_TESTS_OPERATOR_TEST_H

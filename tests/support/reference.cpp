@@ -1,4 +1,5 @@
 #include "reference.h"
+#include "operator_kind.h"
 #include <algorithm>
 #include <cmath>
 
@@ -24,10 +25,8 @@ void set_operator(ReferenceArgs &args, const distile_polykernel &polykernel) {
     args.kind = polykernel.kind;
     args.conv = convolution_of(polykernel);
     args.dtype = type_of(polykernel);
-    for (int32_t i = 0; i < polykernel.num_operands; i++) {
-        if (polykernel.operands[i].role == DISTILE_ROLE_WEIGHTS) {
-            args.weights_dtype = polykernel.operands[i].dtype;
-        }
+    if (find_operand(polykernel, DISTILE_ROLE_WEIGHTS)) {
+        args.weights_dtype = stored_type(*find_layout(polykernel.variants[0].layout), polykernel, DISTILE_ROLE_WEIGHTS);
     }
 }
 

@@ -611,6 +611,7 @@ TEST_CASE("What OpenCL devices have includes what code for fewer needs", "[plan]
     CHECK(opencl.needs(half) == "an OpenCL 1.2 device with cl_khr_fp16");
     CHECK(opencl.why_no_code(Language::Halide, plain).empty());
     CHECK(contains(opencl.why_no_code(Language::TensorCore, plain), "CUDA"));
+    CHECK(contains(opencl.why_no_code(Language::DotProduct, plain), "CPUs"));
 }
 
 TEST_CASE("Every platform says what the tools ask of it", "[plan]") {
@@ -778,6 +779,61 @@ TEST_CASE("A plan for tensor cores becomes one of another type", "[plan]") {
     CHECK(read_plan(folder.write("plan.json", to_json(plan).dump())).op == op);
     change_type(plan, tf32.op);
     CHECK(plan_hash(plan) == plan_hash(tf32));
+}
+
+TEST_CASE("A plan for dot products names a target that has them, and no other code", "[plan]") {
+    const TemporaryFolder folder;
+    const auto file_of = [&](const char *name) {
+        return read_json(std::string(DISTILE_TESTS_FOLDER) + "/plans/" + name + ".json");
+    };
+    const auto read = [&](const json &file) {
+        const Plan plan = read_plan(folder.write("plan.json", file.dump()));
+        check_buildable(plan);
+        return plan;
+    };
+    const json avx512_bf16 = file_of("test_dot_product_avx512_bf16"), amx_bf16 = file_of("test_dot_product_amx_bf16");
+    const Plan plan = read(avx512_bf16);
+    CHECK(plan.variants[0].language == Language::DotProduct);
+    CHECK(plan.channel_block(plan.variants[0]) == 16);
+    CHECK(plan.features() == "avx avx2 avx512f avx512cd avx512bw avx512dq avx512vl avx512_bf16 f16c fma sse41");
+    CHECK(contains(read(amx_bf16).features(), "amx_bf16"));
+    CHECK(to_json(plan)["variants"] == avx512_bf16["variants"]);
+    CHECK(std::string(generic_device_of(plan.target)) == "generic_avx512");
+
+    const std::string c = emit_polykernels({plan}, "s");
+    for (const char *word :
+         {"static const distile_taps rows[] = {{-1, 1, 3}};", ".epilogue = DISTILE_EPILOGUE_GELU", ".block_pixels = 12",
+          ".block_channels = 32", ".staged_blocks = 2", ".channel_splits = 1", ".stride_h = 1, .stride_w = 2",
+          "return distile_call_avx512_bf16(&code, call);", ".layout = \"cpu-k32\", .run = run_s_0_fine}"}) {
+        CAPTURE(word, c);
+        CHECK(contains(c, word));
+    }
+    CHECK(contains(emit_polykernels({read(amx_bf16)}, "s"), "return distile_call_amx_bf16(&code, call);"));
+
+    const std::string theta = "/variants/0/code/dot_product/";
+    const json halide = {{"halide", good_theta()}};
+    const std::vector<Change> changes = {set("/target", avx512, {"variant 0", "avx512_bf16 or amx_bf16", avx512}),
+                                         set("/layout", "cpu-o16", {"variant 0", "cpu-o16", "cpu-k32"}),
+                                         set("/variants/1/code", halide, {"variant 1", "Halide", "plan of its own"}),
+                                         set("/operator/params/dtype", "float32", {"variant 0", "cpu-k32"})};
+    refuse_changes(avx512_bf16, changes, [](const std::string &path) { return read_plan(path); });
+    const std::vector<Change> not_buildable = {set("/target", amx_bf16["target"], {"\"fine\"", "pixels of one tile"}),
+                                               set("/operator/params/dtype", "float16", {"\"fine\"", "bfloat16"}),
+                                               set("/operator/params/groups", 8, {"\"fine\"", "without groups"}),
+                                               set(theta + "channels", 24, {"\"fine\"", "whole vectors"}),
+                                               set(theta + "channels", 80, {"\"fine\"", "no more than 64"}),
+                                               set(theta + "pixels", 15, {"\"fine\"", "registers"}),
+                                               set(theta + "staged", 513, {"\"fine\"", "512"}),
+                                               set(theta + "staged", 0, {"\"fine\"", "staged"})};
+    for (const Change &change : not_buildable) {
+        json changed = avx512_bf16;
+        change.make(changed);
+        refuse([&] { read(changed); }, change.words);
+    }
+    Plan other = plan;
+    Operator op = plan.op;
+    op.params["dtype"] = "float32";
+    refuse([&] { change_type(other, op); }, {"fine", "float32"});
 }
 
 TEST_CASE("The descriptor of a plan for tensor cores holds what launches its code", "[plan]") {

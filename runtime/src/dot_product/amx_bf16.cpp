@@ -8,7 +8,6 @@
 namespace {
 
 using distile::dot_product::tile_row_bytes;
-using distile::dot_product::tile_rows;
 
 /** As the instruction that configures tiles reads it. */
 struct alignas(64) Configuration {
@@ -19,7 +18,7 @@ struct alignas(64) Configuration {
 
 struct AmxTiles {
     static void configure() {
-        constexpr int32_t num_tiles = 8;
+        constexpr int32_t num_tiles = 8, tile_rows = 16;
         Configuration configuration;
         for (int32_t tile = 0; tile < num_tiles; tile++) {
             configuration.row_bytes[tile] = tile_row_bytes;

@@ -15,7 +15,7 @@ using distile::dot_product::weight_step;
 constexpr int32_t step_pairs = step_elements / 2;
 
 struct Avx512Bf16 {
-    static constexpr int32_t most_vectors = 4;
+    static constexpr int32_t tile_rows = 1, chunk_steps = 8;
     static constexpr bool balances = true;
     /** The rows whose sums fit the registers, beside the weights and a row's pair. */
     static constexpr int32_t rows_of(int32_t vectors) {
@@ -27,13 +27,16 @@ struct Avx512Bf16 {
     static void end() {
     }
 
-    using Code = void (*)(const Block &block, float *sums);
+    using Code = void (*)(const Block &block, bool adds, float *sums);
 
-    template<int Rows, int Vectors> static void code(const Block &block, float *sums) {
+    template<int Rows, int Vectors> static void code(const Block &block, bool adds, float *sums) {
         __m512 totals[Rows][Vectors];
-        for (auto &row : totals) {
-            for (__m512 &total : row) {
-                total = _mm512_setzero_ps();
+#pragma GCC unroll 14
+        for (int row = 0; row < Rows; row++) {
+#pragma GCC unroll 4
+            for (int v = 0; v < Vectors; v++) {
+                totals[row][v] =
+                    adds ? _mm512_load_ps(sums + (row * Vectors + v) * vector_channels) : _mm512_setzero_ps();
             }
         }
         const uint16_t *staged = block.staged, *weights = block.weights;
@@ -53,7 +56,9 @@ struct Avx512Bf16 {
                 }
             }
         }
+#pragma GCC unroll 14
         for (int row = 0; row < Rows; row++) {
+#pragma GCC unroll 4
             for (int v = 0; v < Vectors; v++) {
                 _mm512_store_ps(sums + (row * Vectors + v) * vector_channels, totals[row][v]);
             }
@@ -61,8 +66,7 @@ struct Avx512Bf16 {
     }
 
     /** The code for 1 row, 2 rows and so on. */
-    template<int Vectors, int... Indices>
-    static Code code_of(int32_t rows, std::integer_sequence<int, Indices...>) {
+    template<int Vectors, int... Indices> static Code code_of(int32_t rows, std::integer_sequence<int, Indices...>) {
         static constexpr Code codes[] = {code<Indices + 1, Vectors>...};
         return codes[rows - 1];
     }
@@ -70,12 +74,12 @@ struct Avx512Bf16 {
         return code_of<Vectors>(rows, std::make_integer_sequence<int, rows_of(Vectors)>());
     }
 
-    static void multiply(const Block &block, int32_t rows, int32_t vectors, float *sums) {
+    static void multiply(const Block &block, int32_t rows, int32_t vectors, bool adds, float *sums) {
         const Code found = vectors == 1   ? code_of<1>(rows)
                            : vectors == 2 ? code_of<2>(rows)
                            : vectors == 3 ? code_of<3>(rows)
                                           : code_of<4>(rows);
-        found(block, sums);
+        found(block, adds, sums);
     }
 };
 

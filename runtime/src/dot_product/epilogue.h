@@ -11,6 +11,9 @@
 
 namespace distile::dot_product {
 
+/** Output channels of a vector of sums, and of a block of the weights. */
+constexpr int32_t vector_channels = 16;
+
 /** `Set` only tells the code of instruction sets apart: a linker must not merge their functions. */
 template<class Set> struct Epilogue {
     /** Rounds to nearest even. NaN stays NaN. */
@@ -55,56 +58,82 @@ template<class Set> struct Epilogue {
     /** The error function to a few units in the last place, with the coefficients of Eigen 3.3; 1 beyond 4. */
     static float error_function(float value) {
         const float x = clamp(value, -4.1f, 4.1f), square = x * x;
-        const float p = polynomial(square, -2.72614225801306e-10f, 2.77068142495902e-08f, -2.10102402082508e-06f,
-                                   -5.69250639462346e-05f, -7.34990630326855e-04f, -2.95459980854025e-03f,
-                                   -1.60960333262415e-02f);
+        const float p =
+            polynomial(square, -2.72614225801306e-10f, 2.77068142495902e-08f, -2.10102402082508e-06f,
+                       -5.69250639462346e-05f, -7.34990630326855e-04f, -2.95459980854025e-03f, -1.60960333262415e-02f);
         const float q = polynomial(square, -1.45660718464996e-05f, -2.13374055278905e-04f, -1.68282697438203e-03f,
                                    -7.37332916720468e-03f, -1.42647390514189e-02f);
         return clamp(x * p / q, -1, 1);
     }
     /** NaN stays NaN. */
-    static void activate(distile_epilogue epilogue, float *values, int32_t count) {
-        switch (epilogue) {
-        case DISTILE_EPILOGUE_NONE:
-            break;
-        case DISTILE_EPILOGUE_RELU:
-            for (int32_t c = 0; c < count; c++) {
-                values[c] = values[c] < 0 ? 0 : values[c];
-            }
-            break;
-        case DISTILE_EPILOGUE_RELU6:
-            for (int32_t c = 0; c < count; c++) {
-                values[c] = values[c] < 0 ? 0 : values[c] > 6 ? 6 : values[c];
-            }
-            break;
-        case DISTILE_EPILOGUE_SILU:
+    template<distile_epilogue Kind> static float activate(float x) {
+        if constexpr (Kind == DISTILE_EPILOGUE_RELU) {
+            return x < 0 ? 0 : x;
+        } else if constexpr (Kind == DISTILE_EPILOGUE_RELU6) {
+            return x < 0 ? 0 : x > 6 ? 6 : x;
+        } else if constexpr (Kind == DISTILE_EPILOGUE_SILU) {
             // The exponential of 89 is infinite, so the result is 0 for large negative values.
-            for (int32_t c = 0; c < count; c++) {
-                values[c] = values[c] / (1 + exponential(-clamp(values[c], -89, 87)));
-            }
-            break;
-        case DISTILE_EPILOGUE_GELU:
+            return x / (1 + exponential(-clamp(x, -89, 87)));
+        } else if constexpr (Kind == DISTILE_EPILOGUE_GELU) {
             // Twice the value could overflow.
-            for (int32_t c = 0; c < count; c++) {
-                values[c] = values[c] * (.5f + .5f * error_function(values[c] * .70710678f));
-            }
-            break;
+            return x * (.5f + .5f * error_function(x * .70710678f));
+        } else {
+            return x;
         }
     }
-    /** Stores `count` channels of a pixel. The sums and the bias hold whole blocks of channels: `padded`. */
-    static void store(distile_epilogue epilogue, float *__restrict sums, const float *__restrict bias,
-                      const uint16_t *residual, uint16_t *output, int32_t count, int32_t padded) {
-        for (int32_t c = 0; c < padded; c++) {
-            sums[c] += bias[c];
+    static void copy(const uint16_t *from, uint16_t *to, int32_t count) {
+        // A size that the compiler knows makes one instruction of it.
+        if (count == vector_channels) {
+            std::memcpy(to, from, vector_channels * sizeof(uint16_t));
+        } else {
+            std::memcpy(to, from, count * sizeof(uint16_t));
+        }
+    }
+    /** Stores up to 16 channels of a pixel. */
+    template<distile_epilogue Kind> static void
+    store_vector(const float *sums, const float *bias, const uint16_t *residual, uint16_t *output, int32_t count) {
+        float values[vector_channels];
+        uint16_t stored[vector_channels] = {};
+        // Unrolled loops would not be vectorised.
+#pragma GCC unroll 1
+        for (int32_t c = 0; c < vector_channels; c++) {
+            values[c] = sums[c] + bias[c];
         }
         if (residual) {
-            for (int32_t c = 0; c < count; c++) {
-                sums[c] += widen(residual[c]);
+            copy(residual, stored, count);
+#pragma GCC unroll 1
+            for (int32_t c = 0; c < vector_channels; c++) {
+                values[c] += widen(stored[c]);
             }
         }
-        activate(epilogue, sums, padded);
-        for (int32_t c = 0; c < count; c++) {
-            output[c] = narrow(sums[c]);
+#pragma GCC unroll 1
+        for (int32_t c = 0; c < vector_channels; c++) {
+            stored[c] = narrow(activate<Kind>(values[c]));
+        }
+        copy(stored, output, count);
+    }
+    template<distile_epilogue Kind> static void store_all(const float *sums, const float *bias,
+                                                          const uint16_t *residual, uint16_t *output, int32_t count) {
+        for (int32_t c = 0; c < count; c += vector_channels) {
+            const int32_t left = count - c;
+            store_vector<Kind>(sums + c, bias + c, residual ? residual + c : nullptr, output + c,
+                               left < vector_channels ? left : vector_channels);
+        }
+    }
+    /** Stores `count` channels of a pixel. The sums and the bias hold whole vectors. */
+    static void store(distile_epilogue epilogue, const float *sums, const float *bias, const uint16_t *residual,
+                      uint16_t *output, int32_t count) {
+        switch (epilogue) {
+        case DISTILE_EPILOGUE_NONE:
+            return store_all<DISTILE_EPILOGUE_NONE>(sums, bias, residual, output, count);
+        case DISTILE_EPILOGUE_RELU:
+            return store_all<DISTILE_EPILOGUE_RELU>(sums, bias, residual, output, count);
+        case DISTILE_EPILOGUE_RELU6:
+            return store_all<DISTILE_EPILOGUE_RELU6>(sums, bias, residual, output, count);
+        case DISTILE_EPILOGUE_SILU:
+            return store_all<DISTILE_EPILOGUE_SILU>(sums, bias, residual, output, count);
+        case DISTILE_EPILOGUE_GELU:
+            return store_all<DISTILE_EPILOGUE_GELU>(sums, bias, residual, output, count);
         }
     }
 };

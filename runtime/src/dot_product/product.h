@@ -8,11 +8,15 @@
  *
  * What differs between instruction sets is a class `Set`:
  *
- *     static constexpr int32_t most_vectors;  // Vectors of 16 output channels in a block.
+ *     static constexpr int32_t tile_rows;     // Sums are stored for whole multiples of so many rows.
  *     static constexpr bool balances;         // A block of fewer rows takes less time.
  *     static void begin(), end();             // Around the work of a task.
- *     // Stores the sums of `rows` rows and `vectors` vectors: sums[row][16 * vectors].
- *     static void multiply(const Block &block, int32_t rows, int32_t vectors, float *sums);
+ *     // So many steps of the reduction are multiplied with all staged blocks before the next ones, so that their
+ * weights
+ *     // stay in the nearest cache; 0: all steps.
+ *     static constexpr int32_t chunk_steps;
+ *     // Makes the sums of `rows` rows and `vectors` vectors, or adds to them if `adds`: sums[row][16 * vectors].
+ *     static void multiply(const Block &block, int32_t rows, int32_t vectors, bool adds, float *sums);
  */
 #ifndef DISTILE_DOT_PRODUCT_PRODUCT_H
 #define DISTILE_DOT_PRODUCT_PRODUCT_H
@@ -22,18 +26,15 @@
 
 namespace distile::dot_product {
 
-/** Output channels of a vector of sums, and of a block of the weights. */
-constexpr int32_t vector_channels = 16;
 /** The elements of a step of a block of the weights: [pair of elements][output channel][2]. */
 constexpr int32_t weight_step = step_elements * vector_channels;
-constexpr int32_t most_rows = 32;
 
 /** What one call of an instruction set's code multiplies. Distances in elements. */
 struct Block {
     const uint16_t *staged;
-    int32_t staged_step; ///< Between the steps of a staged block.
+    int32_t staged_step;  ///< Between the steps of a staged block.
     const uint16_t *weights;
-    int64_t weight_block; ///< Between blocks of 16 output channels.
+    int64_t weight_block;  ///< Between blocks of 16 output channels.
     int32_t steps;
 };
 
@@ -51,6 +52,10 @@ public:
         const int32_t rounds = divide_up(call.num_tiles, threads * part_tiles);
         const int64_t full_blocks = (int64_t{call.num_tiles} * tile_pixels + code.block_pixels - 1) / code.block_pixels;
         parts_ = least(least(rounds * threads, call.num_tiles), full_blocks);
+        if (parts_ * splits_ < call.threads) {
+            // The blocks are fewer than the threads.
+            splits_ = least(divide_up(call.threads, parts_), groups_);
+        }
         for (int32_t row = 0; row < code.scale_h; row++) {
             for (int32_t column = 0; column < code.scale_w; column++) {
                 most_steps_ = most(most_steps_, steps_of(row, column));
@@ -89,17 +94,39 @@ private:
         return divide_up(code_.rows[row].taps * code_.columns[column].taps * channels, step_elements);
     }
 
+    /** The memory of a task. */
+    struct Task {
+        uint16_t *staged;
+        int64_t block_elements;  ///< Of a staged block.
+        float *sums;
+        int64_t block_sums;  ///< Room for the sums of a block.
+        Row *rows;
+
+        uint16_t *staged_block(int32_t block) const {
+            return staged + block * block_elements;
+        }
+        float *sums_of(int32_t block) const {
+            return sums + block * block_sums;
+        }
+    };
+
     /** Computes a part of the tiles and of the output channels. */
     void compute(int32_t part, int32_t split) {
-        constexpr size_t alignment = 64;
-        const size_t staged_bytes = size_t{2} * staged_rows_ * most_steps_ * step_elements;
-        void *const memory = call_.hooks->allocate(call_.hooks, staged_bytes + staged_rows_ * sizeof(Row) + alignment);
+        Task task{};
+        task.block_elements = int64_t{code_.block_pixels} * most_steps_ * step_elements;
+        task.block_sums =
+            int64_t{Set::tile_rows} * divide_up(code_.block_pixels, Set::tile_rows) * code_.block_channels;
+        const size_t staged_bytes = code_.staged_blocks * task.block_elements * sizeof(uint16_t),
+                     sum_bytes = code_.staged_blocks * task.block_sums * sizeof(float);
+        void *const memory = call_.hooks->allocate(call_.hooks, staged_bytes + sum_bytes + staged_rows_ * sizeof(Row));
         if (!memory) {
             __atomic_store_n(&out_of_memory_, true, __ATOMIC_RELAXED);
             return;
         }
-        auto *const staged = static_cast<uint16_t *>(memory);
-        auto *const rows = reinterpret_cast<Row *>(static_cast<char *>(memory) + staged_bytes);
+        // Both sizes are multiples of 64.
+        task.staged = static_cast<uint16_t *>(memory);
+        task.sums = reinterpret_cast<float *>(static_cast<char *>(memory) + staged_bytes);
+        task.rows = reinterpret_cast<Row *>(static_cast<char *>(memory) + staged_bytes + sum_bytes);
         Set::begin();
         Phase phase{};
         for (phase.row = 0; phase.row < code_.scale_h; phase.row++) {
@@ -109,18 +136,18 @@ private:
                 phase.steps = steps_of(phase.row, phase.column);
                 Rows<Set> source(code_, call_, begin_of(part, parts_, call_.num_tiles),
                                  begin_of(part + 1, parts_, call_.num_tiles));
-                while (const int32_t count = source.take(phase, rows, staged_rows_)) {
+                while (const int32_t count = source.take(phase, task.rows, staged_rows_)) {
                     const Blocks blocks = blocks_of(count);
                     for (int32_t block = 0; block < blocks.count; block++) {
                         for (int32_t row = blocks.begin(block); row < blocks.begin(block + 1); row++) {
-                            source.stage(phase, rows[row],
-                                         place_of(staged, block) + (row - blocks.begin(block)) * step_elements,
+                            source.stage(phase, task.rows[row],
+                                         task.staged_block(block) + (row - blocks.begin(block)) * step_elements,
                                          code_.block_pixels * step_elements);
                         }
                     }
-                    for (int32_t group = begin_of(split, splits_, groups_); group < begin_of(split + 1, splits_, groups_);
-                         group++) {
-                        multiply(phase, blocks, staged, rows, group);
+                    for (int32_t group = begin_of(split, splits_, groups_);
+                         group < begin_of(split + 1, splits_, groups_); group++) {
+                        multiply(phase, blocks, task, group);
                     }
                 }
                 phase.first_step += phase.steps;
@@ -132,7 +159,7 @@ private:
 
     /** How rows are divided among blocks. */
     struct Blocks {
-        int32_t count, rows, full; ///< `full`: rows of each block but the last; 0: all have about as many.
+        int32_t count, rows, full;  ///< `full`: rows of each block but the last; 0: all have about as many.
 
         int32_t begin(int32_t block) const {
             return full == 0 ? begin_of(block, count, rows) : least(int64_t{block} * full, rows);
@@ -141,31 +168,43 @@ private:
     Blocks blocks_of(int32_t rows) const {
         return {divide_up(rows, code_.block_pixels), rows, Set::balances ? 0 : code_.block_pixels};
     }
-    uint16_t *place_of(uint16_t *staged, int32_t block) const {
-        return staged + int64_t{block} * code_.block_pixels * most_steps_ * step_elements;
-    }
-
     /** Multiplies all staged blocks with one group of output channels, and stores the results. */
-    void multiply(const Phase &phase, const Blocks &blocks, uint16_t *staged, const Row *rows, int32_t group) const {
-        alignas(64) float sums[most_rows * Set::most_vectors * vector_channels];
+    void multiply(const Phase &phase, const Blocks &blocks, const Task &task, int32_t group) const {
         const int32_t first = group * (code_.block_channels / vector_channels), channel = first * vector_channels;
         const int32_t vectors = least(code_.block_channels / vector_channels, weights_.dim[2].extent - first);
-        const int32_t padded = vectors * vector_channels, channels = least(padded, output_.dim[Channel].extent - channel);
+        const int32_t padded = vectors * vector_channels,
+                      channels = least(padded, output_.dim[Channel].extent - channel);
         const int64_t weight_block = weights_.dim[2].stride;
         const auto *const weights = static_cast<const uint16_t *>(weights_.data) + first * weight_block +
                                     int64_t{phase.first_step} * weight_step;
         const float *const bias = static_cast<const float *>(call_.operands[2].data) + channel;
         const auto *const residual = has_residual_ ? static_cast<const uint16_t *>(call_.operands[3].data) : nullptr;
         auto *const output = static_cast<uint16_t *>(output_.data);
+        const int32_t staged_step = code_.block_pixels * step_elements;
+        const int32_t chunk = Set::chunk_steps == 0 ? most(phase.steps, 1) : Set::chunk_steps;
+        int32_t step = 0;
+        // Once without any step, for a phase that reads nothing.
+        do {
+            const int32_t steps = least(chunk, phase.steps - step);
+            for (int32_t block = 0; block < blocks.count; block++) {
+                if (step + steps >= phase.steps) {
+                    // What the block stores arrives in the cache meanwhile.
+                    for (int32_t i = blocks.begin(block); i < blocks.begin(block + 1); i++) {
+                        __builtin_prefetch(output + task.rows[i].output + channel, 1);
+                    }
+                }
+                Set::multiply({task.staged_block(block) + int64_t{step} * staged_step, staged_step,
+                               weights + int64_t{step} * weight_step, weight_block, steps},
+                              blocks.begin(block + 1) - blocks.begin(block), vectors, step != 0, task.sums_of(block));
+            }
+            step += steps;
+        } while (step < phase.steps);
         for (int32_t block = 0; block < blocks.count; block++) {
-            const int32_t begin = blocks.begin(block), count = blocks.begin(block + 1) - begin;
-            Set::multiply({place_of(staged, block), code_.block_pixels * step_elements, weights, weight_block, phase.steps},
-                          count, vectors, sums);
-            for (int32_t i = 0; i < count; i++) {
-                const Row &row = rows[begin + i];
-                Epilogue<Set>::store(code_.epilogue, sums + i * padded, bias,
-                                     residual ? residual + row.residual + channel : nullptr,
-                                     output + row.output + channel, channels, padded);
+            float *sums = task.sums_of(block);
+            for (int32_t i = blocks.begin(block); i < blocks.begin(block + 1); i++, sums += padded) {
+                const Row &row = task.rows[i];
+                Epilogue<Set>::store(code_.epilogue, sums, bias, residual ? residual + row.residual + channel : nullptr,
+                                     output + row.output + channel, channels);
             }
         }
     }

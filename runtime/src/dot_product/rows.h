@@ -18,16 +18,16 @@ enum Dimension { Channel, X, Y, Image };
 
 /** The taps of one phase on both axes. */
 struct Phase {
-    int32_t row, column; ///< Of its output pixels, modulo the scales.
+    int32_t row, column;  ///< Of its output pixels, modulo the scales.
     distile_taps rows, columns;
-    int32_t first_step; ///< Of its weights.
+    int32_t first_step;  ///< Of its weights.
     int32_t steps;
 };
 
 /** An output pixel. Offsets in elements. */
 struct Row {
-    int32_t y, x;    ///< The input pixel of its first tap.
-    int64_t input;   ///< Offset of this pixel, which may lie outside the input.
+    int32_t y, x;   ///< The input pixel of its first tap.
+    int64_t input;  ///< Offset of this pixel, which may lie outside the input.
     int64_t output, residual;
 };
 

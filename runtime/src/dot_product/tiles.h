@@ -15,11 +15,11 @@
 
 namespace distile::dot_product {
 
-constexpr int32_t tile_rows = 16, tile_row_bytes = 64;
+constexpr int32_t tile_row_bytes = 64;
 
 /** Blocks of up to 2 x 2 tiles of sums. */
 template<class Tiles> struct TileSet {
-    static constexpr int32_t most_vectors = 2;
+    static constexpr int32_t tile_rows = 16, chunk_steps = 0;
     static constexpr bool balances = false;
 
     static void begin() {
@@ -29,7 +29,7 @@ template<class Tiles> struct TileSet {
         Tiles::release();
     }
 
-    static void multiply(const Block &block, int32_t rows, int32_t vectors, float *sums) {
+    static void multiply(const Block &block, int32_t rows, int32_t vectors, bool /*adds*/, float *sums) {
         if (rows > tile_rows) {
             vectors == 2 ? code<true, true>(block, sums) : code<true, false>(block, sums);
         } else {

@@ -12,8 +12,8 @@ int32_t steps_of(int64_t elements) {
 }
 
 /** The elements of a channel's weights, which fold_channel() made, in the order of the reduction. */
-template<typename Store> void visit_phases(const FilterExtents &extents, const PhasedTaps &rows,
-                                           const PhasedTaps &columns, const Store &store) {
+template<typename Store>
+void visit_phases(const FilterExtents &extents, const PhasedTaps &rows, const PhasedTaps &columns, const Store &store) {
     const size_t channels = extents.in_channels;
     int32_t first_step = 0;
     for (const PhasedTaps::Range &phase_rows : rows.phases) {
@@ -66,7 +66,8 @@ std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, con
             float *const to = weights.values.data() + static_cast<size_t>(o / block) * steps * step_size;
             visit_phases(extents, rows, columns, [&](int32_t first_step, int64_t k, size_t from) {
                 const int64_t pair = k / 2;
-                to[static_cast<int64_t>(first_step) * step_size + (pair * block + o % block) * 2 + k % 2] = folded[from];
+                to[static_cast<int64_t>(first_step) * step_size + (pair * block + o % block) * 2 + k % 2] =
+                    folded[from];
             });
         }
     }

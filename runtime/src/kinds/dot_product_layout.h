@@ -20,10 +20,10 @@ struct PhasedTaps {
 /** One phase with a tap per kernel position. */
 PhasedTaps phase_of_all(int kernel);
 
-/** Packs the weights in blocks of 16 output channels, and the bias. A block holds the steps of one phase after the other,
- * by rows. The reduction of a phase runs over its tap rows, its tap columns and the input channels; a step is 32 of its
- * elements: [pair of elements][output channel][2]. Zeros fill the last step of a phase and the last block. The array is
- * [block][step][element]. Throws SourceError. */
+/** Packs the weights in blocks of 16 output channels, and the bias. A block holds the steps of one phase after the
+ * other, by rows. The reduction of a phase runs over its tap rows, its tap columns and the input channels; a step is 32
+ * of its elements: [pair of elements][output channel][2]. Zeros fill the last step of a phase and the last block. The
+ * array is [block][step][element]. Throws SourceError. */
 std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, const PhasedTaps &rows,
                                                const PhasedTaps &columns, const FilterSource &source);
 

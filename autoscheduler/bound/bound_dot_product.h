@@ -1,0 +1,80 @@
+/** \file
+ * The terms of the bound for code of dot products (schedules/dot_product_space.h). A sink gets them as on any CPU
+ * (bound_cpu.h).
+ *
+ * A task stages what its pixels read and multiplies it with one block of output channels after the other. Where the
+ * output has phases, all of this is done once a phase, for as many taps as the phase with the most has.
+ */
+#ifndef DISTILE_BOUND_DOT_PRODUCT_H
+#define DISTILE_BOUND_DOT_PRODUCT_H
+
+#include "bound_cpu.h"
+
+namespace distile {
+
+inline const std::vector<const char *> &dot_product_knobs() {
+    static const std::vector<const char *> knobs = {"tile_h", "tile_w", "pixels", "channels", "staged", "channel_splits"};
+    return knobs;
+}
+
+template<typename Sink>
+void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
+    const auto [pixels, channels, staged, splits] = std::tie(values[2], values[3], values[4], values[5]);
+    const Problem &problem = workload.problem;
+    const int tile_h = values[0], tile_w = values[1];
+    const double phases = static_cast<double>(problem.scale_h) * problem.scale_w;
+    const DeviceProfile &device = workload.device;
+    const double cycle_us = 1e-3 / device.ghz, bytes = problem.bytes_per_element;
+    const auto time = [&](const char *name, double us) { sink.time(name, us); };
+
+    // The tasks, as the code cuts them, and what one of them computes in all phases.
+    constexpr double vector_channels = 16, step_elements = 32;
+    const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
+    const double groups = std::ceil(problem.out_channels / static_cast<double>(channels));
+    const double used_splits = std::min<double>(splits, groups);
+    const double workers = std::ceil(workload.threads / used_splits);
+    const double part_pixels = static_cast<double>(staged) * pixels;
+    const double parts = std::min(std::ceil(all_pixels / (workers * part_pixels)) * workers, std::ceil(all_pixels / pixels));
+    const double tasks = parts * used_splits;
+    const double rounds = std::ceil(tasks / workload.threads), cores = std::min<double>(tasks, workload.threads);
+    const double task_pixels = all_pixels / parts, blocks = std::max(task_pixels / pixels, phases);
+    const double task_channels = std::ceil(groups / used_splits) * channels, vectors = task_channels / vector_channels;
+    const double steps = std::ceil(static_cast<double>(problem.in_channels) * problem.kernel_h * problem.kernel_w / step_elements);
+
+    // A vector multiplies pairs: 16 of them are a step. A tile takes 16 cycles for 16 pixels, 16 channels and a step.
+    const bool in_tiles = *problem.dot_products == DotProducts::AmxBf16;
+    constexpr double tile_pixels = 16, tile_cycles = 16, step_pairs = 16;
+    const double operations = in_tiles ? std::ceil(task_pixels / tile_pixels) * vectors * steps
+                                       : task_pixels * vectors * steps * step_pairs;
+    const double operation_us = in_tiles ? tile_cycles * cycle_us : device.alpha_us;
+    // A vector of results: bias, activation, and rounding.
+    constexpr double end_cycles = 10;
+    const double ends_us = task_pixels * vectors * end_cycles * cycle_us;
+    time("fma", rounds * (operation_us * operations + ends_us + device.gamma_us));
+    const double loads = in_tiles ? operations : operations * (1.0 / (channels / vector_channels) + 1.0 / pixels);
+    time("load", rounds * loads * (in_tiles ? 8 : 1 / device.load_per_cycle) * cycle_us);
+
+    // What is staged is read from the input and written once a task.
+    const double staged_bytes = task_pixels * steps * step_elements * bytes;
+    const MemoryLevel &nearest = device.memory[0];
+    time("stage", rounds * 2 * staged_bytes / (nearest.gb_per_s * 1e3));
+
+    const double weight_bytes = steps * step_elements * problem.bytes_per_weight;
+    const double split_weights = weight_bytes * task_channels * phases, task_output = task_pixels * task_channels * bytes;
+    const double all_weights = weight_bytes * round_up(problem.out_channels, 16) * phases;
+    const double all_input = input_footprint(workload, tile_h, tile_w, all_pixels);
+    const double all_output = all_pixels * problem.out_channels * bytes;
+    const double own_data = std::min(rounds, used_splits) * split_weights + staged_bytes + rounds * task_output;
+    const auto own_traffic = [&](double room) {
+        // The weights are read once a task; what is staged, once for each block of channels unless it stays.
+        const double again = staged_bytes <= room ? 1 : std::ceil(groups / used_splits);
+        return rounds * (split_weights + again * staged_bytes + task_output);
+    };
+    add_memory_times(device, cores, all_weights + all_input + all_output, own_data, own_traffic, time);
+    add_task_counts(workload,
+                    {tasks, rounds, blocks, operations, loads, steps * blocks, pixels * channels / vector_channels}, sink);
+}
+
+}  // namespace distile
+
+#endif

@@ -1,0 +1,29 @@
+/** \file
+ * What plans say of code for dot-product and matrix instructions of CPUs.
+ */
+#ifndef DISTILE_PLANS_DOT_PRODUCT_H
+#define DISTILE_PLANS_DOT_PRODUCT_H
+
+#include "dot_product_space.h"
+#include "plan.h"
+#include <ostream>
+#include <string>
+
+namespace distile {
+
+/** "", or why there is no such code for an operator. */
+std::string why_no_dot_products(const Operator &op);
+
+/** The instructions that CPUs with such features have; nothing if they have none. */
+std::optional<DotProducts> dot_products_of(const std::string &features);
+
+/** The object that holds the code of a plan's variants. */
+const char *dot_product_object(const Plan &plan);
+
+/** The C function run_FUNCTION that calls the code of a variant. */
+void emit_call_of_dot_products(std::ostream &c, const Plan &plan, const PlanVariant &variant,
+                               const std::string &function);
+
+}  // namespace distile
+
+#endif

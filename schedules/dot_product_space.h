@@ -1,0 +1,22 @@
+/** \file
+ * The space of code for dot-product and matrix instructions of CPUs, which is in runtime/src/dot_product. Independent
+ * of Halide, so a search can walk it anywhere.
+ *
+ * A task stages what `staged` blocks of `pixels` active pixels read, and multiplies them with `channels` output
+ * channels after the other, whose sums are held in registers.
+ */
+#ifndef DISTILE_SCHEDULES_DOT_PRODUCT_SPACE_H
+#define DISTILE_SCHEDULES_DOT_PRODUCT_SPACE_H
+
+#include "space.h"
+
+namespace distile {
+
+/** Whether there is code for an operator: a convolution of any kind without groups, or a linear layer, in bfloat16. */
+bool runs_on_dot_products(const OperatorFacts &op);
+
+const Space &dot_product_space(DotProducts instructions);
+
+}  // namespace distile
+
+#endif
