@@ -32,34 +32,34 @@ struct Avx512Bf16 {
     template<int Rows, int Vectors> static void code(const Block &block, bool adds, float *sums) {
         __m512 totals[Rows][Vectors];
 #pragma GCC unroll 14
-        for (int row = 0; row < Rows; row++) {
+        for (int64_t row = 0; row < Rows; row++) {
 #pragma GCC unroll 4
-            for (int v = 0; v < Vectors; v++) {
+            for (int64_t v = 0; v < Vectors; v++) {
                 totals[row][v] =
                     adds ? _mm512_load_ps(sums + (row * Vectors + v) * vector_channels) : _mm512_setzero_ps();
             }
         }
         const uint16_t *staged = block.staged, *weights = block.weights;
         for (int32_t step = 0; step < block.steps; step++, staged += block.staged_step, weights += weight_step) {
-            for (int32_t pair = 0; pair < step_pairs; pair++) {
+            for (int64_t pair = 0; pair < step_pairs; pair++) {
                 __m512i loaded[Vectors];
-                for (int v = 0; v < Vectors; v++) {
+                for (int64_t v = 0; v < Vectors; v++) {
                     loaded[v] = _mm512_load_si512(weights + v * block.weight_block + pair * 2 * vector_channels);
                 }
-                for (int row = 0; row < Rows; row++) {
+                for (int64_t row = 0; row < Rows; row++) {
                     int32_t both = 0;
                     __builtin_memcpy(&both, staged + row * step_elements + 2 * pair, sizeof(both));
                     const __m512i spread = _mm512_set1_epi32(both);
-                    for (int v = 0; v < Vectors; v++) {
+                    for (int64_t v = 0; v < Vectors; v++) {
                         totals[row][v] = _mm512_dpbf16_ps(totals[row][v], (__m512bh)spread, (__m512bh)loaded[v]);
                     }
                 }
             }
         }
 #pragma GCC unroll 14
-        for (int row = 0; row < Rows; row++) {
+        for (int64_t row = 0; row < Rows; row++) {
 #pragma GCC unroll 4
-            for (int v = 0; v < Vectors; v++) {
+            for (int64_t v = 0; v < Vectors; v++) {
                 _mm512_store_ps(sums + (row * Vectors + v) * vector_channels, totals[row][v]);
             }
         }

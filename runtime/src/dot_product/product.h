@@ -51,7 +51,7 @@ public:
         const int32_t threads = divide_up(call.threads, splits_), part_tiles = most(staged_rows_ / tile_pixels, 1);
         const int32_t rounds = divide_up(call.num_tiles, threads * part_tiles);
         const int64_t full_blocks = (int64_t{call.num_tiles} * tile_pixels + code.block_pixels - 1) / code.block_pixels;
-        parts_ = least(least(rounds * threads, call.num_tiles), full_blocks);
+        parts_ = least(least(int64_t{rounds} * threads, call.num_tiles), full_blocks);
         if (parts_ * splits_ < call.threads) {
             // The blocks are fewer than the threads.
             splits_ = least(divide_up(call.threads, parts_), groups_);

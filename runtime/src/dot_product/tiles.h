@@ -54,7 +54,7 @@ private:
                 Tiles::template add_product<1, 4, 7>();
             }
             if constexpr (TwoRows) {
-                Tiles::template load<5>(staged + tile_rows * step_elements, tile_row_bytes);
+                Tiles::template load<5>(staged + int64_t{tile_rows} * step_elements, tile_row_bytes);
                 Tiles::template add_product<2, 5, 6>();
             }
             if constexpr (TwoRows && TwoColumns) {
@@ -68,10 +68,10 @@ private:
             Tiles::template store<1>(sums + vector_channels, stride);
         }
         if constexpr (TwoRows) {
-            Tiles::template store<2>(sums + tile_rows * columns, stride);
+            Tiles::template store<2>(sums + int64_t{tile_rows} * columns, stride);
         }
         if constexpr (TwoRows && TwoColumns) {
-            Tiles::template store<3>(sums + tile_rows * columns + vector_channels, stride);
+            Tiles::template store<3>(sums + int64_t{tile_rows} * columns + vector_channels, stride);
         }
     }
 };
