@@ -71,4 +71,10 @@ void emit_call_of_dot_products(std::ostream &c, const Plan &plan, const PlanVari
       << "(&code, call);\n}\n\n";
 }
 
+std::string call_of_dot_products(const Plan &plan) {
+    std::ostringstream c;
+    emit_call_of_dot_products(c, plan, plan.variants.front(), plan.variants.front().name);
+    return c.str();
+}
+
 }  // namespace distile

@@ -57,6 +57,7 @@ struct Problem : OperatorFacts {
     int vector_lanes = 1;                                   /**< float32 lanes of a vector register or a vector load. */
     int vector_registers = 0;                               /**< A CPU's vector registers. */
     std::optional<TensorCores> tensor_cores = std::nullopt; /**< Whose templates make the code; none: Halide does. */
+    std::optional<DotProducts> dot_products = std::nullopt; /**< Of a CPU, likewise. */
     int most_threads = 0, most_shared_bytes = 0;            /**< Of a GPU's block. */
 };
 

@@ -13,7 +13,8 @@
 namespace distile {
 
 inline const std::vector<const char *> &dot_product_knobs() {
-    static const std::vector<const char *> knobs = {"tile_h", "tile_w", "pixels", "channels", "staged", "channel_splits"};
+    static const std::vector<const char *> knobs = {"tile_h",   "tile_w", "pixels",
+                                                    "channels", "staged", "channel_splits"};
     return knobs;
 }
 
@@ -34,18 +35,20 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const double used_splits = std::min<double>(splits, groups);
     const double workers = std::ceil(workload.threads / used_splits);
     const double part_pixels = static_cast<double>(staged) * pixels;
-    const double parts = std::min(std::ceil(all_pixels / (workers * part_pixels)) * workers, std::ceil(all_pixels / pixels));
+    const double parts =
+        std::min(std::ceil(all_pixels / (workers * part_pixels)) * workers, std::ceil(all_pixels / pixels));
     const double tasks = parts * used_splits;
     const double rounds = std::ceil(tasks / workload.threads), cores = std::min<double>(tasks, workload.threads);
     const double task_pixels = all_pixels / parts, blocks = std::max(task_pixels / pixels, phases);
     const double task_channels = std::ceil(groups / used_splits) * channels, vectors = task_channels / vector_channels;
-    const double steps = std::ceil(static_cast<double>(problem.in_channels) * problem.kernel_h * problem.kernel_w / step_elements);
+    const double steps =
+        std::ceil(static_cast<double>(problem.in_channels) * problem.kernel_h * problem.kernel_w / step_elements);
 
     // A vector multiplies pairs: 16 of them are a step. A tile takes 16 cycles for 16 pixels, 16 channels and a step.
     const bool in_tiles = *problem.dot_products == DotProducts::AmxBf16;
     constexpr double tile_pixels = 16, tile_cycles = 16, step_pairs = 16;
-    const double operations = in_tiles ? std::ceil(task_pixels / tile_pixels) * vectors * steps
-                                       : task_pixels * vectors * steps * step_pairs;
+    const double operations =
+        in_tiles ? std::ceil(task_pixels / tile_pixels) * vectors * steps : task_pixels * vectors * steps * step_pairs;
     const double operation_us = in_tiles ? tile_cycles * cycle_us : device.alpha_us;
     // A vector of results: bias, activation, and rounding.
     constexpr double end_cycles = 10;
@@ -60,7 +63,8 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     time("stage", rounds * 2 * staged_bytes / (nearest.gb_per_s * 1e3));
 
     const double weight_bytes = steps * step_elements * problem.bytes_per_weight;
-    const double split_weights = weight_bytes * task_channels * phases, task_output = task_pixels * task_channels * bytes;
+    const double split_weights = weight_bytes * task_channels * phases,
+                 task_output = task_pixels * task_channels * bytes;
     const double all_weights = weight_bytes * round_up(problem.out_channels, 16) * phases;
     const double all_input = input_footprint(workload, tile_h, tile_w, all_pixels);
     const double all_output = all_pixels * problem.out_channels * bytes;
@@ -72,7 +76,8 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     };
     add_memory_times(device, cores, all_weights + all_input + all_output, own_data, own_traffic, time);
     add_task_counts(workload,
-                    {tasks, rounds, blocks, operations, loads, steps * blocks, pixels * channels / vector_channels}, sink);
+                    {tasks, rounds, blocks, operations, loads, steps * blocks, pixels * channels / vector_channels},
+                    sink);
 }
 
 }  // namespace distile

@@ -1,5 +1,6 @@
 #include "code_choice.h"
 #include "bound_backend.h"
+#include "dot_product.h"
 #include "tensor_core.h"
 #include <algorithm>
 
@@ -29,6 +30,10 @@ std::string why_not_on_tensor_cores(const Operator &op) {
 
 Language language_of(const Operator &op, const CodeChoice &choice) {
     const Backend &backend = backend_of_target(choice.target);
+    if (why_no_dot_products(op).empty() &&
+        backend.why_no_code(Language::DotProduct, backend.features_of(choice.target)).empty()) {
+        return Language::DotProduct;
+    }
     const bool fits = !is_float32(op) || choice.math == Math::TF32;
     return fits && why_no_tensor_cores(op, backend, backend.features_of(choice.target)).empty() ? Language::TensorCore
                                                                                                 : Language::Halide;
@@ -46,6 +51,9 @@ CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const st
         choice.target = has.front();
     }
     const std::string features = backend.features_of(choice.target);
+    if (language_of(op, choice) == Language::DotProduct) {
+        return choice;
+    }
     if (language_of(op, choice) == Language::TensorCore) {
         if (std::none_of(has.begin(), has.end(),
                          [&](const std::string &other) { return backend.features_of(other) == features; })) {
@@ -58,6 +66,9 @@ CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const st
         throw FileError("nothing can be multiplied in TF32: " + why_no_tensor_cores(op, backend, features));
     }
     const std::string why_not = backend.why_no_code(Language::Halide, features);
+    if (!why_not.empty() && &backend == &cpu_backend()) {
+        throw FileError("the target '" + choice.target + "': " + why_not + ", and " + why_no_dot_products(op));
+    }
     if (!why_not.empty()) {
         throw FileError("the target '" + choice.target + "': " + why_not + ", and " +
                         (is_float32(op) ? "tensor cores multiply float32 operators in TF32: allow it with --math tf32"
@@ -68,9 +79,14 @@ CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const st
 
 Workload workload_of(const Operator &op, const DeviceProfile &device, const CodeChoice &choice) {
     Workload workload = workload_of(op, device);
-    if (language_of(op, choice) == Language::TensorCore) {
-        Problem &problem = workload.problem;
+    Problem &problem = workload.problem;
+    const Language language = language_of(op, choice);
+    if (language == Language::DotProduct) {
+        problem.dot_products = dot_products_of(backend_of_target(choice.target).features_of(choice.target));
+    } else if (language == Language::TensorCore) {
         problem.tensor_cores = tensor_cores_of(make_plan(op.name, op, get_backend(device.backend), choice));
+    }
+    if (language != Language::Halide) {
         problem.bytes_per_input = problem.bytes_per_weight = problem.bytes_per_element;
     }
     return workload;

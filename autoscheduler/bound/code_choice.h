@@ -20,7 +20,8 @@ struct CodeChoice {
 std::string why_not_on_tensor_cores(const Operator &op);
 
 /** Where the code of an operator comes from. Of 16-bit operators, and of those that may be multiplied in TF32, it comes
- * from the templates for tensor cores if the target has them. */
+ * from the templates for tensor cores if the target has them; of bfloat16 operators on CPUs, from the code for dot
+ * products likewise. */
 Language language_of(const Operator &op, const CodeChoice &choice);
 
 /** The code for a device. Without a target (""), it is for the tensor cores wherever operator, math and device allow,

@@ -4,6 +4,7 @@
 #include "candidates.h"
 #include "code_choice.h"
 #include "commands.h"
+#include "dot_product.h"
 #include "info.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -33,11 +34,14 @@ std::vector<SpaceSize> space_sizes(const Operator &op) {
     for (const BoundBackend *backend : bound_backends()) {
         for (const KnownSpace &known : backend->spaces) {
             const bool has_halide = !op.reads_keys() || backend->backend.blocks_rows;
-            if (known.tensor_cores ? !why_not_on_tensor_cores(op).empty() : !has_halide) {
+            if (known.dot_products   ? !why_no_dot_products(op).empty()
+                : known.tensor_cores ? !why_not_on_tensor_cores(op).empty()
+                                     : !has_halide) {
                 continue;
             }
             Problem problem = problem_of(op, backend->backend.name, known.lanes, known.registers);
             problem.tensor_cores = known.tensor_cores;
+            problem.dot_products = known.dot_products;
             const Space &space = backend->space(problem);
             SpaceSize size{known.name, 0, all_points(space)};
             for_each_legal(space, problem, [&](const PackedTheta &) { size.legal++; });

@@ -3,6 +3,7 @@
 #include "candidates.h"
 #include "code_choice.h"
 #include "commands.h"
+#include "dot_product.h"
 #include "plan.h"
 #include "process.h"
 #include "rank.h"
@@ -104,12 +105,8 @@ void show(const Options &options) {
     if (!variant) {
         throw FileError("the plan '" + plan.name + "' has no variant '" + options.variant + "'");
     }
-    if (variant->language == Language::DotProduct) {
-        throw FileError("the variant '" + variant->name +
-                        "' has no schedule to show: its code for dot products is the same for all operators");
-    }
     const bool on_tensor_cores = variant->language == Language::TensorCore;
-    if (on_tensor_cores) {
+    if (variant->language != Language::Halide) {
         check_buildable(plan, *variant);
     }
     const Workload workload = workload_of(plan.op, device, {plan.target, plan.math});
@@ -121,15 +118,18 @@ void show(const Options &options) {
     const double density = variant->dense ? 1 : options.density;
     const int64_t tiles = density_bucket(workload, density).tiles(variant->tile_h(), variant->tile_w());
     const Bound of = bound(workload, variant->theta, tiles);
-    // Code for tensor cores has no schedule: what is compiled is all.
+    // Other code than Halide's has no schedule: what is compiled is all.
     Plan only = plan;
     only.variants = {*variant};
-    const std::string source = on_tensor_cores ? tensor_core_source(only) : schedule_source(plan, *variant);
+    const bool from_halide = variant->language == Language::Halide;
+    const std::string source = from_halide       ? schedule_source(plan, *variant)
+                               : on_tensor_cores ? tensor_core_source(only)
+                                                 : call_of_dot_products(only);
     if (options.json) {
         const nlohmann::json result = {{"operator", plan.op.name}, {"device", device.id()},
                                        {"theta", variant->theta},  {"density", density},
                                        {"tiles", tiles},           {"bound_us", of.us},
-                                       {"terms", of.terms},        {on_tensor_cores ? "source" : "schedule", source}};
+                                       {"terms", of.terms},        {from_halide ? "schedule" : "source", source}};
         std::fputs(format_json(result).c_str(), stdout);
         return;
     }

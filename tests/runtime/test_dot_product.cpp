@@ -3,10 +3,12 @@
 #include "catch.h"
 #include "dot_product_layout.h"
 #include "emulated_tiles.h"
+#include "matrix_tiles.h"
 #include "operator_test.h"
-#include "tiles.h"
+#include "test_tensor.h"
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
 #include <iterator>
@@ -184,4 +186,53 @@ TEST_CASE("Variants of dot products pass on NaN and infinity", "[dot_product]") 
             CHECK(classes.finite > 0);
         }
     }
+}
+
+TEST_CASE("Variants of dot products without memory make an error", "[dot_product]") {
+    const Case &one = cases[0];
+    const DotProductKernel polykernel(emulated, one.kind, one.conv);
+    int64_t left = -1;  // Calls of the allocator that succeed; negative: all.
+    distile_context_options options{};
+    options.threads = 1;
+    options.allocator_user = &left;
+    options.allocate = [](void *user, size_t bytes, size_t alignment) -> void * {
+        int64_t &count = *static_cast<int64_t *>(user);
+        if (count == 0) {
+            return nullptr;
+        }
+        count -= count > 0 ? 1 : 0;
+        return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    };
+    options.deallocate = [](void *, void *memory) { std::free(memory); };
+    const Context context = make_context(options);
+    const Kernel kernel = make_kernel(context, polykernel.polykernel());
+    const std::vector<float> filter(static_cast<size_t>(9) * one.conv.in_channels * one.conv.out_channels, 1.0f);
+    distile_weights_source source{};
+    source.filter = filter.data();
+    source.order = DISTILE_HWIO;
+    const Weights weights = pack_weights(context, kernel, source);
+    const Mask mask = make_mask(context);
+    constexpr int32_t extent = 12;
+    const std::vector<uint8_t> all(extent * extent, 1);
+    check(context, distile_mask_set_bytes(mask.get(), all.data(), 1, extent, extent, extent * extent, extent));
+    const TestTensor input(1, extent, extent, one.conv.in_channels, {}, Flush::Back, DISTILE_BFLOAT16);
+    const TestTensor output(1, extent, extent, one.conv.out_channels, {}, Flush::Back, DISTILE_BFLOAT16);
+    distile_run_args args{};
+    args.input = &input.view();
+    args.output = &output.view();
+    args.weights = weights.get();
+    args.mask = mask.get();
+    args.variant = "fine";
+    // The list of tiles, then what is staged.
+    int failures = 0;
+    distile_status status = DISTILE_ERROR_OUT_OF_MEMORY;
+    for (int64_t allowed = 0; status != DISTILE_OK && allowed < 20; allowed++) {
+        left = allowed;
+        status = distile_run(kernel.get(), &args);
+        left = -1;
+        CHECK((status == DISTILE_OK || status == DISTILE_ERROR_OUT_OF_MEMORY));
+        failures += status == DISTILE_OK ? 0 : 1;
+    }
+    CHECK(failures > 1);
+    CHECK(status == DISTILE_OK);
 }

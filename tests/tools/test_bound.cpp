@@ -4,6 +4,7 @@
 #include "candidates.h"
 #include "catch.h"
 #include "code_choice.h"
+#include "dot_product_space.h"
 #include "mask_set.h"
 #include "rank.h"
 #include "temporary_folder.h"
@@ -710,6 +711,59 @@ TEST_CASE("The bound of tensor cores is as worked by hand", "[bound]") {
     CHECK(half.terms.at("steps") == 1);
     CHECK(half.terms.at("t_multiply") == Approx(all.terms.at("t_multiply") / 2));
     CHECK(half.terms.at("t_global") == Approx(all.terms.at("t_global") / 2));
+}
+
+TEST_CASE("Schedules for dot products are judged by what their instructions multiply", "[bound]") {
+    const json params = {{"in_channels", 256}, {"out_channels", 256}, {"dtype", "bfloat16"}};
+    const Operator op = make_operator(params);
+    const DeviceProfile device = generic_device_profile("generic_avx512");
+    const std::string base = halide_target(device), pairs = base + "-avx512_bf16", tiles = base + "-amx_bf16";
+    const auto workload_for = [&](const std::string &target) {
+        const CodeChoice code = choose_code(op, device, target, Math::Float32);
+        CHECK(language_of(op, code) == (target == base ? Language::Halide : Language::DotProduct));
+        Workload workload = workload_of(op, device, code);
+        workload.threads = 1;
+        return workload;
+    };
+    const Workload by_pairs = workload_for(pairs), by_tiles = workload_for(tiles);
+    CHECK(&space_of("cpu", workload_for(base).problem) == &space_of("cpu"));
+    CHECK(&space_of("cpu", by_pairs.problem) == &dot_product_space(DotProducts::Avx512Bf16));
+    CHECK(&space_of("cpu", by_tiles.problem) == &dot_product_space(DotProducts::AmxBf16));
+    refuse([&] { choose_code(conv3x3_256(), device, pairs, Math::Float32); }, {pairs, "Halide", "bfloat16"});
+
+    // One task of 96 pixels x 256 channels: 16 vectors, and 72 steps of 16 pairs.
+    Theta theta = {{"tile_h", 1},    {"tile_w", 1}, {"pixels", 12},
+                   {"channels", 32}, {"staged", 8}, {"channel_splits", 1}};
+    const Bound one = bound(by_pairs, theta, 96), two = bound(by_pairs, theta, 192);
+    CHECK(one.terms.at("tasks") == 1);
+    CHECK(one.terms.at("operations") == 96 * 16 * 72 * 16);
+    CHECK(two.terms.at("rounds") == 2);
+    CHECK(two.terms.at("t_fma") == Approx(2 * one.terms.at("t_fma")));
+    CHECK(two.terms.at("t_stage") == Approx(2 * one.terms.at("t_stage")));
+    theta["pixels"] = 32;
+    theta["staged"] = 3;
+    CHECK(bound(by_tiles, theta, 96).terms.at("operations") == 96 / 16 * 16 * 72);
+    CHECK(bound(by_tiles, theta, 96).us < one.us);
+    // Two parts of the channels stage every pixel twice.
+    theta["channel_splits"] = 2;
+    const Bound split = bound(by_tiles, theta, 96);
+    CHECK(split.terms.at("tasks") == 2);
+    CHECK(
+        split.terms.at("t_stage") ==
+        Approx(
+            2 *
+            bound(
+                by_tiles,
+                {{"tile_h", 1}, {"tile_w", 1}, {"pixels", 32}, {"channels", 32}, {"staged", 3}, {"channel_splits", 1}},
+                96)
+                .terms.at("t_stage")));
+    for (const Workload &workload : {by_pairs, by_tiles}) {
+        const Ranking ranking = rank(workload, {density_bucket(workload, .1), density_bucket(workload, 1)});
+        REQUIRE_FALSE(ranking.kept.empty());
+        for (const Candidate &candidate : ranking.kept) {
+            CHECK(space_of("cpu", workload.problem).why_illegal(candidate.theta, workload.problem).empty());
+        }
+    }
 }
 
 TEST_CASE("The code that schedules are ranked for follows from the operator, the device, the target and the math",

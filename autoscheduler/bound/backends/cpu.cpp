@@ -1,9 +1,11 @@
 #include "bound_backend.h"
 #include "bound_cpu.h"
 #include "bound_depthwise.h"
+#include "bound_dot_product.h"
 #include "bound_tokens.h"
 #include "cpu_space.h"
 #include "depthwise_space.h"
+#include "dot_product_space.h"
 #include "token_space.h"
 
 namespace distile {
@@ -25,19 +27,34 @@ void add_terms_of_tokens(const Workload &workload, const BoundKnobs &knobs, int6
     add_token_terms(workload, knobs.values, tiles, sink);
 }
 
+template<typename Sink> void add_terms_of_dot_products(const Workload &workload, const BoundKnobs &knobs, int64_t tiles,
+                                                       BoundForm, Sink &sink) {
+    add_dot_product_terms(workload, knobs.values, tiles, sink);
+}
+
 const BoundTerms &model(const Problem &problem) {
+    static const BoundTerms dot_products = {dot_product_knobs,
+                                            nullptr,
+                                            {},
+                                            nullptr,
+                                            add_terms_of_dot_products<NamedTerms>,
+                                            add_terms_of_dot_products<TimesAlone>};
     static const BoundTerms tokens = {
         token_knobs, nullptr, {}, nullptr, add_terms_of_tokens<NamedTerms>, add_terms_of_tokens<TimesAlone>};
     static const BoundTerms any = {cpu_knobs, nullptr, {}, nullptr, add_terms<NamedTerms>, add_terms<TimesAlone>};
     static const BoundTerms depthwise = {
         depthwise_knobs, nullptr, {}, nullptr, add_terms_of_depthwise<NamedTerms>, add_terms_of_depthwise<TimesAlone>};
-    return problem.product != TokenProduct::None ? tokens : problem.depthwise ? depthwise : any;
+    return problem.dot_products                    ? dot_products
+           : problem.product != TokenProduct::None ? tokens
+           : problem.depthwise                     ? depthwise
+                                                   : any;
 }
 
 const Space &space(const Problem &problem) {
-    return problem.product != TokenProduct::None ? cpu_token_space(problem.product)
-           : problem.depthwise                   ? cpu_depthwise_space()
-                                                 : cpu_space();
+    return problem.dot_products                    ? dot_product_space(*problem.dot_products)
+           : problem.product != TokenProduct::None ? cpu_token_space(problem.product)
+           : problem.depthwise                     ? cpu_depthwise_space()
+                                                   : cpu_space();
 }
 
 Vectors vectors_of(const std::string &target) {
@@ -64,7 +81,11 @@ const BoundBackend &cpu_bound_backend() {
                                          {{"vector_lanes", &DeviceProfile::vector_lanes, 1024},
                                           {"vector_registers", &DeviceProfile::vector_registers, 1024}},
                                          {},
-                                         {{"CPU, AVX2", 8, 16}, {"CPU, AVX-512", 16, 32}, {"CPU, NEON", 4, 32}},
+                                         {{"CPU, AVX2", 8, 16},
+                                          {"CPU, AVX-512", 16, 32},
+                                          {"CPU, NEON", 4, 32},
+                                          {"AVX512-BF16", 16, 32, std::nullopt, DotProducts::Avx512Bf16},
+                                          {"AMX-BF16", 16, 32, std::nullopt, DotProducts::AmxBf16}},
                                          false,
                                          profiles_of,
                                          {1, 2, 4, 8, 16, 32, 64},

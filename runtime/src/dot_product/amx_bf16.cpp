@@ -2,7 +2,7 @@
  * Products of tiles by AMX-BF16. Linked into every PolyKernel that has such variants. The runtime asks the system for
  * the tiles before it calls them.
  */
-#include "tiles.h"
+#include "matrix_tiles.h"
 #include <immintrin.h>
 
 namespace {

@@ -8,8 +8,8 @@
  *     template<int C, int A, int B> static void add_product();             // C += A * B, by pairs of bfloat16.
  *     template<int T> static void store(void *to, int32_t stride);
  */
-#ifndef DISTILE_DOT_PRODUCT_TILES_H
-#define DISTILE_DOT_PRODUCT_TILES_H
+#ifndef DISTILE_DOT_PRODUCT_MATRIX_TILES_H
+#define DISTILE_DOT_PRODUCT_MATRIX_TILES_H
 
 #include "product.h"
 
