@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
-#include <iterator>
 #include <string>
 #include <vector>
 #ifdef DISTILE_TEST_DOT_PRODUCTS
@@ -39,18 +38,15 @@ struct InstructionSet {
 };
 
 const InstructionSet emulated = {"tiles", "", call_emulated_tiles, {{32, 32}, {16, 32}, {32, 16}}};
-const InstructionSet others[] = {
 #ifdef DISTILE_TEST_DOT_PRODUCTS
-    {"avx512_bf16", "avx512bw avx512dq avx512vl avx512_bf16", distile_call_avx512_bf16, {{14, 32}, {5, 64}, {9, 48}}},
-    {"amx_bf16", "avx512bw avx512dq avx512vl amx_bf16", distile_call_amx_bf16, {{32, 32}, {16, 32}, {32, 16}}},
+const InstructionSet avx512_bf16 = {
+    "avx512_bf16", "avx512bw avx512dq avx512vl avx512_bf16", distile_call_avx512_bf16, {{14, 32}, {5, 64}, {9, 48}}};
+const InstructionSet amx_bf16 = {
+    "amx_bf16", "avx512bw avx512dq avx512vl amx_bf16", distile_call_amx_bf16, {{32, 32}, {16, 32}, {32, 16}}};
+const InstructionSet *const instruction_sets[] = {&emulated, &avx512_bf16, &amx_bf16};
+#else
+const InstructionSet *const instruction_sets[] = {&emulated};
 #endif
-};
-
-std::vector<InstructionSet> instruction_sets() {
-    std::vector<InstructionSet> sets(std::begin(others), std::end(others));
-    sets.push_back(emulated);
-    return sets;
-}
 
 constexpr int num_variants = 3;
 /** What the variants of the PolyKernel that is tested call. */
@@ -146,10 +142,10 @@ const Case cases[] = {
 }  // namespace
 
 TEST_CASE("Variants of dot products compute what the plain loop computes", "[dot_product]") {
-    for (const InstructionSet &set : instruction_sets()) {
+    for (const InstructionSet *set : instruction_sets) {
         for (const Case &one : cases) {
-            INFO(set.name << ", " << one.name);
-            const DotProductKernel kernel(set, one.kind, one.conv);
+            INFO(set->name << ", " << one.name);
+            const DotProductKernel kernel(*set, one.kind, one.conv);
             if (!can_run_or_warn(kernel.polykernel())) {
                 break;
             }
@@ -170,10 +166,10 @@ TEST_CASE("Variants of dot products that are built from a plan compute the same"
 #endif
 
 TEST_CASE("Variants of dot products pass on NaN and infinity", "[dot_product]") {
-    for (const InstructionSet &set : instruction_sets()) {
+    for (const InstructionSet *set : instruction_sets) {
         for (const Case &one : cases) {
-            INFO(set.name << ", " << one.name);
-            const DotProductKernel kernel(set, one.kind, one.conv);
+            INFO(set->name << ", " << one.name);
+            const DotProductKernel kernel(*set, one.kind, one.conv);
             if (!can_run_or_warn(kernel.polykernel())) {
                 break;
             }

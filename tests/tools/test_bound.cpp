@@ -742,7 +742,7 @@ TEST_CASE("Schedules for dot products are judged by what their instructions mult
     CHECK(two.terms.at("t_stage") == Approx(2 * one.terms.at("t_stage")));
     theta["pixels"] = 32;
     theta["staged"] = 3;
-    CHECK(bound(by_tiles, theta, 96).terms.at("operations") == 96 / 16 * 16 * 72);
+    CHECK(bound(by_tiles, theta, 96).terms.at("operations") == 6 * 16 * 72);
     CHECK(bound(by_tiles, theta, 96).us < one.us);
     // Two parts of the channels stage every pixel twice.
     theta["channel_splits"] = 2;

@@ -31,8 +31,8 @@ constexpr unsigned amx_bf16_bit = 1U << 22, avx512_fp16_bit = 1U << 23, amx_tile
                    amx_int8_bit = 1U << 25;
 constexpr unsigned avx512_bf16_bit = 1U << 5;  // Of subleaf 1.
 
-/** Whether programs may use the CPU's tiles. Linux wants to be asked once a process, because tiles enlarge what it saves
- * of every thread that uses them. */
+/** Whether programs may use the CPU's tiles. Linux wants to be asked once a process, because tiles enlarge what it
+ * saves of every thread that uses them. */
 bool may_use_tiles(const Leaf7 &leaf) {
     constexpr long request_permission = 0x1023, tile_data = 18;
     return (leaf.edx & amx_tile_bit) != 0 && syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
