@@ -41,10 +41,9 @@ distile_status check_tensors(distile_context *context, const distile_normalize_a
         return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the input has %d channels; it may have at most %d", call,
                     input.channels, most_channels);
     }
-    if (output.batch != input.batch || output.height != input.height || output.width != input.width) {
-        return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                    "%s: the output is %d x %d x %d (batch, height, width), but the input is %d x %d x %d", call,
-                    output.batch, output.height, output.width, input.batch, input.height, input.width);
+    status = check_same_extents(context, call, input, output);
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (!same_view(input, output) && overlap(without_border(input), without_border(output))) {
         return fail(context, DISTILE_ERROR_ALIASING, "%s: the input overlaps the output but is not the same view",

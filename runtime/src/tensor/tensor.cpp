@@ -199,6 +199,16 @@ distile_status check_inactive(distile_context *context, const char *call, const 
                : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: inactive is %d; it must be 0 or 1", call, number);
 }
 
+distile_status check_same_extents(distile_context *context, const char *call, const distile_tensor &input,
+                                  const distile_tensor &output) {
+    if (output.batch == input.batch && output.height == input.height && output.width == input.width) {
+        return DISTILE_OK;
+    }
+    return fail(context, DISTILE_ERROR_BAD_SHAPE,
+                "%s: the output is %d x %d x %d (batch, height, width), but the input is %d x %d x %d", call,
+                output.batch, output.height, output.width, input.batch, input.height, input.width);
+}
+
 }  // namespace distile
 
 extern "C" {

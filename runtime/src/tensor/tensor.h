@@ -24,6 +24,10 @@ distile_status check_any_tensor(distile_context *context, const char *call, cons
 /** Checks what a caller wants of inactive pixels. */
 distile_status check_inactive(distile_context *context, const char *call, const distile_inactive &inactive);
 
+/** Checks that an output has the same batch, height and width as an input. */
+distile_status check_same_extents(distile_context *context, const char *call, const distile_tensor &input,
+                                  const distile_tensor &output);
+
 /** True if two views may share memory. Exact for views of one tensor, which have equal strides; otherwise compares the
  * address ranges. */
 bool overlap(const distile_tensor &a, const distile_tensor &b);
