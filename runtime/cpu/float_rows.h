@@ -15,7 +15,7 @@ class FloatRows {
 public:
     FloatRows(CpuDevice &device, int32_t channels, int64_t tasks, int64_t rows_of_task)
         // Whole cache lines.
-        : stride_((channels + 15) / 16 * 16), rows_of_task_(rows_of_task),
+        : stride_((int64_t{channels} + 15) / 16 * 16), rows_of_task_(rows_of_task),
           memory_(device.take_scratch(static_cast<size_t>(tasks * rows_of_task * stride_) * sizeof(float))) {
     }
     float *row(int64_t task, int64_t number) const {

@@ -6,7 +6,7 @@
 namespace distile {
 
 PixelSums::PixelSums(CpuDevice &device, const distile_tensor &tensor, const distile_mask *mask, bool largest)
-    : tensor_(tensor), mask_(mask), largest_(largest), words_(int64_t{tensor.height} * ((tensor.width + 63) / 64)),
+    : tensor_(tensor), mask_(mask), largest_(largest), words_((int64_t{tensor.width} + 63) / 64 * tensor.height),
       pieces_(1) {
     const int64_t bytes = int64_t{tensor.height} * tensor.width * tensor.channels * element_bytes(tensor.dtype);
     const int64_t images = tensor.batch, most = std::max<int64_t>(4 * device.context.options.threads / images, 1);
@@ -20,6 +20,9 @@ PixelSums::PixelSums(CpuDevice &device, const distile_tensor &tensor, const dist
         }
     } else {
         device.context.run_parallel(run, this, static_cast<int32_t>(tasks));
+    }
+    for (int64_t image = 0; image < images; image++) {
+        merge(image);
     }
 }
 
@@ -74,10 +77,10 @@ void PixelSums::sum(int64_t number) const {
     }
 }
 
-void PixelSums::find_means(int64_t image, float *means) const {
+void PixelSums::merge(int64_t image) const {
     const ChannelLoops &loops = supported_simd_levels().best().channels;
     const int64_t channels = tensor_.channels;
-    Piece all = piece(image * pieces_);
+    const Piece all = piece(image * pieces_);
     for (int64_t number = 1; number < pieces_; number++) {
         const Piece more = piece(image * pieces_ + number);
         if (*more.pixels == 0) {
@@ -94,9 +97,30 @@ void PixelSums::find_means(int64_t image, float *means) const {
         }
         *all.pixels += *more.pixels;
     }
+}
+
+void PixelSums::find_means(int64_t image, float *means) const {
+    const Piece all = piece(image * pieces_);
     const auto pixels = static_cast<double>(*all.pixels);
-    for (int64_t c = 0; c < channels; c++) {
+    for (int64_t c = 0; c < tensor_.channels; c++) {
         means[c] = *all.pixels == 0 ? 0 : largest_ ? all.largest[c] : static_cast<float>(all.sums[c] / pixels);
+    }
+}
+
+void PixelSums::find_statistics(int64_t image, int32_t groups, float *means, float *variances) const {
+    const Piece all = piece(image * pieces_);
+    const int64_t size = tensor_.channels / groups;
+    const double count = static_cast<double>(*all.pixels) * static_cast<double>(size);
+    for (int64_t group = 0; group < groups; group++) {
+        double sum = 0, squares = 0;
+        for (int64_t c = group * size; c < (group + 1) * size; c++) {
+            sum += all.sums[c];
+            squares += all.squares[c];
+        }
+        const double mean = count == 0 ? 0 : sum / count, variance = count == 0 ? 0 : squares / count - mean * mean;
+        means[group] = static_cast<float>(mean);
+        // Rounding may leave less than 0; NaN stays.
+        variances[group] = variance < 0 ? 0 : static_cast<float>(variance);
     }
 }
 

@@ -17,6 +17,8 @@ public:
 
     /** The mean, or the maximum, of each channel of an image; 0 without an active pixel. */
     void find_means(int64_t image, float *means) const;
+    /** The mean and the variance of each group of channels of an image; 0 without an active pixel. */
+    void find_statistics(int64_t image, int32_t groups, float *means, float *variances) const;
 
 private:
     /** The words [begin, end) of an image's mask, and where their sums are. */
@@ -30,6 +32,8 @@ private:
     int64_t doubles_of_piece() const;
     Piece piece(int64_t number) const;
     void sum(int64_t number) const;
+    /** Adds all pieces of an image to its first. */
+    void merge(int64_t image) const;
 
     const distile_tensor &tensor_;
     const distile_mask *mask_;

@@ -74,6 +74,8 @@ public:
     void pool(const Pooling &pooling) override;
     void pool_globally(const GlobalPooling &pooling) override;
     void combine(const TensorCombination &combination) override;
+    void find_statistics(const GroupStatistics &statistics) override;
+    void normalize_groups(const GroupNormalization &normalization) override;
     void pack(const distile_tensor &tensor, distile_mask &mask, const distile_tensor &packed) override;
     void unpack(const distile_tensor &packed, distile_mask &mask, const distile_tensor &tensor, bool zero) override;
     void convert_layout(const distile_nchw &planes, const distile_tensor &tensor, bool to_planes) override;
@@ -132,8 +134,10 @@ private:
     /** Launches a kernel for listed pixels that are split into teams. */
     template<typename Pixels> void launch_pixels(const OwnKernels::PixelKernels &functions, bool in_vectors,
                                                  const TileList &list, const Pixels &pixels) const;
-    /** Sums the active pixels of each image in blocks, whose moments are in scratch memory. */
-    SummedPixels sum_pixels(const distile_tensor &tensor, distile_mask *mask, bool largest);
+    /** Sums the active pixels of each image in blocks, whose moments are in scratch memory, with so many bytes behind
+     * them. */
+    SummedPixels sum_pixels(const distile_tensor &tensor, distile_mask *mask, bool largest, size_t bytes_behind = 0);
+    void merge_groups(const SummedPixels &sums, const GroupStatistics &statistics) const;
     /** Copies between the active pixels of a tensor and the first ones of a packed tensor. */
     void move_packed(const distile_tensor &tensor, distile_mask &mask, const distile_tensor &packed, bool to_packed,
                      bool zero) const;

@@ -4,6 +4,7 @@
 #include "combine_ptx.h"
 #include "difference_ptx.h"
 #include "driver.h"
+#include "group_norm_ptx.h"
 #include "layout_ptx.h"
 #include "mask_algebra_ptx.h"
 #include "mask_sources_90_ptx.h"
@@ -16,6 +17,7 @@
 #include "pixel_sums_ptx.h"
 #include "pixels_ptx.h"
 #include "pooling_ptx.h"
+#include "scores_ptx.h"
 #include <string>
 #include <utility>
 
@@ -72,6 +74,12 @@ OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t
             sum_pixels_.at(type) = find("sum_pixels");
             merge_pixels_.at(type) = find("merge_pixels");
         });
+        merge_groups = loader.find(modules_.back(), "distile_merge_groups");
+        load_typed(distile_group_norm_ptx, [&](size_t type, const auto &find) {
+            normalize_groups_.at(type) = find_both(find, "normalize_groups");
+        });
+        load_typed(distile_scores_ptx,
+                   [&](size_t type, const auto &find) { score_pixels_.at(type) = find("score_pixels"); });
         load(distile_pixels_ptx, {{&update_pixels_2_, "distile_update_pixels_2"},
                                   {&update_pixels_4_, "distile_update_pixels_4"},
                                   {&update_pixels_16_, "distile_update_pixels_16"},
@@ -126,6 +134,14 @@ const OwnKernels::PixelKernels &OwnKernels::pool(distile_dtype dtype) const {
 
 const OwnKernels::PixelKernels &OwnKernels::combine(distile_dtype dtype) const {
     return combine_.at(dtype - DISTILE_FLOAT32);
+}
+
+const OwnKernels::PixelKernels &OwnKernels::normalize_groups(distile_dtype dtype) const {
+    return normalize_groups_.at(dtype - DISTILE_FLOAT32);
+}
+
+CUfunction OwnKernels::score_pixels(distile_dtype dtype) const {
+    return score_pixels_.at(dtype - DISTILE_FLOAT32);
 }
 
 CUfunction OwnKernels::sum_pixels(distile_dtype dtype) const {

@@ -44,6 +44,8 @@ public:
     const PixelKernels &normalize(distile_dtype dtype) const;
     const PixelKernels &pool(distile_dtype dtype) const;
     const PixelKernels &combine(distile_dtype dtype) const;
+    const PixelKernels &normalize_groups(distile_dtype dtype) const;
+    CUfunction score_pixels(distile_dtype dtype) const;
     CUfunction sum_pixels(distile_dtype dtype) const;
     CUfunction merge_pixels(distile_dtype dtype) const;
     /** For elements of 2 or 4 bytes. */
@@ -57,6 +59,7 @@ public:
     CUfunction transfer_bits = nullptr, combine_bits = nullptr;
     CUfunction hand_out = nullptr;
     CUfunction count_lengths = nullptr;
+    CUfunction merge_groups = nullptr;
 
 private:
     void unload();
@@ -65,8 +68,8 @@ private:
     std::vector<CUmodule> modules_;
     // By type.
     std::array<Compare, 3> compare_{};
-    std::array<PixelKernels, 3> normalize_{}, pool_{}, combine_{};
-    std::array<CUfunction, 3> sum_pixels_{}, merge_pixels_{};
+    std::array<PixelKernels, 3> normalize_{}, pool_{}, combine_{}, normalize_groups_{};
+    std::array<CUfunction, 3> sum_pixels_{}, merge_pixels_{}, score_pixels_{};
     std::array<CUfunction, 3> pack_{}, unpack_{};  // By unit.
     CUfunction update_pixels_2_ = nullptr, update_pixels_4_ = nullptr, update_pixels_16_ = nullptr;
     CUfunction to_planes_2_ = nullptr, to_planes_4_ = nullptr, to_pixels_2_ = nullptr, to_pixels_4_ = nullptr;

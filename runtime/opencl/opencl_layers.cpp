@@ -1,7 +1,8 @@
-// Pooling and combinations of active pixels on an OpenCL device.
+// Pooling, combinations and group norm of active pixels, and masks from scores, on an OpenCL device.
 #include "opencl_mask.h"
 #include <algorithm>
 #include <distile/layers.h>
+#include <tuple>
 
 namespace distile {
 
@@ -37,7 +38,9 @@ struct KernelNames {
     }
 constexpr KernelNames pool_names = DISTILE_KERNEL_NAMES("pool"), combine_names = DISTILE_KERNEL_NAMES("combine"),
                       sum_names = DISTILE_KERNEL_NAMES("sum_pixels"),
-                      merge_names = DISTILE_KERNEL_NAMES("merge_pixels");
+                      merge_names = DISTILE_KERNEL_NAMES("merge_pixels"),
+                      normalize_names = DISTILE_KERNEL_NAMES("normalize_groups"),
+                      score_names = DISTILE_KERNEL_NAMES("score_pixels");
 
 /** An item for every channel of listed pixels. */
 ItemGrid items_of(const distile_tensor &output, const TileList &list) {
@@ -90,13 +93,15 @@ void OpenClDevice::combine(const TensorCombination &combination) {
     }
 }
 
-OpenClDevice::PixelSums OpenClDevice::sum_pixels(const distile_tensor &tensor, distile_mask *mask, bool largest) {
+OpenClDevice::PixelSums OpenClDevice::sum_pixels(const distile_tensor &tensor, distile_mask *mask, bool largest,
+                                                 uint64_t bytes_behind) {
     const auto images = static_cast<uint64_t>(tensor.batch), channels = static_cast<uint64_t>(tensor.channels);
     const auto pixels = static_cast<uint64_t>(int64_t{tensor.height} * tensor.width);
     // Enough groups to fill the device, each with a few pixels, and few blocks to merge.
     constexpr uint64_t pixels_of_item = 16, blocks_to_merge = 64;
     const uint64_t blocks = std::clamp(pixels / pixels_of_item, uint64_t{1}, blocks_to_merge);
-    const ScratchMemory memory = take_scratch(images * blocks * channels * sizeof(Moments));
+    const uint64_t bytes = images * blocks * channels * sizeof(Moments);
+    const ScratchMemory memory = take_scratch(bytes + bytes_behind);
     ItemGrid grid = items_for(channels, blocks);
     grid.items[2] = images;
     launch(sum_names.of(tensor.dtype), grid, tensor.data, cl_long{tensor.stride_n}, cl_long{tensor.stride_h},
@@ -104,7 +109,7 @@ OpenClDevice::PixelSums OpenClDevice::sum_pixels(const distile_tensor &tensor, d
            mask ? mask->cumulative_lengths() : nullptr, static_cast<uint32_t>(pixels),
            static_cast<uint32_t>(tensor.width), static_cast<uint32_t>(channels), largest ? 1 : 0,
            static_cast<const void *>(memory.get()));
-    return {memory.get(), static_cast<uint32_t>(blocks)};
+    return {memory.get(), static_cast<uint32_t>(blocks), static_cast<char *>(memory.get()) + bytes};
 }
 
 void OpenClDevice::pool_globally(const GlobalPooling &pooling) {
@@ -116,6 +121,74 @@ void OpenClDevice::pool_globally(const GlobalPooling &pooling) {
     launch(merge_names.of(output.dtype), items_for(channels, static_cast<uint64_t>(output.batch)), sums.moments,
            sums.blocks, static_cast<uint32_t>(channels), pooling.largest ? 1 : 0, output.data,
            cl_long{output.stride_n});
+}
+
+void OpenClDevice::merge_groups(const PixelSums &sums, const GroupStatistics &statistics) const {
+    const auto groups = static_cast<uint64_t>(statistics.groups);
+    const auto channels = static_cast<uint32_t>(statistics.input.channels);
+    launch("distile_merge_groups", items_for(groups * group_items, static_cast<uint64_t>(statistics.input.batch)),
+           sums.moments, sums.blocks, channels, channels / static_cast<uint32_t>(groups), statistics.mean,
+           statistics.variance);
+}
+
+void OpenClDevice::find_statistics(const GroupStatistics &statistics) {
+    check_view(statistics.input, "input");
+    const auto bytes =
+        static_cast<uint64_t>(statistics.input.batch) * static_cast<uint64_t>(statistics.groups) * sizeof(float);
+    check_range(statistics.mean, bytes, sizeof(float), "mean");
+    check_range(statistics.variance, bytes, sizeof(float), "variance");
+    merge_groups(sum_pixels(statistics.input, statistics.mask, false), statistics);
+}
+
+void OpenClDevice::normalize_groups(const GroupNormalization &normalization) {
+    const distile_tensor &input = normalization.input, &output = normalization.output;
+    check_view(input, "input");
+    check_view(output, "output");
+    const auto groups = static_cast<uint64_t>(normalization.groups), channels = static_cast<uint64_t>(output.channels);
+    const uint64_t all = static_cast<uint64_t>(output.batch) * groups, given = normalization.shared ? groups : all;
+    const float *mean = normalization.mean, *variance = normalization.variance;
+    const float *gamma = normalization.gamma, *beta = normalization.beta;
+    for (const auto &[vector, count, name] : {std::tuple(mean, given, "mean"),
+                                              {variance, given, "variance"},
+                                              {gamma, channels, "gamma"},
+                                              {beta, channels, "beta"}}) {
+        if (vector) {
+            check_range(vector, count * sizeof(float), sizeof(float), name);
+        }
+    }
+    if (!mean) {
+        const PixelSums sums = sum_pixels(input, &normalization.mask, false, 2 * all * sizeof(float));
+        auto *const found = static_cast<float *>(sums.behind);
+        merge_groups(sums, {input, &normalization.mask, normalization.groups, found, found + all});
+        mean = found;
+        variance = found + all;
+    }
+    const TileList list = normalization.mask.list({1, 1}, {});
+    launch(normalize_names.of(output.dtype), items_of(output, list), input.data, cl_long{input.stride_n},
+           cl_long{input.stride_h}, cl_long{input.stride_w}, output.data, cl_long{output.stride_n},
+           cl_long{output.stride_h}, cl_long{output.stride_w}, list.xy, static_cast<uint32_t>(list.capacity),
+           list.device_count, static_cast<uint32_t>(channels), mean, variance,
+           static_cast<uint32_t>(normalization.shared ? 0 : groups), static_cast<uint32_t>(channels / groups), gamma,
+           beta, normalization.epsilon, static_cast<int32_t>(normalization.activation));
+    if (normalization.zero) {
+        update_pixels(&normalization.mask, output, nullptr, true);
+    }
+}
+
+void OpenClMask::set_scores(const distile_tensor &tensor, const Scores &scores) {
+    device_.check_view(tensor, "tensor");
+    if (scores.weights) {
+        device_.check_range(scores.weights, static_cast<uint64_t>(tensor.channels) * sizeof(float), sizeof(float),
+                            "weights");
+    }
+    set_words({tensor.batch, tensor.height, tensor.width}, [&](uint32_t *words) {
+        device_.launch(score_names.of(tensor.dtype),
+                       items_for(static_cast<uint64_t>(tensor.width),
+                                 static_cast<uint64_t>(tensor.batch) * static_cast<uint64_t>(tensor.height)),
+                       tensor.data, cl_long{tensor.stride_n}, cl_long{tensor.stride_h}, cl_long{tensor.stride_w},
+                       tensor.height, tensor.width, tensor.channels, scores.weights, scores.bias, scores.threshold,
+                       words_per_row_, words);
+    });
 }
 
 }  // namespace distile

@@ -1,4 +1,4 @@
-// Pooling, squeeze-excite and combinations of active pixels on a GPU, against plain loops.
+// The functions of layers.h on a GPU, against plain loops.
 #include "device_tensor.h"
 #include "gpu_session.h"
 #include "layer_tests.h"
@@ -14,6 +14,12 @@ struct Machine : Gpu {
     using Tensor = DeviceTensor;
     void set_mask(const Mask &mask, const Array<uint8_t> &bytes, int32_t batch, int32_t height, int32_t width) const {
         check(distile_mask_set_bytes(mask.get(), bytes.data(), batch, height, width, int64_t{height} * width, width));
+    }
+    static std::vector<float> read(const Array<float> &array) {
+        return array.get();
+    }
+    static std::vector<uint32_t> read_words(const uint32_t *words, size_t count) {
+        return read_device(words, count);
     }
 };
 
@@ -35,6 +41,21 @@ TEST_CASE("Layers on a GPU compute what the plain loops do, and touch nothing el
     }
     test_concatenation(gpu, random);
     test_special_layers(gpu);
+}
+
+TEST_CASE("Group norm on a GPU and masks from scores are those of the plain loops", "[gpu_layers]") {
+    const Machine gpu;
+    if (!gpu) {
+        return;
+    }
+    std::mt19937 random(59);
+    int number = 0;
+    for (distile_dtype dtype : layer_types) {
+        for (int i = 0; i < 96; i++) {
+            test_group_norm(gpu, dtype, number, random);
+            test_scores(gpu, dtype, number++, random);
+        }
+    }
 }
 
 TEST_CASE("A graph pools and combines whatever its mask then is", "[gpu_layers]") {

@@ -84,6 +84,11 @@ struct Setup {
         pooling.input = &residual;
         pooling.output = &pixel;
         pooling.mask = mask.get();
+        distile_group_norm_args norm{};
+        norm.input = &residual;
+        norm.output = &output;
+        norm.mask = mask.get();
+        norm.groups = 1;
         args.inactive = DISTILE_ZERO;
         args.variant = distile_kernel_variant_name(kernel.get(), 1);
         std::vector<distile_status> statuses = {
@@ -95,6 +100,8 @@ struct Setup {
             distile_normalize(gpu.context.get(), &normalization),
             distile_combine(gpu.context.get(), &addition),
             distile_global_pool(gpu.context.get(), &pooling),
+            distile_group_norm(gpu.context.get(), &norm),
+            distile_mask_set_scores(mask.get(), &residual, nullptr, 0, 0.5f),
             distile_pack(gpu.context.get(), &residual, mask.get(), &output),
             distile_unpack(gpu.context.get(), &residual, mask.get(), &output, DISTILE_ZERO),
             distile_mask_cumulative_lengths(mask.get(), &lengths),

@@ -432,6 +432,13 @@ private:
             combine.mask = args.mask;
             combine.combination = DISTILE_ADD;
             step("combine", [&] { return distile_combine(context_.get(), &combine); });
+            distile_group_norm_args norm{};
+            norm.input = &from;
+            norm.output = &to;
+            norm.mask = args.mask;
+            norm.groups = 4;
+            norm.epsilon = 1e-3f;
+            step("group_norm", [&] { return distile_group_norm(context_.get(), &norm); });
         }
         step("pack", [&] { return distile_pack(context_.get(), &large, masks_[0].mask.get(), &other); });
         step("unpack",

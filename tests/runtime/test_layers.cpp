@@ -1,4 +1,4 @@
-// Pooling, squeeze-excite and combinations of active pixels on a CPU, against plain loops.
+// The functions of layers.h on a CPU, against plain loops.
 #include "layer_tests.h"
 #include "simd_level.h"
 #include <cmath>
@@ -42,6 +42,13 @@ struct Cpu {
     }
     void set_mask(const Mask &mask, const Array<uint8_t> &bytes, int32_t batch, int32_t height, int32_t width) const {
         check(distile_mask_set_bytes(mask.get(), bytes.data(), batch, height, width, int64_t{height} * width, width));
+    }
+
+    static const std::vector<float> &read(const Array<float> &array) {
+        return array;
+    }
+    static std::vector<uint32_t> read_words(const uint32_t *words, size_t count) {
+        return {words, words + count};
     }
 
     Context context;
@@ -90,6 +97,32 @@ TEST_CASE("Combinations compute what the plain loops do, and touch nothing else"
     }
 }
 
+TEST_CASE("Group norm and its statistics are those of the plain loops", "[layers]") {
+    std::mt19937 random(57);
+    int number = 0;
+    for (int32_t threads : {1, 3}) {
+        const Cpu cpu(threads);
+        for (distile_dtype dtype : layer_types) {
+            for (int i = 0; i < 96; i++) {
+                test_group_norm(cpu, dtype, number++, random);
+            }
+        }
+    }
+}
+
+TEST_CASE("Scores above a threshold set a mask", "[layers]") {
+    std::mt19937 random(58);
+    int number = 0;
+    for (int32_t threads : {1, 3}) {
+        const Cpu cpu(threads);
+        for (distile_dtype dtype : layer_types) {
+            for (int i = 0; i < 70; i++) {
+                test_scores(cpu, dtype, number++, random);
+            }
+        }
+    }
+}
+
 TEST_CASE("Every level computes channels alike", "[layers]") {
     std::mt19937 random(54);
     for (int64_t count : {1, 7, 8, 15, 16, 33, 200}) {
@@ -130,6 +163,18 @@ TEST_CASE("Every level computes channels alike", "[layers]") {
                 CHECK(sums[i] == 0.5 + double{a[i]});
                 CHECK(squares[i] == 0.25 + double{a[i]} * double{a[i]});
             }
+            std::vector<float> standardized = a;
+            loops.standardize(a.data(), count, {b.data(), a.data(), b.data()}, standardized.data());
+            results.push_back(standardized);
+            results.push_back({loops.dot(a.data(), b.data(), count)});
+            double product = 0, largest = 0;
+            for (int64_t i = 0; i < count; i++) {
+                const double deviation = double{a[i]} - double{b[i]};
+                CHECK(std::abs(standardized[i] - (deviation * a[i] + b[i])) <= 1e-4);
+                product += double{a[i]} * double{b[i]};
+                largest += std::abs(double{a[i]} * double{b[i]});
+            }
+            CHECK(std::abs(results.back()[0] - product) <= 1e-6 * largest);
             first = first.empty() ? results : first;
             CAPTURE(level.name, count);
             CHECK(results == first);
@@ -200,4 +245,18 @@ TEST_CASE("Calls of layers refuse what makes no sense, in words", "[layers]") {
     const distile_tensor first_pixels = distile_tensor_make(values.data() + 396, 2, 1, 1, 4);
     combine.other = &first_pixels;
     refuse(distile_combine(cpu.context.get(), &combine), DISTILE_ERROR_ALIASING, {"second operand overlaps"});
+    distile_group_norm_args norm{};
+    norm.input = norm.output = &output;
+    norm.mask = mask.get();
+    norm.groups = 3;
+    refuse(distile_group_norm(cpu.context.get(), &norm), DISTILE_ERROR_BAD_VALUE,
+           {"distile_group_norm", "groups is 3", "4 channels"});
+    norm.groups = 2;
+    norm.mean = values.data();
+    refuse(distile_group_norm(cpu.context.get(), &norm), DISTILE_ERROR_NULL_POINTER, {"variance is null"});
+    norm.mean = nullptr;
+    norm.shared_statistics = 1;
+    refuse(distile_group_norm(cpu.context.get(), &norm), DISTILE_ERROR_NULL_POINTER, {"mean is null"});
+    refuse(distile_mask_set_scores(mask.get(), &input, nullptr, 0, std::nanf("")), DISTILE_ERROR_BAD_VALUE,
+           {"distile_mask_set_scores", "threshold is NaN"});
 }

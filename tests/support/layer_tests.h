@@ -168,6 +168,109 @@ void test_combination(const Machine &machine, distile_dtype dtype, int number, s
     call.run(output, device_output, expected, [&] { return distile_combine(machine.context.get(), &args); });
 }
 
+template<typename Machine>
+void test_group_norm(const Machine &machine, distile_dtype dtype, int number, std::mt19937 &random) {
+    const int32_t shapes[][3] = {{1, 1, 1}, {2, 7, 9}, {3, 13, 70}, {5, 1, 300}};
+    // Channels and groups.
+    const int32_t splits[][2] = {{1, 1}, {6, 3}, {8, 2}, {17, 17}, {32, 32}, {64, 32}, {72, 6}, {200, 1}};
+    const auto &[batch, height, width] = shapes[number % std::size(shapes)];
+    const auto &[channels, groups] = splits[number / 2 % std::size(splits)];
+    const char *name = mask_names[number % std::size(mask_names)];
+    // The statistics of the active pixels, of all pixels as given ones, or the first image's for all.
+    const int source = number / 3 % 3;
+    const bool in_place = number % 5 == 0;
+    distile_group_norm_args args{};
+    args.groups = groups;
+    args.epsilon = number % 2 == 0 ? 1e-3f : 0.25f;
+    args.activation = static_cast<distile_activation>(number % 8);
+    args.inactive = number / 3 % 2 == 0 ? DISTILE_KEEP : DISTILE_ZERO;
+    CAPTURE(dtype, number, batch, height, width, channels, groups, name, source, in_place, args.activation);
+    const std::vector<uint8_t> active = make_mask(name, batch, height, width, random);
+    const std::vector<uint8_t> all(active.size(), 1), &read = source == 0 ? active : all;
+    TestTensor input(batch, height, width, channels, layer_layout(number), Flush::Back, dtype);
+    TestTensor own(batch, height, width, channels, layer_layout(number / 2), Flush::Back, dtype);
+    draw_pixels(input, read, number % 3 == 0 ? 3 : 0, random);
+    const std::vector<float> gamma = draw(Values::Floats, number % 4 == 0 ? 0 : channels, random);
+    const std::vector<float> beta = draw(Values::Floats, number % 4 == 1 ? 0 : channels, random);
+    PlainStatistics statistics(input.view(), read, groups);
+    const LayerCall<Machine> call(machine, active, batch, height, width);
+    typename Machine::Tensor device_input(input, number % 3 == 0), device_own(own, number % 3 == 1);
+    using Floats = typename Machine::template Array<float>;
+    const Floats device_gamma(gamma.empty() ? std::vector<float>(1) : gamma);
+    const Floats device_beta(beta.empty() ? std::vector<float>(1) : beta);
+    Floats mean(std::vector<float>(statistics.mean.size())), variance(std::vector<float>(statistics.mean.size()));
+    distile_group_statistics_args find{};
+    find.input = &device_input.view();
+    find.mask = source == 0 ? call.mask.get() : nullptr;
+    find.groups = groups;
+    find.mean = mean.data();
+    find.variance = variance.data();
+    machine.check(distile_group_statistics(machine.context.get(), &find));
+    const std::vector<float> found = machine.read(mean), found_variance = machine.read(variance);
+    for (size_t i = 0; i < found.size(); i++) {
+        CAPTURE(i, found[i], statistics.mean[i], found_variance[i], statistics.variance[i]);
+        CHECK(std::abs(found[i] - statistics.mean[i]) <= 1e-6 * (1 + std::abs(statistics.mean[i])));
+        CHECK(std::abs(found_variance[i] - statistics.variance[i]) <= 1e-5 * (1 + statistics.variance[i]));
+    }
+    args.mean = source == 0 ? nullptr : mean.data();
+    args.variance = source == 0 ? nullptr : variance.data();
+    args.shared_statistics = source == 2 ? 1 : 0;
+    for (size_t i = 0; i < statistics.mean.size() && source == 2; i++) {
+        statistics.mean[i] = statistics.mean[i % groups];
+        statistics.variance[i] = statistics.variance[i % groups];
+    }
+    args.gamma = gamma.empty() ? nullptr : device_gamma.data();
+    args.beta = beta.empty() ? nullptr : device_beta.data();
+    ReferenceOutput expected = plain_group_norm(input.view(), active, statistics, gamma, beta, args);
+    // Errors of the mean are relative to the values, and grow as much as deviations do.
+    expected.largest = std::max(expected.largest, 4 / std::sqrt(double{args.epsilon}));
+    TestTensor &output = in_place ? input : own;
+    typename Machine::Tensor &device_output = in_place ? device_input : device_own;
+    args.input = &device_input.view();
+    args.output = &device_output.view();
+    args.mask = call.mask.get();
+    call.run(output, device_output, expected, [&] { return distile_group_norm(machine.context.get(), &args); });
+}
+
+/** Whole numbers, so that a score is exactly at the threshold or not. */
+template<typename Machine>
+void test_scores(const Machine &machine, distile_dtype dtype, int number, std::mt19937 &random) {
+    const int32_t shapes[][3] = {{1, 1, 1}, {2, 7, 9}, {3, 13, 70}, {1, 5, 64}, {2, 1, 300}};
+    const int32_t all_channels[] = {1, 3, 8, 9, 64, 72, 200};
+    const auto &[batch, height, width] = shapes[number % std::size(shapes)];
+    const int32_t channels = all_channels[number / 2 % std::size(all_channels)];
+    CAPTURE(dtype, number, batch, height, width, channels);
+    TestTensor tensor(batch, height, width, channels, layer_layout(number), Flush::Back, dtype);
+    tensor.draw(Values::Integers, random);
+    if (number % 7 == 0) {
+        tensor.set(0, 0, 0, 0, std::numeric_limits<float>::quiet_NaN());
+    }
+    const std::vector<float> weights = draw(Values::Integers, number % 3 == 0 ? 0 : channels, random);
+    const float bias = draw(Values::Integers, random), threshold = draw(Values::Integers, random);
+    const typename Machine::Tensor device_tensor(tensor, number % 2 == 0);
+    const typename Machine::template Array<float> device_weights(weights.empty() ? std::vector<float>(1) : weights);
+    const Mask mask = machine.make_mask();
+    machine.check(distile_mask_set_scores(mask.get(), &device_tensor.view(),
+                                          weights.empty() ? nullptr : device_weights.data(), bias, threshold));
+    const uint32_t *words = nullptr;
+    int32_t words_per_row = 0;
+    machine.check(distile_mask_bits(mask.get(), &words, &words_per_row));
+    const std::vector<uint32_t> bits = machine.read_words(words, size_t{1} * batch * height * words_per_row);
+    int64_t active = 0, set = 0;
+    machine.check(distile_mask_active_pixels(mask.get(), &active));
+    for_each_pixel(tensor.view(), [&](size_t, int32_t n, int32_t y, int32_t x) {
+        double score = bias;
+        for (int32_t c = 0; c < channels; c++) {
+            score += tensor.get(n, y, x, c) * (weights.empty() ? 1 : weights[c]);
+        }
+        const uint32_t word = bits[(size_t{1} * n * height + y) * words_per_row + x / 32];
+        CAPTURE(n, y, x, score, threshold);
+        REQUIRE((word >> (x % 32) & 1) == (score > threshold ? 1u : 0u));
+        set += score > threshold ? 1 : 0;
+    });
+    CHECK(active == set);
+}
+
 /** Concatenation by channels: copies into slices of a wider tensor leave its other channels. */
 template<typename Machine> void test_concatenation(const Machine &machine, std::mt19937 &random) {
     constexpr int32_t batch = 2, height = 5, width = 9, parts = 3;

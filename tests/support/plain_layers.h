@@ -124,6 +124,47 @@ inline ReferenceOutput plain_combine(const distile_tensor &input, const distile_
     });
 }
 
+/** The mean and the variance of each group of channels of each image. */
+struct PlainStatistics {
+    PlainStatistics(const distile_tensor &input, const std::vector<uint8_t> &mask, int32_t of_groups)
+        : groups(of_groups), mean(static_cast<size_t>(input.batch) * groups, 0), variance(mean) {
+        for (int pass = 0; pass < 2; pass++) {
+            std::vector<double> sums(mean.size(), 0), counts(mean.size(), 0);
+            for_each_pixel(input, [&](size_t pixel, int32_t n, int32_t y, int32_t x) {
+                const std::vector<float> values = mask[pixel] != 0 ? channels_at(input, n, y, x) : std::vector<float>();
+                for (size_t c = 0; c < values.size(); c++) {
+                    const size_t at = n * static_cast<size_t>(groups) + c * groups / values.size();
+                    sums[at] += pass == 0 ? values[c] : std::pow(values[c] - mean[at], 2);
+                    counts[at]++;
+                }
+            });
+            for (size_t i = 0; i < sums.size(); i++) {
+                (pass == 0 ? mean : variance)[i] = counts[i] == 0 ? 0 : sums[i] / counts[i];
+            }
+        }
+    }
+
+    int32_t groups;
+    std::vector<double> mean, variance; /**< [image][group] */
+};
+
+/** Group norm with statistics of each image; empty gamma or beta are 1 or 0. */
+inline ReferenceOutput plain_group_norm(const distile_tensor &input, const std::vector<uint8_t> &mask,
+                                        const PlainStatistics &statistics, const std::vector<float> &gamma,
+                                        const std::vector<float> &beta, const distile_group_norm_args &args) {
+    return plain_pixels(input, mask, args.inactive, [&](int32_t n, int32_t y, int32_t x) {
+        const std::vector<float> values = channels_at(input, n, y, x);
+        std::vector<double> normalized;
+        for (size_t c = 0; c < values.size(); c++) {
+            const size_t at = n * static_cast<size_t>(statistics.groups) + c * statistics.groups / values.size();
+            const double factor = (gamma.empty() ? 1 : gamma[c]) / std::sqrt(statistics.variance[at] + args.epsilon);
+            const double value = (values[c] - statistics.mean[at]) * factor + (beta.empty() ? 0 : beta[c]);
+            normalized.push_back(plain_activation(value, args.activation));
+        }
+        return normalized;
+    });
+}
+
 }  // namespace distile
 
 #endif

@@ -852,6 +852,83 @@ void check_combination(Fixture &f, WrongArguments &all) {
         .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &Args::inactive, {-1, 2, INT_MAX});
 }
 
+/** Vectors of floats that a function does not take, of which the first is right. */
+template<typename Args, typename Function, typename Pointer>
+void refuse_vector(Fixture &f, Function &function, Pointer *Args::*vector, Pointer *right, const distile_tensor &over) {
+    auto *const overlapping = static_cast<Pointer *>(over.data);
+    function.template wrong<1>(DISTILE_ERROR_BAD_ALIGNMENT, vector, {const_cast<Pointer *>(misaligned(right))})
+        .template wrong<1>(DISTILE_ERROR_ALIASING, vector, {overlapping, overlapping + 3});
+    if (!f.device.host_memory) {
+        function.template wrong<1>(DISTILE_ERROR_NOT_DEVICE_MEMORY, vector, {&f.on_host});
+    }
+}
+
+void check_group_statistics(Fixture &f, WrongArguments &all) {
+    using Args = distile_group_statistics_args;
+    const Fixture::Array<float> memory(f, std::vector<float>(size_t{2} * images * 4, 1));
+    Args args{};
+    args.input = &f.residual.view;
+    args.mask = f.mask.get();
+    args.groups = 4;
+    args.mean = memory.data();
+    args.variance = memory.data() + images * 4;
+    auto find = all.of("distile_group_statistics", distile_group_statistics, f.context.get(), &args);
+    refuse_common<Args>(f, find);
+    spoil_tensor(f, f.residual.view, [&](distile_status status, const distile_tensor *spoilt) {
+        find.wrong<1>(status, &Args::input, {spoilt});
+    });
+    find.wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::groups, {0, -1, 3, 17, INT_MIN, INT_MAX})
+        .wrong<1>(DISTILE_ERROR_NULL_POINTER, &Args::mean, {nullptr})
+        .wrong<1>(DISTILE_ERROR_NULL_POINTER, &Args::variance, {nullptr})
+        .wrong<1>(DISTILE_ERROR_ALIASING, &Args::mean, {args.variance, args.variance + 1});
+    refuse_vector(f, find, &Args::mean, args.mean, f.residual.view);
+    refuse_vector(f, find, &Args::variance, args.variance, f.residual.view);
+}
+
+void check_group_norm(Fixture &f, WrongArguments &all) {
+    using Args = distile_group_norm_args;
+    const Fixture::Array<float> memory(f, std::vector<float>(16, 1));
+    Args args{};
+    args.input = &f.residual.view;
+    args.output = &f.output.view;
+    args.mask = f.mask.get();
+    args.groups = 4;
+    args.mean = args.variance = args.gamma = args.beta = memory.data();
+    auto norm = all.of("distile_group_norm", distile_group_norm, f.context.get(), &args);
+    distile_tensor over = f.residual.view;
+    over.data = static_cast<float *>(over.data) + 4;
+    refuse_common<Args>(f, norm);
+    refuse_tensors(f, norm, args, over);
+    norm.wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::groups, {0, -1, 3, 17, INT_MIN, INT_MAX})
+        .wrong<1>(DISTILE_ERROR_NULL_POINTER, &Args::mask, {nullptr})
+        .wrong<1>(DISTILE_ERROR_NULL_POINTER, &Args::mean, {nullptr})
+        .wrong<1>(DISTILE_ERROR_NULL_POINTER, &Args::variance, {nullptr})
+        .wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::shared_statistics, {-1, 2})
+        .wrong<1>(DISTILE_ERROR_BAD_VALUE, &Args::epsilon, {-1e-9f, std::nanf(""), HUGE_VALF, -HUGE_VALF})
+        .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &Args::activation, {-1, 8, INT_MAX})
+        .wrong_number<1>(DISTILE_ERROR_BAD_VALUE, &Args::inactive, {-1, 2, INT_MAX});
+    for (const float *Args::*vector : {&Args::mean, &Args::variance, &Args::gamma, &Args::beta}) {
+        refuse_vector(f, norm, vector, args.mean, f.output.view);
+    }
+}
+
+void check_scores(Fixture &f, WrongArguments &all) {
+    const Fixture::Array<float> weights(f, std::vector<float>(16, 1));
+    const float *const right = weights.data();
+    const distile_tensor *const tensor = &f.residual.view;
+    auto set = all.of("distile_mask_set_scores", distile_mask_set_scores, f.result.get(), tensor, right, 0.5f, 0.25f);
+    spoil_tensor(f, *tensor,
+                 [&](distile_status status, const distile_tensor *spoilt) { set.wrong<1>(status, {spoilt}); });
+    set.wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+        .any<2>({nullptr})
+        .wrong<2>(DISTILE_ERROR_BAD_ALIGNMENT, {misaligned(right)})
+        .wrong<3>(DISTILE_ERROR_BAD_VALUE, {std::nanf("")})
+        .wrong<4>(DISTILE_ERROR_BAD_VALUE, {std::nanf("")});
+    if (!f.device.host_memory) {
+        set.wrong<2>(DISTILE_ERROR_NOT_DEVICE_MEMORY, {&f.on_host});
+    }
+}
+
 }  // namespace
 
 void refuse_wrong_arguments(const TestedDevice &device, const std::string &include_folder) {
@@ -873,6 +950,9 @@ void refuse_wrong_arguments(const TestedDevice &device, const std::string &inclu
     check_pooling(f, all);
     check_global_pooling(f, all);
     check_combination(f, all);
+    check_group_statistics(f, all);
+    check_group_norm(f, all);
+    check_scores(f, all);
     const auto headers = {"distile.h", "layers.h", "layout.h", "mask_algebra.h", "planner.h", "tokens.h", "upsample.h"};
     CHECK(all.tested() == declared_functions(include_folder, headers));
     CHECK(all.undocumented(include_folder, headers) == "");

@@ -151,6 +151,35 @@ DISTILE_INLINE void add_moments(const float *from, int64_t count, double *sums, 
     }
 }
 
+DISTILE_INLINE void standardize_channels(const float *from, int64_t count, const ChannelNorm &norm, float *to) {
+    const float *const mean = norm.mean, *const factor = norm.factor, *const summand = norm.summand;
+    DISTILE_INDEPENDENT
+    for (int64_t i = 0; i < count; i++) {
+        to[i] = (from[i] - mean[i]) * factor[i] + summand[i];
+    }
+}
+
+/** In the order of sum_terms(). */
+DISTILE_INLINE float dot_channels(const float *a, const float *b, int64_t count) {
+    constexpr int64_t lanes = 64;
+    float sums[lanes] = {};
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+        for (int64_t lane = 0; lane < lanes; lane++) {
+            sums[lane] += a[i + lane] * b[i + lane];
+        }
+    }
+    for (int64_t lane = 0; i + lane < count; lane++) {
+        sums[lane] += a[i + lane] * b[i + lane];
+    }
+    for (int64_t half = lanes / 2; half > 0; half /= 2) {
+        for (int64_t lane = 0; lane < half; lane++) {
+            sums[lane] += sums[lane + half];
+        }
+    }
+    return sums[0];
+}
+
 }  // namespace distile
 
 /** The table of these loops, compiled with the target attribute of a level. */
@@ -173,7 +202,14 @@ DISTILE_INLINE void add_moments(const float *from, int64_t count, double *sums, 
     target void add_moments_of_level(const float *from, int64_t count, double *sums, double *squares) {                \
         add_moments(from, count, sums, squares);                                                                       \
     }                                                                                                                  \
-    constexpr ChannelLoops channel_loops = {activate_of_level, add_of_level,    multiply_of_level,                     \
-                                            maximize_of_level, divide_of_level, add_moments_of_level};
+    target void standardize_of_level(const float *from, int64_t count, const ChannelNorm &norm, float *to) {           \
+        standardize_channels(from, count, norm, to);                                                                   \
+    }                                                                                                                  \
+    target float dot_of_level(const float *a, const float *b, int64_t count) {                                         \
+        return dot_channels(a, b, count);                                                                              \
+    }                                                                                                                  \
+    constexpr ChannelLoops channel_loops = {activate_of_level,    add_of_level,    multiply_of_level,                  \
+                                            maximize_of_level,    divide_of_level, add_moments_of_level,               \
+                                            standardize_of_level, dot_of_level};
 
 #endif

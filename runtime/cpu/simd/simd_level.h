@@ -30,6 +30,11 @@ struct RowNorm {
     const float *gamma, *beta;
 };
 
+/** How to normalize channels: (x - mean) * factor + summand. */
+struct ChannelNorm {
+    const float *mean, *factor, *summand;
+};
+
 /** Loops over the channels of a pixel, in float32. `to` may be an operand. */
 struct ChannelLoops {
     void (*activate)(distile_activation activation, int64_t count, float *values);
@@ -40,6 +45,9 @@ struct ChannelLoops {
     void (*divide)(float by, int64_t count, float *values);
     /** Adds the values and their squares. */
     void (*add_moments)(const float *from, int64_t count, double *sums, double *squares);
+    void (*standardize)(const float *from, int64_t count, const ChannelNorm &norm, float *to);
+    /** The sum of products. */
+    float (*dot)(const float *a, const float *b, int64_t count);
 };
 
 struct SimdLevel {

@@ -1,5 +1,5 @@
 /** \file
- * Shared by the host and pooling.cu and combine.cu.
+ * Shared by the host and the kernels of layers.
  */
 #ifndef DISTILE_CUDA_KERNELS_LAYERS_H
 #define DISTILE_CUDA_KERNELS_LAYERS_H
@@ -64,6 +64,38 @@ struct MergedMoments {
     int32_t largest;
     void *to;
     int64_t stride_n;
+};
+
+/** The moments of all blocks of distile_sum_pixels, merged for each image and group of channels. */
+struct MergedGroups {
+    const Moments *moments;
+    uint32_t blocks, channels;
+    uint32_t group;          ///< Channels of a group.
+    float *mean, *variance;  ///< [image][group]
+};
+
+/** The group norm of the listed pixels. */
+struct NormalizedGroups {
+    PixelView from, to;  ///< In elements.
+    PixelList list;
+    uint32_t vectors;  ///< Per pixel.
+    uint32_t team;     ///< Lanes per pixel: a power of two up to 32.
+    const float *mean, *variance, *gamma, *beta;
+    uint32_t stride;  ///< Of the statistics of an image: the groups, or 0.
+    Divisor group;    ///< Channels of a group.
+    float epsilon;
+    distile_activation activation;
+};
+
+/** The pixels whose scores are above a threshold. */
+struct ScoredPixels {
+    PixelView from;  ///< In elements.
+    Divisor words_per_row, height;
+    uint32_t num_words, channels;
+    int32_t width;
+    int32_t by_lane;  ///< 1: a lane scores a pixel; 0: a warp does.
+    const float *weights;
+    float bias, threshold;
 };
 
 }  // namespace distile

@@ -86,7 +86,41 @@ template<typename Element> __device__ void merge_pixels(const MergedMoments &of)
     from_float(all.mean, static_cast<Element *>(of.to)[blockIdx.y * of.stride_n + channel]);
 }
 
+__device__ Moments merge_lanes(Moments all) {
+    for (int step = 16; step > 0; step /= 2) {
+        const Moments other = {__shfl_xor_sync(all_lanes, all.count, step), __shfl_xor_sync(all_lanes, all.mean, step),
+                               __shfl_xor_sync(all_lanes, all.squares, step)};
+        all = merge(all, other, false);
+    }
+    return all;
+}
+
 }  // namespace
+
+/** Merges group blockIdx.x of image blockIdx.y. */
+extern "C" __global__ void __launch_bounds__(block_threads) distile_merge_groups(MergedGroups of) {
+    __shared__ Moments warps[block_threads / 32];
+    Moments all{};
+    for (uint32_t i = threadIdx.x; i < of.blocks * of.group; i += block_threads) {
+        const uint32_t block = i / of.group, channel = blockIdx.x * of.group + i % of.group;
+        all = merge(all, of.moments[(static_cast<int64_t>(blockIdx.y) * of.blocks + block) * of.channels + channel],
+                    false);
+    }
+    all = merge_lanes(all);
+    if (lane() == 0) {
+        warps[threadIdx.x / 32] = all;
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        all = merge_lanes(lane() < block_threads / 32 ? warps[lane()] : Moments{});
+        if (lane() == 0) {
+            const int64_t at = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
+            of.mean[at] = all.mean;
+            // Rounding may leave less than 0; NaN stays.
+            of.variance[at] = all.count == 0 || all.squares < 0 ? 0 : all.squares / all.count;
+        }
+    }
+}
 
 DISTILE_LAYER_KERNEL(distile_sum_pixels_float32, SummedPixels, sum_pixels<float>)
 DISTILE_LAYER_KERNEL(distile_sum_pixels_float16, SummedPixels, sum_pixels<__half>)

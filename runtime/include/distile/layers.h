@@ -1,6 +1,6 @@
 /** \file
  * What a network's block has beside its convolutions: pooling, squeeze-excite, addition, multiplication and copies of
- * active pixels, for any type. They need no PolyKernel.
+ * active pixels, group norm and batch norm, and masks from scores, for any type. They need no PolyKernel.
  *
  * Every function computes in float32 and rounds each result once. It reads the active pixels, or the windows of active
  * pixels, and nothing else. Inactive pixels of an output keep their values or become 0. All arguments are checked
@@ -98,6 +98,59 @@ typedef struct distile_combine_args {
  * overlap one. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, BAD_MASK
  * (also a mask of another context), ALIASING, OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_combine(distile_context *context, const distile_combine_args *args);
+
+/* ---- Group norm and batch norm ------------------------------------------------------------ */
+
+/** Zero-initialise, then set. */
+typedef struct distile_group_statistics_args {
+    const distile_tensor *input;
+    distile_mask *mask;     /**< Has the input's batch, height and width; null: all pixels are active. */
+    int32_t groups;         /**< Of channels next to each other; divides their number. */
+    float *mean, *variance; /**< [batch][groups], on the device. */
+    int64_t reserved[4];    /**< 0 */
+} distile_group_statistics_args;
+
+/** Computes the mean of the active pixels of each image and group of channels, and the mean of squared deviations from
+ * it. Both are 0 for an image without an active pixel. Neither may overlap the other or the input. Errors:
+ * NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, BAD_MASK (also a mask of
+ * another context), ALIASING, OUT_OF_MEMORY. */
+DISTILE_API distile_status distile_group_statistics(distile_context *context,
+                                                    const distile_group_statistics_args *args);
+
+/** Zero-initialise, then set. */
+typedef struct distile_group_norm_args {
+    const distile_tensor *input;
+    const distile_tensor *output; /**< Has the input's shape and type; may be the same view. */
+    distile_mask *mask;           /**< Has the output's batch, height and width. */
+    int32_t groups;               /**< Of channels next to each other; divides their number. */
+    /** The statistics, [batch][groups] on the device, for instance those that distile_group_statistics found earlier in
+     * all pixels. Both null: those of the active pixels. */
+    const float *mean, *variance;
+    /** 1: the statistics are [groups], the same for all images, as in batch norm, which has a group for each channel.
+     */
+    int32_t shared_statistics;
+    const float *gamma, *beta; /**< One factor and one summand per channel, on the device; null: 1 and 0. */
+    float epsilon;             /**< At least 0. */
+    distile_activation activation;
+    distile_inactive inactive;
+    int64_t reserved[4]; /**< 0 */
+} distile_group_norm_args;
+
+/** Computes output = activation((input - mean) / sqrt(variance + epsilon) * gamma + beta) at every active pixel, with
+ * the mean and the variance of its image and channel's group. The output may be the same view as the input; otherwise
+ * it must not overlap it, and it must not overlap the vectors. Errors: as distile_group_statistics. */
+DISTILE_API distile_status distile_group_norm(distile_context *context, const distile_group_norm_args *args);
+
+/* ---- Mask units --------------------------------------------------------------------------- */
+
+/** A mask unit: sets the pixels at which the sum of the channels times `weights`, plus `bias`, is above `threshold`.
+ * That is a 1x1 convolution to one channel and a threshold, with no wait on any device. The weights are one float32 per
+ * channel, on the device; null: 1. NaN is not above. The mask gets the tensor's batch, height and width; mask_algebra.h
+ * takes it to other resolutions. On a GPU, the tensor and the weights must stay unchanged until the stream has read
+ * them. Errors: NULL_POINTER, BAD_VALUE (bias or threshold is NaN), BAD_SHAPE, BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE,
+ * BAD_CHANNELS, OUT_OF_MEMORY. */
+DISTILE_API distile_status distile_mask_set_scores(distile_mask *mask, const distile_tensor *tensor,
+                                                   const float *weights, float bias, float threshold);
 
 #ifdef __cplusplus
 }

@@ -652,3 +652,83 @@ SUM(bfloat16)
 MERGE(float32)
 MERGE(float16)
 MERGE(bfloat16)
+
+// The statistics of a group of channels of an image in each group of items: the groups of channels, and the images, are
+// the dimensions of the grid.
+__kernel void distile_merge_groups(POINTER(moments), uint blocks, uint channels, uint size, POINTER(mean),
+                                   POINTER(variance)) {
+    __local Moments parts[GROUP_ITEMS];
+    const uint item = (uint)get_local_id(0), group = (uint)get_group_id(0);
+    const long image = (long)get_global_id(1);
+    Moments all = {0, 0, 0};
+    for (uint i = item; i < blocks * size; i += GROUP_ITEMS) {
+        const uint block = i / size, c = group * size + i % size;
+        all = merge(all, AT(Moments, moments)[(image * blocks + block) * channels + c], 0);
+    }
+    parts[item] = all;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint half_of = GROUP_ITEMS / 2; half_of > 0; half_of /= 2) {
+        if (item < half_of) {
+            parts[item] = merge(parts[item], parts[item + half_of], 0);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if (item == 0) {
+        const long at = image * get_num_groups(0) + group;
+        AT(float, mean)[at] = parts[0].mean;
+        // Rounding may leave less than 0; NaN stays.
+        AT(float, variance)[at] = parts[0].count == 0 || parts[0].squares < 0 ? 0 : parts[0].squares / parts[0].count;
+    }
+}
+
+// Group norm of the listed pixels, in the rows of the grid, one item per channel. The output may be the input.
+#define NORMALIZE_GROUPS(type)                                                                                         \
+    __kernel void distile_normalize_groups_##type(VIEW(from), VIEW(to), POINTER(list), uint pixels, POINTER(count),    \
+                                                  uint channels, POINTER(mean), POINTER(variance), uint stride,        \
+                                                  uint size, POINTER(gamma), POINTER(beta), float epsilon,             \
+                                                  int activation) {                                                    \
+        const uint c = (uint)get_global_id(0), count = AT(uint, count)[0];                                             \
+        if (c >= channels) {                                                                                           \
+            return;                                                                                                    \
+        }                                                                                                              \
+        const float gamma = gamma_buffer ? AT(float, gamma)[c] : 1, beta = beta_buffer ? AT(float, beta)[c] : 0;       \
+        for (uint place = (uint)get_global_id(1); place < count; place += (uint)get_global_size(1)) {                  \
+            const long at = (long)AT(uint, list)[pixels + place] * stride + c / size;                                  \
+            const float value = from_##type(AT(uchar, from), LISTED(from, place) + c) - AT(float, mean)[at];           \
+            const float factor = gamma / sqrt(AT(float, variance)[at] + epsilon);                                      \
+            to_##type(activate(value * factor + beta, activation), AT(uchar, to), LISTED(to, place) + c);              \
+        }                                                                                                              \
+    }
+NORMALIZE_GROUPS(float32)
+NORMALIZE_GROUPS(float16)
+NORMALIZE_GROUPS(bfloat16)
+
+// The pixels whose scores are above a threshold, one item per pixel of a row.
+#define SCORES(type)                                                                                                   \
+    __kernel void distile_score_pixels_##type(VIEW(from), int height, int width, int channels, POINTER(weights),       \
+                                              float bias, float threshold, int words_per_row, POINTER(to)) {           \
+        __local uint found[GROUP_ITEMS / 32];                                                                          \
+        const int item = (int)get_local_id(0), x = (int)get_global_id(0), row = (int)get_global_id(1);                 \
+        const int image = row / height, y = row - image * height;                                                      \
+        if (item % 32 == 0) {                                                                                          \
+            found[item / 32] = 0;                                                                                      \
+        }                                                                                                              \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
+        if (x < width) {                                                                                               \
+            const long first = image * from_n + y * from_h + x * from_w;                                               \
+            float sum = 0;                                                                                             \
+            for (int c = 0; c < channels; c++) {                                                                       \
+                sum += from_##type(AT(uchar, from), first + c) * (weights_buffer ? AT(float, weights)[c] : 1);         \
+            }                                                                                                          \
+            if (sum + bias > threshold) {                                                                              \
+                atomic_or(&found[item / 32], 1u << (item % 32));                                                       \
+            }                                                                                                          \
+        }                                                                                                              \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
+        if (item % 32 == 0 && x < width) {                                                                             \
+            AT(uint, to)[(long)row * words_per_row + x / 32] = found[item / 32];                                       \
+        }                                                                                                              \
+    }
+SCORES(float32)
+SCORES(float16)
+SCORES(bfloat16)

@@ -49,6 +49,27 @@ struct GlobalPooling {
     bool largest;        ///< Takes the maximum; else the average.
 };
 
+/** The mean and the variance of the active pixels of each image and group of channels. */
+struct GroupStatistics {
+    const distile_tensor &input;
+    distile_mask *mask;  ///< Null: all pixels are active.
+    int32_t groups;
+    float *mean, *variance;  ///< [image][group]
+};
+
+/** Group norm of the active pixels. The output may be the input. */
+struct GroupNormalization {
+    const distile_tensor &input, &output;
+    distile_mask &mask;
+    int32_t groups;
+    const float *mean, *variance;  ///< [image][group], or shared [group]; null: those of the active pixels.
+    bool shared;
+    const float *gamma, *beta;  ///< Null: 1 and 0.
+    float epsilon;
+    distile_activation activation;
+    bool zero;  ///< Inactive pixels become 0; else they stay.
+};
+
 /** A combination of the active pixels of two tensors. The output may be either. */
 struct TensorCombination {
     const distile_tensor &input;
@@ -161,6 +182,8 @@ public:
     virtual void pool(const Pooling &pooling) = 0;
     virtual void pool_globally(const GlobalPooling &pooling) = 0;
     virtual void combine(const TensorCombination &combination) = 0;
+    virtual void find_statistics(const GroupStatistics &statistics) = 0;
+    virtual void normalize_groups(const GroupNormalization &normalization) = 0;
     /** Copies the active pixels of a tensor, in order, to the first pixels of `packed`, as far as it has room. */
     virtual void pack(const distile_tensor &tensor, distile_mask &mask, const distile_tensor &packed) = 0;
     /** The reverse. With `zero`, the other pixels become 0. */

@@ -1,5 +1,7 @@
 #include "mask_checks.h"
 #include "tensor.h"
+#include <cmath>
+#include <distile/layers.h>
 
 using namespace distile;
 
@@ -159,6 +161,32 @@ distile_status distile_mask_set_difference(distile_mask *result, const distile_t
     }
     return status != DISTILE_OK ? status : guarded(&result->context, [&] {
         result->set_difference(*a, *b, threshold);
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_mask_set_scores(distile_mask *mask, const distile_tensor *tensor, const float *weights,
+                                       float bias, float threshold) {
+    constexpr const char *call = "distile_mask_set_scores";
+    if (!mask) {
+        return fail_null(call, "mask");
+    }
+    distile_context *context = &mask->context;
+    distile_status status = check_any_tensor(context, call, tensor, "tensor");
+    if (status == DISTILE_OK) {
+        status = check_float_address(context, call, weights, "weights");
+    }
+    if (status == DISTILE_OK) {
+        status = check_mask_shape(*mask, call, {tensor->batch, tensor->height, tensor->width});
+    }
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    if (std::isnan(bias) || std::isnan(threshold)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s is NaN", call, std::isnan(bias) ? "bias" : "threshold");
+    }
+    return guarded(context, [&] {
+        mask->set_scores(*tensor, {weights, bias, threshold});
         return DISTILE_OK;
     });
 }

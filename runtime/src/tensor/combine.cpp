@@ -56,15 +56,7 @@ distile_status check_other(distile_context *context, const distile_combine_args 
     return check_operand(context, other, *args.output, "second operand");
 }
 
-distile_status check_activation(distile_context *context, const distile_activation &activation, const char *name) {
-    const int32_t number = raw(activation);
-    return number >= DISTILE_ACTIVATION_NONE && number <= DISTILE_ACTIVATION_HARDSWISH
-               ? DISTILE_OK
-               : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s is %d; it must be 0 to %d", call, name, number,
-                      DISTILE_ACTIVATION_HARDSWISH);
-}
-
-distile_status check_args(distile_context *context, const distile_combine_args &args) {
+distile_status check_args(distile_context *context, const char *, const distile_combine_args &args) {
     const int32_t combination = raw(args.combination);
     if (combination < DISTILE_COPY || combination > DISTILE_MULTIPLY) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: combination is %d; it must be 0 to 2", call, combination);
@@ -83,10 +75,10 @@ distile_status check_args(distile_context *context, const distile_combine_args &
         status = check_other(context, args);
     }
     if (status == DISTILE_OK) {
-        status = check_activation(context, args.other_activation, "other_activation");
+        status = check_activation(context, call, args.other_activation, "other_activation");
     }
     if (status == DISTILE_OK) {
-        status = check_activation(context, args.activation, "activation");
+        status = check_activation(context, call, args.activation, "activation");
     }
     if (status == DISTILE_OK) {
         status = check_inactive(context, call, args.inactive);
@@ -105,20 +97,10 @@ distile_status check_args(distile_context *context, const distile_combine_args &
 extern "C" {
 
 distile_status distile_combine(distile_context *context, const distile_combine_args *args) {
-    if (!context) {
-        return fail_null(call, "context");
-    }
-    if (!args) {
-        return fail_null(context, call, "pointer to the arguments");
-    }
-    return guarded(context, [&] {
-        const distile_status status = check_args(context, *args);
-        if (status == DISTILE_OK) {
-            const distile_tensor other = args->other ? spread(*args->other, *args->input) : *args->input;
-            context->device->combine({*args->input, other, *args->output, *args->mask, args->combination,
-                                      args->other_activation, args->activation, args->inactive == DISTILE_ZERO});
-        }
-        return status;
+    return call_with(context, call, args, check_args, [&] {
+        const distile_tensor other = args->other ? spread(*args->other, *args->input) : *args->input;
+        context->device->combine({*args->input, other, *args->output, *args->mask, args->combination,
+                                  args->other_activation, args->activation, args->inactive == DISTILE_ZERO});
     });
 }
 

@@ -122,30 +122,12 @@ distile_status check_args(distile_context *context, const char *call, const dist
                : check_same_shape(context, call, args.mask->shape, {input.batch, input.height, input.width}, "input");
 }
 
-/** Checks the arguments of a call and makes it. */
-template<typename Args, typename Run>
-distile_status checked(distile_context *context, const char *call, const Args *args, const Run &run) {
-    if (!context) {
-        return fail_null(call, "context");
-    }
-    if (!args) {
-        return fail_null(context, call, "pointer to the arguments");
-    }
-    return guarded(context, [&] {
-        const distile_status status = check_args(context, call, *args);
-        if (status == DISTILE_OK) {
-            run();
-        }
-        return status;
-    });
-}
-
 }  // namespace
 
 extern "C" {
 
 distile_status distile_pool(distile_context *context, const distile_pool_args *args) {
-    return checked(context, "distile_pool", args, [&] {
+    return call_with(context, "distile_pool", args, check_args, [&] {
         context->device->pool({*args->input, *args->output, *args->mask, args->window,
                                args->pooling == DISTILE_MAX_POOLING, args->count_padding != 0,
                                args->inactive == DISTILE_ZERO});
@@ -153,7 +135,7 @@ distile_status distile_pool(distile_context *context, const distile_pool_args *a
 }
 
 distile_status distile_global_pool(distile_context *context, const distile_global_pool_args *args) {
-    return checked(context, "distile_global_pool", args, [&] {
+    return call_with(context, "distile_global_pool", args, check_args, [&] {
         context->device->pool_globally({*args->input, *args->output, args->mask, args->pooling == DISTILE_MAX_POOLING});
     });
 }
