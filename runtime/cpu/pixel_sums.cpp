@@ -9,7 +9,8 @@ PixelSums::PixelSums(CpuDevice &device, const distile_tensor &tensor, const dist
     : tensor_(tensor), mask_(mask), largest_(largest), words_((int64_t{tensor.width} + 63) / 64 * tensor.height),
       pieces_(1) {
     const int64_t bytes = int64_t{tensor.height} * tensor.width * tensor.channels * element_bytes(tensor.dtype);
-    const int64_t images = tensor.batch, most = std::max<int64_t>(4 * device.context.options.threads / images, 1);
+    const int64_t images = tensor.batch, threads = device.context.options.threads;
+    const int64_t most = std::max<int64_t>(4 * threads / images, 1);
     pieces_ = std::min(num_tasks(device.context, bytes, words_), most);
     const int64_t tasks = images * pieces_;
     memory_ = device.take_scratch(static_cast<size_t>(tasks * doubles_of_piece()) * sizeof(double));

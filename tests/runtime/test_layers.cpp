@@ -1,5 +1,6 @@
 // The functions of layers.h on a CPU, against plain loops.
 #include "layer_tests.h"
+#include "session.h"
 #include "simd_level.h"
 #include <cmath>
 #include <distile/distile.hpp>
@@ -95,6 +96,39 @@ TEST_CASE("Combinations compute what the plain loops do, and touch nothing else"
         test_concatenation(cpu, random);
         test_special_layers(cpu);
     }
+}
+
+TEST_CASE("Convolutions concatenate their channels without a copy", "[layers]") {
+    constexpr int32_t channels = 48;
+    Session first, second({}, 2);
+    second.reference.mask = first.reference.mask;
+    const int32_t height = first.height, width = first.width;
+    TestTensor wide(1, height, width, 2 * channels);
+    const std::vector<uint32_t> before = wide.snapshot();
+    const ReferenceOutput of_first = reference_masked_conv2d(first.reference);
+    const ReferenceOutput of_second = reference_masked_conv2d(second.reference);
+    ReferenceOutput expected;
+    for (size_t pixel = 0; pixel < of_first.states.size(); pixel++) {
+        expected.states.push_back(of_first.states[pixel]);
+        for (const ReferenceOutput *of : {&of_first, &of_second}) {
+            const auto values = of->values.begin() + static_cast<int64_t>(pixel) * channels;
+            expected.values.insert(expected.values.end(), values, values + channels);
+        }
+    }
+    distile_tensor slice = wide.view();
+    slice.channels = channels;
+    for (const Session *session : {&first, &second}) {
+        check(session->context, distile_mask_set_bytes(session->mask.get(), first.reference.mask.data(), 1, height,
+                                                       width, int64_t{height} * width, width));
+        distile_run_args args{};
+        args.input = &session->input.view();
+        args.output = &slice;
+        args.weights = session->weights.get();
+        args.mask = session->mask.get();
+        check(session->context, distile_run(session->kernel.get(), &args));
+        slice.data = static_cast<float *>(slice.data) + channels;
+    }
+    CHECK(wide.difference(before, expected, 0) == "");
 }
 
 TEST_CASE("Group norm and its statistics are those of the plain loops", "[layers]") {
