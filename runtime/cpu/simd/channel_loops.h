@@ -131,7 +131,7 @@ DISTILE_INLINE void maximize_channels(const float *a, const float *b, int64_t co
     DISTILE_INDEPENDENT
     for (int64_t i = 0; i < count; i++) {
         // NaN if either is.
-        to[i] = a[i] > b[i] || a[i] != a[i] ? a[i] : b[i];
+        to[i] = a[i] > b[i] || __builtin_isnan(a[i]) ? a[i] : b[i];
     }
 }
 
@@ -182,6 +182,7 @@ DISTILE_INLINE float dot_channels(const float *a, const float *b, int64_t count)
 
 }  // namespace distile
 
+// NOLINTBEGIN(bugprone-macro-parentheses): an attribute stands without parentheses.
 /** The table of these loops, compiled with the target attribute of a level. */
 #define DISTILE_CHANNEL_LOOPS(target)                                                                                  \
     target void activate_of_level(distile_activation activation, int64_t count, float *values) {                       \
@@ -211,5 +212,6 @@ DISTILE_INLINE float dot_channels(const float *a, const float *b, int64_t count)
     constexpr ChannelLoops channel_loops = {activate_of_level,    add_of_level,    multiply_of_level,                  \
                                             maximize_of_level,    divide_of_level, add_moments_of_level,               \
                                             standardize_of_level, dot_of_level};
+// NOLINTEND(bugprone-macro-parentheses)
 
 #endif
