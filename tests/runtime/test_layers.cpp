@@ -45,7 +45,7 @@ struct Cpu {
         check(distile_mask_set_bytes(mask.get(), bytes.data(), batch, height, width, int64_t{height} * width, width));
     }
 
-    static const std::vector<float> &read(const Array<float> &array) {
+    static std::vector<float> read(const Array<float> &array) {
         return array;
     }
     static std::vector<uint32_t> read_words(const uint32_t *words, size_t count) {
