@@ -33,6 +33,11 @@ public:
     void upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
                           int32_t scale_h, int32_t scale_w, bool zero) override;
     void normalize(const Normalization &normalization) override;
+    void pool(const Pooling &pooling) override;
+    void pool_globally(const GlobalPooling &pooling) override;
+    void combine(const TensorCombination &combination) override;
+    void find_statistics(const GroupStatistics &statistics) override;
+    void normalize_groups(const GroupNormalization &normalization) override;
     void pack(const distile_tensor &tensor, distile_mask &mask, const distile_tensor &packed) override;
     void unpack(const distile_tensor &packed, distile_mask &mask, const distile_tensor &tensor, bool zero) override;
     void convert_layout(const distile_nchw &planes, const distile_tensor &tensor, bool to_planes) override;

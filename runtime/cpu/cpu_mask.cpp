@@ -1,4 +1,5 @@
 #include "cpu_mask.h"
+#include "cpu_scores.h"
 #include "tensor_difference.h"
 #include <algorithm>
 #include <cstring>
@@ -272,6 +273,11 @@ void CpuMask::set_difference(const distile_tensor &a, const distile_tensor &b, f
         find_difference(context, a, b, threshold, words,
                         [&](size_t num_tasks) -> std::vector<RowMemory> & { return memory_of_tasks(num_tasks); });
     });
+}
+
+void CpuMask::set_scores(const distile_tensor &tensor, const Scores &scores) {
+    set_words({tensor.batch, tensor.height, tensor.width},
+              [&](uint64_t *words) { find_scores(static_cast<CpuDevice &>(*context.device), tensor, scores, words); });
 }
 
 }  // namespace distile

@@ -23,6 +23,7 @@ public:
                     Direction direction) override;
     void set_combination(Combination how, distile_mask &a, distile_mask *b) override;
     void set_difference(const distile_tensor &a, const distile_tensor &b, float threshold) override;
+    void set_scores(const distile_tensor &tensor, const Scores &scores) override;
     MaskBits bits() override;
     bool counts_on_host() const override {
         return true;

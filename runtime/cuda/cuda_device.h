@@ -20,6 +20,8 @@
 namespace distile {
 
 class CodeRunner;
+struct SummedPixels;
+struct TileList;
 
 /** The blocks of a launch, and the resources of each. */
 struct LaunchGrid {
@@ -69,6 +71,11 @@ public:
     void upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
                           int32_t scale_h, int32_t scale_w, bool zero) override;
     void normalize(const Normalization &normalization) override;
+    void pool(const Pooling &pooling) override;
+    void pool_globally(const GlobalPooling &pooling) override;
+    void combine(const TensorCombination &combination) override;
+    void find_statistics(const GroupStatistics &statistics) override;
+    void normalize_groups(const GroupNormalization &normalization) override;
     void pack(const distile_tensor &tensor, distile_mask &mask, const distile_tensor &packed) override;
     void unpack(const distile_tensor &packed, distile_mask &mask, const distile_tensor &tensor, bool zero) override;
     void convert_layout(const distile_nchw &planes, const distile_tensor &tensor, bool to_planes) override;
@@ -124,6 +131,13 @@ private:
     void find_features();
     bool is_device_memory(const void *pointer) const;
     void update_pixels(CUstream on, const DeviceBits &bits, const PixelUpdate &update) const;
+    /** Launches a kernel for listed pixels that are split into teams. */
+    template<typename Pixels> void launch_pixels(const OwnKernels::PixelKernels &functions, bool in_vectors,
+                                                 const TileList &list, const Pixels &pixels) const;
+    /** Sums the active pixels of each image in blocks, whose moments are in scratch memory, with so many bytes behind
+     * them. */
+    SummedPixels sum_pixels(const distile_tensor &tensor, distile_mask *mask, bool largest, size_t bytes_behind = 0);
+    void merge_groups(const SummedPixels &sums, const GroupStatistics &statistics) const;
     /** Copies between the active pixels of a tensor and the first ones of a packed tensor. */
     void move_packed(const distile_tensor &tensor, distile_mask &mask, const distile_tensor &packed, bool to_packed,
                      bool zero) const;

@@ -1,6 +1,7 @@
 // Layer norm and RMS norm on a GPU.
 #include "cuda_mask.h"
 #include "kernels/normalize.h"
+#include "pixel_update.h"
 #include "types.h"
 #include "views.h"
 #include <algorithm>
@@ -9,10 +10,6 @@
 namespace distile {
 
 namespace {
-
-PixelView view_of(const distile_tensor &tensor) {
-    return {tensor.data, tensor.stride_n, tensor.stride_h, tensor.stride_w};
-}
 
 bool is_aligned(const float *vector) {
     return reinterpret_cast<uintptr_t>(vector) % normalized_bytes == 0;
@@ -50,7 +47,7 @@ void CudaDevice::normalize(const Normalization &normalization) {
     while (pixels.team < block_threads && pixels.team * vectors_of_thread < loads) {
         pixels.team *= 2;
     }
-    const OwnKernels::Normalize &normalize = kernels->normalize(output.dtype);
+    const OwnKernels::PixelKernels &normalize = kernels->normalize(output.dtype);
     LaunchGrid grid = grid_of(static_cast<uint64_t>(list.capacity) * pixels.team);
     grid.x = std::min(grid.x, most_blocks());
     launch(in_vectors ? normalize.vectors : normalize.elements, caller_stream, grid, pixels);

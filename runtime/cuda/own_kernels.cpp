@@ -1,8 +1,10 @@
 #include "own_kernels.h"
 #include "choose_90_ptx.h"
 #include "choose_ptx.h"
+#include "combine_ptx.h"
 #include "difference_ptx.h"
 #include "driver.h"
+#include "group_norm_ptx.h"
 #include "layout_ptx.h"
 #include "mask_algebra_ptx.h"
 #include "mask_sources_90_ptx.h"
@@ -12,7 +14,10 @@
 #include "module_loader.h"
 #include "normalize_ptx.h"
 #include "packing_ptx.h"
+#include "pixel_sums_ptx.h"
 #include "pixels_ptx.h"
+#include "pooling_ptx.h"
+#include "scores_ptx.h"
 #include <string>
 #include <utility>
 
@@ -31,6 +36,17 @@ OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t
             *function = loader.find(modules_.back(), name);
         }
     };
+    // Calls find_all(type, find), where find(kernel) finds "distile_<kernel>_<type>".
+    const auto load_typed = [&](const unsigned char *ptx, const auto &find_all) {
+        load(ptx, {});
+        for (const auto &[dtype, name] :
+             {std::pair(DISTILE_FLOAT32, "float32"), {DISTILE_FLOAT16, "float16"}, {DISTILE_BFLOAT16, "bfloat16"}}) {
+            find_all(static_cast<size_t>(dtype - DISTILE_FLOAT32),
+                     [&, type = std::string(name)](const std::string &kernel) {
+                         return loader.find(modules_.back(), ("distile_" + kernel + "_" + type).c_str());
+                     });
+        }
+    };
     try {
         load(masks_wait ? distile_mask_sources_90_ptx : distile_mask_sources_ptx,
              {{&pack_bytes, "distile_pack_bytes"},
@@ -39,15 +55,31 @@ OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t
         load(masks_wait ? distile_mask_tiles_90_ptx : distile_mask_tiles_ptx, {{&list_tiles, "distile_list_tiles"}});
         load(distile_mask_algebra_ptx,
              {{&transfer_bits, "distile_transfer_bits"}, {&combine_bits, "distile_combine_bits"}});
-        load(distile_difference_ptx, {});
-        for (const auto &[dtype, name] :
-             {std::pair(DISTILE_FLOAT32, "float32"), {DISTILE_FLOAT16, "float16"}, {DISTILE_BFLOAT16, "bfloat16"}}) {
-            const auto find = [&, type = std::string(name)](const std::string &kernel) {
-                return loader.find(modules_.back(), ("distile_compare_" + kernel + "_" + type).c_str());
-            };
-            compare_.at(dtype - DISTILE_FLOAT32) = {
-                find("1"), find("4"), {find("pixels_1"), find("pixels_2"), find("pixels_3"), find("pixels_4")}};
-        }
+        load_typed(distile_difference_ptx, [&](size_t type, const auto &find) {
+            compare_.at(type) = {find("compare_1"),
+                                 find("compare_4"),
+                                 {find("compare_pixels_1"), find("compare_pixels_2"), find("compare_pixels_3"),
+                                  find("compare_pixels_4")}};
+        });
+        const auto find_both = [](const auto &find, const std::string &kernel) {
+            return PixelKernels{find(kernel + "_vectors"), find(kernel + "_elements")};
+        };
+        load_typed(distile_normalize_ptx,
+                   [&](size_t type, const auto &find) { normalize_.at(type) = find_both(find, "normalize"); });
+        load_typed(distile_pooling_ptx,
+                   [&](size_t type, const auto &find) { pool_.at(type) = find_both(find, "pool"); });
+        load_typed(distile_combine_ptx,
+                   [&](size_t type, const auto &find) { combine_.at(type) = find_both(find, "combine"); });
+        load_typed(distile_pixel_sums_ptx, [&](size_t type, const auto &find) {
+            sum_pixels_.at(type) = find("sum_pixels");
+            merge_pixels_.at(type) = find("merge_pixels");
+        });
+        merge_groups = loader.find(modules_.back(), "distile_merge_groups");
+        load_typed(distile_group_norm_ptx, [&](size_t type, const auto &find) {
+            normalize_groups_.at(type) = find_both(find, "normalize_groups");
+        });
+        load_typed(distile_scores_ptx,
+                   [&](size_t type, const auto &find) { score_pixels_.at(type) = find("score_pixels"); });
         load(distile_pixels_ptx, {{&update_pixels_2_, "distile_update_pixels_2"},
                                   {&update_pixels_4_, "distile_update_pixels_4"},
                                   {&update_pixels_16_, "distile_update_pixels_16"},
@@ -59,12 +91,6 @@ OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t
                                    {&unpack_[1], "distile_unpack_4"},
                                    {&unpack_[2], "distile_unpack_16"},
                                    {&count_lengths, "distile_count_lengths"}});
-        load(distile_normalize_ptx, {{&normalize_[0].vectors, "distile_normalize_vectors_float32"},
-                                     {&normalize_[0].elements, "distile_normalize_elements_float32"},
-                                     {&normalize_[1].vectors, "distile_normalize_vectors_float16"},
-                                     {&normalize_[1].elements, "distile_normalize_elements_float16"},
-                                     {&normalize_[2].vectors, "distile_normalize_vectors_bfloat16"},
-                                     {&normalize_[2].elements, "distile_normalize_elements_bfloat16"}});
         load(masks_wait ? distile_choose_90_ptx : distile_choose_ptx, {{&choose, "distile_choose"}});
         load(distile_layout_ptx, {{&to_planes_2_, "distile_to_planes_2"},
                                   {&to_planes_4_, "distile_to_planes_4"},
@@ -98,8 +124,32 @@ CUfunction OwnKernels::pack(int32_t unit, bool to_packed) const {
     return (to_packed ? pack_ : unpack_).at(unit == 16 ? 2 : unit == 4 ? 1 : 0);
 }
 
-const OwnKernels::Normalize &OwnKernels::normalize(distile_dtype dtype) const {
+const OwnKernels::PixelKernels &OwnKernels::normalize(distile_dtype dtype) const {
     return normalize_.at(dtype - DISTILE_FLOAT32);
+}
+
+const OwnKernels::PixelKernels &OwnKernels::pool(distile_dtype dtype) const {
+    return pool_.at(dtype - DISTILE_FLOAT32);
+}
+
+const OwnKernels::PixelKernels &OwnKernels::combine(distile_dtype dtype) const {
+    return combine_.at(dtype - DISTILE_FLOAT32);
+}
+
+const OwnKernels::PixelKernels &OwnKernels::normalize_groups(distile_dtype dtype) const {
+    return normalize_groups_.at(dtype - DISTILE_FLOAT32);
+}
+
+CUfunction OwnKernels::score_pixels(distile_dtype dtype) const {
+    return score_pixels_.at(dtype - DISTILE_FLOAT32);
+}
+
+CUfunction OwnKernels::sum_pixels(distile_dtype dtype) const {
+    return sum_pixels_.at(dtype - DISTILE_FLOAT32);
+}
+
+CUfunction OwnKernels::merge_pixels(distile_dtype dtype) const {
+    return merge_pixels_.at(dtype - DISTILE_FLOAT32);
 }
 
 CUfunction OwnKernels::convert_layout(int64_t element_bytes, bool to_planes) const {

@@ -37,11 +37,17 @@ public:
     CUfunction update_pixels(int32_t unit) const;
     /** The kernels that pack or unpack in units of 2, 4 or 16 bytes. */
     CUfunction pack(int32_t unit, bool to_packed) const;
-    /** The kernels that normalize tensors of one type. */
-    struct Normalize {
+    /** Kernels for pixels of one type, in vectors and element by element. */
+    struct PixelKernels {
         CUfunction vectors, elements;
     };
-    const Normalize &normalize(distile_dtype dtype) const;
+    const PixelKernels &normalize(distile_dtype dtype) const;
+    const PixelKernels &pool(distile_dtype dtype) const;
+    const PixelKernels &combine(distile_dtype dtype) const;
+    const PixelKernels &normalize_groups(distile_dtype dtype) const;
+    CUfunction score_pixels(distile_dtype dtype) const;
+    CUfunction sum_pixels(distile_dtype dtype) const;
+    CUfunction merge_pixels(distile_dtype dtype) const;
     /** For elements of 2 or 4 bytes. */
     CUfunction convert_layout(int64_t element_bytes, bool to_planes) const;
 
@@ -53,14 +59,17 @@ public:
     CUfunction transfer_bits = nullptr, combine_bits = nullptr;
     CUfunction hand_out = nullptr;
     CUfunction count_lengths = nullptr;
+    CUfunction merge_groups = nullptr;
 
 private:
     void unload();
 
     const Driver &driver_;
     std::vector<CUmodule> modules_;
-    std::array<Compare, 3> compare_{};             // By type.
-    std::array<Normalize, 3> normalize_{};         // By type.
+    // By type.
+    std::array<Compare, 3> compare_{};
+    std::array<PixelKernels, 3> normalize_{}, pool_{}, combine_{}, normalize_groups_{};
+    std::array<CUfunction, 3> sum_pixels_{}, merge_pixels_{}, score_pixels_{};
     std::array<CUfunction, 3> pack_{}, unpack_{};  // By unit.
     CUfunction update_pixels_2_ = nullptr, update_pixels_4_ = nullptr, update_pixels_16_ = nullptr;
     CUfunction to_planes_2_ = nullptr, to_planes_4_ = nullptr, to_pixels_2_ = nullptr, to_pixels_4_ = nullptr;

@@ -10,6 +10,11 @@
 
 namespace distile {
 
+/** A tensor's pixels in elements. */
+inline PixelView view_of(const distile_tensor &tensor) {
+    return {tensor.data, tensor.stride_n, tensor.stride_h, tensor.stride_w};
+}
+
 /** Pixels in units of 16 bytes, or of an element if some tensor's pixels do not start at multiples of that. */
 struct PixelUnits {
     PixelUnits(const distile_tensor &tensor, const distile_tensor *other);

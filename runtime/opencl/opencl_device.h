@@ -84,6 +84,11 @@ public:
     void upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
                           int32_t scale_h, int32_t scale_w, bool zero) override;
     void normalize(const Normalization &normalization) override;
+    void pool(const Pooling &pooling) override;
+    void pool_globally(const GlobalPooling &pooling) override;
+    void combine(const TensorCombination &combination) override;
+    void find_statistics(const GroupStatistics &statistics) override;
+    void normalize_groups(const GroupNormalization &normalization) override;
     void pack(const distile_tensor &tensor, distile_mask &mask, const distile_tensor &packed) override;
     void unpack(const distile_tensor &packed, distile_mask &mask, const distile_tensor &tensor, bool zero) override;
     void convert_layout(const distile_nchw &planes, const distile_tensor &tensor, bool to_planes) override;
@@ -140,6 +145,15 @@ public:
     OpenClCode *running = nullptr;
 
 private:
+    /** The moments of blocks of pixels, [image][block][channel], in scratch memory. */
+    struct PixelSums {
+        const void *moments;
+        uint32_t blocks;
+        void *behind;  ///< Memory behind the moments.
+    };
+    /** Sums the active pixels of each image, with so many bytes behind the moments. */
+    PixelSums sum_pixels(const distile_tensor &tensor, distile_mask *mask, bool largest, uint64_t bytes_behind = 0);
+    void merge_groups(const PixelSums &sums, const GroupStatistics &statistics) const;
     void use_queue(cl_command_queue given);
     void make_queue(int32_t number);
     void share(const distile_context &other);

@@ -25,6 +25,7 @@ public:
     void set_window(const MaskShape &to, distile_mask &from, const distile_window &given, Direction direction) override;
     void set_combination(Combination how, distile_mask &a, distile_mask *b) override;
     void set_difference(const distile_tensor &a, const distile_tensor &b, float threshold) override;
+    void set_scores(const distile_tensor &tensor, const Scores &scores) override;
 
     MaskBits bits() override {
         return {words_.as<uint32_t>(), words_per_row_};

@@ -5,6 +5,7 @@
 #include "tensor_core_operator.h"
 #include <algorithm>
 #include <cmath>
+#include <distile/layers.h>
 #include <distile/layout.h>
 #include <distile/mask_algebra.h>
 #include <distile/planner.h>
@@ -67,6 +68,29 @@ distile_normalize_args normalization_of(const Setup &setup, distile_mask *mask) 
     args.inactive = DISTILE_ZERO;
     return args;
 }
+
+/** A pooling, a global pooling, an addition and a group norm of the residual. */
+struct Layers {
+    Layers(const Setup &setup, distile_mask *mask) : pixel(setup.output) {
+        pool.input = global.input = combine.input = combine.other = norm.input = &setup.residual;
+        pool.output = combine.output = norm.output = &setup.output;
+        pool.mask = global.mask = combine.mask = norm.mask = mask;
+        pool.window = {1, 1, 1, 1, 1, 1, 0, 0, DISTILE_WINDOW_CONV};
+        pool.inactive = combine.inactive = DISTILE_ZERO;
+        pixel.height = pixel.width = 1;
+        global.output = &pixel;
+        combine.combination = DISTILE_ADD;
+        norm.groups = 1;
+    }
+    Layers(const Layers &) = delete;
+    Layers &operator=(const Layers &) = delete;
+
+    distile_tensor pixel;
+    distile_pool_args pool{};
+    distile_global_pool_args global{};
+    distile_combine_args combine{};
+    distile_group_norm_args norm{};
+};
 
 /** As many elements as the output has, in planes that begin where the input does. */
 distile_nchw planes_of(const Setup &setup) {
@@ -134,6 +158,7 @@ TEST_CASE("Any function of the driver may fail, and nothing is left behind", "[.
             setup.args.inactive = DISTILE_ZERO;
             const distile_upsample_args upsampling = upsampling_of(setup, setup.mask.get());
             const distile_normalize_args normalization = normalization_of(setup, setup.mask.get());
+            const Layers layers(setup, setup.mask.get());
             const distile_nchw planes = planes_of(setup);
             const auto calls = [&] {
                 distile_tile_list list{};
@@ -147,6 +172,10 @@ TEST_CASE("Any function of the driver may fail, and nothing is left behind", "[.
                       distile_mask_dilate(setup.mask.get(), setup.mask.get(), 1, 1),
                       distile_upsample_nearest(setup.context.get(), &upsampling),
                       distile_normalize(setup.context.get(), &normalization),
+                      distile_pool(setup.context.get(), &layers.pool),
+                      distile_global_pool(setup.context.get(), &layers.global),
+                      distile_combine(setup.context.get(), &layers.combine),
+                      distile_group_norm(setup.context.get(), &layers.norm),
                       distile_pack(setup.context.get(), &setup.residual, setup.mask.get(), &setup.output),
                       distile_unpack(setup.context.get(), &setup.residual, setup.mask.get(), &setup.output,
                                      DISTILE_ZERO),
@@ -292,6 +321,12 @@ public:
         step(0, [&] { return distile_upsample_nearest(context_.get(), &upsampling); });
         const distile_normalize_args normalization = normalization_of(setup_, mask);
         step(0, [&] { return distile_normalize(context_.get(), &normalization); });
+        const Layers layers(setup_, mask);
+        step(0, [&] { return distile_pool(context_.get(), &layers.pool); });
+        step(0, [&] { return distile_global_pool(context_.get(), &layers.global); });
+        step(0, [&] { return distile_combine(context_.get(), &layers.combine); });
+        step(0, [&] { return distile_group_norm(context_.get(), &layers.norm); });
+        step(0, [&] { return distile_mask_set_scores(other, &setup_.residual, nullptr, 0, 0.5f); });
         step(0, [&] { return distile_pack(context_.get(), &setup_.residual, mask, &setup_.output); });
         step(0, [&] { return distile_unpack(context_.get(), &setup_.residual, mask, &setup_.output, DISTILE_ZERO); });
         const int32_t *lengths = nullptr;

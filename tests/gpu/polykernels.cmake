@@ -2,8 +2,8 @@
 
 # The tests, as sources of a program that finds the header gpu_session.h of a kind of GPU.
 set(DISTILE_GPU_TESTS
-    test_gpu_mask_algebra.cpp test_gpu_operators.cpp test_gpu_planner.cpp test_gpu_special_values.cpp
-    test_gpu_tensors.cpp test_gpu_tokens.cpp)
+    test_gpu_layers.cpp test_gpu_mask_algebra.cpp test_gpu_operators.cpp test_gpu_planner.cpp
+    test_gpu_special_values.cpp test_gpu_tensors.cpp test_gpu_tokens.cpp)
 list(TRANSFORM DISTILE_GPU_TESTS PREPEND "${CMAKE_CURRENT_LIST_DIR}/")
 
 # distile_list_polykernels("<polykernel>;..." "<polykernel of a CPU>;..."): writes the header gpu_polykernels.h, which

@@ -4,6 +4,7 @@
 #include "gpu_session.h"
 #include "temporary_folder.h"
 #include <algorithm>
+#include <distile/layers.h>
 #include <distile/mask_algebra.h>
 #include <distile/tokens.h>
 
@@ -72,6 +73,22 @@ struct Setup {
         normalization.output = &output;
         normalization.mask = mask.get();
         normalization.inactive = DISTILE_ZERO;
+        distile_combine_args addition{};
+        addition.input = addition.other = &residual;
+        addition.output = &output;
+        addition.mask = mask.get();
+        addition.combination = DISTILE_ADD;
+        distile_tensor pixel = output;
+        pixel.height = pixel.width = 1;
+        distile_global_pool_args pooling{};
+        pooling.input = &residual;
+        pooling.output = &pixel;
+        pooling.mask = mask.get();
+        distile_group_norm_args norm{};
+        norm.input = &residual;
+        norm.output = &output;
+        norm.mask = mask.get();
+        norm.groups = 1;
         args.inactive = DISTILE_ZERO;
         args.variant = distile_kernel_variant_name(kernel.get(), 1);
         std::vector<distile_status> statuses = {
@@ -81,6 +98,10 @@ struct Setup {
             distile_mask_active_pixels(mask.get(), &active),
             distile_run(kernel.get(), &args),
             distile_normalize(gpu.context.get(), &normalization),
+            distile_combine(gpu.context.get(), &addition),
+            distile_global_pool(gpu.context.get(), &pooling),
+            distile_group_norm(gpu.context.get(), &norm),
+            distile_mask_set_scores(mask.get(), &residual, nullptr, 0, 0.5f),
             distile_pack(gpu.context.get(), &residual, mask.get(), &output),
             distile_unpack(gpu.context.get(), &residual, mask.get(), &output, DISTILE_ZERO),
             distile_mask_cumulative_lengths(mask.get(), &lengths),

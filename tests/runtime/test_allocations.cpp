@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <distile/distile.hpp>
+#include <distile/layers.h>
 #include <distile/layout.h>
 #include <distile/mask_algebra.h>
 #include <distile/planner.h>
@@ -411,6 +412,33 @@ private:
             args.mask = masks_[0].mask.get();
             args.epsilon = 1e-3f;
             step("normalize", [&] { return distile_normalize(context_.get(), &args); });
+            distile_tensor pixel = to;
+            pixel.height = pixel.width = 1;
+            distile_global_pool_args global{};
+            global.input = &from;
+            global.output = &pixel;
+            global.mask = args.mask;
+            global.pooling = DISTILE_AVERAGE_POOLING;
+            step("global_pool", [&] { return distile_global_pool(context_.get(), &global); });
+            distile_pool_args pool{};
+            pool.input = &from;
+            pool.output = &to;
+            pool.mask = args.mask;
+            pool.window = {3, 3, 1, 1, 1, 1, 1, 1, DISTILE_WINDOW_CONV};
+            step("pool", [&] { return distile_pool(context_.get(), &pool); });
+            distile_combine_args combine{};
+            combine.input = &from;
+            combine.other = combine.output = &to;
+            combine.mask = args.mask;
+            combine.combination = DISTILE_ADD;
+            step("combine", [&] { return distile_combine(context_.get(), &combine); });
+            distile_group_norm_args norm{};
+            norm.input = &from;
+            norm.output = &to;
+            norm.mask = args.mask;
+            norm.groups = 4;
+            norm.epsilon = 1e-3f;
+            step("group_norm", [&] { return distile_group_norm(context_.get(), &norm); });
         }
         step("pack", [&] { return distile_pack(context_.get(), &large, masks_[0].mask.get(), &other); });
         step("unpack",

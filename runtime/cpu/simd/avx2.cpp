@@ -1,6 +1,7 @@
 /** \file
  * AVX2, with BMI2 and POPCNT.
  */
+#include "channel_loops.h"
 #include "row_sums.h"
 #include "simd_files.h"
 #include "transpose_portable.h"
@@ -370,6 +371,8 @@ DISTILE_TARGET_AVX2 void normalize_avx2(const float *from, int64_t count, const 
     normalize_row(from, count, norm, to);
 }
 
+DISTILE_CHANNEL_LOOPS(DISTILE_TARGET_AVX2)
+
 bool is_supported() {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c") &&
            __builtin_cpu_supports("popcnt");
@@ -381,6 +384,6 @@ const SimdLevel avx2_level = {"avx2",           is_supported,        pack_row_av
                               list_avx2,        fill_avx2,           extract_avx2,         deposit_avx2,
                               unite_rows_avx2,  compare_avx2,        widen_float16_avx2,   widen_bfloat16_avx2,
                               transpose_avx2,   narrow_float16_avx2, narrow_bfloat16_avx2, sum_differences_avx2,
-                              sum_squares_avx2, normalize_avx2};
+                              sum_squares_avx2, normalize_avx2,      channel_loops};
 
 }  // namespace distile

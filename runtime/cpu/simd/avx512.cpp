@@ -1,6 +1,7 @@
 /** \file
  * AVX-512 with VBMI2, where it is faster than AVX2.
  */
+#include "channel_loops.h"
 #include "row_sums.h"
 #include "simd_files.h"
 #include <numeric>
@@ -101,6 +102,8 @@ DISTILE_TARGET_AVX512 void normalize_avx512(const float *from, int64_t count, co
     normalize_row(from, count, norm, to);
 }
 
+DISTILE_CHANNEL_LOOPS(DISTILE_TARGET_AVX512)
+
 #ifndef __clang__
 #pragma GCC diagnostic pop
 #endif
@@ -149,10 +152,10 @@ void narrow_bfloat16(const float *from, uint16_t *to, int64_t count) {
 
 }  // namespace
 
-const SimdLevel avx512_level = {"avx512",           is_supported,    pack_row_avx512, count,
-                                list_avx512,        fill_avx512,     extract,         deposit,
-                                unite_rows_avx512,  compare_avx512,  widen_float16,   widen_bfloat16,
-                                transpose,          narrow_float16,  narrow_bfloat16, sum_differences_avx512,
-                                sum_squares_avx512, normalize_avx512};
+const SimdLevel avx512_level = {"avx512",           is_supported,     pack_row_avx512, count,
+                                list_avx512,        fill_avx512,      extract,         deposit,
+                                unite_rows_avx512,  compare_avx512,   widen_float16,   widen_bfloat16,
+                                transpose,          narrow_float16,   narrow_bfloat16, sum_differences_avx512,
+                                sum_squares_avx512, normalize_avx512, channel_loops};
 
 }  // namespace distile

@@ -1,6 +1,7 @@
 /** \file
  * Advanced SIMD, which every AArch64 CPU has.
  */
+#include "channel_loops.h"
 #include "row_sums.h"
 #include "simd_files.h"
 #include "transpose_portable.h"
@@ -327,6 +328,8 @@ void normalize_neon(const float *from, int64_t count, const RowNorm &norm, float
     normalize_row(from, count, norm, to);
 }
 
+DISTILE_CHANNEL_LOOPS()
+
 bool is_supported() {
     return true;
 }
@@ -337,6 +340,6 @@ const SimdLevel neon_level = {"neon",           is_supported,        pack_row_ne
                               list_neon,        fill_neon,           extract_neon,         deposit_neon,
                               unite_rows,       compare_neon,        widen_float16_neon,   widen_bfloat16_neon,
                               transpose_neon,   narrow_float16_neon, narrow_bfloat16_neon, sum_differences_neon,
-                              sum_squares_neon, normalize_neon};
+                              sum_squares_neon, normalize_neon,      channel_loops};
 
 }  // namespace distile

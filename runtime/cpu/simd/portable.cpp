@@ -1,6 +1,7 @@
 /** \file
  * Plain C++, for any CPU.
  */
+#include "channel_loops.h"
 #include "row_sums.h"
 #include "simd_files.h"
 #include "transpose_portable.h"
@@ -151,6 +152,8 @@ void normalize_portable(const float *from, int64_t count, const RowNorm &norm, f
     normalize_row(from, count, norm, to);
 }
 
+DISTILE_CHANNEL_LOOPS()
+
 bool is_supported() {
     return true;
 }
@@ -174,6 +177,7 @@ const SimdLevel portable_level = {"portable",
                                   narrow_bfloat16_portable,
                                   sum_differences_portable,
                                   sum_squares_portable,
-                                  normalize_portable};
+                                  normalize_portable,
+                                  channel_loops};
 
 }  // namespace distile

@@ -6,6 +6,7 @@
 #define DISTILE_SIMD_LEVEL_H
 
 #include <cstdint>
+#include <distile/layers.h>
 
 namespace distile {
 
@@ -27,6 +28,26 @@ constexpr int64_t transpose_block = 16;
 struct RowNorm {
     float shift, mean, factor;
     const float *gamma, *beta;
+};
+
+/** How to normalize channels: (x - mean) * factor + summand. */
+struct ChannelNorm {
+    const float *mean, *factor, *summand;
+};
+
+/** Loops over the channels of a pixel, in float32. `to` may be an operand. */
+struct ChannelLoops {
+    void (*activate)(distile_activation activation, int64_t count, float *values);
+    void (*add)(const float *a, const float *b, int64_t count, float *to);
+    void (*multiply)(const float *a, const float *b, int64_t count, float *to);
+    /** NaN if either is. */
+    void (*maximize)(const float *a, const float *b, int64_t count, float *to);
+    void (*divide)(float by, int64_t count, float *values);
+    /** Adds the values and their squares. */
+    void (*add_moments)(const float *from, int64_t count, double *sums, double *squares);
+    void (*standardize)(const float *from, int64_t count, const ChannelNorm &norm, float *to);
+    /** The sum of products. */
+    float (*dot)(const float *a, const float *b, int64_t count);
 };
 
 struct SimdLevel {
@@ -78,6 +99,7 @@ struct SimdLevel {
     float (*sum_squares)(const float *from, int64_t count, float shift, float mean);
     /** `to` may be `from`. */
     void (*normalize)(const float *from, int64_t count, const RowNorm &norm, float *to);
+    ChannelLoops channels;
 };
 
 /** Some levels: at least one, fastest last. */

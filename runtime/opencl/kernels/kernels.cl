@@ -483,3 +483,252 @@ float sum_of_group(float value, __local float *sums) {
 NORMALIZE(float32)
 NORMALIZE(float16)
 NORMALIZE(bfloat16)
+
+// ---- Layers ----------------------------------------------------------------------------------
+
+// NaN if either is.
+float larger(float a, float b) {
+    return a > b || isnan(a) ? a : b;
+}
+
+// As distile_activation numbers them. NaN stays NaN.
+float activate(float x, int activation) {
+    switch (activation) {
+    case 1:
+        return x < 0 ? 0 : x;
+    case 2:
+        return x < 0 ? 0 : x > 6 ? 6 : x;
+    case 3:
+        return x / (1 + exp(-x));
+    case 4:
+        return .5f * x * (1 + erf(x * .70710678f));
+    case 5:
+        return 1 / (1 + exp(-x));
+    case 6:
+        return x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6;
+    case 7:
+        // At minus infinity 0 * x is NaN, as in PyTorch.
+        return x * (x < -3 ? 0 : x > 3 ? 6 : x + 3) / 6;
+    default:
+        return x;
+    }
+}
+
+// The window of a pooling, and the input's extents.
+typedef struct {
+    int height, width;
+    int kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left;
+    int largest, count_padding;
+} Window;
+
+// Pools the windows of the listed pixels, in the rows of the grid, one item per channel.
+#define POOL(type)                                                                                                     \
+    __kernel void distile_pool_##type(VIEW(from), VIEW(to), POINTER(list), uint pixels, POINTER(count), uint channels, \
+                                      Window window) {                                                                 \
+        const uint c = (uint)get_global_id(0), count = AT(uint, count)[0];                                             \
+        if (c >= channels) {                                                                                           \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (uint place = (uint)get_global_id(1); place < count; place += (uint)get_global_size(1)) {                  \
+            const uint xy = AT(uint, list)[place];                                                                     \
+            const long image = AT(uint, list)[pixels + place] * from_n + c;                                            \
+            float value = 0;                                                                                           \
+            int taps = 0;                                                                                              \
+            int y = (int)(xy >> 16) * window.stride_h - window.pad_top;                                                \
+            for (int i = 0; i < window.kernel_h && y < window.height; i++, y += window.dilation_h) {                   \
+                int x = (int)(xy & 0xffff) * window.stride_w - window.pad_left;                                        \
+                for (int j = 0; j < window.kernel_w && x < window.width && y >= 0; j++, x += window.dilation_w) {      \
+                    if (x >= 0) {                                                                                      \
+                        const float tap = from_##type(AT(uchar, from), image + y * from_h + x * from_w);               \
+                        value = taps == 0 ? tap : window.largest ? larger(value, tap) : value + tap;                   \
+                        taps++;                                                                                        \
+                    }                                                                                                  \
+                }                                                                                                      \
+            }                                                                                                          \
+            if (!window.largest) {                                                                                     \
+                value /= window.count_padding ? (float)((long)window.kernel_h * window.kernel_w) : (float)taps;        \
+            }                                                                                                          \
+            to_##type(value, AT(uchar, to), LISTED(to, place) + c);                                                    \
+        }                                                                                                              \
+    }
+POOL(float32)
+POOL(float16)
+POOL(bfloat16)
+
+// Combines the listed pixels of two tensors, in the rows of the grid, one item per channel. How: 0 copies the first, 1
+// adds, 2 multiplies. The output may be either.
+#define COMBINE(type)                                                                                                  \
+    __kernel void distile_combine_##type(VIEW(from), VIEW(other), VIEW(to), POINTER(list), uint pixels,                \
+                                         POINTER(count), uint channels, int how, int other_activation,                 \
+                                         int activation) {                                                             \
+        const uint c = (uint)get_global_id(0), count = AT(uint, count)[0];                                             \
+        if (c >= channels) {                                                                                           \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (uint place = (uint)get_global_id(1); place < count; place += (uint)get_global_size(1)) {                  \
+            float value = from_##type(AT(uchar, from), LISTED(from, place) + c);                                       \
+            if (how != 0) {                                                                                            \
+                const float other =                                                                                    \
+                    activate(from_##type(AT(uchar, other), LISTED(other, place) + c), other_activation);               \
+                value = how == 1 ? value + other : value * other;                                                      \
+            }                                                                                                          \
+            to_##type(activate(value, activation), AT(uchar, to), LISTED(to, place) + c);                              \
+        }                                                                                                              \
+    }
+COMBINE(float32)
+COMBINE(float16)
+COMBINE(bfloat16)
+
+// What is known of some values: their number, mean, and sum of squared deviations; or instead of the mean their maximum.
+typedef struct {
+    float count, mean, squares;
+} Moments;
+
+Moments merge(Moments a, Moments b, int largest) {
+    if (a.count == 0 || b.count == 0) {
+        return a.count == 0 ? b : a;
+    }
+    const float count = a.count + b.count, difference = b.mean - a.mean, share = b.count / count;
+    Moments both = {count, larger(a.mean, b.mean), 0};
+    if (!largest) {
+        // An infinite mean must not become NaN.
+        both.mean = a.mean * (a.count / count) + b.mean * share;
+        both.squares = a.squares + b.squares + difference * difference * a.count * share;
+    }
+    return both;
+}
+
+// Sums a channel in each item, over every blocks-th active pixel of an image: block and image are the other dimensions of
+// the grid. Sums are of differences from the first pixel, so a large mean cancels nothing. Without a list all pixels are
+// active.
+#define SUM(type)                                                                                                      \
+    __kernel void distile_sum_pixels_##type(VIEW(from), POINTER(list), POINTER(lengths), uint pixels, uint width,      \
+                                            uint channels, int largest, POINTER(moments)) {                            \
+        const uint c = (uint)get_global_id(0), blocks = (uint)get_global_size(1), image = (uint)get_global_id(2);      \
+        if (c >= channels) {                                                                                           \
+            return;                                                                                                    \
+        }                                                                                                              \
+        const uint first = list_buffer ? AT(uint, lengths)[image] : 0;                                                 \
+        const uint count = list_buffer ? AT(uint, lengths)[image + 1] - first : pixels;                                \
+        float shift = 0, sum = 0, squares = 0, found = 0;                                                              \
+        for (uint i = (uint)get_global_id(1); i < count; i += blocks) {                                                \
+            const uint y = list_buffer ? AT(uint, list)[first + i] >> 16 : i / width;                                  \
+            const uint x = list_buffer ? AT(uint, list)[first + i] & 0xffff : i - y * width;                           \
+            const float value = from_##type(AT(uchar, from), image * from_n + y * from_h + x * from_w + c);            \
+            if (largest) {                                                                                             \
+                shift = found == 0 ? value : larger(shift, value);                                                     \
+            } else {                                                                                                   \
+                shift = found == 0 && isfinite(value) ? value : shift;                                                 \
+                sum += value - shift;                                                                                  \
+                squares += (value - shift) * (value - shift);                                                          \
+            }                                                                                                          \
+            found++;                                                                                                   \
+        }                                                                                                              \
+        Moments all = {found, shift, 0};                                                                               \
+        if (found != 0 && !largest) {                                                                                  \
+            all.mean = shift + sum / found;                                                                            \
+            all.squares = squares - sum * (sum / found);                                                               \
+        }                                                                                                              \
+        AT(Moments, moments)[((long)image * blocks + get_global_id(1)) * channels + c] = all;                          \
+    }
+SUM(float32)
+SUM(float16)
+SUM(bfloat16)
+
+// The means, or maxima, of all blocks of an image, one item per channel and one image per row of the grid.
+#define MERGE(type)                                                                                                    \
+    __kernel void distile_merge_pixels_##type(POINTER(moments), uint blocks, uint channels, int largest, POINTER(to),  \
+                                              long to_n) {                                                             \
+        const uint c = (uint)get_global_id(0);                                                                         \
+        const long image = (long)get_global_id(1);                                                                     \
+        if (c < channels) {                                                                                            \
+            Moments all = {0, 0, 0};                                                                                   \
+            for (uint block = 0; block < blocks; block++) {                                                            \
+                all = merge(all, AT(Moments, moments)[(image * blocks + block) * channels + c], largest);              \
+            }                                                                                                          \
+            to_##type(all.mean, AT(uchar, to), image * to_n + c);                                                      \
+        }                                                                                                              \
+    }
+MERGE(float32)
+MERGE(float16)
+MERGE(bfloat16)
+
+// The statistics of a group of channels of an image in each group of items: the groups of channels, and the images, are
+// the dimensions of the grid.
+__kernel void distile_merge_groups(POINTER(moments), uint blocks, uint channels, uint size, POINTER(mean),
+                                   POINTER(variance)) {
+    __local Moments parts[GROUP_ITEMS];
+    const uint item = (uint)get_local_id(0), group = (uint)get_group_id(0);
+    const long image = (long)get_global_id(1);
+    Moments all = {0, 0, 0};
+    for (uint i = item; i < blocks * size; i += GROUP_ITEMS) {
+        const uint block = i / size, c = group * size + i % size;
+        all = merge(all, AT(Moments, moments)[(image * blocks + block) * channels + c], 0);
+    }
+    parts[item] = all;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint half_of = GROUP_ITEMS / 2; half_of > 0; half_of /= 2) {
+        if (item < half_of) {
+            parts[item] = merge(parts[item], parts[item + half_of], 0);
+        }
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+    if (item == 0) {
+        const long at = image * get_num_groups(0) + group;
+        AT(float, mean)[at] = parts[0].mean;
+        // Rounding may leave less than 0; NaN stays.
+        AT(float, variance)[at] = parts[0].count == 0 || parts[0].squares < 0 ? 0 : parts[0].squares / parts[0].count;
+    }
+}
+
+// Group norm of the listed pixels, in the rows of the grid, one item per channel. The output may be the input.
+#define NORMALIZE_GROUPS(type)                                                                                         \
+    __kernel void distile_normalize_groups_##type(VIEW(from), VIEW(to), POINTER(list), uint pixels, POINTER(count),    \
+                                                  uint channels, POINTER(mean), POINTER(variance), uint stride,        \
+                                                  uint size, POINTER(gamma), POINTER(beta), float epsilon,             \
+                                                  int activation) {                                                    \
+        const uint c = (uint)get_global_id(0), count = AT(uint, count)[0];                                             \
+        if (c >= channels) {                                                                                           \
+            return;                                                                                                    \
+        }                                                                                                              \
+        const float gamma = gamma_buffer ? AT(float, gamma)[c] : 1, beta = beta_buffer ? AT(float, beta)[c] : 0;       \
+        for (uint place = (uint)get_global_id(1); place < count; place += (uint)get_global_size(1)) {                  \
+            const long at = (long)AT(uint, list)[pixels + place] * stride + c / size;                                  \
+            const float value = from_##type(AT(uchar, from), LISTED(from, place) + c) - AT(float, mean)[at];           \
+            const float factor = gamma / sqrt(AT(float, variance)[at] + epsilon);                                      \
+            to_##type(activate(value * factor + beta, activation), AT(uchar, to), LISTED(to, place) + c);              \
+        }                                                                                                              \
+    }
+NORMALIZE_GROUPS(float32)
+NORMALIZE_GROUPS(float16)
+NORMALIZE_GROUPS(bfloat16)
+
+// The pixels whose scores are above a threshold, one item per pixel of a row.
+#define SCORES(type)                                                                                                   \
+    __kernel void distile_score_pixels_##type(VIEW(from), int height, int width, int channels, POINTER(weights),       \
+                                              float bias, float threshold, int words_per_row, POINTER(to)) {           \
+        __local uint found[GROUP_ITEMS / 32];                                                                          \
+        const int item = (int)get_local_id(0), x = (int)get_global_id(0), row = (int)get_global_id(1);                 \
+        const int image = row / height, y = row - image * height;                                                      \
+        if (item % 32 == 0) {                                                                                          \
+            found[item / 32] = 0;                                                                                      \
+        }                                                                                                              \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
+        if (x < width) {                                                                                               \
+            const long first = image * from_n + y * from_h + x * from_w;                                               \
+            float sum = 0;                                                                                             \
+            for (int c = 0; c < channels; c++) {                                                                       \
+                sum += from_##type(AT(uchar, from), first + c) * (weights_buffer ? AT(float, weights)[c] : 1);         \
+            }                                                                                                          \
+            if (sum + bias > threshold) {                                                                              \
+                atomic_or(&found[item / 32], 1u << (item % 32));                                                       \
+            }                                                                                                          \
+        }                                                                                                              \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                                  \
+        if (item % 32 == 0 && x < width) {                                                                             \
+            AT(uint, to)[(long)row * words_per_row + x / 32] = found[item / 32];                                       \
+        }                                                                                                              \
+    }
+SCORES(float32)
+SCORES(float16)
+SCORES(bfloat16)

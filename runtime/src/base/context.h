@@ -121,6 +121,25 @@ template<typename Body> distile_status guarded(distile_context *context, const B
     }
 }
 
+/** Checks the arguments of an API function, check(context, call, *args), and then runs its body. */
+template<typename Args, typename Body>
+distile_status call_with(distile_context *context, const char *call, const Args *args,
+                         distile_status (*check)(distile_context *, const char *, const Args &), const Body &body) {
+    if (!context) {
+        return fail_null(call, "context");
+    }
+    if (!args) {
+        return fail_null(context, call, "pointer to the arguments");
+    }
+    return guarded(context, [&] {
+        const distile_status status = check(context, call, *args);
+        if (status == DISTILE_OK) {
+            body();
+        }
+        return status;
+    });
+}
+
 /** Destroys an object of a context, with the device current if possible. */
 template<typename Object> void destroy(distile_context &context, Object *object) {
     std::unique_ptr<Object> owned(object);

@@ -8,6 +8,7 @@
 #ifndef DISTILE_DEVICE_H
 #define DISTILE_DEVICE_H
 
+#include <distile/layers.h>
 #include <distile/layout.h>
 #include <distile/planner.h>
 #include <distile/polykernel.h>
@@ -29,6 +30,56 @@ struct Normalization {
     float epsilon;
     bool centred;  ///< Subtracts the mean: layer norm.
     bool zero;     ///< Inactive pixels become 0; else they stay.
+};
+
+/** Pooling of the windows of the active pixels. No window is empty. */
+struct Pooling {
+    const distile_tensor &input, &output;
+    distile_mask &mask;
+    const distile_window &window;
+    bool largest;        ///< Takes the maximum; else the average.
+    bool count_padding;  ///< An average divides by the size of the kernel.
+    bool zero;           ///< Inactive pixels become 0; else they stay.
+};
+
+/** Pooling of the active pixels of each image. */
+struct GlobalPooling {
+    const distile_tensor &input, &output;
+    distile_mask *mask;  ///< Null: all pixels are active.
+    bool largest;        ///< Takes the maximum; else the average.
+};
+
+/** The mean and the variance of the active pixels of each image and group of channels. */
+struct GroupStatistics {
+    const distile_tensor &input;
+    distile_mask *mask;  ///< Null: all pixels are active.
+    int32_t groups;
+    float *mean, *variance;  ///< [image][group]
+};
+
+/** Group norm of the active pixels. The output may be the input. */
+struct GroupNormalization {
+    const distile_tensor &input, &output;
+    distile_mask &mask;
+    int32_t groups;
+    const float *mean, *variance;  ///< [image][group], or shared [group]; null: those of the active pixels.
+    bool shared;
+    const float *gamma, *beta;  ///< Null: 1 and 0.
+    float epsilon;
+    distile_activation activation;
+    bool zero;  ///< Inactive pixels become 0; else they stay.
+};
+
+/** A combination of the active pixels of two tensors. The output may be either. */
+struct TensorCombination {
+    const distile_tensor &input;
+    /** With strides of 0 for rows and columns, one pixel serves all of an image. The input, for a copy. */
+    const distile_tensor &other;
+    const distile_tensor &output;
+    distile_mask &mask;
+    distile_combination how;
+    distile_activation other_activation, activation;
+    bool zero;  ///< Inactive pixels become 0; else they stay.
 };
 
 /** The code of a PolyKernel, loaded on a device. */
@@ -128,6 +179,11 @@ public:
     virtual void upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
                                   int32_t scale_h, int32_t scale_w, bool zero) = 0;
     virtual void normalize(const Normalization &normalization) = 0;
+    virtual void pool(const Pooling &pooling) = 0;
+    virtual void pool_globally(const GlobalPooling &pooling) = 0;
+    virtual void combine(const TensorCombination &combination) = 0;
+    virtual void find_statistics(const GroupStatistics &statistics) = 0;
+    virtual void normalize_groups(const GroupNormalization &normalization) = 0;
     /** Copies the active pixels of a tensor, in order, to the first pixels of `packed`, as far as it has room. */
     virtual void pack(const distile_tensor &tensor, distile_mask &mask, const distile_tensor &packed) = 0;
     /** The reverse. With `zero`, the other pixels become 0. */

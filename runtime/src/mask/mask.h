@@ -31,6 +31,12 @@ enum class Direction { ToInput, ToOutput };
 /** Combinations of two masks of the same shape; Invert uses only the first. */
 enum class Combination { Unite, Intersect, Subtract, Invert };
 
+/** Which pixels of a tensor score enough: the sum of channels times weights, plus the bias, is above the threshold. */
+struct Scores {
+    const float *weights;  ///< Null: 1.
+    float bias, threshold;
+};
+
 }  // namespace distile
 
 /** The base class of each device's masks. Setters that throw leave the mask unchanged or, if a GPU fails, without
@@ -61,6 +67,7 @@ struct distile_mask {
     /** `b` is null for Invert. Either may be this mask. */
     virtual void set_combination(distile::Combination how, distile_mask &a, distile_mask *b) = 0;
     virtual void set_difference(const distile_tensor &a, const distile_tensor &b, float threshold) = 0;
+    virtual void set_scores(const distile_tensor &tensor, const distile::Scores &scores) = 0;
 
     virtual distile::MaskBits bits() = 0;
     /** True if counting needs neither a wait nor a device. */

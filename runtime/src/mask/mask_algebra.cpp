@@ -1,34 +1,20 @@
 #include "mask_checks.h"
 #include "tensor.h"
+#include <cmath>
+#include <distile/layers.h>
 
 using namespace distile;
 
 namespace {
 
-distile_status check_window(distile_context *context, const char *call, const distile_window *window,
-                            Direction direction, const MaskShape &from, const MaskShape &to) {
-    if (!window) {
-        return fail_null(context, call, "window");
+/** Checks a window, and that a mask of its input can be mapped through it. */
+distile_status check_transfer(distile_context *context, const char *call, const distile_window *window,
+                              Direction direction, const MaskShape &from, const MaskShape &to) {
+    const distile_status status = check_window(context, call, window);
+    if (status != DISTILE_OK) {
+        return status;
     }
-    for (int32_t extent : {window->kernel_h, window->kernel_w, window->stride_h, window->stride_w, window->dilation_h,
-                           window->dilation_w}) {
-        if (extent < 1 || extent > largest_extent) {
-            return fail(context, DISTILE_ERROR_BAD_VALUE,
-                        "%s: the window has a kernel, stride or dilation of %d; each must be 1 to %d", call, extent,
-                        largest_extent);
-        }
-    }
-    for (int32_t pad : {window->pad_top, window->pad_left}) {
-        if (pad < 0 || pad > largest_extent) {
-            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the window has a padding of %d; it must be 0 to %d",
-                        call, pad, largest_extent);
-        }
-    }
-    const int32_t kind = raw(window->kind);
-    if (kind < DISTILE_WINDOW_CONV || kind > DISTILE_WINDOW_UPSAMPLED) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d is not a kind of window", call, kind);
-    }
-    if (kind == DISTILE_WINDOW_UPSAMPLED) {
+    if (window->kind == DISTILE_WINDOW_UPSAMPLED) {
         const MaskShape &input = direction == Direction::ToInput ? to : from;
         // The largest output with the largest padding.
         constexpr int64_t largest = 2 * int64_t{largest_extent};
@@ -49,7 +35,7 @@ distile_status transfer(const char *call, distile_mask *result, distile_mask *fr
         return status;
     }
     const MaskShape to = {from->shape.batch, height, width};
-    status = check_window(&result->context, call, window, direction, from->shape, to);
+    status = check_transfer(&result->context, call, window, direction, from->shape, to);
     if (status == DISTILE_OK) {
         status = check_mask_shape(*result, call, to);
     }
@@ -175,6 +161,32 @@ distile_status distile_mask_set_difference(distile_mask *result, const distile_t
     }
     return status != DISTILE_OK ? status : guarded(&result->context, [&] {
         result->set_difference(*a, *b, threshold);
+        return DISTILE_OK;
+    });
+}
+
+distile_status distile_mask_set_scores(distile_mask *mask, const distile_tensor *tensor, const float *weights,
+                                       float bias, float threshold) {
+    constexpr const char *call = "distile_mask_set_scores";
+    if (!mask) {
+        return fail_null(call, "mask");
+    }
+    distile_context *context = &mask->context;
+    distile_status status = check_any_tensor(context, call, tensor, "tensor");
+    if (status == DISTILE_OK) {
+        status = check_float_address(context, call, weights, "weights");
+    }
+    if (status == DISTILE_OK) {
+        status = check_mask_shape(*mask, call, {tensor->batch, tensor->height, tensor->width});
+    }
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    if (std::isnan(bias) || std::isnan(threshold)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s is NaN", call, std::isnan(bias) ? "bias" : "threshold");
+    }
+    return guarded(context, [&] {
+        mask->set_scores(*tensor, {weights, bias, threshold});
         return DISTILE_OK;
     });
 }

@@ -61,4 +61,28 @@ distile_status check_mask_shape(const distile_mask &mask, const char *call, cons
     return mask.check_shape(call, shape);
 }
 
+distile_status check_window(distile_context *context, const char *call, const distile_window *window) {
+    if (!window) {
+        return fail_null(context, call, "window");
+    }
+    for (int32_t extent : {window->kernel_h, window->kernel_w, window->stride_h, window->stride_w, window->dilation_h,
+                           window->dilation_w}) {
+        if (extent < 1 || extent > largest_extent) {
+            return fail(context, DISTILE_ERROR_BAD_VALUE,
+                        "%s: the window has a kernel, stride or dilation of %d; each must be 1 to %d", call, extent,
+                        largest_extent);
+        }
+    }
+    for (int32_t pad : {window->pad_top, window->pad_left}) {
+        if (pad < 0 || pad > largest_extent) {
+            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the window has a padding of %d; it must be 0 to %d",
+                        call, pad, largest_extent);
+        }
+    }
+    const int32_t kind = raw(window->kind);
+    return kind >= DISTILE_WINDOW_CONV && kind <= DISTILE_WINDOW_UPSAMPLED
+               ? DISTILE_OK
+               : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d is not a kind of window", call, kind);
+}
+
 }  // namespace distile

@@ -28,6 +28,9 @@ distile_status check_masks(const char *call, std::initializer_list<const distile
 /** Checks that a shape is legal for a mask. */
 distile_status check_mask_shape(const distile_mask &mask, const char *call, const MaskShape &shape);
 
+/** Checks the numbers of a window. */
+distile_status check_window(distile_context *context, const char *call, const distile_window *window);
+
 }  // namespace distile
 
 #endif

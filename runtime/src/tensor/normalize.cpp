@@ -2,7 +2,6 @@
 #include "mask_checks.h"
 #include "tensor.h"
 #include "types.h"
-#include <cmath>
 #include <distile/tokens.h>
 
 using namespace distile;
@@ -10,20 +9,6 @@ using namespace distile;
 namespace {
 
 constexpr const char *call = "distile_normalize";
-
-/** Checks a factor or summand of each channel. */
-distile_status check_vector(distile_context *context, const float *vector, const char *name,
-                            const distile_tensor &output) {
-    if (reinterpret_cast<uintptr_t>(vector) % sizeof(float) != 0) {
-        return fail(context, DISTILE_ERROR_BAD_ALIGNMENT, "%s: %s is not aligned to %zu bytes", call, name,
-                    sizeof(float));
-    }
-    const auto bytes = static_cast<uintptr_t>(output.channels) * sizeof(float);
-    if (vector && overlap(without_border(output), vector, bytes)) {
-        return fail(context, DISTILE_ERROR_ALIASING, "%s: %s overlaps the output", call, name);
-    }
-    return DISTILE_OK;
-}
 
 distile_status check_tensors(distile_context *context, const distile_normalize_args &args) {
     distile_status status = check_any_tensor(context, call, args.input, "input");
@@ -41,10 +26,9 @@ distile_status check_tensors(distile_context *context, const distile_normalize_a
         return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the input has %d channels; it may have at most %d", call,
                     input.channels, most_channels);
     }
-    if (output.batch != input.batch || output.height != input.height || output.width != input.width) {
-        return fail(context, DISTILE_ERROR_BAD_SHAPE,
-                    "%s: the output is %d x %d x %d (batch, height, width), but the input is %d x %d x %d", call,
-                    output.batch, output.height, output.width, input.batch, input.height, input.width);
+    status = check_same_extents(context, call, input, output);
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (!same_view(input, output) && overlap(without_border(input), without_border(output))) {
         return fail(context, DISTILE_ERROR_ALIASING, "%s: the input overlaps the output but is not the same view",
@@ -56,10 +40,10 @@ distile_status check_tensors(distile_context *context, const distile_normalize_a
 distile_status check_args(distile_context *context, const distile_normalize_args &args) {
     distile_status status = check_tensors(context, args);
     if (status == DISTILE_OK) {
-        status = check_vector(context, args.gamma, "gamma", *args.output);
+        status = check_vector(context, call, args.gamma, "gamma", args.output->channels, *args.output);
     }
     if (status == DISTILE_OK) {
-        status = check_vector(context, args.beta, "beta", *args.output);
+        status = check_vector(context, call, args.beta, "beta", args.output->channels, *args.output);
     }
     if (status == DISTILE_OK) {
         status = check_inactive(context, call, args.inactive);
@@ -71,9 +55,9 @@ distile_status check_args(distile_context *context, const distile_normalize_args
     if (norm < DISTILE_LAYER_NORM || norm > DISTILE_RMS_NORM) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: norm is %d; it must be 0 or 1", call, norm);
     }
-    if (!(args.epsilon >= 0) || std::isinf(args.epsilon)) {
-        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: epsilon is %g; it must be finite and at least 0", call,
-                    static_cast<double>(args.epsilon));
+    status = check_epsilon(context, call, args.epsilon);
+    if (status != DISTILE_OK) {
+        return status;
     }
     if (!is_reserved_zero(args.reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the arguments is not 0", call);

@@ -2,6 +2,7 @@
 #include "context.h"
 #include "types.h"
 #include <algorithm>
+#include <cmath>
 
 namespace distile {
 
@@ -197,6 +198,50 @@ distile_status check_inactive(distile_context *context, const char *call, const 
     return number >= DISTILE_KEEP && number <= DISTILE_ZERO
                ? DISTILE_OK
                : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: inactive is %d; it must be 0 or 1", call, number);
+}
+
+distile_status check_activation(distile_context *context, const char *call, const distile_activation &activation,
+                                const char *name) {
+    const int32_t number = raw(activation);
+    return number >= DISTILE_ACTIVATION_NONE && number <= DISTILE_ACTIVATION_HARDSWISH
+               ? DISTILE_OK
+               : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s is %d; it must be 0 to %d", call, name, number,
+                      DISTILE_ACTIVATION_HARDSWISH);
+}
+
+distile_status check_float_address(distile_context *context, const char *call, const float *address, const char *name) {
+    return reinterpret_cast<uintptr_t>(address) % sizeof(float) == 0
+               ? DISTILE_OK
+               : fail(context, DISTILE_ERROR_BAD_ALIGNMENT, "%s: %s is not aligned to %zu bytes", call, name,
+                      sizeof(float));
+}
+
+distile_status check_epsilon(distile_context *context, const char *call, float epsilon) {
+    return epsilon >= 0 && !std::isinf(epsilon)
+               ? DISTILE_OK
+               : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: epsilon is %g; it must be finite and at least 0", call,
+                      static_cast<double>(epsilon));
+}
+
+distile_status check_vector(distile_context *context, const char *call, const float *vector, const char *name,
+                            int64_t count, const distile_tensor &output) {
+    const distile_status status = check_float_address(context, call, vector, name);
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    return vector && overlap(without_border(output), vector, static_cast<uintptr_t>(count) * sizeof(float))
+               ? fail(context, DISTILE_ERROR_ALIASING, "%s: %s overlaps the output", call, name)
+               : DISTILE_OK;
+}
+
+distile_status check_same_extents(distile_context *context, const char *call, const distile_tensor &input,
+                                  const distile_tensor &output) {
+    if (output.batch == input.batch && output.height == input.height && output.width == input.width) {
+        return DISTILE_OK;
+    }
+    return fail(context, DISTILE_ERROR_BAD_SHAPE,
+                "%s: the output is %d x %d x %d (batch, height, width), but the input is %d x %d x %d", call,
+                output.batch, output.height, output.width, input.batch, input.height, input.width);
 }
 
 }  // namespace distile

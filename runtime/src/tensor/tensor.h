@@ -4,7 +4,7 @@
 #ifndef DISTILE_TENSOR_H
 #define DISTILE_TENSOR_H
 
-#include <distile/distile.h>
+#include <distile/layers.h>
 
 namespace distile {
 
@@ -23,6 +23,24 @@ distile_status check_any_tensor(distile_context *context, const char *call, cons
 
 /** Checks what a caller wants of inactive pixels. */
 distile_status check_inactive(distile_context *context, const char *call, const distile_inactive &inactive);
+
+/** Checks a function of the caller's; messages use its `name`. */
+distile_status check_activation(distile_context *context, const char *call, const distile_activation &activation,
+                                const char *name);
+
+/** Checks that an address is that of a float32. Messages use its `name`. */
+distile_status check_float_address(distile_context *context, const char *call, const float *address, const char *name);
+
+/** Checks an epsilon that is added to a variance. */
+distile_status check_epsilon(distile_context *context, const char *call, float epsilon);
+
+/** Checks a factor, a summand or a statistic that an output must not overlap. Null is allowed. */
+distile_status check_vector(distile_context *context, const char *call, const float *vector, const char *name,
+                            int64_t count, const distile_tensor &output);
+
+/** Checks that an output has the same batch, height and width as an input. */
+distile_status check_same_extents(distile_context *context, const char *call, const distile_tensor &input,
+                                  const distile_tensor &output);
 
 /** True if two views may share memory. Exact for views of one tensor, which have equal strides; otherwise compares the
  * address ranges. */
