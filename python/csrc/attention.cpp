@@ -55,7 +55,8 @@ Tensor run_attention(const Tensor &query, const Tensor &key, const Tensor &value
     const distile_polykernel *polykernel =
         type ? find_polykernel(OperatorKey(session.device(), *type, attention)) : nullptr;
     if (!polykernel) {
-            return call("distile::_dense_attention", "", query, key, value, mask, key_mask, scale, causal, zero, given(out));
+        return call("distile::_dense_attention", "", query, key, value, mask, key_mask, scale, causal, zero,
+                    given(out));
     }
     const View queries = view_of_tokens(query, *type), keys = view_of_tokens(key, *type),
                values = view_of_tokens(value, *type);

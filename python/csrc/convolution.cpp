@@ -38,7 +38,8 @@ distile_conv2d describe(const WeightedCall &call, const Ints &stride, const Ints
     }
     distile_conv2d conv{};
     conv.in_channels = number(in, "the number of channels");
-    conv.out_channels = number(transposed ? call.weight.size(1) * groups : call.weight.size(0), "the number of channels");
+    conv.out_channels =
+        number(transposed ? call.weight.size(1) * groups : call.weight.size(0), "the number of channels");
     conv.groups = number(groups, "groups");
     conv.kernel_h = number(call.weight.size(2), "the kernel's height");
     conv.kernel_w = number(call.weight.size(3), "the kernel's width");
@@ -102,7 +103,8 @@ Tensor run_upsampled(const WeightedCall &call, const Ints &scale, const Ints &pa
         return run(session, *polykernel, DISTILE_OIHW, call);
     }
     return python::call("distile::_dense_upsample_conv2d", "", call.input, call.weight, call.bias, call.mask,
-                        call.residual, scale, padding, dilation, groups, activation, call.place, call.zero, given(call.out));
+                        call.residual, scale, padding, dilation, groups, activation, call.place, call.zero,
+                        given(call.out));
 }
 
 }  // namespace
@@ -133,8 +135,8 @@ Tensor conv2d_out(const Tensor &input, const Tensor &weight, const OptionalTenso
 
 Tensor conv_transpose2d(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
                         const OptionalTensor &residual, const Ints &stride, const Ints &padding,
-                        const Ints &output_padding, const Ints &dilation, int64_t groups,
-                        const std::string &activation, int64_t place) {
+                        const Ints &output_padding, const Ints &dilation, int64_t groups, const std::string &activation,
+                        int64_t place) {
     return run_transposed({input, weight, bias, mask, residual, place, nullptr, true}, stride, padding, output_padding,
                           dilation, groups, activation);
 }
@@ -155,9 +157,8 @@ Tensor upsample_conv2d(const Tensor &input, const Tensor &weight, const Optional
 }
 
 Tensor upsample_conv2d_out(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
-                           const OptionalTensor &residual, const Ints &scale, const Ints &padding,
-                           const Ints &dilation, int64_t groups, const std::string &activation, int64_t place,
-                           bool zero, const Tensor &out) {
+                           const OptionalTensor &residual, const Ints &scale, const Ints &padding, const Ints &dilation,
+                           int64_t groups, const std::string &activation, int64_t place, bool zero, const Tensor &out) {
     return run_upsampled({input, weight, bias, mask, residual, place, &out, zero}, scale, padding, dilation, groups,
                          activation);
 }

@@ -22,11 +22,13 @@ int64_t polykernel_version() {
 
 STABLE_TORCH_LIBRARY(distile, m) {
 #define DISTILE_WEIGHTED "Tensor input, Tensor weight, Tensor? bias, Tensor mask, Tensor? residual=None, *, "
-#define DISTILE_CONV "int[2] stride=1, int[4] padding=0, int[2] dilation=1, int groups=1, str activation='none', int place=0"
+#define DISTILE_CONV                                                                                                   \
+    "int[2] stride=1, int[4] padding=0, int[2] dilation=1, int groups=1, str activation='none', int place=0"
 #define DISTILE_TRANSPOSED                                                                                             \
     "int[2] stride=1, int[4] padding=0, int[2] output_padding=0, int[2] dilation=1, int groups=1, "                    \
     "str activation='none', int place=0"
-#define DISTILE_UPSAMPLED "int[2] scale=2, int[4] padding=0, int[2] dilation=1, int groups=1, str activation='none', int place=0"
+#define DISTILE_UPSAMPLED                                                                                              \
+    "int[2] scale=2, int[4] padding=0, int[2] dilation=1, int groups=1, str activation='none', int place=0"
 #define DISTILE_LINEAR "str activation='none', int place=0"
 #define DISTILE_OUT ", bool zero=False, Tensor(a!) out) -> Tensor(a!)"
     m.def("conv2d(" DISTILE_WEIGHTED DISTILE_CONV ") -> Tensor");
@@ -37,7 +39,8 @@ STABLE_TORCH_LIBRARY(distile, m) {
     m.def("upsample_conv2d.out(" DISTILE_WEIGHTED DISTILE_UPSAMPLED DISTILE_OUT);
     m.def("linear(" DISTILE_WEIGHTED DISTILE_LINEAR ") -> Tensor");
     m.def("linear.out(" DISTILE_WEIGHTED DISTILE_LINEAR DISTILE_OUT);
-#define DISTILE_ATTENTION "Tensor query, Tensor key, Tensor value, Tensor mask, *, Tensor? key_mask=None, float scale=0, bool causal=False"
+#define DISTILE_ATTENTION                                                                                              \
+    "Tensor query, Tensor key, Tensor value, Tensor mask, Tensor? key_mask=None, *, float scale=0, bool causal=False"
     m.def("attention(" DISTILE_ATTENTION ") -> Tensor");
     m.def("attention.out(" DISTILE_ATTENTION DISTILE_OUT);
 #define DISTILE_LAYER_NORM "Tensor input, Tensor mask, Tensor? weight, Tensor? bias, *, float epsilon=1e-5"
@@ -53,7 +56,8 @@ STABLE_TORCH_LIBRARY(distile, m) {
     m.def("cumulative_lengths(Tensor mask) -> Tensor");
     m.def("mask_dilate(Tensor mask, int radius_h, int radius_w) -> Tensor");
     m.def("mask_pool(Tensor mask, int factor_h, int factor_w) -> Tensor");
-#define DISTILE_WINDOW "Tensor mask, SymInt[] size, *, int[2] kernel, int[2] stride=1, int[2] dilation=1, int[2] padding=0, int kind=0"
+#define DISTILE_WINDOW                                                                                                 \
+    "Tensor mask, SymInt[] size, *, int[2] kernel, int[2] stride=1, int[2] dilation=1, int[2] padding=0, int kind=0"
     m.def("mask_needed_input(" DISTILE_WINDOW ") -> Tensor");
     m.def("mask_affected_output(" DISTILE_WINDOW ") -> Tensor");
     m.def("mask_difference(Tensor a, Tensor b, float threshold=0) -> Tensor");

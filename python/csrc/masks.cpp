@@ -29,13 +29,14 @@ Tensor bytes_of(const Session &session, const Tensor &like, const Mask &mask, in
 
 distile_window window_of(const Ints &kernel, const Ints &stride, const Ints &dilation, const Ints &padding,
                          int64_t kind) {
-    if (kernel.size() != 2 || stride.size() != 2 || dilation.size() != 2 || padding.size() != 2 || kind < 0 || kind > 2) {
+    if (kernel.size() != 2 || stride.size() != 2 || dilation.size() != 2 || padding.size() != 2 || kind < 0 ||
+        kind > 2) {
         fail("a window has a kernel, a stride, a dilation and a padding (top and left) of 2 numbers each, and is of "
              "kind 0 (convolution), 1 (transposed) or 2 (after upsampling)");
     }
-    return {number(kernel[0]),  number(kernel[1]),   number(stride[0]),  number(stride[1]),
-            number(dilation[0]), number(dilation[1]), number(padding[0]), number(padding[1]),
-            static_cast<distile_window_kind>(kind)};
+    return {number(kernel[0]),  number(kernel[1]),   number(stride[0]),
+            number(stride[1]),  number(dilation[0]), number(dilation[1]),
+            number(padding[0]), number(padding[1]),  static_cast<distile_window_kind>(kind)};
 }
 
 void check_image(const Tensor &mask) {
@@ -80,9 +81,9 @@ Tensor mask_affected_output(const Tensor &mask, const Ints &size, const Ints &ke
     const distile_window window = window_of(kernel, stride, dilation, padding, kind);
     Session &session = Session::of(mask);
     const Mask result = session.make_mask();
-    check(distile_mask_affected_output(result.get(), session.mask(mask), &window, number(size.at(0)),
-                                       number(size.at(1))),
-          session.context());
+    check(
+        distile_mask_affected_output(result.get(), session.mask(mask), &window, number(size.at(0)), number(size.at(1))),
+        session.context());
     return bytes_of(session, mask, result, mask.size(0), size[0], size[1], false);
 }
 

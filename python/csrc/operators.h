@@ -20,8 +20,8 @@ Tensor conv2d_out(const Tensor &input, const Tensor &weight, const OptionalTenso
                   int64_t groups, const std::string &activation, int64_t place, bool zero, const Tensor &out);
 Tensor conv_transpose2d(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
                         const OptionalTensor &residual, const Ints &stride, const Ints &padding,
-                        const Ints &output_padding, const Ints &dilation, int64_t groups,
-                        const std::string &activation, int64_t place);
+                        const Ints &output_padding, const Ints &dilation, int64_t groups, const std::string &activation,
+                        int64_t place);
 Tensor conv_transpose2d_out(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
                             const OptionalTensor &residual, const Ints &stride, const Ints &padding,
                             const Ints &output_padding, const Ints &dilation, int64_t groups,
@@ -30,9 +30,8 @@ Tensor upsample_conv2d(const Tensor &input, const Tensor &weight, const Optional
                        const OptionalTensor &residual, const Ints &scale, const Ints &padding, const Ints &dilation,
                        int64_t groups, const std::string &activation, int64_t place);
 Tensor upsample_conv2d_out(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
-                           const OptionalTensor &residual, const Ints &scale, const Ints &padding,
-                           const Ints &dilation, int64_t groups, const std::string &activation, int64_t place,
-                           bool zero, const Tensor &out);
+                           const OptionalTensor &residual, const Ints &scale, const Ints &padding, const Ints &dilation,
+                           int64_t groups, const std::string &activation, int64_t place, bool zero, const Tensor &out);
 
 Tensor linear(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
               const OptionalTensor &residual, const std::string &activation, int64_t place);

@@ -22,11 +22,11 @@ struct Hash {
     }
 };
 
-template <typename Parameters>
-void set_numbers(OperatorKey &key, distile_device device, distile_dtype type, int32_t kind,
-                 const Parameters &parameters) {
+template<typename Parameters> void set_numbers(OperatorKey &key, distile_device device, distile_dtype type,
+                                               int32_t kind, const Parameters &parameters) {
     constexpr size_t count = sizeof(Parameters) / sizeof(int32_t);
-    static_assert(sizeof(Parameters) == count * sizeof(int32_t) && count + 3 <= std::tuple_size_v<decltype(key.numbers)>);
+    static_assert(sizeof(Parameters) == count * sizeof(int32_t) &&
+                  count + 3 <= std::tuple_size_v<decltype(key.numbers)>);
     key.numbers[0] = device;
     key.numbers[1] = type;
     key.numbers[2] = kind;

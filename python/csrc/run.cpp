@@ -10,8 +10,7 @@ Tensor run(Session &session, const distile_polykernel &polykernel, distile_weigh
     const bool images = call.input.dim() == 4;
     const int32_t channels = polykernel.operands[polykernel.num_operands - 1].channels;
     int32_t height = 0, width = 0;
-    check(distile_kernel_output_shape(kernel, input.view.height, input.view.width, &height, &width),
-          session.context());
+    check(distile_kernel_output_shape(kernel, input.view.height, input.view.width, &height, &width), session.context());
     if (height == 0 || width == 0) {
         fail("the input is smaller than the operator's window");
     }

@@ -103,8 +103,8 @@ Mask Session::take_mask(const CachedMask &wanted) {
     if (device_ == DISTILE_CPU) {
         return spare_ ? std::move(spare_) : make_mask();
     }
-    // The last call that used it precedes this one on the stream. A mask of another shape would get new addresses, which
-    // a captured graph does not expect.
+    // The last call that used it precedes this one on the stream. A mask of another shape would get new addresses,
+    // which a captured graph does not expect.
     const auto same = std::find_if(masks_.begin(), masks_.end(), [&](const CachedMask &cached) {
         return cached.role == wanted.role && cached.batch == wanted.batch && cached.height == wanted.height &&
                cached.width == wanted.width;

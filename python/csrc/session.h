@@ -25,8 +25,8 @@ public:
     }
     distile_kernel *kernel(const distile_polykernel &polykernel);
 
-    /** The mask with these bytes: bool or uint8, [batch, height, width], or [batch, tokens] for images of height 1. On a
-     * CPU, equal masks share one distile_mask with its tile lists, as long as it is among the last few. On a GPU, a
+    /** The mask with these bytes: bool or uint8, [batch, height, width], or [batch, tokens] for images of height 1. On
+     * a CPU, equal masks share one distile_mask with its tile lists, as long as it is among the last few. On a GPU, a
      * distile_mask serves all masks of one shape and role. Masks with different roles stay valid together until the
      * next call. */
     distile_mask *mask(const Tensor &bytes, int32_t role = 0);

@@ -111,9 +111,9 @@ View view_of(const Tensor &tensor, distile_dtype type) {
     if (fits(layout)) {
         return {make_view(tensor, layout, type), tensor};
     }
-    const Tensor copy = torch::stable::contiguous(
-        tensor, tensor.dim() == 4 ? torch::headeronly::MemoryFormat::ChannelsLast
-                                  : torch::headeronly::MemoryFormat::Contiguous);
+    const Tensor copy =
+        torch::stable::contiguous(tensor, tensor.dim() == 4 ? torch::headeronly::MemoryFormat::ChannelsLast
+                                                            : torch::headeronly::MemoryFormat::Contiguous);
     return {make_view(copy, layout_of(copy), type), copy};
 }
 
@@ -129,8 +129,8 @@ distile_tensor output_view(const Tensor &tensor, distile_dtype type) {
 Tensor empty_images(const Tensor &like, int64_t batch, int64_t channels, int64_t height, int64_t width) {
     int32_t type = 0;
     STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &type));
-    return empty_strided(like, {batch, channels, height, width}, {height * width * channels, 1, width * channels, channels},
-                         type);
+    return empty_strided(like, {batch, channels, height, width},
+                         {height * width * channels, 1, width * channels, channels}, type);
 }
 
 Tensor empty(const Tensor &like, const Ints &sizes, ScalarType type) {

@@ -53,8 +53,7 @@ Tensor empty_images(const Tensor &like, int64_t batch, int64_t channels, int64_t
 Tensor empty(const Tensor &like, const Ints &sizes, ScalarType type);
 
 /** Calls an operator of PyTorch with a single result. Arguments are passed as they are declared. */
-template <typename... Args>
-Tensor call(const char *name, const char *overload, const Args &...args) {
+template<typename... Args> Tensor call(const char *name, const char *overload, const Args &...args) {
     StableIValue stack[] = {torch::stable::detail::from(args)...};
     STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, overload, stack, TORCH_ABI_VERSION));
     return torch::stable::detail::to<Tensor>(stack[0]);

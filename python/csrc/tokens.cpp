@@ -37,9 +37,10 @@ Tensor normalize(const Tensor &input, const Tensor &mask, const OptionalTensor &
     Session &session = Session::of(input);
     const distile_dtype type = checked_type(input);
     const View source = view_of(input, type);
-    const Tensor output = out                ? *out
-                          : input.dim() == 4 ? empty_images(input, input.size(0), input.size(1), input.size(2), input.size(3))
-                                             : empty(input, {input.size(0), input.size(1), input.size(2)}, input.scalar_type());
+    const Tensor output = out ? *out
+                          : input.dim() == 4
+                              ? empty_images(input, input.size(0), input.size(1), input.size(2), input.size(3))
+                              : empty(input, {input.size(0), input.size(1), input.size(2)}, input.scalar_type());
     const distile_tensor output_tensor = output_view(output, type);
     const Vector factors(gamma, source.view.channels, "the weight"), summands(beta, source.view.channels, "the bias");
     distile_normalize_args args{};

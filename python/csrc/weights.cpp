@@ -11,8 +11,7 @@ namespace {
 
 std::atomic<int64_t> packings{0};
 
-template <typename Result>
-Result ask(const char *name, const Tensor &tensor) {
+template<typename Result> Result ask(const char *name, const Tensor &tensor) {
     StableIValue stack[] = {torch::stable::detail::from(tensor)};
     STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, "", stack, TORCH_ABI_VERSION));
     return torch::stable::detail::to<Result>(stack[0]);
@@ -32,8 +31,7 @@ struct Source {
     const void *data;
     int64_t version;
 
-    explicit Source(const Tensor &tensor)
-        : tensor(tensor), data(tensor.const_data_ptr()), version(version_of(tensor)) {
+    explicit Source(const Tensor &tensor) : tensor(tensor), data(tensor.const_data_ptr()), version(version_of(tensor)) {
     }
     bool is(const Tensor &other) const {
         return data == other.const_data_ptr() && version == version_of(other) &&
@@ -67,7 +65,8 @@ Places &places() {
 
 /** In host memory, contiguous, of a type that distile reads. */
 Tensor host_copy(const Tensor &tensor, bool to_float32) {
-    Tensor copy = tensor.is_cpu() ? tensor : torch::stable::to(tensor, torch::stable::Device(torch::headeronly::DeviceType::CPU));
+    Tensor copy =
+        tensor.is_cpu() ? tensor : torch::stable::to(tensor, torch::stable::Device(torch::headeronly::DeviceType::CPU));
     if (to_float32 && copy.scalar_type() != ScalarType::Float) {
         copy = torch::stable::to(copy, ScalarType::Float);
     }

@@ -7,6 +7,7 @@ import math
 
 import torch
 
+from . import dense
 from ._library import ops
 
 CONV, TRANSPOSED, UPSAMPLED = range(3)
@@ -136,14 +137,62 @@ def _(gradient, input, weight, bias, mask, residual, activation, needed):
             gradient.new_empty(gradient.shape) if needed[3] else _empty(input))
 
 
-def _register(name, parameters, backward_of):
-    def setup(context, inputs, keyword_only_inputs, output):
-        context.save_for_backward(*inputs)
-        context.parameters = [keyword_only_inputs[name] for name in parameters]
+@torch.library.custom_op("distile::_attention_backward", mutates_args=())
+def _attention_backward(gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+                        mask: torch.Tensor, key_mask: torch.Tensor | None, scale: float,
+                        causal: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    if key_mask is not None:  # Keys that are not active may hold anything.
+        seen = key_mask.bool()[:, None, :, None]
+        key, value = (torch.where(seen, tensor, tensor.new_zeros(())) for tensor in (key, value))
+    rows = mask.bool()[:, None, :, None]
+    gradient, query = (torch.where(rows, tensor, tensor.new_zeros(())) for tensor in (gradient, query))
+    likely = dense.probabilities(query, key, key_mask, scale, causal)
+    for_likely = gradient @ value.transpose(-1, -2)
+    for_scores = likely * (for_likely - (for_likely * likely).sum(-1, keepdim=True)) * (scale or query.shape[3]**-.5)
+    return for_scores @ key, for_scores.transpose(-1, -2) @ query, likely.transpose(-1, -2) @ gradient
 
-    def backward(context, gradient):
-        needed = [context.needs_input_grad[i] for i in (0, 1, 2, 4)]
-        found = backward_of(gradient, *context.saved_tensors, *context.parameters, needed)
+
+@_attention_backward.register_fake
+def _(gradient, query, key, value, mask, key_mask, scale, causal):
+    return tuple(tensor.new_empty(tensor.shape) for tensor in (query, key, value))
+
+
+@torch.library.custom_op("distile::_norm_backward", mutates_args=())
+def _norm_backward(gradient: torch.Tensor, input: torch.Tensor, mask: torch.Tensor, weight: torch.Tensor | None,
+                   epsilon: float, layer: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    where = mask.nonzero(as_tuple=True)
+    images = input.dim() == 4
+    channels_last = (0, 2, 3, 1) if images else (0, 1, 2)
+    rows, active = input.permute(channels_last)[where], gradient.permute(channels_last)[where]
+    centered = rows - rows.mean(1, keepdim=True) if layer else rows
+    inverse = torch.rsqrt(centered.square().mean(1, keepdim=True) + epsilon)
+    normalized = centered * inverse
+    scaled = active if weight is None else active * weight
+    change = scaled - normalized * (scaled * normalized).mean(1, keepdim=True)
+    if layer:
+        change = change - scaled.mean(1, keepdim=True)
+    for_input = torch.zeros_like(input, memory_format=torch.channels_last if images else torch.contiguous_format)
+    for_input.permute(channels_last)[where] = change * inverse
+    return for_input, (active * normalized).sum(0), active.sum(0)
+
+
+@_norm_backward.register_fake
+def _(gradient, input, mask, weight, epsilon, layer):
+    channels = input.shape[1] if input.dim() == 4 else input.shape[2]
+    form = torch.channels_last if input.dim() == 4 else torch.contiguous_format
+    return torch.empty_like(input, memory_format=form), input.new_empty(channels), input.new_empty(channels)
+
+
+def _register(name, parameters, backward_of):
+    def setup(ctx, inputs, keyword_only_inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.parameters = [keyword_only_inputs[name] for name in parameters]
+
+    def backward(ctx, gradient):
+        wanted = ctx.needs_input_grad
+        # The dispatcher leaves out a residual that is None.
+        needed = [wanted[0], wanted[1], wanted[2], len(wanted) > 4 and wanted[4]]
+        found = backward_of(gradient, *ctx.saved_tensors, *ctx.parameters, needed)
         for_input, for_weight, for_bias, for_residual = (
             tensor if wanted else None for tensor, wanted in zip(found, needed))
         return for_input, for_weight, for_bias, None, for_residual
@@ -164,3 +213,36 @@ _convolution("conv2d", CONV)
 _convolution("conv_transpose2d", TRANSPOSED)
 _convolution("upsample_conv2d", UPSAMPLED, "scale")
 _register("linear", ("activation",), ops._linear_backward)
+
+
+def _setup_attention(ctx, inputs, keyword_only_inputs, output):
+    ctx.save_for_backward(*inputs)
+    ctx.parameters = keyword_only_inputs["scale"], keyword_only_inputs["causal"]
+
+
+def _of_attention(ctx, gradient):
+    found = ops._attention_backward(gradient, *ctx.saved_tensors, *ctx.parameters)
+    return *(tensor if wanted else None for tensor, wanted in zip(found, ctx.needs_input_grad)), None, None
+
+
+torch.library.register_autograd("distile::attention", _of_attention, setup_context=_setup_attention)
+
+
+def _setup_norm(ctx, inputs, keyword_only_inputs, output):
+    ctx.save_for_backward(*inputs[:3])
+    ctx.epsilon = keyword_only_inputs["epsilon"]
+
+
+def _of_layer_norm(ctx, gradient):
+    found = ops._norm_backward(gradient, *ctx.saved_tensors, ctx.epsilon, True)
+    wanted = ctx.needs_input_grad
+    return (found[0] if wanted[0] else None, None, found[1] if wanted[2] else None, found[2] if wanted[3] else None)
+
+
+def _of_rms_norm(ctx, gradient):
+    found = ops._norm_backward(gradient, *ctx.saved_tensors, ctx.epsilon, False)
+    return found[0] if ctx.needs_input_grad[0] else None, None, found[1] if ctx.needs_input_grad[2] else None
+
+
+torch.library.register_autograd("distile::layer_norm", _of_layer_norm, setup_context=_setup_norm)
+torch.library.register_autograd("distile::rms_norm", _of_rms_norm, setup_context=_setup_norm)

@@ -117,17 +117,22 @@ _twin("upsample_conv2d", upsample_conv2d, operators.upsample_conv2d_operator, _i
 _twin("linear", linear, operators.linear_operator, _token_size)
 
 
-def attention(query, key, value, mask, key_mask, scale, causal):
-    """What torch.ops.distile.attention computes."""
+def probabilities(query, key, key_mask, scale, causal):
+    """[N, heads, T, key tokens]; 0 in rows without a key."""
     scores = query @ key.transpose(-1, -2) * (scale or query.shape[3]**-.5)
     visible = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device)
     if causal:
         visible = visible.tril(key.shape[2] - query.shape[2])
     if key_mask is not None:
         visible = visible & key_mask.bool()[:, None, None, :]
-    scores = scores.masked_fill(~visible, -torch.inf)
-    # Rows without a key become 0.
-    result = torch.softmax(scores, -1).nan_to_num(0) @ value
+    return torch.softmax(scores.masked_fill(~visible, -torch.inf), -1).masked_fill(~visible.any(-1, keepdim=True), 0)
+
+
+def attention(query, key, value, mask, key_mask, scale, causal):
+    """What torch.ops.distile.attention computes."""
+    if key_mask is not None:  # Keys that are not active may hold anything.
+        value = torch.where(key_mask.bool()[:, None, :, None], value, value.new_zeros(()))
+    result = probabilities(query, key, key_mask, scale, causal) @ value
     return torch.where(mask.bool()[:, None, :, None], result, result.new_zeros(()))
 
 
@@ -135,10 +140,10 @@ def _dense_attention(query, key, value, mask, key_mask, scale, causal, zero, out
     operator = operators.attention_operator(query, causal)
 
     def again():
-        keywords = dict(key_mask=key_mask, scale=scale, causal=causal)
+        keywords = dict(scale=scale, causal=causal)
         if out is None:
-            return ops.attention.default(query, key, value, mask, **keywords)
-        return ops.attention.out(query, key, value, mask, **keywords, zero=zero, out=out)
+            return ops.attention.default(query, key, value, mask, key_mask, **keywords)
+        return ops.attention.out(query, key, value, mask, key_mask, **keywords, zero=zero, out=out)
 
     typical = {"batch": query.shape[0], "tokens": query.shape[2], "key_tokens": key.shape[2]}
     if operator is not None and polykernels.load(operator):

@@ -49,7 +49,7 @@ def _linear(input, weight, bias, mask, residual=None, *, activation="none", plac
 
 
 @torch.library.register_fake("distile::attention")
-def _attention(query, key, value, mask, *, key_mask=None, scale=0, causal=False):
+def _attention(query, key, value, mask, key_mask=None, *, scale=0, causal=False):
     batch, heads, tokens, head_dim = query.shape
     return query.new_empty((batch, tokens, heads, head_dim)).transpose(1, 2)
 
