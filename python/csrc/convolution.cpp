@@ -74,7 +74,7 @@ Tensor run_conv2d(const WeightedCall &call, const Ints &stride, const Ints &padd
                         stride, padding, dilation, groups, activation, call.place, call.zero, given(call.out));
 }
 
-Tensor run_transposed(const WeightedCall &call, const Ints &stride, const Ints &padding, const Ints &output_padding,
+Tensor run_transposed(const WeightedCall &call, const Ints &stride, const Ints &output_padding, const Ints &padding,
                       const Ints &dilation, int64_t groups, const std::string &activation) {
     distile_conv2d conv = describe(call, stride, dilation, groups, activation, true);
     set_padding(conv, padding);
@@ -90,7 +90,7 @@ Tensor run_transposed(const WeightedCall &call, const Ints &stride, const Ints &
         return run(session, *polykernel, DISTILE_IOHW, call);
     }
     return python::call("distile::_dense_conv_transpose2d", "", call.input, call.weight, call.bias, call.mask,
-                        call.residual, stride, padding, output_padding, dilation, groups, activation, call.place,
+                        call.residual, stride, output_padding, padding, dilation, groups, activation, call.place,
                         call.zero, given(call.out));
 }
 
@@ -134,18 +134,18 @@ Tensor conv2d_out(const Tensor &input, const Tensor &weight, const OptionalTenso
 }
 
 Tensor conv_transpose2d(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
-                        const OptionalTensor &residual, const Ints &stride, const Ints &padding,
-                        const Ints &output_padding, const Ints &dilation, int64_t groups, const std::string &activation,
+                        const OptionalTensor &residual, const Ints &stride, const Ints &output_padding,
+                        const Ints &padding, const Ints &dilation, int64_t groups, const std::string &activation,
                         int64_t place) {
-    return run_transposed({input, weight, bias, mask, residual, place, nullptr, true}, stride, padding, output_padding,
+    return run_transposed({input, weight, bias, mask, residual, place, nullptr, true}, stride, output_padding, padding,
                           dilation, groups, activation);
 }
 
 Tensor conv_transpose2d_out(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
-                            const OptionalTensor &residual, const Ints &stride, const Ints &padding,
-                            const Ints &output_padding, const Ints &dilation, int64_t groups,
-                            const std::string &activation, int64_t place, bool zero, const Tensor &out) {
-    return run_transposed({input, weight, bias, mask, residual, place, &out, zero}, stride, padding, output_padding,
+                            const OptionalTensor &residual, const Ints &stride, const Ints &output_padding,
+                            const Ints &padding, const Ints &dilation, int64_t groups, const std::string &activation,
+                            int64_t place, bool zero, const Tensor &out) {
+    return run_transposed({input, weight, bias, mask, residual, place, &out, zero}, stride, output_padding, padding,
                           dilation, groups, activation);
 }
 

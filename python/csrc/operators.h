@@ -19,13 +19,13 @@ Tensor conv2d_out(const Tensor &input, const Tensor &weight, const OptionalTenso
                   const OptionalTensor &residual, const Ints &stride, const Ints &padding, const Ints &dilation,
                   int64_t groups, const std::string &activation, int64_t place, bool zero, const Tensor &out);
 Tensor conv_transpose2d(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
-                        const OptionalTensor &residual, const Ints &stride, const Ints &padding,
-                        const Ints &output_padding, const Ints &dilation, int64_t groups, const std::string &activation,
+                        const OptionalTensor &residual, const Ints &stride, const Ints &output_padding,
+                        const Ints &padding, const Ints &dilation, int64_t groups, const std::string &activation,
                         int64_t place);
 Tensor conv_transpose2d_out(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
-                            const OptionalTensor &residual, const Ints &stride, const Ints &padding,
-                            const Ints &output_padding, const Ints &dilation, int64_t groups,
-                            const std::string &activation, int64_t place, bool zero, const Tensor &out);
+                            const OptionalTensor &residual, const Ints &stride, const Ints &output_padding,
+                            const Ints &padding, const Ints &dilation, int64_t groups, const std::string &activation,
+                            int64_t place, bool zero, const Tensor &out);
 Tensor upsample_conv2d(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
                        const OptionalTensor &residual, const Ints &scale, const Ints &padding, const Ints &dilation,
                        int64_t groups, const std::string &activation, int64_t place);

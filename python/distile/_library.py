@@ -1,4 +1,5 @@
 """Loads the library of operators into torch.ops.distile."""
+
 import pathlib
 
 import torch

@@ -1,6 +1,7 @@
 """Gradients. Those of convolutions and linear layers are as masked as the operators: they gather the active pixels,
 multiply them by PyTorch's matrix products, tap by tap, and touch nothing else. They are exact: an inactive output pixel
 is the constant 0 and has no gradient."""
+
 from __future__ import annotations
 
 import math
@@ -18,7 +19,8 @@ def _axis(kind, out, extent, before, stride, dilation, tap):
     if kind == TRANSPOSED:
         place = out + (before - tap * dilation)
         return torch.div(place, stride, rounding_mode="floor"), (place >= 0) & (place < extent * stride) & (
-            place % stride == 0)
+            place % stride == 0
+        )
     if kind == UPSAMPLED:
         place = out + (tap * dilation - before)
         return torch.div(place, stride, rounding_mode="floor"), (place >= 0) & (place < extent * stride)
@@ -37,8 +39,8 @@ def _activate(activation, before, gradient):
     if activation == "silu":
         logistic = torch.sigmoid(before)
         return gradient * (logistic * (1 + before * (1 - logistic)))
-    density = torch.exp(before * before * -.5) / math.sqrt(2 * math.pi)
-    return gradient * (.5 * (1 + torch.erf(before * math.sqrt(.5))) + before * density)
+    density = torch.exp(before * before * -0.5) / math.sqrt(2 * math.pi)
+    return gradient * (0.5 * (1 + torch.erf(before * math.sqrt(0.5))) + before * density)
 
 
 def _empty(like):
@@ -46,10 +48,21 @@ def _empty(like):
 
 
 @torch.library.custom_op("distile::_convolution_backward", mutates_args=())
-def _convolution_backward(gradient: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
-                          mask: torch.Tensor, residual: torch.Tensor | None, kind: int, stride: list[int],
-                          padding: list[int], dilation: list[int], groups: int, activation: str,
-                          needed: list[bool]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def _convolution_backward(
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    mask: torch.Tensor,
+    residual: torch.Tensor | None,
+    kind: int,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+    activation: str,
+    needed: list[bool],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     batch, channels, height, width = input.shape
     image, y, x = mask.nonzero(as_tuple=True)
     rows = input.permute(0, 2, 3, 1).reshape(batch * height * width, channels)
@@ -87,9 +100,12 @@ def _convolution_backward(gradient: torch.Tensor, input: torch.Tensor, weight: t
             sums.index_add_(0, read, torch.einsum("ago,goc->agc", by_group[pixel], tap).flatten(1))
         for_input = sums.view(batch, height, width, channels).permute(0, 3, 1, 2)
     if needed[1]:
-        per_tap = torch.stack([
-            torch.einsum("ago,agc->goc", by_group[pixel], rows[read].unflatten(1, (groups, -1)))
-            for pixel, read in reads]).unflatten(0, weight.shape[2:])
+        per_tap = torch.stack(
+            [
+                torch.einsum("ago,agc->goc", by_group[pixel], rows[read].unflatten(1, (groups, -1)))
+                for pixel, read in reads
+            ]
+        ).unflatten(0, weight.shape[2:])
         order = (2, 4, 3, 0, 1) if kind == TRANSPOSED else (2, 3, 4, 0, 1)
         for_weight = per_tap.permute(order).flatten(0, 1).contiguous()
     for_bias = active.sum(0) if needed[2] else _empty(input)
@@ -104,16 +120,25 @@ def _convolution_backward(gradient: torch.Tensor, input: torch.Tensor, weight: t
 @_convolution_backward.register_fake
 def _(gradient, input, weight, bias, mask, residual, kind, stride, padding, dilation, groups, activation, needed):
     last = torch.channels_last
-    return (torch.empty_like(input, memory_format=last) if needed[0] else _empty(input),
-            torch.empty_like(weight, memory_format=torch.contiguous_format) if needed[1] else _empty(weight),
-            gradient.new_empty(gradient.shape[1]) if needed[2] else _empty(input),
-            torch.empty_like(gradient, memory_format=last) if needed[3] else _empty(input))
+    return (
+        torch.empty_like(input, memory_format=last) if needed[0] else _empty(input),
+        torch.empty_like(weight, memory_format=torch.contiguous_format) if needed[1] else _empty(weight),
+        gradient.new_empty(gradient.shape[1]) if needed[2] else _empty(input),
+        torch.empty_like(gradient, memory_format=last) if needed[3] else _empty(input),
+    )
 
 
 @torch.library.custom_op("distile::_linear_backward", mutates_args=())
-def _linear_backward(gradient: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None,
-                     mask: torch.Tensor, residual: torch.Tensor | None, activation: str,
-                     needed: list[bool]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def _linear_backward(
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    mask: torch.Tensor,
+    residual: torch.Tensor | None,
+    activation: str,
+    needed: list[bool],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     where = mask.nonzero(as_tuple=True)
     active, rows = gradient[where], input[where]
     if activation != "none":
@@ -123,24 +148,35 @@ def _linear_backward(gradient: torch.Tensor, input: torch.Tensor, weight: torch.
     def spread(tokens, shape):
         return tokens.new_zeros(shape).index_put_(where, tokens)
 
-    return (spread(active @ weight, input.shape) if needed[0] else _empty(input),
-            active.T @ rows if needed[1] else _empty(weight),
-            active.sum(0) if needed[2] else _empty(input),
-            spread(active, gradient.shape) if needed[3] else _empty(input))
+    return (
+        spread(active @ weight, input.shape) if needed[0] else _empty(input),
+        active.T @ rows if needed[1] else _empty(weight),
+        active.sum(0) if needed[2] else _empty(input),
+        spread(active, gradient.shape) if needed[3] else _empty(input),
+    )
 
 
 @_linear_backward.register_fake
 def _(gradient, input, weight, bias, mask, residual, activation, needed):
-    return (input.new_empty(input.shape) if needed[0] else _empty(input),
-            weight.new_empty(weight.shape) if needed[1] else _empty(weight),
-            gradient.new_empty(gradient.shape[2]) if needed[2] else _empty(input),
-            gradient.new_empty(gradient.shape) if needed[3] else _empty(input))
+    return (
+        input.new_empty(input.shape) if needed[0] else _empty(input),
+        weight.new_empty(weight.shape) if needed[1] else _empty(weight),
+        gradient.new_empty(gradient.shape[2]) if needed[2] else _empty(input),
+        gradient.new_empty(gradient.shape) if needed[3] else _empty(input),
+    )
 
 
 @torch.library.custom_op("distile::_attention_backward", mutates_args=())
-def _attention_backward(gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
-                        mask: torch.Tensor, key_mask: torch.Tensor | None, scale: float,
-                        causal: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _attention_backward(
+    gradient: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    key_mask: torch.Tensor | None,
+    scale: float,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     if key_mask is not None:  # Keys that are not active may hold anything.
         seen = key_mask.bool()[:, None, :, None]
         key, value = (torch.where(seen, tensor, tensor.new_zeros(())) for tensor in (key, value))
@@ -148,7 +184,7 @@ def _attention_backward(gradient: torch.Tensor, query: torch.Tensor, key: torch.
     gradient, query = (torch.where(rows, tensor, tensor.new_zeros(())) for tensor in (gradient, query))
     likely = dense.probabilities(query, key, key_mask, scale, causal)
     for_likely = gradient @ value.transpose(-1, -2)
-    for_scores = likely * (for_likely - (for_likely * likely).sum(-1, keepdim=True)) * (scale or query.shape[3]**-.5)
+    for_scores = likely * (for_likely - (for_likely * likely).sum(-1, keepdim=True)) * (scale or query.shape[3] ** -0.5)
     return for_scores @ key, for_scores.transpose(-1, -2) @ query, likely.transpose(-1, -2) @ gradient
 
 
@@ -158,8 +194,14 @@ def _(gradient, query, key, value, mask, key_mask, scale, causal):
 
 
 @torch.library.custom_op("distile::_norm_backward", mutates_args=())
-def _norm_backward(gradient: torch.Tensor, input: torch.Tensor, mask: torch.Tensor, weight: torch.Tensor | None,
-                   epsilon: float, layer: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _norm_backward(
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    mask: torch.Tensor,
+    weight: torch.Tensor | None,
+    epsilon: float,
+    layer: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     where = mask.nonzero(as_tuple=True)
     images = input.dim() == 4
     channels_last = (0, 2, 3, 1) if images else (0, 1, 2)
@@ -194,17 +236,20 @@ def _register(name, parameters, backward_of):
         needed = [wanted[0], wanted[1], wanted[2], len(wanted) > 4 and wanted[4]]
         found = backward_of(gradient, *ctx.saved_tensors, *ctx.parameters, needed)
         for_input, for_weight, for_bias, for_residual = (
-            tensor if wanted else None for tensor, wanted in zip(found, needed))
+            tensor if wanted else None for tensor, wanted in zip(found, needed)
+        )
         return for_input, for_weight, for_bias, None, for_residual
 
     torch.library.register_autograd(f"distile::{name}", backward, setup_context=setup)
 
 
 def _convolution(name, kind, stride="stride"):
-    def backward_of(gradient, input, weight, bias, mask, residual, stride, padding, dilation, groups, activation,
-                    needed):
-        return ops._convolution_backward(gradient, input, weight, bias, mask, residual, kind, stride, padding, dilation,
-                                         groups, activation, needed)
+    def backward_of(
+        gradient, input, weight, bias, mask, residual, stride, padding, dilation, groups, activation, needed
+    ):
+        return ops._convolution_backward(
+            gradient, input, weight, bias, mask, residual, kind, stride, padding, dilation, groups, activation, needed
+        )
 
     _register(name, (stride, "padding", "dilation", "groups", "activation"), backward_of)
 

@@ -2,6 +2,7 @@
 
 The library calls them where it has no PolyKernel. They also say what the operators compute, for the tests.
 """
+
 from __future__ import annotations
 
 import torch
@@ -37,12 +38,13 @@ def conv2d(input, weight, bias, mask, residual, stride, padding, dilation, group
     return finish(result, mask, residual, activation)
 
 
-def conv_transpose2d(input, weight, bias, mask, residual, stride, padding, output_padding, dilation, groups,
-                     activation):
+def conv_transpose2d(
+    input, weight, bias, mask, residual, stride, output_padding, padding, dilation, groups, activation
+):
     """What torch.ops.distile.conv_transpose2d computes."""
     top, bottom, left, right = padding
     full = F.conv_transpose2d(input, weight, bias, stride, 0, output_padding, groups, dilation)
-    return finish(full[:, :, top:full.shape[2] - bottom, left:full.shape[3] - right], mask, residual, activation)
+    return finish(full[:, :, top : full.shape[2] - bottom, left : full.shape[3] - right], mask, residual, activation)
 
 
 def upsample_conv2d(input, weight, bias, mask, residual, scale, padding, dilation, groups, activation):
@@ -79,12 +81,16 @@ def _token_size(input):
 
 
 def _reason(input):
-    return f"no PolyKernel computes tensors of type {input.dtype}" if input.dtype not in operators.TYPES else \
-        "no PolyKernel computes this operator"
+    return (
+        f"no PolyKernel computes tensors of type {input.dtype}"
+        if input.dtype not in operators.TYPES
+        else "no PolyKernel computes this operator"
+    )
 
 
 def _twin(name, dense, operator_of, size):
     """A dense twin as the library calls it: tensors, residual, parameters, place, zero, out."""
+
     def run(input, weight, bias, mask, residual, *rest):
         *params, place, zero, out = rest
         masked = getattr(ops, name)
@@ -95,19 +101,29 @@ def _twin(name, dense, operator_of, size):
                 return masked.default(input, weight, bias, mask, residual, **keywords)
             return masked.out(input, weight, bias, mask, residual, **keywords, zero=zero, out=out)
 
-        return _run(operator_of(input, weight, residual, *params), size(input), again,
-                    lambda: dense(input, weight, bias, mask, residual, *params), out, zero, mask, _reason(input))
+        return _run(
+            operator_of(input, weight, residual, *params),
+            size(input),
+            again,
+            lambda: dense(input, weight, bias, mask, residual, *params),
+            out,
+            zero,
+            mask,
+            _reason(input),
+        )
 
     types = {"activation": "str", "groups": "int", "padding": "int[]"}
     params = ", ".join(f"{types.get(param, 'int[]')} {param}" for param in _PARAMETERS[name])
-    _library.define(f"_dense_{name}(Tensor input, Tensor weight, Tensor? bias, Tensor mask, Tensor? residual, {params}, "
-                    "int place, bool zero, Tensor? out) -> Tensor")
+    _library.define(
+        f"_dense_{name}(Tensor input, Tensor weight, Tensor? bias, Tensor mask, Tensor? residual, {params}, "
+        "int place, bool zero, Tensor? out) -> Tensor"
+    )
     _library.impl(f"_dense_{name}", run, "CompositeExplicitAutograd")
 
 
 _PARAMETERS = {
     "conv2d": ("stride", "padding", "dilation", "groups", "activation"),
-    "conv_transpose2d": ("stride", "padding", "output_padding", "dilation", "groups", "activation"),
+    "conv_transpose2d": ("stride", "output_padding", "padding", "dilation", "groups", "activation"),
     "upsample_conv2d": ("scale", "padding", "dilation", "groups", "activation"),
     "linear": ("activation",),
 }
@@ -119,7 +135,7 @@ _twin("linear", linear, operators.linear_operator, _token_size)
 
 def probabilities(query, key, key_mask, scale, causal):
     """[N, heads, T, key tokens]; 0 in rows without a key."""
-    scores = query @ key.transpose(-1, -2) * (scale or query.shape[3]**-.5)
+    scores = query @ key.transpose(-1, -2) * (scale or query.shape[3] ** -0.5)
     visible = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device)
     if causal:
         visible = visible.tril(key.shape[2] - query.shape[2])
@@ -156,8 +172,10 @@ def _dense_attention(query, key, value, mask, key_mask, scale, causal, zero, out
         return out.copy_(result if zero else torch.where(mask.bool()[:, None, :, None], result, out))
 
 
-_library.define("_dense_attention(Tensor query, Tensor key, Tensor value, Tensor mask, Tensor? key_mask, float scale, "
-                "bool causal, bool zero, Tensor? out) -> Tensor")
+_library.define(
+    "_dense_attention(Tensor query, Tensor key, Tensor value, Tensor mask, Tensor? key_mask, float scale, "
+    "bool causal, bool zero, Tensor? out) -> Tensor"
+)
 _library.impl("_dense_attention", _dense_attention, "CompositeExplicitAutograd")
 
 

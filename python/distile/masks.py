@@ -1,4 +1,5 @@
 """Masks: tensors of type bool, [N, H, W] for images and [N, T] for tokens, and the mask that a block shares."""
+
 from __future__ import annotations
 
 import threading
@@ -37,8 +38,10 @@ class SharedMask:
             if all(size[axis] % have[axis] == 0 for axis in (0, 1)):
                 rows = self.mask.repeat_interleave(size[0] // have[0], 1)
                 return rows.repeat_interleave(size[1] // have[1], 2)
-        raise ValueError(f"the shared mask is for {have}, and a layer has an output of {size}: neither a fraction nor a "
-                         "multiple of it. Give that layer its own mask")
+        raise ValueError(
+            f"the shared mask is for {have}, and a layer has an output of {size}: neither a fraction nor a "
+            "multiple of it. Give that layer its own mask"
+        )
 
 
 class _Current(threading.local):
@@ -53,12 +56,14 @@ class mask:
 
         with distile.mask(m):
             y = block(x)
+
+    With None, they run without a mask.
     """
 
-    def __init__(self, mask: torch.Tensor | SharedMask):
-        self.shared = mask if isinstance(mask, SharedMask) else SharedMask(mask)
+    def __init__(self, mask: torch.Tensor | SharedMask | None):
+        self.shared = SharedMask(mask) if isinstance(mask, torch.Tensor) else mask
 
-    def __enter__(self) -> SharedMask:
+    def __enter__(self) -> SharedMask | None:
         self._outer, _current.shared = _current.shared, self.shared
         return self.shared
 
@@ -88,7 +93,7 @@ def dilate(mask: torch.Tensor, radius: int | Sequence[int]) -> torch.Tensor:
 
 
 def erode(mask: torch.Tensor, radius: int | Sequence[int]) -> torch.Tensor:
-    """Pixels without an inactive pixel at most `radius` rows and columns away. Pixels outside the image do not count."""
+    """Pixels without an inactive pixel of the image at most `radius` rows and columns away."""
     return ~dilate(~mask.bool(), radius)
 
 
@@ -103,18 +108,34 @@ def difference(a: torch.Tensor, b: torch.Tensor, threshold: float = 0) -> torch.
     return ops.mask_difference(a, b, threshold)
 
 
-def needed_input(mask: torch.Tensor, size: Sequence[int], *, kernel, stride=1, dilation=1, padding=0,
-                 kind: str = "conv") -> torch.Tensor:
+def needed_input(
+    mask: torch.Tensor, size: Sequence[int], *, kernel, stride=1, dilation=1, padding=0, kind: str = "conv"
+) -> torch.Tensor:
     """The pixels of an input of height and width `size` that the active outputs of a layer read."""
-    return ops.mask_needed_input(mask, size, kernel=_pair(kernel), stride=_pair(stride), dilation=_pair(dilation),
-                                 padding=_pair(padding), kind=KINDS.index(kind))
+    return ops.mask_needed_input(
+        mask,
+        size,
+        kernel=_pair(kernel),
+        stride=_pair(stride),
+        dilation=_pair(dilation),
+        padding=_pair(padding),
+        kind=KINDS.index(kind),
+    )
 
 
-def affected_output(mask: torch.Tensor, size: Sequence[int], *, kernel, stride=1, dilation=1, padding=0,
-                    kind: str = "conv") -> torch.Tensor:
+def affected_output(
+    mask: torch.Tensor, size: Sequence[int], *, kernel, stride=1, dilation=1, padding=0, kind: str = "conv"
+) -> torch.Tensor:
     """The outputs of a layer, of height and width `size`, that read an active pixel of its input."""
-    return ops.mask_affected_output(mask, size, kernel=_pair(kernel), stride=_pair(stride), dilation=_pair(dilation),
-                                    padding=_pair(padding), kind=KINDS.index(kind))
+    return ops.mask_affected_output(
+        mask,
+        size,
+        kernel=_pair(kernel),
+        stride=_pair(stride),
+        dilation=_pair(dilation),
+        padding=_pair(padding),
+        kind=KINDS.index(kind),
+    )
 
 
 KINDS = ("conv", "transposed", "upsampled")

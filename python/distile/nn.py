@@ -1,8 +1,9 @@
 """Modules: PyTorch's own layers, which take a mask. They have the same parameters, so they load the same weights.
 
-Without a mask, given or of a context `distile.mask`, a module computes what its base class does. Inactive outputs are 0,
-or with `out` keep its values.
+Without a mask, given or of a context `distile.mask`, a module computes what its base class does. Inactive outputs are
+0, or with `out` keep its values.
 """
+
 from __future__ import annotations
 
 import random
@@ -18,7 +19,7 @@ from .shapes import convolved
 
 
 class Place:
-    """Where the library keeps a module's packed weights. Frees them with the module; a copy of a module gets another."""
+    """Where the library keeps a module's packed weights. Frees them with it; a copy of a module gets another."""
 
     def __init__(self):
         self.number = random.SystemRandom().randrange(1, 2**62)
@@ -29,6 +30,17 @@ class Place:
 
     def __reduce__(self):
         return Place, ()
+
+
+FORMS = {
+    name: (getattr(ops, name).default, getattr(ops, f"{name}_inference").default)
+    for name in ("conv2d", "conv_transpose2d", "upsample_conv2d", "linear", "attention", "layer_norm", "rms_norm")
+}
+
+
+def _form(name):
+    """An operator, or where no gradients are recorded its form without them, which costs less to call."""
+    return FORMS[name][0 if torch.is_grad_enabled() or torch.compiler.is_compiling() else 1]
 
 
 def _padding_of(conv) -> tuple[int, int, int, int]:
@@ -87,10 +99,16 @@ class MaskedConv2d(_Convolution, nn.Conv2d):
         mask = masks.resolve(mask, height, width)
         if mask is None:
             return _finish_dense(super().forward(input), residual, self.activation, out)
-        keywords = dict(stride=self.stride, padding=(top, bottom, left, right), dilation=self.dilation,
-                        groups=self.groups, activation=self.activation, place=self._place.number)
+        keywords = dict(
+            stride=self.stride,
+            padding=(top, bottom, left, right),
+            dilation=self.dilation,
+            groups=self.groups,
+            activation=self.activation,
+            place=self._place.number,
+        )
         if out is None:
-            return ops.conv2d.default(input, self.weight, self.bias, mask, residual, **keywords)
+            return _form("conv2d")(input, self.weight, self.bias, mask, residual, **keywords)
         return ops.conv2d.out(input, self.weight, self.bias, mask, residual, **keywords, zero=zero, out=out)
 
 
@@ -102,16 +120,28 @@ class MaskedConvTranspose2d(_Convolution, nn.ConvTranspose2d):
         self._prepare(activation)
 
     def forward(self, input, mask=None, residual=None, *, out=None, zero=False):
-        size = [(input.shape[2 + axis] - 1) * self.stride[axis] + self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
-                + self.output_padding[axis] - 2 * self.padding[axis] for axis in (0, 1)]
+        size = [
+            (input.shape[2 + axis] - 1) * self.stride[axis]
+            + self.dilation[axis] * (self.kernel_size[axis] - 1)
+            + 1
+            + self.output_padding[axis]
+            - 2 * self.padding[axis]
+            for axis in (0, 1)
+        ]
         mask = masks.resolve(mask, *size)
         if mask is None:
             return _finish_dense(super().forward(input), residual, self.activation, out)
-        keywords = dict(stride=self.stride, padding=_padding_of(self), output_padding=self.output_padding,
-                        dilation=self.dilation, groups=self.groups, activation=self.activation,
-                        place=self._place.number)
+        keywords = dict(
+            stride=self.stride,
+            padding=_padding_of(self),
+            output_padding=self.output_padding,
+            dilation=self.dilation,
+            groups=self.groups,
+            activation=self.activation,
+            place=self._place.number,
+        )
         if out is None:
-            return ops.conv_transpose2d.default(input, self.weight, self.bias, mask, residual, **keywords)
+            return _form("conv_transpose2d")(input, self.weight, self.bias, mask, residual, **keywords)
         return ops.conv_transpose2d.out(input, self.weight, self.bias, mask, residual, **keywords, zero=zero, out=out)
 
 
@@ -133,10 +163,16 @@ class MaskedUpsampleConv2d(_Convolution, nn.Conv2d):
         if mask is None:
             larger = F.interpolate(input, scale_factor=self.scale, mode="nearest")
             return _finish_dense(super().forward(larger), residual, self.activation, out)
-        keywords = dict(scale=self.scale, padding=(top, bottom, left, right), dilation=self.dilation,
-                        groups=self.groups, activation=self.activation, place=self._place.number)
+        keywords = dict(
+            scale=self.scale,
+            padding=(top, bottom, left, right),
+            dilation=self.dilation,
+            groups=self.groups,
+            activation=self.activation,
+            place=self._place.number,
+        )
         if out is None:
-            return ops.upsample_conv2d.default(input, self.weight, self.bias, mask, residual, **keywords)
+            return _form("upsample_conv2d")(input, self.weight, self.bias, mask, residual, **keywords)
         return ops.upsample_conv2d.out(input, self.weight, self.bias, mask, residual, **keywords, zero=zero, out=out)
 
 
@@ -163,13 +199,15 @@ class MaskedLinear(_Convolution, nn.Linear):
         if mask is None:
             return _finish_dense(super().forward(input), residual, self.activation, None)
         if input.dim() == 3:
-            return ops.linear.default(input, self.weight, self.bias, mask, residual, activation=self.activation,
-                                      place=self._place.number)
+            return _form("linear")(
+                input, self.weight, self.bias, mask, residual, activation=self.activation, place=self._place.number
+            )
         leading = input.shape[:-1]
         tokens = input.reshape(*_folded(leading), input.shape[-1])
         added = None if residual is None else residual.reshape(*_folded(leading), self.out_features)
-        result = ops.linear.default(tokens, self.weight, self.bias, mask, added, activation=self.activation,
-                                    place=self._place.number)
+        result = _form("linear")(
+            tokens, self.weight, self.bias, mask, added, activation=self.activation, place=self._place.number
+        )
         return result.view(*leading, self.out_features)
 
 
@@ -182,8 +220,9 @@ class MaskedLayerNorm(nn.LayerNorm):
             return super().forward(input)
         if len(self.normalized_shape) != 1:
             raise ValueError("a masked norm is over the last dimension only")
-        return ops.layer_norm(input.reshape(*_folded(input.shape[:-1]), input.shape[-1]), mask, self.weight, self.bias,
-                              epsilon=self.eps).view(input.shape)
+        return _form("layer_norm")(
+            input.reshape(*_folded(input.shape[:-1]), input.shape[-1]), mask, self.weight, self.bias, epsilon=self.eps
+        ).view(input.shape)
 
 
 class MaskedRMSNorm(nn.RMSNorm):
@@ -196,8 +235,9 @@ class MaskedRMSNorm(nn.RMSNorm):
         if len(self.normalized_shape) != 1:
             raise ValueError("a masked norm is over the last dimension only")
         epsilon = torch.finfo(input.dtype).eps if self.eps is None else self.eps
-        return ops.rms_norm(input.reshape(*_folded(input.shape[:-1]), input.shape[-1]), mask, self.weight,
-                            epsilon=epsilon).view(input.shape)
+        return _form("rms_norm")(
+            input.reshape(*_folded(input.shape[:-1]), input.shape[-1]), mask, self.weight, epsilon=epsilon
+        ).view(input.shape)
 
 
 class MaskedAttention(nn.Module):
@@ -225,5 +265,5 @@ class MaskedAttention(nn.Module):
         needed = mask if key_mask is None else mask | keys
         qkv = self.qkv(input, needed).view(batch, tokens, 3, self.num_heads, -1)
         query, key, value = (part.transpose(1, 2) for part in qkv.unbind(2))
-        result = ops.attention(query, key, value, mask, keys, causal=self.causal)
+        result = _form("attention")(query, key, value, mask, keys, causal=self.causal)
         return self.proj(result.transpose(1, 2).reshape(batch, tokens, channels), mask)

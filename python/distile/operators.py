@@ -1,4 +1,5 @@
-"""Operators as descriptions: what an operator file says (docs/plans.md), and the names of PolyKernels built for them."""
+"""Operators as descriptions: what an operator file says (docs/plans.md), and the names of their PolyKernels."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -54,23 +55,40 @@ def conv2d_operator(input, weight, residual, stride, padding, dilation, groups, 
     if not dtype:
         return None
     out_channels, in_channels = weight.shape[0], weight.shape[1] * groups
-    common = {"dtype": dtype, **_pair("kernel", weight.shape[2:]), **_pair("stride", stride), **_padding(padding),
-              **_pair("dilation", dilation), "epilogue": activation, "residual": residual is not None}
+    common = {
+        "dtype": dtype,
+        **_pair("kernel", weight.shape[2:]),
+        **_pair("stride", stride),
+        **_padding(padding),
+        **_pair("dilation", dilation),
+        "epilogue": activation,
+        "residual": residual is not None,
+    }
     if groups == in_channels == out_channels:
         return Operator.make("masked_depthwise_conv2d", channels=out_channels, **common)
     return Operator.make("masked_conv2d", in_channels=in_channels, out_channels=out_channels, groups=groups, **common)
 
 
-def conv_transpose2d_operator(input, weight, residual, stride, padding, output_padding, dilation, groups,
-                              activation) -> Operator | None:
+def conv_transpose2d_operator(
+    input, weight, residual, stride, output_padding, padding, dilation, groups, activation
+) -> Operator | None:
     """The operator of torch.ops.distile.conv_transpose2d; None if no PolyKernel can compute it."""
     dtype = _type_of(input)
     if not dtype or groups != 1:
         return None
-    return Operator.make("masked_conv_transpose2d", dtype=dtype, in_channels=weight.shape[0],
-                         out_channels=weight.shape[1], **_pair("kernel", weight.shape[2:]), **_pair("stride", stride),
-                         **_padding(padding), **_pair("output_padding", output_padding), **_pair("dilation", dilation),
-                         epilogue=activation, residual=residual is not None)
+    return Operator.make(
+        "masked_conv_transpose2d",
+        dtype=dtype,
+        in_channels=weight.shape[0],
+        out_channels=weight.shape[1],
+        **_pair("kernel", weight.shape[2:]),
+        **_pair("stride", stride),
+        **_padding(padding),
+        **_pair("output_padding", output_padding),
+        **_pair("dilation", dilation),
+        epilogue=activation,
+        residual=residual is not None,
+    )
 
 
 def upsample_conv2d_operator(input, weight, residual, scale, padding, dilation, groups, activation) -> Operator | None:
@@ -78,10 +96,18 @@ def upsample_conv2d_operator(input, weight, residual, scale, padding, dilation, 
     dtype = _type_of(input)
     if not dtype or groups != 1:
         return None
-    return Operator.make("masked_upsample_conv2d", dtype=dtype, in_channels=weight.shape[1],
-                         out_channels=weight.shape[0], **_pair("kernel", weight.shape[2:]), **_pair("scale", scale),
-                         **_padding(padding), **_pair("dilation", dilation), epilogue=activation,
-                         residual=residual is not None)
+    return Operator.make(
+        "masked_upsample_conv2d",
+        dtype=dtype,
+        in_channels=weight.shape[1],
+        out_channels=weight.shape[0],
+        **_pair("kernel", weight.shape[2:]),
+        **_pair("scale", scale),
+        **_padding(padding),
+        **_pair("dilation", dilation),
+        epilogue=activation,
+        residual=residual is not None,
+    )
 
 
 def linear_operator(input, weight, residual, activation) -> Operator | None:
@@ -89,8 +115,14 @@ def linear_operator(input, weight, residual, activation) -> Operator | None:
     dtype = _type_of(input)
     if not dtype:
         return None
-    return Operator.make("masked_linear", dtype=dtype, in_channels=weight.shape[1], out_channels=weight.shape[0],
-                         epilogue=activation, residual=residual is not None)
+    return Operator.make(
+        "masked_linear",
+        dtype=dtype,
+        in_channels=weight.shape[1],
+        out_channels=weight.shape[0],
+        epilogue=activation,
+        residual=residual is not None,
+    )
 
 
 def attention_operator(query, causal) -> Operator | None:

@@ -1,4 +1,5 @@
 """PolyKernels beyond those that ship: shared objects in a cache folder, built by distile.build()."""
+
 from __future__ import annotations
 
 import contextlib
@@ -18,9 +19,11 @@ _warned = False
 
 
 def cache_folder() -> pathlib.Path:
-    """Where PolyKernels lie: $DISTILE_CACHE, or a folder of the user's cache. Code found there is run: keep it private."""
-    root = os.environ.get("DISTILE_CACHE") or pathlib.Path(
-        os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "distile"
+    """Where PolyKernels lie: $DISTILE_CACHE, or in the user's cache. Code found there is run: keep it private."""
+    root = (
+        os.environ.get("DISTILE_CACHE")
+        or pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "distile"
+    )
     return pathlib.Path(root) / f"polykernels-{ops._polykernel_version()}-{platform.machine()}"
 
 
@@ -59,9 +62,11 @@ def note_missing(operator: Operator | None, typical: dict[str, int], reason: str
     if warn:
         what = f"no PolyKernel computes {operator}" if operator else reason
         warnings.warn(
-            f"distile: {what}, so PyTorch's dense operator runs instead, and the mask after it. distile.missing() lists "
-            "all such operators, and distile.build(*distile.missing()) compiles PolyKernels for them. This warning "
-            "appears once.", stacklevel=3)
+            f"distile: {what}, so PyTorch's dense operator runs instead, and the mask after it. distile.missing() "
+            "lists all such operators, and distile.build(*distile.missing()) compiles PolyKernels for them. This warning "
+            "appears once.",
+            stacklevel=3,
+        )
 
 
 def missing() -> list[Operator]:

@@ -11,6 +11,7 @@ import pytest
 def no_dense():
     """Fails the test if an operator ran dense for lack of a PolyKernel."""
     from distile import polykernels
+
     with polykernels.recording() as found:
         yield
     assert not found

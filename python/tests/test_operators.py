@@ -1,4 +1,5 @@
 """The masked operators against the dense operator and then the mask, on many shapes."""
+
 import pytest
 import torch
 
@@ -16,17 +17,19 @@ SHIPPED_CONV = [
 ]
 
 
-def random_mask(*shape, density=.3):
+def random_mask(*shape, density=0.3):
     return torch.rand(*shape) < density
 
 
 def close(actual, expected, products):
     """Equal up to the rounding of float32 sums of so many products."""
-    torch.testing.assert_close(actual, expected, rtol=0, atol=products * 2**-24 * float(expected.abs().max()) * 4 + 1e-6)
+    torch.testing.assert_close(
+        actual, expected, rtol=0, atol=products * 2**-24 * float(expected.abs().max()) * 4 + 1e-6
+    )
 
 
 @pytest.mark.parametrize("size", [(1, 7, 9), (2, 20, 13)])
-@pytest.mark.parametrize("density", [0, .1, .5, 1])
+@pytest.mark.parametrize("density", [0, 0.1, 0.5, 1])
 @pytest.mark.parametrize("name, ins, outs, kernel, stride, groups, activation, residual", SHIPPED_CONV)
 def test_shipped_conv2d(name, ins, outs, kernel, stride, groups, activation, residual, size, density, no_dense):
     torch.manual_seed(1)
@@ -79,13 +82,15 @@ def test_fallback_and_warning(recwarn):
             actual = torch.ops.distile.conv2d(x, weight, None, mask, padding=[1] * 4)
     assert torch.equal(actual, dense.conv2d(x, weight, None, mask, None, (1, 1), (1,) * 4, (1, 1), 1, "none"))
     assert len([w for w in recwarn if "distile" in str(w.message)]) <= 1
-    operator, = found
+    (operator,) = found
     assert operator.generator == "masked_conv2d" and operator in distile.missing()
 
 
 def test_errors():
     x, weight = torch.randn(1, 128, 8, 8), torch.randn(128, 128, 3, 3)
     with pytest.raises(RuntimeError, match="mask"):
-        torch.ops.distile.conv2d(x, weight, None, torch.ones(1, 9, 8, dtype=torch.bool), padding=[1] * 4, activation="relu")
+        torch.ops.distile.conv2d(
+            x, weight, None, torch.ones(1, 9, 8, dtype=torch.bool), padding=[1] * 4, activation="relu"
+        )
     with pytest.raises(RuntimeError, match="activation"):
         torch.ops.distile.conv2d(x, weight, None, torch.ones(1, 8, 8, dtype=torch.bool), activation="tanh")
