@@ -105,10 +105,10 @@ bench-gpu: bench-gpu-pack  ## profile and benchmark this machine's GPU; GPU_OUT=
 # The wheel runs on systems with glibc 2.35 and the C++ library of GCC 12, or later.
 .PHONY: python
 python: build/release/build.ninja .venv-torch/distile.stamp  ## build and test the Python package, with a PyTorch of 5 GB
-	@$(CMAKE) --build --preset release --target distile_command distile_builder
+	@$(CMAKE) --build --preset release --target distile_builder
 	@rm -rf build/wheel
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv-torch/bin/pip wheel ./python --no-deps --no-build-isolation -w build/wheel \
-		-C build-dir=build/python -C cmake.define.DISTILE_POLYKERNELS_FROM="$(CURDIR)/build/release" \
+		-C build-dir="$(CURDIR)/build/python-wheel" -C cmake.define.DISTILE_POLYKERNELS_FROM="$(CURDIR)/build/release" \
 		-C cmake.define.CMAKE_PREFIX_PATH="$(CURDIR)/.venv"
 	@.venv-torch/bin/python -m wheel tags --remove --platform-tag manylinux_2_35_x86_64 build/wheel/*.whl
 	@.venv-torch/bin/pip install --force-reinstall --no-deps build/wheel/*.whl

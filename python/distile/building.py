@@ -45,8 +45,8 @@ def build(*what, mask=None) -> list[Operator]:
     """Compiles PolyKernels for CPUs of this architecture into the cache folder, where every later process finds them.
 
     `what` is operators, as distile.missing() lists them, or a model and its example inputs, which then runs once, in
-    the context of `mask` if one is given. Each takes some seconds. Returns the operators built. Raises FileNotFoundError
-    without a compiler, and RuntimeError with its message if one fails.
+    the context of `mask` if one is given. Each takes some seconds. Returns the operators built. Raises
+    FileNotFoundError without a compiler, and RuntimeError with its message if one fails.
     """
     operators = needed_by(*what, mask=mask) if what and isinstance(what[0], torch.nn.Module) else list(what)
     if not operators:

@@ -139,9 +139,8 @@ def table(rows: list[Row], unsupported: list[str]) -> str:
     """The rows as text, with their total and what stays dense."""
     width = max([len(row.name) for row in rows] + [5])
     kinds = max([len(row.kind) for row in rows] + [4])
-    head = (
-        f"{'layer':{width}}  {'kind':{kinds}}  density  MMAC dense  MMAC masked  dense us  predicted us  masked us  gain"
-    )
+    head = f"{'layer':{width}}  {'kind':{kinds}}  "
+    head += "density  MMAC dense  MMAC masked  dense us  predicted us  masked us  gain"
     lines = [head, "-" * len(head)]
     for row in rows:
         lines.append(

@@ -179,7 +179,7 @@ class MaskedUpsampleConv2d(_Convolution, nn.Conv2d):
 def _token_mask(mask, shape):
     """The mask of tokens, [N, T], of a tensor [..., C]."""
     mask = masks.resolve(mask, *shape[1:-1]) if len(shape) > 2 else masks.resolve(mask, shape[0])
-    return None if mask is None else mask.reshape(*_folded(shape[:-1]))
+    return mask if mask is None or mask.dim() == 2 < len(shape) else mask.reshape(*_folded(shape[:-1]))
 
 
 def _folded(leading):

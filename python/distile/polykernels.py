@@ -63,8 +63,8 @@ def note_missing(operator: Operator | None, typical: dict[str, int], reason: str
         what = f"no PolyKernel computes {operator}" if operator else reason
         warnings.warn(
             f"distile: {what}, so PyTorch's dense operator runs instead, and the mask after it. distile.missing() "
-            "lists all such operators, and distile.build(*distile.missing()) compiles PolyKernels for them. This warning "
-            "appears once.",
+            "lists all such operators, and distile.build(*distile.missing()) compiles PolyKernels for them. This "
+            "warning appears once.",
             stacklevel=3,
         )
 
