@@ -50,14 +50,14 @@ Session &Session::of(const Tensor &tensor) {
         const auto threads = static_cast<int32_t>(torch::stable::get_num_threads());
         if (!session || session->threads_ != threads) {
             session.reset();
-            session.reset(new Session(-1, threads));
+            session = std::make_unique<Session>(-1, threads);
         }
         return *session;
     }
     const int32_t index = tensor.get_device_index();
     std::unique_ptr<Session> &session = sessions[index];
     if (!session) {
-        session.reset(new Session(index, 0));
+        session = std::make_unique<Session>(index, 0);
     }
     follow_stream(session->context(), index);
     return *session;

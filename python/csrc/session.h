@@ -14,6 +14,8 @@ namespace distile::python {
 
 class Session {
 public:
+    /** For a GPU, or for CPUs if `device_index` is below 0, with so many threads. */
+    Session(int32_t device_index, int32_t threads);
     /** This thread's session for the tensor's device. On a GPU, its work goes to PyTorch's current stream. */
     static Session &of(const Tensor &tensor);
 
@@ -40,7 +42,6 @@ private:
         int64_t batch = 0, height = 0, width = 0;
     };
 
-    Session(int32_t device_index, int32_t threads);
     /** A mask to be set to other bytes. */
     Mask take_mask(const CachedMask &wanted);
     distile_mask *keep(CachedMask &&mask);

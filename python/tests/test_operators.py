@@ -1,5 +1,7 @@
 """The masked operators against the dense operator and then the mask, on many shapes."""
 
+import concurrent.futures
+
 import pytest
 import torch
 
@@ -94,3 +96,52 @@ def test_errors():
         )
     with pytest.raises(RuntimeError, match="activation"):
         torch.ops.distile.conv2d(x, weight, None, torch.ones(1, 8, 8, dtype=torch.bool), activation="tanh")
+
+
+def copies(run):
+    """The copies of tensors that a call makes."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        run()
+    return [
+        event.name for event in profile.events() if event.name in ("aten::copy_", "aten::clone", "aten::contiguous")
+    ]
+
+
+def test_channels_last_is_not_copied(no_dense):
+    torch.manual_seed(4)
+    weight, mask = torch.randn(128, 128, 3, 3), random_mask(1, 9, 9)
+    images = torch.randn(1, 128, 9, 9)
+    last = images.to(memory_format=torch.channels_last)
+    crop = torch.randn(1, 11, 12, 160)[:, 1:10, 2:11, 16:144].permute(0, 3, 1, 2)
+    out = torch.zeros_like(last)
+
+    def run(x):
+        return torch.ops.distile.conv2d.out(x, weight, None, mask, padding=[1] * 4, activation="relu", out=out)
+
+    baseline = copies(lambda: run(last)).count("aten::clone")
+    assert baseline == copies(lambda: run(crop)).count("aten::clone") == 0
+    assert "aten::copy_" in copies(lambda: run(images))
+    assert run(last).data_ptr() == out.data_ptr()
+    with pytest.raises(RuntimeError, match="channels_last"):
+        torch.ops.distile.conv2d.out(
+            last, weight, None, mask, padding=[1] * 4, activation="relu", out=torch.zeros(1, 128, 9, 9)
+        )
+
+
+def test_threads(no_dense):
+    torch.manual_seed(5)
+    layers = [distile.nn.MaskedConv2d(128, 128, 3, padding=1, activation="relu") for _ in range(4)]
+    inputs = [torch.randn(1, 128, 12, 12).to(memory_format=torch.channels_last) for _ in layers]
+    mask = random_mask(1, 12, 12)
+    alone = [layer(x, mask).detach() for layer, x in zip(layers, inputs)]
+
+    def work(i):
+        with torch.no_grad():
+            return all(torch.allclose(layers[i](inputs[i], mask), alone[i], atol=1e-5) for _ in range(20))
+
+    with concurrent.futures.ThreadPoolExecutor(len(layers)) as pool:
+        assert all(pool.map(work, range(len(layers))))
+    threads = torch.get_num_threads()
+    for count in (1, threads + 1, threads):
+        torch.set_num_threads(count)
+        assert work(0)
