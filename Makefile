@@ -101,6 +101,24 @@ bench-gpu-pack:  ## pack the GPU benchmark into GPU_FOLDER, which runs on any ma
 bench-gpu: bench-gpu-pack  ## profile and benchmark this machine's GPU; GPU_OUT=<folder> gets the numbers
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" "$(GPU_FOLDER)/measure_gpu.sh" "$(or $(GPU_OUT),build/gpu-results)" gpu
 
+# A Python environment of its own, because PyTorch takes 5 GB. Not a part of continuous integration for the same reason.
+# The wheel runs on systems with glibc 2.35 and the C++ library of GCC 12, or later.
+.PHONY: python
+python: build/release/build.ninja .venv-torch/distile.stamp  ## build and test the Python package, with a PyTorch of 5 GB
+	@$(CMAKE) --build --preset release --target distile_builder
+	@rm -rf build/wheel
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv-torch/bin/pip wheel ./python --no-deps --no-build-isolation -w build/wheel \
+		-C build-dir="$(CURDIR)/build/python-wheel" -C cmake.define.DISTILE_POLYKERNELS_FROM="$(CURDIR)/build/release" \
+		-C cmake.define.CMAKE_PREFIX_PATH="$(CURDIR)/.venv"
+	@.venv-torch/bin/python -m wheel tags --remove --platform-tag manylinux_2_35_x86_64 build/wheel/*.whl
+	@.venv-torch/bin/pip install --force-reinstall --no-deps build/wheel/*.whl
+	@cd python/tests && DISTILE_COMPILER="$(CURDIR)/build/release/autoscheduler" ../../.venv-torch/bin/python -m pytest -q
+
+.venv-torch/distile.stamp: requirements-python.txt
+	@/usr/bin/python3 -m venv --clear .venv-torch
+	@.venv-torch/bin/pip install -r requirements-python.txt
+	@touch $@
+
 # Build before running clang-tidy, because sources include generated headers.
 .PHONY: lint lint-all
 lint:  ## check the sources with clang-format and clang-tidy
@@ -117,7 +135,7 @@ clean:  ## remove all builds
 
 .PHONY: distclean
 distclean: clean  ## remove all builds and what was installed into this folder
-	rm -rf .venv
+	rm -rf .venv .venv-torch
 
 # Configures a preset once, and again when the presets or the Python environment change; Ninja does the rest. The
 # sanitizer presets take the PolyKernels of the release build.

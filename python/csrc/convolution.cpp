@@ -1,0 +1,166 @@
+#include "operators.h"
+#include "registry.h"
+#include "run.h"
+
+namespace distile::python {
+
+namespace {
+
+/** The PolyKernel of a convolution of these tensors, which the caller described; null if there is none. */
+const distile_polykernel *find(Session &session, distile_operator_kind kind, const distile_conv2d &conv,
+                               const Tensor &input) {
+    const std::optional<distile_dtype> type = type_of(input);
+    return type ? find_polykernel(OperatorKey(session.device(), *type, kind, conv)) : nullptr;
+}
+
+int32_t number(int64_t value, const char *name) {
+    if (value < 0 || value > INT32_MAX) {
+        fail(std::string(name) + " is " + std::to_string(value) + ", which is out of range");
+    }
+    return static_cast<int32_t>(value);
+}
+
+/** The parameters of a convolution but for its padding. `transposed`: the filter is [in, out / groups, rows, columns].
+ */
+distile_conv2d describe(const WeightedCall &call, const Ints &stride, const Ints &dilation, int64_t groups,
+                        const std::string &activation, bool transposed) {
+    if (call.input.dim() != 4 || call.weight.dim() != 4) {
+        fail("the input is [N, C, H, W] and the weight [out, in / groups, rows, columns], with 4 dimensions each");
+    }
+    if (stride.size() != 2 || dilation.size() != 2 || groups < 1) {
+        fail("stride and dilation are 2 numbers each, and groups is at least 1");
+    }
+    const int64_t in = call.input.size(1);
+    const int64_t read = call.weight.size(transposed ? 0 : 1) * (transposed ? 1 : groups);
+    if (in != read || in % groups != 0) {
+        fail("the weight reads " + std::to_string(read) + " channels in " + std::to_string(groups) +
+             " groups, but the input has " + std::to_string(in));
+    }
+    distile_conv2d conv{};
+    conv.in_channels = number(in, "the number of channels");
+    conv.out_channels =
+        number(transposed ? call.weight.size(1) * groups : call.weight.size(0), "the number of channels");
+    conv.groups = number(groups, "groups");
+    conv.kernel_h = number(call.weight.size(2), "the kernel's height");
+    conv.kernel_w = number(call.weight.size(3), "the kernel's width");
+    conv.stride_h = number(stride[0], "a stride");
+    conv.stride_w = number(stride[1], "a stride");
+    conv.dilation_h = number(dilation[0], "a dilation");
+    conv.dilation_w = number(dilation[1], "a dilation");
+    conv.epilogue = epilogue_of(activation);
+    conv.residual = call.residual ? 1 : 0;
+    return conv;
+}
+
+void set_padding(distile_conv2d &conv, const Ints &padding) {
+    if (padding.size() != 4) {
+        fail("padding is 4 numbers: top, bottom, left, right");
+    }
+    conv.pad_top = number(padding[0], "padding");
+    conv.pad_bottom = number(padding[1], "padding");
+    conv.pad_left = number(padding[2], "padding");
+    conv.pad_right = number(padding[3], "padding");
+}
+
+Tensor run_conv2d(const WeightedCall &call, const Ints &stride, const Ints &padding, const Ints &dilation,
+                  int64_t groups, const std::string &activation) {
+    distile_conv2d conv = describe(call, stride, dilation, groups, activation, false);
+    set_padding(conv, padding);
+    Session &session = Session::of(call.input);
+    if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_CONV2D, conv, call.input)) {
+        return run(session, *polykernel, DISTILE_OIHW, call);
+    }
+    return python::call("distile::_dense_conv2d", "", call.input, call.weight, call.bias, call.mask, call.residual,
+                        stride, padding, dilation, groups, activation, call.place, call.zero, given(call.out));
+}
+
+Tensor run_transposed(const WeightedCall &call, const Ints &stride, const Ints &output_padding, const Ints &padding,
+                      const Ints &dilation, int64_t groups, const std::string &activation) {
+    distile_conv2d conv = describe(call, stride, dilation, groups, activation, true);
+    set_padding(conv, padding);
+    if (output_padding.size() != 2) {
+        fail("output_padding is 2 numbers");
+    }
+    conv.pad_bottom -= number(output_padding[0], "output_padding");
+    conv.pad_right -= number(output_padding[1], "output_padding");
+    Session &session = Session::of(call.input);
+    const distile_polykernel *polykernel = find(session, DISTILE_MASKED_CONV_TRANSPOSE2D, conv, call.input);
+    // Between the order of PyTorch and that of distile, groups make a difference.
+    if (polykernel && groups == 1) {
+        return run(session, *polykernel, DISTILE_IOHW, call);
+    }
+    return python::call("distile::_dense_conv_transpose2d", "", call.input, call.weight, call.bias, call.mask,
+                        call.residual, stride, output_padding, padding, dilation, groups, activation, call.place,
+                        call.zero, given(call.out));
+}
+
+Tensor run_upsampled(const WeightedCall &call, const Ints &scale, const Ints &padding, const Ints &dilation,
+                     int64_t groups, const std::string &activation) {
+    distile_conv2d conv = describe(call, scale, dilation, groups, activation, false);
+    set_padding(conv, padding);
+    Session &session = Session::of(call.input);
+    if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_UPSAMPLE_CONV2D, conv, call.input)) {
+        return run(session, *polykernel, DISTILE_OIHW, call);
+    }
+    return python::call("distile::_dense_upsample_conv2d", "", call.input, call.weight, call.bias, call.mask,
+                        call.residual, scale, padding, dilation, groups, activation, call.place, call.zero,
+                        given(call.out));
+}
+
+}  // namespace
+
+distile_epilogue epilogue_of(const std::string &activation) {
+    static const char *const names[] = {"none", "relu", "relu6", "silu", "gelu"};
+    for (int32_t i = DISTILE_EPILOGUE_NONE; i <= DISTILE_EPILOGUE_GELU; i++) {
+        if (activation == names[i]) {
+            return static_cast<distile_epilogue>(i);
+        }
+    }
+    fail("there is no activation '" + activation + "'; there are none, relu, relu6, silu and gelu");
+}
+
+Tensor conv2d(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
+              const OptionalTensor &residual, const Ints &stride, const Ints &padding, const Ints &dilation,
+              int64_t groups, const std::string &activation, int64_t place) {
+    return run_conv2d({input, weight, bias, mask, residual, place, nullptr, true}, stride, padding, dilation, groups,
+                      activation);
+}
+
+Tensor conv2d_out(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
+                  const OptionalTensor &residual, const Ints &stride, const Ints &padding, const Ints &dilation,
+                  int64_t groups, const std::string &activation, int64_t place, bool zero, const Tensor &out) {
+    return run_conv2d({input, weight, bias, mask, residual, place, &out, zero}, stride, padding, dilation, groups,
+                      activation);
+}
+
+Tensor conv_transpose2d(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
+                        const OptionalTensor &residual, const Ints &stride, const Ints &output_padding,
+                        const Ints &padding, const Ints &dilation, int64_t groups, const std::string &activation,
+                        int64_t place) {
+    return run_transposed({input, weight, bias, mask, residual, place, nullptr, true}, stride, output_padding, padding,
+                          dilation, groups, activation);
+}
+
+Tensor conv_transpose2d_out(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
+                            const OptionalTensor &residual, const Ints &stride, const Ints &output_padding,
+                            const Ints &padding, const Ints &dilation, int64_t groups, const std::string &activation,
+                            int64_t place, bool zero, const Tensor &out) {
+    return run_transposed({input, weight, bias, mask, residual, place, &out, zero}, stride, output_padding, padding,
+                          dilation, groups, activation);
+}
+
+Tensor upsample_conv2d(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
+                       const OptionalTensor &residual, const Ints &scale, const Ints &padding, const Ints &dilation,
+                       int64_t groups, const std::string &activation, int64_t place) {
+    return run_upsampled({input, weight, bias, mask, residual, place, nullptr, true}, scale, padding, dilation, groups,
+                         activation);
+}
+
+Tensor upsample_conv2d_out(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
+                           const OptionalTensor &residual, const Ints &scale, const Ints &padding, const Ints &dilation,
+                           int64_t groups, const std::string &activation, int64_t place, bool zero, const Tensor &out) {
+    return run_upsampled({input, weight, bias, mask, residual, place, &out, zero}, scale, padding, dilation, groups,
+                         activation);
+}
+
+}  // namespace distile::python

@@ -1,0 +1,112 @@
+/** \file
+ * The operators of torch.ops.distile. Operators without `out` return new tensors, which are zero where the mask is not
+ * active; those with `out` leave its inactive pixels unless `zero`.
+ */
+#include "operators.h"
+#include "registry.h"
+#include "weights.h"
+
+namespace {
+
+using namespace distile::python;
+
+void load(const std::string &path) {
+    load_polykernel(path);
+}
+
+int64_t polykernel_version() {
+    return DISTILE_POLYKERNEL_VERSION;
+}
+
+using Library = torch::stable::detail::StableLibrary;
+using Boxed = void (*)(StableIValue *, uint64_t, uint64_t);
+
+const std::string weighted = "Tensor input, Tensor weight, Tensor? bias, Tensor mask, Tensor? residual=None, *, ";
+const std::string convolution = "int[4] padding=0, int[2] dilation=1, int groups=1, str activation='none', int place=0";
+
+/** Defines the forms of an operator: functional; functional without gradients, which costs less to call; and `out`.
+ * The second has a name of its own: PyTorch cannot unload overloads that differ in nothing else. */
+void define(Library &m, const std::string &name, const std::string &arguments) {
+    m.def((name + "(" + arguments + ") -> Tensor").c_str());
+    m.def((name + "_inference(" + arguments + ") -> Tensor").c_str());
+    m.def((name + ".out(" + arguments + ", bool zero=False, Tensor(a!) out) -> Tensor(a!)").c_str());
+}
+
+void implement(Library &m, const std::string &name, Boxed functional, Boxed out) {
+    m.impl(name.c_str(), functional);
+    m.impl((name + "_inference").c_str(), functional);
+    m.impl((name + ".out").c_str(), out);
+}
+
+/** What runs on every device. */
+void implement_all(Library &m) {
+    implement(m, "conv2d", TORCH_BOX(&conv2d), TORCH_BOX(&conv2d_out));
+    implement(m, "conv_transpose2d", TORCH_BOX(&conv_transpose2d), TORCH_BOX(&conv_transpose2d_out));
+    implement(m, "upsample_conv2d", TORCH_BOX(&upsample_conv2d), TORCH_BOX(&upsample_conv2d_out));
+    implement(m, "linear", TORCH_BOX(&linear), TORCH_BOX(&linear_out));
+    implement(m, "attention", TORCH_BOX(&attention), TORCH_BOX(&attention_out));
+    implement(m, "layer_norm", TORCH_BOX(&layer_norm), TORCH_BOX(&layer_norm_out));
+    implement(m, "rms_norm", TORCH_BOX(&rms_norm), TORCH_BOX(&rms_norm_out));
+    m.impl("pack", TORCH_BOX(&pack));
+    m.impl("pack.out", TORCH_BOX(&pack_out));
+    m.impl("unpack", TORCH_BOX(&unpack));
+    m.impl("unpack.out", TORCH_BOX(&unpack_out));
+}
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY(distile, m) {
+    define(m, "conv2d", weighted + "int[2] stride=1, " + convolution);
+    define(m, "conv_transpose2d", weighted + "int[2] stride=1, int[2] output_padding=0, " + convolution);
+    define(m, "upsample_conv2d", weighted + "int[2] scale=2, " + convolution);
+    define(m, "linear", weighted + "str activation='none', int place=0");
+    define(m, "attention",
+           "Tensor query, Tensor key, Tensor value, Tensor mask, Tensor? key_mask=None, *, float scale=0, "
+           "bool causal=False");
+    define(m, "layer_norm", "Tensor input, Tensor mask, Tensor? weight, Tensor? bias, *, float epsilon=1e-5");
+    define(m, "rms_norm", "Tensor input, Tensor mask, Tensor? weight, *, float epsilon=1e-6");
+    m.def("pack(Tensor input, Tensor mask) -> Tensor");
+    m.def("pack.out(Tensor input, Tensor mask, *, Tensor(a!) out) -> Tensor(a!)");
+    m.def("unpack(Tensor packed, Tensor mask) -> Tensor");
+    m.def("unpack.out(Tensor packed, Tensor mask, *, bool zero=False, Tensor(a!) out) -> Tensor(a!)");
+    m.def("cumulative_lengths(Tensor mask) -> Tensor");
+    m.def("mask_dilate(Tensor mask, int radius_h, int radius_w) -> Tensor");
+    m.def("mask_pool(Tensor mask, int factor_h, int factor_w) -> Tensor");
+    const std::string window =
+        "(Tensor mask, SymInt[] size, *, int[2] kernel, int[2] stride=1, int[2] dilation=1, int[2] padding=0, "
+        "int kind=0) -> Tensor";
+    m.def(("mask_needed_input" + window).c_str());
+    m.def(("mask_affected_output" + window).c_str());
+    m.def("mask_difference(Tensor a, Tensor b, float threshold=0) -> Tensor");
+    m.def("mask_from_indices(Tensor indices, SymInt height, SymInt width) -> Tensor");
+    m.def("mask_from_bits(Tensor words, SymInt width) -> Tensor");
+    m.def("mask_to_bits(Tensor mask) -> Tensor");
+    m.def("_load(str path) -> ()");
+    m.def("_polykernel_version() -> int");
+    m.def("_free_weights(int place) -> ()");
+    m.def("_times_packed() -> int");
+}
+
+STABLE_TORCH_LIBRARY_IMPL(distile, CPU, m) {
+    implement_all(m);
+    m.impl("cumulative_lengths", TORCH_BOX(&cumulative_lengths));
+    m.impl("mask_dilate", TORCH_BOX(&mask_dilate));
+    m.impl("mask_pool", TORCH_BOX(&mask_pool));
+    m.impl("mask_needed_input", TORCH_BOX(&mask_needed_input));
+    m.impl("mask_affected_output", TORCH_BOX(&mask_affected_output));
+    m.impl("mask_difference", TORCH_BOX(&mask_difference));
+    m.impl("mask_from_indices", TORCH_BOX(&mask_from_indices));
+    m.impl("mask_from_bits", TORCH_BOX(&mask_from_bits));
+    m.impl("mask_to_bits", TORCH_BOX(&mask_to_bits));
+}
+
+STABLE_TORCH_LIBRARY_IMPL(distile, CUDA, m) {
+    implement_all(m);
+}
+
+STABLE_TORCH_LIBRARY_IMPL(distile, CompositeExplicitAutograd, m) {
+    m.impl("_load", TORCH_BOX(&load));
+    m.impl("_polykernel_version", TORCH_BOX(&polykernel_version));
+    m.impl("_free_weights", TORCH_BOX(&free_weights));
+    m.impl("_times_packed", TORCH_BOX(&times_packed));
+}

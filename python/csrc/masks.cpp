@@ -1,0 +1,142 @@
+#include "operators.h"
+#include "session.h"
+#include <algorithm>
+#include <distile/mask_algebra.h>
+
+namespace distile::python {
+
+namespace {
+
+int32_t number(int64_t value) {
+    return static_cast<int32_t>(std::min<int64_t>(std::max<int64_t>(value, INT32_MIN), INT32_MAX));
+}
+
+/** The bytes of a mask of this session, as a new tensor of type bool with so many dimensions. */
+Tensor bytes_of(const Session &session, const Tensor &like, const Mask &mask, int64_t batch, int64_t height,
+                int64_t width, bool tokens) {
+    const uint32_t *words = nullptr;
+    int32_t words_per_row = 0;
+    check(distile_mask_bits(mask.get(), &words, &words_per_row), session.context());
+    const Tensor result = empty(like, tokens ? Ints{batch, width} : Ints{batch, height, width}, ScalarType::Bool);
+    auto *bytes = static_cast<uint8_t *>(result.mutable_data_ptr());
+    for (int64_t row = 0; row < batch * height; row++, words += words_per_row) {
+        for (int64_t x = 0; x < width; x++) {
+            *bytes++ = words[x / 32] >> (x % 32) & 1;
+        }
+    }
+    return result;
+}
+
+distile_window window_of(const Ints &kernel, const Ints &stride, const Ints &dilation, const Ints &padding,
+                         int64_t kind) {
+    if (kernel.size() != 2 || stride.size() != 2 || dilation.size() != 2 || padding.size() != 2 || kind < 0 ||
+        kind > 2) {
+        fail("a window has a kernel, a stride, a dilation and a padding (top and left) of 2 numbers each, and is of "
+             "kind 0 (convolution), 1 (transposed) or 2 (after upsampling)");
+    }
+    return {number(kernel[0]),  number(kernel[1]),   number(stride[0]),
+            number(stride[1]),  number(dilation[0]), number(dilation[1]),
+            number(padding[0]), number(padding[1]),  static_cast<distile_window_kind>(kind)};
+}
+
+void check_image(const Tensor &mask) {
+    if (mask.dim() != 3) {
+        fail("the mask is [N, H, W]");
+    }
+}
+
+}  // namespace
+
+Tensor mask_dilate(const Tensor &mask, int64_t radius_h, int64_t radius_w) {
+    check_image(mask);
+    Session &session = Session::of(mask);
+    const Mask result = session.make_mask();
+    check(distile_mask_dilate(result.get(), session.mask(mask), number(radius_h), number(radius_w)), session.context());
+    return bytes_of(session, mask, result, mask.size(0), mask.size(1), mask.size(2), false);
+}
+
+Tensor mask_pool(const Tensor &mask, int64_t factor_h, int64_t factor_w) {
+    check_image(mask);
+    Session &session = Session::of(mask);
+    const Mask result = session.make_mask();
+    check(distile_mask_pool(result.get(), session.mask(mask), number(factor_h), number(factor_w)), session.context());
+    return bytes_of(session, mask, result, mask.size(0), (mask.size(1) + factor_h - 1) / factor_h,
+                    (mask.size(2) + factor_w - 1) / factor_w, false);
+}
+
+Tensor mask_needed_input(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
+                         const Ints &dilation, const Ints &padding, int64_t kind) {
+    check_image(mask);
+    const distile_window window = window_of(kernel, stride, dilation, padding, kind);
+    Session &session = Session::of(mask);
+    const Mask result = session.make_mask();
+    check(distile_mask_needed_input(result.get(), session.mask(mask), &window, number(size.at(0)), number(size.at(1))),
+          session.context());
+    return bytes_of(session, mask, result, mask.size(0), size[0], size[1], false);
+}
+
+Tensor mask_affected_output(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
+                            const Ints &dilation, const Ints &padding, int64_t kind) {
+    check_image(mask);
+    const distile_window window = window_of(kernel, stride, dilation, padding, kind);
+    Session &session = Session::of(mask);
+    const Mask result = session.make_mask();
+    check(
+        distile_mask_affected_output(result.get(), session.mask(mask), &window, number(size.at(0)), number(size.at(1))),
+        session.context());
+    return bytes_of(session, mask, result, mask.size(0), size[0], size[1], false);
+}
+
+Tensor mask_difference(const Tensor &a, const Tensor &b, double threshold) {
+    const std::optional<distile_dtype> type = type_of(a);
+    if (!type || a.scalar_type() != b.scalar_type() || !(a.sizes() == b.sizes())) {
+        fail("the tensors must have the same shape and type: float32, float16 or bfloat16");
+    }
+    Session &session = Session::of(a);
+    const View first = view_of(a, *type), second = view_of(b, *type);
+    const Mask result = session.make_mask();
+    check(distile_mask_set_difference(result.get(), &first.view, &second.view, static_cast<float>(threshold)),
+          session.context());
+    return bytes_of(session, a, result, first.view.batch, first.view.height, first.view.width, a.dim() == 3);
+}
+
+Tensor mask_from_indices(const Tensor &indices, int64_t height, int64_t width) {
+    if (indices.dim() != 2 || indices.scalar_type() != ScalarType::Int || !indices.is_contiguous()) {
+        fail("indices are a contiguous int32 tensor [N, count] of y * width + x");
+    }
+    Session &session = Session::of(indices);
+    const Mask result = session.make_mask();
+    check(distile_mask_set_indices(result.get(), static_cast<const int32_t *>(indices.const_data_ptr()), nullptr,
+                                   number(indices.size(0)), number(height), number(width), indices.size(1)),
+          session.context());
+    return bytes_of(session, indices, result, indices.size(0), height, width, false);
+}
+
+Tensor mask_from_bits(const Tensor &words, int64_t width) {
+    if (words.dim() != 3 || words.scalar_type() != ScalarType::Int || !words.is_contiguous()) {
+        fail("bits are a contiguous int32 tensor [N, H, words of 32 pixels]");
+    }
+    Session &session = Session::of(words);
+    const Mask result = session.make_mask();
+    check(distile_mask_set_bits(result.get(), static_cast<const uint32_t *>(words.const_data_ptr()),
+                                number(words.size(0)), number(words.size(1)), number(width), words.size(2)),
+          session.context());
+    return bytes_of(session, words, result, words.size(0), words.size(1), width, false);
+}
+
+Tensor mask_to_bits(const Tensor &mask) {
+    check_image(mask);
+    Session &session = Session::of(mask);
+    const uint32_t *words = nullptr;
+    int32_t words_per_row = 0;
+    check(distile_mask_bits(session.mask(mask), &words, &words_per_row), session.context());
+    const int64_t rows = mask.size(0) * mask.size(1), used = (mask.size(2) + 31) / 32;
+    const Tensor result = empty(mask, {mask.size(0), mask.size(1), used}, ScalarType::Int);
+    auto *target = static_cast<uint32_t *>(result.mutable_data_ptr());
+    for (int64_t row = 0; row < rows; row++) {
+        std::copy_n(words + row * words_per_row, used, target + row * used);
+    }
+    return result;
+}
+
+}  // namespace distile::python

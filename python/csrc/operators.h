@@ -1,0 +1,74 @@
+/** \file
+ * The operators that library.cpp registers. Where no PolyKernel fits, each calls its dense twin, which Python defines.
+ */
+#ifndef DISTILE_PYTHON_OPERATORS_H
+#define DISTILE_PYTHON_OPERATORS_H
+
+#include "tensors.h"
+#include <distile/polykernel.h>
+
+namespace distile::python {
+
+/** "none", "relu", "relu6", "silu" or "gelu". */
+distile_epilogue epilogue_of(const std::string &activation);
+
+Tensor conv2d(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
+              const OptionalTensor &residual, const Ints &stride, const Ints &padding, const Ints &dilation,
+              int64_t groups, const std::string &activation, int64_t place);
+Tensor conv2d_out(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
+                  const OptionalTensor &residual, const Ints &stride, const Ints &padding, const Ints &dilation,
+                  int64_t groups, const std::string &activation, int64_t place, bool zero, const Tensor &out);
+Tensor conv_transpose2d(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
+                        const OptionalTensor &residual, const Ints &stride, const Ints &output_padding,
+                        const Ints &padding, const Ints &dilation, int64_t groups, const std::string &activation,
+                        int64_t place);
+Tensor conv_transpose2d_out(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
+                            const OptionalTensor &residual, const Ints &stride, const Ints &output_padding,
+                            const Ints &padding, const Ints &dilation, int64_t groups, const std::string &activation,
+                            int64_t place, bool zero, const Tensor &out);
+Tensor upsample_conv2d(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
+                       const OptionalTensor &residual, const Ints &scale, const Ints &padding, const Ints &dilation,
+                       int64_t groups, const std::string &activation, int64_t place);
+Tensor upsample_conv2d_out(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
+                           const OptionalTensor &residual, const Ints &scale, const Ints &padding, const Ints &dilation,
+                           int64_t groups, const std::string &activation, int64_t place, bool zero, const Tensor &out);
+
+Tensor linear(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
+              const OptionalTensor &residual, const std::string &activation, int64_t place);
+Tensor linear_out(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
+                  const OptionalTensor &residual, const std::string &activation, int64_t place, bool zero,
+                  const Tensor &out);
+
+Tensor attention(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &mask,
+                 const OptionalTensor &key_mask, double scale, bool causal);
+Tensor attention_out(const Tensor &query, const Tensor &key, const Tensor &value, const Tensor &mask,
+                     const OptionalTensor &key_mask, double scale, bool causal, bool zero, const Tensor &out);
+
+Tensor layer_norm(const Tensor &input, const Tensor &mask, const OptionalTensor &weight, const OptionalTensor &bias,
+                  double epsilon);
+Tensor layer_norm_out(const Tensor &input, const Tensor &mask, const OptionalTensor &weight, const OptionalTensor &bias,
+                      double epsilon, bool zero, const Tensor &out);
+Tensor rms_norm(const Tensor &input, const Tensor &mask, const OptionalTensor &weight, double epsilon);
+Tensor rms_norm_out(const Tensor &input, const Tensor &mask, const OptionalTensor &weight, double epsilon, bool zero,
+                    const Tensor &out);
+Tensor pack(const Tensor &input, const Tensor &mask);
+Tensor pack_out(const Tensor &input, const Tensor &mask, const Tensor &out);
+Tensor unpack(const Tensor &packed, const Tensor &mask);
+Tensor unpack_out(const Tensor &packed, const Tensor &mask, bool zero, const Tensor &out);
+
+// On a CPU only: they read bits back.
+Tensor cumulative_lengths(const Tensor &mask);
+Tensor mask_dilate(const Tensor &mask, int64_t radius_h, int64_t radius_w);
+Tensor mask_pool(const Tensor &mask, int64_t factor_h, int64_t factor_w);
+Tensor mask_needed_input(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
+                         const Ints &dilation, const Ints &padding, int64_t kind);
+Tensor mask_affected_output(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
+                            const Ints &dilation, const Ints &padding, int64_t kind);
+Tensor mask_difference(const Tensor &a, const Tensor &b, double threshold);
+Tensor mask_from_indices(const Tensor &indices, int64_t height, int64_t width);
+Tensor mask_from_bits(const Tensor &words, int64_t width);
+Tensor mask_to_bits(const Tensor &mask);
+
+}  // namespace distile::python
+
+#endif

@@ -1,0 +1,119 @@
+#include "registry.h"
+#include "linked_polykernels.h"
+#include "tensors.h"
+#include <cstring>
+#include <dlfcn.h>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <unordered_map>
+
+namespace distile::python {
+
+namespace {
+
+struct Hash {
+    size_t operator()(const OperatorKey &key) const {
+        uint64_t hash = 14695981039346656037U;
+        for (const int32_t number : key.numbers) {
+            hash = (hash ^ static_cast<uint32_t>(number)) * 1099511628211U;
+        }
+        return hash;
+    }
+};
+
+template<typename Parameters> void set_numbers(OperatorKey &key, distile_device device, distile_dtype type,
+                                               int32_t kind, const Parameters &parameters) {
+    constexpr size_t count = sizeof(Parameters) / sizeof(int32_t);
+    static_assert(sizeof(Parameters) == count * sizeof(int32_t) &&
+                  count + 3 <= std::tuple_size_v<decltype(key.numbers)>);
+    key.numbers[0] = device;
+    key.numbers[1] = type;
+    key.numbers[2] = kind;
+    std::memcpy(&key.numbers[3], &parameters, sizeof(Parameters));
+}
+
+std::optional<OperatorKey> key_of(const distile_polykernel &polykernel) {
+    const distile_dtype type = polykernel.operands[0].dtype;
+    switch (polykernel.kind) {
+    case DISTILE_MASKED_CONV2D:
+    case DISTILE_MASKED_CONV_TRANSPOSE2D:
+    case DISTILE_MASKED_UPSAMPLE_CONV2D:
+        return OperatorKey(polykernel.device, type, polykernel.kind,
+                           *static_cast<const distile_conv2d *>(polykernel.op));
+    case DISTILE_MASKED_LINEAR:
+        return OperatorKey(polykernel.device, type, *static_cast<const distile_linear *>(polykernel.op));
+    case DISTILE_MASKED_ATTENTION:
+        return OperatorKey(polykernel.device, type, *static_cast<const distile_attention *>(polykernel.op));
+    default:
+        return std::nullopt;
+    }
+}
+
+class Registry {
+public:
+    Registry() {
+        for (const distile_polykernel *polykernel : linked_polykernels) {
+            add(*polykernel);
+        }
+    }
+
+    void add(const distile_polykernel &polykernel) {
+        if (const auto key = key_of(polykernel)) {
+            const std::unique_lock lock(mutex_);
+            polykernels_[*key] = &polykernel;
+        }
+    }
+
+    const distile_polykernel *find(const OperatorKey &key) {
+        const std::shared_lock lock(mutex_);
+        const auto found = polykernels_.find(key);
+        return found == polykernels_.end() ? nullptr : found->second;
+    }
+
+private:
+    std::shared_mutex mutex_;
+    std::unordered_map<OperatorKey, const distile_polykernel *, Hash> polykernels_;
+};
+
+Registry &registry() {
+    static Registry registry;
+    return registry;
+}
+
+}  // namespace
+
+OperatorKey::OperatorKey(distile_device device, distile_dtype type, distile_operator_kind kind,
+                         const distile_conv2d &conv) {
+    set_numbers(*this, device, type, kind, conv);
+}
+
+OperatorKey::OperatorKey(distile_device device, distile_dtype type, const distile_linear &linear) {
+    set_numbers(*this, device, type, DISTILE_MASKED_LINEAR, linear);
+}
+
+OperatorKey::OperatorKey(distile_device device, distile_dtype type, const distile_attention &attention) {
+    set_numbers(*this, device, type, DISTILE_MASKED_ATTENTION, attention);
+}
+
+const distile_polykernel *find_polykernel(const OperatorKey &key) {
+    return registry().find(key);
+}
+
+void load_polykernel(const std::string &path) {
+    void *handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    const void *symbol = handle ? dlsym(handle, "distile_built") : nullptr;
+    if (!symbol) {
+        const char *reason = dlerror();
+        fail("the PolyKernel in '" + path + "' cannot be loaded: " + (reason ? reason : "it has no symbol"));
+    }
+    const auto &polykernel = *static_cast<const distile_polykernel *>(symbol);
+    if (polykernel.version != DISTILE_POLYKERNEL_VERSION) {
+        fail("the PolyKernel in '" + path + "' has version " + std::to_string(polykernel.version) +
+             ", but this library knows version " + std::to_string(DISTILE_POLYKERNEL_VERSION) +
+             ": build it again with distile.build()");
+    }
+    registry().add(polykernel);
+}
+
+}  // namespace distile::python

@@ -1,0 +1,34 @@
+/** \file
+ * The PolyKernels that operators can run: those linked into this library, and those of shared objects.
+ */
+#ifndef DISTILE_PYTHON_REGISTRY_H
+#define DISTILE_PYTHON_REGISTRY_H
+
+#include <array>
+#include <distile/polykernel.h>
+#include <string>
+
+namespace distile::python {
+
+/** An operator with all that its PolyKernel fixes: device, kind, type of activations, parameters. */
+struct OperatorKey {
+    OperatorKey(distile_device device, distile_dtype type, distile_operator_kind kind, const distile_conv2d &conv);
+    OperatorKey(distile_device device, distile_dtype type, const distile_linear &linear);
+    OperatorKey(distile_device device, distile_dtype type, const distile_attention &attention);
+
+    bool operator==(const OperatorKey &other) const {
+        return numbers == other.numbers;
+    }
+    std::array<int32_t, 18> numbers{};
+};
+
+/** The PolyKernel of an operator; null if there is none. */
+const distile_polykernel *find_polykernel(const OperatorKey &key);
+
+/** Loads a shared object that holds a PolyKernel by the name `distile_built`. It stays loaded as long as the process
+ * runs. */
+void load_polykernel(const std::string &path);
+
+}  // namespace distile::python
+
+#endif

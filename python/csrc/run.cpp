@@ -1,0 +1,37 @@
+#include "run.h"
+
+namespace distile::python {
+
+Tensor run(Session &session, const distile_polykernel &polykernel, distile_weights_order order,
+           const WeightedCall &call) {
+    distile_kernel *kernel = session.kernel(polykernel);
+    const distile_dtype type = polykernel.operands[0].dtype;
+    const View input = view_of(call.input, type);
+    const bool images = call.input.dim() == 4;
+    const int32_t channels = polykernel.operands[polykernel.num_operands - 1].channels;
+    int32_t height = 0, width = 0;
+    check(distile_kernel_output_shape(kernel, input.view.height, input.view.width, &height, &width), session.context());
+    if (height == 0 || width == 0) {
+        fail("the input is smaller than the operator's window");
+    }
+    const Tensor output = call.out ? *call.out
+                          : images ? empty_images(call.input, input.view.batch, channels, height, width)
+                                   : empty(call.input, {input.view.batch, width, channels}, call.input.scalar_type());
+    const distile_tensor output_tensor = output_view(output, type);
+    View residual{};
+    if (call.residual) {
+        residual = view_of(*call.residual, type);
+    }
+    const SharedWeights weights = pack_weights(session, polykernel, call.weight, call.bias, order, call.place);
+    distile_run_args args{};
+    args.input = &input.view;
+    args.residual = call.residual ? &residual.view : nullptr;
+    args.output = &output_tensor;
+    args.weights = weights.get();
+    args.mask = session.mask(call.mask);
+    args.inactive = call.out && !call.zero ? DISTILE_KEEP : DISTILE_ZERO;
+    check(distile_run(kernel, &args), session.context());
+    return output;
+}
+
+}  // namespace distile::python

@@ -1,0 +1,140 @@
+#include "tensors.h"
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+namespace distile::python {
+
+namespace {
+
+/** Sizes and strides as [batch, height, width, channels]. */
+struct Layout {
+    std::array<int64_t, 4> sizes, strides;
+};
+
+Layout layout_of(const Tensor &tensor) {
+    const auto sizes = tensor.sizes(), strides = tensor.strides();
+    Layout layout{};
+    if (sizes.size() == 4) {
+        layout = {{sizes[0], sizes[2], sizes[3], sizes[1]}, {strides[0], strides[2], strides[3], strides[1]}};
+    } else if (sizes.size() == 3) {
+        layout = {{sizes[0], 1, sizes[1], sizes[2]}, {strides[0], 0, strides[1], strides[2]}};
+    } else {
+        fail("a tensor has " + std::to_string(sizes.size()) +
+             " dimensions; images have 4, [N, C, H, W], and tokens 3, [N, T, C]");
+    }
+    // The stride of a dimension of size 1 may be anything, and so may that of tokens' rows.
+    int64_t least = 1;
+    for (const size_t dimension : {3, 2, 1, 0}) {
+        if (layout.sizes[dimension] == 1) {
+            layout.strides[dimension] = least;
+        }
+        least = std::max<int64_t>(layout.strides[dimension], 0) * layout.sizes[dimension];
+    }
+    return layout;
+}
+
+bool fits(const Layout &layout) {
+    const auto &[sizes, strides] = layout;
+    return strides[3] == 1 && strides[2] >= sizes[3] && strides[1] >= strides[2] * sizes[2] &&
+           strides[0] >= strides[1] * sizes[1];
+}
+
+distile_tensor make_view(const Tensor &tensor, const Layout &layout, distile_dtype type) {
+    for (const int64_t size : layout.sizes) {
+        if (size > INT32_MAX) {
+            fail("a tensor has an extent of " + std::to_string(size) + ", which is too large");
+        }
+    }
+    distile_tensor view{};
+    view.data = tensor.mutable_data_ptr();
+    view.dtype = type;
+    view.batch = static_cast<int32_t>(layout.sizes[0]);
+    view.height = static_cast<int32_t>(layout.sizes[1]);
+    view.width = static_cast<int32_t>(layout.sizes[2]);
+    view.channels = static_cast<int32_t>(layout.sizes[3]);
+    view.stride_n = layout.strides[0];
+    view.stride_h = layout.strides[1];
+    view.stride_w = layout.strides[2];
+    return view;
+}
+
+Tensor empty_strided(const Tensor &like, const Ints &sizes, const Ints &strides, int32_t type) {
+    int32_t device_type = 0, device = 0;
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like.get(), &device_type));
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like.get(), &device));
+    AtenTensorHandle handle = nullptr;
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(),
+                                                           strides.data(), type, device_type, device, &handle));
+    return Tensor(handle);
+}
+
+}  // namespace
+
+void fail(const std::string &message) {
+    throw std::runtime_error("distile: " + message);
+}
+
+void check(distile_status status, const distile_context *context) {
+    if (status != DISTILE_OK) {
+        fail(std::string(distile_context_message(context)) + " (" + distile_status_name(status) + ")");
+    }
+}
+
+OptionalTensor given(const Tensor *tensor) {
+    OptionalTensor copy;
+    if (tensor) {
+        copy = *tensor;
+    }
+    return copy;
+}
+
+std::optional<distile_dtype> type_of(const Tensor &tensor) {
+    switch (tensor.scalar_type()) {
+    case ScalarType::Float:
+        return DISTILE_FLOAT32;
+    case ScalarType::Half:
+        return DISTILE_FLOAT16;
+    case ScalarType::BFloat16:
+        return DISTILE_BFLOAT16;
+    default:
+        return std::nullopt;
+    }
+}
+
+bool fits(const Tensor &tensor) {
+    return fits(layout_of(tensor));
+}
+
+View view_of(const Tensor &tensor, distile_dtype type) {
+    const Layout layout = layout_of(tensor);
+    if (fits(layout)) {
+        return {make_view(tensor, layout, type), tensor};
+    }
+    const Tensor copy =
+        torch::stable::contiguous(tensor, tensor.dim() == 4 ? torch::headeronly::MemoryFormat::ChannelsLast
+                                                            : torch::headeronly::MemoryFormat::Contiguous);
+    return {make_view(copy, layout_of(copy), type), copy};
+}
+
+distile_tensor output_view(const Tensor &tensor, distile_dtype type) {
+    const Layout layout = layout_of(tensor);
+    if (!fits(layout)) {
+        fail("the output's channels are not innermost in memory: make it with memory_format=torch.channels_last, or "
+             "tokens contiguous");
+    }
+    return make_view(tensor, layout, type);
+}
+
+Tensor empty_images(const Tensor &like, int64_t batch, int64_t channels, int64_t height, int64_t width) {
+    int32_t type = 0;
+    STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like.get(), &type));
+    return empty_strided(like, {batch, channels, height, width},
+                         {height * width * channels, 1, width * channels, channels}, type);
+}
+
+Tensor empty(const Tensor &like, const Ints &sizes, ScalarType type) {
+    return torch::stable::new_empty(like, sizes, type);
+}
+
+}  // namespace distile::python

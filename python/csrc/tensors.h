@@ -1,0 +1,64 @@
+/** \file
+ * Tensors of PyTorch as tensors of distile: the same memory, described twice.
+ */
+#ifndef DISTILE_PYTHON_TENSORS_H
+#define DISTILE_PYTHON_TENSORS_H
+
+#include <distile/distile.h>
+#include <optional>
+#include <string>
+#include <torch/csrc/stable/device.h>
+#include <torch/csrc/stable/library.h>
+#include <torch/csrc/stable/ops.h>
+#include <torch/csrc/stable/tensor.h>
+#include <vector>
+
+namespace distile::python {
+
+using torch::headeronly::ScalarType;
+using torch::stable::Tensor;
+using Ints = std::vector<int64_t>;
+using OptionalTensor = std::optional<Tensor>;
+
+/** An argument is wrong: becomes a RuntimeError in Python. */
+[[noreturn]] void fail(const std::string &message);
+
+/** Throws with the context's message unless the status is DISTILE_OK. A null context: the thread's message. */
+void check(distile_status status, const distile_context *context);
+
+/** A copy of the tensor, if there is one. */
+OptionalTensor given(const Tensor *tensor);
+
+/** The type, or nothing if operators do not have it. */
+std::optional<distile_dtype> type_of(const Tensor &tensor);
+
+/** A tensor with the strides that distile needs. */
+struct View {
+    distile_tensor view;
+    Tensor owner; /**< Holds the memory: the tensor itself, or its copy if its strides do not fit. */
+};
+
+/** Whether distile reads and writes a tensor in place: [N, C, H, W] with channels innermost in memory, as
+ * torch.channels_last has them, or tokens [N, T, C] with contiguous channels. */
+bool fits(const Tensor &tensor);
+
+/** The view of an image or of tokens that distile reads; a copy if the strides do not fit. */
+View view_of(const Tensor &tensor, distile_dtype type);
+/** The view of a tensor that is written in place. Fails if its strides do not fit. */
+distile_tensor output_view(const Tensor &tensor, distile_dtype type);
+
+/** Images [N, C, H, W] with channels innermost, uninitialised, with the type and the device of `like`. */
+Tensor empty_images(const Tensor &like, int64_t batch, int64_t channels, int64_t height, int64_t width);
+/** Contiguous, uninitialised. */
+Tensor empty(const Tensor &like, const Ints &sizes, ScalarType type);
+
+/** Calls an operator of PyTorch with a single result. Arguments are passed as they are declared. */
+template<typename... Args> Tensor call(const char *name, const char *overload, const Args &...args) {
+    StableIValue stack[] = {torch::stable::detail::from(args)...};
+    STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, overload, stack, TORCH_ABI_VERSION));
+    return torch::stable::detail::to<Tensor>(stack[0]);
+}
+
+}  // namespace distile::python
+
+#endif

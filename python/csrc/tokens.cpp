@@ -1,0 +1,156 @@
+#include "operators.h"
+#include "session.h"
+#include <algorithm>
+#include <distile/tokens.h>
+
+namespace distile::python {
+
+namespace {
+
+distile_dtype checked_type(const Tensor &tensor) {
+    const std::optional<distile_dtype> type = type_of(tensor);
+    if (!type) {
+        fail("the tensor has a type other than float32, float16 and bfloat16");
+    }
+    return *type;
+}
+
+/** One float32 per channel, or null. */
+struct Vector {
+    Vector(const OptionalTensor &tensor, int64_t channels, const char *name) {
+        if (!tensor) {
+            return;
+        }
+        if (tensor->dim() != 1 || tensor->size(0) != channels) {
+            fail(std::string(name) + " must have one element for each channel");
+        }
+        owner = torch::stable::contiguous(
+            tensor->scalar_type() == ScalarType::Float ? *tensor : torch::stable::to(*tensor, ScalarType::Float));
+        data = static_cast<const float *>(owner->const_data_ptr());
+    }
+    OptionalTensor owner;
+    const float *data = nullptr;
+};
+
+Tensor normalize(const Tensor &input, const Tensor &mask, const OptionalTensor &gamma, const OptionalTensor &beta,
+                 double epsilon, distile_norm norm, const Tensor *out, bool zero) {
+    Session &session = Session::of(input);
+    const distile_dtype type = checked_type(input);
+    const View source = view_of(input, type);
+    const Tensor output = out ? *out
+                          : input.dim() == 4
+                              ? empty_images(input, input.size(0), input.size(1), input.size(2), input.size(3))
+                              : empty(input, {input.size(0), input.size(1), input.size(2)}, input.scalar_type());
+    const distile_tensor output_tensor = output_view(output, type);
+    const Vector factors(gamma, source.view.channels, "the weight"), summands(beta, source.view.channels, "the bias");
+    distile_normalize_args args{};
+    args.input = &source.view;
+    args.output = &output_tensor;
+    args.mask = session.mask(mask);
+    args.gamma = factors.data;
+    args.beta = summands.data;
+    args.norm = norm;
+    args.epsilon = static_cast<float>(epsilon);
+    args.inactive = out && !zero ? DISTILE_KEEP : DISTILE_ZERO;
+    check(distile_normalize(session.context(), &args), session.context());
+    return output;
+}
+
+/** Packed tokens [capacity, C]. */
+distile_tensor packed_view(const Tensor &packed, distile_dtype type) {
+    if (packed.dim() != 2 || !packed.is_contiguous() || packed.size(0) > INT32_MAX || packed.size(1) > INT32_MAX) {
+        fail("packed tokens are a contiguous tensor [capacity, C]");
+    }
+    // As many rows of one token as images: a packed tensor may have any extents.
+    distile_tensor view = distile_tokens_make(packed.mutable_data_ptr(), 1, static_cast<int32_t>(packed.size(0)),
+                                              static_cast<int32_t>(packed.size(1)));
+    view.dtype = type;
+    return view;
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor &input, const Tensor &mask, const OptionalTensor &weight, const OptionalTensor &bias,
+                  double epsilon) {
+    return normalize(input, mask, weight, bias, epsilon, DISTILE_LAYER_NORM, nullptr, true);
+}
+
+Tensor layer_norm_out(const Tensor &input, const Tensor &mask, const OptionalTensor &weight, const OptionalTensor &bias,
+                      double epsilon, bool zero, const Tensor &out) {
+    return normalize(input, mask, weight, bias, epsilon, DISTILE_LAYER_NORM, &out, zero);
+}
+
+Tensor rms_norm(const Tensor &input, const Tensor &mask, const OptionalTensor &weight, double epsilon) {
+    return normalize(input, mask, weight, std::nullopt, epsilon, DISTILE_RMS_NORM, nullptr, true);
+}
+
+Tensor rms_norm_out(const Tensor &input, const Tensor &mask, const OptionalTensor &weight, double epsilon, bool zero,
+                    const Tensor &out) {
+    return normalize(input, mask, weight, std::nullopt, epsilon, DISTILE_RMS_NORM, &out, zero);
+}
+
+Tensor pack(const Tensor &input, const Tensor &mask) {
+    Session &session = Session::of(input);
+    const distile_dtype type = checked_type(input);
+    const View source = view_of(input, type);
+    distile_mask *active = session.mask(mask);
+    int64_t count = 0;
+    check(distile_mask_active_pixels(active, &count), session.context());
+    const Tensor packed = empty(input, {count, source.view.channels}, input.scalar_type());
+    if (count > 0) {
+        const distile_tensor view = packed_view(packed, type);
+        check(distile_pack(session.context(), &source.view, active, &view), session.context());
+    }
+    return packed;
+}
+
+Tensor pack_out(const Tensor &input, const Tensor &mask, const Tensor &out) {
+    Session &session = Session::of(input);
+    const distile_dtype type = checked_type(input);
+    const View source = view_of(input, type);
+    const distile_tensor view = packed_view(out, type);
+    check(distile_pack(session.context(), &source.view, session.mask(mask), &view), session.context());
+    return out;
+}
+
+Tensor unpack_out(const Tensor &packed, const Tensor &mask, bool zero, const Tensor &out) {
+    Session &session = Session::of(out);
+    const distile_dtype type = checked_type(out);
+    if (packed.scalar_type() != out.scalar_type()) {
+        fail("packed tokens and the output have different types");
+    }
+    const distile_tensor target = output_view(out, type);
+    if (packed.size(0) == 0) {
+        if (zero) {
+            Tensor written = out;
+            torch::stable::zero_(written);
+        }
+        return out;
+    }
+    const Tensor plain = torch::stable::contiguous(packed);
+    const distile_tensor source = packed_view(plain, type);
+    check(distile_unpack(session.context(), &source, session.mask(mask), &target, zero ? DISTILE_ZERO : DISTILE_KEEP),
+          session.context());
+    return out;
+}
+
+Tensor unpack(const Tensor &packed, const Tensor &mask) {
+    if (packed.dim() != 2) {
+        fail("packed tokens are a tensor [capacity, C]");
+    }
+    const Tensor out = mask.dim() == 3
+                           ? empty_images(packed, mask.size(0), packed.size(1), mask.size(1), mask.size(2))
+                           : empty(packed, {mask.size(0), mask.size(1), packed.size(1)}, packed.scalar_type());
+    return unpack_out(packed, mask, true, out);
+}
+
+Tensor cumulative_lengths(const Tensor &mask) {
+    Session &session = Session::of(mask);
+    const int32_t *lengths = nullptr;
+    check(distile_mask_cumulative_lengths(session.mask(mask), &lengths), session.context());
+    const Tensor result = empty(mask, {mask.size(0) + 1}, ScalarType::Int);
+    std::copy_n(lengths, mask.size(0) + 1, static_cast<int32_t *>(result.mutable_data_ptr()));
+    return result;
+}
+
+}  // namespace distile::python

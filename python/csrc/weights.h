@@ -1,0 +1,28 @@
+/** \file
+ * Packed weights. A module owns a place for its own, by a number; they are packed again when a weight has changed.
+ */
+#ifndef DISTILE_PYTHON_WEIGHTS_H
+#define DISTILE_PYTHON_WEIGHTS_H
+
+#include "session.h"
+#include <memory>
+
+namespace distile::python {
+
+using SharedWeights = std::shared_ptr<distile_weights>;
+
+/** The weights of an operator, packed from a filter [out, in] or [out, in, rows, columns] (in, out for transposed
+ * convolutions: the order) and a bias. With a place other than 0, packs only if the place holds no weights packed from
+ * these tensors in their present version. Tensors of inference mode have no versions, so they are packed each time. */
+SharedWeights pack_weights(Session &session, const distile_polykernel &polykernel, const Tensor &filter,
+                           const OptionalTensor &bias, distile_weights_order order, int64_t place);
+
+/** Frees what a place holds. */
+void free_weights(int64_t place);
+
+/** How often weights were packed, for tests. */
+int64_t times_packed();
+
+}  // namespace distile::python
+
+#endif

@@ -1,0 +1,293 @@
+"""Gradients. Those of convolutions and linear layers are as masked as the operators: they gather the active pixels,
+multiply them by PyTorch's matrix products, tap by tap, and touch nothing else. They are exact: an inactive output pixel
+is the constant 0 and has no gradient."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from . import dense
+from ._library import ops
+
+CONV, TRANSPOSED, UPSAMPLED = range(3)
+
+
+def _axis(kind, out, extent, before, stride, dilation, tap):
+    """The input rows (or columns) that output rows read by one tap, and which of them exist."""
+    if kind == TRANSPOSED:
+        place = out + (before - tap * dilation)
+        return torch.div(place, stride, rounding_mode="floor"), (place >= 0) & (place < extent * stride) & (
+            place % stride == 0
+        )
+    if kind == UPSAMPLED:
+        place = out + (tap * dilation - before)
+        return torch.div(place, stride, rounding_mode="floor"), (place >= 0) & (place < extent * stride)
+    place = out * stride + (tap * dilation - before)
+    return place, (place >= 0) & (place < extent)
+
+
+def _activate(activation, before, gradient):
+    """The gradient before an activation, from the values before it."""
+    if activation == "none":
+        return gradient
+    if activation == "relu":
+        return gradient * (before > 0)
+    if activation == "relu6":
+        return gradient * ((before > 0) & (before < 6))
+    if activation == "silu":
+        logistic = torch.sigmoid(before)
+        return gradient * (logistic * (1 + before * (1 - logistic)))
+    density = torch.exp(before * before * -0.5) / math.sqrt(2 * math.pi)
+    return gradient * (0.5 * (1 + torch.erf(before * math.sqrt(0.5))) + before * density)
+
+
+def _empty(like):
+    return like.new_empty((0,))
+
+
+@torch.library.custom_op("distile::_convolution_backward", mutates_args=())
+def _convolution_backward(
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    mask: torch.Tensor,
+    residual: torch.Tensor | None,
+    kind: int,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    groups: int,
+    activation: str,
+    needed: list[bool],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    batch, channels, height, width = input.shape
+    image, y, x = mask.nonzero(as_tuple=True)
+    rows = input.permute(0, 2, 3, 1).reshape(batch * height * width, channels)
+    # [taps, groups, out / groups, in / groups]
+    if kind == TRANSPOSED:
+        taps = weight.unflatten(0, (groups, -1)).permute(3, 4, 0, 2, 1).flatten(0, 1)
+    else:
+        taps = weight.unflatten(0, (groups, -1)).permute(3, 4, 0, 1, 2).flatten(0, 1)
+
+    reads = []
+    for i in range(weight.shape[2]):
+        row, row_exists = _axis(kind, y, height, padding[0], stride[0], dilation[0], i)
+        for j in range(weight.shape[3]):
+            column, column_exists = _axis(kind, x, width, padding[2], stride[1], dilation[1], j)
+            pixel = (row_exists & column_exists).nonzero().squeeze(1)
+            reads.append((pixel, ((image * height + row) * width + column)[pixel]))
+
+    active = gradient.permute(0, 2, 3, 1)[image, y, x]
+    if activation != "none":
+        before = active.new_zeros(active.shape).unflatten(1, (groups, -1))
+        for tap, (pixel, read) in zip(taps, reads):
+            before.index_add_(0, pixel, torch.einsum("agc,goc->ago", rows[read].unflatten(1, (groups, -1)), tap))
+        before = before.flatten(1)
+        if bias is not None:
+            before += bias
+        if residual is not None:
+            before += residual.permute(0, 2, 3, 1)[image, y, x]
+        active = _activate(activation, before, active)
+
+    by_group = active.unflatten(1, (groups, -1))
+    for_input, for_weight = _empty(input), _empty(weight)
+    if needed[0]:
+        sums = torch.zeros_like(rows)
+        for tap, (pixel, read) in zip(taps, reads):
+            sums.index_add_(0, read, torch.einsum("ago,goc->agc", by_group[pixel], tap).flatten(1))
+        for_input = sums.view(batch, height, width, channels).permute(0, 3, 1, 2)
+    if needed[1]:
+        per_tap = torch.stack(
+            [
+                torch.einsum("ago,agc->goc", by_group[pixel], rows[read].unflatten(1, (groups, -1)))
+                for pixel, read in reads
+            ]
+        ).unflatten(0, weight.shape[2:])
+        order = (2, 4, 3, 0, 1) if kind == TRANSPOSED else (2, 3, 4, 0, 1)
+        for_weight = per_tap.permute(order).flatten(0, 1).contiguous()
+    for_bias = active.sum(0) if needed[2] else _empty(input)
+    for_residual = _empty(input)
+    if needed[3]:
+        spread = torch.zeros_like(gradient, memory_format=torch.channels_last)
+        spread.permute(0, 2, 3, 1)[image, y, x] = active
+        for_residual = spread
+    return for_input, for_weight, for_bias, for_residual
+
+
+@_convolution_backward.register_fake
+def _(gradient, input, weight, bias, mask, residual, kind, stride, padding, dilation, groups, activation, needed):
+    last = torch.channels_last
+    return (
+        torch.empty_like(input, memory_format=last) if needed[0] else _empty(input),
+        torch.empty_like(weight, memory_format=torch.contiguous_format) if needed[1] else _empty(weight),
+        gradient.new_empty(gradient.shape[1]) if needed[2] else _empty(input),
+        torch.empty_like(gradient, memory_format=last) if needed[3] else _empty(input),
+    )
+
+
+@torch.library.custom_op("distile::_linear_backward", mutates_args=())
+def _linear_backward(
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    mask: torch.Tensor,
+    residual: torch.Tensor | None,
+    activation: str,
+    needed: list[bool],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    where = mask.nonzero(as_tuple=True)
+    active, rows = gradient[where], input[where]
+    if activation != "none":
+        before = torch.nn.functional.linear(rows, weight, bias)
+        active = _activate(activation, before if residual is None else before + residual[where], active)
+
+    def spread(tokens, shape):
+        return tokens.new_zeros(shape).index_put_(where, tokens)
+
+    return (
+        spread(active @ weight, input.shape) if needed[0] else _empty(input),
+        active.T @ rows if needed[1] else _empty(weight),
+        active.sum(0) if needed[2] else _empty(input),
+        spread(active, gradient.shape) if needed[3] else _empty(input),
+    )
+
+
+@_linear_backward.register_fake
+def _(gradient, input, weight, bias, mask, residual, activation, needed):
+    return (
+        input.new_empty(input.shape) if needed[0] else _empty(input),
+        weight.new_empty(weight.shape) if needed[1] else _empty(weight),
+        gradient.new_empty(gradient.shape[2]) if needed[2] else _empty(input),
+        gradient.new_empty(gradient.shape) if needed[3] else _empty(input),
+    )
+
+
+@torch.library.custom_op("distile::_attention_backward", mutates_args=())
+def _attention_backward(
+    gradient: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    key_mask: torch.Tensor | None,
+    scale: float,
+    causal: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    if key_mask is not None:  # Keys that are not active may hold anything.
+        seen = key_mask.bool()[:, None, :, None]
+        key, value = (torch.where(seen, tensor, tensor.new_zeros(())) for tensor in (key, value))
+    rows = mask.bool()[:, None, :, None]
+    gradient, query = (torch.where(rows, tensor, tensor.new_zeros(())) for tensor in (gradient, query))
+    likely = dense.probabilities(query, key, key_mask, scale, causal)
+    for_likely = gradient @ value.transpose(-1, -2)
+    for_scores = likely * (for_likely - (for_likely * likely).sum(-1, keepdim=True)) * (scale or query.shape[3] ** -0.5)
+    return for_scores @ key, for_scores.transpose(-1, -2) @ query, likely.transpose(-1, -2) @ gradient
+
+
+@_attention_backward.register_fake
+def _(gradient, query, key, value, mask, key_mask, scale, causal):
+    return tuple(tensor.new_empty(tensor.shape) for tensor in (query, key, value))
+
+
+@torch.library.custom_op("distile::_norm_backward", mutates_args=())
+def _norm_backward(
+    gradient: torch.Tensor,
+    input: torch.Tensor,
+    mask: torch.Tensor,
+    weight: torch.Tensor | None,
+    epsilon: float,
+    layer: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    where = mask.nonzero(as_tuple=True)
+    images = input.dim() == 4
+    channels_last = (0, 2, 3, 1) if images else (0, 1, 2)
+    rows, active = input.permute(channels_last)[where], gradient.permute(channels_last)[where]
+    centered = rows - rows.mean(1, keepdim=True) if layer else rows
+    inverse = torch.rsqrt(centered.square().mean(1, keepdim=True) + epsilon)
+    normalized = centered * inverse
+    scaled = active if weight is None else active * weight
+    change = scaled - normalized * (scaled * normalized).mean(1, keepdim=True)
+    if layer:
+        change = change - scaled.mean(1, keepdim=True)
+    for_input = torch.zeros_like(input, memory_format=torch.channels_last if images else torch.contiguous_format)
+    for_input.permute(channels_last)[where] = change * inverse
+    return for_input, (active * normalized).sum(0), active.sum(0)
+
+
+@_norm_backward.register_fake
+def _(gradient, input, mask, weight, epsilon, layer):
+    channels = input.shape[1] if input.dim() == 4 else input.shape[2]
+    form = torch.channels_last if input.dim() == 4 else torch.contiguous_format
+    return torch.empty_like(input, memory_format=form), input.new_empty(channels), input.new_empty(channels)
+
+
+def _register(name, parameters, backward_of):
+    def setup(ctx, inputs, keyword_only_inputs, output):
+        ctx.save_for_backward(*inputs)
+        ctx.parameters = [keyword_only_inputs[name] for name in parameters]
+
+    def backward(ctx, gradient):
+        wanted = ctx.needs_input_grad
+        # The dispatcher leaves out a residual that is None.
+        needed = [wanted[0], wanted[1], wanted[2], len(wanted) > 4 and wanted[4]]
+        found = backward_of(gradient, *ctx.saved_tensors, *ctx.parameters, needed)
+        for_input, for_weight, for_bias, for_residual = (
+            tensor if wanted else None for tensor, wanted in zip(found, needed)
+        )
+        return for_input, for_weight, for_bias, None, for_residual
+
+    torch.library.register_autograd(f"distile::{name}", backward, setup_context=setup)
+
+
+def _convolution(name, kind, stride="stride"):
+    def backward_of(
+        gradient, input, weight, bias, mask, residual, stride, padding, dilation, groups, activation, needed
+    ):
+        return ops._convolution_backward(
+            gradient, input, weight, bias, mask, residual, kind, stride, padding, dilation, groups, activation, needed
+        )
+
+    _register(name, (stride, "padding", "dilation", "groups", "activation"), backward_of)
+
+
+_convolution("conv2d", CONV)
+_convolution("conv_transpose2d", TRANSPOSED)
+_convolution("upsample_conv2d", UPSAMPLED, "scale")
+_register("linear", ("activation",), ops._linear_backward)
+
+
+def _setup_attention(ctx, inputs, keyword_only_inputs, output):
+    ctx.save_for_backward(*inputs)
+    ctx.parameters = keyword_only_inputs["scale"], keyword_only_inputs["causal"]
+
+
+def _of_attention(ctx, gradient):
+    found = ops._attention_backward(gradient, *ctx.saved_tensors, *ctx.parameters)
+    return *(tensor if wanted else None for tensor, wanted in zip(found, ctx.needs_input_grad)), None, None
+
+
+torch.library.register_autograd("distile::attention", _of_attention, setup_context=_setup_attention)
+
+
+def _setup_norm(ctx, inputs, keyword_only_inputs, output):
+    ctx.save_for_backward(*inputs[:3])
+    ctx.epsilon = keyword_only_inputs["epsilon"]
+
+
+def _of_layer_norm(ctx, gradient):
+    found = ops._norm_backward(gradient, *ctx.saved_tensors, ctx.epsilon, True)
+    wanted = ctx.needs_input_grad
+    return (found[0] if wanted[0] else None, None, found[1] if wanted[2] else None, found[2] if wanted[3] else None)
+
+
+def _of_rms_norm(ctx, gradient):
+    found = ops._norm_backward(gradient, *ctx.saved_tensors, ctx.epsilon, False)
+    return found[0] if ctx.needs_input_grad[0] else None, None, found[1] if ctx.needs_input_grad[2] else None
+
+
+torch.library.register_autograd("distile::layer_norm", _of_layer_norm, setup_context=_setup_norm)
+torch.library.register_autograd("distile::rms_norm", _of_rms_norm, setup_context=_setup_norm)

@@ -1,0 +1,193 @@
+"""The dense twins of the operators: PyTorch's own operator, and then the mask.
+
+The library calls them where it has no PolyKernel. They also say what the operators compute, for the tests.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from . import operators, polykernels
+from ._library import ops
+
+_library = torch.library.Library("distile", "FRAGMENT")
+ACTIVATIONS = {"none": lambda x: x, "relu": F.relu, "relu6": F.relu6, "silu": F.silu, "gelu": F.gelu}
+
+
+def finish(result, mask, residual, activation):
+    """Adds the residual and applies the activation; zero where the mask is not active."""
+    if residual is not None:
+        result = result + residual
+    result = ACTIVATIONS[activation](result)
+    return torch.where(_spread(mask, result), result, result.new_zeros(()))
+
+
+def _spread(mask, result):
+    """The mask with the dimensions of a result: images [N, C, H, W] or tokens [N, T, C]."""
+    return mask.bool().unsqueeze(1 if result.dim() == 4 else -1)
+
+
+def conv2d(input, weight, bias, mask, residual, stride, padding, dilation, groups, activation):
+    """What torch.ops.distile.conv2d computes."""
+    top, bottom, left, right = padding
+    if top == bottom and left == right:
+        result = F.conv2d(input, weight, bias, stride, (top, left), dilation, groups)
+    else:
+        result = F.conv2d(F.pad(input, (left, right, top, bottom)), weight, bias, stride, 0, dilation, groups)
+    return finish(result, mask, residual, activation)
+
+
+def conv_transpose2d(
+    input, weight, bias, mask, residual, stride, output_padding, padding, dilation, groups, activation
+):
+    """What torch.ops.distile.conv_transpose2d computes."""
+    top, bottom, left, right = padding
+    full = F.conv_transpose2d(input, weight, bias, stride, 0, output_padding, groups, dilation)
+    return finish(full[:, :, top : full.shape[2] - bottom, left : full.shape[3] - right], mask, residual, activation)
+
+
+def upsample_conv2d(input, weight, bias, mask, residual, scale, padding, dilation, groups, activation):
+    """What torch.ops.distile.upsample_conv2d computes."""
+    larger = input.repeat_interleave(scale[0], 2).repeat_interleave(scale[1], 3)
+    return conv2d(larger, weight, bias, mask, residual, (1, 1), padding, dilation, groups, activation)
+
+
+def linear(input, weight, bias, mask, residual, activation):
+    """What torch.ops.distile.linear computes."""
+    return finish(F.linear(input, weight, bias), mask, residual, activation)
+
+
+def _run(operator, typical, masked, dense, out, zero, mask, reason):
+    """Runs the masked operator if the cache folder has its PolyKernel, else the dense twin."""
+    if operator is not None and polykernels.load(operator):
+        return masked()
+    polykernels.note_missing(operator, typical, reason)
+    with torch.no_grad():
+        result = dense()
+        if out is None:
+            return result.contiguous(memory_format=torch.channels_last) if result.dim() == 4 else result.contiguous()
+        if zero:
+            return out.copy_(result)
+        return out.copy_(torch.where(_spread(mask, result), result, out))
+
+
+def _image_size(input):
+    return dict(zip(("batch", "height", "width"), (input.shape[0], *input.shape[2:])))
+
+
+def _token_size(input):
+    return {"batch": input.shape[0], "tokens": input.shape[1]}
+
+
+def _reason(input):
+    return (
+        f"no PolyKernel computes tensors of type {input.dtype}"
+        if input.dtype not in operators.TYPES
+        else "no PolyKernel computes this operator"
+    )
+
+
+def _twin(name, dense, operator_of, size):
+    """A dense twin as the library calls it: tensors, residual, parameters, place, zero, out."""
+
+    def run(input, weight, bias, mask, residual, *rest):
+        *params, place, zero, out = rest
+        masked = getattr(ops, name)
+
+        def again():
+            keywords = dict(zip(_PARAMETERS[name], params), place=place)
+            if out is None:
+                return masked.default(input, weight, bias, mask, residual, **keywords)
+            return masked.out(input, weight, bias, mask, residual, **keywords, zero=zero, out=out)
+
+        return _run(
+            operator_of(input, weight, residual, *params),
+            size(input),
+            again,
+            lambda: dense(input, weight, bias, mask, residual, *params),
+            out,
+            zero,
+            mask,
+            _reason(input),
+        )
+
+    types = {"activation": "str", "groups": "int", "padding": "int[]"}
+    params = ", ".join(f"{types.get(param, 'int[]')} {param}" for param in _PARAMETERS[name])
+    _library.define(
+        f"_dense_{name}(Tensor input, Tensor weight, Tensor? bias, Tensor mask, Tensor? residual, {params}, "
+        "int place, bool zero, Tensor? out) -> Tensor"
+    )
+    _library.impl(f"_dense_{name}", run, "CompositeExplicitAutograd")
+
+
+_PARAMETERS = {
+    "conv2d": ("stride", "padding", "dilation", "groups", "activation"),
+    "conv_transpose2d": ("stride", "output_padding", "padding", "dilation", "groups", "activation"),
+    "upsample_conv2d": ("scale", "padding", "dilation", "groups", "activation"),
+    "linear": ("activation",),
+}
+_twin("conv2d", conv2d, operators.conv2d_operator, _image_size)
+_twin("conv_transpose2d", conv_transpose2d, operators.conv_transpose2d_operator, _image_size)
+_twin("upsample_conv2d", upsample_conv2d, operators.upsample_conv2d_operator, _image_size)
+_twin("linear", linear, operators.linear_operator, _token_size)
+
+
+def probabilities(query, key, key_mask, scale, causal):
+    """[N, heads, T, key tokens]; 0 in rows without a key."""
+    scores = query @ key.transpose(-1, -2) * (scale or query.shape[3] ** -0.5)
+    visible = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device)
+    if causal:
+        visible = visible.tril(key.shape[2] - query.shape[2])
+    if key_mask is not None:
+        visible = visible & key_mask.bool()[:, None, None, :]
+    return torch.softmax(scores.masked_fill(~visible, -torch.inf), -1).masked_fill(~visible.any(-1, keepdim=True), 0)
+
+
+def attention(query, key, value, mask, key_mask, scale, causal):
+    """What torch.ops.distile.attention computes."""
+    if key_mask is not None:  # Keys that are not active may hold anything.
+        value = torch.where(key_mask.bool()[:, None, :, None], value, value.new_zeros(()))
+    result = probabilities(query, key, key_mask, scale, causal) @ value
+    return torch.where(mask.bool()[:, None, :, None], result, result.new_zeros(()))
+
+
+def _dense_attention(query, key, value, mask, key_mask, scale, causal, zero, out):
+    operator = operators.attention_operator(query, causal)
+
+    def again():
+        keywords = dict(scale=scale, causal=causal)
+        if out is None:
+            return ops.attention.default(query, key, value, mask, key_mask, **keywords)
+        return ops.attention.out(query, key, value, mask, key_mask, **keywords, zero=zero, out=out)
+
+    typical = {"batch": query.shape[0], "tokens": query.shape[2], "key_tokens": key.shape[2]}
+    if operator is not None and polykernels.load(operator):
+        return again()
+    polykernels.note_missing(operator, typical, _reason(query))
+    with torch.no_grad():
+        result = attention(query, key, value, mask, key_mask, scale, causal)
+        if out is None:
+            return result.transpose(1, 2).contiguous().transpose(1, 2)
+        return out.copy_(result if zero else torch.where(mask.bool()[:, None, :, None], result, out))
+
+
+_library.define(
+    "_dense_attention(Tensor query, Tensor key, Tensor value, Tensor mask, Tensor? key_mask, float scale, "
+    "bool causal, bool zero, Tensor? out) -> Tensor"
+)
+_library.impl("_dense_attention", _dense_attention, "CompositeExplicitAutograd")
+
+
+def layer_norm(input, mask, weight, bias, epsilon):
+    """What torch.ops.distile.layer_norm computes."""
+    rows = input.movedim(1, -1) if input.dim() == 4 else input
+    rows = F.layer_norm(rows, rows.shape[-1:], weight, bias, epsilon)
+    return finish(rows.movedim(-1, 1) if input.dim() == 4 else rows, mask, None, "none")
+
+
+def rms_norm(input, mask, weight, epsilon):
+    """What torch.ops.distile.rms_norm computes."""
+    rows = input.movedim(1, -1) if input.dim() == 4 else input
+    rows = F.rms_norm(rows, rows.shape[-1:], weight, epsilon)
+    return finish(rows.movedim(-1, 1) if input.dim() == 4 else rows, mask, None, "none")

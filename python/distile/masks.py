@@ -1,0 +1,145 @@
+"""Masks: tensors of type bool, [N, H, W] for images and [N, T] for tokens, and the mask that a block shares."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import torch
+
+from ._library import ops
+
+
+class SharedMask:
+    """A mask for layers of several resolutions: `at` gives it at each, and computes each once.
+
+    At a lower resolution a pixel is active if any pixel of its block is; at a higher one, pixels are repeated.
+    """
+
+    def __init__(self, mask: torch.Tensor):
+        self.mask = as_mask(mask)
+        self._at = {tuple(self.mask.shape[1:]): self.mask}
+
+    def at(self, *size: int) -> torch.Tensor:
+        """The mask for an output of height and width, or of a number of tokens."""
+        found = self._at.get(size)
+        if found is None:
+            found = self._at[size] = self._resized(size)
+        return found
+
+    def _resized(self, size: tuple[int, ...]) -> torch.Tensor:
+        have = tuple(self.mask.shape[1:])
+        if len(size) == 1 and len(have) == 2 and size[0] == have[0] * have[1]:
+            return self.mask.flatten(1)
+        if len(size) == len(have) == 2:
+            factors = [-(-have[axis] // size[axis]) for axis in (0, 1)]
+            if all(-(-have[axis] // factors[axis]) == size[axis] for axis in (0, 1)):
+                return ops.mask_pool(self.mask, *factors)
+            if all(size[axis] % have[axis] == 0 for axis in (0, 1)):
+                rows = self.mask.repeat_interleave(size[0] // have[0], 1)
+                return rows.repeat_interleave(size[1] // have[1], 2)
+        raise ValueError(
+            f"the shared mask is for {have}, and a layer has an output of {size}: neither a fraction nor a "
+            "multiple of it. Give that layer its own mask"
+        )
+
+
+class _Current(threading.local):
+    shared: SharedMask | None = None
+
+
+_current = _Current()
+
+
+class mask:
+    """A context in which layers without a mask of their own take this one, each at its resolution.
+
+        with distile.mask(m):
+            y = block(x)
+
+    With None, they run without a mask.
+    """
+
+    def __init__(self, mask: torch.Tensor | SharedMask | None):
+        self.shared = SharedMask(mask) if isinstance(mask, torch.Tensor) else mask
+
+    def __enter__(self) -> SharedMask | None:
+        self._outer, _current.shared = _current.shared, self.shared
+        return self.shared
+
+    def __exit__(self, *_) -> None:
+        _current.shared = self._outer
+
+
+def as_mask(mask: torch.Tensor) -> torch.Tensor:
+    """A mask of type bool. Takes [N, 1, H, W] too, and any type: 0 is inactive."""
+    if mask.dim() == 4 and mask.shape[1] == 1:
+        mask = mask[:, 0]
+    return mask if mask.dtype in (torch.bool, torch.uint8) else mask != 0
+
+
+def resolve(mask: torch.Tensor | SharedMask | None, *size: int) -> torch.Tensor | None:
+    """A layer's mask: its own, or that of the context; None without either."""
+    if isinstance(mask, torch.Tensor):
+        return as_mask(mask)
+    shared = mask if mask is not None else _current.shared
+    return None if shared is None else shared.at(*size)
+
+
+def dilate(mask: torch.Tensor, radius: int | Sequence[int]) -> torch.Tensor:
+    """Pixels with an active pixel at most `radius` rows and columns away."""
+    radius_h, radius_w = (radius, radius) if isinstance(radius, int) else radius
+    return ops.mask_dilate(mask, radius_h, radius_w)
+
+
+def erode(mask: torch.Tensor, radius: int | Sequence[int]) -> torch.Tensor:
+    """Pixels without an inactive pixel of the image at most `radius` rows and columns away."""
+    return ~dilate(~mask.bool(), radius)
+
+
+def pool(mask: torch.Tensor, factor: int | Sequence[int]) -> torch.Tensor:
+    """One pixel for each block of so many pixels: active if any of them is."""
+    factor_h, factor_w = (factor, factor) if isinstance(factor, int) else factor
+    return ops.mask_pool(mask, factor_h, factor_w)
+
+
+def difference(a: torch.Tensor, b: torch.Tensor, threshold: float = 0) -> torch.Tensor:
+    """The pixels of images, or the tokens, that differ by more than the threshold in any channel."""
+    return ops.mask_difference(a, b, threshold)
+
+
+def needed_input(
+    mask: torch.Tensor, size: Sequence[int], *, kernel, stride=1, dilation=1, padding=0, kind: str = "conv"
+) -> torch.Tensor:
+    """The pixels of an input of height and width `size` that the active outputs of a layer read."""
+    return ops.mask_needed_input(
+        mask,
+        size,
+        kernel=_pair(kernel),
+        stride=_pair(stride),
+        dilation=_pair(dilation),
+        padding=_pair(padding),
+        kind=KINDS.index(kind),
+    )
+
+
+def affected_output(
+    mask: torch.Tensor, size: Sequence[int], *, kernel, stride=1, dilation=1, padding=0, kind: str = "conv"
+) -> torch.Tensor:
+    """The outputs of a layer, of height and width `size`, that read an active pixel of its input."""
+    return ops.mask_affected_output(
+        mask,
+        size,
+        kernel=_pair(kernel),
+        stride=_pair(stride),
+        dilation=_pair(dilation),
+        padding=_pair(padding),
+        kind=KINDS.index(kind),
+    )
+
+
+KINDS = ("conv", "transposed", "upsampled")
+
+
+def _pair(value) -> list[int]:
+    return [value, value] if isinstance(value, int) else list(value)

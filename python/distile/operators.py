@@ -1,0 +1,133 @@
+"""Operators as descriptions: what an operator file says (docs/plans.md), and the names of their PolyKernels."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+
+import torch
+
+TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Operator:
+    """An operator with all that its PolyKernel fixes."""
+
+    generator: str
+    params: tuple[tuple[str, object], ...]
+
+    @staticmethod
+    def make(generator: str, **params) -> Operator:
+        return Operator(generator, tuple(params.items()))
+
+    @property
+    def name(self) -> str:
+        """A C name that no other operator has."""
+        text = json.dumps([self.generator, sorted(self.params)])
+        return f"{self.generator}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    def to_json(self, typical: dict[str, int] | None = None) -> dict:
+        """The operator file."""
+        described = {"distile_operator": 1, "name": self.name, "generator": self.generator, "params": dict(self.params)}
+        return {**described, "typical": typical} if typical else described
+
+    def __str__(self) -> str:
+        return f"{self.generator}({', '.join(f'{name}={value}' for name, value in self.params)})"
+
+
+def _type_of(tensor: torch.Tensor) -> str | None:
+    return TYPES.get(tensor.dtype)
+
+
+def _pair(name: str, values) -> dict[str, int]:
+    return {f"{name}_h": int(values[0]), f"{name}_w": int(values[1])}
+
+
+def _padding(values) -> dict[str, int]:
+    return dict(zip(("pad_top", "pad_bottom", "pad_left", "pad_right"), map(int, values)))
+
+
+def conv2d_operator(input, weight, residual, stride, padding, dilation, groups, activation) -> Operator | None:
+    """The operator of torch.ops.distile.conv2d; None if no PolyKernel can have the input's type."""
+    dtype = _type_of(input)
+    if not dtype:
+        return None
+    out_channels, in_channels = weight.shape[0], weight.shape[1] * groups
+    common = {
+        "dtype": dtype,
+        **_pair("kernel", weight.shape[2:]),
+        **_pair("stride", stride),
+        **_padding(padding),
+        **_pair("dilation", dilation),
+        "epilogue": activation,
+        "residual": residual is not None,
+    }
+    if groups == in_channels == out_channels:
+        return Operator.make("masked_depthwise_conv2d", channels=out_channels, **common)
+    return Operator.make("masked_conv2d", in_channels=in_channels, out_channels=out_channels, groups=groups, **common)
+
+
+def conv_transpose2d_operator(
+    input, weight, residual, stride, output_padding, padding, dilation, groups, activation
+) -> Operator | None:
+    """The operator of torch.ops.distile.conv_transpose2d; None if no PolyKernel can compute it."""
+    dtype = _type_of(input)
+    if not dtype or groups != 1:
+        return None
+    return Operator.make(
+        "masked_conv_transpose2d",
+        dtype=dtype,
+        in_channels=weight.shape[0],
+        out_channels=weight.shape[1],
+        **_pair("kernel", weight.shape[2:]),
+        **_pair("stride", stride),
+        **_padding(padding),
+        **_pair("output_padding", output_padding),
+        **_pair("dilation", dilation),
+        epilogue=activation,
+        residual=residual is not None,
+    )
+
+
+def upsample_conv2d_operator(input, weight, residual, scale, padding, dilation, groups, activation) -> Operator | None:
+    """The operator of torch.ops.distile.upsample_conv2d; None if no PolyKernel can compute it."""
+    dtype = _type_of(input)
+    if not dtype or groups != 1:
+        return None
+    return Operator.make(
+        "masked_upsample_conv2d",
+        dtype=dtype,
+        in_channels=weight.shape[1],
+        out_channels=weight.shape[0],
+        **_pair("kernel", weight.shape[2:]),
+        **_pair("scale", scale),
+        **_padding(padding),
+        **_pair("dilation", dilation),
+        epilogue=activation,
+        residual=residual is not None,
+    )
+
+
+def linear_operator(input, weight, residual, activation) -> Operator | None:
+    """The operator of torch.ops.distile.linear; None if no PolyKernel can have the input's type."""
+    dtype = _type_of(input)
+    if not dtype:
+        return None
+    return Operator.make(
+        "masked_linear",
+        dtype=dtype,
+        in_channels=weight.shape[1],
+        out_channels=weight.shape[0],
+        epilogue=activation,
+        residual=residual is not None,
+    )
+
+
+def attention_operator(query, causal) -> Operator | None:
+    """The operator of torch.ops.distile.attention, for queries [N, heads, T, head_dim]."""
+    dtype = _type_of(query)
+    if not dtype or query.shape[3] % 8:
+        return None
+    return Operator.make("masked_attention", dtype=dtype, heads=query.shape[1], head_dim=query.shape[3], causal=causal)

@@ -1,0 +1,84 @@
+"""The modules of distile.sige against SIGE's own way: gather blocks, convolve them, scatter them."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from distile.sige import Gather, Scatter, SIGEConv2d, SIGEModel
+
+pytestmark = pytest.mark.filterwarnings("ignore:distile")
+
+
+def by_blocks(conv, x, original, edited, block, residual=None):
+    """Each block of the input that holds an edited pixel, convolved alone and put into the original output."""
+    outputs = [max(block - conv.kernel_size[axis], 0) // conv.stride[axis] + 1 for axis in (0, 1)]
+    reads = [(outputs[axis] - 1) * conv.stride[axis] + conv.kernel_size[axis] for axis in (0, 1)]
+    steps = [outputs[axis] * conv.stride[axis] for axis in (0, 1)]
+    top, left = conv.padding
+    far = max(reads) + max(steps)
+    padded = F.pad(x, (left, far, top, far))
+    marks = F.pad(edited, (left, far, top, far))
+    result = original.clone()
+    for i in range(-(-result.shape[2] // outputs[0])):
+        for j in range(-(-result.shape[3] // outputs[1])):
+            y, z = i * steps[0], j * steps[1]
+            if not marks[y : y + reads[0], z : z + reads[1]].any():
+                continue
+            piece = padded[:, :, y : y + reads[0], z : z + reads[1]]
+            computed = F.conv2d(piece, conv.weight, conv.bias, conv.stride)
+            place = (
+                slice(None),
+                slice(None),
+                slice(i * outputs[0], (i + 1) * outputs[0]),
+                slice(j * outputs[1], (j + 1) * outputs[1]),
+            )
+            room = result[place].shape
+            result[place] = computed[:, :, : room[2], : room[3]]
+            if residual is not None:
+                result[place] += residual[place]
+    return result
+
+
+class Model(SIGEModel):
+    def __init__(self, kernel, stride, padding, block):
+        super().__init__()
+        self.conv = SIGEConv2d(6, 10, kernel, stride=stride, padding=padding)
+        self.gather = Gather(self.conv, block)
+        self.scatter = Scatter(self.gather)
+
+    def forward(self, x, residual=None):
+        return self.scatter(self.conv(self.gather(x)), residual)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kernel, stride, padding, block", [(3, 1, 1, 6), (1, 1, 0, 4), (3, 2, 1, 7), (5, 1, 2, 5)])
+@pytest.mark.parametrize("size", [(16, 16), (13, 18)])
+def test_scatter_of_a_gathered_convolution(kernel, stride, padding, block, size):
+    torch.manual_seed(0)
+    model, first, second = Model(kernel, stride, padding, block), *torch.randn(2, 2, 6, *size)
+    edited = torch.zeros(size, dtype=torch.bool)
+    edited[3:6, 8:13] = True
+    full = model(first)
+    torch.testing.assert_close(full, nn.Conv2d.forward(model.conv, first))
+    residual = torch.randn_like(full)
+    for added in (None, residual):
+        model.set_mode("full")
+        original = model(first, added)
+        model.set_masks({size: edited})
+        model.set_mode("sparse")
+        expected = by_blocks(model.conv, second, original, edited, block, added)
+        torch.testing.assert_close(model(second, added), expected, rtol=1e-4, atol=1e-5)
+    model.set_masks({size: torch.zeros_like(edited)})
+    torch.testing.assert_close(model(second, residual), original, rtol=0, atol=0)
+
+
+@torch.no_grad()
+def test_scale_shift_and_activation():
+    torch.manual_seed(0)
+    conv = SIGEConv2d(4, 4, 3, padding=1)
+    gather = Gather(conv, 6, activation_name="swish")
+    x, scale, shift = torch.randn(1, 4, 8, 8), torch.randn(1, 4, 1, 1), torch.randn(1, 4, 1, 1)
+    assert gather(x) is x
+    gather.set_mode("sparse")
+    torch.testing.assert_close(gather(x, scale, shift), F.silu(x * scale + shift))

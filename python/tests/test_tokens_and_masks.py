@@ -1,0 +1,116 @@
+"""Attention, norms, packing and mask algebra against plain PyTorch."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from distile import dense, masks
+
+ops = torch.ops.distile
+
+
+@pytest.mark.parametrize("heads, head_dim", [(3, 64), (6, 64), (8, 40)])
+@pytest.mark.parametrize("density", [0, 0.3, 1])
+def test_attention(heads, head_dim, density, no_dense):
+    torch.manual_seed(0)
+    batch, tokens = 2, 37
+    qkv = torch.randn(batch, tokens, 3, heads, head_dim)
+    query, key, value = (part.transpose(1, 2) for part in qkv.unbind(2))
+    mask, key_mask = torch.rand(batch, tokens) < density, torch.rand(batch, tokens) < density
+    for keys in (None, key_mask):
+        expected = dense.attention(query, key, value, mask, keys, 0, False)
+        actual = ops.attention(query, key, value, mask, keys)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
+        # The same from contiguous heads, which are copied.
+        copied = ops.attention(query.contiguous(), key.contiguous(), value.contiguous(), mask, keys)
+        assert torch.equal(copied, actual)
+        out = torch.full((batch, tokens, heads, head_dim), 7.0).transpose(1, 2)
+        ops.attention.out(query, key, value, mask, keys, out=out)
+        spread = mask[:, None, :, None].expand_as(out)
+        assert torch.equal(out[spread], actual[spread]) and (out[~spread] == 7).all()
+
+
+def test_causal_attention_runs_dense(recwarn):
+    query, key, value = torch.randn(3, 1, 2, 9, 8).unbind(0)
+    mask = torch.rand(1, 9) < 0.5
+    actual = ops.attention(query, key, value, mask, causal=True)
+    expected = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+    torch.testing.assert_close(actual, torch.where(mask[:, None, :, None], expected, 0.0))
+
+
+@pytest.mark.parametrize("dtype, bound", [(torch.float32, 1e-5), (torch.bfloat16, 2e-2), (torch.float16, 2e-3)])
+def test_norms(dtype, bound):
+    torch.manual_seed(0)
+    x = (torch.randn(2, 19, 48) * 3 + 1).to(dtype)
+    weight, bias, mask = torch.randn(48), torch.randn(48), torch.rand(2, 19) < 0.4
+    expected = dense.layer_norm(x.float(), mask, weight, bias, 1e-5)
+    torch.testing.assert_close(ops.layer_norm(x, mask, weight, bias).float(), expected, rtol=bound, atol=bound)
+    expected = dense.rms_norm(x.float(), mask, weight, 1e-6)
+    torch.testing.assert_close(ops.rms_norm(x, mask, weight).float(), expected, rtol=bound, atol=bound)
+    out = x.clone()
+    ops.layer_norm.out(x, mask, None, None, out=out)
+    assert torch.equal(out[~mask], x[~mask])
+    images = torch.randn(2, 48, 5, 7).to(memory_format=torch.channels_last)
+    mask = torch.rand(2, 5, 7) < 0.5
+    torch.testing.assert_close(
+        ops.layer_norm(images, mask, weight, bias),
+        dense.layer_norm(images, mask, weight, bias, 1e-5),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+
+
+def test_packing():
+    torch.manual_seed(0)
+    x, mask = torch.randn(3, 11, 20), torch.rand(3, 11) < 0.4
+    packed = ops.pack(x, mask)
+    assert torch.equal(packed, x[mask])
+    assert torch.equal(ops.unpack(packed, mask), torch.where(mask[..., None], x, 0.0))
+    assert ops.cumulative_lengths(mask).tolist() == [0, *mask.sum(1).cumsum(0).tolist()]
+    nothing = torch.zeros_like(mask)
+    assert ops.pack(x, nothing).shape == (0, 20)
+    assert not ops.unpack(ops.pack(x, nothing), nothing).any()
+    room = torch.zeros(33, 20)
+    ops.pack.out(x, mask, out=room)
+    assert torch.equal(room[: len(packed)], packed)
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 7), (2, 33, 70), (1, 64, 64)])
+def test_algebra(shape):
+    torch.manual_seed(0)
+    mask = torch.rand(shape) < 0.1
+    pooled = F.max_pool2d(mask.float()[:, None], (5, 3), 1, (2, 1))[:, 0] > 0
+    assert torch.equal(masks.dilate(mask, (2, 1)), pooled)
+    assert torch.equal(masks.erode(mask, 1), ~masks.dilate(~mask, 1))
+    assert torch.equal(masks.pool(mask, (2, 3)), F.max_pool2d(mask.float(), (2, 3), ceil_mode=True) > 0)
+    # A convolution with stride 2 reads what contributes to it.
+    out = [(extent - 1) // 2 + 1 for extent in shape[1:]]
+    window = dict(kernel=3, stride=2, padding=1)
+    reached = F.conv2d(mask.float()[:, None], torch.ones(1, 1, 3, 3), stride=2, padding=1)[:, 0] > 0
+    assert torch.equal(masks.affected_output(mask, out, **window), reached)
+    active = torch.rand(shape[0], *out) < 0.2
+    read = (
+        F.conv_transpose2d(
+            active.float()[:, None],
+            torch.ones(1, 1, 3, 3),
+            stride=2,
+            padding=1,
+            output_padding=[shape[1 + i] - (2 * out[i] - 1) for i in (0, 1)],
+        )[:, 0]
+        > 0
+    )
+    assert torch.equal(masks.needed_input(active, shape[1:], **window), read)
+    bits = ops.mask_to_bits(mask)
+    assert torch.equal(ops.mask_from_bits(bits, shape[2]), mask)
+
+
+def test_difference_and_indices():
+    torch.manual_seed(0)
+    a = torch.randn(2, 6, 9, 8)
+    b = a.clone()
+    b[1, 3, 4, 5] += 0.5
+    changed = masks.difference(a, b, 0.25)
+    assert changed.nonzero().tolist() == [[1, 4, 5]]
+    assert not masks.difference(a, b, 1).any()
+    mask = ops.mask_from_indices(torch.tensor([[0, 9, 9]], dtype=torch.int32), 2, 8)
+    assert mask.nonzero().tolist() == [[0, 0, 0], [0, 1, 1]]
