@@ -29,6 +29,11 @@ Expr error_function(const Expr &value) {
     return clamp(x * p / q, -1.0f, 1.0f);
 }
 
+/** Halide's exp fails for arguments far outside float32's range. The exponential of 89 is infinite. */
+Expr one_plus_exponential_of_minus(const Expr &value) {
+    return 1.0f + exp(-clamp(value, -89.0f, 87.0f));
+}
+
 }  // namespace
 
 const std::map<std::string, Epilogue> &epilogue_names() {
@@ -36,7 +41,10 @@ const std::map<std::string, Epilogue> &epilogue_names() {
                                                           {"relu", Epilogue::Relu},
                                                           {"relu6", Epilogue::Relu6},
                                                           {"silu", Epilogue::Silu},
-                                                          {"gelu", Epilogue::Gelu}};
+                                                          {"gelu", Epilogue::Gelu},
+                                                          {"sigmoid", Epilogue::Sigmoid},
+                                                          {"hardsigmoid", Epilogue::Hardsigmoid},
+                                                          {"hardswish", Epilogue::Hardswish}};
     return names;
 }
 
@@ -50,12 +58,19 @@ Expr apply_epilogue(Epilogue epilogue, const Expr &value) {
     case Epilogue::Relu6:
         return strict_float(min(6.0f, max(0.0f, value)));
     case Epilogue::Silu:
-        // Halide's exp fails for arguments far outside float32's range. The exponential of 89 is infinite, so the
-        // result is 0 for large negative values.
-        return strict_float(value / (1.0f + exp(-clamp(value, -89.0f, 87.0f))));
+        return strict_float(value / one_plus_exponential_of_minus(value));
     case Epilogue::Gelu:
         // The error function of NaN may be any number; the factor `value` keeps NaN. Twice `value` could overflow.
         return value * (0.5f + 0.5f * error_function(value * 0.70710678f));
+    case Epilogue::Sigmoid: {
+        // The exponential of NaN may be any number; the difference of this and itself is 0 or NaN.
+        const Expr limited = min(1.0f, max(-1.0f, value));
+        return strict_float(1.0f / one_plus_exponential_of_minus(value) + (limited - limited));
+    }
+    case Epilogue::Hardsigmoid:
+        return strict_float(min(6.0f, max(0.0f, value + 3.0f)) / 6.0f);
+    case Epilogue::Hardswish:
+        return strict_float(value * min(6.0f, max(0.0f, value + 3.0f)) / 6.0f);
     }
     return value;
 }

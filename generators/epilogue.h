@@ -10,12 +10,13 @@
 
 namespace distile {
 
-enum class Epilogue { None, Relu, Relu6, Silu, Gelu };
+enum class Epilogue { None, Relu, Relu6, Silu, Gelu, Sigmoid, Hardsigmoid, Hardswish };
 
 /** Maps the names in operator files to epilogues. */
 const std::map<std::string, Epilogue> &epilogue_names();
 
-/** Applies an epilogue to a float32 value. NaN stays NaN; silu and gelu of minus infinity are NaN, as in PyTorch. */
+/** Applies an epilogue to a float32 value. NaN stays NaN; silu, gelu and hardswish of minus infinity are NaN, as in
+ * PyTorch. */
 Halide::Expr apply_epilogue(Epilogue epilogue, const Halide::Expr &value);
 
 }  // namespace distile

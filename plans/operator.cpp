@@ -18,7 +18,10 @@ constexpr struct {
                  {"relu", "DISTILE_EPILOGUE_RELU"},
                  {"relu6", "DISTILE_EPILOGUE_RELU6"},
                  {"silu", "DISTILE_EPILOGUE_SILU"},
-                 {"gelu", "DISTILE_EPILOGUE_GELU"}};
+                 {"gelu", "DISTILE_EPILOGUE_GELU"},
+                 {"sigmoid", "DISTILE_EPILOGUE_SIGMOID"},
+                 {"hardsigmoid", "DISTILE_EPILOGUE_HARDSIGMOID"},
+                 {"hardswish", "DISTILE_EPILOGUE_HARDSWISH"}};
 
 [[noreturn]] void refuse(const std::string &where, const std::string &what) {
     throw FileError(where + ": " + what);

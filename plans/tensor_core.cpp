@@ -19,6 +19,12 @@ const char *activation_of(const Operator &op) {
         return "Silu";
     case DISTILE_EPILOGUE_GELU:
         return "Gelu";
+    case DISTILE_EPILOGUE_SIGMOID:
+        return "Sigmoid";
+    case DISTILE_EPILOGUE_HARDSIGMOID:
+        return "Hardsigmoid";
+    case DISTILE_EPILOGUE_HARDSWISH:
+        return "Hardswish";
     default:
         return "None";
     }

@@ -116,6 +116,12 @@ double apply_epilogue(distile_epilogue epilogue, double value) {
         return value / (1 + std::exp(-value));
     case DISTILE_EPILOGUE_GELU:
         return value * 0.5 * std::erfc(-value / std::sqrt(2.0));
+    case DISTILE_EPILOGUE_SIGMOID:
+        return 1 / (1 + std::exp(-value));
+    case DISTILE_EPILOGUE_HARDSIGMOID:
+        return value < -3 ? 0 : value > 3 ? 1 : (value + 3) / 6;
+    case DISTILE_EPILOGUE_HARDSWISH:
+        return value * (value < -3 ? 0 : value > 3 ? 6 : value + 3) / 6;
     }
     return value;
 }

@@ -9,27 +9,13 @@
 
 namespace distile {
 
+static_assert(int{DISTILE_ACTIVATION_HARDSWISH} == int{DISTILE_EPILOGUE_HARDSWISH} &&
+                  int{DISTILE_ACTIVATION_GELU} == int{DISTILE_EPILOGUE_GELU} &&
+                  int{DISTILE_ACTIVATION_RELU} == int{DISTILE_EPILOGUE_RELU},
+              "activations are numbered as epilogues");
+
 inline double plain_activation(double x, distile_activation activation) {
-    const double sigmoid = 1 / (1 + std::exp(-x)), hard = std::isnan(x) ? x : std::min(std::max(x + 3, 0.0), 6.0) / 6;
-    switch (activation) {
-    case DISTILE_ACTIVATION_RELU:
-        return x < 0 ? 0 : x;
-    case DISTILE_ACTIVATION_RELU6:
-        return x < 0 ? 0 : x > 6 ? 6 : x;
-    case DISTILE_ACTIVATION_SILU:
-        return x * sigmoid;
-    case DISTILE_ACTIVATION_GELU:
-        return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
-    case DISTILE_ACTIVATION_SIGMOID:
-        return sigmoid;
-    case DISTILE_ACTIVATION_HARDSIGMOID:
-        return hard;
-    case DISTILE_ACTIVATION_HARDSWISH:
-        return x * hard;
-    case DISTILE_ACTIVATION_NONE:
-        break;
-    }
-    return x;
+    return apply_epilogue(static_cast<distile_epilogue>(activation), x);
 }
 
 /** Appends what every pixel must become: compute(n, y, x) returns the channels of the active ones. */

@@ -141,13 +141,16 @@ Buffer<> pack_filter(const GeneratedCase &generated, const Geometry &g, const st
 }
 
 double epilogue(const std::string &name, double value) {
-    return name == "relu"    ? (value < 0 ? 0 : value)
-           : name == "relu6" ? (value < 0   ? 0
-                                : value > 6 ? 6
-                                            : value)
-           : name == "silu"  ? value / (1 + std::exp(-value))
-           : name == "gelu"  ? value * std::erfc(-value / std::sqrt(2.0)) / 2
-                             : value;
+    return name == "relu"          ? (value < 0 ? 0 : value)
+           : name == "relu6"       ? (value < 0   ? 0
+                                      : value > 6 ? 6
+                                                  : value)
+           : name == "silu"        ? value / (1 + std::exp(-value))
+           : name == "gelu"        ? value * std::erfc(-value / std::sqrt(2.0)) / 2
+           : name == "sigmoid"     ? 1 / (1 + std::exp(-value))
+           : name == "hardsigmoid" ? std::min(std::max(value + 3, 0.0), 6.0) / 6
+           : name == "hardswish"   ? value * std::min(std::max(value + 3, 0.0), 6.0) / 6
+                                   : value;
 }
 
 }  // namespace

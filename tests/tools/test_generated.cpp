@@ -164,7 +164,7 @@ void check_values(const GeneratedCase &generated, const Format &format, int heig
 
 }  // namespace
 
-TEST_CASE("GELU and SiLU are as exact as float32 sums", "[generated]") {
+TEST_CASE("Epilogues are as exact as float32 sums", "[generated]") {
     std::vector<float> values;
     for (int i = -(20 << 12); i <= 20 << 12; i++) {
         values.push_back(static_cast<float>(i) / (1 << 12));
@@ -186,6 +186,10 @@ TEST_CASE("GELU and SiLU are as exact as float32 sums", "[generated]") {
         CAPTURE(target);
         CHECK(worst(Epilogue::Gelu, [](double x) { return x * std::erfc(-x / std::sqrt(2.0)) / 2; }) < 3e-7);
         CHECK(worst(Epilogue::Silu, [](double x) { return x / (1 + std::exp(-x)); }) < 3e-7);
+        CHECK(worst(Epilogue::Sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }) < 3e-7);
+        const auto hardsigmoid = [](double x) { return std::min(std::max(x + 3, 0.0), 6.0) / 6; };
+        CHECK(worst(Epilogue::Hardsigmoid, hardsigmoid) < 3e-7);
+        CHECK(worst(Epilogue::Hardswish, [&](double x) { return x * hardsigmoid(x); }) < 3e-7);
         CHECK(worst(Epilogue::Relu6, [](double x) { return std::min(std::max(x, 0.0), 6.0); }) == 0);
         CHECK(worst(Epilogue::Relu, [](double x) { return std::max(x, 0.0); }) == 0);
         CHECK(worst(Epilogue::None, [](double x) { return x; }) == 0);
@@ -201,7 +205,10 @@ TEST_CASE("Epilogues keep NaN, and have PyTorch's values of infinities", "[gener
         {Epilogue::Relu, {nan, nan, infinity, 0, most, 0, 1e5f, 0, 0}},
         {Epilogue::Relu6, {nan, nan, 6, 0, 6, 0, 6, 0, 0}},
         {Epilogue::Silu, {nan, nan, infinity, nan, most, 0, 1e5f, 0, 0}},
-        {Epilogue::Gelu, {nan, nan, infinity, nan, most, 0, 1e5f, 0, 0}}};
+        {Epilogue::Gelu, {nan, nan, infinity, nan, most, 0, 1e5f, 0, 0}},
+        {Epilogue::Sigmoid, {nan, nan, 1, 0, 1, 0, 1, 0, 0.5f}},
+        {Epilogue::Hardsigmoid, {nan, nan, 1, 0, 1, 0, 1, 0, 0.5f}},
+        {Epilogue::Hardswish, {nan, nan, infinity, nan, infinity, 0, 1e5f, 0, 0}}};
     REQUIRE(expected.size() == epilogue_names().size());
     for (const char *target : targets()) {
         for (const auto &[epilogue, due] : expected) {
@@ -292,7 +299,8 @@ TEST_CASE("Every kind computes its definition in every type", "[generated]") {
                    {"order", 0},
                    {"unroll", 4}},
                   1, 70);
-            check("masked_linear", {{"in_channels", "17"}, {"out_channels", "3"}}, conv_theta(target, 1), 1, 33);
+            check("masked_linear", {{"in_channels", "17"}, {"out_channels", "3"}, {"epilogue", "hardswish"}},
+                  conv_theta(target, 1), 1, 33);
             check("masked_conv2d", {{"in_channels", "16"}, {"out_channels", "48"}, {"epilogue", "gelu"}},
                   conv_theta(target, 2));
             check("masked_conv2d",

@@ -11,7 +11,7 @@
 
 namespace distile::tensor_core {
 
-enum class Activation { None, Relu, Relu6, Silu, Gelu };
+enum class Activation { None, Relu, Relu6, Silu, Gelu, Sigmoid, Hardsigmoid, Hardswish };
 
 /** NaN stays NaN. */
 template<Activation Kind> __device__ inline float activate(float x) {
@@ -24,6 +24,13 @@ template<Activation Kind> __device__ inline float activate(float x) {
         return x / (1 + expf(-x));
     case Activation::Gelu:
         return .5f * x * (1 + erff(x * .70710678f));
+    case Activation::Sigmoid:
+        return 1 / (1 + expf(-x));
+    case Activation::Hardsigmoid:
+        return x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6;
+    case Activation::Hardswish:
+        // At minus infinity 0 * x is NaN, as in PyTorch.
+        return x * (x < -3 ? 0 : x > 3 ? 6 : x + 3) / 6;
     case Activation::None:
         break;
     }

@@ -18,7 +18,8 @@
 extern "C" {
 #endif
 
-/** A function of each value, in float32. NaN stays NaN, and silu and gelu of minus infinity are NaN, as in PyTorch. */
+/** A function of each value, in float32. NaN stays NaN, and silu, gelu and hardswish of minus infinity are NaN,
+ * as in PyTorch. */
 typedef enum distile_activation {
     DISTILE_ACTIVATION_NONE = 0,
     DISTILE_ACTIVATION_RELU = 1,

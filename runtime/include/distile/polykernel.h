@@ -34,12 +34,16 @@ typedef enum distile_operator_kind {
     DISTILE_MASKED_MATMUL = 6     /**< distile_matmul */
 } distile_operator_kind;
 
+/** Numbered as distile_activation in layers.h. */
 typedef enum distile_epilogue {
     DISTILE_EPILOGUE_NONE = 0,
     DISTILE_EPILOGUE_RELU = 1,
     DISTILE_EPILOGUE_RELU6 = 2,
     DISTILE_EPILOGUE_SILU = 3,
-    DISTILE_EPILOGUE_GELU = 4 /**< x * Phi(x), with the error function. */
+    DISTILE_EPILOGUE_GELU = 4,        /**< x * Phi(x), with the error function. */
+    DISTILE_EPILOGUE_SIGMOID = 5,     /**< 1 / (1 + exp(-x)) */
+    DISTILE_EPILOGUE_HARDSIGMOID = 6, /**< relu6(x + 3) / 6 */
+    DISTILE_EPILOGUE_HARDSWISH = 7    /**< x * relu6(x + 3) / 6 */
 } distile_epilogue;
 
 /** The compile-time parameters of a masked convolution. Extents and padding in pixels. */
