@@ -28,6 +28,10 @@ float read_element(const distile_tensor &tensor, int32_t n, int32_t y, int32_t x
 
 /** NaN stays NaN. */
 double apply_epilogue(distile_epilogue epilogue, double value);
+/** Whether an epilogue makes integers of integers. */
+inline bool keeps_integers(distile_epilogue epilogue) {
+    return epilogue <= DISTILE_EPILOGUE_RELU6;
+}
 
 /** The output's extents; 0 if the kernel does not fit the input. */
 int32_t reference_output_height(const distile_conv2d &conv, int32_t input_height,

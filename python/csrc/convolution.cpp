@@ -110,13 +110,15 @@ Tensor run_upsampled(const WeightedCall &call, const Ints &scale, const Ints &pa
 }  // namespace
 
 distile_epilogue epilogue_of(const std::string &activation) {
-    static const char *const names[] = {"none", "relu", "relu6", "silu", "gelu"};
-    for (int32_t i = DISTILE_EPILOGUE_NONE; i <= DISTILE_EPILOGUE_GELU; i++) {
+    static const char *const names[] = {"none", "relu", "relu6", "silu", "gelu", "sigmoid", "hardsigmoid", "hardswish"};
+    for (int32_t i = DISTILE_EPILOGUE_NONE; i <= DISTILE_EPILOGUE_HARDSWISH; i++) {
         if (activation == names[i]) {
             return static_cast<distile_epilogue>(i);
         }
     }
-    fail("there is no activation '" + activation + "'; there are none, relu, relu6, silu and gelu");
+    fail("there is no activation '" + activation +
+         "'; there are none, relu, relu6, silu, gelu, sigmoid, "
+         "hardsigmoid and hardswish");
 }
 
 Tensor conv2d(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,

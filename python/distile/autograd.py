@@ -39,6 +39,16 @@ def _activate(activation, before, gradient):
     if activation == "silu":
         logistic = torch.sigmoid(before)
         return gradient * (logistic * (1 + before * (1 - logistic)))
+    if activation == "sigmoid":
+        logistic = torch.sigmoid(before)
+        return gradient * (logistic * (1 - logistic))
+    if activation == "hardsigmoid":
+        return gradient * ((before > -3) & (before < 3)) / 6
+    if activation == "hardswish":
+        slope = torch.where(before < 3, before / 3 + 0.5, 1.0)
+        return gradient * torch.where(before > -3, slope, 0.0)
+    if activation != "gelu":
+        raise ValueError(f"there is no activation {activation!r}")
     density = torch.exp(before * before * -0.5) / math.sqrt(2 * math.pi)
     return gradient * (0.5 * (1 + torch.erf(before * math.sqrt(0.5))) + before * density)
 

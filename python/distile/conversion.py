@@ -30,7 +30,8 @@ REPLACEMENTS[nn.ConvTranspose2d] = masked.MaskedConvTranspose2d.from_dense
 REPLACEMENTS[nn.Linear] = masked.MaskedLinear.from_dense
 REPLACEMENTS[nn.LayerNorm] = _norm(masked.MaskedLayerNorm)
 REPLACEMENTS[nn.RMSNorm] = _norm(masked.MaskedRMSNorm)
-ACTIVATIONS = {nn.ReLU: "relu", nn.ReLU6: "relu6", nn.SiLU: "silu", nn.GELU: "gelu"}
+ACTIVATIONS = {nn.ReLU: "relu", nn.ReLU6: "relu6", nn.SiLU: "silu", nn.GELU: "gelu", nn.Sigmoid: "sigmoid",
+               nn.Hardsigmoid: "hardsigmoid", nn.Hardswish: "hardswish"}
 
 
 def convert(model: nn.Module, rules: Iterable[Rule] = ((nn.Module, True),), fuse: bool = True) -> nn.Module:

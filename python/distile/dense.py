@@ -12,7 +12,16 @@ from . import operators, polykernels
 from ._library import ops
 
 _library = torch.library.Library("distile", "FRAGMENT")
-ACTIVATIONS = {"none": lambda x: x, "relu": F.relu, "relu6": F.relu6, "silu": F.silu, "gelu": F.gelu}
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": F.relu,
+    "relu6": F.relu6,
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "sigmoid": torch.sigmoid,
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+}
 
 
 def finish(result, mask, residual, activation):

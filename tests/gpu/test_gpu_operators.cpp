@@ -428,8 +428,8 @@ void run_pairwise(OperatorTest &test) {
         one.output_guard = values[OutputGuard] != 0;
         one.bias = values[Bias] != 0;
         test.run(one);
-        // Integers are exact whatever the order of the sums, but for the epilogues that are no such numbers.
-        if (test.conv.epilogue != DISTILE_EPILOGUE_SILU && test.conv.epilogue != DISTILE_EPILOGUE_GELU) {
+        // Integers are exact whatever the order of the sums.
+        if (keeps_integers(test.conv.epilogue)) {
             one.values = Values::Integers;
             test.run(one);
         }

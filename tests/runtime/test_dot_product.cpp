@@ -124,8 +124,8 @@ const Case cases[] = {
      DISTILE_MASKED_CONV2D,
      {17, 20, 1, 3, 3, 2, 1, 0, 1, 0, 1, 1, 1, DISTILE_EPILOGUE_SILU, 1}},
     {"dilation", DISTILE_MASKED_CONV2D, {3, 33, 1, 5, 2, 1, 1, 2, 2, 1, 0, 2, 3, DISTILE_EPILOGUE_RELU6, 1}},
-    {"one channel", DISTILE_MASKED_CONV2D, {1, 1, 1, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 0}},
-    {"1x1", DISTILE_MASKED_CONV2D, {64, 112, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 1}},
+    {"one channel", DISTILE_MASKED_CONV2D, {1, 1, 1, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_HARDSIGMOID, 0}},
+    {"1x1", DISTILE_MASKED_CONV2D, {64, 112, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_HARDSWISH, 1}},
     {"1x1 of a padded image",
      DISTILE_MASKED_CONV2D,
      {40, 16, 1, 1, 1, 1, 1, 1, 2, 0, 1, 1, 1, DISTILE_EPILOGUE_NONE, 0}},
@@ -135,7 +135,7 @@ const Case cases[] = {
      {16, 32, 1, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0}},
     {"phases without taps",
      DISTILE_MASKED_CONV_TRANSPOSE2D,
-     {6, 17, 1, 1, 3, 3, 2, 0, -1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 1}},
+     {6, 17, 1, 1, 3, 3, 2, 0, -1, 1, 1, 1, 1, DISTILE_EPILOGUE_SIGMOID, 1}},
     {"upsampled", DISTILE_MASKED_UPSAMPLE_CONV2D, {8, 24, 1, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0}},
 };
 

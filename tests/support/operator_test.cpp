@@ -118,8 +118,8 @@ public:
         num_values[Threads] = num_thread_modes;
         for (const std::vector<int> &values : combine_pairwise(num_values, random_)) {
             run_case(values, Values::Floats);
-            // Integers are exact whatever the order of the sums, but for the exponential and the error function.
-            if (conv_.epilogue != DISTILE_EPILOGUE_SILU && conv_.epilogue != DISTILE_EPILOGUE_GELU) {
+            // Integers are exact whatever the order of the sums.
+            if (keeps_integers(conv_.epilogue)) {
                 run_case(values, Values::Integers);
             }
         }

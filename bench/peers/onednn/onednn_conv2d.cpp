@@ -188,6 +188,15 @@ dnnl::primitive_attr OneDnnConv2d::Impl::attributes(const distile_tensor *residu
     case DISTILE_EPILOGUE_GELU:
         steps.append_eltwise(dnnl::algorithm::eltwise_gelu_erf, 0.0f, 0.0f);
         break;
+    case DISTILE_EPILOGUE_SIGMOID:
+        steps.append_eltwise(dnnl::algorithm::eltwise_logistic, 0.0f, 0.0f);
+        break;
+    case DISTILE_EPILOGUE_HARDSIGMOID:
+        steps.append_eltwise(dnnl::algorithm::eltwise_hardsigmoid, 1.0f / 6, 0.5f);
+        break;
+    case DISTILE_EPILOGUE_HARDSWISH:
+        steps.append_eltwise(dnnl::algorithm::eltwise_hardswish, 1.0f / 6, 0.5f);
+        break;
     }
     dnnl::primitive_attr attributes;
     attributes.set_post_ops(steps);

@@ -285,8 +285,8 @@ typedef struct distile_attention_code {
  * PolyKernel with code for tensor cores holds its own copy of this function. */
 int distile_call_attention(const distile_attention_code *code, const distile_kernel_call *call);
 
-/** The taps of one phase along an axis: with `scale` phases, output pixel scale * i + p of phase p reads the input pixels
- * stride * i + first + t * step, 0 <= t < taps. */
+/** The taps of one phase along an axis: with `scale` phases, output pixel scale * i + p of phase p reads the input
+ * pixels stride * i + first + t * step, 0 <= t < taps. */
 typedef struct distile_taps {
     int32_t first, step, taps;
 } distile_taps;
@@ -304,8 +304,8 @@ typedef struct distile_dot_product_code {
 } distile_dot_product_code;
 
 /** Computes the tiles of the call. The operands are the input, the weights in the layout "cpu-k32", the bias, the
- * residual if there is one, and the output, and all but the bias are bfloat16. Every PolyKernel with such code holds its
- * own copy of the functions that it calls. */
+ * residual if there is one, and the output, and all but the bias are bfloat16. Every PolyKernel with such code holds
+ * its own copy of the functions that it calls. */
 int distile_call_avx512_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_amx_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
 

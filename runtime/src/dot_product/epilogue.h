@@ -74,21 +74,40 @@ template<class Set> struct Epilogue {
         x = x * p / q;
         clamp(x, -1, 1);
     }
+    /** 1 + exp(-x). The exponential of 89 is infinite. */
+    static void one_plus_exponential_of_minus(Floats &x) {
+        clamp(x, -89, 87);
+        x = -x;
+        exponential(x);
+        x += 1;
+    }
+    /** Keeps NaN. */
+    static void limit(Floats &x, float least, float most) {
+        const Floats low = Floats{} + least, high = Floats{} + most;
+        x = x < low ? low : x;
+        x = x > high ? high : x;
+    }
     /** NaN stays NaN. */
     template<distile_epilogue Kind> static void activate(Floats &x) {
         const Floats zero{};
-        if constexpr (Kind == DISTILE_EPILOGUE_RELU || Kind == DISTILE_EPILOGUE_RELU6) {
+        if constexpr (Kind == DISTILE_EPILOGUE_RELU) {
             x = x < zero ? zero : x;
-        }
-        if constexpr (Kind == DISTILE_EPILOGUE_RELU6) {
-            x = x > zero + 6 ? zero + 6 : x;
+        } else if constexpr (Kind == DISTILE_EPILOGUE_RELU6) {
+            limit(x, 0, 6);
         } else if constexpr (Kind == DISTILE_EPILOGUE_SILU) {
-            // The exponential of 89 is infinite, so the result is 0 for large negative values.
-            Floats power = x;
-            clamp(power, -89, 87);
-            power = -power;
-            exponential(power);
-            x = x / (power + 1);
+            Floats divisor = x;
+            one_plus_exponential_of_minus(divisor);
+            x = x / divisor;
+        } else if constexpr (Kind == DISTILE_EPILOGUE_SIGMOID) {
+            // The exponential of NaN is a number; the difference of this and itself is 0 or NaN.
+            Floats limited = x;
+            limit(limited, -1, 1);
+            one_plus_exponential_of_minus(x);
+            x = 1 / x + (limited - limited);
+        } else if constexpr (Kind == DISTILE_EPILOGUE_HARDSIGMOID || Kind == DISTILE_EPILOGUE_HARDSWISH) {
+            Floats factor = x + 3;
+            limit(factor, 0, 6);
+            x = Kind == DISTILE_EPILOGUE_HARDSWISH ? x * factor / 6 : factor / 6;
         } else if constexpr (Kind == DISTILE_EPILOGUE_GELU) {
             // Twice the value could overflow.
             Floats error = x * .70710678f;
@@ -145,6 +164,12 @@ template<class Set> struct Epilogue {
             return store_all<DISTILE_EPILOGUE_SILU>(sums, bias, residual, output, count);
         case DISTILE_EPILOGUE_GELU:
             return store_all<DISTILE_EPILOGUE_GELU>(sums, bias, residual, output, count);
+        case DISTILE_EPILOGUE_SIGMOID:
+            return store_all<DISTILE_EPILOGUE_SIGMOID>(sums, bias, residual, output, count);
+        case DISTILE_EPILOGUE_HARDSIGMOID:
+            return store_all<DISTILE_EPILOGUE_HARDSIGMOID>(sums, bias, residual, output, count);
+        case DISTILE_EPILOGUE_HARDSWISH:
+            return store_all<DISTILE_EPILOGUE_HARDSWISH>(sums, bias, residual, output, count);
         }
     }
 };

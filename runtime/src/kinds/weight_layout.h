@@ -17,7 +17,8 @@ enum class WeightOrder {
 struct WeightLayout {
     const char *name;
     WeightOrder order;
-    /** ChannelBlocks: output channels of a block. DotProduct: elements of a step. TensorCore: elements of a step, which are 128 bytes. */
+    /** ChannelBlocks: output channels of a block. DotProduct: elements of a step. TensorCore: elements of a step, which
+     * are 128 bytes. */
     int32_t block;
     distile_role type_of; /**< The operand whose type the stored weights have. */
 };
