@@ -70,7 +70,7 @@ Expr apply_epilogue(Epilogue epilogue, const Expr &value) {
     case Epilogue::Hardsigmoid:
         return strict_float(min(6.0f, max(0.0f, value + 3.0f)) / 6.0f);
     case Epilogue::Hardswish:
-        return strict_float(value * min(6.0f, max(0.0f, value + 3.0f)) / 6.0f);
+        return strict_float(value * (min(6.0f, max(0.0f, value + 3.0f)) / 6.0f));
     }
     return value;
 }

@@ -314,7 +314,7 @@ template<typename Machine> void test_concatenation(const Machine &machine, std::
 template<typename Machine> void test_special_layers(const Machine &machine) {
     constexpr float no_number = std::numeric_limits<float>::quiet_NaN();
     constexpr float infinity = std::numeric_limits<float>::infinity();
-    const std::vector<float> values = {no_number, infinity, -infinity, 1e30f, -1e30f, 0, -100, 100};
+    const std::vector<float> values = {no_number, infinity, -infinity, 3e38f, -3e38f, 0, -100, 100};
     const auto count = static_cast<int32_t>(values.size());
     const std::vector<uint8_t> active(1, 1);
     const LayerCall<Machine> call(machine, active, 1, 1, 1);

@@ -78,7 +78,7 @@ template<distile_activation kind> DISTILE_INLINE float activated(float x) {
     case DISTILE_ACTIVATION_HARDSIGMOID:
         return at_most(at_least(x + 3, 0), 6) / 6;
     case DISTILE_ACTIVATION_HARDSWISH:
-        return x * at_most(at_least(x + 3, 0), 6) / 6;
+        return x * (at_most(at_least(x + 3, 0), 6) / 6);
     case DISTILE_ACTIVATION_NONE:
         break;
     }

@@ -26,7 +26,7 @@ static __noinline__ __device__ float activate_one(float x, distile_activation ac
         return x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6;
     case DISTILE_ACTIVATION_HARDSWISH:
         // At minus infinity 0 * x is NaN, as in PyTorch.
-        return x * (x < -3 ? 0 : x > 3 ? 6 : x + 3) / 6;
+        return x * ((x < -3 ? 0 : x > 3 ? 6 : x + 3) / 6);
     case DISTILE_ACTIVATION_NONE:
         break;
     }

@@ -30,7 +30,7 @@ template<Activation Kind> __device__ inline float activate(float x) {
         return x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6;
     case Activation::Hardswish:
         // At minus infinity 0 * x is NaN, as in PyTorch.
-        return x * (x < -3 ? 0 : x > 3 ? 6 : x + 3) / 6;
+        return x * ((x < -3 ? 0 : x > 3 ? 6 : x + 3) / 6);
     case Activation::None:
         break;
     }

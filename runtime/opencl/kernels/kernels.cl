@@ -508,7 +508,7 @@ float activate(float x, int activation) {
         return x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6;
     case 7:
         // At minus infinity 0 * x is NaN, as in PyTorch.
-        return x * (x < -3 ? 0 : x > 3 ? 6 : x + 3) / 6;
+        return x * ((x < -3 ? 0 : x > 3 ? 6 : x + 3) / 6);
     default:
         return x;
     }

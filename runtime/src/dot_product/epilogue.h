@@ -107,7 +107,8 @@ template<class Set> struct Epilogue {
         } else if constexpr (Kind == DISTILE_EPILOGUE_HARDSIGMOID || Kind == DISTILE_EPILOGUE_HARDSWISH) {
             Floats factor = x + 3;
             limit(factor, 0, 6);
-            x = Kind == DISTILE_EPILOGUE_HARDSWISH ? x * factor / 6 : factor / 6;
+            factor /= 6;
+            x = Kind == DISTILE_EPILOGUE_HARDSWISH ? x * factor : factor;
         } else if constexpr (Kind == DISTILE_EPILOGUE_GELU) {
             // Twice the value could overflow.
             Floats error = x * .70710678f;
