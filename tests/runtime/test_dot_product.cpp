@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 #ifdef DISTILE_TEST_DOT_PRODUCTS
-#include "test_dot_product_amx_bf16.h"
-#include "test_dot_product_avx512_bf16.h"
+#include "test_conv3_24_40_residual_bf16_amx_bf16.h"
+#include "test_conv3_24_40_residual_bf16_avx512_bf16.h"
 #endif
 
 using namespace distile;
@@ -157,7 +157,8 @@ TEST_CASE("Variants of dot products compute what the plain loop computes", "[dot
 
 #ifdef DISTILE_TEST_DOT_PRODUCTS
 TEST_CASE("Variants of dot products that are built from a plan compute the same", "[dot_product]") {
-    for (const distile_polykernel *polykernel : {&test_dot_product_avx512_bf16, &test_dot_product_amx_bf16}) {
+    for (const distile_polykernel *polykernel :
+         {&test_conv3_24_40_residual_bf16_avx512_bf16, &test_conv3_24_40_residual_bf16_amx_bf16}) {
         if (can_run_or_warn(*polykernel)) {
             test_operator(*polykernel);
         }

@@ -791,7 +791,8 @@ TEST_CASE("A plan for dot products names a target that has them, and no other co
         check_buildable(plan);
         return plan;
     };
-    const json avx512_bf16 = file_of("test_dot_product_avx512_bf16"), amx_bf16 = file_of("test_dot_product_amx_bf16");
+    const json avx512_bf16 = file_of("test_conv3_24_40_residual_bf16_avx512_bf16"),
+               amx_bf16 = file_of("test_conv3_24_40_residual_bf16_amx_bf16");
     const Plan plan = read(avx512_bf16);
     CHECK(plan.variants[0].language == Language::DotProduct);
     CHECK(plan.channel_block(plan.variants[0]) == 16);
