@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <sstream>
+#include <stdexcept>
 
 namespace distile {
 
@@ -18,8 +19,12 @@ constexpr struct {
 
 const auto &row_of(const Plan &plan) {
     const std::optional<DotProducts> instructions = dot_products_of(plan.features());
-    return *std::find_if(std::begin(known), std::end(known),
-                         [&](const auto &row) { return row.instructions == instructions; });
+    const auto *found = std::find_if(std::begin(known), std::end(known),
+                                     [&](const auto &row) { return row.instructions == instructions; });
+    if (found == std::end(known)) {
+        throw std::logic_error("plans of dot products name their instructions");
+    }
+    return *found;
 }
 
 void emit_taps(std::ostream &c, const char *name, const std::vector<distile_taps> &taps) {

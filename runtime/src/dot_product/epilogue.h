@@ -99,11 +99,11 @@ template<class Set> struct Epilogue {
             one_plus_exponential_of_minus(divisor);
             x = x / divisor;
         } else if constexpr (Kind == DISTILE_EPILOGUE_SIGMOID) {
-            // The exponential of NaN is a number; the difference of this and itself is 0 or NaN.
+            // The exponential of NaN is a number; 0 times NaN is NaN.
             Floats limited = x;
             limit(limited, -1, 1);
             one_plus_exponential_of_minus(x);
-            x = 1 / x + (limited - limited);
+            x = 1 / x + 0 * limited;
         } else if constexpr (Kind == DISTILE_EPILOGUE_HARDSIGMOID || Kind == DISTILE_EPILOGUE_HARDSWISH) {
             Floats factor = x + 3;
             limit(factor, 0, 6);
