@@ -12,7 +12,6 @@
  */
 #include "Halide.h"
 #include "apply.h"
-#include "cpu_tokens.h"
 #include "plan.h"
 #include "rank.h"
 #include <optional>
@@ -154,9 +153,13 @@ void poly_kernel(const Pipeline &pipeline, const Target &target, const Autosched
         if (is_token_operator(pipeline)) {
             TokenOperator op = recognise_token_operator(pipeline);
             if (!has_plan) {
-                theta = best_theta(backend, op.output, cpu_problem(op, target), {}, target, params);
+                Theta held;
+                if (target.has_gpu_feature()) {
+                    held = {{"block_rows", op.block_rows}, {"block_keys", op.block_keys}};
+                }
+                theta = best_theta(backend, op.output, problem_on(op, target), held, target, params);
             }
-            results->schedule_source = apply_cpu_token_schedule(op, theta, target);
+            results->schedule_source = apply_schedule(pipeline, op, theta, target);
         } else {
             MaskedOperator op = recognise_masked_operator(pipeline);
             if (!has_plan) {

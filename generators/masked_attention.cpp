@@ -20,6 +20,10 @@ public:
     }
 
     void generate() {
+        if (on_gpu()) {
+            define_attention_on_gpu(causal);
+            return;
+        }
         const Softmax softmax_of_scores = softmax(scores(true), causal);
         define_values([&](const Expr &row, const Expr &of_key) { return softmax_of_scores.weights(row, of_key); },
                       [&](const Expr &row) { return softmax_of_scores.inverse(row); });

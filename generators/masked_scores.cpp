@@ -20,6 +20,10 @@ public:
     }
 
     void generate() {
+        if (on_gpu()) {
+            define_scores_on_gpu(softmax_param);
+            return;
+        }
         const Func scores_of_block = scores(softmax_param);
         if (softmax_param) {
             const Softmax made = softmax(scores_of_block, false);

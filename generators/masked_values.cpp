@@ -18,6 +18,10 @@ public:
     }
 
     void generate() {
+        if (on_gpu()) {
+            define_values_on_gpu();
+            return;
+        }
         Func weights("weights");
         weights(r, j) = load_input(key_x(j), row_x(r));
         define_values([&](const Expr &row, const Expr &of_key) { return weights(row, of_key); },

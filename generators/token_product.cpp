@@ -4,16 +4,7 @@ namespace distile {
 
 using namespace Halide;
 
-namespace {
-
-/** The estimates of a vision transformer's tokens, of which a third are active. */
-constexpr int estimated_tokens = 197, estimated_rows = 64;
-
-/** What no score is less than. Finite, because infinities minus themselves are NaN. */
-constexpr float least_score = -3e38f;
-
-/** 2 to the power of an expression that is at most 0, with a relative error of 1e-7; NaN of NaN. */
-Expr exp2_of(const Expr &value) {
+Expr TokenProduct::exp2_of(const Expr &value) {
     // Smaller powers are subnormal. As a strict comparison it keeps NaN.
     const Expr power = strict_float(select(value < -126.0f, -126.0f, value));
     // Adding it leaves no fraction, so that the last bits are the rounded number.
@@ -26,24 +17,28 @@ Expr exp2_of(const Expr &value) {
     return result * reinterpret(Float(32), (reinterpret(Int(32), shifted) + 127) << 23);
 }
 
-}  // namespace
-
 void TokenProduct::add_operands(Internal::GeneratorBase &generator, bool has_key, bool has_value) {
     const Target target = generator.context().target();
     check_storage_type(dtype);
-    if (target.has_gpu_feature()) {
-        throw CompileError("operators that read a key or a value are for CPUs.\n");
-    }
+    gpu = target.has_gpu_feature();
+    const int dimensions = gpu ? 4 : 2;
     conversion = StorageConversion(target);
     lanes = target.natural_vector_size<float>();
     input.set_type(dtype);
+    input.set_dimensions(dimensions);
+    if (gpu) {
+        row_starts = generator.add_input<Buffer<uint32_t>>("row_starts", 1);
+        key_starts = generator.add_input<Buffer<uint32_t>>("key_starts", 1);
+        tile_count = generator.add_input<Buffer<uint32_t>>("tile_count", 1);
+        every_key = generator.add_input<int32_t>("every_key");
+    }
     if (has_key) {
-        key = generator.add_input<Buffer<>>("key", dtype, 2);
+        key = generator.add_input<Buffer<>>("key", dtype, dimensions);
     }
     if (has_value) {
-        value = generator.add_input<Buffer<>>("value", dtype, 2);
+        value = generator.add_input<Buffer<>>("value", dtype, dimensions);
     }
-    output = generator.add_output<Buffer<>>("output", dtype, 2);
+    output = generator.add_output<Buffer<>>("output", dtype, dimensions);
 }
 
 Expr TokenProduct::listed_row(const Expr &row) {
@@ -65,7 +60,6 @@ Expr TokenProduct::load_input(const Expr &channel, const Expr &token) {
 }
 
 Func TokenProduct::scores(bool for_softmax) {
-    constexpr float log2_of_e = 1.44269504f;
     const int dim = head_dim;
     RDom t(0, dim, "t");
     Func query_rows("query_rows"), query_columns("query_columns"), queries("queries"), key_rows("key_rows"),
@@ -134,6 +128,10 @@ void TokenProduct::define_scores(const std::function<Expr(const Expr &, const Ex
 }
 
 void TokenProduct::estimate() {
+    if (on_gpu()) {
+        estimate_on_gpu();
+        return;
+    }
     const int dim = head_dim;
     input.set_estimates({{0, key ? dim : estimated_tokens}, {0, estimated_tokens}});
     rows.set_estimates({{0, estimated_rows}});

@@ -1,7 +1,9 @@
 /** \file
- * Shared by the generators of operators that read a key or a value, on CPUs. Their code computes the listed rows of a
- * block for one head of an image (distile_call_row_blocks in polykernel.h). The Funcs have the names and forms that
- * schedules/token_operator.h describes; r counts the rows of the block and j the active keys.
+ * Shared by the generators of operators that read a key or a value. The Funcs have the names and forms that
+ * schedules/token_operator.h describes; r counts listed rows and j active keys.
+ *
+ * On a CPU the code computes the listed rows of a block for one head of an image (distile_call_row_blocks in
+ * polykernel.h). On a GPU it computes all (distile_call_token_lists), because only the device knows the lists.
  */
 #ifndef DISTILE_TOKEN_PRODUCT_H
 #define DISTILE_TOKEN_PRODUCT_H
@@ -9,6 +11,7 @@
 #include "Halide.h"
 #include "storage_type.h"
 #include <functional>
+#include <string>
 
 namespace distile {
 
@@ -20,11 +23,17 @@ public:
     Halide::GeneratorParam<int> heads{"heads", 1, 1, 1 << 12};
     Halide::GeneratorParam<int> head_dim{"head_dim", 64, 1, 1 << 12};
 
-    // The queries [d, x], or the probabilities [key, x].
-    Halide::GeneratorInput<Halide::Buffer<>> input{"input", 2};
-    // The x of each row of the block, and of each active key.
+    // On a GPU, the rows and keys of an image that a block takes at a time; keys are multiples of key_threads.
+    Halide::GeneratorParam<int> block_rows{"block_rows", 32, 1, 1024};
+    Halide::GeneratorParam<int> block_keys{"block_keys", 32, 8, 1024};
+
+    // The queries [d, x], or the probabilities [key, x]. On a GPU, of all heads and images: [channel, x, 0, image] or
+    // [key, x, head, image]. So are the other operands.
+    Halide::GeneratorInput<Halide::Buffer<>> input{"input"};
+    // The x of each row of the block, and of each active key; on a GPU, of all images.
     Halide::GeneratorInput<Halide::Buffer<uint32_t>> rows{"rows", 1};
     Halide::GeneratorInput<Halide::Buffer<uint32_t>> keys{"keys", 1};
+    // The numbers of both; on a GPU, the blocks that they fill at most in an image.
     Halide::GeneratorInput<int32_t> num_rows{"num_rows"};
     Halide::GeneratorInput<int32_t> num_keys{"num_keys"};
     // A causal operator's row x sees the keys up to x + last_of_first.
@@ -35,7 +44,7 @@ protected:
     TokenProduct() = default;
     ~TokenProduct() = default;
 
-    /** For configure(): adds the key and the value, if the operator has them, and the output. */
+    /** For configure(): adds what only GPUs have, the key and the value, if the operator has them, and the output. */
     void add_operands(Halide::Internal::GeneratorBase &generator, bool has_key, bool has_value);
     /** For generate(): the output of a product with values, where weights(r, j) are those of a key, and factor(r) those
      * of a row. */
@@ -45,6 +54,14 @@ protected:
     void define_scores(const std::function<Halide::Expr(const Halide::Expr &, const Halide::Expr &)> &score);
     /** For schedule(). */
     void estimate();
+
+    bool on_gpu() const {
+        return gpu;
+    }
+    /** For generate() on a GPU: the whole operator. */
+    void define_attention_on_gpu(bool causal);
+    void define_scores_on_gpu(bool softmax);
+    void define_values_on_gpu();
 
     /** The scores (r, j), in units of log(2) if they are for a softmax. */
     Halide::Func scores(bool for_softmax);
@@ -64,10 +81,48 @@ protected:
     Halide::Var d{"d"}, r{"r"}, j{"j"}, x{"x"};
 
 private:
+    /** The estimates of a vision transformer's tokens, of which a third are active. */
+    static constexpr int estimated_tokens = 197, estimated_rows = 64;
+    /** What no score is less than. Finite, because infinities minus themselves are NaN. */
+    static constexpr float least_score = -3e38f;
+    static constexpr float log2_of_e = 1.44269504f;
+    /** Threads of a GPU's block that share the keys of a row, each of which takes every so manyth. */
+    static constexpr int key_threads = 8;
+    /** Channels that a GPU loads at once. */
+    static constexpr int channel_lanes = 4;
+
     Halide::GeneratorInput<Halide::Buffer<>> *key = nullptr, *value = nullptr;
     Halide::GeneratorOutput<Halide::Buffer<>> *output = nullptr;
+    // On a GPU: where each image's rows and keys begin in the lists, and a last number; the number of listed rows, all
+    // images together; and the number of keys if each is active, else 0: they are listed.
+    Halide::GeneratorInput<Halide::Buffer<uint32_t>> *row_starts = nullptr, *key_starts = nullptr,
+                                                     *tile_count = nullptr;
+    Halide::GeneratorInput<int32_t> *every_key = nullptr;
     StorageConversion conversion;
     int lanes = 1;
+    bool gpu = false;
+
+    // On a GPU, in blocks: a channel is number `lane` of vector v, a key number i of key thread t.
+    Halide::Var lane{"lane"}, v{"v"}, i{"i"}, t{"t"}, h{"h"}, n{"n"}, c{"c"}, y{"y"};
+
+    /** 2 to the power of an expression that is at most 0, with a relative error of 1e-7; NaN of NaN. */
+    static Halide::Expr exp2_of(const Halide::Expr &value);
+
+    int vectors() const {
+        return head_dim / channel_lanes;
+    }
+    Halide::Expr listed_rows(const Halide::Expr &image);
+    Halide::Expr listed_keys(const Halide::Expr &image);
+    Halide::Expr row_x(const Halide::Expr &row, const Halide::Expr &image);
+    Halide::Expr key_x(const Halide::Expr &key_index, const Halide::Expr &image);
+    Halide::Expr seen(const Halide::Expr &key_index, bool causal);
+    Halide::Func head_rows(const std::string &name, Halide::GeneratorInput<Halide::Buffer<>> &tokens, bool zero_beyond);
+    Halide::Func dots_with(const Halide::Func &staged, const std::string &prefix);
+    Halide::Func softmax_on_gpu(bool causal);
+    Halide::Expr probability(const Halide::Func &dots, const Halide::Func &softmax);
+    void sum_values(const Halide::Func &weights);
+    void constrain_gpu_buffers();
+    void estimate_on_gpu();
 };
 
 }  // namespace distile

@@ -62,6 +62,10 @@ void emit_call_of_halide(std::ostream &c, const Plan &plan, const PlanVariant &v
           << variant.theta.at("rows") << ", " << row_step(variant.theta, lanes) << ", "
           << (plan.op.is_set("causal") ? 1 : 0) << "};\n"
           << "    return distile_call_row_blocks(" << function << "_argv, &blocks, call);\n}\n\n";
+    } else if (plan.op.reads_keys()) {
+        c << "    static const distile_token_lists lists = {" << variant.theta.at("block_rows") << ", "
+          << variant.theta.at("block_keys") << "};\n"
+          << "    return distile_call_token_lists(" << function << "_argv, &lists, call);\n}\n\n";
     } else {
         c << "    return distile_call_halide(" << function << "_argv, call);\n}\n\n";
     }

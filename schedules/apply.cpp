@@ -1,9 +1,11 @@
 #include "apply.h"
 #include "cpu.h"
 #include "cpu_depthwise.h"
+#include "cpu_tokens.h"
 #include "cuda_direct.h"
 #include "cuda_schedule.h"
 #include "gpu_passes.h"
+#include "gpu_tokens.h"
 
 namespace distile {
 
@@ -11,6 +13,18 @@ namespace {
 
 std::string extents(int height, int width) {
     return std::to_string(height) + " x " + std::to_string(width);
+}
+
+/** What OpenCL needs besides; `most` as for LoopAroundBarriers. */
+void add_opencl_passes(Halide::Pipeline pipeline, const Halide::Target &target, const Halide::Expr &most) {
+    if (target.has_feature(Halide::Target::OpenCL)) {
+        // The pipeline takes ownership of its passes.
+        // NOLINTBEGIN(cppcoreguidelines-owning-memory)
+        pipeline.add_custom_lowering_pass(new LoopAroundBarriers(most));
+        pipeline.add_custom_lowering_pass(new AccessOpenClBuffers);
+        pipeline.add_custom_lowering_pass(new CompareFloats);
+        // NOLINTEND(cppcoreguidelines-owning-memory)
+    }
 }
 
 }  // namespace
@@ -46,20 +60,33 @@ Problem problem_on(const MaskedOperator &op, const Halide::Target &target) {
                                                       : cpu_problem(op, target);
 }
 
+Problem problem_on(const TokenOperator &op, const Halide::Target &target) {
+    return target.has_feature(Halide::Target::OpenCL) ? opencl_problem(op)
+           : target.has_gpu_feature()                 ? cuda_problem(op)
+                                                      : cpu_problem(op, target);
+}
+
+std::string apply_schedule(const Halide::Pipeline &pipeline, TokenOperator &op, const Theta &theta,
+                           const Halide::Target &target) {
+    if (!target.has_gpu_feature()) {
+        return apply_cpu_token_schedule(op, theta, target);
+    }
+    std::string source = apply_gpu_token_schedule(pipeline, op, problem_on(op, target), theta);
+    const auto blocks = [](const char *number, int size) {
+        return Halide::Internal::Variable::make(Halide::Int(32), number) * size;
+    };
+    add_opencl_passes(pipeline, target, blocks("num_rows", op.block_rows) + blocks("num_keys", op.block_keys));
+    return source;
+}
+
 std::string apply_schedule(const Halide::Pipeline &pipeline, MaskedOperator &op, const Theta &theta,
                            const Halide::Target &target) {
     if (target.has_gpu_feature()) {
         const Problem problem = problem_on(op, target);
         std::string source = runs_direct(op) ? apply_cuda_direct_schedule(pipeline, op, problem, theta)
                                              : apply_cuda_schedule(pipeline, op, problem, theta);
-        if (target.has_feature(Halide::Target::OpenCL)) {
-            // The pipeline takes ownership of its passes.
-            // NOLINTBEGIN(cppcoreguidelines-owning-memory)
-            Halide::Pipeline(pipeline).add_custom_lowering_pass(new LoopAroundBarriers(op.tile_h * op.tile_w));
-            Halide::Pipeline(pipeline).add_custom_lowering_pass(new AccessOpenClBuffers);
-            Halide::Pipeline(pipeline).add_custom_lowering_pass(new CompareFloats);
-            // NOLINTEND(cppcoreguidelines-owning-memory)
-        }
+        add_opencl_passes(pipeline, target,
+                          Halide::Internal::Variable::make(Halide::Int(32), "num_tiles") * (op.tile_h * op.tile_w));
         return source;
     }
     return op.depthwise ? apply_cpu_depthwise_schedule(op, theta, target) : apply_cpu_schedule(op, theta, target);

@@ -5,6 +5,7 @@
 #define DISTILE_SCHEDULES_APPLY_H
 
 #include "masked_operator.h"
+#include "token_operator.h"
 #include <sstream>
 #include <string>
 
@@ -19,11 +20,14 @@ namespace distile {
 
 /** The facts that the constraints of an operator's space need, for a target. */
 Problem problem_on(const MaskedOperator &op, const Halide::Target &target);
+Problem problem_on(const TokenOperator &op, const Halide::Target &target);
 
 /** Applies a theta of the operator's space for a target. Throws Halide::CompileError if the theta is illegal or for
- * another granularity than the pipeline's. Returns the schedule as C++, one statement per line, with the pipeline's
- * Funcs and loop names. */
+ * another granularity, or other blocks, than the pipeline's. Returns the schedule as C++, one statement per line, with
+ * the pipeline's Funcs and loop names. */
 std::string apply_schedule(const Halide::Pipeline &pipeline, MaskedOperator &op, const Theta &theta,
+                           const Halide::Target &target);
+std::string apply_schedule(const Halide::Pipeline &pipeline, TokenOperator &op, const Theta &theta,
                            const Halide::Target &target);
 
 // Shared by the schedules.

@@ -525,10 +525,9 @@ Stmt LoopAroundBarriers::visit(const IfThenElse *op) {
         return IRMutator::visit(op);
     }
     // 1 if there are pixels beyond the first, and else at most 0: a call has no more pixels than `most`.
-    const Expr most = Variable::make(Int(32), "num_tiles") * pixels_per_tile;
     const Expr times = (less->b - less->a + most - 1) / most;
     return For::make(unique_name("if_any"), 0, times, ForType::Serial, Partition::Never, DeviceAPI::None,
-                     op->then_case);
+                     mutate(op->then_case));
 }
 
 namespace {

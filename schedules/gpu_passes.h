@@ -92,13 +92,14 @@ private:
     std::set<std::string> staged;
 };
 
-/** Turns a condition around barriers, which SkipIdleBlocks makes, into a loop of no or one iteration.
+/** Turns a condition around barriers, which SkipIdleBlocks and LimitToLists make, into a loop of no or one iteration.
+ * Of the `a < b` that they make, b is at most `most`, a number of which the host knows.
  *
  * All threads of a block agree about it, so OpenCL allows it, but PoCL 3.1 computes wrong results after barriers in a
  * condition. It does not see how often the loop runs. */
 class LoopAroundBarriers : public Halide::Internal::IRMutator {
 public:
-    explicit LoopAroundBarriers(int pixels_per_tile) : pixels_per_tile(pixels_per_tile) {
+    explicit LoopAroundBarriers(Halide::Expr most) : most(std::move(most)) {
     }
 
 protected:
@@ -107,7 +108,7 @@ protected:
     Halide::Internal::Stmt visit(const Halide::Internal::IfThenElse *op) override;
 
 private:
-    int pixels_per_tile;
+    Halide::Expr most;
 };
 
 /** Makes a kernel access buffers as OpenCL can.

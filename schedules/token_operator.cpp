@@ -24,7 +24,8 @@ int channels_read_by(const Internal::Function &function) {
 
         void visit(const Internal::Call *op) override {
             IRVisitor::visit(op);
-            if (op->call_type == Internal::Call::Image && op->param.defined() && op->param.dimensions() == 2) {
+            if (op->call_type == Internal::Call::Image && op->param.defined() &&
+                (op->param.dimensions() == 2 || op->param.dimensions() == 4)) {
                 const Expr extent = op->param.extent_constraint(0);
                 const std::optional<int64_t> constant =
                     extent.defined() ? Internal::as_const_int(extent) : std::nullopt;
@@ -41,9 +42,62 @@ int channels_read_by(const Internal::Function &function) {
 
 }  // namespace
 
+namespace {
+
+/** The extent of a Func's reduction variable in its only update. */
+int extent_of(const Func &func, size_t place) {
+    const std::optional<int64_t> extent =
+        Internal::as_const_int(func.function().update(0).schedule().rvars().at(place).extent);
+    if (!extent) {
+        throw CompileError("PolyKernel: the extent of a loop of '" + func.name() + "' is not constant.\n");
+    }
+    return static_cast<int>(*extent);
+}
+
+bool reads_variable(const Func &func, const std::string &variable) {
+    struct FindVariable : Internal::IRVisitor {
+        explicit FindVariable(const std::string &name) : name(name) {
+        }
+        using IRVisitor::visit;
+        const std::string &name;
+        bool found = false;
+
+        void visit(const Internal::Variable *op) override {
+            found = found || op->name == name;
+        }
+    } find(variable);
+    func.function().accept(&find);
+    return find.found;
+}
+
+/** The facts of the form for GPUs. */
+void recognise_blocks(TokenOperator &op) {
+    const Func &output = op.output;
+    if (op.product == TokenProduct::Scores) {
+        op.block_keys = extent_of(output, 0);
+        op.block_rows = extent_of(output, 1);
+    } else {
+        const Func &sums = op.funcs.at("sums");
+        op.block_keys = extent_of(sums, 0) * extent_of(sums, 1);
+        op.block_rows = extent_of(output, 0);
+    }
+    // A lane and a vector of the channels of a head.
+    op.head_dim = 1;
+    for (const Internal::Bound &bound :
+         op.funcs.at(op.product == TokenProduct::Values ? "value_rows" : "key_rows").function().schedule().bounds()) {
+        op.head_dim *= static_cast<int>(Internal::as_const_int(bound.extent).value_or(1));
+    }
+    op.heads = op.in_channels / op.head_dim;
+    op.in_channels = op.out_channels = op.head_dim;
+    op.causal = reads_variable(op.funcs.at("weights"), "last_of_first");
+}
+
+}  // namespace
+
 bool is_token_operator(const Pipeline &pipeline) {
     for (const auto &[name, function] : environment_of(pipeline)) {
-        if (given_name(name) == "dots" || given_name(name) == "values_sums" || given_name(name) == "last_values_sums") {
+        if (given_name(name) == "dots" || given_name(name) == "values_sums" || given_name(name) == "last_values_sums" ||
+            given_name(name) == "value_rows") {
             return true;
         }
     }
@@ -58,7 +112,7 @@ TokenOperator recognise_token_operator(const Pipeline &pipeline) {
         op.funcs.emplace(given_name(name), Func(function));
         channels = std::max(channels, channels_read_by(function));
     }
-    const bool scores = op.has("dots"), values = op.has("values_sums") || op.has("last_values_sums");
+    const bool scores = op.has("dots"), values = op.has("values_sums") || op.has("last_values_sums") || op.has("sums");
     op.product = scores && values ? TokenProduct::Attention : scores ? TokenProduct::Scores : TokenProduct::Values;
     op.heads = 1;
     op.head_dim = op.in_channels = op.out_channels = channels;
@@ -67,6 +121,9 @@ TokenOperator recognise_token_operator(const Pipeline &pipeline) {
     }
     const Type type = op.output.types()[0];
     op.bytes_per_element = op.bytes_per_input = type.bytes();
+    if (op.output.dimensions() == 4) {
+        recognise_blocks(op);
+    }
     return op;
 }
 

@@ -1,8 +1,8 @@
 /** \file
- * The structure that schedules expect of an operator that reads a key or a value, for one head and one block of rows,
- * and the code that recognises it in a pipeline by the names of its Funcs.
+ * The structure that schedules expect of an operator that reads a key or a value, and the code that recognises it in a
+ * pipeline by the names of its Funcs.
  *
- * Scores have the Funcs
+ * On a CPU, for one head and one block of rows, scores have the Funcs
  *  - query_rows(d, r), the scaled queries of the block, query_columns(r, d), the same transposed, and queries(r, d),
  * the same again;
  *  - key_rows(d, j), the keys as float32;
@@ -12,6 +12,17 @@
  * A product with values has an update of the output for the channels that fill whole vectors, and one for the others.
  * Each scatters over the channels and the rows of the block, and reads values(d, r), or last_values(d, r), which reads
  * an accumulator of the same name with `_sums` with one update over the keys. That reads weights(r, j).
+ *
+ * On a GPU, where h is a head and n an image, a channel is number `lane` of vector v, and key j is item i of thread t:
+ *  - key_rows(lane, v, j, h, n) and value_rows, the tokens at the listed keys, as float32;
+ *  - queries(lane, v, r, h, n), those of the listed rows;
+ *  - dots(i, t, r, h, n), an accumulator with one update over lane and v;
+ *  - weights(t, i, r, h, n), what a product with values weighs keys with, or what scores store;
+ *  - sums(lane, v, r, h, n), an accumulator with one update over t, the items of a block of keys, and the blocks;
+ *  - with a softmax, first_keys, first_queries and first_dots, like key_rows, queries and dots; parts(t, r, h, n), with
+ * one update over the items of a block and the blocks; shares, the same; totals(r, h, n), with one update over t; and
+ * softmax(r, h, n). The output of a product with values has an update over the rows of a block, the blocks and the
+ * images, that of scores over the keys and rows of a block, the blocks of both, and the images.
  */
 #ifndef DISTILE_SCHEDULES_TOKEN_OPERATOR_H
 #define DISTILE_SCHEDULES_TOKEN_OPERATOR_H
@@ -26,6 +37,8 @@ namespace distile {
 struct TokenOperator : OperatorFacts {
     Halide::Func output;
     std::map<std::string, Halide::Func> funcs;
+    int block_rows = 0, block_keys = 0; /**< On a GPU. */
+    bool causal = false;                /**< The same. */
 
     bool has(const std::string &name) const {
         return funcs.count(name) != 0;

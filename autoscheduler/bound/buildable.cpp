@@ -18,11 +18,9 @@ const Space &space_of(const Plan &plan, const PlanVariant &variant) {
 
 void check_buildable(const Plan &plan, const PlanVariant &variant) {
     const std::string where = "the plan '" + plan.name + "', variant " + quote(variant.name) + ": ";
-    const bool for_cpus = plan.op.reads_keys() && !get_backend(plan.backend).blocks_rows;
     const std::string why_not = variant.language == Language::TensorCore   ? why_not_on_tensor_cores(plan.op)
                                 : variant.language == Language::DotProduct ? why_no_dot_products(plan.op)
-                                : for_cpus ? "code from Halide for operators that read keys is for CPUs"
-                                           : "";
+                                                                           : "";
     if (!why_not.empty()) {
         throw FileError(where + why_not);
     }

@@ -32,9 +32,10 @@ struct SmallImages {
         }
         height = static_cast<int32_t>(size.height);
         width = static_cast<int32_t>(size.width);
+        input_height = kernel.kind.tokens ? kernel.kind.tokens->input(kernel.polykernel.op) : input;
     }
 
-    int32_t input = 1;
+    int32_t input = 1, input_height = 1;
     int32_t height = 0, width = 0;
 };
 
@@ -44,7 +45,7 @@ std::vector<int32_t> extents_of(const distile_operand &operand, const SmallImage
     const int32_t channels = operand.channels != 0 ? operand.channels : images.input;
     switch (operand.role) {
     case DISTILE_ROLE_INPUT:
-        return {channels, images.input, images.input, 1};
+        return {channels, images.input, images.input_height, 1};
     case DISTILE_ROLE_KEY:
     case DISTILE_ROLE_VALUE:
         return {channels, images.input, 1, 1};

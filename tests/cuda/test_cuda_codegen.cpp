@@ -2,6 +2,7 @@
  * Checks the PTX of every variant of the CUDA plans, without a GPU: no memory of a thread's own, staging by
  * vectors, and what ptxas says of registers and shared memory. Prints what is wrong and returns 1, or "Success!".
  */
+#include "gpu_token_space.h"
 #include "plan.h"
 #include <array>
 #include <cstdio>
@@ -100,6 +101,21 @@ void check_direct(const distile::Plan &plan, const distile::Theta &theta, const 
           "it loads or stores single elements");
 }
 
+/** Attention: a kernel for the softmax, and one for the output, which both stage keys. */
+void check_tokens(const distile::Plan &plan, const distile::Theta &theta, const std::string &ptx,
+                  const std::string &where) {
+    check(count(ptx, ".visible .entry") == 2, where, "it has another number of kernels");
+    const int thread_keys = theta.at("block_keys") / distile::key_threads;
+    // A vector of channels of a product.
+    check(count(reduction_loop(ptx), "fma.rn.f32") == theta.at("thread_rows") * thread_keys * 4, where,
+          "a thread's part of a step is not unrolled");
+    check(count(reduction_loop(ptx), "ld.shared.v4") == thread_keys &&
+              count(reduction_loop(ptx), "ld.global.nc.v") == theta.at("thread_rows"),
+          where, "it loads single elements in the loop");
+    check(count(ptx, "st.shared.v") > 0 && count(ptx, "st.global.v") > 0 && plan.op.reads_keys(), where,
+          "it stages or stores single elements");
+}
+
 int check_plans() {
     int variants = 0;
     for (const auto &entry : std::filesystem::directory_iterator(DISTILE_PLANS)) {
@@ -114,19 +130,23 @@ int check_plans() {
             const distile::Theta &theta = variant.theta;
             variants++;
             check(count(ptx, "__local_depot") == 0 && count(ptx, ".local.") == 0, where, "it uses local memory");
-            // SiLU and GELU limit an argument, but keep NaN in another factor.
-            const std::string epilogue = plan.op.params.at("epilogue");
-            check(epilogue == "silu" || epilogue == "gelu" ||
+            // SiLU and GELU limit an argument, but keep NaN in another factor, and a softmax in its sum.
+            const bool tokens = plan.op.reads_keys();
+            const std::string epilogue = tokens ? "" : plan.op.params.at("epilogue");
+            check(tokens || epilogue == "silu" || epilogue == "gelu" ||
                       (count(ptx, "max.f32") == 0 && count(ptx, "min.f32") == 0),
                   where, "max.f32 or min.f32 turns NaN into a number");
-            if (theta.count("chunk") == 1) {
+            if (tokens) {
+                check_tokens(plan, theta, ptx, where);
+            } else if (theta.count("chunk") == 1) {
                 check_staging(plan, theta, ptx, where);
             } else {
                 check_direct(plan, theta, ptx, where);
             }
 #ifdef DISTILE_PTXAS
-            const int num_threads = theta.at("block_pixels") / theta.at("thread_pixels") * theta.at("block_channels") /
-                                    theta.at("thread_channels");
+            const int num_threads = tokens ? distile::token_threads(theta)
+                                           : theta.at("block_pixels") / theta.at("thread_pixels") *
+                                                 theta.at("block_channels") / theta.at("thread_channels");
             check_resources(path, where, num_threads);
 #endif
         }

@@ -2,9 +2,15 @@
 
 # The tests, as sources of a program that finds the header gpu_session.h of a kind of GPU.
 set(DISTILE_GPU_TESTS
-    test_gpu_layers.cpp test_gpu_mask_algebra.cpp test_gpu_operators.cpp test_gpu_planner.cpp
+    test_gpu_attention.cpp test_gpu_layers.cpp test_gpu_mask_algebra.cpp test_gpu_operators.cpp test_gpu_planner.cpp
     test_gpu_special_values.cpp test_gpu_tensors.cpp test_gpu_tokens.cpp)
 list(TRANSFORM DISTILE_GPU_TESTS PREPEND "${CMAKE_CURRENT_LIST_DIR}/")
+
+# The operators that read a key or a value, of which the tests have plans for code from Halide.
+set(DISTILE_GPU_TOKEN_OPERATORS
+    test_attention_3_32 test_attention_3_40_causal test_attention_2_96_f16 test_scores_2_64 test_scores_3_40_softmax
+    test_values_3_40_bf16)
+include("${PROJECT_SOURCE_DIR}/cmake/LinkedPolykernels.cmake")
 
 # distile_list_polykernels("<polykernel>;..." "<polykernel of a CPU>;..."): writes the header gpu_polykernels.h, which
 # lists PolyKernels, and beside each the one for a CPU with which the tests compare it; "": none.

@@ -10,6 +10,7 @@
 #include "plan.h"
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 
 using namespace distile;
 
@@ -94,11 +95,26 @@ TEST_CASE("plans of operators that read keys", "[token_plans]") {
             workload.threads = 2;
             CHECK(bound(workload, theta, 100).us <= many);
         }
-        // Generators make no code for GPUs.
-        Plan gpu = bound_plan("plan", op, generic_device_profile("generic_avx2"), 1);
-        gpu.backend = "cuda";
-        gpu.layout = "cuda-o32";
-        gpu.target = "x86-64-linux-cuda-cuda_capability_75";
-        CHECK(contains(message_of([&] { check_buildable(gpu); }), "is for CPUs"));
+        for (const char *device : {"generic_cuda", "generic_opencl"}) {
+            const DeviceProfile profile = generic_device_profile(device);
+            Plan plan = bound_plan("plan", op, profile, 2);
+            CAPTURE(generator, device);
+            CHECK_NOTHROW(check_buildable(plan));
+            CHECK(contains(emit_polykernels({plan}, "made"), "distile_call_token_lists"));
+            const Workload workload = workload_of(op, profile);
+            const Theta theta = plan.variants.front().theta;
+            CHECK(bound(workload, theta, 100).us < bound(workload, theta, 100000).us);
+            Workload more_keys = workload;
+            more_keys.keys *= 100;
+            CHECK(bound(workload, theta, 100).us < bound(more_keys, theta, 100).us);
+            for (const auto &[knob, value, message] :
+                 {std::tuple("block_keys", 12, "block_keys that are multiples of 8"),
+                  {"block_rows", 4096, "threads per block"},
+                  {"thread_rows", 16, "at most 8 of them"}}) {
+                plan.variants.front().theta = theta;
+                plan.variants.front().theta[knob] = value;
+                CHECK(contains(message_of([&] { check_buildable(plan); }), message));
+            }
+        }
     }
 }

@@ -2,9 +2,11 @@
 #include "bound_backend.h"
 #include "bound_cuda.h"
 #include "bound_cuda_direct.h"
+#include "bound_gpu_tokens.h"
 #include "bound_tensor_core.h"
 #include "cuda_direct_space.h"
 #include "cuda_space.h"
+#include "gpu_token_space.h"
 #include <cstdlib>
 
 namespace distile {
@@ -28,6 +30,11 @@ void add_terms_of_direct(const Workload &workload, const BoundKnobs &knobs, int6
     add_cuda_direct_terms(workload, knobs.values, tiles, sink);
 }
 
+template<typename Sink>
+void add_terms_of_tokens(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
+    add_gpu_token_terms(workload, knobs.values, tiles, sink);
+}
+
 const BoundTerms &model(const Problem &problem) {
     static const BoundTerms staged = {
         cuda_knobs, block, {"splits", "prefetch"}, warp, add_cuda_terms<NamedTerms>, add_cuda_terms<TimesAlone>};
@@ -37,16 +44,19 @@ const BoundTerms &model(const Problem &problem) {
         tensor_core_knobs, nullptr, {}, nullptr, add_tensor_core_terms<NamedTerms>, add_tensor_core_terms<TimesAlone>};
     static const BoundTerms attention = {
         attention_knobs, nullptr, {}, nullptr, add_attention_terms<NamedTerms>, add_attention_terms<TimesAlone>};
-    if (problem.tensor_cores && problem.product == TokenProduct::Attention) {
-        return attention;
+    static const BoundTerms tokens = {
+        gpu_token_knobs, nullptr, {}, nullptr, add_terms_of_tokens<NamedTerms>, add_terms_of_tokens<TimesAlone>};
+    if (problem.product != TokenProduct::None) {
+        return problem.tensor_cores ? attention : tokens;
     }
     return problem.tensor_cores ? tensor_core : runs_direct(problem) ? direct : staged;
 }
 
 const Space &space(const Problem &problem) {
-    return problem.tensor_cores   ? tensor_core_space(*problem.tensor_cores, problem)
-           : runs_direct(problem) ? cuda_direct_space()
-                                  : cuda_space();
+    return problem.tensor_cores                    ? tensor_core_space(*problem.tensor_cores, problem)
+           : problem.product != TokenProduct::None ? gpu_token_space()
+           : runs_direct(problem)                  ? cuda_direct_space()
+                                                   : cuda_space();
 }
 
 /** 90 for "sm_90"; 0 for what is no compute capability. */

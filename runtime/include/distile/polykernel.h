@@ -244,6 +244,19 @@ typedef struct distile_row_blocks {
 int distile_call_row_blocks(distile_halide_function function, const distile_row_blocks *blocks,
                             const distile_kernel_call *call);
 
+/** The same on a GPU: what a block takes at a time, of one head. */
+typedef struct distile_token_lists {
+    int32_t block_rows, block_keys;
+} distile_token_lists;
+
+/** Calls Halide's code for an operator with a key or a value on a GPU, once for all heads and images. Its arguments, in
+ * order: the hooks as user_context; the input; the lists of rows and of keys; the blocks that they fill at most in an
+ * image; the last key that row 0 sees if the operator is causal; the scale; where each image's rows and keys begin in
+ * the lists; the number of rows; the number of keys where none is listed, else 0; the other operands. They have four
+ * dimensions. */
+int distile_call_token_lists(distile_halide_function function, const distile_token_lists *lists,
+                             const distile_kernel_call *call);
+
 /** A variant for tensor cores: embedded code and how to launch it. Several variants may share a kernel, which then runs
  * one of them, and with it the threads and the shared memory. */
 typedef struct distile_tensor_core_code {
