@@ -3,6 +3,7 @@
 #include "points.h"
 #include "profile.h"
 #include "spread.h"
+#include "trial_runner.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -62,7 +63,13 @@ public:
         distile_weights_source source{};
         source.filter = filter.data();
         source.order = DISTILE_OHWI;
-        weights_ = pack_weights(context_, kernel_, source);
+        if (op().reads_keys()) {
+            std::vector<float> tokens(static_cast<size_t>(most_images) * op().typical_keys * op().token_channels());
+            std::generate(tokens.begin(), tokens.end(), [&] { return value(random); });
+            tokens_ = upload(tokens);
+        } else {
+            weights_ = pack_weights(context_, kernel_, source);
+        }
         std::vector<float> image(static_cast<size_t>(op().typical_height) * op().typical_width * op().in_channels());
         std::generate(image.begin(), image.end(), [&] { return value(random); });
         std::vector<float> images;
@@ -143,7 +150,7 @@ private:
 
     void add_points(const PlanVariant &variant) {
         const Extents whole = {op().typical_height, op().typical_width};
-        const int height = op().typical_output().height, width = op().typical_output().width;
+        const auto [height, width] = op().mask_of(op().typical_output());
         const int tile_h = variant.tile_h(), tile_w = variant.tile_w();
         const int64_t columns = (width + tile_w - 1) / tile_w, rows = (height + tile_h - 1) / tile_h;
         const size_t first = points_.size();
@@ -163,8 +170,8 @@ private:
             }
         } else {
             // All counts that fill the same blocks take the same time.
-            const auto pixels = variant.theta.find("block_pixels");
-            const int64_t block = pixels == variant.theta.end() ? 1 : std::max(1, pixels->second / (tile_h * tile_w));
+            const auto found = variant.theta.find(op().reads_keys() ? "block_rows" : "block_pixels");
+            const int64_t block = found == variant.theta.end() ? 1 : std::max(1, found->second / (tile_h * tile_w));
             const int64_t all = most_images * columns * rows, most_blocks = (all + block - 1) / block;
             const TileDisc disc(height, width, tile_h, tile_w);
             const auto measure = [&](int64_t blocks) {
@@ -221,7 +228,7 @@ private:
         point.input = input;
         point.output = op().output_of(input);
         point.mask = make_mask(context_);
-        const auto [height, width] = point.output;
+        const auto [height, width] = op().mask_of(point.output);
         const GpuMemory device_bytes(bytes.data(), bytes.size());
         check(context_, distile_mask_set_bytes(point.mask.get(), static_cast<const uint8_t *>(device_bytes.data()),
                                                batch, height, width, int64_t{height} * width, width));
@@ -244,6 +251,9 @@ private:
         args.input = &input;
         args.output = &output;
         args.residual = residual_ ? &residual : nullptr;
+        const distile_tensor tokens = tokens_ ? tokens_of(op(), point.batch, tokens_->data()) : distile_tensor{};
+        args.key = op().reads("DISTILE_ROLE_KEY") ? &tokens : nullptr;
+        args.value = op().reads("DISTILE_ROLE_VALUE") ? &tokens : nullptr;
         args.weights = weights_.get();
         args.mask = point.mask.get();
         args.variant = point.variant->name.c_str();
@@ -256,7 +266,7 @@ private:
     const Context context_ = make_context(slice_);
     Kernel kernel_;
     Weights weights_;
-    std::unique_ptr<GpuMemory> input_, output_, residual_;
+    std::unique_ptr<GpuMemory> input_, output_, residual_, tokens_;
     std::vector<Point> points_;
 };
 

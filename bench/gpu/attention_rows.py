@@ -32,7 +32,7 @@ SEED = 9001
 ABOUT = """times are medians in microseconds of replayed graphs, all sides in turns; t_peer_us: PyTorch's dense
 attention by its fastest backend; t_gather_us: the same over the active tokens, gathered before and scattered after it
 by lists that are given; t_flex_us: FlexAttention with its block mask given; t_kernels_us: ours for known masks;
-t_masked_us: from the byte masks; work: the share of products of rows and keys that the masks ask for""".replace("\n", " ")
+t_masked_us: from the byte masks; work_fraction: the share of products of rows and keys that the masks ask for""".replace("\n", " ")
 
 
 class Ours:
@@ -233,7 +233,7 @@ def measure(row, shape, densities, options, library):
     torch.cuda.synchronize()
     row["density"] = round(len(problem.row_list) / (batch * tokens), 4)
     row["key_density"] = 1 if problem.keys is None else round(len(problem.key_list) / (batch * tokens), 4)
-    row["work"] = round(row["density"] * row["key_density"], 4)
+    row["work_fraction"] = round(row["density"] * row["key_density"], 4)
     graphs = {}
     graphs["peer"], row["peer_implementation"] = fastest(
         stream, {name: lambda backend=backend: problem.dense(backend) for name, backend in BACKENDS.items()})
@@ -246,7 +246,7 @@ def measure(row, shape, densities, options, library):
             graphs["flex"] = Graph(stream, problem.flex())
         except Exception as error:  # It may lack a compiler.
             row["flex"] = str(error).splitlines()[0]
-    path = pathlib.Path(options.objects or "") / f"{row['op']}_{row['dtype']}_sm90.so"
+    path = pathlib.Path(options.objects or "") / f"attention_{heads}_{size}_{row['dtype']}_sm90.so"
     ours = None
     if library and path.exists():
         ours = Ours(library, path, stream.cuda_stream, code, batch, tokens, problem.query, problem.key, problem.value,
@@ -291,9 +291,9 @@ def rows_of(filter_text):
                 name = f"attention/{heads}x{size}/{tokens}/rows{rows}/keys{keys or 'all'}/n{batch}/{dtype}"
                 if wanted.search(name):
                     yield shape, (rows, keys), {
-                        "row": name, "kind": "attention", "op": f"attention_{heads}_{size}",
-                        "shape": f"{tokens} tokens, {heads} heads of {size}" + (f", keys {keys}" if keys else ""),
-                        "batch": batch, "dtype": dtype, "mask": "random", "mode": "keep", "backend": "cuda"}
+                        "row": name, "kind": "attention", "op": f"{heads} heads of {size}",
+                        "shape": f"{tokens} tokens, {'active' if keys else 'all'} keys",
+                        "keys": "active" if keys else "all", "batch": batch, "dtype": dtype, "mask": "random", "mode": "keep", "backend": "cuda"}
 
 
 def main():
@@ -315,7 +315,7 @@ def main():
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "backend": "cuda",
             "device": device.name, "multiprocessors": device.multi_processor_count,
             "threads": device.multi_processor_count,
-            "versions": {"source": options.version, "PyTorch": f"PyTorch {torch.__version__}"},
+            "versions": {"source": options.version, "PyTorch": torch.__version__},
             "rounds": options.rounds,
             "about": ABOUT},
         "rows": []}

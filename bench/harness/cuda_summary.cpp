@@ -1,4 +1,5 @@
 #include "cuda_summary.h"
+#include "attention_summary.h"
 #include "choice_summary.h"
 #include "measured.h"
 #include "numerics_lines.h"
@@ -82,7 +83,8 @@ std::string against(double value, double goal) {
 
 /** The other side of rows of tokens: attention is measured through PyTorch. */
 std::string library_of_tokens(const Json &versions) {
-    return versions.contains("PyTorch") ? versions.at("PyTorch") : versions.at("cuBLAS");
+    return versions.contains("PyTorch") ? "PyTorch " + versions.at("PyTorch").get<std::string>()
+                                        : versions.at("cuBLAS").get<std::string>();
 }
 
 std::string heading(const Json &file) {
@@ -91,7 +93,7 @@ std::string heading(const Json &file) {
         const std::string kind = row.value("kind", "");
         return kind == "convolution" || kind == "choice";
     });
-    const bool has_tokens = std::any_of(rows.begin(), rows.end(), is_of_tokens);
+    const bool has_tokens = std::any_of(rows.begin(), rows.end(), is_of_tokens) || has_attention(rows);
     return fmt::format("{}, {} multiprocessors, {}{}{}.{}", header.at("device").get<std::string>(),
                        header.at("multiprocessors").get<int>(),
                        has_peer ? header.at("versions").at("cuDNN").get<std::string>() + ", " : "",
@@ -305,13 +307,13 @@ std::string cuda_goals(const Json &file) {
     }
     const Json &all = file.at("rows");
     return heading(file) + text + numerics_means(all, !is_slice(file)) + choice_losses(all) + opencl_means(all) +
-           token_means(all) + other_operators(file) + bandwidths(file) + types(all);
+           token_means(all) + attention_lines(all) + other_operators(file) + bandwidths(file) + types(all);
 }
 
 std::string cuda_rows(const Json &file) {
     const Json &rows = file.at("rows");
     return heading(file) + " Medians.\n" + convolution_table(file) + numerics_rows(rows) + choice_table(rows) +
-           opencl_table(rows) + token_table(rows) + bandwidths(file) + types(rows) +
+           opencl_table(rows) + token_table(rows) + attention_table(rows) + bandwidths(file) + types(rows) +
            steps(rows, "mask", "From the byte mask to the tile list.") + choice_summary(file) +
            unfinished_searches(file) + steps(rows, "algebra", "Masks from masks.") +
            steps(rows, "difference", "The mask of where two tensors differ.") + planner_table(file) +
@@ -319,6 +321,9 @@ std::string cuda_rows(const Json &file) {
 }
 
 Panel cuda_panel(const Json &file) {
+    if (has_attention(file.at("rows"))) {
+        return attention_panel(file);
+    }
     const Rows rows(file);
     const Json &header = file.at("header");
     Panel panel;

@@ -67,7 +67,7 @@ std::string draw_axes(const EtaAxis &axis, const Panel &panel) {
             text += svg_label(x_of(density), axis.y_of(0) + 16, "middle", fmt::format("{:.1f}", density));
         }
     }
-    return text + svg_label(x_of(.5), panel_height - 8, "middle", "active pixels by all pixels") +
+    return text + svg_label(x_of(.5), panel_height - 8, "middle", panel.axis) +
            svg_label(x_of(0) - 6, 30, "end", "eta");
 }
 

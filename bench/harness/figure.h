@@ -20,6 +20,7 @@ struct Curve {
 struct Panel {
     std::string title, note;
     std::vector<Curve> curves;
+    std::string axis = "active pixels by all pixels"; /**< What density means. */
 };
 
 /** Panels beside each other, on one scale. */

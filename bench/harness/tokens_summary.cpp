@@ -18,7 +18,6 @@ struct Kind {
 };
 constexpr Kind kinds[] = {
     {"linear", "Linear layers over active tokens", "gather, cuBLAS, scatter"},
-    {"attention", "Attention of active tokens", "pack, FlashAttention, unpack"},
 };
 
 /** The speed-up over the dense operator that was asked for, by density. */

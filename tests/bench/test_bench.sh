@@ -267,13 +267,26 @@ token_rows='{"row": "op49/random/0.3/n1/keep/plain/cublas/bfloat16", "kind": "li
  {"row": "op50/random/0.3/n1/keep/plain/cublas/bfloat16", "kind": "linear", "op": "op50", '$token',
   "t_peer_us": 80, "t_gather_us": 36, "t_kernels_us": 40, "t_masked_us": 48},
  {"row": "attention/1", "kind": "attention", "op": "a", '$token',
-  "t_peer_us": 10, "t_gather_us": 8, "t_kernels_us": 5, "t_masked_us": 8}'
+  "keys": "active", "work_fraction": 0.09, "t_peer_us": 100, "t_gather_us": 16, "t_kernels_us": 5, "t_masked_us": 8},
+ {"row": "block/1", "kind": "block", "op": "b", '$token', "work_fraction": 0.28, "t_peer_us": 90, "t_masks_us": 1,
+  "t_masked_us": 40}'
 echo "{\"distile_bench\": 1, $token_header, \"rows\": [$token_rows]}" >"$folder/tokens.json"
 shown=$("$bench" --summary "$folder/tokens.json") || fail "--summary does not show operators over tokens"
 for line in 'a, 8 multiprocessors, cuBLAS 1, 2026-01-31.' \
     '| bfloat16 | 0.30 | 2.45 (2.00) (**misses** 2.7) | 2.04 (1.67) | 1.10 (0.90) | 0.91 (0.75) |' \
     '| op49 s | bfloat16 | 1 | 0.30 | 90.0 | 40.0 | 30.0 | 36.0 | 3.00 | 2.50 | 1.33 | 1.11 | v |' \
-    '| bfloat16 | 0.30 | 2.00 (2.00) | 1.25 (1.25) | 1.60 (1.60) | 1.00 (1.00) |'; do
+    '| attention, a, s | bfloat16 | 1 | - | - | 12.5 (1.12) 2.0 | - | - | - |' \
+    '| block, b, s | bfloat16 | 1 | - | - | 2.2 (0.63) | - | - | - |' 'Masks take at most 2.5 % of the time of a block.' \
+    '| attention, a, s | bfloat16 | 1 | 0.30 | 0.090 | 100.0 | 16.0 | 5.0 | 8.0 | 12.50 | 1.80 | 1.12 | 2.00 | v |'; do
+    grep -qF "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
+done
+"$bench" --summary "$folder/tokens.json" --figure "$folder/tokens.svg"
+grep -q 'active tokens by all tokens' "$folder/tokens.svg" || fail "--figure draws no attention"
+sed 's/"multiprocessors"/"threads": 2, "backend": "cpu", &/; s/"cuBLAS": "cuBLAS 1"/"PyTorch": "1.0"/; s/"backend": "cuda",//' \
+    "$folder/tokens.json" >"$folder/cpu_tokens.json"
+shown=$("$bench" --summary "$folder/cpu_tokens.json") || fail "--summary does not show attention on a CPU"
+for line in 'a, 2 threads, PyTorch 1.0, 2026-01-31. Medians.' \
+    '| attention, a, s | bfloat16 | 1 | - | - | 12.5 (1.12) 2.0 | - | - | - |'; do
     grep -qF "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
 done
 "$bench" --summary "$folder/tensor.json" --break-even "$folder/break_even.svg"

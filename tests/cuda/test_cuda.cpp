@@ -25,7 +25,7 @@ std::vector<uint8_t> make_bytes(const std::string &name, int32_t batch, int32_t 
 /** A kernel with its weights and its tensors on the device, and what the plain loop makes of the full mask. */
 struct Problem {
     Problem(const Gpu &gpu, const distile_polykernel &polykernel, int32_t batch, int32_t height, int32_t width)
-        : conv(convolution_of(polykernel)), kernel(gpu.make_kernel(polykernel)) {
+        : conv(convolution_of(polykernel)), math(polykernel.math), kernel(gpu.make_kernel(polykernel)) {
         std::mt19937 random(3);
         const auto draw = [&](size_t count) {
             std::vector<float> values(count);
@@ -79,13 +79,13 @@ struct Problem {
     /** The same for an output with these values. */
     std::string difference(const std::vector<float> &values, const std::vector<uint8_t> &bytes,
                            distile_inactive inactive) const {
-        const double tolerance = 2e-5 * full.largest;
         for (size_t pixel = 0; pixel < bytes.size(); pixel++) {
             for (int32_t c = 0; c < conv.out_channels; c++) {
                 const size_t i = pixel * conv.out_channels + c;
                 const bool active = bytes[pixel] != 0;
-                const float expected = active ? full.values[i] : inactive == DISTILE_ZERO ? 0 : before[i];
-                if (!(std::abs(values[i] - expected) <= (active ? tolerance : 0))) {
+                const double expected = active ? full.exact[i] : inactive == DISTILE_ZERO ? 0 : before[i];
+                const double tolerance = active ? error_bound(DISTILE_FLOAT32, expected, full.largest, math) : 0;
+                if (!(std::abs(values[i] - expected) <= tolerance)) {
                     return "pixel " + std::to_string(pixel) + (active ? " (active)" : " (inactive)") + " channel " +
                            std::to_string(c) + ": " + std::to_string(values[i]) + ", not " + std::to_string(expected);
                 }
@@ -95,6 +95,7 @@ struct Problem {
     }
 
     distile_conv2d conv;
+    distile_math math;
     Kernel kernel;
     Weights weights;
     ReferenceArgs args;

@@ -96,9 +96,9 @@ class Distile:
             self.check(self.library.distile_kernel_load_times(kernel, str(times).encode()))
         return kernel
 
-    def weights(self, kernel, matrix, bias):
-        """Packs NumPy arrays of float32: [outputs, inputs] and [outputs]."""
-        source = WeightsSource(filter=matrix.ctypes.data, order=OUTPUT_BY_INPUT, bias=bias.ctypes.data)
+    def weights(self, kernel, filter_, bias):
+        """Packs NumPy arrays of float32: [outputs, inputs], of a convolution with rows and columns too, and [outputs]."""
+        source = WeightsSource(filter=filter_.ctypes.data, order=OUTPUT_BY_INPUT, bias=bias.ctypes.data)
         weights = ctypes.c_void_p()
         self.check(self.library.distile_weights_pack(kernel, ctypes.byref(source), ctypes.byref(weights)))
         return weights
@@ -108,9 +108,10 @@ class Distile:
         self.check(self.library.distile_mask_create(self.context, ctypes.byref(mask)))
         return mask
 
-    def set_mask(self, mask, address, batch, tokens):
-        self.check(self.library.distile_mask_set_bytes(mask, ctypes.c_void_p(address), batch, 1, tokens,
-                                                       ctypes.c_int64(tokens), ctypes.c_int64(tokens)))
+    def set_mask(self, mask, address, batch, width, height=1):
+        """Bytes [batch, height, width]; of tokens in one row."""
+        self.check(self.library.distile_mask_set_bytes(mask, ctypes.c_void_p(address), batch, height, width,
+                                                       ctypes.c_int64(height * width), ctypes.c_int64(width)))
 
     def run(self, kernel, args):
         self.check(self.library.distile_run(kernel, ctypes.byref(args)))

@@ -241,10 +241,7 @@ def main():
     if torch is None:
         raise SystemExit("blocks.py: PyTorch is needed")
     networks = GPU_NETWORKS if options.device == "cuda" else CPU_NETWORKS
-    results = Results(options, "t_masked_us: from the byte masks; t_masks_us: the masks alone; t_peer_us: the fastest "
-                               "dense way; work_fraction: multiplications of the masked network by those of the dense; "
-                               "eta = t_peer_us * work_fraction / t_masked_us; max_rel_err: the largest difference to "
-                               "float32 with the inactive tokens removed, by the largest value")
+    results = Results(options)
     distile = Distile(options.library, options.threads, options.device == "cuda")
     rows = [(network, share) for network in networks for share in DENSITIES]
     for number, (network, share) in enumerate(rows, 1):

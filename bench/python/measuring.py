@@ -20,6 +20,11 @@ except ImportError:
     onnxruntime = None
 
 CALLS = 10  # in a graph
+ABOUT = """times are medians in microseconds, all sides in turns, on a GPU of replayed graphs; t_masked_us: from the byte
+masks; t_kernels_us: for masks that are set; t_masks_us: the masks alone; t_peer_us: the fastest dense library;
+t_gather_us: the fastest library over packed tokens, with gathering and scattering; work_fraction: multiplications of
+the masked operator by those of the dense; eta = t_peer_us * work_fraction / t_masked_us; max_rel_err: the largest
+difference to a plain implementation by the largest value""".replace("\n", " ")
 
 
 class CpuClock:
@@ -96,7 +101,7 @@ def fastest(times, kind):
 class Results:
     """A file of results. Each added row is in it at once."""
 
-    def __init__(self, options, about):
+    def __init__(self, options):
         cuda = options.device == "cuda"
         self.path = pathlib.Path(options.out)
         self.filter = options.filter
@@ -107,8 +112,9 @@ class Results:
             "threads": options.threads, "rounds": options.rounds,
             "versions": {"source": options.source, "PyTorch": torch.__version__ if torch else None,
                          "ONNX Runtime": onnxruntime.__version__ if onnxruntime else None},
-            "about": "times are medians in microseconds, all sides in turns"
-                     + (", of replayed graphs" if cuda else "") + "; " + about}
+            "about": ABOUT}
+        if cuda:
+            header["multiprocessors"] = torch.cuda.get_device_properties(0).multi_processor_count
         self.file = {"distile_bench": 1, "header": header, "rows": []}
         if options.resume and self.path.exists():
             old = json.loads(self.path.read_text(encoding="utf-8"))
@@ -136,7 +142,7 @@ def cpu_name():
     return platform.processor()
 
 
-def parse_options(description, devices=("cpu", "cuda")):
+def parse_options(description, devices=("cpu", "cuda"), cpu_dtypes=("float32",)):
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", required=True, help="the C library as a shared object")
     parser.add_argument("--objects", required=True, help="folder of PolyKernels, as `distile compile` makes them")
@@ -144,7 +150,7 @@ def parse_options(description, devices=("cpu", "cuda")):
                         help="folder of time tables, as `distile profile --json` prints them: <PolyKernel>.json")
     parser.add_argument("--device", choices=devices, default="cpu")
     parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], default="float32",
-                        help="float32 on a CPU")
+                        help=f"on a CPU: {', '.join(cpu_dtypes)}")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of every side, on a CPU")
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--filter", default="", help="regular expression on the names of rows")
@@ -154,8 +160,8 @@ def parse_options(description, devices=("cpu", "cuda")):
     options = parser.parse_args()
     if options.device == "cuda" and (torch is None or not torch.cuda.is_available()):
         parser.error("--device cuda needs PyTorch and an NVIDIA GPU")
-    if options.device == "cpu" and options.dtype != "float32":
-        parser.error("a CPU is measured in float32")
+    if options.device == "cpu" and options.dtype not in cpu_dtypes:
+        parser.error(f"a CPU is measured in {', '.join(cpu_dtypes)}")
     if torch:
         torch.set_num_threads(options.threads)
         torch.set_grad_enabled(False)
@@ -169,6 +175,6 @@ def times_of(options, path):
 
 def find_object(folder, name):
     """The PolyKernel of a name, whatever is behind it for devices; None if there is none."""
-    ending = re.compile(re.escape(name) + r"((_sm\d+a?|_cuda|_avx2|_avx512|_portable)*)\.so")
+    ending = re.compile(re.escape(name) + r"((_sm\d+a?|_cuda|_avx2|_avx512|_avx512_bf16|_amx_bf16|_portable)*)\.so")
     found = [path for path in sorted(pathlib.Path(folder).iterdir()) if ending.fullmatch(path.name)]
     return found[-1] if found else None

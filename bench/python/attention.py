@@ -163,8 +163,9 @@ def measure_row(distile, kernel, problem, options):
 def row_of(problem, variant, times, error):
     masked, kernels = times["masked"]["median"], times["kernels"]["median"]
     (dense, dense_us), (packed, packed_us) = fastest(times, "dense"), fastest(times, "packed")
+    keys = "active" if problem.keys_masked else "all"
     row = {"status": "measured", "kind": "attention", "op": f"{problem.heads} heads of {problem.head_dim}",
-           "shape": f"{problem.tokens} tokens, {'active' if problem.keys_masked else 'all'} keys", "dtype": "float32",
+           "shape": f"{problem.tokens} tokens, {keys} keys", "keys": keys, "dtype": "float32",
            "batch": problem.batch, "mask": "random", "mode": "keep", "density": problem.density,
            "work_fraction": problem.fraction, "max_rel_err": error, "variant": variant.decode(), "t_masked_us": masked,
            "t_kernels_us": kernels, "times_us": times}
@@ -176,10 +177,7 @@ def row_of(problem, variant, times, error):
 
 def main():
     options = parse_options(__doc__, ["cpu"])
-    results = Results(options, "t_masked_us: from the byte mask; t_kernels_us: for a mask that is set; t_peer_us: the "
-                               "fastest dense library; t_gather_us: the fastest library over packed tokens, with "
-                               "gathering and scattering; eta = t_peer_us * work_fraction / t_masked_us; max_rel_err: "
-                               "the largest difference to double precision by the largest value of a row")
+    results = Results(options)
     distile = Distile(options.library, options.threads)
     rows = [(shape, keys_masked, density) for shape in SHAPES for keys_masked in (True, False)
             for density in DENSITIES]

@@ -9,7 +9,7 @@ Example:
   products.py --library build/release/runtime/libdistile.so --objects folder --threads 2 --out cpu-products.json
 
 The folder has scores_<heads>_<head_dim>[_<plan>].so and values_..., as `distile plan` and `distile compile` make them of
-the operators in bench/tokens/operators. Each row is in the file as soon as it is measured; --resume keeps those that the
+the operators in bench/python/operators. Each row is in the file as soon as it is measured; --resume keeps those that the
 file has.
 """
 import ctypes
@@ -173,10 +173,7 @@ def measure_row(distile, kernel, problem, options):
 
 def main():
     options = parse_options(__doc__, ["cpu"])
-    results = Results(options, "t_masked_us: from the byte mask; t_kernels_us: for a mask that is set; t_peer_us: the "
-                               "fastest dense library; t_gather_us: the fastest library over packed rows and columns, "
-                               "with gathering and scattering; eta = t_peer_us * work_fraction / t_masked_us; "
-                               "max_rel_err: the largest difference to double precision by the largest value")
+    results = Results(options)
     distile = Distile(options.library, options.threads)
     rows = [(kind, heads, density) for kind in (Scores, Values) for heads in (3, 6) for density in DENSITIES]
     for number, (kind, heads, density) in enumerate(rows, 1):
