@@ -53,7 +53,7 @@ void keep_corners(const std::vector<PlanTime> &times, size_t first, size_t last,
 class Measurer {
 public:
     Measurer(const Plan &plan, const SharedObject &object, int multiprocessors)
-        : plan_(plan), polykernel_(object.polykernel()), slice_(multiprocessors) {
+        : plan_(plan), polykernel_(object.polykernel()), slice_(multiprocessors), images_(images_of(plan.op)) {
         kernel_ = make_kernel(context_, polykernel_);
         // Random numbers, because those that repeat take less power and so run at a higher clock.
         std::mt19937 random(1);
@@ -64,7 +64,7 @@ public:
         source.filter = filter.data();
         source.order = DISTILE_OHWI;
         if (op().reads_keys()) {
-            std::vector<float> tokens(static_cast<size_t>(most_images) * op().typical_keys * op().token_channels());
+            std::vector<float> tokens(static_cast<size_t>(images_) * op().typical_keys * op().token_channels());
             std::generate(tokens.begin(), tokens.end(), [&] { return value(random); });
             tokens_ = upload(tokens);
         } else {
@@ -73,12 +73,12 @@ public:
         std::vector<float> image(static_cast<size_t>(op().typical_height) * op().typical_width * op().in_channels());
         std::generate(image.begin(), image.end(), [&] { return value(random); });
         std::vector<float> images;
-        images.reserve(most_images * image.size());
-        for (int n = 0; n < most_images; n++) {
+        images.reserve(static_cast<size_t>(images_) * image.size());
+        for (int n = 0; n < images_; n++) {
             images.insert(images.end(), image.begin(), image.end());
         }
         input_ = upload(images);
-        const size_t outputs = static_cast<size_t>(most_images) * op().typical_output().height *
+        const size_t outputs = static_cast<size_t>(images_) * op().typical_output().height *
                                op().typical_output().width * op().out_channels();
         output_ = upload(std::vector<float>(outputs, 0.0f));
         if (op().has_residual()) {
@@ -139,6 +139,14 @@ public:
     }
 
 private:
+    /** Attention of many images with many tokens takes long. */
+    static int images_of(const Operator &op) {
+        constexpr int64_t most_scores = 1 << 26;
+        const int64_t scores = int64_t{op.typical_width} * op.typical_keys;
+        return op.reads_keys() ? static_cast<int>(std::clamp<int64_t>(most_scores / scores, 1, most_images))
+                               : most_images;
+    }
+
     std::unique_ptr<GpuMemory> upload(const std::vector<float> &values) const {
         const std::vector<char> stored = store_as(op().dtype(), values);
         return std::make_unique<GpuMemory>(stored.data(), stored.size());
@@ -165,19 +173,19 @@ private:
             for (const Extents &input : parts_of_input(op())) {
                 add_dense(1, input);
             }
-            for (int batch = 2; batch <= most_images; batch *= 2) {
+            for (int batch = 2; batch <= images_; batch *= 2) {
                 add_dense(batch, whole);
             }
         } else {
             // All counts that fill the same blocks take the same time.
             const auto found = variant.theta.find(op().reads_keys() ? "block_rows" : "block_pixels");
             const int64_t block = found == variant.theta.end() ? 1 : std::max(1, found->second / (tile_h * tile_w));
-            const int64_t all = most_images * columns * rows, most_blocks = (all + block - 1) / block;
+            const int64_t all = images_ * columns * rows, most_blocks = (all + block - 1) / block;
             const TileDisc disc(height, width, tile_h, tile_w);
             const auto measure = [&](int64_t blocks) {
                 const int64_t tiles = std::min(blocks * block, all);
                 const int64_t images = (tiles + columns * rows - 1) / (columns * rows);
-                const int batch = images <= 1 ? 1 : images <= few_images ? few_images : most_images;
+                const int batch = images <= 1 ? 1 : images <= few_images ? std::min(few_images, images_) : images_;
                 std::vector<uint8_t> bytes;
                 for (int n = 0; n < batch; n++) {
                     const std::vector<uint8_t> image = disc.mask(tiles * (n + 1) / batch - tiles * n / batch);
@@ -263,6 +271,7 @@ private:
     const Plan &plan_;
     const distile_polykernel &polykernel_;
     const GpuSlice slice_;
+    const int images_;  ///< At most.
     const Context context_ = make_context(slice_);
     Kernel kernel_;
     Weights weights_;

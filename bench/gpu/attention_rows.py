@@ -25,7 +25,7 @@ from torch.nn.functional import scaled_dot_product_attention
 SHAPES = [(24, 64, 1, 4096), (24, 64, 4, 4096), (8, 40, 1, 4096), (12, 64, 1, 577), (6, 64, 16, 197)]
 # Densities of rows and of keys; None: all keys, without a mask.
 DENSITIES = [(.3, None), (.3, .3), (.1, None), (.1, .1), (.5, None), (.5, .5), (1.0, None)]
-TYPES = {"bfloat16": (torch.bfloat16, 2), "float16": (torch.float16, 1)}
+TYPES = {"bfloat16": (torch.bfloat16, 3), "float16": (torch.float16, 2)}  # And distile_dtype.
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 TOLERANCE = .02  # Of the largest value: the type's roundings of probabilities and results.
 SEED = 9001

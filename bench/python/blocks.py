@@ -200,12 +200,14 @@ def measure_network(distile, kernels, network, share, options):
         ours.set_masks(mask_bytes)
         ours.run()
 
-    compiled = torch.compile(dense.run, mode="max-autotune-no-cudagraphs") if x.is_cuda else dense.run
+    compiled = torch.compile(dense.run) if x.is_cuda else dense.run
     sides = {"masked": masked, "masks": lambda: ours.set_masks(mask_bytes), "dense PyTorch": dense.run}
     if x.is_cuda:
         sides["dense PyTorch, compiled"] = compiled
     times = measure(GpuClock(distile) if x.is_cuda else CpuClock(), sides, options.rounds)
     exact_memory = Memory(memory.device, "float32")
+    if x.is_cuda:
+        distile.set_stream(torch.cuda.current_stream())
     expected = TorchNetwork(network, weights, exact_memory, x.float()).masked(mask_bytes, all_keys)
     masked()
     if x.is_cuda:

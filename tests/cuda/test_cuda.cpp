@@ -25,7 +25,7 @@ std::vector<uint8_t> make_bytes(const std::string &name, int32_t batch, int32_t 
 /** A kernel with its weights and its tensors on the device, and what the plain loop makes of the full mask. */
 struct Problem {
     Problem(const Gpu &gpu, const distile_polykernel &polykernel, int32_t batch, int32_t height, int32_t width)
-        : conv(convolution_of(polykernel)), math(polykernel.math), kernel(gpu.make_kernel(polykernel)) {
+        : conv(convolution_of(polykernel)), math(math_of(polykernel)), kernel(gpu.make_kernel(polykernel)) {
         std::mt19937 random(3);
         const auto draw = [&](size_t count) {
             std::vector<float> values(count);

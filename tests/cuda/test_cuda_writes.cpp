@@ -1,6 +1,7 @@
 // What the runtime writes on a GPU: masks of every kind, zeros, and dense candidates.
 #include "cuda_device.h"
 #include "cuda_setup.h"
+#include "every_polykernel.h"
 #include "mask.h"
 #include "mask_families.h"
 #include "temporary_folder.h"
@@ -84,7 +85,7 @@ struct GpuSetup : Setup {
                 const PixelState state = expected.states[pixel];
                 if (state == PixelState::Computed) {
                     due[at] = expected.values[pixel * conv.out_channels + c];
-                    tolerance[at] = error_bound(DISTILE_FLOAT32, due[at], expected.largest, polykernel->math);
+                    tolerance[at] = error_bound(DISTILE_FLOAT32, due[at], expected.largest, math_of(*polykernel));
                 } else if (state == PixelState::Zeroed) {
                     due[at] = 0;
                 }

@@ -13,14 +13,14 @@ constexpr uint32_t warps = block_threads / 32;
 template<typename Unit>
 __device__ void update_pixels(const DeviceBits &mask, const PixelUpdate &update, uint32_t flip) {
     const PixelView &to = update.to, &from = update.from;
-    const uint32_t every_word = from.data ? ~0u : 0;
     const uint32_t rank = lane() & (update.team - 1), first = lane() / update.team, step = 32 / update.team;
     for (uint32_t run = blockIdx.x * warps + threadIdx.x / 32; run < update.num_runs; run += gridDim.x * warps) {
         const uint32_t row = divide(run, update.runs), image = divide(row, update.height);
         const uint32_t x = (run - row * update.runs.value) * pixels_per_warp, y = row - image * update.height.value;
         const uint32_t pixels = min(pixels_per_warp, update.width - x);
-        const uint32_t word = mask.words ? mask.words[row * mask.words_per_row + x / 32] : every_word;
-        const uint32_t active = (word ^ flip) >> (x % 32);
+        const uint32_t every = from.data ? ~0u : 0;
+        const uint32_t word = mask.words ? mask.words[row * mask.words_per_row + x / 32] ^ flip : every;
+        const uint32_t active = word >> (x % 32);
         Unit *const to_row = static_cast<Unit *>(to.data) + image * to.stride_n + y * to.stride_h;
         const Unit *const from_row =
             static_cast<const Unit *>(from.data) + image * from.stride_n + divide(y, update.scale_h) * from.stride_h;
