@@ -2,6 +2,7 @@
 #include "attention_summary.h"
 #include "measured.h"
 #include "own_summary.h"
+#include "scaling_summary.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
@@ -252,8 +253,8 @@ std::string about(const Json &file) {
                        header.at("date").get<std::string>().substr(0, 10), disturbance(file));
 }
 
-/** Of operators over tokens, which have peers from Python. */
-std::string about_tokens(const Json &file) {
+/** Of operators with peers from Python. */
+std::string about_python(const Json &file) {
     const Json &header = file.at("header");
     std::string peers;
     for (const char *peer : {"PyTorch", "ONNX Runtime"}) {
@@ -423,6 +424,9 @@ Panel cpu_panel(const Json &file) {
     if (has_attention(file.at("rows"))) {
         return attention_panel(file);
     }
+    if (has_scaling(file.at("rows"))) {
+        return scaling_panel(file);
+    }
     const Json &header = file.at("header"), &rows = file.at("rows");
     Panel panel;
     panel.title = fmt::format("{}, {} threads, against oneDNN", header.at("device").get<std::string>(),
@@ -461,14 +465,20 @@ std::vector<Speedups> cpu_speedups(const Json &file) {
 
 std::string cpu_goals(const Json &file) {
     const Json &rows = file.at("rows");
-    return has_attention(rows) ? about_tokens(file) + attention_lines(rows)
-                               : about(file) + headline(rows) + own_means(rows);
+    if (has_attention(rows)) {
+        return about_python(file) + attention_lines(rows);
+    }
+    return has_scaling(rows) ? about_python(file) + scaling_table(rows)
+                             : about(file) + headline(rows) + own_means(rows);
 }
 
 std::string cpu_rows(const Json &file) {
     const Json &rows = file.at("rows");
     if (has_attention(rows)) {
-        return about_tokens(file) + attention_table(rows) + not_measured(rows);
+        return about_python(file) + attention_table(rows) + not_measured(rows);
+    }
+    if (has_scaling(rows)) {
+        return about_python(file) + scaling_table(rows) + not_measured(rows);
     }
     return about(file) + convolutions(rows) + own_table(rows) + other_convolutions(rows) + fewer_features(rows) +
            types(rows) + states(rows) + memory(rows) + planners(rows) + single_steps(rows) + not_measured(rows);

@@ -289,6 +289,17 @@ for line in 'a, 8 threads, PyTorch 1.0, 2026-01-31. Medians.' \
     '| attention, a, s | bfloat16 | 1 | - | - | 12.5 (1.12) 2.0 | - | - | - |'; do
     grep -qF "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
 done
+scaling='"status": "measured", "kind": "scaling", "op": "op3", "shape": "s", "dtype": "bfloat16", "batch": 1, "density": 0.3'
+echo "{\"distile_bench\": 1, ${token_header/cuda/cpu}, \"rows\": [
+ {\"row\": \"a\", $scaling, \"threads\": 1, \"t_masked_us\": 50, \"t_peer_us\": 100, \"eta\": 0.6},
+ {\"row\": \"b\", $scaling, \"threads\": 4, \"t_masked_us\": 20, \"t_peer_us\": 40, \"eta\": 0.6}]}" >"$folder/scaling.json"
+shown=$("$bench" --summary "$folder/scaling.json") || fail "--summary does not show numbers of threads"
+for line in '| Type | Operator | Batch | Density | 1 | 4 |' \
+    '| bfloat16 | op3 s | 1 | 0.3 | 50 / 100 (0.60) | 20 / 40 (0.60) |'; do
+    grep -qF "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
+done
+"$bench" --summary "$folder/scaling.json" --figure "$folder/scaling.svg"
+grep -q '4 threads' "$folder/scaling.svg" || fail "--figure draws no numbers of threads"
 "$bench" --summary "$folder/tensor.json" --break-even "$folder/break_even.svg"
 grep -q 'a, 132 multiprocessors, tf32' "$folder/break_even.svg" || fail "--break-even draws no panel of TF32"
 expect_error "the results hold no operator of a GPU" --summary "$results" --break-even "$folder/none.svg"

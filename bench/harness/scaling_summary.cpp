@@ -1,0 +1,106 @@
+#include "scaling_summary.h"
+#include "mean.h"
+#include <algorithm>
+#include <fmt/core.h>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace distile::bench {
+
+namespace {
+
+bool is_scaling(const Json &row) {
+    return row.at("status") == "measured" && row.value("kind", "") == "scaling";
+}
+
+/** As it was asked for: a mask has whole pixels. */
+std::string density_of(const Json &row) {
+    return fmt::format("{:.1f}", row.at("density").get<double>());
+}
+
+std::set<int> threads_of(const Json &rows) {
+    std::set<int> threads;
+    for (const Json &row : rows) {
+        if (is_scaling(row)) {
+            threads.insert(row.at("threads").get<int>());
+        }
+    }
+    return threads;
+}
+
+}  // namespace
+
+bool has_scaling(const Json &rows) {
+    return std::any_of(rows.begin(), rows.end(), is_scaling);
+}
+
+std::string scaling_table(const Json &rows) {
+    const std::set<int> threads = threads_of(rows);
+    std::map<std::tuple<std::string, std::string, int, std::string>, std::map<int, std::string>> lines;
+    for (const Json &row : rows) {
+        if (is_scaling(row)) {
+            const std::string cell = fmt::format("{:.0f} / {:.0f} ({:.2f})", row.at("t_masked_us").get<double>(),
+                                                 row.at("t_peer_us").get<double>(), row.at("eta").get<double>());
+            lines[{row.at("dtype"),
+                   fmt::format("{} {}", row.at("op").get<std::string>(), row.at("shape").get<std::string>()),
+                   row.at("batch"), density_of(row)}][row.at("threads")] = cell;
+        }
+    }
+    std::string text = "\nMicroseconds from the byte mask / of PyTorch's dense convolution in the same type, and in "
+                       "brackets eta, by the number of threads.\n\n| Type | Operator | Batch | Density |";
+    std::string rule = "|---|---|---|---|";
+    for (const int count : threads) {
+        text += fmt::format(" {} |", count);
+        rule += "---|";
+    }
+    text += "\n" + rule + "\n";
+    for (const auto &[key, cells] : lines) {
+        const auto &[dtype, op, batch, density] = key;
+        text += fmt::format("| {} | {} | {} | {} |", dtype, op, batch, density);
+        for (const int count : threads) {
+            const auto found = cells.find(count);
+            text += fmt::format(" {} |", found == cells.end() ? "-" : found->second);
+        }
+        text += "\n";
+    }
+    return text;
+}
+
+Panel scaling_panel(const Json &file) {
+    constexpr const char *colors[] = {"#266ebe", "#d9822b", "#3d9a50", "#8a55b5", "#b5476b"};
+    const Json &rows = file.at("rows");
+    std::map<std::string, std::set<int>> types;
+    for (const Json &row : rows) {
+        if (is_scaling(row)) {
+            types[row.at("dtype")].insert(row.at("threads").get<int>());
+        }
+    }
+    const auto most = std::max_element(types.begin(), types.end(),
+                                       [](const auto &a, const auto &b) { return a.second.size() < b.second.size(); });
+    Panel panel;
+    panel.title =
+        fmt::format("{}, {}, against PyTorch", file.at("header").at("device").get<std::string>(), most->first);
+    size_t color = 0;
+    for (const int count : most->second) {
+        std::map<std::string, Mean> means;
+        for (const Json &row : rows) {
+            if (is_scaling(row) && row.at("dtype") == most->first && row.at("threads") == count &&
+                row.at("batch") == 1) {
+                means[density_of(row)].add(row.at("eta"));
+            }
+        }
+        Curve curve{
+            fmt::format("{} thread{}", count, count == 1 ? "" : "s"), colors[color++ % std::size(colors)], false, {}};
+        for (const auto &[density, mean] : means) {
+            curve.points.emplace_back(std::stod(density), mean.value());
+        }
+        panel.curves.push_back(std::move(curve));
+    }
+    return panel;
+}
+
+}  // namespace distile::bench

@@ -1,0 +1,24 @@
+/** \file
+ * Convolutions on a CPU by the number of threads, beside PyTorch's, from results.
+ */
+#ifndef DISTILE_BENCH_SCALING_SUMMARY_H
+#define DISTILE_BENCH_SCALING_SUMMARY_H
+
+#include "figure.h"
+#include "results.h"
+#include <string>
+
+namespace distile::bench {
+
+/** Whether some rows are of such convolutions. Their fields: op, shape, dtype, batch, density, threads, t_masked_us,
+ * t_peer_us (dense) and eta. */
+bool has_scaling(const Json &rows);
+/** A line for each operator, type, batch and density, and a column for each number of threads. */
+std::string scaling_table(const Json &rows);
+/** Eta by density for each number of threads, geometric means over the operators of one image, in the type measured
+ * with most threads. */
+Panel scaling_panel(const Json &file);
+
+}  // namespace distile::bench
+
+#endif
