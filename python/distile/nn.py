@@ -15,6 +15,20 @@ from torch import nn
 
 from . import dense, masks
 from ._library import ops
+from .forms import form
+from .nn_layers import (  # noqa: F401
+    MaskedActivation,
+    MaskedAdd,
+    MaskedAvgPool2d,
+    MaskedBatchNorm2d,
+    MaskedConcat,
+    MaskedGlobalPool,
+    MaskedGroupNorm,
+    MaskedMaxPool2d,
+    MaskedMultiply,
+    MaskedSqueezeExcite,
+    MaskUnit,
+)
 from .shapes import convolved
 
 
@@ -30,17 +44,6 @@ class Place:
 
     def __reduce__(self):
         return Place, ()
-
-
-FORMS = {
-    name: (getattr(ops, name).default, getattr(ops, f"{name}_inference").default)
-    for name in ("conv2d", "conv_transpose2d", "upsample_conv2d", "linear", "attention", "layer_norm", "rms_norm")
-}
-
-
-def _form(name):
-    """An operator, or where no gradients are recorded its form without them, which costs less to call."""
-    return FORMS[name][0 if torch.is_grad_enabled() or torch.compiler.is_compiling() else 1]
 
 
 def _padding_of(conv) -> tuple[int, int, int, int]:
@@ -108,7 +111,7 @@ class MaskedConv2d(_Convolution, nn.Conv2d):
             place=self._place.number,
         )
         if out is None:
-            return _form("conv2d")(input, self.weight, self.bias, mask, residual, **keywords)
+            return form("conv2d")(input, self.weight, self.bias, mask, residual, **keywords)
         return ops.conv2d.out(input, self.weight, self.bias, mask, residual, **keywords, zero=zero, out=out)
 
 
@@ -141,7 +144,7 @@ class MaskedConvTranspose2d(_Convolution, nn.ConvTranspose2d):
             place=self._place.number,
         )
         if out is None:
-            return _form("conv_transpose2d")(input, self.weight, self.bias, mask, residual, **keywords)
+            return form("conv_transpose2d")(input, self.weight, self.bias, mask, residual, **keywords)
         return ops.conv_transpose2d.out(input, self.weight, self.bias, mask, residual, **keywords, zero=zero, out=out)
 
 
@@ -172,7 +175,7 @@ class MaskedUpsampleConv2d(_Convolution, nn.Conv2d):
             place=self._place.number,
         )
         if out is None:
-            return _form("upsample_conv2d")(input, self.weight, self.bias, mask, residual, **keywords)
+            return form("upsample_conv2d")(input, self.weight, self.bias, mask, residual, **keywords)
         return ops.upsample_conv2d.out(input, self.weight, self.bias, mask, residual, **keywords, zero=zero, out=out)
 
 
@@ -199,13 +202,13 @@ class MaskedLinear(_Convolution, nn.Linear):
         if mask is None:
             return _finish_dense(super().forward(input), residual, self.activation, None)
         if input.dim() == 3:
-            return _form("linear")(
+            return form("linear")(
                 input, self.weight, self.bias, mask, residual, activation=self.activation, place=self._place.number
             )
         leading = input.shape[:-1]
         tokens = input.reshape(*_folded(leading), input.shape[-1])
         added = None if residual is None else residual.reshape(*_folded(leading), self.out_features)
-        result = _form("linear")(
+        result = form("linear")(
             tokens, self.weight, self.bias, mask, added, activation=self.activation, place=self._place.number
         )
         return result.view(*leading, self.out_features)
@@ -220,7 +223,7 @@ class MaskedLayerNorm(nn.LayerNorm):
             return super().forward(input)
         if len(self.normalized_shape) != 1:
             raise ValueError("a masked norm is over the last dimension only")
-        return _form("layer_norm")(
+        return form("layer_norm")(
             input.reshape(*_folded(input.shape[:-1]), input.shape[-1]), mask, self.weight, self.bias, epsilon=self.eps
         ).view(input.shape)
 
@@ -235,7 +238,7 @@ class MaskedRMSNorm(nn.RMSNorm):
         if len(self.normalized_shape) != 1:
             raise ValueError("a masked norm is over the last dimension only")
         epsilon = torch.finfo(input.dtype).eps if self.eps is None else self.eps
-        return _form("rms_norm")(
+        return form("rms_norm")(
             input.reshape(*_folded(input.shape[:-1]), input.shape[-1]), mask, self.weight, epsilon=epsilon
         ).view(input.shape)
 
@@ -265,5 +268,5 @@ class MaskedAttention(nn.Module):
         needed = mask if key_mask is None else mask | keys
         qkv = self.qkv(input, needed).view(batch, tokens, 3, self.num_heads, -1)
         query, key, value = (part.transpose(1, 2) for part in qkv.unbind(2))
-        result = _form("attention")(query, key, value, mask, keys, causal=self.causal)
+        result = form("attention")(query, key, value, mask, keys, causal=self.causal)
         return self.proj(result.transpose(1, 2).reshape(batch, tokens, channels), mask)
