@@ -4,6 +4,7 @@
 #include "operators.h"
 #include "session.h"
 #include <distile/layers.h>
+#include <distile/upsample.h>
 
 namespace distile::python {
 
@@ -176,6 +177,27 @@ Tensor normalize_groups(const Tensor &input, const Tensor &mask, const GroupNorm
     return output;
 }
 
+Tensor upsample(const Tensor &input, const Tensor &mask, const Ints &scale, const Tensor *out, bool zero) {
+    if (input.dim() != 4 || scale.size() != 2 || scale[0] < 1 || scale[1] < 1 || scale[0] > 65535 || scale[1] > 65535) {
+        fail("upsampling takes images [N, C, H, W] and a scale of 2 numbers from 1 to 65535");
+    }
+    Session &session = Session::of(input);
+    const View source = view_of(input, checked_type(input));
+    const Tensor output =
+        out ? *out
+            : empty_images(input, input.size(0), input.size(1), input.size(2) * scale[0], input.size(3) * scale[1]);
+    const distile_tensor target = output_view(output, checked_type(output));
+    distile_upsample_args args{};
+    args.input = &source.view;
+    args.output = &target;
+    args.mask = session.mask(mask);
+    args.scale_h = static_cast<int32_t>(scale[0]);
+    args.scale_w = static_cast<int32_t>(scale[1]);
+    args.inactive = inactive_of(out, zero);
+    check(distile_upsample_nearest(session.context(), &args), session.context());
+    return output;
+}
+
 }  // namespace
 
 Tensor max_pool2d(const Tensor &input, const Tensor &mask, const Ints &kernel, const Ints &stride, const Ints &padding,
@@ -273,6 +295,14 @@ Tensor group_norm_out(const Tensor &input, const Tensor &mask, const OptionalTen
                       const OptionalTensor &mean, const OptionalTensor &variance, int64_t groups, double epsilon,
                       const std::string &activation, bool zero, const Tensor &out) {
     return normalize_groups(input, mask, {weight, bias, mean, variance, groups, epsilon, activation}, &out, zero);
+}
+
+Tensor upsample_nearest(const Tensor &input, const Tensor &mask, const Ints &scale) {
+    return upsample(input, mask, scale, nullptr, true);
+}
+
+Tensor upsample_nearest_out(const Tensor &input, const Tensor &mask, const Ints &scale, bool zero, const Tensor &out) {
+    return upsample(input, mask, scale, &out, zero);
 }
 
 Tensor mask_scores(const Tensor &input, const OptionalTensor &weight, double bias, double threshold) {

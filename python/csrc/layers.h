@@ -38,6 +38,9 @@ Tensor group_norm_out(const Tensor &input, const Tensor &mask, const OptionalTen
                       const OptionalTensor &mean, const OptionalTensor &variance, int64_t groups, double epsilon,
                       const std::string &activation, bool zero, const Tensor &out);
 
+Tensor upsample_nearest(const Tensor &input, const Tensor &mask, const Ints &scale);
+Tensor upsample_nearest_out(const Tensor &input, const Tensor &mask, const Ints &scale, bool zero, const Tensor &out);
+
 /** On a CPU only: reads bits back. */
 Tensor mask_scores(const Tensor &input, const OptionalTensor &weight, double bias, double threshold);
 

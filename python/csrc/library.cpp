@@ -54,6 +54,7 @@ void implement_all(Library &m) {
     implement(m, "multiply", TORCH_BOX(&multiply), TORCH_BOX(&multiply_out));
     implement(m, "activate", TORCH_BOX(&activate), TORCH_BOX(&activate_out));
     implement(m, "group_norm", TORCH_BOX(&group_norm), TORCH_BOX(&group_norm_out));
+    implement(m, "upsample_nearest", TORCH_BOX(&upsample_nearest), TORCH_BOX(&upsample_nearest_out));
     m.impl("global_pool", TORCH_BOX(&global_pool));
     m.impl("group_statistics", TORCH_BOX(&group_statistics));
     m.impl("pack", TORCH_BOX(&pack));
@@ -85,6 +86,7 @@ STABLE_TORCH_LIBRARY(distile, m) {
     define(m, "group_norm",
            "Tensor input, Tensor mask, Tensor? weight, Tensor? bias, Tensor? mean=None, Tensor? variance=None, *, "
            "int groups, float epsilon=1e-5, str activation='none'");
+    define(m, "upsample_nearest", "Tensor input, Tensor mask, *, int[2] scale=2");
     m.def("global_pool(Tensor input, Tensor? mask=None, *, bool maximum=False) -> Tensor");
     m.def("group_statistics(Tensor input, Tensor? mask=None, *, int groups) -> (Tensor, Tensor)");
     m.def("mask_scores(Tensor input, Tensor? weight=None, *, float bias=0, float threshold=0) -> Tensor");

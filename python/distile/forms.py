@@ -22,6 +22,7 @@ _FORMS = {
         "multiply",
         "activate",
         "group_norm",
+        "upsample_nearest",
     )
 }
 

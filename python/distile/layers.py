@@ -82,6 +82,12 @@ def group_norm(input, mask, weight, bias, mean=None, variance=None, *, groups, e
     return finish(rows, mask, None, activation).to(input.dtype)
 
 
+def upsample_nearest(input, mask, *, scale=(2, 2)):
+    """What torch.ops.distile.upsample_nearest computes."""
+    larger = input.repeat_interleave(scale[0], 2).repeat_interleave(scale[1], 3)
+    return finish(larger, mask, None, "none")
+
+
 def mask_scores(input, weight=None, *, bias=0.0, threshold=0.0):
     """What torch.ops.distile.mask_scores computes."""
     channels_last = input.movedim(1, -1) if input.dim() == 4 else input
@@ -121,6 +127,13 @@ for _name in ("add", "multiply", "activate", "group_norm"):
     _fake(_name, _combined)
 
 
+def _upsampled(input, mask, *, scale=(2, 2)):
+    return _images(input, *input.shape[:2], input.shape[2] * scale[0], input.shape[3] * scale[1])
+
+
+_fake("upsample_nearest", _upsampled)
+
+
 @torch.library.register_fake("distile::global_pool")
 def _(input, mask=None, *, maximum=False):
     return _images(input, *input.shape[:2], 1, 1)
@@ -158,8 +171,10 @@ def _where_active(tensor, mask):
 
 
 def _folded_to(gradient, other):
-    """The gradient of an operand that may be one pixel for each image."""
-    return gradient if other.shape == gradient.shape else gradient.sum((2, 3), keepdim=True)
+    """The gradient of an operand that may be one pixel, or token, for each image."""
+    if other.shape == gradient.shape:
+        return gradient
+    return gradient.sum((2, 3) if gradient.dim() == 4 else 1, keepdim=True)
 
 
 def _of_add(ctx, gradient):
@@ -197,6 +212,12 @@ def _of_avg_pool(ctx, gradient):
     window = [list(ctx.keywords[name]) for name in ("kernel", "stride", "padding")]
     count_padding = ctx.keywords["count_padding"]
     return torch.ops.aten.avg_pool2d_backward(_active(gradient, mask), input, *window, False, count_padding, None), None
+
+
+def _of_upsample(ctx, gradient):
+    _, mask = ctx.saved_tensors
+    rows, columns = ctx.keywords["scale"]
+    return _active(gradient, mask).unflatten(3, (-1, columns)).unflatten(2, (-1, rows)).sum((3, 5)), None
 
 
 def _of_global_pool(ctx, gradient):
@@ -249,6 +270,7 @@ _register("multiply", _of_multiply)
 _register("activate", _of_activate)
 _register("max_pool2d", _of_max_pool)
 _register("avg_pool2d", _of_avg_pool)
+_register("upsample_nearest", _of_upsample)
 _register("global_pool", _of_global_pool)
 _register("group_norm", _of_group_norm)
 _register("group_statistics", _of_statistics)

@@ -214,6 +214,20 @@ class MaskedBatchNorm2d(nn.BatchNorm2d):
         )
 
 
+class MaskedUpsample(nn.Module):
+    """Nearest upsampling by `scale`. If a convolution follows, MaskedUpsampleConv2d does both at once."""
+
+    def __init__(self, scale=2):
+        super().__init__()
+        self.scale = _pair(scale)
+
+    def forward(self, input, mask=None, *, out=None, zero=False):
+        mask = masks.resolve(mask, input.shape[2] * self.scale[0], input.shape[3] * self.scale[1])
+        if mask is None:
+            return _finish(F.interpolate(input, scale_factor=tuple(map(float, self.scale)), mode="nearest"), out)
+        return _run("upsample_nearest", (input, mask), dict(scale=self.scale), out, zero)
+
+
 class MaskUnit(nn.Module):
     """A mask from an image: a 1x1 convolution to one channel, and a threshold. [N, H, W], at every stride-th pixel.
 

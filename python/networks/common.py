@@ -106,16 +106,30 @@ def threshold(scores: torch.Tensor, density: float) -> float:
     return math.inf if kept == 0 else float((ordered[kept] + ordered[kept - 1]) / 2)
 
 
-def image(size: int, channels: int = 3, batch: int = 1) -> torch.Tensor:
-    """A photo from the masks that ship, [batch, 3, size, size] around 0, or noise if Pillow is missing."""
+def image(size: int, batch: int = 1, name: str = "sige_church_original") -> torch.Tensor:
+    """A photo of data/masks, [batch, 3, size, size] from -1 to 1. Without Pillow it is noise, with a part of its own in
+    any other than the first photo."""
     try:
         import numpy
         from PIL import Image
     except ImportError:
-        return nhwc(torch.randn(batch, channels, size, size))
-    photo = Image.open(REPOSITORY / "data" / "masks" / "sige_church_original.png").convert("RGB").resize((size, size))
+        noise = torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
+        if name != "sige_church_original":
+            noise[:, :, size // 3 : size // 2, size // 4 : size // 2] *= -1
+        return nhwc(noise)
+    photo = Image.open(REPOSITORY / "data" / "masks" / f"{name}.png").convert("RGB")
+    if photo.size != (size, size):
+        photo = photo.resize((size, size), Image.Resampling.BOX)
     pixels = torch.from_numpy(numpy.asarray(photo).copy()).permute(2, 0, 1).float() / 127.5 - 1
     return nhwc(torch.stack([pixels.roll(17 * number, 2) for number in range(batch)]))
+
+
+def real_mask(name: str, *size: int) -> torch.Tensor:
+    """A mask of data/masks, [1, height, width], at a fraction of its resolution."""
+    import numpy
+
+    mask = torch.from_numpy(numpy.load(REPOSITORY / "data" / "masks" / f"{name}.npy") != 0)[None]
+    return F.adaptive_max_pool2d(mask.float(), size) > 0
 
 
 def nhwc(tensor: torch.Tensor) -> torch.Tensor:

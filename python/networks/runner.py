@@ -19,25 +19,35 @@ import timing
 from avit import AViT
 from common import error, write_json
 from distile import polykernels
+from dit_editing import DiT
 from dynconv_pose import PoseNetwork
 from dynconv_resnet import ResNet
+from sige_ddpm import DDPM
+from sige_gaugan import GauGAN
+from sige_stable_diffusion import StableDiffusion
 from video_resnet import VideoResNet
 
-# Each makes a network of a density; those without one have masks of their own.
-NETWORKS = {
+# Networks of a mean density and a batch; and networks with masks of their own.
+BY_DENSITY = {
     "dynconv-resnet": lambda density, batch: ResNet(640, density or 0.3, batch),
     "dynconv-resnet-224": lambda density, batch: ResNet(224, density or 0.3, batch),
     "dynconv-pose": lambda density, batch: PoseNetwork(256, density or 0.383, batch),
     "avit-t": lambda density, batch: AViT("T", density or 0.5, batch),
     "avit-s": lambda density, batch: AViT("S", density or 0.5, batch),
-    "video": lambda density, batch: VideoResNet(512),
 }
-BY_DENSITY = ("dynconv-resnet", "dynconv-resnet-224", "dynconv-pose", "avit-t", "avit-s")
+WITH_MASKS = {
+    "video": lambda: VideoResNet(512),
+    "sige-ddpm": lambda: DDPM(),
+    "sige-gaugan": lambda: GauGAN(),
+    "sige-stable-diffusion": lambda: StableDiffusion(),
+    "dit-editing": lambda: DiT(side=32, channels=384, heads=6, blocks=6),
+    "dit-editing-cuda": lambda: DiT(device="cuda", dtype=torch.bfloat16),
+}
 
 
 def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(prog="python python/networks", description=__doc__)
-    parser.add_argument("network", choices=NETWORKS)
+    parser.add_argument("network", choices=[*BY_DENSITY, *WITH_MASKS])
     parser.add_argument("--density", type=float, nargs="+", help="mean densities, for networks that take one")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--build", action="store_true", help="compile the PolyKernels that are missing first")
@@ -47,8 +57,8 @@ def main(arguments=None) -> int:
     parser.add_argument("--no-times", action="store_true", help="check the result and write pictures, without times")
     parser.add_argument("--out", type=pathlib.Path, help="a folder for NAME.json, NAME.png and, of a video, NAME.gif")
     options = parser.parse_args(arguments)
-    if options.density and options.network not in BY_DENSITY:
-        parser.error(f"{options.network} has masks of its own, and takes no density")
+    if options.network in WITH_MASKS and (options.density or options.batch != 1):
+        parser.error(f"{options.network} has masks of its own, and takes no density and no batch")
     with timing.threads(options.threads):
         run(options)
     return 0
@@ -58,7 +68,8 @@ def run(options) -> None:
     print("The weights are random. Shapes, masks and densities are those of the network.")
     rows = []
     for density in options.density or [None]:
-        network = NETWORKS[options.network](density, options.batch).eval()
+        by_density = BY_DENSITY.get(options.network)
+        network = (by_density(density, options.batch) if by_density else WITH_MASKS[options.network]()).eval()
         with torch.inference_mode():  # Weights made in it would be packed at each call.
             rows.append(measure(network, options))
         print_row(rows[-1])
@@ -103,7 +114,7 @@ def measure(network, options) -> dict:
         **checked,
         "milliseconds": timing.interleaved(network, peers, options.seconds),
         "absent": absent,
-        "milliseconds by kind": timing.by_kind(network),
+        "milliseconds by kind": {} if network.dense_inputs()[0].is_cuda else timing.by_kind(network),
     }
 
 
@@ -127,6 +138,8 @@ def print_times(row: dict) -> None:
     for name, reason in row["absent"].items():
         print(f"  {name:12} {'-':>9}     {reason}")
     kinds = row["milliseconds by kind"]
+    if not kinds:
+        return
     print(f"  {'by kind, ms':20} {'distile':>9} {'dense':>9}")
     for kind in sorted({*kinds["distile"], *kinds["dense"]}):
         print(f"  {kind:20} {kinds['distile'].get(kind, 0):9.2f} {kinds['dense'].get(kind, 0):9.2f}")

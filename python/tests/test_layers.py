@@ -61,6 +61,16 @@ def test_pooling(kernel, stride, padding, dilation, density, dtype):
 
 @torch.no_grad()
 @pytest.mark.parametrize("dtype", BOUNDS)
+def test_upsampling(dtype):
+    torch.manual_seed(0)
+    x, mask = image(2, 17, 5, 6, dtype=dtype), torch.rand(2, 10, 18) < 0.4
+    both_forms("upsample_nearest", layers.upsample_nearest, (x, mask), mask, 0, scale=(2, 3))
+    module = masked.MaskedUpsample((2, 3))
+    close(module(x, mask), torch.where(mask[:, None], module(x), 0), 0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", BOUNDS)
 def test_global_pooling(dtype):
     torch.manual_seed(0)
     x, mask = image(3, 33, 9, 7, dtype=dtype), torch.rand(3, 9, 7) < 0.4
@@ -174,6 +184,15 @@ CALLS = {
         lambda x, y, v: (x, y[:, :, :1, :1].detach().requires_grad_(), torch.rand(2, 6, 7) < 0.5),
         dict(other_activation="sigmoid"),
     ),
+    "multiply tokens": (
+        lambda x, y, v: (
+            x.detach()[0].flatten(1).T[None].contiguous().requires_grad_(),
+            v.detach()[None, None].requires_grad_(),
+            torch.rand(1, 42) < 0.5,
+        ),
+        dict(),
+    ),
+    "upsample_nearest": (lambda x, y, v: (x, torch.rand(2, 12, 21) < 0.5), dict(scale=(2, 3))),
     "activate": (lambda x, y, v: (x, torch.rand(2, 6, 7) < 0.5), dict(activation="gelu")),
     "group_norm": (
         lambda x, y, v: (x, torch.rand(2, 6, 7) < 0.5, v, v.detach().flip(0).requires_grad_()),

@@ -5,12 +5,17 @@ import math
 
 import avit
 import common
+import dit_editing
 import dynconv_pose
 import dynconv_resnet
 import pytest
 import runner
+import sige_ddpm
+import sige_gaugan
+import sige_stable_diffusion
 import torch
 import video_resnet
+from distile.nn import MaskedGroupNorm
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
 
@@ -21,7 +26,12 @@ SMALL = {
     "avit-t": lambda: avit.AViT("T", 0.5, batch=2, layers=4, pixels=64),
     "avit-s": lambda: avit.AViT("S", 0.3, layers=3, pixels=112),
     "video": lambda: video_resnet.VideoResNet(128, blocks=(1, 1, 1, 1), objects=1),
+    "ddpm": lambda: sige_ddpm.DDPM(64, 32, (1, 2), (32,)),
+    "gaugan": lambda: sige_gaugan.GauGAN((64, 128), 8, 12, 16),
+    "stable-diffusion": lambda: sige_stable_diffusion.StableDiffusion(16, 32, (1, 2), 4, 24, 7),
+    "dit": lambda: dit_editing.DiT(8, 384, 6, 2),
 }
+EDITED = ("ddpm", "gaugan", "stable-diffusion", "dit")
 
 
 @torch.inference_mode()
@@ -40,6 +50,31 @@ def test_dense_then_mask(name):
         dense = network.dense(*network.dense_inputs())
         assert common.error(network, result, dense) > 100 * network.bound
     assert all(picture.isfinite().all() and picture.dim() in (2, 3) for picture in network.pictures().values())
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", EDITED)
+def test_edits(name):
+    """Outside the mask, the result of the original stays; where all is edited, the result is the dense one."""
+    with torch.inference_mode(False):
+        network = SMALL[name]().eval()
+    editor = network.editor
+    original = {key: tensor.clone() for key, tensor in editor.kept.items()}
+    network.masked()
+    changed = 0
+    for key, before in original.items():
+        mask = editor._mask(before)
+        spread = mask[:, :, None] if before.dim() == 3 else mask[:, None] if mask.dim() == 3 else mask[:, None, :, None]
+        assert torch.equal(torch.where(spread, 0, editor.kept[key]), torch.where(spread, 0, before))
+        changed += not torch.equal(editor.kept[key], before)
+    assert changed > len(original) / 2
+    for layer in network.modules():
+        if isinstance(layer, MaskedGroupNorm):
+            layer.forget_statistics()
+    everywhere = torch.ones_like(network.edit_mask())
+    network.edit_mask = lambda: everywhere
+    result = network.masked()
+    assert common.error(network, result, network.dense(*network.dense_inputs())) <= network.bound
 
 
 @torch.inference_mode()
@@ -93,10 +128,8 @@ def test_error_sees_what_is_wrong():
 
 
 def test_runner(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(runner.NETWORKS, "dynconv-pose", lambda density, batch: SMALL["dynconv-pose"]())
-    monkeypatch.setitem(
-        runner.NETWORKS, "video", lambda density, batch: video_resnet.VideoResNet(64, blocks=(1, 1, 1, 1), width=8)
-    )
+    monkeypatch.setitem(runner.BY_DENSITY, "dynconv-pose", lambda density, batch: SMALL["dynconv-pose"]())
+    monkeypatch.setitem(runner.WITH_MASKS, "video", lambda: video_resnet.VideoResNet(64, blocks=(1, 1, 1, 1), width=8))
     for name in ("dynconv-pose", "video"):
         options = [name, "--seconds", "0.01", "--peers", "eager", "--out", str(tmp_path)]
         assert runner.main(options) == 0
