@@ -108,8 +108,9 @@ python: build/release/build.ninja .venv-torch/distile.stamp  ## build and test t
 	@$(CMAKE) --build --preset release --target distile_builder
 	@rm -rf build/wheel
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv-torch/bin/pip wheel ./python --no-deps --no-build-isolation -w build/wheel \
-		-C build-dir="$(CURDIR)/build/python-wheel" -C cmake.define.DISTILE_POLYKERNELS_FROM="$(CURDIR)/build/release" \
-		-C cmake.define.CMAKE_PREFIX_PATH="$(CURDIR)/.venv"
+		--config-settings build-dir="$(CURDIR)/build/python-wheel" \
+		--config-settings cmake.define.DISTILE_POLYKERNELS_FROM="$(CURDIR)/build/release" \
+		--config-settings cmake.define.CMAKE_PREFIX_PATH="$(CURDIR)/.venv"
 	@.venv-torch/bin/python -m wheel tags --remove --platform-tag manylinux_2_35_x86_64 build/wheel/*.whl
 	@.venv-torch/bin/pip install --force-reinstall --no-deps build/wheel/*.whl
 	@cd python/tests && DISTILE_COMPILER="$(CURDIR)/build/release/autoscheduler" ../../.venv-torch/bin/python -m pytest -q

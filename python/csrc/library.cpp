@@ -2,6 +2,7 @@
  * The operators of torch.ops.distile. Operators without `out` return new tensors, which are zero where the mask is not
  * active; those with `out` leave its inactive pixels unless `zero`.
  */
+#include "layers.h"
 #include "operators.h"
 #include "registry.h"
 #include "weights.h"
@@ -47,6 +48,15 @@ void implement_all(Library &m) {
     implement(m, "attention", TORCH_BOX(&attention), TORCH_BOX(&attention_out));
     implement(m, "layer_norm", TORCH_BOX(&layer_norm), TORCH_BOX(&layer_norm_out));
     implement(m, "rms_norm", TORCH_BOX(&rms_norm), TORCH_BOX(&rms_norm_out));
+    implement(m, "max_pool2d", TORCH_BOX(&max_pool2d), TORCH_BOX(&max_pool2d_out));
+    implement(m, "avg_pool2d", TORCH_BOX(&avg_pool2d), TORCH_BOX(&avg_pool2d_out));
+    implement(m, "add", TORCH_BOX(&add), TORCH_BOX(&add_out));
+    implement(m, "multiply", TORCH_BOX(&multiply), TORCH_BOX(&multiply_out));
+    implement(m, "activate", TORCH_BOX(&activate), TORCH_BOX(&activate_out));
+    implement(m, "group_norm", TORCH_BOX(&group_norm), TORCH_BOX(&group_norm_out));
+    implement(m, "upsample_nearest", TORCH_BOX(&upsample_nearest), TORCH_BOX(&upsample_nearest_out));
+    m.impl("global_pool", TORCH_BOX(&global_pool));
+    m.impl("group_statistics", TORCH_BOX(&group_statistics));
     m.impl("pack", TORCH_BOX(&pack));
     m.impl("pack.out", TORCH_BOX(&pack_out));
     m.impl("unpack", TORCH_BOX(&unpack));
@@ -65,6 +75,21 @@ STABLE_TORCH_LIBRARY(distile, m) {
            "bool causal=False");
     define(m, "layer_norm", "Tensor input, Tensor mask, Tensor? weight, Tensor? bias, *, float epsilon=1e-5");
     define(m, "rms_norm", "Tensor input, Tensor mask, Tensor? weight, *, float epsilon=1e-6");
+    define(m, "max_pool2d",
+           "Tensor input, Tensor mask, *, int[2] kernel, int[2] stride=1, int[2] padding=0, int[2] dilation=1");
+    define(m, "avg_pool2d",
+           "Tensor input, Tensor mask, *, int[2] kernel, int[2] stride=1, int[2] padding=0, bool count_padding=True");
+    define(m, "add", "Tensor input, Tensor other, Tensor mask, *, str activation='none'");
+    define(m, "multiply",
+           "Tensor input, Tensor other, Tensor mask, *, str other_activation='none', str activation='none'");
+    define(m, "activate", "Tensor input, Tensor mask, *, str activation='none'");
+    define(m, "group_norm",
+           "Tensor input, Tensor mask, Tensor? weight, Tensor? bias, Tensor? mean=None, Tensor? variance=None, *, "
+           "int groups, float epsilon=1e-5, str activation='none'");
+    define(m, "upsample_nearest", "Tensor input, Tensor mask, *, int[2] scale=2");
+    m.def("global_pool(Tensor input, Tensor? mask=None, *, bool maximum=False) -> Tensor");
+    m.def("group_statistics(Tensor input, Tensor? mask=None, *, int groups) -> (Tensor, Tensor)");
+    m.def("mask_scores(Tensor input, Tensor? weight=None, *, float bias=0, float threshold=0) -> Tensor");
     m.def("pack(Tensor input, Tensor mask) -> Tensor");
     m.def("pack.out(Tensor input, Tensor mask, *, Tensor(a!) out) -> Tensor(a!)");
     m.def("unpack(Tensor packed, Tensor mask) -> Tensor");
@@ -90,6 +115,7 @@ STABLE_TORCH_LIBRARY(distile, m) {
 STABLE_TORCH_LIBRARY_IMPL(distile, CPU, m) {
     implement_all(m);
     m.impl("cumulative_lengths", TORCH_BOX(&cumulative_lengths));
+    m.impl("mask_scores", TORCH_BOX(&mask_scores));
     m.impl("mask_dilate", TORCH_BOX(&mask_dilate));
     m.impl("mask_pool", TORCH_BOX(&mask_pool));
     m.impl("mask_needed_input", TORCH_BOX(&mask_needed_input));

@@ -1,5 +1,5 @@
+#include "mask_bytes.h"
 #include "operators.h"
-#include "session.h"
 #include <algorithm>
 #include <distile/mask_algebra.h>
 
@@ -9,22 +9,6 @@ namespace {
 
 int32_t number(int64_t value) {
     return static_cast<int32_t>(std::min<int64_t>(std::max<int64_t>(value, INT32_MIN), INT32_MAX));
-}
-
-/** The bytes of a mask of this session, as a new tensor of type bool with so many dimensions. */
-Tensor bytes_of(const Session &session, const Tensor &like, const Mask &mask, int64_t batch, int64_t height,
-                int64_t width, bool tokens) {
-    const uint32_t *words = nullptr;
-    int32_t words_per_row = 0;
-    check(distile_mask_bits(mask.get(), &words, &words_per_row), session.context());
-    const Tensor result = empty(like, tokens ? Ints{batch, width} : Ints{batch, height, width}, ScalarType::Bool);
-    auto *bytes = static_cast<uint8_t *>(result.mutable_data_ptr());
-    for (int64_t row = 0; row < batch * height; row++, words += words_per_row) {
-        for (int64_t x = 0; x < width; x++) {
-            *bytes++ = words[x / 32] >> (x % 32) & 1;
-        }
-    }
-    return result;
 }
 
 distile_window window_of(const Ints &kernel, const Ints &stride, const Ints &dilation, const Ints &padding,
@@ -46,6 +30,21 @@ void check_image(const Tensor &mask) {
 }
 
 }  // namespace
+
+Tensor bytes_of(const Session &session, const Tensor &like, const Mask &mask, int64_t batch, int64_t height,
+                int64_t width, bool tokens) {
+    const uint32_t *words = nullptr;
+    int32_t words_per_row = 0;
+    check(distile_mask_bits(mask.get(), &words, &words_per_row), session.context());
+    const Tensor result = empty(like, tokens ? Ints{batch, width} : Ints{batch, height, width}, ScalarType::Bool);
+    auto *bytes = static_cast<uint8_t *>(result.mutable_data_ptr());
+    for (int64_t row = 0; row < batch * height; row++, words += words_per_row) {
+        for (int64_t x = 0; x < width; x++) {
+            *bytes++ = words[x / 32] >> (x % 32) & 1;
+        }
+    }
+    return result;
+}
 
 Tensor mask_dilate(const Tensor &mask, int64_t radius_h, int64_t radius_w) {
     check_image(mask);

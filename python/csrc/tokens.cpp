@@ -1,3 +1,4 @@
+#include "channel_vector.h"
 #include "operators.h"
 #include "session.h"
 #include <algorithm>
@@ -6,31 +7,6 @@
 namespace distile::python {
 
 namespace {
-
-distile_dtype checked_type(const Tensor &tensor) {
-    const std::optional<distile_dtype> type = type_of(tensor);
-    if (!type) {
-        fail("the tensor has a type other than float32, float16 and bfloat16");
-    }
-    return *type;
-}
-
-/** One float32 per channel, or null. */
-struct Vector {
-    Vector(const OptionalTensor &tensor, int64_t channels, const char *name) {
-        if (!tensor) {
-            return;
-        }
-        if (tensor->dim() != 1 || tensor->size(0) != channels) {
-            fail(std::string(name) + " must have one element for each channel");
-        }
-        owner = torch::stable::contiguous(
-            tensor->scalar_type() == ScalarType::Float ? *tensor : torch::stable::to(*tensor, ScalarType::Float));
-        data = static_cast<const float *>(owner->const_data_ptr());
-    }
-    OptionalTensor owner;
-    const float *data = nullptr;
-};
 
 Tensor normalize(const Tensor &input, const Tensor &mask, const OptionalTensor &gamma, const OptionalTensor &beta,
                  double epsilon, distile_norm norm, const Tensor *out, bool zero) {
@@ -42,7 +18,8 @@ Tensor normalize(const Tensor &input, const Tensor &mask, const OptionalTensor &
                               ? empty_images(input, input.size(0), input.size(1), input.size(2), input.size(3))
                               : empty(input, {input.size(0), input.size(1), input.size(2)}, input.scalar_type());
     const distile_tensor output_tensor = output_view(output, type);
-    const Vector factors(gamma, source.view.channels, "the weight"), summands(beta, source.view.channels, "the bias");
+    const ChannelVector factors(gamma, source.view.channels, "the weight"),
+        summands(beta, source.view.channels, "the bias");
     distile_normalize_args args{};
     args.input = &source.view;
     args.output = &output_tensor;

@@ -4,7 +4,7 @@ torch.ops.distile has the operators, distile.nn the modules. Masks are tensors o
 tokens. docs/python.md in the repository explains them.
 """
 
-from . import autograd, dense, masks, nn, shapes  # noqa: F401
+from . import autograd, dense, layers, mask_algebra, masks, nn, shapes  # noqa: F401
 from .building import build
 from .conversion import convert
 from .masks import SharedMask, mask

@@ -8,6 +8,7 @@ import pathlib
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 
 import torch
 
@@ -41,14 +42,19 @@ def needed_by(model: torch.nn.Module, *example, mask=None) -> list[Operator]:
     return list(found)
 
 
-def build(*what, mask=None) -> list[Operator]:
+def build(*what, mask=None, progress: Callable[[str], None] | None = None) -> list[Operator]:
     """Compiles PolyKernels for CPUs of this architecture into the cache folder, where every later process finds them.
 
     `what` is operators, as distile.missing() lists them, or a model and its example inputs, which then runs once, in
-    the context of `mask` if one is given. Each takes some seconds. Returns the operators built. Raises
-    FileNotFoundError without a compiler, and RuntimeError with its message if one fails.
+    the context of `mask` if one is given. Each takes some seconds, and `progress` is called with a line of text before
+    it. Those in the folder are not built again, so after an interruption the same call goes on. Returns the operators
+    built. Raises FileNotFoundError without a compiler, and RuntimeError with its message if one fails.
     """
     operators = needed_by(*what, mask=mask) if what and isinstance(what[0], torch.nn.Module) else list(what)
+    for operator in operators:
+        if polykernels.shared_object(operator).is_file():
+            polykernels.forget(operator)
+    operators = [operator for operator in operators if not polykernels.shared_object(operator).is_file()]
     if not operators:
         return []
     folder = compiler_folder()
@@ -57,7 +63,9 @@ def build(*what, mask=None) -> list[Operator]:
             "distile.build() needs distile's compiler: install distile (docs/install.md) and put its "
             "command `distile` on the PATH, or set DISTILE_COMPILER to its folder lib/distile"
         )
-    for operator in operators:
+    for number, operator in enumerate(operators, 1):
+        if progress:
+            progress(f"PolyKernel {number} of {len(operators)}: {operator}")
         _build(operator, folder)
     return operators
 

@@ -15,6 +15,21 @@ from torch import nn
 
 from . import dense, masks
 from ._library import ops
+from .forms import form
+from .nn_layers import (  # noqa: F401
+    MaskedActivation,
+    MaskedAdd,
+    MaskedAvgPool2d,
+    MaskedBatchNorm2d,
+    MaskedConcat,
+    MaskedGlobalPool,
+    MaskedGroupNorm,
+    MaskedMaxPool2d,
+    MaskedMultiply,
+    MaskedSqueezeExcite,
+    MaskedUpsample,
+    MaskUnit,
+)
 from .shapes import convolved
 
 
@@ -30,17 +45,6 @@ class Place:
 
     def __reduce__(self):
         return Place, ()
-
-
-FORMS = {
-    name: (getattr(ops, name).default, getattr(ops, f"{name}_inference").default)
-    for name in ("conv2d", "conv_transpose2d", "upsample_conv2d", "linear", "attention", "layer_norm", "rms_norm")
-}
-
-
-def _form(name):
-    """An operator, or where no gradients are recorded its form without them, which costs less to call."""
-    return FORMS[name][0 if torch.is_grad_enabled() or torch.compiler.is_compiling() else 1]
 
 
 def _padding_of(conv) -> tuple[int, int, int, int]:
@@ -108,7 +112,7 @@ class MaskedConv2d(_Convolution, nn.Conv2d):
             place=self._place.number,
         )
         if out is None:
-            return _form("conv2d")(input, self.weight, self.bias, mask, residual, **keywords)
+            return form("conv2d")(input, self.weight, self.bias, mask, residual, **keywords)
         return ops.conv2d.out(input, self.weight, self.bias, mask, residual, **keywords, zero=zero, out=out)
 
 
@@ -141,7 +145,7 @@ class MaskedConvTranspose2d(_Convolution, nn.ConvTranspose2d):
             place=self._place.number,
         )
         if out is None:
-            return _form("conv_transpose2d")(input, self.weight, self.bias, mask, residual, **keywords)
+            return form("conv_transpose2d")(input, self.weight, self.bias, mask, residual, **keywords)
         return ops.conv_transpose2d.out(input, self.weight, self.bias, mask, residual, **keywords, zero=zero, out=out)
 
 
@@ -172,7 +176,7 @@ class MaskedUpsampleConv2d(_Convolution, nn.Conv2d):
             place=self._place.number,
         )
         if out is None:
-            return _form("upsample_conv2d")(input, self.weight, self.bias, mask, residual, **keywords)
+            return form("upsample_conv2d")(input, self.weight, self.bias, mask, residual, **keywords)
         return ops.upsample_conv2d.out(input, self.weight, self.bias, mask, residual, **keywords, zero=zero, out=out)
 
 
@@ -194,50 +198,54 @@ class MaskedLinear(_Convolution, nn.Linear):
         super().__init__(*args, **keywords)
         self._prepare(activation)
 
-    def forward(self, input, mask=None, residual=None):
+    def forward(self, input, mask=None, residual=None, *, out=None, zero=False):
         mask = _token_mask(mask, input.shape)
         if mask is None:
-            return _finish_dense(super().forward(input), residual, self.activation, None)
-        if input.dim() == 3:
-            return _form("linear")(
-                input, self.weight, self.bias, mask, residual, activation=self.activation, place=self._place.number
-            )
+            return _finish_dense(super().forward(input), residual, self.activation, out)
         leading = input.shape[:-1]
-        tokens = input.reshape(*_folded(leading), input.shape[-1])
-        added = None if residual is None else residual.reshape(*_folded(leading), self.out_features)
-        result = _form("linear")(
-            tokens, self.weight, self.bias, mask, added, activation=self.activation, place=self._place.number
-        )
-        return result.view(*leading, self.out_features)
+        if input.dim() != 3:
+            input = input.reshape(*_folded(leading), input.shape[-1])
+            residual = None if residual is None else residual.reshape(*_folded(leading), self.out_features)
+        keywords = dict(activation=self.activation, place=self._place.number)
+        if out is not None:
+            tokens = out if len(leading) == 2 else out.view(*_folded(leading), self.out_features)
+            ops.linear.out(input, self.weight, self.bias, mask, residual, **keywords, zero=zero, out=tokens)
+            return out
+        result = form("linear")(input, self.weight, self.bias, mask, residual, **keywords)
+        return result if len(leading) == 2 else result.view(*leading, self.out_features)
+
+
+def _normalized(layer, name, input, mask, parameters, epsilon, out, zero):
+    """A norm of the active tokens."""
+    if len(layer.normalized_shape) != 1:
+        raise ValueError("a masked norm is over the last dimension only")
+    shape = (*_folded(input.shape[:-1]), input.shape[-1])
+    tensors = (input.reshape(shape), mask, *parameters)
+    if out is None:
+        return form(name)(*tensors, epsilon=epsilon).view(input.shape)
+    getattr(ops, name).out(*tensors, epsilon=epsilon, zero=zero, out=out.view(shape))
+    return out
 
 
 class MaskedLayerNorm(nn.LayerNorm):
     """nn.LayerNorm over the channels of the active tokens, [N, T, C]."""
 
-    def forward(self, input, mask=None):
+    def forward(self, input, mask=None, *, out=None, zero=False):
         mask = _token_mask(mask, input.shape)
         if mask is None:
-            return super().forward(input)
-        if len(self.normalized_shape) != 1:
-            raise ValueError("a masked norm is over the last dimension only")
-        return _form("layer_norm")(
-            input.reshape(*_folded(input.shape[:-1]), input.shape[-1]), mask, self.weight, self.bias, epsilon=self.eps
-        ).view(input.shape)
+            return _finish_dense(super().forward(input), None, "none", out)
+        return _normalized(self, "layer_norm", input, mask, (self.weight, self.bias), self.eps, out, zero)
 
 
 class MaskedRMSNorm(nn.RMSNorm):
     """nn.RMSNorm over the channels of the active tokens, [N, T, C]."""
 
-    def forward(self, input, mask=None):
+    def forward(self, input, mask=None, *, out=None, zero=False):
         mask = _token_mask(mask, input.shape)
         if mask is None:
-            return super().forward(input)
-        if len(self.normalized_shape) != 1:
-            raise ValueError("a masked norm is over the last dimension only")
+            return _finish_dense(super().forward(input), None, "none", out)
         epsilon = torch.finfo(input.dtype).eps if self.eps is None else self.eps
-        return _form("rms_norm")(
-            input.reshape(*_folded(input.shape[:-1]), input.shape[-1]), mask, self.weight, epsilon=epsilon
-        ).view(input.shape)
+        return _normalized(self, "rms_norm", input, mask, (self.weight,), epsilon, out, zero)
 
 
 class MaskedAttention(nn.Module):
@@ -265,5 +273,5 @@ class MaskedAttention(nn.Module):
         needed = mask if key_mask is None else mask | keys
         qkv = self.qkv(input, needed).view(batch, tokens, 3, self.num_heads, -1)
         query, key, value = (part.transpose(1, 2) for part in qkv.unbind(2))
-        result = _form("attention")(query, key, value, mask, keys, causal=self.causal)
+        result = form("attention")(query, key, value, mask, keys, causal=self.causal)
         return self.proj(result.transpose(1, 2).reshape(batch, tokens, channels), mask)

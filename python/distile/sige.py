@@ -1,4 +1,5 @@
-"""SIGE's modules for models that edit images, by the names of sige.nn: Gather, Scatter, SIGEConv2d, SIGEModel.
+"""SIGE's modules for models that edit images, by the names of sige.nn: Gather, Scatter, ScatterGather,
+ScatterWithBlockResidual, SIGEConv2d, SIGEModel.
 
     from distile.sige import Gather, Scatter, SIGEConv2d, SIGEModel  # instead of: from sige.nn import ...
 
@@ -63,9 +64,24 @@ class SIGEConv2d(SIGEModule, MaskedConv2d):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.mode == "full":
             return nn.Conv2d.forward(self, x)
-        if self.gather is None:
-            raise RuntimeError("a SIGEConv2d in mode 'sparse' needs a Gather made for it: Gather(conv, block_size)")
-        return MaskedConv2d.forward(self, x, self.gather.module.output_mask.expand(x.shape[0], -1, -1))
+        gather = self.gather.module if self.gather is not None else getattr(x, "_distile_gather", None)
+        if gather is None:
+            raise RuntimeError(
+                "a SIGEConv2d in mode 'sparse' needs a Gather made for it, Gather(conv, block_size), or the output of "
+                "a ScatterGather as its input"
+            )
+        return MaskedConv2d.forward(self, x, gather.output_mask.expand(x.shape[0], -1, -1))
+
+
+def _prepared(x, scale, shift, activation, activation_first):
+    """What comes before a convolution: scale, shift and activation, or the activation first."""
+    if activation_first:
+        x = activation(x)
+    if scale is not None:
+        x = x * scale
+    if shift is not None:
+        x = x + shift
+    return x if activation_first else activation(x)
 
 
 class Gather(SIGEModule):
@@ -94,13 +110,7 @@ class Gather(SIGEModule):
                 )
             self.input_res = tuple(x.shape[2:])
             return x
-        if self.activation_first:
-            x = self.activation(x)
-        if scale is not None:
-            x = x * scale
-        if shift is not None:
-            x = x + shift
-        return x if self.activation_first else self.activation(x)
+        return _prepared(x, scale, shift, self.activation, self.activation_first)
 
     def set_mask(self, masks, cache) -> None:
         if self.input_res is None:
@@ -149,6 +159,55 @@ class Scatter(SIGEModule):
 
     def clear_cache(self) -> None:
         self.original_outputs = {}
+
+
+class ScatterGather(Scatter):
+    """A Scatter and the Gather of the next convolution, which computes the same blocks as the Gather given."""
+
+    def __init__(self, gather: Gather, activation_name="identity", activation_first=False):
+        super().__init__(gather)
+        self.activation, self.activation_first = ACTIVATIONS[activation_name], activation_first
+
+    def forward(self, x, scale=None, shift=None):
+        output = super().forward(x)
+        if self.mode == "full":
+            if scale is not None or shift is not None:
+                raise ValueError(
+                    "in mode 'full', a ScatterGather takes no scale and no shift: they belong to the normalization"
+                )
+            return output
+        if self.gather.module.output_mask.shape[1:] != x.shape[2:]:
+            raise RuntimeError("the convolution before a ScatterGather must keep the size of its input")
+        output = _prepared(output, scale, shift, self.activation, self.activation_first)
+        output._distile_gather = self.gather.module
+        return output
+
+
+class ScatterWithBlockResidual(Scatter):
+    """A Scatter with a residual that has blocks of its own, those of the Gather of the shortcut: other pixels take the
+    residual of mode "full"."""
+
+    def __init__(self, main_gather: Gather, shortcut_gather: Gather):
+        super().__init__(main_gather)
+        self.shortcut_gather = _Link(shortcut_gather)
+        self.original_residuals: dict[int, torch.Tensor] = {}
+
+    def forward(self, x, residual):
+        if self.mode == "full":
+            self.original_residuals[self.cache_id] = residual.contiguous(memory_format=torch.channels_last)
+            return super().forward(x, residual)
+        main = self.gather.module.output_mask[:, None]
+        shortcut = self.shortcut_gather.module.output_mask[:, None]
+        output, before = self.original_outputs[self.cache_id], self.original_residuals[self.cache_id]
+        result = torch.where(main, x + before, output) + torch.where(shortcut, residual - before, 0)
+        if self.sparse_update:
+            output.copy_(result)
+            before.copy_(torch.where(shortcut, residual, before))
+        return result
+
+    def clear_cache(self) -> None:
+        super().clear_cache()
+        self.original_residuals = {}
 
 
 class SIGEModel(nn.Module):

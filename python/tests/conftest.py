@@ -1,5 +1,9 @@
 import os
+import pathlib
+import sys
 import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "networks"))
 
 # Tests see no PolyKernels of the user's cache.
 os.environ["DISTILE_CACHE"] = tempfile.mkdtemp(prefix="distile-test-")

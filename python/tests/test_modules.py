@@ -108,6 +108,10 @@ def test_token_layers(layer, shape):
     torch.manual_seed(0)
     x, mask = torch.randn(shape), torch.rand(shape[:-1]) < 0.5
     close(layer(x, mask), torch.where(mask[..., None], layer(x), 0.0))
+    for zero in (False, True):
+        out = torch.full_like(layer(x), 7.0)
+        assert layer(x, mask, out=out, zero=zero) is out
+        close(out, torch.where(mask[..., None], layer(x), 0.0 if zero else 7.0))
 
 
 @torch.no_grad()

@@ -35,7 +35,11 @@ def test_convert():
     expected = network()(x)
     net = distile.convert(network())
     torch.testing.assert_close(net(x), expected)
-    assert [layer.activation for layer in net.modules() if isinstance(layer, MaskedConv2d)] == ["relu", "gelu", "none"]
+    assert [layer.activation for layer in net.modules() if isinstance(layer, MaskedConv2d)] == [
+        "relu",
+        "gelu",
+        "sigmoid",
+    ]
     with distile.mask(torch.ones(2, 8, 6, dtype=torch.bool)):
         torch.testing.assert_close(net(x), expected)
     # What an inactive pixel gives does not reach an active pixel of a 1x1 convolution.
@@ -107,17 +111,24 @@ def test_build():
         MaskedLinear(24, 40),
         MaskedConv2d(8, 16, 3, groups=2),
     ]
+    operators = []
     for layer in layers:
         x = torch.randn(2, 9, 24) if isinstance(layer, MaskedLinear) else torch.randn(2, layer.in_channels, 9, 8)
         whole = layer(x)
         mask = torch.rand(whole.shape[:2] if whole.dim() == 3 else (2, *whole.shape[2:])) < 0.5
         spread = mask[..., None] if whole.dim() == 3 else mask[:, None]
         (operator,) = distile.build(layer, x, mask=mask)
+        operators.append(operator)
         with polykernels.recording() as missing:
             result = layer(x, mask)
         assert not missing, operator
         torch.testing.assert_close(result, torch.where(spread, whole, 0.0), rtol=1e-4, atol=1e-4)
     assert not distile.build(layers[0], torch.randn(1, 5, 9, 8), mask=torch.ones(1, 5, 4, dtype=torch.bool))
+    # What an interrupted build left in the folder is not built again.
+    lines: list[str] = []
+    other = operator.make("masked_linear", **{**dict(operators[4].params), "out_channels": 48})
+    assert distile.build(*operators, other, progress=lines.append) == [other]
+    assert len(lines) == 1 and lines[0].startswith("PolyKernel 1 of 1: masked_linear")
 
 
 @pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from distile.sige import Gather, Scatter, SIGEConv2d, SIGEModel
+from distile.sige import Gather, Scatter, ScatterGather, ScatterWithBlockResidual, SIGEConv2d, SIGEModel
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
 
@@ -82,3 +82,57 @@ def test_scale_shift_and_activation():
     assert gather(x) is x
     gather.set_mode("sparse")
     torch.testing.assert_close(gather(x, scale, shift), F.silu(x * scale + shift))
+
+
+class Block(SIGEModel):
+    """A residual block of SIGE: two convolutions of the same blocks, and a shortcut with blocks of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = SIGEConv2d(6, 10, 3, padding=1), SIGEConv2d(10, 10, 3, padding=1)
+        self.shortcut = SIGEConv2d(6, 10, 1)
+        self.gather = Gather(self.conv1, 6, activation_name="swish")
+        self.shortcut_gather = Gather(self.shortcut, 4)
+        self.scatter_gather = ScatterGather(self.gather, activation_name="swish")
+        self.scatter = ScatterWithBlockResidual(self.gather, self.shortcut_gather)
+
+    def forward(self, x, scale, shift):
+        full = self.mode == "full"
+        h = self.conv1(self.gather(F.silu(x)) if full else self.gather(x))
+        h = self.scatter_gather(h) if full else self.scatter_gather(h, scale, shift)
+        self.between = h
+        h = self.conv2(F.silu(h * scale + shift) if full else h)
+        return self.scatter(h, self.shortcut(self.shortcut_gather(x)))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("size", [(16, 16), (13, 18)])
+def test_a_residual_block(size):
+    torch.manual_seed(0)
+    model, first, second = Block(), *torch.randn(2, 2, 6, *size)
+    scale, shift = torch.rand(2, 10, 1, 1) + 0.5, torch.randn(2, 10, 1, 1)
+    original = model(first, scale, shift)
+    kept = model.between.clone()
+    shortcut = nn.Conv2d.forward(model.shortcut, first)
+    edited = torch.zeros(size, dtype=torch.bool)
+    edited[3:6, 8:13] = True
+    model.set_masks({size: edited})
+    model.set_mode("sparse")
+    # By blocks: each convolution reads what the one before computed in its blocks, and the original elsewhere.
+    between = by_blocks(model.conv1, F.silu(second), kept, edited, 6)
+    main = by_blocks(model.conv2, F.silu(between * scale + shift), original - shortcut, edited, 6)
+    expected = main + by_blocks(model.shortcut, second, shortcut, edited, 4)
+    torch.testing.assert_close(model(second, scale, shift), expected, rtol=1e-4, atol=1e-4)
+    assert (expected - original).abs().max() > 0.1
+    model.set_sparse_update(True)
+    torch.testing.assert_close(model(second, scale, shift), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(model.scatter.original_outputs[0], expected, rtol=1e-4, atol=1e-4)
+    model.set_masks({size: torch.zeros_like(edited)})
+    torch.testing.assert_close(model(first, scale, shift), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_convolution_without_a_gather():
+    conv = SIGEConv2d(4, 4, 3)
+    conv.set_mode("sparse")
+    with pytest.raises(RuntimeError, match="ScatterGather"):
+        conv(torch.randn(1, 4, 8, 8))

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from distile import dense, masks
+from distile import dense, mask_algebra, masks
 
 ops = torch.ops.distile
 
@@ -114,3 +114,43 @@ def test_difference_and_indices():
     assert not masks.difference(a, b, 1).any()
     mask = ops.mask_from_indices(torch.tensor([[0, 9, 9]], dtype=torch.int32), 2, 8)
     assert mask.nonzero().tolist() == [[0, 0, 0], [0, 1, 1]]
+
+
+WINDOWS = [
+    dict(kernel=(3, 3), padding=(1, 1)),
+    dict(kernel=(3, 2), stride=(2, 3), padding=(1, 0)),
+    dict(kernel=(2, 3), stride=(1, 2), dilation=(3, 2), padding=(2, 1)),
+    dict(kernel=(1, 1), stride=(2, 2)),
+    dict(kernel=(4, 4), stride=(2, 2), padding=(1, 1)),
+]
+
+
+@pytest.mark.parametrize("kind", [mask_algebra.CONV, mask_algebra.TRANSPOSED, mask_algebra.UPSAMPLED])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_algebra_of_gpus(kind, window):
+    """What runs on GPUs computes what the library computes on a CPU."""
+    torch.manual_seed(0)
+    for density in (0.03, 0.3):
+        mask = torch.rand(2, 13, 17) < density
+        for size in ((13, 17), (7, 6), (26, 31)):
+            for name in ("mask_needed_input", "mask_affected_output"):
+                found = mask_algebra.ALGEBRA[name](mask, size, **window, kind=kind)
+                assert found.shape == (2, *size)
+                assert torch.equal(found, getattr(ops, name)(mask, size, **window, kind=kind))
+
+
+def test_rest_of_the_algebra_of_gpus():
+    torch.manual_seed(0)
+    mask = torch.rand(3, 13, 17) < 0.1
+    assert torch.equal(mask_algebra.dilate(mask, 2, 1), ops.mask_dilate(mask, 2, 1))
+    assert torch.equal(mask_algebra.pool(mask, 2, 3), ops.mask_pool(mask, 2, 3))
+    lengths = mask_algebra.cumulative_lengths(mask.flatten(1))
+    assert torch.equal(lengths, ops.cumulative_lengths(mask.flatten(1))) and lengths.dtype == torch.int32
+    a = torch.randn(2, 5, 4, 6)
+    b = torch.where(torch.rand(2, 5, 4, 6) < 0.1, a + 0.3, a)
+    a[0, 1, 2, 3] = torch.nan
+    a[1, 0, 0, 0] = b[1, 0, 0, 0] = torch.inf
+    for threshold in (0, 0.2, 0.5):
+        assert torch.equal(mask_algebra.difference(a, b, threshold), ops.mask_difference(a, b, threshold))
+        tokens = (a[0].permute(1, 2, 0), b[0].permute(1, 2, 0))
+        assert torch.equal(mask_algebra.difference(*tokens, threshold), ops.mask_difference(*tokens, threshold))

@@ -1,0 +1,159 @@
+"""A-ViT: a vision transformer whose tokens halt, each at a layer of its own. Sizes T and S.
+
+Weights are random. A score for each layer is shifted so that as many tokens go on as the profile says.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from common import Network, image, linear, randomise, where
+from distile.nn import MaskedLayerNorm, MaskedLinear
+
+ops = torch.ops.distile
+SIZES = {"T": (192, 3), "S": (384, 6)}
+HALTED = 0.99  # A token halts when its scores add up to this.
+
+
+class Layer(nn.Module):
+    """x + attention(norm(x)), and then x + mlp(norm(x)), for the tokens of a mask, which attend to each other."""
+
+    def __init__(self, channels, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = MaskedLayerNorm(channels, eps=1e-6), MaskedLayerNorm(channels, eps=1e-6)
+        self.qkv, self.proj = MaskedLinear(channels, 3 * channels), MaskedLinear(channels, channels)
+        self.up, self.down = (
+            MaskedLinear(channels, 4 * channels, activation="gelu"),
+            MaskedLinear(4 * channels, channels),
+        )
+        self.shift = 0.0
+
+    def forward(self, x, mask):
+        query, key, value = self._split(self.qkv(self.norm1(x, mask), mask))
+        attended = ops.attention_inference(query, key, value, mask, mask).transpose(1, 2).reshape(x.shape)
+        x = self.proj(attended, mask, residual=x)
+        return self.down(self.up(self.norm2(x, mask), mask), mask, residual=x)
+
+    def _split(self, qkv):
+        batch, tokens, _ = qkv.shape
+        return (part.transpose(1, 2) for part in qkv.view(batch, tokens, 3, self.heads, -1).unbind(2))
+
+    def plain(self, x, mask=None):
+        def norm(layer, x):
+            return F.layer_norm(x, layer.normalized_shape, layer.weight, layer.bias, layer.eps)
+
+        query, key, value = self._split(linear(self.qkv, norm(self.norm1, x)))
+        keys = None if mask is None else mask[:, None, None, :]
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=keys)
+        x = linear(self.proj, attended.transpose(1, 2).reshape(x.shape), x)
+        return where(mask, linear(self.down, linear(self.up, norm(self.norm2, x)), x), 0.0)
+
+    def score(self, x):
+        """How much a token comes closer to its halt, from 0 to 1: the first channel, as in A-ViT."""
+        return torch.sigmoid(x[:, :, 0] * 2 + self.shift)
+
+
+class AViT(Network):
+    bound = 1e-4
+
+    def __init__(self, size="S", density=0.5, batch=1, layers=12, pixels=224, patch=16, classes=1000, seed=0):
+        super().__init__()
+        channels, heads = SIZES[size]
+        self.patches = nn.Conv2d(3, channels, patch, stride=patch)
+        self.tokens = (pixels // patch) ** 2 + 1
+        self.first = nn.Parameter(torch.zeros(1, 1, channels))
+        self.positions = nn.Parameter(torch.zeros(1, self.tokens, channels))
+        self.layers = nn.ModuleList(Layer(channels, heads) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(channels, eps=1e-6), nn.Linear(channels, classes)
+        randomise(self, seed)
+        generator = torch.Generator().manual_seed(seed + 1)
+        with torch.no_grad():
+            self.first.copy_(torch.randn(self.first.shape, generator=generator))
+            self.positions.copy_(torch.randn(self.positions.shape, generator=generator) * 0.3)
+        self.image = image(pixels, batch=batch)
+        self.masks: list[torch.Tensor] = []
+        self._calibrate(density)
+
+    def _start(self, x):
+        patches = self.patches(x).flatten(2).transpose(1, 2)
+        return torch.cat([self.first.expand(len(x), -1, -1), patches], 1) + self.positions
+
+    def _halt(self, number, x, mask, total, rest, result):
+        """The tokens that go on, and what the class token adds to the result."""
+        score = self.layers[number].score(x)
+        if number == len(self.layers) - 1:
+            score = torch.ones_like(score)
+        score[:, 0] = score[:, 0].clamp(max=0.9 / len(self.layers)) if number < len(self.layers) - 1 else 1
+        total = torch.where(mask, total + score, total)
+        going = mask & (total < HALTED)
+        part = torch.where(going, score, rest)[:, :1, None]
+        return going, total, torch.where(going, rest - score, rest), result + part * x[:, :1]
+
+    def _run(self, x, block):
+        """`block` computes a layer for the tokens of a mask."""
+        x = self._start(x)
+        mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
+        total, rest, result = torch.zeros_like(x[:, :, 0]), torch.ones_like(x[:, :, 0]), torch.zeros_like(x[:, :1])
+        for number, layer in enumerate(self.layers):
+            x = block(number, layer, x, mask)
+            mask, total, rest, result = self._halt(number, x, mask, total, rest, result)
+        return self.head(self.norm(result[:, 0]))
+
+    @torch.no_grad()
+    def _calibrate(self, density):
+        """Shifts the scores so that the share of tokens falls from 1 and has the mean density."""
+        count, last = len(self.layers), max(2 * density - 1, 0.05)
+        bend = (1 - last) / (1 - density) - 1 if density < 1 else 1  # The mean of a power's curve.
+        wanted = 1 - (1 - last) * torch.linspace(0, 1, count, dtype=torch.float64) ** bend
+
+        def calibrated(number, layer, x, mask):
+            x = layer.plain(x, mask)
+            if number == count - 1 or density >= 1:
+                layer.shift = -100.0
+                return x
+            low, high = -60.0, 60.0
+            for _ in range(60):
+                layer.shift = (low + high) / 2
+                going, *_ = self._halt(number, x, mask, calibrated.total, calibrated.total, x[:, :1])
+                low, high = (layer.shift, high) if going.double().mean() > wanted[number + 1] else (low, layer.shift)
+            calibrated.total = self._halt(number, x, mask, calibrated.total, calibrated.total, x[:, :1])[1]
+            return x
+
+        calibrated.total = torch.zeros(len(self.image), self.tokens)
+        self._run(self.image, calibrated)
+
+    def masked(self):
+        self.masks = []
+
+        def block(number, layer, x, mask):
+            self.masks.append(mask)
+            return layer(x, mask)
+
+        return self._run(self.image, block)
+
+    def dense_inputs(self):
+        return (self.image,)
+
+    def dense(self, x):
+        x = self._start(x)
+        for layer in self.layers:
+            x = layer.plain(x)
+        return self.head(self.norm(x[:, 0]))
+
+    def expected(self):
+        return self._run(self.image, lambda number, layer, x, mask: layer.plain(x, self.masks[number]))
+
+    def densities(self):
+        return [mask.float().mean().item() for mask in self.masks]
+
+    def pictures(self):
+        side = round((self.tokens - 1) ** 0.5)
+        depth = torch.stack(self.masks).float().mean(0)[0, 1:].view(side, side)
+        return {
+            "input": self.image[0] / 2 + 0.5,
+            "tokens of the middle layer": self.masks[len(self.masks) // 2][0, 1:].view(side, side).float(),
+            "layers until the halt": depth,
+        }

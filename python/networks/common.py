@@ -1,0 +1,195 @@
+"""What the networks share: the interface that the runner times, densities by layer, plain layers, buffers."""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from distile.dense import ACTIVATIONS
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+# The percentage of active pixels of each residual block of a trained DynConv pose network, in execution order:
+# model s0125 on MPII, from the README of DynConv (Thomas Verelst, MIT licence).
+DYNCONV_DENSITIES = (
+    11, 6, 0, 58, 0, 75, 77, 72, 64, 63, 80, 97, 62, 37, 26, 1, 21, 25, 33, 42, 66, 31, 61, 46, 87, 97, 42, 31, 22, 1,
+    14, 18, 27, 31, 32, 27, 59, 45, 95, 50, 34, 31, 21, 0, 4, 10, 28, 15, 29, 26, 51, 47, 58, 44, 20, 21, 13,
+)  # fmt: skip
+
+
+class Network(nn.Module):
+    """A network with random weights that runs in three ways, on the input that it holds.
+
+    `masked()` is a step of inference as an application makes it, masks included. `dense_inputs()` and `dense(*inputs)`
+    are the same network without masks, in PyTorch alone: the peer. `expected()` is what the last masked() must have
+    computed: every layer dense, and then the mask. The largest difference is at most `bound` times the largest value.
+    """
+
+    bound = 1e-4
+
+    def prepare(self) -> None:
+        """Brings the next input, outside the timed step."""
+
+    def masked(self):
+        raise NotImplementedError
+
+    def dense_inputs(self) -> tuple[torch.Tensor, ...]:
+        raise NotImplementedError
+
+    def dense(self, *inputs):
+        raise NotImplementedError
+
+    def expected(self):
+        raise NotImplementedError
+
+    def densities(self) -> list[float]:
+        """The share of active pixels in each block of the last masked()."""
+        raise NotImplementedError
+
+    def cached_bytes(self) -> int:
+        """The memory that masked() keeps from step to step, without the weights."""
+        return 0
+
+    def pictures(self) -> dict[str, torch.Tensor]:
+        """Images [3, H, W] or [H, W] from 0 to 1, by caption: input, mask, output."""
+        raise NotImplementedError
+
+
+class Dense(nn.Module):
+    """The dense form of a network, for compilers and exporters."""
+
+    def __init__(self, network: Network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, *inputs):
+        return self.network.dense(*inputs)
+
+
+def tensors_of(result) -> tuple[torch.Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def error(network: Network, result, expected) -> float:
+    """The largest difference of two results, over the largest value expected."""
+    largest = 0.0
+    for actual, right in zip(tensors_of(result), tensors_of(expected), strict=True):
+        scale = right.abs().max().clamp(min=1e-30)
+        difference = (actual - right).abs().max() / scale
+        largest = max(largest, math.inf if difference.isnan() else difference.item())
+    return largest
+
+
+def profile(blocks: int, mean: float) -> list[float]:
+    """Densities of so many blocks with this mean: those of DynConv, drawn out to the number of blocks and bent."""
+    if mean >= 1:
+        return [1.0] * blocks
+    given = torch.tensor(DYNCONV_DENSITIES, dtype=torch.float64) / 100
+    drawn = F.interpolate(given[None, None], size=blocks, mode="linear", align_corners=True)[0, 0].clamp(0.002, 0.998)
+    low, high = 1e-3, 1e3
+    for _ in range(60):  # The exponent of the bend.
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if (drawn**middle).mean() > mean else (low, middle)
+    return (drawn**low).tolist()
+
+
+def threshold(scores: torch.Tensor, density: float) -> float:
+    """Above which so many of the scores are: between two of them, so that rounding does not change the mask."""
+    ordered = scores.flatten().sort(descending=True).values
+    kept = round(density * len(ordered))
+    if kept == len(ordered):
+        return -math.inf
+    return math.inf if kept == 0 else float((ordered[kept] + ordered[kept - 1]) / 2)
+
+
+def image(size: int, batch: int = 1, name: str = "sige_church_original") -> torch.Tensor:
+    """A photo of data/masks, [batch, 3, size, size] from -1 to 1. Without Pillow it is noise, with a part of its own in
+    any other than the first photo."""
+    try:
+        import numpy
+        from PIL import Image
+    except ImportError:
+        noise = torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(0)).clamp(-1, 1)
+        if name != "sige_church_original":
+            noise[:, :, size // 3 : size // 2, size // 4 : size // 2] *= -1
+        return nhwc(noise)
+    photo = Image.open(REPOSITORY / "data" / "masks" / f"{name}.png").convert("RGB")
+    if photo.size != (size, size):
+        photo = photo.resize((size, size), Image.Resampling.BOX)
+    pixels = torch.from_numpy(numpy.asarray(photo).copy()).permute(2, 0, 1).float() / 127.5 - 1
+    return nhwc(torch.stack([pixels.roll(17 * number, 2) for number in range(batch)]))
+
+
+def real_mask(name: str, *size: int) -> torch.Tensor:
+    """A mask of data/masks, [1, height, width], at a fraction of its resolution."""
+    import numpy
+
+    mask = torch.from_numpy(numpy.load(REPOSITORY / "data" / "masks" / f"{name}.npy") != 0)[None]
+    return F.adaptive_max_pool2d(mask.float(), size) > 0
+
+
+def nhwc(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous(memory_format=torch.channels_last)
+
+
+def visible(tensor: torch.Tensor) -> torch.Tensor:
+    """A picture of values: from 0 to 1 between their 2nd and 98th percentile."""
+    flat = tensor.detach().float().flatten()
+    low, high = (flat.kthvalue(max(1, int(share * flat.numel()))).values for share in (0.02, 0.98))
+    return ((tensor.float() - low) / (high - low + 1e-12)).clamp(0, 1)
+
+
+def conv(layer: nn.Conv2d, input: torch.Tensor, residual=None) -> torch.Tensor:
+    """A masked convolution as PyTorch alone computes it, dense."""
+    result = F.conv2d(input, layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
+    return ACTIVATIONS[getattr(layer, "activation", "none")](result if residual is None else result + residual)
+
+
+def linear(layer: nn.Linear, input: torch.Tensor, residual=None) -> torch.Tensor:
+    """A masked linear layer as PyTorch alone computes it, dense."""
+    result = F.linear(input, layer.weight, layer.bias)
+    return ACTIVATIONS[getattr(layer, "activation", "none")](result if residual is None else result + residual)
+
+
+def where(mask: torch.Tensor | None, new: torch.Tensor, old) -> torch.Tensor:
+    """The new values at active pixels or tokens, the old ones elsewhere; without a mask, the new ones."""
+    return new if mask is None else torch.where(mask.unsqueeze(1 if new.dim() == 4 else -1), new, old)
+
+
+class Buffers:
+    """Tensors for results that the next layers consume, allocated once. Inactive pixels hold anything."""
+
+    def __init__(self):
+        self._kept: dict[tuple, torch.Tensor] = {}
+
+    def images(self, role: str, like: torch.Tensor, channels: int, height: int, width: int) -> torch.Tensor:
+        key = (role, like.shape[0], channels, height, width, like.dtype, like.device)
+        if key not in self._kept:
+            shape = (like.shape[0], channels, height, width)
+            self._kept[key] = torch.zeros(shape, dtype=like.dtype, device=like.device).contiguous(
+                memory_format=torch.channels_last
+            )
+        return self._kept[key]
+
+    def bytes(self) -> int:
+        return sum(tensor.numel() * tensor.element_size() for tensor in self._kept.values())
+
+
+@torch.no_grad()
+def randomise(network: nn.Module, seed: int) -> None:
+    """Draws weights that keep the size of activations."""
+    generator = torch.Generator().manual_seed(seed)
+    for layer in network.modules():
+        if isinstance(layer, (nn.Conv2d, nn.Linear, nn.ConvTranspose2d)):
+            fan_in = layer.weight[0].numel()
+            layer.weight.copy_(torch.randn(layer.weight.shape, generator=generator) * math.sqrt(2 / fan_in))
+            if layer.bias is not None:
+                layer.bias.copy_(torch.randn(layer.bias.shape, generator=generator) * 0.02)
+
+
+def write_json(path: pathlib.Path, content) -> None:
+    path.write_text(json.dumps(content, indent=1) + "\n")

@@ -1,0 +1,121 @@
+"""DynConv's ResNet-101: a mask unit in every residual block says where it computes; elsewhere it is the identity.
+
+Weights are random. The thresholds of the mask units are set so that each block is as dense as DynConv's profile says.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from common import Buffers, Network, conv, image, profile, randomise, threshold, visible, where
+from distile import masks
+from distile.nn import MaskedConv2d, MaskUnit
+
+ops = torch.ops.distile
+
+
+class Bottleneck(nn.Module):
+    """relu(shortcut + masked branch of 1x1, 3x3 and 1x1 convolutions). Batch norms are in the weights."""
+
+    def __init__(self, channels, width, stride, buffers):
+        super().__init__()
+        self.unit = MaskUnit(channels, stride=stride)
+        self.reduce = MaskedConv2d(channels, width, 1, activation="relu")
+        self.middle = MaskedConv2d(width, width, 3, stride=stride, padding=1, activation="relu")
+        self.expand = MaskedConv2d(width, 4 * width, 1, activation="relu")
+        self.shortcut = nn.Conv2d(channels, 4 * width, 1, stride=stride) if channels != 4 * width else None
+        self.buffers, self.mask = buffers, None
+
+    def forward(self, x):
+        """Changes x, unless there is a shortcut."""
+        self.mask = mask = self.unit(x)
+        size, width = tuple(x.shape[2:]), self.reduce.out_channels
+        read = masks.needed_input(mask, size, kernel=3, stride=self.middle.stride, padding=1)
+        reduced = self.reduce(x, read, out=self.buffers.images("reduced", x, width, *size))
+        middle = self.middle(reduced, mask, out=self.buffers.images("middle", x, width, *mask.shape[1:]))
+        if self.shortcut is None:
+            return self.expand(middle, mask, residual=x, out=x)
+        result = self.shortcut(x)
+        self.expand(middle, mask, residual=result, out=result)
+        return ops.activate.out(result, ~mask, activation="relu", out=result)
+
+    def plain(self, x, mask=None):
+        branch = nn.functional.conv2d(conv(self.middle, conv(self.reduce, x)), self.expand.weight, self.expand.bias)
+        shortcut = x if self.shortcut is None else conv(self.shortcut, x)
+        return torch.relu(shortcut + where(mask, branch, 0.0))
+
+
+class ResNet(Network):
+    bound = 1e-4
+
+    def __init__(self, size=640, density=0.3, batch=1, blocks=(3, 4, 23, 3), width=64, classes=1000, seed=0):
+        super().__init__()
+        self.buffers = Buffers()
+        self.stem = nn.Conv2d(3, width, 7, stride=2, padding=3)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.blocks = nn.ModuleList()
+        channels = width
+        for stage, count in enumerate(blocks):
+            for number in range(count):
+                stride = 2 if stage > 0 and number == 0 else 1
+                self.blocks.append(Bottleneck(channels, width << stage, stride, self.buffers))
+                channels = 4 * width << stage
+        self.head = nn.Linear(channels, classes)
+        randomise(self, seed)
+        with torch.no_grad():
+            for block in self.blocks:
+                block.expand.weight.mul_(0.3)
+        self.to(memory_format=torch.channels_last)
+        self.image = image(size, batch=batch)
+        self._calibrate(profile(len(self.blocks), density))
+
+    @torch.no_grad()
+    def _calibrate(self, densities):
+        x = self._start(self.image)
+        for block, density in zip(self.blocks, densities):
+            scores = block.unit.scores(x)
+            block.unit.threshold = threshold(scores, density)
+            x = block.plain(x, scores > block.unit.threshold)
+
+    def _start(self, x):
+        return self.pool(torch.relu(conv(self.stem, x)))
+
+    def _finish(self, x):
+        return x, self.head(x.mean((2, 3)))
+
+    def masked(self):
+        x = self._start(self.image)
+        for block in self.blocks:
+            x = block(x)
+        return self._finish(x)
+
+    def dense_inputs(self):
+        return (self.image,)
+
+    def dense(self, x):
+        x = self._start(x)
+        for block in self.blocks:
+            x = block.plain(x)
+        return self._finish(x)
+
+    def expected(self):
+        x = self._start(self.image)
+        for block in self.blocks:
+            x = block.plain(x, block.mask)
+        return self._finish(x)
+
+    def densities(self):
+        return [block.mask.float().mean().item() for block in self.blocks]
+
+    def cached_bytes(self):
+        return self.buffers.bytes()
+
+    def pictures(self):
+        middle = self.blocks[len(self.blocks) // 4]
+        features = self._finish(self.expected()[0])[0]
+        return {
+            "input": self.image[0] / 2 + 0.5,
+            "mask of a block": middle.mask[0].float(),
+            "output": visible(features[0].mean(0)),
+        }

@@ -1,0 +1,252 @@
+"""Edits with cached activations, as SIGE makes them: the network computes the edited region, and keeps the rest.
+
+A graph calls its layers through an Editor, so that it is written once. In the pass over the original input the Editor
+keeps every result. For an edited input it computes each layer at the pixels, or tokens, of the edit's mask at the
+layer's resolution, into what it kept. Group norms take the statistics of the original input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+import torch.nn.functional as F
+
+from common import Network, conv, linear, nhwc, where
+from distile import masks
+from distile.dense import ACTIVATIONS
+from distile.nn import MaskedBatchNorm2d, MaskedConv2d, MaskedGroupNorm
+
+ops = torch.ops.distile
+
+
+class DownConv2d(MaskedConv2d):
+    """A 3x3 convolution with stride 2 and zeros only below and to the right, as in diffusion networks."""
+
+    def __init__(self, channels, out):
+        super().__init__(channels, out, 3, stride=2)
+
+    def forward(self, input, mask, *, out):
+        window = dict(stride=self.stride, padding=(0, 1, 0, 1), place=self._place.number)
+        return ops.conv2d.out(input, self.weight, self.bias, mask, None, **window, out=out)
+
+
+class Editor:
+    """Runs layers dense; dense, keeping each result; masked, into what was kept; or dense and then masked."""
+
+    def __init__(self):
+        self.mode = "dense"
+        self.kept: dict[object, torch.Tensor] = {}
+        self.shared: masks.SharedMask | None = None
+        self._sizes: dict[int, tuple[int, int]] = {}
+        self.used: dict[object, torch.Tensor] = {}  # The mask of each layer in the last masked run.
+
+    @contextlib.contextmanager
+    def running(self, mode: str):
+        before, self.mode = self.mode, mode
+        try:
+            yield self
+        finally:
+            self.mode = before
+
+    def edit(self, mask: torch.Tensor) -> None:
+        """Takes the mask of an edit, [N, H, W]."""
+        self.shared = masks.SharedMask(mask)
+
+    def tokens_of(self, height: int, width: int) -> None:
+        """Says the resolution of as many tokens, for networks without images."""
+        self._sizes[height * width] = (height, width)
+
+    def bytes(self) -> int:
+        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in self.kept.values()}
+        return sum(storage.nbytes() for storage in storages.values())
+
+    def _mask(self, kept: torch.Tensor) -> torch.Tensor:
+        """The mask of a result: images [N, C, H, W], tokens [N, T, C], or heads of tokens [N, heads, T, C]."""
+        tokens = kept.shape[1] if kept.dim() == 3 else kept.shape[2] if kept.stride(1) != 1 else None
+        if tokens is None:
+            self.tokens_of(*kept.shape[2:])
+            return self.shared.at(*kept.shape[2:])
+        return self.shared.at(*self._sizes[tokens]).flatten(1)
+
+    def _run(self, key, dense, masked, keep=lambda result: result):
+        if self.mode == "dense":
+            return dense()
+        if self.mode == "full":
+            self.kept[key] = keep(dense())
+            return self.kept[key]
+        kept = self.kept[key]
+        mask = self._mask(kept)
+        if self.mode == "masked":
+            self.used[key] = mask
+            masked(mask, kept)
+            return kept
+        result = dense()
+        spread = mask[:, None, :, None] if kept.dim() == 4 and mask.dim() == 2 else None
+        return where(mask, result, kept) if spread is None else torch.where(spread, result, kept)
+
+    def conv(self, layer, x, residual=None, shift=None):
+        """A convolution; then a sum with a residual, or with one pixel for each image."""
+
+        def masked(mask, out):
+            layer(x, mask, residual, out=out)
+            if shift is not None:
+                ops.add.out(out, shift, mask, out=out)
+
+        return self._run(layer, lambda: _add(conv(layer, x, residual), shift), masked, nhwc)
+
+    def down(self, layer: DownConv2d, x):
+        return self._run(
+            layer,
+            lambda: F.conv2d(F.pad(x, (0, 1, 0, 1)), layer.weight, layer.bias, 2),
+            lambda mask, out: layer(x, mask, out=out),
+            nhwc,
+        )
+
+    def upsampled_conv(self, layer, x):
+        """A convolution after nearest upsampling."""
+        return self._run(
+            layer,
+            lambda: conv(layer, F.interpolate(x, scale_factor=2.0, mode="nearest")),
+            lambda mask, out: layer(x, mask, out=out),
+            nhwc,
+        )
+
+    def upsampled(self, key, x):
+        return self._run(
+            key,
+            lambda: F.interpolate(x, scale_factor=2.0, mode="nearest"),
+            lambda mask, out: ops.upsample_nearest.out(x, mask, scale=(2, 2), out=out),
+            nhwc,
+        )
+
+    def group_norm(self, layer: MaskedGroupNorm, x):
+        """A group norm with an activation."""
+        if self.mode == "full":
+            layer.keep_statistics(x)
+
+        def dense():
+            if self.mode == "expected":  # With the statistics that it keeps.
+                return layer(x)
+            result = F.group_norm(x, layer.num_groups, layer.weight, layer.bias, layer.eps)
+            return ACTIVATIONS[layer.activation](result)
+
+        return self._run(layer, dense, lambda mask, out: layer(x, mask, out=out), nhwc)
+
+    def batch_norm(self, layer: MaskedBatchNorm2d, x):
+        """A batch norm. Without training, its statistics are those of the original input."""
+        if self.mode == "full":
+            layer.running_mean.copy_(x.mean((0, 2, 3)))
+            layer.running_var.copy_(x.var((0, 2, 3)))
+        return self._run(
+            layer,
+            lambda: F.batch_norm(x, layer.running_mean, layer.running_var, layer.weight, layer.bias, eps=layer.eps),
+            lambda mask, out: layer(x, mask, out=out),
+            nhwc,
+        )
+
+    def join(self, key, tensors):
+        """Tensors one after the other by channels."""
+
+        def masked(mask, out):
+            first = 0
+            for tensor in tensors:
+                ops.activate.out(tensor, mask, out=out[:, first : first + tensor.shape[1]])
+                first += tensor.shape[1]
+
+        return self._run(key, lambda: torch.cat(tensors, 1), masked, nhwc)
+
+    def add(self, key, x, y, activation="none"):
+        return self._run(
+            key,
+            lambda: ACTIVATIONS[activation](x + y),
+            lambda mask, out: ops.add.out(x, y, mask, activation=activation, out=out),
+        )
+
+    def multiply(self, key, x, y, other_activation="none"):
+        return self._run(
+            key,
+            lambda: x * ACTIVATIONS[other_activation](y),
+            lambda mask, out: ops.multiply.out(x, y, mask, other_activation=other_activation, out=out),
+        )
+
+    def linear(self, layer, x, residual=None):
+        return self._run(layer, lambda: linear(layer, x, residual), lambda mask, out: layer(x, mask, residual, out=out))
+
+    def layer_norm(self, layer, x, scale=None, shift=None):
+        """A layer norm of tokens, with the layer's factors and summands, or with given ones."""
+        scale, shift = (layer.weight, layer.bias) if scale is None else (scale, shift)
+        return self._run(
+            layer,
+            lambda: F.layer_norm(x, layer.normalized_shape, scale, shift, layer.eps),
+            lambda mask, out: ops.layer_norm.out(x, mask, scale, shift, epsilon=layer.eps, out=out),
+        )
+
+    def attention(self, key, query, keys, values):
+        """Attention of the tokens to all keys, [N, heads, T, C]."""
+        return self._run(
+            key,
+            lambda: F.scaled_dot_product_attention(query, keys, values),
+            lambda mask, out: ops.attention.out(query, keys, values, mask, None, out=out),
+            lambda result: result.transpose(1, 2).contiguous().transpose(1, 2),
+        )
+
+
+def _add(result, shift):
+    return result if shift is None else result + shift
+
+
+def as_tokens(images: torch.Tensor) -> torch.Tensor:
+    """Images [N, C, H, W] with channels innermost as tokens [N, H * W, C], without a copy."""
+    return images.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def as_images(tokens: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Tokens [N, H * W, C] as images of the size of `like`, without a copy."""
+    return tokens.unflatten(1, like.shape[2:]).permute(0, 3, 1, 2)
+
+
+class EditedNetwork(Network):
+    """A network that computes an edit. Subclasses have `graph(*inputs)`, which calls layers by `self.editor`, and call
+    `start` with the inputs before and after the edit."""
+
+    def __init__(self):
+        super().__init__()
+        self.editor = Editor()
+        self.original: tuple[torch.Tensor, ...] = ()
+        self.edited: tuple[torch.Tensor, ...] = ()
+
+    def graph(self, *inputs):
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def start(self, original, edited):
+        """Computes the original input, and keeps all results."""
+        self.original, self.edited = original, edited
+        with self.editor.running("full"):
+            self.graph(*original)
+
+    def edit_mask(self) -> torch.Tensor:
+        """The mask of the edit, [N, H, W]: a part of each step."""
+        raise NotImplementedError
+
+    def masked(self):
+        self.editor.edit(self.edit_mask())
+        with self.editor.running("masked"):
+            return self.graph(*self.edited)
+
+    def dense_inputs(self):
+        return self.edited
+
+    def dense(self, *inputs):
+        return self.graph(*inputs)
+
+    def expected(self):
+        with self.editor.running("expected"):
+            return self.graph(*self.edited)
+
+    def densities(self):
+        return [mask.float().mean().item() for mask in self.editor.used.values()]
+
+    def cached_bytes(self):
+        return self.editor.bytes()

@@ -1,0 +1,165 @@
+"""Runs whole networks masked and dense: checks the result, times both by density, and writes JSON and pictures.
+
+    python python/networks dynconv-resnet --density .1 .3 .5 --out results
+
+Weights are random. Without PolyKernels for all layers, the others run dense; --build compiles those missing first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import platform
+import sys
+
+import torch
+
+import distile
+import timing
+from avit import AViT
+from common import error, write_json
+from distile import polykernels
+from dit_editing import DiT
+from dynconv_pose import PoseNetwork
+from dynconv_resnet import ResNet
+from sige_ddpm import DDPM
+from sige_gaugan import GauGAN
+from sige_stable_diffusion import StableDiffusion
+from video_resnet import VideoResNet
+
+# Networks of a mean density and a batch; and networks with masks of their own.
+BY_DENSITY = {
+    "dynconv-resnet": lambda density, batch: ResNet(640, density or 0.3, batch),
+    "dynconv-resnet-224": lambda density, batch: ResNet(224, density or 0.3, batch),
+    "dynconv-pose": lambda density, batch: PoseNetwork(256, density or 0.383, batch),
+    "avit-t": lambda density, batch: AViT("T", density or 0.5, batch),
+    "avit-s": lambda density, batch: AViT("S", density or 0.5, batch),
+}
+WITH_MASKS = {
+    "video": lambda: VideoResNet(512),
+    "sige-ddpm": lambda: DDPM(),
+    "sige-gaugan": lambda: GauGAN(),
+    "sige-stable-diffusion": lambda: StableDiffusion(),
+    "dit-editing": lambda: DiT(side=32, channels=384, heads=6, blocks=6),
+    "dit-editing-cuda": lambda: DiT(device="cuda", dtype=torch.bfloat16),
+}
+
+
+def main(arguments=None) -> int:
+    parser = argparse.ArgumentParser(prog="python python/networks", description=__doc__)
+    parser.add_argument("network", choices=[*BY_DENSITY, *WITH_MASKS])
+    parser.add_argument("--density", type=float, nargs="+", help="mean densities, for networks that take one")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--build", action="store_true", help="compile the PolyKernels that are missing first")
+    parser.add_argument("--peers", nargs="*", choices=timing.PEERS, default=list(timing.PEERS))
+    parser.add_argument("--seconds", type=float, default=10, help="to time each density (default: %(default)s)")
+    parser.add_argument("--threads", type=int, help="of all sides")
+    parser.add_argument("--no-times", action="store_true", help="check the result and write pictures, without times")
+    parser.add_argument("--out", type=pathlib.Path, help="a folder for NAME.json, NAME.png and, of a video, NAME.gif")
+    options = parser.parse_args(arguments)
+    if options.network in WITH_MASKS and (options.density or options.batch != 1):
+        parser.error(f"{options.network} has masks of its own, and takes no density and no batch")
+    with timing.threads(options.threads):
+        run(options)
+    return 0
+
+
+def run(options) -> None:
+    print("The weights are random. Shapes, masks and densities are those of the network.")
+    rows = []
+    for density in options.density or [None]:
+        by_density = BY_DENSITY.get(options.network)
+        network = (by_density(density, options.batch) if by_density else WITH_MASKS[options.network]()).eval()
+        with torch.inference_mode():  # Weights made in it would be packed at each call.
+            rows.append(measure(network, options))
+        print_row(rows[-1])
+    if options.out:
+        options.out.mkdir(parents=True, exist_ok=True)
+        machine = {"processor": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
+        content = {"network": options.network, "batch": options.batch, "weights": "random", "torch": torch.__version__}
+        write_json(options.out / f"{options.network}.json", {**content, "machine": machine, "rows": rows})
+        with torch.inference_mode():
+            write_pictures(network, rows[-1], options)
+
+
+def missing_of(network) -> list:
+    """The operators of a step that have no PolyKernel."""
+    with polykernels.recording() as missing:
+        network.prepare()
+        network.masked()
+    return list(missing)
+
+
+def measure(network, options) -> dict:
+    missing = missing_of(network)
+    if options.build and missing:
+        distile.build(*missing, progress=lambda text: print(text, file=sys.stderr))
+        missing = missing_of(network)
+    network.prepare()
+    result = network.masked()
+    found = error(network, result, network.expected())
+    if not found <= network.bound:
+        raise SystemExit(f"the result is wrong: the largest error is {found:.1e}, above {network.bound:.1e}")
+    checked = {
+        "densities": [round(density, 4) for density in network.densities()],
+        "error": found,
+        "bound": network.bound,
+        "without a PolyKernel": [str(operator) for operator in missing],
+        "bytes": timing.memory(network),
+    }
+    if options.no_times:
+        return checked
+    peers, absent = timing.peers_of(network, options.peers)
+    return {
+        **checked,
+        "milliseconds": timing.interleaved(network, peers, options.seconds),
+        "absent": absent,
+        "milliseconds by kind": {} if network.dense_inputs()[0].is_cuda else timing.by_kind(network),
+    }
+
+
+def print_row(row: dict) -> None:
+    densities = row["densities"]
+    print(f"\nmean density {sum(densities) / len(densities):.3f} of {len(densities)} blocks")
+    print(f"  largest error {row['error']:.1e} of the largest value, below {row['bound']:.1e}")
+    if row["without a PolyKernel"]:
+        print(f"  {len(row['without a PolyKernel'])} operators have no PolyKernel and ran dense: --build compiles them")
+    if "milliseconds" in row:
+        print_times(row)
+    print(f"  {'memory, MB':20} {'distile':>9} {'dense':>9}")
+    for name in ("weights", "kept", "step"):
+        print(f"  {name:20} {row['bytes']['distile'][name] / 1e6:9.1f} {row['bytes']['dense'][name] / 1e6:9.1f}")
+
+
+def print_times(row: dict) -> None:
+    times = row["milliseconds"]
+    for name, milliseconds in times.items():
+        print(f"  {name:12} {milliseconds:9.2f} ms  {milliseconds / times['distile']:5.2f}")
+    for name, reason in row["absent"].items():
+        print(f"  {name:12} {'-':>9}     {reason}")
+    kinds = row["milliseconds by kind"]
+    if not kinds:
+        return
+    print(f"  {'by kind, ms':20} {'distile':>9} {'dense':>9}")
+    for kind in sorted({*kinds["distile"], *kinds["dense"]}):
+        print(f"  {kind:20} {kinds['distile'].get(kind, 0):9.2f} {kinds['dense'].get(kind, 0):9.2f}")
+
+
+def write_pictures(network, row: dict, options) -> None:
+    try:
+        import pictures
+    except ImportError:
+        print("no pictures: install Pillow", file=sys.stderr)
+        return
+    network.prepare()
+    network.masked()
+    pictures.save(
+        options.out / f"{options.network}.png", pictures.strip(network.pictures(), row.get("milliseconds by kind"))
+    )
+    if isinstance(network, VideoResNet):
+        frames = []
+        for _ in range(40):
+            network.prepare()
+            network.masked()
+            frames.append(pictures.strip(network.pictures()))
+        pictures.save_animation(options.out / f"{options.network}.gif", frames)

@@ -1,0 +1,174 @@
+"""Times of a network beside its peers, by kind of layer, and its memory."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import statistics
+import time
+import weakref
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from common import Dense, Network
+
+
+def interleaved(network: Network, peers: dict, seconds: float) -> dict[str, float]:
+    """Median milliseconds of a masked step and of each peer, called in turn."""
+    times: dict[str, list[float]] = {name: [] for name in ("distile", *peers)}
+    end = None
+    while end is None or time.perf_counter() < end or len(times["distile"]) < 4:
+        network.prepare()
+        inputs = network.dense_inputs()
+        for name in times:
+            start = time.perf_counter()
+            network.masked() if name == "distile" else peers[name](*inputs)
+            _finish(inputs)
+            times[name].append((time.perf_counter() - start) * 1e3)
+        if end is None:  # The first round warms up.
+            times = {name: [] for name in times}
+            end = time.perf_counter() + seconds
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def _finish(inputs):
+    if inputs[0].is_cuda:
+        torch.cuda.synchronize()
+
+
+def peers_of(network: Network, wanted: list[str]) -> tuple[dict, dict[str, str]]:
+    """The peers, as functions of the dense inputs, and why others are missing."""
+    peers, missing = {}, {}
+    dense = Dense(network).eval()
+    inputs = network.dense_inputs()
+    for name in wanted:
+        try:
+            peers[name] = PEERS[name](dense, inputs)
+            peers[name](*inputs)
+        except Exception as problem:  # A peer may be absent or fail for reasons of its own; the others go on.
+            peers.pop(name, None)
+            missing[name] = f"{type(problem).__name__}: {str(problem).splitlines()[0] if str(problem) else ''}"
+    return peers, missing
+
+
+def _compiled(dense, inputs):
+    return torch.compile(dense)
+
+
+def _onnx_runtime(dense, inputs):
+    import io
+
+    import onnxruntime
+
+    file = io.BytesIO()
+    names = [f"input{number}" for number in range(len(inputs))]
+    torch.onnx.export(dense, inputs, file, input_names=names, dynamo=False)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
+    return lambda *inputs: session.run(None, {name: tensor.numpy() for name, tensor in zip(names, inputs)})
+
+
+PEERS = {"eager": lambda dense, inputs: dense, "compile": _compiled, "onnxruntime": _onnx_runtime}
+
+
+def kind_of(name: str, arguments: tuple) -> str:
+    """The kind of layer that an operator is."""
+    name = name.split("::")[-1].split(".")[0].removesuffix("_inference").removeprefix("_dense_")
+    if name in ("convolution", "_convolution", "conv2d", "mkldnn_convolution", "upsample_conv2d", "conv_transpose2d"):
+        weight = arguments[1]
+        size = f"{weight.shape[2]}x{weight.shape[3]}"
+        depthwise = weight.shape[1] == 1 and weight.shape[0] > 1
+        return f"depthwise {size}" if depthwise else f"convolution {size}"
+    if name.startswith(("mask_", "bitwise_", "logical_")):
+        return "masks"
+    if name in ("linear", "addmm", "mm"):
+        return "linear"
+    if "attention" in name or name in ("bmm", "_softmax", "baddbmm"):
+        return "attention"
+    if "norm" in name or name == "group_statistics":
+        return "norm"
+    if "pool" in name:
+        return "pooling"
+    return "other"
+
+
+class _Timed(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.seconds: collections.Counter = collections.Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        start = time.perf_counter()
+        result = function(*args, **(kwargs or {}))
+        self.seconds[kind_of(function.name(), args)] += time.perf_counter() - start
+        return result
+
+
+def by_kind(network: Network, rounds: int = 3) -> dict[str, dict[str, float]]:
+    """Milliseconds by kind of layer, of distile and of the dense network. On a CPU only: it times each call."""
+    found = {}
+    for name, step in (("distile", network.masked), ("dense", lambda: network.dense(*network.dense_inputs()))):
+        samples = []
+        for _ in range(rounds):
+            network.prepare()
+            with _Timed() as timed:
+                step()
+            samples.append(timed.seconds)
+        kinds = set().union(*samples)
+        found[name] = {kind: 1e3 * statistics.median(sample[kind] for sample in samples) for kind in sorted(kinds)}
+    return found
+
+
+class _Memory(TorchDispatchMode):
+    """Counts the bytes of storages that operators make, as long as they live."""
+
+    def __init__(self):
+        super().__init__()
+        self.live = self.peak = 0
+        self._known: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+    def _free(self, size):
+        self.live -= size
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        given = {
+            tensor.untyped_storage() for tensor in (*args, *(kwargs or {}).values()) if isinstance(tensor, torch.Tensor)
+        }
+        for storage in given:
+            self._known.setdefault(storage, None)
+        result = function(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage() not in self._known:
+                storage = tensor.untyped_storage()
+                self._known[storage] = None
+                self.live += storage.nbytes()
+                weakref.finalize(storage, self._free, storage.nbytes())
+        self.peak = max(self.peak, self.live)
+        return result
+
+
+def memory(network: Network) -> dict[str, dict[str, int]]:
+    """Bytes of the weights, of what stays from step to step, and of the most that a step holds beside them."""
+    weights = sum(parameter.numel() * parameter.element_size() for parameter in network.parameters())
+    found = {}
+    for name, step in (("distile", network.masked), ("dense", lambda: network.dense(*network.dense_inputs()))):
+        network.prepare()
+        with _Memory() as counted:
+            result = step()
+            del result
+        kept = network.cached_bytes() if name == "distile" else 0
+        found[name] = {"weights": weights, "kept": kept, "step": counted.peak}
+    return found
+
+
+@contextlib.contextmanager
+def threads(number: int | None):
+    before = torch.get_num_threads()
+    if number:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

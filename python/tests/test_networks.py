@@ -1,0 +1,148 @@
+"""Whole networks, small: each against its dense layers followed by the mask, and the program that times them."""
+
+import json
+import math
+
+import avit
+import common
+import dit_editing
+import dynconv_pose
+import dynconv_resnet
+import pytest
+import runner
+import sige_ddpm
+import sige_gaugan
+import sige_stable_diffusion
+import torch
+import video_resnet
+from distile.nn import MaskedGroupNorm
+
+pytestmark = pytest.mark.filterwarnings("ignore:distile")
+
+SMALL = {
+    "dynconv-resnet": lambda: dynconv_resnet.ResNet(64, 0.3, width=16, blocks=(1, 2, 2, 1)),
+    "dynconv-resnet batch": lambda: dynconv_resnet.ResNet(72, 0.5, batch=2, width=32, blocks=(1, 1, 1, 1)),
+    "dynconv-pose": lambda: dynconv_pose.PoseNetwork(64, 0.383, batch=2, stacks=1, levels=2),
+    "avit-t": lambda: avit.AViT("T", 0.5, batch=2, layers=4, pixels=64),
+    "avit-s": lambda: avit.AViT("S", 0.3, layers=3, pixels=112),
+    "video": lambda: video_resnet.VideoResNet(128, blocks=(1, 1, 1, 1), objects=1),
+    "ddpm": lambda: sige_ddpm.DDPM(64, 32, (1, 2), (32,)),
+    "gaugan": lambda: sige_gaugan.GauGAN((64, 128), 8, 12, 16),
+    "stable-diffusion": lambda: sige_stable_diffusion.StableDiffusion(16, 32, (1, 2), 4, 24, 7),
+    "dit": lambda: dit_editing.DiT(8, 384, 6, 2),
+}
+EDITED = ("ddpm", "gaugan", "stable-diffusion", "dit")
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", SMALL)
+def test_dense_then_mask(name):
+    with torch.inference_mode(False):
+        network = SMALL[name]().eval()
+    for _ in range(3):
+        network.prepare()
+        result = network.masked()
+        found = common.error(network, result, network.expected())
+        assert found <= network.bound
+        densities = network.densities()
+        assert all(0 <= density <= 1 for density in densities) and min(densities) < 0.7
+    if name != "video":  # The masks matter, so the comparison above can fail.
+        dense = network.dense(*network.dense_inputs())
+        assert common.error(network, result, dense) > 100 * network.bound
+    assert all(picture.isfinite().all() and picture.dim() in (2, 3) for picture in network.pictures().values())
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", EDITED)
+def test_edits(name):
+    """Outside the mask, the result of the original stays; where all is edited, the result is the dense one."""
+    with torch.inference_mode(False):
+        network = SMALL[name]().eval()
+    editor = network.editor
+    original = {key: tensor.clone() for key, tensor in editor.kept.items()}
+    network.masked()
+    changed = 0
+    for key, before in original.items():
+        mask = editor._mask(before)
+        spread = mask[:, :, None] if before.dim() == 3 else mask[:, None] if mask.dim() == 3 else mask[:, None, :, None]
+        assert torch.equal(torch.where(spread, 0, editor.kept[key]), torch.where(spread, 0, before))
+        changed += not torch.equal(editor.kept[key], before)
+    assert changed > len(original) / 2
+    for layer in network.modules():
+        if isinstance(layer, MaskedGroupNorm):
+            layer.forget_statistics()
+    everywhere = torch.ones_like(network.edit_mask())
+    network.edit_mask = lambda: everywhere
+    result = network.masked()
+    assert common.error(network, result, network.dense(*network.dense_inputs())) <= network.bound
+
+
+@torch.inference_mode()
+def test_full_masks_are_dense():
+    with torch.inference_mode(False):
+        networks = (
+            dynconv_resnet.ResNet(64, 1, width=16, blocks=(1, 1, 1, 1)),
+            avit.AViT("T", 1, layers=2, pixels=64),
+        )
+    for network in networks:
+        result = network.masked()
+        assert network.densities() == [1.0] * len(network.densities())
+        assert common.error(network, result, network.expected()) <= network.bound
+    network = networks[0]
+    assert common.error(network, network.masked(), network.dense(*network.dense_inputs())) <= network.bound
+
+
+@torch.inference_mode()
+def test_video():
+    with torch.inference_mode(False):
+        network = video_resnet.VideoResNet(96, blocks=(1, 1, 1, 1), objects=1)
+    first = network.blocks[-1].second.result.clone()
+    same = network.masked()  # The same frame again: nothing is computed.
+    assert torch.equal(same, first) and not any(network.densities())
+    network.prepare()
+    moved = network.masked().clone()
+    assert not torch.equal(moved, first) and 0 < network.densities()[0] < 0.5
+    assert common.error(network, moved, network.expected()) <= network.bound
+    # Above every difference, a frame changes nothing.
+    network.threshold = 2.0
+    network.prepare()
+    assert torch.equal(network.masked(), moved)
+
+
+@pytest.mark.parametrize("blocks, mean", [(57, 0.383), (33, 0.1), (33, 0.3), (16, 0.7), (5, 1)])
+def test_profile(blocks, mean):
+    found = common.profile(blocks, mean)
+    assert len(found) == blocks and sum(found) / blocks == pytest.approx(mean, abs=1e-6)
+
+
+def test_thresholds():
+    scores = torch.tensor([[3.0, 1.0], [2.0, 4.0]])
+    for density, kept in [(0, 0), (0.25, 1), (0.5, 2), (1, 4)]:
+        assert (scores > common.threshold(scores, density)).sum() == kept
+
+
+def test_error_sees_what_is_wrong():
+    network = common.Network()
+    assert common.error(network, torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5])) == pytest.approx(0.2)
+    assert common.error(network, torch.tensor([1.0, math.nan]), torch.tensor([1.0, 2.5])) == math.inf
+
+
+def test_runner(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(runner.BY_DENSITY, "dynconv-pose", lambda density, batch: SMALL["dynconv-pose"]())
+    monkeypatch.setitem(runner.WITH_MASKS, "video", lambda: video_resnet.VideoResNet(64, blocks=(1, 1, 1, 1), width=8))
+    for name in ("dynconv-pose", "video"):
+        options = [name, "--seconds", "0.01", "--peers", "eager", "--out", str(tmp_path)]
+        assert runner.main(options) == 0
+        text = capsys.readouterr().out
+        assert "weights are random" in text and "largest error" in text
+        (row,) = json.loads((tmp_path / f"{name}.json").read_text())["rows"]
+        assert set(row["milliseconds"]) == {"distile", "eager"} and min(row["milliseconds"].values()) > 0
+        assert row["error"] <= row["bound"] and sum(row["milliseconds by kind"]["distile"].values()) > 0
+        assert row["bytes"]["distile"]["step"] > 0
+    if pytest.importorskip("PIL"):
+        from PIL import Image
+
+        assert Image.open(tmp_path / "dynconv-pose.png").width > 600
+        assert Image.open(tmp_path / "video.gif").n_frames > 10
+    with pytest.raises(SystemExit):
+        runner.main(["video", "--density", "0.5"])
