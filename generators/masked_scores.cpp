@@ -3,7 +3,7 @@
  *
  *     output(h, j, row) = scale * query(h, row) . key(h, j)
  *
- * at the listed rows and the active keys j.
+ * at the listed rows and the active keys j. With packed columns, j counts them.
  */
 #include "token_product.h"
 
@@ -14,8 +14,10 @@ using namespace Halide;
 class MaskedScores : public Generator<MaskedScores>, public distile::TokenProduct {
 public:
     GeneratorParam<bool> softmax_param{"softmax", false};
+    GeneratorParam<bool> packed_param{"packed_columns", false};
 
     void configure() {
+        packed_columns = packed_param;
         add_operands(*this, true, false);
     }
 
@@ -24,13 +26,13 @@ public:
             define_scores_on_gpu(softmax_param);
             return;
         }
-        const Func scores_of_block = scores(softmax_param);
+        const Func scores = scores_of_keys(softmax_param);
         if (softmax_param) {
-            const Softmax made = softmax(scores_of_block, false);
+            const Softmax made = softmax_of_keys(scores);
             define_scores(
-                [&](const Expr &row, const Expr &of_key) { return made.weights(row, of_key) * made.inverse(row); });
+                [&](const Expr &of_key, const Expr &row) { return made.weights(of_key, row) * made.inverse(row); });
         } else {
-            define_scores([&](const Expr &row, const Expr &of_key) { return scores_of_block(row, of_key); });
+            define_scores([&](const Expr &of_key, const Expr &row) { return scores(of_key, row); });
         }
     }
 

@@ -3,7 +3,7 @@
  *
  *     output(h, d, row) = sum over active keys j of input(h, j, row) * value(h, d, j)
  *
- * at the listed rows.
+ * at the listed rows. With packed columns, the input has the active keys next to each other.
  */
 #include "token_product.h"
 
@@ -13,7 +13,10 @@ using namespace Halide;
 
 class MaskedValues : public Generator<MaskedValues>, public distile::TokenProduct {
 public:
+    GeneratorParam<bool> packed_param{"packed_columns", false};
+
     void configure() {
+        packed_columns = packed_param;
         add_operands(*this, false, true);
     }
 
@@ -23,7 +26,7 @@ public:
             return;
         }
         Func weights("weights");
-        weights(r, j) = load_input(key_x(j), row_x(r));
+        weights(r, j) = load_input(column(j), row_x(r));
         define_values([&](const Expr &row, const Expr &of_key) { return weights(row, of_key); },
                       [](const Expr &) { return Expr(1.0f); });
         input.dim(0).set_min(0).set_stride(1);

@@ -4,6 +4,20 @@ namespace distile {
 
 using namespace Halide;
 
+namespace {
+
+/** Combines the lanes of a row as a balanced tree. */
+Expr over_lanes(const Func &lanes, int first, int count,
+                const std::function<Expr(const Expr &, const Expr &)> &combine) {
+    if (count == 1) {
+        return lanes(first, Var("r"));
+    }
+    return combine(over_lanes(lanes, first, count / 2, combine),
+                   over_lanes(lanes, first + count / 2, count - count / 2, combine));
+}
+
+}  // namespace
+
 Expr TokenProduct::exp2_of(const Expr &value) {
     // Smaller powers are subnormal. As a strict comparison it keeps NaN.
     const Expr power = strict_float(select(value < -126.0f, -126.0f, value));
@@ -49,33 +63,51 @@ Expr TokenProduct::row_x(const Expr &row) {
     return unsafe_promise_clamped(cast<int>(rows(listed_row(row))), 0, input.dim(1).extent() - 1);
 }
 
+Expr TokenProduct::listed_key(const Expr &key_index) {
+    return unsafe_promise_clamped(min(key_index, num_keys - 1), 0, max(num_keys - 1, 0));
+}
+
 Expr TokenProduct::key_x(const Expr &key_index) {
     const Expr tokens = (key ? key->dim(1) : value->dim(1)).extent();
-    return unsafe_promise_clamped(
-        cast<int>(keys(unsafe_promise_clamped(min(key_index, num_keys - 1), 0, max(num_keys - 1, 0)))), 0, tokens - 1);
+    return unsafe_promise_clamped(cast<int>(keys(listed_key(key_index))), 0, tokens - 1);
+}
+
+Expr TokenProduct::column(const Expr &key_index) {
+    return packed_columns ? key_index : key_x(key_index);
 }
 
 Expr TokenProduct::load_input(const Expr &channel, const Expr &token) {
     return conversion.to_float32(input(channel, token));
 }
 
-Func TokenProduct::scores(bool for_softmax) {
-    const int dim = head_dim;
-    RDom t(0, dim, "t");
-    Func query_rows("query_rows"), query_columns("query_columns"), queries("queries"), key_rows("key_rows"),
-        dots("dots"), scores("scores");
-    query_rows(d, r) = load_input(d, row_x(r)) * (for_softmax ? scale * log2_of_e : scale);
-    query_columns(r, d) = query_rows(d, r);
-    queries(r, d) = query_columns(r, d);
-    key_rows(d, j) = conversion.to_float32((*key)(d, key_x(j)));
-    dots(r, j) += queries(r, t) * key_rows(t, j);
-    scores(r, j) = dots(r, j);
-    input.dim(0).set_bounds(0, dim).set_stride(1);
+Func TokenProduct::products(const Func &lane_rows, const Func &other_rows) {
+    RDom t(0, head_dim, "t");
+    Var lane_token("lane_token"), other("other");
+    Func lane_columns("lane_columns"), lane_tokens("lane_tokens"), dots("dots"), scores("scores");
+    lane_columns(lane_token, d) = lane_rows(d, lane_token);
+    lane_tokens(lane_token, d) = lane_columns(lane_token, d);
+    dots(lane_token, other) += lane_tokens(lane_token, t) * other_rows(t, other);
+    scores(lane_token, other) = dots(lane_token, other);
+    input.dim(0).set_bounds(0, head_dim).set_stride(1);
     input.dim(1).set_min(0);
     return scores;
 }
 
-TokenProduct::Softmax TokenProduct::softmax(const Func &scores, bool causal) {
+Func TokenProduct::scores_of_rows() {
+    Func lane_rows("lane_rows"), other_rows("other_rows");
+    lane_rows(d, r) = load_input(d, row_x(r)) * (scale * log2_of_e);
+    other_rows(d, j) = conversion.to_float32((*key)(d, key_x(j)));
+    return products(lane_rows, other_rows);
+}
+
+Func TokenProduct::scores_of_keys(bool for_softmax) {
+    Func lane_rows("lane_rows"), other_rows("other_rows");
+    lane_rows(d, j) = conversion.to_float32((*key)(d, key_x(j))) * (for_softmax ? scale * log2_of_e : scale);
+    other_rows(d, r) = load_input(d, row_x(r));
+    return products(lane_rows, other_rows);
+}
+
+TokenProduct::Softmax TokenProduct::softmax_of_rows(const Func &scores, bool causal) {
     const auto seen = [&](const Expr &key_index) {
         return causal ? key_x(key_index) <= row_x(r) + last_of_first : Expr(cast<bool>(true));
     };
@@ -90,6 +122,24 @@ TokenProduct::Softmax TokenProduct::softmax(const Func &scores, bool causal) {
     sum(r) += weights(r, of_sum);
     // A row that sees no key is 0.
     inverse(r) = strict_float(select(sum(r) == 0.0f, 0.0f, 1.0f / sum(r)));
+    return {weights, inverse};
+}
+
+TokenProduct::Softmax TokenProduct::softmax_of_keys(const Func &scores) {
+    RDom of_most(0, (num_keys + lanes - 1) / lanes, "of_most"), of_sum(0, (num_keys + lanes - 1) / lanes, "of_sum");
+    Func most_lanes("most_lanes"), most("most"), weights("weights"), sum_lanes("sum_lanes"), sum("sum"),
+        inverse("inverse");
+    const auto larger = [](const Expr &a, const Expr &b) { return strict_float(max(a, b)); };
+    const auto added = [](const Expr &a, const Expr &b) { return strict_float(a + b); };
+    most_lanes(i, r) = least_score;
+    // Scores beyond the last key repeat it.
+    most_lanes(i, r) = larger(most_lanes(i, r), scores(of_most * lanes + i, r));
+    most(r) = over_lanes(most_lanes, 0, lanes, larger);
+    weights(j, r) = select(j < num_keys, exp2_of(scores(j, r) - most(r)), 0.0f);
+    sum_lanes(i, r) = 0.0f;
+    sum_lanes(i, r) += weights(of_sum * lanes + i, r);
+    sum(r) = over_lanes(sum_lanes, 0, lanes, added);
+    inverse(r) = strict_float(1.0f / sum(r));
     return {weights, inverse};
 }
 
@@ -118,11 +168,16 @@ void TokenProduct::define_values(const std::function<Expr(const Expr &, const Ex
 
 void TokenProduct::define_scores(const std::function<Expr(const Expr &, const Expr &)> &score) {
     (*output)(j, x) = undef(dtype);
-    // Some rows at once, so that the place of a key is found once for all of them. The last ones may repeat.
-    constexpr int rows_at_once = 4;
-    RDom of_block(0, rows_at_once, 0, num_keys, 0, (num_rows + rows_at_once - 1) / rows_at_once, "score");
-    const Expr row = listed_row(of_block.z * rows_at_once + of_block.x);
-    (*output)(key_x(of_block.y), row_x(row)) = conversion.from_float32(score(row, of_block.y), dtype);
+    if (packed_columns) {
+        RDom of_block(0, num_keys, 0, num_rows, "score");
+        (*output)(of_block.x, row_x(of_block.y)) = conversion.from_float32(score(of_block.x, of_block.y), dtype);
+    } else {
+        // Some rows at once, so that the place of a key is found once for all of them. The last ones may repeat.
+        constexpr int rows_at_once = 4;
+        RDom of_block(0, rows_at_once, 0, num_keys, 0, (num_rows + rows_at_once - 1) / rows_at_once, "score");
+        const Expr row = listed_row(of_block.z * rows_at_once + of_block.x);
+        (*output)(column(of_block.y), row_x(row)) = conversion.from_float32(score(of_block.y, row), dtype);
+    }
     output->dim(0).set_min(0).set_stride(1);
     output->dim(1).set_bounds(0, input.dim(1).extent());
 }

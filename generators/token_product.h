@@ -50,7 +50,7 @@ protected:
      * of a row. */
     void define_values(const std::function<Halide::Expr(const Halide::Expr &, const Halide::Expr &)> &weight,
                        const std::function<Halide::Expr(const Halide::Expr &)> &factor);
-    /** For generate(): the output of scores. */
+    /** For generate(): the output of scores, where score(j, r) is that of a key and a row. */
     void define_scores(const std::function<Halide::Expr(const Halide::Expr &, const Halide::Expr &)> &score);
     /** For schedule(). */
     void estimate();
@@ -63,22 +63,29 @@ protected:
     void define_scores_on_gpu(bool softmax);
     void define_values_on_gpu();
 
-    /** The scores (r, j), in units of log(2) if they are for a softmax. */
-    Halide::Func scores(bool for_softmax);
-    /** The numerators of a softmax of such scores, and the inverse of their sum. */
+    /** The scores in units of log(2) for a softmax, (r, j) with rows in vector lanes. */
+    Halide::Func scores_of_rows();
+    /** The scores (j, r), with keys in vector lanes; in units of log(2) if they are for a softmax. */
+    Halide::Func scores_of_keys(bool for_softmax);
+    /** The numerators of a softmax of such scores, with the same arguments, and the inverse of their sum. */
     struct Softmax {
         Halide::Func weights, inverse;
     };
-    Softmax softmax(const Halide::Func &scores, bool causal);
+    Softmax softmax_of_rows(const Halide::Func &scores, bool causal);
+    Softmax softmax_of_keys(const Halide::Func &scores);
 
     /** A row of the block: a register tile may have more rows than are left, which repeat the last one. */
     Halide::Expr listed_row(const Halide::Expr &row);
     Halide::Expr row_x(const Halide::Expr &row);
     Halide::Expr key_x(const Halide::Expr &key);
+    /** Where a row of scores has the one of a key. */
+    Halide::Expr column(const Halide::Expr &key);
     /** The probabilities of an input, as float32. */
     Halide::Expr load_input(const Halide::Expr &channel, const Halide::Expr &token);
 
     Halide::Var d{"d"}, r{"r"}, j{"j"}, x{"x"};
+    /** Whether column j of scores is that of the j-th active key, else that of key j. */
+    bool packed_columns = false;
 
 private:
     /** The estimates of a vision transformer's tokens, of which a third are active. */
@@ -105,6 +112,9 @@ private:
     // On a GPU, in blocks: a channel is number `lane` of vector v, a key number i of key thread t.
     Halide::Var lane{"lane"}, v{"v"}, i{"i"}, t{"t"}, h{"h"}, n{"n"}, c{"c"}, y{"y"};
 
+    /** Dot products of the tokens in vector lanes with the others: (lane's token, other token). */
+    Halide::Func products(const Halide::Func &lane_rows, const Halide::Func &other_rows);
+    Halide::Expr listed_key(const Halide::Expr &key);
     /** 2 to the power of an expression that is at most 0, with a relative error of 1e-7; NaN of NaN. */
     static Halide::Expr exp2_of(const Halide::Expr &value);
 
@@ -114,7 +124,9 @@ private:
     Halide::Expr listed_rows(const Halide::Expr &image);
     Halide::Expr listed_keys(const Halide::Expr &image);
     Halide::Expr row_x(const Halide::Expr &row, const Halide::Expr &image);
+    Halide::Expr listed_key(const Halide::Expr &key_index, const Halide::Expr &image);
     Halide::Expr key_x(const Halide::Expr &key_index, const Halide::Expr &image);
+    Halide::Expr column(const Halide::Expr &key_index, const Halide::Expr &image);
     Halide::Expr seen(const Halide::Expr &key_index, bool causal);
     Halide::Func head_rows(const std::string &name, Halide::GeneratorInput<Halide::Buffer<>> &tokens, bool zero_beyond);
     Halide::Func dots_with(const Halide::Func &staged, const std::string &prefix);

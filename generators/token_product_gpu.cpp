@@ -41,13 +41,23 @@ Expr TokenProduct::row_x(const Expr &row, const Expr &image) {
                                   output->dim(1).extent() - 1);
 }
 
+Expr TokenProduct::listed_key(const Expr &key_index, const Expr &image) {
+    return min(key_index, listed_keys(image) - 1);
+}
+
 Expr TokenProduct::key_x(const Expr &key_index, const Expr &image) {
-    const Expr index = min(key_index, listed_keys(image) - 1);
+    const Expr index = listed_key(key_index, image);
     // Without a list `keys` holds something else, of which the first word is there.
     const Expr place = select(*every_key == 0, cast<int>((*key_starts)(image)) + index, 0);
     const Expr listed = cast<int>(keys(unsafe_promise_clamped(place, 0, keys.dim(0).max())));
     const Expr tokens = (key ? key->dim(1) : value->dim(1)).extent();
     return unsafe_promise_clamped(select(*every_key == 0, listed, index), 0, tokens - 1);
+}
+
+Expr TokenProduct::column(const Expr &key_index, const Expr &image) {
+    const Expr columns = key ? output->dim(0).extent() : input.dim(0).extent();
+    return packed_columns ? unsafe_promise_clamped(listed_key(key_index, image), 0, columns - 1)
+                          : key_x(key_index, image);
 }
 
 /** Whether row r of image n sees a key. */
@@ -130,7 +140,7 @@ void TokenProduct::define_attention_on_gpu(bool causal) {
 void TokenProduct::define_values_on_gpu() {
     Func weights("weights");
     const Expr key_index = i * key_threads + t;
-    const Expr loaded = conversion.to_float32(input(key_x(key_index, n), row_x(r, n), h, n));
+    const Expr loaded = conversion.to_float32(input(column(key_index, n), row_x(r, n), h, n));
     weights(t, i, r, h, n) = select(seen(key_index, false), loaded, 0.0f);
     sum_values(weights);
 }
@@ -145,7 +155,7 @@ void TokenProduct::define_scores_on_gpu(bool with_softmax) {
     const Expr key_index = of_block[2] * block_keys + key_in_block, row = of_block[3] * block_rows + of_block[1];
     const Expr item = of_block[2] * (block_keys / key_threads) + key_in_block / key_threads;
     (*output)(c, x, y, n) = undef(dtype);
-    (*output)(key_x(key_index, image), row_x(row, image), y, image) =
+    (*output)(column(key_index, image), row_x(row, image), y, image) =
         conversion.from_float32(weights(key_in_block % key_threads, item, row, y, image), dtype);
     constrain_gpu_buffers();
 }

@@ -14,8 +14,12 @@ namespace distile {
 struct TokenOperator {
     bool scores, values;  ///< Which products; attention has both.
     bool softmax, causal;
+    bool packed_columns;  ///< Column j of scores is that of the image's j-th active key.
     int32_t heads, head_dim;
 };
+
+/** The keys of an image that are active, by their columns; -1 where a column has none. */
+std::vector<int32_t> keys_of_columns(const TokenOperator &op, const uint8_t *key_mask, int32_t keys, int32_t n);
 
 TokenOperator token_operator_of(distile_operator_kind kind, const void *op);
 

@@ -11,8 +11,64 @@ using namespace Halide;
 
 namespace {
 
-/** A Func of one dimension that reduces over the keys: rows are lanes, and all rows of a register tile are summed at
- * once. */
+/** The register tiles of scores: tokens in lanes, whole vectors of them, and the others. */
+struct ScoreTile {
+    int lanes, tokens, others, unroll;
+};
+
+/** Stages the tokens in lanes of a register tile, transposed in registers. */
+void stage_lane_tokens(TokenOperator &op, const LoopLevel &token_tile, int lanes, int tokens, std::ostream &source) {
+    constexpr int channel_lanes = 4;
+    source << "const int channel_lanes = " << channel_lanes << ";\n";
+    Func lane_tokens = op.funcs.at("lane_tokens"), columns = op.funcs.at("lane_columns"),
+         lane_rows = op.funcs.at("lane_rows");
+    Var t = lane_tokens.args()[0], d = lane_tokens.args()[1], lane("lane"), vector("vector"), channel("channel"),
+        channel_vector("channel_vector");
+    DISTILE_APPLY(lane_tokens.compute_at(token_tile).bound_extent(t, tokens));
+    DISTILE_APPLY(lane_tokens.split(t, vector, lane, lanes, TailStrategy::RoundUp)
+                      .split(d, channel_vector, channel, channel_lanes));
+    DISTILE_APPLY(lane_tokens.reorder(lane, channel, channel_vector, vector).vectorize(lane).unroll(channel));
+    DISTILE_APPLY(
+        columns.compute_at(lane_tokens, channel_vector).bound_extent(t, lanes).bound_extent(d, channel_lanes));
+    DISTILE_APPLY(columns.vectorize(t).vectorize(d));
+    DISTILE_APPLY(lane_rows.compute_at(lane_tokens, channel_vector).vectorize(lane_rows.args()[0], channel_lanes));
+    DISTILE_APPLY(lane_rows.unroll(lane_rows.args()[1]));
+    if (op.bytes_per_element != 4) {
+        // Converted once for all tokens in lanes.
+        Func other_rows = op.funcs.at("other_rows");
+        DISTILE_APPLY(other_rows.compute_root().vectorize(other_rows.args()[0], 8));
+    }
+}
+
+/** The products of a register tile, in a loop over such tiles. */
+void multiply(TokenOperator &op, const LoopLevel &tile, const ScoreTile &of, std::ostream &source) {
+    const int lanes = of.lanes, unroll = of.unroll;
+    Func dots = op.funcs.at("dots");
+    Var t = dots.args()[0], other = dots.args()[1];
+    const RVar of_head(dots.rvars(0)[0]);
+    DISTILE_APPLY(dots.compute_at(tile).vectorize(t, lanes).unroll(t).unroll(other));
+    DISTILE_APPLY(dots.update().reorder(t, other, of_head).vectorize(t, lanes).unroll(t).unroll(other));
+    if (unroll > 1) {
+        DISTILE_APPLY(dots.update().unroll(of_head, unroll));
+    }
+}
+
+/** Keeps scores in memory. */
+void schedule_scores(TokenOperator &op, const ScoreTile &tile, std::ostream &source) {
+    const auto [lanes, tokens, others, unroll] = tile;
+    Func scores = op.funcs.at("scores");
+    Var t = scores.args()[0], o = scores.args()[1], token_tile("token_tile"), token("token"), other_tile("other_tile"),
+        other("other");
+    DISTILE_APPLY(scores.compute_root()
+                      .split(t, token_tile, token, tokens, TailStrategy::RoundUp)
+                      .split(o, other_tile, other, others, TailStrategy::RoundUp));
+    DISTILE_APPLY(scores.reorder(token, other, other_tile, token_tile).vectorize(token, lanes));
+    DISTILE_APPLY(scores.unroll(token).unroll(other));
+    stage_lane_tokens(op, LoopLevel(scores, token_tile), lanes, tokens, source);
+    multiply(op, LoopLevel(scores, other_tile), tile, source);
+}
+
+/** A Func of rows in lanes that reduces over the keys: all rows of a register tile are summed at once. */
 void schedule_reduction(Func reduction, int rows, int lanes, std::ostream &source) {
     Var r = reduction.args()[0], outer("outer"), inner("inner");
     const RVar key(reduction.rvars(0)[0]);
@@ -24,59 +80,67 @@ void schedule_reduction(Func reduction, int rows, int lanes, std::ostream &sourc
     DISTILE_APPLY(reduction.update().vectorize(inner, lanes).unroll(inner));
 }
 
-void schedule_scores(TokenOperator &op, const Problem &problem, const Theta &theta, std::ostream &source) {
-    const int lanes = problem.vector_lanes, rows = theta.at("row_vectors") * lanes;
-    const int keys = theta.at("score_keys"), unroll = theta.at("unroll");
-    constexpr int channel_lanes = 4;
-    source << "const int rows = " << rows << ", channel_lanes = " << channel_lanes << ";\n";
+/** A softmax with rows in lanes. */
+void schedule_softmax_of_rows(TokenOperator &op, int rows, int lanes, std::ostream &source) {
+    schedule_reduction(op.funcs.at("most"), rows, lanes, source);
+    schedule_reduction(op.funcs.at("sum"), rows, lanes, source);
+    Func weights = op.funcs.at("weights"), inverse = op.funcs.at("inverse");
+    Var wr = weights.args()[0], ir = inverse.args()[0], outer("outer"), inner("inner");
+    DISTILE_APPLY(weights.compute_root()
+                      .split(wr, outer, inner, rows, TailStrategy::RoundUp)
+                      .reorder(inner, weights.args()[1], outer));
+    DISTILE_APPLY(weights.vectorize(inner, lanes).unroll(inner));
+    DISTILE_APPLY(inverse.compute_root().vectorize(ir, lanes, TailStrategy::RoundUp));
+}
 
-    // Transposed in registers, and stored by vectors of rows: with a stride that is not constant, transposed vectors
-    // would be stored one by one.
-    Func queries = op.funcs.at("queries"), columns = op.funcs.at("query_columns"),
-         query_rows = op.funcs.at("query_rows");
-    Var r = queries.args()[0], d = queries.args()[1], lane("lane"), row_vector("row_vector"), channel("channel"),
-        channel_vector("channel_vector");
-    DISTILE_APPLY(queries.compute_root().align_bounds(r, rows));
-    DISTILE_APPLY(queries.split(r, row_vector, lane, lanes, TailStrategy::RoundUp)
-                      .split(d, channel_vector, channel, channel_lanes));
-    DISTILE_APPLY(queries.reorder(lane, channel, channel_vector, row_vector).vectorize(lane).unroll(channel));
-    DISTILE_APPLY(columns.compute_at(queries, channel_vector).bound_extent(r, lanes).bound_extent(d, channel_lanes));
-    DISTILE_APPLY(columns.vectorize(r).vectorize(d));
-    DISTILE_APPLY(query_rows.compute_at(queries, channel_vector).vectorize(query_rows.args()[0], channel_lanes));
-    DISTILE_APPLY(query_rows.unroll(query_rows.args()[1]));
-
-    if (op.bytes_per_element != 4) {
-        // Converted once for all rows.
-        Func key_rows = op.funcs.at("key_rows");
-        DISTILE_APPLY(key_rows.compute_root().vectorize(key_rows.args()[0], 8));
+/** A softmax with keys in lanes: row by row. */
+void schedule_softmax_of_keys(TokenOperator &op, int lanes, std::ostream &source) {
+    Func weights = op.funcs.at("weights"), inverse = op.funcs.at("inverse"), most = op.funcs.at("most");
+    Var j = weights.args()[0], r = inverse.args()[0];
+    for (const char *name : {"most_lanes", "sum_lanes"}) {
+        Func parts = op.funcs.at(name), whole = op.funcs.at(name == std::string("most_lanes") ? "most" : "inverse");
+        Var i = parts.args()[0];
+        source << "parts = " << name << ";\n";
+        DISTILE_APPLY(parts.compute_at(whole, r).bound_extent(i, lanes).vectorize(i, lanes));
+        DISTILE_APPLY(parts.update().vectorize(i, lanes));
     }
+    DISTILE_APPLY(most.compute_root());
+    DISTILE_APPLY(weights.compute_root().vectorize(j, lanes, TailStrategy::RoundUp));
+    DISTILE_APPLY(inverse.compute_root());
+}
 
-    Func dots = op.funcs.at("dots"), scores = op.funcs.at("scores");
-    Var sr = scores.args()[0], sj = scores.args()[1], row_tile("row_tile"), row("row"), key_tile("key_tile"),
-        key("key");
-    DISTILE_APPLY(scores.compute_root()
-                      .split(sr, row_tile, row, rows, TailStrategy::RoundUp)
-                      .split(sj, key_tile, key, keys, TailStrategy::RoundUp));
-    DISTILE_APPLY(scores.reorder(row, key, key_tile, row_tile).vectorize(row, lanes).unroll(row).unroll(key));
-    Var dr = dots.args()[0], dj = dots.args()[1];
-    const RVar of_head(dots.rvars(0)[0]);
-    DISTILE_APPLY(dots.compute_at(scores, key_tile).vectorize(dr, lanes).unroll(dr).unroll(dj));
-    DISTILE_APPLY(dots.update().reorder(dr, dj, of_head).vectorize(dr, lanes).unroll(dr).unroll(dj));
-    if (unroll > 1) {
-        DISTILE_APPLY(dots.update().unroll(of_head, unroll));
+/** The output of scores. */
+void store_scores(TokenOperator &op, const ScoreTile &tile, std::ostream &source) {
+    const auto [lanes, tokens, others, unroll] = tile;
+    Func output = op.output;
+    Stage stage = output.update();
+    DISTILE_APPLY(stage.allow_race_conditions());
+    const bool from_memory = op.has("most") || !op.packed_columns;
+    if (from_memory) {
+        schedule_scores(op, tile, source);
     }
-
     if (op.has("most")) {
-        schedule_reduction(op.funcs.at("most"), rows, lanes, source);
-        schedule_reduction(op.funcs.at("sum"), rows, lanes, source);
-        Func weights = op.funcs.at("weights"), inverse = op.funcs.at("inverse");
-        Var wr = weights.args()[0], ir = inverse.args()[0], outer("outer"), inner("inner");
-        DISTILE_APPLY(weights.compute_root()
-                          .split(wr, outer, inner, rows, TailStrategy::RoundUp)
-                          .reorder(inner, weights.args()[1], outer));
-        DISTILE_APPLY(weights.vectorize(inner, lanes).unroll(inner));
-        DISTILE_APPLY(inverse.compute_root().vectorize(ir, lanes, TailStrategy::RoundUp));
+        schedule_softmax_of_keys(op, lanes, source);
     }
+    if (!op.packed_columns) {
+        const RVar row(output.rvars(0)[0]);
+        DISTILE_APPLY(stage.unroll(row));
+        return;
+    }
+    const RVar key(output.rvars(0)[0]), row(output.rvars(0)[1]);
+    if (from_memory) {
+        DISTILE_APPLY(stage.vectorize(key, lanes, TailStrategy::Predicate));
+        return;
+    }
+    RVar key_tile("key_tile"), tile_key("tile_key"), row_tile("row_tile"), tile_row("tile_row");
+    DISTILE_APPLY(stage.split(key, key_tile, tile_key, tokens, TailStrategy::Predicate));
+    DISTILE_APPLY(stage.split(row, row_tile, tile_row, others, TailStrategy::GuardWithIf));
+    DISTILE_APPLY(stage.reorder(tile_key, tile_row, row_tile, key_tile).vectorize(tile_key, lanes));
+    DISTILE_APPLY(stage.unroll(tile_key).unroll(tile_row));
+    Func dots = op.funcs.at("dots");
+    DISTILE_APPLY(dots.bound_extent(dots.args()[0], tokens).bound_extent(dots.args()[1], others));
+    stage_lane_tokens(op, LoopLevel(output, key_tile), lanes, tokens, source);
+    multiply(op, LoopLevel(output, row_tile), tile, source);
 }
 
 void schedule_values(TokenOperator &op, int update, const Theta &theta, int lanes, int vectors, std::ostream &source) {
@@ -116,20 +180,27 @@ std::string apply_cpu_token_schedule(TokenOperator &op, const Theta &theta, cons
     const Problem problem = cpu_problem(op, target);
     std::ostringstream source;
     source << declare_knobs(cpu_token_space(op.product), problem, theta);
-    if (op.product != TokenProduct::Values) {
-        schedule_scores(op, problem, theta, source);
-    } else {
+    const int lanes = problem.vector_lanes;
+    if (op.product == TokenProduct::Values) {
         Func weights = op.funcs.at("weights");
         if (op.bytes_per_element != 4) {
             DISTILE_APPLY(weights.compute_root());
         }
-    }
-    if (op.product == TokenProduct::Scores) {
-        const RVar row(op.output.rvars(0)[0]);
-        DISTILE_APPLY(op.output.update().allow_race_conditions().unroll(row));
+    } else {
+        const bool alone = op.product == TokenProduct::Scores;
+        const ScoreTile tile = {lanes, theta.at(alone ? "key_vectors" : "row_vectors") * lanes,
+                                theta.at(alone ? "score_rows" : "score_keys"), theta.at("unroll")};
+        source << "const int lanes = " << lanes << ", tokens = " << tile.tokens << ", others = " << tile.others
+               << ";\n";
+        if (alone) {
+            store_scores(op, tile, source);
+        } else {
+            schedule_scores(op, tile, source);
+            schedule_softmax_of_rows(op, tile.tokens, lanes, source);
+        }
     }
     if (op.product != TokenProduct::Scores) {
-        const int lanes = problem.vector_lanes, whole = whole_channels(problem), rest = op.head_dim - whole;
+        const int whole = whole_channels(problem), rest = op.head_dim - whole;
         if (whole > 0) {
             schedule_values(op, 0, theta, lanes, theta.at("value_vectors"), source);
         }

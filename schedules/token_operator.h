@@ -2,16 +2,21 @@
  * The structure that schedules expect of an operator that reads a key or a value, and the code that recognises it in a
  * pipeline by the names of its Funcs.
  *
- * On a CPU, for one head and one block of rows, scores have the Funcs
- *  - query_rows(d, r), the scaled queries of the block, query_columns(r, d), the same transposed, and queries(r, d),
- * the same again;
- *  - key_rows(d, j), the keys as float32;
- *  - dots(r, j), an accumulator with one update over d, and scores(r, j), the same;
- *  - with a softmax, most(r), weights(r, j), sum(r) and inverse(r), where most and sum have one update over the keys.
+ * On a CPU, for one head and one block of rows, tokens t in vector lanes meet the others o. For attention, rows are in
+ * lanes, and for scores alone, which are stored along the keys, keys are. There are the Funcs
+ *  - lane_rows(d, t), the scaled tokens in lanes, lane_columns(t, d), the same transposed, and lane_tokens(t, d), the
+ * same again;
+ *  - other_rows(d, o), the others as float32;
+ *  - dots(t, o), an accumulator with one update over d, and scores(t, o), the same;
+ *  - with a softmax, most(r), weights(t, o), sum(r) and inverse(r). With rows in lanes, most and sum have one update
+ * over the keys. With keys in lanes, they combine the lanes of most_lanes(i, r) and sum_lanes(i, r), which have one
+ * update over the vectors of keys.
  *
- * A product with values has an update of the output for the channels that fill whole vectors, and one for the others.
- * Each scatters over the channels and the rows of the block, and reads values(d, r), or last_values(d, r), which reads
- * an accumulator of the same name with `_sums` with one update over the keys. That reads weights(r, j).
+ * The output of scores alone has an update over the keys and the rows of the block, or, where it scatters keys, over
+ * some rows, the keys, and the rows by so many. A product with values has an update of the output for the channels that
+ * fill whole vectors, and one for the others. Each scatters over the channels and the rows of the block, and reads
+ * values(d, r), or last_values(d, r), which reads an accumulator of the same name with `_sums` with one update over the
+ * keys. That reads weights(r, j).
  *
  * On a GPU, where h is a head and n an image, a channel is number `lane` of vector v, and key j is item i of thread t:
  *  - key_rows(lane, v, j, h, n) and value_rows, the tokens at the listed keys, as float32;
@@ -39,6 +44,7 @@ struct TokenOperator : OperatorFacts {
     std::map<std::string, Halide::Func> funcs;
     int block_rows = 0, block_keys = 0; /**< On a GPU. */
     bool causal = false;                /**< The same. */
+    bool packed_columns = false;        /**< On a CPU, of scores: they are stored next to each other. */
 
     bool has(const std::string &name) const {
         return funcs.count(name) != 0;

@@ -6,6 +6,11 @@ namespace {
 
 std::string describe(const Theta &theta) {
     std::string text = "blocks of " + count_of(theta, "rows", "row");
+    if (theta.count("score_rows") != 0) {
+        text += "; register tiles of " + count_of(theta, "score_rows", "row") + " x " +
+                count_of(theta, "key_vectors", "vector") + " of keys, " + count_of(theta, "unroll", "channel") +
+                " unrolled";
+    }
     if (theta.count("score_keys") != 0) {
         text += "; register tiles of " + count_of(theta, "row_vectors", "vector") + " of rows x " +
                 count_of(theta, "score_keys", "key") + ", " + count_of(theta, "unroll", "channel") + " unrolled";
@@ -18,6 +23,23 @@ std::string describe(const Theta &theta) {
     return text;
 }
 
+/** The knobs and constraints of scores, with rows in vector lanes or, for scores alone, keys. */
+void add_scores(Space &space, const char *vectors, const char *vectors_meaning, const char *others,
+                const char *others_meaning) {
+    space.knobs.push_back({vectors, vectors_meaning, {1, 2, 4}});
+    space.knobs.push_back({others, others_meaning, {3, 4, 5, 6, 8, 10, 12, 13, 14, 24}});
+    space.knobs.push_back({"unroll", "channels of a head whose products are unrolled", {1, 2, 4, 8}});
+    space.constraints.push_back({std::string(vectors) + " times " + others + " that fit the vector registers",
+                                 [vectors, others](const Theta &theta, const Problem &problem) {
+                                     return theta.at(vectors) * (theta.at(others) + 1) < problem.vector_registers;
+                                 },
+                                 {vectors, others}});
+    space.constraints.push_back(
+        {"an unroll that divides the channels of a head",
+         [](const Theta &theta, const Problem &problem) { return problem.head_dim % theta.at("unroll") == 0; },
+         {"unroll"}});
+}
+
 Space make_space(bool scores, bool values) {
     // A plan's variants have granularities; those of tokens are single tokens.
     Space space{{{"tile_h", "height of a tile, a token", {1}},
@@ -28,32 +50,24 @@ Space make_space(bool scores, bool values) {
                   {"tile_h", "tile_w"}}},
                 describe,
                 {}};
-    if (scores) {
-        space.knobs.push_back({"row_vectors", "vectors of rows in a register tile of scores", {1, 2, 4}});
-        space.knobs.push_back({"score_keys", "keys in a register tile of scores", {3, 4, 5, 6, 8, 10, 12, 13, 14, 24}});
-        space.knobs.push_back({"unroll", "channels of a head whose products are unrolled", {1, 2, 4, 8}});
+    if (scores && values) {
+        add_scores(space, "row_vectors", "vectors of rows in a register tile of scores", "score_keys",
+                   "keys in a register tile of scores");
         space.constraints.push_back({"rows that are whole register tiles of scores",
                                      [](const Theta &theta, const Problem &problem) {
                                          return theta.at("rows") % row_step(theta, problem.vector_lanes) == 0;
                                      },
                                      {"rows", "row_vectors"}});
-        space.constraints.push_back({"row_vectors times score_keys that fit the vector registers",
-                                     [](const Theta &theta, const Problem &problem) {
-                                         return theta.at("row_vectors") * (theta.at("score_keys") + 1) <
-                                                problem.vector_registers;
-                                     },
-                                     {"row_vectors", "score_keys"}});
-        space.constraints.push_back(
-            {"an unroll that divides the channels of a head",
-             [](const Theta &theta, const Problem &problem) { return problem.head_dim % theta.at("unroll") == 0; },
-             {"unroll"}});
+    } else if (scores) {
+        add_scores(space, "key_vectors", "vectors of keys in a register tile", "score_rows", "rows in a register tile");
     }
     if (values) {
         space.knobs.push_back(
             {"value_rows", "rows in a register tile of values", {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14}});
         space.knobs.push_back(
             {"value_vectors", "vectors of channels in a register tile of values", {1, 2, 3, 4, 5, 6, 8}});
-        space.knobs.push_back({scores ? "value_unroll" : "unroll", "keys that are unrolled", {1, 2, 4}});
+        // Compilers reorder the sums of unrolled keys, for which they lack registers.
+        space.knobs.push_back({scores ? "value_unroll" : "unroll", "keys that are unrolled", {1}});
         space.constraints.push_back({"value_vectors that divide those of a head",
                                      [](const Theta &theta, const Problem &problem) {
                                          const int vectors = whole_channels(problem) / problem.vector_lanes;
@@ -74,7 +88,14 @@ Space make_space(bool scores, bool values) {
 }  // namespace
 
 int row_step(const Theta &theta, int lanes) {
-    return theta.count("row_vectors") != 0 ? theta.at("row_vectors") * lanes : theta.at("value_rows");
+    return theta.count("row_vectors") != 0  ? theta.at("row_vectors") * lanes
+           : theta.count("score_rows") != 0 ? theta.at("score_rows")
+                                            : theta.at("value_rows");
+}
+
+int more_rows(TokenProduct product, int lanes) {
+    // Scores alone transpose all keys, which takes about as long as so many rows do.
+    return product == TokenProduct::Scores ? lanes / 2 : product == TokenProduct::Values ? 1 : 0;
 }
 
 int whole_channels(const Problem &problem) {

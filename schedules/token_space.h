@@ -15,6 +15,9 @@ const Space &cpu_token_space(TokenProduct product);
 /** The rows of a register tile: a block with fewer rows than a multiple of it takes as long as one with so many. */
 int row_step(const Theta &theta, int lanes);
 
+/** What a block takes besides the time of its rows, in rows. */
+int more_rows(TokenProduct product, int lanes);
+
 /** The channels of a head that fill whole vectors. */
 int whole_channels(const Problem &problem);
 

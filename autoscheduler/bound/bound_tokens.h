@@ -9,6 +9,7 @@
 #define DISTILE_BOUND_TOKENS_H
 
 #include "bound_cpu.h"
+#include "token_space.h"
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -19,15 +20,17 @@ namespace distile {
 
 /** `unroll` means channels of scores, or the keys of a product with values alone. */
 inline const std::vector<const char *> &token_knobs() {
-    static const std::vector<const char *> knobs = {"rows",       "row_vectors",   "score_keys",  "unroll",
-                                                    "value_rows", "value_vectors", "value_unroll"};
+    static const std::vector<const char *> knobs = {"rows",         "row_vectors", "score_keys",
+                                                    "unroll",       "value_rows",  "value_vectors",
+                                                    "value_unroll", "key_vectors", "score_rows"};
     return knobs;
 }
 
 template<typename Sink>
 void add_token_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
-    const auto [most_rows, row_vectors, score_keys, unroll, value_rows, value_vectors, value_unroll] =
-        std::tie(values[0], values[1], values[2], values[3], values[4], values[5], values[6]);
+    const auto [most_rows, row_vectors, score_keys, unroll, value_rows, value_vectors, value_unroll, key_vectors,
+                score_rows] =
+        std::tie(values[0], values[1], values[2], values[3], values[4], values[5], values[6], values[7], values[8]);
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const double cycle_us = 1e-3 / device.ghz, lanes = problem.vector_lanes;
@@ -35,13 +38,14 @@ void add_token_terms(const Workload &workload, const std::array<int, 16> &values
     const bool scores = problem.product != TokenProduct::Values, has_values = problem.product != TokenProduct::Scores;
 
     // The blocks with which the threads end soonest.
-    const int row_step = scores ? row_vectors * problem.vector_lanes : value_rows;
+    const int row_step = !scores ? value_rows : has_values ? row_vectors * problem.vector_lanes : score_rows;
     const double image_rows = std::ceil(static_cast<double>(tiles) / workload.batch);
+    const int more = more_rows(problem.product, problem.vector_lanes);
     double rows = row_step, tasks = 0, rounds = 0;
     for (int candidate = row_step; candidate <= most_rows; candidate += row_step) {
         const double blocks = std::ceil(image_rows / candidate) * workload.batch * problem.heads;
         const double candidate_rounds = std::ceil(blocks / workload.threads);
-        if (candidate == row_step || candidate_rounds * candidate <= rounds * rows) {
+        if (candidate == row_step || candidate_rounds * (candidate + more) <= rounds * (rows + more)) {
             rows = candidate;
             tasks = blocks;
             rounds = candidate_rounds;
@@ -51,17 +55,21 @@ void add_token_terms(const Workload &workload, const std::array<int, 16> &values
 
     double operations = 0, loads = 0, iterations = 0, steps = 0, other_cycles = 0, sums = 0;
     if (scores) {
-        const double row_tiles = std::ceil(used_rows / (row_vectors * lanes));
-        const double of_tiles = row_tiles * std::ceil(keys / score_keys) * dim;
-        operations += of_tiles * row_vectors * score_keys;
-        loads += of_tiles * (row_vectors + score_keys);
+        // Attention has rows in vector lanes, scores alone have keys.
+        const double vectors = has_values ? row_vectors : key_vectors, others = has_values ? score_keys : score_rows;
+        const double lane_vectors = std::ceil((has_values ? used_rows : keys) / (vectors * lanes)) * vectors;
+        const double of_tiles = lane_vectors / vectors * std::ceil((has_values ? keys : used_rows) / others) * dim;
+        operations += of_tiles * vectors * others;
+        // Registers hold the addresses of about 12 tokens that are read in place.
+        const double addresses = !has_values && others > 12 ? others : 0;
+        loads += of_tiles * (vectors + others + addresses);
         iterations += of_tiles / unroll;
         steps += of_tiles;
-        sums = static_cast<double>(row_vectors) * score_keys;
-        // Transposing a query takes more than a cycle a channel, as measured; the softmax an exponential of each score.
+        sums = vectors * others;
+        // Transposing a token takes more than a cycle a channel, as measured; the softmax an exponential of each score.
         constexpr double transpose_cycles = 1.2, softmax_cycles = 14;
-        other_cycles += row_tiles * row_vectors * lanes * dim * transpose_cycles;
-        other_cycles += has_values ? row_tiles * row_vectors * keys * softmax_cycles : used_rows * keys;
+        other_cycles += lane_vectors * lanes * dim * transpose_cycles;
+        other_cycles += has_values ? lane_vectors * keys * softmax_cycles : used_rows * lane_vectors;
     }
     if (has_values) {
         const double channels = value_vectors * lanes;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Measures the two products of attention on a CPU, masked scores and masked values, beside the dense matrix products of
-ONNX Runtime and PyTorch, whichever Python finds, and beside theirs over packed rows and columns.
+"""Measures the two products of attention on a CPU, masked scores and masked values, with full and with packed columns,
+beside the dense matrix products of ONNX Runtime and PyTorch, whichever Python finds, and beside theirs over packed rows
+and columns.
 
 All sides take turns in one process. The libraries get what suits them: heads as the outer dimension, contiguous. Packing
 gathers the active rows and columns, multiplies, and scatters the result; it is given the lists of both.
@@ -8,9 +9,9 @@ gathers the active rows and columns, multiplies, and scatters the result; it is 
 Example:
   products.py --library build/release/runtime/libdistile.so --objects folder --threads 2 --out cpu-products.json
 
-The folder has scores_<heads>_<head_dim>[_<plan>].so and values_..., as `distile plan` and `distile compile` make them of
-the operators in bench/python/operators. Each row is in the file as soon as it is measured; --resume keeps those that the
-file has.
+The folder has scores_<heads>_<head_dim>[_packed][_<plan>].so and values_..., as `distile plan` and `distile compile`
+make them of the operators in bench/python/operators. Each row is in the file as soon as it is measured; --resume keeps
+those that the file has.
 """
 import ctypes
 
@@ -24,19 +25,21 @@ DENSITIES = [.3, .5, .1, .05, .7, 1.0]
 
 
 class Problem:
-    """Random tokens of an image, scores of them, and a mask for rows and columns."""
+    """Random tokens of an image, scores of them, and a mask for rows and columns. Packed columns are the first ones, else
+    they are those of the active keys."""
 
-    def __init__(self, heads, density, seed):
+    def __init__(self, heads, packed, density, seed):
         self.heads, self.channels = heads, heads * HEAD_DIM
         random = np.random.default_rng(seed)
         count = max(1, round(density * TOKENS))
         self.active = np.sort(random.permutation(TOKENS)[:count])
+        self.columns, self.layout = (np.arange(count), "packed") if packed else (self.active, "full")
         self.bytes = np.zeros(TOKENS, np.uint8)
         self.bytes[self.active] = 1
         self.density = count / TOKENS
         self.query, self.key = (random.standard_normal((TOKENS, self.channels), np.float32) for _ in range(2))
         self.square = random.random((heads, TOKENS, TOKENS), np.float32)
-        self.grid = np.ix_(range(heads), self.active, self.active)
+        self.grid = np.ix_(range(heads), self.active, self.columns)
 
     def by_heads(self, tokens):
         return np.ascontiguousarray(tokens.reshape(TOKENS, self.heads, HEAD_DIM).transpose(1, 0, 2))
@@ -65,13 +68,13 @@ class Scores(Problem):
         return {"input": self.tokens(self.query), "key": self.tokens(self.key), "output": self.all_scores(self.output)}
 
     def gather(self, take):
-        return take(self.left, 1), take(self.right, 2)
+        return take(self.left, 1, self.active), take(self.right, 2, self.active)
 
     def scatter(self, output, result):
         output[self.grid] = result
 
     def error(self):
-        expected = (self.left.astype(np.float64) @ self.right)[self.grid]
+        expected = self.left[:, self.active].astype(np.float64) @ self.right[:, :, self.active]
         return float(np.abs(self.output[self.grid] - expected).max() / np.abs(expected).max())
 
 
@@ -88,7 +91,7 @@ class Values(Problem):
                 "output": self.tokens(self.output)}
 
     def gather(self, take):
-        return take(take(self.left, 1), 2), take(self.right, 1)
+        return take(take(self.left, 1, self.active), 2, self.columns), take(self.right, 1, self.active)
 
     def scatter(self, output, result):
         output[:, self.active] = result
@@ -115,13 +118,13 @@ def masked_sides(distile, kernel, problem):
 
 
 def torch_sides(problem):
-    left, right, active = (torch.from_numpy(array) for array in (problem.left, problem.right, problem.active))
+    left, right = (torch.from_numpy(array) for array in (problem.left, problem.right))
     dense = torch.matmul(left, right)
     output = np.zeros_like(dense.numpy())
 
     def packed():
-        parts = problem.gather(lambda array, axis: torch.from_numpy(array).index_select(axis, active)
-                               if isinstance(array, np.ndarray) else array.index_select(axis, active))
+        parts = problem.gather(lambda array, axis, places: torch.as_tensor(array).index_select(
+            axis, torch.from_numpy(places)))
         problem.scatter(output, torch.matmul(*parts).numpy())
 
     return {"dense PyTorch": lambda: torch.matmul(left, right, out=dense), "packed PyTorch": packed}
@@ -145,7 +148,7 @@ def onnxruntime_sides(problem, threads):
     binding.bind_ortvalue_output("output", onnxruntime.OrtValue.ortvalue_from_numpy(output))
 
     def packed():
-        left, right = problem.gather(lambda array, axis: array.take(problem.active, axis=axis))
+        left, right = problem.gather(lambda array, axis, places: array.take(places, axis=axis))
         problem.scatter(output, session.run(None, {"left": left, "right": right})[0])
 
     return {"dense ONNX Runtime": lambda: session.run_with_iobinding(binding), "packed ONNX Runtime": packed}
@@ -161,7 +164,7 @@ def measure_row(distile, kernel, problem, options):
     masked, kernels = times["masked"]["median"], times["kernels"]["median"]
     fraction = problem.density ** 2
     row = {"status": "measured", "kind": type(problem).__name__.lower(), "op": f"{problem.heads} heads of {HEAD_DIM}",
-           "shape": f"{TOKENS} tokens, active keys", "dtype": "float32", "batch": 1, "mask": "random", "mode": "keep",
+           "shape": f"{TOKENS} tokens, active keys", "columns": problem.layout, "dtype": "float32", "batch": 1, "mask": "random", "mode": "keep",
            "density": problem.density, "work_fraction": fraction, "max_rel_err": problem.error(),
            "t_masked_us": masked, "t_kernels_us": kernels, "times_us": times}
     (dense, dense_us), (packed, packed_us) = fastest(times, "dense"), fastest(times, "packed")
@@ -175,9 +178,10 @@ def main():
     options = parse_options(__doc__, ["cpu"])
     results = Results(options)
     distile = Distile(options.library, options.threads)
-    rows = [(kind, heads, density) for kind in (Scores, Values) for heads in (3, 6) for density in DENSITIES]
-    for number, (kind, heads, density) in enumerate(rows, 1):
-        operator = f"{kind.__name__.lower()}_{heads}_{HEAD_DIM}"
+    rows = [(kind, heads, packed, density) for kind in (Scores, Values) for heads in (3, 6) for packed in (False, True)
+            for density in DENSITIES]
+    for number, (kind, heads, packed, density) in enumerate(rows, 1):
+        operator = f"{kind.__name__.lower()}_{heads}_{HEAD_DIM}{'_packed' if packed else ''}"
         name = f"{operator}/{density}"
         if not results.wants(name):
             continue
@@ -186,7 +190,8 @@ def main():
             results.add(name, {"status": "skipped", "reason": f"'{options.objects}' has no PolyKernel for it"})
             print(f"[{number}/{len(rows)}] {name}: skipped, no PolyKernel", flush=True)
             continue
-        row = measure_row(distile, distile.kernel(path, times_of(options, path)), kind(heads, density, number), options)
+        problem = kind(heads, packed, density, number)
+        row = measure_row(distile, distile.kernel(path, times_of(options, path)), problem, options)
         results.add(name, row)
         figures = ", ".join(f"{side} {time['median']:.1f}" for side, time in row["times_us"].items())
         print(f"[{number}/{len(rows)}] {name}: {figures} us, eta {row.get('eta', float('nan')):.2f}, by the kernel "

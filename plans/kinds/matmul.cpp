@@ -14,8 +14,9 @@ Channels channels_of_values(const Operator &op) {
 }
 
 template<distile_product product> std::shared_ptr<const void> op_struct(const Operator &op) {
-    return std::make_shared<distile_matmul>(
-        distile_matmul{op.param("heads"), op.param("head_dim"), product, op.is_set("softmax") ? 1 : 0});
+    return std::make_shared<distile_matmul>(distile_matmul{op.param("heads"), op.param("head_dim"), product,
+                                                           op.is_set("softmax") ? 1 : 0,
+                                                           op.is_set("packed_columns") ? 1 : 0});
 }
 
 template<distile_product product> CStruct c_struct(const Operator &op) {
@@ -23,7 +24,13 @@ template<distile_product product> CStruct c_struct(const Operator &op) {
             {{"heads", std::to_string(op.param("heads"))},
              {"head_dim", std::to_string(op.param("head_dim"))},
              {"product", product == DISTILE_SCORES ? "DISTILE_SCORES" : "DISTILE_VALUES"},
-             {"softmax", op.is_set("softmax") ? "1" : "0"}}};
+             {"softmax", op.is_set("softmax") ? "1" : "0"},
+             {"packed_columns", op.is_set("packed_columns") ? "1" : "0"}}};
+}
+
+std::string describe(const Operator &op) {
+    return describe_heads(op) + (op.is_set("softmax") ? ", softmax" : "") +
+           (op.is_set("packed_columns") ? ", packed columns" : "");
 }
 
 std::vector<Operand> operands_of_scores(const Operator &op) {
@@ -41,22 +48,21 @@ std::vector<Operand> operands_of_values(const Operator &op) {
 }  // namespace
 
 const OperatorSchema &scores_schema() {
-    static const OperatorSchema schema = {
-        "masked_scores",
-        DISTILE_MASKED_MATMUL,
-        "DISTILE_MASKED_MATMUL",
-        "scores of attention",
-        head_params(),
-        {"tokens"},
-        why_heads_illegal,
-        channels_of_scores,
-        op_struct<DISTILE_SCORES>,
-        c_struct<DISTILE_SCORES>,
-        [](const Operator &op) { return facts_of_heads(op, TokenProduct::Scores); },
-        nullptr,
-        [](const Operator &op) { return describe_heads(op) + (op.is_set("softmax") ? ", softmax" : ""); },
-        {"softmax"},
-        operands_of_scores};
+    static const OperatorSchema schema = {"masked_scores",
+                                          DISTILE_MASKED_MATMUL,
+                                          "DISTILE_MASKED_MATMUL",
+                                          "scores of attention",
+                                          head_params(),
+                                          {"tokens"},
+                                          why_heads_illegal,
+                                          channels_of_scores,
+                                          op_struct<DISTILE_SCORES>,
+                                          c_struct<DISTILE_SCORES>,
+                                          [](const Operator &op) { return facts_of_heads(op, TokenProduct::Scores); },
+                                          nullptr,
+                                          describe,
+                                          {"softmax", "packed_columns"},
+                                          operands_of_scores};
     return schema;
 }
 
@@ -73,8 +79,8 @@ const OperatorSchema &values_schema() {
                                           c_struct<DISTILE_VALUES>,
                                           [](const Operator &op) { return facts_of_heads(op, TokenProduct::Values); },
                                           nullptr,
-                                          describe_heads,
-                                          {},
+                                          describe,
+                                          {"packed_columns"},
                                           operands_of_values};
     return schema;
 }

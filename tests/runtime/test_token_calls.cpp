@@ -97,9 +97,11 @@ struct Fixture {
 TEST_CASE("rows and keys are those that the masks list", "[token_calls]") {
     std::mt19937 random(1);
     const PlainAttention attention(3, 4), causal(2, 4, true), scores(3, 4, DISTILE_SCORES),
-        values(2, 4, DISTILE_VALUES), one_head(1, 4, DISTILE_SCORES);
+        values(2, 4, DISTILE_VALUES), one_head(1, 4, DISTILE_SCORES), packed_scores(3, 4, DISTILE_SCORES, true),
+        packed_values(2, 4, DISTILE_VALUES, true);
     const Context context = make_context();
-    for (const PlainAttention *plain : {&attention, &causal, &scores, &values, &one_head}) {
+    for (const PlainAttention *plain :
+         {&attention, &causal, &scores, &values, &one_head, &packed_scores, &packed_values}) {
         const Kernel kernel = make_kernel(context, plain->polykernel());
         for (const TokenCall &call : calls(random)) {
             CAPTURE(call.batch, call.tokens, call.keys, call.key_mask.size(), call.inactive);

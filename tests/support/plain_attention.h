@@ -26,7 +26,8 @@ public:
         variants_ = {{"plain", 1, 1, 0, nullptr, causal ? run_attention<true> : run_attention<false>, {}, 0}};
         finish();
     }
-    PlainAttention(int32_t heads, int32_t head_dim, distile_product product) : matmul_{heads, head_dim, product, 0} {
+    PlainAttention(int32_t heads, int32_t head_dim, distile_product product, bool packed_columns = false)
+        : matmul_{heads, head_dim, product, 0, packed_columns ? 1 : 0} {
         const int32_t channels = heads * head_dim;
         if (product == DISTILE_SCORES) {
             operands_ = {{DISTILE_ROLE_INPUT, DISTILE_FLOAT32, channels},
@@ -39,7 +40,9 @@ public:
         }
         polykernel_.kind = DISTILE_MASKED_MATMUL;
         polykernel_.op = &matmul_;
-        variants_ = {{"plain", 1, 1, 0, nullptr, product == DISTILE_SCORES ? run_scores : run_values, {}, 0}};
+        const auto run_any_scores = packed_columns ? run_scores<true> : run_scores<false>;
+        const auto run_any_values = packed_columns ? run_values<true> : run_values<false>;
+        variants_ = {{"plain", 1, 1, 0, nullptr, product == DISTILE_SCORES ? run_any_scores : run_any_values, {}, 0}};
         finish();
     }
     PlainAttention(const PlainAttention &) = delete;
@@ -128,27 +131,29 @@ private:
         return 0;
     }
 
-    static int run_scores(const distile_kernel_call *call) {
+    template<bool packed> static int run_scores(const distile_kernel_call *call) {
         const distile_array &key = call->operands[1], &output = call->operands[2];
         for_each_row(*call, [&](int32_t n, int32_t row) {
             for (int32_t head = 0; head < output.dim[2].extent; head++) {
+                int32_t column = 0;
                 for (int32_t j : keys_of(*call, n, key.dim[1].extent)) {
                     store_as(output.dtype, static_cast<float>(score(*call, n, row, j, head * head_dim, head_dim)),
-                             place(output, j, row, head, n));
+                             place(output, packed ? column++ : j, row, head, n));
                 }
             }
         });
         return 0;
     }
 
-    static int run_values(const distile_kernel_call *call) {
+    template<bool packed> static int run_values(const distile_kernel_call *call) {
         const distile_array &input = call->operands[0], &value = call->operands[1], &output = call->operands[2];
         for_each_row(*call, [&](int32_t n, int32_t row) {
             for (int32_t channel = 0; channel < output.dim[0].extent; channel++) {
                 double sum = 0;
+                int32_t column = 0;
                 for (int32_t j : keys_of(*call, n, value.dim[1].extent)) {
-                    sum +=
-                        static_cast<double>(load(input, j, row, channel / head_dim, n)) * load(value, channel, j, 0, n);
+                    const float weight = load(input, packed ? column++ : j, row, channel / head_dim, n);
+                    sum += static_cast<double>(weight) * load(value, channel, j, 0, n);
                 }
                 store_as(output.dtype, static_cast<float>(sum), place(output, channel, row, 0, n));
             }

@@ -69,8 +69,12 @@ TokenTensors::TokenTensors(const distile_polykernel &polykernel, const TokenCall
                      [&](int32_t n, int32_t x, int32_t) { return is_row(n, x); });
         key_ = make(1, call.keys, channels, call.key, call.magnitude, of_key);
     } else {
+        std::vector<std::vector<int32_t>> key_of;
+        for (int32_t n = 0; n < call.batch; n++) {
+            key_of.push_back(keys_of_columns(op, call.key_mask.empty() ? nullptr : call.key_mask.data(), call.keys, n));
+        }
         input = make(op.heads, call.tokens, call.keys, call.input, 1,
-                     [&](int32_t n, int32_t x, int32_t j) { return is_row(n, x) && is_key(n, j); });
+                     [&](int32_t n, int32_t x, int32_t column) { return is_row(n, x) && key_of[n][column] >= 0; });
     }
     if (op.values) {
         value_ = make(1, call.keys, channels, call.value, 1, of_key);

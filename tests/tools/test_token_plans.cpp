@@ -59,6 +59,11 @@ TEST_CASE("operators that read keys have heads, and tokens of both sequences", "
     CHECK(scores.typical_output().height == 3);
     CHECK(scores.typical_mask().height == 1);
 
+    const Operator packed = parse("masked_scores", R"({"heads": 3, "packed_columns": true})");
+    CHECK(packed.summary() == "scores of attention, 3 heads of 64 channels, packed columns");
+    CHECK(parse_operator(to_json(packed), "again") == packed);
+    CHECK(parse("masked_values", R"({"packed_columns": true})").is_set("packed_columns"));
+
     const Operator values = parse("masked_values", R"({"heads": 3, "head_dim": 64})", R"({"tokens": 50})");
     CHECK(values.in_channels() == 50);
     CHECK(values.typical_height == 3);
@@ -71,6 +76,7 @@ TEST_CASE("operator files of operators that read keys are refused in words", "[t
     CHECK(contains(refusal("masked_attention", R"({"epilogue": "relu"})"), R"(has no parameter "epilogue")"));
     CHECK(contains(refusal("masked_attention", R"({"residual": true})"), R"(has no parameter "residual")"));
     CHECK(contains(refusal("masked_attention", R"({"softmax": true})"), R"(has no parameter "softmax")"));
+    CHECK(contains(refusal("masked_attention", R"({"packed_columns": true})"), R"(no parameter "packed_columns")"));
     CHECK(contains(refusal("masked_attention", R"({"causal": 1})"), "not true or false"));
     CHECK(contains(refusal("masked_scores", R"({"head_dim": 12})"), "must be a multiple of 8"));
     CHECK(contains(refusal("masked_linear", R"({"causal": true})"), R"(has no parameter "causal")"));

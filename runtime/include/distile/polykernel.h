@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct below or the calling convention changes. */
-#define DISTILE_POLYKERNEL_VERSION 9
+#define DISTILE_POLYKERNEL_VERSION 10
 
 /** Output channels per block of the weight layouts "cpu-o16", "cuda-o32" and "opencl-o32". */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
@@ -86,6 +86,9 @@ typedef struct distile_matmul {
     int32_t heads, head_dim;
     int32_t product; /**< distile_product */
     int32_t softmax; /**< 1: scores become probabilities, by a softmax over the active keys. */
+    /** 1: column j of a row of scores is that of the image's j-th active key, and later ones are neither written nor
+     * read. 0: column j is that of key j. */
+    int32_t packed_columns;
 } distile_matmul;
 
 /** An operand's role in its operator. */
@@ -232,9 +235,10 @@ int distile_call_halide(distile_halide_function function, const distile_kernel_c
 /** How Halide's code for an operator with a key or a value is called. */
 typedef struct distile_row_blocks {
     int32_t heads;
-    int32_t rows;     /**< The most rows of a block. */
-    int32_t row_step; /**< A block with fewer rows than a multiple of it takes as long as one with so many. */
-    int32_t causal;   /**< 1: no row of a block sees the keys behind those that its last row sees. */
+    int32_t rows;      /**< The most rows of a block. */
+    int32_t row_step;  /**< A block with fewer rows than a multiple of it takes as long as one with so many. */
+    int32_t causal;    /**< 1: no row of a block sees the keys behind those that its last row sees. */
+    int32_t more_rows; /**< A block takes as long as its rows and so many more. */
 } distile_row_blocks;
 
 /** Calls Halide's code for such an operator on a CPU, in parallel: once for every head and every block of listed rows

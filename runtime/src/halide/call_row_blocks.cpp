@@ -88,7 +88,8 @@ private:
             if (rows > step && int64_t{rows} * keys_ > most_scores) {
                 break;
             }
-            const int64_t cost = ceil_divide(count_blocks(rows) * blocks_.heads, threads) * int64_t{rows};
+            const int64_t cost =
+                ceil_divide(count_blocks(rows) * blocks_.heads, threads) * (int64_t{rows} + blocks_.more_rows);
             if (rows == step || cost <= best_cost) {
                 best = rows;
                 best_cost = cost;
