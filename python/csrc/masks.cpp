@@ -1,11 +1,24 @@
 #include "mask_bytes.h"
 #include "operators.h"
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <distile/mask_algebra.h>
 
 namespace distile::python {
 
 namespace {
+
+/** Eight pixels as bytes, by their bits. */
+constexpr auto bytes_of_bits = [] {
+    std::array<std::array<uint8_t, 8>, 256> table{};
+    for (size_t bits = 0; bits < table.size(); bits++) {
+        for (size_t pixel = 0; pixel < 8; pixel++) {
+            table[bits][pixel] = bits >> pixel & 1;
+        }
+    }
+    return table;
+}();
 
 int32_t number(int64_t value) {
     return static_cast<int32_t>(std::min<int64_t>(std::max<int64_t>(value, INT32_MIN), INT32_MAX));
@@ -38,9 +51,13 @@ Tensor bytes_of(const Session &session, const Tensor &like, const Mask &mask, in
     check(distile_mask_bits(mask.get(), &words, &words_per_row), session.context());
     const Tensor result = empty(like, tokens ? Ints{batch, width} : Ints{batch, height, width}, ScalarType::Bool);
     auto *bytes = static_cast<uint8_t *>(result.mutable_data_ptr());
-    for (int64_t row = 0; row < batch * height; row++, words += words_per_row) {
-        for (int64_t x = 0; x < width; x++) {
-            *bytes++ = words[x / 32] >> (x % 32) & 1;
+    for (int64_t row = 0; row < batch * height; row++, words += words_per_row, bytes += width) {
+        int64_t x = 0;
+        for (; x + 8 <= width; x += 8) {
+            std::memcpy(bytes + x, bytes_of_bits[words[x / 32] >> (x % 32) & 255].data(), 8);
+        }
+        for (; x < width; x++) {
+            bytes[x] = words[x / 32] >> (x % 32) & 1;
         }
     }
     return result;

@@ -111,7 +111,7 @@ void load_polykernel(const std::string &path) {
     if (polykernel.version != DISTILE_POLYKERNEL_VERSION) {
         fail("the PolyKernel in '" + path + "' has version " + std::to_string(polykernel.version) +
              ", but this library knows version " + std::to_string(DISTILE_POLYKERNEL_VERSION) +
-             ": build it again with distile.build()");
+             ": build it with distile.build() and the compiler of the same version");
     }
     registry().add(polykernel);
 }

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import torch
 
 from . import polykernels
+from ._library import ops
 from .operators import Operator
 
 
@@ -95,6 +96,7 @@ def _build(operator: Operator, compiler: pathlib.Path) -> None:
         )
         compile = [*os.environ.get("CC", "cc").split(), "-shared", "-o", folder / "built.so", folder / "built.o", "-lm"]
         _run(compile, operator)
+        ops._load(str(folder / "built.so"))  # A compiler of another version made what this library cannot run.
         os.replace(folder / "built.so", target)
     polykernels.forget(operator)
 
