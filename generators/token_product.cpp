@@ -131,13 +131,13 @@ TokenProduct::Softmax TokenProduct::softmax_of_keys(const Func &scores) {
         inverse("inverse");
     const auto larger = [](const Expr &a, const Expr &b) { return strict_float(max(a, b)); };
     const auto added = [](const Expr &a, const Expr &b) { return strict_float(a + b); };
-    most_lanes(i, r) = least_score;
+    most_lanes(lane, r) = least_score;
     // Scores beyond the last key repeat it.
-    most_lanes(i, r) = larger(most_lanes(i, r), scores(of_most * lanes + i, r));
+    most_lanes(lane, r) = larger(most_lanes(lane, r), scores(of_most * lanes + lane, r));
     most(r) = over_lanes(most_lanes, 0, lanes, larger);
     weights(j, r) = select(j < num_keys, exp2_of(scores(j, r) - most(r)), 0.0f);
-    sum_lanes(i, r) = 0.0f;
-    sum_lanes(i, r) += weights(of_sum * lanes + i, r);
+    sum_lanes(lane, r) = 0.0f;
+    sum_lanes(lane, r) += weights(of_sum * lanes + lane, r);
     sum(r) = over_lanes(sum_lanes, 0, lanes, added);
     inverse(r) = strict_float(1.0f / sum(r));
     return {weights, inverse};
@@ -176,7 +176,7 @@ void TokenProduct::define_scores(const std::function<Expr(const Expr &, const Ex
         constexpr int rows_at_once = 4;
         RDom of_block(0, rows_at_once, 0, num_keys, 0, (num_rows + rows_at_once - 1) / rows_at_once, "score");
         const Expr row = listed_row(of_block.z * rows_at_once + of_block.x);
-        (*output)(column(of_block.y), row_x(row)) = conversion.from_float32(score(of_block.y, row), dtype);
+        (*output)(key_x(of_block.y), row_x(row)) = conversion.from_float32(score(of_block.y, row), dtype);
     }
     output->dim(0).set_min(0).set_stride(1);
     output->dim(1).set_bounds(0, input.dim(1).extent());

@@ -99,10 +99,10 @@ void schedule_softmax_of_keys(TokenOperator &op, int lanes, std::ostream &source
     Var j = weights.args()[0], r = inverse.args()[0];
     for (const char *name : {"most_lanes", "sum_lanes"}) {
         Func parts = op.funcs.at(name), whole = op.funcs.at(name == std::string("most_lanes") ? "most" : "inverse");
-        Var i = parts.args()[0];
+        Var lane = parts.args()[0];
         source << "parts = " << name << ";\n";
-        DISTILE_APPLY(parts.compute_at(whole, r).bound_extent(i, lanes).vectorize(i, lanes));
-        DISTILE_APPLY(parts.update().vectorize(i, lanes));
+        DISTILE_APPLY(parts.compute_at(whole, r).bound_extent(lane, lanes).vectorize(lane, lanes));
+        DISTILE_APPLY(parts.update().vectorize(lane, lanes));
     }
     DISTILE_APPLY(most.compute_root());
     DISTILE_APPLY(weights.compute_root().vectorize(j, lanes, TailStrategy::RoundUp));

@@ -9,8 +9,8 @@
  *  - other_rows(d, o), the others as float32;
  *  - dots(t, o), an accumulator with one update over d, and scores(t, o), the same;
  *  - with a softmax, most(r), weights(t, o), sum(r) and inverse(r). With rows in lanes, most and sum have one update
- * over the keys. With keys in lanes, they combine the lanes of most_lanes(i, r) and sum_lanes(i, r), which have one
- * update over the vectors of keys.
+ * over the keys. With keys in lanes, they combine the lanes of most_lanes(lane, r) and sum_lanes(lane, r), which have
+ * one update over the vectors of keys.
  *
  * The output of scores alone has an update over the keys and the rows of the block, or, where it scatters keys, over
  * some rows, the keys, and the rows by so many. A product with values has an update of the output for the channels that

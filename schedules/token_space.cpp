@@ -60,6 +60,10 @@ Space make_space(bool scores, bool values) {
                                      {"rows", "row_vectors"}});
     } else if (scores) {
         add_scores(space, "key_vectors", "vectors of keys in a register tile", "score_rows", "rows in a register tile");
+        space.constraints.push_back(
+            {"rows of at least a register tile",
+             [](const Theta &theta, const Problem &) { return theta.at("rows") >= theta.at("score_rows"); },
+             {"rows", "score_rows"}});
     }
     if (values) {
         space.knobs.push_back(
@@ -93,9 +97,9 @@ int row_step(const Theta &theta, int lanes) {
                                             : theta.at("value_rows");
 }
 
-int more_rows(TokenProduct product, int lanes) {
-    // Scores alone transpose all keys, which takes about as long as so many rows do.
-    return product == TokenProduct::Scores ? lanes / 2 : product == TokenProduct::Values ? 1 : 0;
+int more_rows(TokenProduct product) {
+    // Scores alone transpose all keys, which takes as long as about so many rows, as measured.
+    return product == TokenProduct::Scores ? 8 : product == TokenProduct::Values ? 1 : 0;
 }
 
 int whole_channels(const Problem &problem) {

@@ -16,7 +16,7 @@ const Space &cpu_token_space(TokenProduct product);
 int row_step(const Theta &theta, int lanes);
 
 /** What a block takes besides the time of its rows, in rows. */
-int more_rows(TokenProduct product, int lanes);
+int more_rows(TokenProduct product);
 
 /** The channels of a head that fill whole vectors. */
 int whole_channels(const Problem &problem);

@@ -40,7 +40,7 @@ void add_token_terms(const Workload &workload, const std::array<int, 16> &values
     // The blocks with which the threads end soonest.
     const int row_step = !scores ? value_rows : has_values ? row_vectors * problem.vector_lanes : score_rows;
     const double image_rows = std::ceil(static_cast<double>(tiles) / workload.batch);
-    const int more = more_rows(problem.product, problem.vector_lanes);
+    const int more = more_rows(problem.product);
     double rows = row_step, tasks = 0, rounds = 0;
     for (int candidate = row_step; candidate <= most_rows; candidate += row_step) {
         const double blocks = std::ceil(image_rows / candidate) * workload.batch * problem.heads;
