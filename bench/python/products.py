@@ -164,8 +164,8 @@ def measure_row(distile, kernel, problem, options):
     masked, kernels = times["masked"]["median"], times["kernels"]["median"]
     fraction = problem.density ** 2
     row = {"status": "measured", "kind": type(problem).__name__.lower(), "op": f"{problem.heads} heads of {HEAD_DIM}",
-           "shape": f"{TOKENS} tokens, active keys", "columns": problem.layout, "dtype": "float32", "batch": 1, "mask": "random", "mode": "keep",
-           "density": problem.density, "work_fraction": fraction, "max_rel_err": problem.error(),
+           "shape": f"{TOKENS} tokens, {problem.layout} columns", "keys": "active", "dtype": "float32", "batch": 1,
+           "mask": "random", "mode": "keep", "density": problem.density, "work_fraction": fraction, "max_rel_err": problem.error(),
            "t_masked_us": masked, "t_kernels_us": kernels, "times_us": times}
     (dense, dense_us), (packed, packed_us) = fastest(times, "dense"), fastest(times, "packed")
     if dense:
