@@ -13,7 +13,7 @@ std::string kernel_of(const PlanVariant &variant) {
 }
 
 AttentionBlock block_of(const Plan &plan, const PlanVariant &variant) {
-    return attention_block(tensor_cores_of(plan), variant.theta, plan.op.param("head_dim"));
+    return attention_block(tensor_cores_of(plan), variant.theta, facts_of(plan.op));
 }
 
 /** The arguments of the template behind the operator's. */
@@ -52,10 +52,6 @@ void write_kernel(std::ostream &cu, const Plan &plan, const PlanVariant &variant
 
 bool is_attention(const Operator &op) {
     return op.schema().kind == DISTILE_MASKED_ATTENTION;
-}
-
-bool has_attention(const Operator &op) {
-    return is_attention(op) && op.dtype().dtype != DISTILE_FLOAT32 && has_attention(facts_of(op));
 }
 
 void emit_attention_calls(std::ostream &c, const Plan &plan, size_t index, const std::string &name,

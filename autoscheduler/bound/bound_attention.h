@@ -54,7 +54,8 @@ void add_attention_terms(const Workload &workload, const BoundKnobs &knobs, int6
     const double scores = item_steps * blocks * rows * keys;
     const double slower = (sm90 ? blocks * rows <= 128 || !overlapped ? Costs::alone : 1 : Costs::sm80) * us_per_cycle;
     const double padded = std::ceil(problem.head_dim / 32.0) * 32;
-    sink.time("multiply", scores * 2 * padded / std::max(1, device.tensor16_per_cycle) * slower);
+    const int rate = problem.bytes_per_element == 4 ? device.tensor32_per_cycle : device.tensor16_per_cycle;
+    sink.time("multiply", scores * 2 * padded / std::max(1, rate) * slower);
     sink.time("softmax", scores / Costs::powers * slower);
     const MemoryLevel &dram = device.memory[2];
     const double tokens = 2.0 * static_cast<double>(tiles) + 2.0 * images * workload.keys;

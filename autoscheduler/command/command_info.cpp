@@ -34,7 +34,7 @@ std::vector<SpaceSize> space_sizes(const Operator &op) {
     for (const BoundBackend *backend : bound_backends()) {
         for (const KnownSpace &known : backend->spaces) {
             if ((known.dot_products && !why_no_dot_products(op).empty()) ||
-                (known.tensor_cores && !why_not_on_tensor_cores(op).empty())) {
+                (known.tensor_cores && !why_not_on_tensor_cores(op, *known.tensor_cores).empty())) {
                 continue;
             }
             Problem problem = problem_of(op, backend->backend.name, known.lanes, known.registers);

@@ -8,8 +8,7 @@
 #ifndef DISTILE_CUDA_TENSOR_CORE_ATTENTION_SM80_CUH
 #define DISTILE_CUDA_TENSOR_CORE_ATTENTION_SM80_CUH
 
-#include "attention_tiles.cuh"
-#include "mma.cuh"
+#include "attention_factors.cuh"
 #include "work.cuh"
 
 namespace distile::tensor_core {
@@ -20,7 +19,7 @@ template<class Op, int BlockRows, int BlockKeys, int Stages, int Resident> class
     using Work = WorkInTurn<0, 1>;
     using Layout = HeadLayout<Op>;
 
-    static constexpr int channels = Layout::channels;
+    static constexpr int channels = Layout::channels, pieces = Layout::pieces;
     static constexpr int query_bytes = BlockRows * Layout::row_bytes, block_bytes = BlockKeys * Layout::row_bytes;
 
     static_assert(BlockRows % 16 == 0 && BlockKeys % 16 == 0);
@@ -87,16 +86,16 @@ private:
         for (int i = 0; i < Stages - 1; i++) {
             copy_step(copies, item);
         }
-        // Lanes name rows of four matrices: of queries and values two of rows below each other, then two of the next 16
-        // bytes; of keys two of 16 bytes beside each other, then two of the next rows.
+        // Lanes name rows of four matrices: of queries two of rows below each other, then two of the next 16 bytes; of
+        // keys two of 16 bytes beside each other, then two of the next rows.
         const uint32_t lane = threadIdx.x % 32;
-        const uint32_t deep_row = lane % 16, deep_piece = lane / 16;
-        const uint32_t wide_row = lane / 16 * 8 + lane % 8, wide_piece = lane / 8 % 2;
+        const uint32_t query_row = threadIdx.x / 32 * 16 + lane % 16, query_piece = lane / 16;
+        const uint32_t key_row = lane / 16 * 8 + lane % 8, key_piece = lane / 8 % 2;
 
         const LastKeys<Op> last_keys(items, item);
         Softmax softmax;
         float sums[channels / 8][4] = {};
-        uint32_t query[channels / 16][4];
+        uint32_t query[pieces / 2][4];
         const float scale = fabsf(a.scale) * log2_e;
         const uint32_t steps = Items::steps_of(item.num_keys);
 #pragma unroll 1
@@ -107,19 +106,20 @@ private:
             const uint32_t keys = stage_of(step), values = keys + block_bytes;
             if (step == 0) {
 #pragma unroll
-                for (int k = 0; k < channels / 16; k++) {
-                    load_matrices(query[k], queries + Layout::template offset<BlockRows>(
-                                                          threadIdx.x / 32 * 16 + deep_row, 2 * k + deep_piece));
+                for (int k = 0; k < pieces / 2; k++) {
+                    load_matrices(query[k],
+                                  queries + Layout::template offset<BlockRows>(query_row, 2 * k + query_piece));
+                    round_factors<Element>(query[k]);
                 }
             }
             float scores[BlockKeys / 8][4] = {};
 #pragma unroll
-            for (int k = 0; k < channels / 16; k++) {
+            for (int k = 0; k < pieces / 2; k++) {
 #pragma unroll
                 for (int n = 0; n < BlockKeys / 16; n++) {
                     uint32_t key[4];
-                    load_matrices(key,
-                                  keys + Layout::template offset<BlockKeys>(16 * n + wide_row, 2 * k + wide_piece));
+                    load_matrices(key, keys + Layout::template offset<BlockKeys>(16 * n + key_row, 2 * k + key_piece));
+                    round_factors<Element>(key);
                     multiply_add(Element{}, scores[2 * n], query[k], key);
                     multiply_add(Element{}, scores[2 * n + 1], query[k], key + 2);
                 }
@@ -135,22 +135,7 @@ private:
             if (softmax.template add<BlockKeys / 2>(flat, scale, factors)) {
                 shrink<channels / 2>(flat_sums, factors);
             }
-#pragma unroll
-            for (int k = 0; k < BlockKeys / 16; k++) {
-                uint32_t weights[4];
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    weights[i] = Storage<Element>::pack(flat[8 * k + 2 * i], flat[8 * k + 2 * i + 1]);
-                }
-#pragma unroll
-                for (int n = 0; n < channels / 16; n++) {
-                    uint32_t value[4];
-                    load_transposed(value,
-                                    values + Layout::template offset<BlockKeys>(16 * k + deep_row, 2 * n + deep_piece));
-                    multiply_add(Element{}, sums[2 * n], weights, value);
-                    multiply_add(Element{}, sums[2 * n + 1], weights, value + 2);
-                }
-            }
+            add_values<Op, BlockKeys>(sums, flat, values);
         }
         float factors[2];
         softmax.finish(factors);
