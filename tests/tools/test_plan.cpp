@@ -1068,7 +1068,7 @@ TEST_CASE("The spaces of attention on tensor cores hold what fits a multiprocess
             CHECK(contains(space.describe(unpack(space, points.front())), "tensor cores, blocks of"));
         }
     }
-    const Theta theta = {{"block_rows", 192}, {"block_keys", 128}, {"stages", 3}, {"balanced", 1}};
+    Theta theta = {{"block_rows", 192}, {"block_keys", 128}, {"stages", 3}, {"balanced", 1}};
     const auto block_of = [&](TensorCores cores, int head_dim, int bytes) {
         facts.head_dim = head_dim;
         facts.bytes_per_element = bytes;
@@ -1079,9 +1079,15 @@ TEST_CASE("The spaces of attention on tensor cores hold what fits a multiprocess
     CHECK(large.shared_bytes == 1024 + (2 * 192 + 6 * 128) * 128 + 3 * 32 + 56);
     CHECK(large.part_bytes == 384 * 9 * 16);
     // Rows have 32, 64, 96 or 128 channels in shared memory.
-    CHECK(block_of(TensorCores::Sm80, 40, 2).shared_bytes == (192 + 6 * 128) * 128);
-    CHECK(block_of(TensorCores::Sm80, 40, 4).shared_bytes == (192 + 6 * 128) * 256);
+    theta["warp_rows"] = 16;
+    CHECK(block_of(TensorCores::Sm80, 40, 2).shared_bytes == 6 * 128 * 128);
+    CHECK(block_of(TensorCores::Sm80, 40, 4).shared_bytes == 6 * 128 * 256);
     CHECK(block_of(TensorCores::Sm80, 40, 2).part_bytes == 0);
+    CHECK(block_of(TensorCores::Sm80, 40, 2).threads == 384);
+    theta["warp_rows"] = 32;
+    theta["block_keys"] = 16;
+    CHECK(block_of(TensorCores::Sm80, 40, 4).threads == 192);
+    CHECK(block_of(TensorCores::Sm80, 40, 4).shared_bytes == 192 * 256);
     facts.bytes_per_element = 4;
     CHECK_FALSE(has_attention(facts, TensorCores::Sm90));
     for (const int head_dim : {36, 136}) {

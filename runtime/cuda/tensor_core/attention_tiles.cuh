@@ -140,6 +140,7 @@ template<int Count, class Scores> __device__ inline void negate(Scores &scores) 
 template<class Op> struct LastKeys {
     int32_t keys[2] = {};
 
+    LastKeys() = default;
     template<class Items> __device__ LastKeys(const Items &items, const AttentionItem &item) {
         if constexpr (Op::causal) {
             for (int i = 0; i < 2; i++) {
