@@ -13,7 +13,7 @@ std::string kernel_of(const PlanVariant &variant) {
 }
 
 AttentionBlock block_of(const Plan &plan, const PlanVariant &variant) {
-    return attention_block(tensor_cores_of(plan), variant.theta, plan.op.param("head_dim"));
+    return attention_block(tensor_cores_of(plan), variant.theta, facts_of(plan.op));
 }
 
 /** The arguments of the template behind the operator's. */
@@ -25,6 +25,8 @@ std::string arguments_of(TensorCores cores, const Theta &theta) {
                             std::to_string(value_of(theta, "stages")) + ", ";
     if (cores == TensorCores::Sm90) {
         arguments.append(flag("overlapped")).append(flag("ordered")).append(flag("balanced"));
+    } else {
+        arguments.append(std::to_string(value_of(theta, "warp_rows"))).append(", ");
     }
     return arguments + std::to_string(value_of(theta, "blocks"));
 }
@@ -35,7 +37,8 @@ void write_kernel(std::ostream &cu, const Plan &plan, const PlanVariant &variant
     const AttentionBlock block = block_of(plan, variant);
     const std::string name = "Of_" + variant.name;
     cu << "\n// " << (sm90 ? "Groups of 64 rows" : "Rows of a block") << ", keys of a step, stages, "
-       << (sm90 ? "whether it is overlapped, ordered and balanced, " : "") << "blocks of a multiprocessor.\n"
+       << (sm90 ? "whether it is overlapped, ordered and balanced, " : "rows of a warp, ")
+       << "blocks of a multiprocessor.\n"
        << "using " << name << " = " << (sm90 ? "AttentionSm90" : "AttentionSm80") << "<Operator, "
        << arguments_of(cores, variant.theta) << ">;\n"
        << "static_assert(" << name << "::threads == " << block.threads << " && " << name
@@ -52,10 +55,6 @@ void write_kernel(std::ostream &cu, const Plan &plan, const PlanVariant &variant
 
 bool is_attention(const Operator &op) {
     return op.schema().kind == DISTILE_MASKED_ATTENTION;
-}
-
-bool has_attention(const Operator &op) {
-    return is_attention(op) && op.dtype().dtype != DISTILE_FLOAT32 && has_attention(facts_of(op));
 }
 
 void emit_attention_calls(std::ostream &c, const Plan &plan, size_t index, const std::string &name,

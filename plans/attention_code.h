@@ -13,9 +13,6 @@ namespace distile {
 
 bool is_attention(const Operator &op);
 
-/** Whether there are kernels for an operator. */
-bool has_attention(const Operator &op);
-
 /** As the functions of tensor_core.h, which call these for attention. */
 void emit_attention_calls(std::ostream &c, const Plan &plan, size_t index, const std::string &name,
                           const std::vector<std::string> &functions);

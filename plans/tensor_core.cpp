@@ -1,6 +1,7 @@
 #include "tensor_core.h"
 #include "arguments.h"
 #include "attention_code.h"
+#include "attention_space.h"
 #include "operator_schema.h"
 #include <algorithm>
 #include <sstream>
@@ -159,9 +160,9 @@ const char *tensor_core_element(const Operator &op) {
     }
 }
 
-bool runs_on_tensor_cores(const Operator &op) {
+bool runs_on_tensor_cores(const Operator &op, TensorCores cores) {
     if (is_attention(op)) {
-        return has_attention(op);
+        return has_attention(facts_of(op), cores);
     }
     // Those whose weights the runtime packs for them.
     const distile_operator_kind kind = op.schema().kind;
@@ -169,8 +170,12 @@ bool runs_on_tensor_cores(const Operator &op) {
            runs_on_tensor_cores(facts_of(op));
 }
 
+TensorCores tensor_cores_of(const std::string &features) {
+    return features == "sm_90a" ? TensorCores::Sm90 : TensorCores::Sm80;
+}
+
 TensorCores tensor_cores_of(const Plan &plan) {
-    return plan.features() == "sm_90a" ? TensorCores::Sm90 : TensorCores::Sm80;
+    return tensor_cores_of(plan.features());
 }
 
 int listless_pixels(const Plan &plan, const PlanVariant &variant) {

@@ -12,13 +12,14 @@
 
 namespace distile {
 
-/** Whether there are kernels for an operator at all. */
-bool runs_on_tensor_cores(const Operator &op);
+/** Whether there are kernels for an operator on such tensor cores. */
+bool runs_on_tensor_cores(const Operator &op, TensorCores cores);
 
 /** The type of CuTe in which an operator's values are multiplied. */
 const char *tensor_core_element(const Operator &op);
 
-/** Those that the target of a plan has. */
+/** Those that code for such features of a GPU is for, and so the code of a plan. */
+TensorCores tensor_cores_of(const std::string &features);
 TensorCores tensor_cores_of(const Plan &plan);
 
 /** The C functions that call the variants for tensor cores, named by variant, and run_chosen_INDEX if the GPU chooses.

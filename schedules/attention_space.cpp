@@ -16,13 +16,19 @@ int64_t all_shared_bytes(TensorCores cores) {
 constexpr int64_t reserved_bytes = 1 << 10;
 
 /** The channels of a head that there is room for. */
-int stored_channels(int head_dim) {
-    return round_up(head_dim, 32);
+int stored_channels(const OperatorFacts &op) {
+    return round_up(op.head_dim, 32);
+}
+
+/** How often 16 rows a warp has in the code for 8.0. */
+int parts_of(const Theta &theta) {
+    return std::max(1, value_of(theta, "warp_rows") / 16);
 }
 
 template<TensorCores cores> std::string describe(const Theta &theta) {
     std::string text = "tensor cores, blocks of " + count_of(theta, "block_rows", "row") + " x " +
                        count_of(theta, "block_keys", "key") + ", " + count_of(theta, "stages", "stage");
+    text += cores == TensorCores::Sm80 ? "; warps of " + count_of(theta, "warp_rows", "row") : "";
     text += value_of(theta, "overlapped") != 0 ? "; values beside the next softmax" : "";
     text += value_of(theta, "ordered") != 0 ? "; warp groups in turn" : "";
     text += value_of(theta, "balanced") != 0 ? "; balanced" : "";
@@ -45,6 +51,10 @@ Constraint one_of(const Knob &knob) {
 Space make_space(TensorCores cores) {
     const bool sm90 = cores == TensorCores::Sm90;
     using Values = std::vector<int>;
+    const auto with_warps = [&](std::vector<std::string> knobs) {
+        knobs.insert(knobs.end(), sm90 ? 0 : 1, "warp_rows");
+        return knobs;
+    };
     Space space{{{"tile_h", "height of a tile: tokens have one row", {1}},
                  {"tile_w", "width of a tile: tokens are listed one by one", {1}},
                  {"block_rows", "query rows per block", sm90 ? Values{64, 128, 192, 256} : Values{64, 128}},
@@ -53,27 +63,30 @@ Space make_space(TensorCores cores) {
                  {"blocks", "blocks of a multiprocessor", {1, 2, 3}}},
                 {{"stages that fit the shared memory of a multiprocessor, for all of its blocks",
                   [cores](const Theta &theta, const Problem &problem) {
-                      const int64_t bytes = attention_block(cores, theta, problem.head_dim).shared_bytes;
+                      const int64_t bytes = attention_block(cores, theta, problem).shared_bytes;
                       return theta.at("blocks") * (bytes + reserved_bytes) <= all_shared_bytes(cores);
                   },
                   {"block_rows", "block_keys", "stages", "blocks"}},
                  {"block_rows and blocks with at most 768 threads a multiprocessor",
                   [cores](const Theta &theta, const Problem &problem) {
-                      return theta.at("blocks") * attention_block(cores, theta, problem.head_dim).threads <= 768;
+                      return theta.at("blocks") * attention_block(cores, theta, problem).threads <= 768;
                   },
-                  {"block_rows", "blocks"}},
+                  with_warps({"block_rows", "blocks"})},
                  {"registers for the scores of block_keys, their probabilities and the sums of a head",
                   [cores, sm90](const Theta &theta, const Problem &problem) {
                       // Those that copy leave some of theirs to those that multiply.
-                      const int threads = attention_block(cores, theta, problem.head_dim).threads - (sm90 ? 128 : 0);
+                      const int threads = attention_block(cores, theta, problem).threads - (sm90 ? 128 : 0);
                       const int64_t each = std::min<int64_t>(registers / (int64_t{theta.at("blocks")} * threads), 255);
-                      const int keys = theta.at("block_keys"), channels = stored_channels(problem.head_dim);
-                      return keys / 2 + (sm90 ? keys / 4 : channels / 4) + channels / 2 <= each;
+                      const int keys = theta.at("block_keys"), channels = stored_channels(problem);
+                      const int queries = channels * problem.bytes_per_element / 8;
+                      return int64_t{parts_of(theta)} * (keys / 2 + (sm90 ? keys / 4 : queries) + channels / 2) <= each;
                   },
-                  {"block_rows", "block_keys", "blocks"}}},
+                  with_warps({"block_rows", "block_keys", "blocks"})}},
                 sm90 ? describe<TensorCores::Sm90> : describe<TensorCores::Sm80>,
                 {}};
-    if (sm90) {
+    if (!sm90) {
+        space.knobs.push_back({"warp_rows", "query rows of a warp", {16, 32}});
+    } else {
         space.knobs.push_back({"overlapped", "1: products with values beside the softmax of the next scores", {0, 1}});
         space.knobs.push_back({"ordered", "1: warp groups issue their products in turn", {0, 1}});
         space.knobs.push_back({"balanced", "1: blocks share the keys of the last items", {0, 1}});
@@ -91,8 +104,9 @@ Space make_space(TensorCores cores) {
 
 }  // namespace
 
-bool has_attention(const OperatorFacts &op) {
-    return op.product == TokenProduct::Attention && op.head_dim % 8 == 0 && op.head_dim <= most_head_dim;
+bool has_attention(const OperatorFacts &op, TensorCores cores) {
+    return op.product == TokenProduct::Attention && op.head_dim % 8 == 0 && op.head_dim <= most_head_dim &&
+           (op.bytes_per_element == 2 || cores == TensorCores::Sm80);
 }
 
 const Space &attention_space(TensorCores cores) {
@@ -100,18 +114,20 @@ const Space &attention_space(TensorCores cores) {
     return cores == TensorCores::Sm90 ? sm90 : sm80;
 }
 
-AttentionBlock attention_block(TensorCores cores, const Theta &theta, int head_dim) {
+AttentionBlock attention_block(TensorCores cores, const Theta &theta, const OperatorFacts &op) {
     const int64_t rows = value_of(theta, "block_rows"), keys = value_of(theta, "block_keys"),
-                  stages = value_of(theta, "stages"), row_bytes = int64_t{2} * stored_channels(head_dim);
+                  stages = value_of(theta, "stages"), row_bytes = int64_t{op.bytes_per_element} * stored_channels(op);
     AttentionBlock block{};
-    block.shared_bytes = (rows + 2 * stages * keys) * row_bytes;
-    block.threads = static_cast<int>(2 * rows);
-    if (cores == TensorCores::Sm90) {
-        // A second buffer of rows, alignment and barriers. Four more warps copy.
-        block.shared_bytes += rows * row_bytes + 1024 + 32 * stages + 56;
-        block.threads += 128;
+    if (cores == TensorCores::Sm80) {
+        // Rows are where keys and values are later.
+        block.shared_bytes = std::max(rows, 2 * stages * keys) * row_bytes;
+        block.threads = static_cast<int>(2 * rows / parts_of(theta));
+    } else {
+        // Two buffers of rows, alignment and barriers. Four more warps copy.
+        block.shared_bytes = 2 * (rows + stages * keys) * row_bytes + 1024 + 32 * stages + 56;
+        block.threads = static_cast<int>(2 * rows) + 128;
         // Sums of channels, and maxima and sums of rows.
-        block.part_bytes = value_of(theta, "balanced") == 0 ? 0 : 2 * rows * (stored_channels(head_dim) / 8 + 1) * 16;
+        block.part_bytes = value_of(theta, "balanced") == 0 ? 0 : 2 * rows * (stored_channels(op) / 8 + 1) * 16;
     }
     return block;
 }

@@ -20,12 +20,12 @@ struct AttentionBlock {
     int64_t part_bytes; /**< Its sums of an item that it shares; 0 without a balance. */
 };
 
-/** Whether there are kernels for such an operator of a 16-bit type. */
-bool has_attention(const OperatorFacts &op);
+/** Whether there are kernels for such an operator: float32, as TF32, has those of compute capability 8.0 alone. */
+bool has_attention(const OperatorFacts &op, TensorCores cores);
 
 const Space &attention_space(TensorCores cores);
 
-AttentionBlock attention_block(TensorCores cores, const Theta &theta, int head_dim);
+AttentionBlock attention_block(TensorCores cores, const Theta &theta, const OperatorFacts &op);
 
 }  // namespace distile
 

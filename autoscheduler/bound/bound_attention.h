@@ -14,8 +14,8 @@
 namespace distile {
 
 inline const std::vector<const char *> &attention_knobs() {
-    static const std::vector<const char *> knobs = {"block_rows", "block_keys", "stages",  "blocks",
-                                                    "overlapped", "ordered",    "balanced"};
+    static const std::vector<const char *> knobs = {"block_rows", "block_keys", "stages",   "blocks",
+                                                    "overlapped", "ordered",    "balanced", "warp_rows"};
     return knobs;
 }
 
@@ -23,8 +23,14 @@ inline const std::vector<const char *> &attention_knobs() {
 struct AttentionCosts {
     static constexpr double powers = 16;  /**< Of 2, one for each score, that a multiprocessor makes in a cycle. */
     static constexpr double alone = 1.25; /**< Times as long if a multiprocessor has one or two groups of 64 rows. */
-    static constexpr double sm80 = 1.5;   /**< The same without instructions of 9.0. */
-    static constexpr double start_us = 3; /**< Of a call, besides an empty launch. */
+    static constexpr double sm80 = 1.5;   /**< The same without instructions of 9.0, with 8 warps. */
+    static constexpr double tf32 = 1.4;   /**< The same of those, in TF32. */
+    static constexpr double narrow = 1.3; /**< The same of these, if a warp has 16 rows and not 32. */
+    /** The same if a multiprocessor has other than 8 warps. */
+    static double of_warps(double warps) {
+        return .58 + 3.4 / warps;
+    }
+    static constexpr double start_us = 3;                  /**< Of a call, besides an empty launch. */
     static constexpr double item_us = 1.2, share_us = 3.5; /**< To fill and empty the pipeline, and to share sums. */
 };
 
@@ -33,7 +39,7 @@ void add_attention_terms(const Workload &workload, const BoundKnobs &knobs, int6
     using Costs = AttentionCosts;
     const std::array<int, 16> &values = knobs.values;
     const double rows = values[0], keys = values[1], blocks = values[3];
-    const bool overlapped = values[4] != 0, balanced = values[6] != 0;
+    const bool overlapped = values[4] != 0, balanced = values[6] != 0, narrow = values[7] <= 16;
     const Problem &problem = workload.problem;
     const DeviceProfile &device = workload.device;
     const bool sm90 = *problem.tensor_cores == TensorCores::Sm90;
@@ -52,9 +58,16 @@ void add_attention_terms(const Workload &workload, const BoundKnobs &knobs, int6
     sink.overlap_in_part();
     const double us_per_cycle = 1 / (device.ghz * 1e3);
     const double scores = item_steps * blocks * rows * keys;
-    const double slower = (sm90 ? blocks * rows <= 128 || !overlapped ? Costs::alone : 1 : Costs::sm80) * us_per_cycle;
+    double slower = us_per_cycle;
+    if (!sm90) {
+        slower *= Costs::sm80 * Costs::of_warps(blocks * rows / (narrow ? 16 : 32));
+        slower *= problem.bytes_per_element == 2 ? 1 : narrow ? Costs::tf32 * Costs::narrow : Costs::tf32;
+    } else if (blocks * rows <= 128 || !overlapped) {
+        slower *= Costs::alone;
+    }
     const double padded = std::ceil(problem.head_dim / 32.0) * 32;
-    sink.time("multiply", scores * 2 * padded / std::max(1, device.tensor16_per_cycle) * slower);
+    const int rate = problem.bytes_per_element == 4 ? device.tensor32_per_cycle : device.tensor16_per_cycle;
+    sink.time("multiply", scores * 2 * padded / std::max(1, rate) * slower);
     sink.time("softmax", scores / Costs::powers * slower);
     const MemoryLevel &dram = device.memory[2];
     const double tokens = 2.0 * static_cast<double>(tiles) + 2.0 * images * workload.keys;

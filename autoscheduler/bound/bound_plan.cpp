@@ -2,6 +2,7 @@
 #include "bound_backend.h"
 #include "greedy.h"
 #include "rank.h"
+#include "tensor_core.h"
 #include <algorithm>
 #include <cmath>
 
@@ -171,10 +172,12 @@ std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backen
                                        const Platform &platform) {
     const BoundBackend &bounds = bound_backend(backend.name);
     std::vector<PlannedCode> planned;
-    if (tensor_cores && why_not_on_tensor_cores(op).empty()) {
-        const Math math = op.dtype().dtype == DISTILE_FLOAT32 ? Math::TF32 : Math::Float32;
-        for (const char *profile : bounds.tensor_core_profiles) {
-            const DeviceProfile device = generic_device_profile(profile);
+    const Math math = op.dtype().dtype == DISTILE_FLOAT32 ? Math::TF32 : Math::Float32;
+    for (const char *profile : tensor_cores ? bounds.tensor_core_profiles : std::vector<const char *>{}) {
+        const DeviceProfile device = generic_device_profile(profile);
+        const std::string best = bounds.tensor_core_targets(device.features).front();
+        // If it is not for the device's own tensor cores, the code is that of another profile.
+        if (why_not_on_tensor_cores(op, tensor_cores_of(backend.features_of(best))).empty()) {
             planned.push_back({tensor_core_plan_name(op, math, device), device, choose_code(op, device, "", math)});
         }
     }

@@ -18,7 +18,8 @@ const Space &space_of(const Plan &plan, const PlanVariant &variant) {
 
 void check_buildable(const Plan &plan, const PlanVariant &variant) {
     const std::string where = "the plan '" + plan.name + "', variant " + quote(variant.name) + ": ";
-    const std::string why_not = variant.language == Language::TensorCore   ? why_not_on_tensor_cores(plan.op)
+    const std::string why_not = variant.language == Language::TensorCore
+                                    ? why_not_on_tensor_cores(plan.op, tensor_cores_of(plan))
                                 : variant.language == Language::DotProduct ? why_no_dot_products(plan.op)
                                                                            : "";
     if (!why_not.empty()) {

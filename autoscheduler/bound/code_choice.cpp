@@ -14,18 +14,19 @@ bool is_float32(const Operator &op) {
 
 /** The first that is true, of why code for tensor cores cannot be had for a target. */
 std::string why_no_tensor_cores(const Operator &op, const Backend &backend, const std::string &features) {
-    const std::string of_operator = why_not_on_tensor_cores(op);
+    const std::string of_operator = why_not_on_tensor_cores(op, tensor_cores_of(features));
     return of_operator.empty() ? backend.why_no_code(Language::TensorCore, op.dtype(), features) : of_operator;
 }
 
 }  // namespace
 
-std::string why_not_on_tensor_cores(const Operator &op) {
-    return runs_on_tensor_cores(op)
+std::string why_not_on_tensor_cores(const Operator &op, TensorCores cores) {
+    return runs_on_tensor_cores(op, cores)
                ? ""
                : "there is no kernel for tensor cores for this operator: they run convolutions and "
                  "linear layers without groups and scales, with channels that are multiples of 8 "
-                 "and a kernel of at most 16 x 16, and 16-bit attention with heads of at most 128 channels";
+                 "and a kernel of at most 16 x 16, and attention with heads of at most 128 channels, which "
+                 "multiplies float32 by code for compute capability 8.0 only";
 }
 
 Language language_of(const Operator &op, const CodeChoice &choice) {
@@ -55,8 +56,11 @@ CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const st
     const Backend &backend = get_backend(device.backend);
     const std::vector<std::string> has = bound_backend(device.backend).tensor_core_targets(device.features);
     CodeChoice choice{target.empty() ? target_for(op, device) : target, math};
-    if (target.empty() && !has.empty() && language_of(op, {has.front(), math}) == Language::TensorCore) {
-        choice.target = has.front();
+    if (target.empty()) {
+        const auto best = std::find_if(has.begin(), has.end(), [&](const std::string &each) {
+            return language_of(op, {each, math}) == Language::TensorCore;
+        });
+        choice.target = best == has.end() ? choice.target : *best;
     }
     const std::string features = backend.features_of(choice.target);
     if (language_of(op, choice) == Language::DotProduct) {

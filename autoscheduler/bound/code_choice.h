@@ -16,8 +16,8 @@ struct CodeChoice {
     Math math = Math::Float32; /**< Of float32 operators. */
 };
 
-/** "", or why there are no kernels for tensor cores for an operator. */
-std::string why_not_on_tensor_cores(const Operator &op);
+/** "", or why there are no kernels for an operator on such tensor cores. */
+std::string why_not_on_tensor_cores(const Operator &op, TensorCores cores);
 
 /** Where the code of an operator comes from. Of 16-bit operators, and of those that may be multiplied in TF32, it comes
  * from the templates for tensor cores if the target has them; of bfloat16 operators on CPUs, from the code for dot

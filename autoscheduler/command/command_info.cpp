@@ -34,7 +34,7 @@ std::vector<SpaceSize> space_sizes(const Operator &op) {
     for (const BoundBackend *backend : bound_backends()) {
         for (const KnownSpace &known : backend->spaces) {
             const bool fits = known.dot_products ? multiplies(*known.dot_products, op) : !op.is_quantized();
-            if (!fits || (known.tensor_cores && !why_not_on_tensor_cores(op).empty())) {
+            if (!fits || (known.tensor_cores && !why_not_on_tensor_cores(op, *known.tensor_cores).empty())) {
                 continue;
             }
             Problem problem = problem_of(op, backend->backend.name, known.lanes, known.registers);

@@ -33,9 +33,9 @@ struct WrittenPlan {
 };
 
 /** Whether the tensor cores of a device run better code than a plan's for tensor cores. */
-bool has_better_code(const DeviceProfile &device, const CodeChoice &code) {
-    const std::vector<std::string> targets = bound_backend(device.backend).tensor_core_targets(device.features);
-    return targets.empty() || targets.front() != code.target;
+bool has_better_code(const Operator &op, const DeviceProfile &device, const CodeChoice &code) {
+    return bound_backend(device.backend).tensor_core_targets(device.features).empty() ||
+           choose_code(op, device, "", code.math).target != code.target;
 }
 
 /** The search for a plan on this machine; null if it cannot measure code for devices like that of the plan. `how` says
@@ -52,7 +52,7 @@ std::unique_ptr<PlanSearch> make_search(const PlanOptions &options, const Operat
         return nullptr;
     }
     if (language_of(op, planned.code) == Language::TensorCore &&
-        has_better_code(device_of_option(options.device), planned.code)) {
+        has_better_code(op, device_of_option(options.device), planned.code)) {
         how = "by the bound: it is for the tensor cores of other GPUs than --device";
         return nullptr;
     }

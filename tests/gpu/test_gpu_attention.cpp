@@ -81,8 +81,12 @@ public:
         }
         // Loops take long, so they are a sample's.
         tensors.most_rows = 12;
-        // On tensor cores probabilities are rounded to the type: its last bit, and of float16 its least number.
-        if (polykernel.variants[0].layout == std::string("cuda-k16")) {
+        // On tensor cores probabilities are rounded to the type: its last bit, and of float16 its least number. Other
+        // factors are rounded to TF32 only.
+        const std::string layout = polykernel.variants[0].layout;
+        if (layout == "cuda-k32" && !call.as_tf32) {
+            tensors.math = DISTILE_MATH_TF32;
+        } else if (layout == "cuda-k16" || layout == "cuda-k32") {
             tensors.weight_error = tensors.input->view().dtype == DISTILE_BFLOAT16 ? 0x1p-8 : 0x1p-10;
         }
         args = tensors.args(rows.get(), keys ? keys->get() : rows.get());
@@ -171,7 +175,7 @@ std::vector<TokenCall> all_pairs(std::mt19937 &random) {
     const std::vector<float> scales = {0, 0.05f, -1};
     const Active rows[] = {Active::None, Active::One, Active::Few, Active::Half, Active::Every, Active::NoneInFirst};
     std::vector<TokenCall> calls;
-    for (const std::vector<int> &values : combine_pairwise({3, 5, 5, 6, 7, 3, 2, 3}, random)) {
+    for (const std::vector<int> &values : combine_pairwise({3, 5, 5, 6, 7, 3, 2, 3, 2}, random)) {
         TokenCall call;
         call.batch = batches[values[0]];
         call.tokens = call.batch > 3 ? std::min(tokens[values[1]], 65) : tokens[values[1]];
@@ -182,6 +186,7 @@ std::vector<TokenCall> all_pairs(std::mt19937 &random) {
         }
         call.scale = scales[values[5]];
         call.inactive = values[6] == 0 ? DISTILE_KEEP : DISTILE_ZERO;
+        call.as_tf32 = values[8] == 0;
         for (Layout *layout : {&call.input, &call.key, &call.value, &call.output}) {
             layout->pixel_gap = values[7] == 1 ? 8 : values[7] == 2 ? static_cast<int32_t>(random() % 5) * 8 : 0;
             layout->image_gap = values[7] == 2 ? static_cast<int32_t>(random() % 3) * 8 : 0;
@@ -198,6 +203,7 @@ TokenCall plain_call(int32_t batch, int32_t tokens, int32_t keys, uint32_t rows_
     call.tokens = tokens;
     call.keys = keys;
     call.rows = draw_mask(static_cast<size_t>(batch) * tokens, rows_in_thousand, random);
+    call.as_tf32 = true;
     if (keys_in_thousand < 1000) {
         call.key_mask = draw_mask(static_cast<size_t>(batch) * keys, keys_in_thousand, random);
     }
@@ -223,7 +229,7 @@ TEST_CASE("Code that reads keys computes on a GPU what the loops do", "[gpu_atte
         for (const TokenCall &of : all_pairs(random)) {
             for (int32_t variant = 0; variant <= polykernel.num_variants; variant++) {
                 CAPTURE(polykernel.name, variant, of.batch, of.tokens, of.keys, of.key_mask.size(), of.scale,
-                        of.inactive);
+                        of.inactive, of.as_tf32);
                 DeviceCall call(gpu, polykernel, of, random);
                 run(gpu, kernel, polykernel, variant, call.args);
                 REQUIRE(call.difference() == "");

@@ -21,13 +21,22 @@ const distile_operand *operand_of(const distile_polykernel &polykernel, distile_
     return found == end ? nullptr : found;
 }
 
-bool is_right(double got, const TokenResult &due, distile_dtype dtype, double weight_error) {
+bool is_right(double got, const TokenResult &due, distile_dtype dtype, double weight_error, distile_math math) {
     if (!std::isfinite(due.value)) {
         return std::isnan(due.value) ? std::isnan(got) : got == due.value;
     }
     // Probabilities are never less than float32's least normal number.
     constexpr double least = 0x1p-126;
-    return std::abs(got - due.value) <= error_bound(dtype, due.value, due.scale) + weight_error * due.sum + least;
+    return std::abs(got - due.value) <= error_bound(dtype, due.value, due.scale, math) + weight_error * due.sum + least;
+}
+
+/** Without the bits of its mantissa that TF32 has not. */
+float cut_to_tf32(float value) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof(bits));
+    bits &= ~uint32_t{0x1fff};
+    std::memcpy(&value, &bits, sizeof(bits));
+    return value;
 }
 
 }  // namespace
@@ -55,7 +64,8 @@ TokenTensors::TokenTensors(const distile_polykernel &polykernel, const TokenCall
                 for (int32_t x = 0; x < tokens; x++) {
                     for (int32_t c = 0; c < width; c++) {
                         if (is_read(n, x, c)) {
-                            made->set(n, y, x, c, magnitude * distile::draw(Values::Floats, random));
+                            const float drawn = magnitude * distile::draw(Values::Floats, random);
+                            made->set(n, y, x, c, call.as_tf32 ? cut_to_tf32(drawn) : drawn);
                         }
                     }
                 }
@@ -124,7 +134,7 @@ std::string TokenTensors::difference(const std::vector<uint32_t> &before) const 
                 for (int32_t c = 0; c < view.channels; c++) {
                     const int64_t place = token + c * bytes;
                     const float got = load_as(dtype_, stored + place);
-                    bool right = is_right(got, row[c], dtype_, weight_error);
+                    bool right = is_right(got, row[c], dtype_, weight_error, math);
                     if (!row[c].written) {
                         right = call.inactive == DISTILE_ZERO
                                     ? got == 0

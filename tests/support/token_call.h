@@ -24,7 +24,8 @@ struct TokenCall {
     distile_inactive inactive = DISTILE_KEEP;
     Layout input, key, value, output;
     Flush flush = Flush::Back;
-    float magnitude = 1; /**< Of queries and keys. */
+    float magnitude = 1;  /**< Of queries and keys. */
+    bool as_tf32 = false; /**< TF32 holds what is read. */
 };
 
 /** Bytes of which so many in a thousand are 1. */
@@ -57,7 +58,8 @@ public:
     TokenCall call;
     std::unique_ptr<TestTensor> input, output;
     double weight_error = 0; /**< Relative, of the probabilities in code that rounds them. */
-    int32_t most_rows = 0;   /**< Compare about so many of the active rows with the loops; 0: all. */
+    distile_math math = DISTILE_MATH_FLOAT32;
+    int32_t most_rows = 0; /**< Compare about so many of the active rows with the loops; 0: all. */
 
 private:
     distile_dtype dtype_;

@@ -1117,17 +1117,19 @@ TEST_CASE("The spaces of attention on tensor cores hold what fits a multiprocess
     for (const int head_dim : {32, 40, 64, 80, 96, 128}) {
         facts.heads = 3;
         facts.head_dim = head_dim;
-        CHECK(has_attention(facts));
-        const Problem problem{facts};
-        for (const TensorCores cores : {TensorCores::Sm80, TensorCores::Sm90}) {
+        for (const auto &[cores, bytes] :
+             {std::pair(TensorCores::Sm80, 2), {TensorCores::Sm90, 2}, {TensorCores::Sm80, 4}}) {
+            facts.bytes_per_element = bytes;
+            CHECK(has_attention(facts, cores));
+            const Problem problem{facts};
             const Space &space = tensor_core_space(cores, facts);
             const int64_t most = cores == TensorCores::Sm90 ? 228 << 10 : 100 << 10;
             const std::vector<PackedTheta> points = legal_points(space, problem);
-            CHECK(points.size() >= 10);
+            CHECK(points.size() >= (bytes == 2 ? 10 : 1));
             for (const PackedTheta &point : points) {
                 const Theta theta = unpack(space, point);
                 REQUIRE(space.why_illegal(theta, problem).empty());
-                const AttentionBlock block = attention_block(cores, theta, head_dim);
+                const AttentionBlock block = attention_block(cores, theta, facts);
                 REQUIRE(theta.at("blocks") * (block.shared_bytes + 1024) <= most);
                 REQUIRE(theta.at("blocks") * block.threads <= 768);
             }
@@ -1135,20 +1137,34 @@ TEST_CASE("The spaces of attention on tensor cores hold what fits a multiprocess
             CHECK(contains(space.describe(unpack(space, points.front())), "tensor cores, blocks of"));
         }
     }
-    const Theta theta = {{"block_rows", 192}, {"block_keys", 128}, {"stages", 3}, {"balanced", 1}};
-    const AttentionBlock large = attention_block(TensorCores::Sm90, theta, 64);
+    Theta theta = {{"block_rows", 192}, {"block_keys", 128}, {"stages", 3}, {"balanced", 1}};
+    const auto block_of = [&](TensorCores cores, int head_dim, int bytes) {
+        facts.head_dim = head_dim;
+        facts.bytes_per_element = bytes;
+        return attention_block(cores, theta, facts);
+    };
+    const AttentionBlock large = block_of(TensorCores::Sm90, 64, 2);
     CHECK(large.threads == 512);
     CHECK(large.shared_bytes == 1024 + (2 * 192 + 6 * 128) * 128 + 3 * 32 + 56);
     CHECK(large.part_bytes == 384 * 9 * 16);
     // Rows have 32, 64, 96 or 128 channels in shared memory.
-    CHECK(attention_block(TensorCores::Sm80, theta, 40).shared_bytes == (192 + 6 * 128) * 128);
-    CHECK(attention_block(TensorCores::Sm80, theta, 40).part_bytes == 0);
-    facts.head_dim = 36;
-    CHECK_FALSE(has_attention(facts));
-    facts.head_dim = 136;
-    CHECK_FALSE(has_attention(facts));
+    theta["warp_rows"] = 16;
+    CHECK(block_of(TensorCores::Sm80, 40, 2).shared_bytes == 6 * 128 * 128);
+    CHECK(block_of(TensorCores::Sm80, 40, 4).shared_bytes == 6 * 128 * 256);
+    CHECK(block_of(TensorCores::Sm80, 40, 2).part_bytes == 0);
+    CHECK(block_of(TensorCores::Sm80, 40, 2).threads == 384);
+    theta["warp_rows"] = 32;
+    theta["block_keys"] = 16;
+    CHECK(block_of(TensorCores::Sm80, 40, 4).threads == 192);
+    CHECK(block_of(TensorCores::Sm80, 40, 4).shared_bytes == 192 * 256);
+    facts.bytes_per_element = 4;
+    CHECK_FALSE(has_attention(facts, TensorCores::Sm90));
+    for (const int head_dim : {36, 136}) {
+        facts.head_dim = head_dim;
+        CHECK_FALSE(has_attention(facts, TensorCores::Sm80));
+    }
     facts = {};
-    CHECK_FALSE(has_attention(facts));
+    CHECK_FALSE(has_attention(facts, TensorCores::Sm80));
 }
 
 TEST_CASE("The hash of a plan is of its code alone", "[plan]") {

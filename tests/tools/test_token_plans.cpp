@@ -4,10 +4,12 @@
 #include "bound_plan.h"
 #include "buildable.h"
 #include "catch.h"
+#include "code_choice.h"
 #include "emit.h"
 #include "operator.h"
 #include "operator_schema.h"
 #include "plan.h"
+#include "tensor_core.h"
 #include <nlohmann/json.hpp>
 #include <string>
 #include <tuple>
@@ -123,4 +125,38 @@ TEST_CASE("plans of operators that read keys", "[token_plans]") {
             }
         }
     }
+}
+
+TEST_CASE("Attention in float32 may run on tensor cores in TF32, by code for 8.0", "[token_plans]") {
+    const Operator op = parse("masked_attention", R"({"heads": 2, "head_dim": 64})");
+    const std::vector<Plan> plans = bound_plans(op, cuda_backend(), true);
+    REQUIRE(plans.size() == 2);
+    CHECK(plans[0].name == "op_tf32_sm80");
+    CHECK(plans[0].math == Math::TF32);
+    CHECK(plans[0].features() == "sm_80");
+    CHECK(plans[1].name == "op_cuda");
+    CHECK(plans[1].math == Math::Float32);
+    CHECK_NOTHROW(check_chain(plans));
+    for (const Plan &plan : plans) {
+        CHECK_NOTHROW(check_buildable(plan));
+    }
+    CHECK(contains(emit_polykernels(plans, "made"), "distile_call_attention"));
+    CHECK(contains(tensor_core_source(plans[0]), "using Element = cute::tfloat32_t;"));
+    CHECK(contains(tensor_core_source(plans[0]), "AttentionSm80<Operator, "));
+
+    // GPUs with better tensor cores run the same code.
+    const std::string hopper = "x86-64-linux-cuda-cuda_capability_90a", ampere = plans[0].target;
+    const DeviceProfile device = generic_device_profile("generic_cuda_sm90");
+    CHECK(choose_code(op, device, "", Math::TF32).target == ampere);
+    CHECK(choose_code(op, device, "", Math::Float32).target == halide_target(device));
+    CHECK(contains(message_of([&] { choose_code(op, device, hopper, Math::TF32); }), "8.0 only"));
+    Plan wrong = plans[0];
+    wrong.target = hopper;
+    CHECK(contains(message_of([&] { check_buildable(wrong); }), "8.0 only"));
+
+    // They multiply half as fast as in 16 bits.
+    const Operator narrow = parse("masked_attention", R"({"heads": 2, "head_dim": 64, "dtype": "float16"})");
+    const Workload workload = workload_of(op, device, {ampere, Math::TF32});
+    const Theta &theta = plans[0].variants.front().theta;
+    CHECK(bound(workload, theta, 100000).us > bound(workload_of(narrow, device, {ampere}), theta, 100000).us);
 }

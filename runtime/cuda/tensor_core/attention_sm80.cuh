@@ -2,43 +2,43 @@
  * Attention of listed query rows over listed keys on the tensor cores of compute capability 8.0 and later. Rows and
  * keys are read in place; scores never leave registers.
  *
- * A block computes an item of BlockRows at a time, 16 for each warp. All threads copy keys and values to shared memory,
- * Stages - 1 blocks of keys ahead, and all multiply. Blocks stay and take further items.
+ * A block computes an item of BlockRows at a time, WarpRows for each warp. All threads copy keys and values to shared
+ * memory, Stages - 1 blocks of keys ahead, and all multiply. Blocks stay and take further items.
  */
 #ifndef DISTILE_CUDA_TENSOR_CORE_ATTENTION_SM80_CUH
 #define DISTILE_CUDA_TENSOR_CORE_ATTENTION_SM80_CUH
 
-#include "attention_tiles.cuh"
-#include "mma.cuh"
+#include "attention_factors.cuh"
 #include "work.cuh"
 
 namespace distile::tensor_core {
 
-template<class Op, int BlockRows, int BlockKeys, int Stages, int Resident> class AttentionSm80 {
+template<class Op, int BlockRows, int BlockKeys, int Stages, int WarpRows, int Resident> class AttentionSm80 {
     using Element = typename Op::Element;
     using Items = AttentionItems<Op, BlockRows, BlockKeys>;
     using Work = WorkInTurn<0, 1>;
     using Layout = HeadLayout<Op>;
 
-    static constexpr int channels = Layout::channels;
+    static constexpr int channels = Layout::channels, pieces = Layout::pieces;
+    static constexpr int parts = WarpRows / 16, part_rows = BlockRows / parts;
     static constexpr int query_bytes = BlockRows * Layout::row_bytes, block_bytes = BlockKeys * Layout::row_bytes;
 
-    static_assert(BlockRows % 16 == 0 && BlockKeys % 16 == 0);
+    static_assert(WarpRows % 16 == 0 && BlockRows % WarpRows == 0 && BlockKeys % 16 == 0);
 
 public:
-    static constexpr int threads = 2 * BlockRows;
-    static constexpr int shared_bytes = query_bytes + 2 * Stages * block_bytes;
+    static constexpr int threads = 2 * part_rows;
+    static constexpr int shared_bytes = query_bytes > 2 * Stages *block_bytes ? query_bytes : 2 * Stages *block_bytes;
     static constexpr int blocks = Resident, part_bytes = 0;
 
     __device__ __forceinline__ static void run(const AttentionArguments &arguments) {
-        extern __shared__ __align__(128) char queries[];
+        extern __shared__ __align__(128) char shared[];
         wait_for_earlier_kernels();
         if (is_idle(arguments)) {
             return;
         }
         const Items items(arguments);
         const Work work{items.count(), arguments.blocks, static_cast<int32_t>(items.steps())};
-        const AttentionSm80 block{arguments, items, shared_address(queries)};
+        const AttentionSm80 block{arguments, items, shared_address(shared)};
         for (typename Work::Walk walk(work); walk.has_segment(); walk.next()) {
             block.compute(items.find(walk.segment().item));
         }
@@ -47,10 +47,10 @@ public:
 private:
     const AttentionArguments &a;
     const Items &items;
-    const uint32_t queries;
+    const uint32_t memory;
 
-    __device__ AttentionSm80(const AttentionArguments &arguments, const Items &given_items, uint32_t given_queries)
-        : a(arguments), items(given_items), queries(given_queries) {
+    __device__ AttentionSm80(const AttentionArguments &arguments, const Items &given_items, uint32_t given_memory)
+        : a(arguments), items(given_items), memory(given_memory) {
     }
 
     /** The blocks of keys that are copied. */
@@ -61,7 +61,7 @@ private:
         uint32_t step = 0;
     };
     __device__ uint32_t stage_of(uint32_t step) const {
-        return queries + query_bytes + step % Stages * (2 * block_bytes);
+        return memory + step % Stages * (2 * block_bytes);
     }
     __device__ void copy_step(Copies &copies, const AttentionItem &item) const {
         const uint32_t first = copies.step * BlockKeys;
@@ -75,28 +75,55 @@ private:
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
 
-    __device__ void compute(const AttentionItem &item) const {
+    /** Rows of a warp of which an instruction multiplies 16. The warps share each part of a block. */
+    __device__ static AttentionItem part_of(AttentionItem item, int part) {
+        item.first_row += part * part_rows;
+        return item;
+    }
+
+    /** Queries go through the shared memory that keys take later. */
+    __device__ void load_queries(uint32_t (&query)[parts][pieces / 2][4], const AttentionItem &item) const {
         // What is there is still read for the item before.
         __syncthreads();
         using RowCopier = TileCopier<Op, BlockRows, threads>;
         RowCopier rows;
         rows.find(item.rows, item.first_row, item.rows.count());
-        rows.copy(queries, typename RowCopier::Source(a.query, item), item.rows.count() - item.first_row);
+        rows.copy(memory, typename RowCopier::Source(a.query, item), item.rows.count() - item.first_row);
+        wait_for_copies();
+        __syncthreads();
+        // Lanes name rows of four matrices: two of rows below each other, then two of the next 16 bytes.
+        const uint32_t lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16, piece = lane / 16;
+#pragma unroll
+        for (int part = 0; part < parts; part++) {
+#pragma unroll
+            for (int k = 0; k < pieces / 2; k++) {
+                load_matrices(query[part][k],
+                              memory + Layout::template offset<BlockRows>(part * part_rows + row, 2 * k + piece));
+                round_factors<Element>(query[part][k]);
+            }
+        }
+        __syncthreads();
+    }
+
+    __device__ void compute(const AttentionItem &item) const {
+        uint32_t query[parts][pieces / 2][4];
+        load_queries(query, item);
         Copies copies{{a.key, item}, {a.value, item}, {}};
 #pragma unroll
         for (int i = 0; i < Stages - 1; i++) {
             copy_step(copies, item);
         }
-        // Lanes name rows of four matrices: of queries and values two of rows below each other, then two of the next 16
-        // bytes; of keys two of 16 bytes beside each other, then two of the next rows.
+        // Lanes name rows of four matrices: two of 16 bytes beside each other, then two of the next rows.
         const uint32_t lane = threadIdx.x % 32;
-        const uint32_t deep_row = lane % 16, deep_piece = lane / 16;
-        const uint32_t wide_row = lane / 16 * 8 + lane % 8, wide_piece = lane / 8 % 2;
+        const uint32_t key_row = lane / 16 * 8 + lane % 8, key_piece = lane / 8 % 2;
 
-        const LastKeys<Op> last_keys(items, item);
-        Softmax softmax;
-        float sums[channels / 8][4] = {};
-        uint32_t query[channels / 16][4];
+        LastKeys<Op> last_keys[parts];
+#pragma unroll
+        for (int part = 0; part < parts; part++) {
+            last_keys[part] = LastKeys<Op>(items, part_of(item, part));
+        }
+        Softmax softmax[parts];
+        float sums[parts][channels / 8][4] = {};
         const float scale = fabsf(a.scale) * log2_e;
         const uint32_t steps = Items::steps_of(item.num_keys);
 #pragma unroll 1
@@ -105,60 +132,46 @@ private:
             __syncthreads();
             copy_step(copies, item);
             const uint32_t keys = stage_of(step), values = keys + block_bytes;
-            if (step == 0) {
+            float scores[parts][BlockKeys / 8][4] = {};
 #pragma unroll
-                for (int k = 0; k < channels / 16; k++) {
-                    load_matrices(query[k], queries + Layout::template offset<BlockRows>(
-                                                          threadIdx.x / 32 * 16 + deep_row, 2 * k + deep_piece));
-                }
-            }
-            float scores[BlockKeys / 8][4] = {};
-#pragma unroll
-            for (int k = 0; k < channels / 16; k++) {
+            for (int k = 0; k < pieces / 2; k++) {
 #pragma unroll
                 for (int n = 0; n < BlockKeys / 16; n++) {
                     uint32_t key[4];
-                    load_matrices(key,
-                                  keys + Layout::template offset<BlockKeys>(16 * n + wide_row, 2 * k + wide_piece));
-                    multiply_add(Element{}, scores[2 * n], query[k], key);
-                    multiply_add(Element{}, scores[2 * n + 1], query[k], key + 2);
+                    load_matrices(key, keys + Layout::template offset<BlockKeys>(16 * n + key_row, 2 * k + key_piece));
+                    round_factors<Element>(key);
+#pragma unroll
+                    for (int part = 0; part < parts; part++) {
+                        multiply_add(Element{}, scores[part][2 * n], query[part][k], key);
+                        multiply_add(Element{}, scores[part][2 * n + 1], query[part][k], key + 2);
+                    }
                 }
             }
-            auto &flat = *reinterpret_cast<float(*)[BlockKeys / 2]>(scores);
-            auto &flat_sums = *reinterpret_cast<float(*)[channels / 2]>(sums);
-            if (a.scale < 0) {
-                keep_branch();
-                negate<BlockKeys / 2>(flat);
-            }
-            last_keys.template hide<BlockKeys>(flat, item, step);
-            float factors[2];
-            if (softmax.template add<BlockKeys / 2>(flat, scale, factors)) {
-                shrink<channels / 2>(flat_sums, factors);
-            }
 #pragma unroll
-            for (int k = 0; k < BlockKeys / 16; k++) {
-                uint32_t weights[4];
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    weights[i] = Storage<Element>::pack(flat[8 * k + 2 * i], flat[8 * k + 2 * i + 1]);
+            for (int part = 0; part < parts; part++) {
+                auto &flat = *reinterpret_cast<float(*)[BlockKeys / 2]>(scores[part]);
+                if (a.scale < 0) {
+                    keep_branch();
+                    negate<BlockKeys / 2>(flat);
                 }
-#pragma unroll
-                for (int n = 0; n < channels / 16; n++) {
-                    uint32_t value[4];
-                    load_transposed(value,
-                                    values + Layout::template offset<BlockKeys>(16 * k + deep_row, 2 * n + deep_piece));
-                    multiply_add(Element{}, sums[2 * n], weights, value);
-                    multiply_add(Element{}, sums[2 * n + 1], weights, value + 2);
+                last_keys[part].template hide<BlockKeys>(flat, item, step);
+                float factors[2];
+                if (softmax[part].template add<BlockKeys / 2>(flat, scale, factors)) {
+                    shrink<channels / 2>(*reinterpret_cast<float(*)[channels / 2]>(sums[part]), factors);
                 }
             }
+            add_values<Op, BlockKeys>(sums, scores, values);
         }
-        float factors[2];
-        softmax.finish(factors);
-        auto &flat_sums = *reinterpret_cast<float(*)[channels / 2]>(sums);
-        shrink<channels / 2>(flat_sums, factors);
-        OwnTokens own_tokens;
-        own_tokens.find(item);
-        store_rows<Op>(a.output, item, own_tokens, flat_sums);
+#pragma unroll
+        for (int part = 0; part < parts; part++) {
+            auto &flat = *reinterpret_cast<float(*)[channels / 2]>(sums[part]);
+            float factors[2];
+            softmax[part].finish(factors);
+            shrink<channels / 2>(flat, factors);
+            OwnTokens own_tokens;
+            own_tokens.find(part_of(item, part));
+            store_rows<Op>(a.output, part_of(item, part), own_tokens, flat);
+        }
         wait_for_copies();
     }
 };

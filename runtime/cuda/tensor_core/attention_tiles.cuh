@@ -8,20 +8,25 @@
 #include "epilogue.cuh"
 #include "ptx.cuh"
 #include "softmax.cuh"
+#include <type_traits>
 
 namespace distile::tensor_core {
 
 /** A head's channels of a token in shared memory, in columns whose pieces of 16 bytes are swizzled as the tensor cores
  * of compute capability 9.0 read them. */
 template<class Op> struct HeadLayout {
-    /** Those that are multiplied, with zeros behind the head's, and those that there is room for. CuTe has instructions
-     * for a multiple of 32 without its extensions, which take long to compile. */
-    static constexpr int channels = (Op::head_dim + 15) / 16 * 16, stored_channels = (Op::head_dim + 31) / 32 * 32;
-    static constexpr int column_channels = stored_channels % 64 == 0 ? 64 : 32;
-    static constexpr int row_bytes = stored_channels * 2, column_bytes = column_channels * 2;
-    static constexpr int pieces = channels / 8, column_pieces = column_bytes / 16;
+    static constexpr int element_bytes = sizeof(typename Op::Element);
+    /** Those that are multiplied, 32 bytes at once, with zeros behind the head's, and those that there is room for.
+     * CuTe has instructions for a multiple of 32 without its extensions, which take long to compile. */
+    static constexpr int step_channels = 32 / element_bytes;
+    static constexpr int channels = (Op::head_dim + step_channels - 1) / step_channels * step_channels;
+    static constexpr int stored_channels = (Op::head_dim + 31) / 32 * 32;
+    static constexpr int row_bytes = stored_channels * element_bytes;
+    static constexpr int column_bytes = row_bytes % 128 == 0 ? 128 : 64;
+    static constexpr int column_channels = column_bytes / element_bytes;
+    static constexpr int pieces = channels * element_bytes / 16, column_pieces = column_bytes / 16;
 
-    static_assert(sizeof(typename Op::Element) == 2 && Op::head_dim % 8 == 0 && channels <= 256);
+    static_assert((element_bytes == 2 || element_bytes == 4) && Op::head_dim % 8 == 0 && channels <= 256);
 
     /** Where a piece of a row lies in a tile of `Rows`. */
     template<int Rows> __device__ static uint32_t offset(uint32_t row, uint32_t piece) {
@@ -34,7 +39,7 @@ template<class Op> struct HeadLayout {
 /** The first channel of an item's head, in its image. */
 template<class Op> __device__ inline char *head_of(const Tensor &tensor, const AttentionItem &item) {
     return tensor.data + int64_t{static_cast<int32_t>(item.image) * tensor.stride_n} * 16 +
-           item.head * (Op::head_dim * 2);
+           item.head * (Op::head_dim * HeadLayout<Op>::element_bytes);
 }
 
 /** Copies tiles of `Rows` tokens with so many threads; neighbouring ones copy the pieces of a row. */
@@ -43,6 +48,7 @@ template<class Op, int Rows, int Threads> class TileCopier {
     static constexpr int lanes = Layout::pieces % 8 == 0 ? 8 : Layout::pieces % 4 == 0 ? 4 : 2;
     static constexpr int pass_rows = Threads / lanes, passes = (Rows + pass_rows - 1) / pass_rows;
     static constexpr int own_pieces = Layout::pieces / lanes, pass_bytes = pass_rows * Layout::column_bytes;
+    static constexpr int head_pieces = Op::head_dim * Layout::element_bytes / 16;
 
     // The swizzle of a thread's pieces is the same in every pass.
     static_assert(pass_bytes % 1024 == 0);
@@ -98,7 +104,7 @@ private:
             for (int i = 0; i < own_pieces; i++) {
                 const uint32_t piece = own_piece() + i * lanes;
                 copy_or_zero(to + offsets_[i] + pass * pass_bytes, from + i * (lanes * 16),
-                             (Whole || row < count) && (Op::head_dim % 16 == 0 || piece < Op::head_dim / 8));
+                             (Whole || row < count) && (Op::head_dim == Layout::channels || piece < head_pieces));
             }
         }
     }
@@ -134,6 +140,7 @@ template<int Count, class Scores> __device__ inline void negate(Scores &scores) 
 template<class Op> struct LastKeys {
     int32_t keys[2] = {};
 
+    LastKeys() = default;
     template<class Items> __device__ LastKeys(const Items &items, const AttentionItem &item) {
         if constexpr (Op::causal) {
             for (int i = 0; i < 2; i++) {
@@ -194,6 +201,41 @@ struct OwnTokens {
     }
 };
 
+/** Calls visit(first, width), of constants, for groups of 8 * width channels: 32, and what is left in 16 and 8. A group
+ * takes `width` instructions; channel first + width * n + i is column n of instruction i, so neighbouring channels are
+ * one vector in memory. */
+template<int Channels, int First = 0, class Visit> __device__ inline void for_each_group(const Visit &visit) {
+    if constexpr (First < Channels) {
+        constexpr int left = Channels - First, width = left >= 32 ? 4 : left >= 16 ? 2 : 1;
+        visit(std::integral_constant<int, First>{}, std::integral_constant<int, width>{});
+        for_each_group<Channels, First + 8 * width>(visit);
+    }
+}
+
+/** Stores the sums of a row, which are in float32 and in groups, if it is one. */
+template<class Op, class Sums> __device__ inline void store_groups(char *head, bool is_in, const Sums &sums, int half) {
+    const uint32_t quad = threadIdx.x % 4;
+    for_each_group<Op::head_dim>([&](auto first, auto width) {
+        // A lane has columns 2 * quad and the next one of each instruction.
+        float own[2 * width];
+#pragma unroll
+        for (int i = 0; i < 2 * width; i++) {
+            own[i] = sums[4 * (first / 8 + i % width) + 2 * half + i / width];
+        }
+        if (is_in) {
+            auto *const to = reinterpret_cast<float *>(head) + first + 2 * width * quad;
+            if constexpr (width == 1) {
+                *reinterpret_cast<float2 *>(to) = {own[0], own[1]};
+            } else {
+#pragma unroll
+                for (int i = 0; i < 2 * width; i += 4) {
+                    *reinterpret_cast<float4 *>(to + i) = {own[i], own[i + 1], own[i + 2], own[i + 3]};
+                }
+            }
+        }
+    });
+}
+
 /** Stores the sums of a thread's two rows. */
 template<class Op, class Sums> __device__ inline void store_rows(const Tensor &output, const AttentionItem &item,
                                                                  const OwnTokens &own, const Sums &sums) {
@@ -204,7 +246,9 @@ template<class Op, class Sums> __device__ inline void store_rows(const Tensor &o
     for (int half = 0; half < 2; half++) {
         const bool is_in = own.tokens[half] != OwnTokens::nowhere;
         char *const to = head + uint64_t{own.tokens[half] * static_cast<uint32_t>(output.stride_w)} * 16;
-        if constexpr (Op::head_dim % 32 == 0) {
+        if constexpr (Stored::bytes == 4) {
+            store_groups<Op>(to, is_in, sums, half);
+        } else if constexpr (Op::head_dim % 32 == 0) {
             // Four lanes exchange what they have of four groups of eight channels, so each stores a whole one.
 #pragma unroll
             for (int j = 0; j < Op::head_dim / 8; j += 4) {

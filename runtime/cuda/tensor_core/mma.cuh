@@ -9,7 +9,8 @@
 
 namespace distile::tensor_core {
 
-/** Loads four 8 x 8 matrices of 16-bit elements: eight rows of 16 bytes each, whose addresses eight lanes have. */
+/** Loads four matrices of eight rows of 16 bytes each, whose addresses eight lanes have: 8 x 8 elements of 16 bits or
+ * 8 x 4 of 32 bits. */
 __device__ inline void load_matrices(uint32_t (&values)[4], uint32_t row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(values[0]), "=r"(values[1]), "=r"(values[2]), "=r"(values[3])
@@ -17,12 +18,19 @@ __device__ inline void load_matrices(uint32_t (&values)[4], uint32_t row) {
                  : "memory");
 }
 
-/** As load_matrices, but transposes each matrix. */
+/** As load_matrices, but transposes each matrix of 16-bit elements. */
 __device__ inline void load_transposed(uint32_t (&values)[4], uint32_t row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(values[0]), "=r"(values[1]), "=r"(values[2]), "=r"(values[3])
                  : "r"(row)
                  : "memory");
+}
+
+/** The bits of the nearest number of TF32; of two, the one that is farther from 0. */
+__device__ inline uint32_t round_to_tf32(float value) {
+    uint32_t rounded;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(value));
+    return rounded;
 }
 
 /** Adds the product of 16 rows and 8 columns of 32 bytes. */
