@@ -25,8 +25,11 @@ from torch.nn.functional import scaled_dot_product_attention
 SHAPES = [(24, 64, 1, 4096), (24, 64, 4, 4096), (8, 40, 1, 4096), (12, 64, 1, 577), (6, 64, 16, 197)]
 # Densities of rows and of keys; None: all keys, without a mask.
 DENSITIES = [(.3, None), (.3, .3), (.1, None), (.1, .1), (.5, None), (.5, .5), (1.0, None)]
-TYPES = {"bfloat16": (torch.bfloat16, 3), "float16": (torch.float16, 2)}  # And distile_dtype.
-BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+# PyTorch's type, the distile_dtype, and the capability of our code. TF32: tensors of float32.
+TYPES = {"bfloat16": (torch.bfloat16, 3, "sm90"), "float16": (torch.float16, 2, "sm90"),
+         "tf32": (torch.float32, 1, "sm80")}
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
+            "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
 TOLERANCE = .02  # Of the largest value: the type's roundings of probabilities and results.
 SEED = 9001
 ABOUT = """times are medians in microseconds of replayed graphs, all sides in turns; t_peer_us: PyTorch's dense
@@ -227,7 +230,7 @@ def fastest(stream, calls):
 
 def measure(row, shape, densities, options, library):
     heads, size, batch, tokens = shape
-    dtype, code = TYPES[row["dtype"]]
+    dtype, code, capability = TYPES[row["dtype"]]
     problem = Problem(shape, dtype, densities)
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
@@ -246,7 +249,7 @@ def measure(row, shape, densities, options, library):
             graphs["flex"] = Graph(stream, problem.flex())
         except Exception as error:  # It may lack a compiler.
             row["flex"] = str(error).splitlines()[0]
-    path = pathlib.Path(options.objects or "") / f"attention_{heads}_{size}_{row['dtype']}_sm90.so"
+    path = pathlib.Path(options.objects or "") / f"attention_{heads}_{size}_{row['dtype']}_{capability}.so"
     ours = None
     if library and path.exists():
         ours = Ours(library, path, stream.cuda_stream, code, batch, tokens, problem.query, problem.key, problem.value,
@@ -293,7 +296,8 @@ def rows_of(filter_text):
                     yield shape, (rows, keys), {
                         "row": name, "kind": "attention", "op": f"{heads} heads of {size}",
                         "shape": f"{tokens} tokens, {'active' if keys else 'all'} keys",
-                        "keys": "active" if keys else "all", "batch": batch, "dtype": dtype, "mask": "random", "mode": "keep", "backend": "cuda"}
+                        "keys": "active" if keys else "all", "batch": batch, "dtype": dtype, "mask": "random",
+                        "mode": "keep", "backend": "cuda"}
 
 
 def main():
@@ -308,6 +312,7 @@ def main():
     parser.add_argument("--out", required=True, help="the results, written after each row")
     options = parser.parse_args()
     library = load(options.side) if options.side else None
+    torch.backends.cuda.matmul.allow_tf32 = True
     device = torch.cuda.get_device_properties(0)
     results = {
         "distile_bench": 1,

@@ -34,8 +34,10 @@ const distile_polykernel &load(const char *path) {
 Context make_context(void *stream) {
     distile_cuda_options options{};
     options.stream = stream;
+    distile_context_options numerics{};
+    numerics.math = DISTILE_MATH_TF32;
     distile_context *context = nullptr;
-    if (distile_cuda_context_create(nullptr, &options, &context) != DISTILE_OK) {
+    if (distile_cuda_context_create(&numerics, &options, &context) != DISTILE_OK) {
         throw std::runtime_error(distile_context_message(nullptr));
     }
     return Context(context);
