@@ -51,7 +51,7 @@ int64_t CpuDevice::most_virtual_pixels() const {
 
 RunResult CpuDevice::run(LoadedCode *, const VariantCalls &calls, const Zeros *zeros) {
     if (zeros) {
-        update_pixels(&zeros->mask, zeros->output, nullptr, true);
+        write(*zeros);
     }
     RunResult result{};
     for (int32_t i = 0; i < calls.num_calls && result.code == 0; i++) {

@@ -30,6 +30,7 @@ public:
     ScratchMemory take_scratch(size_t bytes) override;
     void update_pixels(distile_mask *mask, const distile_tensor &output, const distile_tensor *from,
                        bool zero) override;
+    void write(const Zeros &zeros) override;
     void upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
                           int32_t scale_h, int32_t scale_w, bool zero) override;
     void normalize(const Normalization &normalization) override;

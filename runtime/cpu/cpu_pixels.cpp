@@ -54,6 +54,20 @@ void CpuDevice::update_pixels(distile_mask *mask, const distile_tensor &output, 
     });
 }
 
+void CpuDevice::write(const Zeros &zeros) {
+    if (zeros.byte == 0) {
+        update_pixels(&zeros.mask, zeros.output, nullptr, true);
+        return;
+    }
+    const Bitmask &bits = cpu_mask(zeros.mask).bitmask();
+    for_each_row(context, zeros.output, moved_bytes(zeros.output, zeros.mask.active_pixels(), false, true),
+                 [&](int64_t row) {
+                     const PixelRow to(zeros.output, row);
+                     for_each_run(bits.words + row * bits.words_per_row(), zeros.output.width, false,
+                                  [&](int32_t begin, int32_t end) { fill_pixels(to, begin, end, zeros.byte); });
+                 });
+}
+
 void CpuDevice::upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
                                  int32_t scale_h, int32_t scale_w, bool zero) {
     const Bitmask &bits = cpu_mask(mask).bitmask();

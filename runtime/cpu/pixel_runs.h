@@ -54,10 +54,14 @@ struct PixelRow {
     distile_dtype dtype;
 };
 
-inline void zero_pixels(const PixelRow &row, int32_t begin, int32_t end) {
+inline void fill_pixels(const PixelRow &row, int32_t begin, int32_t end, uint8_t byte) {
     for (int32_t x = begin; x < end; x++) {
-        std::memset(row.at(x), 0, row.bytes);
+        std::memset(row.at(x), byte, row.bytes);
     }
+}
+
+inline void zero_pixels(const PixelRow &row, int32_t begin, int32_t end) {
+    fill_pixels(row, begin, end, 0);
 }
 
 /** The number of tasks for up to `most` parts of some work. `bytes`, the total of its reads and writes, determines how

@@ -25,7 +25,7 @@ namespace {
 using Call = int (*)(const distile_dot_product_code *code, const distile_kernel_call *call);
 
 int call_emulated_tiles(const distile_dot_product_code *code, const distile_kernel_call *call) {
-    return dot_product::Product<dot_product::TileSet<EmulatedTiles>>(*code, *call).run();
+    return dot_product::Product<dot_product::TileSet<EmulatedBfloat16Tiles>>(*code, *call).run();
 }
 
 /** An instruction set, and the blocks of three variants. */

@@ -4,6 +4,8 @@
 #ifndef DISTILE_TESTS_EMULATED_TILES_H
 #define DISTILE_TESTS_EMULATED_TILES_H
 
+#include "bfloat16.h"
+#include "int8.h"
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -12,7 +14,8 @@ namespace distile {
 
 /** Each thread has its own. Use without a configuration, or a configuration that is left behind, counts as a mistake.
  */
-struct EmulatedTiles {
+class EmulatedTiles {
+public:
     static constexpr int num_tiles = 8, rows = 16, row_bytes = 64;
     using Tile = std::array<std::array<char, row_bytes>, rows>;
 
@@ -41,21 +44,6 @@ struct EmulatedTiles {
             std::memcpy(static_cast<char *>(to) + std::ptrdiff_t{row} * stride, tile<T>()[row].data(), row_bytes);
         }
     }
-    template<int C, int A, int B> static void add_product() {
-        constexpr int elements = row_bytes / 4;
-        for (int row = 0; row < rows; row++) {
-            for (int k = 0; k < elements; k++) {
-                for (int column = 0; column < elements; column++) {
-                    float sum = 0;
-                    std::memcpy(&sum, &tile<C>()[row][column * 4], sizeof(sum));
-                    for (int i = 0; i < 2; i++) {
-                        sum += element(tile<A>()[row], 2 * k + i) * element(tile<B>()[k], 2 * column + i);
-                    }
-                    std::memcpy(&tile<C>()[row][column * 4], &sum, sizeof(sum));
-                }
-            }
-        }
-    }
 
     /** Of this thread. */
     static int &mistakes() {
@@ -63,15 +51,27 @@ struct EmulatedTiles {
         return count;
     }
 
-private:
-    static float element(const std::array<char, row_bytes> &row, int index) {
-        uint16_t stored = 0;
-        std::memcpy(&stored, &row[index * 2], sizeof(stored));
-        const uint32_t bits = static_cast<uint32_t>(stored) << 16;
-        float value = 0;
-        std::memcpy(&value, &bits, sizeof(value));
+protected:
+    template<typename T> static T read(const char *from) {
+        T value{};
+        std::memcpy(&value, from, sizeof(value));
         return value;
     }
+    /** Adds the products of all groups of 4 bytes: add(sum, group of a row, group of a column). */
+    template<int C, int A, int B, typename Sum, typename Add> static void add_groups(const Add &add) {
+        constexpr int elements = row_bytes / 4;
+        for (int row = 0; row < rows; row++) {
+            for (int k = 0; k < elements; k++) {
+                for (int column = 0; column < elements; column++) {
+                    auto sum = read<Sum>(&tile<C>()[row][column * 4]);
+                    add(sum, &tile<A>()[row][k * 4], &tile<B>()[k][column * 4]);
+                    std::memcpy(&tile<C>()[row][column * 4], &sum, sizeof(sum));
+                }
+            }
+        }
+    }
+
+private:
     static bool &is_configured() {
         static thread_local bool configured = false;
         return configured;
@@ -84,6 +84,38 @@ private:
         static_assert(T < num_tiles);
         mistakes() += is_configured() ? 0 : 1;
         return tiles()[T];
+    }
+};
+
+struct EmulatedBfloat16Tiles : EmulatedTiles {
+    using Numbers = dot_product::Bfloat16<EmulatedBfloat16Tiles>;
+
+    template<int C, int A, int B> static void add_product() {
+        add_groups<C, A, B, float>([](float &sum, const char *a, const char *b) {
+            for (int i = 0; i < 2; i++) {
+                sum += element(a + 2 * i) * element(b + 2 * i);
+            }
+        });
+    }
+
+private:
+    static float element(const char *from) {
+        const uint32_t bits = static_cast<uint32_t>(read<uint16_t>(from)) << 16;
+        float value = 0;
+        std::memcpy(&value, &bits, sizeof(value));
+        return value;
+    }
+};
+
+struct EmulatedInt8Tiles : EmulatedTiles {
+    using Numbers = dot_product::Int8<EmulatedInt8Tiles>;
+
+    template<int C, int A, int B> static void add_product() {
+        add_groups<C, A, B, uint32_t>([](uint32_t &sum, const char *a, const char *b) {
+            for (int i = 0; i < 4; i++) {
+                sum += static_cast<uint32_t>(read<uint8_t>(a + i) * read<int8_t>(b + i));
+            }
+        });
     }
 };
 

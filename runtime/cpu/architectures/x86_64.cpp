@@ -29,7 +29,7 @@ struct Leaf7 {
 };
 constexpr unsigned amx_bf16_bit = 1U << 22, avx512_fp16_bit = 1U << 23, amx_tile_bit = 1U << 24,
                    amx_int8_bit = 1U << 25;
-constexpr unsigned avx512_bf16_bit = 1U << 5;  // Of subleaf 1.
+constexpr unsigned avx_vnni_bit = 1U << 4, avx512_bf16_bit = 1U << 5;  // Of subleaf 1.
 
 /** Whether programs may use the CPU's tiles. Linux wants to be asked once a process, because tiles enlarge what it
  * saves of every thread that uses them. */
@@ -49,6 +49,7 @@ std::vector<CpuFeature> known_cpu_features() {
         {"sse41", __builtin_cpu_supports("sse4.1") != 0},
         {"avx", __builtin_cpu_supports("avx") != 0},
         {"avx2", __builtin_cpu_supports("avx2") != 0},
+        {"avx_vnni", __builtin_cpu_supports("avx2") != 0 && (leaf.eax_1 & avx_vnni_bit) != 0},
         {"fma", __builtin_cpu_supports("fma") != 0},
         {"f16c", has_f16c()},
         {"avx512f", __builtin_cpu_supports("avx512f") != 0},

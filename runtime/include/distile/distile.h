@@ -73,11 +73,15 @@ typedef enum distile_status {
 /** The name of a status, for instance "DISTILE_ERROR_BAD_SHAPE". Never null. */
 DISTILE_API const char *distile_status_name(distile_status status);
 
-/** How the elements of a tensor are stored. Operators accumulate in float32 and round once, to nearest even. */
+/** How the elements of a tensor are stored. Operators accumulate in float32 and round once, to nearest even. Those of 8
+ * bits are quantized (quantize.h): operators add their products as integers. Only operators that were built for them
+ * and the functions of quantize.h take them. */
 typedef enum distile_dtype {
     DISTILE_FLOAT32 = 1,
     DISTILE_FLOAT16 = 2, /**< IEEE half precision. */
-    DISTILE_BFLOAT16 = 3
+    DISTILE_BFLOAT16 = 3,
+    DISTILE_UINT8 = 4,
+    DISTILE_INT8 = 5
 } distile_dtype;
 
 /** Bytes per element; 0 for an unknown type. */
@@ -144,8 +148,8 @@ typedef struct distile_context_options {
     void *allocator_user;
     distile_trace trace; /**< Null: no trace. */
     void *trace_user;
-    /** Limits the CPU features that kernels use, separated by spaces, from "sse41 avx avx2 fma f16c avx512f avx512cd
-     * avx512bw avx512dq avx512vl avx512_bf16 avx512_fp16 avx512_vnni amx_bf16 amx_int8", on AArch64 "neon fp16
+    /** Limits the CPU features that kernels use, separated by spaces, from "sse41 avx avx2 avx_vnni fma f16c avx512f
+     * avx512cd avx512bw avx512dq avx512vl avx512_bf16 avx512_fp16 avx512_vnni amx_bf16 amx_int8", on AArch64 "neon fp16
      * dotprod"; "" means plain x86-64 or AArch64 with neon. A machine can thus run a lesser CPU's code, for instance to
      * reproduce its results bit for bit. Null: all. Copied. */
     const char *cpu_features;
@@ -240,8 +244,8 @@ typedef struct distile_tensor {
     distile_dtype dtype;
     int32_t batch, height, width, channels;
     int64_t stride_n, stride_h, stride_w;
-    /** Readable rows and columns of zeros around every image. With a border as wide as the padding, no tile needs
-     * staging. 0 for a plain tensor. Ignored for outputs and residuals. */
+    /** Readable rows and columns of zeros around every image, in quantized tensors of zero points. With a border as wide
+     * as the padding, no tile needs staging. 0 for a plain tensor. Ignored for outputs and residuals. */
     int32_t border_top, border_bottom, border_left, border_right;
 } distile_tensor;
 
@@ -277,6 +281,7 @@ typedef struct distile_kernel_info {
     distile_device device;
     const char *features;              /**< What its code needs, for instance "avx2 fma f16c" or "sm_75". */
     distile_dtype dtype;               /**< The storage type of activations. */
+    distile_dtype output_dtype;        /**< That of the output and the residual, which differs if quantized. */
     int32_t in_channels, out_channels; /**< 0 for the channels of scores, of which each key has one. */
     int32_t has_residual;
     int32_t num_variants; /**< Including dense candidates. */
@@ -362,9 +367,12 @@ typedef enum distile_weights_order {
     DISTILE_IO = DISTILE_HWIO  /**< For linear layers: x * W. */
 } distile_weights_order;
 
+struct distile_quantization;
+
 /** A contiguous filter and the vectors to fold into it, in host memory for every device. Each vector has one float32
  * per output channel; null omits it. Batch normalisation needs both mean and variance; it computes gamma * (conv + bias
- * - mean) / sqrt(variance + epsilon) + beta. */
+ * - mean) / sqrt(variance + epsilon) + beta. A quantized operator takes a filter of DISTILE_INT8 and no batch
+ * normalisation: distile_quantize_filter() in quantize.h makes one from float32, and folds. */
 typedef struct distile_weights_source {
     const void *filter;
     distile_dtype dtype; /**< The filter's type, whatever the operator's; 0: DISTILE_FLOAT32. */
@@ -372,7 +380,8 @@ typedef struct distile_weights_source {
     const float *bias;
     const float *bn_gamma, *bn_beta, *bn_mean, *bn_variance;
     float bn_epsilon;
-    int64_t reserved[4]; /**< 0 */
+    const struct distile_quantization *quantization; /**< Required by quantized operators (quantize.h), else null. */
+    int64_t reserved[3];                             /**< 0 */
 } distile_weights_source;
 
 /** Copies and packs; the caller may then free the source. Waits on a GPU. Any kernel of the same operator (geometry,
@@ -390,7 +399,7 @@ DISTILE_API int64_t distile_weights_bytes(const distile_weights *weights);
 /** What happens to inactive output pixels. */
 typedef enum distile_inactive {
     DISTILE_KEEP = 0, /**< They keep their values. */
-    DISTILE_ZERO = 1  /**< They become 0. */
+    DISTILE_ZERO = 1  /**< They become 0; in a quantized output, its zero point. */
 } distile_inactive;
 
 typedef enum distile_store {

@@ -98,14 +98,17 @@ typedef enum distile_role {
     DISTILE_ROLE_BIAS = 3,     /**< Packed, one value per output channel. */
     DISTILE_ROLE_RESIDUAL = 4, /**< An activation with the output's shape. */
     DISTILE_ROLE_OUTPUT = 5,
-    DISTILE_ROLE_KEY = 6,  /**< Tokens of the input's batch. */
-    DISTILE_ROLE_VALUE = 7 /**< The same, of as many tokens as the key. */
+    DISTILE_ROLE_KEY = 6,   /**< Tokens of the input's batch. */
+    DISTILE_ROLE_VALUE = 7, /**< The same, of as many tokens as the key. */
+    /** Packed, for quantized operators, between the bias and the residual: distile_requantization and what follows it,
+     * in words of 32 bits, declared as DISTILE_FLOAT32. */
+    DISTILE_ROLE_REQUANTIZATION = 8
 } distile_role;
 
 /** An operand of an operator. */
 typedef struct distile_operand {
     distile_role role;
-    distile_dtype dtype; /**< Storage type. Code accumulates in float32. */
+    distile_dtype dtype; /**< Storage type. Code accumulates in float32, or from types of 8 bits in int32. */
     int32_t channels;    /**< 0: as many as the key or the value has tokens. */
 } distile_operand;
 
@@ -325,6 +328,29 @@ typedef struct distile_dot_product_code {
  * its own copy of the functions that it calls. */
 int distile_call_avx512_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_amx_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
+
+/** How sums of quantized products become results. Behind it, for each phase and then each output channel, come int32_t
+ * offsets, and then for each output channel float32 multipliers; the channels fill blocks of 16. With the sum over the
+ * inputs x, as unsigned numbers (those of int8 plus 128), and the weights w:
+ *
+ *     value = float32(sum of x * w + offset) * multiplier + bias [+ (residual - zero point) * residual_factor]
+ *     output = round(epilogue(value) * output_factor) + output_zero_point
+ *
+ * Integers wrap around. Numbers are rounded to nearest even, and outputs saturate. An output of float32 is
+ * epilogue(value), and its residual is added as it is. */
+typedef struct distile_requantization {
+    int32_t input_zero_point, residual_zero_point, output_zero_point;
+    float residual_factor, output_factor;
+    int32_t reserved[11];
+} distile_requantization;
+
+/** The same as the functions above for inputs of DISTILE_UINT8 or DISTILE_INT8, weights of DISTILE_INT8 in the layout
+ * "cpu-k64", and an output and a residual of one of these types or of DISTILE_FLOAT32. All give the same bits. */
+int distile_call_avx512_vnni(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_amx_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_avx_vnni(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_avx2_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_portable_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
 
 /* ---- The descriptor ----------------------------------------------------------------------- */
 

@@ -98,6 +98,7 @@ using ScratchMemory = std::unique_ptr<void, std::function<void(void *)>>;
 struct Zeros {
     const distile_tensor &output;
     distile_mask &mask;
+    uint8_t byte = 0;  ///< Of quantized zeros, which only CPUs have.
 };
 
 /** Calls of a PolyKernel's variants. Does not own them. */
@@ -176,6 +177,10 @@ public:
      */
     virtual void update_pixels(distile_mask *mask, const distile_tensor &output, const distile_tensor *from,
                                bool zero) = 0;
+    /** Writes them. */
+    virtual void write(const Zeros &zeros) {
+        update_pixels(&zeros.mask, zeros.output, nullptr, true);
+    }
     virtual void upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
                                   int32_t scale_h, int32_t scale_w, bool zero) = 0;
     virtual void normalize(const Normalization &normalization) = 0;

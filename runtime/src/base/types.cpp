@@ -1,6 +1,8 @@
 #include "types.h"
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 namespace distile {
 
@@ -75,12 +77,27 @@ template<float (*convert)(uint16_t)> void widen(const void *from, float *to, siz
     }
 }
 
+template<typename Integer> void round_to(const float *from, void *to, size_t count) {
+    using Limits = std::numeric_limits<Integer>;
+    for (size_t i = 0; i < count; i++) {
+        const float value = std::isnan(from[i]) ? 0 : from[i];
+        static_cast<Integer *>(to)[i] = static_cast<Integer>(
+            std::nearbyint(std::clamp(value, static_cast<float>(Limits::min()), static_cast<float>(Limits::max()))));
+    }
+}
+
+template<typename Integer> void of_integers(const void *from, float *to, size_t count) {
+    std::copy_n(static_cast<const Integer *>(from), count, to);
+}
+
 const Type types[] = {
     {DISTILE_FLOAT32, "float32", 4,
      [](const float *from, void *to, size_t count) { std::copy_n(from, count, static_cast<float *>(to)); },
      [](const void *from, float *to, size_t count) { std::copy_n(static_cast<const float *>(from), count, to); }},
     {DISTILE_FLOAT16, "float16", 2, narrow<to_half>, widen<of_half>},
     {DISTILE_BFLOAT16, "bfloat16", 2, narrow<to_bfloat>, widen<of_bfloat>},
+    {DISTILE_UINT8, "uint8", 1, round_to<uint8_t>, of_integers<uint8_t>},
+    {DISTILE_INT8, "int8", 1, round_to<int8_t>, of_integers<int8_t>},
 };
 
 }  // namespace
@@ -92,6 +109,10 @@ const Type *find_type(int32_t dtype) {
         }
     }
     return nullptr;
+}
+
+const Type *find_float_type(int32_t dtype) {
+    return is_quantized(dtype) ? nullptr : find_type(dtype);
 }
 
 const char *type_names() {

@@ -24,7 +24,8 @@ struct Type {
     distile_dtype dtype;
     const char *name;
     int32_t bytes;
-    /** Array conversions. From float32 they round to nearest, ties to even, and keep NaN. */
+    /** Array conversions. From float32 they round to nearest, ties to even, and keep NaN; to integers they saturate, and
+     * NaN becomes 0. */
     void (*from_float)(const float *from, void *to, size_t count);
     void (*to_float)(const void *from, float *to, size_t count);
 };
@@ -32,12 +33,20 @@ struct Type {
 /** Null if the number is not a type. */
 const Type *find_type(int32_t dtype);
 
+/** The same for the types in which layers compute; null for those of 8 bits, too. */
+const Type *find_float_type(int32_t dtype);
+
+/** Whether tensors of a type are quantized. */
+inline bool is_quantized(int32_t dtype) {
+    return dtype == DISTILE_UINT8 || dtype == DISTILE_INT8;
+}
+
 /** Bytes per element of a valid type. */
 inline int64_t element_bytes(distile_dtype dtype) {
     return find_type(dtype)->bytes;
 }
 
-/** The names of all types, for messages. */
+/** The names of the types that find_float_type() finds, for messages. */
 const char *type_names();
 
 }  // namespace distile

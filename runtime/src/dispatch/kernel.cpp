@@ -1,4 +1,5 @@
 #include "kernel.h"
+#include "types.h"
 #include <algorithm>
 #include <cstring>
 
@@ -9,13 +10,24 @@ namespace {
 /** The most full masks that a kernel keeps, not counting those of graphs. */
 constexpr std::ptrdiff_t most_full_masks = 16;
 
+/** What packed weights of a quantized operator depend on beside their shape; "" for all others. */
+std::string quantized_types(const distile_polykernel &polykernel) {
+    if (!is_quantized(polykernel)) {
+        return "";
+    }
+    const QuantizedOperator quantized = quantized_operator(polykernel);
+    return std::string(", ") + find_type(quantized.input)->name + " to " + find_type(quantized.output)->name +
+           (quantized.in_output_units ? " in its units" : "");
+}
+
 }  // namespace
 
 distile_kernel::distile_kernel(distile_context &given, const distile_polykernel &of)
     : context(given), polykernel(of), kind(*find_operator_kind(of.kind)), input(*find_operand(of, DISTILE_ROLE_INPUT)),
       output(*find_operand(of, DISTILE_ROLE_OUTPUT)), residual(find_operand(of, DISTILE_ROLE_RESIDUAL)),
       key(find_operand(of, DISTILE_ROLE_KEY)), value(find_operand(of, DISTILE_ROLE_VALUE)),
-      weights_shape(kind.weights ? kind.weights->shape(of.op) : ""), threads_(given.device->threads()) {
+      weights_shape(kind.weights ? kind.weights->shape(of.op) + quantized_types(of) : ""),
+      threads_(given.device->threads()) {
     for (int32_t i = 0; i < of.num_variants; i++) {
         variants.push_back({of.variants[i], {}});
         const WeightLayout *layout = kind.weights ? find_layout(of.variants[i].layout) : nullptr;

@@ -31,6 +31,11 @@ distile_status check_polykernel(distile_context *context, const distile_polykern
         return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: '%s' cannot run: %s", call, polykernel.name,
                     illegal.c_str());
     }
+    const std::string bad_types = why_types_illegal(polykernel);
+    if (!bad_types.empty()) {
+        return fail(context, DISTILE_ERROR_VERSION, "%s: this library cannot run '%s': %s", call, polykernel.name,
+                    bad_types.c_str());
+    }
     if (raw(polykernel.math) < DISTILE_MATH_DEFAULT || raw(polykernel.math) > DISTILE_MATH_TF32) {
         return fail(context, DISTILE_ERROR_VERSION,
                     "%s: '%s' has the unknown math %d; build it and this library with the same version of distile",
@@ -44,7 +49,9 @@ distile_status check_polykernel(distile_context *context, const distile_polykern
                         "%s: the variant '%s' of '%s' reads the unknown weight layout %s", call, variant.name,
                         polykernel.name, variant.layout);
         }
-        if (layout && !kind->weights->packs(polykernel.op, layout->order)) {
+        const bool of_type =
+            layout && (layout->order == WeightOrder::QuantizedDotProduct) == is_quantized(polykernel);
+        if (layout && (!of_type || !kind->weights->packs(polykernel.op, layout->order))) {
             return fail(context, DISTILE_ERROR_VERSION,
                         "%s: the variant '%s' of '%s' reads the weight layout %s, in which this library cannot pack "
                         "the weights of such a %s",
@@ -183,6 +190,7 @@ distile_status distile_kernel_get_info(const distile_kernel *kernel, distile_ker
     info->device = polykernel.device;
     info->features = polykernel.features;
     info->dtype = kernel->input.dtype;
+    info->output_dtype = kernel->output.dtype;
     info->in_channels = kernel->input.channels;
     info->out_channels = kernel->output.channels;
     info->has_residual = kernel->residual ? 1 : 0;

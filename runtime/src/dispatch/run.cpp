@@ -157,10 +157,15 @@ distile_kernel_call call_of(distile_kernel &kernel, const distile_variant &varia
     return call;
 }
 
+/** The zeros of a run. */
+Zeros zeros_of(const distile_run_args &args) {
+    return {*args.output, *args.mask, args.weights ? args.weights->zero_byte : uint8_t{0}};
+}
+
 /** Makes calls and, with `zero`, zeros the inactive pixels once. */
 distile_status make_calls(const distile_kernel &kernel, const char *call, const distile_run_args &args,
                           const VariantCalls &calls, bool zero) {
-    const Zeros zeros{*args.output, *args.mask};
+    const Zeros zeros = zeros_of(args);
     kernel.context.kernel_failed.store(false, std::memory_order_relaxed);
     const RunResult result = kernel.context.device->run(kernel.code.get(), calls, zero ? &zeros : nullptr);
     kernel.context.rethrow_from_code();
@@ -196,7 +201,7 @@ distile_status run_own(distile_kernel &kernel, const char *call, const distile_r
         zero_scores(kernel, args, args.inactive == DISTILE_ZERO && choice.active_pixels != mask.shape.num_pixels());
     if (tiles == 0) {
         if (zero) {
-            kernel.context.device->update_pixels(&mask, *args.output, nullptr, true);
+            kernel.context.device->write(zeros_of(args));
         }
         return DISTILE_OK;
     }
@@ -268,6 +273,10 @@ distile_status run_candidate(distile_kernel &kernel, const char *call, const dis
     }
     if (!direct || zero) {
         device.update_pixels(every_pixel ? nullptr : args.mask, output, direct ? nullptr : &result, zero);
+    }
+    const Zeros zeros = zeros_of(args);
+    if (zero && zeros.byte != 0) {
+        device.write(zeros);
     }
     return DISTILE_OK;
 }

@@ -1,12 +1,71 @@
 #include "weights.h"
 #include "kernel.h"
+#include "tensor.h"
 #include "types.h"
+#include <cmath>
+#include <distile/quantize.h>
 
 using namespace distile;
 
 namespace {
 
 constexpr const char *call = "distile_weights_pack";
+
+distile_status check_scale(distile_context *context, const distile_scale &scale, const char *name,
+                           distile_dtype dtype) {
+    if (!is_quantized(dtype)) {
+        return scale.scale == 0 && scale.zero_point == 0
+                   ? DISTILE_OK
+                   : fail(context, DISTILE_ERROR_BAD_VALUE,
+                          "%s: the %s is not quantized; its scale and zero point must be 0", call, name);
+    }
+    return check_quantized_scale(context, call, scale, name, dtype);
+}
+
+distile_status check_quantization(const distile_kernel &kernel, const distile_weights_source &source) {
+    distile_context *context = &kernel.context;
+    const char *const name = kernel.polykernel.name;
+    if (!is_quantized(kernel.polykernel)) {
+        return source.quantization ? fail(context, DISTILE_ERROR_BAD_VALUE,
+                                          "%s: '%s' is not quantized, but the source has a quantization", call, name)
+                                   : DISTILE_OK;
+    }
+    if (!source.quantization || !source.quantization->filter_scales) {
+        return fail_null(context, call, source.quantization ? "filter's scales" : "source's quantization");
+    }
+    if (raw(source.dtype) != DISTILE_INT8) {
+        return fail(context, DISTILE_ERROR_BAD_TYPE,
+                    "%s: '%s' is quantized and takes a filter of int8: make one with distile_quantize_filter", call,
+                    name);
+    }
+    if (source.bn_mean) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE,
+                    "%s: batch normalisation cannot be folded into a quantized filter: fold it with "
+                    "distile_quantize_filter",
+                    call);
+    }
+    const distile_quantization &quantization = *source.quantization;
+    if (!is_reserved_zero(quantization.reserved)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the quantization is not 0", call);
+    }
+    distile_status status = check_scale(context, quantization.input, "input", kernel.input.dtype);
+    if (status == DISTILE_OK) {
+        status = check_scale(context, quantization.output, "output", kernel.output.dtype);
+    }
+    if (status == DISTILE_OK) {
+        status = check_scale(context, quantization.residual, "residual",
+                             kernel.residual ? kernel.residual->dtype : DISTILE_FLOAT32);
+    }
+    for (int32_t o = 0; status == DISTILE_OK && o < kernel.output.channels; o++) {
+        const float scale = quantization.filter_scales[o];
+        if (!(scale > 0) || std::isinf(scale)) {
+            return fail(context, DISTILE_ERROR_BAD_VALUE,
+                        "%s: the filter's scale of output channel %d is %g; it must be above 0 and finite", call, o,
+                        static_cast<double>(scale));
+        }
+    }
+    return status;
+}
 
 distile_status check_source(const distile_kernel &kernel, const distile_weights_source *source, const void *weights) {
     distile_context *context = &kernel.context;
@@ -21,8 +80,8 @@ distile_status check_source(const distile_kernel &kernel, const distile_weights_
     if (status != DISTILE_OK) {
         return status;
     }
-    if (raw(source->dtype) != 0 && !find_type(raw(source->dtype))) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the unknown data type %d; the types are %s",
+    if (raw(source->dtype) != 0 && !find_float_type(raw(source->dtype)) && !is_quantized(kernel.polykernel)) {
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %d; the types are %s",
                     call, raw(source->dtype), type_names());
     }
     const int32_t order = raw(source->order);
@@ -36,7 +95,7 @@ distile_status check_source(const distile_kernel &kernel, const distile_weights_
     if (!is_reserved_zero(source->reserved)) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: a reserved field of the source is not 0", call);
     }
-    return DISTILE_OK;
+    return check_quantization(kernel, *source);
 }
 
 /** A filter converted to float32. */
@@ -118,8 +177,12 @@ distile_status distile_weights_pack(distile_kernel *kernel, const distile_weight
             packed->memory_space = context->device->memory_space();
             packed->kind = kernel->kind.kind;
             packed->shape = kernel->weights_shape;
+            const bool quantizes = is_quantized(kernel->polykernel);
+            const QuantizedOperator quantized =
+                quantizes ? quantized_operator(kernel->polykernel) : QuantizedOperator{};
+            packed->zero_byte = quantizes ? static_cast<uint8_t>(source->quantization->output.zero_point) : 0;
             for (const WeightLayout *layout : kernel->layouts) {
-                add_layout(*packed, *kernel, {*source, filter.values()}, *layout);
+                add_layout(*packed, *kernel, {*source, filter.values(), quantizes ? &quantized : nullptr}, *layout);
             }
             *weights = packed.release();
             return DISTILE_OK;

@@ -29,6 +29,7 @@ struct distile_weights {
     std::string shape; /**< In the kind's words. */
     std::vector<Layout> layouts;
     int64_t bytes = 0;
+    uint8_t zero_byte = 0; /**< What the bytes of a 0 in the output are. */
 };
 
 #endif

@@ -2,58 +2,14 @@
  * Products of tiles by AMX-BF16. Linked into every PolyKernel that has such variants. The runtime asks the system for
  * the tiles before it calls them.
  */
-#include "matrix_tiles.h"
-#include <immintrin.h>
+#include "amx_tiles.h"
+#include "bfloat16.h"
 
 namespace {
 
-using distile::dot_product::tile_row_bytes;
+struct AmxBf16 : distile::dot_product::AmxTiles<AmxBf16> {
+    using Numbers = distile::dot_product::Bfloat16<AmxBf16>;
 
-/** As the instruction that configures tiles reads it. */
-struct alignas(64) Configuration {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {};
-    uint8_t rows[16] = {};
-};
-
-struct AmxTiles {
-    static void configure() {
-        constexpr int32_t num_tiles = 8, tile_rows = 16;
-        Configuration configuration;
-        for (int32_t tile = 0; tile < num_tiles; tile++) {
-            configuration.row_bytes[tile] = tile_row_bytes;
-            configuration.rows[tile] = tile_rows;
-        }
-        _tile_loadconfig(&configuration);
-    }
-    static void release() {
-        _tile_release();
-    }
-    // The intrinsics take literals only.
-    template<int T> static void zero() {
-        if constexpr (T == 0) {
-            _tile_zero(0);
-        } else if constexpr (T == 1) {
-            _tile_zero(1);
-        } else if constexpr (T == 2) {
-            _tile_zero(2);
-        } else {
-            static_assert(T == 3);
-            _tile_zero(3);
-        }
-    }
-    template<int T> static void load(const void *from, int32_t stride) {
-        if constexpr (T == 4) {
-            _tile_loadd(4, from, stride);
-        } else if constexpr (T == 5) {
-            _tile_loadd(5, from, stride);
-        } else if constexpr (T == 6) {
-            _tile_loadd(6, from, stride);
-        } else {
-            static_assert(T == 7);
-            _tile_loadd(7, from, stride);
-        }
-    }
     template<int C, int A, int B> static void add_product() {
         if constexpr (C == 0) {
             static_assert(A == 4 && B == 6);
@@ -69,23 +25,10 @@ struct AmxTiles {
             _tile_dpbf16ps(3, 5, 7);
         }
     }
-    template<int T> static void store(void *to, int32_t stride) {
-        if constexpr (T == 0) {
-            _tile_stored(0, to, stride);
-        } else if constexpr (T == 1) {
-            _tile_stored(1, to, stride);
-        } else if constexpr (T == 2) {
-            _tile_stored(2, to, stride);
-        } else {
-            static_assert(T == 3);
-            _tile_stored(3, to, stride);
-        }
-    }
 };
 
 }  // namespace
 
 extern "C" int distile_call_amx_bf16(const distile_dot_product_code *code, const distile_kernel_call *call) {
-    using Set = distile::dot_product::TileSet<AmxTiles>;
-    return distile::dot_product::Product<Set>(*code, *call).run();
+    return distile::dot_product::Product<distile::dot_product::TileSet<AmxBf16>>(*code, *call).run();
 }

@@ -1,6 +1,6 @@
 /** \file
- * From float32 sums to stored bfloat16: bias, residual and activation. Vectors of the compiler's, which it makes from
- * the instructions of the file that includes this.
+ * Activations in float32. Vectors of the compiler's, which it makes from the instructions of the file that includes
+ * this.
  */
 #ifndef DISTILE_DOT_PRODUCT_EPILOGUE_H
 #define DISTILE_DOT_PRODUCT_EPILOGUE_H
@@ -20,21 +20,7 @@ template<class Set> struct Epilogue {
     using Floats = float __attribute__((vector_size(vector_channels * 4)));
     using Integers = int32_t __attribute__((vector_size(vector_channels * 4)));
     using Words = uint32_t __attribute__((vector_size(vector_channels * 4)));
-    using Stored = uint16_t __attribute__((vector_size(vector_channels * 2)));
 
-    /** Rounds to nearest even. NaN stays NaN. */
-    static void narrow(const Floats &values, Stored &stored) {
-        Words bits;
-        std::memcpy(&bits, &values, sizeof(bits));
-        const Words rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 0x40;
-        stored = __builtin_convertvector((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded, Stored);
-    }
-    static void add(const Stored &stored, Floats &values) {
-        const Words bits = __builtin_convertvector(stored, Words) << 16;
-        Floats added;
-        std::memcpy(&added, &bits, sizeof(added));
-        values += added;
-    }
     /** Coefficients start at the highest power, which is in `sum`. */
     static void polynomial(const Floats &, Floats &) {
     }
@@ -116,61 +102,39 @@ template<class Set> struct Epilogue {
             x = x * (error * .5f + .5f);
         }
     }
-    static void load(const uint16_t *from, Stored &stored, int32_t count) {
-        if (count == vector_channels) {
-            std::memcpy(&stored, from, sizeof(stored));
-        } else {
-            std::memcpy(&stored, from, count * sizeof(*from));
-        }
-    }
-    /** Stores up to 16 channels of a pixel. */
-    template<distile_epilogue Kind> static void
-    store_vector(const float *sums, const float *bias, const uint16_t *residual, uint16_t *output, int32_t count) {
-        Floats values, added;
-        Stored stored{};
-        std::memcpy(&values, sums, sizeof(values));
-        std::memcpy(&added, bias, sizeof(added));
-        values += added;
-        if (residual) {
-            load(residual, stored, count);
-            add(stored, values);
-        }
-        activate<Kind>(values);
-        narrow(values, stored);
-        if (count == vector_channels) {
-            std::memcpy(output, &stored, sizeof(stored));
-        } else {
-            std::memcpy(output, &stored, count * sizeof(*output));
-        }
-    }
-    template<distile_epilogue Kind> static void store_all(const float *sums, const float *bias,
-                                                          const uint16_t *residual, uint16_t *output, int32_t count) {
+    /** `results` has
+     *
+     *     void load(int32_t channel, int32_t count, Floats &values) const;         // Of up to 16 channels.
+     *     void save(int32_t channel, int32_t count, const Floats &values) const;
+     */
+    template<distile_epilogue Kind, class Results> static void store_all(const Results &results, int32_t count) {
         for (int32_t c = 0; c < count; c += vector_channels) {
-            const int32_t left = count - c;
-            store_vector<Kind>(sums + c, bias + c, residual ? residual + c : nullptr, output + c,
-                               left < vector_channels ? left : vector_channels);
+            const int32_t left = count - c, channels = left < vector_channels ? left : vector_channels;
+            Floats values;
+            results.load(c, channels, values);
+            activate<Kind>(values);
+            results.save(c, channels, values);
         }
     }
-    /** Stores `count` channels of a pixel. The sums and the bias hold whole vectors. */
-    static void store(distile_epilogue epilogue, const float *sums, const float *bias, const uint16_t *residual,
-                      uint16_t *output, int32_t count) {
+    /** Activates and stores `count` channels of a pixel. */
+    template<class Results> static void store(distile_epilogue epilogue, const Results &results, int32_t count) {
         switch (epilogue) {
         case DISTILE_EPILOGUE_NONE:
-            return store_all<DISTILE_EPILOGUE_NONE>(sums, bias, residual, output, count);
+            return store_all<DISTILE_EPILOGUE_NONE>(results, count);
         case DISTILE_EPILOGUE_RELU:
-            return store_all<DISTILE_EPILOGUE_RELU>(sums, bias, residual, output, count);
+            return store_all<DISTILE_EPILOGUE_RELU>(results, count);
         case DISTILE_EPILOGUE_RELU6:
-            return store_all<DISTILE_EPILOGUE_RELU6>(sums, bias, residual, output, count);
+            return store_all<DISTILE_EPILOGUE_RELU6>(results, count);
         case DISTILE_EPILOGUE_SILU:
-            return store_all<DISTILE_EPILOGUE_SILU>(sums, bias, residual, output, count);
+            return store_all<DISTILE_EPILOGUE_SILU>(results, count);
         case DISTILE_EPILOGUE_GELU:
-            return store_all<DISTILE_EPILOGUE_GELU>(sums, bias, residual, output, count);
+            return store_all<DISTILE_EPILOGUE_GELU>(results, count);
         case DISTILE_EPILOGUE_SIGMOID:
-            return store_all<DISTILE_EPILOGUE_SIGMOID>(sums, bias, residual, output, count);
+            return store_all<DISTILE_EPILOGUE_SIGMOID>(results, count);
         case DISTILE_EPILOGUE_HARDSIGMOID:
-            return store_all<DISTILE_EPILOGUE_HARDSIGMOID>(sums, bias, residual, output, count);
+            return store_all<DISTILE_EPILOGUE_HARDSIGMOID>(results, count);
         case DISTILE_EPILOGUE_HARDSWISH:
-            return store_all<DISTILE_EPILOGUE_HARDSWISH>(sums, bias, residual, output, count);
+            return store_all<DISTILE_EPILOGUE_HARDSWISH>(results, count);
         }
     }
 };

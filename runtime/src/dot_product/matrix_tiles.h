@@ -2,10 +2,11 @@
  * Matrix instructions on tiles of 16 rows x 64 bytes, as AMX has them. The instructions themselves are a class `Tiles`,
  * so that tests can run the same code on CPUs without them:
  *
+ *     using Numbers = ...;                                                 // As in product.h.
  *     static void configure(), release();
  *     template<int T> static void zero();
  *     template<int T> static void load(const void *from, int32_t stride);  // Bytes between rows.
- *     template<int C, int A, int B> static void add_product();             // C += A * B, by pairs of bfloat16.
+ *     template<int C, int A, int B> static void add_product();             // C += A * B, by groups of 4 bytes.
  *     template<int T> static void store(void *to, int32_t stride);
  */
 #ifndef DISTILE_DOT_PRODUCT_MATRIX_TILES_H
@@ -19,6 +20,9 @@ constexpr int32_t tile_row_bytes = 64;
 
 /** Blocks of up to 2 x 2 tiles of sums. */
 template<class Tiles> struct TileSet {
+    using Numbers = typename Tiles::Numbers;
+    using Block = dot_product::Block<Numbers>;
+    using Sum = typename Numbers::Sum;
     static constexpr int32_t tile_rows = 16, chunk_steps = 0;
     static constexpr bool balances = false;
 
@@ -29,7 +33,7 @@ template<class Tiles> struct TileSet {
         Tiles::release();
     }
 
-    static void multiply(const Block &block, int32_t rows, int32_t vectors, bool /*adds*/, float *sums) {
+    static void multiply(const Block &block, int32_t rows, int32_t vectors, bool /*adds*/, Sum *sums) {
         if (rows > tile_rows) {
             vectors == 2 ? code<true, true>(block, sums) : code<true, false>(block, sums);
         } else {
@@ -39,13 +43,14 @@ template<class Tiles> struct TileSet {
 
 private:
     /** Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights. */
-    template<bool TwoRows, bool TwoColumns> static void code(const Block &block, float *sums) {
+    template<bool TwoRows, bool TwoColumns> static void code(const Block &block, Sum *sums) {
         Tiles::template zero<0>();
         Tiles::template zero<1>();
         Tiles::template zero<2>();
         Tiles::template zero<3>();
-        const uint16_t *staged = block.staged, *weights = block.weights;
-        for (int32_t step = 0; step < block.steps; step++, staged += block.staged_step, weights += weight_step) {
+        const auto *staged = block.staged;
+        const auto *weights = block.weights;
+        for (int32_t step = 0; step < block.steps; step++, staged += block.staged_step, weights += Block::weight_step) {
             Tiles::template load<4>(staged, tile_row_bytes);
             Tiles::template load<6>(weights, tile_row_bytes);
             Tiles::template add_product<0, 4, 6>();
@@ -54,7 +59,7 @@ private:
                 Tiles::template add_product<1, 4, 7>();
             }
             if constexpr (TwoRows) {
-                Tiles::template load<5>(staged + int64_t{tile_rows} * step_elements, tile_row_bytes);
+                Tiles::template load<5>(staged + int64_t{tile_rows} * Block::step_elements, tile_row_bytes);
                 Tiles::template add_product<2, 5, 6>();
             }
             if constexpr (TwoRows && TwoColumns) {
@@ -62,7 +67,7 @@ private:
             }
         }
         constexpr int32_t columns = TwoColumns ? 2 * vector_channels : vector_channels,
-                          stride = columns * static_cast<int32_t>(sizeof(float));
+                          stride = columns * static_cast<int32_t>(sizeof(Sum));
         Tiles::template store<0>(sums, stride);
         if constexpr (TwoColumns) {
             Tiles::template store<1>(sums + vector_channels, stride);

@@ -3,20 +3,33 @@
  * output pixels of one phase, its columns the output channels.
  *
  * A task stages what its rows read, once for all of its output channels, in blocks of rows:
- * [step of the reduction][row][32 elements]. For a block of output channels after the other it multiplies all of its
+ * [step of the reduction][row][64 bytes]. For a block of output channels after the other it multiplies all of its
  * staged blocks, so that these weights are read from memory once a task.
  *
  * What differs between instruction sets is a class `Set`:
  *
+ *     using Numbers = ...;                    // The types, as below.
  *     static constexpr int32_t tile_rows;     // Sums are stored for whole multiples of so many rows.
  *     static constexpr bool balances;         // A block of fewer rows takes less time.
  *     static void begin(), end();             // Around the work of a task.
  *     // So many steps of the reduction are multiplied with all staged blocks before the next ones, so that their
- * weights
- *     // stay in the nearest cache; 0: all steps.
+ *     // weights stay in the nearest cache; 0: all steps.
  *     static constexpr int32_t chunk_steps;
  *     // Makes the sums of `rows` rows and `vectors` vectors, or adds to them if `adds`: sums[row][16 * vectors].
- *     static void multiply(const Block &block, int32_t rows, int32_t vectors, bool adds, float *sums);
+ *     static void multiply(const Block &block, int32_t rows, int32_t vectors, bool adds, Sum *sums);
+ *
+ * What differs between types is a class `Numbers`, which a call makes once:
+ *
+ *     using Element = ..., Weight = ..., Sum = ...;  // Of inputs, weights and sums. Sums have 4 bytes.
+ *     void copy_step(const Element *from, Element *to) const;             // Stages 64 bytes of a pixel,
+ *     void copy(const Element *from, Element *to, int32_t count) const;   // or fewer,
+ *     void pad(Element *to, int32_t count) const;                         // or what counts as 0.
+ *     const char *output(const Row &row, int32_t channel) const;
+ *     // Stores the results of a row of sums.
+ *     void store(const Phase &phase, const Row &row, const Sum *sums, int32_t channel, int32_t count) const;
+ *
+ * Both depend on a type of the file that includes this, which tells instruction sets apart: a linker must not merge
+ * their functions.
  */
 #ifndef DISTILE_DOT_PRODUCT_PRODUCT_H
 #define DISTILE_DOT_PRODUCT_PRODUCT_H
@@ -26,14 +39,20 @@
 
 namespace distile::dot_product {
 
-/** The elements of a step of a block of the weights: [pair of elements][output channel][2]. */
-constexpr int32_t weight_step = step_elements * vector_channels;
+/** The groups of a step of a block of the weights: [group][output channel][4 bytes]. */
+constexpr int32_t step_groups = 16;
 
 /** What one call of an instruction set's code multiplies. Distances in elements. */
-struct Block {
-    const uint16_t *staged;
+template<class Numbers> struct Block {
+    using Element = typename Numbers::Element;
+    using Weight = typename Numbers::Weight;
+    static constexpr int32_t step_elements = step_bytes / static_cast<int32_t>(sizeof(Element)),
+                             group_elements = step_elements / step_groups,
+                             weight_step = step_elements * vector_channels;
+
+    const Element *staged;
     int32_t staged_step;  ///< Between the steps of a staged block.
-    const uint16_t *weights;
+    const Weight *weights;
     int64_t weight_block;  ///< Between blocks of 16 output channels.
     int32_t steps;
 };
@@ -41,8 +60,8 @@ struct Block {
 template<class Set> class Product {
 public:
     Product(const distile_dot_product_code &code, const distile_kernel_call &call)
-        : code_(code), call_(call), weights_(call.operands[1]), output_(call.operands[call.num_operands - 1]),
-          has_residual_(call.num_operands == 5) {
+        : code_(code), call_(call), numbers_(code, call), weights_(call.operands[1]),
+          out_channels_(call.operands[call.num_operands - 1].dim[Channel].extent) {
         const int32_t tile_pixels = code.tile_h * code.tile_w, blocks = weights_.dim[2].extent;
         staged_rows_ = code.staged_blocks * code.block_pixels;
         groups_ = divide_up(blocks, code.block_channels / vector_channels);
@@ -76,6 +95,12 @@ public:
     }
 
 private:
+    using Numbers = typename Set::Numbers;
+    using Element = typename Numbers::Element;
+    using Weight = typename Numbers::Weight;
+    using Sum = typename Numbers::Sum;
+    static constexpr int32_t step_elements = Block<Numbers>::step_elements, weight_step = Block<Numbers>::weight_step;
+
     static int32_t least(int64_t a, int64_t b) {
         return static_cast<int32_t>(a < b ? a : b);
     }
@@ -96,16 +121,16 @@ private:
 
     /** The memory of a task. */
     struct Task {
-        uint16_t *staged;
+        Element *staged;
         int64_t block_elements;  ///< Of a staged block.
-        float *sums;
+        Sum *sums;
         int64_t block_sums;  ///< Room for the sums of a block.
         Row *rows;
 
-        uint16_t *staged_block(int32_t block) const {
+        Element *staged_block(int32_t block) const {
             return staged + block * block_elements;
         }
-        float *sums_of(int32_t block) const {
+        Sum *sums_of(int32_t block) const {
             return sums + block * block_sums;
         }
     };
@@ -116,16 +141,16 @@ private:
         task.block_elements = int64_t{code_.block_pixels} * most_steps_ * step_elements;
         task.block_sums =
             int64_t{Set::tile_rows} * divide_up(code_.block_pixels, Set::tile_rows) * code_.block_channels;
-        const size_t staged_bytes = code_.staged_blocks * task.block_elements * sizeof(uint16_t),
-                     sum_bytes = code_.staged_blocks * task.block_sums * sizeof(float);
+        const size_t staged_bytes = code_.staged_blocks * task.block_elements * sizeof(Element),
+                     sum_bytes = code_.staged_blocks * task.block_sums * sizeof(Sum);
         void *const memory = call_.hooks->allocate(call_.hooks, staged_bytes + sum_bytes + staged_rows_ * sizeof(Row));
         if (!memory) {
             __atomic_store_n(&out_of_memory_, true, __ATOMIC_RELAXED);
             return;
         }
         // Both sizes are multiples of 64.
-        task.staged = static_cast<uint16_t *>(memory);
-        task.sums = reinterpret_cast<float *>(static_cast<char *>(memory) + staged_bytes);
+        task.staged = static_cast<Element *>(memory);
+        task.sums = reinterpret_cast<Sum *>(static_cast<char *>(memory) + staged_bytes);
         task.rows = reinterpret_cast<Row *>(static_cast<char *>(memory) + staged_bytes + sum_bytes);
         Set::begin();
         Phase phase{};
@@ -134,7 +159,7 @@ private:
                 phase.rows = code_.rows[phase.row];
                 phase.columns = code_.columns[phase.column];
                 phase.steps = steps_of(phase.row, phase.column);
-                Rows<Set> source(code_, call_, begin_of(part, parts_, call_.num_tiles),
+                Rows<Numbers> source(code_, call_, numbers_, begin_of(part, parts_, call_.num_tiles),
                                  begin_of(part + 1, parts_, call_.num_tiles));
                 while (const int32_t count = source.take(phase, task.rows, staged_rows_)) {
                     const Blocks blocks = blocks_of(count);
@@ -151,6 +176,7 @@ private:
                     }
                 }
                 phase.first_step += phase.steps;
+                phase.index++;
             }
         }
         Set::end();
@@ -173,13 +199,10 @@ private:
         const int32_t first = group * (code_.block_channels / vector_channels), channel = first * vector_channels;
         const int32_t vectors = least(code_.block_channels / vector_channels, weights_.dim[2].extent - first);
         const int32_t padded = vectors * vector_channels,
-                      channels = least(padded, output_.dim[Channel].extent - channel);
+                      channels = least(padded, out_channels_ - channel);
         const int64_t weight_block = weights_.dim[2].stride;
-        const auto *const weights = static_cast<const uint16_t *>(weights_.data) + first * weight_block +
+        const auto *const weights = static_cast<const Weight *>(weights_.data) + first * weight_block +
                                     int64_t{phase.first_step} * weight_step;
-        const float *const bias = static_cast<const float *>(call_.operands[2].data) + channel;
-        const auto *const residual = has_residual_ ? static_cast<const uint16_t *>(call_.operands[3].data) : nullptr;
-        auto *const output = static_cast<uint16_t *>(output_.data);
         const int32_t staged_step = code_.block_pixels * step_elements;
         const int32_t chunk = Set::chunk_steps == 0 ? most(phase.steps, 1) : Set::chunk_steps;
         int32_t step = 0;
@@ -190,7 +213,7 @@ private:
                 if (step + steps >= phase.steps) {
                     // What the block stores arrives in the cache meanwhile.
                     for (int32_t i = blocks.begin(block); i < blocks.begin(block + 1); i++) {
-                        __builtin_prefetch(output + task.rows[i].output + channel, 1);
+                        __builtin_prefetch(numbers_.output(task.rows[i], channel), 1);
                     }
                 }
                 Set::multiply({task.staged_block(block) + int64_t{step} * staged_step, staged_step,
@@ -200,20 +223,18 @@ private:
             step += steps;
         } while (step < phase.steps);
         for (int32_t block = 0; block < blocks.count; block++) {
-            float *sums = task.sums_of(block);
+            const Sum *sums = task.sums_of(block);
             for (int32_t i = blocks.begin(block); i < blocks.begin(block + 1); i++, sums += padded) {
-                const Row &row = task.rows[i];
-                Epilogue<Set>::store(code_.epilogue, sums, bias, residual ? residual + row.residual + channel : nullptr,
-                                     output + row.output + channel, channels);
+                numbers_.store(phase, task.rows[i], sums, channel, channels);
             }
         }
     }
 
     const distile_dot_product_code &code_;
     const distile_kernel_call &call_;
-    const distile_array &weights_, &output_;
-    bool has_residual_;
-    int32_t staged_rows_, groups_, splits_, parts_, most_steps_ = 0;
+    const Numbers numbers_;
+    const distile_array &weights_;
+    int32_t out_channels_, staged_rows_, groups_, splits_, parts_, most_steps_ = 0;
     bool out_of_memory_ = false;
 };
 

@@ -5,13 +5,12 @@
 #define DISTILE_DOT_PRODUCT_ROWS_H
 
 #include <cstdint>
-#include <cstring>
 #include <distile/polykernel.h>
 
 namespace distile::dot_product {
 
-/** The elements of a step of the reduction. */
-constexpr int32_t step_elements = 32;
+/** The bytes of a step of the reduction. */
+constexpr int32_t step_bytes = 64;
 
 /** The dimensions of an activation. */
 enum Dimension { Channel, X, Y, Image };
@@ -20,6 +19,7 @@ enum Dimension { Channel, X, Y, Image };
 struct Phase {
     int32_t row, column;  ///< Of its output pixels, modulo the scales.
     distile_taps rows, columns;
+    int32_t index;       ///< Of all phases, by rows.
     int32_t first_step;  ///< Of its weights.
     int32_t steps;
 };
@@ -31,11 +31,15 @@ struct Row {
     int64_t output, residual;
 };
 
-/** Walks the pixels of some tiles that are to be stored. `Set` as in Epilogue. */
-template<class Set> class Rows {
+/** Walks the pixels of some tiles that are to be stored. `Numbers` as in product.h. */
+template<class Numbers> class Rows {
 public:
-    Rows(const distile_dot_product_code &code, const distile_kernel_call &call, int32_t first_tile, int32_t last_tile)
-        : code_(code), call_(call), input_(call.operands[0]), output_(call.operands[call.num_operands - 1]),
+    using Element = typename Numbers::Element;
+    static constexpr int32_t step_elements = step_bytes / static_cast<int32_t>(sizeof(Element));
+
+    Rows(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers &numbers,
+         int32_t first_tile, int32_t last_tile)
+        : numbers_(numbers), code_(code), call_(call), input_(call.operands[0]), output_(call.operands[call.num_operands - 1]),
           residual_(call.operands[call.num_operands - 2]), tile_(first_tile), last_tile_(last_tile) {
     }
 
@@ -60,10 +64,10 @@ public:
     }
 
     /** Copies what a row reads to its place in a block, whose steps are `stride` elements apart. Pixels outside the
-     * input, and what is left of the last step, are zeros. */
-    void stage(const Phase &phase, const Row &row, uint16_t *to, int32_t stride) const {
+     * input, and what is left of the last step, are padding. */
+    void stage(const Phase &phase, const Row &row, Element *to, int32_t stride) const {
         const int32_t channels = input_.dim[Channel].extent;
-        const auto *const from = static_cast<const uint16_t *>(input_.data);
+        const auto *const from = static_cast<const Element *>(input_.data);
         int32_t offset = 0;
         for (int32_t ty = 0; ty < phase.rows.taps; ty++) {
             const int32_t y = row.y + ty * phase.rows.step;
@@ -72,7 +76,7 @@ public:
                 const int32_t x = row.x + tx * phase.columns.step;
                 const int64_t at = row.input + int64_t{ty} * phase.rows.step * input_.dim[Y].stride +
                                    int64_t{tx} * phase.columns.step * input_.dim[X].stride;
-                const uint16_t *const pixel = in_rows && is_inside(x, X) ? from + at : nullptr;
+                const Element *const pixel = in_rows && is_inside(x, X) ? from + at : nullptr;
                 copy(pixel, channels, to, offset, stride);
             }
         }
@@ -103,23 +107,22 @@ private:
         row.residual = offset_of(residual_, y, x, image);
         return row;
     }
-    /** Appends a pixel's channels, or zeros, and moves on to the next step wherever one is full. */
-    static void copy(const uint16_t *pixel, int32_t channels, uint16_t *&to, int32_t &offset, int32_t stride) {
-        constexpr size_t step_bytes = step_elements * sizeof(uint16_t);
+    /** Appends a pixel's channels, or padding, and moves on to the next step wherever one is full. */
+    void copy(const Element *pixel, int32_t channels, Element *&to, int32_t &offset, int32_t stride) const {
         int32_t done = 0;
         for (; offset == 0 && channels - done >= step_elements; done += step_elements, to += stride) {
             if (pixel) {
-                std::memcpy(to, pixel + done, step_bytes);
+                numbers_.copy_step(pixel + done, to);
             } else {
-                std::memset(to, 0, step_bytes);
+                numbers_.pad(to, step_elements);
             }
         }
         while (done < channels) {
             const int32_t room = step_elements - offset, left = channels - done, count = left < room ? left : room;
             if (pixel) {
-                std::memcpy(to + offset, pixel + done, count * sizeof(uint16_t));
+                numbers_.copy(pixel + done, to + offset, count);
             } else {
-                std::memset(to + offset, 0, count * sizeof(uint16_t));
+                numbers_.pad(to + offset, count);
             }
             done += count;
             offset += count;
@@ -130,6 +133,7 @@ private:
         }
     }
 
+    const Numbers &numbers_;
     const distile_dot_product_code &code_;
     const distile_kernel_call &call_;
     const distile_array &input_, &output_, &residual_;

@@ -17,6 +17,10 @@ std::string why_channels_illegal(const void *op) {
            " -> " + std::to_string(conv.out_channels) + " channels";
 }
 
+distile_epilogue epilogue_of_conv(const void *op) {
+    return conv_of(op).epilogue;
+}
+
 distile_window window_of_conv(const distile_conv2d &conv, distile_window_kind kind) {
     return {conv.kernel_h,   conv.kernel_w, conv.stride_h, conv.stride_w, conv.dilation_h,
             conv.dilation_w, conv.pad_top,  conv.pad_left, kind};
@@ -77,13 +81,13 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
     if (layout.order == WeightOrder::TensorCore) {
         return pack_for_tensor_cores(extents, source, layout);
     }
-    if (layout.order == WeightOrder::DotProduct) {
-        return pack_for_dot_products(extents, phase_of_all(conv.kernel_h), phase_of_all(conv.kernel_w), source);
+    if (layout.order != WeightOrder::ChannelBlocks) {
+        return pack_for_dot_products(extents, phase_of_all(conv.kernel_h), phase_of_all(conv.kernel_w), source, layout);
     }
     return pack_filter(extents, single_taps(conv.kernel_h), single_taps(conv.kernel_w), source, layout.block);
 }
 
-constexpr WeightPacking weights = {shape_of_filter, packs, pack, elements_of_filter};
+constexpr WeightPacking weights = {shape_of_filter, packs, pack, elements_of_filter, epilogue_of_conv};
 
 }  // namespace
 

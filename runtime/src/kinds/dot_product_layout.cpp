@@ -1,34 +1,96 @@
 #include "dot_product_layout.h"
 #include "polyphase.h"
+#include <cstring>
+#include <distile/quantize.h>
 
 namespace distile {
 
 namespace {
 
-constexpr int32_t block = 16, step_elements = 32, step_size = block * step_elements;
+constexpr int32_t block = 16, step_groups = 16;
 
-int32_t steps_of(int64_t elements) {
-    return static_cast<int32_t>((elements + step_elements - 1) / step_elements);
-}
+/** The steps of each phase along the reduction. */
+class Steps {
+public:
+    Steps(const FilterExtents &extents, const PhasedTaps &rows, const PhasedTaps &columns, int32_t step_elements)
+        : channels_(extents.in_channels), rows_(rows), columns_(columns), step_elements_(step_elements) {
+    }
 
-/** The elements of a channel's weights, which fold_channel() made, in the order of the reduction. */
-template<typename Store>
-void visit_phases(const FilterExtents &extents, const PhasedTaps &rows, const PhasedTaps &columns, const Store &store) {
-    const size_t channels = extents.in_channels;
-    int32_t first_step = 0;
-    for (const PhasedTaps::Range &phase_rows : rows.phases) {
-        for (const PhasedTaps::Range &phase_columns : columns.phases) {
+    int32_t num_phases() const {
+        return static_cast<int32_t>(rows_.phases.size() * columns_.phases.size());
+    }
+    int32_t count() const {
+        int32_t steps = 0;
+        visit([&](int32_t, int32_t first_step, const PhasedTaps::Range &rows, const PhasedTaps::Range &columns) {
+            steps = first_step + steps_of(rows, columns);
+        });
+        return steps;
+    }
+    /** Calls store(phase, first step of the phase, element of its reduction, element of a channel's weights as
+     * fold_channel() makes them). */
+    template<typename Store> void visit_elements(const Store &store) const {
+        visit([&](int32_t phase, int32_t first_step, const PhasedTaps::Range &rows, const PhasedTaps::Range &columns) {
             int64_t k = 0;
-            for (int y = phase_rows.begin; y < phase_rows.end; y++) {
-                for (int x = phase_columns.begin; x < phase_columns.end; x++) {
-                    for (size_t i = 0; i < channels; i++, k++) {
-                        store(first_step, k, (y * columns.taps.size() + x) * channels + i);
+            for (int y = rows.begin; y < rows.end; y++) {
+                for (int x = columns.begin; x < columns.end; x++) {
+                    for (size_t i = 0; i < channels_; i++, k++) {
+                        store(phase, first_step, k, (y * columns_.taps.size() + x) * channels_ + i);
                     }
                 }
             }
-            first_step += steps_of(k);
+        });
+    }
+
+private:
+    int32_t steps_of(const PhasedTaps::Range &rows, const PhasedTaps::Range &columns) const {
+        const int64_t taps = int64_t{rows.end - rows.begin} * (columns.end - columns.begin);
+        return static_cast<int32_t>((taps * static_cast<int64_t>(channels_) + step_elements_ - 1) / step_elements_);
+    }
+    template<typename Visit> void visit(const Visit &visit) const {
+        int32_t phase = 0, first_step = 0;
+        for (const PhasedTaps::Range &rows : rows_.phases) {
+            for (const PhasedTaps::Range &columns : columns_.phases) {
+                visit(phase++, first_step, rows, columns);
+                first_step += steps_of(rows, columns);
+            }
         }
     }
+
+    size_t channels_;
+    const PhasedTaps &rows_, &columns_;
+    int32_t step_elements_;
+};
+
+/** The words of a distile_requantization and of what follows it, for the number of output channels of `sums`, which are
+ * those of the weights: [output channel][phase]. */
+std::vector<float> requantization_of(const FilterSource &source, const std::vector<int64_t> &sums, int32_t phases,
+                                     int32_t padded_channels) {
+    const distile_quantization &from = *source.source.quantization;
+    const bool to_float = source.quantized->output == DISTILE_FLOAT32;
+    const float unit = source.quantized->in_output_units ? from.output.scale : 1;
+    distile_requantization header{};
+    header.input_zero_point = from.input.zero_point;
+    header.residual_zero_point = from.residual.zero_point;
+    header.output_zero_point = from.output.zero_point;
+    header.residual_factor = from.residual.scale / unit;
+    header.output_factor = to_float || source.quantized->in_output_units ? 1 : 1 / from.output.scale;
+    constexpr size_t header_words = sizeof(header) / sizeof(float);
+    std::vector<float> words(header_words + (phases + size_t{1}) * padded_channels);
+    std::memcpy(words.data(), &header, sizeof(header));
+    // Code reads int8 as unsigned numbers, which are greater by 128.
+    const int64_t zero_point = from.input.zero_point + (source.quantized->input == DISTILE_INT8 ? 128 : 0);
+    const size_t channels = sums.size() / phases;
+    for (size_t o = 0; o < channels; o++) {
+        for (int32_t phase = 0; phase < phases; phase++) {
+            const auto offset =
+                static_cast<uint32_t>((from.bias ? from.bias[o] : 0) - zero_point * sums[o * phases + phase]);
+            std::memcpy(&words[header_words + static_cast<size_t>(phase) * padded_channels + o], &offset,
+                        sizeof(offset));
+        }
+        words[header_words + static_cast<size_t>(phases) * padded_channels + o] =
+            from.input.scale * from.filter_scales[o] / unit;
+    }
+    return words;
 }
 
 std::vector<distile_taps> taps_of(const PolyphaseAxis &axis) {
@@ -46,17 +108,14 @@ PhasedTaps phase_of_all(int kernel) {
 }
 
 std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, const PhasedTaps &rows,
-                                               const PhasedTaps &columns, const FilterSource &source) {
-    const int32_t blocks = (extents.out_channels + block - 1) / block;
-    int32_t steps = 0;
-    for (const PhasedTaps::Range &phase_rows : rows.phases) {
-        for (const PhasedTaps::Range &phase_columns : columns.phases) {
-            steps += steps_of(int64_t{phase_rows.end - phase_rows.begin} * (phase_columns.end - phase_columns.begin) *
-                              extents.in_channels);
-        }
-    }
+                                               const PhasedTaps &columns, const FilterSource &source,
+                                               const WeightLayout &layout) {
+    const Steps all(extents, rows, columns, layout.block);
+    const int32_t blocks = (extents.out_channels + block - 1) / block, steps = all.count(), phases = all.num_phases();
+    const int32_t step_size = block * layout.block, group = layout.block / step_groups;
     PackedArray weights{DISTILE_ROLE_WEIGHTS, {step_size, steps, blocks}, {}};
     PackedArray bias{DISTILE_ROLE_BIAS, {block * blocks}, {}};
+    std::vector<int64_t> sums(source.quantized ? static_cast<size_t>(extents.out_channels) * phases : 0);
     if (source.filter) {
         weights.values.resize(static_cast<size_t>(step_size) * steps * blocks);
         bias.values.resize(static_cast<size_t>(block) * blocks);
@@ -64,16 +123,29 @@ std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, con
         for (int32_t o = 0; o < extents.out_channels; o++) {
             bias.values[o] = fold_channel(extents, rows.taps, columns.taps, source, o, folded);
             float *const to = weights.values.data() + static_cast<size_t>(o / block) * steps * step_size;
-            visit_phases(extents, rows, columns, [&](int32_t first_step, int64_t k, size_t from) {
-                const int64_t pair = k / 2;
-                to[static_cast<int64_t>(first_step) * step_size + (pair * block + o % block) * 2 + k % 2] =
+            all.visit_elements([&](int32_t phase, int32_t first_step, int64_t k, size_t from) {
+                to[static_cast<int64_t>(first_step) * step_size + (k / group * block + o % block) * group + k % group] =
                     folded[from];
+                if (source.quantized) {
+                    sums[static_cast<size_t>(o) * phases + phase] += static_cast<int64_t>(folded[from]);
+                }
             });
         }
     }
     std::vector<PackedArray> packed;
     packed.push_back(std::move(weights));
     packed.push_back(std::move(bias));
+    if (source.quantized) {
+        PackedArray requantization{DISTILE_ROLE_REQUANTIZATION, {block, 1 + (phases + 1) * blocks}, {}};
+        if (source.filter) {
+            requantization.values = requantization_of(source, sums, phases, block * blocks);
+            const float unit = source.quantized->in_output_units ? source.source.quantization->output.scale : 1;
+            for (float &value : packed.back().values) {
+                value /= unit;
+            }
+        }
+        packed.push_back(std::move(requantization));
+    }
     return packed;
 }
 

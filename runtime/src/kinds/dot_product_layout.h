@@ -1,5 +1,5 @@
 /** \file
- * Packing for dot-product and matrix instructions of CPUs: the weight layout "cpu-k32".
+ * Packing for dot-product and matrix instructions of CPUs: the weight layouts "cpu-k32" and "cpu-k64".
  */
 #ifndef DISTILE_DOT_PRODUCT_LAYOUT_H
 #define DISTILE_DOT_PRODUCT_LAYOUT_H
@@ -21,11 +21,13 @@ struct PhasedTaps {
 PhasedTaps phase_of_all(int kernel);
 
 /** Packs the weights in blocks of 16 output channels, and the bias. A block holds the steps of one phase after the
- * other, by rows. The reduction of a phase runs over its tap rows, its tap columns and the input channels; a step is 32
- * of its elements: [pair of elements][output channel][2]. Zeros fill the last step of a phase and the last block. The
- * array is [block][step][element]. Throws SourceError. */
+ * other, by rows. The reduction of a phase runs over its tap rows, its tap columns and the input channels; a step is
+ * layout.block of its elements, in 16 groups of 2 or 4: [group][output channel][element]. Zeros fill the last step of a
+ * phase and the last block. The array is [block][step][element]. For a quantized operator, also packs a
+ * distile_requantization and what follows it. Throws SourceError. */
 std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, const PhasedTaps &rows,
-                                               const PhasedTaps &columns, const FilterSource &source);
+                                               const PhasedTaps &columns, const FilterSource &source,
+                                               const WeightLayout &layout);
 
 /** What each phase reads along both axes, as a distile_dot_product_code has it. */
 struct DotProductTaps {

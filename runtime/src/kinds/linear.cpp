@@ -21,6 +21,10 @@ std::string why_illegal(const void *op) {
                      " channels";
 }
 
+distile_epilogue epilogue(const void *op) {
+    return linear_of(op).epilogue;
+}
+
 ImageSize output_size(const void *, const ImageSize &input) {
     return input;
 }
@@ -52,7 +56,8 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
     case WeightOrder::TensorCore:
         return pack_for_tensor_cores(extents(op), source, layout);
     case WeightOrder::DotProduct:
-        return pack_for_dot_products(extents(op), phase_of_all(1), phase_of_all(1), source);
+    case WeightOrder::QuantizedDotProduct:
+        return pack_for_dot_products(extents(op), phase_of_all(1), phase_of_all(1), source, layout);
     case WeightOrder::ChannelBlocks:
         break;
     }
@@ -63,7 +68,7 @@ int64_t filter_elements(const void *op) {
     return extents(op).elements();
 }
 
-constexpr WeightPacking weights = {weights_shape, packs, pack, filter_elements};
+constexpr WeightPacking weights = {weights_shape, packs, pack, filter_elements, epilogue};
 
 }  // namespace
 

@@ -34,10 +34,18 @@ struct PackedArray {
     std::vector<float> values; /**< To be stored in stored_type(). */
 };
 
+/** What the packing of weights depends on in a quantized operator. */
+struct QuantizedOperator {
+    distile_dtype input, output;
+    /** Sums become results in units of the output's scale, because its epilogue is the same in all units. */
+    bool in_output_units;
+};
+
 /** A source of weights with its filter in float32. */
 struct FilterSource {
     const distile_weights_source &source;
-    const float *filter; /**< Null: packed arrays get extents but no values. */
+    const float *filter;              /**< Null: packed arrays get extents but no values. */
+    const QuantizedOperator *quantized = nullptr; /**< Null: the operator is none. */
 };
 
 /** An invalid source of weights. */
@@ -56,6 +64,7 @@ struct WeightPacking {
     std::vector<PackedArray> (*pack)(const void *op, const FilterSource &source, const WeightLayout &layout);
     /** The number of elements in a source's filter. */
     int64_t (*filter_elements)(const void *op);
+    distile_epilogue (*epilogue)(const void *op);
 };
 
 /** A kind of operator that reads a key, a value or both. Its mask has one row of tokens. */
@@ -93,6 +102,13 @@ const OperatorKind *find_operator_kind(int32_t kind);
 
 extern const OperatorKind conv2d_kind, conv_transpose2d_kind, upsample_conv2d_kind, linear_kind, attention_kind,
     matmul_kind;
+
+/** Whether an operator's input is quantized. */
+bool is_quantized(const distile_polykernel &polykernel);
+/** What the packing of a quantized operator's weights depends on. */
+QuantizedOperator quantized_operator(const distile_polykernel &polykernel);
+/** What is wrong with the types of an operator's operands; "" if nothing. */
+std::string why_types_illegal(const distile_polykernel &polykernel);
 
 /** The operand with this role; null if there is none. */
 const distile_operand *find_operand(const distile_polykernel &polykernel, distile_role role);

@@ -46,8 +46,11 @@ template<bool nearest> std::string weights_shape(const void *op) {
            shape_of_axis(phases.rows) + " and " + shape_of_axis(phases.columns);
 }
 
-bool packs(const void *op, WeightOrder order) {
-    return order == WeightOrder::ChannelBlocks || (order == WeightOrder::DotProduct && conv_of(op).groups == 1);
+/** After upsampling, sums of weights of 8 bits need not fit 8 bits. */
+template<bool nearest> bool packs(const void *op, WeightOrder order) {
+    const bool dot_products =
+        order == WeightOrder::DotProduct || (order == WeightOrder::QuantizedDotProduct && !nearest);
+    return order == WeightOrder::ChannelBlocks || (dot_products && conv_of(op).groups == 1);
 }
 
 PhasedTaps phased_taps(const PolyphaseAxis &axis) {
@@ -62,15 +65,16 @@ template<bool nearest>
 std::vector<PackedArray> pack(const void *op, const FilterSource &source, const WeightLayout &layout) {
     const distile_conv2d &conv = conv_of(op);
     const Polyphase phases = polyphase_of(conv, nearest);
-    if (layout.order == WeightOrder::DotProduct) {
+    if (layout.order != WeightOrder::ChannelBlocks) {
         return pack_for_dot_products(filter_extents(conv), phased_taps(phases.rows), phased_taps(phases.columns),
-                                     source);
+                                     source, layout);
     }
     return pack_filter(filter_extents(conv), phases.rows.taps(), phases.columns.taps(), source, layout.block);
 }
 
 template<bool nearest>
-constexpr WeightPacking weights = {weights_shape<nearest>, packs, pack<nearest>, elements_of_filter};
+constexpr WeightPacking weights = {weights_shape<nearest>, packs<nearest>, pack<nearest>, elements_of_filter,
+                                   epilogue_of_conv};
 
 template<bool nearest> constexpr OperatorKind make_kind(distile_operator_kind kind, const char *name) {
     return {kind,

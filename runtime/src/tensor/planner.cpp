@@ -40,7 +40,7 @@ distile_status check_spec(distile_context *context, const char *call, const dist
     if (spec.channels < 1) {
         return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: channels is %d; it must be at least 1", call, spec.channels);
     }
-    if (raw(spec.dtype) != 0 && !find_type(raw(spec.dtype))) {
+    if (raw(spec.dtype) != 0 && !find_float_type(raw(spec.dtype))) {
         return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: unknown data type %d; the types are %s", call,
                     raw(spec.dtype), type_names());
     }

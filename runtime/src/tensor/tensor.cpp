@@ -185,7 +185,7 @@ distile_status check_any_tensor(distile_context *context, const char *call, cons
     if (tensor && given.channels < 1) {
         return fail(context, DISTILE_ERROR_BAD_CHANNELS, "%s: the %s has %d channels", call, name, given.channels);
     }
-    if (tensor && !find_type(raw(given.dtype))) {
+    if (tensor && !find_float_type(raw(given.dtype))) {
         return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the %s has data type %d; the types are %s", call, name,
                     raw(given.dtype), type_names());
     }
@@ -214,6 +214,19 @@ distile_status check_float_address(distile_context *context, const char *call, c
                ? DISTILE_OK
                : fail(context, DISTILE_ERROR_BAD_ALIGNMENT, "%s: %s is not aligned to %zu bytes", call, name,
                       sizeof(float));
+}
+
+distile_status check_quantized_scale(distile_context *context, const char *call, const distile_scale &scale,
+                                     const char *name, distile_dtype dtype) {
+    const int32_t least = dtype == DISTILE_INT8 ? -128 : 0, most = least + 255;
+    if (!(scale.scale > 0) || std::isinf(scale.scale)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the scale of the %s is %g; it must be above 0 and finite",
+                    call, name, static_cast<double>(scale.scale));
+    }
+    return scale.zero_point >= least && scale.zero_point <= most
+               ? DISTILE_OK
+               : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the zero point of the %s is %d; in %s it is %d to %d", call,
+                      name, scale.zero_point, find_type(dtype)->name, least, most);
 }
 
 distile_status check_epsilon(distile_context *context, const char *call, float epsilon) {

@@ -5,6 +5,7 @@
 #define DISTILE_TENSOR_H
 
 #include <distile/layers.h>
+#include <distile/quantize.h>
 
 namespace distile {
 
@@ -17,7 +18,7 @@ constexpr int32_t largest_extent = 65535;
  * API function `call`. Ignores the border unless `has_border`. */
 distile_status check_tensor(distile_context *context, distile_dtype dtype, const char *call,
                             const distile_tensor *tensor, const char *name, int32_t channels, bool has_border);
-/** The same for a tensor of any type and number of channels, ignoring the border. */
+/** The same for a tensor of any type in which layers compute and any number of channels, ignoring the border. */
 distile_status check_any_tensor(distile_context *context, const char *call, const distile_tensor *tensor,
                                 const char *name);
 
@@ -30,6 +31,10 @@ distile_status check_activation(distile_context *context, const char *call, cons
 
 /** Checks that an address is that of a float32. Messages use its `name`. */
 distile_status check_float_address(distile_context *context, const char *call, const float *address, const char *name);
+
+/** Checks the scale and the zero point of a quantized tensor. Messages use its `name`. */
+distile_status check_quantized_scale(distile_context *context, const char *call, const distile_scale &scale,
+                                     const char *name, distile_dtype dtype);
 
 /** Checks an epsilon that is added to a variance. */
 distile_status check_epsilon(distile_context *context, const char *call, float epsilon);

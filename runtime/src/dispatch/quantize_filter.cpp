@@ -1,0 +1,110 @@
+#include "context.h"
+#include "filter.h"
+#include "tensor.h"
+#include "types.h"
+#include <algorithm>
+#include <cmath>
+#include <distile/quantize.h>
+#include <limits>
+
+using namespace distile;
+
+namespace {
+
+constexpr const char *call = "distile_quantize_filter";
+
+distile_status check_source(distile_context *context, const distile_weights_source *source,
+                            const distile_filter_extents *extents, const int8_t *filter, const float *scales,
+                            const float *bias) {
+    distile_status status = check_pointers(context, call, {{source, "source"}, {extents, "extents"}});
+    if (status == DISTILE_OK) {
+        status = check_pointers(context, call,
+                                {{source->filter, "source's filter"}, {filter, "filter"}, {scales, "scales"}});
+    }
+    if (status != DISTILE_OK) {
+        return status;
+    }
+    if (raw(source->dtype) != 0 && !find_float_type(raw(source->dtype))) {
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %d; the types are %s", call,
+                    raw(source->dtype), type_names());
+    }
+    const int32_t order = raw(source->order);
+    if (order < DISTILE_OIHW || order > DISTILE_IOHW) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %d is not an order of dimensions", call, order);
+    }
+    if (source->quantization || !is_reserved_zero(source->reserved)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the source has a %s", call,
+                    source->quantization ? "quantization, which is for packing" : "reserved field that is not 0");
+    }
+    const bool normalised = source->bn_mean && source->bn_variance;
+    if (!normalised && (source->bn_mean || source->bn_variance || source->bn_gamma || source->bn_beta)) {
+        return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: batch normalisation needs both mean and variance", call);
+    }
+    if (!bias && (normalised || source->bias)) {
+        return fail_null(context, call, "bias, which the source has,");
+    }
+    const int32_t least =
+        std::min({extents->out_channels, extents->in_channels, extents->kernel_h, extents->kernel_w});
+    const double elements = static_cast<double>(extents->out_channels) * extents->in_channels * extents->kernel_h *
+                            static_cast<double>(extents->kernel_w);
+    return least >= 1 && elements < 0x1p31
+               ? DISTILE_OK
+               : fail(context, DISTILE_ERROR_BAD_SHAPE,
+                      "%s: the filter has %d x %d x %d x %d elements (output channels, input channels, rows, columns); "
+                      "each must be at least 1, and all fewer than 2^31",
+                      call, extents->out_channels, extents->in_channels, extents->kernel_h, extents->kernel_w);
+}
+
+}  // namespace
+
+extern "C" distile_status distile_quantize_filter(distile_context *context, const distile_weights_source *source,
+                                                  const distile_filter_extents *extents, int8_t *filter, float *scales,
+                                                  float *bias) {
+    if (!context) {
+        return fail_null(call, "context");
+    }
+    const distile_status status = check_source(context, source, extents, filter, scales, bias);
+    return status != DISTILE_OK ? status : guarded(context, [&] {
+        try {
+            const FilterExtents shape = {extents->out_channels, extents->in_channels, extents->kernel_h,
+                                         extents->kernel_w};
+            const auto channel_elements = static_cast<size_t>(shape.elements() / shape.out_channels);
+            std::vector<float> converted, weights;
+            const auto *values = static_cast<const float *>(source->filter);
+            if (raw(source->dtype) != 0 && source->dtype != DISTILE_FLOAT32) {
+                converted.resize(static_cast<size_t>(shape.elements()));
+                find_type(source->dtype)->to_float(source->filter, converted.data(), converted.size());
+                values = converted.data();
+            }
+            const std::vector<MergedTap> rows = single_taps(shape.kernel_h), columns = single_taps(shape.kernel_w);
+            for (int pass = 0; pass < 2; pass++) {
+                // The first pass finds what is wrong before anything is written.
+                for (int32_t o = 0; o < shape.out_channels; o++) {
+                    const float folded = fold_channel(shape, rows, columns, {*source, values}, o, weights);
+                    float most = 0;
+                    for (float weight : weights) {
+                        if (!std::isfinite(weight)) {
+                            return fail(context, DISTILE_ERROR_BAD_VALUE,
+                                        "%s: a weight of output channel %d is not finite", call, o);
+                        }
+                        most = std::max(most, std::abs(weight));
+                    }
+                    if (pass == 0) {
+                        continue;
+                    }
+                    const float scale = most == 0 ? 1 : std::max(most / 127, std::numeric_limits<float>::min());
+                    scales[o] = scale;
+                    if (bias) {
+                        bias[o] = folded;
+                    }
+                    std::transform(weights.begin(), weights.end(), filter + o * channel_elements, [&](float weight) {
+                        return static_cast<int8_t>(std::clamp(std::nearbyint(weight / scale), -127.0f, 127.0f));
+                    });
+                }
+            }
+            return DISTILE_OK;
+        } catch (const SourceError &error) {
+            return fail(context, DISTILE_ERROR_BAD_VALUE, "%s: %s", call, error.what());
+        }
+    });
+}

@@ -1,0 +1,40 @@
+/** \file
+ * Sums of 16 output channels in two registers of AVX, for the sets of instructions that have them.
+ */
+#ifndef DISTILE_DOT_PRODUCT_AVX2_HALVES_H
+#define DISTILE_DOT_PRODUCT_AVX2_HALVES_H
+
+#include "int8.h"
+#include "registers.h"
+#include <immintrin.h>
+
+namespace distile::dot_product {
+
+/** `Set` as in Epilogue. */
+template<class Set> struct Avx2Halves {
+    using Numbers = Int8<Set>;
+    struct Total {
+        __m256i low, high;
+    };
+
+    static void clear(Total &total) {
+        total.low = total.high = _mm256_setzero_si256();
+    }
+    static void load(const int32_t *from, Total &total) {
+        total.low = _mm256_load_si256(reinterpret_cast<const __m256i *>(from));
+        total.high = _mm256_load_si256(reinterpret_cast<const __m256i *>(from) + 1);
+    }
+    static void store(const Total &total, int32_t *to) {
+        _mm256_store_si256(reinterpret_cast<__m256i *>(to), total.low);
+        _mm256_store_si256(reinterpret_cast<__m256i *>(to) + 1, total.high);
+    }
+    static __m256i spread_group(const uint8_t *from) {
+        int32_t group = 0;
+        __builtin_memcpy(&group, from, sizeof(group));
+        return _mm256_set1_epi32(group);
+    }
+};
+
+}  // namespace distile::dot_product
+
+#endif

@@ -1,0 +1,51 @@
+/** \file
+ * Dot products of four quantized numbers by AVX2. Linked into every PolyKernel that has such variants. Its instruction
+ * for bytes saturates sums of two products, so this one multiplies numbers of 16 bits.
+ */
+#include "avx2_halves.h"
+
+namespace {
+
+struct Avx2Int8 : distile::dot_product::Avx2Halves<Avx2Int8> {
+    using Halves = distile::dot_product::Avx2Halves<Avx2Int8>;
+    /** The numbers 0 and 2 of each group, and 1 and 3, as 16 bits. */
+    struct Weights {
+        __m256i low_even, low_odd, high_even, high_odd;
+    };
+    struct Spread {
+        __m256i even, odd;
+    };
+    using Halves::load;
+
+    static constexpr int32_t rows_of(int32_t vectors) {
+        return vectors == 1 ? 4 : vectors == 2 ? 2 : 1;
+    }
+    static void widen(__m256i bytes, __m256i &even, __m256i &odd) {
+        even = _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8);
+        odd = _mm256_srai_epi16(bytes, 8);
+    }
+    static void load(const int8_t *from, Weights &weights) {
+        const auto *const halves = reinterpret_cast<const __m256i *>(from);
+        widen(_mm256_load_si256(halves), weights.low_even, weights.low_odd);
+        widen(_mm256_load_si256(halves + 1), weights.high_even, weights.high_odd);
+    }
+    static void spread(const uint8_t *from, Spread &spread) {
+        const __m256i group = spread_group(from);
+        spread.even = _mm256_and_si256(group, _mm256_set1_epi16(0xff));
+        spread.odd = _mm256_srli_epi16(group, 8);
+    }
+    static __m256i add(__m256i total, const Spread &group, __m256i even, __m256i odd) {
+        const __m256i sums = _mm256_add_epi32(_mm256_madd_epi16(group.even, even), _mm256_madd_epi16(group.odd, odd));
+        return _mm256_add_epi32(total, sums);
+    }
+    static void add(Total &total, const Spread &group, const Weights &weights) {
+        total.low = add(total.low, group, weights.low_even, weights.low_odd);
+        total.high = add(total.high, group, weights.high_even, weights.high_odd);
+    }
+};
+
+}  // namespace
+
+extern "C" int distile_call_avx2_int8(const distile_dot_product_code *code, const distile_kernel_call *call) {
+    return distile::dot_product::Product<distile::dot_product::RegisterSet<Avx2Int8>>(*code, *call).run();
+}

@@ -1,0 +1,36 @@
+/** \file
+ * Dot products of four quantized numbers by AVX-VNNI. Linked into every PolyKernel that has such variants.
+ */
+#include "avx2_halves.h"
+
+namespace {
+
+struct AvxVnni : distile::dot_product::Avx2Halves<AvxVnni> {
+    using Halves = distile::dot_product::Avx2Halves<AvxVnni>;
+    struct Weights {
+        __m256i low, high;
+    };
+    using Spread = __m256i;
+    using Halves::load;
+
+    static constexpr int32_t rows_of(int32_t vectors) {
+        return vectors == 1 ? 6 : vectors == 2 ? 2 : 1;
+    }
+    static void load(const int8_t *from, Weights &weights) {
+        weights.low = _mm256_load_si256(reinterpret_cast<const __m256i *>(from));
+        weights.high = _mm256_load_si256(reinterpret_cast<const __m256i *>(from) + 1);
+    }
+    static void spread(const uint8_t *from, Spread &spread) {
+        spread = spread_group(from);
+    }
+    static void add(Total &total, const Spread &group, const Weights &weights) {
+        total.low = _mm256_dpbusd_avx_epi32(total.low, group, weights.low);
+        total.high = _mm256_dpbusd_avx_epi32(total.high, group, weights.high);
+    }
+};
+
+}  // namespace
+
+extern "C" int distile_call_avx_vnni(const distile_dot_product_code *code, const distile_kernel_call *call) {
+    return distile::dot_product::Product<distile::dot_product::RegisterSet<AvxVnni>>(*code, *call).run();
+}

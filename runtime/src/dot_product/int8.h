@@ -1,0 +1,173 @@
+/** \file
+ * Products of quantized numbers, as product.h uses them: sums are int32. distile_requantization in polykernel.h defines
+ * the results, to the bit; so the files that include this are compiled without fused multiply-adds.
+ */
+#ifndef DISTILE_DOT_PRODUCT_INT8_H
+#define DISTILE_DOT_PRODUCT_INT8_H
+
+#include "epilogue.h"
+#include "rows.h"
+#include <cstring>
+
+namespace distile::dot_product {
+
+/** 16 numbers of a type in which outputs are stored. */
+template<typename Stored> struct StoredVector;
+template<> struct StoredVector<uint8_t> {
+    using Type = uint8_t __attribute__((vector_size(vector_channels)));
+};
+template<> struct StoredVector<int8_t> {
+    using Type = int8_t __attribute__((vector_size(vector_channels)));
+};
+template<> struct StoredVector<float> {
+    using Type = float __attribute__((vector_size(vector_channels * 4)));
+};
+
+template<class Set> class Int8 {
+public:
+    using Element = uint8_t;
+    using Weight = int8_t;
+    using Sum = int32_t;
+
+    Int8(const distile_dot_product_code &code, const distile_kernel_call &call)
+        : epilogue_(code.epilogue), flip_(call.operands[0].dtype == DISTILE_INT8 ? 0x80 : 0),
+          bias_(static_cast<const float *>(call.operands[2].data)),
+          residual_(call.num_operands == 6 ? static_cast<const char *>(call.operands[4].data) : nullptr),
+          output_(static_cast<char *>(call.operands[call.num_operands - 1].data)),
+          dtype_(call.operands[call.num_operands - 1].dtype),
+          channels_(call.operands[1].dim[2].extent * vector_channels) {
+        const auto *const words = static_cast<const char *>(call.operands[3].data);
+        std::memcpy(&header_, words, sizeof(header_));
+        offsets_ = reinterpret_cast<const int32_t *>(words + sizeof(header_));
+        multipliers_ =
+            reinterpret_cast<const float *>(offsets_ + int64_t{code.scale_h} * code.scale_w * channels_);
+    }
+
+    /** Numbers of int8 become unsigned ones. */
+    void copy_step(const Element *from, Element *to) const {
+        Bytes bytes;
+        std::memcpy(&bytes, from, sizeof(bytes));
+        bytes ^= flip_;
+        std::memcpy(to, &bytes, sizeof(bytes));
+    }
+    void copy(const Element *from, Element *to, int32_t count) const {
+        for (int32_t i = 0; i < count; i++) {
+            to[i] = from[i] ^ flip_;
+        }
+    }
+    void pad(Element *to, int32_t count) const {
+        std::memset(to, static_cast<uint8_t>(header_.input_zero_point) ^ flip_, count);
+    }
+    const char *output(const Row &row, int32_t channel) const {
+        return output_ + (row.output + channel) * (dtype_ == DISTILE_FLOAT32 ? 4 : 1);
+    }
+    /** The sums, the offsets, the multipliers and the bias hold whole vectors. */
+    void store(const Phase &phase, const Row &row, const Sum *sums, int32_t channel, int32_t count) const {
+        const int32_t *const offsets = offsets_ + int64_t{phase.index} * channels_;
+        switch (dtype_) {
+        case DISTILE_UINT8:
+            return store_as<uint8_t>(row, sums, offsets, channel, count);
+        case DISTILE_INT8:
+            return store_as<int8_t>(row, sums, offsets, channel, count);
+        default:
+            return store_as<float>(row, sums, offsets, channel, count);
+        }
+    }
+
+private:
+    using Floats = typename Epilogue<Set>::Floats;
+    using Integers = typename Epilogue<Set>::Integers;
+    using Words = typename Epilogue<Set>::Words;
+    using Bytes = uint8_t __attribute__((vector_size(step_bytes)));
+
+    /** Results of a row that are stored as a type. */
+    template<typename Stored> struct Results {
+        using Vector = typename StoredVector<Stored>::Type;
+        static constexpr bool is_float = sizeof(Stored) == sizeof(float);
+        static constexpr int32_t least = static_cast<Stored>(-1) < 0 ? -128 : 0, most = least + 255;
+
+        const distile_requantization &header;
+        const int32_t *sums, *offsets;
+        const float *multipliers, *bias;
+        const Stored *residual;
+        Stored *output;
+
+        void load(int32_t channel, int32_t count, Floats &values) const {
+            Words sum, offset;
+            Floats multiplier, added;
+            std::memcpy(&sum, sums + channel, sizeof(sum));
+            std::memcpy(&offset, offsets + channel, sizeof(offset));
+            std::memcpy(&multiplier, multipliers + channel, sizeof(multiplier));
+            std::memcpy(&added, bias + channel, sizeof(added));
+            sum += offset;
+            Integers total;
+            std::memcpy(&total, &sum, sizeof(total));
+            values = __builtin_convertvector(total, Floats) * multiplier;
+            values += added;
+            if (residual) {
+                Vector stored{};
+                copy_channels(&stored, residual + channel, count);
+                add(stored, values);
+            }
+        }
+        void add(const Vector &stored, Floats &values) const {
+            if constexpr (is_float) {
+                values += stored;
+            } else {
+                const Integers distance = __builtin_convertvector(stored, Integers) - header.residual_zero_point;
+                values += __builtin_convertvector(distance, Floats) * header.residual_factor;
+            }
+        }
+        void save(int32_t channel, int32_t count, const Floats &values) const {
+            Vector stored;
+            if constexpr (is_float) {
+                stored = values;
+            } else {
+                // Near this number, float32 has integers only.
+                constexpr float to_integer = 0x1.8p23f;
+                Floats scaled = values * header.output_factor;
+                Epilogue<Set>::clamp(scaled, static_cast<float>(least - header.output_zero_point),
+                                     static_cast<float>(most - header.output_zero_point));
+                const Floats rounded = (scaled + to_integer) - to_integer;
+                const Integers integers = __builtin_convertvector(rounded, Integers) + header.output_zero_point;
+                stored = __builtin_convertvector(integers, Vector);
+            }
+            copy_channels(output + channel, &stored, count);
+        }
+        static void copy_channels(void *to, const void *from, int32_t count) {
+            if (count == vector_channels) {
+                std::memcpy(to, from, sizeof(Vector));
+            } else {
+                std::memcpy(to, from, count * sizeof(Stored));
+            }
+        }
+    };
+
+    template<typename Stored>
+    void store_as(const Row &row, const Sum *sums, const int32_t *offsets, int32_t channel, int32_t count) const {
+        const Results<Stored> results{
+            header_,
+            sums,
+            offsets + channel,
+            multipliers_ + channel,
+            bias_ + channel,
+            residual_ ? reinterpret_cast<const Stored *>(residual_) + row.residual + channel : nullptr,
+            reinterpret_cast<Stored *>(output_) + row.output + channel};
+        Epilogue<Set>::store(epilogue_, results, count);
+    }
+
+    distile_epilogue epilogue_;
+    uint8_t flip_;
+    const float *bias_;
+    const char *residual_;
+    char *output_;
+    distile_dtype dtype_;
+    int64_t channels_;
+    distile_requantization header_{};
+    const int32_t *offsets_;
+    const float *multipliers_;
+};
+
+}  // namespace distile::dot_product
+
+#endif

@@ -1,0 +1,93 @@
+/** \file
+ * Sums in vector registers: a block of rows times vectors of 16 output channels. An instruction is a class `Dot`:
+ *
+ *     using Numbers = ...;                              // As in product.h.
+ *     static constexpr int32_t rows_of(int32_t vectors) // The rows whose sums fit the registers.
+ *     using Total = ..., Weights = ..., Spread = ...;   // Of 16 output channels; of a group of a row, for all of them.
+ *     static void clear(Total &), load(const Sum *, Total &), store(const Total &, Sum *), load(const Weight *,
+ *         Weights &), spread(const Element *, Spread &);
+ *     static void add(Total &total, const Spread &group, const Weights &weights);  // Adds the products of a group.
+ */
+#ifndef DISTILE_DOT_PRODUCT_REGISTERS_H
+#define DISTILE_DOT_PRODUCT_REGISTERS_H
+
+#include "product.h"
+#include <utility>
+
+namespace distile::dot_product {
+
+template<class Dot> struct RegisterSet {
+    using Numbers = typename Dot::Numbers;
+    using Block = dot_product::Block<Numbers>;
+    using Sum = typename Numbers::Sum;
+    static constexpr int32_t tile_rows = 1, chunk_steps = 8;
+    static constexpr bool balances = true;
+
+    static void begin() {
+    }
+    static void end() {
+    }
+    static void multiply(const Block &block, int32_t rows, int32_t vectors, bool adds, Sum *sums) {
+        const Code found = vectors == 1   ? code_of<1>(rows)
+                           : vectors == 2 ? code_of<2>(rows)
+                           : vectors == 3 ? code_of<3>(rows)
+                                          : code_of<4>(rows);
+        found(block, adds, sums);
+    }
+
+private:
+    using Code = void (*)(const Block &block, bool adds, Sum *sums);
+
+    template<int Rows, int Vectors> static void code(const Block &block, bool adds, Sum *sums) {
+        typename Dot::Total totals[Rows][Vectors];
+#pragma GCC unroll 14
+        for (int64_t row = 0; row < Rows; row++) {
+#pragma GCC unroll 4
+            for (int64_t v = 0; v < Vectors; v++) {
+                if (adds) {
+                    Dot::load(sums + (row * Vectors + v) * vector_channels, totals[row][v]);
+                } else {
+                    Dot::clear(totals[row][v]);
+                }
+            }
+        }
+        const auto *staged = block.staged;
+        const auto *weights = block.weights;
+        constexpr int64_t group_weights = Block::group_elements * vector_channels;
+        for (int32_t step = 0; step < block.steps; step++, staged += block.staged_step, weights += Block::weight_step) {
+            for (int64_t group = 0; group < step_groups; group++) {
+                typename Dot::Weights loaded[Vectors];
+                for (int64_t v = 0; v < Vectors; v++) {
+                    Dot::load(weights + v * block.weight_block + group * group_weights, loaded[v]);
+                }
+                for (int64_t row = 0; row < Rows; row++) {
+                    typename Dot::Spread spread;
+                    Dot::spread(staged + row * Block::step_elements + Block::group_elements * group, spread);
+                    for (int64_t v = 0; v < Vectors; v++) {
+                        Dot::add(totals[row][v], spread, loaded[v]);
+                    }
+                }
+            }
+        }
+#pragma GCC unroll 14
+        for (int64_t row = 0; row < Rows; row++) {
+#pragma GCC unroll 4
+            for (int64_t v = 0; v < Vectors; v++) {
+                Dot::store(totals[row][v], sums + (row * Vectors + v) * vector_channels);
+            }
+        }
+    }
+
+    /** The code for 1 row, 2 rows and so on. */
+    template<int Vectors, int... Indices> static Code code_of(int32_t rows, std::integer_sequence<int, Indices...>) {
+        static constexpr Code codes[] = {code<Indices + 1, Vectors>...};
+        return codes[rows - 1];
+    }
+    template<int Vectors> static Code code_of(int32_t rows) {
+        return code_of<Vectors>(rows, std::make_integer_sequence<int, Dot::rows_of(Vectors)>());
+    }
+};
+
+}  // namespace distile::dot_product
+
+#endif

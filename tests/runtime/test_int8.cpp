@@ -1,0 +1,553 @@
+// Quantized operators against integer sums in plain loops. Their code reads the operator at run time, so these
+// PolyKernels are written here.
+#include "catch.h"
+#include "cpu_features_of.h"
+#include "dot_product_layout.h"
+#include "emulated_tiles.h"
+#include "matrix_tiles.h"
+#include "operator_test.h"
+#include "test_tensor.h"
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <distile/distile.hpp>
+#include <distile/polykernel.h>
+#include <distile/quantize.h>
+#include <random>
+#include <string>
+#include <vector>
+
+using namespace distile;
+
+namespace {
+
+using Call = int (*)(const distile_dot_product_code *code, const distile_kernel_call *call);
+
+int call_emulated_tiles(const distile_dot_product_code *code, const distile_kernel_call *call) {
+    return dot_product::Product<dot_product::TileSet<EmulatedInt8Tiles>>(*code, *call).run();
+}
+
+constexpr int num_variants = 3;
+
+/** An instruction set, and the blocks of three variants. */
+struct InstructionSet {
+    const char *name, *features;
+    Call call;
+    struct {
+        int32_t pixels, channels;
+    } blocks[num_variants];
+};
+
+const InstructionSet instruction_sets[] = {
+    {"emulated tiles", "", call_emulated_tiles, {{32, 32}, {16, 32}, {32, 16}}},
+    {"portable_int8", "", distile_call_portable_int8, {{4, 16}, {2, 32}, {1, 48}}},
+#ifdef DISTILE_TEST_avx2_int8
+    {"avx2_int8", "avx2", distile_call_avx2_int8, {{4, 16}, {2, 32}, {1, 64}}},
+    {"avx_vnni", "avx2 avx_vnni", distile_call_avx_vnni, {{6, 16}, {2, 32}, {1, 48}}},
+    {"avx512_vnni",
+     "avx512bw avx512dq avx512vl avx512_vnni",
+     distile_call_avx512_vnni,
+     {{14, 32}, {5, 64}, {9, 48}}},
+    {"amx_int8", "avx512bw avx512dq avx512vl amx_int8", distile_call_amx_int8, {{32, 32}, {16, 32}, {32, 16}}},
+#endif
+};
+
+/** What the variants of the PolyKernel that is tested call. */
+std::array<distile_dot_product_code, num_variants> codes;
+Call code_of_all;
+
+template<int Variant> int run_variant(const distile_kernel_call *call) {
+    return code_of_all(&codes[Variant], call);
+}
+constexpr distile_kernel_function runs[num_variants] = {run_variant<0>, run_variant<1>, run_variant<2>};
+constexpr int32_t tiles[num_variants][2] = {{1, 1}, {2, 3}, {1, 8}};
+
+struct Case {
+    const char *name;
+    distile_operator_kind kind;
+    distile_conv2d conv;
+    distile_dtype input, output;
+};
+
+// Channels in, out; groups; kernel, stride; padding at the top, bottom, left and right; dilation; epilogue; residual.
+const Case cases[] = {
+    {"whole steps",
+     DISTILE_MASKED_CONV2D,
+     {64, 48, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0},
+     DISTILE_UINT8,
+     DISTILE_UINT8},
+    {"many chunks",
+     DISTILE_MASKED_CONV2D,
+     {136, 16, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 1},
+     DISTILE_INT8,
+     DISTILE_INT8},
+    {"odd channels, strides",
+     DISTILE_MASKED_CONV2D,
+     {17, 20, 1, 3, 3, 2, 1, 0, 1, 0, 1, 1, 1, DISTILE_EPILOGUE_NONE, 1},
+     DISTILE_UINT8,
+     DISTILE_INT8},
+    {"dilation",
+     DISTILE_MASKED_CONV2D,
+     {3, 33, 1, 5, 2, 1, 1, 2, 2, 1, 0, 2, 3, DISTILE_EPILOGUE_RELU6, 0},
+     DISTILE_INT8,
+     DISTILE_UINT8},
+    {"one channel",
+     DISTILE_MASKED_CONV2D,
+     {1, 1, 1, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 0},
+     DISTILE_UINT8,
+     DISTILE_FLOAT32},
+    {"1x1",
+     DISTILE_MASKED_CONV2D,
+     {128, 112, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_RELU, 1},
+     DISTILE_INT8,
+     DISTILE_FLOAT32},
+    {"1x1 of a padded image",
+     DISTILE_MASKED_CONV2D,
+     {40, 16, 1, 1, 1, 1, 1, 1, 2, 0, 1, 1, 1, DISTILE_EPILOGUE_SILU, 0},
+     DISTILE_INT8,
+     DISTILE_INT8},
+    {"linear",
+     DISTILE_MASKED_LINEAR,
+     {24, 40, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_GELU, 1},
+     DISTILE_UINT8,
+     DISTILE_UINT8},
+    {"transposed",
+     DISTILE_MASKED_CONV_TRANSPOSE2D,
+     {16, 32, 1, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0},
+     DISTILE_INT8,
+     DISTILE_INT8},
+    {"phases without taps",
+     DISTILE_MASKED_CONV_TRANSPOSE2D,
+     {6, 17, 1, 1, 3, 3, 2, 0, -1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 1},
+     DISTILE_UINT8,
+     DISTILE_UINT8},
+};
+
+/** A PolyKernel of a quantized convolution. The last variant is dense. Only one can be in use. */
+class QuantizedKernel {
+public:
+    QuantizedKernel(const InstructionSet &set, const Case &of)
+        : conv_(of.conv), linear_{conv_.in_channels, conv_.out_channels, conv_.epilogue, conv_.residual},
+          taps_(dot_product_taps(of.kind, conv_)), name_(set.name) {
+        operands_ = {{DISTILE_ROLE_INPUT, of.input, conv_.in_channels},
+                     {DISTILE_ROLE_WEIGHTS, DISTILE_INT8, 0},
+                     {DISTILE_ROLE_BIAS, DISTILE_FLOAT32, 0},
+                     {DISTILE_ROLE_REQUANTIZATION, DISTILE_FLOAT32, 0}};
+        if (conv_.residual != 0) {
+            operands_.push_back({DISTILE_ROLE_RESIDUAL, of.output, conv_.out_channels});
+        }
+        operands_.push_back({DISTILE_ROLE_OUTPUT, of.output, conv_.out_channels});
+        constexpr int32_t staged[num_variants] = {2, 1, 3}, splits[num_variants] = {1, 2, 4};
+        constexpr const char *names[num_variants] = {"fine", "coarse", "dense"};
+        code_of_all = set.call;
+        for (int i = 0; i < num_variants; i++) {
+            codes[i] = {conv_.epilogue,         tiles[i][0],    tiles[i][1],    set.blocks[i].pixels,
+                        set.blocks[i].channels, staged[i],      splits[i],      taps_.scale_h,
+                        taps_.scale_w,          taps_.stride_h, taps_.stride_w, taps_.rows.data(),
+                        taps_.columns.data()};
+            variants_[i] = {names[i],  tiles[i][0], tiles[i][1], i + 1 == num_variants ? 1 : 0,
+                            "cpu-k64", runs[i],     {},          0};
+        }
+        polykernel_.version = DISTILE_POLYKERNEL_VERSION;
+        polykernel_.name = name_.c_str();
+        polykernel_.kind = of.kind;
+        polykernel_.op = of.kind == DISTILE_MASKED_LINEAR ? static_cast<const void *>(&linear_) : &conv_;
+        polykernel_.num_operands = static_cast<int32_t>(operands_.size());
+        polykernel_.operands = operands_.data();
+        polykernel_.device = DISTILE_CPU;
+        polykernel_.features = set.features;
+        polykernel_.num_variants = num_variants;
+        polykernel_.variants = variants_.data();
+    }
+    QuantizedKernel(const QuantizedKernel &) = delete;
+    QuantizedKernel &operator=(const QuantizedKernel &) = delete;
+
+    const distile_polykernel &polykernel() const {
+        return polykernel_;
+    }
+    std::vector<distile_operand> &operands() {
+        return operands_;
+    }
+
+private:
+    distile_conv2d conv_;
+    distile_linear linear_;
+    DotProductTaps taps_;
+    std::string name_;
+    std::vector<distile_operand> operands_;
+    std::array<distile_variant, num_variants> variants_{};
+    distile_polykernel polykernel_{};
+};
+
+/** A tensor in guarded memory, with gaps between its pixels and rows, full of random bytes. */
+struct Bytes {
+    Bytes(distile_dtype dtype, int32_t batch, int32_t height, int32_t width, int32_t channels, int32_t border,
+          std::mt19937 &random)
+        : size(dtype == DISTILE_FLOAT32 ? 4 : 1), view(distile_tensor_make(nullptr, batch, height, width, channels)) {
+        view.dtype = dtype;
+        view.stride_w = channels + 3;
+        view.stride_h = (width + 2 * border) * view.stride_w + 5;
+        view.stride_n = (height + 2 * border) * view.stride_h + 7;
+        view.border_top = view.border_bottom = view.border_left = view.border_right = border;
+        const int64_t elements = (batch - 1) * view.stride_n + (height + 2 * border - 1) * view.stride_h +
+                                 (width + 2 * border - 1) * view.stride_w + channels;
+        memory = std::make_unique<GuardedMemory>(elements * size, Flush::Back);
+        bytes = static_cast<uint8_t *>(memory->data());
+        count = elements * size;
+        for (int64_t i = 0; i < count; i++) {
+            bytes[i] = static_cast<uint8_t>(random());
+        }
+        view.data = bytes + (border * view.stride_h + border * view.stride_w) * size;
+    }
+    int64_t offset(int32_t n, int32_t y, int32_t x, int32_t c) const {
+        return n * view.stride_n + y * view.stride_h + x * view.stride_w + c;
+    }
+    uint8_t *at(int32_t n, int32_t y, int32_t x, int32_t c) const {
+        return static_cast<uint8_t *>(view.data) + offset(n, y, x, c) * size;
+    }
+    /** A stored number. */
+    int32_t get(int32_t n, int32_t y, int32_t x, int32_t c) const {
+        return view.dtype == DISTILE_INT8 ? static_cast<int8_t>(*at(n, y, x, c)) : *at(n, y, x, c);
+    }
+
+    int64_t size;
+    distile_tensor view;
+    std::unique_ptr<GuardedMemory> memory;
+    uint8_t *bytes;
+    int64_t count;
+};
+
+/** An operator with its numbers. */
+struct Model {
+    Model(const Case &from, bool halves, std::mt19937 &random) : of(from) {
+        const distile_conv2d &conv = of.conv;
+        filter.resize(static_cast<size_t>(conv.kernel_h) * conv.kernel_w * conv.in_channels * conv.out_channels);
+        for (int8_t &weight : filter) {
+            // Often the largest ones, whose sums of two products exceed 16 bits.
+            weight = static_cast<int8_t>(random() % 3 == 0 ? random() : random() % 2 == 0 ? 127 : -128);
+        }
+        const auto real = [&](double least, double most) {
+            return std::uniform_real_distribution<float>(static_cast<float>(least), static_cast<float>(most))(random);
+        };
+        const double sum = 200.0 * std::sqrt(static_cast<double>(filter.size()) / conv.out_channels);
+        for (int32_t o = 0; o < conv.out_channels; o++) {
+            // With these, every other sum lies in the middle between two results.
+            scales.push_back(halves ? 0.5f : real(.1, 1) / static_cast<float>(sum));
+            bias.push_back(static_cast<int32_t>(random() % 20000) - 10000);
+            float_bias.push_back(halves ? 0 : real(-3, 3));
+        }
+        bias[0] = INT32_MAX - 5;  // Sums wrap around.
+        const auto zero_point = [&](distile_dtype dtype) {
+            return static_cast<int32_t>(random() % 256) - (dtype == DISTILE_INT8 ? 128 : 0);
+        };
+        quantization.input = {halves ? 1 : real(.01, .1), zero_point(of.input)};
+        quantization.filter_scales = scales.data();
+        quantization.bias = bias.data();
+        if (of.output != DISTILE_FLOAT32) {
+            quantization.output = {halves ? 1 : real(.01, .1), zero_point(of.output)};
+            if (conv.residual != 0) {
+                quantization.residual = {halves ? 1 : real(.01, .1), zero_point(of.output)};
+            }
+        }
+    }
+
+    /** (sum of (input - zero point) * filter) + bias, which wraps around. */
+    int32_t sum(const Bytes &input, int32_t n, int32_t y, int32_t x, int32_t o) const {
+        const distile_conv2d &conv = of.conv;
+        auto total = static_cast<uint32_t>(bias[o]);
+        for (int32_t ky = 0; ky < conv.kernel_h; ky++) {
+            for (int32_t kx = 0; kx < conv.kernel_w; kx++) {
+                int32_t iy = 0, ix = 0;
+                if (!reads(y, ky, conv.stride_h, conv.pad_top, conv.dilation_h, input.view.height, iy) ||
+                    !reads(x, kx, conv.stride_w, conv.pad_left, conv.dilation_w, input.view.width, ix)) {
+                    continue;
+                }
+                for (int32_t i = 0; i < conv.in_channels; i++) {
+                    const int8_t weight =
+                        filter[((static_cast<size_t>(ky) * conv.kernel_w + kx) * conv.in_channels + i) *
+                                   conv.out_channels +
+                               o];
+                    total += static_cast<uint32_t>((input.get(n, iy, ix, i) - quantization.input.zero_point) * weight);
+                }
+            }
+        }
+        int32_t result = 0;
+        std::memcpy(&result, &total, sizeof(result));
+        return result;
+    }
+
+    /** The result as the documents define it, in float32. */
+    void result(const Bytes &input, const Bytes *residual, int32_t n, int32_t y, int32_t x, int32_t o,
+                uint8_t *to) const {
+        const bool quantized = of.output != DISTILE_FLOAT32;
+        const distile_epilogue epilogue = of.conv.epilogue;
+        const bool in_units = quantized && (epilogue == DISTILE_EPILOGUE_NONE || epilogue == DISTILE_EPILOGUE_RELU);
+        const float unit = in_units ? quantization.output.scale : 1;
+        const float multiplier = quantization.input.scale * scales[o] / unit;
+        volatile float value = static_cast<float>(sum(input, n, y, x, o)) * multiplier;
+        value = value + float_bias[o] / unit;
+        if (residual && !quantized) {
+            float added = 0;
+            std::memcpy(&added, residual->at(n, y, x, o), sizeof(added));
+            value = value + added;
+        } else if (residual) {
+            const volatile float added =
+                static_cast<float>(residual->get(n, y, x, o) - quantization.residual.zero_point) *
+                (quantization.residual.scale / unit);
+            value = value + added;
+        }
+        const auto activated = static_cast<float>(apply_epilogue(epilogue, value));
+        if (!quantized) {
+            std::memcpy(to, &activated, sizeof(activated));
+            return;
+        }
+        const float scaled = in_units ? activated : activated * (1 / quantization.output.scale);
+        const int32_t least = of.output == DISTILE_INT8 ? -128 : 0;
+        const float rounded = std::nearbyint(std::clamp(scaled, -1000.0f, 1000.0f));
+        *to = static_cast<uint8_t>(
+            std::clamp(static_cast<int32_t>(rounded) + quantization.output.zero_point, least, least + 255));
+    }
+
+    bool is_exact() const {
+        return of.conv.epilogue <= DISTILE_EPILOGUE_RELU6;
+    }
+
+    Case of;
+    std::vector<int8_t> filter;  // [kernel row][kernel column][input channel][output channel]
+    std::vector<float> scales, float_bias;
+    std::vector<int32_t> bias;
+    distile_quantization quantization{};
+
+private:
+    bool reads(int32_t output, int32_t tap, int32_t stride, int32_t pad, int32_t dilation, int32_t extent,
+               int32_t &input) const {
+        input = output * stride - pad + tap * dilation;
+        if (of.kind == DISTILE_MASKED_CONV_TRANSPOSE2D) {
+            const int32_t distance = output + pad - tap * dilation;
+            if (distance % stride != 0) {
+                return false;
+            }
+            input = distance / stride;
+        }
+        return input >= 0 && input < extent;
+    }
+};
+
+/** One call: extents, the share of active pixels in percent, and the options. */
+struct Run {
+    int32_t batch, height, width, active, border;
+    distile_inactive inactive;
+    distile_store store;
+};
+
+constexpr Run all_runs[] = {
+    {2, 9, 11, 30, 0, DISTILE_KEEP, DISTILE_STORE_EXACT},  {1, 9, 11, 100, 0, DISTILE_ZERO, DISTILE_STORE_EXACT},
+    {1, 12, 7, 5, 2, DISTILE_ZERO, DISTILE_STORE_EXACT},   {1, 9, 35, 60, 3, DISTILE_KEEP, DISTILE_STORE_TILES},
+    {2, 10, 10, 20, 0, DISTILE_ZERO, DISTILE_STORE_TILES}, {1, 9, 9, 0, 0, DISTILE_ZERO, DISTILE_STORE_EXACT},
+};
+
+/** Runs a variant and compares all of the output's memory. */
+void check_run(const Context &context, const Kernel &kernel, const Weights &weights, const Model &model, const Run &run,
+               int32_t variant, std::mt19937 &random) {
+    const distile_conv2d &conv = model.of.conv;
+    const int32_t in_height = model.of.kind == DISTILE_MASKED_LINEAR ? 1 : run.height;
+    Bytes input(model.of.input, run.batch, in_height, run.width, conv.in_channels, run.border, random);
+    for (int32_t n = 0; n < run.batch; n++) {
+        for (int32_t y = -run.border; y < in_height + run.border; y++) {
+            for (int32_t x = -run.border; x < run.width + run.border; x++) {
+                if (y < 0 || y >= in_height || x < 0 || x >= run.width) {
+                    std::fill_n(input.at(n, y, x, 0), conv.in_channels,
+                                static_cast<uint8_t>(model.quantization.input.zero_point));
+                }
+            }
+        }
+    }
+    int32_t height = 0, width = 0;
+    check(context, distile_kernel_output_shape(kernel.get(), in_height, run.width, &height, &width));
+    REQUIRE(height > 0);
+    REQUIRE(width > 0);
+    const Bytes output(model.of.output, run.batch, height, width, conv.out_channels, 0, random);
+    Bytes residual(model.of.output, run.batch, height, width, conv.out_channels, 0, random);
+    if (model.of.output == DISTILE_FLOAT32) {
+        for (int64_t i = 0; i + 4 <= residual.count; i += 4) {
+            const float value = static_cast<float>(random() % 1000) / 100 - 5;
+            std::memcpy(residual.bytes + i, &value, sizeof(value));
+        }
+    }
+    std::vector<uint8_t> active(static_cast<size_t>(run.batch) * height * width);
+    for (uint8_t &byte : active) {
+        byte = static_cast<int32_t>(random() % 100) < run.active ? 1 : 0;
+    }
+    const Mask mask = make_mask(context);
+    check(context, distile_mask_set_bytes(mask.get(), active.data(), run.batch, height, width, int64_t{height} * width,
+                                          width));
+    const std::vector<uint8_t> before(output.bytes, output.bytes + output.count);
+    distile_run_args args{};
+    args.input = &input.view;
+    args.output = &output.view;
+    args.residual = conv.residual != 0 ? &residual.view : nullptr;
+    args.weights = weights.get();
+    args.mask = mask.get();
+    args.inactive = run.inactive;
+    args.store = run.store;
+    check(context, distile_run_variant(kernel.get(), variant, &args));
+
+    const bool is_dense = variant + 1 == num_variants;
+    const auto is_active = [&](int32_t n, int32_t y, int32_t x) {
+        return y < height && x < width && active[(static_cast<size_t>(n) * height + y) * width + x] != 0;
+    };
+    const auto is_stored = [&](int32_t n, int32_t y, int32_t x) {
+        if (run.store == DISTILE_STORE_EXACT) {
+            return is_active(n, y, x);
+        }
+        bool any = is_dense;
+        const int32_t first_y = y / tiles[variant][0] * tiles[variant][0],
+                      first_x = x / tiles[variant][1] * tiles[variant][1];
+        for (int32_t i = 0; i < tiles[variant][0] * tiles[variant][1]; i++) {
+            any = any || is_active(n, first_y + i / tiles[variant][1], first_x + i % tiles[variant][1]);
+        }
+        return any;
+    };
+    std::vector<uint8_t> expected = before;
+    int64_t mistakes = 0;
+    double worst = 0;
+    for (int32_t n = 0; n < run.batch; n++) {
+        for (int32_t y = 0; y < height; y++) {
+            for (int32_t x = 0; x < width; x++) {
+                for (int32_t o = 0; o < conv.out_channels; o++) {
+                    uint8_t *const found = output.at(n, y, x, o);
+                    uint8_t *const due = expected.data() + (found - output.bytes);
+                    if (is_stored(n, y, x)) {
+                        model.result(input, conv.residual != 0 ? &residual : nullptr, n, y, x, o, due);
+                        if (!model.is_exact()) {
+                            const int32_t difference = model.of.output == DISTILE_INT8
+                                                           ? static_cast<int8_t>(*due) - static_cast<int8_t>(*found)
+                                                           : *due - *found;
+                            worst = std::max<double>(worst, std::abs(difference));
+                            *due = *found;
+                        }
+                    } else if (run.inactive == DISTILE_ZERO) {
+                        const int32_t zero_point = model.quantization.output.zero_point;
+                        std::memset(due, static_cast<uint8_t>(zero_point), output.size);
+                    }
+                    mistakes += std::memcmp(due, found, output.size) != 0 ? 1 : 0;
+                }
+            }
+        }
+    }
+    CHECK(mistakes == 0);
+    CHECK(worst <= 1);
+    CHECK(std::equal(expected.begin(), expected.end(), output.bytes));
+}
+
+Weights pack(const Context &context, const Kernel &kernel, const Model &model) {
+    distile_weights_source source{};
+    source.filter = model.filter.data();
+    source.dtype = DISTILE_INT8;
+    source.order = DISTILE_HWIO;
+    source.bias = model.float_bias.data();
+    source.quantization = &model.quantization;
+    return pack_weights(context, kernel, source);
+}
+
+distile_context_options with_threads(int32_t threads) {
+    distile_context_options options{};
+    options.threads = threads;
+    return options;
+}
+
+}  // namespace
+
+TEST_CASE("Quantized operators compute what integer sums give", "[int8]") {
+    std::mt19937 random(1);
+    for (const InstructionSet &set : instruction_sets) {
+        for (const Case &one : cases) {
+            for (const bool halves : {false, true}) {
+                INFO(set.name << ", " << one.name << (halves ? ", halves" : ""));
+                const QuantizedKernel kernel(set, one);
+                if (!can_run_or_warn(kernel.polykernel())) {
+                    break;
+                }
+                const Model model(one, halves, random);
+                const Context context = make_context(with_threads(halves ? 1 : 3));
+                const Kernel made = make_kernel(context, kernel.polykernel());
+                const Weights weights = pack(context, made, model);
+                for (const Run &run : all_runs) {
+                    for (int32_t variant = 0; variant < num_variants; variant++) {
+                        INFO("run " << &run - all_runs << ", variant " << variant);
+                        check_run(context, made, weights, model, run, variant, random);
+                    }
+                }
+            }
+        }
+    }
+    CHECK(EmulatedTiles::mistakes() == 0);
+}
+
+TEST_CASE("Quantized operators say what is wrong with their numbers", "[int8]") {
+    const Case one = {"", DISTILE_MASKED_CONV2D, {8, 16, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 0},
+                      DISTILE_UINT8, DISTILE_INT8};
+    std::mt19937 random(2);
+    const Model model(one, false, random);
+    QuantizedKernel kernel(instruction_sets[1], one);
+    const Context context = make_context(with_threads(1));
+    const Kernel made = make_kernel(context, kernel.polykernel());
+    const auto refuses = [&](distile_status status, const char *part, const auto &spoil) {
+        distile_quantization quantization = model.quantization;
+        distile_weights_source source{};
+        source.filter = model.filter.data();
+        source.dtype = DISTILE_INT8;
+        source.order = DISTILE_HWIO;
+        source.quantization = &quantization;
+        spoil(source, quantization);
+        distile_weights *weights = nullptr;
+        CHECK(distile_weights_pack(made.get(), &source, &weights) == status);
+        CHECK(weights == nullptr);
+        const std::string message = distile_context_message(context.get());
+        INFO(message);
+        CHECK(message.find(part) != std::string::npos);
+    };
+    using Source = distile_weights_source;
+    using Numbers = distile_quantization;
+    refuses(DISTILE_ERROR_NULL_POINTER, "quantization is null", [](Source &s, Numbers &) { s.quantization = nullptr; });
+    refuses(DISTILE_ERROR_NULL_POINTER, "filter's scales", [](Source &, Numbers &q) { q.filter_scales = nullptr; });
+    refuses(DISTILE_ERROR_BAD_TYPE, "filter of int8", [](Source &s, Numbers &) { s.dtype = DISTILE_FLOAT32; });
+    refuses(DISTILE_ERROR_BAD_TYPE, "filter of int8", [](Source &s, Numbers &) { s.dtype = DISTILE_UINT8; });
+    refuses(DISTILE_ERROR_BAD_VALUE, "scale of the input", [](Source &, Numbers &q) { q.input.scale = 0; });
+    refuses(DISTILE_ERROR_BAD_VALUE, "scale of the output",
+            [](Source &, Numbers &q) { q.output.scale = std::numeric_limits<float>::infinity(); });
+    refuses(DISTILE_ERROR_BAD_VALUE, "uint8 it is 0 to 255", [](Source &, Numbers &q) { q.input.zero_point = -1; });
+    refuses(DISTILE_ERROR_BAD_VALUE, "int8 it is -128 to 127", [](Source &, Numbers &q) { q.output.zero_point = 128; });
+    refuses(DISTILE_ERROR_BAD_VALUE, "residual is not quantized", [](Source &, Numbers &q) { q.residual.scale = 1; });
+    refuses(DISTILE_ERROR_BAD_VALUE, "reserved", [](Source &, Numbers &q) { q.reserved[0] = 1; });
+    const std::vector<float> bad_scales = {1, 1, -1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, ones(16, 1);
+    refuses(DISTILE_ERROR_BAD_VALUE, "channel 2", [&](Source &, Numbers &q) { q.filter_scales = bad_scales.data(); });
+    refuses(DISTILE_ERROR_BAD_VALUE, "batch normalisation",
+            [&](Source &s, Numbers &) { s.bn_mean = s.bn_variance = ones.data(); });
+
+    // Weights for other types of activations.
+    Case other = one;
+    other.input = DISTILE_INT8;
+    const QuantizedKernel of_int8(instruction_sets[1], other);
+    const Kernel made_of_int8 = make_kernel(context, of_int8.polykernel());
+    const Weights weights = pack(context, made_of_int8, Model(other, false, random));
+    const Bytes input(DISTILE_UINT8, 1, 3, 3, 8, 0, random), output(DISTILE_INT8, 1, 3, 3, 16, 0, random);
+    const Mask mask = make_mask(context);
+    const std::vector<uint8_t> all(9, 1);
+    check(context, distile_mask_set_bytes(mask.get(), all.data(), 1, 3, 3, 9, 3));
+    distile_run_args args{};
+    args.input = &input.view;
+    args.output = &output.view;
+    args.weights = weights.get();
+    args.mask = mask.get();
+    CHECK(distile_run(made.get(), &args) == DISTILE_ERROR_BAD_WEIGHTS);
+
+    // Descriptors that no build makes.
+    for (const distile_dtype dtype : {DISTILE_FLOAT16, static_cast<distile_dtype>(77)}) {
+        kernel.operands().back().dtype = dtype;
+        distile_kernel *none = nullptr;
+        CHECK(distile_kernel_create(context.get(), &kernel.polykernel(), &none) == DISTILE_ERROR_VERSION);
+    }
+}
