@@ -45,8 +45,8 @@ struct Backend {
     const char *usual_profile; /**< The built-in device profile for schedules without a target. */
     /** Whether every device with the features `has` has the features `needed`. */
     bool (*includes)(const std::string &has, const std::string &needed);
-    /** "", or why there is no code in a language for devices with such features. */
-    std::string (*why_no_code)(Language language, const std::string &features);
+    /** "", or why there is no code in a language for operators of a type on devices with such features. */
+    std::string (*why_no_code)(Language language, const DataType &type, const std::string &features);
     std::vector<const char *> objects; /**< Files beside the command that code from Halide links. */
     /** What users call a "thread" of a time table, and a core of the device. */
     const char *worker, *core;

@@ -6,7 +6,9 @@ namespace {
 
 const DataType types[] = {{"float32", "DISTILE_FLOAT32", DISTILE_FLOAT32, 4, 0x1p-24},
                           {"float16", "DISTILE_FLOAT16", DISTILE_FLOAT16, 2, 0x1p-11},
-                          {"bfloat16", "DISTILE_BFLOAT16", DISTILE_BFLOAT16, 2, 0x1p-8}};
+                          {"bfloat16", "DISTILE_BFLOAT16", DISTILE_BFLOAT16, 2, 0x1p-8},
+                          {"uint8", "DISTILE_UINT8", DISTILE_UINT8, 1, 0},
+                          {"int8", "DISTILE_INT8", DISTILE_INT8, 1, 0}};
 
 }  // namespace
 

@@ -14,7 +14,11 @@ struct DataType {
     const char *enumerator; /**< In C, a distile_dtype. */
     distile_dtype dtype;
     int bytes;
-    double rounding; /**< The largest relative error of a value that is stored. */
+    double rounding; /**< The largest relative error of a value that is stored; 0 for quantized types. */
+
+    bool is_quantized() const {
+        return bytes == 1;
+    }
 };
 
 /** Null if there is none of this name. */

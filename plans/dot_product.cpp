@@ -10,15 +10,33 @@ namespace distile {
 
 namespace {
 
-/** Each instruction set, the best first. */
+/** Each instruction set, the best first of each type. */
 constexpr struct {
     DotProducts instructions;
-    const char *feature, *function, *object;
-} known[] = {{DotProducts::AmxBf16, "amx_bf16", "distile_call_amx_bf16", "distile_amx_bf16.o"},
-             {DotProducts::Avx512Bf16, "avx512_bf16", "distile_call_avx512_bf16", "distile_avx512_bf16.o"}};
+    int bytes;           /**< Of the operator's type. */
+    const char *feature; /**< "": every CPU has it. */
+    bool chosen;         /**< Has a word of its own in targets, which quantized operators get without being asked. */
+    const char *function, *object;
+} known[] = {{DotProducts::AmxBf16, 2, "amx_bf16", false, "distile_call_amx_bf16", "distile_amx_bf16.o"},
+             {DotProducts::Avx512Bf16, 2, "avx512_bf16", false, "distile_call_avx512_bf16", "distile_avx512_bf16.o"},
+             {DotProducts::AmxInt8, 1, "amx_int8", false, "distile_call_amx_int8", "distile_amx_int8.o"},
+             {DotProducts::Avx512Vnni, 1, "avx512_vnni", true, "distile_call_avx512_vnni", "distile_avx512_vnni.o"},
+             {DotProducts::AvxVnni, 1, "avx_vnni", true, "distile_call_avx_vnni", "distile_avx_vnni.o"},
+             {DotProducts::Avx2Int8, 1, "avx2", false, "distile_call_avx2_int8", "distile_avx2_int8.o"},
+             {DotProducts::PortableInt8, 1, "", false, "distile_call_portable_int8", "distile_portable_int8.o"}};
+
+bool has_word(const std::string &text, const std::string &wanted) {
+    std::istringstream stream(text);
+    for (std::string word; stream >> word;) {
+        if (word == wanted) {
+            return true;
+        }
+    }
+    return false;
+}
 
 const auto &row_of(const Plan &plan) {
-    const std::optional<DotProducts> instructions = dot_products_of(plan.features());
+    const std::optional<DotProducts> instructions = dot_products_of(plan.op.dtype(), plan.features());
     const auto *found = std::find_if(std::begin(known), std::end(known),
                                      [&](const auto &row) { return row.instructions == instructions; });
     if (found == std::end(known)) {
@@ -38,21 +56,43 @@ void emit_taps(std::ostream &c, const char *name, const std::vector<distile_taps
 }  // namespace
 
 std::string why_no_dot_products(const Operator &op) {
+    if (op.is_quantized()) {
+        return runs_on_dot_products(facts_of(op)) && op.schema().kind != DISTILE_MASKED_UPSAMPLE_CONV2D
+                   ? ""
+                   : "there is no quantized code for this operator: it computes convolutions without groups or "
+                     "upsampling and linear layers";
+    }
     return op.dtype().dtype == DISTILE_BFLOAT16 && runs_on_dot_products(facts_of(op))
                ? ""
                : "there is no code for dot products for this operator: it computes convolutions without groups and "
                  "linear layers in bfloat16";
 }
 
-std::optional<DotProducts> dot_products_of(const std::string &features) {
-    std::istringstream stream(features);
-    const std::vector<std::string> words(std::istream_iterator<std::string>(stream), {});
+std::optional<DotProducts> dot_products_of(const DataType &type, const std::string &features) {
     for (const auto &row : known) {
-        if (std::find(words.begin(), words.end(), row.feature) != words.end()) {
+        if (row.bytes == type.bytes && (*row.feature == '\0' || has_word(features, row.feature))) {
             return row.instructions;
         }
     }
     return std::nullopt;
+}
+
+bool has_words_of_dot_products(const std::string &features) {
+    const DataType &bfloat16 = *find_type("bfloat16"), &int8 = *find_type("int8");
+    return dot_products_of(bfloat16, features).has_value() ||
+           std::any_of(std::begin(known), std::end(known), [&](const auto &row) {
+               return row.bytes == int8.bytes && row.instructions == dot_products_of(int8, features) &&
+                      (row.chosen || row.instructions == DotProducts::AmxInt8);
+           });
+}
+
+std::string with_dot_products(const Operator &op, const std::string &target, const std::string &features) {
+    for (const auto &row : known) {
+        if (row.bytes == op.dtype().bytes && row.chosen && has_word(features, row.feature)) {
+            return target + "-" + row.feature;
+        }
+    }
+    return target;
 }
 
 const char *dot_product_object(const Plan &plan) {

@@ -14,8 +14,16 @@ namespace distile {
 /** "", or why there is no such code for an operator. */
 std::string why_no_dot_products(const Operator &op);
 
-/** The instructions that CPUs with such features have; nothing if they have none. */
-std::optional<DotProducts> dot_products_of(const std::string &features);
+/** The best instructions for a type that CPUs with such features have; nothing if they have none. Every CPU has some
+ * for quantized types. */
+std::optional<DotProducts> dot_products_of(const DataType &type, const std::string &features);
+
+/** Whether such features include one that only code for dot products uses. */
+bool has_words_of_dot_products(const std::string &features);
+
+/** The target with a word for the instructions that code of a quantized operator shall use on CPUs with such features,
+ * if they need one; other operators' targets as they are. */
+std::string with_dot_products(const Operator &op, const std::string &target, const std::string &features);
 
 /** The object that holds the code of a plan's variants. */
 const char *dot_product_object(const Plan &plan);

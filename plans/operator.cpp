@@ -112,6 +112,11 @@ std::string parse_param(const Operator &op, const std::string &key, const json &
         if (!value.is_string() || !find_type(text)) {
             refuse(where, what + "; this version has " + known_types());
         }
+    } else if (key == "output_dtype") {
+        const DataType *type = value.is_string() ? find_type(text) : nullptr;
+        if (!type || !(type->is_quantized() || type->dtype == DISTILE_FLOAT32)) {
+            refuse(where, what + ", not \"uint8\", \"int8\" or \"float32\"");
+        }
     } else if (key == "epilogue" && !op.reads_keys()) {
         std::string names;
         bool known = false;
@@ -157,6 +162,11 @@ int Operator::param(const char *param_name) const {
 
 const DataType &Operator::dtype() const {
     return *find_type(params.at("dtype"));
+}
+
+const DataType &Operator::output_dtype() const {
+    const auto found = params.find("output_dtype");
+    return found == params.end() ? dtype() : *find_type(found->second);
 }
 
 bool Operator::has_residual() const {
@@ -215,13 +225,17 @@ std::vector<Operand> Operator::operands() const {
         return schema().operands_with_keys(*this);
     }
     const Channels channels = schema().channels(*this);
-    std::vector<Operand> operands = {{"DISTILE_ROLE_INPUT", &dtype(), channels.in},
-                                     {"DISTILE_ROLE_WEIGHTS", find_type("float32"), channels.out},
-                                     {"DISTILE_ROLE_BIAS", find_type("float32"), channels.out}};
-    if (has_residual()) {
-        operands.push_back({"DISTILE_ROLE_RESIDUAL", &dtype(), channels.out});
+    std::vector<Operand> operands = {
+        {"DISTILE_ROLE_INPUT", &dtype(), channels.in},
+        {"DISTILE_ROLE_WEIGHTS", find_type(is_quantized() ? "int8" : "float32"), channels.out},
+        {"DISTILE_ROLE_BIAS", find_type("float32"), channels.out}};
+    if (is_quantized()) {
+        operands.push_back({"DISTILE_ROLE_REQUANTIZATION", find_type("float32"), channels.out});
     }
-    operands.push_back({"DISTILE_ROLE_OUTPUT", &dtype(), channels.out});
+    if (has_residual()) {
+        operands.push_back({"DISTILE_ROLE_RESIDUAL", &output_dtype(), channels.out});
+    }
+    operands.push_back({"DISTILE_ROLE_OUTPUT", &output_dtype(), channels.out});
     return operands;
 }
 
@@ -243,6 +257,9 @@ std::string Operator::summary() const {
     std::string text = schema().describe(*this);
     if (dtype().name != std::string("float32")) {
         text.append(", ").append(dtype().name);
+    }
+    if (&output_dtype() != &dtype()) {
+        text.append(" to ").append(output_dtype().name);
     }
     if (has_residual()) {
         text += ", residual";
@@ -292,6 +309,14 @@ Operator parse_operator(const json &json, const std::string &where) {
     for (const IntegerParam &param : op.schema().params) {
         op.params.emplace(param.name, std::to_string(param.fallback));
     }
+    if (op.is_quantized() && op.reads_keys()) {
+        refuse(where, op.generator + " has no quantized code");
+    }
+    if (op.is_quantized()) {
+        op.params.emplace("output_dtype", op.dtype().name);
+    } else if (op.params.count("output_dtype") != 0) {
+        refuse(where, "it has \"output_dtype\", but its type is not \"uint8\" or \"int8\"");
+    }
     const std::string illegal = op.schema().why_illegal(op);
     if (!illegal.empty()) {
         refuse(where, illegal);
@@ -307,7 +332,7 @@ Operator parse_operator(const json &json, const std::string &where) {
 json to_json(const Operator &op) {
     json params = json::object();
     for (const auto &[key, value] : op.params) {
-        const bool text = key == "dtype" || key == "epilogue";
+        const bool text = key == "dtype" || key == "output_dtype" || key == "epilogue";
         params[key] = text ? json(value) : json::parse(value);
     }
     const std::vector<const char *> &extents = op.schema().extents;

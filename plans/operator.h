@@ -51,6 +51,11 @@ struct Operator {
     int param(const char *param_name) const;
     /** The type of the activations and the weights. */
     const DataType &dtype() const;
+    /** The type of the output and the residual; that of the input unless the operator is quantized. */
+    const DataType &output_dtype() const;
+    bool is_quantized() const {
+        return dtype().is_quantized();
+    }
     bool has_residual() const;
     /** Whether a parameter that is true or false is true. */
     bool is_set(const char *flag) const;

@@ -111,7 +111,7 @@ Math parse_math(const json &json, const Operator &op, const std::string &where) 
 /** Whether the code of a variant can be what the plan says: for its target, in its math, with its weights. */
 void check_code(const Plan &plan, const PlanVariant &variant, const std::string &where) {
     const Backend &backend = get_backend(plan.backend);
-    const std::string why_not = backend.why_no_code(variant.language, plan.features());
+    const std::string why_not = backend.why_no_code(variant.language, plan.op.dtype(), plan.features());
     if (!why_not.empty()) {
         refuse(where, why_not + "; the target is '" + plan.target + "'");
     }

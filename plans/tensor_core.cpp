@@ -165,7 +165,8 @@ bool runs_on_tensor_cores(const Operator &op) {
     }
     // Those whose weights the runtime packs for them.
     const distile_operator_kind kind = op.schema().kind;
-    return (kind == DISTILE_MASKED_CONV2D || kind == DISTILE_MASKED_LINEAR) && runs_on_tensor_cores(facts_of(op));
+    return !op.is_quantized() && (kind == DISTILE_MASKED_CONV2D || kind == DISTILE_MASKED_LINEAR) &&
+           runs_on_tensor_cores(facts_of(op));
 }
 
 TensorCores tensor_cores_of(const Plan &plan) {

@@ -1,5 +1,6 @@
 #include "dot_product_space.h"
 #include <cstdint>
+#include <map>
 
 namespace distile {
 
@@ -7,10 +8,29 @@ namespace {
 
 constexpr int vector_channels = 16;
 
-/** The pixels whose sums fit the 32 vector registers beside the weights and a pixel's pair, as avx512_bf16.cpp has
- * them. */
-int most_pixels(int vectors) {
-    return vectors <= 2 ? 14 : vectors == 3 ? 9 : 6;
+/** The blocks of an instruction set. */
+struct Blocks {
+    bool tiles;         /**< Of 16 pixels, up to two. */
+    int most_channels;  /**< Of a block. */
+    int most_pixels[4]; /**< With 1, 2, 3 and 4 vectors of channels, so that the sums fit the registers. */
+    std::vector<int> pixels, channels; /**< What a search tries. */
+};
+
+Blocks blocks_of(DotProducts instructions) {
+    switch (instructions) {
+    case DotProducts::AmxBf16:
+    case DotProducts::AmxInt8:
+        return {true, 32, {32, 32, 0, 0}, {16, 32}, {16, 32}};
+    case DotProducts::Avx512Bf16:
+    case DotProducts::Avx512Vnni:
+        return {false, 64, {14, 14, 9, 6}, {4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}, {16, 32, 48, 64}};
+    case DotProducts::AvxVnni:
+        return {false, 64, {6, 2, 1, 1}, {1, 2, 3, 4, 5, 6}, {16, 32}};
+    case DotProducts::Avx2Int8:
+    case DotProducts::PortableInt8:
+        break;
+    }
+    return {false, 64, {4, 2, 1, 1}, {1, 2, 3, 4}, {16, 32}};
 }
 
 std::string describe(const Theta &theta) {
@@ -21,22 +41,21 @@ std::string describe(const Theta &theta) {
 }
 
 Space make_space(DotProducts instructions) {
-    const bool tiles = instructions == DotProducts::AmxBf16;
-    using Values = std::vector<int>;
+    const Blocks blocks = blocks_of(instructions);
     Space space{
         {
             {"tile_h", "height of a tile in output pixels", {1, 2, 4, 8}},
             {"tile_w", "width of a tile in output pixels", {1, 2, 4, 8, 16}},
-            {"pixels", "output pixels in a block",
-             tiles ? Values{16, 32} : Values{4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}},
-            {"channels", "output channels in a block", tiles ? Values{16, 32} : Values{16, 32, 48, 64}},
+            {"pixels", "output pixels in a block", blocks.pixels},
+            {"channels", "output channels in a block", blocks.channels},
             {"staged", "blocks that a task stages at a time", {1, 2, 4, 6, 8, 12, 16, 24, 32}},
             {"channel_splits", "parts into which the output channels are split for the threads", {1, 2, 4, 8, 16}},
         },
         {
             {"channels that are whole vectors of 16 and no more than 64, or 32 for AMX",
-             [tiles](const Theta &theta, const Problem &) {
-                 return theta.at("channels") % vector_channels == 0 && theta.at("channels") <= (tiles ? 32 : 64);
+             [blocks](const Theta &theta, const Problem &) {
+                 const int channels = theta.at("channels");
+                 return channels > 0 && channels % vector_channels == 0 && channels <= blocks.most_channels;
              },
              {"channels"}},
             {"channels that leave no block beyond the output channels",
@@ -55,16 +74,17 @@ Space make_space(DotProducts instructions) {
         },
         describe,
         {}};
-    if (tiles) {
+    if (blocks.tiles) {
         space.constraints.push_back(
             {"pixels of one tile of 16 rows or of two",
              [](const Theta &theta, const Problem &) { return theta.at("pixels") == 16 || theta.at("pixels") == 32; },
              {"pixels"}});
     } else {
         space.constraints.push_back({"pixels times channels that fit the vector registers",
-                                     [](const Theta &theta, const Problem &) {
-                                         return theta.at("pixels") <=
-                                                most_pixels(theta.at("channels") / vector_channels);
+                                     [blocks](const Theta &theta, const Problem &) {
+                                         const int vectors = theta.at("channels") / vector_channels;
+                                         return vectors >= 1 && vectors <= 4 &&
+                                                theta.at("pixels") <= blocks.most_pixels[vectors - 1];
                                      },
                                      {"pixels", "channels"}});
     }
@@ -78,8 +98,16 @@ bool runs_on_dot_products(const OperatorFacts &op) {
 }
 
 const Space &dot_product_space(DotProducts instructions) {
-    static const Space avx512 = make_space(DotProducts::Avx512Bf16), amx = make_space(DotProducts::AmxBf16);
-    return instructions == DotProducts::AmxBf16 ? amx : avx512;
+    static const std::map<DotProducts, Space> spaces = [] {
+        std::map<DotProducts, Space> made;
+        for (const DotProducts each :
+             {DotProducts::Avx512Bf16, DotProducts::AmxBf16, DotProducts::Avx512Vnni, DotProducts::AmxInt8,
+              DotProducts::AvxVnni, DotProducts::Avx2Int8, DotProducts::PortableInt8}) {
+            made.emplace(each, make_space(each));
+        }
+        return made;
+    }();
+    return spaces.at(instructions);
 }
 
 }  // namespace distile

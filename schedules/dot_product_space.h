@@ -12,7 +12,7 @@
 
 namespace distile {
 
-/** Whether there is code for an operator: a convolution of any kind without groups, or a linear layer, in bfloat16. */
+/** Whether there is code for an operator, in bfloat16: a convolution of any kind without groups, or a linear layer. */
 bool runs_on_dot_products(const OperatorFacts &op);
 
 const Space &dot_product_space(DotProducts instructions);

@@ -18,6 +18,20 @@ inline const std::vector<const char *> &dot_product_knobs() {
     return knobs;
 }
 
+/** The vector instructions that multiply a group of 4 bytes of a pixel with those of 16 output channels. */
+inline double instructions_of_group(DotProducts instructions) {
+    switch (instructions) {
+    case DotProducts::AvxVnni:
+        return 2;
+    case DotProducts::Avx2Int8:
+        return 8;
+    case DotProducts::PortableInt8:
+        return 32;
+    default:
+        return 1;
+    }
+}
+
 template<typename Sink>
 void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
     const auto [pixels, channels, staged, splits] = std::tie(values[2], values[3], values[4], values[5]);
@@ -29,7 +43,8 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const auto time = [&](const char *name, double us) { sink.time(name, us); };
 
     // The tasks, as the code cuts them, and what one of them computes in all phases.
-    constexpr double vector_channels = 16, step_elements = 32;
+    constexpr double vector_channels = 16, step_bytes = 64;
+    const double step_elements = step_bytes / bytes;
     const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
     const double groups = std::ceil(problem.out_channels / static_cast<double>(channels));
     const double used_splits = std::min<double>(splits, groups);
@@ -44,12 +59,15 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const double steps =
         std::ceil(static_cast<double>(problem.in_channels) * problem.kernel_h * problem.kernel_w / step_elements);
 
-    // A vector multiplies pairs: 16 of them are a step. A tile takes 16 cycles for 16 pixels, 16 channels and a step.
-    const bool in_tiles = *problem.dot_products == DotProducts::AmxBf16;
-    constexpr double tile_pixels = 16, tile_cycles = 16, step_pairs = 16;
+    // A vector multiplies groups of 4 bytes: 16 of them are a step. A tile takes 16 cycles for 16 pixels, 16 channels
+    // and a step.
+    const bool in_tiles =
+        *problem.dot_products == DotProducts::AmxBf16 || *problem.dot_products == DotProducts::AmxInt8;
+    constexpr double tile_pixels = 16, tile_cycles = 16, step_groups = 16;
     const double operations =
-        in_tiles ? std::ceil(task_pixels / tile_pixels) * vectors * steps : task_pixels * vectors * steps * step_pairs;
-    const double operation_us = in_tiles ? tile_cycles * cycle_us : device.alpha_us;
+        in_tiles ? std::ceil(task_pixels / tile_pixels) * vectors * steps : task_pixels * vectors * steps * step_groups;
+    const double operation_us =
+        in_tiles ? tile_cycles * cycle_us : device.alpha_us * instructions_of_group(*problem.dot_products);
     // A vector of results: bias, activation, and rounding.
     constexpr double end_cycles = 10;
     const double ends_us = task_pixels * vectors * end_cycles * cycle_us;

@@ -141,7 +141,7 @@ std::vector<Theta> best_by_bound(const Workload &workload, const std::vector<dou
 }
 
 Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile &device, int masked) {
-    return bound_plan(name, op, device, {halide_target(device), Math::Float32}, masked);
+    return bound_plan(name, op, device, {target_for(op, device), Math::Float32}, masked);
 }
 
 Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile &device, const CodeChoice &code,
@@ -180,10 +180,14 @@ std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backen
     }
     for (const char *profile : bounds.profiles(platform.architecture)) {
         const DeviceProfile device = generic_device_profile(profile);
-        const std::string target = halide_target(device, platform);
+        const std::string target = target_for(op, device, platform);
         // What any CPU runs has a portable plan.
         if (&backend != &portable_backend() || !is_portable(target)) {
             planned.push_back({plan_name(op, target), device, {target, Math::Float32}});
+            if (op.is_quantized()) {
+                // Throws where there is no such code.
+                planned.back().code = choose_code(op, device, target, Math::Float32);
+            }
         }
     }
     return planned;
@@ -206,16 +210,20 @@ bool is_portable(const Plan &plan) {
 }
 
 Plan portable_plan(const Operator &op, const Platform &platform) {
-    const Workload workload = workload_of(op, generic_device_profile(platform.architecture.levels.back().profile));
-    Plan plan = make_plan(op.name + "_portable", op, portable_backend(), halide_target(workload.device, platform));
+    const DeviceProfile device = generic_device_profile(platform.architecture.levels.back().profile);
+    const CodeChoice code = choose_code(op, device, halide_target(device, platform), Math::Float32);
+    const Workload workload = workload_of(op, device, code);
+    Plan plan = make_plan(op.name + "_portable", op, portable_backend(), code);
     const auto add = [&](const char *name, double density, bool dense) {
         RankOptions options;
         options.keep = 0;
         options.per_bucket = 1;
         // The finest tiles. Unrolled little, because every operator pays for compiling it and few CPUs run it.
-        options.held = {{"tile_h", workload.problem.scale_h}, {"tile_w", workload.problem.scale_w}, {"unroll", 1}};
-        const Theta theta = rank(workload, {density_bucket(workload, density)}, options).kept.front().theta;
-        plan.variants.push_back({name, theta, dense, "", Language::Halide});
+        options.held = {{"tile_h", workload.problem.scale_h}, {"tile_w", workload.problem.scale_w}};
+        if (!workload.problem.dot_products) {
+            options.held["unroll"] = 1;
+        }
+        add_variant(plan, name, rank(workload, {density_bucket(workload, density)}, options).kept.front().theta, dense);
     };
     add("fine", .3, false);
     add("dense", 1, true);

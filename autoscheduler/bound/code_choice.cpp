@@ -15,7 +15,7 @@ bool is_float32(const Operator &op) {
 /** The first that is true, of why code for tensor cores cannot be had for a target. */
 std::string why_no_tensor_cores(const Operator &op, const Backend &backend, const std::string &features) {
     const std::string of_operator = why_not_on_tensor_cores(op);
-    return of_operator.empty() ? backend.why_no_code(Language::TensorCore, features) : of_operator;
+    return of_operator.empty() ? backend.why_no_code(Language::TensorCore, op.dtype(), features) : of_operator;
 }
 
 }  // namespace
@@ -31,12 +31,20 @@ std::string why_not_on_tensor_cores(const Operator &op) {
 Language language_of(const Operator &op, const CodeChoice &choice) {
     const Backend &backend = backend_of_target(choice.target);
     if (why_no_dot_products(op).empty() &&
-        backend.why_no_code(Language::DotProduct, backend.features_of(choice.target)).empty()) {
+        backend.why_no_code(Language::DotProduct, op.dtype(), backend.features_of(choice.target)).empty()) {
         return Language::DotProduct;
     }
     const bool fits = !is_float32(op) || choice.math == Math::TF32;
     return fits && why_no_tensor_cores(op, backend, backend.features_of(choice.target)).empty() ? Language::TensorCore
                                                                                                 : Language::Halide;
+}
+
+std::string target_for(const Operator &op, const DeviceProfile &device) {
+    return with_dot_products(op, halide_target(device), device.features);
+}
+
+std::string target_for(const Operator &op, const DeviceProfile &device, const Platform &platform) {
+    return with_dot_products(op, halide_target(device, platform), device.features);
 }
 
 CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const std::string &target, Math math) {
@@ -46,7 +54,7 @@ CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const st
     }
     const Backend &backend = get_backend(device.backend);
     const std::vector<std::string> has = bound_backend(device.backend).tensor_core_targets(device.features);
-    CodeChoice choice{target.empty() ? halide_target(device) : target, math};
+    CodeChoice choice{target.empty() ? target_for(op, device) : target, math};
     if (target.empty() && !has.empty() && language_of(op, {has.front(), math}) == Language::TensorCore) {
         choice.target = has.front();
     }
@@ -65,7 +73,7 @@ CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const st
     if (math == Math::TF32) {
         throw FileError("nothing can be multiplied in TF32: " + why_no_tensor_cores(op, backend, features));
     }
-    const std::string why_not = backend.why_no_code(Language::Halide, features);
+    const std::string why_not = backend.why_no_code(Language::Halide, op.dtype(), features);
     if (!why_not.empty() && &backend == &cpu_backend()) {
         throw FileError("the target '" + choice.target + "': " + why_not + ", and " + why_no_dot_products(op));
     }
@@ -82,7 +90,7 @@ Workload workload_of(const Operator &op, const DeviceProfile &device, const Code
     Problem &problem = workload.problem;
     const Language language = language_of(op, choice);
     if (language == Language::DotProduct) {
-        problem.dot_products = dot_products_of(backend_of_target(choice.target).features_of(choice.target));
+        problem.dot_products = dot_products_of(op.dtype(), backend_of_target(choice.target).features_of(choice.target));
     } else if (language == Language::TensorCore) {
         problem.tensor_cores = tensor_cores_of(make_plan(op.name, op, get_backend(device.backend), choice));
     }

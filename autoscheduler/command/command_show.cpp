@@ -62,7 +62,7 @@ std::string schedule_source(const Plan &plan, const PlanVariant &variant) {
 
 /** A plan of one variant, made of an operator file and a theta. */
 Plan plan_of_theta(const Operator &op, const Theta &theta, const DeviceProfile &device) {
-    Plan plan = make_plan(op.name, op, get_backend(device.backend), halide_target(device));
+    Plan plan = make_plan(op.name, op, get_backend(device.backend), CodeChoice{target_for(op, device), Math::Float32});
     plan.variants = {{"shown", theta, false, "", Language::Halide}};
     return plan;
 }

@@ -112,13 +112,14 @@ void make_objects(const Objects &objects, int jobs, const std::function<void(int
 }
 
 /** The operator in another type. */
-Operator in_type(Operator op, const std::string &type) {
+Operator in_type(const Operator &op, const std::string &type) {
     if (!find_type(type)) {
         throw FileError("'" + type + "' is not a data type; the types are " + known_types());
     }
-    op.name += "_" + type;
-    op.params["dtype"] = type;
-    return op;
+    nlohmann::json json = to_json(op);
+    json["name"] = op.name + "_" + type;
+    json["params"]["dtype"] = type;
+    return parse_operator(json, "the operator '" + op.name + "' in the type " + type);
 }
 
 std::vector<Plan> read_plans(const BuildOptions &options) {

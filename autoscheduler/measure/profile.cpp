@@ -40,8 +40,8 @@ struct Point {
 struct Tensors {
     explicit Tensors(const Operator &op)
         : input(op.dtype(), op.typical_batch, {op.typical_height, op.typical_width}, op.in_channels(), op.border()),
-          output(op.dtype(), op.typical_batch, op.typical_output(), op.out_channels()),
-          residual(op.dtype(), op.typical_batch, op.typical_output(), op.out_channels()) {
+          output(op.output_dtype(), op.typical_batch, op.typical_output(), op.out_channels()),
+          residual(op.output_dtype(), op.typical_batch, op.typical_output(), op.out_channels()) {
         // Any numbers will do that are neither all zero nor denormal.
         std::vector<float> values(int64_t{op.typical_batch} * op.typical_height * op.typical_width * op.in_channels());
         for (size_t i = 0; i < values.size(); i++) {
@@ -114,16 +114,14 @@ Profile profile_cpu(const Plan &plan, const SharedObject &object, const ProfileO
         thread_counts = cores > 1 ? std::vector<int>{1, cores} : std::vector<int>{1};
     }
     std::vector<PlanTime> times;
+    // For its weights.
+    const TrialData data(plan.op, 1, {plan.op.typical_height, plan.op.typical_width}, false);
     for (int threads : thread_counts) {
         distile_context_options context_options{};
         context_options.threads = threads;
         const Context context = make_context(context_options);
         const Kernel kernel = make_kernel(context, object.polykernel());
-        const std::vector<float> filter(plan.op.filter_elements(), 0.01f);
-        distile_weights_source source{};
-        source.filter = filter.data();
-        source.order = DISTILE_OHWI;
-        const Weights weights = plan.op.reads_keys() ? nullptr : pack_weights(context, kernel, source);
+        const Weights weights = data.pack(context, kernel);
         Tensors tensors(plan.op);
         const distile_tensor tokens =
             plan.op.reads_keys() ? tokens_of(plan.op, plan.op.typical_batch, tensors.tokens.data()) : distile_tensor{};

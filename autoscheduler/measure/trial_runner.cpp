@@ -17,6 +17,9 @@ namespace distile {
 
 namespace {
 
+/** Of the output of a quantized operator. */
+constexpr float quantized_unit = 0x1p-4f;
+
 std::vector<float> draw(size_t count, std::mt19937 &random) {
     std::vector<float> values(count);
     for (float &value : values) {
@@ -31,8 +34,8 @@ public:
         : context_(context), variant_(polykernel.variants[0].name), data_(data),
           input_(data.op.dtype(), data.batch, data.input_extents, data.op.in_channels(),
                  data.border ? data.op.border() : distile_border{}),
-          output_(data.op.dtype(), data.batch, data.output_extents, data.op.out_channels()),
-          residual_(data.op.dtype(), data.residual.empty() ? 0 : data.batch, data.output_extents,
+          output_(data.op.output_dtype(), data.batch, data.output_extents, data.op.out_channels()),
+          residual_(data.op.output_dtype(), data.residual.empty() ? 0 : data.batch, data.output_extents,
                     data.op.out_channels()),
           key_(store_as(data.op.dtype(), data.key)), value_(store_as(data.op.dtype(), data.value)),
           kernel_(make_kernel(context, polykernel)), weights_(data.pack(context, kernel_)) {
@@ -128,9 +131,33 @@ TrialData::TrialData(const Operator &of, int images, const Extents &extents, boo
     key = draw(op.reads("DISTILE_ROLE_KEY") ? tokens : 0, random);
     value = draw(op.reads("DISTILE_ROLE_VALUE") ? tokens : 0, random);
     // What is stored is what the reference computes with.
-    for (std::vector<float> *values : {&input, &filter, &residual, &key, &value}) {
-        round_to(op.dtype(), *values);
+    if (op.is_quantized()) {
+        quantize();
+    } else {
+        for (std::vector<float> *values : {&input, &filter, &residual, &key, &value}) {
+            round_to(op.dtype(), *values);
+        }
     }
+}
+
+void TrialData::quantize() {
+    for (std::vector<float> *values : {&input, &residual}) {
+        std::transform(values->begin(), values->end(), values->begin(),
+                       [](float number) { return std::nearbyint(number * 20); });
+    }
+    round_to(op.dtype(), input);
+    round_to(op.output_dtype(), residual);
+    // So that results differ and few saturate. All products and sums are exact in float32.
+    constexpr float filter_scale = 0x1p-12f;
+    std::transform(filter.begin(), filter.end(), filter.begin(),
+                   [](float number) { return std::nearbyint(number * 127); });
+    quantized_filter.assign(filter.begin(), filter.end());
+    std::transform(filter.begin(), filter.end(), filter.begin(), [](float number) { return number * filter_scale; });
+    filter_scales.assign(op.out_channels(), filter_scale);
+    const bool to_float = !op.output_dtype().is_quantized();
+    quantization.input = {1, 0};
+    quantization.output = to_float ? distile_scale{} : distile_scale{quantized_unit, 0};
+    quantization.residual = to_float || !op.has_residual() ? distile_scale{} : distile_scale{1, 0};
 }
 
 distile_weights_source TrialData::weights() const {
@@ -142,7 +169,18 @@ distile_weights_source TrialData::weights() const {
 }
 
 Weights TrialData::pack(const Context &context, const Kernel &kernel) const {
-    return op.reads_keys() ? nullptr : pack_weights(context, kernel, weights());
+    if (op.reads_keys()) {
+        return nullptr;
+    }
+    distile_weights_source source = weights();
+    distile_quantization numbers = quantization;
+    numbers.filter_scales = filter_scales.data();
+    if (op.is_quantized()) {
+        source.filter = quantized_filter.data();
+        source.dtype = DISTILE_INT8;
+        source.quantization = &numbers;
+    }
+    return pack_weights(context, kernel, source);
 }
 
 distile_tensor tokens_of(const Operator &op, int batch, void *data) {
@@ -171,6 +209,13 @@ struct Expected {
 
 using ExpectedPixel = std::function<std::vector<Expected>(int n, int y, int x)>;
 
+/** A value as a type stores it, in units. It may lie in the middle between two numbers. */
+Expected quantized(const DataType &type, double value) {
+    std::vector<float> stored = {static_cast<float>(value / quantized_unit)};
+    round_to(type, stored);
+    return {stored.front(), 1};
+}
+
 /** The pixels of an operator with a filter. */
 ExpectedPixel expect_filtered(const TrialData &data, distile_math math) {
     const auto [kind, conv] = data.op.schema().convolution(data.op);
@@ -190,7 +235,12 @@ ExpectedPixel expect_filtered(const TrialData &data, distile_math math) {
         std::vector<Expected> pixel;
         for (size_t channel = 0; channel < sums.size(); channel++) {
             const double value = apply_epilogue(epilogue, sums[channel]);
-            pixel.push_back({value, error_bound(data.op.dtype().dtype, value, scales[channel], multiplied)});
+            const DataType &type = data.op.output_dtype();
+            if (type.is_quantized()) {
+                pixel.push_back(quantized(type, value));
+            } else {
+                pixel.push_back({value, error_bound(type.dtype, value, scales[channel], multiplied)});
+            }
         }
         return pixel;
     };
@@ -225,7 +275,8 @@ std::string check_output(TrialRunner &runner, const TrialData &data, distile_mat
                          const std::vector<uint8_t> &mask, size_t pixels) {
     const size_t channels = data.op.out_channels();
     // A value that no operator on numbers from -1 to 1 has here, and every type does.
-    const std::vector<float> before(data.output_pixels() * channels, -12352.0f);
+    std::vector<float> before(data.output_pixels() * channels, -12352.0f);
+    round_to(data.op.output_dtype(), before);
     runner.set_output(before);
     runner.run(runner.add_mask(mask));
     const std::vector<float> after = runner.output();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
+#include <distile/quantize.h>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +27,10 @@ struct TrialData {
     std::vector<float> input, residual, bias;
     std::vector<float> key, value; /**< Of the typical number of tokens, all active; empty if the operator has none. */
     std::vector<float> filter;     /**< [output channel][kernel row][kernel column][input channel] */
+    // Of quantized operators. Stored inputs and residuals are the real numbers; results are in units of a sixteenth.
+    std::vector<int8_t> quantized_filter;
+    std::vector<float> filter_scales;
+    distile_quantization quantization{};
 
     /** The rows and columns of masks. */
     Extents mask_extents() const {
@@ -34,9 +39,13 @@ struct TrialData {
     size_t output_pixels() const {
         return static_cast<size_t>(batch) * output_extents.height * output_extents.width;
     }
+    /** In real numbers. */
     distile_weights_source weights() const;
     /** The packed weights; null for an operator without any. */
     Weights pack(const Context &context, const Kernel &kernel) const;
+
+private:
+    void quantize();
 };
 
 /** A variant of a compiled plan with tensors on a device. Everything throws std::exception. */

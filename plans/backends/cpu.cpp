@@ -71,13 +71,17 @@ bool includes(const std::string &has, const std::string &needed) {
            std::includes(all.begin(), all.end(), part.begin(), part.end());
 }
 
-std::string why_no_code(Language language, const std::string &features) {
-    const bool has_dot_products = dot_products_of(features).has_value();
+std::string why_no_code(Language language, const DataType &type, const std::string &features) {
     switch (language) {
     case Language::Halide:
-        return has_dot_products ? "code from Halide does not use dot products: it needs a plan of its own" : "";
+        return type.is_quantized() ? "code from Halide does not multiply quantized numbers"
+               : has_words_of_dot_products(features)
+                   ? "code from Halide does not use dot products: it needs a plan of its own"
+                   : "";
     case Language::DotProduct:
-        return has_dot_products ? "" : "the code for dot products needs a target with avx512_bf16 or amx_bf16";
+        return type.is_quantized() || dot_products_of(*find_type("bfloat16"), features)
+                   ? ""
+                   : "the code for dot products needs a target with avx512_bf16 or amx_bf16";
     case Language::TensorCore:
         break;
     }
@@ -91,7 +95,9 @@ const Backend &cpu_backend() {
         "cpu",
         "DISTILE_CPU",
         "CPUs",
-        {{"cpu-o16", 16, Language::Halide, 0}, {"cpu-k32", 16, Language::DotProduct, 2}},
+        {{"cpu-o16", 16, Language::Halide, 0},
+         {"cpu-k32", 16, Language::DotProduct, 2},
+         {"cpu-k64", 16, Language::DotProduct, 1}},
         nullptr,
         features_of,
         target_of,

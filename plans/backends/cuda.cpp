@@ -73,7 +73,10 @@ bool includes(const std::string &has, const std::string &needed) {
     return has == needed || (!capability_of(needed).alone && capability_of(has).number >= capability_of(needed).number);
 }
 
-std::string why_no_code(Language language, const std::string &features) {
+std::string why_no_code(Language language, const DataType &type, const std::string &features) {
+    if (type.is_quantized()) {
+        return "quantized operators are for CPUs";
+    }
     const auto &of = capability_of(features);
     if (language == Language::Halide) {
         return of.halide ? "" : "Halide makes no code for compute capability " + std::string(of.name) + " alone";

@@ -63,7 +63,10 @@ bool includes(const std::string &has, const std::string &needed) {
     });
 }
 
-std::string why_no_code(Language language, const std::string &) {
+std::string why_no_code(Language language, const DataType &type, const std::string &) {
+    if (type.is_quantized()) {
+        return "quantized operators are for CPUs";
+    }
     return language == Language::Halide       ? ""
            : language == Language::DotProduct ? "the code for dot products is for CPUs"
                                               : "the kernels for tensor cores are for NVIDIA GPUs by CUDA";

@@ -63,8 +63,7 @@ distile_status check_conversion(distile_context *context, const char *call, cons
 }
 
 /** Calls visit(pixel) for the pixels of a row that are active. */
-template<typename Visit>
-void for_each_pixel(const Bitmask *bits, int32_t width, int64_t row, const Visit &visit) {
+template<typename Visit> void for_each_pixel(const Bitmask *bits, int32_t width, int64_t row, const Visit &visit) {
     const auto run = [&](int32_t begin, int32_t end) {
         for (int32_t x = begin; x < end; x++) {
             visit(x);

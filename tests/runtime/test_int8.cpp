@@ -1,11 +1,12 @@
 // Quantized operators against integer sums in plain loops. Their code reads the operator at run time, so these
 // PolyKernels are written here.
 #include "catch.h"
-#include "cpu_features_of.h"
+#include "conv2d_reference.h"
 #include "dot_product_layout.h"
 #include "emulated_tiles.h"
 #include "matrix_tiles.h"
 #include "operator_test.h"
+#include "test_conv3_24_40_residual_uint8.h"
 #include "test_tensor.h"
 #include <algorithm>
 #include <array>
@@ -15,6 +16,8 @@
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
 #include <distile/quantize.h>
+#include <limits>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -46,10 +49,7 @@ const InstructionSet instruction_sets[] = {
 #ifdef DISTILE_TEST_avx2_int8
     {"avx2_int8", "avx2", distile_call_avx2_int8, {{4, 16}, {2, 32}, {1, 64}}},
     {"avx_vnni", "avx2 avx_vnni", distile_call_avx_vnni, {{6, 16}, {2, 32}, {1, 48}}},
-    {"avx512_vnni",
-     "avx512bw avx512dq avx512vl avx512_vnni",
-     distile_call_avx512_vnni,
-     {{14, 32}, {5, 64}, {9, 48}}},
+    {"avx512_vnni", "avx512bw avx512dq avx512vl avx512_vnni", distile_call_avx512_vnni, {{14, 32}, {5, 64}, {9, 48}}},
     {"amx_int8", "avx512bw avx512dq avx512vl amx_int8", distile_call_amx_int8, {{32, 32}, {16, 32}, {32, 16}}},
 #endif
 };
@@ -62,8 +62,6 @@ template<int Variant> int run_variant(const distile_kernel_call *call) {
     return code_of_all(&codes[Variant], call);
 }
 constexpr distile_kernel_function runs[num_variants] = {run_variant<0>, run_variant<1>, run_variant<2>};
-constexpr int32_t tiles[num_variants][2] = {{1, 1}, {2, 3}, {1, 8}};
-
 struct Case {
     const char *name;
     distile_operator_kind kind;
@@ -139,6 +137,7 @@ public:
             operands_.push_back({DISTILE_ROLE_RESIDUAL, of.output, conv_.out_channels});
         }
         operands_.push_back({DISTILE_ROLE_OUTPUT, of.output, conv_.out_channels});
+        constexpr int32_t tiles[num_variants][2] = {{1, 1}, {2, 3}, {1, 8}};
         constexpr int32_t staged[num_variants] = {2, 1, 3}, splits[num_variants] = {1, 2, 4};
         constexpr const char *names[num_variants] = {"fine", "coarse", "dense"};
         code_of_all = set.call;
@@ -381,8 +380,8 @@ void check_run(const Context &context, const Kernel &kernel, const Weights &weig
         byte = static_cast<int32_t>(random() % 100) < run.active ? 1 : 0;
     }
     const Mask mask = make_mask(context);
-    check(context, distile_mask_set_bytes(mask.get(), active.data(), run.batch, height, width, int64_t{height} * width,
-                                          width));
+    check(context,
+          distile_mask_set_bytes(mask.get(), active.data(), run.batch, height, width, int64_t{height} * width, width));
     const std::vector<uint8_t> before(output.bytes, output.bytes + output.count);
     distile_run_args args{};
     args.input = &input.view;
@@ -394,7 +393,8 @@ void check_run(const Context &context, const Kernel &kernel, const Weights &weig
     args.store = run.store;
     check(context, distile_run_variant(kernel.get(), variant, &args));
 
-    const bool is_dense = variant + 1 == num_variants;
+    distile_variant_info info{};
+    check(context, distile_kernel_get_variant(kernel.get(), variant, &info));
     const auto is_active = [&](int32_t n, int32_t y, int32_t x) {
         return y < height && x < width && active[(static_cast<size_t>(n) * height + y) * width + x] != 0;
     };
@@ -402,11 +402,10 @@ void check_run(const Context &context, const Kernel &kernel, const Weights &weig
         if (run.store == DISTILE_STORE_EXACT) {
             return is_active(n, y, x);
         }
-        bool any = is_dense;
-        const int32_t first_y = y / tiles[variant][0] * tiles[variant][0],
-                      first_x = x / tiles[variant][1] * tiles[variant][1];
-        for (int32_t i = 0; i < tiles[variant][0] * tiles[variant][1]; i++) {
-            any = any || is_active(n, first_y + i / tiles[variant][1], first_x + i % tiles[variant][1]);
+        bool any = info.dense != 0;
+        const int32_t first_y = y / info.tile_h * info.tile_h, first_x = x / info.tile_w * info.tile_w;
+        for (int32_t i = 0; i < info.tile_h * info.tile_w; i++) {
+            any = any || is_active(n, first_y + i / info.tile_w, first_x + i % info.tile_w);
         }
         return any;
     };
@@ -463,13 +462,13 @@ distile_context_options with_threads(int32_t threads) {
 TEST_CASE("Quantized operators compute what integer sums give", "[int8]") {
     std::mt19937 random(1);
     for (const InstructionSet &set : instruction_sets) {
+        if (!can_run_or_warn(QuantizedKernel(set, cases[0]).polykernel())) {
+            continue;
+        }
         for (const Case &one : cases) {
             for (const bool halves : {false, true}) {
                 INFO(set.name << ", " << one.name << (halves ? ", halves" : ""));
                 const QuantizedKernel kernel(set, one);
-                if (!can_run_or_warn(kernel.polykernel())) {
-                    break;
-                }
                 const Model model(one, halves, random);
                 const Context context = make_context(with_threads(halves ? 1 : 3));
                 const Kernel made = make_kernel(context, kernel.polykernel());
@@ -486,9 +485,114 @@ TEST_CASE("Quantized operators compute what integer sums give", "[int8]") {
     CHECK(EmulatedTiles::mistakes() == 0);
 }
 
+TEST_CASE("Quantized operators that are built from an operator file compute the same", "[int8]") {
+    const distile_polykernel *polykernel = &test_conv3_24_40_residual_uint8;
+    const Case one = {"", polykernel->kind, *static_cast<const distile_conv2d *>(polykernel->op), DISTILE_UINT8,
+                      DISTILE_INT8};
+    std::mt19937 random(3);
+    const Model model(one, false, random);
+    // The best code that this CPU has, and that which every CPU has.
+    for (const char *features : {static_cast<const char *>(nullptr), "", "avx2 avx sse41 fma f16c"}) {
+        distile_context_options options = with_threads(2);
+        options.cpu_features = features;
+        const Context context = make_context(options);
+        const Kernel kernel = make_kernel(context, *polykernel);
+        distile_kernel_info info{};
+        check(context, distile_kernel_get_info(kernel.get(), &info));
+        INFO(info.name);
+        CHECK(info.dtype == DISTILE_UINT8);
+        CHECK(info.output_dtype == DISTILE_INT8);
+        const Weights weights = pack(context, kernel, model);
+        for (const Run &run : all_runs) {
+            for (int32_t variant = 0; variant < info.num_variants; variant++) {
+                INFO("run " << &run - all_runs << ", variant " << variant);
+                check_run(context, kernel, weights, model, run, variant, random);
+            }
+        }
+    }
+}
+
+TEST_CASE("A quantized model computes about what its real model does", "[int8]") {
+    constexpr int32_t channels = 16, extent = 12, taps = 9 * channels;
+    const Case one = {"",
+                      DISTILE_MASKED_CONV2D,
+                      {channels, channels, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0},
+                      DISTILE_UINT8,
+                      DISTILE_UINT8};
+    const QuantizedKernel polykernel(instruction_sets[1], one);
+    const Context context = make_context(with_threads(2));
+    const Kernel kernel = make_kernel(context, polykernel.polykernel());
+    std::mt19937 random(4);
+    std::vector<float> input = draw(Values::Floats, extent * extent * channels, random),
+                       filter = draw(Values::Floats, taps * channels, random),
+                       bias = draw(Values::Floats, channels, random), due(input.size());
+    distile_weights_source source{};
+    source.filter = filter.data();
+    source.order = DISTILE_OHWI;
+    source.bias = bias.data();
+    distile_tensor real_input = distile_tensor_make(input.data(), 1, extent, extent, channels);
+    const Conv2dReference reference(one.conv, source);
+    for (int32_t pixel = 0; pixel < extent * extent; pixel++) {
+        std::vector<double> sums;
+        reference.sums(real_input, nullptr, 0, pixel / extent, pixel % extent, sums);
+        std::transform(sums.begin(), sums.end(), due.begin() + size_t{1} * pixel * channels,
+                       [](double sum) { return static_cast<float>(std::max(sum, 0.0)); });
+    }
+    const distile_tensor real_output = distile_tensor_make(due.data(), 1, extent, extent, channels);
+
+    distile_calibration calibration{};
+    calibration.percentile = 100;
+    distile_quantization quantization{};
+    for (const auto &[tensor, scale] :
+         {std::pair(&real_input, &quantization.input), {&real_output, &quantization.output}}) {
+        check(context, distile_calibrate(context.get(), tensor, nullptr, 1, DISTILE_UINT8, &calibration, scale));
+    }
+    const distile_filter_extents extents = {channels, channels, 3, 3};
+    std::vector<int8_t> quantized_filter(filter.size());
+    std::vector<float> scales(channels), folded(channels);
+    check(context, distile_quantize_filter(context.get(), &source, &extents, quantized_filter.data(), scales.data(),
+                                           folded.data()));
+    quantization.filter_scales = scales.data();
+    source.filter = quantized_filter.data();
+    source.dtype = DISTILE_INT8;
+    source.bias = folded.data();
+    source.quantization = &quantization;
+    const Weights weights = pack_weights(context, kernel, source);
+    std::vector<uint8_t> stored_input(input.size()), stored_output(input.size());
+    std::vector<float> output(input.size());
+    distile_tensor from = distile_tensor_make(stored_input.data(), 1, extent, extent, channels), to = from;
+    to.data = stored_output.data();
+    from.dtype = to.dtype = DISTILE_UINT8;
+    check(context, distile_quantize(context.get(), &real_input, nullptr, quantization.input, &from));
+    const Mask mask = make_mask(context);
+    const std::vector<uint8_t> all(extent * extent, 1);
+    check(context, distile_mask_set_bytes(mask.get(), all.data(), 1, extent, extent, extent * extent, extent));
+    distile_run_args args{};
+    args.input = &from;
+    args.output = &to;
+    args.weights = weights.get();
+    args.mask = mask.get();
+    check(context, distile_run(kernel.get(), &args));
+    const distile_tensor back = distile_tensor_make(output.data(), 1, extent, extent, channels);
+    check(context, distile_dequantize(context.get(), &to, nullptr, quantization.output, &back));
+    // Numbers are from -1 to 1, and each is off by at most half its scale; the zero point moves all by as much.
+    const double bound = taps * (quantization.input.scale + *std::max_element(scales.begin(), scales.end()) / 2) +
+                         quantization.output.scale;
+    double worst = 0, sum = 0;
+    for (size_t i = 0; i < output.size(); i++) {
+        worst = std::max<double>(worst, std::abs(output[i] - due[i]));
+        sum += std::abs(output[i] - due[i]);
+    }
+    CHECK(worst < bound);
+    CHECK(sum / static_cast<double>(output.size()) < 2 * quantization.output.scale);
+}
+
 TEST_CASE("Quantized operators say what is wrong with their numbers", "[int8]") {
-    const Case one = {"", DISTILE_MASKED_CONV2D, {8, 16, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 0},
-                      DISTILE_UINT8, DISTILE_INT8};
+    const Case one = {"",
+                      DISTILE_MASKED_CONV2D,
+                      {8, 16, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 0},
+                      DISTILE_UINT8,
+                      DISTILE_INT8};
     std::mt19937 random(2);
     const Model model(one, false, random);
     QuantizedKernel kernel(instruction_sets[1], one);

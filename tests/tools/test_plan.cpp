@@ -609,9 +609,9 @@ TEST_CASE("What OpenCL devices have includes what code for fewer needs", "[plan]
     }
     CHECK(opencl.needs(plain) == "an OpenCL 1.2 device");
     CHECK(opencl.needs(half) == "an OpenCL 1.2 device with cl_khr_fp16");
-    CHECK(opencl.why_no_code(Language::Halide, plain).empty());
-    CHECK(contains(opencl.why_no_code(Language::TensorCore, plain), "CUDA"));
-    CHECK(contains(opencl.why_no_code(Language::DotProduct, plain), "CPUs"));
+    CHECK(opencl.why_no_code(Language::Halide, *find_type("float32"), plain).empty());
+    CHECK(contains(opencl.why_no_code(Language::TensorCore, *find_type("float32"), plain), "CUDA"));
+    CHECK(contains(opencl.why_no_code(Language::DotProduct, *find_type("float32"), plain), "CPUs"));
 }
 
 TEST_CASE("Every platform says what the tools ask of it", "[plan]") {
@@ -835,6 +835,75 @@ TEST_CASE("A plan for dot products names a target that has them, and no other co
     Operator op = plan.op;
     op.params["dtype"] = "float32";
     refuse([&] { change_type(other, op); }, {"fine", "float32"});
+}
+
+TEST_CASE("A quantized operator has plans for dot products only", "[plan]") {
+    const TemporaryFolder folder;
+    const json file = read_json(std::string(DISTILE_TESTS_FOLDER) +
+                                "/plans/test_conv3_24_40_residual_uint8_avx512_vnni.json");
+    const auto read = [&](const json &json) {
+        const Plan plan = read_plan(folder.write("plan.json", json.dump()));
+        check_buildable(plan);
+        return plan;
+    };
+    const Plan plan = read(file);
+    CHECK(plan.features() == "avx avx2 avx512f avx512cd avx512bw avx512dq avx512vl avx512_vnni f16c fma sse41");
+    CHECK(plan.op.summary().find("uint8 to int8") != std::string::npos);
+    const std::string c = emit_polykernels({plan}, "s");
+    for (const char *word :
+         {"{.role = DISTILE_ROLE_INPUT, .dtype = DISTILE_UINT8, .channels = 24}",
+          "{.role = DISTILE_ROLE_WEIGHTS, .dtype = DISTILE_INT8", "DISTILE_ROLE_REQUANTIZATION",
+          "{.role = DISTILE_ROLE_RESIDUAL, .dtype = DISTILE_INT8", "{.role = DISTILE_ROLE_OUTPUT, .dtype = DISTILE_INT8",
+          "return distile_call_avx512_vnni(&code, call);", ".layout = \"cpu-k64\", .run = run_s_0_fine}"}) {
+        CAPTURE(word, c);
+        CHECK(contains(c, word));
+    }
+    // A word or a level chooses the code.
+    const std::string base = "x86-64-linux-avx-avx2-avx512-avx512_skylake-f16c-fma-sse41";
+    json few = file;
+    for (json &variant : few["variants"]) {
+        variant["code"]["dot_product"]["pixels"] = 1;
+    }
+    for (const auto &[target, function] : {std::pair("x86-64-linux", "portable_int8"),
+                                           {"x86-64-linux-avx-avx2-f16c-fma-sse41", "avx2_int8"},
+                                           {base.c_str(), "avx2_int8"},
+                                           {"x86-64-linux-avx-avx2-avx_vnni-f16c-fma-sse41", "avx_vnni"},
+                                           {"arm-64-linux", "portable_int8"}}) {
+        few["target"] = target;
+        CHECK(contains(emit_polykernels({read(few)}, "s"), std::string("return distile_call_") + function + "("));
+    }
+    few = file;
+    few["target"] = base + "-amx_int8";
+    for (json &variant : few["variants"]) {
+        variant["code"]["dot_product"]["pixels"] = 16;
+        variant["code"]["dot_product"]["channels"] = 16;
+    }
+    CHECK(contains(emit_polykernels({read(few)}, "s"), "return distile_call_amx_int8("));
+
+    const json halide = {{"halide", good_theta()}};
+    const std::vector<Change> changes = {
+        set("/variants/1/code", halide, {"variant 1", "Halide", "quantized"}),
+        set("/layout", "cpu-k32", {"variant 0", "cpu-k32", "cpu-k64"}),
+        set("/operator/params/output_dtype", "float16", {"output_dtype", "float16"}),
+        set("/operator/params/dtype", "float32", {"output_dtype", "uint8"}),
+    };
+    refuse_changes(file, changes, [](const std::string &path) { return read_plan(path); });
+    const std::vector<Change> not_buildable = {
+        set("/operator/params/groups", 8, {"\"fine\"", "without groups"}),
+        set("/variants/0/code/dot_product/pixels", 15, {"\"fine\"", "registers"}),
+    };
+    for (const Change &change : not_buildable) {
+        json changed = file;
+        change.make(changed);
+        refuse([&] { read(changed); }, change.words);
+    }
+    // Code from Halide for CPUs does not know the words.
+    json real = file;
+    real["operator"]["params"].erase("output_dtype");
+    real["operator"]["params"]["dtype"] = "float32";
+    real["layout"] = "cpu-o16";
+    real["variants"] = {{{"name", "v"}, {"code", halide}}};
+    refuse([&] { read(real); }, {"Halide", "plan of its own"});
 }
 
 TEST_CASE("The descriptor of a plan for tensor cores holds what launches its code", "[plan]") {

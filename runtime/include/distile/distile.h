@@ -244,8 +244,8 @@ typedef struct distile_tensor {
     distile_dtype dtype;
     int32_t batch, height, width, channels;
     int64_t stride_n, stride_h, stride_w;
-    /** Readable rows and columns of zeros around every image, in quantized tensors of zero points. With a border as wide
-     * as the padding, no tile needs staging. 0 for a plain tensor. Ignored for outputs and residuals. */
+    /** Readable rows and columns of zeros around every image, in quantized tensors of zero points. With a border as
+     * wide as the padding, no tile needs staging. 0 for a plain tensor. Ignored for outputs and residuals. */
     int32_t border_top, border_bottom, border_left, border_right;
 } distile_tensor;
 

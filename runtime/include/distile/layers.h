@@ -1,6 +1,7 @@
 /** \file
  * What a network's block has beside its convolutions: pooling, squeeze-excite, addition, multiplication and copies of
- * active pixels, group norm and batch norm, and masks from scores, for any type. They need no PolyKernel.
+ * active pixels, group norm and batch norm, and masks from scores, for any floating-point type. They need no
+ * PolyKernel.
  *
  * Every function computes in float32 and rounds each result once. It reads the active pixels, or the windows of active
  * pixels, and nothing else. Inactive pixels of an output keep their values or become 0. All arguments are checked

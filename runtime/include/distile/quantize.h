@@ -1,6 +1,6 @@
 /** \file
- * Quantized tensors: bytes that stand for real numbers, real = (stored - zero_point) * scale, as in ONNX. Operators that
- * were built for DISTILE_UINT8 or DISTILE_INT8 compute what ONNX's QLinearConv does. On CPUs only.
+ * Quantized tensors: bytes that stand for real numbers, real = (stored - zero_point) * scale, as in ONNX. Operators
+ * that were built for DISTILE_UINT8 or DISTILE_INT8 compute what ONNX's QLinearConv does. On CPUs only.
  */
 #ifndef DISTILE_QUANTIZE_H
 #define DISTILE_QUANTIZE_H
@@ -29,8 +29,8 @@ typedef struct distile_scale {
 typedef struct distile_quantization {
     distile_scale input;
     const float *filter_scales; /**< One per output channel, each above 0 and finite. Filters have no zero point. */
-    const int32_t *bias; /**< One per output channel, in units of input.scale * filter_scale; null: 0. It adds to the
-                            source's float bias, which is in real units. */
+    const int32_t *bias;    /**< One per output channel, in units of input.scale * filter_scale; null: 0. It adds to the
+                               source's float bias, which is in real units. */
     distile_scale output;   /**< All 0 for an output of float32. */
     distile_scale residual; /**< All 0 without a residual and for one of float32. */
     int64_t reserved[4];    /**< 0 */
@@ -64,8 +64,8 @@ typedef struct distile_calibration {
  * DISTILE_UINT8 from 0 to 255, DISTILE_INT8 from -128 to 127, or if symmetric from -127 to 127 with the zero point 0
  * (128 and 1 to 255 in DISTILE_UINT8). The range always includes 0. The tensors have any floating-point type; masks[i],
  * or the whole array `masks`, may be null: then every pixel of tensor i counts. Without any active pixel, or if all
- * values are 0, the scale is 1. Errors: NULL_POINTER, BAD_VALUE (also a value that is not finite), BAD_SHAPE, BAD_STRIDE,
- * BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, BAD_MASK, OTHER_DEVICE, OUT_OF_MEMORY. */
+ * values are 0, the scale is 1. Errors: NULL_POINTER, BAD_VALUE (also a value that is not finite), BAD_SHAPE,
+ * BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, BAD_MASK, OTHER_DEVICE, OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_calibrate(distile_context *context, const distile_tensor *tensors,
                                              distile_mask *const *masks, int32_t count, distile_dtype dtype,
                                              const distile_calibration *calibration, distile_scale *scale);
@@ -78,10 +78,10 @@ DISTILE_API distile_status distile_calibrate(distile_context *context, const dis
 DISTILE_API distile_status distile_quantize(distile_context *context, const distile_tensor *input, distile_mask *mask,
                                             distile_scale scale, const distile_tensor *output);
 
-/** The reverse, ONNX's DequantizeLinear: output = (input - zero_point) * scale, rounded to the output's type. Errors: as
- * distile_quantize. */
-DISTILE_API distile_status distile_dequantize(distile_context *context, const distile_tensor *input,
-                                              distile_mask *mask, distile_scale scale, const distile_tensor *output);
+/** The reverse, ONNX's DequantizeLinear: output = (input - zero_point) * scale, rounded to the output's type. Errors:
+ * as distile_quantize. */
+DISTILE_API distile_status distile_dequantize(distile_context *context, const distile_tensor *input, distile_mask *mask,
+                                              distile_scale scale, const distile_tensor *output);
 
 #ifdef __cplusplus
 }

@@ -33,12 +33,12 @@ typedef struct distile_normalize_args {
     int64_t reserved[4]; /**< 0 */
 } distile_normalize_args;
 
-/** Computes output = norm(input) * gamma + beta at every active pixel, over its channels, for any type. It computes in
- * float32 and rounds the result once. The sums of a layer norm are of differences from the pixel's first channel, so a
- * large mean cancels nothing. The output may be the same view as the input; otherwise it must not overlap it, and it
- * must not overlap gamma and beta. All arguments are checked before anything is written. Errors: NULL_POINTER,
- * BAD_VALUE, BAD_SHAPE, BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, BAD_MASK (also a mask of another context),
- * ALIASING, OUT_OF_MEMORY. */
+/** Computes output = norm(input) * gamma + beta at every active pixel, over its channels, for any floating-point type.
+ * It computes in float32 and rounds the result once. The sums of a layer norm are of differences from the pixel's first
+ * channel, so a large mean cancels nothing. The output may be the same view as the input; otherwise it must not overlap
+ * it, and it must not overlap gamma and beta. All arguments are checked before anything is written. Errors:
+ * NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, BAD_MASK (also a mask of
+ * another context), ALIASING, OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_normalize(distile_context *context, const distile_normalize_args *args);
 
 /** Copies the active pixels of `tensor`, in the order of images, rows and columns, to the first pixels of `packed`, in

@@ -21,10 +21,10 @@ typedef struct distile_upsample_args {
     int64_t reserved[4]; /**< 0 */
 } distile_upsample_args;
 
-/** Copies input pixel (y / scale_h, x / scale_w) to every active output pixel (y, x), for any type. The output must not
- * overlap the input; disjoint channels of one tensor do not overlap. All arguments are checked before anything is
- * written. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS, BAD_MASK
- * (also a mask of another context), ALIASING. */
+/** Copies input pixel (y / scale_h, x / scale_w) to every active output pixel (y, x), for any floating-point type. The
+ * output must not overlap the input; disjoint channels of one tensor do not overlap. All arguments are checked before
+ * anything is written. Errors: NULL_POINTER, BAD_VALUE, BAD_SHAPE, BAD_STRIDE, BAD_ALIGNMENT, BAD_TYPE, BAD_CHANNELS,
+ * BAD_MASK (also a mask of another context), ALIASING. */
 DISTILE_API distile_status distile_upsample_nearest(distile_context *context, const distile_upsample_args *args);
 
 #ifdef __cplusplus

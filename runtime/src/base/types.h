@@ -24,8 +24,8 @@ struct Type {
     distile_dtype dtype;
     const char *name;
     int32_t bytes;
-    /** Array conversions. From float32 they round to nearest, ties to even, and keep NaN; to integers they saturate, and
-     * NaN becomes 0. */
+    /** Array conversions. From float32 they round to nearest, ties to even, and keep NaN; to integers they saturate,
+     * and NaN becomes 0. */
     void (*from_float)(const float *from, void *to, size_t count);
     void (*to_float)(const void *from, float *to, size_t count);
 };

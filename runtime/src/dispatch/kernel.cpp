@@ -1,4 +1,5 @@
 #include "kernel.h"
+#include "quantized_operator.h"
 #include "types.h"
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,5 @@
 #include "mask_checks.h"
+#include "quantized_operator.h"
 #include "run.h"
 #include "tensor.h"
 #include "time_table_file.h"
@@ -49,8 +50,7 @@ distile_status check_polykernel(distile_context *context, const distile_polykern
                         "%s: the variant '%s' of '%s' reads the unknown weight layout %s", call, variant.name,
                         polykernel.name, variant.layout);
         }
-        const bool of_type =
-            layout && (layout->order == WeightOrder::QuantizedDotProduct) == is_quantized(polykernel);
+        const bool of_type = layout && (layout->order == WeightOrder::QuantizedDotProduct) == is_quantized(polykernel);
         if (layout && (!of_type || !kind->weights->packs(polykernel.op, layout->order))) {
             return fail(context, DISTILE_ERROR_VERSION,
                         "%s: the variant '%s' of '%s' reads the weight layout %s, in which this library cannot pack "

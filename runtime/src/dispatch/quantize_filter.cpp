@@ -43,8 +43,7 @@ distile_status check_source(distile_context *context, const distile_weights_sour
     if (!bias && (normalised || source->bias)) {
         return fail_null(context, call, "bias, which the source has,");
     }
-    const int32_t least =
-        std::min({extents->out_channels, extents->in_channels, extents->kernel_h, extents->kernel_w});
+    const int32_t least = std::min({extents->out_channels, extents->in_channels, extents->kernel_h, extents->kernel_w});
     const double elements = static_cast<double>(extents->out_channels) * extents->in_channels * extents->kernel_h *
                             static_cast<double>(extents->kernel_w);
     return least >= 1 && elements < 0x1p31

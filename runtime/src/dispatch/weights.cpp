@@ -1,5 +1,6 @@
 #include "weights.h"
 #include "kernel.h"
+#include "quantized_operator.h"
 #include "tensor.h"
 #include "types.h"
 #include <cmath>
@@ -81,8 +82,8 @@ distile_status check_source(const distile_kernel &kernel, const distile_weights_
         return status;
     }
     if (raw(source->dtype) != 0 && !find_float_type(raw(source->dtype)) && !is_quantized(kernel.polykernel)) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %d; the types are %s",
-                    call, raw(source->dtype), type_names());
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter has the data type %d; the types are %s", call,
+                    raw(source->dtype), type_names());
     }
     const int32_t order = raw(source->order);
     if (order < DISTILE_OIHW || order > DISTILE_IOHW) {

@@ -13,15 +13,9 @@ namespace distile::dot_product {
 
 /** 16 numbers of a type in which outputs are stored. */
 template<typename Stored> struct StoredVector;
-template<> struct StoredVector<uint8_t> {
-    using Type = uint8_t __attribute__((vector_size(vector_channels)));
-};
-template<> struct StoredVector<int8_t> {
-    using Type = int8_t __attribute__((vector_size(vector_channels)));
-};
-template<> struct StoredVector<float> {
-    using Type = float __attribute__((vector_size(vector_channels * 4)));
-};
+template<> struct StoredVector<uint8_t> { using Type = uint8_t __attribute__((vector_size(vector_channels))); };
+template<> struct StoredVector<int8_t> { using Type = int8_t __attribute__((vector_size(vector_channels))); };
+template<> struct StoredVector<float> { using Type = float __attribute__((vector_size(vector_channels * 4))); };
 
 template<class Set> class Int8 {
 public:
@@ -39,8 +33,7 @@ public:
         const auto *const words = static_cast<const char *>(call.operands[3].data);
         std::memcpy(&header_, words, sizeof(header_));
         offsets_ = reinterpret_cast<const int32_t *>(words + sizeof(header_));
-        multipliers_ =
-            reinterpret_cast<const float *>(offsets_ + int64_t{code.scale_h} * code.scale_w * channels_);
+        multipliers_ = reinterpret_cast<const float *>(offsets_ + int64_t{code.scale_h} * code.scale_w * channels_);
     }
 
     /** Numbers of int8 become unsigned ones. */
@@ -145,14 +138,14 @@ private:
 
     template<typename Stored>
     void store_as(const Row &row, const Sum *sums, const int32_t *offsets, int32_t channel, int32_t count) const {
-        const Results<Stored> results{
-            header_,
-            sums,
-            offsets + channel,
-            multipliers_ + channel,
-            bias_ + channel,
-            residual_ ? reinterpret_cast<const Stored *>(residual_) + row.residual + channel : nullptr,
-            reinterpret_cast<Stored *>(output_) + row.output + channel};
+        const Results<Stored> results{header_,
+                                      sums,
+                                      offsets + channel,
+                                      multipliers_ + channel,
+                                      bias_ + channel,
+                                      residual_ ? reinterpret_cast<const Stored *>(residual_) + row.residual + channel
+                                                : nullptr,
+                                      reinterpret_cast<Stored *>(output_) + row.output + channel};
         Epilogue<Set>::store(epilogue_, results, count);
     }
 

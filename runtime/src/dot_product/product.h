@@ -160,7 +160,7 @@ private:
                 phase.columns = code_.columns[phase.column];
                 phase.steps = steps_of(phase.row, phase.column);
                 Rows<Numbers> source(code_, call_, numbers_, begin_of(part, parts_, call_.num_tiles),
-                                 begin_of(part + 1, parts_, call_.num_tiles));
+                                     begin_of(part + 1, parts_, call_.num_tiles));
                 while (const int32_t count = source.take(phase, task.rows, staged_rows_)) {
                     const Blocks blocks = blocks_of(count);
                     for (int32_t block = 0; block < blocks.count; block++) {
@@ -198,11 +198,10 @@ private:
     void multiply(const Phase &phase, const Blocks &blocks, const Task &task, int32_t group) const {
         const int32_t first = group * (code_.block_channels / vector_channels), channel = first * vector_channels;
         const int32_t vectors = least(code_.block_channels / vector_channels, weights_.dim[2].extent - first);
-        const int32_t padded = vectors * vector_channels,
-                      channels = least(padded, out_channels_ - channel);
+        const int32_t padded = vectors * vector_channels, channels = least(padded, out_channels_ - channel);
         const int64_t weight_block = weights_.dim[2].stride;
-        const auto *const weights = static_cast<const Weight *>(weights_.data) + first * weight_block +
-                                    int64_t{phase.first_step} * weight_step;
+        const auto *const weights =
+            static_cast<const Weight *>(weights_.data) + first * weight_block + int64_t{phase.first_step} * weight_step;
         const int32_t staged_step = code_.block_pixels * step_elements;
         const int32_t chunk = Set::chunk_steps == 0 ? most(phase.steps, 1) : Set::chunk_steps;
         int32_t step = 0;

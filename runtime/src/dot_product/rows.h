@@ -39,8 +39,9 @@ public:
 
     Rows(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers &numbers,
          int32_t first_tile, int32_t last_tile)
-        : numbers_(numbers), code_(code), call_(call), input_(call.operands[0]), output_(call.operands[call.num_operands - 1]),
-          residual_(call.operands[call.num_operands - 2]), tile_(first_tile), last_tile_(last_tile) {
+        : numbers_(numbers), code_(code), call_(call), input_(call.operands[0]),
+          output_(call.operands[call.num_operands - 1]), residual_(call.operands[call.num_operands - 2]),
+          tile_(first_tile), last_tile_(last_tile) {
     }
 
     /** Gets up to so many rows of a phase. Returns their number: less only at the end. */

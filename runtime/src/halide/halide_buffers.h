@@ -15,6 +15,10 @@ inline halide_type_t type_of(distile_dtype dtype) {
         return halide_type_t(halide_type_float, 16);
     case DISTILE_BFLOAT16:
         return halide_type_t(halide_type_bfloat, 16);
+    case DISTILE_UINT8:
+        return halide_type_t(halide_type_uint, 8);
+    case DISTILE_INT8:
+        return halide_type_t(halide_type_int, 8);
     case DISTILE_FLOAT32:
         break;
     }

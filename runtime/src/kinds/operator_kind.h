@@ -44,7 +44,7 @@ struct QuantizedOperator {
 /** A source of weights with its filter in float32. */
 struct FilterSource {
     const distile_weights_source &source;
-    const float *filter;              /**< Null: packed arrays get extents but no values. */
+    const float *filter;                          /**< Null: packed arrays get extents but no values. */
     const QuantizedOperator *quantized = nullptr; /**< Null: the operator is none. */
 };
 
@@ -102,13 +102,6 @@ const OperatorKind *find_operator_kind(int32_t kind);
 
 extern const OperatorKind conv2d_kind, conv_transpose2d_kind, upsample_conv2d_kind, linear_kind, attention_kind,
     matmul_kind;
-
-/** Whether an operator's input is quantized. */
-bool is_quantized(const distile_polykernel &polykernel);
-/** What the packing of a quantized operator's weights depends on. */
-QuantizedOperator quantized_operator(const distile_polykernel &polykernel);
-/** What is wrong with the types of an operator's operands; "" if nothing. */
-std::string why_types_illegal(const distile_polykernel &polykernel);
 
 /** The operand with this role; null if there is none. */
 const distile_operand *find_operand(const distile_polykernel &polykernel, distile_role role);

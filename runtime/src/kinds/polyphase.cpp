@@ -72,9 +72,8 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
     return pack_filter(filter_extents(conv), phases.rows.taps(), phases.columns.taps(), source, layout.block);
 }
 
-template<bool nearest>
-constexpr WeightPacking weights = {weights_shape<nearest>, packs<nearest>, pack<nearest>, elements_of_filter,
-                                   epilogue_of_conv};
+template<bool nearest> constexpr WeightPacking weights = {weights_shape<nearest>, packs<nearest>, pack<nearest>,
+                                                          elements_of_filter, epilogue_of_conv};
 
 template<bool nearest> constexpr OperatorKind make_kind(distile_operator_kind kind, const char *name) {
     return {kind,

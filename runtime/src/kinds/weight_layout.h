@@ -9,17 +9,17 @@
 namespace distile {
 
 enum class WeightOrder {
-    ChannelBlocks, /**< Blocks of output channels, for Halide's code (pack_filter). */
-    DotProduct,    /**< Steps of the reduction, for pairs of 16 bits (pack_for_dot_products). */
+    ChannelBlocks,       /**< Blocks of output channels, for Halide's code (pack_filter). */
+    DotProduct,          /**< Steps of the reduction, for pairs of 16 bits (pack_for_dot_products). */
     QuantizedDotProduct, /**< The same for four numbers of 8 bits. */
-    TensorCore     /**< Steps of the reduction, swizzled, in what tensor cores multiply (pack_for_tensor_cores). */
+    TensorCore /**< Steps of the reduction, swizzled, in what tensor cores multiply (pack_for_tensor_cores). */
 };
 
 struct WeightLayout {
     const char *name;
     WeightOrder order;
-    /** ChannelBlocks: output channels of a block. DotProducts: elements of a step. TensorCore: elements of a step, which
-     * are 128 bytes. */
+    /** ChannelBlocks: output channels of a block. DotProducts: elements of a step. TensorCore: elements of a step,
+     * which are 128 bytes. */
     int32_t block;
     distile_role type_of; /**< The operand whose type the stored weights have. */
 };

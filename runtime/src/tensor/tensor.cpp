@@ -225,8 +225,8 @@ distile_status check_quantized_scale(distile_context *context, const char *call,
     }
     return scale.zero_point >= least && scale.zero_point <= most
                ? DISTILE_OK
-               : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the zero point of the %s is %d; in %s it is %d to %d", call,
-                      name, scale.zero_point, find_type(dtype)->name, least, most);
+               : fail(context, DISTILE_ERROR_BAD_VALUE, "%s: the zero point of the %s is %d; in %s it is %d to %d",
+                      call, name, scale.zero_point, find_type(dtype)->name, least, most);
 }
 
 distile_status check_epsilon(distile_context *context, const char *call, float epsilon) {
