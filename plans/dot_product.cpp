@@ -68,6 +68,12 @@ std::string why_no_dot_products(const Operator &op) {
                  "linear layers in bfloat16";
 }
 
+bool multiplies(DotProducts instructions, const Operator &op) {
+    return why_no_dot_products(op).empty() && std::any_of(std::begin(known), std::end(known), [&](const auto &row) {
+               return row.instructions == instructions && row.bytes == op.dtype().bytes;
+           });
+}
+
 std::optional<DotProducts> dot_products_of(const DataType &type, const std::string &features) {
     for (const auto &row : known) {
         if (row.bytes == type.bytes && (*row.feature == '\0' || has_word(features, row.feature))) {

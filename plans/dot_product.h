@@ -14,6 +14,9 @@ namespace distile {
 /** "", or why there is no such code for an operator. */
 std::string why_no_dot_products(const Operator &op);
 
+/** Whether there is code that multiplies an operator by some instructions. */
+bool multiplies(DotProducts instructions, const Operator &op);
+
 /** The best instructions for a type that CPUs with such features have; nothing if they have none. Every CPU has some
  * for quantized types. */
 std::optional<DotProducts> dot_products_of(const DataType &type, const std::string &features);

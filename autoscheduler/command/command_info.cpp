@@ -33,8 +33,8 @@ std::vector<SpaceSize> space_sizes(const Operator &op) {
     std::vector<SpaceSize> sizes;
     for (const BoundBackend *backend : bound_backends()) {
         for (const KnownSpace &known : backend->spaces) {
-            if ((known.dot_products && !why_no_dot_products(op).empty()) ||
-                (known.tensor_cores && !why_not_on_tensor_cores(op).empty())) {
+            const bool fits = known.dot_products ? multiplies(*known.dot_products, op) : !op.is_quantized();
+            if (!fits || (known.tensor_cores && !why_not_on_tensor_cores(op).empty())) {
                 continue;
             }
             Problem problem = problem_of(op, backend->backend.name, known.lanes, known.registers);

@@ -543,10 +543,11 @@ TEST_CASE("A quantized model computes about what its real model does", "[int8]")
     distile_calibration calibration{};
     calibration.percentile = 100;
     distile_quantization quantization{};
-    for (const auto &[tensor, scale] :
-         {std::pair(&real_input, &quantization.input), {&real_output, &quantization.output}}) {
-        check(context, distile_calibrate(context.get(), tensor, nullptr, 1, DISTILE_UINT8, &calibration, scale));
-    }
+    const auto calibrate = [&](const distile_tensor &tensor, distile_scale &scale) {
+        check(context, distile_calibrate(context.get(), &tensor, nullptr, 1, DISTILE_UINT8, &calibration, &scale));
+    };
+    calibrate(real_input, quantization.input);
+    calibrate(real_output, quantization.output);
     const distile_filter_extents extents = {channels, channels, 3, 3};
     std::vector<int8_t> quantized_filter(filter.size());
     std::vector<float> scales(channels), folded(channels);

@@ -82,7 +82,21 @@ TEST_CASE("Types have names and sizes", "[types]") {
     CHECK(distile_dtype_size(DISTILE_BFLOAT16) == 2);
     CHECK(std::string(find_type(DISTILE_BFLOAT16)->name) == "bfloat16");
     CHECK(find_type(0) == nullptr);
-    CHECK(find_type(4) == nullptr);
+    CHECK(find_type(6) == nullptr);
+    for (const distile_dtype dtype : {DISTILE_UINT8, DISTILE_INT8}) {
+        CHECK(distile_dtype_size(dtype) == 1);
+        CHECK(find_float_type(dtype) == nullptr);
+        const bool is_signed = dtype == DISTILE_INT8;
+        const float numbers[] = {-1000, -128, -1.5f, .5f, 1.5f, 127, 255, 1e30f, NAN};
+        const int unsigned_due[] = {0, 0, 0, 0, 2, 127, 255, 255, 0}, due[] = {-128, -128, -2, 0, 2, 127, 127, 127, 0};
+        uint8_t stored[9];
+        find_type(dtype)->from_float(numbers, stored, 9);
+        float read[9];
+        find_type(dtype)->to_float(stored, read, 9);
+        for (int i = 0; i < 9; i++) {
+            CHECK(read[i] == static_cast<float>(is_signed ? due[i] : unsigned_due[i]));
+        }
+    }
     const std::vector<float> values = {1.5f, -0.0f, std::numeric_limits<float>::quiet_NaN(), 1e-42f};
     std::vector<float> copies(values.size()), back(values.size());
     find_type(DISTILE_FLOAT32)->from_float(values.data(), copies.data(), values.size());

@@ -766,6 +766,42 @@ TEST_CASE("Schedules for dot products are judged by what their instructions mult
     }
 }
 
+TEST_CASE("Schedules of quantized operators are judged by the instructions of the device", "[bound]") {
+    const Operator op = make_operator({{"in_channels", 256}, {"out_channels", 256}, {"dtype", "uint8"}});
+    const auto workload_for = [&](const char *profile, const char *word) {
+        const DeviceProfile device = generic_device_profile(profile);
+        const CodeChoice code = choose_code(op, device, "", Math::Float32);
+        CHECK(code.target == halide_target(device) + word);
+        CHECK(language_of(op, code) == Language::DotProduct);
+        Workload workload = workload_of(op, device, code);
+        workload.threads = 1;
+        return workload;
+    };
+    const Workload vnni = workload_for("generic_avx512", "-avx512_vnni"), avx2 = workload_for("generic_avx2", ""),
+                   any = workload_for("generic_x86_64", "");
+    CHECK(&space_of("cpu", vnni.problem) == &dot_product_space(DotProducts::Avx512Vnni));
+    CHECK(&space_of("cpu", avx2.problem) == &dot_product_space(DotProducts::Avx2Int8));
+    CHECK(&space_of("cpu", any.problem) == &dot_product_space(DotProducts::PortableInt8));
+    // One task of 96 pixels x 256 channels: 16 vectors, and 36 steps of 16 groups of four.
+    Theta theta = {{"tile_h", 1},    {"tile_w", 1}, {"pixels", 12},
+                   {"channels", 32}, {"staged", 8}, {"channel_splits", 1}};
+    CHECK(bound(vnni, theta, 96).terms.at("operations") == 96 * 16 * 36 * 16);
+    theta["pixels"] = 2;
+    CHECK(bound(avx2, theta, 96).us > 2 * bound(vnni, theta, 96).us);
+    for (const Workload &workload : {vnni, avx2, any}) {
+        const Ranking ranking = rank(workload, {density_bucket(workload, .1)});
+        REQUIRE_FALSE(ranking.kept.empty());
+        for (const Candidate &candidate : ranking.kept) {
+            CHECK(space_of("cpu", workload.problem).why_illegal(candidate.theta, workload.problem).empty());
+        }
+    }
+    const Operator grouped =
+        make_operator({{"in_channels", 256}, {"out_channels", 256}, {"groups", 2}, {"dtype", "int8"}});
+    refuse([&] { choose_code(grouped, generic_device_profile("generic_avx2"), "", Math::Float32); },
+           {"quantized", "without groups"});
+    refuse([&] { choose_code(op, generic_device_profile("generic_cuda"), "", Math::Float32); }, {"quantized", "CPUs"});
+}
+
 TEST_CASE("The code that schedules are ranked for follows from the operator, the device, the target and the math",
           "[rank]") {
     const Operator conv = conv3x3_256();
