@@ -60,9 +60,7 @@ void add_token_terms(const Workload &workload, const std::array<int, 16> &values
         const double lane_vectors = std::ceil((has_values ? used_rows : keys) / (vectors * lanes)) * vectors;
         const double of_tiles = lane_vectors / vectors * std::ceil((has_values ? keys : used_rows) / others) * dim;
         operations += of_tiles * vectors * others;
-        // Registers hold the addresses of about 12 tokens that are read in place.
-        const double addresses = !has_values && others > 12 ? others : 0;
-        loads += of_tiles * (vectors + others + addresses);
+        loads += of_tiles * (vectors + others);
         iterations += of_tiles / unroll;
         steps += of_tiles;
         sums = vectors * others;
