@@ -44,7 +44,8 @@ def needed_by(model: torch.nn.Module, *example, mask=None) -> list[Operator]:
 
 
 def build(*what, mask=None, progress: Callable[[str], None] | None = None) -> list[Operator]:
-    """Compiles PolyKernels for CPUs of this architecture into the cache folder, where every later process finds them.
+    """Compiles PolyKernels into the cache folder, where every later process finds them: for CPUs of this architecture,
+    and for NVIDIA GPUs those of operators that ran there.
 
     `what` is operators, as distile.missing() lists them, or a model and its example inputs, which then runs once, in
     the context of `mask` if one is given. Each takes some seconds, and `progress` is called with a line of text before
@@ -91,6 +92,7 @@ def _build(operator: Operator, compiler: pathlib.Path) -> None:
                 folder / "built.h",
                 "--folder",
                 folder / "parts",
+                *_backend_options(operator, compiler),
             ],
             operator,
         )
@@ -99,6 +101,14 @@ def _build(operator: Operator, compiler: pathlib.Path) -> None:
         ops._load(str(folder / "built.so"))  # A compiler of another version made what this library cannot run.
         os.replace(folder / "built.so", target)
     polykernels.forget(operator)
+
+
+def _backend_options(operator: Operator, compiler: pathlib.Path) -> list[str]:
+    if operator.device == "cpu":
+        return []
+    headers = pathlib.Path(os.environ.get("DISTILE_CUTLASS") or compiler / "cutlass") / "cute" / "tensor.hpp"
+    tensor_cores = headers.is_file() and shutil.which(os.environ.get("CUDACXX") or "nvcc")
+    return ["--backend", operator.device, *(["--tensor-cores"] if tensor_cores else [])]
 
 
 def _run(command, operator: Operator) -> None:

@@ -69,6 +69,7 @@ def linear(input, weight, bias, mask, residual, activation):
 
 def _run(operator, typical, masked, dense, out, zero, mask, reason):
     """Runs the masked operator if the cache folder has its PolyKernel, else the dense twin."""
+    operator = None if operator is None else operator.on(mask.device.type)
     if operator is not None and polykernels.load(operator):
         return masked()
     polykernels.note_missing(operator, typical, reason)
@@ -163,6 +164,7 @@ def attention(query, key, value, mask, key_mask, scale, causal):
 
 def _dense_attention(query, key, value, mask, key_mask, scale, causal, zero, out):
     operator = operators.attention_operator(query, causal)
+    operator = None if operator is None else operator.on(query.device.type)
 
     def again():
         keywords = dict(scale=scale, causal=causal)

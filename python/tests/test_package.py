@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import distile
-from distile import building, explain, mmcv, polykernels
+from distile import building, explain, mmcv, operators, polykernels
 from distile.nn import MaskedConv2d, MaskedLinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
@@ -129,6 +129,17 @@ def test_build():
     other = operator.make("masked_linear", **{**dict(operators[4].params), "out_channels": 48})
     assert distile.build(*operators, other, progress=lines.append) == [other]
     assert len(lines) == 1 and lines[0].startswith("PolyKernel 1 of 1: masked_linear")
+
+
+@pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
+def test_build_for_gpus(monkeypatch):
+    monkeypatch.setenv("CUDACXX", "no-such-nvcc")  # Without tensor cores, which take minutes.
+    x, weight = torch.randn(1, 8, 6, 5), torch.randn(16, 8, 1, 1)
+    operator = operators.conv2d_operator(x, weight, None, (1, 1), (0,) * 4, (1, 1), 1, "none")
+    for_gpu = operator.on("cuda")
+    assert operator == operator.on("cpu") and for_gpu.name != operator.name and str(for_gpu).endswith("on cuda")
+    assert distile.build(for_gpu) == [for_gpu]
+    assert polykernels.shared_object(for_gpu).is_file() and not polykernels.shared_object(operator).is_file()
 
 
 @pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
