@@ -2,39 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
-
 import torch
 
+from .description import Operator
+
 TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Operator:
-    """An operator with all that its PolyKernel fixes."""
-
-    generator: str
-    params: tuple[tuple[str, object], ...]
-
-    @staticmethod
-    def make(generator: str, **params) -> Operator:
-        return Operator(generator, tuple(params.items()))
-
-    @property
-    def name(self) -> str:
-        """A C name that no other operator has."""
-        text = json.dumps([self.generator, sorted(self.params)])
-        return f"{self.generator}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-    def to_json(self, typical: dict[str, int] | None = None) -> dict:
-        """The operator file."""
-        described = {"distile_operator": 1, "name": self.name, "generator": self.generator, "params": dict(self.params)}
-        return {**described, "typical": typical} if typical else described
-
-    def __str__(self) -> str:
-        return f"{self.generator}({', '.join(f'{name}={value}' for name, value in self.params)})"
 
 
 def _type_of(tensor: torch.Tensor) -> str | None:
