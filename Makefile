@@ -101,6 +101,12 @@ bench-gpu-pack:  ## pack the GPU benchmark into GPU_FOLDER, which runs on any ma
 bench-gpu: bench-gpu-pack  ## profile and benchmark this machine's GPU; GPU_OUT=<folder> gets the numbers
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" "$(GPU_FOLDER)/measure_gpu.sh" "$(or $(GPU_OUT),build/gpu-results)" gpu
 
+.PHONY: onnx
+onnx: build/release/build.ninja  ## build and test the operators for ONNX Runtime, which it installs
+	@cmake/setup.sh onnx
+	@$(CMAKE) --build --preset release --target distile_onnxruntime distile_builder
+	@$(CTEST) --preset release -R '^onnx$$'
+
 # A Python environment of its own, because PyTorch takes 5 GB. Not a part of continuous integration for the same reason.
 # The wheel runs on systems with glibc 2.35 and the C++ library of GCC 12, or later.
 .PHONY: python

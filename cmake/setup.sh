@@ -2,12 +2,13 @@
 # Installs what the build needs: the distribution's packages, and a Python environment in .venv with Halide, CMake and
 # Ninja, and the headers of CUTLASS. Every goal of the Makefile runs it; it does nothing if everything is there.
 #
-# Usage: cmake/setup.sh [arm] [bench] [bench-gpu] [fuzz] [lint]
+# Usage: cmake/setup.sh [arm] [bench] [bench-gpu] [fuzz] [lint] [onnx]
 #   arm        also installs a cross compiler for AArch64, and qemu, which runs its programs
 #   bench      also installs the peers that the benchmarks measure against (requirements-bench.txt)
 #   bench-gpu  also installs cuDNN, the peer on NVIDIA GPUs (requirements-bench-gpu.txt)
 #   fuzz       also installs clang with libFuzzer
 #   lint       also installs clang-format and clang-tidy (requirements-lint.txt)
+#   onnx       also installs ONNX Runtime, and what tests the library for it (requirements-onnx.txt)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,7 +19,7 @@ headers=(CLI/CLI.hpp nlohmann/json.hpp fmt/core.h eigen3/Eigen/Dense xgboost/c_a
 extras=(cuda)
 for extra in "$@"; do
     case $extra in
-    bench | bench-gpu)
+    bench | bench-gpu | onnx)
         extras+=("$extra")
         ;;
     lint)
@@ -35,7 +36,7 @@ for extra in "$@"; do
         programs+=(clang++)
         ;;
     *)
-        echo "cmake/setup.sh: error: unknown argument '$extra'; the arguments are 'arm', 'bench', 'bench-gpu', 'fuzz' and 'lint'." >&2
+        echo "cmake/setup.sh: error: unknown argument '$extra'; the arguments are 'arm', 'bench', 'bench-gpu', 'fuzz', 'lint' and 'onnx'." >&2
         exit 2
         ;;
     esac
@@ -127,6 +128,7 @@ make_python_environment() {
                 ;;
             bench) what="the benchmarks' peers into .venv (640 MB to download, 2.3 GB unpacked)" ;;
             bench-gpu) what="the benchmarks' peer on GPUs into .venv (800 MB to download, 1.2 GB unpacked)" ;;
+            onnx) what="ONNX Runtime into .venv (50 MB to download, 150 MB unpacked)" ;;
             lint) what="clang-format and clang-tidy into .venv (40 MB to download, 130 MB unpacked)" ;;
             esac
             say "installing $what"

@@ -1,5 +1,5 @@
+#include "bindings/registry.h"
 #include "operators.h"
-#include "registry.h"
 #include "session.h"
 #include <algorithm>
 
@@ -53,7 +53,7 @@ Tensor run_attention(const Tensor &query, const Tensor &key, const Tensor &value
     const distile_attention attention{static_cast<int32_t>(query.size(1)), static_cast<int32_t>(query.size(3)),
                                       causal ? 1 : 0};
     const distile_polykernel *polykernel =
-        type ? find_polykernel(OperatorKey(session.device(), *type, attention)) : nullptr;
+        type ? bindings::find_polykernel(bindings::OperatorKey(session.device(), *type, attention)) : nullptr;
     if (!polykernel) {
         return call("distile::_dense_attention", "", query, key, value, mask, key_mask, scale, causal, zero,
                     given(out));

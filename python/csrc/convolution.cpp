@@ -1,5 +1,5 @@
+#include "bindings/registry.h"
 #include "operators.h"
-#include "registry.h"
 #include "run.h"
 
 namespace distile::python {
@@ -10,7 +10,7 @@ namespace {
 const distile_polykernel *find(Session &session, distile_operator_kind kind, const distile_conv2d &conv,
                                const Tensor &input) {
     const std::optional<distile_dtype> type = type_of(input);
-    return type ? find_polykernel(OperatorKey(session.device(), *type, kind, conv)) : nullptr;
+    return type ? bindings::find_polykernel(bindings::OperatorKey(session.device(), *type, kind, conv)) : nullptr;
 }
 
 int32_t number(int64_t value, const char *name) {
@@ -108,18 +108,6 @@ Tensor run_upsampled(const WeightedCall &call, const Ints &scale, const Ints &pa
 }
 
 }  // namespace
-
-distile_epilogue epilogue_of(const std::string &activation) {
-    static const char *const names[] = {"none", "relu", "relu6", "silu", "gelu", "sigmoid", "hardsigmoid", "hardswish"};
-    for (int32_t i = DISTILE_EPILOGUE_NONE; i <= DISTILE_EPILOGUE_HARDSWISH; i++) {
-        if (activation == names[i]) {
-            return static_cast<distile_epilogue>(i);
-        }
-    }
-    fail("there is no activation '" + activation +
-         "'; there are none, relu, relu6, silu, gelu, sigmoid, "
-         "hardsigmoid and hardswish");
-}
 
 Tensor conv2d(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
               const OptionalTensor &residual, const Ints &stride, const Ints &padding, const Ints &dilation,

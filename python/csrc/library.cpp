@@ -2,9 +2,9 @@
  * The operators of torch.ops.distile. Operators without `out` return new tensors, which are zero where the mask is not
  * active; those with `out` leave its inactive pixels unless `zero`.
  */
+#include "bindings/registry.h"
 #include "layers.h"
 #include "operators.h"
-#include "registry.h"
 #include "weights.h"
 
 namespace {
@@ -12,7 +12,7 @@ namespace {
 using namespace distile::python;
 
 void load(const std::string &path) {
-    load_polykernel(path);
+    distile::bindings::load_polykernel(path);
 }
 
 int64_t polykernel_version() {

@@ -1,5 +1,5 @@
+#include "bindings/registry.h"
 #include "operators.h"
-#include "registry.h"
 #include "run.h"
 
 namespace distile::python {
@@ -18,7 +18,7 @@ Tensor run_linear(const WeightedCall &call, const std::string &activation) {
     Session &session = Session::of(call.input);
     const std::optional<distile_dtype> type = type_of(call.input);
     const distile_polykernel *polykernel =
-        type ? find_polykernel(OperatorKey(session.device(), *type, linear)) : nullptr;
+        type ? bindings::find_polykernel(bindings::OperatorKey(session.device(), *type, linear)) : nullptr;
     if (polykernel) {
         return run(session, *polykernel, DISTILE_OI, call);
     }

@@ -4,13 +4,12 @@
 #ifndef DISTILE_PYTHON_OPERATORS_H
 #define DISTILE_PYTHON_OPERATORS_H
 
+#include "bindings/activation.h"
 #include "tensors.h"
-#include <distile/polykernel.h>
 
 namespace distile::python {
 
-/** "none", "relu", "relu6", "silu" or "gelu". */
-distile_epilogue epilogue_of(const std::string &activation);
+using bindings::epilogue_of;
 
 Tensor conv2d(const Tensor &input, const Tensor &weight, const OptionalTensor &bias, const Tensor &mask,
               const OptionalTensor &residual, const Ints &stride, const Ints &padding, const Ints &dilation,

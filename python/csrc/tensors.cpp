@@ -1,7 +1,6 @@
 #include "tensors.h"
 #include <algorithm>
 #include <array>
-#include <stdexcept>
 
 namespace distile::python {
 
@@ -70,16 +69,6 @@ Tensor empty_strided(const Tensor &like, const Ints &sizes, const Ints &strides,
 }
 
 }  // namespace
-
-void fail(const std::string &message) {
-    throw std::runtime_error("distile: " + message);
-}
-
-void check(distile_status status, const distile_context *context) {
-    if (status != DISTILE_OK) {
-        fail(std::string(distile_context_message(context)) + " (" + distile_status_name(status) + ")");
-    }
-}
 
 OptionalTensor given(const Tensor *tensor) {
     OptionalTensor copy;

@@ -4,6 +4,7 @@
 #ifndef DISTILE_PYTHON_TENSORS_H
 #define DISTILE_PYTHON_TENSORS_H
 
+#include "bindings/errors.h"
 #include <distile/distile.h>
 #include <optional>
 #include <string>
@@ -20,11 +21,8 @@ using torch::stable::Tensor;
 using Ints = std::vector<int64_t>;
 using OptionalTensor = std::optional<Tensor>;
 
-/** An argument is wrong: becomes a RuntimeError in Python. */
-[[noreturn]] void fail(const std::string &message);
-
-/** Throws with the context's message unless the status is DISTILE_OK. A null context: the thread's message. */
-void check(distile_status status, const distile_context *context);
+using bindings::check;
+using bindings::fail;
 
 /** A copy of the tensor, if there is one. */
 OptionalTensor given(const Tensor *tensor);

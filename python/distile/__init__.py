@@ -1,14 +1,19 @@
-"""distile for PyTorch: operators that compute only where a mask says so.
+"""distile for PyTorch and ONNX Runtime: operators that compute only where a mask says so.
 
 torch.ops.distile has the operators, distile.nn the modules. Masks are tensors of type bool, [N, H, W], or [N, T] for
-tokens. docs/python.md in the repository explains them.
+tokens. docs/python.md in the repository explains them. distile.onnx, for ONNX Runtime, works without PyTorch too
+(docs/onnx.md).
 """
 
-from . import autograd, dense, layers, mask_algebra, masks, nn, shapes  # noqa: F401
-from .building import build
-from .conversion import convert
-from .masks import SharedMask, mask
-from .polykernels import cache_folder, missing
+import importlib.util
+
+if importlib.util.find_spec("torch"):
+    from . import autograd, dense, layers, mask_algebra, masks, nn, shapes  # noqa: F401
+    from .building import build
+    from .conversion import convert
+    from .masks import SharedMask, mask
+    from .polykernels import cache_folder, missing
+
+    __all__ = ["SharedMask", "build", "cache_folder", "convert", "mask", "masks", "missing", "nn"]
 
 __version__ = "0.2.0"
-__all__ = ["SharedMask", "build", "cache_folder", "convert", "mask", "masks", "missing", "nn"]

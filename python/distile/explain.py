@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import importlib.util
 import pathlib
-import statistics
 import sys
-import time
 
 import torch
 from torch import nn
@@ -18,23 +15,9 @@ from . import masks, polykernels
 from . import nn as masked
 from .building import build
 from .conversion import convert
+from .report import Row, median_us, table
 
 WEIGHTED = (masked.MaskedConv2d, masked.MaskedConvTranspose2d, masked.MaskedUpsampleConv2d, masked.MaskedLinear)
-
-
-@dataclasses.dataclass
-class Row:
-    """What was found of a layer. Work in multiply-adds, times in microseconds."""
-
-    name: str
-    kind: str
-    density: float
-    dense_work: int
-    work: float
-    dense_us: float
-    masked_us: float
-    predicted_us: float
-    runs_dense: bool
 
 
 def _work(layer, output: torch.Tensor) -> int:
@@ -45,18 +28,6 @@ def _work(layer, output: torch.Tensor) -> int:
     if isinstance(layer, masked.MaskedConvTranspose2d):
         taps = -(-taps // (layer.stride[0] * layer.stride[1]))
     return output.numel() * taps
-
-
-def _median_us(run, seconds: float) -> float:
-    """The median time of a call in microseconds, called for a while."""
-    run()
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(times) < 5 or time.perf_counter() < end:
-        start = time.perf_counter()
-        run()
-        times.append((time.perf_counter() - start) * 1e6)
-    return statistics.median(times)
 
 
 @contextlib.contextmanager
@@ -106,8 +77,8 @@ def explain(model: nn.Module, *example, mask: torch.Tensor, seconds: float = 0.2
             bare = {key: value for key, value in keywords.items() if key not in ("mask", "out", "zero")}
             unmasked = (*args[:1], None, *args[2:])
             with masks.mask(None):
-                dense_us = _median_us(lambda: layer(*unmasked, **bare), seconds)
-            masked_us = _median_us(lambda: layer(*args, **keywords), seconds)
+                dense_us = median_us(lambda: layer(*unmasked, **bare), seconds)
+            masked_us = median_us(lambda: layer(*args, **keywords), seconds)
             work = _work(layer, output)
             rows.append(
                 Row(
@@ -135,42 +106,6 @@ def _kind(layer) -> str:
     return f"{name} {size}{stride} {layer.in_channels}-{layer.out_channels}"
 
 
-def table(rows: list[Row], unsupported: list[str]) -> str:
-    """The rows as text, with their total and what stays dense."""
-    width = max([len(row.name) for row in rows] + [5])
-    kinds = max([len(row.kind) for row in rows] + [4])
-    head = f"{'layer':{width}}  {'kind':{kinds}}  "
-    head += "density  MMAC dense  MMAC masked  dense us  predicted us  masked us  gain"
-    lines = [head, "-" * len(head)]
-    for row in rows:
-        lines.append(
-            _line(row.name, row.kind, row, width, kinds) + ("  runs dense: no PolyKernel" if row.runs_dense else "")
-        )
-    if rows:
-        sums = {
-            field: sum(getattr(row, field) for row in rows)
-            for field in ("dense_work", "work", "dense_us", "masked_us", "predicted_us")
-        }
-        total = Row("total", "", sums["work"] / max(sums["dense_work"], 1), runs_dense=False, **sums)
-        lines += ["-" * len(head), _line("total", "", total, width, kinds)]
-    if unsupported:
-        lines += ["", "These layers have no masked form and run dense:"] + [f"  {name}" for name in unsupported]
-    if any(row.runs_dense for row in rows):
-        lines += [
-            "",
-            "distile.build(model, example, mask=mask) compiles the PolyKernels that are missing; run this again with "
-            "--build.",
-        ]
-    return "\n".join(lines)
-
-
-def _line(name, kind, row, width, kinds):
-    return (
-        f"{name:{width}}  {kind:{kinds}}  {row.density:7.3f}  {row.dense_work / 1e6:10.1f}  {row.work / 1e6:11.1f}  "
-        f"{row.dense_us:8.0f}  {row.predicted_us:12.0f}  {row.masked_us:9.0f}  {row.dense_us / row.masked_us:4.2f}"
-    )
-
-
 def unsupported_layers(model: nn.Module) -> list[str]:
     """Leaves of a model with parameters that have no masked form."""
     return [
@@ -184,7 +119,8 @@ def unsupported_layers(model: nn.Module) -> list[str]:
 
 def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(prog="python -m distile.explain", description=__doc__)
-    parser.add_argument("model", help="a Python file with model() -> nn.Module and example() -> its inputs")
+    parser.add_argument("model", help="a Python file with model() -> nn.Module and example() -> its inputs; or an ONNX "
+        "file, with the options of python -m distile.onnx explain")
     parser.add_argument(
         "--masks",
         required=True,
@@ -193,6 +129,11 @@ def main(arguments=None) -> int:
     )
     parser.add_argument("--build", action="store_true", help="compile missing PolyKernels first")
     parser.add_argument("--seconds", type=float, default=0.2, help="to measure each time (default: %(default)s)")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if any(argument.endswith(".onnx") for argument in arguments):
+        from .onnx import explain as of_onnx
+
+        return of_onnx.main(arguments)
     options = parser.parse_args(arguments)
     path = pathlib.Path(options.model)
     if path.suffix != ".py":

@@ -2,45 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
-
 import torch
 
+from .description import Operator
+
 TYPES = {torch.float32: "float32", torch.float16: "float16", torch.bfloat16: "bfloat16"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Operator:
-    """An operator with all that its PolyKernel fixes."""
-
-    generator: str
-    params: tuple[tuple[str, object], ...]
-    device: str = "cpu"
-
-    @staticmethod
-    def make(generator: str, **params) -> Operator:
-        return Operator(generator, tuple(params.items()))
-
-    def on(self, device: str) -> Operator:
-        """The same operator on "cpu" or "cuda"."""
-        return dataclasses.replace(self, device=device)
-
-    @property
-    def name(self) -> str:
-        """A C name that no other operator has."""
-        text = json.dumps([self.generator, sorted(self.params), *([] if self.device == "cpu" else [self.device])])
-        return f"{self.generator}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-    def to_json(self, typical: dict[str, int] | None = None) -> dict:
-        """The operator file."""
-        described = {"distile_operator": 1, "name": self.name, "generator": self.generator, "params": dict(self.params)}
-        return {**described, "typical": typical} if typical else described
-
-    def __str__(self) -> str:
-        text = f"{self.generator}({', '.join(f'{name}={value}' for name, value in self.params)})"
-        return text if self.device == "cpu" else f"{text} on {self.device}"
 
 
 def _type_of(tensor: torch.Tensor) -> str | None:

@@ -1,14 +1,18 @@
 #include "registry.h"
+#include "errors.h"
 #include "linked_polykernels.h"
-#include "tensors.h"
+#include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
+#include <filesystem>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <shared_mutex>
+#include <sys/utsname.h>
 #include <unordered_map>
 
-namespace distile::python {
+namespace distile::bindings {
 
 namespace {
 
@@ -116,4 +120,37 @@ void load_polykernel(const std::string &path) {
     registry().add(polykernel);
 }
 
-}  // namespace distile::python
+std::string cache_folder() {
+    const auto variable = [](const char *name) {
+        const char *value = std::getenv(name);
+        return std::filesystem::path(value ? value : "");
+    };
+    std::filesystem::path root = variable("DISTILE_CACHE");
+    if (root.empty()) {
+        const std::filesystem::path cache = variable("XDG_CACHE_HOME"), home = variable("HOME");
+        if (cache.empty() && home.empty()) {
+            return "";
+        }
+        root = (cache.empty() ? home / ".cache" : cache) / "distile";
+    }
+    utsname machine{};
+    uname(&machine);
+    return root / ("polykernels-" + std::to_string(DISTILE_POLYKERNEL_VERSION) + "-" + machine.machine);
+}
+
+void load_cached_polykernels() {
+    static std::mutex mutex;
+    static std::set<std::string> loaded;
+    const std::string folder = cache_folder();
+    const std::lock_guard lock(mutex);
+    std::error_code error;
+    for (const auto &entry : std::filesystem::directory_iterator(folder, error)) {
+        const std::string path = entry.path();
+        if (entry.path().extension() == ".so" && loaded.count(path) == 0) {
+            load_polykernel(path);
+            loaded.insert(path);
+        }
+    }
+}
+
+}  // namespace distile::bindings

@@ -1,16 +1,16 @@
 /** \file
  * The PolyKernels linked into this library. CMake writes the table.
  */
-#ifndef DISTILE_PYTHON_LINKED_POLYKERNELS_H
-#define DISTILE_PYTHON_LINKED_POLYKERNELS_H
+#ifndef DISTILE_BINDINGS_LINKED_POLYKERNELS_H
+#define DISTILE_BINDINGS_LINKED_POLYKERNELS_H
 
 #include <distile/distile.h>
 #include <vector>
 
-namespace distile::python {
+namespace distile::bindings {
 
 extern const std::vector<const distile_polykernel *> linked_polykernels;
 
-}  // namespace distile::python
+}  // namespace distile::bindings
 
 #endif

@@ -1,14 +1,14 @@
 /** \file
  * The PolyKernels that operators can run: those linked into this library, and those of shared objects.
  */
-#ifndef DISTILE_PYTHON_REGISTRY_H
-#define DISTILE_PYTHON_REGISTRY_H
+#ifndef DISTILE_BINDINGS_REGISTRY_H
+#define DISTILE_BINDINGS_REGISTRY_H
 
 #include <array>
 #include <distile/polykernel.h>
 #include <string>
 
-namespace distile::python {
+namespace distile::bindings {
 
 /** An operator with all that its PolyKernel fixes: device, kind, type of activations, parameters. */
 struct OperatorKey {
@@ -29,6 +29,13 @@ const distile_polykernel *find_polykernel(const OperatorKey &key);
  * runs. */
 void load_polykernel(const std::string &path);
 
-}  // namespace distile::python
+/** Where distile.build() of the Python package puts PolyKernels for this machine: $DISTILE_CACHE, or in the user's
+ * cache. Code found there is run. Empty if there is no such folder. */
+std::string cache_folder();
+
+/** Loads the shared objects in that folder that were not loaded before. */
+void load_cached_polykernels();
+
+}  // namespace distile::bindings
 
 #endif

@@ -1,0 +1,19 @@
+/** \file
+ * What a session on an NVIDIA GPU needs. In a library built without the part for GPUs, it fails.
+ */
+#ifndef DISTILE_BINDINGS_CUDA_SESSION_H
+#define DISTILE_BINDINGS_CUDA_SESSION_H
+
+#include <distile/distile.hpp>
+
+namespace distile::bindings {
+
+/** A context of the GPU with this number and a CUstream, in which the GPU chooses variants, so that no call waits. */
+Context make_cuda_context_of(int32_t device_index, void *stream);
+
+/** Later work of the context goes to this CUstream. */
+void follow_stream(distile_context *context, void *stream);
+
+}  // namespace distile::bindings
+
+#endif

@@ -1,0 +1,82 @@
+#include "dense.h"
+#include <memory>
+
+namespace distile::ort {
+
+namespace {
+
+ElementType element_type(distile_dtype type) {
+    return type == DISTILE_FLOAT32 ? float32 : type == DISTILE_FLOAT16 ? float16 : bfloat16;
+}
+
+/** Objects of ONNX Runtime that end with the scope. */
+template<typename Object, typename Release> class Owned {
+public:
+    explicit Owned(const Api *api) : api_(api) {
+    }
+    ~Owned() {
+        for (Object *object : objects_) {
+            Release::call(api_, object);
+        }
+    }
+    Owned(const Owned &) = delete;
+    Owned &operator=(const Owned &) = delete;
+    /** Where a new object goes. */
+    Object **add() {
+        return &objects_.emplace_back(nullptr);
+    }
+    const std::vector<Object *> &objects() const {
+        return objects_;
+    }
+
+private:
+    const Api *api_;
+    std::vector<Object *> objects_;
+};
+
+}  // namespace
+
+DenseNode::DenseNode(const NodeView &node, const char *name, int version, distile_dtype type, int num_inputs,
+                     const Attributes &attributes)
+    : api_(node.api()) {
+    Owned<NodeAttribute, ReleaseNodeAttribute> made(api_);
+    const auto add = [&](const char *key, const void *data, size_t count, AttributeType kind) {
+        check(api_, CreateNodeAttribute::call(api_, key, data, static_cast<int>(count), kind, made.add()));
+    };
+    for (const auto &[key, value] : attributes.integers) {
+        add(key, &value, 1, attribute_int);
+    }
+    for (const auto &[key, value] : attributes.numbers) {
+        add(key, &value, 1, attribute_float);
+    }
+    for (const auto &[key, values] : attributes.lists) {
+        add(key, values.data(), values.size(), attribute_ints);
+    }
+    const char *type_name = "T";
+    const ElementType element = element_type(type);
+    check(api_, CreateNode::call(api_, node.info(), name, "", version, &type_name, &element, 1, made.objects().data(),
+                                 static_cast<int>(made.objects().size()), num_inputs, 1, &node_));
+}
+
+DenseNode::~DenseNode() {
+    ReleaseNode::call(api_, node_);
+}
+
+void DenseNode::run(const Call &call, const std::vector<Tensor> &inputs, const Tensor &output) const {
+    Owned<MemoryInfo, ReleaseMemoryInfo> memory(api_);
+    check(api_, CreateCpuMemoryInfo::call(api_, arena_allocator, default_memory, memory.add()));
+    Owned<Value, ReleaseValue> values(api_);
+    const auto add = [&](const Tensor &tensor) {
+        const size_t bytes = static_cast<size_t>(tensor.elements()) * distile_dtype_size(tensor.dtype());
+        check(api_, CreateValueWithData::call(api_, memory.objects()[0], tensor.data, bytes, tensor.shape.data(),
+                                              tensor.shape.size(), tensor.type, values.add()));
+    };
+    for (const Tensor &input : inputs) {
+        add(input);
+    }
+    add(output);
+    check(api_, RunNode::call(api_, call.context(), node_, values.objects().data(), static_cast<int>(inputs.size()),
+                              &values.objects().back(), 1));
+}
+
+}  // namespace distile::ort

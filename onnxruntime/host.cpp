@@ -1,0 +1,179 @@
+#include "host.h"
+
+namespace distile::ort {
+
+namespace {
+
+bool succeeded(const Api *api, Status *status) {
+    if (status) {
+        ReleaseStatus::call(api, status);
+    }
+    return !status;
+}
+
+}  // namespace
+
+void check(const Api *api, Status *status) {
+    if (status) {
+        const std::string message = GetErrorMessage::call(api, status);
+        ReleaseStatus::call(api, status);
+        fail(message);
+    }
+}
+
+int64_t Tensor::elements() const {
+    int64_t product = 1;
+    for (const int64_t extent : shape) {
+        product *= extent;
+    }
+    return product;
+}
+
+distile_dtype Tensor::dtype() const {
+    switch (type) {
+    case float32:
+        return DISTILE_FLOAT32;
+    case float16:
+        return DISTILE_FLOAT16;
+    case bfloat16:
+        return DISTILE_BFLOAT16;
+    default:
+        fail("a tensor has a type other than float, float16 and bfloat16");
+    }
+}
+
+Tensor tensor_of(const Api *api, const Value *value) {
+    Tensor tensor{};
+    // The table has a function for writing only; an input is not written.
+    check(api, GetData::call(api, const_cast<Value *>(value), &tensor.data));
+    ValueInfo *info = nullptr;
+    check(api, GetValueInfo::call(api, value, &info));
+    size_t rank = 0;
+    Status *status = GetElementType::call(api, info, &tensor.type);
+    status = status ? status : GetRank::call(api, info, &rank);
+    if (!status) {
+        tensor.shape.resize(rank);
+        status = GetDimensions::call(api, info, tensor.shape.data(), rank);
+    }
+    ReleaseValueInfo::call(api, info);
+    check(api, status);
+    return tensor;
+}
+
+std::string NodeView::name() const {
+    size_t size = 0;
+    check(api_, GetNodeName::call(api_, info_, nullptr, &size));
+    std::string name(size, '\0');
+    check(api_, GetNodeName::call(api_, info_, name.data(), &size));
+    name.resize(size > 0 ? size - 1 : 0);
+    return name;
+}
+
+int64_t NodeView::integer(const char *name, int64_t otherwise) const {
+    int64_t value = 0;
+    return succeeded(api_, GetIntAttribute::call(api_, info_, name, &value)) ? value : otherwise;
+}
+
+float NodeView::number(const char *name, float otherwise) const {
+    float value = 0;
+    return succeeded(api_, GetFloatAttribute::call(api_, info_, name, &value)) ? value : otherwise;
+}
+
+std::string NodeView::text(const char *name, const char *otherwise) const {
+    size_t size = 0;
+    if (!succeeded(api_, GetStringAttribute::call(api_, info_, name, nullptr, &size)) || size == 0) {
+        return otherwise;
+    }
+    std::string value(size, '\0');
+    check(api_, GetStringAttribute::call(api_, info_, name, value.data(), &size));
+    value.resize(size - 1);
+    return value;
+}
+
+Shape NodeView::integers(const char *name, Shape otherwise) const {
+    size_t size = 0;
+    if (!succeeded(api_, GetIntsAttribute::call(api_, info_, name, nullptr, &size)) || size == 0) {
+        return otherwise;
+    }
+    Shape values(size);
+    check(api_, GetIntsAttribute::call(api_, info_, name, values.data(), &size));
+    if (size != otherwise.size()) {
+        fail(std::string("the attribute ") + name + " has " + std::to_string(size) + " numbers instead of " +
+             std::to_string(otherwise.size()));
+    }
+    return values;
+}
+
+bool NodeView::has_input(size_t input) const {
+    size_t count = 0;
+    check(api_, GetNodeInputCount::call(api_, info_, &count));
+    size_t size = 0;
+    if (input < count) {
+        check(api_, GetNodeInputName::call(api_, info_, input, nullptr, &size));
+    }
+    return size > 1;
+}
+
+std::optional<Tensor> NodeView::constant(size_t input) const {
+    int constant = 0;
+    const Value *value = nullptr;
+    if (!succeeded(api_, GetConstantInput::call(api_, info_, input, &constant, &value)) || !constant || !value) {
+        return std::nullopt;
+    }
+    return tensor_of(api_, value);
+}
+
+void NodeView::warn(const std::string &message) const {
+    const Logger *logger = nullptr;
+    // A lost warning is no error.
+    if (succeeded(api_, GetLogger::call(api_, info_, &logger))) {
+        succeeded(api_, LogMessage::call(api_, logger, warning, message.c_str(), "distile", 0, "distile"));
+    }
+}
+
+const Value *Call::value(size_t input) const {
+    size_t count = 0;
+    check(api_, GetInputCount::call(api_, context_, &count));
+    const Value *value = nullptr;
+    if (input < count) {
+        check(api_, GetInput::call(api_, context_, input, &value));
+    }
+    return value;
+}
+
+std::optional<Tensor> Call::optional(size_t input) const {
+    const Value *found = value(input);
+    return found ? std::optional(tensor_of(api_, found)) : std::nullopt;
+}
+
+Tensor Call::input(size_t input) const {
+    const Value *found = value(input);
+    if (!found) {
+        fail("input " + std::to_string(input) + " is missing");
+    }
+    return tensor_of(api_, found);
+}
+
+Tensor Call::output(const Shape &shape, ElementType type) const {
+    Value *made = nullptr;
+    check(api_, GetOutput::call(api_, context_, 0, shape.data(), shape.size(), &made));
+    Tensor tensor{nullptr, type, shape};
+    check(api_, GetData::call(api_, made, &tensor.data));
+    return tensor;
+}
+
+void *Call::stream() const {
+    void *stream = nullptr;
+    check(api_, GetStream::call(api_, context_, &stream));
+    return stream;
+}
+
+int32_t Call::device_number(size_t input) const {
+    const MemoryInfo *memory = nullptr;
+    check(api_, GetMemoryInfo::call(api_, value(input), &memory));
+    int number = 0;
+    check(api_, GetDeviceNumber::call(api_, memory, &number));
+    return number;
+}
+
+}  // namespace distile::ort

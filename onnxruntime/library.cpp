@@ -1,0 +1,223 @@
+/** \file
+ * The library's entry points: ONNX Runtime calls RegisterCustomOps, and Python's tools the others.
+ */
+#include "weighted.h"
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+
+#define DISTILE_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace distile::ort {
+
+namespace {
+
+/** An operator for a device and a type of activations, as it is registered. */
+struct Registered : CustomOperator {
+    const OperatorType *operator_type = nullptr;
+    distile_device device = DISTILE_CPU;
+    ElementType activations = float32;
+    int32_t threads = 0;
+};
+
+const Registered &of(const CustomOperator *custom) {
+    return *static_cast<const Registered *>(custom);
+}
+
+ElementType typed(const Registered &registered, ElementType type) {
+    return type == any_type ? registered.activations : type;
+}
+
+/** A kernel with the table of functions that its calls use. */
+struct Made {
+    const Api *api;
+    std::unique_ptr<Kernel> kernel;
+};
+
+/** Runs a function, and turns its exception into a status. */
+template<typename Body> Status *guarded(const Api *api, Body body) {
+    try {
+        body();
+        return nullptr;
+    } catch (const std::exception &error) {
+        return CreateStatus::call(api, error_fail, error.what());
+    } catch (...) {
+        return CreateStatus::call(api, error_fail, "distile: an unexpected exception");
+    }
+}
+
+distile_dtype dtype_of(ElementType type) {
+    return type == float16 ? DISTILE_FLOAT16 : type == bfloat16 ? DISTILE_BFLOAT16 : DISTILE_FLOAT32;
+}
+
+Status *create(const CustomOperator *custom, const Api *api, const KernelInfo *info, void **kernel) {
+    return guarded(api, [&] {
+        const Registered &own = of(custom);
+        const Setup setup{NodeView(api, info), own.device, dtype_of(own.activations), Sessions::shared(own.threads)};
+        auto made = std::make_unique<Made>(Made{api, own.operator_type->make(setup)});
+        *kernel = made.release();
+    });
+}
+
+Status *compute(void *kernel, KernelContext *context) {
+    const auto &made = *static_cast<Made *>(kernel);
+    return guarded(made.api, [&] { made.kernel->compute(Call(made.api, context)); });
+}
+
+void destroy(void *kernel) {
+    const std::unique_ptr<Made> owned(static_cast<Made *>(kernel));
+}
+
+Registered registered(const OperatorType &type, distile_device device, ElementType activations, int32_t threads) {
+    Registered made;
+    made.operator_type = &type;
+    made.device = device;
+    made.activations = activations;
+    made.threads = threads;
+    made.name = [](const CustomOperator *custom) { return of(custom).operator_type->name; };
+    made.provider = [](const CustomOperator *custom) {
+        return of(custom).device == DISTILE_CPU ? "CPUExecutionProvider" : "CUDAExecutionProvider";
+    };
+    made.input_type = [](const CustomOperator *custom, size_t index) {
+        return typed(of(custom), of(custom).operator_type->inputs[index].type);
+    };
+    made.num_inputs = [](const CustomOperator *custom) { return of(custom).operator_type->inputs.size(); };
+    made.output_type = [](const CustomOperator *custom, size_t) {
+        return typed(of(custom), of(custom).operator_type->output);
+    };
+    made.num_outputs = [](const CustomOperator *) { return size_t{1}; };
+    made.input_presence = [](const CustomOperator *custom, size_t index) {
+        return of(custom).operator_type->inputs[index].presence;
+    };
+    made.output_presence = [](const CustomOperator *, size_t) { return required; };
+    made.input_memory = [](const CustomOperator *custom, size_t index) {
+        const Registered &own = of(custom);
+        return own.device != DISTILE_CPU && own.operator_type->inputs[index].host ? cpu_input : default_memory;
+    };
+    made.variadic_input_minimum = [](const CustomOperator *) { return 1; };
+    made.variadic_input_homogeneous = [](const CustomOperator *) { return 1; };
+    made.variadic_output_minimum = [](const CustomOperator *) { return 1; };
+    made.variadic_output_homogeneous = [](const CustomOperator *) { return 1; };
+    made.create_with_status = create;
+    made.compute_with_status = compute;
+    made.destroy = destroy;
+    made.first_version = [](const CustomOperator *) { return 1; };
+    made.last_version = [](const CustomOperator *) { return INT32_MAX; };
+    return made;
+}
+
+const std::vector<OperatorType> &operator_types() {
+    static const std::vector<OperatorType> types = [] {
+        std::vector<OperatorType> all;
+        for (const auto &some :
+             {convolution_types(), linear_types(), attention_types(), norm_types(), pooling_types(), mask_types()}) {
+            all.insert(all.end(), some.begin(), some.end());
+        }
+        return all;
+    }();
+    return types;
+}
+
+/** The entry `distile.threads` of a session's configuration; 0 without one. */
+int32_t threads_of(const Api *api, const SessionOptions *options) {
+    int present = 0;
+    check(api, HasSessionEntry::call(api, options, "distile.threads", &present));
+    if (!present) {
+        return 0;
+    }
+    char text[16] = "";
+    size_t size = sizeof(text);
+    check(api, GetSessionEntry::call(api, options, "distile.threads", static_cast<char *>(text), &size));
+    const long threads = std::strtol(static_cast<const char *>(text), nullptr, 10);
+    if (threads < 1 || threads > 4096) {
+        fail("the session's entry distile.threads is '" + std::string(static_cast<const char *>(text)) +
+             "', but not a number from 1 to 4096");
+    }
+    return static_cast<int32_t>(threads);
+}
+
+/** The operators that sessions with so many threads share. */
+struct Registration {
+    Domain *domain = nullptr;
+    std::deque<Registered> operators;
+};
+
+void add_types(std::deque<Registered> &operators, const OperatorType &type, int32_t threads) {
+    // Masks have no type of activations.
+    const bool typed_input = type.inputs[0].type == any_type;
+    for (const ElementType activations : {float32, float16, bfloat16}) {
+        if (typed_input || activations == float32) {
+            operators.push_back(registered(type, DISTILE_CPU, activations, threads));
+#ifdef DISTILE_ONNXRUNTIME_CUDA
+            if (type.on_gpus) {
+                operators.push_back(registered(type, DISTILE_CUDA, activations, threads));
+            }
+#endif
+        }
+    }
+}
+
+/** The domain with all operators. Sessions hold its address, so it lives as long as the process. */
+Domain *domain_of(const Api *api, int32_t threads) {
+    static std::mutex mutex;
+    static auto &all = *new std::map<int32_t, Registration>;
+    const std::lock_guard lock(mutex);
+    Registration &registration = all[threads];
+    if (!registration.domain) {
+        registration.operators.clear();
+        for (const OperatorType &type : operator_types()) {
+            add_types(registration.operators, type, threads);
+        }
+        Domain *domain = nullptr;
+        check(api, CreateDomain::call(api, "distile", &domain));
+        for (const Registered &made : registration.operators) {
+            check(api, AddOperator::call(api, domain, &made));
+        }
+        registration.domain = domain;
+    }
+    return registration.domain;
+}
+
+}  // namespace
+
+}  // namespace distile::ort
+
+DISTILE_EXPORT distile::ort::Status *RegisterCustomOps(distile::ort::SessionOptions *options,
+                                                       const distile::ort::ApiBase *base) {
+    using namespace distile::ort;
+    const Api *api = base->get_api(abi_version);
+    if (!api) {
+        // Every version has the functions that report this.
+        return CreateStatus::call(base->get_api(1), error_fail, "distile's operators need ONNX Runtime 1.17 or later");
+    }
+    return guarded(api, [&] { check(api, AddDomain::call(api, options, domain_of(api, threads_of(api, options)))); });
+}
+
+/** The folder of built PolyKernels. Valid until the thread's next call. */
+DISTILE_EXPORT const char *distile_onnxruntime_cache_folder() {
+    thread_local std::string folder;
+    folder = distile::bindings::cache_folder();
+    return folder.c_str();
+}
+
+/** Whether a PolyKernel for CPUs computes an operator: a kind, a type, and the numbers of the kind's struct in
+ * polykernel.h. */
+DISTILE_EXPORT int32_t distile_onnxruntime_has_polykernel(int32_t kind, int32_t type, const int32_t *numbers) {
+    using distile::bindings::OperatorKey;
+    const auto dtype = static_cast<distile_dtype>(type);
+    const auto as = [&](auto parameters) {
+        std::memcpy(&parameters, numbers, sizeof(parameters));
+        return parameters;
+    };
+    try {
+        const OperatorKey key =
+            kind == DISTILE_MASKED_LINEAR ? OperatorKey(DISTILE_CPU, dtype, as(distile_linear{}))
+            : kind == DISTILE_MASKED_ATTENTION
+                ? OperatorKey(DISTILE_CPU, dtype, as(distile_attention{}))
+                : OperatorKey(DISTILE_CPU, dtype, static_cast<distile_operator_kind>(kind), as(distile_conv2d{}));
+        return distile::ort::find_or_load(key) ? 1 : 0;
+    } catch (const std::exception &) {
+        return 0;  // A PolyKernel that cannot be loaded is none.
+    }
+}

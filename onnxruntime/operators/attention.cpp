@@ -1,0 +1,72 @@
+#include "bindings/registry.h"
+#include "tensors.h"
+#include "weighted.h"
+
+namespace distile::ort {
+
+namespace {
+
+enum AttentionInput : size_t { query, key, value, row_mask, key_mask, kept_output };
+
+class Attention : public Kernel {
+public:
+    Attention(const Setup &setup)
+        : sessions_(setup.sessions), device_(setup.device), type_(setup.type), node_(setup.node.name()),
+          heads_(number(setup.node.integer("num_heads", 0), "num_heads")),
+          causal_(setup.node.integer("is_causal", 0) != 0),
+          head_dim_(number(setup.node.integer("head_dim", 0), "head_dim")), scale_(setup.node.number("scale", 0)) {
+        const distile_attention attention{heads_, head_dim_, causal_ ? 1 : 0};
+        polykernel_ = find_or_load(bindings::OperatorKey(device_, type_, attention));
+        if (!polykernel_) {
+            fail("no PolyKernel computes attention of " + std::to_string(heads_) + " heads of " +
+                 std::to_string(head_dim_) + " channels" + (causal_ ? ", causal," : "") + " of node '" + node_ +
+                 "': build one with 'python -m distile.onnx convert --build', or leave the node as it was");
+        }
+    }
+
+    void compute(const Call &call) override {
+        const Lease lease(*sessions_, call, device_ == DISTILE_CPU ? -1 : call.device_number(query));
+        const Tensor queries = call.input(query), keys = call.input(key), values = call.input(value);
+        const distile_tensor rows = read(lease, queries, Layout::tokens, 0);
+        const distile_tensor key_rows = read(lease, keys, Layout::tokens, 0);
+        const distile_tensor value_rows = read(lease, values, Layout::tokens, 0);
+        const Output output(call, lease, queries, Layout::tokens, 1, rows.width, rows.channels,
+                            call.optional(kept_output));
+        const auto key_bytes = call.optional(key_mask);
+        distile_run_args args{};
+        args.input = &rows;
+        args.key = &key_rows;
+        args.value = &value_rows;
+        args.output = &output.view();
+        args.mask = mask_of(lease, call.input(row_mask), Layout::tokens);
+        args.key_mask = key_bytes ? mask_of(lease, *key_bytes, Layout::tokens, 1) : nullptr;
+        args.scale = scale_;
+        args.inactive = output.inactive();
+        check(distile_run(lease->kernel(*polykernel_), &args), lease->context());
+        output.finish(args.mask);
+    }
+
+private:
+    std::shared_ptr<Sessions> sessions_;
+    distile_device device_;
+    distile_dtype type_;
+    std::string node_;
+    int32_t heads_;
+    bool causal_;
+    int32_t head_dim_;
+    float scale_;
+    const distile_polykernel *polykernel_;
+};
+
+std::unique_ptr<Kernel> make(const Setup &setup) {
+    return std::make_unique<Attention>(setup);
+}
+
+}  // namespace
+
+std::vector<OperatorType> attention_types() {
+    return {
+        {"MaskedAttention", {{}, {}, {}, {boolean}, {boolean, optional}, {any_type, optional}}, any_type, true, make}};
+}
+
+}  // namespace distile::ort

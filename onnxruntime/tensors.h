@@ -1,0 +1,56 @@
+/** \file
+ * Tensors of ONNX Runtime as tensors of distile. NHWC images and tokens are used in place; NCHW images are transposed
+ * in memory of the session.
+ */
+#ifndef DISTILE_ONNXRUNTIME_TENSORS_H
+#define DISTILE_ONNXRUNTIME_TENSORS_H
+
+#include "operator.h"
+
+namespace distile::ort {
+
+enum class Layout {
+    nchw,  /**< [N, C, H, W] */
+    nhwc,  /**< [N, H, W, C] */
+    tokens /**< [N, T, C], or [T, C]; with more dimensions, all but the first and the last are those of tokens. */
+};
+
+/** The attribute `layout`: "NCHW" (if absent) or "NHWC". */
+Layout image_layout(const NodeView &node);
+
+/** The operand of distile with a number of scratch memory, which holds a transposed image. Scratch 0 is the output's.
+ */
+distile_tensor read(const Lease &lease, const Tensor &tensor, Layout layout, size_t scratch);
+
+/** The mask of an output: [N, H, W], [N, 1, H, W], [N, H, W, 1], or for tokens [N, T] or [T]. */
+distile_mask *mask_of(const Lease &lease, const Tensor &mask, Layout layout, int32_t role = 0);
+
+/** A value that distile has as int32_t. */
+int32_t number(int64_t value, const char *name);
+
+/** The output of a node. Its inactive pixels are 0, or those of the tensor `kept`. */
+class Output {
+public:
+    /** `like`: an input whose shape it has, but for these extents. */
+    Output(const Call &call, const Lease &lease, const Tensor &like, Layout layout, int32_t height, int32_t width,
+           int32_t channels, const std::optional<Tensor> &kept);
+    const distile_tensor &view() const {
+        return view_;
+    }
+    distile_inactive inactive() const {
+        return kept_ ? DISTILE_KEEP : DISTILE_ZERO;
+    }
+    /** After the operator has written the active pixels. */
+    void finish(distile_mask *mask) const;
+
+private:
+    const Lease &lease_;
+    Layout layout_;
+    std::optional<Tensor> kept_;
+    Tensor tensor_;
+    distile_tensor view_{};
+};
+
+}  // namespace distile::ort
+
+#endif

@@ -1,0 +1,13 @@
+"""distile for ONNX Runtime: masked operators in the domain `distile`, and tools that put them into models.
+
+    options = distile.onnx.session_options()
+    session = onnxruntime.InferenceSession("masked.onnx", options)
+
+docs/onnx.md in the repository explains them. Needs no PyTorch.
+"""
+
+from .conversion import Left, Replaced, convert
+from .library import cache_folder, library_path, session_options
+from .rules import Rule
+
+__all__ = ["Left", "Replaced", "Rule", "cache_folder", "convert", "library_path", "session_options"]

@@ -1,0 +1,94 @@
+"""Masked operators in ONNX models: `python -m distile.onnx convert model.onnx --rules '/layer*=mask'`."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+
+import onnx
+
+from . import building, explain
+from .conversion import Left, Replaced, convert
+from .rules import read_rules
+
+
+def add_rules(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=pathlib.Path, help="the ONNX file")
+    parser.add_argument(
+        "--rules",
+        nargs="+",
+        default=["*=mask"],
+        metavar="PATTERN=MASK",
+        help="the mask of nodes whose names match a pattern with *, ? and []; the first rule that matches decides. "
+        "PATTERN= leaves them as they are, and PATTERN=MASK,KEYS gives attention a mask of its keys. Or JSON files "
+        "with a list of such rules (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--mask-size",
+        nargs="+",
+        default=[],
+        metavar="MASK=H,W",
+        help="the size of a new mask, or MASK=T for tokens (default: that of the largest output that it is for)",
+    )
+
+
+def read_sizes(texts: list[str]) -> dict[str, tuple[int, ...]]:
+    pairs = [text.rpartition("=") for text in texts]
+    return {name: tuple(int(extent) for extent in extents.split(",")) for name, _, extents in pairs}
+
+
+def table(report: list[Replaced | Left], lacking) -> str:
+    """What was replaced, and what was left and why."""
+    lines = [("node", "operator", "mask", "size", "")]
+    for row in report:
+        if isinstance(row, Replaced):
+            more = "with " + ", ".join(node.op_type for node in row.nodes[1:]) if len(row.nodes) > 1 else ""
+            if row.operator in lacking:
+                more += ("; " if more else "") + "no PolyKernel"
+            lines.append((row.name, row.op, row.mask, "x".join(map(str, row.size)), more))
+        else:
+            lines.append((row.name, row.op, "-", "", "left: " + row.reason))
+    widths = [max(len(line[column]) for line in lines) for column in range(4)]
+    return "\n".join(
+        "  ".join([text.ljust(width) for text, width in zip(line, widths)] + [line[4]]).rstrip() for line in lines
+    )
+
+
+def run_convert(options) -> int:
+    model = onnx.load(options.model)
+    arguments = dict(mask_sizes=read_sizes(options.mask_size))
+    converted, report = convert(model, read_rules(options.rules), reference=options.reference, **arguments)
+    output = options.output or options.model.with_suffix(".masked.onnx")
+    if options.build and not options.reference:
+        building.build(report, progress=lambda line: print(line, flush=True))
+    onnx.save(converted, output)
+    print(table(report, building.missing(report)))
+    replaced = sum(isinstance(row, Replaced) for row in report)
+    print(f"\n{output}: {replaced} nodes replaced, {len(report) - replaced} left")
+    return 0
+
+
+def main(arguments=None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m distile.onnx", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("convert", help="replace marked nodes by masked operators, and write the model")
+    add_rules(command)
+    command.add_argument("-o", "--output", type=pathlib.Path, help="default: MODEL.masked.onnx")
+    command.add_argument("--build", action="store_true", help="compile PolyKernels that are missing")
+    command.add_argument(
+        "--reference",
+        action="store_true",
+        help="write the model with the same result in standard operators: dense, and then the masks",
+    )
+    command.set_defaults(run=run_convert)
+    command = commands.add_parser("explain", help="would the model gain? A table of its layers")
+    add_rules(command)
+    explain.add_arguments(command)
+    command.set_defaults(run=explain.run)
+    options = parser.parse_args(arguments)
+    return options.run(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

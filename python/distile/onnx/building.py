@@ -1,0 +1,36 @@
+"""Compiles the PolyKernels that a converted model lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..compiler import compile_polykernel, compiler_folder
+from ..description import Operator
+from .conversion import Left, Replaced
+from .library import cache_folder, has_polykernel
+
+
+def missing(report: list[Replaced | Left]) -> dict[Operator, dict[str, int]]:
+    """The operators of a converted model without a PolyKernel for CPUs, with a size at which each runs."""
+    wanted = {}
+    for row in report:
+        if isinstance(row, Replaced) and row.operator:
+            wanted.setdefault(row.operator, row.typical)
+    return {operator: typical for operator, typical in wanted.items() if not has_polykernel(operator)}
+
+
+def build(report: list[Replaced | Left], progress: Callable[[str], None] = lambda line: None) -> list[Operator]:
+    """Compiles them into the cache folder, where every later process finds them; each takes some seconds. Calls
+    `progress` with a line of text before each. Returns the operators built. Raises FileNotFoundError without distile's
+    compiler, and RuntimeError with its message if it fails."""
+    wanted = missing(report)
+    folder = compiler_folder()
+    if wanted and folder is None:
+        raise FileNotFoundError(
+            "--build needs distile's compiler: install distile (docs/install.md) and put its command `distile` on the "
+            "PATH, or set DISTILE_COMPILER to its folder lib/distile"
+        )
+    for number, (operator, typical) in enumerate(wanted.items(), 1):
+        progress(f"PolyKernel {number} of {len(wanted)}: {operator}")
+        compile_polykernel(operator, typical, cache_folder() / f"{operator.name}.so", folder)
+    return list(wanted)

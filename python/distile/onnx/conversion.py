@@ -1,0 +1,241 @@
+"""Puts masked operators into a model: `convert`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from ..description import Operator
+from .fusion import Fused, fuse
+from .graph import Graph
+from .layouts import Layouts
+from .masking import Masks, size_of
+from .rules import Rule, first
+from .unit import Heads, Unit, Unsupported
+from .units import MAKERS, unit_of
+
+
+@dataclasses.dataclass
+class Replaced:
+    """A node that became a masked operator, with those that it took in."""
+
+    name: str
+    op: str
+    mask: str
+    size: tuple[int, ...]
+    nodes: list[onnx.NodeProto]  # The node, and those that the operator took in, in their order.
+    output: str
+    masked: onnx.NodeProto  # The operator.
+    mask_tensor: str  # The mask at the output's size.
+    operator: Operator | None  # Whose PolyKernel it needs.
+    typical: dict[str, int]  # The size at which it runs.
+
+
+@dataclasses.dataclass
+class Left:
+    """A node that stays, and why."""
+
+    name: str
+    op: str
+    reason: str
+
+
+@dataclasses.dataclass
+class Marked:
+    """A unit with the masks of its rows and keys."""
+
+    unit: Unit
+    mask: str
+    keys: str | None
+
+
+def _marked(graph: Graph, rules: list[Rule]) -> tuple[list[Marked], list[Left]]:
+    marked, left, taken = [], [], set()
+    for node in graph.nodes:
+        if node.op_type not in MAKERS or id(node) in taken:
+            continue
+        rule = first(rules, graph.name_of(node))
+        if rule is None or rule.mask is None:
+            left.append(Left(graph.name_of(node), node.op_type, "no rule" if rule is None else "by rule"))
+            continue
+        try:
+            unit = unit_of(graph, node)
+        except Unsupported as reason:
+            left.append(Left(graph.name_of(node), node.op_type, str(reason)))
+            continue
+        taken.update(id(one) for one in unit.nodes)
+        marked.append(Marked(unit, rule.mask, rule.keys if unit.op == "MaskedAttention" else None))
+    return marked, left
+
+
+def _declare(graph: Graph, masks: Masks, marked: list[Marked], sizes: dict[str, tuple[int, ...]]) -> None:
+    wanted: dict[str, list[tuple[int, ...]]] = {}
+    batches: dict[str, object] = {}
+    for one in marked:
+        batch = graph.shapes[one.unit.output][0]
+        wanted.setdefault(one.mask, []).append(size_of(graph, one.unit))
+        batches.setdefault(one.mask, batch)
+        if one.keys:
+            wanted.setdefault(one.keys, []).append((one.unit.key_tokens,))
+            batches.setdefault(one.keys, batch)
+    for name, of in wanted.items():
+        masks.declare(name, batches[name], of, sizes.get(name))
+
+
+def convert(
+    model: onnx.ModelProto,
+    rules: list[Rule],
+    *,
+    mask_sizes: dict[str, tuple[int, ...]] | None = None,
+    reference: bool = False,
+) -> tuple[onnx.ModelProto, list[Replaced | Left]]:
+    """A model in which the nodes that rules mark compute only where their masks say so, and what became of each node.
+
+    The result equals the model with a marked node's output set to 0 where its mask is not active. With `reference`, it
+    is that model, made of standard operators only. Masks that the graph lacks become inputs of type bool, [N, H, W]
+    or [N, T], as large as `mask_sizes` says, or as the largest output that they are for. For smaller outputs they are
+    pooled: a pixel is active if any pixel of its block is. Raises ValueError for a mask of another type or shape.
+    """
+    graph = Graph(model)
+    emitted: list[onnx.NodeProto] = []
+    masks = Masks(graph, emitted.append, reference)
+    marked, report = _marked(graph, rules)
+    _declare(graph, masks, marked, mask_sizes or {})
+    fitting = []
+    for one in marked:
+        reason = masks.reason_against(one.mask, size_of(graph, one.unit))
+        if reason:
+            node = one.unit.nodes[0]
+            report.append(Left(graph.name_of(node), node.op_type, reason))
+        else:
+            fitting.append(one)
+    if reference:
+        _emit_reference(graph, masks, fitting, emitted)
+    else:
+        report = _emit_masked(graph, masks, fitting, emitted) + report
+    used = {source for one in fitting for source in (one.mask, one.keys) if source}
+    masks.sources = {name: source for name, source in masks.sources.items() if name in used}
+    graph.proto.input.extend(masks.new_inputs())
+    converted = graph.finish(emitted)
+    if not reference and fitting and not any(opset.domain == "distile" for opset in converted.opset_import):
+        converted.opset_import.append(helper.make_opsetid("distile", 1))
+    onnx.checker.check_model(converted)
+    return converted, report
+
+
+def _emit_reference(graph: Graph, masks: Masks, marked: list[Marked], emitted: list[onnx.NodeProto]) -> None:
+    ends = {id(one.unit.nodes[-1]): one for one in marked}
+    for node in graph.nodes:
+        one = ends.get(id(node))
+        if one is None:
+            emitted.append(node)
+            continue
+        output, raw = one.unit.output, f"{one.unit.output}/distile_dense"
+        if one.keys:
+            raise ValueError("a reference has no masks of keys")
+        dense = onnx.NodeProto()
+        dense.CopyFrom(node)
+        dense.output[0] = raw
+        emitted.append(dense)
+        zero = graph.add_constant(
+            f"distile/zero_{one.unit.dtype}", np.zeros((), helper.tensor_dtype_to_np_dtype(graph.types[output]))
+        )
+        emitted.append(helper.make_node("Where", [masks.spread(one.mask, one.unit), raw, zero], [output]))
+
+
+def _emit_masked(
+    graph: Graph, masks: Masks, marked: list[Marked], emitted: list[onnx.NodeProto]
+) -> list[Replaced | Left]:
+    layouts = Layouts(graph, emitted.append)
+    plans = fuse(graph, {one.unit.output: one.mask for one in marked}, [one.unit for one in marked])
+    # A fused operator stands where the last of its nodes stood: there all its inputs exist.
+    ends = {id(plans[one.unit.output].nodes[-1]): one for one in marked}
+    covered = {id(node) for plan in plans.values() for node in plan.nodes}
+    report: list[Replaced | Left] = []
+    for node in graph.nodes:
+        one = ends.get(id(node))
+        if one is not None:
+            plan = plans[one.unit.output]
+            masked = _emit_unit(graph, masks, layouts, one, plan)
+            report.append(
+                Replaced(
+                    graph.name_of(one.unit.nodes[0]),
+                    one.unit.op,
+                    one.mask,
+                    size_of(graph, one.unit),
+                    plan.nodes,
+                    plan.output,
+                    masked,
+                    masks.at(one.mask, size_of(graph, one.unit)),
+                    one.unit.operator(plan.activation, plan.residual is not None),
+                    _typical(graph, one.unit),
+                )
+            )
+        elif id(node) not in covered and not layouts.keep(node):
+            emitted.append(node)
+    return report
+
+
+def _typical(graph: Graph, unit: Unit) -> dict[str, int]:
+    """The size at which it runs, as an operator file says it."""
+    batch, *shape = graph.shapes[unit.inputs[0] if unit.images else unit.output]
+    batch = batch if isinstance(batch, int) else 1
+    if unit.images:
+        return dict(zip(("batch", "height", "width"), (batch, *shape[1:])))
+    pixels = {"batch": batch, "tokens": int(np.prod(shape[:-1]))} if len(shape) > 1 else {"batch": 1, "tokens": batch}
+    return {**pixels, "key_tokens": unit.key_tokens} if unit.key_tokens else pixels
+
+
+def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: Fused) -> onnx.NodeProto:
+    unit = one.unit
+    name = graph.name_of(unit.nodes[0])
+
+    def tensor(value, index: int) -> str:
+        if value is None:
+            return ""
+        if isinstance(value, Heads):
+            return _joined_heads(graph, value, layouts.emit)
+        if isinstance(value, np.ndarray):
+            return graph.add_constant(f"distile/{name}/{index}", value)
+        if graph.constant(value) is not None:
+            return graph.initializer(value)
+        return layouts.read(value) if unit.images else value
+
+    inputs = [tensor(value, index) for index, value in enumerate(unit.inputs)]
+    mask = masks.at(one.mask, size_of(graph, unit))
+    extra = dict(unit.attributes)
+    if unit.op == "MaskedAttention":
+        inputs += [mask, one.keys or ""]
+    elif unit.has_epilogue:
+        read = layouts.read if unit.images else str
+        inputs = [*inputs[:2], mask, *inputs[2:3]]
+        inputs += [read(plan.residual) if plan.residual else "", read(plan.kept) if plan.kept else ""]
+        extra["activation"] = plan.activation
+    else:
+        inputs.insert(1, mask)
+    while not inputs[-1]:
+        inputs.pop()
+    if unit.images:
+        extra["layout"] = "NHWC"
+    output = layouts.write(plan.output) if unit.images else plan.output
+    extra = {key: value for key, value in extra.items() if not (key == "scale" and not value)}
+    node = helper.make_node(unit.op, inputs, [output], f"{name}/masked", domain="distile", **extra)
+    layouts.emit(node)
+    if unit.images:
+        layouts.written(plan.output)
+    return node
+
+
+def _joined_heads(graph: Graph, heads: Heads, emit) -> str:
+    """Tokens [N, T, C] of a tensor with a dimension for the heads."""
+    tokens = f"{heads.name}/tokens"
+    if tokens not in graph.types:
+        batch, rows, count, head_dim = (graph.shapes[heads.name][place] for place in heads.perm)
+        emit(helper.make_node("Transpose", [heads.name], [f"{tokens}/heads"], perm=heads.perm))
+        extents = graph.add_constant("distile/joined", np.array([0, 0, -1], np.int64))
+        emit(helper.make_node("Reshape", [f"{tokens}/heads", extents], [tokens]))
+        graph.add_shape(tokens, graph.types[heads.name], [batch, rows, count * head_dim])
+    return tokens

@@ -1,0 +1,126 @@
+"""A model's graph while it is rewritten: who makes and who reads each tensor, shapes and constants."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+
+def attributes(node: onnx.NodeProto) -> dict:
+    """A node's attributes, with text as str."""
+    values = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in values.items()}
+
+
+def reads(node: onnx.NodeProto):
+    """The tensors that a node reads, those in the bodies of control flow included."""
+    yield from node.input
+    for attribute in node.attribute:
+        for body in [attribute.g, *attribute.graphs]:
+            for inner in body.node:
+                yield from reads(inner)
+
+
+class Graph:
+    """A copy of a model, with inferred shapes. Nodes stay in their order, and are known by their outputs."""
+
+    def __init__(self, model: onnx.ModelProto):
+        self.model = onnx.shape_inference.infer_shapes(copy.deepcopy(model), data_prop=True)
+        self.proto = self.model.graph
+        self.nodes = list(self.proto.node)
+        self._initializers = {tensor.name: tensor for tensor in self.proto.initializer}
+        self._arrays: dict[str, np.ndarray] = {}
+        self._new: list[onnx.TensorProto] = []
+        self.inputs = {value.name for value in self.proto.input}
+        self.outputs = {value.name for value in self.proto.output}
+        self.shapes: dict[str, list] = {}
+        self.types: dict[str, int] = {}
+        for value in [*self.proto.input, *self.proto.value_info, *self.proto.output]:
+            if value.type.HasField("tensor_type"):
+                tensor = value.type.tensor_type
+                self.types[value.name] = tensor.elem_type
+                if tensor.HasField("shape"):
+                    self.shapes[value.name] = [
+                        dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
+                        for dim in tensor.shape.dim
+                    ]
+        for tensor in self.proto.initializer:
+            self.types[tensor.name], self.shapes[tensor.name] = tensor.data_type, list(tensor.dims)
+        self.position = {id(node): place for place, node in enumerate(self.nodes)}
+        self.producer = {name: node for node in self.nodes for name in node.output if name}
+        self._readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in self.nodes:
+            for name in reads(node):
+                self._readers.setdefault(name, []).append(node)
+
+    def readers(self, name: str) -> list[onnx.NodeProto]:
+        return self._readers.get(name, [])
+
+    def only_reader(self, name: str) -> onnx.NodeProto | None:
+        """The node that alone reads a tensor, and once; None if there are others, or it is an output of the model."""
+        readers = self.readers(name)
+        return readers[0] if len(readers) == 1 and name not in self.outputs else None
+
+    def name_of(self, node: onnx.NodeProto) -> str:
+        return node.name or node.output[0]
+
+    def constant(self, name: str) -> np.ndarray | None:
+        """The value of an initializer, that is not an input too, or of a Constant node."""
+        if name not in self._arrays:
+            node = self.producer.get(name)
+            if name in self._initializers and name not in self.inputs:
+                self._arrays[name] = numpy_helper.to_array(self._initializers[name])
+            elif node is not None and node.op_type == "Constant" and "value" in attributes(node):
+                self._arrays[name] = numpy_helper.to_array(attributes(node)["value"])
+            elif node is not None and node.op_type == "Identity":  # Exporters share weights by it.
+                value = self.constant(node.input[0])
+                if value is None:
+                    return None
+                self._arrays[name] = value
+            else:
+                return None
+        return self._arrays[name]
+
+    def scalar(self, name: str) -> float | None:
+        """The value of a constant with one element."""
+        value = self.constant(name) if name else None
+        return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
+
+    def add_constant(self, name: str, value: np.ndarray) -> str:
+        """A new initializer; one of that name and value serves again."""
+        if name not in self._arrays:
+            self._arrays[name] = np.ascontiguousarray(value)
+            self._new.append(numpy_helper.from_array(self._arrays[name], name))
+        return name
+
+    def add_shape(self, name: str, kind: int, shape: list) -> None:
+        """Says the type and the shape of a new tensor."""
+        self.types[name], self.shapes[name] = kind, shape
+        self.proto.value_info.append(helper.make_tensor_value_info(name, kind, shape))
+
+    def initializer(self, name: str) -> str:
+        """A constant as an initializer."""
+        if name in self._initializers:
+            return name
+        return self.add_constant(f"distile/{name}", self.constant(name))
+
+    def finish(self, nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
+        """The model with these nodes, without those and the initializers that nothing reads."""
+        needed, kept = set(self.outputs), []
+        for node in reversed(nodes):
+            if not node.output or any(name in needed for name in node.output):
+                kept.append(node)
+                needed.update(reads(node))
+        del self.proto.node[:]
+        self.proto.node.extend(reversed(kept))
+        tensors = [tensor for tensor in [*self.proto.initializer, *self._new] if tensor.name in needed]
+        del self.proto.initializer[:]
+        self.proto.initializer.extend(tensors)
+        made = {name for node in kept for name in node.output}
+        values = [value for value in self.proto.value_info if value.name in made]
+        del self.proto.value_info[:]
+        self.proto.value_info.extend(values)
+        return self.model

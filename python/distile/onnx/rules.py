@@ -1,0 +1,46 @@
+"""Rules: which nodes of a model take which mask."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import json
+import pathlib
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A pattern of node names and the mask of such nodes: the name of a tensor of the graph or of a new input of it;
+    None leaves them as they are. `keys`: the keys of attention that are active, by a mask in the same way."""
+
+    pattern: str
+    mask: str | None
+    keys: str | None = None
+
+    def matches(self, name: str) -> bool:
+        return fnmatch.fnmatchcase(name, self.pattern)
+
+    @staticmethod
+    def parse(text: str) -> Rule:
+        """PATTERN=MASK, PATTERN=MASK,KEYS, or PATTERN= for nodes to leave."""
+        pattern, separator, masks = text.rpartition("=")
+        if not separator or not pattern:
+            raise ValueError(f"the rule {text!r} is not PATTERN=MASK; an empty MASK leaves the nodes as they are")
+        mask, _, keys = masks.partition(",")
+        return Rule(pattern, mask or None, keys or None)
+
+
+def read_rules(texts: list[str]) -> list[Rule]:
+    """Rules from texts PATTERN=MASK, or from JSON files that hold a list of them."""
+    rules = []
+    for text in texts:
+        if text.endswith(".json"):
+            rules += [Rule.parse(line) for line in json.loads(pathlib.Path(text).read_text())]
+        else:
+            rules.append(Rule.parse(text))
+    return rules
+
+
+def first(rules: list[Rule], name: str) -> Rule | None:
+    """The rule that decides about a node: the first that matches."""
+    return next((rule for rule in rules if rule.matches(name)), None)

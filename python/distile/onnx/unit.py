@@ -1,0 +1,75 @@
+"""A node with its masked form."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import onnx
+
+from ..description import Operator
+from .graph import Graph
+
+TYPES = {
+    onnx.TensorProto.FLOAT: "float32",
+    onnx.TensorProto.FLOAT16: "float16",
+    onnx.TensorProto.BFLOAT16: "bfloat16",
+}
+
+
+class Unsupported(Exception):
+    """Why a node has no masked form."""
+
+
+@dataclasses.dataclass
+class Heads:
+    """A tensor that `perm` makes [N, T, heads, head_dim]: tokens after its last two dimensions are joined."""
+
+    name: str
+    perm: list[int]
+
+
+@dataclasses.dataclass(eq=False)
+class Unit:
+    """A node with its masked form. `inputs` are those of the masked operator in its order, without the mask; images
+    among them are in NCHW. Vectors of float32 are arrays."""
+
+    op: str
+    nodes: list[onnx.NodeProto]
+    inputs: list[str | np.ndarray | Heads | None]
+    attributes: dict
+    images: bool
+    dtype: str
+    generator: str | None = None  # With a PolyKernel: its generator and parameters, but for epilogue and residual.
+    params: dict = dataclasses.field(default_factory=dict)
+    key_tokens: int | None = None  # Of attention.
+
+    @property
+    def output(self) -> str:
+        return self.nodes[-1].output[0]
+
+    @property
+    def has_epilogue(self) -> bool:
+        return self.generator is not None and self.generator != "masked_attention"
+
+    def operator(self, activation: str, residual: bool) -> Operator | None:
+        """The operator whose PolyKernel it needs; None if it needs none."""
+        if not self.generator:
+            return None
+        end = {"epilogue": activation, "residual": residual} if self.has_epilogue else {}
+        return Operator.make(self.generator, dtype=self.dtype, **self.params, **end)
+
+
+def require(condition, reason: str) -> None:
+    if not condition:
+        raise Unsupported(reason)
+
+
+def float32(array: np.ndarray | None) -> np.ndarray | None:
+    return None if array is None else array.astype(np.float32)
+
+
+def dtype_of(graph: Graph, name: str) -> str:
+    dtype = TYPES.get(graph.types.get(name))
+    require(dtype, "its type is not float, float16 or bfloat16, or not known")
+    return dtype

@@ -1,0 +1,66 @@
+"""The table of distile.explain: what each layer of a model gains."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+
+
+@dataclasses.dataclass
+class Row:
+    """What was found of a layer. Work in multiply-adds, times in microseconds."""
+
+    name: str
+    kind: str
+    density: float
+    dense_work: int
+    work: float
+    dense_us: float
+    masked_us: float
+    predicted_us: float
+    runs_dense: bool
+
+
+def median_us(run, seconds: float) -> float:
+    """The median time of a call in microseconds, called for a while."""
+    run()
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < 5 or time.perf_counter() < end:
+        start = time.perf_counter()
+        run()
+        times.append((time.perf_counter() - start) * 1e6)
+    return statistics.median(times)
+
+
+def table(rows: list[Row], unsupported: list[str]) -> str:
+    """The rows as text, with their total and what stays dense."""
+    width = max([len(row.name) for row in rows] + [5])
+    kinds = max([len(row.kind) for row in rows] + [4])
+    head = f"{'layer':{width}}  {'kind':{kinds}}  "
+    head += "density  MMAC dense  MMAC masked  dense us  predicted us  masked us  gain"
+    lines = [head, "-" * len(head)]
+    for row in rows:
+        lines.append(
+            _line(row.name, row.kind, row, width, kinds) + ("  runs dense: no PolyKernel" if row.runs_dense else "")
+        )
+    if rows:
+        sums = {
+            field: sum(getattr(row, field) for row in rows)
+            for field in ("dense_work", "work", "dense_us", "masked_us", "predicted_us")
+        }
+        total = Row("total", "", sums["work"] / max(sums["dense_work"], 1), runs_dense=False, **sums)
+        lines += ["-" * len(head), _line("total", "", total, width, kinds)]
+    if unsupported:
+        lines += ["", "These layers have no masked form and run dense:"] + [f"  {name}" for name in unsupported]
+    if any(row.runs_dense for row in rows):
+        lines += ["", "Run this again with --build, which compiles the PolyKernels that are missing."]
+    return "\n".join(lines)
+
+
+def _line(name, kind, row, width, kinds):
+    return (
+        f"{name:{width}}  {kind:{kinds}}  {row.density:7.3f}  {row.dense_work / 1e6:10.1f}  {row.work / 1e6:11.1f}  "
+        f"{row.dense_us:8.0f}  {row.predicted_us:12.0f}  {row.masked_us:9.0f}  {row.dense_us / row.masked_us:4.2f}"
+    )

@@ -1,0 +1,227 @@
+"""Each operator of the library against ONNX Runtime's dense operator, and the mask after it."""
+
+import numpy as np
+import pytest
+from networks import Builder, run, run_node
+from onnx import TensorProto, helper
+
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "relu6": lambda x: np.clip(x, 0, 6),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "hardswish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+}
+
+
+def draw(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def draw_mask(*shape, density=0.3, seed=3):
+    return np.random.default_rng(seed).random(shape) < density
+
+
+def images(x, layout):
+    """From NCHW."""
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if layout == "NHWC" else x
+
+
+def back(x, layout):
+    return x.transpose(0, 3, 1, 2) if layout == "NHWC" else x
+
+
+def masked(dense, mask, kept=None):
+    return np.where(mask[:, None], dense, np.float32(0) if kept is None else kept)
+
+
+# With the PolyKernels that ship (the first four), and dense.
+CONVOLUTIONS = [
+    ("MaskedConv", 128, 128, 3, {"pads": [1, 1, 1, 1]}, "relu"),
+    ("MaskedConv", 576, 576, 3, {"pads": [1, 1, 1, 1], "group": 576, "strides": [2, 2]}, "relu6"),
+    ("MaskedConvTranspose", 256, 128, 4, {"pads": [1, 1, 1, 1], "strides": [2, 2]}, "relu"),
+    ("MaskedUpsampleConv", 256, 256, 3, {"pads": [1, 1, 1, 1], "scales": [2, 2]}, "none"),
+    ("MaskedConv", 5, 7, 3, {"pads": [0, 2, 1, 0], "strides": [2, 1], "dilations": [1, 2]}, "silu"),
+    ("MaskedConv", 6, 4, 2, {"group": 2}, "hardswish"),
+    ("MaskedConvTranspose", 5, 3, 3, {"strides": [2, 3], "output_padding": [1, 2], "pads": [1, 0, 0, 1]}, "none"),
+    ("MaskedUpsampleConv", 3, 5, 3, {"pads": [1, 0, 1, 0], "scales": [2, 3]}, "relu"),
+]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("op, inner, outer, kernel, attributes, activation", CONVOLUTIONS)
+def test_convolutions(op, inner, outer, kernel, attributes, activation, layout):
+    x = draw(2, inner, 9, 8)
+    groups = attributes.get("group", 1)
+    transposed = op == "MaskedConvTranspose"
+    weights = draw(*((inner, outer) if transposed else (outer, inner // groups)), kernel, kernel, seed=1)
+    weights /= np.float32(np.sqrt(weights[0].size))
+    bias = draw(outer, seed=2)
+    dense_attributes = {key: value for key, value in attributes.items() if key != "scales"}
+    larger = x
+    for axis, scale in enumerate(attributes.get("scales", []), 2):
+        larger = larger.repeat(scale, axis)
+    dense = run_node(
+        "ConvTranspose" if transposed else "Conv", [larger, weights, bias], (1, 2), domain="", **dense_attributes
+    )
+    for density in (0.0, 0.3, 1.0):
+        mask = draw_mask(2, *dense.shape[2:], density=density)
+        inputs = [images(x, layout), weights, mask, bias]
+        result = run_node(op, inputs, (1, 3), layout=layout, activation=activation, **attributes)
+        expected = masked(ACTIVATIONS[activation](dense), mask)
+        np.testing.assert_allclose(back(result, layout), expected, rtol=1e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("with_residual, with_kept", [(True, False), (False, True), (True, True)])
+def test_residual_and_kept(layout, with_residual, with_kept):
+    x, weights, mask = draw(2, 4, 7, 6), draw(4, 4, 3, 3, seed=1), draw_mask(2, 7, 6)
+    residual = draw(2, 4, 7, 6, seed=4) if with_residual else None
+    kept = draw(2, 4, 7, 6, seed=5) if with_kept else None
+    dense = run_node("Conv", [x, weights], (1,), domain="", pads=[1] * 4)
+    dense = np.maximum(dense + (residual if with_residual else 0), 0)
+    inputs = [images(x, layout), weights, mask[:, None], None]
+    inputs += [None if value is None else images(value, layout) for value in (residual, kept)]
+    result = run_node("MaskedConv", inputs, (1,), layout=layout, activation="relu", pads=[1] * 4)
+    np.testing.assert_allclose(back(result, layout), masked(dense, mask, kept), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("inner, outer, shape", [(384, 1152, (2, 11)), (5, 3, (2, 7)), (5, 3, (9,)), (6, 4, (2, 3, 5))])
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_linear(inner, outer, shape, transposed):
+    x, bias, mask = draw(*shape, inner), draw(outer, seed=2), draw_mask(*shape)
+    weights = draw(inner, outer, seed=1) / np.float32(np.sqrt(inner))
+    expected = np.where(mask[..., None], x @ weights + bias, 0)
+    given = np.ascontiguousarray(weights.T) if transposed else weights
+    result = run_node("MaskedLinear", [x, given, mask, bias], (1, 3), transB=transposed)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=2e-5)
+    kept = draw(*shape, outer, seed=4)
+    result = run_node("MaskedLinear", [x, given, mask, None, None, kept], (1,), transB=transposed, activation="relu")
+    expected = np.where(mask[..., None], np.maximum(x @ weights, 0), kept)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("key_density", [None, 0.4, 0.0])
+def test_attention(key_density):
+    query, key, value = draw(3, 2, 17, 192)
+    mask = draw_mask(2, 17)
+    keys = None if key_density is None else draw_mask(2, 17, density=key_density, seed=8)
+    split = lambda x: x.reshape(2, 17, 3, 64).transpose(0, 2, 1, 3)
+    scores = split(query) @ split(key).transpose(0, 1, 3, 2) / 8
+    if keys is not None:
+        scores = np.where(keys[:, None, None], scores, -1e30)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights *= 1 if keys is None else keys[:, None, None]
+    expected = (weights / np.maximum(weights.sum(-1, keepdims=True), 1e-30)) @ split(value)
+    expected = expected.transpose(0, 2, 1, 3).reshape(2, 17, 192) * mask[..., None]
+    result = run_node("MaskedAttention", [query, key, value, mask, keys], num_heads=3, head_dim=64)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_norms():
+    x, mask, scale, bias = draw(2, 7, 12), draw_mask(2, 7), draw(12, seed=1), draw(12, seed=2)
+    dense = run_node("LayerNormalization", [x, scale, bias], (1, 2), domain="", epsilon=1e-3)
+    result = run_node("MaskedLayerNorm", [x, mask, scale, bias], epsilon=1e-3)
+    np.testing.assert_allclose(result, np.where(mask[..., None], dense, 0), rtol=1e-5, atol=1e-5)
+    dense = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-3) * scale
+    result = run_node("MaskedRMSNorm", [x, mask, scale], epsilon=1e-3)
+    np.testing.assert_allclose(result, np.where(mask[..., None], dense, 0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_group_norm(layout):
+    x, mask, scale = draw(2, 12, 5, 6), draw_mask(2, 5, 6), draw(12, seed=1)
+    groups = x.reshape(2, 3, 4, 5, 6)
+    expected = np.zeros_like(groups)
+    for image in range(2):
+        active = groups[image][:, :, mask[image]]
+        mean, variance = active.mean((1, 2)), active.var((1, 2))
+        expected[image] = (groups[image] - mean[:, None, None, None]) / np.sqrt(variance + 1e-4)[:, None, None, None]
+    expected = np.maximum(expected.reshape(x.shape) * scale[:, None, None], 0) * mask[:, None]
+    attributes = dict(layout=layout, num_groups=3, epsilon=1e-4, activation="relu")
+    result = run_node("MaskedGroupNorm", [images(x, layout), mask, scale], **attributes)
+    np.testing.assert_allclose(back(result, layout), expected, rtol=1e-4, atol=1e-4)
+    mean, variance = draw(2, 3, seed=5), np.abs(draw(2, 3, seed=6)) + 1
+    expected = (groups - mean[..., None, None, None]) / np.sqrt(variance + 1e-4)[..., None, None, None]
+    expected = np.maximum(expected.reshape(x.shape) * scale[:, None, None], 0) * mask[:, None]
+    result = run_node("MaskedGroupNorm", [images(x, layout), mask, scale, None, mean, variance], **attributes)
+    np.testing.assert_allclose(back(result, layout), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_pooling(op, layout):
+    x = draw(2, 6, 9, 8)
+    window = dict(kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
+    for more in ({}, {"dilations": [2, 1]} if op == "MaxPool" else {"count_include_pad": 1}):
+        dense = run_node(op, [x], domain="", **window, **more)
+        mask = draw_mask(2, *dense.shape[2:])
+        result = run_node(f"Masked{op}", [images(x, layout), mask], layout=layout, **window, **more)
+        np.testing.assert_allclose(back(result, layout), masked(dense, mask), rtol=1e-6, atol=1e-6)
+
+
+def test_masks():
+    mask = draw_mask(2, 9, 10, density=0.1)
+    padded = np.pad(mask, ((0, 0), (1, 1), (2, 2)))
+    dilated = np.any([padded[:, y : y + 9, x : x + 10] for y in range(3) for x in range(5)], 0)
+    result = run_node("MaskDilate", [mask], bool_output=True, radius=[1, 2])
+    assert (result == dilated).all()
+    pooled = np.pad(mask, ((0, 0), (0, 0), (0, 2))).reshape(2, 3, 3, 4, 3).any((2, 4))
+    assert (run_node("MaskPool", [mask], bool_output=True, factor=[3, 3]) == pooled).all()
+    scores, weights = draw(2, 4, 5, 6), draw(4, seed=1)
+    expected = np.einsum("nchw,c->nhw", scores, weights) + 0.25 > 0.5
+    result = run_node("MaskFromScores", [scores, weights], bool_output=True, bias=0.25, threshold=0.5)
+    assert (result == expected).all()
+
+
+def test_bfloat16():
+    """A PolyKernel in bfloat16, between casts."""
+    x, mask = draw(1, 8, 8, 256), draw_mask(1, 8, 8)
+    builder = Builder()
+    builder.weights("w32", 256, 256, 3, 3)
+    for name in ("x", "w32"):
+        builder.add("Cast", [name], f"{name}.bf16", to=TensorProto.BFLOAT16)
+    attributes = dict(domain="distile", layout="NHWC", activation="relu", pads=[1] * 4)
+    builder.add("MaskedConv", ["x.bf16", "w32.bf16", "mask"], "y.bf16", **attributes)
+    builder.add("Cast", ["y.bf16"], "y", to=TensorProto.FLOAT)
+    model = builder.model({"x": x.shape, "mask": mask.shape}, {"y": x.shape})
+    (result,) = run(model, {"x": x, "mask": mask})
+    weights = np.frombuffer(builder.initializers[0].raw_data, np.float32).reshape(256, 256, 3, 3)
+    dense = run_node("Conv", [images(x.transpose(0, 3, 1, 2), "NCHW").copy(), weights], (1,), domain="", pads=[1] * 4)
+    expected = masked(np.maximum(dense, 0), mask).transpose(0, 2, 3, 1)
+    np.testing.assert_allclose(result, expected, rtol=2e-2, atol=5e-2)
+
+
+@pytest.mark.parametrize(
+    "inputs, constants, attributes, message",
+    [
+        ([draw(1, 3, 5, 5), draw(4, 3, 3, 3), draw_mask(1, 4, 3)], (1,), {}, "mask"),
+        ([draw(1, 3, 5, 5), draw(4, 3, 3, 3), draw_mask(1, 3, 3)], (), {}, "not an initializer"),
+        ([draw(1, 3, 5, 5), draw(4, 3, 3, 3), draw_mask(1, 3, 3)], (1,), {"activation": "swish"}, "no activation"),
+        ([draw(1, 3, 5, 5), draw(4, 3, 3, 3), draw_mask(1, 3, 3)], (1,), {"layout": "NWHC"}, "layout"),
+        ([draw(1, 3, 5, 5), draw(4, 3, 3, 3), draw_mask(1, 3, 3)], (1,), {"pads": [1, 1]}, "2 numbers instead of 4"),
+        ([draw(1, 3, 2, 5), draw(4, 3, 3, 3), draw_mask(1, 3, 3)], (1,), {}, "smaller than the operator's window"),
+    ],
+)
+def test_errors(inputs, constants, attributes, message):
+    with pytest.raises(Exception, match=message):
+        run_node("MaskedConv", inputs, constants, **attributes)
+
+
+def test_attention_needs_a_polykernel():
+    tokens = draw(1, 4, 16)
+    with pytest.raises(Exception, match="no PolyKernel computes attention of 2 heads of 8 channels"):
+        run_node("MaskedAttention", [tokens, tokens, tokens, draw_mask(1, 4)], num_heads=2, head_dim=8)
+
+
+def test_threads():
+    mask = helper.make_tensor_value_info("mask", TensorProto.BOOL, [1, 4, 4])
+    builder = Builder()
+    builder.conv("conv", "x", 4, 3)
+    builder.nodes[0].op_type, builder.nodes[0].domain = "MaskedConv", "distile"
+    builder.nodes[0].input.insert(2, mask.name)
+    model = builder.model({"x": [1, 3, 4, 4], "mask": [1, 4, 4]}, {"conv.out": [1, 4, 4, 4]})
+    feeds = {"x": draw(1, 3, 4, 4), "mask": draw_mask(1, 4, 4)}
+    np.testing.assert_array_equal(run(model, feeds)[0], run(model, feeds, threads=1)[0])
+    with pytest.raises(Exception, match="distile.threads is '0'"):
+        run(model, feeds, threads=0)

@@ -1,0 +1,114 @@
+"""The commands, building, and calls from several threads."""
+
+import concurrent.futures
+import pathlib
+import re
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from networks import Builder, feeds_of, run
+from test_conversion import residual_network
+
+from distile.compiler import compiler_folder
+from distile.onnx import Rule, cache_folder, convert, session_options
+from distile.onnx import __main__ as command
+from distile.onnx.building import missing
+from distile.onnx.explain import make_mask
+from distile.onnx.rules import read_rules
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(residual_network(), path)
+    return path
+
+
+def test_convert(model, capsys):
+    arguments = ["convert", str(model), "--rules", "b1*=mask", "b2/*=other", "--mask-size", "other=22,18"]
+    assert command.main(arguments) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"b1/conv2 +MaskedConv +mask +11x9 +with Add, Relu; no PolyKernel", text)
+    assert re.search(r"stem +Conv +- +left: no rule", text)
+    assert "5 nodes replaced, 2 left" in text
+    converted = onnx.load(model.with_suffix(".masked.onnx"))
+    assert {value.name for value in converted.graph.input} == {"x", "mask", "other"}
+    assert command.main([*arguments, "--reference", "-o", str(model.with_name("reference.onnx"))]) == 0
+    feeds = feeds_of(converted, 0.4)
+    paths = model.with_suffix(".masked.onnx"), model.with_name("reference.onnx")
+    results = [run(onnx.load(path), feeds)[0] for path in paths]
+    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
+
+
+def test_example():
+    """The program of docs/onnx.md."""
+    program = pathlib.Path(__file__).parents[2] / "examples/onnx_block.py"
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    found = re.fullmatch(r"2 layers replaced, active: 12%, largest error there: (.*)", done.stdout.strip())
+    assert found and float(found[1]) < 1e-4 and not done.stderr
+
+
+def test_rules(tmp_path):
+    (tmp_path / "rules.json").write_text('["a=b=m", "c*="]')
+    rules = read_rules([str(tmp_path / "rules.json"), "d=m,k"])
+    assert rules == [Rule("a=b", "m"), Rule("c*", None), Rule("d", "m", "k")]
+    with pytest.raises(ValueError, match="not PATTERN=MASK"):
+        read_rules(["mask"])
+
+
+def test_explain(model, capsys):
+    arguments = ["explain", str(model), "--rules", "b*=mask", "--masks", ".25", "--seconds", ".005"]
+    assert command.main(arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    row = lines[2].split()
+    assert row[:4] == ["b1/conv1", "conv", "3x3", "12-12"] and "runs dense" in lines[2]
+    active = float(row[4]) * 99
+    assert abs(active - round(active)) < 0.1 and abs(active - 0.25 * 99) <= 4
+    assert float(row[5]) == round(99 * 12 * 12 * 9 / 1e6, 1)
+    assert lines[8].startswith("total") and any(line.startswith("whole model: dense") for line in lines)
+
+
+def test_masks_for_explain(tmp_path):
+    np.save(tmp_path / "masks.npy", np.eye(6, dtype=np.uint8))
+    mask = make_mask(str(tmp_path / "masks.npy"), [2, 3, 2])
+    assert (mask == np.array([[1, 0], [1, 1], [0, 1]], bool)).all() and mask.shape == (2, 3, 2)
+    with pytest.raises(ValueError, match=r"are \[6, 6\], but the model's are \[4, 4\]"):
+        make_mask(str(tmp_path / "masks.npy"), [1, 4, 4])
+    assert abs(make_mask(".5", [1, 100]).mean() - 0.5) < 0.2
+
+
+@pytest.mark.skipif(compiler_folder() is None, reason="distile's compiler is not installed")
+def test_build(tmp_path):
+    """Builds PolyKernels, with which results stay the same."""
+    b = Builder()
+    b.conv("up", "x", 5, 8, 2, 2, op="ConvTranspose", pads=[0] * 4, output_padding=[1, 0])
+    b.add("Transpose", ["x"], "t", perm=[0, 2, 3, 1])
+    b.add("MatMul", ["t", b.weights("w", 8, 3)], "y", "linear")
+    onnx.save(b.model({"x": [1, 8, 9, 9]}, {"y": [1, 9, 9, 3], "up.out": None}), tmp_path / "model.onnx")
+    arguments = ["convert", str(tmp_path / "model.onnx"), "--rules", "up=large", "*=mask", "--build"]
+    converted, report = convert(onnx.load(tmp_path / "model.onnx"), read_rules(arguments[3:5]))
+    assert len(missing(report)) == 2
+    feeds = feeds_of(converted, 0.4)
+    dense = run(converted, feeds)
+    assert command.main(arguments) == 0
+    assert not missing(report) and len(list(cache_folder().glob("*.so"))) == 2
+    for result, expected in zip(run(onnx.load(tmp_path / "model.masked.onnx"), feeds), dense):
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_calls_from_threads():
+    """One session, called by many threads with other masks."""
+    converted, _ = convert(residual_network(), [Rule("b*", "mask")])
+    options = session_options()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(converted.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    feeds = [feeds_of(converted, 0.1 * seed, seed) for seed in range(8)]
+    expected = [session.run(None, one)[0] for one in feeds]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        places = list(range(8)) * 20
+        for place, result in zip(places, pool.map(lambda place: session.run(None, feeds[place])[0], places)):
+            np.testing.assert_array_equal(result, expected[place])
