@@ -59,6 +59,26 @@ class Network(nn.Module):
         raise NotImplementedError
 
 
+def move(thing, device: str):
+    """Moves a network with all tensors that it holds, in place; a tensor, or a collection of them, as a copy."""
+    if isinstance(thing, torch.Tensor):
+        return thing.to(device)
+    if isinstance(thing, (list, tuple)):
+        return type(thing)(move(item, device) for item in thing)
+    if isinstance(thing, dict):
+        return {key: move(item, device) for key, item in thing.items()}
+    if isinstance(thing, nn.Module):
+        for module in thing.to(device).modules():
+            held = {key: item for key, item in vars(module).items() if not key.startswith("_")}
+            vars(module).update({key: move(item, device) for key, item in held.items()})
+    elif type(thing).__module__ in HOLDERS:
+        vars(thing).update({key: move(item, device) for key, item in vars(thing).items()})
+    return thing
+
+
+HOLDERS = (__name__, "editing")  # Objects of these modules hold tensors.
+
+
 class Dense(nn.Module):
     """The dense form of a network, for compilers and exporters."""
 

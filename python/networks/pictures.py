@@ -13,7 +13,7 @@ COLOURS = ("#3b6ea5", "#d98e32", "#5a9e5f", "#b5483a", "#7d63a8", "#8a6d4b", "#8
 
 def panel(picture: torch.Tensor, size: int = PANEL) -> Image.Image:
     """A tensor [3, H, W] or [H, W] from 0 to 1 as an image of this width."""
-    pixels = picture.detach().float().clamp(0, 1)
+    pixels = picture.detach().float().cpu().clamp(0, 1)
     pixels = pixels.permute(1, 2, 0) if pixels.dim() == 3 else pixels[:, :, None].expand(-1, -1, 3)
     made = Image.fromarray((pixels * 255).byte().numpy())
     height = round(size * made.height / made.width)

@@ -17,7 +17,7 @@ import torch
 import distile
 import timing
 from avit import AViT
-from common import error, write_json
+from common import error, move, write_json
 from distile import polykernels
 from dit_editing import DiT
 from dynconv_pose import PoseNetwork
@@ -41,7 +41,7 @@ WITH_MASKS = {
     "sige-gaugan": lambda: GauGAN(),
     "sige-stable-diffusion": lambda: StableDiffusion(),
     "dit-editing": lambda: DiT(side=32, channels=384, heads=6, blocks=6),
-    "dit-editing-cuda": lambda: DiT(device="cuda", dtype=torch.bfloat16),
+    "dit-editing-cuda": lambda: DiT(64, 1536, 24, 24, device="cuda", dtype=torch.bfloat16),
 }
 
 
@@ -50,6 +50,7 @@ def main(arguments=None) -> int:
     parser.add_argument("network", choices=[*BY_DENSITY, *WITH_MASKS])
     parser.add_argument("--density", type=float, nargs="+", help="mean densities, for networks that take one")
     parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: float32 without TF32")
     parser.add_argument("--build", action="store_true", help="compile the PolyKernels that are missing first")
     parser.add_argument("--peers", nargs="*", choices=timing.PEERS, default=list(timing.PEERS))
     parser.add_argument("--seconds", type=float, default=10, help="to time each density (default: %(default)s)")
@@ -59,6 +60,8 @@ def main(arguments=None) -> int:
     options = parser.parse_args(arguments)
     if options.network in WITH_MASKS and (options.density or options.batch != 1):
         parser.error(f"{options.network} has masks of its own, and takes no density and no batch")
+    if options.device == "cuda":
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     with timing.threads(options.threads):
         run(options)
     return 0
@@ -70,6 +73,7 @@ def run(options) -> None:
     for density in options.density or [None]:
         by_density = BY_DENSITY.get(options.network)
         network = (by_density(density, options.batch) if by_density else WITH_MASKS[options.network]()).eval()
+        network = move(network, options.device) if options.device != "cpu" else network
         with torch.inference_mode():  # Weights made in it would be packed at each call.
             rows.append(measure(network, options))
         print_row(rows[-1])

@@ -22,6 +22,7 @@ def interleaved(network: Network, peers: dict, seconds: float) -> dict[str, floa
         network.prepare()
         inputs = network.dense_inputs()
         for name in times:
+            _finish(inputs)
             start = time.perf_counter()
             network.masked() if name == "distile" else peers[name](*inputs)
             _finish(inputs)

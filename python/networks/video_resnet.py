@@ -141,7 +141,7 @@ class VideoResNet(Network):
 
     def prepare(self):
         self.number += 1
-        self.following = scene(self.size, self.number, self.objects)
+        self.following = scene(self.size, self.number, self.objects).to(self.frame.device)
 
     def masked(self):
         frame, before = self.following, self.frame

@@ -78,6 +78,27 @@ def test_edits(name):
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("name", SMALL)
+def test_move(name):
+    """All that a dense step reads moves; and what the network keeps."""
+    with torch.inference_mode(False):
+        network = SMALL[name]().eval()
+    network.prepare()
+    network.masked()
+    shapes = [tensor.shape for tensor in common.tensors_of(network.dense(*network.dense_inputs()))]
+    kept = network.cached_bytes()
+    assert common.move(network, "meta") is network
+    found = common.tensors_of(network.dense(*network.dense_inputs()))
+    assert [tensor.shape for tensor in found] == shapes and all(tensor.is_meta for tensor in found)
+    if name in EDITED:
+        assert all(tensor.is_meta for tensor in network.editor.kept.values())
+    elif name.startswith("dynconv"):
+        assert all(tensor.is_meta for tensor in network.buffers._kept.values()) and network.cached_bytes() == kept
+    elif name == "video":
+        assert all(layer.result.is_meta for layer in network.modules() if isinstance(layer, video_resnet.Kept))
+
+
+@torch.inference_mode()
 def test_full_masks_are_dense():
     with torch.inference_mode(False):
         networks = (
