@@ -84,9 +84,9 @@ public:
         // On tensor cores probabilities are rounded to the type: its last bit, and of float16 its least number. Other
         // factors are rounded to TF32 only.
         const std::string layout = polykernel.variants[0].layout;
-        if (layout == "cuda-k32" && !call.as_tf32) {
-            tensors.math = DISTILE_MATH_TF32;
-        } else if (layout == "cuda-k16" || layout == "cuda-k32") {
+        const bool rounds_all = layout == "cuda-k32" && !call.as_tf32;
+        tensors.math = rounds_all ? DISTILE_MATH_TF32 : DISTILE_MATH_FLOAT32;
+        if (!rounds_all && (layout == "cuda-k16" || layout == "cuda-k32")) {
             tensors.weight_error = tensors.input->view().dtype == DISTILE_BFLOAT16 ? 0x1p-8 : 0x1p-10;
         }
         args = tensors.args(rows.get(), keys ? keys->get() : rows.get());
