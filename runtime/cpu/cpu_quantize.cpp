@@ -2,6 +2,8 @@
 #include "float_rows.h"
 #include "mask_checks.h"
 #include "tensor.h"
+#include "types.h"
+#include <algorithm>
 #include <cmath>
 #include <distile/quantize.h>
 #include <limits>
@@ -150,8 +152,8 @@ distile_scale scale_of(const Collected &collected, distile_dtype dtype, bool sym
     }
     const float scale =
         std::max(static_cast<float>(range / (symmetric ? 254 : 255)), std::numeric_limits<float>::min());
-    const double zero_point = std::nearbyint(first - least / static_cast<double>(scale));
-    return {scale, symmetric ? middle : static_cast<int32_t>(std::clamp<double>(zero_point, first, first + 255))};
+    const auto zero_point = static_cast<float>(std::clamp<double>(first - least / scale, first, first + 255));
+    return {scale, symmetric ? middle : static_cast<int32_t>(round_to_integer(zero_point))};
 }
 
 distile_status check_calibration(distile_context *context, const char *call, const distile_tensor *tensors,

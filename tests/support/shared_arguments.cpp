@@ -153,7 +153,7 @@ void check_plain_functions(WrongArguments &all) {
     all.note("distile_version");
     CHECK(distile_version() == DISTILE_VERSION);
     all.note("distile_dtype_size");
-    for (int32_t dtype : {-1, 0, 4, INT_MIN, INT_MAX}) {
+    for (int32_t dtype : {-1, 0, 6, INT_MIN, INT_MAX}) {
         distile_dtype unknown{};
         std::memcpy(&unknown, &dtype, sizeof(dtype));
         CHECK(distile_dtype_size(unknown) == 0);

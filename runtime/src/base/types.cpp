@@ -82,7 +82,7 @@ template<typename Integer> void round_to(const float *from, void *to, size_t cou
     for (size_t i = 0; i < count; i++) {
         const float value = std::isnan(from[i]) ? 0 : from[i];
         static_cast<Integer *>(to)[i] = static_cast<Integer>(
-            std::nearbyint(std::clamp(value, static_cast<float>(Limits::min()), static_cast<float>(Limits::max()))));
+            round_to_integer(std::clamp(value, static_cast<float>(Limits::min()), static_cast<float>(Limits::max()))));
     }
 }
 

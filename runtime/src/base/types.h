@@ -20,6 +20,13 @@ template<typename Enum> int32_t raw(const Enum &value) {
     return number;
 }
 
+/** A number of at most 2^22, rounded to nearest, ties to even. (Static libraries of C's mathematics, in which rounding
+ * depends on the CPU, do not link into every program.) */
+inline float round_to_integer(float value) {
+    constexpr float integers = 0x1.8p23f;
+    return (value + integers) - integers;
+}
+
 struct Type {
     distile_dtype dtype;
     const char *name;

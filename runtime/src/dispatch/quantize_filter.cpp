@@ -97,7 +97,7 @@ extern "C" distile_status distile_quantize_filter(distile_context *context, cons
                         bias[o] = folded;
                     }
                     std::transform(weights.begin(), weights.end(), filter + o * channel_elements, [&](float weight) {
-                        return static_cast<int8_t>(std::clamp(std::nearbyint(weight / scale), -127.0f, 127.0f));
+                        return static_cast<int8_t>(round_to_integer(std::clamp(weight / scale, -127.0f, 127.0f)));
                     });
                 }
             }
