@@ -38,6 +38,9 @@ distile_status check_quantized(distile_context *context, const char *call, const
 distile_status check_conversion(distile_context *context, const char *call, const distile_tensor *input,
                                 const distile_mask *mask, const distile_scale &scale, const distile_tensor *output,
                                 bool quantizes) {
+    if (!input || !output) {
+        return fail_null(context, call, input ? "output" : "input");
+    }
     distile_status status = check_cpu(context, call);
     if (status == DISTILE_OK) {
         status = quantizes ? check_any_tensor(context, call, input, "input")

@@ -650,8 +650,8 @@ TEST_CASE("Quantized operators say what is wrong with their numbers", "[int8]") 
     CHECK(distile_run(made.get(), &args) == DISTILE_ERROR_BAD_WEIGHTS);
 
     // Descriptors that no build makes.
-    for (const distile_dtype dtype : {DISTILE_FLOAT16, static_cast<distile_dtype>(77)}) {
-        kernel.operands().back().dtype = dtype;
+    for (const int32_t dtype : {static_cast<int32_t>(DISTILE_FLOAT16), 77}) {
+        std::memcpy(&kernel.operands().back().dtype, &dtype, sizeof(dtype));
         distile_kernel *none = nullptr;
         CHECK(distile_kernel_create(context.get(), &kernel.polykernel(), &none) == DISTILE_ERROR_VERSION);
     }

@@ -207,13 +207,13 @@ TEST_CASE("A filter is quantized by its largest weights, after folding", "[quant
             most = std::max(most, std::abs(filter[o * of_channel + i] * factor));
         }
         CHECK(scales[o] == Approx(o == 2 ? 1 : most / 127));
-        int largest = 0;
+        float largest = 0;
         for (int h = 0; h < 3; h++) {
             for (int w = 0; w < 2; w++) {
                 for (int i = 0; i < 4; i++) {
-                    const int stored = quantized[((o * 3 + h) * 2 + w) * 4 + i];
+                    const float stored = quantized[((o * 3 + h) * 2 + w) * 4 + i];
                     const float real = filter[((o * 4 + i) * 3 + h) * 2 + w] * factor;
-                    CHECK(std::abs(static_cast<float>(stored) * scales[o] - real) <= scales[o] * .5001f);
+                    CHECK(std::abs(stored * scales[o] - real) <= scales[o] * .5001f);
                     largest = std::max(largest, std::abs(stored));
                 }
             }

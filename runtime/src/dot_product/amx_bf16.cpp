@@ -7,8 +7,11 @@
 
 namespace {
 
-struct AmxBf16 : distile::dot_product::AmxTiles<AmxBf16> {
-    using Numbers = distile::dot_product::Bfloat16<AmxBf16>;
+/** Tells this file's functions apart from those of other files. */
+struct OfAmxBf16;
+
+struct AmxBf16 : distile::dot_product::AmxTiles<OfAmxBf16> {
+    using Numbers = distile::dot_product::Bfloat16<OfAmxBf16>;
 
     template<int C, int A, int B> static void add_product() {
         if constexpr (C == 0) {

@@ -7,8 +7,11 @@
 
 namespace {
 
-struct AmxInt8 : distile::dot_product::AmxTiles<AmxInt8> {
-    using Numbers = distile::dot_product::Int8<AmxInt8>;
+/** Tells this file's functions apart from those of other files. */
+struct OfAmxInt8;
+
+struct AmxInt8 : distile::dot_product::AmxTiles<OfAmxInt8> {
+    using Numbers = distile::dot_product::Int8<OfAmxInt8>;
 
     template<int C, int A, int B> static void add_product() {
         if constexpr (C == 0) {

@@ -6,8 +6,11 @@
 
 namespace {
 
-struct Avx2Int8 : distile::dot_product::Avx2Halves<Avx2Int8> {
-    using Halves = distile::dot_product::Avx2Halves<Avx2Int8>;
+/** Tells this file's functions apart from those of other files. */
+struct OfAvx2Int8;
+
+struct Avx2Int8 : distile::dot_product::Avx2Halves<OfAvx2Int8> {
+    using Halves = distile::dot_product::Avx2Halves<OfAvx2Int8>;
     /** The numbers 0 and 2 of each group, and 1 and 3, as 16 bits. */
     struct Weights {
         __m256i low_even, low_odd, high_even, high_odd;

@@ -5,8 +5,11 @@
 
 namespace {
 
-struct AvxVnni : distile::dot_product::Avx2Halves<AvxVnni> {
-    using Halves = distile::dot_product::Avx2Halves<AvxVnni>;
+/** Tells this file's functions apart from those of other files. */
+struct OfAvxVnni;
+
+struct AvxVnni : distile::dot_product::Avx2Halves<OfAvxVnni> {
+    using Halves = distile::dot_product::Avx2Halves<OfAvxVnni>;
     struct Weights {
         __m256i low, high;
     };
