@@ -149,7 +149,7 @@ Panel attention_panel(const Json &file) {
     const Json *largest = nullptr;
     for (const Json *row : rows) {
         if (row->at("kind") == "attention" && row->at("batch") == 1 && row->contains("t_gather_us") &&
-            (largest == nullptr || work(*row) > work(*largest))) {
+            row->at("dtype") == rows.front()->at("dtype") && (largest == nullptr || work(*row) > work(*largest))) {
             largest = row;
         }
     }

@@ -20,7 +20,8 @@ bool has_attention(const Json &rows);
 std::string attention_lines(const Json &rows);
 /** Every row; "" likewise. */
 std::string attention_table(const Json &rows);
-/** Eta by density of the attention with the most work and all its keys, or the active ones. */
+/** Eta by density of the attention with the most work in the first type of the file, with all keys and the active ones.
+ */
 Panel attention_panel(const Json &file);
 
 }  // namespace distile::bench
