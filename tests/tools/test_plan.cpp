@@ -839,8 +839,8 @@ TEST_CASE("A plan for dot products names a target that has them, and no other co
 
 TEST_CASE("A quantized operator has plans for dot products only", "[plan]") {
     const TemporaryFolder folder;
-    const json file = read_json(std::string(DISTILE_TESTS_FOLDER) +
-                                "/plans/test_conv3_24_40_residual_uint8_avx512_vnni.json");
+    const json file =
+        read_json(std::string(DISTILE_TESTS_FOLDER) + "/plans/test_conv3_24_40_residual_uint8_avx512_vnni.json");
     const auto read = [&](const json &json) {
         const Plan plan = read_plan(folder.write("plan.json", json.dump()));
         check_buildable(plan);
@@ -853,8 +853,9 @@ TEST_CASE("A quantized operator has plans for dot products only", "[plan]") {
     for (const char *word :
          {"{.role = DISTILE_ROLE_INPUT, .dtype = DISTILE_UINT8, .channels = 24}",
           "{.role = DISTILE_ROLE_WEIGHTS, .dtype = DISTILE_INT8", "DISTILE_ROLE_REQUANTIZATION",
-          "{.role = DISTILE_ROLE_RESIDUAL, .dtype = DISTILE_INT8", "{.role = DISTILE_ROLE_OUTPUT, .dtype = DISTILE_INT8",
-          "return distile_call_avx512_vnni(&code, call);", ".layout = \"cpu-k64\", .run = run_s_0_fine}"}) {
+          "{.role = DISTILE_ROLE_RESIDUAL, .dtype = DISTILE_INT8",
+          "{.role = DISTILE_ROLE_OUTPUT, .dtype = DISTILE_INT8", "return distile_call_avx512_vnni(&code, call);",
+          ".layout = \"cpu-k64\", .run = run_s_0_fine}"}) {
         CAPTURE(word, c);
         CHECK(contains(c, word));
     }
