@@ -29,15 +29,18 @@ difference to a plain implementation by the largest value""".replace("\n", " ")
 
 class CpuClock:
     """Times calls on a CPU, each after a pause in which the threads of the other sides stop spinning, and after calls
-    that wake the side's own."""
+    for a moment, which wake the side's own."""
+
+    PAUSE_S, MOMENT_S = .03, .003
 
     def prepare(self, call):
         call()
         return call
 
     def time_us(self, call):
-        time.sleep(.03)
-        for _ in range(3):
+        time.sleep(self.PAUSE_S)
+        awake = time.perf_counter() + self.MOMENT_S
+        while time.perf_counter() < awake:
             call()
         start = time.perf_counter_ns()
         call()
