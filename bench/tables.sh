@@ -12,11 +12,8 @@ mkdir -p "$documents/bench/results"
 "$bench" --summary "$results"/*.json --pages "$documents/bench/results"
 "$bench" --summary "$results"/cpu-avx512.json --figure "$documents/docs/cpu.svg"
 "$bench" --summary "$results"/{h200,h200-16sm}.json --figure "$documents/docs/h200.svg"
-attention=()
-for file in "$results"/{cpu-tokens,h200-attention}.json; do
-    [[ ! -e $file ]] || attention+=("$file")
-done
-((${#attention[@]} == 0)) || "$bench" --summary "${attention[@]}" --figure "$documents/docs/tokens.svg"
+attention=$results/h200-attention.json
+[[ ! -e $attention ]] || "$bench" --summary "$attention" --figure "$documents/docs/tokens.svg"
 # float32 and the other types, once these are measured.
 gpu=("$results/h200.json")
 [[ ! -e $results/h200-tensor.json ]] || gpu+=("$results/h200-tensor.json")
