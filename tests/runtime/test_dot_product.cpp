@@ -1,12 +1,11 @@
 // Variants for dot-product and matrix instructions against the plain loops. Their code reads the operator at run time,
 // so these PolyKernels are written here; nothing is generated.
 #include "catch.h"
-#include "dot_product_layout.h"
+#include "dot_product_kernel.h"
 #include "emulated_tiles.h"
 #include "matrix_tiles.h"
 #include "operator_test.h"
 #include "test_tensor.h"
-#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <distile/distile.hpp>
@@ -22,20 +21,9 @@ using namespace distile;
 
 namespace {
 
-using Call = int (*)(const distile_dot_product_code *code, const distile_kernel_call *call);
-
 int call_emulated_tiles(const distile_dot_product_code *code, const distile_kernel_call *call) {
     return dot_product::Product<dot_product::TileSet<EmulatedBfloat16Tiles>>(*code, *call).run();
 }
-
-/** An instruction set, and the blocks of three variants. */
-struct InstructionSet {
-    const char *name, *features;
-    Call call;
-    struct {
-        int32_t pixels, channels;
-    } blocks[3];
-};
 
 const InstructionSet emulated = {"tiles", "", call_emulated_tiles, {{32, 32}, {16, 32}, {32, 16}}};
 #ifdef DISTILE_TEST_DOT_PRODUCTS
@@ -48,74 +36,22 @@ const InstructionSet *const instruction_sets[] = {&emulated, &avx512_bf16, &amx_
 const InstructionSet *const instruction_sets[] = {&emulated};
 #endif
 
-constexpr int num_variants = 3;
-/** What the variants of the PolyKernel that is tested call. */
-std::array<distile_dot_product_code, num_variants> codes;
-Call code_of_all;
-
-template<int Variant> int run_variant(const distile_kernel_call *call) {
-    return code_of_all(&codes[Variant], call);
-}
-constexpr distile_kernel_function runs[num_variants] = {run_variant<0>, run_variant<1>, run_variant<2>};
-
-/** A PolyKernel of a convolution in bfloat16. The last variant is dense. Only one can be in use. */
-class DotProductKernel {
-public:
-    DotProductKernel(const InstructionSet &set, distile_operator_kind kind, const distile_conv2d &conv)
-        : conv_(conv), linear_{conv.in_channels, conv.out_channels, conv.epilogue, conv.residual},
-          taps_(dot_product_taps(kind, conv)), name_(set.name) {
-        operands_ = {{DISTILE_ROLE_INPUT, DISTILE_BFLOAT16, conv.in_channels},
-                     {DISTILE_ROLE_WEIGHTS, DISTILE_FLOAT32, 0},
-                     {DISTILE_ROLE_BIAS, DISTILE_FLOAT32, 0}};
-        if (conv.residual != 0) {
-            operands_.push_back({DISTILE_ROLE_RESIDUAL, DISTILE_BFLOAT16, conv.out_channels});
-        }
-        operands_.push_back({DISTILE_ROLE_OUTPUT, DISTILE_BFLOAT16, conv.out_channels});
-        constexpr int32_t tiles[num_variants][2] = {{1, 1}, {2, 3}, {1, 8}};
-        constexpr int32_t staged[num_variants] = {2, 1, 3}, splits[num_variants] = {1, 2, 4};
-        constexpr const char *names[num_variants] = {"fine", "coarse", "dense"};
-        code_of_all = set.call;
-        for (int i = 0; i < num_variants; i++) {
-            codes[i] = {conv.epilogue,          tiles[i][0],    tiles[i][1],    set.blocks[i].pixels,
-                        set.blocks[i].channels, staged[i],      splits[i],      taps_.scale_h,
-                        taps_.scale_w,          taps_.stride_h, taps_.stride_w, taps_.rows.data(),
-                        taps_.columns.data()};
-            variants_[i] = {names[i],  tiles[i][0], tiles[i][1], i + 1 == num_variants ? 1 : 0,
-                            "cpu-k32", runs[i],     {},          0};
-        }
-        polykernel_.version = DISTILE_POLYKERNEL_VERSION;
-        polykernel_.name = name_.c_str();
-        polykernel_.kind = kind;
-        polykernel_.op = kind == DISTILE_MASKED_LINEAR ? static_cast<const void *>(&linear_) : &conv_;
-        polykernel_.num_operands = static_cast<int32_t>(operands_.size());
-        polykernel_.operands = operands_.data();
-        polykernel_.device = DISTILE_CPU;
-        polykernel_.features = set.features;
-        polykernel_.num_variants = num_variants;
-        polykernel_.variants = variants_.data();
-    }
-    DotProductKernel(const DotProductKernel &) = delete;
-    DotProductKernel &operator=(const DotProductKernel &) = delete;
-
-    const distile_polykernel &polykernel() const {
-        return polykernel_;
-    }
-
-private:
-    distile_conv2d conv_;
-    distile_linear linear_;
-    DotProductTaps taps_;
-    std::string name_;
-    std::vector<distile_operand> operands_;
-    std::array<distile_variant, num_variants> variants_{};
-    distile_polykernel polykernel_{};
-};
-
 struct Case {
     const char *name;
     distile_operator_kind kind;
     distile_conv2d conv;
 };
+
+/** An operator in bfloat16. */
+DotProductOperator operator_of(const Case &of) {
+    return {of.kind,
+            of.conv,
+            DISTILE_BFLOAT16,
+            "cpu-k32",
+            {{DISTILE_ROLE_INPUT, DISTILE_BFLOAT16, of.conv.in_channels},
+             {DISTILE_ROLE_WEIGHTS, DISTILE_FLOAT32, 0},
+             {DISTILE_ROLE_BIAS, DISTILE_FLOAT32, 0}}};
+}
 
 // Channels in, out; groups; kernel, stride; padding at the top, bottom, left and right; dilation; epilogue; residual.
 const Case cases[] = {
@@ -145,7 +81,7 @@ TEST_CASE("Variants of dot products compute what the plain loop computes", "[dot
     for (const InstructionSet *set : instruction_sets) {
         for (const Case &one : cases) {
             INFO(set->name << ", " << one.name);
-            const DotProductKernel kernel(*set, one.kind, one.conv);
+            const DotProductKernel kernel(*set, operator_of(one));
             if (!can_run_or_warn(kernel.polykernel())) {
                 break;
             }
@@ -170,7 +106,7 @@ TEST_CASE("Variants of dot products pass on NaN and infinity", "[dot_product]") 
     for (const InstructionSet *set : instruction_sets) {
         for (const Case &one : cases) {
             INFO(set->name << ", " << one.name);
-            const DotProductKernel kernel(*set, one.kind, one.conv);
+            const DotProductKernel kernel(*set, operator_of(one));
             if (!can_run_or_warn(kernel.polykernel())) {
                 break;
             }
@@ -187,7 +123,7 @@ TEST_CASE("Variants of dot products pass on NaN and infinity", "[dot_product]") 
 
 TEST_CASE("Variants of dot products without memory make an error", "[dot_product]") {
     const Case &one = cases[0];
-    const DotProductKernel polykernel(emulated, one.kind, one.conv);
+    const DotProductKernel polykernel(emulated, operator_of(one));
     int64_t left = -1;  // Calls of the allocator that succeed; negative: all.
     distile_context_options options{};
     options.threads = 1;

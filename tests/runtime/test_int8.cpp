@@ -2,14 +2,13 @@
 // PolyKernels are written here.
 #include "catch.h"
 #include "conv2d_reference.h"
-#include "dot_product_layout.h"
+#include "dot_product_kernel.h"
 #include "emulated_tiles.h"
 #include "matrix_tiles.h"
 #include "operator_test.h"
 #include "test_conv3_24_40_residual_uint8.h"
 #include "test_tensor.h"
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -26,22 +25,9 @@ using namespace distile;
 
 namespace {
 
-using Call = int (*)(const distile_dot_product_code *code, const distile_kernel_call *call);
-
 int call_emulated_tiles(const distile_dot_product_code *code, const distile_kernel_call *call) {
     return dot_product::Product<dot_product::TileSet<EmulatedInt8Tiles>>(*code, *call).run();
 }
-
-constexpr int num_variants = 3;
-
-/** An instruction set, and the blocks of three variants. */
-struct InstructionSet {
-    const char *name, *features;
-    Call call;
-    struct {
-        int32_t pixels, channels;
-    } blocks[num_variants];
-};
 
 const InstructionSet instruction_sets[] = {
     {"emulated tiles", "", call_emulated_tiles, {{32, 32}, {16, 32}, {32, 16}}},
@@ -54,14 +40,6 @@ const InstructionSet instruction_sets[] = {
 #endif
 };
 
-/** What the variants of the PolyKernel that is tested call. */
-std::array<distile_dot_product_code, num_variants> codes;
-Call code_of_all;
-
-template<int Variant> int run_variant(const distile_kernel_call *call) {
-    return code_of_all(&codes[Variant], call);
-}
-constexpr distile_kernel_function runs[num_variants] = {run_variant<0>, run_variant<1>, run_variant<2>};
 struct Case {
     const char *name;
     distile_operator_kind kind;
@@ -123,62 +101,17 @@ const Case cases[] = {
      DISTILE_UINT8},
 };
 
-/** A PolyKernel of a quantized convolution. The last variant is dense. Only one can be in use. */
-class QuantizedKernel {
-public:
-    QuantizedKernel(const InstructionSet &set, const Case &of)
-        : conv_(of.conv), linear_{conv_.in_channels, conv_.out_channels, conv_.epilogue, conv_.residual},
-          taps_(dot_product_taps(of.kind, conv_)), name_(set.name) {
-        operands_ = {{DISTILE_ROLE_INPUT, of.input, conv_.in_channels},
-                     {DISTILE_ROLE_WEIGHTS, DISTILE_INT8, 0},
-                     {DISTILE_ROLE_BIAS, DISTILE_FLOAT32, 0},
-                     {DISTILE_ROLE_REQUANTIZATION, DISTILE_FLOAT32, 0}};
-        if (conv_.residual != 0) {
-            operands_.push_back({DISTILE_ROLE_RESIDUAL, of.output, conv_.out_channels});
-        }
-        operands_.push_back({DISTILE_ROLE_OUTPUT, of.output, conv_.out_channels});
-        constexpr int32_t tiles[num_variants][2] = {{1, 1}, {2, 3}, {1, 8}};
-        constexpr int32_t staged[num_variants] = {2, 1, 3}, splits[num_variants] = {1, 2, 4};
-        constexpr const char *names[num_variants] = {"fine", "coarse", "dense"};
-        code_of_all = set.call;
-        for (int i = 0; i < num_variants; i++) {
-            codes[i] = {conv_.epilogue,         tiles[i][0],    tiles[i][1],    set.blocks[i].pixels,
-                        set.blocks[i].channels, staged[i],      splits[i],      taps_.scale_h,
-                        taps_.scale_w,          taps_.stride_h, taps_.stride_w, taps_.rows.data(),
-                        taps_.columns.data()};
-            variants_[i] = {names[i],  tiles[i][0], tiles[i][1], i + 1 == num_variants ? 1 : 0,
-                            "cpu-k64", runs[i],     {},          0};
-        }
-        polykernel_.version = DISTILE_POLYKERNEL_VERSION;
-        polykernel_.name = name_.c_str();
-        polykernel_.kind = of.kind;
-        polykernel_.op = of.kind == DISTILE_MASKED_LINEAR ? static_cast<const void *>(&linear_) : &conv_;
-        polykernel_.num_operands = static_cast<int32_t>(operands_.size());
-        polykernel_.operands = operands_.data();
-        polykernel_.device = DISTILE_CPU;
-        polykernel_.features = set.features;
-        polykernel_.num_variants = num_variants;
-        polykernel_.variants = variants_.data();
-    }
-    QuantizedKernel(const QuantizedKernel &) = delete;
-    QuantizedKernel &operator=(const QuantizedKernel &) = delete;
-
-    const distile_polykernel &polykernel() const {
-        return polykernel_;
-    }
-    std::vector<distile_operand> &operands() {
-        return operands_;
-    }
-
-private:
-    distile_conv2d conv_;
-    distile_linear linear_;
-    DotProductTaps taps_;
-    std::string name_;
-    std::vector<distile_operand> operands_;
-    std::array<distile_variant, num_variants> variants_{};
-    distile_polykernel polykernel_{};
-};
+/** A quantized operator. */
+DotProductOperator operator_of(const Case &of) {
+    return {of.kind,
+            of.conv,
+            of.output,
+            "cpu-k64",
+            {{DISTILE_ROLE_INPUT, of.input, of.conv.in_channels},
+             {DISTILE_ROLE_WEIGHTS, DISTILE_INT8, 0},
+             {DISTILE_ROLE_BIAS, DISTILE_FLOAT32, 0},
+             {DISTILE_ROLE_REQUANTIZATION, DISTILE_FLOAT32, 0}}};
+}
 
 /** A tensor in guarded memory, with gaps between its pixels and rows, full of random bytes. */
 struct Bytes {
@@ -462,19 +395,19 @@ distile_context_options with_threads(int32_t threads) {
 TEST_CASE("Quantized operators compute what integer sums give", "[int8]") {
     std::mt19937 random(1);
     for (const InstructionSet &set : instruction_sets) {
-        if (!can_run_or_warn(QuantizedKernel(set, cases[0]).polykernel())) {
+        if (!can_run_or_warn(DotProductKernel(set, operator_of(cases[0])).polykernel())) {
             continue;
         }
         for (const Case &one : cases) {
             for (const bool halves : {false, true}) {
                 INFO(set.name << ", " << one.name << (halves ? ", halves" : ""));
-                const QuantizedKernel kernel(set, one);
+                const DotProductKernel kernel(set, operator_of(one));
                 const Model model(one, halves, random);
                 const Context context = make_context(with_threads(halves ? 1 : 3));
                 const Kernel made = make_kernel(context, kernel.polykernel());
                 const Weights weights = pack(context, made, model);
                 for (const Run &run : all_runs) {
-                    for (int32_t variant = 0; variant < num_variants; variant++) {
+                    for (int32_t variant = 0; variant < InstructionSet::num_variants; variant++) {
                         INFO("run " << &run - all_runs << ", variant " << variant);
                         check_run(context, made, weights, model, run, variant, random);
                     }
@@ -519,7 +452,7 @@ TEST_CASE("A quantized model computes about what its real model does", "[int8]")
                       {channels, channels, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0},
                       DISTILE_UINT8,
                       DISTILE_UINT8};
-    const QuantizedKernel polykernel(instruction_sets[1], one);
+    const DotProductKernel polykernel(instruction_sets[1], operator_of(one));
     const Context context = make_context(with_threads(2));
     const Kernel kernel = make_kernel(context, polykernel.polykernel());
     std::mt19937 random(4);
@@ -596,7 +529,7 @@ TEST_CASE("Quantized operators say what is wrong with their numbers", "[int8]") 
                       DISTILE_INT8};
     std::mt19937 random(2);
     const Model model(one, false, random);
-    QuantizedKernel kernel(instruction_sets[1], one);
+    DotProductKernel kernel(instruction_sets[1], operator_of(one));
     const Context context = make_context(with_threads(1));
     const Kernel made = make_kernel(context, kernel.polykernel());
     const auto refuses = [&](distile_status status, const char *part, const auto &spoil) {
@@ -635,7 +568,7 @@ TEST_CASE("Quantized operators say what is wrong with their numbers", "[int8]") 
     // Weights for other types of activations.
     Case other = one;
     other.input = DISTILE_INT8;
-    const QuantizedKernel of_int8(instruction_sets[1], other);
+    const DotProductKernel of_int8(instruction_sets[1], operator_of(other));
     const Kernel made_of_int8 = make_kernel(context, of_int8.polykernel());
     const Weights weights = pack(context, made_of_int8, Model(other, false, random));
     const Bytes input(DISTILE_UINT8, 1, 3, 3, 8, 0, random), output(DISTILE_INT8, 1, 3, 3, 16, 0, random);

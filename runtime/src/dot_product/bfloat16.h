@@ -72,23 +72,16 @@ private:
             values += added;
             if (residual) {
                 Stored stored{};
-                copy_channels(&stored, residual + channel, count);
+                Epilogue<Set>::template copy_channels<Element>(&stored, residual + channel, count);
                 add(stored, values);
             }
         }
         void save(int32_t channel, int32_t count, const Floats &values) const {
             Stored stored;
             narrow(values, stored);
-            copy_channels(output + channel, &stored, count);
+            Epilogue<Set>::template copy_channels<Element>(output + channel, &stored, count);
         }
     };
-    static void copy_channels(void *to, const void *from, int32_t count) {
-        if (count == vector_channels) {
-            std::memcpy(to, from, sizeof(Stored));
-        } else {
-            std::memcpy(to, from, count * sizeof(Element));
-        }
-    }
 
     distile_epilogue epilogue_;
     const float *bias_;

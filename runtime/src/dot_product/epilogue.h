@@ -21,6 +21,14 @@ template<class Set> struct Epilogue {
     using Integers = int32_t __attribute__((vector_size(vector_channels * 4)));
     using Words = uint32_t __attribute__((vector_size(vector_channels * 4)));
 
+    /** Up to a vector of stored channels. */
+    template<typename Element> static void copy_channels(void *to, const void *from, int32_t count) {
+        if (count == vector_channels) {
+            std::memcpy(to, from, vector_channels * sizeof(Element));
+        } else {
+            std::memcpy(to, from, count * sizeof(Element));
+        }
+    }
     /** Coefficients start at the highest power, which is in `sum`. */
     static void polynomial(const Floats &, Floats &) {
     }

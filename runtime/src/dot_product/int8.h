@@ -99,7 +99,7 @@ private:
             values += added;
             if (residual) {
                 Vector stored{};
-                copy_channels(&stored, residual + channel, count);
+                Epilogue<Set>::template copy_channels<Stored>(&stored, residual + channel, count);
                 add(stored, values);
             }
         }
@@ -125,14 +125,7 @@ private:
                 const Integers integers = __builtin_convertvector(rounded, Integers) + header.output_zero_point;
                 stored = __builtin_convertvector(integers, Vector);
             }
-            copy_channels(output + channel, &stored, count);
-        }
-        static void copy_channels(void *to, const void *from, int32_t count) {
-            if (count == vector_channels) {
-                std::memcpy(to, from, sizeof(Vector));
-            } else {
-                std::memcpy(to, from, count * sizeof(Stored));
-            }
+            Epilogue<Set>::template copy_channels<Stored>(output + channel, &stored, count);
         }
     };
 

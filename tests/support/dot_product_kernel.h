@@ -1,0 +1,106 @@
+/** \file
+ * PolyKernels of code for dot products, written by hand: their code reads the operator at run time, so nothing is
+ * generated.
+ */
+#ifndef DISTILE_TESTS_DOT_PRODUCT_KERNEL_H
+#define DISTILE_TESTS_DOT_PRODUCT_KERNEL_H
+
+#include "dot_product_layout.h"
+#include <array>
+#include <cstdint>
+#include <distile/polykernel.h>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace distile {
+
+using DotProductCall = int (*)(const distile_dot_product_code *code, const distile_kernel_call *call);
+
+/** An instruction set, and the blocks of three variants. */
+struct InstructionSet {
+    static constexpr int num_variants = 3;
+
+    const char *name, *features;
+    DotProductCall call;
+    struct {
+        int32_t pixels, channels;
+    } blocks[num_variants];
+};
+
+/** What an operator is, and what is packed before its output. */
+struct DotProductOperator {
+    distile_operator_kind kind;
+    const distile_conv2d &conv;
+    distile_dtype output;
+    const char *layout;
+    std::vector<distile_operand> operands; /**< All before the residual. */
+};
+
+/** A PolyKernel of a convolution or a linear layer. The last variant is dense. Only one can be in use. */
+class DotProductKernel {
+public:
+    DotProductKernel(const InstructionSet &set, DotProductOperator of)
+        : conv_(of.conv), linear_{conv_.in_channels, conv_.out_channels, conv_.epilogue, conv_.residual},
+          taps_(dot_product_taps(of.kind, conv_)), name_(set.name), operands_(std::move(of.operands)) {
+        if (conv_.residual != 0) {
+            operands_.push_back({DISTILE_ROLE_RESIDUAL, of.output, conv_.out_channels});
+        }
+        operands_.push_back({DISTILE_ROLE_OUTPUT, of.output, conv_.out_channels});
+        constexpr int32_t tiles[num_variants][2] = {{1, 1}, {2, 3}, {1, 8}};
+        constexpr int32_t staged[num_variants] = {2, 1, 3}, splits[num_variants] = {1, 2, 4};
+        constexpr const char *names[num_variants] = {"fine", "coarse", "dense"};
+        constexpr distile_kernel_function runs[num_variants] = {run<0>, run<1>, run<2>};
+        call_of_all_ = set.call;
+        for (int i = 0; i < num_variants; i++) {
+            codes_[i] = {conv_.epilogue,         tiles[i][0],    tiles[i][1],    set.blocks[i].pixels,
+                         set.blocks[i].channels, staged[i],      splits[i],      taps_.scale_h,
+                         taps_.scale_w,          taps_.stride_h, taps_.stride_w, taps_.rows.data(),
+                         taps_.columns.data()};
+            variants_[i] = {names[i],  tiles[i][0], tiles[i][1], i + 1 == num_variants ? 1 : 0,
+                            of.layout, runs[i],     {},          0};
+        }
+        polykernel_.version = DISTILE_POLYKERNEL_VERSION;
+        polykernel_.name = name_.c_str();
+        polykernel_.kind = of.kind;
+        polykernel_.op = of.kind == DISTILE_MASKED_LINEAR ? static_cast<const void *>(&linear_) : &conv_;
+        polykernel_.num_operands = static_cast<int32_t>(operands_.size());
+        polykernel_.operands = operands_.data();
+        polykernel_.device = DISTILE_CPU;
+        polykernel_.features = set.features;
+        polykernel_.num_variants = num_variants;
+        polykernel_.variants = variants_.data();
+    }
+    DotProductKernel(const DotProductKernel &) = delete;
+    DotProductKernel &operator=(const DotProductKernel &) = delete;
+
+    const distile_polykernel &polykernel() const {
+        return polykernel_;
+    }
+    std::vector<distile_operand> &operands() {
+        return operands_;
+    }
+
+private:
+    static constexpr int num_variants = InstructionSet::num_variants;
+
+    template<int Variant> static int run(const distile_kernel_call *call) {
+        return call_of_all_(&codes_[Variant], call);
+    }
+
+    // Functions of a PolyKernel know no object.
+    static inline std::array<distile_dot_product_code, num_variants> codes_;
+    static inline DotProductCall call_of_all_ = nullptr;
+
+    distile_conv2d conv_;
+    distile_linear linear_;
+    DotProductTaps taps_;
+    std::string name_;
+    std::vector<distile_operand> operands_;
+    std::array<distile_variant, num_variants> variants_{};
+    distile_polykernel polykernel_{};
+};
+
+}  // namespace distile
+
+#endif
