@@ -15,7 +15,7 @@ namespace distile::ort {
 
 constexpr uint32_t abi_version = 17;
 
-// Objects of ONNX Runtime, of which only the addresses are known.
+// Objects of ONNX Runtime. Only their addresses are known.
 struct Status;
 struct Value;
 struct ValueInfo;

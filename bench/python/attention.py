@@ -81,15 +81,8 @@ class Masked:
     def set_mask(self):
         self.distile.set_mask(self.mask, self.problem.bytes.ctypes.data, self.problem.batch, self.problem.tokens)
 
-    def run(self):
-        self.distile.run(self.kernel, self.args)
-
     def sides(self):
-        def masked():
-            self.set_mask()
-            self.run()
-
-        return {"masked": masked, "kernels": self.run}
+        return self.distile.sides(self.kernel, self.args, self.set_mask)
 
 
 def torch_sides(problem):

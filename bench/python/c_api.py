@@ -116,6 +116,14 @@ class Distile:
     def run(self, kernel, args):
         self.check(self.library.distile_run(kernel, ctypes.byref(args)))
 
+    def sides(self, kernel, args, set_mask):
+        """What is timed of a call: from the byte mask, and for a mask that is set."""
+        def masked():
+            set_mask()
+            self.run(kernel, args)
+
+        return {"masked": masked, "kernels": lambda: self.run(kernel, args)}
+
     def normalize(self, args):
         self.check(self.library.distile_normalize(self.context, ctypes.byref(args)))
 

@@ -83,15 +83,8 @@ class Masked:
         problem = self.problem
         self.distile.set_mask(self.mask, problem.mask.data_ptr(), problem.batch, problem.size, problem.size)
 
-    def run(self):
-        self.distile.run(self.kernel, self.args)
-
     def sides(self):
-        def masked():
-            self.set_mask()
-            self.run()
-
-        return {"masked": masked, "kernels": self.run}
+        return self.distile.sides(self.kernel, self.args, self.set_mask)
 
     def error(self):
         """The largest error of active pixels by the largest value; throws if another pixel was written."""

@@ -109,12 +109,8 @@ def masked_sides(distile, kernel, problem):
     def set_mask():
         distile.set_mask(mask, problem.bytes.ctypes.data, 1, TOKENS)
 
-    def masked():
-        set_mask()
-        distile.run(kernel, args)
-
     set_mask()
-    return {"masked": masked, "kernels": lambda: distile.run(kernel, args)}
+    return distile.sides(kernel, args, set_mask)
 
 
 def torch_sides(problem):
@@ -165,7 +161,8 @@ def measure_row(distile, kernel, problem, options):
     fraction = problem.density ** 2
     row = {"status": "measured", "kind": type(problem).__name__.lower(), "op": f"{problem.heads} heads of {HEAD_DIM}",
            "shape": f"{TOKENS} tokens, {problem.layout} columns", "keys": "active", "dtype": "float32", "batch": 1,
-           "mask": "random", "mode": "keep", "density": problem.density, "work_fraction": fraction, "max_rel_err": problem.error(),
+           "mask": "random", "mode": "keep", "density": problem.density, "work_fraction": fraction,
+           "max_rel_err": problem.error(),
            "t_masked_us": masked, "t_kernels_us": kernels, "times_us": times}
     (dense, dense_us), (packed, packed_us) = fastest(times, "dense"), fastest(times, "packed")
     if dense:

@@ -39,7 +39,7 @@ def scene(size: int, number: int, objects: int = 4) -> torch.Tensor:
 
 
 class Kept(nn.Module):
-    """A layer with its last result, of which it recomputes the pixels that a change reaches."""
+    """A layer and its last result. It recomputes the pixels that a change reaches."""
 
     def __init__(self, layer):
         super().__init__()
