@@ -1,7 +1,7 @@
 #include "attention_summary.h"
 #include "summary.h"
+#include "tokens_summary.h"
 #include <algorithm>
-#include <cmath>
 #include <fmt/core.h>
 #include <iterator>
 #include <map>
@@ -29,44 +29,30 @@ std::vector<const Json *> rows_of(const Json &rows) {
     return found;
 }
 
-/** As it was asked for: masks have whole tokens. */
-double density_of(const Json &row) {
-    constexpr double step = .05;
-    return std::round(row.at("density").get<double>() / step) * step;
-}
-
 std::string name_of(const Json &row) {
     return fmt::format("{}, {}, {}", row.at("kind").get<std::string>(), row.at("op").get<std::string>(),
                        row.at("shape").get<std::string>());
 }
 
-double ratio(const Json &row, const char *over, const char *ours) {
-    return row.at(over).get<double>() / row.at(ours).get<double>();
-}
-
 double eta_of(const Json &row, const char *ours) {
-    return ratio(row, "t_peer_us", ours) * row.at("work_fraction").get<double>();
+    return speedup(row, "t_peer_us", ours) * row.at("work_fraction").get<double>();
 }
 
 /** The speed-up over the dense operator, eta, and the speed-up over packing where there is one. */
 std::string cell_of(const Json &row) {
     const std::string text =
-        fmt::format("{:.1f} ({:.2f})", ratio(row, "t_peer_us", "t_masked_us"), eta_of(row, "t_masked_us"));
-    return row.contains("t_gather_us") ? fmt::format("{} {:.1f}", text, ratio(row, "t_gather_us", "t_masked_us"))
+        fmt::format("{:.1f} ({:.2f})", speedup(row, "t_peer_us", "t_masked_us"), eta_of(row, "t_masked_us"));
+    return row.contains("t_gather_us") ? fmt::format("{} {:.1f}", text, speedup(row, "t_gather_us", "t_masked_us"))
                                        : text;
 }
 
 constexpr double columns[] = {.05, .1, .3, .5, .7, 1};
 
-bool is_close(double a, double b) {
-    return std::abs(a - b) < 1e-6;
-}
-
 std::string masks_of_blocks(const std::vector<const Json *> &rows) {
     double worst = 0;
     for (const Json *row : rows) {
         if (row->contains("t_masks_us")) {
-            worst = std::max(worst, ratio(*row, "t_masks_us", "t_masked_us"));
+            worst = std::max(worst, speedup(*row, "t_masks_us", "t_masked_us"));
         }
     }
     return worst == 0 ? "" : fmt::format("\nMasks take at most {:.1f} % of the time of a block.\n", 100 * worst);
@@ -93,21 +79,20 @@ std::string attention_lines(const Json &rows) {
     text += "\n|---|---|---|---|---|---|---|---|---|\n";
     // In the order of the file.
     std::vector<std::string> heads;
-    std::map<std::string, std::map<double, std::string>> lines;
+    std::map<std::string, std::map<std::string, std::string>> lines;
     for (const Json *row : measured) {
         const std::string head = fmt::format("| {} | {} | {} |", name_of(*row), row->at("dtype").get<std::string>(),
                                              row->at("batch").get<int>());
         if (std::find(heads.begin(), heads.end(), head) == heads.end()) {
             heads.push_back(head);
         }
-        lines[head][density_of(*row)] = cell_of(*row);
+        lines[head][token_density(*row)] = cell_of(*row);
     }
     for (const std::string &head : heads) {
         text += head;
         for (const double density : columns) {
             const auto &cells = lines.at(head);
-            const auto found = std::find_if(cells.begin(), cells.end(),
-                                            [&](const auto &cell) { return is_close(cell.first, density); });
+            const auto found = cells.find(fmt::format("{:.2f}", density));
             text += fmt::format(" {} |", found == cells.end() ? "-" : found->second);
         }
         text += "\n";
@@ -121,13 +106,13 @@ std::string attention_table(const Json &rows) {
         const Json &row = *found;
         const bool has_kernels = row.contains("t_kernels_us"), has_packed = row.contains("t_gather_us");
         lines +=
-            fmt::format("| {} | {} | {} | {:.2f} | {:.3f} | {} | {} | {} | {} | {:.2f} | {} | {:.2f} | {} | {} |\n",
-                        name_of(row), row.at("dtype").get<std::string>(), row.at("batch").get<int>(), density_of(row),
-                        row.at("work_fraction").get<double>(), cell(row.at("t_peer_us"), 1),
+            fmt::format("| {} | {} | {} | {} | {:.3f} | {} | {} | {} | {} | {:.2f} | {} | {:.2f} | {} | {} |\n",
+                        name_of(row), row.at("dtype").get<std::string>(), row.at("batch").get<int>(),
+                        token_density(row), row.at("work_fraction").get<double>(), cell(row.at("t_peer_us"), 1),
                         cell(row.value("t_gather_us", 0.), 1), cell(row.value("t_kernels_us", 0.), 1),
-                        cell(row.at("t_masked_us"), 1), ratio(row, "t_peer_us", "t_masked_us"),
+                        cell(row.at("t_masked_us"), 1), speedup(row, "t_peer_us", "t_masked_us"),
                         has_kernels ? cell(eta_of(row, "t_kernels_us")) : "-", eta_of(row, "t_masked_us"),
-                        has_packed ? cell(ratio(row, "t_gather_us", "t_masked_us")) : "-", row.value("variant", "-"));
+                        has_packed ? cell(speedup(row, "t_gather_us", "t_masked_us")) : "-", row.value("variant", "-"));
     }
     return lines.empty()
                ? ""
@@ -163,7 +148,7 @@ Panel attention_panel(const Json &file) {
         for (const Json *row : rows) {
             if (row->at("kind") == "attention" && row->at("batch") == 1 && row->at("op") == largest->at("op") &&
                 row->at("dtype") == largest->at("dtype") && row->at("keys") == keys && row->contains(ours)) {
-                points.emplace(density_of(*row), eta_of(*row, ours));
+                points.emplace(std::stod(token_density(*row)), eta_of(*row, ours));
             }
         }
         panel.curves.push_back({name, color, dashed, {points.begin(), points.end()}});

@@ -1,6 +1,8 @@
 #include "report.h"
+#include "attention_summary.h"
 #include "break_even_summary.h"
 #include "cuda_summary.h"
+#include "scaling_summary.h"
 #include "summary.h"
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -9,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
+#include <utility>
 
 namespace distile::bench {
 
@@ -45,16 +48,33 @@ struct Parts {
     std::vector<BreakEvenPanel> break_even;
 };
 
-/** How results are shown, by the backend in their header. */
+/** Results of what is measured from Python, in one table. */
+Parts make_python_parts(const Json &file, const std::string &goals, const std::string &rows, Panel panel) {
+    const std::string about = about_python(file);
+    return {about + goals, about + rows + not_measured(file.at("rows")), {}, std::move(panel), {}};
+}
+
+/** How results are shown: the first for the backend in their header that knows their rows. */
 constexpr struct {
     const char *backend;
+    bool (*knows)(const Json &rows); /**< Null: all. */
     Parts (*show)(const Json &file);
 } reporters[] = {
-    {"cpu",
+    {"cpu", has_attention,
+     [](const Json &file) {
+         const Json &rows = file.at("rows");
+         return make_python_parts(file, attention_lines(rows), attention_table(rows), attention_panel(file));
+     }},
+    {"cpu", has_scaling,
+     [](const Json &file) {
+         const std::string table = scaling_table(file.at("rows"));
+         return make_python_parts(file, table, table, scaling_panel(file));
+     }},
+    {"cpu", nullptr,
      [](const Json &file) {
          return Parts{cpu_goals(file), cpu_rows(file), cpu_speedups(file), cpu_panel(file), {}};
      }},
-    {"cuda",
+    {"cuda", nullptr,
      [](const Json &file) {
          return Parts{cuda_goals(file), cuda_rows(file), cuda_speedups(file), cuda_panel(file),
                       break_even_panels(file)};
@@ -67,7 +87,7 @@ Parts make_parts(const std::string &path, const Json &file) {
     const std::string backend = file.at("header").value("backend", reporters[0].backend);
     try {
         for (const auto &reporter : reporters) {
-            if (backend == reporter.backend) {
+            if (backend == reporter.backend && (!reporter.knows || reporter.knows(file.at("rows")))) {
                 return reporter.show(file);
             }
         }

@@ -1,8 +1,6 @@
 #include "summary.h"
-#include "attention_summary.h"
 #include "measured.h"
 #include "own_summary.h"
-#include "scaling_summary.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
@@ -253,18 +251,6 @@ std::string about(const Json &file) {
                        header.at("date").get<std::string>().substr(0, 10), disturbance(file));
 }
 
-/** Of operators with peers from Python. */
-std::string about_python(const Json &file) {
-    const Json &header = file.at("header");
-    std::string peers;
-    for (const char *peer : {"PyTorch", "ONNX Runtime"}) {
-        const Json version = header.at("versions").value(peer, Json());
-        peers += version.is_string() ? fmt::format(", {} {}", peer, version.get<std::string>()) : "";
-    }
-    return fmt::format("{}, {} threads{}, {}. Medians.\n", header.at("device").get<std::string>(),
-                       header.at("threads").get<int>(), peers, header.at("date").get<std::string>().substr(0, 10));
-}
-
 std::string single_steps(const Json &rows) {
     return steps(rows, "mask", "From the byte mask to the tile list, on one core.") +
            steps(rows, "select", "Choosing a variant for a mask whose tiles are counted.") +
@@ -305,6 +291,17 @@ double family_mean(const Json &rows, const std::string &category, const std::str
 }
 
 }  // namespace
+
+std::string about_python(const Json &file) {
+    const Json &header = file.at("header");
+    std::string peers;
+    for (const char *peer : {"PyTorch", "ONNX Runtime"}) {
+        const Json version = header.at("versions").value(peer, Json());
+        peers += version.is_string() ? fmt::format(", {} {}", peer, version.get<std::string>()) : "";
+    }
+    return fmt::format("{}, {} threads{}, {}. Medians.\n", header.at("device").get<std::string>(),
+                       header.at("threads").get<int>(), peers, header.at("date").get<std::string>().substr(0, 10));
+}
 
 std::string steps(const Json &rows, const std::string &kind, const char *caption) {
     using Cells = std::vector<std::string>;
@@ -421,12 +418,6 @@ std::string not_measured(const Json &rows) {
 }
 
 Panel cpu_panel(const Json &file) {
-    if (has_attention(file.at("rows"))) {
-        return attention_panel(file);
-    }
-    if (has_scaling(file.at("rows"))) {
-        return scaling_panel(file);
-    }
     const Json &header = file.at("header"), &rows = file.at("rows");
     Panel panel;
     panel.title = fmt::format("{}, {} threads, against oneDNN", header.at("device").get<std::string>(),
@@ -464,22 +455,11 @@ std::vector<Speedups> cpu_speedups(const Json &file) {
 }
 
 std::string cpu_goals(const Json &file) {
-    const Json &rows = file.at("rows");
-    if (has_attention(rows)) {
-        return about_python(file) + attention_lines(rows);
-    }
-    return has_scaling(rows) ? about_python(file) + scaling_table(rows)
-                             : about(file) + headline(rows) + own_means(rows);
+    return about(file) + headline(file.at("rows")) + own_means(file.at("rows"));
 }
 
 std::string cpu_rows(const Json &file) {
     const Json &rows = file.at("rows");
-    if (has_attention(rows)) {
-        return about_python(file) + attention_table(rows) + not_measured(rows);
-    }
-    if (has_scaling(rows)) {
-        return about_python(file) + scaling_table(rows) + not_measured(rows);
-    }
     return about(file) + convolutions(rows) + own_table(rows) + other_convolutions(rows) + fewer_features(rows) +
            types(rows) + states(rows) + memory(rows) + planners(rows) + single_steps(rows) + not_measured(rows);
 }

@@ -20,6 +20,8 @@ std::string cpu_rows(const Json &file);
 Panel cpu_panel(const Json &file);
 std::vector<Speedups> cpu_speedups(const Json &file);
 
+/** What was measured beside PyTorch and ONNX Runtime: machine, versions and date. */
+std::string about_python(const Json &file);
 /** A sentence, after a space, that says that others disturbed the measurement; "" if nothing says so. */
 std::string disturbance(const Json &file);
 /** A number, or a dash if there is none. */

@@ -43,17 +43,6 @@ std::vector<const Json *> rows_of(const Json &rows, const Kind &kind) {
     return found;
 }
 
-/** As it was asked for: masks are drawn token by token, so they have a little more or less. */
-std::string density_of(const Json &row) {
-    constexpr double step = .05;
-    return fmt::format("{:.2f}", std::round(row.at("density").get<double>() / step) * step);
-}
-
-/** How many times as fast as the field's time, by the kernels alone or from the byte mask. */
-double speedup(const Json &row, const char *over, const char *ours) {
-    return row.at(over).get<double>() / row.at(ours).get<double>();
-}
-
 struct Means {
     Mean dense_kernels, dense_masked, rival_kernels, rival_masked;
 };
@@ -61,7 +50,7 @@ struct Means {
 std::string means_of(const Json &rows, const Kind &kind) {
     std::map<std::pair<std::string, std::string>, Means> lines;
     for (const Json *row : rows_of(rows, kind)) {
-        Means &means = lines[{row->at("dtype"), density_of(*row)}];
+        Means &means = lines[{row->at("dtype"), token_density(*row)}];
         means.dense_kernels.add(speedup(*row, "t_peer_us", "t_kernels_us"));
         means.dense_masked.add(speedup(*row, "t_peer_us", "t_masked_us"));
         means.rival_kernels.add(speedup(*row, "t_gather_us", "t_kernels_us"));
@@ -93,6 +82,15 @@ std::string means_of(const Json &rows, const Kind &kind) {
 
 }  // namespace
 
+std::string token_density(const Json &row) {
+    constexpr double step = .05;
+    return fmt::format("{:.2f}", std::round(row.at("density").get<double>() / step) * step);
+}
+
+double speedup(const Json &row, const char *over, const char *ours) {
+    return row.at(over).get<double>() / row.at(ours).get<double>();
+}
+
 bool is_of_tokens(const Json &row) {
     return kind_of(row) != nullptr;
 }
@@ -114,7 +112,7 @@ std::string token_table(const Json &rows) {
             lines += fmt::format(
                 "| {} {} | {} | {} | {} | {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.2f} | {} |\n",
                 row.at("op").get<std::string>(), row.at("shape").get<std::string>(), row.at("dtype").get<std::string>(),
-                row.at("batch").get<int>(), density_of(row), cell(row.at("t_peer_us"), 1),
+                row.at("batch").get<int>(), token_density(row), cell(row.at("t_peer_us"), 1),
                 cell(row.at("t_gather_us"), 1), cell(row.at("t_kernels_us"), 1), cell(row.at("t_masked_us"), 1),
                 speedup(row, "t_peer_us", "t_kernels_us"), speedup(row, "t_peer_us", "t_masked_us"),
                 speedup(row, "t_gather_us", "t_kernels_us"), speedup(row, "t_gather_us", "t_masked_us"),
@@ -142,7 +140,7 @@ std::vector<Speedups> token_speedups(const Json &file) {
         for (const double density : speedup_densities) {
             Mean mean;
             for (const Json *row : rows_of(file.at("rows"), kinds[0])) {
-                if (row->at("dtype") == dtype && density_of(*row) == fmt::format("{:.2f}", density)) {
+                if (row->at("dtype") == dtype && token_density(*row) == fmt::format("{:.2f}", density)) {
                     mean.add(speedup(*row, "t_peer_us", "t_masked_us"));
                 }
             }

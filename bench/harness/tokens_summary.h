@@ -16,6 +16,11 @@ namespace distile::bench {
  * t_peer_us (dense), t_gather_us (over the active tokens) and variant. */
 bool is_of_tokens(const Json &row);
 
+/** The density as it was asked for, for instance "0.30": a mask has whole tokens, so it has a little more or less. */
+std::string token_density(const Json &row);
+/** How many times as fast as the field's time: `ours` is that of the kernels alone or from the byte mask. */
+double speedup(const Json &row, const char *over, const char *ours);
+
 /** Geometric means of the speed-ups by type and density; "" if there are no such rows. */
 std::string token_means(const Json &rows);
 /** Every row; "" likewise. */
