@@ -4,6 +4,7 @@
 #include "callers.h"
 #include "catch.h"
 #include "descriptors.h"
+#include "in_child.h"
 #include "session.h"
 #include "temporary_folder.h"
 #include <algorithm>
@@ -17,9 +18,7 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 using namespace distile;
@@ -294,25 +293,6 @@ TEST_CASE("All scratch memory is the caller's allocator's, is aligned, and goes 
 
 // The thread sanitizer allows no threads in the child of a process that has some.
 #if !defined(__SANITIZE_THREAD__)
-
-namespace {
-
-/** Runs a body in a child of this process, and returns true if it returned true there. A child that hangs is ended. */
-template<typename Body> bool in_child(const Body &body) {
-    const pid_t child = fork();
-    if (child == 0) {
-        alarm(120);
-        bool good = false;
-        try {
-            good = body();
-        } catch (const std::exception &) {}
-        _exit(good ? 0 : 1);
-    }
-    int status = 0;
-    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-}  // namespace
 
 TEST_CASE("After a fork parent and child go on with their contexts", "[contexts][fork]") {
     for (const int32_t threads : {1, 4}) {

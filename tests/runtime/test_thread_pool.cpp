@@ -1,4 +1,5 @@
 #include "catch.h"
+#include "in_child.h"
 #include "thread_pool.h"
 
 #include <atomic>
@@ -7,13 +8,11 @@
 #include <memory>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <thread>
 #include <type_traits>
-#include <unistd.h>
 #include <vector>
 
-using distile::ThreadPool;
+using distile::ThreadPool, distile::in_child;
 
 namespace {
 
@@ -275,16 +274,8 @@ TEST_CASE("After a fork the child has workers of its own", "[thread_pool][fork]"
         if (round == 1) {
             std::this_thread::sleep_for(nap);
         }
-        const pid_t child = fork();
-        if (child == 0) {
-            alarm(120);
-            const bool good = four_threads_meet() && runs_each_once(pool, 100) && four_threads_meet();
-            _exit(good ? 0 : 1);
-        }
-        int status = -1;
-        REQUIRE(waitpid(child, &status, 0) == child);
         CAPTURE(round);
-        CHECK(status == 0);
+        CHECK(in_child([&] { return four_threads_meet() && runs_each_once(pool, 100) && four_threads_meet(); }));
     }
     CHECK(four_threads_meet());
 }
