@@ -31,7 +31,7 @@ class CpuClock:
     """Times calls on a CPU, each after a pause in which the threads of the other sides stop spinning, and after calls
     for a moment, which wake the side's own."""
 
-    PAUSE_S, MOMENT_S = .03, .003
+    PAUSE_S, MOMENT_S = .05, .003  # ONNX Runtime's threads spin for a million pauses
 
     def prepare(self, call):
         call()

@@ -10,7 +10,12 @@
 #include <signal.h>
 #include <thread>
 #include <type_traits>
+#include <unistd.h>
 #include <vector>
+#if defined(__linux__)
+#include <sched.h>
+#include <sys/syscall.h>
+#endif
 
 using distile::ThreadPool, distile::in_child;
 
@@ -255,6 +260,68 @@ TEST_CASE("Workers leave signals to the application's threads", "[thread_pool]")
     REQUIRE(rendezvous.complete());
     CHECK(right == std::vector<char>(right.size(), 1));
 }
+
+#if defined(__linux__)
+
+TEST_CASE("Workers sleep off their caller's core and run wherever they may", "[thread_pool]") {
+    cpu_set_t all;
+    REQUIRE(sched_getaffinity(0, sizeof(all), &all) == 0);
+    if (CPU_COUNT(&all) < 2) {
+        return;
+    }
+    const auto same = [](const cpu_set_t &a, const cpu_set_t &b) { return CPU_EQUAL(&a, &b); };
+    ThreadPool pool(2);
+    const pthread_t caller = pthread_self();
+    pid_t worker = 0;
+    cpu_set_t of_worker;
+    const auto both_run = [&] {
+        Rendezvous rendezvous(2);
+        parallel_for(pool, 2, [&](int32_t) {
+            rendezvous.arrive();
+            if (pthread_equal(pthread_self(), caller) == 0) {
+                worker = pid_t(syscall(SYS_gettid));
+                sched_getaffinity(0, sizeof(of_worker), &of_worker);
+            }
+        });
+        return rendezvous.complete();
+    };
+    REQUIRE(both_run());
+    CHECK(same(of_worker, all));
+    // The caller stays on one core from here on.
+    const int32_t core = sched_getcpu();
+    cpu_set_t one, others = all;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    CPU_CLR(core, &others);
+    REQUIRE(sched_setaffinity(0, sizeof(one), &one) == 0);
+    const auto worker_sleeps = [&] {
+        cpu_set_t now;
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        while (sched_getaffinity(worker, sizeof(now), &now) == 0 && !same(now, others)) {
+            if (std::chrono::steady_clock::now() > deadline) {
+                return false;
+            }
+            std::this_thread::sleep_for(nap);
+        }
+        return true;
+    };
+    for (int32_t round = 0; round < 3; ++round) {
+        CAPTURE(round);
+        REQUIRE(both_run());
+        CHECK(same(of_worker, all));
+        CHECK(worker_sleeps());
+    }
+    // Cores that somebody chooses for a sleeping worker are kept, even if the caller's is the only one.
+    REQUIRE(sched_setaffinity(worker, sizeof(one), &one) == 0);
+    for (int32_t round = 0; round < 2; ++round) {
+        REQUIRE(both_run());
+        CHECK(same(of_worker, one));
+        std::this_thread::sleep_for(nap);
+    }
+    CHECK(sched_setaffinity(0, sizeof(all), &all) == 0);
+}
+
+#endif
 
 // The thread sanitizer allows no threads in the child of a process that has some.
 #if !defined(__SANITIZE_THREAD__)

@@ -36,4 +36,40 @@ void name_own_thread() {
 #endif
 }
 
+#if defined(__linux__)
+
+int32_t own_core() {
+    return sched_getcpu();
+}
+
+OffCore::OffCore(int32_t core) {
+    if (core < 0 || core >= CPU_SETSIZE || sched_getaffinity(0, sizeof(former_), &former_) != 0 ||
+        !CPU_ISSET(core, &former_)) {
+        return;
+    }
+    others_ = former_;
+    CPU_CLR(core, &others_);
+    changed_ = sched_setaffinity(0, sizeof(others_), &others_) == 0;  // Refuses an empty set.
+}
+
+OffCore::~OffCore() {
+    cpu_set_t now;
+    if (changed_ && sched_getaffinity(0, sizeof(now), &now) == 0 && CPU_EQUAL(&now, &others_)) {
+        sched_setaffinity(0, sizeof(former_), &former_);
+    }
+}
+
+#else
+
+int32_t own_core() {
+    return -1;
+}
+
+OffCore::OffCore(int32_t) {
+}
+
+OffCore::~OffCore() = default;
+
+#endif
+
 }  // namespace distile

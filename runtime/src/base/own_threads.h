@@ -7,6 +7,9 @@
 
 #include <cstdint>
 #include <signal.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 namespace distile {
 
@@ -30,6 +33,25 @@ uint64_t num_forks();
 
 /** Gives the calling thread the library's name, for debuggers and profilers. */
 void name_own_thread();
+
+/** The core that runs the calling thread, or -1 where the system does not say. */
+int32_t own_core();
+
+/** Keeps the calling thread off a core in its scope, if it may use another. Where somebody else chooses its cores
+ * meanwhile, that choice stays. */
+class OffCore {
+public:
+    explicit OffCore(int32_t core);
+    ~OffCore();
+    OffCore(const OffCore &) = delete;
+    OffCore &operator=(const OffCore &) = delete;
+
+#if defined(__linux__)
+private:
+    cpu_set_t former_, others_;
+    bool changed_ = false;
+#endif
+};
 
 }  // namespace distile
 

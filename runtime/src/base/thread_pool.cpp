@@ -110,6 +110,8 @@ struct ThreadPool::Impl {
     /** All accesses are relaxed: the board only says where to look, and a loop's state orders the data. Waking and
      * sleeping rely only on the single modification order of one word. */
     alignas(cache_line) std::atomic<uint64_t> board{0};
+    /** Where the latest loop was posted. */
+    std::atomic<int32_t> callers_core{-1};
     Loop loops[max_loops];
     sem_t wake_ups;
     std::mutex starting;
@@ -264,6 +266,20 @@ struct ThreadPool::Impl {
 
     /** Sleeps until called, unless there is a reason to stay awake. */
     void sleep() {
+        {
+            // Linux often wakes a thread on its waker's core, in a virtual machine even where others are idle; there it
+            // waits until its caller has done the work alone.
+            const OffCore away(callers_core.load(std::memory_order_relaxed));
+            await_call();
+        }
+        // The caller may have moved meanwhile.
+        const int32_t core = callers_core.load(std::memory_order_relaxed);
+        if (core >= 0 && own_core() == core) {
+            const OffCore away(core);
+        }
+    }
+
+    void await_call() {
         uint64_t before = board.load(std::memory_order_relaxed);
         do {
             if ((before & (any_loop | stop)) != 0) {
@@ -311,10 +327,16 @@ void ThreadPool::parallel_for(void (*task)(void *closure, int32_t index), void *
     loop->last = uint32_t(count - 1);
     loop->task = task;
     loop->closure = closure;
+    const int32_t core = own_core();
+    const bool moved = impl_->callers_core.load(std::memory_order_relaxed) != core;
+    impl_->callers_core.store(core, std::memory_order_relaxed);
     // Post before opening: once it is open, a late worker may join it and retract it.
     uint64_t called = impl_->post(impl_->bit(*loop), uint64_t(count - 1));
     loop->open();
     impl_->wake(called);
+    if (moved && called != 0) {
+        std::this_thread::yield();  // Workers that were told to sleep elsewhere may wake here, and leave.
+    }
     impl_->run(*loop, 0);
     // Joining other loops here could hold the caller long after its own loop is done.
     for (int32_t pauses = 0; !loop->close(); ++pauses) {
