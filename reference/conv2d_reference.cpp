@@ -43,16 +43,19 @@ int32_t input_at(distile_operator_kind kind, int32_t inputs, int32_t output, int
     return input >= 0 && input < inputs * repeated ? input / repeated : padding;
 }
 
+const char *address_of(const distile_tensor &tensor, int32_t n, int32_t y, int32_t x, int32_t channel) {
+    const int64_t element = n * tensor.stride_n + y * tensor.stride_h + x * tensor.stride_w + channel;
+    return static_cast<const char *>(tensor.data) + element * find_type(tensor.dtype)->bytes;
+}
+
 /** The channels of a pixel as float32: in place, or converted into `memory`. */
 const float *read_pixel(const distile_tensor &tensor, int32_t n, int32_t y, int32_t x, std::vector<float> &memory) {
-    const Type &type = *find_type(tensor.dtype);
-    const int64_t element = n * tensor.stride_n + y * tensor.stride_h + x * tensor.stride_w;
-    const char *pixel = static_cast<const char *>(tensor.data) + element * type.bytes;
+    const char *pixel = address_of(tensor, n, y, x, 0);
     if (tensor.dtype == DISTILE_FLOAT32) {
         return reinterpret_cast<const float *>(pixel);
     }
     memory.resize(tensor.channels);
-    type.to_float(pixel, memory.data(), memory.size());
+    find_type(tensor.dtype)->to_float(pixel, memory.data(), memory.size());
     return memory.data();
 }
 
@@ -100,8 +103,7 @@ float round_to(distile_dtype dtype, float value) {
 }
 
 float read_element(const distile_tensor &tensor, int32_t n, int32_t y, int32_t x, int32_t channel) {
-    std::vector<float> memory;
-    return read_pixel(tensor, n, y, x, memory)[channel];
+    return load_as(tensor.dtype, address_of(tensor, n, y, x, channel));
 }
 
 double apply_epilogue(distile_epilogue epilogue, double value) {
