@@ -244,6 +244,12 @@ distile_mask *Engine::inverted(const Mask &mask, distile_mask *output) {
     return mask.get();
 }
 
+void Engine::mark_difference(const Mask &mask, const Tensor &a, const Tensor &b, float threshold, int32_t radius) {
+    const Timed timed(*this, "masks");
+    check(context_, distile_mask_set_difference(mask.get(), &a.view, &b.view, threshold));
+    check(context_, distile_mask_dilate(mask.get(), mask.get(), radius, radius));
+}
+
 distile_mask *Engine::resized(const Mask &mask, distile_mask *edit, const Tensor &edited, const Tensor &tensor) {
     if (mode == Mode::dense || mode == Mode::dry) {
         return full(tensor);

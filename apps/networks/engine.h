@@ -7,6 +7,7 @@
 
 #include "operator.h"
 #include "tensors.h"
+#include <array>
 #include <distile/distile.hpp>
 #include <distile/layers.h>
 #include <map>
@@ -135,6 +136,8 @@ public:
     distile_mask *needed_input(const Mask &mask, distile_mask *output, const Operator &op, const Tensor &input);
     /** `output` has the size of `mask`. */
     distile_mask *inverted(const Mask &mask, distile_mask *output);
+    /** Sets a mask to the pixels where two tensors differ by more than a threshold, dilated. In a masked step. */
+    void mark_difference(const Mask &mask, const Tensor &a, const Tensor &b, float threshold, int32_t radius);
     /** The mask of an edit at the size of a tensor: pooled, or pixels repeated. */
     distile_mask *resized(const Mask &mask, distile_mask *edit, const Tensor &edited, const Tensor &tensor);
 

@@ -40,6 +40,16 @@ std::vector<float> photo(int32_t size, int32_t batch, const std::string &name) {
     return values;
 }
 
+std::vector<uint8_t> pooled_real_mask(const std::string &name, int32_t height, int32_t width) {
+    const ByteMask mask = read_real_mask(name);
+    std::vector<uint8_t> pooled(size_t{1} * height * width);
+    for (size_t i = 0; i < mask.bytes.size(); i++) {
+        const size_t y = i / mask.width * height / mask.height, x = i % mask.width * width / mask.width;
+        pooled[y * width + x] |= mask.bytes[i] != 0 ? 1 : 0;
+    }
+    return pooled;
+}
+
 std::vector<double> block_densities(size_t blocks, double mean) {
     std::vector<double> drawn;
     for (size_t i = 0; i < blocks; i++) {

@@ -22,8 +22,8 @@ public:
 
     /** Makes what the first masked step needs: thresholds of mask units, or kept activations. */
     virtual void start() = 0;
-    /** A step of inference in the engine's mode, masks included. Returns all results, also those that stay. A reference
-     * step belongs to the last masked one. */
+    /** A step of inference in the engine's mode, masks included. A reference step belongs to the last masked one, and
+     * both return after the results of a dense step also those that stay. */
     virtual std::vector<Tensor> step() = 0;
     /** The share of active pixels of each block, or layer, of the last masked step. */
     virtual std::vector<double> densities() const = 0;
@@ -64,6 +64,9 @@ std::unique_ptr<Network> make_avit_t(Engine &engine, const Options &options);
 std::unique_ptr<Network> make_avit_s(Engine &engine, const Options &options);
 std::unique_ptr<Network> make_dynconv_resnet(Engine &engine, const Options &options);
 std::unique_ptr<Network> make_dynconv_pose(Engine &engine, const Options &options);
+std::unique_ptr<Network> make_sige_ddpm(Engine &engine, const Options &options);
+std::unique_ptr<Network> make_sige_gaugan(Engine &engine, const Options &options);
+std::unique_ptr<Network> make_sige_stable_diffusion(Engine &engine, const Options &options);
 
 }  // namespace distile::networks
 
