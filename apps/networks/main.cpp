@@ -67,13 +67,20 @@ void build_missing(Engine &engine, Network &network, bool build) {
         return;
     }
     if (!build) {
-        fmt::print("{} operators have no PolyKernel and run as plain loops, slowly: --build compiles them\n",
+        fmt::print("operators without a PolyKernel, which run as plain loops, slowly: {}; --build compiles them\n",
                    missing.size());
         return;
     }
-    build_polykernels(missing, [&](size_t done) {
-        fmt::print(stderr, "PolyKernel {} of {}: {}\n", done + 1, missing.size(), missing[done].first.name());
-    });
+    try {
+        build_polykernels(missing, [&](size_t done) {
+            fmt::print(stderr, "PolyKernel {} of {}: {}\n", done + 1, missing.size(), missing[done].first.name());
+        });
+    } catch (const CommandFailed &) {
+        if (Interrupts::seen()) {  // The compiler got the signal, too.
+            throw Interrupted();
+        }
+        throw;
+    }
 }
 
 nlohmann::json run(const NetworkType &type, const Arguments &arguments, double density) {

@@ -1,5 +1,6 @@
 #include "plain.h"
 #include "conv2d_reference.h"
+#include "plain_layers.h"
 #include "token_reference.h"
 #include <algorithm>
 #include <atomic>
@@ -16,22 +17,12 @@ struct Pixel {
 
 std::vector<Pixel> active_pixels(const Tensor &tensor, const Bytes &active) {
     std::vector<Pixel> pixels;
-    size_t i = 0;
-    for (int32_t n = 0; n < tensor.view.batch; n++) {
-        for (int32_t y = 0; y < tensor.view.height; y++) {
-            for (int32_t x = 0; x < tensor.view.width; x++) {
-                if (active[i++] != 0) {
-                    pixels.push_back({n, y, x});
-                }
-            }
+    for_each_pixel(tensor.view, [&](size_t pixel, int32_t n, int32_t y, int32_t x) {
+        if (active[pixel] != 0) {
+            pixels.push_back({n, y, x});
         }
-    }
+    });
     return pixels;
-}
-
-std::vector<Pixel> all_pixels(const Tensor &tensor) {
-    const distile_tensor &view = tensor.view;
-    return active_pixels(tensor, Bytes(size_t{1} * view.batch * view.height * view.width, 1));
 }
 
 /** Calls `body` for each pixel, in several threads. */
@@ -52,39 +43,17 @@ template<typename Body> void for_each(const std::vector<Pixel> &pixels, int32_t 
     }
 }
 
-double activated(distile_activation activation, double value) {
-    return apply_epilogue(static_cast<distile_epilogue>(activation), value);
+Bytes all_active(const Tensor &tensor) {
+    return Bytes(size_t{1} * tensor.view.batch * tensor.view.height * tensor.view.width, 1);
 }
 
-/** The mean of some channels of a pixel, and the mean of squared deviations from it. */
-std::pair<double, double> moments(const float *values, int32_t channels) {
-    double mean = 0, variance = 0;
-    for (int32_t c = 0; c < channels; c++) {
-        mean += values[c] / static_cast<double>(channels);
-    }
-    for (int32_t c = 0; c < channels; c++) {
-        variance += (values[c] - mean) * (values[c] - mean) / channels;
-    }
-    return {mean, variance};
-}
-
-/** The same of each image's groups of channels, over all pixels: [batch][groups]. */
-std::vector<std::pair<double, double>> moments_of_groups(const Tensor &input, int32_t groups) {
-    const int32_t size = input.view.channels / groups;
-    const double count = double{1} * input.view.height * input.view.width * size;
-    std::vector<std::pair<double, double>> found(size_t{1} * input.view.batch * groups);
-    const std::vector<Pixel> pixels = all_pixels(input);
-    for (const bool has_mean : {false, true}) {
-        for (const Pixel &p : pixels) {
-            const float *values = input.at(p.n, p.y, p.x);
-            for (int32_t c = 0; c < input.view.channels; c++) {
-                auto &[mean, variance] = found[size_t{1} * p.n * groups + c / size];
-                (has_mean ? variance : mean) +=
-                    has_mean ? (values[c] - mean) * (values[c] - mean) / count : values[c] / count;
-            }
+/** Stores what is computed. */
+void store(const ReferenceOutput &computed, const Tensor &output) {
+    for_each_pixel(output.view, [&](size_t pixel, int32_t n, int32_t y, int32_t x) {
+        if (computed.states[pixel] == PixelState::Computed) {
+            std::copy_n(&computed.values[pixel * output.view.channels], output.view.channels, output.at(n, y, x));
         }
-    }
-    return found;
+    });
 }
 
 }  // namespace
@@ -137,71 +106,41 @@ void attend(const Layer &layer, const Tensor &query, const Tensor &key, const Te
 }
 
 void normalize(const Norm &norm, const Tensor &input, const Tensor &output, const Bytes &active) {
-    const int32_t channels = input.view.channels, groups = std::max(norm.groups, 1), size = channels / groups;
-    std::vector<std::pair<double, double>> found;
-    if (norm.groups > 0 && norm.mean.empty()) {
-        found = moments_of_groups(input, groups);
+    if (norm.groups == 0) {
+        const PlainNorm plain{DISTILE_LAYER_NORM, norm.gamma, norm.beta, norm.epsilon};
+        store(plain_normalize(input.view, active, plain, DISTILE_KEEP), output);
+        return;
     }
-    for (const Pixel &p : active_pixels(output, active)) {
-        const float *from = input.at(p.n, p.y, p.x);
-        std::vector<double> result(channels);
-        const std::pair<double, double> of_pixel = moments(from, channels);
-        for (int32_t c = 0; c < channels; c++) {
-            const size_t group = size_t{1} * p.n * groups + c / size;
-            const auto [mean, variance] = norm.groups == 0 ? of_pixel
-                                          : norm.mean.empty()
-                                              ? found[group]
-                                              : std::pair<double, double>(norm.mean[group], norm.variance[group]);
-            const double value = (from[c] - mean) / std::sqrt(variance + norm.epsilon);
-            result[c] = activated(norm.activation, norm.gamma.empty() ? value : value * norm.gamma[c] + norm.beta[c]);
-        }
-        std::copy(result.begin(), result.end(), output.at(p.n, p.y, p.x));
+    const bool is_known = !norm.mean.empty();
+    PlainStatistics statistics(input.view, is_known ? Bytes(active.size()) : all_active(input), norm.groups);
+    if (is_known) {
+        statistics.mean.assign(norm.mean.begin(), norm.mean.end());
+        statistics.variance.assign(norm.variance.begin(), norm.variance.end());
     }
+    distile_group_norm_args args{};
+    args.epsilon = norm.epsilon;
+    args.activation = norm.activation;
+    store(plain_group_norm(input.view, active, statistics, norm.gamma, norm.beta, args), output);
 }
 
 void max_pool(const Tensor &input, const Tensor &output, int32_t kernel, int32_t stride, int32_t padding) {
-    for (const Pixel &p : all_pixels(output)) {
-        float *to = output.at(p.n, p.y, p.x);
-        std::fill_n(to, output.view.channels, -HUGE_VALF);
-        for (int32_t y = p.y * stride - padding; y < p.y * stride - padding + kernel; y++) {
-            for (int32_t x = p.x * stride - padding; x < p.x * stride - padding + kernel; x++) {
-                if (y >= 0 && y < input.view.height && x >= 0 && x < input.view.width) {
-                    // A NaN stays, because no value is above it.
-                    std::transform(to, to + output.view.channels, input.at(p.n, y, x), to, [](float a, float b) {
-                        return b <= a ? a : std::isnan(a) ? a : b;
-                    });
-                }
-            }
-        }
-    }
+    distile_pool_args args{};
+    args.window = {kernel, kernel, stride, stride, 1, 1, padding, padding, DISTILE_WINDOW_CONV};
+    args.pooling = DISTILE_MAX_POOLING;
+    store(plain_pool(input.view, output.view, all_active(output), args), output);
 }
 
 void mean_of_pixels(const Tensor &input, const Tensor &output) {
-    const double pixels = double{1} * input.view.height * input.view.width;
-    const int32_t channels = input.view.channels;
-    std::vector<double> sums(size_t{1} * input.view.batch * channels);
-    for (const Pixel &p : all_pixels(input)) {
-        const float *values = input.at(p.n, p.y, p.x);
-        for (int32_t c = 0; c < channels; c++) {
-            sums[size_t{1} * p.n * channels + c] += values[c] / pixels;
-        }
-    }
-    std::copy(sums.begin(), sums.end(), output.at(0, 0, 0));
+    store(plain_global_pool(input.view, all_active(input), DISTILE_AVERAGE_POOLING), output);
 }
 
 void combine(distile_combination combination, const Tensor &input, const Tensor *other, const Tensor &output,
              const Bytes &active, distile_activation activation, distile_activation other_activation) {
-    const bool is_pixel = other && other->view.height == 1 && other->view.width == 1;
-    for (const Pixel &p : active_pixels(output, active)) {
-        const float *a = input.at(p.n, p.y, p.x);
-        const float *b = other ? other->at(p.n, is_pixel ? 0 : p.y, is_pixel ? 0 : p.x) : nullptr;
-        float *to = output.at(p.n, p.y, p.x);
-        for (int32_t c = 0; c < output.view.channels; c++) {
-            const double second = b ? activated(other_activation, b[c]) : 0;
-            const double value = combination == DISTILE_MULTIPLY ? a[c] * second : a[c] + second;
-            to[c] = static_cast<float>(activated(activation, value));
-        }
-    }
+    distile_combine_args args{};
+    args.combination = combination;
+    args.activation = activation;
+    args.other_activation = other_activation;
+    store(plain_combine(input.view, other ? &other->view : nullptr, active, args), output);
 }
 
 void upsample(const Tensor &input, const Tensor &output, const Bytes &active) {
