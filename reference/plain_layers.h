@@ -71,7 +71,7 @@ inline ReferenceOutput plain_pool(const distile_tensor &input, const distile_ten
                 }
             }
         }
-        return pool.result(args.count_padding != 0 ? window.kernel_h * window.kernel_w : pool.count);
+        return pool.result(args.count_padding != 0 ? int64_t{window.kernel_h} * window.kernel_w : pool.count);
     });
 }
 
