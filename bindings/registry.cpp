@@ -104,6 +104,10 @@ const distile_polykernel *find_polykernel(const OperatorKey &key) {
     return registry().find(key);
 }
 
+void add_polykernel(const distile_polykernel &polykernel) {
+    registry().add(polykernel);
+}
+
 void load_polykernel(const std::string &path) {
     void *handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     const void *symbol = handle ? dlsym(handle, "distile_built") : nullptr;

@@ -92,21 +92,6 @@ ByteMask read_npy(const std::string &path) {
     return {1, image.height, image.width, std::move(image.bytes)};
 }
 
-struct Photo {
-    int height = 0, width = 0;
-    std::unique_ptr<stbi_uc, void (*)(void *)> rgb{nullptr, stbi_image_free};
-};
-
-Photo read_photo(const std::string &path) {
-    Photo photo;
-    photo.rgb.reset(stbi_load(path.c_str(), &photo.width, &photo.height, nullptr, 3));
-    if (!photo.rgb) {
-        throw std::runtime_error("the photo '" + path + "' cannot be read (" + stbi_failure_reason() +
-                                 "); restore the file from the repository");
-    }
-    return photo;
-}
-
 /** Active within 5 pixels of any pixel where a channel of the two photos differs by more than .01, on SIGE's scale from
  * -1 to 1. */
 ByteMask edit_mask(const std::string &before_file, const std::string &after_file) {
@@ -119,13 +104,25 @@ ByteMask edit_mask(const std::string &before_file, const std::string &after_file
     ByteMask mask = empty_mask(1, before.height, before.width);
     for (size_t i = 0; i < mask.bytes.size(); i++) {
         for (size_t channel = 3 * i; channel < 3 * i + 3; channel++) {
-            mask.bytes[i] |= std::abs(before.rgb.get()[channel] - after.rgb.get()[channel]) > levels;
+            mask.bytes[i] |= std::abs(before.rgb[channel] - after.rgb[channel]) > levels;
         }
     }
     return dilate_mask(mask, 5);
 }
 
 }  // namespace
+
+Photo read_photo(const std::string &path) {
+    Photo photo;
+    const std::unique_ptr<stbi_uc, void (*)(void *)> rgb(
+        stbi_load(path.c_str(), &photo.width, &photo.height, nullptr, 3), stbi_image_free);
+    if (!rgb) {
+        throw std::runtime_error("the photo '" + path + "' cannot be read (" + stbi_failure_reason() +
+                                 "); restore the file from the repository");
+    }
+    photo.rgb.assign(rgb.get(), rgb.get() + size_t{3} * photo.width * photo.height);
+    return photo;
+}
 
 int64_t ByteMask::active_pixels() const {
     return std::count_if(bytes.begin(), bytes.end(), [](uint8_t byte) { return byte != 0; });

@@ -45,6 +45,15 @@ std::vector<std::string> real_masks();
 /** A real mask at its original size, for instance "sige_church". Throws a std::runtime_error that names the file. */
 ByteMask read_real_mask(const std::string &name, const std::string &folder = DISTILE_MASKS_FOLDER);
 
+/** A photo, [height, width, red green blue]. */
+struct Photo {
+    int height = 0, width = 0;
+    std::vector<uint8_t> rgb;
+};
+
+/** Reads a PNG file. Throws a std::runtime_error that names it. */
+Photo read_photo(const std::string &path);
+
 /** Nearest-neighbour scaling of a mask to another size. */
 ByteMask scale_mask(const ByteMask &mask, int32_t height, int32_t width);
 

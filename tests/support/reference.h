@@ -6,6 +6,7 @@
 
 #include "conv2d_reference.h"
 #include "error_bounds.h"
+#include "reference_output.h"
 #include <cstdint>
 #include <vector>
 
@@ -26,15 +27,6 @@ struct ReferenceArgs {
     distile_store store = DISTILE_STORE_EXACT;
     int32_t tile_h = 1, tile_w = 1; /**< Of the variant that runs. */
     bool dense = false;             /**< The variant computes every tile, active or not. */
-};
-
-enum class PixelState : uint8_t { Kept, Zeroed, Computed };
-
-struct ReferenceOutput {
-    std::vector<PixelState> states; /**< [image][row][column] */
-    std::vector<float> values; /**< [image][row][column][channel], as the type stores it; 0 where none is computed. */
-    std::vector<double> exact; /**< The same before it was rounded; may be empty where nothing is. */
-    double largest = 0;        /**< The largest absolute value before the epilogue: a scale for errors. */
 };
 
 /** Sets what is the operator's: its kind, convolution and type. */

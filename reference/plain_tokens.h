@@ -1,10 +1,11 @@
 /** \file
- * Normalization and packing of tokens as plain loops, for the tests of every device.
+ * Normalization and packing of tokens as plain loops in double precision.
  */
-#ifndef DISTILE_TESTS_PLAIN_TOKENS_H
-#define DISTILE_TESTS_PLAIN_TOKENS_H
+#ifndef DISTILE_REFERENCE_PLAIN_TOKENS_H
+#define DISTILE_REFERENCE_PLAIN_TOKENS_H
 
-#include "reference.h"
+#include "conv2d_reference.h"
+#include "reference_output.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>

@@ -1,8 +1,8 @@
 /** \file
- * The functions of layers.h as plain loops in double precision, for the tests of every device.
+ * The functions of layers.h as plain loops in double precision.
  */
-#ifndef DISTILE_TESTS_PLAIN_LAYERS_H
-#define DISTILE_TESTS_PLAIN_LAYERS_H
+#ifndef DISTILE_REFERENCE_PLAIN_LAYERS_H
+#define DISTILE_REFERENCE_PLAIN_LAYERS_H
 
 #include "plain_tokens.h"
 #include <distile/layers.h>
@@ -71,7 +71,7 @@ inline ReferenceOutput plain_pool(const distile_tensor &input, const distile_ten
                 }
             }
         }
-        return pool.result(args.count_padding != 0 ? window.kernel_h * window.kernel_w : pool.count);
+        return pool.result(args.count_padding != 0 ? int64_t{window.kernel_h} * window.kernel_w : pool.count);
     });
 }
 

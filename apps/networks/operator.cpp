@@ -1,0 +1,196 @@
+#include "operator.h"
+#include "process.h"
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace distile::networks {
+
+namespace {
+
+// The names that operator files have for distile_epilogue.
+constexpr std::array<const char *, 8> epilogues = {"none", "relu",    "relu6",       "silu",
+                                                   "gelu", "sigmoid", "hardsigmoid", "hardswish"};
+
+const char *generator_of(const Operator &op) {
+    switch (op.kind) {
+    case DISTILE_MASKED_UPSAMPLE_CONV2D:
+        return "masked_upsample_conv2d";
+    case DISTILE_MASKED_LINEAR:
+        return "masked_linear";
+    case DISTILE_MASKED_ATTENTION:
+        return "masked_attention";
+    default:
+        return op.is_depthwise() ? "masked_depthwise_conv2d" : "masked_conv2d";
+    }
+}
+
+nlohmann::ordered_json parameters_of(const Operator &op) {
+    const distile_conv2d &conv = op.conv;
+    if (op.kind == DISTILE_MASKED_ATTENTION) {
+        return {{"dtype", "float32"}, {"heads", op.attention.heads}, {"head_dim", op.attention.head_dim}};
+    }
+    nlohmann::ordered_json json = {
+        {"dtype", "float32"}, {"epilogue", epilogues.at(conv.epilogue)}, {"residual", conv.residual != 0}};
+    if (op.is_depthwise()) {
+        json["channels"] = conv.in_channels;
+    } else {
+        json["in_channels"] = conv.in_channels;
+        json["out_channels"] = conv.out_channels;
+    }
+    if (op.kind == DISTILE_MASKED_LINEAR) {
+        return json;
+    }
+    const bool upsamples = op.kind == DISTILE_MASKED_UPSAMPLE_CONV2D;
+    json["kernel_h"] = conv.kernel_h;
+    json["kernel_w"] = conv.kernel_w;
+    json[upsamples ? "scale_h" : "stride_h"] = conv.stride_h;
+    json[upsamples ? "scale_w" : "stride_w"] = conv.stride_w;
+    json["pad_top"] = conv.pad_top;
+    json["pad_bottom"] = conv.pad_bottom;
+    json["pad_left"] = conv.pad_left;
+    json["pad_right"] = conv.pad_right;
+    return json;
+}
+
+}  // namespace
+
+Operator Operator::then(distile_epilogue epilogue) const {
+    Operator result = *this;
+    result.conv.epilogue = epilogue;
+    return result;
+}
+
+Operator Operator::with_residual() const {
+    Operator result = *this;
+    result.conv.residual = 1;
+    return result;
+}
+
+bindings::OperatorKey Operator::key() const {
+    switch (kind) {
+    case DISTILE_MASKED_LINEAR:
+        return {DISTILE_CPU, DISTILE_FLOAT32,
+                distile_linear{conv.in_channels, conv.out_channels, conv.epilogue, conv.residual}};
+    case DISTILE_MASKED_ATTENTION:
+        return {DISTILE_CPU, DISTILE_FLOAT32, attention};
+    default:
+        return {DISTILE_CPU, DISTILE_FLOAT32, kind, conv};
+    }
+}
+
+const distile_polykernel *Operator::polykernel() const {
+    return bindings::find_polykernel(key());
+}
+
+std::string Operator::name() const {
+    std::string name = generator_of(*this);
+    const nlohmann::ordered_json parameters = parameters_of(*this);
+    for (const auto &value : parameters) {
+        name += "_" + (value.is_string() ? value.get<std::string>() : std::to_string(value.get<int>()));
+    }
+    return name;
+}
+
+std::string Operator::type() const {
+    switch (kind) {
+    case DISTILE_MASKED_LINEAR:
+        return "linear";
+    case DISTILE_MASKED_ATTENTION:
+        return "attention";
+    default:
+        return (is_depthwise() ? "depthwise " : "convolution ") + std::to_string(conv.kernel_h) + "x" +
+               std::to_string(conv.kernel_w);
+    }
+}
+
+std::string Operator::file(const distile_tensor &typical) const {
+    nlohmann::ordered_json json = {{"distile_operator", 1},
+                                   {"name", name()},
+                                   {"generator", generator_of(*this)},
+                                   {"params", parameters_of(*this)}};
+    json["typical"]["batch"] = typical.batch;
+    if (kind == DISTILE_MASKED_LINEAR || kind == DISTILE_MASKED_ATTENTION) {
+        json["typical"]["tokens"] = typical.width;
+    } else {
+        json["typical"]["height"] = typical.height;
+        json["typical"]["width"] = typical.width;
+    }
+    return json.dump(1) + "\n";
+}
+
+Operator conv2d(int32_t in, int32_t out, int32_t kernel, int32_t stride) {
+    Operator op;
+    op.conv.in_channels = in;
+    op.conv.out_channels = out;
+    op.conv.groups = op.conv.dilation_h = op.conv.dilation_w = 1;
+    op.conv.kernel_h = op.conv.kernel_w = kernel;
+    op.conv.stride_h = op.conv.stride_w = stride;
+    op.conv.pad_top = op.conv.pad_bottom = op.conv.pad_left = op.conv.pad_right = kernel / 2;
+    return op;
+}
+
+Operator depthwise_conv2d(int32_t channels, int32_t kernel) {
+    Operator op = conv2d(channels, channels, kernel);
+    op.conv.groups = channels;
+    return op;
+}
+
+Operator down_conv2d(int32_t channels) {
+    Operator op = conv2d(channels, channels, 3, 2);
+    op.conv.pad_top = op.conv.pad_left = 0;
+    return op;
+}
+
+Operator upsampled_conv2d(int32_t channels) {
+    Operator op = conv2d(channels, channels, 3, 2);
+    op.kind = DISTILE_MASKED_UPSAMPLE_CONV2D;
+    return op;
+}
+
+Operator linear(int32_t in, int32_t out) {
+    Operator op = conv2d(in, out, 1);
+    op.kind = DISTILE_MASKED_LINEAR;
+    return op;
+}
+
+Operator attention(int32_t heads, int32_t head_dim) {
+    Operator op;
+    op.kind = DISTILE_MASKED_ATTENTION;
+    op.attention = {heads, head_dim, 0};
+    return op;
+}
+
+void build_polykernels(const std::vector<std::pair<Operator, distile_tensor>> &sized,
+                       const std::function<void(size_t)> &progress) {
+    namespace fs = std::filesystem;
+    const fs::path cache = bindings::cache_folder();
+    if (cache.empty()) {
+        throw std::runtime_error("there is no folder for PolyKernels: set DISTILE_CACHE");
+    }
+    fs::create_directories(cache);
+    for (size_t i = 0; i < sized.size(); i++) {
+        progress(i);
+        const TemporaryFolder temporary;
+        const fs::path folder = temporary.path();
+        const auto in_folder = [&](const char *file) { return (folder / file).string(); };
+        std::ofstream(folder / "operator.json") << sized[i].first.file(sized[i].second);
+        const std::vector<Command> commands = {
+            {{DISTILE_BUILDER, "build", "--operator", in_folder("operator.json"), "--symbol", "distile_built",
+              "--object", in_folder("built.o"), "--header", in_folder("built.h"), "--folder", in_folder("parts")},
+             in_folder("build.log")},
+            {{"cc", "-shared", "-o", in_folder("built.so"), in_folder("built.o"), "-lm"}, in_folder("link.log")}};
+        for (const Command &command : commands) {
+            run_commands({command}, 1, [](int) {});
+        }
+        // Programs that look for it meanwhile find all of it or nothing.
+        const fs::path target = cache / (sized[i].first.name() + ".so");
+        fs::copy_file(folder / "built.so", target.string() + ".new", fs::copy_options::overwrite_existing);
+        fs::rename(target.string() + ".new", target);
+    }
+    bindings::load_cached_polykernels();
+}
+
+}  // namespace distile::networks
