@@ -5,6 +5,7 @@
 #include "bindings/registry.h"
 #include "layers.h"
 #include "operators.h"
+#include "planner.h"
 #include "weights.h"
 
 namespace {
@@ -61,6 +62,8 @@ void implement_all(Library &m) {
     m.impl("pack.out", TORCH_BOX(&pack_out));
     m.impl("unpack", TORCH_BOX(&unpack));
     m.impl("unpack.out", TORCH_BOX(&unpack_out));
+    m.impl("_planner_make", TORCH_BOX(&make_planner));
+    m.impl("_planner_next", TORCH_BOX(&next_output));
 }
 
 }  // namespace
@@ -106,6 +109,10 @@ STABLE_TORCH_LIBRARY(distile, m) {
     m.def("mask_from_indices(Tensor indices, SymInt height, SymInt width) -> Tensor");
     m.def("mask_from_bits(Tensor words, SymInt width) -> Tensor");
     m.def("mask_to_bits(Tensor mask) -> Tensor");
+    m.def("_planner_make(Tensor like, int buffers, int clearing) -> int");
+    m.def("_planner_next(Tensor mask, int planner, int channels, ScalarType dtype, bool whole) -> int");
+    m.def("_planner_bytes(int planner) -> int");
+    m.def("_planner_free(int planner) -> ()");
     m.def("_load(str path) -> ()");
     m.def("_polykernel_version() -> int");
     m.def("_free_weights(int place) -> ()");
@@ -131,6 +138,8 @@ STABLE_TORCH_LIBRARY_IMPL(distile, CUDA, m) {
 }
 
 STABLE_TORCH_LIBRARY_IMPL(distile, CompositeExplicitAutograd, m) {
+    m.impl("_planner_bytes", TORCH_BOX(&planner_bytes));
+    m.impl("_planner_free", TORCH_BOX(&free_planner));
     m.impl("_load", TORCH_BOX(&load));
     m.impl("_polykernel_version", TORCH_BOX(&polykernel_version));
     m.impl("_free_weights", TORCH_BOX(&free_weights));

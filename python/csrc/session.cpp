@@ -48,7 +48,13 @@ void *current_stream(int32_t device_index) {
 Session::Session(int32_t device_index, int32_t threads)
     : bindings::Session(device_index < 0 ? make_cpu_context(threads)
                                          : bindings::make_cuda_context_of(device_index, current_stream(device_index))),
-      threads_(threads) {
+      device_index_(device_index), threads_(threads) {
+}
+
+void Session::follow_current_stream() {
+    if (device_index_ >= 0) {
+        bindings::follow_stream(context(), current_stream(device_index_));
+    }
 }
 
 Session &Session::of(const Tensor &tensor) {
@@ -67,7 +73,7 @@ Session &Session::of(const Tensor &tensor) {
     if (!session) {
         session = std::make_unique<Session>(index, 0);
     }
-    bindings::follow_stream(session->context(), current_stream(index));
+    session->follow_current_stream();
     return *session;
 }
 
@@ -76,6 +82,9 @@ distile_mask *Session::mask(const Tensor &bytes, int32_t role) {
     const auto sizes = bytes.sizes();
     if ((type != ScalarType::Bool && type != ScalarType::Byte) || (sizes.size() != 3 && sizes.size() != 2)) {
         fail("a mask is a tensor of type bool or uint8 with the dimensions [N, H, W], or [N, T] for tokens");
+    }
+    if (bytes.numel() == 0) {
+        fail("the mask has no pixels");
     }
     const bool tokens = sizes.size() == 2;
     const Tensor plain = bytes.is_contiguous() ? bytes : torch::stable::contiguous(bytes);

@@ -17,11 +17,15 @@ public:
     /** This thread's session for the tensor's device. On a GPU, its work goes to PyTorch's current stream. */
     static Session &of(const Tensor &tensor);
 
+    /** On a GPU, later work goes to PyTorch's current stream. */
+    void follow_current_stream();
+
     /** The mask with these bytes: bool or uint8, [batch, height, width], or [batch, tokens] for images of height 1. */
     distile_mask *mask(const Tensor &bytes, int32_t role = 0);
 
 private:
-    int32_t threads_; /**< Of PyTorch, on a CPU. */
+    int32_t device_index_; /**< Below 0 for CPUs. */
+    int32_t threads_;      /**< Of PyTorch, on a CPU. */
 };
 
 }  // namespace distile::python

@@ -78,8 +78,8 @@ OptionalTensor given(const Tensor *tensor) {
     return copy;
 }
 
-std::optional<distile_dtype> type_of(const Tensor &tensor) {
-    switch (tensor.scalar_type()) {
+std::optional<distile_dtype> type_of(ScalarType type) {
+    switch (type) {
     case ScalarType::Float:
         return DISTILE_FLOAT32;
     case ScalarType::Half:
@@ -89,6 +89,10 @@ std::optional<distile_dtype> type_of(const Tensor &tensor) {
     default:
         return std::nullopt;
     }
+}
+
+std::optional<distile_dtype> type_of(const Tensor &tensor) {
+    return type_of(tensor.scalar_type());
 }
 
 bool fits(const Tensor &tensor) {

@@ -28,6 +28,7 @@ using bindings::fail;
 OptionalTensor given(const Tensor *tensor);
 
 /** The type, or nothing if operators do not have it. */
+std::optional<distile_dtype> type_of(ScalarType type);
 std::optional<distile_dtype> type_of(const Tensor &tensor);
 
 /** A tensor with the strides that distile needs. */

@@ -77,11 +77,14 @@ def run(options) -> None:
         with torch.inference_mode():  # Weights made in it would be packed at each call.
             rows.append(measure(network, options))
         print_row(rows[-1])
+    overhead = {} if options.no_times else timing.call_overhead()
+    print_overhead(overhead)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         machine = {"processor": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
         content = {"network": options.network, "batch": options.batch, "weights": "random", "torch": torch.__version__}
-        write_json(options.out / f"{options.network}.json", {**content, "machine": machine, "rows": rows})
+        content |= {"machine": machine, "overhead, us": overhead, "rows": rows}
+        write_json(options.out / f"{options.network}.json", content)
         with torch.inference_mode():
             write_pictures(network, rows[-1], options)
 
@@ -147,6 +150,14 @@ def print_times(row: dict) -> None:
     print(f"  {'by kind, ms':20} {'distile':>9} {'dense':>9}")
     for kind in sorted({*kinds["distile"], *kinds["dense"]}):
         print(f"  {kind:20} {kinds['distile'].get(kind, 0):9.2f} {kinds['dense'].get(kind, 0):9.2f}")
+
+
+def print_overhead(overhead: dict[str, float]) -> None:
+    """What a call with nothing to compute takes."""
+    if overhead:
+        print(f"\n  {'overhead, us':20}")
+    for name, microseconds in overhead.items():
+        print(f"  {name:20} {microseconds:9.2f}")
 
 
 def write_pictures(network, row: dict, options) -> None:

@@ -1,4 +1,4 @@
-"""Times of a network beside its peers, by kind of layer, and its memory."""
+"""Times of a network beside its peers, by kind of layer, of a call from Python, and its memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,26 @@ import weakref
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from common import Dense, Network
+from common import Dense, Network, error
+from distile.nn import MaskedConv2d, MaskedLinear
+from gathered import TILE, Gathered
+
+
+class Peer:
+    """A peer that computes the network dense, as a function of its inputs."""
+
+    def __init__(self, network: Network, function):
+        self._network, self._function = network, function
+
+    def prepare(self) -> None:
+        """Brings the next input, outside the timed step: for the dense peers, the network does."""
+
+    def __call__(self, *inputs):
+        return self._function(*inputs)
+
+    def expected(self):
+        """What the last call must have computed."""
+        return self._network.dense(*self._network.dense_inputs())
 
 
 def interleaved(network: Network, peers: dict, seconds: float) -> dict[str, float]:
@@ -19,7 +38,8 @@ def interleaved(network: Network, peers: dict, seconds: float) -> dict[str, floa
     times: dict[str, list[float]] = {name: [] for name in ("distile", *peers)}
     end = None
     while end is None or time.perf_counter() < end or len(times["distile"]) < 4:
-        network.prepare()
+        for side in (network, *peers.values()):
+            side.prepare()
         inputs = network.dense_inputs()
         for name in times:
             _finish(inputs)
@@ -39,39 +59,89 @@ def _finish(inputs):
 
 
 def peers_of(network: Network, wanted: list[str]) -> tuple[dict, dict[str, str]]:
-    """The peers, as functions of the dense inputs, and why others are missing."""
+    """The peers that compute what they must, up to the network's bound, and why others are missing."""
     peers, missing = {}, {}
-    dense = Dense(network).eval()
-    inputs = network.dense_inputs()
     for name in wanted:
         try:
-            peers[name] = PEERS[name](dense, inputs)
-            peers[name](*inputs)
+            peer = PEERS[name](network)
+            peer.prepare()
+            found = error(network, peer(*network.dense_inputs()), peer.expected())
         except Exception as problem:  # A peer may be absent or fail for reasons of its own; the others go on.
-            peers.pop(name, None)
             missing[name] = f"{type(problem).__name__}: {str(problem).splitlines()[0] if str(problem) else ''}"
+            continue
+        if found <= network.bound:
+            peers[name] = peer
+        else:
+            missing[name] = f"wrong: the largest error is {found:.1e}"
     return peers, missing
 
 
-def _compiled(dense, inputs):
-    return torch.compile(dense)
+def _eager(network):
+    return Peer(network, network.dense)
 
 
-def _onnx_runtime(dense, inputs):
+def _compiled(network):
+    return Peer(network, torch.compile(Dense(network).eval()))
+
+
+def _onnx_runtime(network):
     import io
 
     import onnxruntime
 
     file = io.BytesIO()
+    inputs = network.dense_inputs()
     names = [f"input{number}" for number in range(len(inputs))]
-    torch.onnx.export(dense, inputs, file, input_names=names, dynamo=False)
+    torch.onnx.export(Dense(network).eval(), inputs, file, input_names=names, dynamo=False)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
-    return lambda *inputs: session.run(None, {name: tensor.numpy() for name, tensor in zip(names, inputs)})
+
+    def run(*inputs):
+        found = session.run(None, {name: tensor.numpy() for name, tensor in zip(names, inputs)})
+        return tuple(torch.from_numpy(array) for array in found)
+
+    return Peer(network, run)
 
 
-PEERS = {"eager": lambda dense, inputs: dense, "compile": _compiled, "onnxruntime": _onnx_runtime}
+PEERS = {
+    "eager": _eager,
+    "compile": _compiled,
+    "onnxruntime": _onnx_runtime,
+    "gather": Gathered,
+    "tiles": lambda network: Gathered(network, TILE),
+}
+
+
+@torch.no_grad()
+def call_overhead(batches: int = 50, calls: int = 100) -> dict[str, float]:
+    """Median microseconds of a call on a CPU whose mask has no active pixel, by what is called: the C library then has
+    next to nothing to do, so this is at most what Python adds to one of its calls."""
+    with torch.inference_mode(False):  # Weights made in it would be packed at each call.
+        conv = MaskedConv2d(128, 128, 3, padding=1, activation="relu")
+        linear = MaskedLinear(384, 1152)
+    image = torch.zeros(1, 128, 8, 8).to(memory_format=torch.channels_last)
+    result = torch.zeros_like(image)
+    tokens, wide = torch.zeros(1, 64, 384), torch.zeros(1, 64, 1152)
+    pixels, active = torch.zeros(1, 8, 8, dtype=torch.bool), torch.zeros(1, 64, dtype=torch.bool)
+    conv2d, matrix = torch.ops.distile.conv2d.out, torch.ops.distile.linear.out
+    window = {"padding": (1, 1, 1, 1), "activation": "relu", "place": conv._place.number}
+    place = linear._place.number
+    found = {}
+    for name, call in {
+        "operator conv2d": lambda: conv2d(image, conv.weight, conv.bias, pixels, None, **window, out=result),
+        "module MaskedConv2d": lambda: conv(image, pixels, out=result),
+        "operator linear": lambda: matrix(tokens, linear.weight, linear.bias, active, None, place=place, out=wide),
+        "module MaskedLinear": lambda: linear(tokens, active, out=wide),
+    }.items():
+        samples = []
+        for _ in range(batches):
+            start = time.perf_counter()
+            for _ in range(calls):
+                call()
+            samples.append((time.perf_counter() - start) / calls * 1e6)
+        found[name] = statistics.median(samples)
+    return found
 
 
 def kind_of(name: str, arguments: tuple) -> str:

@@ -5,17 +5,21 @@ import math
 
 import avit
 import common
+import distile
 import dit_editing
 import dynconv_pose
 import dynconv_resnet
+import gathered
 import pytest
 import runner
 import sige_ddpm
 import sige_gaugan
 import sige_stable_diffusion
+import timing
 import torch
 import video_resnet
 from distile.nn import MaskedGroupNorm
+from torch.utils._python_dispatch import TorchDispatchMode
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
 
@@ -50,6 +54,45 @@ def test_dense_then_mask(name):
         dense = network.dense(*network.dense_inputs())
         assert common.error(network, result, dense) > 100 * network.bound
     assert all(picture.isfinite().all() and picture.dim() in (2, 3) for picture in network.pictures().values())
+
+
+class Called(TorchDispatchMode):
+    """The operators of distile that are called, and how many others."""
+
+    def __init__(self):
+        super().__init__()
+        self.ours, self.others = set(), 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        space, name = function.name().split("::")
+        self.ours |= {name} if space == "distile" else set()
+        self.others += space != "distile"
+        return function(*args, **(kwargs or {}))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("tile", [1, gathered.TILE])
+@pytest.mark.parametrize("name", SMALL)
+def test_gathered(name, tile):
+    """The peers that gather compute what they must, and leave the state of our network alone."""
+    with torch.inference_mode(False):
+        network = SMALL[name]().eval()
+    if tile > 1 and name not in EDITED:
+        with pytest.raises(NotImplementedError, match="edits"):
+            gathered.Gathered(network, tile)
+        return
+    peer = gathered.Gathered(network, tile)
+    network.prepare()
+    before = [tensor.clone() for tensor in common.tensors_of(network.masked())]
+    for _ in range(2):
+        peer.prepare()
+        with Called() as called:
+            result = peer()
+        assert all(name.startswith("mask_") for name in called.ours) and called.others > 0
+        assert common.error(network, result, peer.expected()) <= network.bound
+    if name in EDITED:
+        assert all(torch.equal(a, b) for a, b in zip(before, common.tensors_of(network.masked())))
+    assert distile.nn.ops is torch.ops.distile
 
 
 @torch.inference_mode()
@@ -148,16 +191,29 @@ def test_error_sees_what_is_wrong():
     assert common.error(network, torch.tensor([1.0, math.nan]), torch.tensor([1.0, 2.5])) == math.inf
 
 
+@torch.inference_mode()
+def test_peers_that_are_wrong_are_left_out(monkeypatch):
+    with torch.inference_mode(False):
+        network = SMALL["dynconv-pose"]().eval()
+    wrong = lambda network: timing.Peer(network, lambda *inputs: network.dense(*inputs) * 1.01)
+    monkeypatch.setitem(timing.PEERS, "wrong", wrong)
+    peers, absent = timing.peers_of(network, ["eager", "wrong"])
+    assert set(peers) == {"eager"} and absent["wrong"].startswith("wrong: the largest error is")
+
+
 def test_runner(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(runner.BY_DENSITY, "dynconv-pose", lambda density, batch: SMALL["dynconv-pose"]())
     monkeypatch.setitem(runner.WITH_MASKS, "video", lambda: video_resnet.VideoResNet(64, blocks=(1, 1, 1, 1), width=8))
     for name in ("dynconv-pose", "video"):
-        options = [name, "--seconds", "0.01", "--peers", "eager", "--out", str(tmp_path)]
+        options = [name, "--seconds", "0.01", "--peers", "eager", "gather", "tiles", "--out", str(tmp_path)]
         assert runner.main(options) == 0
         text = capsys.readouterr().out
         assert "weights are random" in text and "largest error" in text
-        (row,) = json.loads((tmp_path / f"{name}.json").read_text())["rows"]
-        assert set(row["milliseconds"]) == {"distile", "eager"} and min(row["milliseconds"].values()) > 0
+        content = json.loads((tmp_path / f"{name}.json").read_text())
+        (row,) = content["rows"]
+        assert set(row["milliseconds"]) == {"distile", "eager", "gather"} and min(row["milliseconds"].values()) > 0
+        assert "edits" in row["absent"]["tiles"]
+        assert len(content["overhead, us"]) == 4 and min(content["overhead, us"].values()) > 0
         assert row["error"] <= row["bound"] and sum(row["milliseconds by kind"]["distile"].values()) > 0
         assert row["bytes"]["distile"]["step"] > 0
     if pytest.importorskip("PIL"):
