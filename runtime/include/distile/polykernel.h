@@ -320,9 +320,8 @@ typedef struct distile_dot_product_code {
     int32_t channel_splits;               /**< Parts into which the output channels are split for the threads. */
     int32_t scale_h, scale_w;             /**< Phases along each axis; 1 for convolutions and linear layers. */
     int32_t stride_h, stride_w;
-    int32_t groups; /**< Of the channels. */
-    int32_t
-        window_channels; /**< Input channels that a block of 16 output channels reads; 0: a depthwise convolution. */
+    int32_t groups;
+    int32_t window_channels;            /**< Input channels that a block of 16 output channels reads; 0: depthwise. */
     const distile_taps *rows, *columns; /**< Those of each phase. */
 } distile_dot_product_code;
 
