@@ -35,6 +35,9 @@ public:
     Columns(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers &numbers)
         : code_(code), numbers_(numbers), weights_(call.operands[1]), channels_(call.operands[0].dim[Channel].extent),
           groups_((code.rows->taps + column_group - 1) / column_group) {
+        // As it is stored.
+        numbers.pad(padding_, vector_channels);
+        numbers.copy(padding_, padding_, vector_channels);
     }
     static void begin() {
     }
@@ -63,7 +66,8 @@ public:
             }
             rows[i].column = columns - shared;
             for (int32_t tx = shared; tx < taps; tx++, columns++) {
-                stage_column(phase, source, rows[i], tx * phase.columns.step, channel, channels, to + columns * bytes);
+                stage_column(phase, source, rows[i], tx * phase.columns.step, channel, channels, bytes / groups_,
+                             to + columns * bytes);
             }
         }
     }
@@ -143,36 +147,52 @@ private:
         std::memcpy(to, &low, sizeof(low));
         std::memcpy(to + sizeof(low), &high, sizeof(high));
     }
-    /** Four taps of up to 16 channels. */
-    void stage_group(const uint8_t *const *taps, int32_t channel, int32_t count, uint8_t *to) const {
-        Bytes numbers[column_group];
-        for (int32_t i = 0; i < column_group; i++) {
-            uint8_t bytes[vector_channels] = {};
-            if (!taps[i]) {
-                numbers_.pad(bytes, vector_channels);
-            } else if (count >= vector_channels) {
-                numbers_.copy(taps[i] + channel, bytes, vector_channels);
-            } else {
-                numbers_.copy(taps[i] + channel, bytes, count);
-            }
-            std::memcpy(&numbers[i], bytes, sizeof(bytes));
-        }
+    /** Interleaves four taps of 16 channels. */
+    static void store(const Bytes &a, const Bytes &b, const Bytes &c, const Bytes &d, uint8_t *to) {
         Pairs first_ab, second_ab, first_cd, second_cd;
-        alternate(numbers[0], numbers[1], first_ab, second_ab);
-        alternate(numbers[2], numbers[3], first_cd, second_cd);
+        alternate(a, b, first_ab, second_ab);
+        alternate(c, d, first_cd, second_cd);
         store(first_ab, first_cd, to);
         store(second_ab, second_cd, to + group_bytes / 2);
     }
+    static void load(const uint8_t *from, int32_t count, const Bytes &flip, Bytes &to) {
+        to = Bytes{};
+        std::memcpy(&to, from, count);
+        to ^= flip;
+    }
+    /** The numbers of a tap, from the first channel that is staged on. */
+    struct Tap {
+        const uint8_t *at;
+        int64_t channels;  ///< All bits set, or none where all channels read the same padding.
+    };
+    /** Four taps of some channels. */
+    void stage_group(const Tap &a, const Tap &b, const Tap &c, const Tap &d, int32_t channels, uint8_t *to) const {
+        const Bytes flip = Bytes{} + numbers_.flip();
+        const auto stage = [&](int64_t channel, int32_t count) {
+            Bytes of_a, of_b, of_c, of_d;
+            load(a.at + (channel & a.channels), count, flip, of_a);
+            load(b.at + (channel & b.channels), count, flip, of_b);
+            load(c.at + (channel & c.channels), count, flip, of_c);
+            load(d.at + (channel & d.channels), count, flip, of_d);
+            store(of_a, of_b, of_c, of_d, to + channel * column_group);
+        };
+        int32_t channel = 0;
+        for (; channels - channel >= vector_channels; channel += vector_channels) {
+            stage(channel, vector_channels);
+        }
+        if (channel < channels) {
+            stage(channel, channels - channel);
+        }
+    }
     void stage_column(const Phase &phase, const Rows<Numbers> &source, const Row &row, int32_t right, int32_t channel,
-                      int32_t channels, uint8_t *to) const {
-        for (int32_t first = 0; first < phase.rows.taps; first += column_group) {
-            const uint8_t *taps[column_group] = {};
-            for (int32_t i = 0; i < column_group && first + i < phase.rows.taps; i++) {
-                taps[i] = source.pixel(row, (first + i) * phase.rows.step, right);
-            }
-            for (int32_t c = 0; c < channels; c += vector_channels, to += group_bytes) {
-                stage_group(taps, channel + c, channels - c, to);
-            }
+                      int32_t channels, int64_t bytes, uint8_t *to) const {
+        const auto tap = [&](int32_t ty) {
+            const uint8_t *const pixel =
+                ty < phase.rows.taps ? source.pixel(row, ty * phase.rows.step, right) : nullptr;
+            return pixel ? Tap{pixel + channel, -1} : Tap{padding_, 0};
+        };
+        for (int32_t first = 0; first < phase.rows.taps; first += column_group, to += bytes) {
+            stage_group(tap(first), tap(first + 1), tap(first + 2), tap(first + 3), channels, to);
         }
     }
 
@@ -180,6 +200,7 @@ private:
     const Numbers &numbers_;
     const distile_array &weights_;
     int32_t channels_, groups_;
+    uint8_t padding_[vector_channels];
 };
 
 /** Runs a call by an instruction, whatever its channels read. */
