@@ -74,7 +74,7 @@ bench-tables: build/release/build.ninja  ## regenerate tables, figures and pages
 	@bench/tables.sh build/release/bench/distile_bench
 
 # A stamp marks a plan as measured since its last change, so an interrupted run continues with the others.
-PLANS ?= data/plans/*_avx512_bf16.json data/plans/*_avx512.json data/plans/*_avx2.json
+PLANS ?= data/plans/*_avx512_bf16.json data/plans/*_avx512_vnni.json data/plans/*_avx512.json data/plans/*_avx2.json
 .PHONY: times
 times: build/release/build.ninja  ## measure time tables into PLANS (all for CPUs), on an idle machine
 	@$(CMAKE) --build --preset release --target distile_command

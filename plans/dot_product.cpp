@@ -16,14 +16,16 @@ constexpr struct {
     int bytes;           /**< Of the operator's type. */
     const char *feature; /**< "": every CPU has it. */
     bool chosen;         /**< Has a word of its own in targets, which quantized operators get without being asked. */
+    bool depthwise;      /**< Has code for depthwise convolutions. */
     const char *function, *object;
-} known[] = {{DotProducts::AmxBf16, 2, "amx_bf16", false, "distile_call_amx_bf16", "distile_amx_bf16.o"},
-             {DotProducts::Avx512Bf16, 2, "avx512_bf16", false, "distile_call_avx512_bf16", "distile_avx512_bf16.o"},
-             {DotProducts::AmxInt8, 1, "amx_int8", false, "distile_call_amx_int8", "distile_amx_int8.o"},
-             {DotProducts::Avx512Vnni, 1, "avx512_vnni", true, "distile_call_avx512_vnni", "distile_avx512_vnni.o"},
-             {DotProducts::AvxVnni, 1, "avx_vnni", true, "distile_call_avx_vnni", "distile_avx_vnni.o"},
-             {DotProducts::Avx2Int8, 1, "avx2", false, "distile_call_avx2_int8", "distile_avx2_int8.o"},
-             {DotProducts::PortableInt8, 1, "", false, "distile_call_portable_int8", "distile_portable_int8.o"}};
+} known[] = {
+    {DotProducts::AmxBf16, 2, "amx_bf16", false, false, "distile_call_amx_bf16", "distile_amx_bf16.o"},
+    {DotProducts::Avx512Bf16, 2, "avx512_bf16", false, false, "distile_call_avx512_bf16", "distile_avx512_bf16.o"},
+    {DotProducts::AmxInt8, 1, "amx_int8", false, false, "distile_call_amx_int8", "distile_amx_int8.o"},
+    {DotProducts::Avx512Vnni, 1, "avx512_vnni", true, true, "distile_call_avx512_vnni", "distile_avx512_vnni.o"},
+    {DotProducts::AvxVnni, 1, "avx_vnni", true, true, "distile_call_avx_vnni", "distile_avx_vnni.o"},
+    {DotProducts::Avx2Int8, 1, "avx2", false, true, "distile_call_avx2_int8", "distile_avx2_int8.o"},
+    {DotProducts::PortableInt8, 1, "", false, true, "distile_call_portable_int8", "distile_portable_int8.o"}};
 
 bool has_word(const std::string &text, const std::string &wanted) {
     std::istringstream stream(text);
@@ -35,8 +37,18 @@ bool has_word(const std::string &text, const std::string &wanted) {
     return false;
 }
 
+std::optional<DotProducts> best_of(const DataType &type, const std::string &features, bool depthwise) {
+    for (const auto &row : known) {
+        if (row.bytes == type.bytes && (*row.feature == '\0' || has_word(features, row.feature)) &&
+            (row.depthwise || !depthwise)) {
+            return row.instructions;
+        }
+    }
+    return std::nullopt;
+}
+
 const auto &row_of(const Plan &plan) {
-    const std::optional<DotProducts> instructions = dot_products_of(plan.op.dtype(), plan.features());
+    const std::optional<DotProducts> instructions = dot_products_of(plan.op, plan.features());
     const auto *found = std::find_if(std::begin(known), std::end(known),
                                      [&](const auto &row) { return row.instructions == instructions; });
     if (found == std::end(known)) {
@@ -57,10 +69,10 @@ void emit_taps(std::ostream &c, const char *name, const std::vector<distile_taps
 
 std::string why_no_dot_products(const Operator &op) {
     if (op.is_quantized()) {
-        return runs_on_dot_products(facts_of(op)) && op.schema().kind != DISTILE_MASKED_UPSAMPLE_CONV2D
+        return op.schema().kind != DISTILE_MASKED_UPSAMPLE_CONV2D
                    ? ""
-                   : "there is no quantized code for this operator: it computes convolutions without groups or "
-                     "upsampling and linear layers";
+                   : "there is no quantized code for this operator: after upsampling, sums of weights would not fit 8 "
+                     "bits";
     }
     return op.dtype().dtype == DISTILE_BFLOAT16 && runs_on_dot_products(facts_of(op))
                ? ""
@@ -70,17 +82,17 @@ std::string why_no_dot_products(const Operator &op) {
 
 bool multiplies(DotProducts instructions, const Operator &op) {
     return why_no_dot_products(op).empty() && std::any_of(std::begin(known), std::end(known), [&](const auto &row) {
-               return row.instructions == instructions && row.bytes == op.dtype().bytes;
+               return row.instructions == instructions && row.bytes == op.dtype().bytes &&
+                      (row.depthwise || !is_depthwise_product(facts_of(op)));
            });
 }
 
+std::optional<DotProducts> dot_products_of(const Operator &op, const std::string &features) {
+    return best_of(op.dtype(), features, is_depthwise_product(facts_of(op)));
+}
+
 std::optional<DotProducts> dot_products_of(const DataType &type, const std::string &features) {
-    for (const auto &row : known) {
-        if (row.bytes == type.bytes && (*row.feature == '\0' || has_word(features, row.feature))) {
-            return row.instructions;
-        }
-    }
-    return std::nullopt;
+    return best_of(type, features, false);
 }
 
 bool has_words_of_dot_products(const std::string &features) {
@@ -118,8 +130,8 @@ void emit_call_of_dot_products(std::ostream &c, const Plan &plan, const PlanVari
       << ",\n        .staged_blocks = " << variant.theta.at("staged")
       << ", .channel_splits = " << variant.theta.at("channel_splits") << ", .scale_h = " << taps.scale_h
       << ", .scale_w = " << taps.scale_w << ", .stride_h = " << taps.stride_h << ", .stride_w = " << taps.stride_w
-      << ",\n        .rows = rows, .columns = columns};\n    return " << row_of(plan).function
-      << "(&code, call);\n}\n\n";
+      << ",\n        .groups = " << taps.groups << ", .window_channels = " << taps.window_channels
+      << ", .rows = rows, .columns = columns};\n    return " << row_of(plan).function << "(&code, call);\n}\n\n";
 }
 
 std::string call_of_dot_products(const Plan &plan) {

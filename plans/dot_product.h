@@ -17,8 +17,10 @@ std::string why_no_dot_products(const Operator &op);
 /** Whether there is code that multiplies an operator by some instructions. */
 bool multiplies(DotProducts instructions, const Operator &op);
 
-/** The best instructions for a type that CPUs with such features have; nothing if they have none. Every CPU has some
- * for quantized types. */
+/** The best instructions for an operator that CPUs with such features have; nothing if they have none. Every CPU has
+ * some for quantized operators. */
+std::optional<DotProducts> dot_products_of(const Operator &op, const std::string &features);
+/** The same for operators of a type that are no depthwise convolutions. */
 std::optional<DotProducts> dot_products_of(const DataType &type, const std::string &features);
 
 /** Whether such features include one that only code for dot products uses. */

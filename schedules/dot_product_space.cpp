@@ -63,6 +63,13 @@ Space make_space(DotProducts instructions) {
                  return theta.at("channels") <= round_up(problem.out_channels, vector_channels);
              },
              {"channels"}},
+            {"channels of one vector, or that divide the output channels of a group",
+             [](const Theta &theta, const Problem &problem) {
+                 const int channels = theta.at("channels");
+                 return problem.groups == 1 || is_depthwise_product(problem) || channels == vector_channels ||
+                        (channels > 0 && problem.out_channels / problem.groups % channels == 0);
+             },
+             {"channels"}},
             {"at most 512 staged blocks",
              [](const Theta &theta, const Problem &) { return theta.at("staged") <= 512; },
              {"staged"}},
@@ -95,6 +102,10 @@ Space make_space(DotProducts instructions) {
 
 bool runs_on_dot_products(const OperatorFacts &op) {
     return !op.depthwise && op.groups == 1 && op.product == TokenProduct::None;
+}
+
+bool is_depthwise_product(const OperatorFacts &op) {
+    return op.groups > 1 && op.in_channels == 1 && op.out_channels == op.groups;
 }
 
 const Space &dot_product_space(DotProducts instructions) {

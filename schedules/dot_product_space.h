@@ -14,6 +14,9 @@ namespace distile {
 
 /** Whether there is code for an operator, in bfloat16: a convolution of any kind without groups, or a linear layer. */
 bool runs_on_dot_products(const OperatorFacts &op);
+/** Whether each output channel reads only the input channel with its own index, so that quantized code multiplies taps
+ * below each other. */
+bool is_depthwise_product(const OperatorFacts &op);
 
 const Space &dot_product_space(DotProducts instructions);
 

@@ -9,6 +9,8 @@
 #define DISTILE_BOUND_DOT_PRODUCT_H
 
 #include "bound_cpu.h"
+#include "dot_product_layout.h"
+#include "dot_product_space.h"
 
 namespace distile {
 
@@ -56,14 +58,25 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const double rounds = std::ceil(tasks / workload.threads), cores = std::min<double>(tasks, workload.threads);
     const double task_pixels = all_pixels / parts, blocks = std::max(task_pixels / pixels, phases);
     const double task_channels = std::ceil(groups / used_splits) * channels, vectors = task_channels / vector_channels;
-    const double steps =
-        std::ceil(static_cast<double>(problem.in_channels) * problem.kernel_h * problem.kernel_w / step_elements);
+    // The reduction of an output channel, in groups of 4 bytes. A depthwise convolution stages it for every channel,
+    // but shares most columns with pixels nearby; others do for each window of the input channels.
+    constexpr double step_groups = 16;
+    const bool depthwise = is_depthwise_product(problem);
+    const InputWindows windows({problem.out_channels, problem.in_channels, problem.kernel_h, problem.kernel_w},
+                               problem.groups);
+    const double reduction = static_cast<double>(windows.channels()) * problem.kernel_h * problem.kernel_w;
+    const double steps = depthwise ? std::ceil(problem.kernel_h / 4.0) * problem.kernel_w / step_groups
+                                   : std::ceil(reduction / step_elements);
+    const double group_channels = static_cast<double>(problem.out_channels) / problem.groups;
+    const double num_windows = problem.groups == 1 ? 1
+                               : depthwise         ? vector_channels * vectors
+                                           : std::ceil(task_channels / std::max(vector_channels, group_channels));
 
     // A vector multiplies groups of 4 bytes: 16 of them are a step. A tile takes 16 cycles for 16 pixels, 16 channels
     // and a step.
     const bool in_tiles =
         *problem.dot_products == DotProducts::AmxBf16 || *problem.dot_products == DotProducts::AmxInt8;
-    constexpr double tile_pixels = 16, tile_cycles = 16, step_groups = 16;
+    constexpr double tile_pixels = 16, tile_cycles = 16;
     const double operations =
         in_tiles ? std::ceil(task_pixels / tile_pixels) * vectors * steps : task_pixels * vectors * steps * step_groups;
     const double operation_us =
@@ -72,11 +85,12 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     constexpr double end_cycles = 10;
     const double ends_us = task_pixels * vectors * end_cycles * cycle_us;
     time("fma", rounds * (operation_us * operations + ends_us + device.gamma_us));
-    const double loads = in_tiles ? operations : operations * (1.0 / (channels / vector_channels) + 1.0 / pixels);
+    const double of_pixels = depthwise ? 1 : 1.0 / (channels / vector_channels);
+    const double loads = in_tiles ? operations : operations * (of_pixels + 1.0 / pixels);
     time("load", rounds * loads * (in_tiles ? 8 : 1 / device.load_per_cycle) * cycle_us);
 
     // What is staged is read from the input and written once a task.
-    const double staged_bytes = task_pixels * steps * step_elements * bytes;
+    const double staged_bytes = task_pixels * num_windows * steps * step_elements * bytes;
     const MemoryLevel &nearest = device.memory[0];
     time("stage", rounds * 2 * staged_bytes / (nearest.gb_per_s * 1e3));
 
@@ -88,8 +102,9 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const double all_output = all_pixels * problem.out_channels * bytes;
     const double own_data = std::min(rounds, used_splits) * split_weights + staged_bytes + rounds * task_output;
     const auto own_traffic = [&](double room) {
-        // The weights are read once a task; what is staged, once for each block of channels unless it stays.
-        const double again = staged_bytes <= room ? 1 : std::ceil(groups / used_splits);
+        // The weights are read once a task; what is staged, once for each block of channels that reads it unless it
+        // stays.
+        const double again = staged_bytes <= room ? 1 : std::max(std::ceil(groups / used_splits / num_windows), 1.0);
         return rounds * (split_weights + again * staged_bytes + task_output);
     };
     add_memory_times(device, cores, all_weights + all_input + all_output, own_data, own_traffic, time);

@@ -10,7 +10,7 @@ namespace distile {
 
 const Space &space_of(const Plan &plan, const PlanVariant &variant) {
     if (variant.language == Language::DotProduct) {
-        return dot_product_space(dot_products_of(plan.op.dtype(), plan.features()).value());
+        return dot_product_space(dot_products_of(plan.op, plan.features()).value());
     }
     return variant.language == Language::TensorCore ? tensor_core_space(tensor_cores_of(plan), facts_of(plan.op))
                                                     : space_of(plan.backend, problem_of(plan.op, plan.backend, 1, 0));

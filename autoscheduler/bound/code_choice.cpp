@@ -94,7 +94,7 @@ Workload workload_of(const Operator &op, const DeviceProfile &device, const Code
     Problem &problem = workload.problem;
     const Language language = language_of(op, choice);
     if (language == Language::DotProduct) {
-        problem.dot_products = dot_products_of(op.dtype(), backend_of_target(choice.target).features_of(choice.target));
+        problem.dot_products = dot_products_of(op, backend_of_target(choice.target).features_of(choice.target));
     } else if (language == Language::TensorCore) {
         problem.tensor_cores = tensor_cores_of(make_plan(op.name, op, get_backend(device.backend), choice));
     }

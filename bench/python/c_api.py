@@ -1,7 +1,7 @@
 """The C API, as far as programs need it that measure it beside PyTorch and ONNX Runtime."""
 import ctypes
 
-DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3}
+DTYPES = {"float32": 1, "float16": 2, "bfloat16": 3, "uint8": 4, "int8": 5}
 OUTPUT_BY_INPUT = 1  # distile_weights_order
 
 
@@ -26,10 +26,20 @@ class NormalizeArgs(ctypes.Structure):
                 ("epsilon", ctypes.c_float), ("inactive", ctypes.c_int32), ("reserved", ctypes.c_int64 * 4)]
 
 
+class Scale(ctypes.Structure):
+    _fields_ = [("scale", ctypes.c_float), ("zero_point", ctypes.c_int32)]
+
+
+class Quantization(ctypes.Structure):
+    _fields_ = [("input", Scale), ("filter_scales", ctypes.c_void_p), ("bias", ctypes.c_void_p), ("output", Scale),
+                ("residual", Scale), ("reserved", ctypes.c_int64 * 4)]
+
+
 class WeightsSource(ctypes.Structure):
     _fields_ = ([("filter", ctypes.c_void_p), ("dtype", ctypes.c_int32), ("order", ctypes.c_int32)]
                 + [(name, ctypes.c_void_p) for name in ("bias", "bn_gamma", "bn_beta", "bn_mean", "bn_variance")]
-                + [("bn_epsilon", ctypes.c_float), ("reserved", ctypes.c_int64 * 4)])
+                + [("bn_epsilon", ctypes.c_float), ("quantization", ctypes.POINTER(Quantization)),
+                   ("reserved", ctypes.c_int64 * 3)])
 
 
 class Choice(ctypes.Structure):
@@ -96,9 +106,13 @@ class Distile:
             self.check(self.library.distile_kernel_load_times(kernel, str(times).encode()))
         return kernel
 
-    def weights(self, kernel, filter_, bias):
-        """Packs NumPy arrays of float32: [outputs, inputs], of a convolution with rows and columns too, and [outputs]."""
-        source = WeightsSource(filter=filter_.ctypes.data, order=OUTPUT_BY_INPUT, bias=bias.ctypes.data)
+    def weights(self, kernel, filter_, bias, quantization=None):
+        """Packs NumPy arrays: [outputs, inputs], of a convolution with rows and columns too, and [outputs] of float32,
+        or None. With a Quantization the first one is of int8, else of float32."""
+        source = WeightsSource(filter=filter_.ctypes.data, order=OUTPUT_BY_INPUT,
+                               bias=None if bias is None else bias.ctypes.data)
+        if quantization is not None:
+            source.dtype, source.quantization = DTYPES["int8"], ctypes.pointer(quantization)
         weights = ctypes.c_void_p()
         self.check(self.library.distile_weights_pack(kernel, ctypes.byref(source), ctypes.byref(weights)))
         return weights

@@ -1,26 +1,30 @@
 #!/usr/bin/env python3
-"""Measures masked convolutions on a CPU beside PyTorch's dense ones in the same type, all sides in turns.
+"""Measures masked convolutions on a CPU beside dense ones of PyTorch in the same type, all sides in turns.
 
-PyTorch's side is oneDNN's convolution with packed weights, channels last, with ReLU in the same call. Masks are blobs:
-a smooth random field, cut off at the density.
+PyTorch's side is oneDNN's convolution with packed weights, channels last, with the activation in the same call. In
+uint8, with weights of int8, ONNX Runtime's QLinearConv is another side. Our own dense variant is measured too. Masks
+are blobs: a smooth random field, cut off at the density.
 
 Examples, for one machine and several numbers of threads:
   convolutions.py --library libdistile.so --objects folder --threads 16 --dtype bfloat16 --out conv.json
   convolutions.py --library libdistile.so --objects folder --threads 8 --dtype bfloat16 --out conv.json --resume
 
-The folder has conv3x3_256, conv3x3_128, conv3x3s2_256 and conv1x1_256_1024, with _<dtype> unless that is float32, and
-with the name of a plan behind it.
+The folder has conv3x3_256, conv3x3_128, conv3x3s2_256, conv1x1_256_1024 and depthwise3x3_576, or some of them, with
+_<dtype> unless that is float32, and with the name of a plan behind it.
 """
 import ctypes
 
 import numpy as np
 
-from c_api import DTYPES, Distile, RunArgs, Tensor
-from measuring import CpuClock, Results, fastest, find_object, measure, parse_options, times_of, torch
+from c_api import DTYPES, Distile, Quantization, RunArgs, Scale, Tensor
+from measuring import CpuClock, Results, fastest, find_object, measure, onnxruntime, parse_options, times_of, torch
 
-# Operators of data/operators.csv: height and width, channels, kernel, stride.
-OPERATORS = {"op3": ("conv3x3_256", 40, 256, 256, 3, 1), "op7": ("conv3x3_128", 128, 128, 128, 3, 1),
-             "op12": ("conv3x3s2_256", 80, 256, 256, 3, 2), "op21": ("conv1x1_256_1024", 40, 256, 1024, 1, 1)}
+# Operators of data/operators.csv: height and width, channels, kernel, stride, groups, activation.
+OPERATORS = {"op3": ("conv3x3_256", 40, 256, 256, 3, 1, 1, "relu"),
+             "op7": ("conv3x3_128", 128, 128, 128, 3, 1, 1, "relu"),
+             "op12": ("conv3x3s2_256", 80, 256, 256, 3, 2, 1, "relu"),
+             "op21": ("conv1x1_256_1024", 40, 256, 1024, 1, 1, 1, "relu"),
+             "op32": ("depthwise3x3_576", 64, 576, 576, 3, 1, 576, "relu6")}
 BATCHES = [1, 4]
 DENSITIES = [.3, .1, .5, 1.0]
 SEED = 4711
@@ -38,24 +42,74 @@ def draw_blobs(batch, size, density, random):
 
 
 class Problem:
+    """A convolution, with random numbers."""
+
     def __init__(self, operator, batch, density, dtype):
-        self.name, size, self.inputs, self.outputs, self.kernel, self.stride = OPERATORS[operator]
-        random, self.batch, self.dtype = np.random.default_rng(SEED), batch, dtype
+        self.name, size, self.inputs, self.outputs, self.kernel, self.stride, self.groups, self.activation = OPERATORS[
+            operator]
+        self.random, self.batch, self.dtype = np.random.default_rng(SEED), batch, dtype
         self.padding, self.size = self.kernel // 2, size // self.stride
-        fan_in = self.inputs * self.kernel ** 2
-        self.filter = random.standard_normal((self.outputs, self.inputs, self.kernel, self.kernel), np.float32) * (
-            2 / fan_in) ** .5
-        self.bias = random.uniform(-.1, .1, self.outputs).astype(np.float32)
-        image = torch.from_numpy(random.standard_normal((batch, self.inputs, size, size), np.float32))
-        self.image = image.to(getattr(torch, dtype)).contiguous(memory_format=torch.channels_last)
-        self.mask = torch.from_numpy(draw_blobs(batch, self.size, density, random))
+        fan_in = self.inputs // self.groups * self.kernel ** 2
+        self.filter = self.random.standard_normal(
+            (self.outputs, self.inputs // self.groups, self.kernel, self.kernel), np.float32) * (2 / fan_in) ** .5
+        self.bias = self.random.uniform(-.1, .1, self.outputs).astype(np.float32)
+        self.image = torch.from_numpy(self.random.standard_normal((batch, self.inputs, size, size), np.float32))
+        self.mask = torch.from_numpy(draw_blobs(batch, self.size, density, self.random))
         self.density = float(self.mask.float().mean())
+        self.store()
+
+    def store(self):
+        """Stores the image in the type."""
+        self.image = self.image.to(getattr(torch, self.dtype)).contiguous(memory_format=torch.channels_last)
+
+    def sums(self, image, filter_, bias):
+        return torch.nn.functional.conv2d(image, torch.from_numpy(filter_).to(image.dtype),
+                                          torch.from_numpy(bias).to(image.dtype), self.stride, self.padding,
+                                          groups=self.groups)
+
+    def activate(self, values):
+        return values.relu() if self.activation == "relu" else values.clamp(0, 6)
 
     def expected(self):
         """In float32, with the type's roundings of the image alone."""
-        result = torch.nn.functional.conv2d(self.image.float(), torch.from_numpy(self.filter),
-                                            torch.from_numpy(self.bias), self.stride, self.padding)
-        return result.relu()
+        return self.activate(self.sums(self.image.float(), self.filter, self.bias))
+
+    def packed(self, distile, kernel):
+        return distile.weights(kernel, self.filter, self.bias)
+
+    def window(self):
+        """As PyTorch's operators take it."""
+        return [[self.padding] * 2, [self.stride] * 2, [1, 1], self.groups]
+
+    def attributes(self):
+        """Those of the activation, for PyTorch's fused operators."""
+        return ("relu", [], "") if self.activation == "relu" else ("hardtanh", [0., 6.], "")
+
+
+class QuantizedProblem(Problem):
+    """Images as they follow a ReLU, in uint8 with the zero point 0; a filter of int8 with a scale for each channel."""
+
+    def store(self):
+        self.image = self.image.relu()
+        self.image_scale = float(self.image.max()) / 255
+        real = self.activate(self.sums(self.image, self.filter, self.bias))
+        self.output_scale = float(real.max()) / 255
+        self.image = torch.round(self.image / self.image_scale).to(torch.uint8).contiguous(
+            memory_format=torch.channels_last)
+        self.scales = np.abs(self.filter).reshape(self.outputs, -1).max(1) / np.float32(127)
+        self.filter = np.round(self.filter / self.scales[:, None, None, None]).astype(np.int8)
+        self.bias = np.round(self.bias / (self.image_scale * self.scales)).astype(np.int32)
+
+    def expected(self):
+        """The integers that are stored. The sums are exact in float64."""
+        sums = self.sums(self.image.double(), self.filter, self.bias)
+        real = self.activate(sums * torch.from_numpy(self.image_scale * self.scales).double()[:, None, None])
+        return torch.round(real / self.output_scale).clamp(0, 255)
+
+    def packed(self, distile, kernel):
+        numbers = Quantization(Scale(self.image_scale, 0), self.scales.ctypes.data, self.bias.ctypes.data,
+                               Scale(self.output_scale, 0))
+        return distile.weights(kernel, self.filter, None, numbers)
 
 
 def tensor_of(image, dtype):
@@ -75,19 +129,28 @@ class Masked:
                                  dtype=problem.image.dtype).contiguous(memory_format=torch.channels_last)
         self.args = RunArgs(input=tensor_of(problem.image, problem.dtype), mask=self.mask,
                             output=tensor_of(self.output, problem.dtype),
-                            weights=distile.weights(kernel, problem.filter, problem.bias))
+                            weights=problem.packed(distile, kernel))
         self.set_mask()
         self.variant = distile.chosen(kernel, self.mask)
+        # Our own dense variant: with every pixel active, the one that every plan has.
+        self.all = distile.mask()
+        everything = np.ones((problem.batch, problem.size, problem.size), np.uint8)
+        distile.set_mask(self.all, everything.ctypes.data, problem.batch, problem.size, problem.size)
+        self.dense_output = torch.empty_like(self.output)
+        self.dense_args = RunArgs(input=self.args.input, mask=self.all, weights=self.args.weights, variant=b"dense",
+                                  output=tensor_of(self.dense_output, problem.dtype))
 
     def set_mask(self):
         problem = self.problem
         self.distile.set_mask(self.mask, problem.mask.data_ptr(), problem.batch, problem.size, problem.size)
 
     def sides(self):
-        return self.distile.sides(self.kernel, self.args, self.set_mask)
+        return {**self.distile.sides(self.kernel, self.args, self.set_mask),
+                "own dense": lambda: self.distile.run(self.kernel, self.dense_args)}
 
     def error(self):
         """The largest error of active pixels by the largest value; throws if another pixel was written."""
+        self.distile.run(self.kernel, self.args)
         active = self.problem.mask.bool()[:, None].expand_as(self.output)
         if not (self.output[~active] == 7).all():
             raise RuntimeError("an inactive pixel was written")
@@ -97,27 +160,78 @@ class Masked:
 
 def torch_sides(problem):
     filter_, bias = (torch.from_numpy(array).to(problem.image.dtype) for array in (problem.filter, problem.bias))
-    window = [[problem.padding] * 2, [problem.stride] * 2, [1, 1], 1]
+    window = problem.window()
     packed = torch._C._nn.mkldnn_reorder_conv2d_weight(filter_.to_mkldnn(), *window, list(problem.image.shape))
     return {"dense PyTorch": lambda: torch.ops.mkldnn._convolution_pointwise(
-        problem.image, packed, bias, *window, "relu", [], "")}
+        problem.image, packed, bias, *window, *problem.attributes())}
+
+
+def quantized_torch_sides(problem):
+    """What PyTorch's compiler calls for quantized convolutions: oneDNN, with packed weights."""
+    window, scales = problem.window(), torch.from_numpy(problem.scales)
+    stride, padding, dilation, groups = window[1], window[0], window[2], window[3]
+    packed = torch.ops.onednn.qconv_prepack(torch.from_numpy(problem.filter), scales, problem.image_scale, 0, stride,
+                                            padding, dilation, groups, list(problem.image.shape))
+    bias = torch.from_numpy((problem.bias * problem.image_scale * problem.scales).astype(np.float32))
+    zeros = torch.zeros(problem.outputs, dtype=torch.int32)
+    return {"dense PyTorch": lambda: torch.ops.onednn.qconv2d_pointwise(
+        problem.image, problem.image_scale, 0, packed, scales, zeros, bias, stride, padding, dilation, groups,
+        problem.output_scale, 0, torch.uint8, *problem.attributes())}
+
+
+def onnxruntime_sides(problem, threads):
+    """QLinearConv, which saturates as the activation does. ONNX Runtime drops the transpositions: its own kernels have
+    channels last."""
+    import onnx
+    batch, channels, height, width = problem.image.shape
+    constants = {"x_scale": np.float32(problem.image_scale), "w": problem.filter, "w_scale": problem.scales,
+                 "y_scale": np.float32(problem.output_scale), "b": problem.bias, "x_zero": np.uint8(0),
+                 "w_zero": np.zeros(problem.outputs, np.int8), "y_zero": np.uint8(0)}
+    nodes = [onnx.helper.make_node("Transpose", ["image"], ["x"], perm=[0, 3, 1, 2]),
+             onnx.helper.make_node("QLinearConv", ["x", "x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale",
+                                                   "y_zero", "b"], ["y"], pads=[problem.padding] * 4,
+                                   strides=[problem.stride] * 2, group=problem.groups),
+             onnx.helper.make_node("Transpose", ["y"], ["output"], perm=[0, 2, 3, 1])]
+    shapes = {"image": [batch, height, width, channels], "output": [batch, problem.size, problem.size, problem.outputs]}
+    image, output = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.UINT8, shape)
+                     for name, shape in shapes.items())
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "convolution", [image], [output], [
+            onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]),
+        ir_version=9, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
+    binding = session.io_binding()
+    arrays = {"image": problem.image.permute(0, 2, 3, 1).numpy(), "output": np.zeros(shapes["output"], np.uint8)}
+    binding.bind_ortvalue_input("image", onnxruntime.OrtValue.ortvalue_from_numpy(arrays["image"]))
+    binding.bind_ortvalue_output("output", onnxruntime.OrtValue.ortvalue_from_numpy(arrays["output"]))
+    return {"dense ONNX Runtime": lambda: session.run_with_iobinding(binding)}
+
+
+def dense_sides(problem, threads):
+    if problem.dtype != "uint8":
+        return torch_sides(problem)
+    sides = quantized_torch_sides(problem)
+    return {**sides, **onnxruntime_sides(problem, threads)} if onnxruntime else sides
 
 
 def measure_row(distile, kernel, problem, options):
     ours = Masked(distile, kernel, problem)
-    times = measure(CpuClock(), {**ours.sides(), **torch_sides(problem)}, options.rounds)
+    times = measure(CpuClock(), {**ours.sides(), **dense_sides(problem, options.threads)}, options.rounds)
     masked, kernels = times["masked"]["median"], times["kernels"]["median"]
     peer, peer_us = fastest(times, "dense")
     return {"status": "measured", "kind": "scaling", "shape": problem.name, "dtype": problem.dtype,
             "batch": problem.batch, "threads": options.threads, "mask": "blob", "mode": "keep",
             "density": problem.density, "max_rel_err": ours.error(), "variant": ours.variant.decode(),
             "t_masked_us": masked, "t_kernels_us": kernels, "t_peer_us": peer_us, "peer": peer,
+            "t_own_dense_us": times["own dense"]["median"],
             "eta": peer_us * problem.density / masked, "eta_kernel": peer_us * problem.density / kernels,
             "times_us": times}
 
 
 def main():
-    options = parse_options(__doc__, ["cpu"], ["float32", "bfloat16", "float16"])
+    options = parse_options(__doc__, ["cpu"], ["float32", "bfloat16", "float16", "uint8"])
     if torch is None:
         raise SystemExit("convolutions.py: PyTorch is needed")
     results = Results(options)
@@ -133,7 +247,8 @@ def main():
             results.add(name, {"status": "skipped", "reason": f"'{options.objects}' has no {plan}"})
             print(f"[{number}/{len(rows)}] {name}: skipped, no {plan}", flush=True)
             continue
-        problem = Problem(operator, batch, density, options.dtype)
+        kind = QuantizedProblem if options.dtype == "uint8" else Problem
+        problem = kind(operator, batch, density, options.dtype)
         row = measure_row(distile, distile.kernel(path, times_of(options, path)), problem, options)
         results.add(name, {"op": operator, **row})
         print(f"[{number}/{len(rows)}] {name}: {row['variant']} {row['t_masked_us']:.1f} us, {row['peer']} "

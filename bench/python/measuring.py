@@ -152,7 +152,7 @@ def parse_options(description, devices=("cpu", "cuda"), cpu_dtypes=("float32",))
     parser.add_argument("--times", type=pathlib.Path,
                         help="folder of time tables, as `distile profile --json` prints them: <PolyKernel>.json")
     parser.add_argument("--device", choices=devices, default="cpu")
-    parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16"], default="float32",
+    parser.add_argument("--dtype", choices=["float32", "float16", "bfloat16", "uint8"], default="float32",
                         help=f"on a CPU: {', '.join(cpu_dtypes)}")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of every side, on a CPU")
     parser.add_argument("--rounds", type=int, default=21)
@@ -178,6 +178,6 @@ def times_of(options, path):
 
 def find_object(folder, name):
     """The PolyKernel of a name, whatever is behind it for devices; None if there is none."""
-    ending = re.compile(re.escape(name) + r"((_sm\d+a?|_cuda|_avx2|_avx512|_avx512_bf16|_amx_bf16|_portable)*)\.so")
+    ending = re.compile(re.escape(name) + r"((_sm\d+a?|_cuda|_avx2|_avx512|_avx512_bf16|_amx_bf16|_avx512_vnni|_amx_int8|_avx_vnni|_portable)*)\.so")
     found = [path for path in sorted(pathlib.Path(folder).iterdir()) if ending.fullmatch(path.name)]
     return found[-1] if found else None

@@ -22,7 +22,7 @@ using namespace distile;
 namespace {
 
 int call_emulated_tiles(const distile_dot_product_code *code, const distile_kernel_call *call) {
-    return dot_product::Product<dot_product::TileSet<EmulatedBfloat16Tiles>>(*code, *call).run();
+    return dot_product::Product<dot_product::Steps<dot_product::TileSet<EmulatedBfloat16Tiles>>>(*code, *call).run();
 }
 
 const InstructionSet emulated = {"tiles", "", call_emulated_tiles, {{32, 32}, {16, 32}, {32, 16}}};

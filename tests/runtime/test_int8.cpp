@@ -26,17 +26,17 @@ using namespace distile;
 namespace {
 
 int call_emulated_tiles(const distile_dot_product_code *code, const distile_kernel_call *call) {
-    return dot_product::Product<dot_product::TileSet<EmulatedInt8Tiles>>(*code, *call).run();
+    return dot_product::Product<dot_product::Steps<dot_product::TileSet<EmulatedInt8Tiles>>>(*code, *call).run();
 }
 
 const InstructionSet instruction_sets[] = {
-    {"emulated tiles", "", call_emulated_tiles, {{32, 32}, {16, 32}, {32, 16}}},
+    {"emulated tiles", "", call_emulated_tiles, {{32, 32}, {16, 32}, {32, 16}}, false},
     {"portable_int8", "", distile_call_portable_int8, {{4, 16}, {2, 32}, {1, 48}}},
 #ifdef DISTILE_TEST_avx2_int8
     {"avx2_int8", "avx2", distile_call_avx2_int8, {{4, 16}, {2, 32}, {1, 64}}},
     {"avx_vnni", "avx2 avx_vnni", distile_call_avx_vnni, {{6, 16}, {2, 32}, {1, 48}}},
     {"avx512_vnni", "avx512bw avx512dq avx512vl avx512_vnni", distile_call_avx512_vnni, {{14, 32}, {5, 64}, {9, 48}}},
-    {"amx_int8", "avx512bw avx512dq avx512vl amx_int8", distile_call_amx_int8, {{32, 32}, {16, 32}, {32, 16}}},
+    {"amx_int8", "avx512bw avx512dq avx512vl amx_int8", distile_call_amx_int8, {{32, 32}, {16, 32}, {32, 16}}, false},
 #endif
 };
 
@@ -94,6 +94,51 @@ const Case cases[] = {
      {16, 32, 1, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0},
      DISTILE_INT8,
      DISTILE_INT8},
+    {"groups of whole blocks",
+     DISTILE_MASKED_CONV2D,
+     {24, 64, 2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 1},
+     DISTILE_UINT8,
+     DISTILE_INT8},
+    {"groups of parts of blocks",
+     DISTILE_MASKED_CONV2D,
+     {32, 32, 8, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 0},
+     DISTILE_INT8,
+     DISTILE_UINT8},
+    {"groups across blocks",
+     DISTILE_MASKED_CONV2D,
+     {21, 33, 3, 2, 1, 1, 1, 0, 1, 0, 0, 2, 1, DISTILE_EPILOGUE_HARDSWISH, 0},
+     DISTILE_UINT8,
+     DISTILE_UINT8},
+    {"a channel multiplier",
+     DISTILE_MASKED_CONV2D,
+     {7, 21, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU6, 0},
+     DISTILE_INT8,
+     DISTILE_FLOAT32},
+    {"groups with one output channel each",
+     DISTILE_MASKED_CONV2D,
+     {40, 20, 20, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_SIGMOID, 1},
+     DISTILE_INT8,
+     DISTILE_INT8},
+    {"depthwise",
+     DISTILE_MASKED_CONV2D,
+     {80, 80, 80, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0},
+     DISTILE_UINT8,
+     DISTILE_UINT8},
+    {"depthwise, strides",
+     DISTILE_MASKED_CONV2D,
+     {37, 37, 37, 5, 4, 2, 2, 2, 1, 0, 2, 1, 1, DISTILE_EPILOGUE_NONE, 1},
+     DISTILE_INT8,
+     DISTILE_INT8},
+    {"depthwise, dilation",
+     DISTILE_MASKED_CONV2D,
+     {16, 16, 16, 3, 2, 1, 1, 2, 2, 1, 0, 2, 2, DISTILE_EPILOGUE_HARDSIGMOID, 0},
+     DISTILE_INT8,
+     DISTILE_UINT8},
+    {"depthwise, few channels",
+     DISTILE_MASKED_CONV2D,
+     {3, 3, 3, 1, 5, 1, 1, 0, 0, 2, 2, 1, 1, DISTILE_EPILOGUE_NONE, 1},
+     DISTILE_UINT8,
+     DISTILE_FLOAT32},
     {"phases without taps",
      DISTILE_MASKED_CONV_TRANSPOSE2D,
      {6, 17, 1, 1, 3, 3, 2, 0, -1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 1},
@@ -155,7 +200,8 @@ struct Bytes {
 struct Model {
     Model(const Case &from, bool halves, std::mt19937 &random) : of(from) {
         const distile_conv2d &conv = of.conv;
-        filter.resize(static_cast<size_t>(conv.kernel_h) * conv.kernel_w * conv.in_channels * conv.out_channels);
+        group_inputs = conv.in_channels / conv.groups;
+        filter.resize(static_cast<size_t>(conv.kernel_h) * conv.kernel_w * group_inputs * conv.out_channels);
         for (int8_t &weight : filter) {
             // Often the largest ones, whose sums of two products exceed 16 bits.
             weight = static_cast<int8_t>(random() % 3 == 0 ? random() : random() % 2 == 0 ? 127 : -128);
@@ -196,12 +242,13 @@ struct Model {
                     !reads(x, kx, conv.stride_w, conv.pad_left, conv.dilation_w, input.view.width, ix)) {
                     continue;
                 }
-                for (int32_t i = 0; i < conv.in_channels; i++) {
+                const int32_t first = o / (conv.out_channels / conv.groups) * group_inputs;
+                for (int32_t i = 0; i < group_inputs; i++) {
                     const int8_t weight =
-                        filter[((static_cast<size_t>(ky) * conv.kernel_w + kx) * conv.in_channels + i) *
-                                   conv.out_channels +
+                        filter[((static_cast<size_t>(ky) * conv.kernel_w + kx) * group_inputs + i) * conv.out_channels +
                                o];
-                    total += static_cast<uint32_t>((input.get(n, iy, ix, i) - quantization.input.zero_point) * weight);
+                    total += static_cast<uint32_t>((input.get(n, iy, ix, first + i) - quantization.input.zero_point) *
+                                                   weight);
                 }
             }
         }
@@ -247,7 +294,8 @@ struct Model {
     }
 
     Case of;
-    std::vector<int8_t> filter;  // [kernel row][kernel column][input channel][output channel]
+    int32_t group_inputs = 0;
+    std::vector<int8_t> filter;  // [kernel row][kernel column][input channel of a group][output channel]
     std::vector<float> scales, float_bias;
     std::vector<int32_t> bias;
     distile_quantization quantization{};
@@ -399,6 +447,9 @@ TEST_CASE("Quantized operators compute what integer sums give", "[int8]") {
             continue;
         }
         for (const Case &one : cases) {
+            if (dot_product_taps(one.kind, one.conv).window_channels == 0 && !set.depthwise) {
+                continue;
+            }
             for (const bool halves : {false, true}) {
                 INFO(set.name << ", " << one.name << (halves ? ", halves" : ""));
                 const DotProductKernel kernel(set, operator_of(one));

@@ -126,6 +126,8 @@ TEST_CASE("Layouts are known by name", "[weight_layouts]") {
     for (const OperatorKind *kind : {&conv2d_kind, &conv_transpose2d_kind, &upsample_conv2d_kind}) {
         CHECK(!kind->weights->packs(&conv, WeightOrder::DotProduct));
     }
+    CHECK(conv2d_kind.weights->packs(&conv, WeightOrder::QuantizedDotProduct));
+    CHECK(!upsample_conv2d_kind.weights->packs(&conv, WeightOrder::QuantizedDotProduct));
 }
 
 TEST_CASE("Weights for dot products lie in pairs of the reduction", "[weight_layouts]") {

@@ -26,6 +26,7 @@ struct InstructionSet {
     struct {
         int32_t pixels, channels;
     } blocks[num_variants];
+    bool depthwise = true; /**< Has code for depthwise convolutions, if it is for quantized numbers. */
 };
 
 /** What an operator is, and what is packed before its output. */
@@ -53,9 +54,20 @@ public:
         constexpr distile_kernel_function runs[num_variants] = {run<0>, run<1>, run<2>};
         call_of_all_ = set.call;
         for (int i = 0; i < num_variants; i++) {
-            codes_[i] = {conv_.epilogue,         tiles[i][0],    tiles[i][1],    set.blocks[i].pixels,
-                         set.blocks[i].channels, staged[i],      splits[i],      taps_.scale_h,
-                         taps_.scale_w,          taps_.stride_h, taps_.stride_w, taps_.rows.data(),
+            codes_[i] = {conv_.epilogue,
+                         tiles[i][0],
+                         tiles[i][1],
+                         set.blocks[i].pixels,
+                         block_channels(set.blocks[i].channels),
+                         staged[i],
+                         splits[i],
+                         taps_.scale_h,
+                         taps_.scale_w,
+                         taps_.stride_h,
+                         taps_.stride_w,
+                         taps_.groups,
+                         taps_.window_channels,
+                         taps_.rows.data(),
                          taps_.columns.data()};
             variants_[i] = {names[i],  tiles[i][0], tiles[i][1], i + 1 == num_variants ? 1 : 0,
                             of.layout, runs[i],     {},          0};
@@ -86,6 +98,13 @@ private:
 
     template<int Variant> static int run(const distile_kernel_call *call) {
         return call_of_all_(&codes_[Variant], call);
+    }
+
+    /** The channels of a block read one window of the input channels. */
+    int32_t block_channels(int32_t channels) const {
+        const bool whole =
+            taps_.groups == 1 || taps_.window_channels == 0 || conv_.out_channels / taps_.groups % channels == 0;
+        return whole ? channels : 16;
     }
 
     // Functions of a PolyKernel know no object.

@@ -795,11 +795,59 @@ TEST_CASE("Schedules of quantized operators are judged by the instructions of th
             CHECK(space_of("cpu", workload.problem).why_illegal(candidate.theta, workload.problem).empty());
         }
     }
-    const Operator grouped =
-        make_operator({{"in_channels", 256}, {"out_channels", 256}, {"groups", 2}, {"dtype", "int8"}});
-    refuse([&] { choose_code(grouped, generic_device_profile("generic_avx2"), "", Math::Float32); },
-           {"quantized", "without groups"});
     refuse([&] { choose_code(op, generic_device_profile("generic_cuda"), "", Math::Float32); }, {"quantized", "CPUs"});
+}
+
+TEST_CASE("Schedules of quantized convolutions with groups are judged by what their channels read", "[bound]") {
+    const DeviceProfile device = generic_device_profile("generic_avx512");
+    const auto workload_for = [&](const json &params, const std::string &word) {
+        const Operator op = make_operator(params);
+        Workload workload =
+            workload_of(op, device, choose_code(op, device, halide_target(device) + word, Math::Float32));
+        workload.threads = 1;
+        return workload;
+    };
+    const auto of_groups = [&](int groups) {
+        return workload_for({{"in_channels", 256}, {"out_channels", 256}, {"groups", groups}, {"dtype", "int8"}},
+                            "-avx512_vnni");
+    };
+    // One task of 96 pixels x 256 channels: 16 vectors.
+    const Theta theta = {{"tile_h", 1},    {"tile_w", 1}, {"pixels", 12},
+                         {"channels", 16}, {"staged", 8}, {"channel_splits", 1}};
+    const auto operations = [&](const Workload &workload) { return bound(workload, theta, 96).terms.at("operations"); };
+    CHECK(operations(of_groups(1)) == 96 * 16 * 36 * 16);
+    CHECK(operations(of_groups(4)) == 96 * 16 * 9 * 16);
+    // A block of 16 channels reads 16 inputs, whatever its groups: 3 steps.
+    CHECK(operations(of_groups(16)) == 96 * 16 * 3 * 16);
+    CHECK(operations(of_groups(64)) == operations(of_groups(16)));
+    CHECK(bound(of_groups(64), theta, 96).terms.at("t_stage") ==
+          Approx(bound(of_groups(16), theta, 96).terms.at("t_stage")));
+    // 3 columns of 3 taps, which count as 4.
+    CHECK(operations(of_groups(256)) == 96 * 16 * 3);
+    Theta wide = theta;
+    wide["channels"] = 32;
+    const auto why = [&](int groups) {
+        const Workload workload = of_groups(groups);
+        return space_of("cpu", workload.problem).why_illegal(wide, workload.problem);
+    };
+    CHECK(why(1).empty());
+    CHECK(why(8).empty());
+    CHECK(why(16).find("channels of a group") != std::string::npos);
+    CHECK(why(256).empty());
+    // AMX has no code for depthwise convolutions.
+    const auto instructions_for = [&](int groups) {
+        const json params = {{"in_channels", 256}, {"out_channels", 256}, {"groups", groups}, {"dtype", "uint8"}};
+        return workload_for(params, "-amx_int8").problem.dot_products;
+    };
+    CHECK(instructions_for(4) == DotProducts::AmxInt8);
+    CHECK(instructions_for(256) == DotProducts::Avx512Vnni);
+
+    const Operator upsampled = parse_operator({{"distile_operator", 1},
+                                               {"name", "conv"},
+                                               {"generator", "masked_upsample_conv2d"},
+                                               {"params", {{"dtype", "int8"}}}},
+                                              "here");
+    refuse([&] { choose_code(upsampled, device, "", Math::Float32); }, {"quantized", "upsampling"});
 }
 
 TEST_CASE("The code that schedules are ranked for follows from the operator, the device, the target and the math",

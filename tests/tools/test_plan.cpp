@@ -880,6 +880,16 @@ TEST_CASE("A quantized operator has plans for dot products only", "[plan]") {
         variant["code"]["dot_product"]["channels"] = 16;
     }
     CHECK(contains(emit_polykernels({read(few)}, "s"), "return distile_call_amx_int8("));
+    // With 8 groups, 16 output channels have parts of four; a depthwise convolution needs no code of AMX.
+    few["operator"]["params"]["groups"] = 8;
+    CHECK(contains(emit_polykernels({read(few)}, "s"), ".groups = 8, .window_channels = 12"));
+    few["operator"]["params"]["in_channels"] = few["operator"]["params"]["groups"] = 40;
+    for (json &variant : few["variants"]) {
+        variant["code"]["dot_product"]["pixels"] = 14;
+    }
+    const std::string depthwise = emit_polykernels({read(few)}, "s");
+    CHECK(contains(depthwise, ".groups = 40, .window_channels = 0"));
+    CHECK(contains(depthwise, "return distile_call_avx512_vnni("));
 
     const json halide = {{"halide", good_theta()}};
     const std::vector<Change> changes = {
@@ -890,7 +900,7 @@ TEST_CASE("A quantized operator has plans for dot products only", "[plan]") {
     };
     refuse_changes(file, changes, [](const std::string &path) { return read_plan(path); });
     const std::vector<Change> not_buildable = {
-        set("/operator/params/groups", 8, {"\"fine\"", "without groups"}),
+        set("/operator/params/groups", 8, {"\"fine\"", "channels of a group"}),
         set("/variants/0/code/dot_product/pixels", 15, {"\"fine\"", "registers"}),
     };
     for (const Change &change : not_buildable) {

@@ -320,6 +320,8 @@ typedef struct distile_dot_product_code {
     int32_t channel_splits;               /**< Parts into which the output channels are split for the threads. */
     int32_t scale_h, scale_w;             /**< Phases along each axis; 1 for convolutions and linear layers. */
     int32_t stride_h, stride_w;
+    int32_t groups;
+    int32_t window_channels;            /**< Input channels that a block of 16 output channels reads; 0: depthwise. */
     const distile_taps *rows, *columns; /**< Those of each phase. */
 } distile_dot_product_code;
 
@@ -345,7 +347,8 @@ typedef struct distile_requantization {
 } distile_requantization;
 
 /** The same as the functions above for inputs of DISTILE_UINT8 or DISTILE_INT8, weights of DISTILE_INT8 in the layout
- * "cpu-k64", and an output and a residual of one of these types or of DISTILE_FLOAT32. All give the same bits. */
+ * "cpu-k64", and an output and a residual of one of these types or of DISTILE_FLOAT32. All give the same bits. There is
+ * no depthwise convolution by AMX. */
 int distile_call_avx512_vnni(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_amx_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_avx_vnni(const distile_dot_product_code *code, const distile_kernel_call *call);

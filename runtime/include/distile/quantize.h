@@ -36,7 +36,7 @@ typedef struct distile_quantization {
     int64_t reserved[4];    /**< 0 */
 } distile_quantization;
 
-/** The extents of a filter. Linear layers have kernels of 1 x 1. */
+/** The extents of a filter. With groups, the input channels are those of one. Linear layers have kernels of 1 x 1. */
 typedef struct distile_filter_extents {
     int32_t out_channels, in_channels, kernel_h, kernel_w;
 } distile_filter_extents;

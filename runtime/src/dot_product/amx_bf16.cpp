@@ -33,5 +33,7 @@ struct AmxBf16 : distile::dot_product::AmxTiles<OfAmxBf16> {
 }  // namespace
 
 extern "C" int distile_call_amx_bf16(const distile_dot_product_code *code, const distile_kernel_call *call) {
-    return distile::dot_product::Product<distile::dot_product::TileSet<AmxBf16>>(*code, *call).run();
+    return distile::dot_product::Product<distile::dot_product::Steps<distile::dot_product::TileSet<AmxBf16>>>(*code,
+                                                                                                              *call)
+        .run();
 }

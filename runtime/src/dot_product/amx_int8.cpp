@@ -33,5 +33,7 @@ struct AmxInt8 : distile::dot_product::AmxTiles<OfAmxInt8> {
 }  // namespace
 
 extern "C" int distile_call_amx_int8(const distile_dot_product_code *code, const distile_kernel_call *call) {
-    return distile::dot_product::Product<distile::dot_product::TileSet<AmxInt8>>(*code, *call).run();
+    return distile::dot_product::Product<distile::dot_product::Steps<distile::dot_product::TileSet<AmxInt8>>>(*code,
+                                                                                                              *call)
+        .run();
 }

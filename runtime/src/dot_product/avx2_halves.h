@@ -4,8 +4,8 @@
 #ifndef DISTILE_DOT_PRODUCT_AVX2_HALVES_H
 #define DISTILE_DOT_PRODUCT_AVX2_HALVES_H
 
+#include "columns.h"
 #include "int8.h"
-#include "registers.h"
 #include <immintrin.h>
 
 namespace distile::dot_product {
@@ -14,6 +14,11 @@ namespace distile::dot_product {
 template<class Set> struct Avx2Halves {
     using Numbers = Int8<Set>;
     struct Total {
+        __m256i low, high;
+    };
+
+    /** Groups of four numbers, of 8 output channels each. */
+    struct Own {
         __m256i low, high;
     };
 
@@ -27,6 +32,10 @@ template<class Set> struct Avx2Halves {
     static void store(const Total &total, int32_t *to) {
         _mm256_store_si256(reinterpret_cast<__m256i *>(to), total.low);
         _mm256_store_si256(reinterpret_cast<__m256i *>(to) + 1, total.high);
+    }
+    static void load(const uint8_t *from, Own &own) {
+        own.low = _mm256_load_si256(reinterpret_cast<const __m256i *>(from));
+        own.high = _mm256_load_si256(reinterpret_cast<const __m256i *>(from) + 1);
     }
     static __m256i spread_group(const uint8_t *from) {
         int32_t group = 0;

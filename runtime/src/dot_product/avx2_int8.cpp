@@ -32,10 +32,12 @@ struct Avx2Int8 : distile::dot_product::Avx2Halves<OfAvx2Int8> {
         widen(_mm256_load_si256(halves), weights.low_even, weights.low_odd);
         widen(_mm256_load_si256(halves + 1), weights.high_even, weights.high_odd);
     }
+    static void widen_unsigned(__m256i bytes, Spread &spread) {
+        spread.even = _mm256_and_si256(bytes, _mm256_set1_epi16(0xff));
+        spread.odd = _mm256_srli_epi16(bytes, 8);
+    }
     static void spread(const uint8_t *from, Spread &spread) {
-        const __m256i group = spread_group(from);
-        spread.even = _mm256_and_si256(group, _mm256_set1_epi16(0xff));
-        spread.odd = _mm256_srli_epi16(group, 8);
+        widen_unsigned(spread_group(from), spread);
     }
     static __m256i add(__m256i total, const Spread &group, __m256i even, __m256i odd) {
         const __m256i sums = _mm256_add_epi32(_mm256_madd_epi16(group.even, even), _mm256_madd_epi16(group.odd, odd));
@@ -45,10 +47,17 @@ struct Avx2Int8 : distile::dot_product::Avx2Halves<OfAvx2Int8> {
         total.low = add(total.low, group, weights.low_even, weights.low_odd);
         total.high = add(total.high, group, weights.high_even, weights.high_odd);
     }
+    static void add(Total &total, const Halves::Own &own, const Weights &weights) {
+        Spread low, high;
+        widen_unsigned(own.low, low);
+        widen_unsigned(own.high, high);
+        total.low = add(total.low, low, weights.low_even, weights.low_odd);
+        total.high = add(total.high, high, weights.high_even, weights.high_odd);
+    }
 };
 
 }  // namespace
 
 extern "C" int distile_call_avx2_int8(const distile_dot_product_code *code, const distile_kernel_call *call) {
-    return distile::dot_product::Product<distile::dot_product::RegisterSet<Avx2Int8>>(*code, *call).run();
+    return distile::dot_product::run_quantized<Avx2Int8>(*code, *call);
 }

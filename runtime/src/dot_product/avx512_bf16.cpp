@@ -2,6 +2,7 @@
  * Dot products of pairs by AVX512-BF16. Linked into every PolyKernel that has such variants.
  */
 #include "bfloat16.h"
+#include "product.h"
 #include "registers.h"
 #include <immintrin.h>
 
@@ -42,5 +43,7 @@ struct Avx512Bf16 {
 }  // namespace
 
 extern "C" int distile_call_avx512_bf16(const distile_dot_product_code *code, const distile_kernel_call *call) {
-    return distile::dot_product::Product<distile::dot_product::RegisterSet<Avx512Bf16>>(*code, *call).run();
+    return distile::dot_product::Product<distile::dot_product::Steps<distile::dot_product::RegisterSet<Avx512Bf16>>>(
+               *code, *call)
+        .run();
 }

@@ -1,8 +1,8 @@
 /** \file
  * Dot products of four quantized numbers by AVX512-VNNI. Linked into every PolyKernel that has such variants.
  */
+#include "columns.h"
 #include "int8.h"
-#include "registers.h"
 #include <immintrin.h>
 
 namespace {
@@ -12,6 +12,9 @@ struct Avx512Vnni {
     using Total = __m512i;
     using Weights = __m512i;
     using Spread = __m512i;
+    struct Own {
+        __m512i groups;
+    };
 
     /** Beside the weights and a row's group. */
     static constexpr int32_t rows_of(int32_t vectors) {
@@ -34,6 +37,12 @@ struct Avx512Vnni {
         __builtin_memcpy(&group, from, sizeof(group));
         spread = _mm512_set1_epi32(group);
     }
+    static void load(const uint8_t *from, Own &own) {
+        own.groups = _mm512_load_si512(from);
+    }
+    static void add(Total &total, const Own &own, const Weights &weights) {
+        add(total, own.groups, weights);
+    }
     static void add(Total &total, const Spread &group, const Weights &weights) {
         total = _mm512_dpbusd_epi32(total, group, weights);
     }
@@ -42,5 +51,5 @@ struct Avx512Vnni {
 }  // namespace
 
 extern "C" int distile_call_avx512_vnni(const distile_dot_product_code *code, const distile_kernel_call *call) {
-    return distile::dot_product::Product<distile::dot_product::RegisterSet<Avx512Vnni>>(*code, *call).run();
+    return distile::dot_product::run_quantized<Avx512Vnni>(*code, *call);
 }

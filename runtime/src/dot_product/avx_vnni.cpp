@@ -26,6 +26,10 @@ struct AvxVnni : distile::dot_product::Avx2Halves<OfAvxVnni> {
     static void spread(const uint8_t *from, Spread &spread) {
         spread = spread_group(from);
     }
+    static void add(Total &total, const Halves::Own &own, const Weights &weights) {
+        total.low = _mm256_dpbusd_avx_epi32(total.low, own.low, weights.low);
+        total.high = _mm256_dpbusd_avx_epi32(total.high, own.high, weights.high);
+    }
     static void add(Total &total, const Spread &group, const Weights &weights) {
         total.low = _mm256_dpbusd_avx_epi32(total.low, group, weights.low);
         total.high = _mm256_dpbusd_avx_epi32(total.high, group, weights.high);
@@ -35,5 +39,5 @@ struct AvxVnni : distile::dot_product::Avx2Halves<OfAvxVnni> {
 }  // namespace
 
 extern "C" int distile_call_avx_vnni(const distile_dot_product_code *code, const distile_kernel_call *call) {
-    return distile::dot_product::Product<distile::dot_product::RegisterSet<AvxVnni>>(*code, *call).run();
+    return distile::dot_product::run_quantized<AvxVnni>(*code, *call);
 }

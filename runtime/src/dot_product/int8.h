@@ -43,6 +43,10 @@ public:
         bytes ^= flip_;
         std::memcpy(to, &bytes, sizeof(bytes));
     }
+    /** What makes unsigned numbers of those that are stored, by exclusive or. */
+    Element flip() const {
+        return flip_;
+    }
     void copy(const Element *from, Element *to, int32_t count) const {
         for (int32_t i = 0; i < count; i++) {
             to[i] = from[i] ^ flip_;
@@ -79,7 +83,9 @@ private:
         static constexpr bool is_float = sizeof(Stored) == sizeof(float);
         static constexpr int32_t least = static_cast<Stored>(-1) < 0 ? -128 : 0, most = least + 255;
 
-        const distile_requantization &header;
+        // Values, because bytes that are stored may lie anywhere.
+        float residual_factor, output_factor, lowest, highest;
+        int32_t residual_zero_point, output_zero_point;
         const int32_t *sums, *offsets;
         const float *multipliers, *bias;
         const Stored *residual;
@@ -107,8 +113,8 @@ private:
             if constexpr (is_float) {
                 values += stored;
             } else {
-                const Integers distance = __builtin_convertvector(stored, Integers) - header.residual_zero_point;
-                values += __builtin_convertvector(distance, Floats) * header.residual_factor;
+                const Integers distance = __builtin_convertvector(stored, Integers) - residual_zero_point;
+                values += __builtin_convertvector(distance, Floats) * residual_factor;
             }
         }
         void save(int32_t channel, int32_t count, const Floats &values) const {
@@ -118,11 +124,10 @@ private:
             } else {
                 // Near this number, float32 has integers only.
                 constexpr float to_integer = 0x1.8p23f;
-                Floats scaled = values * header.output_factor;
-                Epilogue<Set>::clamp(scaled, static_cast<float>(least - header.output_zero_point),
-                                     static_cast<float>(most - header.output_zero_point));
+                Floats scaled = values * output_factor;
+                Epilogue<Set>::clamp(scaled, lowest, highest);
                 const Floats rounded = (scaled + to_integer) - to_integer;
-                const Integers integers = __builtin_convertvector(rounded, Integers) + header.output_zero_point;
+                const Integers integers = __builtin_convertvector(rounded, Integers) + output_zero_point;
                 stored = __builtin_convertvector(integers, Vector);
             }
             Epilogue<Set>::template copy_channels<Stored>(output + channel, &stored, count);
@@ -131,14 +136,19 @@ private:
 
     template<typename Stored>
     void store_as(const Row &row, const Sum *sums, const int32_t *offsets, int32_t channel, int32_t count) const {
-        const Results<Stored> results{header_,
-                                      sums,
-                                      offsets + channel,
-                                      multipliers_ + channel,
-                                      bias_ + channel,
-                                      residual_ ? reinterpret_cast<const Stored *>(residual_) + row.residual + channel
-                                                : nullptr,
-                                      reinterpret_cast<Stored *>(output_) + row.output + channel};
+        using Kind = Results<Stored>;
+        const Kind results{header_.residual_factor,
+                           header_.output_factor,
+                           static_cast<float>(Kind::least - header_.output_zero_point),
+                           static_cast<float>(Kind::most - header_.output_zero_point),
+                           header_.residual_zero_point,
+                           header_.output_zero_point,
+                           sums,
+                           offsets + channel,
+                           multipliers_ + channel,
+                           bias_ + channel,
+                           residual_ ? reinterpret_cast<const Stored *>(residual_) + row.residual + channel : nullptr,
+                           reinterpret_cast<Stored *>(output_) + row.output + channel};
         Epilogue<Set>::store(epilogue_, results, count);
     }
 

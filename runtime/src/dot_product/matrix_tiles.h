@@ -13,6 +13,7 @@
 #define DISTILE_DOT_PRODUCT_MATRIX_TILES_H
 
 #include "product.h"
+#include "steps.h"
 
 namespace distile::dot_product {
 

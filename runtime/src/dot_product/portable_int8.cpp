@@ -1,8 +1,8 @@
 /** \file
  * Dot products of four quantized numbers on any CPU. Linked into every PolyKernel that has such variants.
  */
+#include "columns.h"
 #include "int8.h"
-#include "registers.h"
 
 namespace {
 
@@ -17,6 +17,9 @@ struct PortableInt8 {
     };
     struct Spread {
         int32_t values[4];
+    };
+    struct Own {
+        const uint8_t *at;
     };
 
     static constexpr int32_t rows_of(int32_t vectors) {
@@ -39,20 +42,31 @@ struct PortableInt8 {
             spread.values[i] = from[i];
         }
     }
-    /** The sums of four products fit, but the total of many may wrap around. */
-    static void add(Total &total, const Spread &group, const Weights &weights) {
+    static void load(const uint8_t *from, Own &own) {
+        own.at = from;
+    }
+    /** The sums of four products fit, but the total of many may wrap around. `distance` is between the numbers of
+     * output channels. */
+    template<typename Number>
+    static void add(Total &total, const Number *numbers, int64_t distance, const Weights &weights) {
         for (int64_t c = 0; c < channels; c++) {
             int32_t sum = 0;
             for (int64_t i = 0; i < 4; i++) {
-                sum += group.values[i] * weights.at[4 * c + i];
+                sum += numbers[distance * c + i] * weights.at[4 * c + i];
             }
             total.sums[c] = static_cast<int32_t>(static_cast<uint32_t>(total.sums[c]) + static_cast<uint32_t>(sum));
         }
+    }
+    static void add(Total &total, const Spread &group, const Weights &weights) {
+        add(total, group.values, 0, weights);
+    }
+    static void add(Total &total, const Own &own, const Weights &weights) {
+        add(total, own.at, 4, weights);
     }
 };
 
 }  // namespace
 
 extern "C" int distile_call_portable_int8(const distile_dot_product_code *code, const distile_kernel_call *call) {
-    return distile::dot_product::Product<distile::dot_product::RegisterSet<PortableInt8>>(*code, *call).run();
+    return distile::dot_product::run_quantized<PortableInt8>(*code, *call);
 }

@@ -11,11 +11,29 @@
 #ifndef DISTILE_DOT_PRODUCT_REGISTERS_H
 #define DISTILE_DOT_PRODUCT_REGISTERS_H
 
-#include "product.h"
+#include "steps.h"
 #include <utility>
 
 namespace distile::dot_product {
 
+/** Work::code<rows, vectors> of each number of rows and vectors whose sums fit the registers; of type Work::Code. */
+template<class Dot, class Work> struct RegisterCodes {
+    static typename Work::Code find(int32_t rows, int32_t vectors) {
+        return vectors == 1 ? of<1>(rows) : vectors == 2 ? of<2>(rows) : vectors == 3 ? of<3>(rows) : of<4>(rows);
+    }
+
+private:
+    template<int Vectors, int... Indices>
+    static typename Work::Code of(int32_t rows, std::integer_sequence<int, Indices...>) {
+        static constexpr typename Work::Code codes[] = {Work::template code<Indices + 1, Vectors>...};
+        return codes[rows - 1];
+    }
+    template<int Vectors> static typename Work::Code of(int32_t rows) {
+        return of<Vectors>(rows, std::make_integer_sequence<int, Dot::rows_of(Vectors)>());
+    }
+};
+
+/** A Set, as in steps.h. */
 template<class Dot> struct RegisterSet {
     using Numbers = typename Dot::Numbers;
     using Block = dot_product::Block<Numbers>;
@@ -28,14 +46,9 @@ template<class Dot> struct RegisterSet {
     static void end() {
     }
     static void multiply(const Block &block, int32_t rows, int32_t vectors, bool adds, Sum *sums) {
-        const Code found = vectors == 1   ? code_of<1>(rows)
-                           : vectors == 2 ? code_of<2>(rows)
-                           : vectors == 3 ? code_of<3>(rows)
-                                          : code_of<4>(rows);
-        found(block, adds, sums);
+        RegisterCodes<Dot, RegisterSet>::find(rows, vectors)(block, adds, sums);
     }
 
-private:
     using Code = void (*)(const Block &block, bool adds, Sum *sums);
 
     template<int Rows, int Vectors> static void code(const Block &block, bool adds, Sum *sums) {
@@ -76,15 +89,6 @@ private:
                 Dot::store(totals[row][v], sums + (row * Vectors + v) * vector_channels);
             }
         }
-    }
-
-    /** The code for 1 row, 2 rows and so on. */
-    template<int Vectors, int... Indices> static Code code_of(int32_t rows, std::integer_sequence<int, Indices...>) {
-        static constexpr Code codes[] = {code<Indices + 1, Vectors>...};
-        return codes[rows - 1];
-    }
-    template<int Vectors> static Code code_of(int32_t rows) {
-        return code_of<Vectors>(rows, std::make_integer_sequence<int, Dot::rows_of(Vectors)>());
     }
 };
 

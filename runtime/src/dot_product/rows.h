@@ -29,6 +29,7 @@ struct Row {
     int32_t y, x;   ///< The input pixel of its first tap.
     int64_t input;  ///< Offset of this pixel, which may lie outside the input.
     int64_t output, residual;
+    int32_t column;  ///< Its first staged column (columns.h).
 };
 
 /** Walks the pixels of some tiles that are to be stored. `Numbers` as in product.h. */
@@ -64,26 +65,31 @@ public:
         return count;
     }
 
-    /** Copies what a row reads to its place in a block, whose steps are `stride` elements apart. Pixels outside the
-     * input, and what is left of the last step, are padding. */
-    void stage(const Phase &phase, const Row &row, Element *to, int32_t stride) const {
-        const int32_t channels = input_.dim[Channel].extent;
-        const auto *const from = static_cast<const Element *>(input_.data);
+    /** Copies what a row reads of `channels` channels from the first of them on to its place in a block, whose steps
+     * are `stride` elements apart. Pixels outside the input, and what is left of the last step, are padding. */
+    void stage(const Phase &phase, const Row &row, int32_t first, int32_t channels, Element *to, int32_t stride) const {
         int32_t offset = 0;
         for (int32_t ty = 0; ty < phase.rows.taps; ty++) {
-            const int32_t y = row.y + ty * phase.rows.step;
-            const bool in_rows = is_inside(y, Y);
             for (int32_t tx = 0; tx < phase.columns.taps; tx++) {
-                const int32_t x = row.x + tx * phase.columns.step;
-                const int64_t at = row.input + int64_t{ty} * phase.rows.step * input_.dim[Y].stride +
-                                   int64_t{tx} * phase.columns.step * input_.dim[X].stride;
-                const Element *const pixel = in_rows && is_inside(x, X) ? from + at : nullptr;
-                copy(pixel, channels, to, offset, stride);
+                const Element *const from = pixel(row, ty * phase.rows.step, tx * phase.columns.step);
+                copy(from ? from + first : nullptr, channels, to, offset, stride);
             }
         }
         if (offset != 0) {
             copy(nullptr, step_elements - offset, to, offset, stride);
         }
+    }
+    /** The input pixel at a distance from that of a row's first tap; null outside the input. */
+    const Element *pixel(const Row &row, int32_t down, int32_t right) const {
+        return is_inside(row.y + down, Y) && is_inside(row.x + right, X)
+                   ? static_cast<const Element *>(input_.data) + row.input + int64_t{down} * input_.dim[Y].stride +
+                         int64_t{right} * input_.dim[X].stride
+                   : nullptr;
+    }
+    /** Whether a row reads the same input rows as the one before, from so many pixels further right on. */
+    bool continues(const Row &before, const Row &row, int32_t right) const {
+        return row.y == before.y && row.x - before.x == right &&
+               row.input - before.input == int64_t{right} * input_.dim[X].stride;
     }
 
 private:

@@ -72,7 +72,7 @@ PixelRect interior(const void *op, const PixelRect &readable) {
 }
 
 bool packs(const void *op, WeightOrder order) {
-    return order == WeightOrder::ChannelBlocks || conv_of(op).groups == 1;
+    return order == WeightOrder::ChannelBlocks || order == WeightOrder::QuantizedDotProduct || conv_of(op).groups == 1;
 }
 
 std::vector<PackedArray> pack(const void *op, const FilterSource &source, const WeightLayout &layout) {
@@ -82,7 +82,8 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
         return pack_for_tensor_cores(extents, source, layout);
     }
     if (layout.order != WeightOrder::ChannelBlocks) {
-        return pack_for_dot_products(extents, phase_of_all(conv.kernel_h), phase_of_all(conv.kernel_w), source, layout);
+        return pack_for_dot_products(extents, InputWindows(extents, conv.groups), phase_of_all(conv.kernel_h),
+                                     phase_of_all(conv.kernel_w), source, layout);
     }
     return pack_filter(extents, single_taps(conv.kernel_h), single_taps(conv.kernel_w), source, layout.block);
 }

@@ -1,5 +1,7 @@
 #include "dot_product_layout.h"
+#include "conv2d.h"
 #include "polyphase.h"
+#include <algorithm>
 #include <cstring>
 #include <distile/quantize.h>
 
@@ -12,8 +14,8 @@ constexpr int32_t block = 16, step_groups = 16;
 /** The steps of each phase along the reduction. */
 class Steps {
 public:
-    Steps(const FilterExtents &extents, const PhasedTaps &rows, const PhasedTaps &columns, int32_t step_elements)
-        : channels_(extents.in_channels), rows_(rows), columns_(columns), step_elements_(step_elements) {
+    Steps(const InputWindows &windows, const PhasedTaps &rows, const PhasedTaps &columns, int32_t step_elements)
+        : windows_(windows), rows_(rows), columns_(columns), step_elements_(step_elements) {
     }
 
     int32_t num_phases() const {
@@ -27,14 +29,19 @@ public:
         return steps;
     }
     /** Calls store(phase, first step of the phase, element of its reduction, element of a channel's weights as
-     * fold_channel() makes them). */
-    template<typename Store> void visit_elements(const Store &store) const {
+     * fold_channel() makes them) for the weights of an output channel. */
+    template<typename Store> void visit_elements(int32_t out_channel, const Store &store) const {
+        const int32_t channels = windows_.group_inputs, window = windows_.channels(),
+                      shift = out_channel / windows_.group_outputs * channels - windows_.first(out_channel);
         visit([&](int32_t phase, int32_t first_step, const PhasedTaps::Range &rows, const PhasedTaps::Range &columns) {
-            int64_t k = 0;
-            for (int y = rows.begin; y < rows.end; y++) {
-                for (int x = columns.begin; x < columns.end; x++) {
-                    for (size_t i = 0; i < channels_; i++, k++) {
-                        store(phase, first_step, k, (y * columns_.taps.size() + x) * channels_ + i);
+            const int64_t height = rows.end - rows.begin, width = columns.end - columns.begin;
+            for (int64_t y = 0; y < height; y++) {
+                for (int64_t x = 0; x < width; x++) {
+                    const int64_t k =
+                        windows_.is_depthwise() ? x * column_elements(height) + y : (y * width + x) * window + shift;
+                    const size_t from = (rows.begin + y) * columns_.taps.size() + columns.begin + x;
+                    for (int32_t i = 0; i < channels; i++) {
+                        store(phase, first_step, k + i, from * channels + i);
                     }
                 }
             }
@@ -42,9 +49,15 @@ public:
     }
 
 private:
+    static int64_t column_elements(int64_t height) {
+        constexpr int64_t group = 4;
+        return (height + group - 1) / group * group;
+    }
     int32_t steps_of(const PhasedTaps::Range &rows, const PhasedTaps::Range &columns) const {
-        const int64_t taps = int64_t{rows.end - rows.begin} * (columns.end - columns.begin);
-        return static_cast<int32_t>((taps * static_cast<int64_t>(channels_) + step_elements_ - 1) / step_elements_);
+        const int64_t height = rows.end - rows.begin, width = columns.end - columns.begin;
+        const int64_t elements =
+            windows_.is_depthwise() ? column_elements(height) * width : height * width * windows_.channels();
+        return static_cast<int32_t>((elements + step_elements_ - 1) / step_elements_);
     }
     template<typename Visit> void visit(const Visit &visit) const {
         int32_t phase = 0, first_step = 0;
@@ -56,7 +69,7 @@ private:
         }
     }
 
-    size_t channels_;
+    const InputWindows &windows_;
     const PhasedTaps &rows_, &columns_;
     int32_t step_elements_;
 };
@@ -103,14 +116,30 @@ std::vector<distile_taps> taps_of(const PolyphaseAxis &axis) {
 
 }  // namespace
 
+int32_t InputWindows::channels() const {
+    if (is_depthwise()) {
+        return block;
+    }
+    // A block may begin at any channel of a group.
+    const int32_t parts = group_outputs % block == 0   ? 1
+                          : block % group_outputs == 0 ? block / group_outputs
+                                                       : (block - 2) / group_outputs + 2;
+    return std::min(parts, groups) * group_inputs;
+}
+
+int32_t InputWindows::first(int32_t out_channel) const {
+    const int32_t group = out_channel / block * block / group_outputs;
+    return std::min(group * group_inputs, groups * group_inputs - channels());
+}
+
 PhasedTaps phase_of_all(int kernel) {
     return {single_taps(kernel), {{0, kernel}}};
 }
 
-std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, const PhasedTaps &rows,
-                                               const PhasedTaps &columns, const FilterSource &source,
-                                               const WeightLayout &layout) {
-    const Steps all(extents, rows, columns, layout.block);
+std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, const InputWindows &windows,
+                                               const PhasedTaps &rows, const PhasedTaps &columns,
+                                               const FilterSource &source, const WeightLayout &layout) {
+    const Steps all(windows, rows, columns, layout.block);
     const int32_t blocks = (extents.out_channels + block - 1) / block, steps = all.count(), phases = all.num_phases();
     const int32_t step_size = block * layout.block, group = layout.block / step_groups;
     PackedArray weights{DISTILE_ROLE_WEIGHTS, {step_size, steps, blocks}, {}};
@@ -123,7 +152,7 @@ std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, con
         for (int32_t o = 0; o < extents.out_channels; o++) {
             bias.values[o] = fold_channel(extents, rows.taps, columns.taps, source, o, folded);
             float *const to = weights.values.data() + static_cast<size_t>(o / block) * steps * step_size;
-            all.visit_elements([&](int32_t phase, int32_t first_step, int64_t k, size_t from) {
+            all.visit_elements(o, [&](int32_t phase, int32_t first_step, int64_t k, size_t from) {
                 to[static_cast<int64_t>(first_step) * step_size + (k / group * block + o % block) * group + k % group] =
                     folded[from];
                 if (source.quantized) {
@@ -150,13 +179,18 @@ std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, con
 }
 
 DotProductTaps dot_product_taps(distile_operator_kind kind, const distile_conv2d &conv) {
+    const InputWindows windows(filter_extents(conv), conv.groups);
+    const int32_t window = windows.is_depthwise() ? 0 : windows.channels();
     if (const auto phases = polyphase_of(kind, conv)) {
-        return {conv.stride_h, conv.stride_w, 1, 1, taps_of(phases->rows), taps_of(phases->columns)};
+        return {conv.stride_h,         conv.stride_w,           1, 1, conv.groups, window,
+                taps_of(phases->rows), taps_of(phases->columns)};
     }
     return {1,
             1,
             conv.stride_h,
             conv.stride_w,
+            conv.groups,
+            window,
             {{-conv.pad_top, conv.dilation_h, conv.kernel_h}},
             {{-conv.pad_left, conv.dilation_w, conv.kernel_w}}};
 }

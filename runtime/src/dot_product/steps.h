@@ -1,0 +1,122 @@
+/** \file
+ * Rows staged in steps of the reduction, [step][row][64 bytes], for instructions that multiply a group of a row with
+ * those of many output channels. Those are a class `Set`:
+ *
+ *     using Numbers = ...;                    // As in product.h.
+ *     static constexpr int32_t tile_rows;     // Sums are stored for whole multiples of so many rows.
+ *     static constexpr bool balances;         // A block of fewer rows takes less time.
+ *     static void begin(), end();             // Around the work of a task.
+ *     // So many steps of the reduction are multiplied with all staged blocks before the next ones, so that their
+ *     // weights stay in the nearest cache; 0: all steps.
+ *     static constexpr int32_t chunk_steps;
+ *     // Makes the sums of `rows` rows and `vectors` vectors, or adds to them if `adds`: sums[row][16 * vectors].
+ *     static void multiply(const Block &block, int32_t rows, int32_t vectors, bool adds, Sum *sums);
+ *
+ * Output channels of a group read its input channels only. A block of 16 output channels reads a window of them that
+ * holds all of its groups; the weights of other groups in it are 0.
+ */
+#ifndef DISTILE_DOT_PRODUCT_STEPS_H
+#define DISTILE_DOT_PRODUCT_STEPS_H
+
+#include "epilogue.h"
+#include "rows.h"
+
+namespace distile::dot_product {
+
+/** The groups of a step of a block of the weights: [group][output channel][4 bytes]. */
+constexpr int32_t step_groups = 16;
+
+/** What one call of an instruction set's code multiplies. Distances in elements. */
+template<class Numbers> struct Block {
+    using Element = typename Numbers::Element;
+    using Weight = typename Numbers::Weight;
+    static constexpr int32_t step_elements = step_bytes / static_cast<int32_t>(sizeof(Element)),
+                             group_elements = step_elements / step_groups,
+                             weight_step = step_elements * vector_channels;
+
+    const Element *staged;
+    int32_t staged_step;  ///< Between the steps of a staged block.
+    const Weight *weights;
+    int64_t weight_block;  ///< Between blocks of 16 output channels.
+    int32_t steps;
+};
+
+/** A Method, as in product.h. */
+template<class Set> class Steps {
+public:
+    using Numbers = typename Set::Numbers;
+    using Element = typename Numbers::Element;
+    using Weight = typename Numbers::Weight;
+    using Sum = typename Numbers::Sum;
+    static constexpr int32_t tile_rows = Set::tile_rows;
+    static constexpr bool balances = Set::balances;
+
+    Steps(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers & /*numbers*/)
+        : code_(code), weights_(call.operands[1]), in_channels_(call.operands[0].dim[Channel].extent),
+          group_inputs_(in_channels_ / code.groups),
+          group_outputs_(call.operands[call.num_operands - 1].dim[Channel].extent / code.groups) {
+        for (int32_t row = 0; row < code.scale_h; row++) {
+            for (int32_t column = 0; column < code.scale_w; column++) {
+                const int32_t steps = steps_of(code.rows[row], code.columns[column]);
+                most_steps_ = steps > most_steps_ ? steps : most_steps_;
+            }
+        }
+    }
+    static void begin() {
+        Set::begin();
+    }
+    static void end() {
+        Set::end();
+    }
+    int32_t steps_of(const distile_taps &rows, const distile_taps &columns) const {
+        return (rows.taps * columns.taps * code_.window_channels + step_elements - 1) / step_elements;
+    }
+    int64_t block_elements() const {
+        return int64_t{code_.block_pixels} * most_steps_ * step_elements;
+    }
+    /** The first input channel. */
+    int32_t window(int32_t channel) const {
+        const int32_t first = channel / group_outputs_ * group_inputs_, last = in_channels_ - code_.window_channels;
+        return first < last ? first : last;
+    }
+    void stage(const Phase &phase, const Rows<Numbers> &source, Row *rows, int32_t count, int32_t channel,
+               Element *to) const {
+        for (int32_t row = 0; row < count; row++) {
+            source.stage(phase, rows[row], window(channel), code_.window_channels, to + int64_t{row} * step_elements,
+                         staged_step());
+        }
+    }
+    /** At least one, for a phase that reads nothing. */
+    int32_t chunks(const Phase &phase) const {
+        return Set::chunk_steps == 0 || phase.steps == 0 ? 1 : (phase.steps + chunk_steps() - 1) / chunk_steps();
+    }
+    void multiply(const Phase &phase, int32_t chunk, const Element *staged, const Row * /*rows*/, int32_t count,
+                  int32_t channel, int32_t vectors, Sum *sums) const {
+        const int32_t first = chunk * chunk_steps(), left = phase.steps - first;
+        const int64_t weight_block = weights_.dim[2].stride;
+        const auto *const weights = static_cast<const Weight *>(weights_.data) +
+                                    channel / vector_channels * weight_block +
+                                    (int64_t{phase.first_step} + first) * Block<Numbers>::weight_step;
+        const int32_t steps = Set::chunk_steps == 0 || left < chunk_steps() ? left : chunk_steps();
+        Set::multiply({staged + int64_t{first} * staged_step(), staged_step(), weights, weight_block, steps}, count,
+                      vectors, chunk != 0, sums);
+    }
+
+private:
+    static constexpr int32_t step_elements = Block<Numbers>::step_elements;
+
+    static constexpr int32_t chunk_steps() {
+        return Set::chunk_steps;
+    }
+    int32_t staged_step() const {
+        return code_.block_pixels * step_elements;
+    }
+
+    const distile_dot_product_code &code_;
+    const distile_array &weights_;
+    int32_t in_channels_, group_inputs_, group_outputs_, most_steps_ = 0;
+};
+
+}  // namespace distile::dot_product
+
+#endif
