@@ -48,15 +48,15 @@ public:
         return weights_.dim[1].extent;
     }
     int64_t block_elements() const {
-        return int64_t{code_.block_pixels} * code_.columns->taps * column_bytes(code_.block_channels / vector_channels);
+        return tap_bytes() +
+               int64_t{code_.block_pixels} * code_.columns->taps * column_bytes(code_.block_channels / vector_channels);
     }
     int32_t window(int32_t channel) const {
         return channel;
     }
-    void stage(const Phase &phase, const Rows<Numbers> &source, Row *rows, int32_t count, int32_t channel,
-               Element *to) const {
-        const int32_t left = channels_ - channel, channels = left < code_.block_channels ? left : code_.block_channels;
-        const int64_t bytes = column_bytes((channels + vector_channels - 1) / vector_channels);
+    /** Finds the taps of all columns. */
+    void prepare(const Phase &phase, const Rows<Numbers> &source, Row *rows, int32_t count, Element *to) const {
+        auto *tap = reinterpret_cast<Tap *>(to);
         const int32_t taps = phase.columns.taps;
         int32_t columns = 0;
         for (int32_t i = 0; i < count; i++) {
@@ -65,10 +65,26 @@ public:
                 shared = source.continues(rows[i - 1], rows[i], right) ? taps - right : 0;
             }
             rows[i].column = columns - shared;
-            for (int32_t tx = shared; tx < taps; tx++, columns++) {
-                stage_column(phase, source, rows[i], tx * phase.columns.step, channel, channels, bytes / groups_,
-                             to + columns * bytes);
+            columns += taps - shared;
+            for (int32_t tx = shared; tx < taps; tx++) {
+                for (int32_t ty = 0; ty < column_group * groups_; ty++, tap++) {
+                    const uint8_t *const pixel =
+                        ty < phase.rows.taps ? source.pixel(rows[i], ty * phase.rows.step, tx * phase.columns.step)
+                                             : nullptr;
+                    *tap = pixel ? Tap{pixel, -1} : Tap{padding_, 0};
+                }
             }
+        }
+    }
+    void stage(const Phase &phase, const Rows<Numbers> & /*source*/, const Row *rows, int32_t count, int32_t channel,
+               Element *to) const {
+        const int32_t left = channels_ - channel, channels = left < code_.block_channels ? left : code_.block_channels;
+        const int64_t bytes = column_bytes((channels + vector_channels - 1) / vector_channels) / groups_;
+        const int32_t groups = (rows[count - 1].column + phase.columns.taps) * groups_;
+        const auto *taps = reinterpret_cast<const Tap *>(to);
+        to += tap_bytes();
+        for (int32_t group = 0; group < groups; group++, taps += column_group, to += bytes) {
+            stage_group(taps, channel, channels, to);
         }
     }
     int32_t chunks(const Phase & /*phase*/) const {
@@ -80,7 +96,8 @@ public:
         const auto *const weights =
             static_cast<const int8_t *>(weights_.data) + channel / vector_channels * weight_block;
         RegisterCodes<Dot, Columns>::find(count, vectors)(
-            {staged, column_bytes(vectors), weights, weight_block, phase.columns.taps * groups_}, rows, sums);
+            {staged + tap_bytes(), column_bytes(vectors), weights, weight_block, phase.columns.taps * groups_}, rows,
+            sums);
     }
 
     /** Distances in bytes. */
@@ -131,6 +148,16 @@ private:
     using Bytes = uint8_t __attribute__((vector_size(vector_channels)));
     using Pairs = uint16_t __attribute__((vector_size(vector_channels)));
 
+    /** The numbers of a tap. */
+    struct Tap {
+        const uint8_t *at;
+        int64_t channels;  ///< All bits set, or none where all channels read the same padding.
+    };
+    /** Those of all columns of a block, which lie before them. */
+    int64_t tap_bytes() const {
+        return int64_t{code_.block_pixels} * code_.columns->taps * groups_ * column_group *
+               static_cast<int64_t>(sizeof(Tap));
+    }
     int64_t column_bytes(int32_t vectors) const {
         return int64_t{groups_} * vectors * group_bytes;
     }
@@ -160,39 +187,24 @@ private:
         std::memcpy(&to, from, count);
         to ^= flip;
     }
-    /** The numbers of a tap, from the first channel that is staged on. */
-    struct Tap {
-        const uint8_t *at;
-        int64_t channels;  ///< All bits set, or none where all channels read the same padding.
-    };
     /** Four taps of some channels. */
-    void stage_group(const Tap &a, const Tap &b, const Tap &c, const Tap &d, int32_t channels, uint8_t *to) const {
+    void stage_group(const Tap *taps, int32_t first, int32_t channels, uint8_t *to) const {
         const Bytes flip = Bytes{} + numbers_.flip();
+        const Tap a = taps[0], b = taps[1], c = taps[2], d = taps[3];
         const auto stage = [&](int64_t channel, int32_t count) {
             Bytes of_a, of_b, of_c, of_d;
             load(a.at + (channel & a.channels), count, flip, of_a);
             load(b.at + (channel & b.channels), count, flip, of_b);
             load(c.at + (channel & c.channels), count, flip, of_c);
             load(d.at + (channel & d.channels), count, flip, of_d);
-            store(of_a, of_b, of_c, of_d, to + channel * column_group);
+            store(of_a, of_b, of_c, of_d, to + (channel - first) * column_group);
         };
-        int32_t channel = 0;
-        for (; channels - channel >= vector_channels; channel += vector_channels) {
+        int32_t channel = first;
+        for (; first + channels - channel >= vector_channels; channel += vector_channels) {
             stage(channel, vector_channels);
         }
-        if (channel < channels) {
-            stage(channel, channels - channel);
-        }
-    }
-    void stage_column(const Phase &phase, const Rows<Numbers> &source, const Row &row, int32_t right, int32_t channel,
-                      int32_t channels, int64_t bytes, uint8_t *to) const {
-        const auto tap = [&](int32_t ty) {
-            const uint8_t *const pixel =
-                ty < phase.rows.taps ? source.pixel(row, ty * phase.rows.step, right) : nullptr;
-            return pixel ? Tap{pixel + channel, -1} : Tap{padding_, 0};
-        };
-        for (int32_t first = 0; first < phase.rows.taps; first += column_group, to += bytes) {
-            stage_group(tap(first), tap(first + 1), tap(first + 2), tap(first + 3), channels, to);
+        if (channel < first + channels) {
+            stage(channel, first + channels - channel);
         }
     }
 

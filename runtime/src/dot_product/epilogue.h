@@ -116,12 +116,18 @@ template<class Set> struct Epilogue {
      *     void save(int32_t channel, int32_t count, const Floats &values) const;
      */
     template<distile_epilogue Kind, class Results> static void store_all(const Results &results, int32_t count) {
-        for (int32_t c = 0; c < count; c += vector_channels) {
-            const int32_t left = count - c, channels = left < vector_channels ? left : vector_channels;
+        const auto store = [&](int32_t channel, int32_t channels) {
             Floats values;
-            results.load(c, channels, values);
+            results.load(channel, channels, values);
             activate<Kind>(values);
-            results.save(c, channels, values);
+            results.save(channel, channels, values);
+        };
+        int32_t c = 0;
+        for (; count - c >= vector_channels; c += vector_channels) {
+            store(c, vector_channels);
+        }
+        if (c < count) {
+            store(c, count - c);
         }
     }
     /** Activates and stores `count` channels of a pixel. */

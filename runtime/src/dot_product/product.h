@@ -15,8 +15,10 @@
  *     int32_t steps_of(const distile_taps &rows, const distile_taps &columns) const;  // Of the weights of a phase.
  *     int64_t block_elements() const;         // Room for a staged block, a multiple of 64 bytes.
  *     int32_t window(int32_t channel) const;  // Blocks of output channels with the same window read the same.
+ *     // Once for a block of rows, before it is staged.
+ *     void prepare(const Phase &phase, const Rows<Numbers> &source, Row *rows, int32_t count, Element *to) const;
  *     // Stages a block of rows for the block of output channels that begins with `channel`.
- *     void stage(const Phase &phase, const Rows<Numbers> &source, Row *rows, int32_t count, int32_t channel,
+ *     void stage(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count, int32_t channel,
  *                Element *to) const;
  *     // The reduction is multiplied in so many parts, each with all staged blocks before the next one.
  *     int32_t chunks(const Phase &phase) const;
@@ -142,6 +144,10 @@ private:
                                      begin_of(part + 1, parts_, call_.num_tiles));
                 while (const int32_t count = source.take(phase, task.rows, staged_rows_)) {
                     const Blocks blocks = blocks_of(count);
+                    for (int32_t block = 0; block < blocks.count; block++) {
+                        method_.prepare(phase, source, task.rows + blocks.begin(block), blocks.size(block),
+                                        task.staged_block(block));
+                    }
                     int32_t staged = -1;  // The window.
                     for (int32_t group = begin_of(split, splits_, groups_);
                          group < begin_of(split + 1, splits_, groups_); group++) {

@@ -79,7 +79,10 @@ public:
         const int32_t first = channel / group_outputs_ * group_inputs_, last = in_channels_ - code_.window_channels;
         return first < last ? first : last;
     }
-    void stage(const Phase &phase, const Rows<Numbers> &source, Row *rows, int32_t count, int32_t channel,
+    void prepare(const Phase & /*phase*/, const Rows<Numbers> & /*source*/, Row * /*rows*/, int32_t /*count*/,
+                 Element * /*to*/) const {
+    }
+    void stage(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count, int32_t channel,
                Element *to) const {
         for (int32_t row = 0; row < count; row++) {
             source.stage(phase, rows[row], window(channel), code_.window_channels, to + int64_t{row} * step_elements,
