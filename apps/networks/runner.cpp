@@ -1,4 +1,5 @@
 #include "runner.h"
+#include "plain_tokens.h"
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -63,31 +64,34 @@ double megabytes(int64_t bytes) {
     return static_cast<double>(bytes) / 1e6;
 }
 
+double error_of(const Tensor &result, const Tensor &expected) {
+    const distile_tensor &view = expected.view, &other = result.view;
+    if (other.batch != view.batch || other.height != view.height || other.width != view.width ||
+        other.channels != view.channels) {
+        return HUGE_VAL;
+    }
+    double difference = 0, scale = 1e-30;
+    for_each_pixel(view, [&](size_t /*pixel*/, int32_t n, int32_t y, int32_t x) {
+        const float *found = result.at(n, y, x), *right = expected.at(n, y, x);
+        for (int32_t c = 0; c < view.channels; c++) {
+            const double error = std::abs(static_cast<double>(found[c]) - right[c]);
+            difference = std::isnan(error) ? HUGE_VAL : std::max(difference, error);
+            scale = std::max(scale, std::abs(static_cast<double>(right[c])));
+        }
+    });
+    return difference / scale;
+}
+
 }  // namespace
 
 double Check::density() const {
     return std::accumulate(densities.begin(), densities.end(), 0.0) / static_cast<double>(densities.size());
 }
 
-std::vector<std::vector<float>> values_of(const std::vector<Tensor> &tensors) {
-    std::vector<std::vector<float>> values;
-    values.reserve(tensors.size());
-    for (const Tensor &tensor : tensors) {
-        values.push_back(tensor.values());
-    }
-    return values;
-}
-
-double error_of(const std::vector<std::vector<float>> &result, const std::vector<std::vector<float>> &expected) {
+double error_of(const std::vector<Tensor> &result, const std::vector<Tensor> &expected) {
     double largest = result.size() == expected.size() ? 0 : HUGE_VAL;
     for (size_t i = 0; i < std::min(result.size(), expected.size()); i++) {
-        double difference = result[i].size() == expected[i].size() ? 0 : HUGE_VAL, scale = 1e-30;
-        for (size_t j = 0; j < std::min(result[i].size(), expected[i].size()); j++) {
-            const double error = std::abs(static_cast<double>(result[i][j]) - expected[i][j]);
-            difference = std::isnan(error) ? HUGE_VAL : std::max(difference, error);
-            scale = std::max(scale, std::abs(static_cast<double>(expected[i][j])));
-        }
-        largest = std::max(largest, difference / scale);
+        largest = std::max(largest, error_of(result[i], expected[i]));
     }
     return largest;
 }
@@ -112,12 +116,12 @@ Check check(Engine &engine, Network &network, const Progress &progress) {
     engine.before_layer = reported("starting: layer");
     network.start();
     Check check;
-    std::vector<std::vector<float>> result = values_of(step(engine, network, Mode::masked));
+    std::vector<Tensor> result = step(engine, network, Mode::masked);
     check.densities = network.densities();
     engine.before_layer = reported("checking by plain loops: layer");
-    check.error = error_of(result, values_of(step(engine, network, Mode::reference)));
+    check.error = error_of(result, step(engine, network, Mode::reference));
     engine.before_layer = nullptr;
-    const std::vector<std::vector<float>> dense = values_of(step(engine, network, Mode::dense));
+    const std::vector<Tensor> dense = step(engine, network, Mode::dense);
     result.resize(dense.size());
     check.difference = error_of(result, dense);
     check.layers = layers;

@@ -48,9 +48,9 @@ Timings measure(Engine &engine, Network &network, double seconds, const Progress
 std::string text_of(const Check &check, const Timings *timings);
 nlohmann::json json_of(const Check &check, const Timings *timings);
 
-/** The largest difference of two results, in each tensor over the largest value expected; infinite for a NaN. */
-double error_of(const std::vector<std::vector<float>> &result, const std::vector<std::vector<float>> &expected);
-std::vector<std::vector<float>> values_of(const std::vector<Tensor> &tensors);
+/** The largest difference of two results, in each tensor over the largest value expected; infinite for a NaN, and where
+ * the shapes differ. */
+double error_of(const std::vector<Tensor> &result, const std::vector<Tensor> &expected);
 
 }  // namespace distile::networks
 
