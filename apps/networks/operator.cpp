@@ -185,12 +185,12 @@ void build_polykernels(const std::vector<std::pair<Operator, distile_tensor>> &s
         for (const Command &command : commands) {
             run_commands({command}, 1, [](int) {});
         }
+        bindings::load_polykernel(in_folder("built.so"));  // One that no program can load is not kept.
         // Programs that look for it meanwhile find all of it or nothing.
         const fs::path target = cache / (sized[i].first.name() + ".so");
         fs::copy_file(folder / "built.so", target.string() + ".new", fs::copy_options::overwrite_existing);
         fs::rename(target.string() + ".new", target);
     }
-    bindings::load_cached_polykernels();
 }
 
 }  // namespace distile::networks
