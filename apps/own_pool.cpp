@@ -6,6 +6,7 @@
 #include <vector>
 #ifdef DISTILE_HAS_TBB
 #include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
 #endif
 
 namespace {
@@ -13,7 +14,7 @@ namespace {
 constexpr int32_t size = 48, channels = 128, threads = 4;
 
 void openmp_loop(void *, distile_task task, void *closure, int32_t count) {
-#pragma omp parallel for schedule(dynamic)
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int32_t i = 0; i < count; i++) {
         task(closure, i);
     }
@@ -21,7 +22,8 @@ void openmp_loop(void *, distile_task task, void *closure, int32_t count) {
 
 #ifdef DISTILE_HAS_TBB
 void tbb_loop(void *, distile_task task, void *closure, int32_t count) {
-    tbb::parallel_for(0, count, [=](int32_t i) { task(closure, i); });
+    static tbb::task_arena arena(threads);
+    arena.execute([=] { tbb::parallel_for(0, count, [=](int32_t i) { task(closure, i); }); });
 }
 #endif
 

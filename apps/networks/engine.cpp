@@ -132,6 +132,7 @@ Engine::Engine(int32_t threads) {
     distile_context_options options{};
     options.threads = threads;
     context_ = make_context(options);
+    none_ = distile::make_mask(context_);
 }
 
 void Engine::start_step() {
@@ -237,11 +238,13 @@ distile_mask *Engine::needed_input(const Mask &mask, distile_mask *output, const
 }
 
 distile_mask *Engine::inverted(const Mask &mask, distile_mask *output) {
+    // A dense step leaves the mask to the reference of the last masked one.
+    const Mask &inverse = mode == Mode::dense || mode == Mode::dry ? none_ : mask;
     if (mode != Mode::reference) {
         const Timed timed(*this, "masks");
-        check(context_, distile_mask_invert(mask.get(), output));
+        check(context_, distile_mask_invert(inverse.get(), output));
     }
-    return mask.get();
+    return inverse.get();
 }
 
 void Engine::mark_difference(const Mask &mask, const Tensor &a, const Tensor &b, float threshold, int32_t radius) {

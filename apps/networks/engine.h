@@ -175,6 +175,7 @@ private:
     std::map<const distile_polykernel *, Kernel> kernels_;
     std::vector<std::pair<Operator, distile_tensor>> operators_;
     std::map<std::array<int32_t, 3>, Mask> full_;
+    Mask none_; /**< Inverse of a full one. */
 };
 
 }  // namespace distile::networks

@@ -60,19 +60,22 @@ struct Arguments {
     bool build = false, no_times = false;
 };
 
-/** Compiles what is missing, if that is asked for; otherwise says what is. */
-void build_missing(Engine &engine, Network &network, bool build) {
+/** Compiles what is missing, if that is asked for. Returns the names of the operators that stay without a PolyKernel.
+ */
+std::vector<std::string> build_missing(Engine &engine, Network &network, bool build) {
     const auto missing = missing_polykernels(engine, network);
-    if (missing.empty()) {
-        return;
-    }
     if (!build) {
-        fmt::print("operators without a PolyKernel, which run as plain loops, slowly: {}; --build compiles them\n",
-                   missing.size());
-        return;
+        std::vector<std::string> names;
+        for (const auto &[op, size] : missing) {
+            names.push_back(op.name());
+        }
+        return names;
     }
     try {
         build_polykernels(missing, [&](size_t done) {
+            if (Interrupts::seen()) {
+                throw Interrupted();
+            }
             fmt::print(stderr, "PolyKernel {} of {}: {}\n", done + 1, missing.size(), missing[done].first.name());
         });
     } catch (const CommandFailed &) {
@@ -81,6 +84,7 @@ void build_missing(Engine &engine, Network &network, bool build) {
         }
         throw;
     }
+    return {};
 }
 
 nlohmann::json run(const NetworkType &type, const Arguments &arguments, double density) {
@@ -88,7 +92,12 @@ nlohmann::json run(const NetworkType &type, const Arguments &arguments, double d
     Options options = arguments.options;
     options.density = density;
     const std::unique_ptr<Network> network = type.make(engine, options);
-    build_missing(engine, *network, arguments.build);
+    const std::vector<std::string> loops = build_missing(engine, *network, arguments.build);
+    if (!loops.empty()) {
+        fmt::print("{} operators have no PolyKernel and run as plain loops: times say nothing of distile. --build "
+                   "compiles them\n",
+                   loops.size());
+    }
     const Check checked = [&] {
         ProgressLine line;
         return check(engine, *network, [&](const auto &what, auto done, auto total) { line.show(what, done, total); });
@@ -107,6 +116,7 @@ nlohmann::json run(const NetworkType &type, const Arguments &arguments, double d
     std::fflush(stdout);
     nlohmann::json row = json_of(checked, timings ? &*timings : nullptr);
     row["threads"] = engine.threads();
+    row["operators without a PolyKernel"] = loops;
     return row;
 }
 
@@ -125,6 +135,8 @@ int run_all(const Arguments &arguments) {
     if (!arguments.json.empty()) {
         write_file(arguments.json, format_json({{"network", type.name},
                                                 {"batch", arguments.options.batch},
+                                                {"size", arguments.options.size},
+                                                {"small", arguments.options.small},
                                                 {"weights", "random"},
                                                 {"processor", cpu_name()},
                                                 {"rows", rows}}));

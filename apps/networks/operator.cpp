@@ -2,9 +2,11 @@
 #include "process.h"
 #include <array>
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <unistd.h>
 
 namespace distile::networks {
 
@@ -170,7 +172,9 @@ void build_polykernels(const std::vector<std::pair<Operator, distile_tensor>> &s
     if (cache.empty()) {
         throw std::runtime_error("there is no folder for PolyKernels: set DISTILE_CACHE");
     }
-    fs::create_directories(cache);
+    if (fs::create_directories(cache)) {
+        fs::permissions(cache, fs::perms::owner_all);  // What lies there runs in programs.
+    }
     for (size_t i = 0; i < sized.size(); i++) {
         progress(i);
         const TemporaryFolder temporary;
@@ -188,8 +192,9 @@ void build_polykernels(const std::vector<std::pair<Operator, distile_tensor>> &s
         bindings::load_polykernel(in_folder("built.so"));  // One that no program can load is not kept.
         // Programs that look for it meanwhile find all of it or nothing.
         const fs::path target = cache / (sized[i].first.name() + ".so");
-        fs::copy_file(folder / "built.so", target.string() + ".new", fs::copy_options::overwrite_existing);
-        fs::rename(target.string() + ".new", target);
+        const std::string own = fmt::format("{}.{}.new", target.string(), getpid());
+        fs::copy_file(folder / "built.so", own, fs::copy_options::overwrite_existing);
+        fs::rename(own, target);
     }
 }
 

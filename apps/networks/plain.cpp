@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <system_error>
 #include <thread>
 
 namespace distile::networks::plain {
@@ -34,9 +35,11 @@ template<typename Body> void for_each(const std::vector<Pixel> &pixels, int32_t 
         }
     };
     std::vector<std::thread> others;
-    for (int32_t i = 1; i < threads && pixels.size() > 1; i++) {
-        others.emplace_back(work);
-    }
+    try {
+        while (others.size() + 1 < std::min<size_t>(threads, pixels.size())) {
+            others.emplace_back(work);
+        }
+    } catch (const std::system_error &) {}  // Those that started do the work.
     work();
     for (std::thread &other : others) {
         other.join();

@@ -28,6 +28,7 @@ OPERATORS = {"op3": ("conv3x3_256", 40, 256, 256, 3, 1, 1, "relu"),
 BATCHES = [1, 4]
 DENSITIES = [.3, .1, .5, 1.0]
 SEED = 4711
+BOUNDS = {"float32": 1e-4, "bfloat16": 2e-2, "float16": 2e-3}  # Of the largest value.
 
 
 def draw_blobs(batch, size, density, random):
@@ -206,14 +207,30 @@ def onnxruntime_sides(problem, threads):
     arrays = {"image": problem.image.permute(0, 2, 3, 1).numpy(), "output": np.zeros(shapes["output"], np.uint8)}
     binding.bind_ortvalue_input("image", onnxruntime.OrtValue.ortvalue_from_numpy(arrays["image"]))
     binding.bind_ortvalue_output("output", onnxruntime.OrtValue.ortvalue_from_numpy(arrays["output"]))
-    return {"dense ONNX Runtime": lambda: session.run_with_iobinding(binding)}
+
+    def run():
+        session.run_with_iobinding(binding)
+        return torch.from_numpy(arrays["output"]).permute(0, 3, 1, 2)
+
+    return {"dense ONNX Runtime": run}
 
 
 def dense_sides(problem, threads):
+    """The libraries, each of which has computed what it must: quantized numbers but for one step, others but for the
+    roundings of their type."""
     if problem.dtype != "uint8":
-        return torch_sides(problem)
-    sides = quantized_torch_sides(problem)
-    return {**sides, **onnxruntime_sides(problem, threads)} if onnxruntime else sides
+        sides = torch_sides(problem)
+    else:
+        sides = quantized_torch_sides(problem)
+        if onnxruntime:
+            sides.update(onnxruntime_sides(problem, threads))
+    expected = problem.expected()
+    bound = 1 if problem.dtype == "uint8" else BOUNDS[problem.dtype] * float(expected.abs().max())
+    for name, side in sides.items():
+        error = float((side().float() - expected).abs().max())
+        if not error <= bound:
+            raise RuntimeError(f"{name} is wrong at {problem.name}: its error is {error:.3g}, above {bound:.3g}")
+    return sides
 
 
 def measure_row(distile, kernel, problem, options):

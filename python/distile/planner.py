@@ -28,7 +28,8 @@ class Planner:
         result = second(hidden, mask, out=planner.next(mask, 256))
 
     A few buffers take turns, so a tensor is valid until the `buffers - 1`th call after the one that gave it. It aliases
-    its buffer, which lives as long as any such tensor. Several threads may call.
+    its buffer, which lives as long as any such tensor. Several threads may call; on a GPU, streams that take turns must
+    wait for each other, as for any memory that is used again.
 
     Args:
         buffers: how many take turns, 2 to 64. 3 are enough if each layer reads the output before it only.

@@ -50,6 +50,7 @@ class Operators:
     def __init__(self, tile: int):
         self.tile = tile
         self._made: dict[tuple, tuple] = {}
+        self._callers = None  # Modules that call distile's operators, each with its `form`.
         self.conv2d, self.upsample_conv2d = _Operator(self._conv2d), _Operator(self._upsample_conv2d)
         self.max_pool2d, self.upsample_nearest = _Operator(self._max_pool2d), _Operator(self._upsample_nearest)
         self.add, self.multiply = _Operator(self._add), _Operator(self._multiply)
@@ -66,19 +67,19 @@ class Operators:
     @contextlib.contextmanager
     def in_place_of_ours(self):
         """A step of a network in this context calls these operators."""
-        replaced = []
-        for module in list(sys.modules.values()):
-            if isinstance(module, types.ModuleType) and vars(module).get("ops") is torch.ops.distile:
-                replaced.append((module, module.ops, vars(module).get("form")))
-                module.ops = self
-                if "form" in vars(module):
-                    module.form = lambda name: getattr(self, name)
+        if self._callers is None:
+            self._callers = [(module, vars(module).get("form")) for module in list(sys.modules.values())
+                             if isinstance(module, types.ModuleType) and vars(module).get("ops") is torch.ops.distile]
+        for module, form in self._callers:
+            module.ops = self
+            if form is not None:
+                module.form = lambda name: getattr(self, name)
         self._made.clear()
         try:
             yield
         finally:
-            for module, ops, form in replaced:
-                module.ops = ops
+            for module, form in self._callers:
+                module.ops = torch.ops.distile
                 if form is not None:
                     module.form = form
 

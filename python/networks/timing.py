@@ -33,6 +33,9 @@ class Peer:
         return self._network.dense(*self._network.dense_inputs())
 
 
+PAUSE_S = .05  # The threads of ONNX Runtime spin for a million pauses after a call.
+
+
 def interleaved(network: Network, peers: dict, seconds: float) -> dict[str, float]:
     """Median milliseconds of a masked step and of each peer, called in turn."""
     times: dict[str, list[float]] = {name: [] for name in ("distile", *peers)}
@@ -43,6 +46,7 @@ def interleaved(network: Network, peers: dict, seconds: float) -> dict[str, floa
         inputs = network.dense_inputs()
         for name in times:
             _finish(inputs)
+            time.sleep(PAUSE_S)
             start = time.perf_counter()
             network.masked() if name == "distile" else peers[name](*inputs)
             _finish(inputs)

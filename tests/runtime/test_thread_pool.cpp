@@ -287,12 +287,14 @@ TEST_CASE("Workers sleep off their caller's core and run wherever they may", "[t
     };
     REQUIRE(both_run());
     CHECK(same(of_worker, all));
-    // The caller stays on one core from here on.
+    // The caller stays on one core until the test ends.
     const int32_t core = sched_getcpu();
     cpu_set_t one, others = all;
     CPU_ZERO(&one);
     CPU_SET(core, &one);
     CPU_CLR(core, &others);
+    const std::shared_ptr<const cpu_set_t> restored(
+        &all, [](const cpu_set_t *set) { sched_setaffinity(0, sizeof(*set), set); });
     REQUIRE(sched_setaffinity(0, sizeof(one), &one) == 0);
     const auto worker_sleeps = [&] {
         cpu_set_t now;
@@ -318,7 +320,6 @@ TEST_CASE("Workers sleep off their caller's core and run wherever they may", "[t
         CHECK(same(of_worker, one));
         std::this_thread::sleep_for(nap);
     }
-    CHECK(sched_setaffinity(0, sizeof(all), &all) == 0);
 }
 
 #endif

@@ -18,9 +18,11 @@
 namespace distile {
 
 #if defined(__SANITIZE_ADDRESS__)
-/** Waits until each other thread of this process has begun its work; the runtime's threads then name themselves.
- * AddressSanitizer allocates in a thread that starts, and GCC 12's leaves its lock held in a child forked meanwhile. */
+/** Waits up to 20 seconds until each other thread of this process has begun its work; the runtime's threads then name
+ * themselves. AddressSanitizer allocates in a thread that starts, and GCC 12's leaves its lock held in a child forked
+ * meanwhile. */
 inline void wait_for_started_threads() {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     const auto have_started = [] {
         for (const auto &task : std::filesystem::directory_iterator("/proc/self/task")) {
             std::string name;
@@ -31,7 +33,7 @@ inline void wait_for_started_threads() {
         }
         return true;
     };
-    while (!have_started()) {
+    while (!have_started() && std::chrono::steady_clock::now() < deadline) {
         std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
 }

@@ -1,6 +1,6 @@
 /** \file
- * Depthwise convolutions of quantized numbers. Each output channel multiplies numbers of its own, four at a time, which
- * lie below each other in a column of taps.
+ * Depthwise convolutions of quantized numbers. Each output channel has its own input. One instruction multiplies four
+ * taps of it, one below the other.
  *
  * A task stages columns of the input, for a block of channels: [column][four taps][vector][channel][4 bytes]. Pixels
  * beside each other share most of their columns. The weights lie in the same order, with zeros below the kernel.
