@@ -46,6 +46,13 @@ template<typename Time, typename Traffic> void add_memory_times(const DeviceProf
     }
 }
 
+/** The pointers that a step of the reduction loads, as seen in the compiler's code: every pixel and unrolled tap, or
+ * token, that is broadcast has a pointer of its own; without a register for it, it is loaded for every broadcast. */
+inline double loaded_pointers(double broadcasts, double pointers) {
+    constexpr double pointer_registers = 10;
+    return broadcasts * std::max(0.0, 1 - pointer_registers / pointers);
+}
+
 /** How a call is cut into tasks, and what a task computes. */
 struct TaskCounts {
     double tasks, rounds, register_tiles, operations, loads, iterations, sums;
@@ -100,11 +107,8 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     const double taps = order == 0 ? 1 : order == 1 ? problem.kernel_h * problem.kernel_w : problem.kernel_w;
     const double iterations = steps / (unroll * taps);
 
-    // What the compiler makes of a step, as seen in its code. It loads the weights and broadcasts the inputs. Every
-    // pixel and unrolled tap has a pointer of its own; without a register for it, it is loaded for every broadcast.
-    constexpr double pointer_registers = 10;
-    const double pointers = pixels * taps;
-    const double pointer_loads = pixels * std::max(0.0, 1 - pointer_registers / pointers);
+    // What the compiler makes of a step, as seen in its code. It loads the weights and broadcasts the inputs.
+    const double pointer_loads = loaded_pointers(pixels, pixels * taps);
     // The more steps are unrolled, the more weights and inputs are loaded ahead. What finds no register is stored and
     // loaded again.
     const double loaded_ahead = 1 + 1.5 * std::log2(unroll * taps);

@@ -60,13 +60,14 @@ void add_token_terms(const Workload &workload, const std::array<int, 16> &values
         const double lane_vectors = std::ceil((has_values ? used_rows : keys) / (vectors * lanes)) * vectors;
         const double of_tiles = lane_vectors / vectors * std::ceil((has_values ? keys : used_rows) / others) * dim;
         operations += of_tiles * vectors * others;
-        loads += of_tiles * (vectors + others);
+        loads += of_tiles * (vectors + others + loaded_pointers(others, others));
         iterations += of_tiles / unroll;
         steps += of_tiles;
         sums = vectors * others;
-        // Transposing a token takes more than a cycle a channel, as measured; the softmax an exponential of each score.
-        constexpr double transpose_cycles = 1.2, softmax_cycles = 14;
-        other_cycles += lane_vectors * lanes * dim * transpose_cycles;
+        // As measured: transposing a token takes more than a cycle a channel, and a register tile begins with finding
+        // its tokens. The softmax has an exponential of each score.
+        constexpr double transpose_cycles = 1.2, softmax_cycles = 14, token_cycles = 12;
+        other_cycles += lane_vectors * lanes * dim * transpose_cycles + of_tiles / dim * others * token_cycles;
         other_cycles += has_values ? lane_vectors * keys * softmax_cycles : used_rows * lane_vectors;
     }
     if (has_values) {

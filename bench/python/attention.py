@@ -75,11 +75,9 @@ class Masked:
         query, key, value = (tokens(array) for array in problem.values)
         self.args = RunArgs(input=query, key=key, value=value, output=tokens(output), mask=self.mask,
                             key_mask=self.mask if problem.keys_masked else None)
+        self.set_mask = distile.mask_setter(self.mask, problem.bytes.ctypes.data, problem.batch, problem.tokens)
         self.set_mask()
         self.variant = distile.chosen(kernel, self.mask)
-
-    def set_mask(self):
-        self.distile.set_mask(self.mask, self.problem.bytes.ctypes.data, self.problem.batch, self.problem.tokens)
 
     def sides(self):
         return self.distile.sides(self.kernel, self.args, self.set_mask)

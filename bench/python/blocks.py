@@ -78,7 +78,7 @@ class MaskedNetwork:
 
     def set_masks(self, mask_bytes):
         for mask, of_layer in zip(self.masks, mask_bytes):
-            self.distile.set_mask(mask, of_layer.data_ptr(), self.batch, self.tokens)
+            self.distile.mask_setter(mask, of_layer.data_ptr(), self.batch, self.tokens)()
 
     def fill_cache(self):
         """Keys and values of all tokens, as an earlier step of the diffusion left them."""

@@ -131,23 +131,21 @@ class Masked:
         self.args = RunArgs(input=tensor_of(problem.image, problem.dtype), mask=self.mask,
                             output=tensor_of(self.output, problem.dtype),
                             weights=problem.packed(distile, kernel))
+        self.set_mask = distile.mask_setter(self.mask, problem.mask.data_ptr(), problem.batch, problem.size,
+                                            problem.size)
         self.set_mask()
         self.variant = distile.chosen(kernel, self.mask)
         # Our own dense variant: with every pixel active, the one that every plan has.
         self.all = distile.mask()
         everything = np.ones((problem.batch, problem.size, problem.size), np.uint8)
-        distile.set_mask(self.all, everything.ctypes.data, problem.batch, problem.size, problem.size)
+        distile.mask_setter(self.all, everything.ctypes.data, problem.batch, problem.size, problem.size)()
         self.dense_output = torch.empty_like(self.output)
         self.dense_args = RunArgs(input=self.args.input, mask=self.all, weights=self.args.weights, variant=b"dense",
                                   output=tensor_of(self.dense_output, problem.dtype))
 
-    def set_mask(self):
-        problem = self.problem
-        self.distile.set_mask(self.mask, problem.mask.data_ptr(), problem.batch, problem.size, problem.size)
-
     def sides(self):
         return {**self.distile.sides(self.kernel, self.args, self.set_mask),
-                "own dense": lambda: self.distile.run(self.kernel, self.dense_args)}
+                "own dense": self.distile.runner(self.kernel, self.dense_args)}
 
     def error(self):
         """The largest error of active pixels by the largest value; throws if another pixel was written."""

@@ -29,9 +29,9 @@ difference to a plain implementation by the largest value""".replace("\n", " ")
 
 class CpuClock:
     """Times calls on a CPU, each after a pause in which the threads of the other sides stop spinning, and after calls
-    for a moment, which wake the side's own."""
+    for a moment, in which the side's own wake and the system gives each a core: Linux moves threads at its ticks."""
 
-    PAUSE_S, MOMENT_S = .05, .003  # ONNX Runtime's threads spin for a million pauses
+    PAUSE_S, MOMENT_S = .05, .02  # ONNX Runtime's threads spin for a million pauses
 
     def prepare(self, call):
         call()

@@ -106,9 +106,7 @@ def masked_sides(distile, kernel, problem):
     mask = distile.mask()
     args = RunArgs(mask=mask, key_mask=mask, **problem.arguments())
 
-    def set_mask():
-        distile.set_mask(mask, problem.bytes.ctypes.data, 1, TOKENS)
-
+    set_mask = distile.mask_setter(mask, problem.bytes.ctypes.data, 1, TOKENS)
     set_mask()
     return distile.sides(kernel, args, set_mask)
 
