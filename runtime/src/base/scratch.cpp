@@ -1,17 +1,39 @@
 #include "scratch.h"
+#include "own_threads.h"
 #include <algorithm>
-#include <cstdlib>
 #include <new>
 #include <utility>
 
 namespace distile {
 
+bool Scratch::Slot::hold() {
+    return !held.load(std::memory_order_relaxed) && !held.exchange(true, std::memory_order_acquire);
+}
+
+void Scratch::Slot::leave() {
+    held.store(false, std::memory_order_release);
+}
+
+void Scratch::Slot::put(Header *kept) {
+    block = kept;
+    bytes.store(kept ? kept->bytes : 0, std::memory_order_relaxed);
+    if (kept) {
+        kept->slot = this;
+    }
+}
+
+bool Scratch::Slot::may_fit(size_t wanted) const {
+    return bytes.load(std::memory_order_relaxed) >= wanted && !held.load(std::memory_order_relaxed);
+}
+
 Scratch::Scratch(const HostMemory &memory) : memory_(memory) {
 }
 
 Scratch::~Scratch() {
-    for (Header *block : kept_) {
-        release(block);
+    for (Core &core : cores_) {
+        for (Slot &slot : core.slots) {
+            release(slot.block);
+        }
     }
 }
 
@@ -21,29 +43,101 @@ void Scratch::release(Header *block) {
     }
 }
 
-void *Scratch::take(size_t bytes) {
-    Header *outgrown = nullptr;
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        // Take the smallest block that fits. If none fits, replace the largest, so that the kept blocks converge to
-        // what is needed at once, whatever the order of the requests.
-        Header **fit = nullptr, **largest = nullptr;
-        for (Header *&block : kept_) {
-            if (block && block->bytes >= bytes) {
-                fit = !fit || block->bytes < (*fit)->bytes ? &block : fit;
-            } else if (block) {
-                largest = !largest || block->bytes > (*largest)->bytes ? &block : largest;
+Scratch::Slot *Scratch::hold_empty(Core &core) {
+    for (Slot &slot : core.slots) {
+        if (slot.bytes.load(std::memory_order_relaxed) == 0 && slot.hold()) {
+            if (!slot.block) {
+                return &slot;
             }
-        }
-        if (fit) {
-            return std::exchange(*fit, nullptr) + 1;
-        }
-        if (largest) {
-            outgrown = std::exchange(*largest, nullptr);
+            slot.leave();
         }
     }
-    release(outgrown);
-    return make(bytes);
+    return nullptr;
+}
+
+Scratch::Slot *Scratch::hold_fitting(Core &own, size_t bytes) {
+    const auto smallest_of = [bytes](Core &core, Slot *before) {
+        Slot *smallest = before;
+        for (Slot &slot : core.slots) {
+            const size_t size = slot.bytes.load(std::memory_order_relaxed);
+            if (slot.may_fit(bytes) && (!smallest || size < smallest->bytes.load(std::memory_order_relaxed))) {
+                smallest = &slot;
+            }
+        }
+        return smallest;
+    };
+    for (;;) {
+        Slot *smallest = smallest_of(own, nullptr);
+        const bool is_own = smallest != nullptr;
+        for (Core &core : cores_) {
+            smallest = is_own ? smallest : smallest_of(core, smallest);
+        }
+        if (!smallest) {
+            return nullptr;
+        }
+        if (!smallest->hold()) {
+            continue;
+        }
+        if (!smallest->block || smallest->block->bytes < bytes) {
+            smallest->leave();
+            continue;
+        }
+        // The block moves to the core that uses it.
+        Slot *const empty = is_own ? nullptr : hold_empty(own);
+        if (!empty) {
+            return smallest;
+        }
+        empty->put(smallest->block);
+        smallest->put(nullptr);
+        smallest->leave();
+        return empty;
+    }
+}
+
+Scratch::Slot *Scratch::hold_replaceable(Core &own) {
+    // Replace the largest block, so that the kept blocks converge to what is needed at once, whatever the order of the
+    // requests.
+    Slot *largest = nullptr;
+    for (Core &core : cores_) {
+        for (Slot &slot : core.slots) {
+            const size_t size = slot.bytes.load(std::memory_order_relaxed);
+            if (slot.may_fit(1) && (!largest || size > largest->bytes.load(std::memory_order_relaxed))) {
+                largest = &slot;
+            }
+        }
+    }
+    if (largest && largest->hold()) {
+        return largest;
+    }
+    if (Slot *const empty = hold_empty(own)) {
+        return empty;
+    }
+    for (Core &core : cores_) {
+        if (Slot *const empty = hold_empty(core)) {
+            return empty;
+        }
+    }
+    return nullptr;
+}
+
+void *Scratch::take(size_t bytes) {
+    bytes = std::max<size_t>(bytes, 1);
+    Core &own = cores_[static_cast<size_t>(std::max(own_core(), 0)) % cores_.size()];
+    if (Slot *const slot = hold_fitting(own, bytes)) {
+        return slot->block + 1;
+    }
+    Slot *const slot = hold_replaceable(own);
+    if (slot) {
+        release(std::exchange(slot->block, nullptr));
+        slot->put(nullptr);
+    }
+    void *const memory = make(bytes);
+    if (slot && memory) {
+        slot->put(static_cast<Header *>(memory) - 1);
+    } else if (slot) {
+        slot->leave();
+    }
+    return memory;
 }
 
 void *Scratch::make(size_t bytes) {
@@ -51,7 +145,7 @@ void *Scratch::make(size_t bytes) {
         return nullptr;
     }
     void *memory = memory_.allocate(sizeof(Header) + bytes + sizeof(Header));
-    return memory ? new (memory) Header{bytes} + 1 : nullptr;
+    return memory ? new (memory) Header{bytes, nullptr} + 1 : nullptr;
 }
 
 void Scratch::free(void *memory) {
@@ -59,16 +153,12 @@ void Scratch::free(void *memory) {
 }
 
 void Scratch::give_back(void *memory) {
-    Header *block = static_cast<Header *>(memory) - 1;
-    {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        const auto empty = std::find(kept_.begin(), kept_.end(), nullptr);
-        if (empty != kept_.end()) {
-            *empty = block;
-            return;
-        }
+    Header *const block = static_cast<Header *>(memory) - 1;
+    if (block->slot) {
+        block->slot->leave();
+    } else {
+        release(block);
     }
-    release(block);
 }
 
 }  // namespace distile

@@ -6,12 +6,13 @@
 
 #include "host_memory.h"
 #include <array>
+#include <atomic>
 #include <cstddef>
-#include <mutex>
 
 namespace distile {
 
-/** Thread-safe. */
+/** Thread-safe. Threads on different cores neither wait for each other nor exchange blocks, which lie in the caches of
+ * the core that wrote them. */
 class Scratch {
 public:
     explicit Scratch(const HostMemory &memory);
@@ -28,16 +29,38 @@ public:
     void free(void *memory);
 
 private:
+    struct Slot;
+
     /** Precedes the memory that take() returns. */
     struct alignas(64) Header {
         size_t bytes;
+        Slot *slot; /**< That keeps the block; null if none does. */
     };
 
+    /** Keeps a block. Whoever holds the slot may use and replace the block. */
+    struct Slot {
+        std::atomic<bool> held{false};
+        std::atomic<size_t> bytes{0}; /**< Of the block, 0 without one. Others may read it at any time. */
+        Header *block = nullptr;
+
+        bool hold();
+        void leave();
+        void put(Header *kept);
+        bool may_fit(size_t wanted) const;
+    };
+    struct alignas(64) Core {
+        std::array<Slot, 4> slots;
+    };
+
+    /** Holds a slot with the smallest block that fits; null if there is none. */
+    Slot *hold_fitting(Core &own, size_t bytes);
+    /** Holds a slot for a new block; null if there is none. */
+    Slot *hold_replaceable(Core &own);
+    static Slot *hold_empty(Core &core);
     void release(Header *block);
 
     HostMemory memory_;
-    std::mutex mutex_;
-    std::array<Header *, 64> kept_{};
+    std::array<Core, 64> cores_;
 };
 
 }  // namespace distile
