@@ -11,6 +11,7 @@
 #include "bound_cpu.h"
 #include "dot_product_layout.h"
 #include "dot_product_space.h"
+#include "partition.h"
 
 namespace distile {
 
@@ -44,29 +45,41 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const double cycle_us = 1e-3 / device.ghz, bytes = problem.bytes_per_element;
     const auto time = [&](const char *name, double us) { sink.time(name, us); };
 
-    // The tasks, as the code cuts them, and what one of them computes in all phases.
     constexpr double vector_channels = 16, step_bytes = 64;
     const double step_elements = step_bytes / bytes;
     const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
-    const double groups = std::ceil(problem.out_channels / static_cast<double>(channels));
-    const double used_splits = std::min<double>(splits, groups);
-    const double workers = std::ceil(workload.threads / used_splits);
-    const double part_pixels = static_cast<double>(staged) * pixels;
-    const double parts =
-        std::min(std::ceil(all_pixels / (workers * part_pixels)) * workers, std::ceil(all_pixels / pixels));
-    const double tasks = parts * used_splits;
-    const double rounds = std::ceil(tasks / workload.threads), cores = std::min<double>(tasks, workload.threads);
-    const double task_pixels = all_pixels / parts, blocks = std::max(task_pixels / pixels, phases);
-    const double task_channels = std::ceil(groups / used_splits) * channels, vectors = task_channels / vector_channels;
     // The reduction of an output channel, in groups of 4 bytes. A depthwise convolution stages it for every channel,
     // but shares most columns with pixels nearby; others do for each window of the input channels.
     constexpr double step_groups = 16;
     const bool depthwise = is_depthwise_product(problem);
+    const bool in_tiles =
+        *problem.dot_products == DotProducts::AmxBf16 || *problem.dot_products == DotProducts::AmxInt8;
     const InputWindows windows({problem.out_channels, problem.in_channels, problem.kernel_h, problem.kernel_w},
                                problem.groups);
     const double reduction = static_cast<double>(windows.channels()) * problem.kernel_h * problem.kernel_w;
     const double steps = depthwise ? std::ceil(problem.kernel_h / 4.0) * problem.kernel_w / step_groups
                                    : std::ceil(reduction / step_elements);
+
+    // The tasks, as the code cuts them, and what one of them computes in all phases.
+    const double groups = std::ceil(problem.out_channels / static_cast<double>(channels));
+    dot_product::WorkShape work{};
+    work.tiles = static_cast<int32_t>(tiles);
+    work.tile_pixels = tile_h * tile_w;
+    work.block_pixels = pixels;
+    work.staged_blocks = staged;
+    work.blocks = static_cast<int32_t>(groups);
+    work.block_vectors = channels / static_cast<int32_t>(vector_channels);
+    work.steps = static_cast<int32_t>(std::ceil(steps));
+    work.shares_staging = problem.groups == 1 || groups == 1;
+    work.threads = workload.threads;
+    work.least_splits = splits;
+    const auto cut = dot_product::Partition<void>::best(work, in_tiles    ? dot_product::in_tiles
+                                                              : depthwise ? dot_product::in_columns
+                                                                          : dot_product::in_registers);
+    const double parts = cut.parts, used_splits = cut.splits, tasks = parts * used_splits;
+    const double rounds = std::ceil(tasks / workload.threads), cores = std::min<double>(tasks, workload.threads);
+    const double task_pixels = all_pixels / parts, blocks = std::max(task_pixels / pixels, phases);
+    const double task_channels = std::ceil(groups / used_splits) * channels, vectors = task_channels / vector_channels;
     const double group_channels = static_cast<double>(problem.out_channels) / problem.groups;
     const double num_windows = problem.groups == 1 ? 1
                                : depthwise         ? vector_channels * vectors
@@ -74,8 +87,6 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
 
     // A vector multiplies groups of 4 bytes: 16 of them are a step. A tile takes 16 cycles for 16 pixels, 16 channels
     // and a step.
-    const bool in_tiles =
-        *problem.dot_products == DotProducts::AmxBf16 || *problem.dot_products == DotProducts::AmxInt8;
     constexpr double tile_pixels = 16, tile_cycles = 16;
     const double operations =
         in_tiles ? std::ceil(task_pixels / tile_pixels) * vectors * steps : task_pixels * vectors * steps * step_groups;

@@ -5,11 +5,14 @@
 #include "emulated_tiles.h"
 #include "matrix_tiles.h"
 #include "operator_test.h"
+#include "partition.h"
 #include "test_tensor.h"
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
+#include <random>
 #include <string>
 #include <vector>
 #ifdef DISTILE_TEST_DOT_PRODUCTS
@@ -119,6 +122,53 @@ TEST_CASE("Variants of dot products pass on NaN and infinity", "[dot_product]") 
             CHECK(classes.finite > 0);
         }
     }
+}
+
+TEST_CASE("Calls are cut into tasks that fit and that occupy all threads", "[dot_product]") {
+    std::mt19937 random(3);
+    const auto draw = [&](int32_t least, int32_t most) {
+        return std::uniform_int_distribution<int32_t>(least, most)(random);
+    };
+    for (int round = 0; round < 5000; round++) {
+        const dot_product::Manner manner = round % 3 == 0   ? dot_product::in_tiles
+                                           : round % 3 == 1 ? dot_product::in_registers
+                                                            : dot_product::in_columns;
+        dot_product::WorkShape work{};
+        work.tiles = draw(1, round % 2 == 0 ? 50 : 20000);
+        work.tile_pixels = 1 << draw(0, 4);
+        work.block_pixels = manner.unit_pixels > 0 ? draw(1, 2) * 16 : draw(1, 14);
+        work.staged_blocks = draw(1, 12);
+        work.blocks = draw(1, 40);
+        work.block_vectors = draw(1, 4);
+        work.steps = draw(0, 100);
+        work.shares_staging = draw(0, 1) == 1;
+        work.threads = draw(1, 64);
+        work.least_splits = draw(1, 4);
+        const auto cut = dot_product::Partition<void>::best(work, manner);
+        CAPTURE(round, work.tiles, work.tile_pixels, work.block_pixels, work.staged_blocks, work.blocks, work.threads,
+                work.least_splits, cut.parts, cut.splits, cut.unit);
+        REQUIRE(cut.unit >= 1);
+        REQUIRE(cut.parts >= 1);
+        REQUIRE(cut.parts <= (work.tiles + cut.unit - 1) / cut.unit);
+        REQUIRE(cut.splits <= work.blocks);
+        REQUIRE(cut.splits >= std::min(work.least_splits, work.blocks));
+        // A part is staged at once, unless a tile or its unit exceeds what is staged.
+        const int32_t unit_pixels = std::max({manner.unit_pixels, work.tile_pixels, work.block_pixels});
+        const int64_t pixels = int64_t{work.tiles} * work.tile_pixels;
+        REQUIRE(pixels / cut.parts <= std::max(work.staged_blocks * work.block_pixels, unit_pixels) + unit_pixels);
+        // Much work leaves no thread without a task.
+        if (work.steps > 20 && pixels >= int64_t{work.threads} * unit_pixels) {
+            REQUIRE(cut.parts * cut.splits >= work.threads);
+        }
+    }
+    // Few pixels divide the output channels: one block for 16 threads and 16 blocks of channels.
+    dot_product::WorkShape few{};
+    few = {16, 1, 32, 4, 16, 2, 72, true, 16, 1};
+    CHECK(dot_product::Partition<void>::best(few, dot_product::in_tiles).splits >= 8);
+    // One thread does all of it with as few tasks as memory allows.
+    few.threads = 1;
+    few.tiles = 128;
+    CHECK(dot_product::Partition<void>::best(few, dot_product::in_tiles).parts == 1);
 }
 
 TEST_CASE("Variants of dot products without memory make an error", "[dot_product]") {

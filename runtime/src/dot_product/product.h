@@ -11,6 +11,7 @@
  *     using Numbers = ...;                    // The types, as below.
  *     static constexpr int32_t tile_rows;     // Sums are stored for whole multiples of so many rows.
  *     static constexpr bool balances;         // A block of fewer rows takes less time.
+ *     static constexpr Manner manner;         // As in partition.h.
  *     static void begin(), end();             // Around the work of a task.
  *     int32_t steps_of(const distile_taps &rows, const distile_taps &columns) const;  // Of the weights of a phase.
  *     int64_t block_elements() const;         // Room for a staged block, a multiple of 64 bytes.
@@ -44,6 +45,7 @@
 #define DISTILE_DOT_PRODUCT_PRODUCT_H
 
 #include "epilogue.h"
+#include "partition.h"
 #include "rows.h"
 
 namespace distile::dot_product {
@@ -54,19 +56,25 @@ public:
         : code_(code), call_(call), numbers_(code, call), method_(code, call, numbers_),
           out_channels_(call.operands[call.num_operands - 1].dim[Channel].extent),
           padded_channels_(call.operands[1].dim[2].extent * vector_channels) {
-        const int32_t tile_pixels = code.tile_h * code.tile_w;
         staged_rows_ = code.staged_blocks * code.block_pixels;
         groups_ = divide_up(padded_channels_, code.block_channels);
-        splits_ = least(code.channel_splits, groups_);
-        // As many rounds as the staged rows need, each with a part for every thread.
-        const int32_t threads = divide_up(call.threads, splits_), part_tiles = most(staged_rows_ / tile_pixels, 1);
-        const int32_t rounds = divide_up(call.num_tiles, threads * part_tiles);
-        const int64_t full_blocks = (int64_t{call.num_tiles} * tile_pixels + code.block_pixels - 1) / code.block_pixels;
-        parts_ = least(least(int64_t{rounds} * threads, call.num_tiles), full_blocks);
-        if (parts_ * splits_ < call.threads) {
-            // The blocks are fewer than the threads.
-            splits_ = least(divide_up(call.threads, parts_), groups_);
+        WorkShape work{};
+        work.tiles = call.num_tiles;
+        work.tile_pixels = code.tile_h * code.tile_w;
+        work.block_pixels = code.block_pixels;
+        work.staged_blocks = code.staged_blocks;
+        work.blocks = groups_;
+        work.block_vectors = code.block_channels / vector_channels;
+        for (int32_t row = 0; row < code.scale_h; row++) {
+            for (int32_t column = 0; column < code.scale_w; column++) {
+                work.steps += method_.steps_of(code.rows[row], code.columns[column]);
+            }
         }
+        work.steps /= code.scale_h * code.scale_w;
+        work.shares_staging = method_.window(0) == method_.window((groups_ - 1) * code.block_channels);
+        work.threads = call.threads;
+        work.least_splits = code.channel_splits;
+        partition_ = Partition<Method>::best(work, Method::manner);
     }
 
     /** The return value is that of a distile_kernel_function. */
@@ -75,9 +83,10 @@ public:
             call_.hooks,
             [](void *closure, int32_t index) {
                 auto &product = *static_cast<Product *>(closure);
-                product.compute(index / product.splits_, index % product.splits_);
+                const int32_t splits = product.partition_.splits;
+                product.compute(index / splits, index % splits);
             },
-            this, parts_ * splits_);
+            this, partition_.parts * partition_.splits);
         return out_of_memory_ ? DISTILE_CALL_OUT_OF_MEMORY : 0;
     }
 
@@ -89,15 +98,18 @@ private:
     static int32_t least(int64_t a, int64_t b) {
         return static_cast<int32_t>(a < b ? a : b);
     }
-    static int32_t most(int32_t a, int32_t b) {
-        return a > b ? a : b;
-    }
     static int32_t divide_up(int32_t a, int32_t b) {
         return static_cast<int32_t>((int64_t{a} + b - 1) / b);
     }
     /** The first of `count` things that belong to a part. */
     static int32_t begin_of(int32_t part, int32_t parts, int32_t count) {
         return static_cast<int32_t>(int64_t{count} * part / parts);
+    }
+
+    /** The first tile of a part, or the end of all. */
+    int32_t first_tile(int32_t part) const {
+        const int32_t units = divide_up(call_.num_tiles, partition_.unit);
+        return least(int64_t{begin_of(part, partition_.parts, units)} * partition_.unit, call_.num_tiles);
     }
 
     /** The memory of a task. */
@@ -140,8 +152,7 @@ private:
                 phase.rows = code_.rows[phase.row];
                 phase.columns = code_.columns[phase.column];
                 phase.steps = method_.steps_of(phase.rows, phase.columns);
-                Rows<Numbers> source(code_, call_, numbers_, begin_of(part, parts_, call_.num_tiles),
-                                     begin_of(part + 1, parts_, call_.num_tiles));
+                Rows<Numbers> source(code_, call_, numbers_, first_tile(part), first_tile(part + 1));
                 while (const int32_t count = source.take(phase, task.rows, staged_rows_)) {
                     const Blocks blocks = blocks_of(count);
                     for (int32_t block = 0; block < blocks.count; block++) {
@@ -149,8 +160,8 @@ private:
                                         task.staged_block(block));
                     }
                     int32_t staged = -1;  // The window.
-                    for (int32_t group = begin_of(split, splits_, groups_);
-                         group < begin_of(split + 1, splits_, groups_); group++) {
+                    for (int32_t group = begin_of(split, partition_.splits, groups_);
+                         group < begin_of(split + 1, partition_.splits, groups_); group++) {
                         const int32_t channel = group * code_.block_channels;
                         if (method_.window(channel) != staged) {
                             staged = method_.window(channel);
@@ -214,7 +225,8 @@ private:
     const distile_kernel_call &call_;
     const Numbers numbers_;
     const Method method_;
-    int32_t out_channels_, padded_channels_, staged_rows_, groups_, splits_, parts_;
+    int32_t out_channels_, padded_channels_, staged_rows_, groups_;
+    Partition<Method> partition_{};
     bool out_of_memory_ = false;
 };
 

@@ -1,0 +1,98 @@
+/** \file
+ * How a call is cut into tasks: parts of its tiles times parts of its output channels.
+ */
+#ifndef DISTILE_DOT_PRODUCT_PARTITION_H
+#define DISTILE_DOT_PRODUCT_PARTITION_H
+
+#include <cstdint>
+
+namespace distile::dot_product {
+
+/** What a call multiplies. */
+struct WorkShape {
+    int32_t tiles, tile_pixels;
+    int32_t block_pixels, staged_blocks;
+    int32_t blocks, block_vectors; /**< Of output channels; a vector is 16 of them. */
+    int32_t steps;                 /**< Of the reduction, on average of the phases. */
+    bool shares_staging;           /**< All blocks of output channels read the same. */
+    int32_t threads, least_splits;
+};
+
+/** How instructions compute. */
+struct Manner {
+    /** Blocks of pixels are computed in whole units of so many; 0: a block of fewer pixels takes less time. */
+    int32_t unit_pixels;
+    /** The time to stage a pixel, by that to multiply it with a vector of output channels. */
+    float staging;
+};
+
+/** Of tiles, of vector registers, and of registers for columns (columns.h). The times were measured. */
+constexpr Manner in_tiles{16, 2.5F}, in_registers{0, .5F}, in_columns{0, 3};
+
+/** `Set` as in Epilogue. */
+template<class Set> struct Partition {
+    int32_t parts;  /**< Of the tiles. */
+    int32_t splits; /**< Of the output channels. */
+    int32_t unit;   /**< A part begins at a multiple of so many tiles. */
+
+    /** Minimizes the time of a call. Threads take tasks one by one, and their cores differ in speed, the more of them
+     * the more, so the last task may begin when the others end: a call takes the mean of all threads and a task. */
+    static Partition best(const WorkShape &work, const Manner &manner) {
+        const bool aligns = manner.unit_pixels % work.tile_pixels == 0 && manner.unit_pixels > 0;
+        const int32_t unit_pixels = manner.unit_pixels > 0 ? manner.unit_pixels : work.block_pixels;
+        const int32_t unit = aligns ? manner.unit_pixels / work.tile_pixels : 1;
+        const int64_t pixels = int64_t{work.tiles} * work.tile_pixels;
+        const float units = static_cast<float>(pixels) / static_cast<float>(unit_pixels);
+        const auto all_units = static_cast<int32_t>((pixels + unit_pixels - 1) / unit_pixels);
+        const int32_t most_parts = divide_up(work.tiles, unit);
+        const int32_t staged = most(work.staged_blocks * work.block_pixels / unit_pixels, 1);
+        const int32_t most_splits = least(work.blocks, most(work.threads, work.least_splits));
+        const float uneven = work.threads <= 2 ? 0 : work.threads >= 6 ? 1 : (work.threads - 2) * .25F;
+        constexpr int64_t most_tasks = 1 << 30;
+        Partition found{1, 1, unit};
+        float least_time = -1;
+        for (int32_t splits = least(work.least_splits, work.blocks); splits <= most_splits; splits++) {
+            for (int32_t size = 1; size <= staged; size += size < 8 ? 1 : size / 8) {
+                const int32_t parts = least(divide_up(all_units, size), most_parts);
+                const float part = manner.unit_pixels > 0 ? static_cast<float>(divide_up(all_units, parts))
+                                                          : units / static_cast<float>(parts);
+                const float mean = task_time(work, manner, units / static_cast<float>(parts),
+                                             static_cast<float>(work.blocks) / static_cast<float>(splits)),
+                            longest = task_time(work, manner, part, static_cast<float>(divide_up(work.blocks, splits)));
+                const int64_t tasks = int64_t{parts} * splits, rounds = (tasks + work.threads - 1) / work.threads;
+                const float in_rounds = static_cast<float>(rounds) * longest,
+                            flowing =
+                                static_cast<float>(tasks) * mean / static_cast<float>(work.threads) + uneven * longest;
+                const float time = in_rounds > flowing ? in_rounds : flowing;
+                if (tasks <= most_tasks && (least_time < 0 || time < least_time)) {
+                    least_time = time;
+                    found = {parts, splits, unit};
+                }
+            }
+        }
+        return found;
+    }
+
+private:
+    static int32_t least(int32_t a, int32_t b) {
+        return a < b ? a : b;
+    }
+    static int32_t most(int32_t a, int32_t b) {
+        return a > b ? a : b;
+    }
+    static int32_t divide_up(int32_t a, int32_t b) {
+        return static_cast<int32_t>((int64_t{a} + b - 1) / b);
+    }
+    /** Of a task with so many units of pixels and blocks of output channels, by the time of a unit, a vector and a
+     * step. A task begins with memory and a walk over its tiles, and waits for weights. */
+    static float task_time(const WorkShape &work, const Manner &manner, float units, float blocks) {
+        constexpr float beginning = 40, waiting = .4F;
+        const float vectors = blocks * static_cast<float>(work.block_vectors);
+        const float staged = manner.staging * (work.shares_staging ? 1 : blocks);
+        return beginning + static_cast<float>(work.steps) * (units * (staged + vectors) + waiting * vectors);
+    }
+};
+
+}  // namespace distile::dot_product
+
+#endif
