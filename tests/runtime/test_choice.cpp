@@ -168,6 +168,39 @@ TEST_CASE("The choice that hosts and GPUs share is the table's, bit for bit", "[
     CHECK(!table.knows(2));
 }
 
+TEST_CASE("Times for a number of threads lie between those of its neighbours", "[choice]") {
+    Drawing drawing;
+    for (int round = 0; round < 2000; round++) {
+        const auto few = static_cast<int32_t>(drawing.number(1, 20)), many = few + 1 + int32_t(drawing.number(1, 20));
+        const auto threads = static_cast<int32_t>(drawing.number(few, many));
+        // Some work for one thread, the rest for all, at any number of tiles.
+        const auto serial = static_cast<double>(drawing.number(0, 5)), rest = static_cast<double>(drawing.number(1, 9));
+        const auto time = [&](int32_t count, int64_t tiles) {
+            return (serial + rest / count) * static_cast<double>(tiles + 3);
+        };
+        std::vector<distile_time_point> points = {{0, 2 * many, 0, 1e6}, {0, 2 * many, 50, 1e6}, {1, threads, 9, 7}};
+        // Each has tiles of its own.
+        for (const int32_t count : {many, few}) {
+            for (const int64_t tiles : {int64_t{0}, drawing.number(1, 49), int64_t{50}}) {
+                points.push_back({0, count, tiles, time(count, tiles)});
+            }
+        }
+        if (few > 1) {
+            points.push_back({0, few - 1, 1, 1e6});
+        }
+        const TimeTable table(points, 2, threads);
+        for (int64_t tiles = 0; tiles <= 50; tiles++) {
+            CAPTURE(few, many, threads, tiles);
+            REQUIRE(table.predict(0, tiles) == Approx(time(threads, tiles)));
+        }
+        CHECK(table.predict(0, 100) == Approx(2 * time(threads, 50)));
+        CHECK(table.predict(1, 9) == 7);
+        // Beyond all numbers of threads the nearest one stands.
+        CHECK(TimeTable(points, 2, 1).predict(0, 50) == Approx(few > 1 ? 5e7 : time(1, 50)));
+        CHECK(TimeTable(points, 2, 4096).predict(0, 50) == 1e6);
+    }
+}
+
 TEST_CASE("No variant that some mask makes the fastest is left out", "[choice]") {
     Drawing drawing;
     const std::vector<std::vector<Granularity>> families = {

@@ -326,8 +326,8 @@ DISTILE_API distile_status distile_kernel_load_times(distile_kernel *kernel, con
 
 /** Adds a point to the time table: the variant takes `microseconds` for `tiles` tiles with the context's
  * distile_context_threads. Replaces a point with the same number of tiles. If the variant has points for other numbers
- * of threads only, it first copies those of the nearest number, scaled to agree with this point; more points refine
- * them. Errors: NULL_POINTER, BAD_VALUE (no such variant, or a number that is not above 0), OUT_OF_MEMORY. */
+ * of threads only, it first copies what these give for this number, scaled to agree with this point; more points refine
+ * it. Errors: NULL_POINTER, BAD_VALUE (no such variant, or a number that is not above 0), OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_kernel_add_time(distile_kernel *kernel, const char *variant, int64_t tiles,
                                                    double microseconds);
 

@@ -13,7 +13,9 @@ namespace distile {
 class TimeTable {
 public:
     TimeTable() = default;
-    /** Keeps each variant's points for the number of threads nearest to `threads`, the lower of two. */
+    /** Keeps each variant's points for a number of threads. If it has none for this number, those of the nearest fewer
+     * and more threads give them: their times change linearly with 1 / threads. Beyond all of its numbers the nearest
+     * one stands. */
     TimeTable(const std::vector<distile_time_point> &points, int32_t num_variants, int32_t threads);
 
     /** True if the variant has at least one point. */
