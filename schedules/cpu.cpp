@@ -40,17 +40,17 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         Stage update = output.update(stage.update);
         source << "\n// Update " << stage.update << " of the output\n";
 
-        // Each thread gets an equal share of the register tiles, in as few tasks as `group` allows.
+        // Each share of the threads gets an equal part of the register tiles, in as few tasks as `group` allows.
         const bool staged = stage.staging.defined();
         const int group = staged ? staged_group : theta.at("group");
         const int channel_splits = theta.at("channel_splits");
         const int split_channels = round_up(op.out_channels, op.channel_block) / channel_splits;
         Expr register_tiles = (stage.pixels.extent + (pixels - 1)) / pixels;
-        Expr workers = max(threads / channel_splits, 1);
+        Expr workers = max(select(threads <= few_threads, threads, shares_of_many * threads) / channel_splits, 1);
         Expr share = max((register_tiles + workers - 1) / workers, 1);
         Expr tasks = (share + (group - 1)) / group;
         Expr task_pixels = (share + tasks - 1) / tasks * pixels;
-        source << "// task_pixels is a thread's share of the pixels, cut to at most " << group
+        source << "// task_pixels is a share of the pixels, cut to at most " << group
                << " register tiles a task\nconst int split_channels = " << split_channels << ";\n";
 
         DISTILE_APPLY(update.allow_race_conditions());

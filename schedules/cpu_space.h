@@ -15,6 +15,10 @@ enum ReductionOrder {
     KyCiKx = 2  /**< One kernel row unrolled inside the input channels. */
 };
 
+/** With more threads than a few, the pixels are cut into this many shares a thread: cores differ in speed, and a share
+ * that ends late would hold up the call. */
+constexpr int few_threads = 2, shares_of_many = 4;
+
 /** The space of CPU schedules. */
 const Space &cpu_space();
 

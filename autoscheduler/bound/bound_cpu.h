@@ -88,7 +88,8 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     // The tasks of a phase, as the schedule cuts them.
     const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
     const double all_register_tiles = std::ceil(all_pixels / pixels);
-    const double workers = std::max(workload.threads / splits, 1);
+    const int shares = workload.threads <= few_threads ? workload.threads : shares_of_many * workload.threads;
+    const double workers = std::max(shares / splits, 1);
     const double share = std::ceil(all_register_tiles / workers);
     const double register_tiles = std::ceil(share / std::ceil(share / group));
     const double tasks = std::ceil(all_register_tiles / register_tiles) * splits;

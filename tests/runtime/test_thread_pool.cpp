@@ -179,17 +179,32 @@ TEST_CASE("A sleeping pool helps", "[thread_pool]") {
 TEST_CASE("Idle workers help nested loops", "[thread_pool]") {
     ThreadPool pool(4);
     for (int32_t repeat = 0; repeat < 20; ++repeat) {
-        // In turn, both tasks of a loop need help and one does. Three threads can meet for sure: the fourth
-        // may be the caller, which does not help others while it waits for its helpers.
+        // In turn, both tasks of a loop need help and one does.
         bool both = repeat % 2 == 0;
-        Rendezvous rendezvous(3);
+        Rendezvous rendezvous(4);
         parallel_for(pool, 2, [&](int32_t outer) {
             if (both || outer == 0) {
-                parallel_for(pool, both ? 2 : 3, [&](int32_t) { rendezvous.arrive(); });
+                parallel_for(pool, both ? 2 : 4, [&](int32_t) { rendezvous.arrive(); });
             }
         });
         REQUIRE(rendezvous.complete());
         std::this_thread::sleep_for(nap);
+    }
+}
+
+TEST_CASE("A caller that waits for a helper helps it", "[thread_pool]") {
+    ThreadPool pool(2);
+    const std::thread::id caller = std::this_thread::get_id();
+    for (int32_t repeat = 0; repeat < 20; ++repeat) {
+        Rendezvous outer(2), inner(2);
+        parallel_for(pool, 2, [&](int32_t) {
+            outer.arrive();
+            if (std::this_thread::get_id() != caller) {
+                parallel_for(pool, 2, [&](int32_t) { inner.arrive(); });
+            }
+        });
+        REQUIRE(outer.complete());
+        REQUIRE(inner.complete());
     }
 }
 

@@ -202,9 +202,9 @@ struct ThreadPool::Impl {
         }
     }
 
-    /** Runs indices until none are left. Retracts `leaving` with the first index and the loop with the last. Returns
-     * whether it ran any. */
-    bool run(Loop &loop, uint64_t leaving) {
+    /** Runs indices until none are left, or one. Retracts `leaving` with the first index and the loop with the last.
+     * Returns whether it ran any. */
+    bool run(Loop &loop, uint64_t leaving, bool one = false) {
         bool any = false;
         uint32_t index;
         // The order of draws does not matter: whoever draws has joined, and the caller waits for it. The first
@@ -217,7 +217,7 @@ struct ThreadPool::Impl {
                 retract(what);
             }
             loop.task(loop.closure, int32_t(index));
-            if (index == loop.last) {
+            if (index == loop.last || one) {
                 break;
             }
         }
@@ -239,20 +239,39 @@ struct ThreadPool::Impl {
         }
     }
 
+    /** Joins a loop of a board; null if there is none. */
+    Loop *join_one_of(uint64_t board_then) {
+        for (uint64_t left = board_then & any_loop; left != 0; left &= left - 1) {
+            Loop &loop = loops[__builtin_ctzll(left)];
+            if (loop.join()) {
+                return &loop;
+            }
+        }
+        return nullptr;
+    }
+
+    /** Runs an index of another loop: helpers that a caller waits for may themselves wait for theirs. Returns whether
+     * there was one. */
+    bool help() {
+        Loop *const loop = join_one_of(board.load(std::memory_order_relaxed));
+        const bool helped = loop && run(*loop, 0, true);
+        if (loop) {
+            loop->leave();
+        }
+        return helped;
+    }
+
     /** Waits for a loop and joins it. Returns null when the pool stops. */
     Loop *find_loop() {
         Clock::time_point bedtime = Clock::now() + spin_time;
         for (;;) {
             for (int32_t i = 0; i < pauses_per_yield; ++i) {
-                uint64_t now = board.load(std::memory_order_relaxed);
+                const uint64_t now = board.load(std::memory_order_relaxed);
                 if ((now & stop) != 0) {
                     return nullptr;
                 }
-                for (uint64_t left = now & any_loop; left != 0; left &= left - 1) {
-                    Loop &loop = loops[__builtin_ctzll(left)];
-                    if (loop.join()) {
-                        return &loop;
-                    }
+                if (Loop *const loop = join_one_of(now)) {
+                    return loop;
                 }
                 pause();
             }
@@ -338,9 +357,10 @@ void ThreadPool::parallel_for(void (*task)(void *closure, int32_t index), void *
         std::this_thread::yield();  // Workers that were told to sleep elsewhere may wake here, and leave.
     }
     impl_->run(*loop, 0);
-    // Joining other loops here could hold the caller long after its own loop is done.
     for (int32_t pauses = 0; !loop->close(); ++pauses) {
-        if (pauses < pauses_before_yield) {
+        if (impl_->help()) {
+            pauses = 0;
+        } else if (pauses < pauses_before_yield) {
             pause();
         } else {
             std::this_thread::yield();

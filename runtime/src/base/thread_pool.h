@@ -23,8 +23,8 @@ public:
     int32_t threads() const;
 
     /** Runs task(closure, index) for every index in [0, count) and returns when all have finished. The calling thread
-     * takes part, so the loop completes even if no worker could start. Tasks may call parallel_for but must not throw.
-     * Does not allocate after the first call. */
+     * takes part, so the loop completes even if no worker could start. While it waits for helpers, it helps other loops
+     * of the pool. Tasks may call parallel_for but must not throw. Does not allocate after the first call. */
     void parallel_for(void (*task)(void *closure, int32_t index), void *closure, int32_t count);
 
 private:

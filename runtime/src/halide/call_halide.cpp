@@ -17,9 +17,7 @@ bool is_packed(const distile_array &array, const distile_kernel_call &call) {
     return &array != call.operands && array.dimensions != 4;
 }
 
-}  // namespace
-
-extern "C" int distile_call_halide(distile_halide_function function, const distile_kernel_call *call) {
+int call_once(distile_halide_function function, const distile_kernel_call *call) {
     const bool on_gpu = call->tile_count != nullptr;
     if (call->num_operands > most_operands) {
         call->hooks->report(call->hooks, "the operator has too many operands for Halide's code");
@@ -62,4 +60,34 @@ extern "C" int distile_call_halide(distile_halide_function function, const disti
     }
     const int code = function(arguments);
     return code == halide_error_code_out_of_memory ? DISTILE_CALL_OUT_OF_MEMORY : code;
+}
+
+/** The tiles that read beyond the input, few of them, would leave most threads idle after the others. */
+struct InteriorAndEdges {
+    distile_halide_function function;
+    distile_kernel_call calls[2];
+    int codes[2];
+
+    static void run(void *both, int32_t index) {
+        auto *self = static_cast<InteriorAndEdges *>(both);
+        self->codes[index] = call_once(self->function, &self->calls[index]);
+    }
+};
+
+}  // namespace
+
+extern "C" int distile_call_halide(distile_halide_function function, const distile_kernel_call *call) {
+    constexpr int32_t few_threads = 2;
+    if (call->tile_count || call->threads <= few_threads || call->num_interior <= 0 ||
+        call->num_interior >= call->num_tiles) {
+        return call_once(function, call);
+    }
+    InteriorAndEdges both = {function, {*call, *call}, {}};
+    distile_kernel_call &interior = both.calls[0], &edges = both.calls[1];
+    interior.num_tiles = call->num_interior;
+    edges.num_interior = 0;
+    edges.num_tiles = call->num_tiles - call->num_interior;
+    edges.tile_xy = call->tile_xy + call->num_interior;
+    call->hooks->parallel_for(call->hooks, &InteriorAndEdges::run, &both, 2);
+    return both.codes[0] != 0 ? both.codes[0] : both.codes[1];
 }
