@@ -8,11 +8,14 @@
 #include "process.h"
 #include "tools.h"
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <fmt/core.h>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace distile {
 
@@ -90,6 +93,27 @@ ChosenPlan choose_plan(const Options &options) {
     return {portable_plan(plans.front().op), ""};
 }
 
+/** Adds the times that the plan's file has of this device for other numbers of threads. */
+void keep_other_times(Plan &plan, const std::string &path) {
+    Plan former;
+    try {
+        former = read_plan(path, Times::Keep);
+    } catch (const FileError &) {
+        return;  // They are of other code.
+    }
+    if (former.profiled_device != plan.profiled_device) {
+        return;
+    }
+    std::set<int> measured;
+    for (const PlanTime &time : plan.times) {
+        measured.insert(time.threads);
+    }
+    std::copy_if(former.times.begin(), former.times.end(), std::back_inserter(plan.times),
+                 [&](const PlanTime &time) { return measured.count(time.threads) == 0; });
+    std::stable_sort(plan.times.begin(), plan.times.end(),
+                     [](const PlanTime &a, const PlanTime &b) { return a.threads < b.threads; });
+}
+
 void profile_plan(const Options &options) {
     auto [plan, plan_path] = choose_plan(options);
     const Backend &backend = get_backend(plan.backend);
@@ -113,6 +137,9 @@ void profile_plan(const Options &options) {
                                             [&](const std::string &what, double part) { line.show(what, part); });
         plan.profiled_device = std::move(profiled.device);
         plan.times = std::move(profiled.times);
+    }
+    if (options.into_plan) {
+        keep_other_times(plan, plan_path);
     }
     const std::string path = options.into_plan     ? plan_path
                              : options.out.empty() ? plan.name + ".times.json"

@@ -39,11 +39,15 @@ hash=$(sed -n 's/.*"plan_hash": "\([^"]*\)".*/\1/p' "$folder/times.json")
 grep -q 'Time table of' "$folder/table" || fail "profile printed no table"
 "$distile" profile "$folder/plan.json" --into-plan --threads 1,2 --seconds 0.01 --quiet
 "$distile" info "$folder/plan.json" | has 'with 2 threads' || fail "profile --into-plan wrote no times"
+# Those for other numbers of threads stay.
+"$distile" profile "$folder/plan.json" --into-plan --threads 1 --seconds 0.01 --quiet
+"$distile" info "$folder/plan.json" | has 'with 2 threads' || fail "profile --into-plan dropped times"
 # Times of other code are refused, until they are measured again.
 sed 's/"unroll": *1/"unroll": 2/' "$folder/plan.json" >"$folder/stale.json"
 expect_error "measured with the code of another plan" info "$folder/stale.json"
 "$distile" profile "$folder/stale.json" --into-plan --threads 1 --seconds 0.01 --quiet
 "$distile" info "$folder/stale.json" | has 'with 1 thread' || fail "profile does not measure changed code again"
+"$distile" info "$folder/stale.json" | has 'with 2 threads' && fail "profile --into-plan kept times of other code"
 
 # Compiled first, measured later: only the code of the same plan is taken.
 "$distile" compile "$plan" -o "$folder/plan.so" --quiet
