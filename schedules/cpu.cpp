@@ -32,7 +32,7 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
     Expr threads = Internal::Variable::make(Int(32), "threads", Parameter(Int(32), false, 0, "threads"));
 
     Func output = op.output;
-    Var co = output.args()[0], co_split, co_rest, co_outer("co_outer"), co_inner("co_inner");
+    Var co = output.args()[0], co_split, co_block, co_outer("co_outer"), co_inner("co_inner");
     for (MaskedStage &stage : op.stages) {
         const std::string prefix = "stage" + std::to_string(stage.update);
         RVar pixel(stage.pixels.var), task(prefix + "_task"), in_task(prefix + "_in_task");
@@ -40,24 +40,30 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         Stage update = output.update(stage.update);
         source << "\n// Update " << stage.update << " of the output\n";
 
-        // Each share of the threads gets an equal part of the register tiles, in as few tasks as `group` allows.
+        // Each share of the threads gets an equal part of the register tiles, in as few tasks as `group` allows. Where
+        // these are fewer than the shares of many threads, the output channels are split further.
         const bool staged = stage.staging.defined();
         const int group = staged ? staged_group : theta.at("group");
-        const int channel_splits = theta.at("channel_splits");
-        const int split_channels = round_up(op.out_channels, op.channel_block) / channel_splits;
+        const int channel_blocks = round_up(op.out_channels, op.channel_block) / channels;
+        const int most_blocks = channel_blocks / theta.at("channel_splits");
+        Expr few = threads <= few_threads, shares = select(few, threads, shares_of_many * threads);
         Expr register_tiles = (stage.pixels.extent + (pixels - 1)) / pixels;
-        Expr workers = max(select(threads <= few_threads, threads, shares_of_many * threads) / channel_splits, 1);
+        Expr shares_of_tile = (shares + max(register_tiles, 1) - 1) / max(register_tiles, 1);
+        Expr split_blocks = select(few, most_blocks, clamp(channel_blocks / shares_of_tile, 1, most_blocks));
+        Expr channel_splits = (channel_blocks + split_blocks - 1) / split_blocks;
+        Expr workers = max(shares / channel_splits, 1);
         Expr share = max((register_tiles + workers - 1) / workers, 1);
         Expr tasks = (share + (group - 1)) / group;
         Expr task_pixels = (share + tasks - 1) / tasks * pixels;
         source << "// task_pixels is a share of the pixels, cut to at most " << group
-               << " register tiles a task\nconst int split_channels = " << split_channels << ";\n";
+               << " register tiles a task; split_blocks is a part of the blocks of output channels, at most "
+               << most_blocks << "\n";
 
         DISTILE_APPLY(update.allow_race_conditions());
         DISTILE_APPLY(update.split(pixel, task, in_task, task_pixels, TailStrategy::GuardWithIf));
         DISTILE_APPLY(update.split(in_task, register_tile, in_tile, pixels, TailStrategy::GuardWithIf));
-        DISTILE_APPLY(update.split(co, co_split, co_rest, split_channels, TailStrategy::GuardWithIf));
-        DISTILE_APPLY(update.split(co_rest, co_outer, co_inner, channels, TailStrategy::GuardWithIf));
+        DISTILE_APPLY(update.split(co, co_block, co_inner, channels, TailStrategy::GuardWithIf));
+        DISTILE_APPLY(update.split(co_block, co_split, co_outer, split_blocks, TailStrategy::GuardWithIf));
         if (op.scale_h * op.scale_w == 1) {
             DISTILE_APPLY(update.reorder(co_inner, in_tile, register_tile, co_outer, task, co_split));
         } else {
@@ -69,7 +75,7 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         // Guard only the stores of the last register tile: a second copy of the loop would not be faster.
         DISTILE_APPLY(update.never_partition(task, register_tile, in_tile));
         DISTILE_APPLY(update.parallel(task));
-        if (channel_splits > 1) {
+        if (channel_blocks > 1) {
             DISTILE_APPLY(update.parallel(co_split));
         }
 
@@ -93,7 +99,7 @@ std::string apply_cpu_schedule(MaskedOperator &op, const Theta &theta, const Tar
         if (staged) {
             Func staging = stage.staging;
             Var staged_channel = staging.args()[0];
-            if (split_channels == channels) {
+            if (most_blocks == 1) {
                 // Read once, so it need not outlive its register tile.
                 DISTILE_APPLY(staging.compute_at(output, register_tile));
             } else {

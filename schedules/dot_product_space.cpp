@@ -42,45 +42,46 @@ std::string describe(const Theta &theta) {
 
 Space make_space(DotProducts instructions) {
     const Blocks blocks = blocks_of(instructions);
-    Space space{
-        {
-            {"tile_h", "height of a tile in output pixels", {1, 2, 4, 8}},
-            {"tile_w", "width of a tile in output pixels", {1, 2, 4, 8, 16}},
-            {"pixels", "output pixels in a block", blocks.pixels},
-            {"channels", "output channels in a block", blocks.channels},
-            {"staged", "blocks that a task stages at a time", {1, 2, 4, 6, 8, 12, 16, 24, 32}},
-            {"channel_splits", "parts into which the output channels are split for the threads", {1, 2, 4, 8, 16}},
-        },
-        {
-            {"channels that are whole vectors of 16 and no more than 64, or 32 for AMX",
-             [blocks](const Theta &theta, const Problem &) {
-                 const int channels = theta.at("channels");
-                 return channels > 0 && channels % vector_channels == 0 && channels <= blocks.most_channels;
-             },
-             {"channels"}},
-            {"channels that leave no block beyond the output channels",
-             [](const Theta &theta, const Problem &problem) {
-                 return theta.at("channels") <= round_up(problem.out_channels, vector_channels);
-             },
-             {"channels"}},
-            {"channels of one vector, or that divide the output channels of a group",
-             [](const Theta &theta, const Problem &problem) {
-                 const int channels = theta.at("channels");
-                 return problem.groups == 1 || is_depthwise_product(problem) || channels == vector_channels ||
-                        (channels > 0 && problem.out_channels / problem.groups % channels == 0);
-             },
-             {"channels"}},
-            {"at most 512 staged blocks",
-             [](const Theta &theta, const Problem &) { return theta.at("staged") <= 512; },
-             {"staged"}},
-            {"tiles of at most 4096 pixels",
-             [](const Theta &theta, const Problem &) {
-                 return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
-             },
-             {"tile_h", "tile_w"}},
-        },
-        describe,
-        {}};
+    Space space{{
+                    {"tile_h", "height of a tile in output pixels", {1, 2, 4, 8}},
+                    {"tile_w", "width of a tile in output pixels", {1, 2, 4, 8, 16}},
+                    {"pixels", "output pixels in a block", blocks.pixels},
+                    {"channels", "output channels in a block", blocks.channels},
+                    {"staged", "blocks that a task stages at a time", {1, 2, 4, 6, 8, 12, 16, 24, 32}},
+                    {"channel_splits",
+                     "least parts into which the output channels are split for the threads",
+                     {1, 2, 4, 8, 16}},
+                },
+                {
+                    {"channels that are whole vectors of 16 and no more than 64, or 32 for AMX",
+                     [blocks](const Theta &theta, const Problem &) {
+                         const int channels = theta.at("channels");
+                         return channels > 0 && channels % vector_channels == 0 && channels <= blocks.most_channels;
+                     },
+                     {"channels"}},
+                    {"channels that leave no block beyond the output channels",
+                     [](const Theta &theta, const Problem &problem) {
+                         return theta.at("channels") <= round_up(problem.out_channels, vector_channels);
+                     },
+                     {"channels"}},
+                    {"channels of one vector, or that divide the output channels of a group",
+                     [](const Theta &theta, const Problem &problem) {
+                         const int channels = theta.at("channels");
+                         return problem.groups == 1 || is_depthwise_product(problem) || channels == vector_channels ||
+                                (channels > 0 && problem.out_channels / problem.groups % channels == 0);
+                     },
+                     {"channels"}},
+                    {"at most 512 staged blocks",
+                     [](const Theta &theta, const Problem &) { return theta.at("staged") <= 512; },
+                     {"staged"}},
+                    {"tiles of at most 4096 pixels",
+                     [](const Theta &theta, const Problem &) {
+                         return int64_t{theta.at("tile_h")} * theta.at("tile_w") <= 4096;
+                     },
+                     {"tile_h", "tile_w"}},
+                },
+                describe,
+                {}};
     if (blocks.tiles) {
         space.constraints.push_back(
             {"pixels of one tile of 16 rows or of two",

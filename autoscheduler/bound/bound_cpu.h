@@ -74,7 +74,7 @@ template<typename Sink> void add_task_counts(const Workload &workload, const Tas
 
 template<typename Sink>
 void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
-    const auto [pixels, channels, group, splits, order, unroll] =
+    const auto [pixels, channels, group, least_splits, order, unroll] =
         std::tie(values[2], values[3], values[4], values[5], values[6], values[7]);
     const Problem &problem = workload.problem;
     // In virtual pixels.
@@ -88,8 +88,15 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     // The tasks of a phase, as the schedule cuts them.
     const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
     const double all_register_tiles = std::ceil(all_pixels / pixels);
-    const int shares = workload.threads <= few_threads ? workload.threads : shares_of_many * workload.threads;
-    const double workers = std::max(shares / splits, 1);
+    const bool few = workload.threads <= few_threads;
+    const double shares = few ? workload.threads : shares_of_many * workload.threads;
+    const double channel_blocks = round_up(problem.out_channels, problem.channel_block) / channels;
+    const double most_blocks = std::max(std::floor(channel_blocks / least_splits), 1.0);
+    const double shares_of_tile = std::ceil(shares / all_register_tiles);
+    const double split_blocks =
+        few ? most_blocks : std::clamp(std::floor(channel_blocks / shares_of_tile), 1.0, most_blocks);
+    const double splits = std::ceil(channel_blocks / split_blocks);
+    const double workers = std::max(std::floor(shares / splits), 1.0);
     const double share = std::ceil(all_register_tiles / workers);
     const double register_tiles = std::ceil(share / std::ceil(share / group));
     const double tasks = std::ceil(all_register_tiles / register_tiles) * splits;
@@ -99,7 +106,7 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     // What a task computes. A step of the reduction adds one product to every sum of a register tile.
     const double vectors = static_cast<double>(channels) / problem.vector_lanes;
     const double out_channels = round_up(problem.out_channels, problem.channel_block);
-    const double split_channels = out_channels / splits;
+    const double split_channels = split_blocks * channels;
     const double channel_groups = split_channels / channels;
     const double reduction = static_cast<double>(problem.in_channels) * problem.kernel_h * problem.kernel_w;
     const double steps = register_tiles * channel_groups * reduction;
@@ -142,7 +149,7 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     const double all_weights = reduction * out_channels * weight_bytes;
     const double all_input = input_footprint(workload, tile_h, tile_w, all_pixels);
     const double all_output = all_pixels * problem.out_channels * bytes;
-    const double own_weights = std::min(rounds, static_cast<double>(splits)) * split_weights;
+    const double own_weights = std::min(rounds, splits) * split_weights;
     const double own_data = own_weights + std::min(rounds * task_input, all_input) + rounds * task_output;
 
     constexpr double sum_bytes = sizeof(float);
