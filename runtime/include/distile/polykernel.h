@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct below or the calling convention changes. */
-#define DISTILE_POLYKERNEL_VERSION 11
+#define DISTILE_POLYKERNEL_VERSION 12
 
 /** Output channels per block of the weight layouts "cpu-o16", "cuda-o32" and "opencl-o32". */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
@@ -281,8 +281,8 @@ typedef struct distile_tensor_core_code {
 } distile_tensor_core_code;
 
 /** Launches the kernel over the tiles of the call, or without a list over its mask. The operands are the input, the
- * weights, the bias, the residual if there is one, and the output. Every PolyKernel with such code holds its own copy
- * of this function. */
+ * weights, the bias, of quantized operators a distile_requantization, the residual if there is one, and the output.
+ * Every PolyKernel with such code holds its own copy of this function. */
 int distile_call_tensor_core(const distile_tensor_core_code *code, const distile_kernel_call *call);
 
 /** Launches the kernels of several variants, of which the GPU chooses one. `codes` are those of all variants. */
@@ -333,7 +333,7 @@ int distile_call_amx_bf16(const distile_dot_product_code *code, const distile_ke
 
 /** How sums of quantized products become results. Behind it, for each phase and then each output channel, come int32_t
  * offsets, and then for each output channel float32 multipliers; the channels fill blocks of 16. With the sum over the
- * inputs x, as unsigned numbers (those of int8 plus 128), and the weights w:
+ * inputs x (on CPUs as unsigned numbers: those of int8 plus 128) and the weights w:
  *
  *     value = float32(sum of x * w + offset) * multiplier + bias [+ (residual - zero point) * residual_factor]
  *     output = round(epilogue(value) * output_factor) + output_zero_point
@@ -343,7 +343,8 @@ int distile_call_amx_bf16(const distile_dot_product_code *code, const distile_ke
 typedef struct distile_requantization {
     int32_t input_zero_point, residual_zero_point, output_zero_point;
     float residual_factor, output_factor;
-    int32_t reserved[11];
+    int32_t reserved[7];
+    uint8_t padding[16]; /**< What stands for the zeros beyond the input: 16 times its zero point. */
 } distile_requantization;
 
 /** The same as the functions above for inputs of DISTILE_UINT8 or DISTILE_INT8, weights of DISTILE_INT8 in the layout
