@@ -295,6 +295,7 @@ def main():
         raise SystemExit("convolutions.py: PyTorch is needed")
     results = Results(options)
     cuda = options.device == "cuda"
+    torch.backends.cudnn.benchmark = True
     distile = Distile(options.library, options.threads, cuda)
     # On a GPU there is no quantized code for depthwise convolutions.
     operators = [name for name in OPERATORS if not cuda or OPERATORS[name][6] == 1]

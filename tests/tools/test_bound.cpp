@@ -1,5 +1,6 @@
 // Device profiles, the points of a space, the bound on examples worked by hand, and the ranking by it.
 #include "bound.h"
+#include "bound_plan.h"
 #include "calibrate.h"
 #include "candidates.h"
 #include "catch.h"
@@ -817,7 +818,7 @@ TEST_CASE("Quantized operators run on tensor cores of GPUs, or not at all", "[bo
     }
     const std::vector<PlannedCode> planned = planned_codes(op, cuda_backend(), true);
     REQUIRE(planned.size() == 2);
-    CHECK(planned.front().name == "op_sm90a");
+    CHECK(planned.front().name == "conv_sm90");
     refuse([&] { planned_codes(make(24), cuda_backend(), true); }, {"quantized"});
 }
 
