@@ -6,6 +6,8 @@
 #include "operator_kind.h"
 #include "quantized_model.h"
 #include "quantized_polykernels.h"
+#include <algorithm>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
