@@ -49,7 +49,7 @@ QuantizedModel::QuantizedModel(const QuantizedCase &from, bool halves, std::mt19
     const auto zero_point = [&](distile_dtype dtype) {
         return static_cast<int32_t>(random() % 256) - (dtype == DISTILE_INT8 ? 128 : 0);
     };
-    quantization.input = {halves ? 1 : real(.01, .1), zero_point(of.input)};
+    quantization.input = {halves ? 1 : real(.01, .1), halves ? 0 : zero_point(of.input)};
     quantization.filter_scales = scales.data();
     quantization.bias = bias.data();
     if (of.output != DISTILE_FLOAT32) {

@@ -49,7 +49,7 @@ struct QuantizedTensor {
 /** An operator with its numbers. */
 class QuantizedModel {
 public:
-    /** With `halves`, every other sum lies in the middle between two results. */
+    /** With `halves`, every other sum lies in the middle between two results, and the input has no zero point. */
     QuantizedModel(const QuantizedCase &from, bool halves, std::mt19937 &random);
     QuantizedModel(const QuantizedModel &) = delete;
     QuantizedModel &operator=(const QuantizedModel &) = delete;

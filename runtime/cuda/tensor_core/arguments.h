@@ -22,14 +22,18 @@ constexpr uint32_t sharing_steps = 12;
 constexpr int32_t most_variants = 16;
 
 /** How sums of a quantized operator become results: a distile_requantization. Behind it come the offsets and then the
- * multipliers of the output channels, which fill blocks of 16. */
+ * multipliers of the output channels, which fill blocks of 16, and then zero points of the input. */
 struct Requantization {
-    static constexpr int padding_at = 48, channel_block = 16;
+    static constexpr int channel_block = 16, padding_bytes = 4096;
 
     int32_t input_zero_point, residual_zero_point, output_zero_point;
     float residual_factor, output_factor;
-    int32_t reserved[7];
-    uint8_t padding[16];  ///< What stands for zeros.
+    int32_t reserved[11];
+
+    /** Those of the blocks of an operator. */
+    static constexpr int padded(int channels) {
+        return (channels + channel_block - 1) / channel_block * channel_block;
+    }
 };
 
 /** An activation, channels last. Strides in units of 16 bytes. */

@@ -48,8 +48,7 @@ template<class Op> struct Numbers {
         if constexpr (!is_quantized<Op>) {
             return {a.bias, nullptr, nullptr};
         } else {
-            constexpr int block = Requantization::channel_block;
-            constexpr int padded = (Op::out_channels + block - 1) / block * block;
+            constexpr int padded = Requantization::padded(Op::out_channels);
             const auto *const offsets = reinterpret_cast<const int32_t *>(a.requantization + sizeof(Requantization));
             return {a.bias, offsets, reinterpret_cast<const float *>(offsets + padded)};
         }
@@ -103,18 +102,17 @@ public:
     __device__ explicit Finish(const Arguments &a) {
         const auto &header = *reinterpret_cast<const Requantization *>(a.requantization);
         if constexpr (Stored::bytes == 1) {
-            output_factor_ = header.output_factor;
-            output_zero_point_ = header.output_zero_point;
-            residual_factor_ = header.residual_factor;
-            residual_zero_point_ = header.residual_zero_point;
+            output_factor_ = __ldg(&header.output_factor);
+            output_zero_point_ = __ldg(&header.output_zero_point);
+            residual_factor_ = __ldg(&header.residual_factor);
+            residual_zero_point_ = __ldg(&header.residual_zero_point);
         }
     }
     __device__ float2 operator()(int32_t first, int32_t second, const Numbers<Op> &numbers, float2 added) const {
-        const int2 offset = *reinterpret_cast<const int2 *>(numbers.offsets);
-        const float2 multiplier = *reinterpret_cast<const float2 *>(numbers.multipliers);
-        const float2 bias = *reinterpret_cast<const float2 *>(numbers.bias);
-        return {value(first, offset.x, multiplier.x, bias.x, added.x),
-                value(second, offset.y, multiplier.y, bias.y, added.y)};
+        const uint2 offset = load_pair(numbers.offsets), multiplier = load_pair(numbers.multipliers),
+                    bias = load_pair(numbers.bias);
+        return {value(first, offset.x, __uint_as_float(multiplier.x), __uint_as_float(bias.x), added.x),
+                value(second, offset.y, __uint_as_float(multiplier.y), __uint_as_float(bias.y), added.y)};
     }
     /** Into the lower 16 bits. */
     __device__ uint32_t pack(float2 results) const {
@@ -127,8 +125,14 @@ public:
     }
 
 private:
-    __device__ static float value(int32_t sum, int32_t offset, float multiplier, float bias, float added) {
-        add(sum, offset);
+    /** Each time again: registers cannot hold the numbers of all channels until the next row needs them. */
+    __device__ static uint2 load_pair(const void *from) {
+        uint2 pair;
+        asm volatile("ld.v2.u32 {%0, %1}, [%2];" : "=r"(pair.x), "=r"(pair.y) : "l"(from));
+        return pair;
+    }
+    __device__ static float value(int32_t sum, uint32_t offset, float multiplier, float bias, float added) {
+        add(sum, static_cast<int32_t>(offset));
         const float real = __fadd_rn(__fmul_rn(__int2float_rn(sum), multiplier), bias);
         return activate<Op::activation>(Op::residual ? __fadd_rn(real, added) : real);
     }

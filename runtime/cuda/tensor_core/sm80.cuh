@@ -69,6 +69,7 @@ private:
         Source<Op> sources[input_rows];
         Reduction place;
         const char *weights;
+        InputCopies<Op> input;
         int32_t step = 0;
     };
 
@@ -80,8 +81,8 @@ private:
 #pragma unroll
             for (int i = 0; i < input_rows; i++) {
                 const uint32_t row = first_row + i * row_step;
-                copy_input<Op>(a, stage + row * 128 + (piece ^ row % 8) * 16, from + int64_t{copies.sources[i].at} * 16,
-                               copies.place.is_in(copies.sources[i].readable));
+                copies.input.copy(stage + row * 128 + (piece ^ row % 8) * 16, from + int64_t{copies.sources[i].at} * 16,
+                                  copies.place.is_in(copies.sources[i].readable));
             }
 #pragma unroll
             for (int i = 0; i < weight_rows; i++) {
@@ -130,7 +131,10 @@ private:
     }
 
     __device__ void compute(uint32_t first_row, int32_t channel) const {
-        Copies copies{{}, Reduction(static_cast<int32_t>(threadIdx.x % 8)), a.weights + int64_t{channel} * 128};
+        Copies copies{{},
+                      Reduction(static_cast<int32_t>(threadIdx.x % 8)),
+                      a.weights + int64_t{channel} * 128,
+                      InputCopies<Op>(a)};
 #pragma unroll
         for (int i = 0; i < input_rows; i++) {
             const uint32_t row = first_row + threadIdx.x / 8 + i * row_step;

@@ -256,6 +256,7 @@ private:
         const uint32_t thread = threadIdx.x - multipliers, piece = thread % 8, first_row = thread / 8;
         const uint32_t to = shared_address(stages) + first_row * 128 + (piece ^ first_row % 8) * 16;
         const uint32_t filled = shared_address(shared.filled), emptied = shared_address(shared.emptied);
+        const InputCopies<Op> input(a);
         Turn turn;
         typename Work::Walk walk(work);
         Lookup lookup{*this};
@@ -288,8 +289,8 @@ private:
                     // blocks that copied eight at once were 5 % slower.
                     const bool is_in = own_rows > 4 ? place.is_in(sources[i].readable)
                                                     : place.is_whole() && (~sources[i].readable & needed) == 0;
-                    copy_input<Op>(a, to + turn.stage * input_bytes + i * (row_step * 128),
-                                   from + int64_t{sources[i].at} * 16, is_in);
+                    input.copy(to + turn.stage * input_bytes + i * (row_step * 128), from + int64_t{sources[i].at} * 16,
+                               is_in);
                 }
                 arrive_after_copies(filled + turn.stage * 8);
                 place.step();
@@ -368,7 +369,6 @@ private:
         auto sums = partition_fragment_C(mma, make_shape(Int<BlockPixels>{}, Int<BlockChannels>{}));
 
         const uint32_t filled = shared_address(shared.filled);
-        const Results results(a);
         Turn turn;
         uint32_t done = 0;
         for (typename Work::Walk walk(work); walk.has_segment(); walk.next(), done++) {
@@ -412,6 +412,8 @@ private:
             for (int i = 0; i < own_rows; i++) {
                 places[i] = Place::of(rows, row_at(i), entries[i]);
             }
+            // Not before, because the sums take most registers.
+            const Results results(a);
             warpgroup_wait<0>();
             warpgroup_fence_operand(sums);
             const Numbers<Op> numbers = own_numbers.store(shared, done);

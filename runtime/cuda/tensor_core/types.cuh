@@ -75,14 +75,34 @@ template<> struct Storage<cute::bfloat16_t> {
 template<> struct Storage<uint8_t> { static constexpr int bytes = 1, least = 0; };
 template<> struct Storage<int8_t> { static constexpr int bytes = 1, least = -128; };
 
-/** Copies 16 bytes of the input to shared memory, or what stands for zeros where the input may not be read. */
-template<class Op> __device__ inline void copy_input(const Arguments &a, uint32_t to, const char *from, bool is_in) {
-    if constexpr (is_quantized<Op>) {
-        copy_or_zero(to, is_in ? from : a.requantization + Requantization::padding_at, true);
-    } else {
+/** Copies of the input, 16 bytes at a time. */
+template<class Op, bool = is_quantized<Op>> class InputCopies {
+public:
+    __device__ explicit InputCopies(const Arguments &) {
+    }
+    /** Copies to shared memory, or writes what stands for zeros where the input may not be read. */
+    __device__ void copy(uint32_t to, const char *from, bool is_in) const {
         copy_or_zero(to, from, is_in);
     }
-}
+};
+template<class Op> class InputCopies<Op, true> {
+public:
+    __device__ explicit InputCopies(const Arguments &a) {
+        // Eight threads share a line of the cache, and others have other lines.
+        constexpr uint32_t piece = 16, pieces = Requantization::padding_bytes / piece;
+        constexpr int words = 2 * Requantization::padded(Op::out_channels);
+        const char *const padding = a.requantization + sizeof(Requantization) + words * sizeof(int32_t);
+        zero_point_ = padding + (blockIdx.x * blockDim.x + threadIdx.x) % pieces * piece;
+        is_zero_ = reinterpret_cast<const Requantization *>(a.requantization)->input_zero_point == 0;
+    }
+    __device__ void copy(uint32_t to, const char *from, bool is_in) const {
+        copy_or_zero(to, is_in ? from : zero_point_, is_in || !is_zero_);
+    }
+
+private:
+    const char *zero_point_;
+    bool is_zero_;
+};
 
 }  // namespace distile::tensor_core
 

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct below or the calling convention changes. */
-#define DISTILE_POLYKERNEL_VERSION 12
+#define DISTILE_POLYKERNEL_VERSION 11
 
 /** Output channels per block of the weight layouts "cpu-o16", "cuda-o32" and "opencl-o32". */
 #define DISTILE_CPU_CHANNEL_BLOCK 16
@@ -331,9 +331,14 @@ typedef struct distile_dot_product_code {
 int distile_call_avx512_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_amx_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
 
+/** Of zero points, from which code for GPUs copies what stands for zeros beyond the input. Many copies of one line of
+ * the cache would wait for each other. */
+#define DISTILE_PADDING_BYTES 4096
+
 /** How sums of quantized products become results. Behind it, for each phase and then each output channel, come int32_t
- * offsets, and then for each output channel float32 multipliers; the channels fill blocks of 16. With the sum over the
- * inputs x (on CPUs as unsigned numbers: those of int8 plus 128) and the weights w:
+ * offsets, and then for each output channel float32 multipliers; the channels fill blocks of 16. On GPUs, the zero
+ * point of the input follows in each of DISTILE_PADDING_BYTES bytes. With the sum over the inputs x (on CPUs as
+ * unsigned numbers: those of int8 plus 128) and the weights w:
  *
  *     value = float32(sum of x * w + offset) * multiplier + bias [+ (residual - zero point) * residual_factor]
  *     output = round(epilogue(value) * output_factor) + output_zero_point
@@ -343,8 +348,7 @@ int distile_call_amx_bf16(const distile_dot_product_code *code, const distile_ke
 typedef struct distile_requantization {
     int32_t input_zero_point, residual_zero_point, output_zero_point;
     float residual_factor, output_factor;
-    int32_t reserved[7];
-    uint8_t padding[16]; /**< What stands for the zeros beyond the input: 16 times its zero point. */
+    int32_t reserved[11];
 } distile_requantization;
 
 /** The same as the functions above for inputs of DISTILE_UINT8 or DISTILE_INT8, weights of DISTILE_INT8 in the layout

@@ -1,14 +1,13 @@
 #include "requantization.h"
-#include <algorithm>
 #include <cstring>
 #include <distile/quantize.h>
-#include <iterator>
 
 namespace distile {
 
 namespace {
 
-constexpr size_t header_words = sizeof(distile_requantization) / sizeof(float);
+constexpr size_t header_words = sizeof(distile_requantization) / sizeof(float),
+                 padding_words = DISTILE_PADDING_BYTES / sizeof(float);
 
 /** The real number that is 1 in results before their factor. */
 float unit_of(const FilterSource &source) {
@@ -24,16 +23,18 @@ distile_requantization header_of(const FilterSource &source) {
     header.output_zero_point = from.output.zero_point;
     header.residual_factor = from.residual.scale / unit_of(source);
     header.output_factor = to_float || source.quantized->in_output_units ? 1 : 1 / from.output.scale;
-    std::fill(std::begin(header.padding), std::end(header.padding), static_cast<uint8_t>(from.input.zero_point));
     return header;
 }
 
 std::vector<float> words_of(const FilterSource &source, const WeightSums &weights, size_t padded_channels) {
     const distile_quantization &from = *source.source.quantization;
     const distile_requantization header = header_of(source);
-    std::vector<float> words(header_words + (weights.phases + size_t{1}) * padded_channels);
+    const size_t numbers = header_words + (weights.phases + size_t{1}) * padded_channels;
+    std::vector<float> words(numbers + (weights.on_cpu ? 0 : padding_words));
     std::memcpy(words.data(), &header, sizeof(header));
-    const bool adds_128 = weights.unsigned_inputs && source.quantized->input == DISTILE_INT8;
+    std::memset(words.data() + numbers, static_cast<uint8_t>(from.input.zero_point),
+                (words.size() - numbers) * sizeof(float));
+    const bool adds_128 = weights.on_cpu && source.quantized->input == DISTILE_INT8;
     const int64_t zero_point = from.input.zero_point + (adds_128 ? 128 : 0);
     float *const offsets = words.data() + header_words, *const multipliers = offsets + weights.phases * padded_channels;
     const size_t channels = weights.sums.size() / weights.phases;
@@ -56,7 +57,9 @@ void add_requantization(const FilterSource &source, const WeightSums &weights, s
     }
     PackedArray &bias = packed.back();
     const int32_t blocks = bias.extents.front() / requantized_block;
-    PackedArray requantization{DISTILE_ROLE_REQUANTIZATION, {requantized_block, 1 + (weights.phases + 1) * blocks}, {}};
+    const int32_t padding = weights.on_cpu ? 0 : static_cast<int32_t>(padding_words) / requantized_block;
+    PackedArray requantization{
+        DISTILE_ROLE_REQUANTIZATION, {requantized_block, 1 + (weights.phases + 1) * blocks + padding}, {}};
     if (source.filter) {
         requantization.values = words_of(source, weights, bias.values.size());
         for (float &value : bias.values) {

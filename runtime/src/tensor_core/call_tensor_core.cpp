@@ -28,7 +28,7 @@ enum AttentionOperand { Query, Key, Value, Result };
 // Kernels know no C headers.
 static_assert(sizeof(Requantization) == sizeof(distile_requantization) &&
               offsetof(Requantization, output_factor) == offsetof(distile_requantization, output_factor) &&
-              offsetof(distile_requantization, padding) == Requantization::padding_at);
+              Requantization::padding_bytes == DISTILE_PADDING_BYTES);
 
 /** The places of the operands. Of quantized operators, their numbers follow; then the residual, if any, and the output.
  */
