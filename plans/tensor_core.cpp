@@ -10,6 +10,21 @@ namespace distile {
 
 namespace {
 
+const char *element_of(const DataType &type) {
+    switch (type.dtype) {
+    case DISTILE_FLOAT16:
+        return "cute::half_t";
+    case DISTILE_BFLOAT16:
+        return "cute::bfloat16_t";
+    case DISTILE_UINT8:
+        return "uint8_t";
+    case DISTILE_INT8:
+        return "int8_t";
+    default:
+        return "cute::tfloat32_t";
+    }
+}
+
 const char *activation_of(const Operator &op) {
     switch (op.epilogue_value()) {
     case DISTILE_EPILOGUE_RELU:
@@ -39,14 +54,23 @@ struct Kernel {
     bool splits = false; /**< Whether they share reductions, in clusters. */
 };
 
+TensorCoreBlock block_of(const Plan &plan, const PlanVariant &variant) {
+    return tensor_core_block(tensor_cores_of(plan), variant.theta, plan.op.is_quantized());
+}
+
+/** The type in which results are stored. */
+const char *result_type(const Operator &op) {
+    const bool to_float = op.is_quantized() && !op.output_dtype().is_quantized();
+    return to_float ? "float" : op.is_quantized() ? element_of(op.output_dtype()) : "Element";
+}
+
 /** A kernel for each variant, which the runtime names. Names of variants are identifiers. */
 std::vector<Kernel> own_kernels(const Plan &plan) {
     std::vector<Kernel> kernels;
     for (size_t i = 0; i < plan.variants.size(); i++) {
         const PlanVariant &variant = plan.variants[i];
         if (variant.language == Language::TensorCore) {
-            kernels.push_back(
-                {"distile_" + variant.name, tensor_core_block(tensor_cores_of(plan), variant.theta), {i}});
+            kernels.push_back({"distile_" + variant.name, block_of(plan, variant), {i}});
         }
     }
     return kernels;
@@ -60,7 +84,7 @@ std::vector<Kernel> shared_kernels(const Plan &plan) {
             continue;
         }
         const TensorCores cores = tensor_cores_of(plan);
-        const TensorCoreBlock block = tensor_core_block(cores, plan.variants[i].theta);
+        const TensorCoreBlock block = block_of(plan, plan.variants[i]);
         const bool splits = value_of(plan.variants[i].theta, "splits") > 1;
         auto found = std::find_if(kernels.begin(), kernels.end(), [&](const Kernel &kernel) {
             // Only the template for 9.0 does with more threads than it needs. Clusters leave some multiprocessors idle.
@@ -87,7 +111,7 @@ std::string variant_struct(const PlanVariant &variant) {
 void write_variant(std::ostream &cu, const Plan &plan, size_t index) {
     const PlanVariant &variant = plan.variants[index];
     const TensorCores cores = tensor_cores_of(plan);
-    const TensorCoreBlock block = tensor_core_block(cores, variant.theta);
+    const TensorCoreBlock block = block_of(plan, variant);
     const Theta &theta = variant.theta;
     const std::string name = variant_struct(variant);
     cu << "struct " << name << " {\n"
@@ -150,14 +174,7 @@ void emit_codes(std::ostream &c, const Plan &plan, const std::vector<Kernel> &ke
 }  // namespace
 
 const char *tensor_core_element(const Operator &op) {
-    switch (op.dtype().dtype) {
-    case DISTILE_FLOAT16:
-        return "cute::half_t";
-    case DISTILE_BFLOAT16:
-        return "cute::bfloat16_t";
-    default:
-        return "cute::tfloat32_t";
-    }
+    return element_of(op.dtype());
 }
 
 bool runs_on_tensor_cores(const Operator &op, TensorCores cores) {
@@ -166,8 +183,7 @@ bool runs_on_tensor_cores(const Operator &op, TensorCores cores) {
     }
     // Those whose weights the runtime packs for them.
     const distile_operator_kind kind = op.schema().kind;
-    return !op.is_quantized() && (kind == DISTILE_MASKED_CONV2D || kind == DISTILE_MASKED_LINEAR) &&
-           runs_on_tensor_cores(facts_of(op));
+    return (kind == DISTILE_MASKED_CONV2D || kind == DISTILE_MASKED_LINEAR) && runs_on_tensor_cores(facts_of(op));
 }
 
 TensorCores tensor_cores_of(const std::string &features) {
@@ -226,6 +242,7 @@ std::string tensor_core_source(const Plan &plan) {
        << "using namespace distile::tensor_core;\n\n"
        << "struct Operator {\n"
        << "    using Element = " << tensor_core_element(plan.op) << ";\n"
+       << "    using Result = " << result_type(plan.op) << ";\n"
        << "    static constexpr int in_channels = " << conv.in_channels << ", out_channels = " << conv.out_channels
        << ";\n"
        << "    static constexpr int kernel_h = " << conv.kernel_h << ", kernel_w = " << conv.kernel_w

@@ -6,6 +6,10 @@ namespace distile {
 
 namespace {
 
+bool is_quantized(const OperatorFacts &op) {
+    return op.bytes_per_element == 1;
+}
+
 /** The shared memory of a multiprocessor. Each block takes reserved_bytes besides its own. */
 int64_t all_shared_bytes(TensorCores cores) {
     // Of the chips from 8.0 on, some have no more than 8.6 has.
@@ -17,8 +21,8 @@ constexpr int64_t reserved_bytes = 1 << 10;
  * others are idle. */
 constexpr int64_t lone_bytes = 116 << 10;
 
-template<TensorCores cores> std::string describe(const Theta &theta) {
-    const int64_t blocks = tensor_core_block(cores, theta).per_multiprocessor;
+template<TensorCores cores, bool quantized> std::string describe(const Theta &theta) {
+    const int64_t blocks = tensor_core_block(cores, theta, quantized).per_multiprocessor;
     return "tiles of " + extents_of(theta, "tile_h", "tile_w") + "; tensor cores, blocks of " +
            count_of(theta, "block_pixels", "pixel") + " x " + count_of(theta, "block_channels", "channel") + ", " +
            count_of(theta, "stages", "stage") + "; reduction in " + count_of(theta, "splits", "part") +
@@ -45,7 +49,7 @@ Constraint one_of(const Knob &knob) {
             {knob.name}};
 }
 
-Space make_space(TensorCores cores) {
+template<bool quantized> Space make_space(TensorCores cores) {
     const bool sm90 = cores == TensorCores::Sm90;
     using Values = std::vector<int>;
     const int64_t most_bytes = all_shared_bytes(cores) - reserved_bytes;
@@ -99,11 +103,11 @@ Space make_space(TensorCores cores) {
              {"block_pixels", "block_channels"}},
             {"stages that fit " + std::to_string(most_bytes >> 10) + " KB of shared memory",
              [cores, most_bytes](const Theta &theta, const Problem &) {
-                 return tensor_core_block(cores, theta).shared_bytes <= most_bytes;
+                 return tensor_core_block(cores, theta, quantized).shared_bytes <= most_bytes;
              },
              {"block_pixels", "block_channels", "stages", "splits"}},
         },
-        sm90 ? describe<TensorCores::Sm90> : describe<TensorCores::Sm80>,
+        sm90 ? describe<TensorCores::Sm90, quantized> : describe<TensorCores::Sm80, quantized>,
         {}};
     for (const Knob &knob : space.knobs) {
         if (knob.name.rfind("tile_", 0) != 0) {
@@ -116,37 +120,46 @@ Space make_space(TensorCores cores) {
 }  // namespace
 
 bool runs_on_tensor_cores(const OperatorFacts &op) {
-    return !op.depthwise && op.groups == 1 && op.phases() == 1 && op.in_channels % 8 == 0 && op.out_channels % 8 == 0 &&
-           op.kernel_h <= 16 && op.kernel_w <= 16;
+    // Code copies 16 bytes of the input at a time.
+    const int multiple = is_quantized(op) ? 16 : 8;
+    return !op.depthwise && op.groups == 1 && op.phases() == 1 && op.in_channels % multiple == 0 &&
+           op.out_channels % multiple == 0 && op.kernel_h <= 16 && op.kernel_w <= 16;
 }
 
 bool has_boxes(TensorCores cores, const Theta &theta, const OperatorFacts &op) {
     constexpr int most_extent = 16, most_stride = 8, fewest_pixels = 16;
     const int tile_h = value_of(theta, "tile_h"), tile_w = value_of(theta, "tile_w"), pixels = tile_h * tile_w;
-    return cores == TensorCores::Sm90 && tile_h <= most_extent && tile_w <= most_extent && pixels >= fewest_pixels &&
-           pixels % 8 == 0 && value_of(theta, "block_pixels") % pixels == 0 && op.stride_h <= most_stride &&
-           op.stride_w <= most_stride && op.in_channels * op.bytes_per_element % 128 == 0;
+    // Boxes have zeros beyond the input, not zero points.
+    return cores == TensorCores::Sm90 && !is_quantized(op) && tile_h <= most_extent && tile_w <= most_extent &&
+           pixels >= fewest_pixels && pixels % 8 == 0 && value_of(theta, "block_pixels") % pixels == 0 &&
+           op.stride_h <= most_stride && op.stride_w <= most_stride && op.in_channels * op.bytes_per_element % 128 == 0;
 }
 
-const Space &tensor_core_space(TensorCores cores) {
-    static const Space sm80 = make_space(TensorCores::Sm80), sm90 = make_space(TensorCores::Sm90);
+const Space &tensor_core_space(TensorCores cores, bool quantized) {
+    static const Space sm80 = make_space<false>(TensorCores::Sm80), sm90 = make_space<false>(TensorCores::Sm90),
+                       quantized_sm80 = make_space<true>(TensorCores::Sm80),
+                       quantized_sm90 = make_space<true>(TensorCores::Sm90);
+    if (quantized) {
+        return cores == TensorCores::Sm90 ? quantized_sm90 : quantized_sm80;
+    }
     return cores == TensorCores::Sm90 ? sm90 : sm80;
 }
 
 const Space &tensor_core_space(TensorCores cores, const OperatorFacts &op) {
-    return op.product == TokenProduct::Attention ? attention_space(cores) : tensor_core_space(cores);
+    return op.product == TokenProduct::Attention ? attention_space(cores) : tensor_core_space(cores, is_quantized(op));
 }
 
-TensorCoreBlock tensor_core_block(TensorCores cores, const Theta &theta) {
+TensorCoreBlock tensor_core_block(TensorCores cores, const Theta &theta, bool quantized) {
     const int64_t pixels = value_of(theta, "block_pixels"), channels = value_of(theta, "block_channels"),
                   stages = value_of(theta, "stages"), splits = value_of(theta, "splits");
     TensorCoreBlock block{};
     // Stages of 128 bytes a row, and what lists the pixels of a small mask.
     block.shared_bytes = stages * (pixels + channels) * 128 + 8320;
     if (cores == TensorCores::Sm90) {
-        // Alignment, barriers, sources of rows, the bias for each 64 rows or more, and the sums and the places of rows
-        // that the blocks of a cluster exchange.
-        block.shared_bytes += 1024 + 16 * stages + 16 * pixels + 8 * channels * (pixels >= 128 ? 2 : 1) + 8;
+        // Alignment, barriers, sources of rows, the bias, or three numbers of each channel, for each 64 rows or more,
+        // and the sums and the places of rows that the blocks of a cluster exchange.
+        block.shared_bytes += 1024 + 16 * stages + 16 * pixels + 8;
+        block.shared_bytes += 8 * channels * (quantized ? 3 : 1) * (pixels >= 128 ? 2 : 1);
         if (splits > 1) {
             block.shared_bytes += (splits - 1) * (pixels / splits) * (channels + 8) * 4 + 16 + 8 * pixels;
             block.shared_bytes = std::max(block.shared_bytes, lone_bytes);

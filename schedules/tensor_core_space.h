@@ -28,12 +28,13 @@ bool has_boxes(TensorCores cores, const Theta &theta, const OperatorFacts &op);
 /** Whether there are kernels for an operator: a convolution or a linear layer. */
 bool runs_on_tensor_cores(const OperatorFacts &op);
 
-const Space &tensor_core_space(TensorCores cores);
+/** Quantized operators need more shared memory. */
+const Space &tensor_core_space(TensorCores cores, bool quantized = false);
 /** That of an operator: attention has its own (attention_space.h). */
 const Space &tensor_core_space(TensorCores cores, const OperatorFacts &op);
 
 /** Also of a theta that is not legal. Knobs that it lacks count as 0. */
-TensorCoreBlock tensor_core_block(TensorCores cores, const Theta &theta);
+TensorCoreBlock tensor_core_block(TensorCores cores, const Theta &theta, bool quantized = false);
 
 }  // namespace distile
 

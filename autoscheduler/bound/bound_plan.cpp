@@ -184,8 +184,9 @@ std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backen
     for (const char *profile : bounds.profiles(platform.architecture)) {
         const DeviceProfile device = generic_device_profile(profile);
         const std::string target = target_for(op, device, platform);
-        // What any CPU runs has a portable plan.
-        if (&backend != &portable_backend() || !is_portable(target)) {
+        // What any CPU runs has a portable plan. Quantized code for GPUs is for tensor cores.
+        const bool is_planned = op.is_quantized() && &backend != &portable_backend() && !planned.empty();
+        if (!is_planned && (&backend != &portable_backend() || !is_portable(target))) {
             planned.push_back({plan_name(op, target), device, {target, Math::Float32}});
             if (op.is_quantized()) {
                 // Throws where there is no such code.

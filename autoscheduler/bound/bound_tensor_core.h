@@ -44,7 +44,8 @@ void add_tensor_core_terms(const Workload &workload, const BoundKnobs &knobs, in
     const bool sm90 = *problem.tensor_cores == TensorCores::Sm90;
     const TensorCoreBlock block = tensor_core_block(
         *problem.tensor_cores,
-        {{"block_pixels", values[2]}, {"block_channels", values[3]}, {"stages", stages}, {"splits", splits}});
+        {{"block_pixels", values[2]}, {"block_channels", values[3]}, {"stages", stages}, {"splits", splits}},
+        problem.bytes_per_element == 1);
     const auto resident = static_cast<double>(block.per_multiprocessor);
     const double multiprocessors = workload.threads;
 
@@ -80,7 +81,9 @@ void add_tensor_core_terms(const Workload &workload, const BoundKnobs &knobs, in
     sink.overlap_in_part();
     const MemoryLevel &fast = device.memory[0], &l2 = device.memory[1], &dram = device.memory[2];
     const double us_per_cycle = 1 / (device.ghz * 1e3);
-    const int rate = problem.bytes_per_element == 4 ? device.tensor32_per_cycle : device.tensor16_per_cycle;
+    const int rate = problem.bytes_per_element == 4   ? device.tensor32_per_cycle
+                     : problem.bytes_per_element == 2 ? device.tensor16_per_cycle
+                                                      : 2 * device.tensor16_per_cycle;
     const double multiply_adds = block_pixels * block_channels * 128 / problem.bytes_per_element;
     sink.time("multiply", block_steps * multiply_adds /
                               (std::max(1, rate) * (sm90 ? Costs::sm90_rate : Costs::sm80_rate)) * us_per_cycle);

@@ -24,8 +24,9 @@ std::string why_not_on_tensor_cores(const Operator &op, TensorCores cores) {
     return runs_on_tensor_cores(op, cores)
                ? ""
                : "there is no kernel for tensor cores for this operator: they run convolutions and "
-                 "linear layers without groups and scales, with channels that are multiples of 8 "
-                 "and a kernel of at most 16 x 16, and attention with heads of at most 128 channels, which "
+                 "linear layers without groups and scales, with channels that are multiples of 8, "
+                 "or of 16 if they are quantized, and a kernel of at most 16 x 16, and attention with heads of at most "
+                 "128 channels, which "
                  "multiplies float32 by code for compute capability 8.0 only";
 }
 

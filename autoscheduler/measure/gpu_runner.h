@@ -23,11 +23,12 @@ public:
     /** All must outlive this. */
     GpuRunner(const Context &context, const distile_polykernel &polykernel, const TrialData &data, Upload upload)
         : context_(context), variant_(polykernel.variants[0].name), data_(data), type_(data.op.dtype()),
-          upload_(std::move(upload)), input_(upload_(store_as(type_, data.input))),
-          output_(upload_(std::vector<char>(data.output_pixels() * data.op.out_channels() * type_.bytes))),
+          output_type_(data.op.output_dtype()), upload_(std::move(upload)),
+          input_(upload_(store_as(type_, data.input))),
+          output_(upload_(std::vector<char>(data.output_pixels() * data.op.out_channels() * output_type_.bytes))),
           kernel_(make_kernel(context, polykernel)), weights_(data.pack(context, kernel_)) {
         if (!data.residual.empty()) {
-            residual_ = upload_(store_as(type_, data.residual));
+            residual_ = upload_(store_as(output_type_, data.residual));
         }
         if (!data.key.empty()) {
             key_ = upload_(store_as(type_, data.key));
@@ -53,11 +54,11 @@ public:
         finish();
     }
     void set_output(const std::vector<float> &values) override {
-        output_->set(store_as(type_, values));
+        output_->set(store_as(output_type_, values));
     }
     std::vector<float> output() override {
         const std::vector<char> stored = output_->get();
-        return read_as(type_, stored.data(), stored.size() / type_.bytes);
+        return read_as(output_type_, stored.data(), stored.size() / output_type_.bytes);
     }
 
 protected:
@@ -68,7 +69,7 @@ protected:
         const distile_tensor input =
             make_tensor(type_, input_->data(), data_.batch, data_.input_extents, data_.op.in_channels());
         const distile_tensor output =
-            make_tensor(type_, output_->data(), data_.batch, data_.output_extents, data_.op.out_channels());
+            make_tensor(output_type_, output_->data(), data_.batch, data_.output_extents, data_.op.out_channels());
         distile_tensor residual = output;
         residual.data = residual_ ? residual_->data() : nullptr;
         distile_run_args args{};
@@ -94,7 +95,7 @@ private:
     const Context &context_;
     const char *variant_;
     const TrialData &data_;
-    const DataType &type_;
+    const DataType &type_, &output_type_;
     Upload upload_;
     std::unique_ptr<Array> input_, output_, residual_, key_, value_;
     Kernel kernel_;

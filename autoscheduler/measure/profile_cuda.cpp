@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <distile/distile.hpp>
+#include <distile/quantize.h>
 #include <random>
 
 namespace distile {
@@ -57,18 +58,14 @@ public:
         kernel_ = make_kernel(context_, polykernel_);
         // Random numbers, because those that repeat take less power and so run at a higher clock.
         std::mt19937 random(1);
-        std::uniform_real_distribution<float> value(-1, 1);
-        std::vector<float> filter(op().filter_elements());
-        std::generate(filter.begin(), filter.end(), [&] { return 0.1f * value(random); });
-        distile_weights_source source{};
-        source.filter = filter.data();
-        source.order = DISTILE_OHWI;
+        const float largest = op().is_quantized() ? 100 : 1;
+        std::uniform_real_distribution<float> value(op().dtype().dtype == DISTILE_UINT8 ? 0 : -largest, largest);
         if (op().reads_keys()) {
             std::vector<float> tokens(static_cast<size_t>(images_) * op().typical_keys * op().token_channels());
             std::generate(tokens.begin(), tokens.end(), [&] { return value(random); });
             tokens_ = upload(tokens);
         } else {
-            weights_ = pack_weights(context_, kernel_, source);
+            weights_ = draw_weights(random);
         }
         std::vector<float> image(static_cast<size_t>(op().typical_height) * op().typical_width * op().in_channels());
         std::generate(image.begin(), image.end(), [&] { return value(random); });
@@ -80,9 +77,10 @@ public:
         input_ = upload(images);
         const size_t outputs = static_cast<size_t>(images_) * op().typical_output().height *
                                op().typical_output().width * op().out_channels();
-        output_ = upload(std::vector<float>(outputs, 0.0f));
+        const DataType &type = op().output_dtype();
+        output_ = upload(std::vector<float>(outputs, 0.0f), type);
         if (op().has_residual()) {
-            residual_ = upload(std::vector<float>(outputs, 0.5f));
+            residual_ = upload(std::vector<float>(outputs, 0.5f), type);
         }
     }
 
@@ -148,8 +146,37 @@ private:
     }
 
     std::unique_ptr<GpuMemory> upload(const std::vector<float> &values) const {
-        const std::vector<char> stored = store_as(op().dtype(), values);
+        return upload(values, op().dtype());
+    }
+    static std::unique_ptr<GpuMemory> upload(const std::vector<float> &values, const DataType &type) {
+        const std::vector<char> stored = store_as(type, values);
         return std::make_unique<GpuMemory>(stored.data(), stored.size());
+    }
+
+    Weights draw_weights(std::mt19937 &random) const {
+        distile_weights_source source{};
+        source.order = DISTILE_OHWI;
+        if (op().is_quantized()) {
+            std::vector<int8_t> filter(op().filter_elements());
+            std::generate(filter.begin(), filter.end(), [&] { return static_cast<int8_t>(random()); });
+            const std::vector<float> scales(op().out_channels(), 0x1p-12f);
+            const distile_scale usual = {1, 0}, none = {};
+            const distile_scale result = op().output_dtype().is_quantized() ? usual : none;
+            distile_quantization quantization{};
+            quantization.input = usual;
+            quantization.filter_scales = scales.data();
+            quantization.output = result;
+            quantization.residual = op().has_residual() ? result : none;
+            source.filter = filter.data();
+            source.dtype = DISTILE_INT8;
+            source.quantization = &quantization;
+            return pack_weights(context_, kernel_, source);
+        }
+        std::uniform_real_distribution<float> value(-.1f, .1f);
+        std::vector<float> filter(op().filter_elements());
+        std::generate(filter.begin(), filter.end(), [&] { return value(random); });
+        source.filter = filter.data();
+        return pack_weights(context_, kernel_, source);
     }
 
     const Operator &op() const {
@@ -252,7 +279,7 @@ private:
         const DataType &type = op().dtype();
         const distile_tensor input = make_tensor(type, input_->data(), point.batch, point.input, op().in_channels());
         const distile_tensor output =
-            make_tensor(type, output_->data(), point.batch, point.output, op().out_channels());
+            make_tensor(op().output_dtype(), output_->data(), point.batch, point.output, op().out_channels());
         distile_tensor residual = output;
         residual.data = residual_ ? residual_->data() : nullptr;
         distile_run_args args{};

@@ -157,6 +157,12 @@ class Distile:
     def normalize(self, args):
         self.check(self.library.distile_normalize(self.context, ctypes.byref(args)))
 
+    def variants(self, kernel):
+        """The names of a kernel's variants."""
+        name = self.library.distile_kernel_variant_name
+        name.restype = ctypes.c_char_p
+        return [name(kernel, index) for index in range(self.library.distile_kernel_num_variants(kernel))]
+
     def chosen(self, kernel, mask):
         """The variant that the host chooses for a mask."""
         choice = Choice()

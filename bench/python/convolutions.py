@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Measures masked convolutions on a CPU beside dense ones of PyTorch in the same type, all sides in turns.
+"""Measures masked convolutions beside dense ones of PyTorch in the same type, all sides in turns.
 
-PyTorch's side is oneDNN's convolution with packed weights, channels last, with the activation in the same call. In
-uint8, with weights of int8, ONNX Runtime's QLinearConv is another side. Our own dense variant is measured too. Masks
-are blobs: a smooth random field, cut off at the density.
+On a CPU, PyTorch's side is oneDNN's convolution with packed weights, channels last, with the activation in the same
+call. In uint8, with weights of int8, ONNX Runtime's QLinearConv is another side. On a GPU it is cuDNN's convolution,
+and then the activation. PyTorch has no quantized convolution there: in uint8 its side is cuDNN in float16, whose images
+have twice the bytes, and for 1x1 also cuBLAS's product of int8, whose results are the sums of int32 alone. Our own
+dense variant is measured too. Masks are blobs: a smooth random field, cut off at the density.
 
 Examples, for one machine and several numbers of threads:
   convolutions.py --library libdistile.so --objects folder --threads 16 --dtype bfloat16 --out conv.json
@@ -17,7 +19,8 @@ import ctypes
 import numpy as np
 
 from c_api import DTYPES, Distile, Quantization, RunArgs, Scale, Tensor
-from measuring import CpuClock, Results, fastest, find_object, measure, onnxruntime, parse_options, times_of, torch
+from measuring import (CpuClock, GpuClock, Results, fastest, find_object, measure, onnxruntime, parse_options,
+                       times_of, torch)
 
 # Operators of data/operators.csv: height and width, channels, kernel, stride, groups, activation.
 OPERATORS = {"op3": ("conv3x3_256", 40, 256, 256, 3, 1, 1, "relu"),
@@ -25,7 +28,7 @@ OPERATORS = {"op3": ("conv3x3_256", 40, 256, 256, 3, 1, 1, "relu"),
              "op12": ("conv3x3s2_256", 80, 256, 256, 3, 2, 1, "relu"),
              "op21": ("conv1x1_256_1024", 40, 256, 1024, 1, 1, 1, "relu"),
              "op32": ("depthwise3x3_576", 64, 576, 576, 3, 1, 576, "relu6")}
-BATCHES = [1, 4]
+BATCHES = {"cpu": [1, 4], "cuda": [1, 4, 32]}
 DENSITIES = [.3, .1, .5, 1.0]
 SEED = 4711
 BOUNDS = {"float32": 1e-4, "bfloat16": 2e-2, "float16": 2e-3}  # Of the largest value.
@@ -45,7 +48,7 @@ def draw_blobs(batch, size, density, random):
 class Problem:
     """A convolution, with random numbers."""
 
-    def __init__(self, operator, batch, density, dtype):
+    def __init__(self, operator, batch, density, dtype, device="cpu"):
         self.name, size, self.inputs, self.outputs, self.kernel, self.stride, self.groups, self.activation = OPERATORS[
             operator]
         self.random, self.batch, self.dtype = np.random.default_rng(SEED), batch, dtype
@@ -54,8 +57,9 @@ class Problem:
         self.filter = self.random.standard_normal(
             (self.outputs, self.inputs // self.groups, self.kernel, self.kernel), np.float32) * (2 / fan_in) ** .5
         self.bias = self.random.uniform(-.1, .1, self.outputs).astype(np.float32)
-        self.image = torch.from_numpy(self.random.standard_normal((batch, self.inputs, size, size), np.float32))
-        self.mask = torch.from_numpy(draw_blobs(batch, self.size, density, self.random))
+        self.image = torch.from_numpy(self.random.standard_normal((batch, self.inputs, size, size), np.float32)).to(
+            device)
+        self.mask = torch.from_numpy(draw_blobs(batch, self.size, density, self.random)).to(device)
         self.density = float(self.mask.float().mean())
         self.store()
 
@@ -64,9 +68,8 @@ class Problem:
         self.image = self.image.to(getattr(torch, self.dtype)).contiguous(memory_format=torch.channels_last)
 
     def sums(self, image, filter_, bias):
-        return torch.nn.functional.conv2d(image, torch.from_numpy(filter_).to(image.dtype),
-                                          torch.from_numpy(bias).to(image.dtype), self.stride, self.padding,
-                                          groups=self.groups)
+        filter_, bias = (torch.from_numpy(array).to(image.device, image.dtype) for array in (filter_, bias))
+        return torch.nn.functional.conv2d(image, filter_, bias, self.stride, self.padding, groups=self.groups)
 
     def activate(self, values):
         return values.relu() if self.activation == "relu" else values.clamp(0, 6)
@@ -104,7 +107,8 @@ class QuantizedProblem(Problem):
     def expected(self):
         """The integers that are stored. The sums are exact in float64."""
         sums = self.sums(self.image.double(), self.filter, self.bias)
-        real = self.activate(sums * torch.from_numpy(self.image_scale * self.scales).double()[:, None, None])
+        scales = torch.from_numpy(self.image_scale * self.scales).to(sums)
+        real = self.activate(sums * scales[:, None, None])
         return torch.round(real / self.output_scale).clamp(0, 255)
 
     def packed(self, distile, kernel):
@@ -127,7 +131,8 @@ class Masked:
         self.distile, self.kernel, self.problem = distile, kernel, problem
         self.mask = distile.mask()
         self.output = torch.full((problem.batch, problem.outputs, problem.size, problem.size), 7,
-                                 dtype=problem.image.dtype).contiguous(memory_format=torch.channels_last)
+                                 dtype=problem.image.dtype, device=problem.image.device).contiguous(
+                                     memory_format=torch.channels_last)
         self.args = RunArgs(input=tensor_of(problem.image, problem.dtype), mask=self.mask,
                             output=tensor_of(self.output, problem.dtype),
                             weights=problem.packed(distile, kernel))
@@ -135,12 +140,16 @@ class Masked:
                                             problem.size)
         self.set_mask()
         self.variant = distile.chosen(kernel, self.mask)
+        if problem.mask.is_cuda:
+            # In a graph the GPU would choose; our other benchmarks name the variant, too.
+            self.args.variant = self.variant
         # Our own dense variant: with every pixel active, the one that every plan has.
         self.all = distile.mask()
-        everything = np.ones((problem.batch, problem.size, problem.size), np.uint8)
-        distile.mask_setter(self.all, everything.ctypes.data, problem.batch, problem.size, problem.size)()
+        self.everything = torch.ones_like(problem.mask)
+        distile.mask_setter(self.all, self.everything.data_ptr(), problem.batch, problem.size, problem.size)()
+        dense = next(name for name in distile.variants(kernel) if name.startswith(b"dense"))
         self.dense_output = torch.empty_like(self.output)
-        self.dense_args = RunArgs(input=self.args.input, mask=self.all, weights=self.args.weights, variant=b"dense",
+        self.dense_args = RunArgs(input=self.args.input, mask=self.all, weights=self.args.weights, variant=dense,
                                   output=tensor_of(self.dense_output, problem.dtype))
 
     def sides(self):
@@ -149,7 +158,10 @@ class Masked:
 
     def error(self):
         """The largest error of active pixels by the largest value; throws if another pixel was written."""
+        self.set_mask()
         self.distile.run(self.kernel, self.args)
+        if self.output.is_cuda:
+            torch.cuda.synchronize()
         active = self.problem.mask.bool()[:, None].expand_as(self.output)
         if not (self.output[~active] == 7).all():
             raise RuntimeError("an inactive pixel was written")
@@ -176,6 +188,30 @@ def quantized_torch_sides(problem):
     return {"dense PyTorch": lambda: torch.ops.onednn.qconv2d_pointwise(
         problem.image, problem.image_scale, 0, packed, scales, zeros, bias, stride, padding, dilation, groups,
         problem.output_scale, 0, torch.uint8, *problem.attributes())}
+
+
+def cuda_sides(problem):
+    """cuDNN's convolution and then the activation; in float16 for quantized numbers."""
+    half = problem.dtype == "uint8"
+    image = problem.image.half() if half else problem.image
+    filter_, bias = (torch.from_numpy(array).to(image) for array in (problem.filter, problem.bias))
+    if half:
+        # Real numbers in units of the output, as the quantized operator has them before it rounds.
+        unit = torch.from_numpy(problem.image_scale * problem.scales / problem.output_scale).to(filter_)
+        filter_, bias = filter_ * unit[:, None, None, None], bias * unit
+    filter_ = filter_.contiguous(memory_format=torch.channels_last)
+    sides = {"dense cuDNN float16" if half else "dense cuDNN": lambda: problem.activate(torch.nn.functional.conv2d(
+        image, filter_, bias, problem.stride, problem.padding, groups=problem.groups))}
+    return sides
+
+
+def sums_of_cublas(problem):
+    """cuBLAS's product of int8, which is no result yet: of images with half the range, because it reads no uint8."""
+    rows = (problem.image // 2).to(torch.int8).permute(0, 2, 3, 1).reshape(-1, problem.inputs)
+    columns = torch.from_numpy(problem.filter).to(rows).reshape(problem.outputs, problem.inputs).t()
+    if not (torch._int_mm(rows, columns)[:64].double() == rows[:64].double() @ columns.double()).all():
+        raise RuntimeError("cuBLAS's sums are wrong")
+    return {"dense cuBLAS int8 sums": lambda: torch._int_mm(rows, columns)}
 
 
 def onnxruntime_sides(problem, threads):
@@ -216,24 +252,32 @@ def onnxruntime_sides(problem, threads):
 def dense_sides(problem, threads):
     """The libraries, each of which has computed what it must: quantized numbers but for one step, others but for the
     roundings of their type."""
-    if problem.dtype != "uint8":
+    bound = 1
+    if problem.image.is_cuda:
+        sides = cuda_sides(problem)
+        bound = 2  # Float16 rounds images, weights and results.
+    elif problem.dtype != "uint8":
         sides = torch_sides(problem)
     else:
         sides = quantized_torch_sides(problem)
         if onnxruntime:
             sides.update(onnxruntime_sides(problem, threads))
     expected = problem.expected()
-    bound = 1 if problem.dtype == "uint8" else BOUNDS[problem.dtype] * float(expected.abs().max())
+    if problem.dtype != "uint8":
+        bound = BOUNDS[problem.dtype] * float(expected.abs().max())
     for name, side in sides.items():
         error = float((side().float() - expected).abs().max())
         if not error <= bound:
             raise RuntimeError(f"{name} is wrong at {problem.name}: its error is {error:.3g}, above {bound:.3g}")
+    if problem.image.is_cuda and problem.dtype == "uint8" and (problem.kernel, problem.stride) == (1, 1):
+        sides.update(sums_of_cublas(problem))
     return sides
 
 
 def measure_row(distile, kernel, problem, options):
     ours = Masked(distile, kernel, problem)
-    times = measure(CpuClock(), {**ours.sides(), **dense_sides(problem, options.threads)}, options.rounds)
+    clock = GpuClock(distile) if problem.image.is_cuda else CpuClock()
+    times = measure(clock, {**ours.sides(), **dense_sides(problem, options.threads)}, options.rounds)
     masked, kernels = times["masked"]["median"], times["kernels"]["median"]
     peer, peer_us = fastest(times, "dense")
     return {"status": "measured", "kind": "scaling", "shape": problem.name, "dtype": problem.dtype,
@@ -246,14 +290,19 @@ def measure_row(distile, kernel, problem, options):
 
 
 def main():
-    options = parse_options(__doc__, ["cpu"], ["float32", "bfloat16", "float16", "uint8"])
+    options = parse_options(__doc__, ["cpu", "cuda"], ["float32", "bfloat16", "float16", "uint8"])
     if torch is None:
         raise SystemExit("convolutions.py: PyTorch is needed")
     results = Results(options)
-    distile = Distile(options.library, options.threads)
-    rows = [(operator, batch, density) for density in DENSITIES for operator in OPERATORS for batch in BATCHES]
+    cuda = options.device == "cuda"
+    torch.backends.cudnn.benchmark = True
+    distile = Distile(options.library, options.threads, cuda)
+    # On a GPU there is no quantized code for depthwise convolutions.
+    operators = [name for name in OPERATORS if not cuda or OPERATORS[name][6] == 1]
+    rows = [(operator, batch, density) for density in DENSITIES for operator in operators
+            for batch in BATCHES[options.device]]
     for number, (operator, batch, density) in enumerate(rows, 1):
-        name = f"{operator}/{density}/n{batch}/{options.dtype}/t{options.threads}"
+        name = f"{operator}/{density}/n{batch}/{options.dtype}" + ("" if cuda else f"/t{options.threads}")
         if not results.wants(name):
             continue
         plan = OPERATORS[operator][0] + ("" if options.dtype == "float32" else f"_{options.dtype}")
@@ -263,7 +312,7 @@ def main():
             print(f"[{number}/{len(rows)}] {name}: skipped, no {plan}", flush=True)
             continue
         kind = QuantizedProblem if options.dtype == "uint8" else Problem
-        problem = kind(operator, batch, density, options.dtype)
+        problem = kind(operator, batch, density, options.dtype, options.device)
         row = measure_row(distile, distile.kernel(path, times_of(options, path)), problem, options)
         results.add(name, {"op": operator, **row})
         print(f"[{number}/{len(rows)}] {name}: {row['variant']} {row['t_masked_us']:.1f} us, {row['peer']} "

@@ -74,10 +74,10 @@ bool includes(const std::string &has, const std::string &needed) {
 }
 
 std::string why_no_code(Language language, const DataType &type, const std::string &features) {
-    if (type.is_quantized()) {
-        return "quantized operators are for CPUs";
-    }
     const auto &of = capability_of(features);
+    if (language == Language::Halide && type.is_quantized()) {
+        return "code from Halide does not multiply quantized numbers";
+    }
     if (language == Language::Halide) {
         return of.halide ? "" : "Halide makes no code for compute capability " + std::string(of.name) + " alone";
     }
@@ -99,6 +99,7 @@ const Backend &cuda_backend() {
         "DISTILE_CUDA",
         "NVIDIA GPUs",
         {{"cuda-o32", 32, Language::Halide, 0},
+         {"cuda-k8", 8, Language::TensorCore, 1},
          {"cuda-k16", 8, Language::TensorCore, 2},
          {"cuda-k32", 8, Language::TensorCore, 4}},
         "cuda",

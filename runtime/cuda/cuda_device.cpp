@@ -338,6 +338,15 @@ void CudaDevice::update_pixels(distile_mask *mask, const distile_tensor &output,
                   make_update(output, from, {1, 1}, zero));
 }
 
+void CudaDevice::write(CUstream on, const Zeros &zeros) const {
+    update_pixels(on, static_cast<CudaMask &>(zeros.mask).device_bits(),
+                  make_update(zeros.output, nullptr, {1, 1}, true, zeros.byte));
+}
+
+void CudaDevice::write(const Zeros &zeros) {
+    write(caller_stream, zeros);
+}
+
 void CudaDevice::upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
                                   int32_t scale_h, int32_t scale_w, bool zero) {
     check_pointer(input.data, element_bytes(input.dtype), "input");
@@ -363,13 +372,9 @@ std::unique_ptr<DeviceChooser> CudaDevice::make_chooser(int32_t num_variants) {
 }
 
 RunResult CudaDevice::run(LoadedCode *code, const VariantCalls &calls, const Zeros *zeros) {
-    const auto write_zeros = [&](CUstream on) {
-        update_pixels(on, static_cast<CudaMask &>(zeros->mask).device_bits(),
-                      make_update(zeros->output, nullptr, {1, 1}, true));
-    };
     const bool beside = zeros && calls.calls[0].store_tiles == 0;
     if (zeros && !beside) {
-        write_zeros(caller_stream);
+        write(caller_stream, *zeros);
     }
     if (beside) {
         side_->fork();
@@ -388,7 +393,7 @@ RunResult CudaDevice::run(LoadedCode *code, const VariantCalls &calls, const Zer
     }
     // Enqueue after the operator, so its blocks start first and the zeros fill the gaps.
     side_->begin();
-    write_zeros(side_->stream());
+    write(side_->stream(), *zeros);
     try {
         side_->join();
     } catch (...) {

@@ -68,6 +68,7 @@ public:
     ScratchMemory take_scratch(size_t bytes) override;
     void update_pixels(distile_mask *mask, const distile_tensor &output, const distile_tensor *from,
                        bool zero) override;
+    void write(const Zeros &zeros) override;
     void upsample_nearest(const distile_tensor &input, const distile_tensor &output, distile_mask &mask,
                           int32_t scale_h, int32_t scale_w, bool zero) override;
     void normalize(const Normalization &normalization) override;
@@ -131,6 +132,7 @@ private:
     void find_features();
     bool is_device_memory(const void *pointer) const;
     void update_pixels(CUstream on, const DeviceBits &bits, const PixelUpdate &update) const;
+    void write(CUstream on, const Zeros &zeros) const;
     /** Launches a kernel for listed pixels that are split into teams. */
     template<typename Pixels> void launch_pixels(const OwnKernels::PixelKernels &functions, bool in_vectors,
                                                  const TileList &list, const Pixels &pixels) const;

@@ -80,7 +80,8 @@ OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t
         });
         load_typed(distile_scores_ptx,
                    [&](size_t type, const auto &find) { score_pixels_.at(type) = find("score_pixels"); });
-        load(distile_pixels_ptx, {{&update_pixels_2_, "distile_update_pixels_2"},
+        load(distile_pixels_ptx, {{&update_pixels_1_, "distile_update_pixels_1"},
+                                  {&update_pixels_2_, "distile_update_pixels_2"},
                                   {&update_pixels_4_, "distile_update_pixels_4"},
                                   {&update_pixels_16_, "distile_update_pixels_16"},
                                   {&hand_out, "distile_hand_out"}});
@@ -117,7 +118,10 @@ const OwnKernels::Compare &OwnKernels::compare(distile_dtype dtype) const {
 }
 
 CUfunction OwnKernels::update_pixels(int32_t unit) const {
-    return unit == 16 ? update_pixels_16_ : unit == 4 ? update_pixels_4_ : update_pixels_2_;
+    return unit == 16  ? update_pixels_16_
+           : unit == 4 ? update_pixels_4_
+           : unit == 2 ? update_pixels_2_
+                       : update_pixels_1_;
 }
 
 CUfunction OwnKernels::pack(int32_t unit, bool to_packed) const {

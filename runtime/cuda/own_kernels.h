@@ -71,7 +71,8 @@ private:
     std::array<PixelKernels, 3> normalize_{}, pool_{}, combine_{}, normalize_groups_{};
     std::array<CUfunction, 3> sum_pixels_{}, merge_pixels_{}, score_pixels_{};
     std::array<CUfunction, 3> pack_{}, unpack_{};  // By unit.
-    CUfunction update_pixels_2_ = nullptr, update_pixels_4_ = nullptr, update_pixels_16_ = nullptr;
+    CUfunction update_pixels_1_ = nullptr, update_pixels_2_ = nullptr, update_pixels_4_ = nullptr,
+               update_pixels_16_ = nullptr;
     CUfunction to_planes_2_ = nullptr, to_planes_4_ = nullptr, to_pixels_2_ = nullptr, to_pixels_4_ = nullptr;
 };
 

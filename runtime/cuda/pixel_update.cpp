@@ -21,7 +21,8 @@ PixelView PixelUnits::view_of(const distile_tensor &tensor) const {
     return {tensor.data, tensor.stride_n / lanes, tensor.stride_h / lanes, tensor.stride_w / lanes};
 }
 
-PixelUpdate make_update(const distile_tensor &output, const distile_tensor *from, const Scale &scale, bool zero) {
+PixelUpdate make_update(const distile_tensor &output, const distile_tensor *from, const Scale &scale, bool zero,
+                        uint8_t byte) {
     const PixelUnits units(output, from);
     const auto height = static_cast<uint32_t>(output.height);
     const uint32_t runs = (static_cast<uint32_t>(output.width) + pixels_per_warp - 1) / pixels_per_warp;
@@ -38,6 +39,7 @@ PixelUpdate make_update(const distile_tensor &output, const distile_tensor *from
     update.team = units.team;
     update.unit = units.unit;
     update.zero = zero ? 1 : 0;
+    update.zeros = 0x01010101u * byte;
     return update;
 }
 

@@ -21,7 +21,7 @@ struct PixelUnits {
     PixelView view_of(const distile_tensor &tensor) const;
 
     int64_t lanes;      ///< Elements per unit.
-    int32_t unit;       ///< Bytes: 2, 4 or 16.
+    int32_t unit;       ///< Bytes: 1, 2, 4 or 16.
     int32_t per_pixel;  ///< Units.
     uint32_t team;      ///< Lanes per pixel: a power of two up to 32.
 };
@@ -31,8 +31,10 @@ struct Scale {
     int32_t h, w;
 };
 
-/** An update of a tensor's pixels: copies from `from`, unless null, and with `zero` zeros the others. */
-PixelUpdate make_update(const distile_tensor &output, const distile_tensor *from, const Scale &scale, bool zero);
+/** An update of a tensor's pixels: copies from `from`, unless null, and with `zero` zeros the others, whose bytes
+ * become `byte`. */
+PixelUpdate make_update(const distile_tensor &output, const distile_tensor *from, const Scale &scale, bool zero,
+                        uint8_t byte = 0);
 
 /** The number of blocks to launch for an update, whose warps loop. */
 uint32_t blocks_for(const PixelUpdate &update, uint32_t most_blocks);

@@ -1,4 +1,5 @@
 #include "rehearsal.h"
+#include "quantized_operator.h"
 #include <algorithm>
 
 namespace distile {
@@ -67,11 +68,14 @@ void rehearse(const distile_kernel &kernel,
     const distile_polykernel &polykernel = kernel.polykernel;
     distile_context &context = kernel.context;
     const SmallImages images(kernel);
+    const bool quantizes = is_quantized(polykernel);
+    const QuantizedOperator quantized = quantizes ? quantized_operator(polykernel) : QuantizedOperator{};
     for (const Variant &variant : kernel.variants) {
         const WeightPacking *weights = kernel.kind.weights;
         const WeightLayout *layout = weights ? find_layout(variant.layout) : nullptr;
         const std::vector<PackedArray> packed =
-            weights ? weights->pack(polykernel.op, {{}, nullptr}, *layout) : std::vector<PackedArray>();
+            weights ? weights->pack(polykernel.op, {{}, nullptr, quantizes ? &quantized : nullptr}, *layout)
+                    : std::vector<PackedArray>();
         std::vector<distile_array> operands;
         for (int32_t i = 0; i < polykernel.num_operands; i++) {
             const distile_operand &operand = polykernel.operands[i];

@@ -6,8 +6,8 @@
 #include "emulated_tiles.h"
 #include "matrix_tiles.h"
 #include "operator_test.h"
+#include "quantized_model.h"
 #include "test_conv3_24_40_residual_uint8.h"
-#include "test_tensor.h"
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -40,15 +40,8 @@ const InstructionSet instruction_sets[] = {
 #endif
 };
 
-struct Case {
-    const char *name;
-    distile_operator_kind kind;
-    distile_conv2d conv;
-    distile_dtype input, output;
-};
-
 // Channels in, out; groups; kernel, stride; padding at the top, bottom, left and right; dilation; epilogue; residual.
-const Case cases[] = {
+const QuantizedCase cases[] = {
     {"whole steps",
      DISTILE_MASKED_CONV2D,
      {64, 48, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0},
@@ -147,7 +140,7 @@ const Case cases[] = {
 };
 
 /** A quantized operator. */
-DotProductOperator operator_of(const Case &of) {
+DotProductOperator operator_of(const QuantizedCase &of) {
     return {of.kind,
             of.conv,
             of.output,
@@ -158,278 +151,26 @@ DotProductOperator operator_of(const Case &of) {
              {DISTILE_ROLE_REQUANTIZATION, DISTILE_FLOAT32, 0}}};
 }
 
-/** A tensor in guarded memory, with gaps between its pixels and rows, full of random bytes. */
-struct Bytes {
-    Bytes(distile_dtype dtype, int32_t batch, int32_t height, int32_t width, int32_t channels, int32_t border,
-          std::mt19937 &random)
-        : size(dtype == DISTILE_FLOAT32 ? 4 : 1), view(distile_tensor_make(nullptr, batch, height, width, channels)) {
-        view.dtype = dtype;
-        view.stride_w = channels + 3;
-        view.stride_h = (width + 2 * border) * view.stride_w + 5;
-        view.stride_n = (height + 2 * border) * view.stride_h + 7;
-        view.border_top = view.border_bottom = view.border_left = view.border_right = border;
-        const int64_t elements = (batch - 1) * view.stride_n + (height + 2 * border - 1) * view.stride_h +
-                                 (width + 2 * border - 1) * view.stride_w + channels;
-        memory = std::make_unique<GuardedMemory>(elements * size, Flush::Back);
-        bytes = static_cast<uint8_t *>(memory->data());
-        count = elements * size;
-        for (int64_t i = 0; i < count; i++) {
-            bytes[i] = static_cast<uint8_t>(random());
-        }
-        view.data = bytes + (border * view.stride_h + border * view.stride_w) * size;
-    }
-    int64_t offset(int32_t n, int32_t y, int32_t x, int32_t c) const {
-        return n * view.stride_n + y * view.stride_h + x * view.stride_w + c;
-    }
-    uint8_t *at(int32_t n, int32_t y, int32_t x, int32_t c) const {
-        return static_cast<uint8_t *>(view.data) + offset(n, y, x, c) * size;
-    }
-    /** A stored number. */
-    int32_t get(int32_t n, int32_t y, int32_t x, int32_t c) const {
-        return view.dtype == DISTILE_INT8 ? static_cast<int8_t>(*at(n, y, x, c)) : *at(n, y, x, c);
-    }
-
-    int64_t size;
-    distile_tensor view;
-    std::unique_ptr<GuardedMemory> memory;
-    uint8_t *bytes;
-    int64_t count;
-};
-
-/** An operator with its numbers. */
-struct Model {
-    Model(const Case &from, bool halves, std::mt19937 &random) : of(from) {
-        const distile_conv2d &conv = of.conv;
-        group_inputs = conv.in_channels / conv.groups;
-        filter.resize(static_cast<size_t>(conv.kernel_h) * conv.kernel_w * group_inputs * conv.out_channels);
-        for (int8_t &weight : filter) {
-            // Often the largest ones, whose sums of two products exceed 16 bits.
-            weight = static_cast<int8_t>(random() % 3 == 0 ? random() : random() % 2 == 0 ? 127 : -128);
-        }
-        const auto real = [&](double least, double most) {
-            return std::uniform_real_distribution<float>(static_cast<float>(least), static_cast<float>(most))(random);
-        };
-        const double sum = 200.0 * std::sqrt(static_cast<double>(filter.size()) / conv.out_channels);
-        for (int32_t o = 0; o < conv.out_channels; o++) {
-            // With these, every other sum lies in the middle between two results.
-            scales.push_back(halves ? 0.5f : real(.1, 1) / static_cast<float>(sum));
-            bias.push_back(static_cast<int32_t>(random() % 20000) - 10000);
-            float_bias.push_back(halves ? 0 : real(-3, 3));
-        }
-        bias[0] = INT32_MAX - 5;  // Sums wrap around.
-        const auto zero_point = [&](distile_dtype dtype) {
-            return static_cast<int32_t>(random() % 256) - (dtype == DISTILE_INT8 ? 128 : 0);
-        };
-        quantization.input = {halves ? 1 : real(.01, .1), zero_point(of.input)};
-        quantization.filter_scales = scales.data();
-        quantization.bias = bias.data();
-        if (of.output != DISTILE_FLOAT32) {
-            quantization.output = {halves ? 1 : real(.01, .1), zero_point(of.output)};
-            if (conv.residual != 0) {
-                quantization.residual = {halves ? 1 : real(.01, .1), zero_point(of.output)};
-            }
-        }
-    }
-
-    /** (sum of (input - zero point) * filter) + bias, which wraps around. */
-    int32_t sum(const Bytes &input, int32_t n, int32_t y, int32_t x, int32_t o) const {
-        const distile_conv2d &conv = of.conv;
-        auto total = static_cast<uint32_t>(bias[o]);
-        for (int32_t ky = 0; ky < conv.kernel_h; ky++) {
-            for (int32_t kx = 0; kx < conv.kernel_w; kx++) {
-                int32_t iy = 0, ix = 0;
-                if (!reads(y, ky, conv.stride_h, conv.pad_top, conv.dilation_h, input.view.height, iy) ||
-                    !reads(x, kx, conv.stride_w, conv.pad_left, conv.dilation_w, input.view.width, ix)) {
-                    continue;
-                }
-                const int32_t first = o / (conv.out_channels / conv.groups) * group_inputs;
-                for (int32_t i = 0; i < group_inputs; i++) {
-                    const int8_t weight =
-                        filter[((static_cast<size_t>(ky) * conv.kernel_w + kx) * group_inputs + i) * conv.out_channels +
-                               o];
-                    total += static_cast<uint32_t>((input.get(n, iy, ix, first + i) - quantization.input.zero_point) *
-                                                   weight);
-                }
-            }
-        }
-        int32_t result = 0;
-        std::memcpy(&result, &total, sizeof(result));
-        return result;
-    }
-
-    /** The result as the documents define it, in float32. */
-    void result(const Bytes &input, const Bytes *residual, int32_t n, int32_t y, int32_t x, int32_t o,
-                uint8_t *to) const {
-        const bool quantized = of.output != DISTILE_FLOAT32;
-        const distile_epilogue epilogue = of.conv.epilogue;
-        const bool in_units = quantized && (epilogue == DISTILE_EPILOGUE_NONE || epilogue == DISTILE_EPILOGUE_RELU);
-        const float unit = in_units ? quantization.output.scale : 1;
-        const float multiplier = quantization.input.scale * scales[o] / unit;
-        volatile float value = static_cast<float>(sum(input, n, y, x, o)) * multiplier;
-        value = value + float_bias[o] / unit;
-        if (residual && !quantized) {
-            float added = 0;
-            std::memcpy(&added, residual->at(n, y, x, o), sizeof(added));
-            value = value + added;
-        } else if (residual) {
-            const volatile float added =
-                static_cast<float>(residual->get(n, y, x, o) - quantization.residual.zero_point) *
-                (quantization.residual.scale / unit);
-            value = value + added;
-        }
-        const auto activated = static_cast<float>(apply_epilogue(epilogue, value));
-        if (!quantized) {
-            std::memcpy(to, &activated, sizeof(activated));
-            return;
-        }
-        const float scaled = in_units ? activated : activated * (1 / quantization.output.scale);
-        const int32_t least = of.output == DISTILE_INT8 ? -128 : 0;
-        const float rounded = std::nearbyint(std::clamp(scaled, -1000.0f, 1000.0f));
-        *to = static_cast<uint8_t>(
-            std::clamp(static_cast<int32_t>(rounded) + quantization.output.zero_point, least, least + 255));
-    }
-
-    bool is_exact() const {
-        return of.conv.epilogue <= DISTILE_EPILOGUE_RELU6;
-    }
-
-    Case of;
-    int32_t group_inputs = 0;
-    std::vector<int8_t> filter;  // [kernel row][kernel column][input channel of a group][output channel]
-    std::vector<float> scales, float_bias;
-    std::vector<int32_t> bias;
-    distile_quantization quantization{};
-
-private:
-    bool reads(int32_t output, int32_t tap, int32_t stride, int32_t pad, int32_t dilation, int32_t extent,
-               int32_t &input) const {
-        input = output * stride - pad + tap * dilation;
-        if (of.kind == DISTILE_MASKED_CONV_TRANSPOSE2D) {
-            const int32_t distance = output + pad - tap * dilation;
-            if (distance % stride != 0) {
-                return false;
-            }
-            input = distance / stride;
-        }
-        return input >= 0 && input < extent;
-    }
-};
-
-/** One call: extents, the share of active pixels in percent, and the options. */
-struct Run {
-    int32_t batch, height, width, active, border;
-    distile_inactive inactive;
-    distile_store store;
-};
-
-constexpr Run all_runs[] = {
-    {2, 9, 11, 30, 0, DISTILE_KEEP, DISTILE_STORE_EXACT},  {1, 9, 11, 100, 0, DISTILE_ZERO, DISTILE_STORE_EXACT},
-    {1, 12, 7, 5, 2, DISTILE_ZERO, DISTILE_STORE_EXACT},   {1, 9, 35, 60, 3, DISTILE_KEEP, DISTILE_STORE_TILES},
-    {2, 10, 10, 20, 0, DISTILE_ZERO, DISTILE_STORE_TILES}, {1, 9, 9, 0, 0, DISTILE_ZERO, DISTILE_STORE_EXACT},
-};
-
 /** Runs a variant and compares all of the output's memory. */
-void check_run(const Context &context, const Kernel &kernel, const Weights &weights, const Model &model, const Run &run,
-               int32_t variant, std::mt19937 &random) {
-    const distile_conv2d &conv = model.of.conv;
-    const int32_t in_height = model.of.kind == DISTILE_MASKED_LINEAR ? 1 : run.height;
-    Bytes input(model.of.input, run.batch, in_height, run.width, conv.in_channels, run.border, random);
-    for (int32_t n = 0; n < run.batch; n++) {
-        for (int32_t y = -run.border; y < in_height + run.border; y++) {
-            for (int32_t x = -run.border; x < run.width + run.border; x++) {
-                if (y < 0 || y >= in_height || x < 0 || x >= run.width) {
-                    std::fill_n(input.at(n, y, x, 0), conv.in_channels,
-                                static_cast<uint8_t>(model.quantization.input.zero_point));
-                }
-            }
-        }
-    }
-    int32_t height = 0, width = 0;
-    check(context, distile_kernel_output_shape(kernel.get(), in_height, run.width, &height, &width));
-    REQUIRE(height > 0);
-    REQUIRE(width > 0);
-    const Bytes output(model.of.output, run.batch, height, width, conv.out_channels, 0, random);
-    Bytes residual(model.of.output, run.batch, height, width, conv.out_channels, 0, random);
-    if (model.of.output == DISTILE_FLOAT32) {
-        for (int64_t i = 0; i + 4 <= residual.count; i += 4) {
-            const float value = static_cast<float>(random() % 1000) / 100 - 5;
-            std::memcpy(residual.bytes + i, &value, sizeof(value));
-        }
-    }
-    std::vector<uint8_t> active(static_cast<size_t>(run.batch) * height * width);
-    for (uint8_t &byte : active) {
-        byte = static_cast<int32_t>(random() % 100) < run.active ? 1 : 0;
-    }
-    const Mask mask = make_mask(context);
-    check(context,
-          distile_mask_set_bytes(mask.get(), active.data(), run.batch, height, width, int64_t{height} * width, width));
-    const std::vector<uint8_t> before(output.bytes, output.bytes + output.count);
-    distile_run_args args{};
-    args.input = &input.view;
-    args.output = &output.view;
-    args.residual = conv.residual != 0 ? &residual.view : nullptr;
-    args.weights = weights.get();
-    args.mask = mask.get();
-    args.inactive = run.inactive;
-    args.store = run.store;
-    check(context, distile_run_variant(kernel.get(), variant, &args));
-
+void check_run(const Context &context, const Kernel &kernel, const Weights &weights, const QuantizedModel &model,
+               const QuantizedRun &run, int32_t variant, std::mt19937 &random) {
     distile_variant_info info{};
     check(context, distile_kernel_get_variant(kernel.get(), variant, &info));
-    const auto is_active = [&](int32_t n, int32_t y, int32_t x) {
-        return y < height && x < width && active[(static_cast<size_t>(n) * height + y) * width + x] != 0;
-    };
-    const auto is_stored = [&](int32_t n, int32_t y, int32_t x) {
-        if (run.store == DISTILE_STORE_EXACT) {
-            return is_active(n, y, x);
-        }
-        bool any = info.dense != 0;
-        const int32_t first_y = y / info.tile_h * info.tile_h, first_x = x / info.tile_w * info.tile_w;
-        for (int32_t i = 0; i < info.tile_h * info.tile_w; i++) {
-            any = any || is_active(n, first_y + i / info.tile_w, first_x + i % info.tile_w);
-        }
-        return any;
-    };
-    std::vector<uint8_t> expected = before;
-    int64_t mistakes = 0;
-    double worst = 0;
-    for (int32_t n = 0; n < run.batch; n++) {
-        for (int32_t y = 0; y < height; y++) {
-            for (int32_t x = 0; x < width; x++) {
-                for (int32_t o = 0; o < conv.out_channels; o++) {
-                    uint8_t *const found = output.at(n, y, x, o);
-                    uint8_t *const due = expected.data() + (found - output.bytes);
-                    if (is_stored(n, y, x)) {
-                        model.result(input, conv.residual != 0 ? &residual : nullptr, n, y, x, o, due);
-                        if (!model.is_exact()) {
-                            const int32_t difference = model.of.output == DISTILE_INT8
-                                                           ? static_cast<int8_t>(*due) - static_cast<int8_t>(*found)
-                                                           : *due - *found;
-                            worst = std::max<double>(worst, std::abs(difference));
-                            *due = *found;
-                        }
-                    } else if (run.inactive == DISTILE_ZERO) {
-                        const int32_t zero_point = model.quantization.output.zero_point;
-                        std::memset(due, static_cast<uint8_t>(zero_point), output.size);
-                    }
-                    mistakes += std::memcmp(due, found, output.size) != 0 ? 1 : 0;
-                }
-            }
-        }
-    }
-    CHECK(mistakes == 0);
-    CHECK(worst <= 1);
-    CHECK(std::equal(expected.begin(), expected.end(), output.bytes));
-}
-
-Weights pack(const Context &context, const Kernel &kernel, const Model &model) {
-    distile_weights_source source{};
-    source.filter = model.filter.data();
-    source.dtype = DISTILE_INT8;
-    source.order = DISTILE_HWIO;
-    source.bias = model.float_bias.data();
-    source.quantization = &model.quantization;
-    return pack_weights(context, kernel, source);
+    check_quantized_run(model, run, kernel, info, 1, random, [&](const QuantizedCall &call) {
+        const distile_tensor &output = call.output.view;
+        const Mask mask = make_mask(context);
+        check(context, distile_mask_set_bytes(mask.get(), call.mask.data(), output.batch, output.height, output.width,
+                                              int64_t{output.height} * output.width, output.width));
+        distile_run_args args{};
+        args.input = &call.input.view;
+        args.output = &output;
+        args.residual = call.residual ? &call.residual->view : nullptr;
+        args.weights = weights.get();
+        args.mask = mask.get();
+        args.inactive = run.inactive;
+        args.store = run.store;
+        check(context, distile_run_variant(kernel.get(), variant, &args));
+    });
 }
 
 distile_context_options with_threads(int32_t threads) {
@@ -446,20 +187,20 @@ TEST_CASE("Quantized operators compute what integer sums give", "[int8]") {
         if (!can_run_or_warn(DotProductKernel(set, operator_of(cases[0])).polykernel())) {
             continue;
         }
-        for (const Case &one : cases) {
+        for (const QuantizedCase &one : cases) {
             if (dot_product_taps(one.kind, one.conv).window_channels == 0 && !set.depthwise) {
                 continue;
             }
             for (const bool halves : {false, true}) {
                 INFO(set.name << ", " << one.name << (halves ? ", halves" : ""));
                 const DotProductKernel kernel(set, operator_of(one));
-                const Model model(one, halves, random);
+                const QuantizedModel model(one, halves, random);
                 const Context context = make_context(with_threads(halves ? 1 : 3));
                 const Kernel made = make_kernel(context, kernel.polykernel());
-                const Weights weights = pack(context, made, model);
-                for (const Run &run : all_runs) {
+                const Weights weights = model.pack(context, made);
+                for (const QuantizedRun &run : quantized_runs) {
                     for (int32_t variant = 0; variant < InstructionSet::num_variants; variant++) {
-                        INFO("run " << &run - all_runs << ", variant " << variant);
+                        INFO("run " << &run - quantized_runs << ", variant " << variant);
                         check_run(context, made, weights, model, run, variant, random);
                     }
                 }
@@ -471,10 +212,10 @@ TEST_CASE("Quantized operators compute what integer sums give", "[int8]") {
 
 TEST_CASE("Quantized operators that are built from an operator file compute the same", "[int8]") {
     const distile_polykernel *polykernel = &test_conv3_24_40_residual_uint8;
-    const Case one = {"", polykernel->kind, *static_cast<const distile_conv2d *>(polykernel->op), DISTILE_UINT8,
-                      DISTILE_INT8};
+    const QuantizedCase one = {"", polykernel->kind, *static_cast<const distile_conv2d *>(polykernel->op),
+                               DISTILE_UINT8, DISTILE_INT8};
     std::mt19937 random(3);
-    const Model model(one, false, random);
+    const QuantizedModel model(one, false, random);
     // The best code that this CPU has, and that which every CPU has.
     for (const char *features : {static_cast<const char *>(nullptr), "", "avx2 avx sse41 fma f16c"}) {
         distile_context_options options = with_threads(2);
@@ -486,10 +227,10 @@ TEST_CASE("Quantized operators that are built from an operator file compute the 
         INFO(info.name);
         CHECK(info.dtype == DISTILE_UINT8);
         CHECK(info.output_dtype == DISTILE_INT8);
-        const Weights weights = pack(context, kernel, model);
-        for (const Run &run : all_runs) {
+        const Weights weights = model.pack(context, kernel);
+        for (const QuantizedRun &run : quantized_runs) {
             for (int32_t variant = 0; variant < info.num_variants; variant++) {
-                INFO("run " << &run - all_runs << ", variant " << variant);
+                INFO("run " << &run - quantized_runs << ", variant " << variant);
                 check_run(context, kernel, weights, model, run, variant, random);
             }
         }
@@ -498,11 +239,11 @@ TEST_CASE("Quantized operators that are built from an operator file compute the 
 
 TEST_CASE("A quantized model computes about what its real model does", "[int8]") {
     constexpr int32_t channels = 16, extent = 12, taps = 9 * channels;
-    const Case one = {"",
-                      DISTILE_MASKED_CONV2D,
-                      {channels, channels, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0},
-                      DISTILE_UINT8,
-                      DISTILE_UINT8};
+    const QuantizedCase one = {"",
+                               DISTILE_MASKED_CONV2D,
+                               {channels, channels, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0},
+                               DISTILE_UINT8,
+                               DISTILE_UINT8};
     const DotProductKernel polykernel(instruction_sets[1], operator_of(one));
     const Context context = make_context(with_threads(2));
     const Kernel kernel = make_kernel(context, polykernel.polykernel());
@@ -573,13 +314,13 @@ TEST_CASE("A quantized model computes about what its real model does", "[int8]")
 }
 
 TEST_CASE("Quantized operators say what is wrong with their numbers", "[int8]") {
-    const Case one = {"",
-                      DISTILE_MASKED_CONV2D,
-                      {8, 16, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 0},
-                      DISTILE_UINT8,
-                      DISTILE_INT8};
+    const QuantizedCase one = {"",
+                               DISTILE_MASKED_CONV2D,
+                               {8, 16, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_NONE, 0},
+                               DISTILE_UINT8,
+                               DISTILE_INT8};
     std::mt19937 random(2);
-    const Model model(one, false, random);
+    const QuantizedModel model(one, false, random);
     DotProductKernel kernel(instruction_sets[1], operator_of(one));
     const Context context = make_context(with_threads(1));
     const Kernel made = make_kernel(context, kernel.polykernel());
@@ -617,12 +358,12 @@ TEST_CASE("Quantized operators say what is wrong with their numbers", "[int8]") 
             [&](Source &s, Numbers &) { s.bn_mean = s.bn_variance = ones.data(); });
 
     // Weights for other types of activations.
-    Case other = one;
+    QuantizedCase other = one;
     other.input = DISTILE_INT8;
     const DotProductKernel of_int8(instruction_sets[1], operator_of(other));
     const Kernel made_of_int8 = make_kernel(context, of_int8.polykernel());
-    const Weights weights = pack(context, made_of_int8, Model(other, false, random));
-    const Bytes input(DISTILE_UINT8, 1, 3, 3, 8, 0, random), output(DISTILE_INT8, 1, 3, 3, 16, 0, random);
+    const Weights weights = QuantizedModel(other, false, random).pack(context, made_of_int8);
+    const QuantizedTensor input(DISTILE_UINT8, 1, 3, 3, 8, 0, random), output(DISTILE_INT8, 1, 3, 3, 16, 0, random);
     const Mask mask = make_mask(context);
     const std::vector<uint8_t> all(9, 1);
     check(context, distile_mask_set_bytes(mask.get(), all.data(), 1, 3, 3, 9, 3));

@@ -185,6 +185,7 @@ TEST_CASE("Weights for tensor cores lie in swizzled steps of the reduction", "[w
         const WeightAt weight = [&](int32_t o, int32_t tap, int32_t i) {
             return source.filter[(o * channels + i) * taps + tap];
         };
+        check_packed(source.pack(conv2d_kind, &conv, "cuda-k8"), conv, weight, 128);
         check_packed(source.pack(conv2d_kind, &conv, "cuda-k16"), conv, weight, 64);
         check_packed(source.pack(conv2d_kind, &conv, "cuda-k32"), conv, weight, 32);
         if (taps == 1) {

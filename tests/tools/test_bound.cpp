@@ -1,5 +1,6 @@
 // Device profiles, the points of a space, the bound on examples worked by hand, and the ranking by it.
 #include "bound.h"
+#include "bound_plan.h"
 #include "calibrate.h"
 #include "candidates.h"
 #include "catch.h"
@@ -795,7 +796,30 @@ TEST_CASE("Schedules of quantized operators are judged by the instructions of th
             CHECK(space_of("cpu", workload.problem).why_illegal(candidate.theta, workload.problem).empty());
         }
     }
-    refuse([&] { choose_code(op, generic_device_profile("generic_cuda"), "", Math::Float32); }, {"quantized", "CPUs"});
+}
+
+TEST_CASE("Quantized operators run on tensor cores of GPUs, or not at all", "[bound]") {
+    const auto make = [](int channels) {
+        return make_operator({{"in_channels", channels}, {"out_channels", 256}, {"dtype", "uint8"}});
+    };
+    const Operator op = make(256);
+    for (const char *profile : {"generic_cuda", "generic_cuda_sm90"}) {
+        const DeviceProfile device = generic_device_profile(profile);
+        const CodeChoice code = choose_code(op, device, "", Math::Float32);
+        CHECK(language_of(op, code) == Language::TensorCore);
+        const Workload workload = workload_of(op, device, code);
+        CHECK(&space_of("cuda", workload.problem) == &tensor_core_space(*workload.problem.tensor_cores, true));
+        const Ranking ranking = rank(workload, {density_bucket(workload, .1)});
+        REQUIRE_FALSE(ranking.kept.empty());
+        for (const Candidate &candidate : ranking.kept) {
+            CHECK(space_of("cuda", workload.problem).why_illegal(candidate.theta, workload.problem).empty());
+        }
+        refuse([&] { choose_code(make(24), device, "", Math::Float32); }, {"quantized", "multiples of 8, or of 16"});
+    }
+    const std::vector<PlannedCode> planned = planned_codes(op, cuda_backend(), true);
+    REQUIRE(planned.size() == 2);
+    CHECK(planned.front().name == "conv_sm90");
+    refuse([&] { planned_codes(make(24), cuda_backend(), true); }, {"quantized"});
 }
 
 TEST_CASE("Schedules of quantized convolutions with groups are judged by what their channels read", "[bound]") {

@@ -837,6 +837,30 @@ TEST_CASE("A plan for dot products names a target that has them, and no other co
     refuse([&] { change_type(other, op); }, {"fine", "float32"});
 }
 
+TEST_CASE("A quantized operator on a GPU has plans for tensor cores only", "[plan]") {
+    const TemporaryFolder folder;
+    const json file = read_json(std::string(DISTILE_TESTS_FOLDER) + "/plans/test_linear_48_32_residual_int8_sm90.json");
+    const auto read = [&](const json &json) {
+        const Plan plan = read_plan(folder.write("plan.json", json.dump()));
+        check_buildable(plan);
+        return plan;
+    };
+    const std::string source = tensor_core_source(read(file)), c = emit_polykernels({read(file)}, "s");
+    CAPTURE(source, c);
+    CHECK(contains(source, "using Element = int8_t;\n    using Result = float;"));
+    CHECK(contains(c, "DISTILE_ROLE_REQUANTIZATION"));
+    CHECK(contains(c, ".layout = \"cuda-k8\""));
+    json other = file;
+    other["operator"]["params"]["output_dtype"] = "uint8";
+    CHECK(contains(tensor_core_source(read(other)), "using Result = uint8_t;"));
+    refuse_changes(file,
+                   {set("/variants/1/code", {{"halide", good_theta()}}, {"variant 1", "Halide", "quantized"}),
+                    set("/layout", "cuda-k16", {"variant 0", "cuda-k16", "cuda-k8"})},
+                   [](const std::string &path) { return read_plan(path); });
+    other["operator"]["params"]["in_channels"] = 56;
+    refuse([&] { read(other); }, {"multiples of 8, or of 16"});
+}
+
 TEST_CASE("A quantized operator has plans for dot products only", "[plan]") {
     const TemporaryFolder folder;
     const json file =
@@ -1102,12 +1126,25 @@ TEST_CASE("The spaces of tensor cores hold what fits a multiprocessor", "[plan]"
     CHECK(block(TensorCores::Sm90, 128, 32, 3, 1).per_multiprocessor == 1);
     CHECK(block(TensorCores::Sm80, 128, 64, 3, 1).threads == 256);
     CHECK(block(TensorCores::Sm80, 64, 64, 3, 1).shared_bytes == 3 * 128 * 128 + 8320);
+    // Quantized operators keep three numbers of each channel, not only the bias.
+    const Theta theta = {{"block_pixels", 128}, {"block_channels", 256}, {"stages", 3}, {"splits", 1}};
+    CHECK(tensor_core_block(TensorCores::Sm90, theta, true).shared_bytes ==
+          tensor_core_block(TensorCores::Sm90, theta).shared_bytes + 2 * 2 * 8 * 256);
+    CHECK(tensor_core_block(TensorCores::Sm80, theta, true).shared_bytes ==
+          tensor_core_block(TensorCores::Sm80, theta).shared_bytes);
     // Tiles of 16 pixels and more that fill a block, of whole steps of channels, on the latest chips.
     const auto boxes = [&](TensorCores cores, int height, int width, int pixels) {
         return has_boxes(cores, {{"tile_h", height}, {"tile_w", width}, {"block_pixels", pixels}}, facts);
     };
     CHECK(boxes(TensorCores::Sm90, 8, 8, 64));
     CHECK(boxes(TensorCores::Sm90, 2, 8, 256));
+    facts.bytes_per_element = 1;
+    CHECK_FALSE(boxes(TensorCores::Sm90, 8, 8, 64));
+    CHECK(runs_on_tensor_cores(facts));
+    facts.in_channels = 264;
+    CHECK_FALSE(runs_on_tensor_cores(facts));
+    facts.in_channels = 256;
+    facts.bytes_per_element = 4;
     CHECK_FALSE(boxes(TensorCores::Sm80, 8, 8, 64));
     CHECK_FALSE(boxes(TensorCores::Sm90, 8, 16, 64));
     CHECK_FALSE(boxes(TensorCores::Sm90, 2, 4, 64));

@@ -8,6 +8,13 @@ namespace {
 
 constexpr uint32_t warps = block_threads / 32;
 
+template<typename Unit> __device__ Unit zeros_of(const PixelUpdate &update) {
+    return static_cast<Unit>(update.zeros);
+}
+template<> __device__ uint4 zeros_of<uint4>(const PixelUpdate &update) {
+    return {update.zeros, update.zeros, update.zeros, update.zeros};
+}
+
 /** Updates pixels, one warp per run. Without words all pixels are active, or none where there is nothing to copy. A
  * `flip` of ~0 swaps active and inactive pixels. */
 template<typename Unit>
@@ -30,7 +37,7 @@ __device__ void update_pixels(const DeviceBits &mask, const PixelUpdate &update,
                 Unit *const to_pixel = to_row + (x + i) * to.stride_w;
                 const Unit *const from_pixel = from_row + divide(x + i, update.scale_w) * from.stride_w;
                 for (int32_t c = static_cast<int32_t>(rank); c < update.units; c += static_cast<int32_t>(update.team)) {
-                    to_pixel[c] = copy ? from_pixel[c] : Unit{};
+                    to_pixel[c] = copy ? from_pixel[c] : zeros_of<Unit>(update);
                 }
             }
         }
@@ -38,6 +45,11 @@ __device__ void update_pixels(const DeviceBits &mask, const PixelUpdate &update,
 }
 
 }  // namespace
+
+extern "C" __global__ void __launch_bounds__(block_threads)
+    distile_update_pixels_1(DeviceBits mask, PixelUpdate update) {
+    update_pixels<uint8_t>(mask, update, 0);
+}
 
 extern "C" __global__ void __launch_bounds__(block_threads)
     distile_update_pixels_2(DeviceBits mask, PixelUpdate update) {

@@ -26,8 +26,9 @@ struct PixelUpdate {
     uint32_t num_runs;     ///< In all images.
     int32_t width, units;  ///< Pixels per row, and units per pixel.
     uint32_t team;         ///< Lanes per pixel: a power of two up to 32.
-    int32_t unit;          ///< Bytes: 2, 4 or 16.
+    int32_t unit;          ///< Bytes: 1, 2, 4 or 16.
     int32_t zero;          ///< 1: inactive pixels become 0; 0: they stay.
+    uint32_t zeros;        ///< Four times the byte of their zeros.
 };
 
 /** Pixels of a buffer that will be written: the active ones, or all without words. */

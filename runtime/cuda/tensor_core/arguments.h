@@ -21,6 +21,21 @@ constexpr uint32_t sharing_steps = 12;
 /** The most variants of a kernel, so that a launch's arguments fit the 4 KB that every driver takes. */
 constexpr int32_t most_variants = 16;
 
+/** How sums of a quantized operator become results: a distile_requantization. Behind it come the offsets and then the
+ * multipliers of the output channels, which fill blocks of 16, and then zero points of the input. */
+struct Requantization {
+    static constexpr int channel_block = 16, padding_bytes = 4096;
+
+    int32_t input_zero_point, residual_zero_point, output_zero_point;
+    float residual_factor, output_factor;
+    int32_t reserved[11];
+
+    /** Those of the blocks of an operator. */
+    static constexpr int padded(int channels) {
+        return (channels + channel_block - 1) / channel_block * channel_block;
+    }
+};
+
 /** An activation, channels last. Strides in units of 16 bytes. */
 struct Tensor {
     char *data;  ///< Pixel (0, 0) of image 0. A border lies before it.
@@ -48,6 +63,7 @@ struct Arguments {
     Tensor input, residual, output;
     const char *weights;
     const float *bias;
+    const char *requantization;  ///< Of quantized operators.
     /** Rows and columns of the input that may be read; negative ones lie in its border. Others count as 0. */
     int32_t first_row, end_row, first_column, end_column;
     /** The mask: pixel (n, y, x) is bit x % 32 of bits[(n * height + y) * words_per_row + x / 32]. */

@@ -6,6 +6,7 @@
 
 #include "ptx.cuh"
 #include "rows.cuh"
+#include "types.cuh"
 
 namespace distile::tensor_core {
 
@@ -15,9 +16,10 @@ template<class Op, int BlockPixels> class Boxes {
 
 public:
     /** Whether a block's rows are whole boxes, whose rows of 128 bytes lie as tensor cores read them. Smaller tiles
-     * would take more copies than their rows. */
-    static constexpr bool possible = tile_pixels >= 16 && tile_pixels % 8 == 0 && BlockPixels % tile_pixels == 0 &&
-                                     Op::tile_h <= 16 && Op::tile_w <= 16 && Op::stride_h <= 8 && Op::stride_w <= 8 &&
+     * would take more copies than their rows. Hardware fills boxes with zeros, not with zero points. */
+    static constexpr bool possible = !is_quantized<Op> && tile_pixels >= 16 && tile_pixels % 8 == 0 &&
+                                     BlockPixels % tile_pixels == 0 && Op::tile_h <= 16 && Op::tile_w <= 16 &&
+                                     Op::stride_h <= 8 && Op::stride_w <= 8 &&
                                      Op::in_channels % ReductionPlace<Op>::step_channels == 0;
 
     __device__ Boxes(const Arguments &arguments, const TensorMap &map, const Rows<Op> &rows, uint32_t first_row)

@@ -1,65 +1,13 @@
 /** \file
- * From sums to stored results: bias, residual, activation, and the output's type.
+ * Stores results where their rows belong.
  */
 #ifndef DISTILE_CUDA_TENSOR_CORE_EPILOGUE_CUH
 #define DISTILE_CUDA_TENSOR_CORE_EPILOGUE_CUH
 
+#include "finish.cuh"
 #include "rows.cuh"
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cute/numeric/numeric_types.hpp>
 
 namespace distile::tensor_core {
-
-enum class Activation { None, Relu, Relu6, Silu, Gelu, Sigmoid, Hardsigmoid, Hardswish };
-
-/** NaN stays NaN. */
-template<Activation Kind> __device__ inline float activate(float x) {
-    switch (Kind) {
-    case Activation::Relu:
-        return x < 0 ? 0 : x;
-    case Activation::Relu6:
-        return x < 0 ? 0 : x > 6 ? 6 : x;
-    case Activation::Silu:
-        return x / (1 + expf(-x));
-    case Activation::Gelu:
-        return .5f * x * (1 + erff(x * .70710678f));
-    case Activation::Sigmoid:
-        return 1 / (1 + expf(-x));
-    case Activation::Hardsigmoid:
-        return x < -3 ? 0 : x > 3 ? 1 : (x + 3) / 6;
-    case Activation::Hardswish:
-        // At minus infinity 0 * x is NaN, as in PyTorch.
-        return x * ((x < -3 ? 0 : x > 3 ? 6 : x + 3) / 6);
-    case Activation::None:
-        break;
-    }
-    return x;
-}
-
-/** How an operator's elements are stored. */
-template<class Element> struct Storage;
-template<> struct Storage<cute::tfloat32_t> { static constexpr int bytes = 4; };
-template<> struct Storage<cute::half_t> {
-    static constexpr int bytes = 2;
-    __device__ static uint32_t pack(float low, float high) {
-        const __half2 pair = __floats2half2_rn(low, high);
-        return *reinterpret_cast<const uint32_t *>(&pair);
-    }
-    __device__ static float2 unpack(uint32_t packed) {
-        return __half22float2(*reinterpret_cast<const __half2 *>(&packed));
-    }
-};
-template<> struct Storage<cute::bfloat16_t> {
-    static constexpr int bytes = 2;
-    __device__ static uint32_t pack(float low, float high) {
-        const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-        return *reinterpret_cast<const uint32_t *>(&pair);
-    }
-    __device__ static float2 unpack(uint32_t packed) {
-        return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162 *>(&packed));
-    }
-};
 
 /** Where a row's result goes. */
 struct Place {
@@ -99,29 +47,31 @@ __device__ inline void transpose_in_quad(uint32_t (&values)[4]) {
     (high ? values[1] : values[3]) = fourth;
 }
 
-/** Adds the bias and what else is given to two neighbouring sums and activates them. */
-template<class Op> __device__ inline float2 finish(float2 sum, const float *bias, float2 added = {0, 0}) {
-    const float2 shift = *reinterpret_cast<const float2 *>(bias);
-    return {activate<Op::activation>(sum.x + shift.x + added.x), activate<Op::activation>(sum.y + shift.y + added.y)};
+/** The lower halves of two words. */
+__device__ inline uint32_t both_halves(uint32_t low, uint32_t high) {
+    return __byte_perm(low, high, 0x5410);
 }
 
 /** Two neighbouring values of a residual's row, which is null where a row is not stored. */
-template<class Op> __device__ inline float2 residual_of(const char *row, int32_t channel) {
-    using Stored = Storage<typename Op::Element>;
+template<class Op> __device__ inline float2 residual_of(const Finish<Op> &finish, const char *row, int32_t channel) {
+    using Stored = Storage<typename Op::Result>;
     if (!Op::residual || !row) {
         return {0, 0};
     }
     if constexpr (Stored::bytes == 4) {
         return *reinterpret_cast<const float2 *>(row + channel * 4);
+    } else if constexpr (Stored::bytes == 2) {
+        return finish.unpack(*reinterpret_cast<const uint32_t *>(row + channel * 2));
     } else {
-        return Stored::unpack(*reinterpret_cast<const uint32_t *>(row + channel * 2));
+        return finish.unpack(*reinterpret_cast<const uint16_t *>(row + channel));
     }
 }
 
-/** Stores eight neighbouring results of a row, whose sums are complete. `bias` is that of the first. */
-template<class Op> __device__ inline void store_row(const Arguments &a, const Place &place, const float (&sums)[8],
-                                                    const float *bias, int32_t channel) {
-    using Stored = Storage<typename Op::Element>;
+/** Stores eight neighbouring results of a row, whose sums are complete. `numbers` are those of the first. */
+template<class Op> __device__ inline void store_row(const Arguments &a, const Finish<Op> &finish, const Place &place,
+                                                    const SumOf<Op> (&sums)[8], const Numbers<Op> &numbers,
+                                                    int32_t channel) {
+    using Stored = Storage<typename Op::Result>;
     char *const to = place.in(a.output);
     if (!to || channel >= Op::out_channels) {
         return;
@@ -130,72 +80,115 @@ template<class Op> __device__ inline void store_row(const Arguments &a, const Pl
     float2 results[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        results[i] =
-            finish<Op>({sums[2 * i], sums[2 * i + 1]}, bias + 2 * i, residual_of<Op>(residual, channel + 2 * i));
+        results[i] = finish(sums[2 * i], sums[2 * i + 1], numbers.from(2 * i),
+                            residual_of<Op>(finish, residual, channel + 2 * i));
     }
     if constexpr (Stored::bytes == 4) {
         auto *const out = reinterpret_cast<float4 *>(to + channel * 4);
         out[0] = {results[0].x, results[0].y, results[1].x, results[1].y};
         out[1] = {results[2].x, results[2].y, results[3].x, results[3].y};
     } else {
-        *reinterpret_cast<uint4 *>(to + channel * 2) = {
-            Stored::pack(results[0].x, results[0].y), Stored::pack(results[1].x, results[1].y),
-            Stored::pack(results[2].x, results[2].y), Stored::pack(results[3].x, results[3].y)};
+        const uint32_t packed[4] = {finish.pack(results[0]), finish.pack(results[1]), finish.pack(results[2]),
+                                    finish.pack(results[3])};
+        if constexpr (Stored::bytes == 2) {
+            *reinterpret_cast<uint4 *>(to + channel * 2) = {packed[0], packed[1], packed[2], packed[3]};
+        } else {
+            *reinterpret_cast<uint2 *>(to + channel) = {both_halves(packed[0], packed[1]),
+                                                        both_halves(packed[2], packed[3])};
+        }
     }
 }
 
+/** How four neighbouring lanes exchange results, of which each stores 16 bytes, and residuals. */
+template<int Bytes> struct QuadExchange {
+    static constexpr int vector = 16 / Bytes;         ///< Channels of a lane.
+    static constexpr int groups = 4 * vector / 8;     ///< Groups of eight channels of the four lanes.
+    static constexpr int groups_of_word = 2 / Bytes;  ///< A lane has two channels of each group.
+
+    /** Words of the own channels of all groups become 16 neighbouring bytes. */
+    __device__ static void gather(uint32_t (&words)[4]) {
+        transpose_in_quad(words);
+        if constexpr (Bytes == 1) {
+            const uint32_t low[2] = {__byte_perm(words[0], words[1], 0x5410), __byte_perm(words[2], words[3], 0x5410)};
+            const uint32_t high[2] = {__byte_perm(words[0], words[1], 0x7632), __byte_perm(words[2], words[3], 0x7632)};
+            words[0] = low[0];
+            words[1] = low[1];
+            words[2] = high[0];
+            words[3] = high[1];
+        }
+    }
+    /** The reverse. */
+    __device__ static void scatter(uint32_t (&words)[4]) {
+        if constexpr (Bytes == 1) {
+            const uint32_t low[2] = {__byte_perm(words[0], words[2], 0x5410), __byte_perm(words[1], words[3], 0x5410)};
+            const uint32_t high[2] = {__byte_perm(words[0], words[2], 0x7632), __byte_perm(words[1], words[3], 0x7632)};
+            words[0] = low[0];
+            words[1] = high[0];
+            words[2] = low[1];
+            words[3] = high[1];
+        }
+        transpose_in_quad(words);
+    }
+};
+
 /** Half of a warp's sums of 16 rows, a row for each four lanes, whose sums of channels 8 j + 2 (lane % 4) are at
- * sums[4 j]. Four lanes exchange what they have of four groups of eight channels, so each reads and stores a whole one.
- */
+ * sums[4 j]. Four lanes exchange what they have, so each reads and stores 16 bytes. */
 template<class Op, int Channels, class Sums>
-__device__ inline void store_exchanged(const Arguments &a, const Place &place, const Sums &sums, int first,
-                                       const float *bias, int32_t channel) {
-    using Stored = Storage<typename Op::Element>;
+__device__ inline void store_exchanged(const Arguments &a, const Finish<Op> &finish, const Place &place,
+                                       const Sums &sums, int first, const Numbers<Op> &numbers, int32_t channel) {
+    constexpr int bytes = Storage<typename Op::Result>::bytes;
+    using Lanes = QuadExchange<bytes>;
     const int32_t quad = threadIdx.x % 4;
     char *const to = place.in(a.output);
     const char *const residual = Op::residual ? place.in(a.residual) : nullptr;
     const auto load = [&](int j) {
-        const int32_t c = channel + 8 * (j + quad);
-        return residual && c < Op::out_channels ? *reinterpret_cast<const uint4 *>(residual + c * 2) : uint4{};
+        const int32_t c = channel + 8 * j + Lanes::vector * quad;
+        return residual && c < Op::out_channels ? *reinterpret_cast<const uint4 *>(residual + c * bytes) : uint4{};
     };
     uint4 ahead = Op::residual ? load(0) : uint4{};
 #pragma unroll
-    for (int j = 0; j < Channels / 8; j += 4) {
+    for (int j = 0; j < Channels / 8; j += Lanes::groups) {
         uint32_t added[4] = {ahead.x, ahead.y, ahead.z, ahead.w}, packed[4];
         if constexpr (Op::residual) {
             // The next ones arrive while these are used.
-            ahead = j + 4 < Channels / 8 ? load(j + 4) : uint4{};
-            transpose_in_quad(added);
+            ahead = j + Lanes::groups < Channels / 8 ? load(j + Lanes::groups) : uint4{};
+            Lanes::scatter(added);
         }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const int at = 4 * (j + i) + first;
-            const int32_t within = 8 * (j + i) + 2 * quad;
-            float2 result = {0, 0};
-            if (channel + within < Op::out_channels) {
-                result = finish<Op>({sums[at], sums[at + 1]}, bias + within,
-                                    Op::residual ? Stored::unpack(added[i]) : float2{0, 0});
+            uint32_t parts[Lanes::groups_of_word];
+#pragma unroll
+            for (int part = 0; part < Lanes::groups_of_word; part++) {
+                const int group = j + i * Lanes::groups_of_word + part, at = 4 * group + first;
+                const int32_t within = 8 * group + 2 * quad;
+                float2 result = {0, 0};
+                if (channel + within < Op::out_channels) {
+                    result = finish(sums[at], sums[at + 1], numbers.from(within),
+                                    Op::residual ? finish.unpack(added[i] >> (16 * part)) : float2{0, 0});
+                }
+                parts[part] = finish.pack(result);
             }
-            packed[i] = Stored::pack(result.x, result.y);
+            packed[i] = Lanes::groups_of_word == 1 ? parts[0] : both_halves(parts[0], parts[Lanes::groups_of_word - 1]);
         }
-        transpose_in_quad(packed);
-        const int32_t c = channel + 8 * (j + quad);
+        Lanes::gather(packed);
+        const int32_t c = channel + 8 * j + Lanes::vector * quad;
         if (to && c < Op::out_channels) {
-            *reinterpret_cast<uint4 *>(to + c * 2) = {packed[0], packed[1], packed[2], packed[3]};
+            *reinterpret_cast<uint4 *>(to + c * bytes) = {packed[0], packed[1], packed[2], packed[3]};
         }
     }
 }
 
 /** Stores a warp's sums of 16 rows as the tensor cores leave them: lane l holds, of rows l / 4 and l / 4 + 8, channels
  * 8 j + 2 (l % 4) and the next one, at sums[4 j] and sums[4 j + 2]. `places` are the two rows'. `channel` is the
- * first, and `bias` has those of all `Channels`. */
-template<class Op, int Channels, class Sums> __device__ inline void
-store_fragment(const Arguments &a, const Place (&places)[2], const Sums &sums, const float *bias, int32_t channel) {
-    using Stored = Storage<typename Op::Element>;
+ * first, and `numbers` has those of all `Channels`. */
+template<class Op, int Channels, class Sums>
+__device__ inline void store_fragment(const Arguments &a, const Finish<Op> &finish, const Place (&places)[2],
+                                      const Sums &sums, const Numbers<Op> &numbers, int32_t channel) {
+    constexpr int bytes = Storage<typename Op::Result>::bytes;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        if constexpr (Stored::bytes == 2 && Channels % 32 == 0) {
-            store_exchanged<Op, Channels>(a, places[half], sums, 2 * half, bias, channel);
+        if constexpr (bytes < 4 && Channels % (64 / bytes) == 0) {
+            store_exchanged<Op, Channels>(a, finish, places[half], sums, 2 * half, numbers, channel);
         } else {
             char *const to = places[half].in(a.output);
             const char *const residual = Op::residual ? places[half].in(a.residual) : nullptr;
@@ -205,12 +198,14 @@ store_fragment(const Arguments &a, const Place (&places)[2], const Sums &sums, c
                 if (!to || c >= Op::out_channels) {
                     continue;
                 }
-                const float2 result = finish<Op>({sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]}, bias + within,
-                                                 residual_of<Op>(residual, c));
-                if constexpr (Stored::bytes == 4) {
+                const float2 result = finish(sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1], numbers.from(within),
+                                             residual_of<Op>(finish, residual, c));
+                if constexpr (bytes == 4) {
                     *reinterpret_cast<float2 *>(to + c * 4) = result;
+                } else if constexpr (bytes == 2) {
+                    *reinterpret_cast<uint32_t *>(to + c * 2) = finish.pack(result);
                 } else {
-                    *reinterpret_cast<uint32_t *>(to + c * 2) = Stored::pack(result.x, result.y);
+                    *reinterpret_cast<uint16_t *>(to + c) = static_cast<uint16_t>(finish.pack(result));
                 }
             }
         }

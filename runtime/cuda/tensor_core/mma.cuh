@@ -46,6 +46,18 @@ DISTILE_MULTIPLY(cute::bfloat16_t, "m16n8k16", "bf16.bf16")
 DISTILE_MULTIPLY(cute::tfloat32_t, "m16n8k8", "tf32.tf32")
 #undef DISTILE_MULTIPLY
 
+/** The same of integers, whose sums wrap around. */
+#define DISTILE_MULTIPLY(element, type)                                                                                \
+    __device__ inline void multiply_add(element, int32_t(&sums)[4], const uint32_t(&a)[4], const uint32_t *b) {        \
+        asm("mma.sync.aligned.m16n8k32.row.col.s32." type ".s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "     \
+            "{%0, %1, %2, %3};"                                                                                        \
+            : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])                                               \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                       \
+    }
+DISTILE_MULTIPLY(uint8_t, "u8")
+DISTILE_MULTIPLY(int8_t, "s8")
+#undef DISTILE_MULTIPLY
+
 }  // namespace distile::tensor_core
 
 #endif

@@ -16,6 +16,7 @@ namespace distile::tensor_core {
 
 template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, bool Balanced> class Sm80 {
     using Element = typename Op::Element;
+    using Sum = SumOf<Op>;
     using Reduction = ReductionPlace<Op>;
 
     static constexpr int warps = BlockPixels == 128 ? 8 : 4;
@@ -68,6 +69,7 @@ private:
         Source<Op> sources[input_rows];
         Reduction place;
         const char *weights;
+        InputCopies<Op> input;
         int32_t step = 0;
     };
 
@@ -79,8 +81,8 @@ private:
 #pragma unroll
             for (int i = 0; i < input_rows; i++) {
                 const uint32_t row = first_row + i * row_step;
-                copy_or_zero(stage + row * 128 + (piece ^ row % 8) * 16, from + int64_t{copies.sources[i].at} * 16,
-                             copies.place.is_in(copies.sources[i].readable));
+                copies.input.copy(stage + row * 128 + (piece ^ row % 8) * 16, from + int64_t{copies.sources[i].at} * 16,
+                                  copies.place.is_in(copies.sources[i].readable));
             }
 #pragma unroll
             for (int i = 0; i < weight_rows; i++) {
@@ -98,7 +100,7 @@ private:
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
 
-    __device__ void multiply_step(int32_t step, float (&sums)[2][warp_channels / 8][4]) const {
+    __device__ void multiply_step(int32_t step, Sum (&sums)[2][warp_channels / 8][4]) const {
         const uint32_t stage = stages + static_cast<uint32_t>(step) % Stages * stage_bytes;
         const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         // Lanes name rows of four matrices: for inputs two of rows below each other, then two of the next 16 bytes; for
@@ -129,7 +131,10 @@ private:
     }
 
     __device__ void compute(uint32_t first_row, int32_t channel) const {
-        Copies copies{{}, Reduction(static_cast<int32_t>(threadIdx.x % 8)), a.weights + int64_t{channel} * 128};
+        Copies copies{{},
+                      Reduction(static_cast<int32_t>(threadIdx.x % 8)),
+                      a.weights + int64_t{channel} * 128,
+                      InputCopies<Op>(a)};
 #pragma unroll
         for (int i = 0; i < input_rows; i++) {
             const uint32_t row = first_row + threadIdx.x / 8 + i * row_step;
@@ -142,7 +147,7 @@ private:
         for (int i = 0; i < Stages - 1; i++) {
             copy_step(copies, channel);
         }
-        float sums[2][warp_channels / 8][4] = {};
+        Sum sums[2][warp_channels / 8][4] = {};
 #pragma unroll 1
         for (int32_t step = 0; step < Reduction::steps; step++) {
             asm volatile("cp.async.wait_group %0;" ::"n"(Stages - 2) : "memory");
@@ -151,13 +156,15 @@ private:
             multiply_step(step, sums);
         }
         const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+        const Finish<Op> finish(a);
 #pragma unroll
         for (uint32_t m = 0; m < 2; m++) {
             const uint32_t row = first_row + warp / column_warps * 32 + 16 * m + lane / 4;
             const Place places[2] = {Place::of(rows, row, rows.fetch(row)),
                                      Place::of(rows, row + 8, rows.fetch(row + 8))};
             const int32_t own_channel = channel + static_cast<int32_t>(warp % column_warps) * warp_channels;
-            store_fragment<Op, warp_channels>(a, places, &sums[m][0][0], a.bias + own_channel, own_channel);
+            store_fragment<Op, warp_channels>(a, finish, places, &sums[m][0][0], Numbers<Op>::of(a).from(own_channel),
+                                              own_channel);
         }
     }
 };

@@ -20,6 +20,9 @@ namespace distile::tensor_core {
 
 template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, bool Balanced> class Sm90 {
     using Element = typename Op::Element;
+    using Weight = typename Factors<Element>::Weight;
+    using Sum = SumOf<Op>;
+    using Results = Finish<Op>;
     using Reduction = ReductionPlace<Op>;
 
     static constexpr int row_groups = BlockPixels >= 128 ? 2 : 1;
@@ -50,7 +53,7 @@ template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, b
         uint64_t filled[Stages], emptied[Stages];
         Source<Op> sources[2][BlockPixels];
         /** Of an item's channels and, while some warps are behind, of those before. Four warps have their own. */
-        float bias[2][groups][group_channels];
+        uint32_t numbers[2][Numbers<Op>::words][groups][group_channels];
         uint32_t worker;
         ListMemory list;
     };
@@ -253,6 +256,7 @@ private:
         const uint32_t thread = threadIdx.x - multipliers, piece = thread % 8, first_row = thread / 8;
         const uint32_t to = shared_address(stages) + first_row * 128 + (piece ^ first_row % 8) * 16;
         const uint32_t filled = shared_address(shared.filled), emptied = shared_address(shared.emptied);
+        const InputCopies<Op> input(a);
         Turn turn;
         typename Work::Walk walk(work);
         Lookup lookup{*this};
@@ -285,8 +289,8 @@ private:
                     // blocks that copied eight at once were 5 % slower.
                     const bool is_in = own_rows > 4 ? place.is_in(sources[i].readable)
                                                     : place.is_whole() && (~sources[i].readable & needed) == 0;
-                    copy_or_zero(to + turn.stage * input_bytes + i * (row_step * 128),
-                                 from + int64_t{sources[i].at} * 16, is_in);
+                    input.copy(to + turn.stage * input_bytes + i * (row_step * 128), from + int64_t{sources[i].at} * 16,
+                               is_in);
                 }
                 arrive_after_copies(filled + turn.stage * 8);
                 place.step();
@@ -304,29 +308,37 @@ private:
         }
     }
 
-    /** The bias of the channels that these four warps store, on its way to shared memory. From global memory it would
-     * come as late as it is needed, over and over. */
-    struct OwnBias {
-        static constexpr int values = (group_channels + 127) / 128;
-        float loaded[values];
+    /** The numbers of the channels that these four warps store, on their way to shared memory. From global memory they
+     * would come as late as they are needed, over and over. */
+    struct OwnNumbers {
+        static constexpr int values = (group_channels + 127) / 128, words = Numbers<Op>::words;
+        uint32_t loaded[words][values];
 
-        __device__ OwnBias(const Arguments &a, int32_t channel) {
+        __device__ OwnNumbers(const Arguments &a, int32_t channel) {
+            const Numbers<Op> numbers = Numbers<Op>::of(a);
 #pragma unroll
             for (int i = 0; i < values; i++) {
                 const int32_t own = threadIdx.x % 128 + 128 * i, c = channel + own;
-                loaded[i] = own < group_channels && c < Op::out_channels ? __ldg(a.bias + c) : 0;
+#pragma unroll
+                for (int word = 0; word < words; word++) {
+                    loaded[word][i] = own < group_channels && c < Op::out_channels ? numbers.word(word, c) : 0;
+                }
             }
         }
-        __device__ const float *store(Shared &shared, uint32_t done) const {
-            float *const bias = shared.bias[done % 2][threadIdx.x / 128];
+        __device__ Numbers<Op> store(Shared &shared, uint32_t done) const {
+            auto &numbers = shared.numbers[done % 2];
+            const uint32_t group = threadIdx.x / 128;
 #pragma unroll
             for (int i = 0; i < values; i++) {
                 const uint32_t own = threadIdx.x % 128 + 128 * i;
-                if (own < group_channels) {
-                    bias[own] = loaded[i];
+#pragma unroll
+                for (int word = 0; word < words; word++) {
+                    if (own < group_channels) {
+                        numbers[word][group][own] = loaded[word][i];
+                    }
                 }
             }
-            return bias;
+            return Numbers<Op>::in(numbers[0][group], groups * group_channels);
         }
     };
 
@@ -343,10 +355,11 @@ private:
             make_tensor(make_smem_ptr(reinterpret_cast<Element *>(stages)),
                         tile_to_shape(Atom{}, make_shape(Int<BlockPixels>{}, Int<step_channels>{}, Int<Stages>{})));
         const auto weights =
-            make_tensor(make_smem_ptr(reinterpret_cast<Element *>(stages + Stages * input_bytes)),
-                        tile_to_shape(Atom{}, make_shape(Int<BlockChannels>{}, Int<step_channels>{}, Int<Stages>{})));
+            make_tensor(make_smem_ptr(reinterpret_cast<Weight *>(stages + Stages * input_bytes)),
+                        tile_to_shape(GMMA::Layout_K_SW128_Atom<Weight>{},
+                                      make_shape(Int<BlockChannels>{}, Int<step_channels>{}, Int<Stages>{})));
         auto mma = make_tiled_mma(
-            GMMA::ss_op_selector<Element, Element, float, Shape<_64, Int<group_channels>, Int<step_channels>>>(),
+            GMMA::ss_op_selector<Element, Weight, Sum, Shape<_64, Int<group_channels>, Int<step_channels>>>(),
             Layout<Shape<Int<row_groups>, Int<channel_groups>, _1>>{});
         const auto thread = mma.get_thread_slice(threadIdx.x);
         const auto tiles_a = thread.make_fragment_A(thread.partition_A(input));
@@ -370,7 +383,7 @@ private:
                 entries[i] = rows.fetch(row_at(i));
             }
             const int32_t channel = channel_of(segment.item);
-            const OwnBias own_bias(a, channel + OwnSums::channel());
+            const OwnNumbers own_numbers(a, channel + OwnSums::channel());
             mma.accumulate_ = GMMA::ScaleOut::Zero;
             int last = -1;
 #pragma unroll 1
@@ -399,23 +412,25 @@ private:
             for (int i = 0; i < own_rows; i++) {
                 places[i] = Place::of(rows, row_at(i), entries[i]);
             }
+            // Not before, because the sums take most registers.
+            const Results results(a);
             warpgroup_wait<0>();
             warpgroup_fence_operand(sums);
-            const float *const bias = own_bias.store(shared, done);
+            const Numbers<Op> numbers = own_numbers.store(shared, done);
             if constexpr (Splits > 1) {
                 if constexpr (groups > 1) {
                     sync_threads<multipliers>(1);
                 }
-                // Groups that have channels of their own have stored the bias of all beside each other.
-                Exchange::store(a, exchange, stages, sums, places[0], done,
-                                channel_groups > 1 ? shared.bias[done % 2][0] : bias, channel);
+                // Groups that have channels of their own have stored the numbers of all beside each other.
+                Exchange::store(a, results, exchange, stages, sums, places[0], done, numbers.from(-OwnSums::channel()),
+                                channel);
                 for (int i = 0; i < Stages; i++) {
                     empty(i);
                 }
             } else {
                 empty(last);
                 if constexpr (Balanced) {
-                    const BalancedSums<multipliers, Work> others(a, work);
+                    const BalancedSums<Sum, multipliers, Work> others(a, work);
                     if (segment.end < Reduction::steps) {
                         others.publish(sums);
                         continue;
@@ -429,12 +444,13 @@ private:
 #pragma unroll
                 for (int i = 0; i < repeats; i++) {
                     const Place two[2] = {places[2 * i], places[2 * i + 1]};
-                    store_fragment<Op, group_channels>(a, two, sums(_, i, 0), bias, channel + OwnSums::channel());
+                    store_fragment<Op, group_channels>(a, results, two, sums(_, i, 0), numbers,
+                                                       channel + OwnSums::channel());
                 }
             }
         }
         if constexpr (Splits > 1) {
-            Exchange::finish(exchange, done);
+            Exchange::wait_until_read(exchange, done);
         }
         if constexpr (Balanced) {
             if (threadIdx.x == 0) {

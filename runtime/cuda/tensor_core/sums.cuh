@@ -30,6 +30,9 @@ template<class Op, class Fragment, int BlockPixels, int BlockChannels, int Split
     // Rows are a few banks apart.
     static constexpr int stride = BlockChannels + 8;
     static constexpr int own_rows = BlockPixels / Splits, own_bytes = own_rows * stride * 4;
+    using Sum = SumOf<Op>;
+    using Two = typename SumVector<Sum>::Two;
+    using Four = typename SumVector<Sum>::Four;
     static_assert(BlockPixels % Splits == 0);
 
 public:
@@ -46,24 +49,24 @@ public:
         init_barrier(shared_address(&shared.read), Splits);
     }
 
-    /** Stores the rows of this block. `bias` is in shared memory, with those of all its channels, and may have just
+    /** Stores the rows of this block. `numbers` are in shared memory, those of all its channels, and may have just
      * been written. Nothing else may use `sent`, memory for sent_bytes, during the call.
      * `place` is that of row threadIdx.x. `done` counts the calls before. */
-    template<class Sums> __device__ static void store(const Arguments &a, Shared &shared, char *sent, const Sums &sums,
-                                                      const Place &place, uint32_t done, const float *bias,
-                                                      int32_t channel) {
+    template<class Sums> __device__ static void store(const Arguments &a, const Finish<Op> &finish, Shared &shared,
+                                                      char *sent, const Sums &sums, const Place &place, uint32_t done,
+                                                      const Numbers<Op> &numbers, int32_t channel) {
         const uint32_t rank = blockIdx.x % Splits, first = number_in_cluster() - rank;
         // The others have read what they were sent before, so it left this block.
-        finish(shared, done);
+        wait_until_read(shared, done);
         if (threadIdx.x < BlockPixels) {
             shared.places[threadIdx.x] = place;
         }
-        float *const to =
-            reinterpret_cast<float *>(sent) + Fragment::row() * stride + Fragment::channel() + threadIdx.x % 4 * 2;
+        Sum *const to =
+            reinterpret_cast<Sum *>(sent) + Fragment::row() * stride + Fragment::channel() + threadIdx.x % 4 * 2;
 #pragma unroll
         for (int j = 0; j < Fragment::channels / 8; j++) {
-            *reinterpret_cast<float2 *>(to + 8 * j) = {sums[4 * j], sums[4 * j + 1]};
-            *reinterpret_cast<float2 *>(to + 8 * j + 8 * stride) = {sums[4 * j + 2], sums[4 * j + 3]};
+            *reinterpret_cast<Two *>(to + 8 * j) = {sums[4 * j], sums[4 * j + 1]};
+            *reinterpret_cast<Two *>(to + 8 * j + 8 * stride) = {sums[4 * j + 2], sums[4 * j + 3]};
         }
         fence_shared();
         sync_threads<Threads>(1);
@@ -85,23 +88,24 @@ public:
         for (int i = threadIdx.x; i < own_rows * row_items; i += Threads) {
             const int row = i / row_items, column = i % row_items * 8;
             const int at = (row * stride + column) * 4;
-            float total[8] = {};
+            Sum total[8] = {};
 #pragma unroll
             for (uint32_t split = 0; split < Splits; split++) {
                 const char *const from =
                     split == rank ? sent + rank * own_bytes : shared.sums[split - (split > rank ? 1 : 0)];
-                const float4 low = *reinterpret_cast<const float4 *>(from + at);
-                const float4 high = *reinterpret_cast<const float4 *>(from + at + 16);
-                total[0] += low.x;
-                total[1] += low.y;
-                total[2] += low.z;
-                total[3] += low.w;
-                total[4] += high.x;
-                total[5] += high.y;
-                total[6] += high.z;
-                total[7] += high.w;
+                const Four low = *reinterpret_cast<const Four *>(from + at);
+                const Four high = *reinterpret_cast<const Four *>(from + at + 16);
+                add(total[0], low.x);
+                add(total[1], low.y);
+                add(total[2], low.z);
+                add(total[3], low.w);
+                add(total[4], high.x);
+                add(total[5], high.y);
+                add(total[6], high.z);
+                add(total[7], high.w);
             }
-            store_row<Op>(a, shared.places[rank * own_rows + row], total, bias + column, channel + column);
+            store_row<Op>(a, finish, shared.places[rank * own_rows + row], total, numbers.from(column),
+                          channel + column);
         }
         fence_shared();
         sync_threads<Threads>(1);
@@ -111,7 +115,7 @@ public:
     }
 
     /** Waits until other blocks need nothing of this one, after `done` calls. */
-    __device__ static void finish(Shared &shared, uint32_t done) {
+    __device__ static void wait_until_read(Shared &shared, uint32_t done) {
         if (done > 0) {
             wait_for_cluster(shared_address(&shared.read), (done - 1) % 2);
         }
@@ -119,7 +123,9 @@ public:
 };
 
 /** Through global memory: a block publishes the sums of its last item, and another adds them. */
-template<int Threads, class Work> class BalancedSums {
+template<class Sum, int Threads, class Work> class BalancedSums {
+    using Four = typename SumVector<Sum>::Four;
+
 public:
     __device__ BalancedSums(const Arguments &arguments, const Work &work) : a_(arguments), work_(work) {
     }
@@ -127,10 +133,10 @@ public:
     /** Called with the sums of an item whose last steps another block has. */
     template<class Sums> __device__ void publish(const Sums &sums) const {
         constexpr int vectors = decltype(cute::size(sums))::value / 4;
-        float4 *const to = part<vectors>(work_.worker());
+        Four *const to = part<vectors>(work_.worker());
 #pragma unroll
         for (int j = 0; j < vectors; j++) {
-            __stcg(to + j * Threads, make_float4(sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]));
+            __stcg(to + j * Threads, Four{sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]});
         }
         __threadfence();
         sync_threads<Threads>(1);
@@ -147,14 +153,14 @@ public:
                 wait_for_signal(a_.signals + other);
             }
             sync_threads<Threads>(1);
-            const float4 *const from = part<vectors>(other);
+            const Four *const from = part<vectors>(other);
 #pragma unroll
             for (int j = 0; j < vectors; j++) {
-                const float4 added = __ldcg(from + j * Threads);
-                sums[4 * j] += added.x;
-                sums[4 * j + 1] += added.y;
-                sums[4 * j + 2] += added.z;
-                sums[4 * j + 3] += added.w;
+                const Four added = __ldcg(from + j * Threads);
+                add(sums[4 * j], added.x);
+                add(sums[4 * j + 1], added.y);
+                add(sums[4 * j + 2], added.z);
+                add(sums[4 * j + 3], added.w);
             }
             sync_threads<Threads>(1);
             if (threadIdx.x == 0) {
@@ -167,8 +173,8 @@ public:
     }
 
 private:
-    template<int Vectors> __device__ float4 *part(uint32_t worker) const {
-        return reinterpret_cast<float4 *>(a_.parts) + uint64_t{worker} * (Vectors * Threads) + threadIdx.x;
+    template<int Vectors> __device__ Four *part(uint32_t worker) const {
+        return reinterpret_cast<Four *>(a_.parts) + uint64_t{worker} * (Vectors * Threads) + threadIdx.x;
     }
 
     const Arguments &a_;

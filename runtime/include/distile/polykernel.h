@@ -281,8 +281,8 @@ typedef struct distile_tensor_core_code {
 } distile_tensor_core_code;
 
 /** Launches the kernel over the tiles of the call, or without a list over its mask. The operands are the input, the
- * weights, the bias, the residual if there is one, and the output. Every PolyKernel with such code holds its own copy
- * of this function. */
+ * weights, the bias, of quantized operators a distile_requantization, the residual if there is one, and the output.
+ * Every PolyKernel with such code holds its own copy of this function. */
 int distile_call_tensor_core(const distile_tensor_core_code *code, const distile_kernel_call *call);
 
 /** Launches the kernels of several variants, of which the GPU chooses one. `codes` are those of all variants. */
@@ -331,9 +331,14 @@ typedef struct distile_dot_product_code {
 int distile_call_avx512_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_amx_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
 
+/** Of zero points, from which code for GPUs copies what stands for zeros beyond the input. Many copies of one line of
+ * the cache would wait for each other. */
+#define DISTILE_PADDING_BYTES 4096
+
 /** How sums of quantized products become results. Behind it, for each phase and then each output channel, come int32_t
- * offsets, and then for each output channel float32 multipliers; the channels fill blocks of 16. With the sum over the
- * inputs x, as unsigned numbers (those of int8 plus 128), and the weights w:
+ * offsets, and then for each output channel float32 multipliers; the channels fill blocks of 16. On GPUs, the zero
+ * point of the input follows in each of DISTILE_PADDING_BYTES bytes. With the sum over the inputs x (on CPUs as
+ * unsigned numbers: those of int8 plus 128) and the weights w:
  *
  *     value = float32(sum of x * w + offset) * multiplier + bias [+ (residual - zero point) * residual_factor]
  *     output = round(epilogue(value) * output_factor) + output_zero_point

@@ -1,6 +1,7 @@
 /** \file
  * Quantized tensors: bytes that stand for real numbers, real = (stored - zero_point) * scale, as in ONNX. Operators
- * that were built for DISTILE_UINT8 or DISTILE_INT8 compute what ONNX's QLinearConv does. On CPUs only.
+ * that were built for DISTILE_UINT8 or DISTILE_INT8 compute what ONNX's QLinearConv does, on CPUs and on the tensor
+ * cores of NVIDIA GPUs. The functions that read or write tensors are for CPUs only.
  */
 #ifndef DISTILE_QUANTIZE_H
 #define DISTILE_QUANTIZE_H

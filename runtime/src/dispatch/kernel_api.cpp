@@ -50,7 +50,7 @@ distile_status check_polykernel(distile_context *context, const distile_polykern
                         "%s: the variant '%s' of '%s' reads the unknown weight layout %s", call, variant.name,
                         polykernel.name, variant.layout);
         }
-        const bool of_type = layout && (layout->order == WeightOrder::QuantizedDotProduct) == is_quantized(polykernel);
+        const bool of_type = layout && is_quantized(*layout) == is_quantized(polykernel);
         if (layout && (!of_type || !kind->weights->packs(polykernel.op, layout->order))) {
             return fail(context, DISTILE_ERROR_VERSION,
                         "%s: the variant '%s' of '%s' reads the weight layout %s, in which this library cannot pack "

@@ -28,7 +28,7 @@ std::string why_types_illegal(const distile_polykernel &polykernel) {
     if (!quantized) {
         return requantizes || is_quantized(raw(output->dtype)) ? "only its output is quantized" : "";
     }
-    if (!requantizes || !find_operator_kind(polykernel.kind)->weights || raw(polykernel.device) != DISTILE_CPU) {
+    if (!requantizes || !find_operator_kind(polykernel.kind)->weights || raw(polykernel.device) == DISTILE_OPENCL) {
         return "there is no quantized operator of its kind for its device";
     }
     if (!is_quantized(raw(output->dtype)) && raw(output->dtype) != DISTILE_FLOAT32) {

@@ -78,7 +78,7 @@ bool packs(const void *op, WeightOrder order) {
 std::vector<PackedArray> pack(const void *op, const FilterSource &source, const WeightLayout &layout) {
     const distile_conv2d &conv = conv_of(op);
     const FilterExtents extents = filter_extents(conv);
-    if (layout.order == WeightOrder::TensorCore) {
+    if (layout.order == WeightOrder::TensorCore || layout.order == WeightOrder::QuantizedTensorCore) {
         return pack_for_tensor_cores(extents, source, layout);
     }
     if (layout.order != WeightOrder::ChannelBlocks) {

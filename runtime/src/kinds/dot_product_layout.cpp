@@ -1,15 +1,14 @@
 #include "dot_product_layout.h"
 #include "conv2d.h"
 #include "polyphase.h"
+#include "requantization.h"
 #include <algorithm>
-#include <cstring>
-#include <distile/quantize.h>
 
 namespace distile {
 
 namespace {
 
-constexpr int32_t block = 16, step_groups = 16;
+constexpr int32_t block = requantized_block, step_groups = 16;
 
 /** The steps of each phase along the reduction. */
 class Steps {
@@ -74,38 +73,6 @@ private:
     int32_t step_elements_;
 };
 
-/** The words of a distile_requantization and of what follows it, for the number of output channels of `sums`, which are
- * those of the weights: [output channel][phase]. */
-std::vector<float> requantization_of(const FilterSource &source, const std::vector<int64_t> &sums, int32_t phases,
-                                     int32_t padded_channels) {
-    const distile_quantization &from = *source.source.quantization;
-    const bool to_float = source.quantized->output == DISTILE_FLOAT32;
-    const float unit = source.quantized->in_output_units ? from.output.scale : 1;
-    distile_requantization header{};
-    header.input_zero_point = from.input.zero_point;
-    header.residual_zero_point = from.residual.zero_point;
-    header.output_zero_point = from.output.zero_point;
-    header.residual_factor = from.residual.scale / unit;
-    header.output_factor = to_float || source.quantized->in_output_units ? 1 : 1 / from.output.scale;
-    constexpr size_t header_words = sizeof(header) / sizeof(float);
-    std::vector<float> words(header_words + (phases + size_t{1}) * padded_channels);
-    std::memcpy(words.data(), &header, sizeof(header));
-    // Code reads int8 as unsigned numbers, which are greater by 128.
-    const int64_t zero_point = from.input.zero_point + (source.quantized->input == DISTILE_INT8 ? 128 : 0);
-    const size_t channels = sums.size() / phases;
-    for (size_t o = 0; o < channels; o++) {
-        for (int32_t phase = 0; phase < phases; phase++) {
-            const auto offset =
-                static_cast<uint32_t>((from.bias ? from.bias[o] : 0) - zero_point * sums[o * phases + phase]);
-            std::memcpy(&words[header_words + static_cast<size_t>(phase) * padded_channels + o], &offset,
-                        sizeof(offset));
-        }
-        words[header_words + static_cast<size_t>(phases) * padded_channels + o] =
-            from.input.scale * from.filter_scales[o] / unit;
-    }
-    return words;
-}
-
 std::vector<distile_taps> taps_of(const PolyphaseAxis &axis) {
     std::vector<distile_taps> taps;
     for (const Phase &phase : axis.phases()) {
@@ -144,7 +111,7 @@ std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, con
     const int32_t step_size = block * layout.block, group = layout.block / step_groups;
     PackedArray weights{DISTILE_ROLE_WEIGHTS, {step_size, steps, blocks}, {}};
     PackedArray bias{DISTILE_ROLE_BIAS, {block * blocks}, {}};
-    std::vector<int64_t> sums(source.quantized ? static_cast<size_t>(extents.out_channels) * phases : 0);
+    WeightSums sums(extents, source, phases, true);
     if (source.filter) {
         weights.values.resize(static_cast<size_t>(step_size) * steps * blocks);
         bias.values.resize(static_cast<size_t>(block) * blocks);
@@ -155,26 +122,14 @@ std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, con
             all.visit_elements(o, [&](int32_t phase, int32_t first_step, int64_t k, size_t from) {
                 to[static_cast<int64_t>(first_step) * step_size + (k / group * block + o % block) * group + k % group] =
                     folded[from];
-                if (source.quantized) {
-                    sums[static_cast<size_t>(o) * phases + phase] += static_cast<int64_t>(folded[from]);
-                }
+                sums.add(o, phase, folded[from]);
             });
         }
     }
     std::vector<PackedArray> packed;
     packed.push_back(std::move(weights));
     packed.push_back(std::move(bias));
-    if (source.quantized) {
-        PackedArray requantization{DISTILE_ROLE_REQUANTIZATION, {block, 1 + (phases + 1) * blocks}, {}};
-        if (source.filter) {
-            requantization.values = requantization_of(source, sums, phases, block * blocks);
-            const float unit = source.quantized->in_output_units ? source.source.quantization->output.scale : 1;
-            for (float &value : packed.back().values) {
-                value /= unit;
-            }
-        }
-        packed.push_back(std::move(requantization));
-    }
+    add_requantization(source, sums, packed);
     return packed;
 }
 

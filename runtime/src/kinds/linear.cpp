@@ -54,6 +54,7 @@ bool packs(const void *, WeightOrder) {
 std::vector<PackedArray> pack(const void *op, const FilterSource &source, const WeightLayout &layout) {
     switch (layout.order) {
     case WeightOrder::TensorCore:
+    case WeightOrder::QuantizedTensorCore:
         return pack_for_tensor_cores(extents(op), source, layout);
     case WeightOrder::DotProduct:
     case WeightOrder::QuantizedDotProduct:

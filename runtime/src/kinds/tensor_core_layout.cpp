@@ -1,4 +1,5 @@
 #include "tensor_core_layout.h"
+#include "requantization.h"
 #include <cstring>
 
 namespace distile {
@@ -31,11 +32,13 @@ std::vector<PackedArray> pack_for_tensor_cores(const FilterExtents &extents, con
     const int32_t block = channels % step == 0 ? step : channels;
     const int32_t steps = round_up(taps * channels, step) / step;
     PackedArray weights{DISTILE_ROLE_WEIGHTS, {step, rows, steps}, {}};
-    PackedArray bias{DISTILE_ROLE_BIAS, {rows}, {}};
+    const int32_t biases = source.quantized ? round_up(rows, requantized_block) : rows;
+    PackedArray bias{DISTILE_ROLE_BIAS, {biases}, {}};
+    WeightSums sums(extents, source, 1, false);
     if (source.filter) {
         const bool as_tf32 = step * static_cast<int32_t>(sizeof(float)) == row_bytes;
         weights.values.resize(static_cast<size_t>(step) * rows * steps);
-        bias.values.resize(rows);
+        bias.values.resize(biases);
         const std::vector<MergedTap> kernel_rows = single_taps(extents.kernel_h),
                                      kernel_columns = single_taps(extents.kernel_w);
         std::vector<float> folded;
@@ -48,6 +51,7 @@ std::vector<PackedArray> pack_for_tensor_cores(const FilterExtents &extents, con
                     const int32_t place = ((element / piece) ^ (o % row_pieces)) * piece + element % piece;
                     weights.values[(static_cast<size_t>(k / step) * rows + o) * step + place] =
                         as_tf32 ? round_to_tf32(*from) : *from;
+                    sums.add(o, 0, *from);
                 }
             }
         }
@@ -55,6 +59,7 @@ std::vector<PackedArray> pack_for_tensor_cores(const FilterExtents &extents, con
     std::vector<PackedArray> packed;
     packed.push_back(std::move(weights));
     packed.push_back(std::move(bias));
+    add_requantization(source, sums, packed);
     return packed;
 }
 

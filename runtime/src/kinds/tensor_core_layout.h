@@ -1,5 +1,5 @@
 /** \file
- * Packing for tensor cores: the weight layouts "cuda-k16" and "cuda-k32".
+ * Packing for tensor cores: the weight layouts "cuda-k8", "cuda-k16" and "cuda-k32".
  */
 #ifndef DISTILE_TENSOR_CORE_LAYOUT_H
 #define DISTILE_TENSOR_CORE_LAYOUT_H
@@ -15,7 +15,8 @@ namespace distile {
  * channels a multiple of 8. Within row o, piece p of 16 bytes stands at p ^ (o % 8), so that eight rows are read from
  * shared memory without bank conflicts. The array is [step][output channel][element].
  *
- * Float32 is rounded to TF32, to nearest even. Throws SourceError. */
+ * Float32 is rounded to TF32, to nearest even. For a quantized operator, also packs a distile_requantization and what
+ * follows it. Throws SourceError. */
 std::vector<PackedArray> pack_for_tensor_cores(const FilterExtents &extents, const FilterSource &source,
                                                const WeightLayout &layout);
 

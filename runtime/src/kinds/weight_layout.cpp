@@ -12,6 +12,7 @@ const WeightLayout layouts[] = {
     {"cpu-k64", WeightOrder::QuantizedDotProduct, 64, DISTILE_ROLE_WEIGHTS},
     {"cuda-o32", WeightOrder::ChannelBlocks, DISTILE_CUDA_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS},
     {"opencl-o32", WeightOrder::ChannelBlocks, DISTILE_OPENCL_CHANNEL_BLOCK, DISTILE_ROLE_WEIGHTS},
+    {"cuda-k8", WeightOrder::QuantizedTensorCore, 128, DISTILE_ROLE_WEIGHTS},
     // On tensor cores, 16-bit types multiply the input's type, float32 multiplies TF32.
     {"cuda-k16", WeightOrder::TensorCore, 64, DISTILE_ROLE_INPUT},
     {"cuda-k32", WeightOrder::TensorCore, 32, DISTILE_ROLE_WEIGHTS}};

@@ -12,7 +12,8 @@ enum class WeightOrder {
     ChannelBlocks,       /**< Blocks of output channels, for Halide's code (pack_filter). */
     DotProduct,          /**< Steps of the reduction, for pairs of 16 bits (pack_for_dot_products). */
     QuantizedDotProduct, /**< The same for four numbers of 8 bits. */
-    TensorCore /**< Steps of the reduction, swizzled, in what tensor cores multiply (pack_for_tensor_cores). */
+    TensorCore,         /**< Steps of the reduction, swizzled, in what tensor cores multiply (pack_for_tensor_cores). */
+    QuantizedTensorCore /**< The same in 8 bits. */
 };
 
 struct WeightLayout {
@@ -23,6 +24,11 @@ struct WeightLayout {
     int32_t block;
     distile_role type_of; /**< The operand whose type the stored weights have. */
 };
+
+/** Whether the operators that read a layout are quantized; all others' are not. */
+inline bool is_quantized(const WeightLayout &layout) {
+    return layout.order == WeightOrder::QuantizedDotProduct || layout.order == WeightOrder::QuantizedTensorCore;
+}
 
 /** Null for an unknown name. */
 const WeightLayout *find_layout(const char *name);

@@ -3,6 +3,7 @@
  */
 #include "tensor_core/attention_arguments.h"
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <distile/polykernel.h>
 
@@ -11,6 +12,7 @@ namespace {
 using distile::tensor_core::Arguments;
 using distile::tensor_core::AttentionArguments;
 using distile::tensor_core::Launch;
+using distile::tensor_core::Requantization;
 using distile::tensor_core::Tensor;
 using distile::tensor_core::Tiles;
 
@@ -23,16 +25,25 @@ enum Dimension { Channel, X, Y, Image };
 /** The places of attention's operands. */
 enum AttentionOperand { Query, Key, Value, Result };
 
-/** The places of the operands. With a residual the output is one further. */
-enum Operand { Input, Weights, Bias, Residual };
-constexpr int32_t plain_operands = 4;
+// Kernels know no C headers.
+static_assert(sizeof(Requantization) == sizeof(distile_requantization) &&
+              offsetof(Requantization, output_factor) == offsetof(distile_requantization, output_factor) &&
+              Requantization::padding_bytes == DISTILE_PADDING_BYTES);
+
+/** The places of the operands. Of quantized operators, their numbers follow; then the residual, if any, and the output.
+ */
+enum Operand { Input, Weights, Bias, Numbers };
 
 int64_t ceil_divide(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+bool is_byte(const distile_array &array) {
+    return array.dtype == DISTILE_UINT8 || array.dtype == DISTILE_INT8;
+}
+
 Tensor tensor_of(const distile_array &array) {
-    const int64_t bytes = array.dtype == DISTILE_FLOAT32 ? 4 : 2;
+    const int64_t bytes = is_byte(array) ? 1 : array.dtype == DISTILE_FLOAT32 ? 4 : 2;
     const auto stride = [&](Dimension dimension) { return array.dim[dimension].stride * bytes; };
     const auto units = [&](Dimension dimension) { return static_cast<int32_t>(stride(dimension) / unit_bytes); };
     // The array begins in its border.
@@ -57,8 +68,12 @@ Arguments arguments_of(const distile_kernel_call &call) {
     Arguments arguments{};
     arguments.input = tensor_of(input);
     arguments.output = tensor_of(output);
-    if (call.num_operands > plain_operands) {
-        arguments.residual = tensor_of(operands[Residual]);
+    const int32_t residual = is_byte(input) ? Numbers + 1 : Numbers;
+    if (is_byte(input)) {
+        arguments.requantization = static_cast<const char *>(operands[Numbers].data);
+    }
+    if (residual + 1 < call.num_operands) {
+        arguments.residual = tensor_of(operands[residual]);
     }
     arguments.weights = static_cast<const char *>(operands[Weights].data);
     arguments.bias = static_cast<const float *>(operands[Bias].data);

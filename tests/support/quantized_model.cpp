@@ -1,0 +1,222 @@
+#include "quantized_model.h"
+#include "catch.h"
+#include "conv2d_reference.h"
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace distile {
+
+QuantizedTensor::QuantizedTensor(distile_dtype dtype, int32_t batch, int32_t height, int32_t width, int32_t channels,
+                                 int32_t border, std::mt19937 &random, int64_t alignment)
+    : size(dtype == DISTILE_FLOAT32 ? 4 : 1), view(distile_tensor_make(nullptr, batch, height, width, channels)) {
+    view.dtype = dtype;
+    const int64_t unit = channels * size % alignment == 0 ? std::max<int64_t>(alignment / size, 1) : 1;
+    view.stride_w = channels + 3 * unit;
+    view.stride_h = (width + 2 * border) * view.stride_w + 5 * unit;
+    view.stride_n = (height + 2 * border) * view.stride_h + 7 * unit;
+    view.border_top = view.border_bottom = view.border_left = view.border_right = border;
+    const int64_t elements = (batch - 1) * view.stride_n + (height + 2 * border - 1) * view.stride_h +
+                             (width + 2 * border - 1) * view.stride_w + channels;
+    memory = std::make_unique<GuardedMemory>(elements * size, Flush::Back);
+    bytes = static_cast<uint8_t *>(memory->data());
+    count = elements * size;
+    for (int64_t i = 0; i < count; i++) {
+        bytes[i] = static_cast<uint8_t>(random());
+    }
+    view.data = bytes + (border * view.stride_h + border * view.stride_w) * size;
+}
+
+QuantizedModel::QuantizedModel(const QuantizedCase &from, bool halves, std::mt19937 &random) : of(from) {
+    const distile_conv2d &conv = of.conv;
+    group_inputs = conv.in_channels / conv.groups;
+    filter.resize(static_cast<size_t>(conv.kernel_h) * conv.kernel_w * group_inputs * conv.out_channels);
+    for (int8_t &weight : filter) {
+        // Often the largest ones, whose sums of two products exceed 16 bits.
+        weight = static_cast<int8_t>(random() % 3 == 0 ? random() : random() % 2 == 0 ? 127 : -128);
+    }
+    const auto real = [&](double least, double most) {
+        return std::uniform_real_distribution<float>(static_cast<float>(least), static_cast<float>(most))(random);
+    };
+    const double sum = 200.0 * std::sqrt(static_cast<double>(filter.size()) / conv.out_channels);
+    for (int32_t o = 0; o < conv.out_channels; o++) {
+        // With these, every other sum lies in the middle between two results.
+        scales.push_back(halves ? 0.5f : real(.1, 1) / static_cast<float>(sum));
+        bias.push_back(static_cast<int32_t>(random() % 20000) - 10000);
+        float_bias.push_back(halves ? 0 : real(-3, 3));
+    }
+    bias[0] = INT32_MAX - 5;  // Sums wrap around.
+    const auto zero_point = [&](distile_dtype dtype) {
+        return static_cast<int32_t>(random() % 256) - (dtype == DISTILE_INT8 ? 128 : 0);
+    };
+    quantization.input = {halves ? 1 : real(.01, .1), halves ? 0 : zero_point(of.input)};
+    quantization.filter_scales = scales.data();
+    quantization.bias = bias.data();
+    if (of.output != DISTILE_FLOAT32) {
+        quantization.output = {halves ? 1 : real(.01, .1), zero_point(of.output)};
+        if (conv.residual != 0) {
+            quantization.residual = {halves ? 1 : real(.01, .1), zero_point(of.output)};
+        }
+    }
+}
+
+/** (sum of (input - zero point) * filter) + bias, which wraps around. */
+int32_t QuantizedModel::sum(const QuantizedTensor &input, int32_t n, int32_t y, int32_t x, int32_t o) const {
+    const distile_conv2d &conv = of.conv;
+    auto total = static_cast<uint32_t>(bias[o]);
+    for (int32_t ky = 0; ky < conv.kernel_h; ky++) {
+        for (int32_t kx = 0; kx < conv.kernel_w; kx++) {
+            int32_t iy = 0, ix = 0;
+            if (!reads(y, ky, conv.stride_h, conv.pad_top, conv.dilation_h, input.view.height, iy) ||
+                !reads(x, kx, conv.stride_w, conv.pad_left, conv.dilation_w, input.view.width, ix)) {
+                continue;
+            }
+            const int32_t first = o / (conv.out_channels / conv.groups) * group_inputs;
+            for (int32_t i = 0; i < group_inputs; i++) {
+                const int8_t weight =
+                    filter[((static_cast<size_t>(ky) * conv.kernel_w + kx) * group_inputs + i) * conv.out_channels + o];
+                total +=
+                    static_cast<uint32_t>((input.get(n, iy, ix, first + i) - quantization.input.zero_point) * weight);
+            }
+        }
+    }
+    int32_t result = 0;
+    std::memcpy(&result, &total, sizeof(result));
+    return result;
+}
+
+void QuantizedModel::result(const QuantizedTensor &input, const QuantizedTensor *residual, int32_t n, int32_t y,
+                            int32_t x, int32_t o, uint8_t *to) const {
+    const bool quantized = of.output != DISTILE_FLOAT32;
+    const distile_epilogue epilogue = of.conv.epilogue;
+    const bool in_units = quantized && (epilogue == DISTILE_EPILOGUE_NONE || epilogue == DISTILE_EPILOGUE_RELU);
+    const float unit = in_units ? quantization.output.scale : 1;
+    const float multiplier = quantization.input.scale * scales[o] / unit;
+    volatile float value = static_cast<float>(sum(input, n, y, x, o)) * multiplier;
+    value = value + float_bias[o] / unit;
+    if (residual && !quantized) {
+        float added = 0;
+        std::memcpy(&added, residual->at(n, y, x, o), sizeof(added));
+        value = value + added;
+    } else if (residual) {
+        const volatile float added = static_cast<float>(residual->get(n, y, x, o) - quantization.residual.zero_point) *
+                                     (quantization.residual.scale / unit);
+        value = value + added;
+    }
+    const auto activated = static_cast<float>(apply_epilogue(epilogue, value));
+    if (!quantized) {
+        std::memcpy(to, &activated, sizeof(activated));
+        return;
+    }
+    const float scaled = in_units ? activated : activated * (1 / quantization.output.scale);
+    const int32_t least = of.output == DISTILE_INT8 ? -128 : 0;
+    const float rounded = std::nearbyint(std::clamp(scaled, -1000.0f, 1000.0f));
+    *to = static_cast<uint8_t>(
+        std::clamp(static_cast<int32_t>(rounded) + quantization.output.zero_point, least, least + 255));
+}
+
+bool QuantizedModel::reads(int32_t output, int32_t tap, int32_t stride, int32_t pad, int32_t dilation, int32_t extent,
+                           int32_t &input) const {
+    input = output * stride - pad + tap * dilation;
+    if (of.kind == DISTILE_MASKED_CONV_TRANSPOSE2D) {
+        const int32_t distance = output + pad - tap * dilation;
+        if (distance % stride != 0) {
+            return false;
+        }
+        input = distance / stride;
+    }
+    return input >= 0 && input < extent;
+}
+
+Weights QuantizedModel::pack(const Context &context, const Kernel &kernel) const {
+    distile_weights_source source{};
+    source.filter = filter.data();
+    source.dtype = DISTILE_INT8;
+    source.order = DISTILE_HWIO;
+    source.bias = float_bias.data();
+    source.quantization = &quantization;
+    return pack_weights(context, kernel, source);
+}
+
+void check_quantized_run(const QuantizedModel &model, const QuantizedRun &run, const Kernel &kernel,
+                         const distile_variant_info &variant, int64_t alignment, std::mt19937 &random,
+                         const std::function<void(const QuantizedCall &)> &call) {
+    const distile_conv2d &conv = model.of.conv;
+    const int32_t in_height = model.of.kind == DISTILE_MASKED_LINEAR ? 1 : run.height;
+    QuantizedTensor input(model.of.input, run.batch, in_height, run.width, conv.in_channels, run.border, random,
+                          alignment);
+    for (int32_t n = 0; n < run.batch; n++) {
+        for (int32_t y = -run.border; y < in_height + run.border; y++) {
+            for (int32_t x = -run.border; x < run.width + run.border; x++) {
+                if (y < 0 || y >= in_height || x < 0 || x >= run.width) {
+                    std::fill_n(input.at(n, y, x, 0), conv.in_channels,
+                                static_cast<uint8_t>(model.quantization.input.zero_point));
+                }
+            }
+        }
+    }
+    int32_t height = 0, width = 0;
+    REQUIRE(distile_kernel_output_shape(kernel.get(), in_height, run.width, &height, &width) == DISTILE_OK);
+    REQUIRE(height > 0);
+    REQUIRE(width > 0);
+    const QuantizedTensor output(model.of.output, run.batch, height, width, conv.out_channels, 0, random, alignment);
+    QuantizedTensor residual(model.of.output, run.batch, height, width, conv.out_channels, 0, random, alignment);
+    if (model.of.output == DISTILE_FLOAT32) {
+        for (int64_t i = 0; i + 4 <= residual.count; i += 4) {
+            const float value = static_cast<float>(random() % 1000) / 100 - 5;
+            std::memcpy(residual.bytes + i, &value, sizeof(value));
+        }
+    }
+    std::vector<uint8_t> active(static_cast<size_t>(run.batch) * height * width);
+    for (uint8_t &byte : active) {
+        byte = static_cast<int32_t>(random() % 100) < run.active ? 1 : 0;
+    }
+    const std::vector<uint8_t> before(output.bytes, output.bytes + output.count);
+    call({input, output, conv.residual != 0 ? &residual : nullptr, active, run});
+    const auto is_active = [&](int32_t n, int32_t y, int32_t x) {
+        return y < height && x < width && active[(static_cast<size_t>(n) * height + y) * width + x] != 0;
+    };
+    const auto is_stored = [&](int32_t n, int32_t y, int32_t x) {
+        if (run.store == DISTILE_STORE_EXACT) {
+            return is_active(n, y, x);
+        }
+        bool any = variant.dense != 0;
+        const int32_t first_y = y / variant.tile_h * variant.tile_h, first_x = x / variant.tile_w * variant.tile_w;
+        for (int32_t i = 0; i < variant.tile_h * variant.tile_w; i++) {
+            any = any || is_active(n, first_y + i / variant.tile_w, first_x + i % variant.tile_w);
+        }
+        return any;
+    };
+    std::vector<uint8_t> expected = before;
+    int64_t mistakes = 0;
+    double worst = 0;
+    for (int32_t n = 0; n < run.batch; n++) {
+        for (int32_t y = 0; y < height; y++) {
+            for (int32_t x = 0; x < width; x++) {
+                for (int32_t o = 0; o < conv.out_channels; o++) {
+                    uint8_t *const found = output.at(n, y, x, o);
+                    uint8_t *const due = expected.data() + (found - output.bytes);
+                    if (is_stored(n, y, x)) {
+                        model.result(input, conv.residual != 0 ? &residual : nullptr, n, y, x, o, due);
+                        if (!model.is_exact()) {
+                            const int32_t difference = model.of.output == DISTILE_INT8
+                                                           ? static_cast<int8_t>(*due) - static_cast<int8_t>(*found)
+                                                           : *due - *found;
+                            worst = std::max<double>(worst, std::abs(difference));
+                            *due = *found;
+                        }
+                    } else if (run.inactive == DISTILE_ZERO) {
+                        const int32_t zero_point = model.quantization.output.zero_point;
+                        std::memset(due, static_cast<uint8_t>(zero_point), output.size);
+                    }
+                    mistakes += std::memcmp(due, found, output.size) != 0 ? 1 : 0;
+                }
+            }
+        }
+    }
+    CHECK(mistakes == 0);
+    CHECK(worst <= 1);
+    CHECK(std::equal(expected.begin(), expected.end(), output.bytes));
+}
+
+}  // namespace distile

@@ -1,0 +1,107 @@
+/** \file
+ * Quantized operators as plain loops over integers, for the tests of every device.
+ */
+#ifndef DISTILE_TESTS_QUANTIZED_MODEL_H
+#define DISTILE_TESTS_QUANTIZED_MODEL_H
+
+#include "test_tensor.h"
+#include <cstdint>
+#include <distile/distile.hpp>
+#include <distile/polykernel.h>
+#include <distile/quantize.h>
+#include <functional>
+#include <memory>
+#include <random>
+#include <vector>
+
+namespace distile {
+
+struct QuantizedCase {
+    const char *name;
+    distile_operator_kind kind;
+    distile_conv2d conv;
+    distile_dtype input, output;
+};
+
+/** A tensor in guarded memory, with gaps between its pixels and rows, full of random bytes. Pixels begin at multiples
+ * of `alignment` bytes if their channels fill them. */
+struct QuantizedTensor {
+    QuantizedTensor(distile_dtype dtype, int32_t batch, int32_t height, int32_t width, int32_t channels, int32_t border,
+                    std::mt19937 &random, int64_t alignment = 1);
+    int64_t offset(int32_t n, int32_t y, int32_t x, int32_t c) const {
+        return n * view.stride_n + y * view.stride_h + x * view.stride_w + c;
+    }
+    uint8_t *at(int32_t n, int32_t y, int32_t x, int32_t c) const {
+        return static_cast<uint8_t *>(view.data) + offset(n, y, x, c) * size;
+    }
+    /** A stored number. */
+    int32_t get(int32_t n, int32_t y, int32_t x, int32_t c) const {
+        return view.dtype == DISTILE_INT8 ? static_cast<int8_t>(*at(n, y, x, c)) : *at(n, y, x, c);
+    }
+
+    int64_t size;
+    distile_tensor view;
+    std::unique_ptr<GuardedMemory> memory;
+    uint8_t *bytes;
+    int64_t count;
+};
+
+/** An operator with its numbers. */
+class QuantizedModel {
+public:
+    /** With `halves`, every other sum lies in the middle between two results, and the input has no zero point. */
+    QuantizedModel(const QuantizedCase &from, bool halves, std::mt19937 &random);
+    QuantizedModel(const QuantizedModel &) = delete;
+    QuantizedModel &operator=(const QuantizedModel &) = delete;
+
+    Weights pack(const Context &context, const Kernel &kernel) const;
+    /** The result as the documents define it, in float32. */
+    void result(const QuantizedTensor &input, const QuantizedTensor *residual, int32_t n, int32_t y, int32_t x,
+                int32_t o, uint8_t *to) const;
+    /** Whether code for all devices gives the same bits. */
+    bool is_exact() const {
+        return of.conv.epilogue <= DISTILE_EPILOGUE_RELU6;
+    }
+
+    QuantizedCase of;
+    int32_t group_inputs = 0;
+    std::vector<int8_t> filter; /**< [kernel row][kernel column][input channel of a group][output channel] */
+    std::vector<float> scales, float_bias;
+    std::vector<int32_t> bias;
+    distile_quantization quantization{};
+
+private:
+    int32_t sum(const QuantizedTensor &input, int32_t n, int32_t y, int32_t x, int32_t o) const;
+    bool reads(int32_t output, int32_t tap, int32_t stride, int32_t pad, int32_t dilation, int32_t extent,
+               int32_t &input) const;
+};
+
+/** One call: extents, the share of active pixels in percent, and the options. */
+struct QuantizedRun {
+    int32_t batch, height, width, active, border;
+    distile_inactive inactive;
+    distile_store store;
+};
+
+constexpr QuantizedRun quantized_runs[] = {
+    {2, 9, 11, 30, 0, DISTILE_KEEP, DISTILE_STORE_EXACT},  {1, 9, 11, 100, 0, DISTILE_ZERO, DISTILE_STORE_EXACT},
+    {1, 12, 7, 5, 2, DISTILE_ZERO, DISTILE_STORE_EXACT},   {1, 9, 35, 60, 3, DISTILE_KEEP, DISTILE_STORE_TILES},
+    {2, 10, 10, 20, 0, DISTILE_ZERO, DISTILE_STORE_TILES}, {1, 9, 9, 0, 0, DISTILE_ZERO, DISTILE_STORE_EXACT},
+};
+
+/** A call whose tensors are in the host's memory. */
+struct QuantizedCall {
+    const QuantizedTensor &input, &output;
+    const QuantizedTensor *residual;
+    const std::vector<uint8_t> &mask;
+    const QuantizedRun &run;
+};
+
+/** Makes a call of a variant and compares all of the output's memory. */
+void check_quantized_run(const QuantizedModel &model, const QuantizedRun &run, const Kernel &kernel,
+                         const distile_variant_info &variant, int64_t alignment, std::mt19937 &random,
+                         const std::function<void(const QuantizedCall &)> &call);
+
+}  // namespace distile
+
+#endif
