@@ -19,6 +19,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace distile;
@@ -191,10 +192,11 @@ TEST_CASE("Quantized operators compute what integer sums give", "[int8]") {
             if (dot_product_taps(one.kind, one.conv).window_channels == 0 && !set.depthwise) {
                 continue;
             }
-            for (const bool halves : {false, true}) {
-                INFO(set.name << ", " << one.name << (halves ? ", halves" : ""));
+            for (const auto &[halves, dtype] :
+                 {std::pair(false, DISTILE_INT8), {true, DISTILE_INT8}, {false, DISTILE_INT4}}) {
+                INFO(set.name << ", " << one.name << (halves ? ", halves" : "") << ", type of the filter " << dtype);
                 const DotProductKernel kernel(set, operator_of(one));
-                const QuantizedModel model(one, halves, random);
+                const QuantizedModel model(one, halves, random, dtype);
                 const Context context = make_context(with_threads(halves ? 1 : 3));
                 const Kernel made = make_kernel(context, kernel.polykernel());
                 const Weights weights = model.pack(context, made);
@@ -215,7 +217,7 @@ TEST_CASE("Quantized operators that are built from an operator file compute the 
     const QuantizedCase one = {"", polykernel->kind, *static_cast<const distile_conv2d *>(polykernel->op),
                                DISTILE_UINT8, DISTILE_INT8};
     std::mt19937 random(3);
-    const QuantizedModel model(one, false, random);
+    const QuantizedModel model(one, false, random), int4(one, false, random, DISTILE_INT4);
     // The best code that this CPU has, and that which every CPU has.
     for (const char *features : {static_cast<const char *>(nullptr), "", "avx2 avx sse41 fma f16c"}) {
         distile_context_options options = with_threads(2);
@@ -227,11 +229,15 @@ TEST_CASE("Quantized operators that are built from an operator file compute the 
         INFO(info.name);
         CHECK(info.dtype == DISTILE_UINT8);
         CHECK(info.output_dtype == DISTILE_INT8);
-        const Weights weights = model.pack(context, kernel);
+        const Weights weights = model.pack(context, kernel), halves = int4.pack(context, kernel);
+        constexpr int64_t steps = 4, blocks = 3;  // Of 9 * 24 inputs and of 40 outputs.
+        CHECK(distile_weights_bytes(weights.get()) - distile_weights_bytes(halves.get()) ==
+              steps * blocks * 64 * 16 / 2);
         for (const QuantizedRun &run : quantized_runs) {
             for (int32_t variant = 0; variant < info.num_variants; variant++) {
                 INFO("run " << &run - quantized_runs << ", variant " << variant);
                 check_run(context, kernel, weights, model, run, variant, random);
+                check_run(context, kernel, halves, int4, run, variant, random);
             }
         }
     }
@@ -274,16 +280,6 @@ TEST_CASE("A quantized model computes about what its real model does", "[int8]")
     calibrate(real_input, quantization.input);
     calibrate(real_output, quantization.output);
     const distile_filter_extents extents = {channels, channels, 3, 3};
-    std::vector<int8_t> quantized_filter(filter.size());
-    std::vector<float> scales(channels), folded(channels);
-    check(context, distile_quantize_filter(context.get(), &source, &extents, quantized_filter.data(), scales.data(),
-                                           folded.data()));
-    quantization.filter_scales = scales.data();
-    source.filter = quantized_filter.data();
-    source.dtype = DISTILE_INT8;
-    source.bias = folded.data();
-    source.quantization = &quantization;
-    const Weights weights = pack_weights(context, kernel, source);
     std::vector<uint8_t> stored_input(input.size()), stored_output(input.size());
     std::vector<float> output(input.size());
     distile_tensor from = distile_tensor_make(stored_input.data(), 1, extent, extent, channels), to = from;
@@ -296,21 +292,35 @@ TEST_CASE("A quantized model computes about what its real model does", "[int8]")
     distile_run_args args{};
     args.input = &from;
     args.output = &to;
-    args.weights = weights.get();
     args.mask = mask.get();
-    check(context, distile_run(kernel.get(), &args));
     const distile_tensor back = distile_tensor_make(output.data(), 1, extent, extent, channels);
-    check(context, distile_dequantize(context.get(), &to, nullptr, quantization.output, &back));
-    // Numbers are from -1 to 1, and each is off by at most half its scale; the zero point moves all by as much.
-    const double bound = taps * (quantization.input.scale + *std::max_element(scales.begin(), scales.end()) / 2) +
-                         quantization.output.scale;
-    double worst = 0, sum = 0;
-    for (size_t i = 0; i < output.size(); i++) {
-        worst = std::max<double>(worst, std::abs(output[i] - due[i]));
-        sum += std::abs(output[i] - due[i]);
+    for (const distile_dtype dtype : {DISTILE_INT8, DISTILE_INT4}) {
+        INFO("type of the filter " << dtype);
+        std::vector<int8_t> quantized_filter(filter.size());
+        std::vector<float> scales(channels), folded(channels);
+        check(context, distile_quantize_filter(context.get(), &source, &extents, dtype, quantized_filter.data(),
+                                               scales.data(), folded.data()));
+        quantization.filter_scales = scales.data();
+        distile_weights_source quantized = source;
+        quantized.filter = quantized_filter.data();
+        quantized.dtype = dtype;
+        quantized.bias = folded.data();
+        quantized.quantization = &quantization;
+        const Weights weights = pack_weights(context, kernel, quantized);
+        args.weights = weights.get();
+        check(context, distile_run(kernel.get(), &args));
+        check(context, distile_dequantize(context.get(), &to, nullptr, quantization.output, &back));
+        // Numbers are from -1 to 1, and each is off by at most half its scale; the zero point moves all by as much.
+        const double bound = taps * (quantization.input.scale + *std::max_element(scales.begin(), scales.end()) / 2) +
+                             quantization.output.scale;
+        double worst = 0, sum = 0;
+        for (size_t i = 0; i < output.size(); i++) {
+            worst = std::max<double>(worst, std::abs(output[i] - due[i]));
+            sum += std::abs(output[i] - due[i]);
+        }
+        CHECK(worst < bound);
+        CHECK(sum / static_cast<double>(output.size()) < (dtype == DISTILE_INT8 ? 2 : 8) * quantization.output.scale);
     }
-    CHECK(worst < bound);
-    CHECK(sum / static_cast<double>(output.size()) < 2 * quantization.output.scale);
 }
 
 TEST_CASE("Quantized operators say what is wrong with their numbers", "[int8]") {

@@ -197,38 +197,54 @@ TEST_CASE("A filter is quantized by its largest weights, after folding", "[quant
     source.bn_variance = variance.data();
     std::vector<int8_t> quantized(filter.size());
     std::vector<float> scales(5), folded(5);
-    check(context,
-          distile_quantize_filter(context.get(), &source, &extents, quantized.data(), scales.data(), folded.data()));
-    for (int o = 0; o < 5; o++) {
-        const float factor = 1 / std::sqrt(variance[o]);
-        CHECK(folded[o] == Approx((bias[o] - mean[o]) * factor));
-        float most = 0;
-        for (size_t i = 0; i < of_channel; i++) {
-            most = std::max(most, std::abs(filter[o * of_channel + i] * factor));
-        }
-        CHECK(scales[o] == Approx(o == 2 ? 1 : most / 127));
-        float largest = 0;
-        for (int h = 0; h < 3; h++) {
-            for (int w = 0; w < 2; w++) {
-                for (int i = 0; i < 4; i++) {
-                    const float stored = quantized[((o * 3 + h) * 2 + w) * 4 + i];
-                    const float real = filter[((o * 4 + i) * 3 + h) * 2 + w] * factor;
-                    CHECK(std::abs(stored * scales[o] - real) <= scales[o] * .5001f);
-                    largest = std::max(largest, std::abs(stored));
+    for (const distile_dtype dtype : {DISTILE_INT4, DISTILE_INT8}) {
+        const bool int4 = dtype == DISTILE_INT4;
+        std::fill(quantized.begin(), quantized.end(), 99);
+        check(context, distile_quantize_filter(context.get(), &source, &extents, dtype, quantized.data(), scales.data(),
+                                               folded.data()));
+        // Two a byte.
+        const auto second = quantized.begin() + static_cast<std::ptrdiff_t>(quantized.size() / 2);
+        CHECK(std::all_of(second, quantized.end(), [](int8_t byte) { return byte == 99; }) == int4);
+        for (int o = 0; o < 5; o++) {
+            const float factor = 1 / std::sqrt(variance[o]);
+            CHECK(folded[o] == Approx((bias[o] - mean[o]) * factor));
+            float least = 0, most = 0;
+            for (size_t i = 0; i < of_channel; i++) {
+                least = std::min(least, filter[o * of_channel + i] * factor);
+                most = std::max(most, filter[o * of_channel + i] * factor);
+            }
+            const float needed = int4 ? std::max(least / -8, most / 7) : std::max(-least, most) / 127;
+            CHECK(scales[o] == Approx(o == 2 ? 1 : needed));
+            float lowest = 0, highest = 0;
+            for (int h = 0; h < 3; h++) {
+                for (int w = 0; w < 2; w++) {
+                    for (int i = 0; i < 4; i++) {
+                        const int place = ((o * 3 + h) * 2 + w) * 4 + i;
+                        const int8_t byte = quantized[int4 ? place / 2 : place];
+                        const int half = place % 2 == 0 ? byte & 15 : byte >> 4 & 15;
+                        const auto stored = static_cast<float>(!int4 ? byte : half < 8 ? half : half - 16);
+                        const float real = filter[((o * 4 + i) * 3 + h) * 2 + w] * factor;
+                        CHECK(std::abs(stored * scales[o] - real) <= scales[o] * .5001f);
+                        lowest = std::min(lowest, stored);
+                        highest = std::max(highest, stored);
+                    }
                 }
             }
+            const bool saturates = int4 ? lowest == -8 || highest == 7 : std::max(-lowest, highest) == 127;
+            CHECK(saturates == (o != 2));
+            CHECK(lowest >= (int4 ? -8 : -127));
         }
-        CHECK(largest == (o == 2 ? 0 : 127));
     }
 
     const std::vector<int8_t> before = quantized;
     const auto refuses = [&](distile_status status, const distile_weights_source &from,
-                             const distile_filter_extents &of, float *to) {
-        CHECK(distile_quantize_filter(context.get(), &from, &of, quantized.data(), scales.data(), to) == status);
+                             const distile_filter_extents &of, float *to, distile_dtype dtype = DISTILE_INT8) {
+        CHECK(distile_quantize_filter(context.get(), &from, &of, dtype, quantized.data(), scales.data(), to) == status);
         CHECK(quantized == before);
         CHECK(std::string(distile_context_message(context.get())).find("distile_quantize_filter: ") == 0);
     };
     refuses(DISTILE_ERROR_NULL_POINTER, source, extents, nullptr);
+    refuses(DISTILE_ERROR_BAD_TYPE, source, extents, folded.data(), DISTILE_UINT8);
     refuses(DISTILE_ERROR_BAD_SHAPE, source, {5, 0, 3, 2}, folded.data());
     refuses(DISTILE_ERROR_BAD_SHAPE, source, {65536, 65536, 1, 1}, folded.data());
     distile_weights_source bad = source;

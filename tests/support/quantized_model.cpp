@@ -7,6 +7,21 @@
 
 namespace distile {
 
+namespace {
+
+/** Two a byte, as in ONNX. */
+std::vector<uint8_t> in_halves(const std::vector<int8_t> &filter) {
+    std::vector<uint8_t> bytes((filter.size() + 1) / 2, 0xf0);
+    for (size_t i = 0; i < filter.size(); i++) {
+        const auto half = static_cast<unsigned>(filter[i]) & 0xf;
+        bytes[i / 2] =
+            static_cast<uint8_t>(i % 2 == 0 ? half | (bytes[i / 2] & 0xf0) : half << 4 | (bytes[i / 2] & 0xf));
+    }
+    return bytes;
+}
+
+}  // namespace
+
 QuantizedTensor::QuantizedTensor(distile_dtype dtype, int32_t batch, int32_t height, int32_t width, int32_t channels,
                                  int32_t border, std::mt19937 &random, int64_t alignment)
     : size(dtype == DISTILE_FLOAT32 ? 4 : 1), view(distile_tensor_make(nullptr, batch, height, width, channels)) {
@@ -27,18 +42,21 @@ QuantizedTensor::QuantizedTensor(distile_dtype dtype, int32_t batch, int32_t hei
     view.data = bytes + (border * view.stride_h + border * view.stride_w) * size;
 }
 
-QuantizedModel::QuantizedModel(const QuantizedCase &from, bool halves, std::mt19937 &random) : of(from) {
+QuantizedModel::QuantizedModel(const QuantizedCase &from, bool halves, std::mt19937 &random, distile_dtype filter_type)
+    : of(from), filter_dtype(filter_type) {
     const distile_conv2d &conv = of.conv;
+    const bool int4 = filter_dtype == DISTILE_INT4;
     group_inputs = conv.in_channels / conv.groups;
     filter.resize(static_cast<size_t>(conv.kernel_h) * conv.kernel_w * group_inputs * conv.out_channels);
     for (int8_t &weight : filter) {
         // Often the largest ones, whose sums of two products exceed 16 bits.
-        weight = static_cast<int8_t>(random() % 3 == 0 ? random() : random() % 2 == 0 ? 127 : -128);
+        const auto number = static_cast<int8_t>(random() % 3 == 0 ? random() : random() % 2 == 0 ? 127 : -128);
+        weight = static_cast<int8_t>(int4 ? number >> 4 : number);
     }
     const auto real = [&](double least, double most) {
         return std::uniform_real_distribution<float>(static_cast<float>(least), static_cast<float>(most))(random);
     };
-    const double sum = 200.0 * std::sqrt(static_cast<double>(filter.size()) / conv.out_channels);
+    const double sum = (int4 ? 15 : 200) * std::sqrt(static_cast<double>(filter.size()) / conv.out_channels);
     for (int32_t o = 0; o < conv.out_channels; o++) {
         // With these, every other sum lies in the middle between two results.
         scales.push_back(halves ? 0.5f : real(.1, 1) / static_cast<float>(sum));
@@ -129,9 +147,10 @@ bool QuantizedModel::reads(int32_t output, int32_t tap, int32_t stride, int32_t 
 }
 
 Weights QuantizedModel::pack(const Context &context, const Kernel &kernel) const {
+    const std::vector<uint8_t> halves = in_halves(filter);
     distile_weights_source source{};
-    source.filter = filter.data();
-    source.dtype = DISTILE_INT8;
+    source.filter = filter_dtype == DISTILE_INT4 ? static_cast<const void *>(halves.data()) : filter.data();
+    source.dtype = filter_dtype;
     source.order = DISTILE_HWIO;
     source.bias = float_bias.data();
     source.quantization = &quantization;

@@ -49,8 +49,10 @@ struct QuantizedTensor {
 /** An operator with its numbers. */
 class QuantizedModel {
 public:
-    /** With `halves`, every other sum lies in the middle between two results, and the input has no zero point. */
-    QuantizedModel(const QuantizedCase &from, bool halves, std::mt19937 &random);
+    /** With `halves`, every other sum lies in the middle between two results, and the input has no zero point. The
+     * filter is packed as DISTILE_INT8 or DISTILE_INT4. */
+    QuantizedModel(const QuantizedCase &from, bool halves, std::mt19937 &random,
+                   distile_dtype filter_type = DISTILE_INT8);
     QuantizedModel(const QuantizedModel &) = delete;
     QuantizedModel &operator=(const QuantizedModel &) = delete;
 
@@ -64,6 +66,7 @@ public:
     }
 
     QuantizedCase of;
+    distile_dtype filter_dtype;
     int32_t group_inputs = 0;
     std::vector<int8_t> filter; /**< [kernel row][kernel column][input channel of a group][output channel] */
     std::vector<float> scales, float_bias;

@@ -81,10 +81,11 @@ typedef enum distile_dtype {
     DISTILE_FLOAT16 = 2, /**< IEEE half precision. */
     DISTILE_BFLOAT16 = 3,
     DISTILE_UINT8 = 4,
-    DISTILE_INT8 = 5
+    DISTILE_INT8 = 5,
+    DISTILE_INT4 = 6 /**< Of filters only: from -8 to 7, two a byte, the first in its low half. */
 } distile_dtype;
 
-/** Bytes per element; 0 for an unknown type. */
+/** Bytes per element; 0 for DISTILE_INT4 and for an unknown type. */
 DISTILE_API size_t distile_dtype_size(distile_dtype dtype);
 
 typedef enum distile_device { DISTILE_CPU = 1, DISTILE_CUDA = 2, DISTILE_OPENCL = 3 } distile_device;
@@ -371,8 +372,8 @@ struct distile_quantization;
 
 /** A contiguous filter and the vectors to fold into it, in host memory for every device. Each vector has one float32
  * per output channel; null omits it. Batch normalisation needs both mean and variance; it computes gamma * (conv + bias
- * - mean) / sqrt(variance + epsilon) + beta. A quantized operator takes a filter of DISTILE_INT8 and no batch
- * normalisation: distile_quantize_filter() in quantize.h makes one from float32, and folds. */
+ * - mean) / sqrt(variance + epsilon) + beta. A quantized operator takes a filter of DISTILE_INT8 or DISTILE_INT4 and no
+ * batch normalisation: distile_quantize_filter() in quantize.h makes one from float32, and folds. */
 typedef struct distile_weights_source {
     const void *filter;
     distile_dtype dtype; /**< The filter's type, whatever the operator's; 0: DISTILE_FLOAT32. */

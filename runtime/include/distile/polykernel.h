@@ -351,9 +351,10 @@ typedef struct distile_requantization {
     int32_t reserved[11];
 } distile_requantization;
 
-/** The same as the functions above for inputs of DISTILE_UINT8 or DISTILE_INT8, weights of DISTILE_INT8 in the layout
- * "cpu-k64", and an output and a residual of one of these types or of DISTILE_FLOAT32. All give the same bits. There is
- * no depthwise convolution by AMX. */
+/** The same as the functions above for inputs of DISTILE_UINT8 or DISTILE_INT8, weights of DISTILE_INT8 or DISTILE_INT4
+ * in the layout "cpu-k64", and an output and a residual of one of the input's types or of DISTILE_FLOAT32. All give the
+ * same bits. Of weights of 4 bits, 64 bytes hold 128: the low halves the first 64. There is no depthwise convolution by
+ * AMX. */
 int distile_call_avx512_vnni(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_amx_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_avx_vnni(const distile_dot_product_code *code, const distile_kernel_call *call);

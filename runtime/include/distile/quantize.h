@@ -42,15 +42,16 @@ typedef struct distile_filter_extents {
     int32_t out_channels, in_channels, kernel_h, kernel_w;
 } distile_filter_extents;
 
-/** Quantizes a filter, symmetrically for each output channel: its largest absolute value becomes 127. Batch
- * normalisation is folded in first. Stores the result in the order DISTILE_OHWI in `filter`, one scale per output
- * channel in `scales` (1 for a channel of zeros), and the folded bias in `bias`, which may be null if the source has
- * neither bias nor batch normalisation. All are in host memory. Errors: NULL_POINTER, BAD_VALUE (also a weight that is
- * not finite), BAD_SHAPE (an extent below 1, or more than 2^31 weights), BAD_TYPE (the filter is not of a
- * floating-point type), OUT_OF_MEMORY. */
+/** Quantizes a filter with a scale for each output channel, the least one with which no weight saturates: DISTILE_INT8
+ * from -127 to 127, DISTILE_INT4 from -8 to 7. Batch normalisation is folded in first. Stores the result in the order
+ * DISTILE_OHWI in `filter`, a byte for each weight or for two, one scale per output channel in `scales` (1 for a
+ * channel of zeros), and the folded bias in `bias`, which may be null if the source has neither bias nor batch
+ * normalisation. All are in host memory. Errors: NULL_POINTER, BAD_VALUE (also a weight that is not finite), BAD_SHAPE
+ * (an extent below 1, or more than 2^31 weights), BAD_TYPE (the source is not of a floating-point type, or `dtype` is
+ * neither of these two), OUT_OF_MEMORY. */
 DISTILE_API distile_status distile_quantize_filter(distile_context *context, const distile_weights_source *source,
-                                                   const distile_filter_extents *extents, int8_t *filter, float *scales,
-                                                   float *bias);
+                                                   const distile_filter_extents *extents, distile_dtype dtype,
+                                                   void *filter, float *scales, float *bias);
 
 /** How distile_calibrate() finds the range of values. */
 typedef struct distile_calibration {

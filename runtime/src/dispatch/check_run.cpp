@@ -94,10 +94,11 @@ distile_status check_weights(const distile_kernel &kernel, const char *call, con
                         call, wanted->name, kernel.polykernel.name);
         }
         for (const distile_weights::Operand &packed : layout->operands) {
-            if (packed.array.dtype != stored_type(*wanted, kernel.polykernel, packed.role)) {
+            const distile_dtype stored = stored_type(*wanted, kernel.polykernel, packed.role);
+            if (packed.array.dtype != stored && !(packed.array.dtype == DISTILE_INT4 && takes_int4(*wanted))) {
                 return fail(context, DISTILE_ERROR_BAD_WEIGHTS,
-                            "%s: the weights were packed as %s, which '%s' cannot read", call,
-                            find_type(packed.array.dtype)->name, kernel.polykernel.name);
+                            "%s: the weights were not packed as %s, which '%s' reads", call, find_type(stored)->name,
+                            kernel.polykernel.name);
             }
         }
     }

@@ -1,8 +1,10 @@
 #include "weights.h"
+#include "int4.h"
 #include "kernel.h"
 #include "quantized_operator.h"
 #include "tensor.h"
 #include "types.h"
+#include <algorithm>
 #include <cmath>
 #include <distile/quantize.h>
 
@@ -34,9 +36,14 @@ distile_status check_quantization(const distile_kernel &kernel, const distile_we
     if (!source.quantization || !source.quantization->filter_scales) {
         return fail_null(context, call, source.quantization ? "filter's scales" : "source's quantization");
     }
-    if (raw(source.dtype) != DISTILE_INT8) {
+    if (raw(source.dtype) != DISTILE_INT8 && raw(source.dtype) != DISTILE_INT4) {
         return fail(context, DISTILE_ERROR_BAD_TYPE,
-                    "%s: '%s' is quantized and takes a filter of int8: make one with distile_quantize_filter", call,
+                    "%s: '%s' is quantized and takes a filter of int8 or int4: make one with distile_quantize_filter",
+                    call, name);
+    }
+    if (source.dtype == DISTILE_INT4 && !std::all_of(kernel.layouts.begin(), kernel.layouts.end(),
+                                                     [](const WeightLayout *layout) { return takes_int4(*layout); })) {
+        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter is int4, which code of '%s' does not read", call,
                     name);
     }
     if (source.bn_mean) {
@@ -106,7 +113,11 @@ public:
         : values_(static_cast<const float *>(source.filter)), converted_(HostAllocator<float>(kernel.context.memory)) {
         if (raw(source.dtype) != 0 && source.dtype != DISTILE_FLOAT32) {
             converted_.resize(kernel.kind.weights->filter_elements(kernel.polykernel.op));
-            find_type(source.dtype)->to_float(source.filter, converted_.data(), converted_.size());
+            if (source.dtype == DISTILE_INT4) {
+                int4_to_float(source.filter, converted_.data(), converted_.size());
+            } else {
+                find_type(source.dtype)->to_float(source.filter, converted_.data(), converted_.size());
+            }
             values_ = converted_.data();
         }
     }
@@ -119,11 +130,17 @@ private:
     HostVector<float> converted_;
 };
 
-/** Copies an array to device memory, converted to the type in which it is stored. */
-distile_weights::Operand upload(Device &device, const PackedArray &packed, distile_dtype dtype) {
-    const Type &type = *find_type(dtype);
-    HostVector<unsigned char> stored(packed.values.size() * type.bytes, device.context.memory);
-    type.from_float(packed.values.data(), stored.data(), packed.values.size());
+/** Copies an array to device memory, converted to the type in which it is stored, and counts its bytes. */
+distile_weights::Operand upload(Device &device, const PackedArray &packed, distile_dtype dtype, int64_t &bytes) {
+    const size_t count = packed.values.size();
+    const Type *const type = find_type(dtype);
+    HostVector<unsigned char> stored(type ? count * type->bytes : count / 2, device.context.memory);
+    if (type) {
+        type->from_float(packed.values.data(), stored.data(), count);
+    } else {
+        int4_blocks_from_float(packed.values.data(), stored.data(), count);
+    }
+    bytes += static_cast<int64_t>(stored.size());
     distile_weights::Operand operand{packed.role, {}, device.upload(stored.data(), stored.size())};
     // Code only reads it.
     operand.array.data = const_cast<void *>(operand.memory.get());
@@ -141,9 +158,9 @@ void add_layout(distile_weights &weights, const distile_kernel &kernel, const Fi
                 const WeightLayout &layout) {
     distile_weights::Layout added{layout.name, {}};
     for (const PackedArray &packed : kernel.kind.weights->pack(kernel.polykernel.op, source, layout)) {
-        const distile_dtype dtype = stored_type(layout, kernel.polykernel, packed.role);
-        added.operands.push_back(upload(*kernel.context.device, packed, dtype));
-        weights.bytes += static_cast<int64_t>(packed.values.size()) * element_bytes(dtype);
+        const bool as_filter = packed.role == DISTILE_ROLE_WEIGHTS && source.source.dtype == DISTILE_INT4;
+        const distile_dtype dtype = as_filter ? DISTILE_INT4 : stored_type(layout, kernel.polykernel, packed.role);
+        added.operands.push_back(upload(*kernel.context.device, packed, dtype, weights.bytes));
     }
     weights.layouts.push_back(std::move(added));
 }

@@ -46,7 +46,8 @@ public:
     }
     /** There is one phase. */
     int32_t steps_of(const distile_taps & /*rows*/, const distile_taps & /*columns*/) const {
-        return weights_.dim[1].extent;
+        return static_cast<int32_t>((weight_bytes() + step_bytes * vector_channels - 1) /
+                                    (step_bytes * vector_channels));
     }
     int64_t block_elements() const {
         return tap_bytes() +
@@ -91,23 +92,25 @@ public:
     int32_t chunks(const Phase & /*phase*/) const {
         return 1;
     }
-    void multiply(const Phase &phase, int32_t /*chunk*/, const Element *staged, const Row *rows, int32_t count,
-                  int32_t channel, int32_t vectors, Sum *sums) const {
-        const int64_t weight_block = weights_.dim[2].stride;
-        const auto *const weights =
-            static_cast<const int8_t *>(weights_.data) + channel / vector_channels * weight_block;
+    int64_t weight_elements() const {
+        return weights_.room(weight_bytes(), code_.block_channels / vector_channels);
+    }
+    LoadedWeights<int8_t> load(const Phase & /*phase*/, int32_t /*chunk*/, int32_t channel, int32_t vectors,
+                               int8_t *room) const {
+        return weights_.load(channel, 0, weight_bytes(), vectors, room);
+    }
+    void multiply(const Phase &phase, int32_t /*chunk*/, const LoadedWeights<int8_t> &weights, const Element *staged,
+                  const Row *rows, int32_t count, int32_t vectors, Sum *sums) const {
         RegisterCodes<Dot, Columns>::find(count, vectors)(
-            {staged + tap_bytes(), column_bytes(vectors), weights, weight_block, phase.columns.taps * groups_}, rows,
-            sums);
+            {staged + tap_bytes(), column_bytes(vectors), weights, phase.columns.taps * groups_}, rows, sums);
     }
 
     /** Distances in bytes. */
     struct Block {
         const uint8_t *staged;
         int64_t column;  ///< Between columns.
-        const int8_t *weights;
-        int64_t weight_block;  ///< Between blocks of 16 channels.
-        int32_t groups;        ///< Of a pixel.
+        LoadedWeights<int8_t> weights;
+        int32_t groups;  ///< Of a pixel.
     };
     using Code = void (*)(const Block &block, const Row *rows, Sum *sums);
 
@@ -125,7 +128,7 @@ public:
         for (int64_t group = 0; group < block.groups; group++) {
             typename Dot::Weights loaded[Vectors];
             for (int64_t v = 0; v < Vectors; v++) {
-                Dot::load(block.weights + v * block.weight_block + group * group_bytes, loaded[v]);
+                Dot::load(block.weights.first + v * block.weights.distance + group * group_bytes, loaded[v]);
             }
 #pragma GCC unroll 14
             for (int64_t row = 0; row < NumRows; row++) {
@@ -158,6 +161,10 @@ private:
     int64_t tap_bytes() const {
         return int64_t{code_.block_pixels} * code_.columns->taps * groups_ * column_group *
                static_cast<int64_t>(sizeof(Tap));
+    }
+    /** Of a block of 16 channels. */
+    int64_t weight_bytes() const {
+        return int64_t{code_.columns->taps} * groups_ * group_bytes;
     }
     int64_t column_bytes(int32_t vectors) const {
         return int64_t{groups_} * vectors * group_bytes;
@@ -211,7 +218,7 @@ private:
 
     const distile_dot_product_code &code_;
     const Numbers &numbers_;
-    const distile_array &weights_;
+    const PackedWeights<Numbers> weights_;
     int32_t channels_, groups_;
     uint8_t padding_[vector_channels];
 };

@@ -51,13 +51,13 @@ private:
         Tiles::template zero<2>();
         Tiles::template zero<3>();
         const auto *staged = block.staged;
-        const auto *weights = block.weights;
+        const auto *weights = block.weights.first;
         for (int32_t step = 0; step < block.steps; step++, staged += block.staged_step, weights += Block::weight_step) {
             Tiles::template load<4>(staged, tile_row_bytes);
             Tiles::template load<6>(weights, tile_row_bytes);
             Tiles::template add_product<0, 4, 6>();
             if constexpr (TwoColumns) {
-                Tiles::template load<7>(weights + block.weight_block, tile_row_bytes);
+                Tiles::template load<7>(weights + block.weights.distance, tile_row_bytes);
                 Tiles::template add_product<1, 4, 7>();
             }
             if constexpr (TwoRows) {

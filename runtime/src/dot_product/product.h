@@ -23,10 +23,14 @@
  *                Element *to) const;
  *     // The reduction is multiplied in so many parts, each with all staged blocks before the next one.
  *     int32_t chunks(const Phase &phase) const;
- *     // Makes the sums of `count` rows and `vectors` vectors, or adds to those of earlier chunks:
- *     // sums[row][16 * vectors].
- *     void multiply(const Phase &phase, int32_t chunk, const Element *staged, const Row *rows, int32_t count,
- *                   int32_t channel, int32_t vectors, Sum *sums) const;
+ *     // Room for the weights of a chunk, a multiple of 64 bytes; 0 if they are read in place.
+ *     int64_t weight_elements() const;
+ *     // Those of a chunk and of the block of output channels that begins with `channel`, of `vectors` vectors.
+ *     LoadedWeights<Weight> load(const Phase &phase, int32_t chunk, int32_t channel, int32_t vectors,
+ *                                Weight *room) const;
+ *     // Makes the sums of `count` rows and these weights, or adds to those of earlier chunks: sums[row][16 * vectors].
+ *     void multiply(const Phase &phase, int32_t chunk, const LoadedWeights<Weight> &weights, const Element *staged,
+ *                   const Row *rows, int32_t count, int32_t vectors, Sum *sums) const;
  *
  * What differs between types is a class `Numbers`, which a call makes once:
  *
@@ -45,6 +49,7 @@
 #define DISTILE_DOT_PRODUCT_PRODUCT_H
 
 #include "epilogue.h"
+#include "packed_weights.h"
 #include "partition.h"
 #include "rows.h"
 
@@ -93,6 +98,7 @@ public:
 private:
     using Numbers = typename Method::Numbers;
     using Element = typename Numbers::Element;
+    using Weight = typename Numbers::Weight;
     using Sum = typename Numbers::Sum;
 
     static int32_t least(int64_t a, int64_t b) {
@@ -118,6 +124,7 @@ private:
         int64_t block_elements;  ///< Of a staged block.
         Sum *sums;
         int64_t block_sums;  ///< Room for the sums of a block.
+        Weight *weights;
         Row *rows;
 
         Element *staged_block(int32_t block) const {
@@ -135,16 +142,20 @@ private:
         task.block_sums =
             int64_t{Method::tile_rows} * divide_up(code_.block_pixels, Method::tile_rows) * code_.block_channels;
         const size_t staged_bytes = code_.staged_blocks * task.block_elements * sizeof(Element),
-                     sum_bytes = code_.staged_blocks * task.block_sums * sizeof(Sum);
-        void *const memory = call_.hooks->allocate(call_.hooks, staged_bytes + sum_bytes + staged_rows_ * sizeof(Row));
+                     sum_bytes = code_.staged_blocks * task.block_sums * sizeof(Sum),
+                     weight_bytes = method_.weight_elements() * sizeof(Weight);
+        void *const memory =
+            call_.hooks->allocate(call_.hooks, staged_bytes + sum_bytes + weight_bytes + staged_rows_ * sizeof(Row));
         if (!memory) {
             __atomic_store_n(&out_of_memory_, true, __ATOMIC_RELAXED);
             return;
         }
-        // Both sizes are multiples of 64.
-        task.staged = static_cast<Element *>(memory);
-        task.sums = reinterpret_cast<Sum *>(static_cast<char *>(memory) + staged_bytes);
-        task.rows = reinterpret_cast<Row *>(static_cast<char *>(memory) + staged_bytes + sum_bytes);
+        // All sizes are multiples of 64.
+        auto *bytes = static_cast<char *>(memory);
+        task.staged = reinterpret_cast<Element *>(bytes);
+        task.sums = reinterpret_cast<Sum *>(bytes += staged_bytes);
+        task.weights = reinterpret_cast<Weight *>(bytes += sum_bytes);
+        task.rows = reinterpret_cast<Row *>(bytes + weight_bytes);
         Method::begin();
         Phase phase{};
         for (phase.row = 0; phase.row < code_.scale_h; phase.row++) {
@@ -199,8 +210,9 @@ private:
     void multiply(const Phase &phase, const Blocks &blocks, const Task &task, int32_t channel) const {
         const int32_t padded = least(code_.block_channels, int64_t{padded_channels_} - channel);
         const int32_t channels = least(padded, int64_t{out_channels_} - channel);
-        const int32_t chunks = method_.chunks(phase);
+        const int32_t chunks = method_.chunks(phase), vectors = padded / vector_channels;
         for (int32_t chunk = 0; chunk < chunks; chunk++) {
+            const LoadedWeights<Weight> weights = method_.load(phase, chunk, channel, vectors, task.weights);
             for (int32_t block = 0; block < blocks.count; block++) {
                 const int32_t first = blocks.begin(block);
                 if (chunk + 1 == chunks) {
@@ -209,8 +221,8 @@ private:
                         __builtin_prefetch(numbers_.output(task.rows[i], channel), 1);
                     }
                 }
-                method_.multiply(phase, chunk, task.staged_block(block), task.rows + first, blocks.size(block), channel,
-                                 padded / vector_channels, task.sums_of(block));
+                method_.multiply(phase, chunk, weights, task.staged_block(block), task.rows + first, blocks.size(block),
+                                 vectors, task.sums_of(block));
             }
         }
         for (int32_t block = 0; block < blocks.count; block++) {

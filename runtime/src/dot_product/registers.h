@@ -37,6 +37,7 @@ private:
 template<class Dot> struct RegisterSet {
     using Numbers = typename Dot::Numbers;
     using Block = dot_product::Block<Numbers>;
+    using Weight = typename Numbers::Weight;
     using Sum = typename Numbers::Sum;
     static constexpr int32_t tile_rows = 1, chunk_steps = 8;
     static constexpr bool balances = true;
@@ -66,13 +67,13 @@ template<class Dot> struct RegisterSet {
             }
         }
         const auto *staged = block.staged;
-        const auto *weights = block.weights;
+        const Weight *weights = block.weights.first;
         constexpr int64_t group_weights = Block::group_elements * vector_channels;
         for (int32_t step = 0; step < block.steps; step++, staged += block.staged_step, weights += Block::weight_step) {
             for (int64_t group = 0; group < step_groups; group++) {
                 typename Dot::Weights loaded[Vectors];
                 for (int64_t v = 0; v < Vectors; v++) {
-                    Dot::load(weights + v * block.weight_block + group * group_weights, loaded[v]);
+                    Dot::load(weights + v * block.weights.distance + group * group_weights, loaded[v]);
                 }
                 for (int64_t row = 0; row < Rows; row++) {
                     typename Dot::Spread spread;

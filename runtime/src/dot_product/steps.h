@@ -20,6 +20,7 @@
 #define DISTILE_DOT_PRODUCT_STEPS_H
 
 #include "epilogue.h"
+#include "packed_weights.h"
 #include "partition.h"
 #include "rows.h"
 
@@ -38,8 +39,7 @@ template<class Numbers> struct Block {
 
     const Element *staged;
     int32_t staged_step;  ///< Between the steps of a staged block.
-    const Weight *weights;
-    int64_t weight_block;  ///< Between blocks of 16 output channels.
+    LoadedWeights<Weight> weights;
     int32_t steps;
 };
 
@@ -96,30 +96,41 @@ public:
     int32_t chunks(const Phase &phase) const {
         return Set::chunk_steps == 0 || phase.steps == 0 ? 1 : (phase.steps + chunk_steps() - 1) / chunk_steps();
     }
-    void multiply(const Phase &phase, int32_t chunk, const Element *staged, const Row * /*rows*/, int32_t count,
-                  int32_t channel, int32_t vectors, Sum *sums) const {
-        const int32_t first = chunk * chunk_steps(), left = phase.steps - first;
-        const int64_t weight_block = weights_.dim[2].stride;
-        const auto *const weights = static_cast<const Weight *>(weights_.data) +
-                                    channel / vector_channels * weight_block +
-                                    (int64_t{phase.first_step} + first) * Block<Numbers>::weight_step;
-        const int32_t steps = Set::chunk_steps == 0 || left < chunk_steps() ? left : chunk_steps();
-        Set::multiply({staged + int64_t{first} * staged_step(), staged_step(), weights, weight_block, steps}, count,
-                      vectors, chunk != 0, sums);
+    int64_t weight_elements() const {
+        return weights_.room(most_of(most_steps_) * weight_step, code_.block_channels / vector_channels);
+    }
+    LoadedWeights<Weight> load(const Phase &phase, int32_t chunk, int32_t channel, int32_t vectors,
+                               Weight *room) const {
+        return weights_.load(channel, (phase.first_step + int64_t{chunk} * chunk_steps()) * weight_step,
+                             steps_in(phase, chunk) * weight_step, vectors, room);
+    }
+    void multiply(const Phase &phase, int32_t chunk, const LoadedWeights<Weight> &weights, const Element *staged,
+                  const Row * /*rows*/, int32_t count, int32_t vectors, Sum *sums) const {
+        const int64_t first = int64_t{chunk} * chunk_steps() * staged_step();
+        Set::multiply({staged + first, staged_step(), weights, steps_in(phase, chunk)}, count, vectors, chunk != 0,
+                      sums);
     }
 
 private:
     static constexpr int32_t step_elements = Block<Numbers>::step_elements;
+    static constexpr int64_t weight_step = Block<Numbers>::weight_step;
 
     static constexpr int32_t chunk_steps() {
         return Set::chunk_steps;
+    }
+    /** Those of a chunk where so many are left. */
+    static constexpr int32_t most_of(int32_t steps) {
+        return chunk_steps() == 0 || steps < chunk_steps() ? steps : chunk_steps();
+    }
+    static int32_t steps_in(const Phase &phase, int32_t chunk) {
+        return most_of(phase.steps - chunk * chunk_steps());
     }
     int32_t staged_step() const {
         return code_.block_pixels * step_elements;
     }
 
     const distile_dot_product_code &code_;
-    const distile_array &weights_;
+    const PackedWeights<Numbers> weights_;
     int32_t in_channels_, group_inputs_, group_outputs_, most_steps_ = 0;
 };
 

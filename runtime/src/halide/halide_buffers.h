@@ -20,6 +20,7 @@ inline halide_type_t type_of(distile_dtype dtype) {
     case DISTILE_INT8:
         return halide_type_t(halide_type_int, 8);
     case DISTILE_FLOAT32:
+    case DISTILE_INT4:  // Not in Halide's code.
         break;
     }
     return halide_type_t(halide_type_float, 32);

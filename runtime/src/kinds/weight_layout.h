@@ -33,6 +33,11 @@ inline bool is_quantized(const WeightLayout &layout) {
 /** Null for an unknown name. */
 const WeightLayout *find_layout(const char *name);
 
+/** Whether its code also reads weights of DISTILE_INT4. */
+inline bool takes_int4(const WeightLayout &layout) {
+    return layout.order == WeightOrder::QuantizedDotProduct;
+}
+
 /** The type in which an operand of packed weights is stored. */
 distile_dtype stored_type(const WeightLayout &layout, const distile_polykernel &polykernel, distile_role role);
 
