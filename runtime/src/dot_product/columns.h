@@ -8,6 +8,7 @@
 #ifndef DISTILE_DOT_PRODUCT_COLUMNS_H
 #define DISTILE_DOT_PRODUCT_COLUMNS_H
 
+#include "interleave.h"
 #include "product.h"
 #include "registers.h"
 #include <cstring>
@@ -37,8 +38,8 @@ public:
         : code_(code), numbers_(numbers), weights_(call.operands[1]), channels_(call.operands[0].dim[Channel].extent),
           groups_((code.rows->taps + column_group - 1) / column_group) {
         // As it is stored.
-        numbers.pad(padding_, vector_channels);
-        numbers.copy(padding_, padding_, vector_channels);
+        numbers.pad(padding_, widest_bytes);
+        numbers.copy(padding_, padding_, widest_bytes);
     }
     static void begin() {
     }
@@ -86,7 +87,7 @@ public:
         const auto *taps = reinterpret_cast<const Tap *>(to);
         to += tap_bytes();
         for (int32_t group = 0; group < groups; group++, taps += column_group, to += bytes) {
-            stage_group(taps, channel, channels, to);
+            stage_group<widest_bytes>(taps, channel, channels, to);
         }
     }
     int32_t chunks(const Phase & /*phase*/) const {
@@ -149,9 +150,6 @@ public:
     }
 
 private:
-    using Bytes = uint8_t __attribute__((vector_size(vector_channels)));
-    using Pairs = uint16_t __attribute__((vector_size(vector_channels)));
-
     /** The numbers of a tap. */
     struct Tap {
         const uint8_t *at;
@@ -169,58 +167,34 @@ private:
     int64_t column_bytes(int32_t vectors) const {
         return int64_t{groups_} * vectors * group_bytes;
     }
-    /** Alternates the numbers of two vectors: of the first halves, and of the second ones. */
-    static void alternate(const Bytes &a, const Bytes &b, Pairs &first, Pairs &second) {
-        const Bytes low = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-        const Bytes high = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
-        std::memcpy(&first, &low, sizeof(first));
-        std::memcpy(&second, &high, sizeof(second));
-    }
-    static void store(const Pairs &a, const Pairs &b, uint8_t *to) {
-        const Pairs low = __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11),
-                    high = __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-        std::memcpy(to, &low, sizeof(low));
-        std::memcpy(to + sizeof(low), &high, sizeof(high));
-    }
-    /** Interleaves four taps of 16 channels. */
-    static void store(const Bytes &a, const Bytes &b, const Bytes &c, const Bytes &d, uint8_t *to) {
-        Pairs first_ab, second_ab, first_cd, second_cd;
-        alternate(a, b, first_ab, second_ab);
-        alternate(c, d, first_cd, second_cd);
-        store(first_ab, first_cd, to);
-        store(second_ab, second_cd, to + group_bytes / 2);
-    }
-    static void load(const uint8_t *from, int32_t count, const Bytes &flip, Bytes &to) {
-        to = Bytes{};
-        std::memcpy(&to, from, count);
-        to ^= flip;
-    }
-    /** Four taps of some channels. */
-    void stage_group(const Tap *taps, int32_t first, int32_t channels, uint8_t *to) const {
-        const Bytes flip = Bytes{} + numbers_.flip();
-        const Tap a = taps[0], b = taps[1], c = taps[2], d = taps[3];
-        const auto stage = [&](int64_t channel, int32_t count) {
-            Bytes of_a, of_b, of_c, of_d;
-            load(a.at + (channel & a.channels), count, flip, of_a);
-            load(b.at + (channel & b.channels), count, flip, of_b);
-            load(c.at + (channel & c.channels), count, flip, of_c);
-            load(d.at + (channel & d.channels), count, flip, of_d);
-            store(of_a, of_b, of_c, of_d, to + (channel - first) * column_group);
-        };
-        int32_t channel = first;
-        for (; first + channels - channel >= vector_channels; channel += vector_channels) {
-            stage(channel, vector_channels);
+    /** Four taps of some channels, as many as a vector has at a time. */
+    template<int32_t Bytes> void stage_group(const Tap *taps, int32_t channel, int32_t channels, uint8_t *to) const {
+        for (; channels >= Bytes; channel += Bytes, channels -= Bytes, to += int64_t{Bytes} * column_group) {
+            stage_vector<Bytes>(taps, channel, Bytes, to);
         }
-        if (channel < first + channels) {
-            stage(channel, first + channels - channel);
+        if constexpr (Bytes > vector_channels) {
+            stage_group<Bytes / 2>(taps, channel, channels, to);
+        } else if (channels > 0) {
+            stage_vector<Bytes>(taps, channel, channels, to);
         }
+    }
+    template<int32_t Bytes> void stage_vector(const Tap *taps, int64_t channel, int32_t count, uint8_t *to) const {
+        using Interleaving = dot_product::Interleaving<Dot, Bytes>;
+        using Vector = typename Interleaving::Vector;
+        Vector loaded[column_group];
+        for (int32_t i = 0; i < column_group; i++) {
+            loaded[i] = Vector{};
+            std::memcpy(&loaded[i], taps[i].at + (channel & taps[i].channels), count);
+            loaded[i] ^= numbers_.flip();
+        }
+        Interleaving::store(loaded[0], loaded[1], loaded[2], loaded[3], to);
     }
 
     const distile_dot_product_code &code_;
     const Numbers &numbers_;
     const PackedWeights<Numbers> weights_;
     int32_t channels_, groups_;
-    uint8_t padding_[vector_channels];
+    uint8_t padding_[widest_bytes];
 };
 
 /** Runs a call by an instruction, whatever its channels read. */

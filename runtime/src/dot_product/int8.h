@@ -13,8 +13,14 @@ namespace distile::dot_product {
 
 /** 16 numbers of a type in which outputs are stored. */
 template<typename Stored> struct StoredVector;
-template<> struct StoredVector<uint8_t> { using Type = uint8_t __attribute__((vector_size(vector_channels))); };
-template<> struct StoredVector<int8_t> { using Type = int8_t __attribute__((vector_size(vector_channels))); };
+template<> struct StoredVector<uint8_t> {
+    using Type = uint8_t __attribute__((vector_size(vector_channels)));
+    using Wider = uint16_t __attribute__((vector_size(vector_channels * 2)));
+};
+template<> struct StoredVector<int8_t> {
+    using Type = int8_t __attribute__((vector_size(vector_channels)));
+    using Wider = int16_t __attribute__((vector_size(vector_channels * 2)));
+};
 template<> struct StoredVector<float> { using Type = float __attribute__((vector_size(vector_channels * 4))); };
 
 template<class Set> class Int8 {
@@ -91,7 +97,7 @@ private:
         const Stored *residual;
         Stored *output;
 
-        void load(int32_t channel, int32_t count, Floats &values) const {
+        [[gnu::always_inline]] void load(int32_t channel, int32_t count, Floats &values) const {
             Words sum, offset;
             Floats multiplier, added;
             std::memcpy(&sum, sums + channel, sizeof(sum));
@@ -113,11 +119,13 @@ private:
             if constexpr (is_float) {
                 values += stored;
             } else {
-                const Integers distance = __builtin_convertvector(stored, Integers) - residual_zero_point;
+                // In two steps, because GCC 12 has no vector instructions for one.
+                const auto pairs = __builtin_convertvector(stored, typename StoredVector<Stored>::Wider);
+                const Integers distance = __builtin_convertvector(pairs, Integers) - residual_zero_point;
                 values += __builtin_convertvector(distance, Floats) * residual_factor;
             }
         }
-        void save(int32_t channel, int32_t count, const Floats &values) const {
+        [[gnu::always_inline]] void save(int32_t channel, int32_t count, const Floats &values) const {
             Vector stored;
             if constexpr (is_float) {
                 stored = values;
