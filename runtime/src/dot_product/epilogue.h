@@ -39,7 +39,7 @@ template<class Set> struct Epilogue {
     /** Also a number where `x` is NaN. */
     static void clamp(Floats &x, float least, float most) {
         const Floats low = Floats{} + least, high = Floats{} + most;
-        x = x >= low ? x : low;
+        x = x > low ? x : low;
         x = x > high ? high : x;
     }
     /** The exponentials of numbers from -87 to 89, to a few units in the last place; infinite above float32's range. */

@@ -40,6 +40,9 @@ public:
         std::memcpy(&header_, words, sizeof(header_));
         offsets_ = reinterpret_cast<const int32_t *>(words + sizeof(header_));
         multipliers_ = reinterpret_cast<const float *>(offsets_ + int64_t{code.scale_h} * code.scale_w * channels_);
+        if (dtype_ != DISTILE_FLOAT32) {
+            set_range();
+        }
     }
 
     /** Numbers of int8 become unsigned ones. */
@@ -83,11 +86,24 @@ private:
     using Words = typename Epilogue<Set>::Words;
     using Bytes = uint8_t __attribute__((vector_size(step_bytes)));
 
+    /** The range of results before the zero point is added. It is that of a ReLU, too, which then has nothing to do. */
+    void set_range() {
+        const int32_t least = dtype_ == DISTILE_INT8 ? -128 : 0;
+        lowest_ = static_cast<float>(least - header_.output_zero_point);
+        highest_ = static_cast<float>(least + 255 - header_.output_zero_point);
+        const bool six = epilogue_ == DISTILE_EPILOGUE_RELU6;
+        if (six || epilogue_ == DISTILE_EPILOGUE_RELU) {
+            const float most = 6 * header_.output_factor;
+            lowest_ = 0;
+            highest_ = six && most < highest_ ? most : highest_;
+            epilogue_ = DISTILE_EPILOGUE_NONE;
+        }
+    }
+
     /** Results of a row that are stored as a type. */
     template<typename Stored> struct Results {
         using Vector = typename StoredVector<Stored>::Type;
         static constexpr bool is_float = sizeof(Stored) == sizeof(float);
-        static constexpr int32_t least = static_cast<Stored>(-1) < 0 ? -128 : 0, most = least + 255;
 
         // Values, because bytes that are stored may lie anywhere.
         float residual_factor, output_factor, lowest, highest;
@@ -130,12 +146,15 @@ private:
             if constexpr (is_float) {
                 stored = values;
             } else {
-                // Near this number, float32 has integers only.
+                // Near this number, float32 has integers only, and its bits count them.
                 constexpr float to_integer = 0x1.8p23f;
+                constexpr int32_t bits_of_zero = 0x4b400000;
                 Floats scaled = values * output_factor;
                 Epilogue<Set>::clamp(scaled, lowest, highest);
-                const Floats rounded = (scaled + to_integer) - to_integer;
-                const Integers integers = __builtin_convertvector(rounded, Integers) + output_zero_point;
+                scaled += to_integer;
+                Integers integers;
+                std::memcpy(&integers, &scaled, sizeof(integers));
+                integers += output_zero_point - bits_of_zero;
                 stored = __builtin_convertvector(integers, Vector);
             }
             Epilogue<Set>::template copy_channels<Stored>(output + channel, &stored, count);
@@ -147,8 +166,8 @@ private:
         using Kind = Results<Stored>;
         const Kind results{header_.residual_factor,
                            header_.output_factor,
-                           static_cast<float>(Kind::least - header_.output_zero_point),
-                           static_cast<float>(Kind::most - header_.output_zero_point),
+                           lowest_,
+                           highest_,
                            header_.residual_zero_point,
                            header_.output_zero_point,
                            sums,
@@ -170,6 +189,7 @@ private:
     distile_requantization header_{};
     const int32_t *offsets_;
     const float *multipliers_;
+    float lowest_ = 0, highest_ = 0;
 };
 
 }  // namespace distile::dot_product
