@@ -21,13 +21,16 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+# In a packed benchmark, it is beside this file.
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "python"))
+from c_api import DTYPES
+
 # Heads, channels of a head, images, tokens.
 SHAPES = [(24, 64, 1, 4096), (24, 64, 4, 4096), (8, 40, 1, 4096), (12, 64, 1, 577), (6, 64, 16, 197)]
 # Densities of rows and of keys; None: all keys, without a mask.
 DENSITIES = [(.3, None), (.3, .3), (.1, None), (.1, .1), (.5, None), (.5, .5), (1.0, None)]
-# PyTorch's type, the distile_dtype, and the capability of our code. TF32: tensors of float32.
-TYPES = {"bfloat16": (torch.bfloat16, 3, "sm90"), "float16": (torch.float16, 2, "sm90"),
-         "tf32": (torch.float32, 1, "sm80")}
+# The type of the tensors, and the capability of our code.
+TYPES = {"bfloat16": ("bfloat16", "sm90"), "float16": ("float16", "sm90"), "tf32": ("float32", "sm80")}
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
             "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH}
 TOLERANCE = .02  # Of the largest value: the type's roundings of probabilities and results.
@@ -230,7 +233,8 @@ def fastest(stream, calls):
 
 def measure(row, shape, densities, options, library):
     heads, size, batch, tokens = shape
-    dtype, code, capability = TYPES[row["dtype"]]
+    stored, capability = TYPES[row["dtype"]]
+    dtype = getattr(torch, stored)
     problem = Problem(shape, dtype, densities)
     stream = torch.cuda.Stream()
     torch.cuda.synchronize()
@@ -252,8 +256,8 @@ def measure(row, shape, densities, options, library):
     path = pathlib.Path(options.objects or "") / f"attention_{heads}_{size}_{row['dtype']}_{capability}.so"
     ours = None
     if library and path.exists():
-        ours = Ours(library, path, stream.cuda_stream, code, batch, tokens, problem.query, problem.key, problem.value,
-                    problem.output)
+        ours = Ours(library, path, stream.cuda_stream, DTYPES[stored], batch, tokens, problem.query, problem.key,
+                    problem.value, problem.output)
         times = pathlib.Path(options.times or "") / f"{path.stem}.json"
         if options.times and times.exists():
             ours.load_times(times)
