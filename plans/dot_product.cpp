@@ -13,19 +13,28 @@ namespace {
 /** Each instruction set, the best first of each type. */
 constexpr struct {
     DotProducts instructions;
-    int bytes;           /**< Of the operator's type. */
+    distile_dtype dtype; /**< The operator's; DISTILE_INT8 stands for both quantized types. */
     const char *feature; /**< "": every CPU has it. */
     bool chosen;         /**< Has a word of its own in targets, which quantized operators get without being asked. */
     bool depthwise;      /**< Has code for depthwise convolutions. */
     const char *function, *object;
 } known[] = {
-    {DotProducts::AmxBf16, 2, "amx_bf16", false, false, "distile_call_amx_bf16", "distile_amx_bf16.o"},
-    {DotProducts::Avx512Bf16, 2, "avx512_bf16", false, false, "distile_call_avx512_bf16", "distile_avx512_bf16.o"},
-    {DotProducts::AmxInt8, 1, "amx_int8", false, false, "distile_call_amx_int8", "distile_amx_int8.o"},
-    {DotProducts::Avx512Vnni, 1, "avx512_vnni", true, true, "distile_call_avx512_vnni", "distile_avx512_vnni.o"},
-    {DotProducts::AvxVnni, 1, "avx_vnni", true, true, "distile_call_avx_vnni", "distile_avx_vnni.o"},
-    {DotProducts::Avx2Int8, 1, "avx2", false, true, "distile_call_avx2_int8", "distile_avx2_int8.o"},
-    {DotProducts::PortableInt8, 1, "", false, true, "distile_call_portable_int8", "distile_portable_int8.o"}};
+    {DotProducts::AmxBf16, DISTILE_BFLOAT16, "amx_bf16", false, false, "distile_call_amx_bf16", "distile_amx_bf16.o"},
+    {DotProducts::Avx512Bf16, DISTILE_BFLOAT16, "avx512_bf16", false, false, "distile_call_avx512_bf16",
+     "distile_avx512_bf16.o"},
+    {DotProducts::AmxFp16, DISTILE_FLOAT16, "amx_fp16", false, false, "distile_call_amx_fp16", "distile_amx_fp16.o"},
+    {DotProducts::AmxInt8, DISTILE_INT8, "amx_int8", false, false, "distile_call_amx_int8", "distile_amx_int8.o"},
+    {DotProducts::Avx512Vnni, DISTILE_INT8, "avx512_vnni", true, true, "distile_call_avx512_vnni",
+     "distile_avx512_vnni.o"},
+    {DotProducts::AvxVnni, DISTILE_INT8, "avx_vnni", true, true, "distile_call_avx_vnni", "distile_avx_vnni.o"},
+    {DotProducts::Avx2Int8, DISTILE_INT8, "avx2", false, true, "distile_call_avx2_int8", "distile_avx2_int8.o"},
+    {DotProducts::PortableInt8, DISTILE_INT8, "", false, true, "distile_call_portable_int8",
+     "distile_portable_int8.o"}};
+
+/** Whether a row is for operators of a type. */
+template<typename Row> bool is_for(const Row &row, const DataType &type) {
+    return row.dtype == (type.is_quantized() ? DISTILE_INT8 : type.dtype);
+}
 
 bool has_word(const std::string &text, const std::string &wanted) {
     std::istringstream stream(text);
@@ -39,7 +48,7 @@ bool has_word(const std::string &text, const std::string &wanted) {
 
 std::optional<DotProducts> best_of(const DataType &type, const std::string &features, bool depthwise) {
     for (const auto &row : known) {
-        if (row.bytes == type.bytes && (*row.feature == '\0' || has_word(features, row.feature)) &&
+        if (is_for(row, type) && (*row.feature == '\0' || has_word(features, row.feature)) &&
             (row.depthwise || !depthwise)) {
             return row.instructions;
         }
@@ -74,15 +83,17 @@ std::string why_no_dot_products(const Operator &op) {
                    : "there is no quantized code for this operator: after upsampling, sums of weights would not fit 8 "
                      "bits";
     }
-    return op.dtype().dtype == DISTILE_BFLOAT16 && runs_on_dot_products(facts_of(op))
+    const bool has_code =
+        std::any_of(std::begin(known), std::end(known), [&](const auto &row) { return is_for(row, op.dtype()); });
+    return has_code && runs_on_dot_products(facts_of(op))
                ? ""
                : "there is no code for dot products for this operator: it computes convolutions without groups and "
-                 "linear layers in bfloat16";
+                 "linear layers in bfloat16 and float16";
 }
 
 bool multiplies(DotProducts instructions, const Operator &op) {
     return why_no_dot_products(op).empty() && std::any_of(std::begin(known), std::end(known), [&](const auto &row) {
-               return row.instructions == instructions && row.bytes == op.dtype().bytes &&
+               return row.instructions == instructions && is_for(row, op.dtype()) &&
                       (row.depthwise || !is_depthwise_product(facts_of(op)));
            });
 }
@@ -96,17 +107,17 @@ std::optional<DotProducts> dot_products_of(const DataType &type, const std::stri
 }
 
 bool has_words_of_dot_products(const std::string &features) {
-    const DataType &bfloat16 = *find_type("bfloat16"), &int8 = *find_type("int8");
-    return dot_products_of(bfloat16, features).has_value() ||
+    const DataType &int8 = *find_type("int8");
+    return dot_products_of(*find_type("bfloat16"), features) || dot_products_of(*find_type("float16"), features) ||
            std::any_of(std::begin(known), std::end(known), [&](const auto &row) {
-               return row.bytes == int8.bytes && row.instructions == dot_products_of(int8, features) &&
+               return is_for(row, int8) && row.instructions == dot_products_of(int8, features) &&
                       (row.chosen || row.instructions == DotProducts::AmxInt8);
            });
 }
 
 std::string with_dot_products(const Operator &op, const std::string &target, const std::string &features) {
     for (const auto &row : known) {
-        if (row.bytes == op.dtype().bytes && row.chosen && has_word(features, row.feature)) {
+        if (is_for(row, op.dtype()) && row.chosen && has_word(features, row.feature)) {
             return target + "-" + row.feature;
         }
     }

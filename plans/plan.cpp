@@ -268,6 +268,7 @@ void change_type(Plan &plan, const Operator &op) {
                             ": there is no such code in " + op.dtype().name);
         }
         variant.layout = layout->name;
+        check_code(plan, variant, "the plan '" + plan.name + "', variant " + quote(variant.name));
     }
     plan.layout = plan.variants.front().layout;
     plan.profiled_device.clear();

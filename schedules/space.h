@@ -50,7 +50,7 @@ struct OperatorFacts {
 enum class TensorCores { Sm80, Sm90 };
 
 /** The instructions for which CPUs have code of dot products. */
-enum class DotProducts { Avx512Bf16, AmxBf16, Avx512Vnni, AmxInt8, AvxVnni, Avx2Int8, PortableInt8 };
+enum class DotProducts { Avx512Bf16, AmxBf16, AmxFp16, Avx512Vnni, AmxInt8, AvxVnni, Avx2Int8, PortableInt8 };
 
 /** The facts that constraints need: the operator, and the limits of its target. */
 struct Problem : OperatorFacts {

@@ -52,8 +52,9 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     // but shares most columns with pixels nearby; others do for each window of the input channels.
     constexpr double step_groups = 16;
     const bool depthwise = is_depthwise_product(problem);
-    const bool in_tiles =
-        *problem.dot_products == DotProducts::AmxBf16 || *problem.dot_products == DotProducts::AmxInt8;
+    const DotProducts instructions = *problem.dot_products;
+    const bool in_tiles = instructions == DotProducts::AmxBf16 || instructions == DotProducts::AmxFp16 ||
+                          instructions == DotProducts::AmxInt8;
     const InputWindows windows({problem.out_channels, problem.in_channels, problem.kernel_h, problem.kernel_w},
                                problem.groups);
     const double reduction = static_cast<double>(windows.channels()) * problem.kernel_h * problem.kernel_w;
@@ -91,7 +92,7 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const double operations =
         in_tiles ? std::ceil(task_pixels / tile_pixels) * vectors * steps : task_pixels * vectors * steps * step_groups;
     const double operation_us =
-        in_tiles ? tile_cycles * cycle_us : device.alpha_us * instructions_of_group(*problem.dot_products);
+        in_tiles ? tile_cycles * cycle_us : device.alpha_us * instructions_of_group(instructions);
     // A vector of results: bias, activation, and rounding.
     constexpr double end_cycles = 10;
     const double ends_us = task_pixels * vectors * end_cycles * cycle_us;

@@ -178,7 +178,7 @@ def times_of(options, path):
 
 def find_object(folder, name):
     """The PolyKernel of a name, whatever is behind it for devices; None if there is none. Refuses several."""
-    ending = re.compile(re.escape(name) + r"((_sm\d+a?|_cuda|_avx2|_avx512|_avx512_bf16|_amx_bf16|_avx512_vnni|_amx_int8|_avx_vnni|_portable)*)\.so")
+    ending = re.compile(re.escape(name) + r"((_sm\d+a?|_cuda|_avx2|_avx512|_avx512_bf16|_amx_bf16|_amx_fp16|_avx512_vnni|_amx_int8|_avx_vnni|_portable)*)\.so")
     found = [path for path in sorted(pathlib.Path(folder).iterdir()) if ending.fullmatch(path.name)]
     if len(found) > 1:
         raise SystemExit(f"'{folder}' has several PolyKernels of {name}: {', '.join(path.name for path in found)}")

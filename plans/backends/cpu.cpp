@@ -79,9 +79,10 @@ std::string why_no_code(Language language, const DataType &type, const std::stri
                    ? "code from Halide does not use dot products: it needs a plan of its own"
                    : "";
     case Language::DotProduct:
-        return type.is_quantized() || dot_products_of(*find_type("bfloat16"), features)
+        return dot_products_of(type, features)
                    ? ""
-                   : "the code for dot products needs a target with avx512_bf16 or amx_bf16";
+                   : "the code for dot products needs a target with avx512_bf16 or amx_bf16 for bfloat16, and with "
+                     "amx_fp16 for float16";
     case Language::TensorCore:
         break;
     }

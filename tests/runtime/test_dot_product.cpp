@@ -18,26 +18,36 @@
 #ifdef DISTILE_TEST_DOT_PRODUCTS
 #include "test_conv3_24_40_residual_bf16_amx_bf16.h"
 #include "test_conv3_24_40_residual_bf16_avx512_bf16.h"
+#include "test_conv3_24_40_residual_fp16_amx_fp16.h"
 #endif
 
 using namespace distile;
 
 namespace {
 
-int call_emulated_tiles(const distile_dot_product_code *code, const distile_kernel_call *call) {
-    return dot_product::Product<dot_product::Steps<dot_product::TileSet<EmulatedBfloat16Tiles>>>(*code, *call).run();
+template<class Tiles> int call_emulated_tiles(const distile_dot_product_code *code, const distile_kernel_call *call) {
+    return dot_product::Product<dot_product::Steps<dot_product::TileSet<Tiles>>>(*code, *call).run();
 }
 
-const InstructionSet emulated = {"tiles", "", call_emulated_tiles, {{32, 32}, {16, 32}, {32, 16}}};
+/** Instructions and the type that they multiply. */
+struct TypedSet : InstructionSet {
+    distile_dtype dtype = DISTILE_BFLOAT16;
+};
+
+constexpr InstructionSet tiles(const char *name, const char *features, DotProductCall call) {
+    return {name, features, call, {{32, 32}, {16, 32}, {32, 16}}};
+}
+
+const TypedSet emulated = {tiles("tiles", "", call_emulated_tiles<EmulatedBfloat16Tiles>)};
+const TypedSet instruction_sets[] = {
+    emulated,
+    {tiles("tiles of float16", "", call_emulated_tiles<EmulatedFloat16Tiles>), DISTILE_FLOAT16},
 #ifdef DISTILE_TEST_DOT_PRODUCTS
-const InstructionSet avx512_bf16 = {
-    "avx512_bf16", "avx512bw avx512dq avx512vl avx512_bf16", distile_call_avx512_bf16, {{14, 32}, {5, 64}, {9, 48}}};
-const InstructionSet amx_bf16 = {
-    "amx_bf16", "avx512bw avx512dq avx512vl amx_bf16", distile_call_amx_bf16, {{32, 32}, {16, 32}, {32, 16}}};
-const InstructionSet *const instruction_sets[] = {&emulated, &avx512_bf16, &amx_bf16};
-#else
-const InstructionSet *const instruction_sets[] = {&emulated};
+    {{"avx512_bf16", "avx512bw avx512dq avx512vl avx512_bf16", distile_call_avx512_bf16, {{14, 32}, {5, 64}, {9, 48}}}},
+    {tiles("amx_bf16", "avx512bw avx512dq avx512vl amx_bf16", distile_call_amx_bf16)},
+    {tiles("amx_fp16", "avx512bw avx512dq avx512vl amx_fp16", distile_call_amx_fp16), DISTILE_FLOAT16},
 #endif
+};
 
 struct Case {
     const char *name;
@@ -45,13 +55,12 @@ struct Case {
     distile_conv2d conv;
 };
 
-/** An operator in bfloat16. */
-DotProductOperator operator_of(const Case &of) {
+DotProductOperator operator_of(const Case &of, distile_dtype dtype) {
     return {of.kind,
             of.conv,
-            DISTILE_BFLOAT16,
+            dtype,
             "cpu-k32",
-            {{DISTILE_ROLE_INPUT, DISTILE_BFLOAT16, of.conv.in_channels},
+            {{DISTILE_ROLE_INPUT, dtype, of.conv.in_channels},
              {DISTILE_ROLE_WEIGHTS, DISTILE_FLOAT32, 0},
              {DISTILE_ROLE_BIAS, DISTILE_FLOAT32, 0}}};
 }
@@ -81,10 +90,10 @@ const Case cases[] = {
 }  // namespace
 
 TEST_CASE("Variants of dot products compute what the plain loop computes", "[dot_product]") {
-    for (const InstructionSet *set : instruction_sets) {
+    for (const TypedSet &set : instruction_sets) {
         for (const Case &one : cases) {
-            INFO(set->name << ", " << one.name);
-            const DotProductKernel kernel(*set, operator_of(one));
+            INFO(set.name << ", " << one.name);
+            const DotProductKernel kernel(set, operator_of(one, set.dtype));
             if (!can_run_or_warn(kernel.polykernel())) {
                 break;
             }
@@ -97,7 +106,8 @@ TEST_CASE("Variants of dot products compute what the plain loop computes", "[dot
 #ifdef DISTILE_TEST_DOT_PRODUCTS
 TEST_CASE("Variants of dot products that are built from a plan compute the same", "[dot_product]") {
     for (const distile_polykernel *polykernel :
-         {&test_conv3_24_40_residual_bf16_avx512_bf16, &test_conv3_24_40_residual_bf16_amx_bf16}) {
+         {&test_conv3_24_40_residual_bf16_avx512_bf16, &test_conv3_24_40_residual_bf16_amx_bf16,
+          &test_conv3_24_40_residual_fp16_amx_fp16}) {
         if (can_run_or_warn(*polykernel)) {
             test_operator(*polykernel);
         }
@@ -106,10 +116,10 @@ TEST_CASE("Variants of dot products that are built from a plan compute the same"
 #endif
 
 TEST_CASE("Variants of dot products pass on NaN and infinity", "[dot_product]") {
-    for (const InstructionSet *set : instruction_sets) {
+    for (const TypedSet &set : instruction_sets) {
         for (const Case &one : cases) {
-            INFO(set->name << ", " << one.name);
-            const DotProductKernel kernel(*set, operator_of(one));
+            INFO(set.name << ", " << one.name);
+            const DotProductKernel kernel(set, operator_of(one, set.dtype));
             if (!can_run_or_warn(kernel.polykernel())) {
                 break;
             }
@@ -173,7 +183,7 @@ TEST_CASE("Calls are cut into tasks that fit and that occupy all threads", "[dot
 
 TEST_CASE("Variants of dot products without memory make an error", "[dot_product]") {
     const Case &one = cases[0];
-    const DotProductKernel polykernel(emulated, operator_of(one));
+    const DotProductKernel polykernel(emulated, operator_of(one, emulated.dtype));
     int64_t left = -1;  // Calls of the allocator that succeed; negative: all.
     distile_context_options options{};
     options.threads = 1;

@@ -5,7 +5,9 @@
 #define DISTILE_TESTS_EMULATED_TILES_H
 
 #include "bfloat16.h"
+#include "float16.h"
 #include "int8.h"
+#include "types.h"
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -103,6 +105,25 @@ private:
         const uint32_t bits = static_cast<uint32_t>(read<uint16_t>(from)) << 16;
         float value = 0;
         std::memcpy(&value, &bits, sizeof(value));
+        return value;
+    }
+};
+
+struct EmulatedFloat16Tiles : EmulatedTiles {
+    using Numbers = dot_product::Float16<EmulatedFloat16Tiles>;
+
+    template<int C, int A, int B> static void add_product() {
+        add_groups<C, A, B, float>([](float &sum, const char *a, const char *b) {
+            for (int i = 0; i < 2; i++) {
+                sum += element(a + 2 * i) * element(b + 2 * i);
+            }
+        });
+    }
+
+private:
+    static float element(const char *from) {
+        float value = 0;
+        find_type(DISTILE_FLOAT16)->to_float(from, &value, 1);
         return value;
     }
 };

@@ -150,9 +150,9 @@ typedef struct distile_context_options {
     distile_trace trace; /**< Null: no trace. */
     void *trace_user;
     /** Limits the CPU features that kernels use, separated by spaces, from "sse41 avx avx2 avx_vnni fma f16c avx512f
-     * avx512cd avx512bw avx512dq avx512vl avx512_bf16 avx512_fp16 avx512_vnni amx_bf16 amx_int8", on AArch64 "neon fp16
-     * dotprod"; "" means plain x86-64 or AArch64 with neon. A machine can thus run a lesser CPU's code, for instance to
-     * reproduce its results bit for bit. Null: all. Copied. */
+     * avx512cd avx512bw avx512dq avx512vl avx512_bf16 avx512_fp16 avx512_vnni amx_bf16 amx_fp16 amx_int8", on AArch64
+     * "neon fp16 dotprod"; "" means plain x86-64 or AArch64 with neon. A machine can thus run a lesser CPU's code, for
+     * instance to reproduce its results bit for bit. Null: all. Copied. */
     const char *cpu_features;
     distile_math math;   /**< The least exact math that kernels may use; without effect on a CPU. */
     int64_t reserved[4]; /**< 0 */

@@ -1,93 +1,31 @@
 /** \file
- * Products of bfloat16, as product.h uses them: sums are float32.
+ * Products of bfloat16.
  */
 #ifndef DISTILE_DOT_PRODUCT_BFLOAT16_H
 #define DISTILE_DOT_PRODUCT_BFLOAT16_H
 
-#include "epilogue.h"
-#include "rows.h"
-#include <cstring>
+#include "numbers16.h"
 
 namespace distile::dot_product {
 
-template<class Set> class Bfloat16 {
-public:
-    using Element = uint16_t;
-    using Weight = uint16_t;
-    using Sum = float;
-
-    Bfloat16(const distile_dot_product_code &code, const distile_kernel_call &call)
-        : epilogue_(code.epilogue), bias_(static_cast<const float *>(call.operands[2].data)),
-          residual_(call.num_operands == 5 ? static_cast<const Element *>(call.operands[3].data) : nullptr),
-          output_(static_cast<Element *>(call.operands[call.num_operands - 1].data)) {
-    }
-
-    void copy_step(const Element *from, Element *to) const {
-        std::memcpy(to, from, step_bytes);
-    }
-    void copy(const Element *from, Element *to, int32_t count) const {
-        std::memcpy(to, from, count * sizeof(Element));
-    }
-    void pad(Element *to, int32_t count) const {
-        std::memset(to, 0, count * sizeof(Element));
-    }
-    const char *output(const Row &row, int32_t channel) const {
-        return reinterpret_cast<const char *>(output_ + row.output + channel);
-    }
-    /** The sums and the bias hold whole vectors. */
-    void store(const Phase &, const Row &row, const Sum *sums, int32_t channel, int32_t count) const {
-        const Results results{sums, bias_ + channel, residual_ ? residual_ + row.residual + channel : nullptr,
-                              output_ + row.output + channel};
-        Epilogue<Set>::store(epilogue_, results, count);
-    }
-
-private:
+/** A Format, as in numbers16.h. */
+template<class Set> struct Bfloat16Format {
     using Floats = typename Epilogue<Set>::Floats;
     using Words = typename Epilogue<Set>::Words;
-    using Stored = Element __attribute__((vector_size(vector_channels * 2)));
 
-    /** Rounds to nearest even. NaN stays NaN. */
-    static void narrow(const Floats &values, Stored &stored) {
+    static void narrow(const Floats &values, Stored16 &stored) {
         Words bits;
         std::memcpy(&bits, &values, sizeof(bits));
         const Words rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 0x40;
-        stored = __builtin_convertvector((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded, Stored);
+        stored = __builtin_convertvector((bits & 0x7fffffff) > 0x7f800000 ? nan : rounded, Stored16);
     }
-    static void add(const Stored &stored, Floats &values) {
+    static void widen(const Stored16 &stored, Floats &values) {
         const Words bits = __builtin_convertvector(stored, Words) << 16;
-        Floats added;
-        std::memcpy(&added, &bits, sizeof(added));
-        values += added;
+        std::memcpy(&values, &bits, sizeof(values));
     }
-
-    struct Results {
-        const float *sums, *bias;
-        const Element *residual;
-        Element *output;
-
-        void load(int32_t channel, int32_t count, Floats &values) const {
-            Floats added;
-            std::memcpy(&values, sums + channel, sizeof(values));
-            std::memcpy(&added, bias + channel, sizeof(added));
-            values += added;
-            if (residual) {
-                Stored stored{};
-                Epilogue<Set>::template copy_channels<Element>(&stored, residual + channel, count);
-                add(stored, values);
-            }
-        }
-        void save(int32_t channel, int32_t count, const Floats &values) const {
-            Stored stored;
-            narrow(values, stored);
-            Epilogue<Set>::template copy_channels<Element>(output + channel, &stored, count);
-        }
-    };
-
-    distile_epilogue epilogue_;
-    const float *bias_;
-    const Element *residual_;
-    Element *output_;
 };
+
+template<class Set> using Bfloat16 = Numbers16<Set, Bfloat16Format<Set>>;
 
 }  // namespace distile::dot_product
 
