@@ -297,7 +297,8 @@ echo "{\"distile_bench\": 1, ${token_header/cuda/cpu}, \"rows\": [
     >"$folder/scaling.json"
 shown=$("$bench" --summary "$folder/scaling.json") || fail "--summary does not show numbers of threads"
 for line in '| Type | Operator | Batch | Density | 1 | 4 |' \
-    '| bfloat16 | op3 s | 1 | 0.3 | 50 / 100 (0.60) | 20 / 40 (0.60) |' '| op3 s | bfloat16 | 0.65 | - |'; do
+    '| bfloat16 | op3 s | 1 | 0.3 | 50 / 100 (0.60) | 20 / 40 (0.60) |' '| op3 s | bfloat16 | 0.65 | - |' \
+    'With 4 threads, by density' '| bfloat16 | op3 s | 1 | 20 / 40 (0.60) |'; do
     grep -qF "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
 done
 "$bench" --summary "$folder/scaling.json" --figure "$folder/scaling.svg"
