@@ -14,6 +14,8 @@ mkdir -p "$documents/bench/results"
 "$bench" --summary "$results"/{h200,h200-16sm}.json --figure "$documents/docs/h200.svg"
 attention=$results/h200-attention.json
 [[ ! -e $attention ]] || "$bench" --summary "$attention" --figure "$documents/docs/tokens.svg"
+many_cores=$results/xeon-16.json
+[[ ! -e $many_cores ]] || "$bench" --summary "$many_cores" --figure "$documents/docs/xeon-16.svg"
 # float32 and the other types, once these are measured.
 gpu=("$results/h200.json")
 [[ ! -e $results/h200-tensor.json ]] || gpu+=("$results/h200-tensor.json")

@@ -90,7 +90,8 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
     const double all_register_tiles = std::ceil(all_pixels / pixels);
     const bool few = workload.threads <= few_threads;
     const double shares = few ? workload.threads : shares_of_many * workload.threads;
-    const double channel_blocks = round_up(problem.out_channels, problem.channel_block) / channels;
+    const double out_channels = round_up(problem.out_channels, problem.channel_block);
+    const double channel_blocks = std::floor(out_channels / channels);
     const double most_blocks = std::max(std::floor(channel_blocks / least_splits), 1.0);
     const double shares_of_tile = std::ceil(shares / all_register_tiles);
     const double split_blocks =
@@ -105,7 +106,6 @@ void add_cpu_terms(const Workload &workload, const std::array<int, 16> &values, 
 
     // What a task computes. A step of the reduction adds one product to every sum of a register tile.
     const double vectors = static_cast<double>(channels) / problem.vector_lanes;
-    const double out_channels = round_up(problem.out_channels, problem.channel_block);
     const double split_channels = split_blocks * channels;
     const double channel_groups = split_channels / channels;
     const double reduction = static_cast<double>(problem.in_channels) * problem.kernel_h * problem.kernel_w;

@@ -9,14 +9,7 @@
 
 namespace distile::bench {
 
-namespace {
-
-/** Densities, and times by the peer's. */
-using Times = std::vector<std::pair<double, double>>;
-
-/** The density up to which the peer takes at least as long; 0 if it is faster at the least that was measured. Between
- * measured densities, times are straight lines. */
-double break_even(Times times) {
+double break_even(RelativeTimes times) {
     std::sort(times.begin(), times.end());
     if (times.front().second > 1) {
         return 0;
@@ -31,12 +24,14 @@ double break_even(Times times) {
     return times.back().first;
 }
 
+namespace {
+
 /** Of operators and batches with blobs of two densities at least. */
 std::vector<BreakEven> break_evens(const std::vector<NumericsLine> &lines, const std::string &dtype) {
     std::vector<BreakEven> found;
     for (const std::string &op : mean_operators) {
         for (const int batch : batches_of(lines)) {
-            Times masked, kernels;
+            RelativeTimes masked, kernels;
             for (const NumericsLine &line : lines) {
                 if (line.dtype == dtype && line.op == op && line.batch == batch && line.mask == "blob") {
                     masked.emplace_back(line.active, line.masked / line.peer);

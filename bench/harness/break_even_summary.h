@@ -7,9 +7,16 @@
 #include "break_even_figure.h"
 #include "numerics_lines.h"
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace distile::bench {
+
+/** Densities, and times by the peer's. */
+using RelativeTimes = std::vector<std::pair<double, double>>;
+/** The density up to which the peer takes at least as long; 0 if it is faster at the least that was measured. Between
+ * measured densities, times are straight lines. Requires a density. */
+double break_even(RelativeTimes times);
 
 /** As Markdown; "" without masks of two densities. */
 std::string break_even_table(const std::vector<NumericsLine> &lines);

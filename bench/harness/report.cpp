@@ -67,8 +67,8 @@ constexpr struct {
      }},
     {"cpu", has_scaling,
      [](const Json &file) {
-         const std::string table = scaling_table(file.at("rows"));
-         return make_python_parts(file, table, table, scaling_panel(file));
+         const Json &rows = file.at("rows");
+         return make_python_parts(file, scaling_goals(rows), scaling_table(rows), scaling_panel(file));
      }},
     {"cpu", nullptr,
      [](const Json &file) {

@@ -1,4 +1,5 @@
 #include "scaling_summary.h"
+#include "break_even_summary.h"
 #include "mean.h"
 #include <algorithm>
 #include <fmt/core.h>
@@ -32,6 +33,49 @@ std::set<int> threads_of(const Json &rows) {
     return threads;
 }
 
+/** Both times and eta. */
+std::string times_of(const Json &row) {
+    return fmt::format("{:.0f} / {:.0f} ({:.2f})", row.at("t_masked_us").get<double>(),
+                       row.at("t_peer_us").get<double>(), row.at("eta").get<double>());
+}
+
+/** The name of an operator in a table. */
+std::string operator_of(const Json &row) {
+    return fmt::format("{} {}", row.at("op").get<std::string>(), row.at("shape").get<std::string>());
+}
+
+/** Of one image; "" without two densities. */
+std::string break_evens(const Json &rows, const std::set<int> &threads) {
+    std::map<std::pair<std::string, std::string>, std::map<int, RelativeTimes>> lines;
+    for (const Json &row : rows) {
+        if (is_scaling(row) && row.at("batch") == 1) {
+            const double ours = row.at("t_masked_us"), peer = row.at("t_peer_us");
+            lines[{operator_of(row), row.at("dtype")}][row.at("threads")].emplace_back(row.at("density"), ours / peer);
+        }
+    }
+    std::string head = "| Operator | Type |", rule = "|---|---|", text;
+    for (const int count : threads) {
+        head += fmt::format(" {} |", count);
+        rule += "---|";
+    }
+    bool any = false;
+    for (const auto &[key, cells] : lines) {
+        text += fmt::format("| {} | {} |", key.first, key.second);
+        for (const int count : threads) {
+            const auto found = cells.find(count);
+            const bool known = found != cells.end() && found->second.size() > 1;
+            any = any || known;
+            text += known ? fmt::format(" {:.2f} |", break_even(found->second)) : " - |";
+        }
+        text += "\n";
+    }
+    return any ? "\nThe density up to which the masked convolution of one image is at least as fast as the dense one, "
+                 "by "
+                 "the number of threads. 1.00: always.\n\n" +
+                     head + "\n" + rule + "\n" + text
+               : "";
+}
+
 }  // namespace
 
 bool has_scaling(const Json &rows) {
@@ -43,11 +87,8 @@ std::string scaling_table(const Json &rows) {
     std::map<std::tuple<std::string, std::string, int, std::string>, std::map<int, std::string>> lines;
     for (const Json &row : rows) {
         if (is_scaling(row)) {
-            const std::string cell = fmt::format("{:.0f} / {:.0f} ({:.2f})", row.at("t_masked_us").get<double>(),
-                                                 row.at("t_peer_us").get<double>(), row.at("eta").get<double>());
-            lines[{row.at("dtype"),
-                   fmt::format("{} {}", row.at("op").get<std::string>(), row.at("shape").get<std::string>()),
-                   row.at("batch"), density_of(row)}][row.at("threads")] = cell;
+            lines[{row.at("dtype"), operator_of(row), row.at("batch"), density_of(row)}][row.at("threads")] =
+                times_of(row);
         }
     }
     std::string text = "\nMicroseconds from the byte mask / of PyTorch's dense convolution in the same type, and in "
@@ -68,6 +109,37 @@ std::string scaling_table(const Json &rows) {
         text += "\n";
     }
     return text;
+}
+
+std::string scaling_goals(const Json &rows) {
+    const std::set<int> threads = threads_of(rows);
+    const int most = *threads.rbegin();
+    std::set<std::string> densities;
+    std::map<std::tuple<std::string, std::string, int>, std::map<std::string, std::string>> lines;
+    for (const Json &row : rows) {
+        if (is_scaling(row) && row.at("threads") == most) {
+            densities.insert(density_of(row));
+            lines[{row.at("dtype"), operator_of(row), row.at("batch")}][density_of(row)] = times_of(row);
+        }
+    }
+    std::string head = "| Type | Operator | Batch |", rule = "|---|---|---|", text;
+    for (const std::string &density : densities) {
+        head += fmt::format(" {} |", density);
+        rule += "---|";
+    }
+    for (const auto &[key, cells] : lines) {
+        const auto &[dtype, op, batch] = key;
+        text += fmt::format("| {} | {} | {} |", dtype, op, batch);
+        for (const std::string &density : densities) {
+            const auto found = cells.find(density);
+            text += fmt::format(" {} |", found == cells.end() ? "-" : found->second);
+        }
+        text += "\n";
+    }
+    return fmt::format(
+        "\nWith {} threads, by density: microseconds from the byte mask / of PyTorch's dense convolution in "
+        "the same type, and in brackets eta.\n\n{}\n{}\n{}{}",
+        most, head, rule, text, break_evens(rows, threads));
 }
 
 Panel scaling_panel(const Json &file) {

@@ -15,6 +15,9 @@ namespace distile::bench {
 bool has_scaling(const Json &rows);
 /** A line for each operator, type, batch and density, and a column for each number of threads. */
 std::string scaling_table(const Json &rows);
+/** With most threads, a line for each operator, type and batch, and a column for each density. Then the density at
+ * which both take the same time, a line for each operator and type. */
+std::string scaling_goals(const Json &rows);
 /** Eta by density for each number of threads, geometric means over the operators of one image, in the type measured
  * with most threads. */
 Panel scaling_panel(const Json &file);

@@ -292,10 +292,13 @@ done
 scaling='"status": "measured", "kind": "scaling", "op": "op3", "shape": "s", "dtype": "bfloat16", "batch": 1, "density": 0.3'
 echo "{\"distile_bench\": 1, ${token_header/cuda/cpu}, \"rows\": [
  {\"row\": \"a\", $scaling, \"threads\": 1, \"t_masked_us\": 50, \"t_peer_us\": 100, \"eta\": 0.6},
- {\"row\": \"b\", $scaling, \"threads\": 4, \"t_masked_us\": 20, \"t_peer_us\": 40, \"eta\": 0.6}]}" >"$folder/scaling.json"
+ {\"row\": \"b\", $scaling, \"threads\": 4, \"t_masked_us\": 20, \"t_peer_us\": 40, \"eta\": 0.6},
+ {\"row\": \"c\", ${scaling/0.3/1.0}, \"threads\": 1, \"t_masked_us\": 150, \"t_peer_us\": 100, \"eta\": 0.67}]}" \
+    >"$folder/scaling.json"
 shown=$("$bench" --summary "$folder/scaling.json") || fail "--summary does not show numbers of threads"
 for line in '| Type | Operator | Batch | Density | 1 | 4 |' \
-    '| bfloat16 | op3 s | 1 | 0.3 | 50 / 100 (0.60) | 20 / 40 (0.60) |'; do
+    '| bfloat16 | op3 s | 1 | 0.3 | 50 / 100 (0.60) | 20 / 40 (0.60) |' '| op3 s | bfloat16 | 0.65 | - |' \
+    'With 4 threads, by density' '| bfloat16 | op3 s | 1 | 20 / 40 (0.60) |'; do
     grep -qF "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
 done
 "$bench" --summary "$folder/scaling.json" --figure "$folder/scaling.svg"
