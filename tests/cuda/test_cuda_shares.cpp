@@ -25,10 +25,9 @@ public:
         REQUIRE(item < owners_.size());
         REQUIRE(begin < end);
         REQUIRE(end <= owners_[item].size());
-        for (uint32_t at = begin; at < end; at++) {
-            REQUIRE(owners_[item][at] == nobody);
-            owners_[item][at] = worker;
-        }
+        const auto first = owners_[item].begin() + begin, last = owners_[item].begin() + end;
+        REQUIRE(std::count(first, last, nobody) == last - first);
+        std::fill(first, last, worker);
     }
     bool are_all_taken() const {
         return std::all_of(owners_.begin(), owners_.end(), [](const std::vector<uint32_t> &owners) {
