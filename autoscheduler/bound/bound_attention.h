@@ -52,7 +52,7 @@ void add_attention_terms(const Workload &workload, const BoundKnobs &knobs, int6
     const double waves = std::ceil(items / room);
     double item_steps = waves * steps, shares = 0;
     // The last rows of an image fill a block in part, which then takes less time.
-    const double last = (3 * std::ceil((own_rows - (columns - 1) * rows) / 64) + 1) / (3 * rows / 64 + 1);
+    const double last = .5 + .5 * std::ceil((own_rows - (columns - 1) * rows) / 64) * 64 / rows;
     const double filled = (columns - 1 + last) * images * problem.heads;
     if (balanced && filled * steps < (waves * steps - 3) * room) {
         item_steps = std::ceil(filled * steps / std::min(room, items * tensor_core::most_sharers));
