@@ -28,7 +28,9 @@ std::vector<Candidate> best_of(const Workload &workload, const std::vector<doubl
     RankOptions options;
     options.keep = 0;
     options.per_bucket = count;
-    if (!bound_backend(workload.device.backend).coarse_tiles) {
+    // Masks of tokens have no regions, and tensor cores read single tokens as fast.
+    const bool has_tokens = workload.height == 1 && workload.problem.tensor_cores;
+    if (!bound_backend(workload.device.backend).coarse_tiles || has_tokens) {
         options.held = {{"tile_h", workload.problem.scale_h}, {"tile_w", workload.problem.scale_w}};
     }
     std::vector<Candidate> candidates = rank(workload, buckets, options).kept;

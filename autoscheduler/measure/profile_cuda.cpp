@@ -224,7 +224,10 @@ private:
             for (int64_t below = 1; below < most_blocks;) {
                 const int64_t above = std::min(most_blocks, below + std::max<int64_t>(1, below / 4));
                 const double above_time = measure(above);
-                refine(measure, below, below_time, above, above_time);
+                // Of more images each wave is a small part.
+                if (above * block <= few_images * columns * rows) {
+                    refine(measure, below, below_time, above, above_time);
+                }
                 below = above;
                 below_time = above_time;
             }

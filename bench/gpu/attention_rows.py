@@ -5,8 +5,9 @@ Usage: attention_rows.py [--side libdistile_attention_side.so --objects FOLDER [
 
 The other sides are dense scaled_dot_product_attention, the fastest of the backends that run; the same over the active
 tokens, with gathering them before and scattering the results after it in the time (the lists are given); and, with
---flex, FlexAttention with a block mask that is made beforehand. Ours is `distile compile`'s PLAN.so in the folder, for
-instance attention_24_64_bfloat16_sm90.so; rows without it are reported as skipped.
+--flex, FlexAttention over gathered rows, with a block mask of keys that is made beforehand. Ours is `distile
+compile`'s PLAN.so in the folder, for instance attention_24_64_bfloat16_sm90.so; rows without it are reported as
+skipped.
 """
 import argparse
 import ctypes
@@ -37,8 +38,8 @@ TOLERANCE = .02  # Of the largest value: the type's roundings of probabilities a
 SEED = 9001
 ABOUT = """times are medians in microseconds of replayed graphs, all sides in turns; t_peer_us: PyTorch's dense
 attention by its fastest backend; t_gather_us: the same over the active tokens, gathered before and scattered after it
-by lists that are given; t_flex_us: FlexAttention with its block mask given; t_kernels_us: ours for known masks;
-t_masked_us: from the byte masks; work_fraction: the share of products of rows and keys that the masks ask for""".replace("\n", " ")
+by lists that are given; t_flex_us: FlexAttention over gathered rows, with its block mask of keys given; t_kernels_us:
+ours for known masks; t_masked_us: from the byte masks; work_fraction: the share of products of rows and keys that the masks ask for""".replace("\n", " ")
 
 
 class Ours:
@@ -173,17 +174,28 @@ class Problem:
         key, value = self.key, self.value
         if self.key_list is not None:
             key, value = self.take(key, self.key_list), self.take(value, self.key_list)
-        result = self.attention(query, key, value, backend).transpose(1, 2).reshape(-1, query.shape[2])
-        self.output.view(-1, query.shape[2]).index_copy_(0, self.row_list, result)
+        self.put(self.attention(query, key, value, backend))
+
+    def put(self, result):
+        """Scatters the active rows' results, [batch, heads, rows, size]."""
+        rows = result.transpose(1, 2).reshape(-1, self.output.shape[2])
+        self.output.view(-1, rows.shape[1]).index_copy_(0, self.row_list, rows)
 
     def flex(self):
-        """A call of FlexAttention, compiled, with its block mask."""
+        """A call of FlexAttention, compiled. Rows are gathered and scattered, because it computes all rows of a block;
+        keys stay where they are."""
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-        rows, keys = self.rows.bool(), torch.ones_like(self.rows).bool() if self.keys is None else self.keys.bool()
-        blocks = create_block_mask(lambda b, h, q, k: rows[b, q] & keys[b, k], self.batch, None, self.tokens,
-                                   self.tokens, device="cuda")
+        blocks = None
+        if self.keys is not None:
+            keys = self.keys.bool()
+            blocks = create_block_mask(lambda b, h, q, k: keys[b, k], self.batch, None,
+                                       len(self.row_list) // self.batch, self.tokens, device="cuda")
         compiled = torch.compile(flex_attention, dynamic=False)
-        return lambda: compiled(*map(self.heads_of, (self.query, self.key, self.value)), block_mask=blocks)
+
+        def call():
+            query = self.take(self.query, self.row_list)
+            self.put(compiled(*map(self.heads_of, (query, self.key, self.value)), block_mask=blocks))
+        return call
 
     def error(self):
         """The largest difference of some active rows from float64, by the largest value. Throws where other rows were
@@ -250,7 +262,12 @@ def measure(row, shape, densities, options, library):
     row["gather_max_rel_err"] = problem.error()
     if options.flex:
         try:
-            graphs["flex"] = Graph(stream, problem.flex())
+            problem.output.zero_()
+            torch.cuda.synchronize()
+            graph = Graph(stream, problem.flex())
+            graph.time()
+            row["flex_max_rel_err"] = problem.error()
+            graphs["flex"] = graph
         except Exception as error:  # It may lack a compiler.
             row["flex"] = str(error).splitlines()[0]
     path = pathlib.Path(options.objects or "") / f"attention_{heads}_{size}_{row['dtype']}_{capability}.so"

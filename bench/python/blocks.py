@@ -84,14 +84,13 @@ class MaskedNetwork:
         """Keys and values of all tokens, as an earlier step of the diffusion left them."""
         everything = torch.ones((self.batch, self.tokens), dtype=torch.uint8, device=self.x.device)
         self.set_masks([everything])
-        self.x.copy_(self.input)
-        self.project(*self.layers[0], self.masks[0])
+        self.project(*self.layers[0], self.masks[0], self.input)
         if self.x.is_cuda:
             torch.cuda.synchronize()
 
-    def normalize(self, norm, mask):
+    def normalize(self, norm, mask, source):
         self.distile.normalize(NormalizeArgs(
-            input=self.view(self.x, self.channels), output=self.view(self.normal, self.channels), mask=mask,
+            input=self.view(source, self.channels), output=self.view(self.normal, self.channels), mask=mask,
             gamma=norm[0].data_ptr(), beta=norm[1].data_ptr(), epsilon=EPSILON))
 
     def linear(self, name, weights, source, target, mask, residual=None):
@@ -99,20 +98,22 @@ class MaskedNetwork:
             input=self.view(source, source.shape[2]), output=self.view(target, target.shape[2]), mask=mask,
             weights=weights[name], residual=self.view(residual, residual.shape[2]) if residual is not None else None))
 
-    def project(self, weights, norms, mask):
-        self.normalize(norms[0], mask)
+    def project(self, weights, norms, mask, source):
+        self.normalize(norms[0], mask, source)
         self.linear("qkv", weights, self.normal, self.qkv, mask)
 
     def run(self):
-        self.x.copy_(self.input)
+        # The first layer leaves the input as it is. Tokens that no layer computes keep it in x.
+        source = self.input
         for mask, (weights, norms) in zip(self.masks, self.layers):
-            self.project(weights, norms, mask)
+            self.project(weights, norms, mask, source)
             query, key, value = (self.view(self.qkv, self.channels, part * self.channels) for part in range(3))
             self.distile.run(self.kernels["attention"], RunArgs(
                 input=query, key=key, value=value, output=self.view(self.attended, self.channels), mask=mask,
                 key_mask=None if self.all_keys else mask))
-            self.linear("projection", weights, self.attended, self.x, mask, self.x)
-            self.normalize(norms[1], mask)
+            self.linear("projection", weights, self.attended, self.x, mask, source)
+            source = self.x
+            self.normalize(norms[1], mask, source)
             self.linear("up", weights, self.normal, self.hidden, mask)
             self.linear("down", weights, self.hidden, self.x, mask, self.x)
 

@@ -23,6 +23,10 @@ WordGrid word_grid(const MaskShape &shape, bool lists) {
             make_divisor(static_cast<uint32_t>(shape.height)), num_words, std::min(words_at_once * loads, most_groups)};
 }
 
+bool is_pixels(const TileGrid &grid) {
+    return grid.tile_h == 1 && grid.tile_w == 1;
+}
+
 uint32_t blocks_of(const WordGrid &grid) {
     const uint32_t words_of_block = grid.words_per_warp * (block_threads / 32);
     return (grid.num_words + words_of_block - 1) / words_of_block;
@@ -31,8 +35,7 @@ uint32_t blocks_of(const WordGrid &grid) {
 }  // namespace
 
 CudaMask::CudaMask(CudaDevice &device)
-    : distile_mask(device.context), device_(device), words_(device), counts_(device), lengths_(device),
-      part_counts_(device) {
+    : distile_mask(device.context), device_(device), words_(device), counts_(device), lengths_(device) {
     // Pointers into levels_ must stay valid.
     levels_.reserve(most_levels);
     wanted_.reserve(most_levels);
@@ -59,7 +62,7 @@ distile_status CudaMask::check_shape(const char *call, const MaskShape &wanted) 
 TileGrid CudaMask::Listing::take_pixels() {
     for (uint32_t i = 0; i < count; i++) {
         TileGrid &grid = grids.grids[i];
-        if (grid.tile_h == 1 && grid.tile_w == 1) {
+        if (is_pixels(grid)) {
             return std::exchange(grid, grids.grids[--count]);
         }
     }
@@ -72,7 +75,6 @@ CudaMask::Listing CudaMask::begin_words(const MaskShape &to) {
     captured_ = device_.is_capturing();
     // If a launch fails, the mask holds no data.
     shape = {};
-    has_lengths_ = false;
     bits_ = {words_.as<uint32_t>(), to.height, to.width, (to.width + 31) / 32};
     // Levels that were requested before will be requested again.
     Listing listing;
@@ -187,11 +189,12 @@ CudaMask::Level &CudaMask::level(Granularity granularity) {
         grid.groups = std::clamp(tiles / (blocks * block_threads), 1u, most_groups);
         grid.blocks = (tiles + block_threads * grid.groups - 1) / (block_threads * grid.groups);
         // The launch that sets the mask may list the pixels, too.
-        const bool pixels = granularity.h == 1 && granularity.w == 1;
-        const uint32_t states = pixels ? std::max(grid.blocks, blocks_of(word_grid(shape, true))) : grid.blocks;
+        const uint32_t states =
+            is_pixels(grid) ? std::max(grid.blocks, blocks_of(word_grid(shape, true))) : grid.blocks;
         found->states->reserve_zeros((uint64_t{states} + 1) * sizeof(*grid.states));
         grid.states = found->states->as<unsigned long long>();
         grid.tiles = tiles;
+        grid.batch = static_cast<uint32_t>(shape.batch);
     }
     return *found;
 }
@@ -201,6 +204,9 @@ TileGrid CudaMask::grid_of_level(const Level &level, bool list) const {
     if (list) {
         grid.xy = level.list->as<uint32_t>();
         grid.images = grid.xy + grid.tiles;
+        if (is_pixels(grid)) {
+            grid.lengths = lengths_.as<int32_t>();
+        }
     }
     return grid;
 }
@@ -290,6 +296,9 @@ TileList CudaMask::list(Granularity granularity, const TileRect &) {
     Level &one = level(granularity);
     const int64_t capacity = one.grid.tiles;
     one.list->reserve(2 * static_cast<uint64_t>(capacity) * sizeof(uint32_t));
+    if (is_pixels(one.grid)) {
+        lengths_.reserve((uint64_t{one.grid.batch} + 1) * sizeof(int32_t));
+    }
     one.count_asked = one.list_asked = true;
     if (!one.listed) {
         const bool capturing = refuse_stale_capture();

@@ -45,7 +45,11 @@ public:
     void count(const Granularity *granularities, int32_t num_granularities, int64_t *counts) override;
     int64_t active_pixels() override;
     TileList list(Granularity granularity, const TileRect &interior) override;
-    const int32_t *cumulative_lengths() override;
+    const int32_t *cumulative_lengths() override {
+        // They come with the list.
+        list({1, 1}, {});
+        return lengths_.as<const int32_t>();
+    }
 
 private:
     /** The state of the mask at a granularity. Its index is the slot of its count. */
@@ -104,8 +108,7 @@ private:
     CudaDevice &device_;
     DeviceBits bits_{};
     bool captured_ = false;  ///< Set in a graph, so the host's counts may not match the device.
-    bool has_lengths_ = false;
-    DeviceMemory words_, counts_, lengths_, part_counts_;
+    DeviceMemory words_, counts_, lengths_;
     uint32_t *read_back_ = nullptr;  // Host memory that the device writes.
     std::vector<Level> levels_;
     std::vector<Level *> wanted_;  // During count().

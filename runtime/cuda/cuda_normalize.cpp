@@ -50,6 +50,7 @@ void CudaDevice::normalize(const Normalization &normalization) {
     const OwnKernels::PixelKernels &normalize = kernels->normalize(output.dtype);
     LaunchGrid grid = grid_of(static_cast<uint64_t>(list.capacity) * pixels.team);
     grid.x = std::min(grid.x, most_blocks());
+    grid.early = kernels->masks_wait;
     launch(in_vectors ? normalize.vectors : normalize.elements, caller_stream, grid, pixels);
     if (normalization.zero) {
         update_pixels(&normalization.mask, output, nullptr, true);

@@ -1,4 +1,4 @@
-// Packed pixels on a GPU, and their numbers by image.
+// Packed pixels on a GPU.
 #include "cuda_mask.h"
 #include "kernels/packing.h"
 #include "pixel_update.h"
@@ -37,25 +37,6 @@ void CudaDevice::unpack(const distile_tensor &packed, distile_mask &mask, const 
     if (zero) {
         update_pixels(&mask, tensor, nullptr, true);
     }
-}
-
-const int32_t *CudaMask::cumulative_lengths() {
-    const auto images = static_cast<uint32_t>(shape.batch);
-    Lengths of{};
-    of.words = bits_.words;
-    of.words_per_image = num_words() / images;
-    of.parts = make_divisor((of.words_per_image + words_of_part - 1) / words_of_part);
-    const uint32_t blocks = images * of.parts.value;
-    lengths_.reserve((uint64_t{images} + 1) * sizeof(*of.lengths));
-    part_counts_.reserve_zeros((uint64_t{blocks} + 1) * sizeof(*of.counts));
-    if (!has_lengths_) {
-        const bool capturing = refuse_stale_capture();
-        of.counts = part_counts_.as<uint32_t>();
-        of.lengths = lengths_.as<int32_t>();
-        device_.launch(device_.kernels->count_lengths, device_.caller_stream, {blocks}, of);
-        has_lengths_ = !captured_ || capturing;
-    }
-    return lengths_.as<const int32_t>();
 }
 
 }  // namespace distile

@@ -12,6 +12,7 @@
 #include "mask_tiles_90_ptx.h"
 #include "mask_tiles_ptx.h"
 #include "module_loader.h"
+#include "normalize_90_ptx.h"
 #include "normalize_ptx.h"
 #include "packing_ptx.h"
 #include "pixel_sums_ptx.h"
@@ -64,7 +65,7 @@ OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t
         const auto find_both = [](const auto &find, const std::string &kernel) {
             return PixelKernels{find(kernel + "_vectors"), find(kernel + "_elements")};
         };
-        load_typed(distile_normalize_ptx,
+        load_typed(masks_wait ? distile_normalize_90_ptx : distile_normalize_ptx,
                    [&](size_t type, const auto &find) { normalize_.at(type) = find_both(find, "normalize"); });
         load_typed(distile_pooling_ptx,
                    [&](size_t type, const auto &find) { pool_.at(type) = find_both(find, "pool"); });
@@ -90,8 +91,7 @@ OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t
                                    {&pack_[2], "distile_pack_16"},
                                    {&unpack_[0], "distile_unpack_2"},
                                    {&unpack_[1], "distile_unpack_4"},
-                                   {&unpack_[2], "distile_unpack_16"},
-                                   {&count_lengths, "distile_count_lengths"}});
+                                   {&unpack_[2], "distile_unpack_16"}});
         load(masks_wait ? distile_choose_90_ptx : distile_choose_ptx, {{&choose, "distile_choose"}});
         load(distile_layout_ptx, {{&to_planes_2_, "distile_to_planes_2"},
                                   {&to_planes_4_, "distile_to_planes_4"},

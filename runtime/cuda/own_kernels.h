@@ -54,11 +54,10 @@ public:
     CUfunction pack_bytes = nullptr, copy_bits = nullptr, set_indices = nullptr;
     CUfunction list_tiles = nullptr;
     CUfunction choose = nullptr;
-    /** Whether the five above wait for earlier work themselves, so that they may start early. */
+    /** Whether the five above and normalize() wait for earlier work themselves, so that they may start early. */
     bool masks_wait = false;
     CUfunction transfer_bits = nullptr, combine_bits = nullptr;
     CUfunction hand_out = nullptr;
-    CUfunction count_lengths = nullptr;
     CUfunction merge_groups = nullptr;
 
 private:

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <distile/mask_algebra.h>
 #include <distile/planner.h>
+#include <distile/tokens.h>
 #include <functional>
 
 using namespace distile;
@@ -100,15 +101,16 @@ TEST_CASE("A mask takes one launch from its bytes or bits to its list of pixels"
     }
 }
 
-TEST_CASE("The kernels of masks start early where their code waits", "[.fake_driver]") {
+TEST_CASE("The kernels of masks and of normalization start early where their code waits", "[.fake_driver]") {
+    constexpr int64_t of_masks = 5, of_normalization = 6;
     for (const bool waits : {true, false}) {
         CAPTURE(waits);
         const FakeSetting major("major", waits ? 9 : 8, 9);
         const int64_t before = count_fake("waits"), kernels = count_fake("waiting");
         const Setup setup;
         // Every kernel that waits does so in one place.
-        CHECK(count_fake("waits") == before + (waits ? 5 : 0));
-        CHECK(count_fake("waiting") == kernels + (waits ? 5 : 0));
+        CHECK(count_fake("waits") == before + (waits ? of_masks + of_normalization : 0));
+        CHECK(count_fake("waiting") == kernels + (waits ? of_masks + of_normalization : 0));
         const int64_t extended = count_fake("cuLaunchKernelEx");
         const auto check_early = [&](distile_status status, bool due) {
             check(setup.context, status);
@@ -116,6 +118,7 @@ TEST_CASE("The kernels of masks start early where their code waits", "[.fake_dri
         };
         distile_mask *const mask = setup.mask.get();
         const DeviceArray<uint32_t> words(1000);
+        const DeviceArray<float> numbers(8000);
         distile_tile_list list{};
         for (int round = 0; round < 2; round++) {
             setup.set_mask();
@@ -126,6 +129,11 @@ TEST_CASE("The kernels of masks start early where their code waits", "[.fake_dri
                         waits);
             // It does not wait.
             check_early(distile_mask_invert(mask, mask), false);
+            const distile_tensor tensor = distile_tensor_make(numbers.data(), 2, 20, 25, 8);
+            distile_normalize_args normalization{};
+            normalization.input = normalization.output = &tensor;
+            normalization.mask = mask;
+            check_early(distile_normalize(setup.context.get(), &normalization), waits);
         }
         CHECK((count_fake("cuLaunchKernelEx") > extended) == waits);
     }

@@ -31,6 +31,9 @@ struct TileGrid {
      * from then on only launches write them. */
     unsigned long long *states;
     uint32_t *xy, *images;  ///< Null: only count.
+    /** If single pixels are listed: the number of those before each image, and of all. Else null. */
+    int32_t *lengths;
+    uint32_t batch;
 };
 
 /** The grids of a launch. */

@@ -120,21 +120,28 @@ template<typename Find> __device__ uint32_t number_tiles(const TileGrid &grid, u
         }
         if (is_last) {
             counts[grid.slot] = before + of_block;
+            if (grid.lengths) {
+                grid.lengths[grid.batch] = static_cast<int32_t>(before + of_block);
+            }
         }
         atomicAdd(grid.states, is_last ? (1ull << 32) - (blocks - 1) : 1ull);
     }
     return before + before_warp;
 }
 
-/** Writes a warp's tiles into the list, from entry `at` on. `tile_of(group)` returns this lane's tile. */
+/** Writes a warp's tiles into the list, from entry `at` on, and the entries at which images begin. `tile_of(group)`
+ * returns this lane's tile. */
 template<typename TileOf>
 __device__ void write_tiles(const TileGrid &grid, uint32_t groups, uint32_t bits, uint32_t at, const TileOf &tile_of) {
 #pragma unroll 4
     for (uint32_t group = 0; group < groups; group++) {
         const uint32_t found = __shfl_sync(all_lanes, bits, group);
+        const uint32_t entry = at + __popc(found & ((1u << lane()) - 1));
+        const Tile tile = tile_of(group);
+        if (grid.lengths && tile.x == 0 && tile.y == 0 && static_cast<uint32_t>(tile.image) < grid.batch) {
+            grid.lengths[tile.image] = static_cast<int32_t>(entry);
+        }
         if ((found >> lane() & 1) != 0) {
-            const uint32_t entry = at + __popc(found & ((1u << lane()) - 1));
-            const Tile tile = tile_of(group);
             grid.xy[entry] = static_cast<uint32_t>(tile.x) | static_cast<uint32_t>(tile.y) << 16;
             grid.images[entry] = static_cast<uint32_t>(tile.image);
         }

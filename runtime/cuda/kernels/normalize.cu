@@ -170,10 +170,12 @@ template<typename Element> __device__ void normalize_elements(const NormalizedPi
 #define DISTILE_NORMALIZE(type, Element)                                                                               \
     extern "C" __global__ void __launch_bounds__(block_threads)                                                        \
         distile_normalize_vectors_##type(NormalizedPixels of) {                                                        \
+        wait_for_earlier_kernels();                                                                                    \
         normalize_vectors<Element>(of);                                                                                \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(block_threads)                                                        \
         distile_normalize_elements_##type(NormalizedPixels of) {                                                       \
+        wait_for_earlier_kernels();                                                                                    \
         normalize_elements<Element>(of);                                                                               \
     }
 

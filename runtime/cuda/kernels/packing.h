@@ -24,17 +24,6 @@ struct Packing {
     int32_t zero;           ///< 1: listed pixels beyond the capacity become 0 when unpacked; 0: they stay.
 };
 
-constexpr uint32_t words_of_part = 16 * block_threads;  ///< The words of a mask that a block counts at most.
-
-/** The active pixels before each image. */
-struct Lengths {
-    const uint32_t *words;
-    uint32_t words_per_image;
-    Divisor parts;     ///< Per image.
-    uint32_t *counts;  ///< The number of blocks that are done, 0 between launches; then the count of each part.
-    int32_t *lengths;  ///< One more than images.
-};
-
 }  // namespace distile
 
 #endif

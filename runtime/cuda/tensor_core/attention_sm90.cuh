@@ -21,7 +21,7 @@ class AttentionSm90 {
     using Element = typename Op::Element;
     using Head = HeadLayout<Op>;
     using Items = AttentionItems<Op, 64 * Groups, BlockKeys>;
-    using Work = std::conditional_t<Balanced, BalancedWork<0, 3, 2>, WorkInTurn<0, 1>>;
+    using Work = std::conditional_t<Balanced, BalancedWork<RaggedItems, 3, 2>, WorkInTurn<0, 1>>;
 
     static constexpr int block_rows = 64 * Groups;
     static constexpr int channels = Head::stored_channels, column_channels = Head::column_channels;
@@ -76,7 +76,7 @@ public:
         const Items items(arguments);
         const Work work = [&] {
             if constexpr (Balanced) {
-                return Work(items.count(), arguments.blocks, arguments.signals, shared.worker, items.steps());
+                return Work(items.shared(), arguments.blocks, arguments.signals, shared.worker);
             } else {
                 return Work{items.count(), arguments.blocks, static_cast<int32_t>(items.steps())};
             }
@@ -118,16 +118,21 @@ private:
         }
     };
 
-    /** The blocks of keys of a segment of an item, whose share of the nominal steps it has. */
+    /** The blocks of keys of a segment of an item. */
     struct Range {
         uint32_t begin, end;
     };
     __device__ Range range_of(const AttentionItem &item, const Segment &segment) const {
-        const uint32_t steps = Items::steps_of(item.num_keys), all = items.steps();
-        if (!Balanced || steps == all) {
-            return {min(static_cast<uint32_t>(segment.begin), steps), min(static_cast<uint32_t>(segment.end), steps)};
+        const uint32_t steps = Items::steps_of(item.num_keys);
+        if constexpr (Balanced) {
+            const uint32_t length = work.length(segment.item);
+            return {segment.begin * steps / length, segment.end * steps / length};
         }
-        return {segment.begin * steps / all, segment.end * steps / all};
+        return {0, steps};
+    }
+    /** Whether a segment has an item's last keys. */
+    __device__ bool has_end(const Segment &segment) const {
+        return segment.end == static_cast<int32_t>(work.length(segment.item));
     }
 
     // ---- Copying ----
@@ -391,7 +396,7 @@ private:
                 query_turn.next();
             }
             if constexpr (Balanced) {
-                if (segment.end < static_cast<int32_t>(work.steps())) {
+                if (!has_end(segment)) {
                     publish(sums, softmax);
                     publishes = threadIdx.x == 0;
                     continue;
@@ -436,7 +441,7 @@ private:
      * that no group that multiplies does. A block collects those of one item at most, the last. */
     __device__ void await(const Segment &segment) const {
         if constexpr (Balanced) {
-            if (threadIdx.x == multipliers && segment.begin > 0 && segment.end == static_cast<int32_t>(work.steps())) {
+            if (threadIdx.x == multipliers && segment.begin > 0 && has_end(segment)) {
                 uint32_t other = work.worker();
                 do {
                     other--;

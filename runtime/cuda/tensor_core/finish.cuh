@@ -10,6 +10,18 @@ namespace distile::tensor_core {
 
 enum class Activation { None, Relu, Relu6, Silu, Gelu, Sigmoid, Hardsigmoid, Hardswish };
 
+/** x times the share of the normal distribution that is below x, by equation 26.2.17 of Abramowitz and Stegun: the
+ * share is off by less than 5e-7. erff() takes twice as long, while the tensor cores wait. */
+__device__ inline float gelu(float x) {
+    float t, density;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(t) : "f"(fmaf(.2316419f, fabsf(x), 1)));
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(density) : "f"(x * x * -.72134752f));
+    const float slope =
+        fmaf(t, fmaf(t, fmaf(t, fmaf(t, .53070271f, -.72657601f), .71070687f), -.14224837f), .12741480f);
+    const float tail = density * t * slope;
+    return x * (x > 0 ? 1 - tail : tail);
+}
+
 /** NaN stays NaN. */
 template<Activation Kind> __device__ inline float activate(float x) {
     switch (Kind) {
@@ -20,7 +32,7 @@ template<Activation Kind> __device__ inline float activate(float x) {
     case Activation::Silu:
         return x / (1 + expf(-x));
     case Activation::Gelu:
-        return .5f * x * (1 + erff(x * .70710678f));
+        return gelu(x);
     case Activation::Sigmoid:
         return 1 / (1 + expf(-x));
     case Activation::Hardsigmoid:
