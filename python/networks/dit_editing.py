@@ -65,6 +65,9 @@ class DiT(EditedNetwork):
         self.editor.tokens_of(side, side)
         self.start((latents.to(device, dtype),), (edited.to(device, dtype),))
 
+    def inputs(self):
+        return (*self.edited, self.mask)
+
     def edit_mask(self):
         return self.mask
 
