@@ -92,7 +92,14 @@ Session &Session::of(const Tensor &tensor) {
     return *session;
 }
 
+void Session::check_device(const Tensor &tensor, const char *what) const {
+    if ((tensor.is_cpu() ? -1 : tensor.get_device_index()) != device_index_) {
+        fail(std::string(what) + " is on another device than the input: move it there");
+    }
+}
+
 distile_mask *Session::mask(const Tensor &bytes, int32_t role) {
+    check_device(bytes, "the mask");
     const ScalarType type = bytes.scalar_type();
     const auto sizes = bytes.sizes();
     if ((type != ScalarType::Bool && type != ScalarType::Byte) || (sizes.size() != 3 && sizes.size() != 2)) {

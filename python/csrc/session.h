@@ -26,6 +26,9 @@ public:
         return math_;
     }
 
+    /** Fails if a tensor is on another device than the session. `what` names it: "the mask". */
+    void check_device(const Tensor &tensor, const char *what) const;
+
     /** The mask with these bytes: bool or uint8, [batch, height, width], or [batch, tokens] for images of height 1. */
     distile_mask *mask(const Tensor &bytes, int32_t role = 0);
 

@@ -234,3 +234,15 @@ def test_masks_that_change_in_a_capture(inference):
         assert all(torch.equal(found, expected) for found in (first, second, cloned, last))
         assert torch.equal(inverse, torch.where(given[:, None], 0, x)) and torch.equal(all_of_it, x)
         assert torch.equal(ops.activate(x, given), expected)
+
+
+@torch.no_grad()
+def test_tensors_of_another_device():
+    layer, x, mask = MaskedConv2d(128, 128, 3, padding=1, activation="relu"), image(1, 128, 24, 20), mask_of("", 0.5)
+    for message, keywords in {
+        "the mask is on another device": {"mask": mask.cpu()},
+        "the output is on another device": {"mask": mask, "out": x.cpu()},
+    }.items():
+        with pytest.raises(RuntimeError, match=message):
+            layer(x, **keywords)
+    layer(x, mask)
