@@ -82,13 +82,13 @@ def numerics(tf32: bool):
     before = [backend.allow_tf32 for backend in backends]
     for backend in backends:
         backend.allow_tf32 = tf32
-    distile.set_math("tf32" if tf32 else "float32")
+    math = distile.set_math("tf32" if tf32 else "float32")
     try:
         yield
     finally:
         for backend, allowed in zip(backends, before):
             backend.allow_tf32 = allowed
-        distile.set_math("default")
+        distile.set_math(math)
 
 
 def without_gradients(device: str):
