@@ -4,15 +4,20 @@
 #ifndef DISTILE_BINDINGS_CUDA_SESSION_H
 #define DISTILE_BINDINGS_CUDA_SESSION_H
 
+#include <cstdint>
 #include <distile/distile.hpp>
 
 namespace distile::bindings {
 
-/** A context of the GPU with this number and a CUstream, in which the GPU chooses variants, so that no call waits. */
-Context make_cuda_context_of(int32_t device_index, void *stream);
+/** A context of the GPU with this number and a CUstream, which multiplies float32 as `math` says. The GPU chooses
+ * variants, so that no call waits. */
+Context make_cuda_context_of(int32_t device_index, void *stream, distile_math math);
 
 /** Later work of the context goes to this CUstream. */
 void follow_stream(distile_context *context, void *stream);
+
+/** The number of the capture that a CUstream is in; 0 outside of captures, or if the driver does not tell. */
+uint64_t capture_of(void *stream);
 
 }  // namespace distile::bindings
 

@@ -28,7 +28,7 @@ void HostedSession::parallel_for(void *user, distile_task task, void *closure, i
 
 Context HostedSession::make(int32_t device_number, void *stream, int32_t threads, Host &host) {
     if (device_number >= 0) {
-        return bindings::make_cuda_context_of(device_number, stream);
+        return bindings::make_cuda_context_of(device_number, stream, DISTILE_MATH_DEFAULT);
     }
     distile_context_options options{};
     options.threads = threads;

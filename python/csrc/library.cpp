@@ -6,6 +6,7 @@
 #include "layers.h"
 #include "operators.h"
 #include "planner.h"
+#include "session.h"
 #include "weights.h"
 
 namespace {
@@ -114,6 +115,7 @@ STABLE_TORCH_LIBRARY(distile, m) {
     m.def("_planner_bytes(int planner) -> int");
     m.def("_planner_free(int planner) -> ()");
     m.def("_load(str path) -> ()");
+    m.def("_set_math(int math) -> ()");
     m.def("_polykernel_version() -> int");
     m.def("_free_weights(int place) -> ()");
     m.def("_times_packed() -> int");
@@ -141,6 +143,7 @@ STABLE_TORCH_LIBRARY_IMPL(distile, CompositeExplicitAutograd, m) {
     m.impl("_planner_bytes", TORCH_BOX(&planner_bytes));
     m.impl("_planner_free", TORCH_BOX(&free_planner));
     m.impl("_load", TORCH_BOX(&load));
+    m.impl("_set_math", TORCH_BOX(&set_math));
     m.impl("_polykernel_version", TORCH_BOX(&polykernel_version));
     m.impl("_free_weights", TORCH_BOX(&free_weights));
     m.impl("_times_packed", TORCH_BOX(&times_packed));

@@ -12,7 +12,7 @@ namespace {
 /** A planner. It has a session of its own, because the session of a thread ends with the thread. */
 struct Buffers {
     Buffers(int32_t device_index, int32_t threads, const distile_planner_options &options)
-        : session(device_index, threads), device_index(device_index) {
+        : session(device_index, threads, DISTILE_MATH_DEFAULT), device_index(device_index) {
         distile_planner *made = nullptr;
         check(distile_planner_create(session.context(), &options, &made), session.context());
         planner.reset(made);

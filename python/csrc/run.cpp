@@ -17,9 +17,11 @@ Tensor run(Session &session, const distile_polykernel &polykernel, distile_weigh
     const Tensor output = call.out ? *call.out
                           : images ? empty_images(call.input, input.view.batch, channels, height, width)
                                    : empty(call.input, {input.view.batch, width, channels}, call.input.scalar_type());
+    session.check_device(output, "the output");
     const distile_tensor output_tensor = output_view(output, type);
     View residual{};
     if (call.residual) {
+        session.check_device(*call.residual, "the residual");
         residual = view_of(*call.residual, type);
     }
     const SharedWeights weights = pack_weights(session, polykernel, call.weight, call.bias, order, call.place);

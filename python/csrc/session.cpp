@@ -1,11 +1,16 @@
 #include "session.h"
 #include "bindings/cuda_session.h"
+#include <algorithm>
+#include <atomic>
 #include <dlfcn.h>
+#include <map>
 #include <memory>
 
 namespace distile::python {
 
 namespace {
+
+std::atomic<distile_math> wanted_math{DISTILE_MATH_DEFAULT};
 
 /** Runs a loop of distile in PyTorch's threads, so that the two libraries never compete for cores. */
 void parallel_for(void *, distile_task task, void *closure, int32_t count) {
@@ -32,10 +37,17 @@ Context make_cpu_context(int32_t threads) {
     return make_context(options);
 }
 
-/** PyTorch's current stream, by a function that is looked up, because PyTorch for CPUs lacks it. */
+using CurrentStream = AOTITorchError (*)(int32_t, void **);
+
+/** A function of PyTorch for GPUs, of whose libraries `import torch` shows no symbols to others; null if PyTorch is for
+ * CPUs. */
+CurrentStream find_current_stream() {
+    void *library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    return reinterpret_cast<CurrentStream>(library ? dlsym(library, "aoti_torch_get_current_cuda_stream") : nullptr);
+}
+
 void *current_stream(int32_t device_index) {
-    using Function = AOTITorchError (*)(int32_t, void **);
-    static const auto function = reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, "aoti_torch_get_current_cuda_stream"));
+    static const CurrentStream function = find_current_stream();
     void *stream = nullptr;
     if (!function || function(device_index, &stream) != 0) {
         fail("this PyTorch does not tell its current CUDA stream");
@@ -45,10 +57,11 @@ void *current_stream(int32_t device_index) {
 
 }  // namespace
 
-Session::Session(int32_t device_index, int32_t threads)
-    : bindings::Session(device_index < 0 ? make_cpu_context(threads)
-                                         : bindings::make_cuda_context_of(device_index, current_stream(device_index))),
-      device_index_(device_index), threads_(threads) {
+Session::Session(int32_t device_index, int32_t threads, distile_math math)
+    : bindings::Session(device_index < 0
+                            ? make_cpu_context(threads)
+                            : bindings::make_cuda_context_of(device_index, current_stream(device_index), math)),
+      device_index_(device_index), threads_(threads), math_(math) {
 }
 
 void Session::follow_current_stream() {
@@ -58,26 +71,35 @@ void Session::follow_current_stream() {
 }
 
 Session &Session::of(const Tensor &tensor) {
-    thread_local std::unordered_map<int32_t, std::unique_ptr<Session>> sessions;
+    // By device and math: a session of another math stays, for graphs that were captured with it.
+    thread_local std::map<std::pair<int32_t, distile_math>, std::unique_ptr<Session>> sessions;
     if (tensor.is_cpu()) {
-        std::unique_ptr<Session> &session = sessions[-1];
+        std::unique_ptr<Session> &session = sessions[{-1, DISTILE_MATH_DEFAULT}];
         const auto threads = static_cast<int32_t>(torch::stable::get_num_threads());
         if (!session || session->threads_ != threads) {
             session.reset();
-            session = std::make_unique<Session>(-1, threads);
+            session = std::make_unique<Session>(-1, threads, DISTILE_MATH_DEFAULT);
         }
         return *session;
     }
     const int32_t index = tensor.get_device_index();
-    std::unique_ptr<Session> &session = sessions[index];
+    const distile_math math = wanted_math;
+    std::unique_ptr<Session> &session = sessions[{index, math}];
     if (!session) {
-        session = std::make_unique<Session>(index, 0);
+        session = std::make_unique<Session>(index, 0, math);
     }
     session->follow_current_stream();
     return *session;
 }
 
+void Session::check_device(const Tensor &tensor, const char *what) const {
+    if ((tensor.is_cpu() ? -1 : tensor.get_device_index()) != device_index_) {
+        fail(std::string(what) + " is on another device than the input: move it there");
+    }
+}
+
 distile_mask *Session::mask(const Tensor &bytes, int32_t role) {
+    check_device(bytes, "the mask");
     const ScalarType type = bytes.scalar_type();
     const auto sizes = bytes.sizes();
     if ((type != ScalarType::Bool && type != ScalarType::Byte) || (sizes.size() != 3 && sizes.size() != 2)) {
@@ -88,9 +110,45 @@ distile_mask *Session::mask(const Tensor &bytes, int32_t role) {
     }
     const bool tokens = sizes.size() == 2;
     const Tensor plain = bytes.is_contiguous() ? bytes : torch::stable::contiguous(bytes);
-    return bindings::Session::mask(
-        {static_cast<const uint8_t *>(plain.const_data_ptr()), sizes[0], tokens ? 1 : sizes[1], sizes[tokens ? 1 : 2]},
-        role);
+    const bindings::MaskBytes view{static_cast<const uint8_t *>(plain.const_data_ptr()), sizes[0],
+                                   tokens ? 1 : sizes[1], sizes[tokens ? 1 : 2]};
+    distile_mask *captured = device_index_ < 0 ? nullptr : captured_mask(bytes, view, role);
+    return captured ? captured : bindings::Session::mask(view, role);
+}
+
+distile_mask *Session::captured_mask(const Tensor &bytes, const bindings::MaskBytes &view, int32_t role) {
+    const uint64_t capture = bindings::capture_of(current_stream(device_index_));
+    if (capture == 0) {
+        return nullptr;
+    }
+    if (capture != capture_) {
+        captured_.clear();
+        capture_ = capture;
+    }
+    const auto same_shape = std::find_if(captured_.begin(), captured_.end(), [&](const CapturedMask &other) {
+        return other.role == role && other.view.batch == view.batch && other.view.height == view.height &&
+               other.view.width == view.width;
+    });
+    // Outside of captures a replay may have changed the bytes, and without a version any call may have.
+    const bool known = !is_inference(bytes) && bytes.is_contiguous();
+    const int64_t version = known ? version_of(bytes) : 0;
+    if (same_shape != captured_.end()) {
+        if (known && same_shape->view.bytes == view.bytes && same_shape->version == version) {
+            return last_mask(view, role);
+        }
+        captured_.erase(same_shape);
+    }
+    if (known) {
+        captured_.push_back({bytes, version, view, role});
+    }
+    return nullptr;
+}
+
+void set_math(int64_t math) {
+    if (math < DISTILE_MATH_DEFAULT || math > DISTILE_MATH_TF32) {
+        fail("there is no math with the number " + std::to_string(math));
+    }
+    wanted_math = static_cast<distile_math>(math);
 }
 
 }  // namespace distile::python

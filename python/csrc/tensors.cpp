@@ -68,7 +68,21 @@ Tensor empty_strided(const Tensor &like, const Ints &sizes, const Ints &strides,
     return Tensor(handle);
 }
 
+template<typename Result> Result ask(const char *name, const Tensor &tensor) {
+    StableIValue stack[] = {torch::stable::detail::from(tensor)};
+    STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, "", stack, TORCH_ABI_VERSION));
+    return torch::stable::detail::to<Result>(stack[0]);
+}
+
 }  // namespace
+
+int64_t version_of(const Tensor &tensor) {
+    return ask<int64_t>("aten::_version", tensor);
+}
+
+bool is_inference(const Tensor &tensor) {
+    return ask<bool>("aten::is_inference", tensor);
+}
 
 OptionalTensor given(const Tensor *tensor) {
     OptionalTensor copy;

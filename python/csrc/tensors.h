@@ -27,6 +27,10 @@ using bindings::fail;
 /** A copy of the tensor, if there is one. */
 OptionalTensor given(const Tensor *tensor);
 
+/** How often a tensor was written in place. Tensors of inference mode do not count. */
+int64_t version_of(const Tensor &tensor);
+bool is_inference(const Tensor &tensor);
+
 /** The type, or nothing if operators do not have it. */
 std::optional<distile_dtype> type_of(ScalarType type);
 std::optional<distile_dtype> type_of(const Tensor &tensor);

@@ -1,29 +1,16 @@
 #include "weights.h"
 #include <atomic>
 #include <distile/polykernel.h>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
+#include <vector>
 
 namespace distile::python {
 
 namespace {
 
 std::atomic<int64_t> packings{0};
-
-template<typename Result> Result ask(const char *name, const Tensor &tensor) {
-    StableIValue stack[] = {torch::stable::detail::from(tensor)};
-    STABLE_TORCH_ERROR_CODE_CHECK(torch_call_dispatcher(name, "", stack, TORCH_ABI_VERSION));
-    return torch::stable::detail::to<Result>(stack[0]);
-}
-
-int64_t version_of(const Tensor &tensor) {
-    return ask<int64_t>("aten::_version", tensor);
-}
-
-bool is_inference(const Tensor &tensor) {
-    return ask<bool>("aten::is_inference", tensor);
-}
 
 /** A tensor as it was when it was packed. Holding it keeps its memory from being used again for another. */
 struct Source {
@@ -52,9 +39,11 @@ struct Packed {
     }
 };
 
+/** By place and math, which decides about the code and that about the layout. Those of another math stay, for graphs
+ * that were captured with it. */
 struct Places {
     std::mutex mutex;
-    std::unordered_map<int64_t, std::unique_ptr<Packed>> packed;
+    std::map<std::pair<int64_t, distile_math>, std::unique_ptr<Packed>> packed;
 };
 
 /** Never destroyed: at the end of a process, tensors may outlive the interpreter that they need. */
@@ -107,7 +96,7 @@ SharedWeights pack_weights(Session &session, const distile_polykernel &polykerne
     }
     {
         const std::lock_guard lock(places().mutex);
-        const auto found = places().packed.find(place);
+        const auto found = places().packed.find({place, session.math()});
         if (found != places().packed.end() && found->second->is_of(polykernel, filter, bias)) {
             return found->second->weights;
         }
@@ -124,17 +113,18 @@ SharedWeights pack_weights(Session &session, const distile_polykernel &polykerne
     SharedWeights weights = packed->weights;
     {
         const std::lock_guard lock(places().mutex);
-        places().packed[place].swap(packed);
+        places().packed[{place, session.math()}].swap(packed);
     }
     return weights;  // The old ones are freed without the lock: that may need Python's.
 }
 
 void free_weights(int64_t place) {
-    std::unique_ptr<Packed> old;
+    std::vector<std::unique_ptr<Packed>> old;  // Freed without the lock.
     const std::lock_guard lock(places().mutex);
-    if (const auto found = places().packed.find(place); found != places().packed.end()) {
-        old = std::move(found->second);
-        places().packed.erase(found);
+    auto found = places().packed.lower_bound({place, DISTILE_MATH_DEFAULT});
+    while (found != places().packed.end() && found->first.first == place) {
+        old.push_back(std::move(found->second));
+        found = places().packed.erase(found);
     }
 }
 

@@ -12,9 +12,12 @@ if importlib.util.find_spec("torch"):
     from .building import build
     from .conversion import convert
     from .masks import SharedMask, mask
+    from .numerics import set_math
     from .planner import Planner
     from .polykernels import cache_folder, missing
 
-    __all__ = ["Planner", "SharedMask", "build", "cache_folder", "convert", "mask", "masks", "missing", "nn"]
+    __all__ = [
+        "Planner", "SharedMask", "build", "cache_folder", "convert", "mask", "masks", "missing", "nn", "set_math"
+    ]  # fmt: skip
 
 __version__ = "0.2.0"

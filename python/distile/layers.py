@@ -92,7 +92,7 @@ def mask_scores(input, weight=None, *, bias=0.0, threshold=0.0):
     """What torch.ops.distile.mask_scores computes."""
     channels_last = input.movedim(1, -1) if input.dim() == 4 else input
     scores = channels_last.float().sum(-1) if weight is None else channels_last.float() @ weight.float()
-    return scores + bias > threshold
+    return (scores + bias if bias else scores) > threshold
 
 
 # On a GPU, the operators take masks as bytes, so this needs no call of the library, and no wait.

@@ -23,11 +23,17 @@ def _images(mask):
 def _gathered(marks, size, kernel, stride, dilation, padding):
     """The pixels i of an image of this size for which a mark is at i * stride + tap * dilation - padding."""
     reads = [(size[axis] - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis] + 1 for axis in (0, 1)]
-    return F.conv2d(_fit(marks, *padding, *reads), marks.new_ones(1, 1, *kernel), stride=stride, dilation=dilation)
+    more = [marks.shape[2 + axis] + 2 * padding[axis] - reads[axis] for axis in (0, 1)]
+    if all(0 <= more[axis] < stride[axis] and 0 <= 2 * padding[axis] <= kernel[axis] for axis in (0, 1)):
+        return F.max_pool2d(marks, kernel, stride, padding, dilation)
+    return F.max_pool2d(_fit(marks, *padding, *reads), kernel, stride, 0, dilation)
 
 
 def _spread(marks, size, kernel, stride, dilation, padding):
     """The pixels i * stride + tap * dilation - padding of an image of this size for which a mark is at i."""
+    if tuple(stride) == (1, 1):  # Read from the other side.
+        opposite = [(kernel[axis] - 1) * dilation[axis] - padding[axis] for axis in (0, 1)]
+        return _gathered(marks, size, kernel, stride, dilation, opposite)
     found = F.conv_transpose2d(marks, marks.new_ones(1, 1, *kernel), stride=stride, dilation=dilation)
     return _fit(found, -padding[0], -padding[1], *size)
 
@@ -70,6 +76,23 @@ def difference(a, b, threshold=0.0):
     return ~((a.float() - b.float()).abs() <= threshold).all(1 if a.dim() == 4 else -1)
 
 
+def from_indices(indices, height, width):
+    """What torch.ops.distile.mask_from_indices computes."""
+    mask = torch.zeros(len(indices), height * width, dtype=torch.bool, device=indices.device)
+    return mask.scatter_(1, indices.long(), True).view(-1, height, width)
+
+
+def from_bits(words, width):
+    """What torch.ops.distile.mask_from_bits computes."""
+    return (words[..., None] >> torch.arange(32, device=words.device) & 1).flatten(2)[..., :width].bool()
+
+
+def to_bits(mask):
+    """What torch.ops.distile.mask_to_bits computes."""
+    bits = F.pad(mask.bool(), (0, -mask.shape[2] % 32)).unflatten(2, (-1, 32))
+    return (bits.long() << torch.arange(32, device=mask.device)).sum(3).int()
+
+
 def cumulative_lengths(mask):
     """What torch.ops.distile.cumulative_lengths computes."""
     lengths = mask.bool().flatten(1).sum(1).cumsum(0)
@@ -82,6 +105,9 @@ ALGEBRA = {
     "mask_needed_input": needed_input,
     "mask_affected_output": affected_output,
     "mask_difference": difference,
+    "mask_from_indices": from_indices,
+    "mask_from_bits": from_bits,
+    "mask_to_bits": to_bits,
     "cumulative_lengths": cumulative_lengths,
 }
 for _name, _function in ALGEBRA.items():

@@ -36,16 +36,16 @@ class Planner:
         clearing: "written" clears, when it hands out a buffer, the pixels that were written and will not be again;
             "all" clears every pixel; "background" clears what was written as soon as the buffer is free, on a thread,
             or on a GPU a stream, of its own.
-        device: of the masks and the tensors.
+        device: of the masks and the tensors; PyTorch's default without one.
     """
 
-    def __init__(self, *, buffers: int = 3, clearing: str = "written", device: torch.device | str = "cpu"):
+    def __init__(self, *, buffers: int = 3, clearing: str = "written", device: torch.device | str | None = None):
         if clearing not in CLEARINGS:
             raise ValueError(f"there is no clearing {clearing!r}; there are {', '.join(CLEARINGS)}")
         if not 2 <= buffers <= 64:
             raise ValueError(f"a planner has 2 to 64 buffers, not {buffers}")
-        self._options = {"buffers": buffers, "clearing": clearing, "device": device}
         like = torch.empty(0, device=device)
+        self._options = {"buffers": buffers, "clearing": clearing, "device": like.device}
         if like.device.type not in ("cpu", "cuda"):
             raise ValueError(f"a planner is for a CPU or an NVIDIA GPU, not for {like.device}")
         self._number = ops._planner_make(like, buffers, CLEARINGS.index(clearing))

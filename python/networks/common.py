@@ -34,6 +34,17 @@ class Network(nn.Module):
     def prepare(self) -> None:
         """Brings the next input, outside the timed step."""
 
+    def inputs(self) -> tuple[torch.Tensor, ...]:
+        """The tensors that masked() reads at each step, masks included. A CUDA graph of it reads what they hold when it
+        is replayed."""
+        return self.dense_inputs()
+
+    def vary(self) -> None:
+        """Brings other values into inputs(), and so other masks."""
+        for tensor in self.inputs():
+            shifted = tensor.roll(max(1, tensor.shape[1] // 7), 1) if tensor.dim() == 3 else tensor.roll((5, 5), (2, 3))
+            tensor.copy_(shifted)
+
     def masked(self):
         raise NotImplementedError
 
@@ -59,20 +70,24 @@ class Network(nn.Module):
         raise NotImplementedError
 
 
-def move(thing, device: str):
-    """Moves a network with all tensors that it holds, in place; a tensor, or a collection of them, as a copy."""
+def move(thing, device: str, dtype: torch.dtype | None = None):
+    """Moves a network with all tensors that it holds, in place; a tensor, or a collection of them, as a copy. With a
+    type, numbers become of that type; statistics of norms, which are buffers or are called so, stay float32."""
     if isinstance(thing, torch.Tensor):
-        return thing.to(device)
+        return thing.to(device, dtype if thing.is_floating_point() and dtype else thing.dtype)
     if isinstance(thing, (list, tuple)):
-        return type(thing)(move(item, device) for item in thing)
+        return type(thing)(move(item, device, dtype) for item in thing)
     if isinstance(thing, dict):
-        return {key: move(item, device) for key, item in thing.items()}
+        return {key: move(item, device, dtype) for key, item in thing.items()}
     if isinstance(thing, nn.Module):
-        for module in thing.to(device).modules():
+        for parameter in thing.to(device).parameters():
+            parameter.data = move(parameter.data, device, dtype)
+        for module in thing.modules():
             held = {key: item for key, item in vars(module).items() if not key.startswith("_")}
-            vars(module).update({key: move(item, device) for key, item in held.items()})
+            kept = {key: move(item, device, None if key == "statistics" else dtype) for key, item in held.items()}
+            vars(module).update(kept)
     elif type(thing).__module__ in HOLDERS:
-        vars(thing).update({key: move(item, device) for key, item in vars(thing).items()})
+        vars(thing).update({key: move(item, device, dtype) for key, item in vars(thing).items()})
     return thing
 
 
@@ -98,8 +113,8 @@ def error(network: Network, result, expected) -> float:
     """The largest difference of two results, over the largest value expected."""
     largest = 0.0
     for actual, right in zip(tensors_of(result), tensors_of(expected), strict=True):
-        scale = right.abs().max().clamp(min=1e-30)
-        difference = (actual - right).abs().max() / scale
+        scale = right.float().abs().max().clamp(min=1e-30)
+        difference = (actual.float() - right.float()).abs().max() / scale
         largest = max(largest, math.inf if difference.isnan() else difference.item())
     return largest
 

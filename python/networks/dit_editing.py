@@ -61,9 +61,12 @@ class DiT(EditedNetwork):
         self.side = side
         self.mask = real_mask("sige_church_256", side, side).to(device)
         latents = torch.randn(1, side * side, 64, generator=generator)
-        edited = torch.where(self.mask.flatten(1)[..., None], torch.randn(latents.shape, generator=generator), latents)
+        edited = torch.where(self.mask.flatten(1)[..., None].cpu(), torch.randn(latents.shape, generator=generator), latents)
         self.editor.tokens_of(side, side)
         self.start((latents.to(device, dtype),), (edited.to(device, dtype),))
+
+    def inputs(self):
+        return (*self.edited, self.mask)
 
     def edit_mask(self):
         return self.mask

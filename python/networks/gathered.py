@@ -142,7 +142,7 @@ class Operators:
         if residual is not None:
             rows = rows + _rows(residual).index_select(0, index)
         target = (out.permute(0, 2, 3, 1) if out.dim() == 4 else out).view(-1, _channels(out))
-        target.index_copy_(0, index, ACTIVATIONS[activation](rows))
+        target.index_copy_(0, index, ACTIVATIONS[activation](rows).to(target.dtype))
         return out
 
     def _conv2d(

@@ -8,6 +8,7 @@ Weights are random. Without PolyKernels for all layers, the others run dense; --
 from __future__ import annotations
 
 import argparse
+import contextlib
 import pathlib
 import platform
 import sys
@@ -22,6 +23,7 @@ from distile import polykernels
 from dit_editing import DiT
 from dynconv_pose import PoseNetwork
 from dynconv_resnet import ResNet
+from graphs import Replayed
 from sige_ddpm import DDPM
 from sige_gaugan import GauGAN
 from sige_stable_diffusion import StableDiffusion
@@ -43,6 +45,8 @@ WITH_MASKS = {
     "dit-editing": lambda: DiT(side=32, channels=384, heads=6, blocks=6),
     "dit-editing-cuda": lambda: DiT(64, 1536, 24, 24, device="cuda", dtype=torch.bfloat16),
 }
+# The largest error, over the largest value, of networks that round more than float32: by type, or of float32 in TF32.
+BOUNDS = {"float16": 3e-2, "bfloat16": 1e-1, "tf32": 2e-2}
 
 
 def main(arguments=None) -> int:
@@ -50,9 +54,11 @@ def main(arguments=None) -> int:
     parser.add_argument("network", choices=[*BY_DENSITY, *WITH_MASKS])
     parser.add_argument("--density", type=float, nargs="+", help="mean densities, for networks that take one")
     parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: float32 without TF32")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="of all sides")
+    parser.add_argument("--dtype", choices=("float32", "float16", "bfloat16"), help="of all sides")
+    parser.add_argument("--tf32", action="store_true", help="multiply float32 in TF32 on a GPU, on all sides")
     parser.add_argument("--build", action="store_true", help="compile the PolyKernels that are missing first")
-    parser.add_argument("--peers", nargs="*", choices=timing.PEERS, default=list(timing.PEERS))
+    parser.add_argument("--peers", nargs="*", choices=timing.PEERS, help="by default all")
     parser.add_argument("--seconds", type=float, default=10, help="to time each density (default: %(default)s)")
     parser.add_argument("--threads", type=int, help="of all sides")
     parser.add_argument("--no-times", action="store_true", help="check the result and write pictures, without times")
@@ -60,11 +66,34 @@ def main(arguments=None) -> int:
     options = parser.parse_args(arguments)
     if options.network in WITH_MASKS and (options.density or options.batch != 1):
         parser.error(f"{options.network} has masks of its own, and takes no density and no batch")
-    if options.device == "cuda":
-        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    with timing.threads(options.threads):
+    if options.tf32 and (options.device != "cuda" or options.dtype not in (None, "float32")):
+        parser.error("--tf32 is for float32 on a GPU")
+    if options.peers is None:
+        options.peers = timing.peers_on(options.device)
+    with timing.threads(options.threads), numerics(options.tf32):
         run(options)
     return 0
+
+
+@contextlib.contextmanager
+def numerics(tf32: bool):
+    """How PyTorch and distile multiply float32 on a GPU."""
+    backends = (torch.backends.cudnn, torch.backends.cuda.matmul)
+    before = [backend.allow_tf32 for backend in backends]
+    for backend in backends:
+        backend.allow_tf32 = tf32
+    math = distile.set_math("tf32" if tf32 else "float32")
+    try:
+        yield
+    finally:
+        for backend, allowed in zip(backends, before):
+            backend.allow_tf32 = allowed
+        distile.set_math(math)
+
+
+def without_gradients(device: str):
+    """Inference mode; on a GPU without it, because calls in a CUDA graph share masks that have versions."""
+    return torch.no_grad() if device == "cuda" else torch.inference_mode()
 
 
 def run(options) -> None:
@@ -73,19 +102,23 @@ def run(options) -> None:
     for density in options.density or [None]:
         by_density = BY_DENSITY.get(options.network)
         network = (by_density(density, options.batch) if by_density else WITH_MASKS[options.network]()).eval()
-        network = move(network, options.device) if options.device != "cpu" else network
-        with torch.inference_mode():  # Weights made in it would be packed at each call.
+        if options.device != "cpu" or options.dtype:
+            network = move(network, options.device, getattr(torch, options.dtype or "", None))
+        network.bound = max(network.bound, BOUNDS.get("tf32" if options.tf32 else options.dtype, 0))
+        with without_gradients(options.device):  # Weights made in it would be packed at each call.
             rows.append(measure(network, options))
         print_row(rows[-1])
-    overhead = {} if options.no_times else timing.call_overhead()
+    overhead = {} if options.no_times or options.device == "cuda" else timing.call_overhead()
     print_overhead(overhead)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         machine = {"processor": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
         content = {"network": options.network, "batch": options.batch, "weights": "random", "torch": torch.__version__}
+        dtype = str(next(network.parameters()).dtype).removeprefix("torch.")
+        content |= {"device": options.device, "dtype": dtype, "tf32": options.tf32}
         content |= {"machine": machine, "overhead, us": overhead, "rows": rows}
         write_json(options.out / f"{options.network}.json", content)
-        with torch.inference_mode():
+        with without_gradients(options.device):
             write_pictures(network, rows[-1], options)
 
 
@@ -104,9 +137,14 @@ def measure(network, options) -> dict:
         missing = missing_of(network)
     network.prepare()
     result = network.masked()
-    found = error(network, result, network.expected())
-    if not found <= network.bound:
-        raise SystemExit(f"the result is wrong: the largest error is {found:.1e}, above {network.bound:.1e}")
+    with numerics(False):  # What is right does not depend on TF32.
+        found = error(network, result, network.expected())
+    check(found, network.bound, "the result")
+    if options.device == "cuda":
+        replayed = Replayed(network)
+        with numerics(False):
+            check(replayed.error_of_others(), network.bound, "the result of a CUDA graph with other masks")
+        del replayed
     checked = {
         "densities": [round(density, 4) for density in network.densities()],
         "error": found,
@@ -123,6 +161,11 @@ def measure(network, options) -> dict:
         "absent": absent,
         "milliseconds by kind": {} if network.dense_inputs()[0].is_cuda else timing.by_kind(network),
     }
+
+
+def check(found: float, bound: float, what: str) -> None:
+    if not found <= bound:
+        raise SystemExit(f"{what} is wrong: the largest error is {found:.1e}, above {bound:.1e}")
 
 
 def print_row(row: dict) -> None:

@@ -92,6 +92,9 @@ class DDPM(EditedNetwork):
         self.photos = [image(size, name=f"sige_church_{name}") for name in ("original", "edited")]
         self.start(*((nhwc(0.8 * photo + 0.6 * noise),) for photo in self.photos))
 
+    def inputs(self):
+        return (*self.edited, *self.photos)
+
     def edit_mask(self):
         """The pixels that differ by more than .01 of the range of values, dilated by 5."""
         return masks.dilate(masks.difference(*self.photos, 0.02), 5 * self.photos[0].shape[2] // 256)
@@ -99,7 +102,7 @@ class DDPM(EditedNetwork):
     def graph(self, x):
         editor, half = self.editor, self.time1.in_features // 2
         angles = 400 * torch.exp(torch.arange(half, device=x.device) * (-9.21 / (half - 1)))
-        time = self.time2(F.silu(self.time1(torch.cat([angles.sin(), angles.cos()])[None])))
+        time = self.time2(F.silu(self.time1(torch.cat([angles.sin(), angles.cos()])[None].to(x.dtype))))
         x = editor.conv(self.enter, x)
         skips = [x]
         for level in self.down:

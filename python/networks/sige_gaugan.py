@@ -75,6 +75,9 @@ class GauGAN(EditedNetwork):
         edited = torch.where(self.mask, classes // 2, street)
         self.start((one_hot(street, classes),), (one_hot(edited, classes),))
 
+    def inputs(self):
+        return (*self.edited, *self.original)
+
     def edit_mask(self):
         return (self.edited[0] != self.original[0]).any(1)
 

@@ -86,13 +86,16 @@ class StableDiffusion(EditedNetwork):
         edited = torch.where(self.mask[:, None], torch.randn(latents.shape, generator=generator), latents)
         self.start((nhwc(latents), self.text), (nhwc(edited), self.text))
 
+    def inputs(self):
+        return (*self.edited, self.mask)
+
     def edit_mask(self):
         return self.mask
 
     def graph(self, x, text):
         editor, half = self.editor, self.time1.in_features // 2
         angles = 400 * torch.exp(torch.arange(half, device=x.device) * (-9.21 / half))
-        time = self.time2(F.silu(self.time1(torch.cat([angles.cos(), angles.sin()])[None])))
+        time = self.time2(F.silu(self.time1(torch.cat([angles.cos(), angles.sin()])[None].to(x.dtype))))
         x = editor.conv(self.enter, x)
         skips = [x]
 

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from common import Dense, Network, error
 from distile.nn import MaskedConv2d, MaskedLinear
 from gathered import TILE, Gathered
+from graphs import Captured, Replayed
 
 
 class Peer:
@@ -46,7 +47,7 @@ def interleaved(network: Network, peers: dict, seconds: float) -> dict[str, floa
         inputs = network.dense_inputs()
         for name in times:
             _finish(inputs)
-            time.sleep(PAUSE_S)
+            time.sleep(0 if inputs[0].is_cuda else PAUSE_S)
             start = time.perf_counter()
             network.masked() if name == "distile" else peers[name](*inputs)
             _finish(inputs)
@@ -108,13 +109,34 @@ def _onnx_runtime(network):
     return Peer(network, run)
 
 
+def _captured(peer):
+    """A dense peer in a CUDA graph."""
+
+    def make(network):
+        function = peer(network)
+        return Peer(network, Captured(lambda: function(*network.dense_inputs())))
+
+    return make
+
+
 PEERS = {
+    "distile-graph": Replayed,
     "eager": _eager,
+    "eager-graph": _captured(_eager),
     "compile": _compiled,
+    "compile-graph": _captured(_compiled),
     "onnxruntime": _onnx_runtime,
     "gather": Gathered,
     "tiles": lambda network: Gathered(network, TILE),
 }
+NOT_ON_CUDA = ("onnxruntime",)
+
+
+def peers_on(device: str) -> list[str]:
+    """The names of the peers that run there."""
+    if device == "cuda":
+        return [name for name in PEERS if name not in NOT_ON_CUDA]
+    return [name for name in PEERS if not name.endswith("-graph")]
 
 
 @torch.no_grad()

@@ -123,7 +123,8 @@ class VideoResNet(Network):
         self.to(memory_format=torch.channels_last)
         self.size, self.threshold, self.objects = size, threshold, objects
         self.number, self.changed = 0, None
-        self.frame = self.following = scene(size, 0, objects)
+        self.frame = scene(size, 0, objects)
+        self.before = self.frame.clone()  # The last frame that was computed.
         with torch.no_grad():
             self._run(self.frame, None)
 
@@ -141,12 +142,19 @@ class VideoResNet(Network):
 
     def prepare(self):
         self.number += 1
-        self.following = scene(self.size, self.number, self.objects).to(self.frame.device)
+        self.frame.copy_(scene(self.size, self.number, self.objects))
+
+    def inputs(self):
+        return (self.frame, self.before)
+
+    def vary(self):
+        self.prepare()
 
     def masked(self):
-        frame, before = self.following, self.frame
-        self.changed, self.frame = masks.difference(frame, before, self.threshold), frame
-        return self._run(frame, self.changed)
+        self.changed = masks.difference(self.frame, self.before, self.threshold)
+        result = self._run(self.frame, self.changed)
+        self.before.copy_(self.frame)  # Not exchanged: a CUDA graph always reads the same tensors.
+        return result
 
     def dense_inputs(self):
         return (self.frame,)

@@ -81,6 +81,7 @@ def example():
 """
 
 
+@pytest.mark.cpu
 def test_explain(tmp_path, capsys):
     (tmp_path / "model.py").write_text(MODEL)
     assert explain.main([str(tmp_path / "model.py"), "--masks", ".25", "--seconds", ".01"]) == 0
@@ -100,6 +101,7 @@ def test_explain_is_a_command(tmp_path):
     assert "--masks" in done.stdout
 
 
+@pytest.mark.cpu
 @pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
 @torch.no_grad()
 def test_build():
@@ -131,6 +133,7 @@ def test_build():
     assert len(lines) == 1 and lines[0].startswith("PolyKernel 1 of 1: masked_linear")
 
 
+@pytest.mark.cpu
 @pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
 def test_build_for_gpus(monkeypatch):
     monkeypatch.setenv("CUDACXX", "no-such-nvcc")  # Without tensor cores, which take minutes.
@@ -142,6 +145,7 @@ def test_build_for_gpus(monkeypatch):
     assert polykernels.shared_object(for_gpu).is_file() and not polykernels.shared_object(operator).is_file()
 
 
+@pytest.mark.cpu
 @pytest.mark.skipif(building.compiler_folder() is None, reason="distile's compiler is not installed")
 @torch.no_grad()
 def test_build_attention():

@@ -1,0 +1,58 @@
+"""Whole steps in CUDA graphs: captured once, and replayed with other inputs and masks."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+
+from common import Network, error
+
+WARM_UP = 3  # Calls before a capture, which make all memory, kernels and packed weights.
+
+
+class Captured:
+    """A step in a CUDA graph. It reads the memory of the tensors that the step reads in its capture."""
+
+    def __init__(self, step):
+        if not torch.cuda.is_available():
+            raise RuntimeError("CUDA graphs need an NVIDIA GPU")
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                step()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, stream=stream):
+            self.result = step()
+
+    def __call__(self, *_):
+        self._graph.replay()
+        return self.result
+
+
+class Replayed:
+    """The masked step of a network in a CUDA graph, masks included. It shares the network's parameters, and has its
+    state for itself."""
+
+    def __init__(self, network: Network):
+        self.network = copy.deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
+        self._step = Captured(self.network.masked)
+
+    def prepare(self) -> None:
+        self.network.prepare()
+
+    def __call__(self, *_):
+        return self._step()
+
+    def expected(self):
+        return self.network.expected()
+
+    def error_of_others(self, rounds: int = 3) -> float:
+        """The largest error of replays with other inputs, and so other masks."""
+        found = 0.0
+        for _ in range(rounds):
+            self.network.vary()
+            found = max(found, error(self.network, self(), self.expected()))
+        return found
