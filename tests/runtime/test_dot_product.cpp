@@ -140,13 +140,13 @@ TEST_CASE("Calls are cut into tasks that fit and that occupy all threads", "[dot
         return std::uniform_int_distribution<int32_t>(least, most)(random);
     };
     for (int round = 0; round < 5000; round++) {
-        const dot_product::Manner manner = round % 3 == 0   ? dot_product::in_tiles
-                                           : round % 3 == 1 ? dot_product::in_registers
-                                                            : dot_product::in_columns;
+        const dot_product::CostModel cost_model = round % 3 == 0   ? dot_product::in_tiles
+                                                  : round % 3 == 1 ? dot_product::in_registers
+                                                                   : dot_product::in_columns;
         dot_product::WorkShape work{};
         work.tiles = draw(1, round % 2 == 0 ? 50 : 20000);
         work.tile_pixels = 1 << draw(0, 4);
-        work.block_pixels = manner.unit_pixels > 0 ? draw(1, 2) * 16 : draw(1, 14);
+        work.block_pixels = cost_model.unit_pixels > 0 ? draw(1, 2) * 16 : draw(1, 14);
         work.staged_blocks = draw(1, 12);
         work.blocks = draw(1, 40);
         work.block_vectors = draw(1, 4);
@@ -154,7 +154,7 @@ TEST_CASE("Calls are cut into tasks that fit and that occupy all threads", "[dot
         work.shares_staging = draw(0, 1) == 1;
         work.threads = draw(1, 64);
         work.least_splits = draw(1, 4);
-        const auto cut = dot_product::Partition<void>::best(work, manner);
+        const auto cut = dot_product::Partition<void>::best(work, cost_model);
         CAPTURE(round, work.tiles, work.tile_pixels, work.block_pixels, work.staged_blocks, work.blocks, work.threads,
                 work.least_splits, cut.parts, cut.splits, cut.unit);
         REQUIRE(cut.unit >= 1);
@@ -163,7 +163,7 @@ TEST_CASE("Calls are cut into tasks that fit and that occupy all threads", "[dot
         REQUIRE(cut.splits <= work.blocks);
         REQUIRE(cut.splits >= std::min(work.least_splits, work.blocks));
         // A part is staged at once, unless a tile or its unit exceeds what is staged.
-        const int32_t unit_pixels = std::max({manner.unit_pixels, work.tile_pixels, work.block_pixels});
+        const int32_t unit_pixels = std::max({cost_model.unit_pixels, work.tile_pixels, work.block_pixels});
         const int64_t pixels = int64_t{work.tiles} * work.tile_pixels;
         REQUIRE(pixels / cut.parts <= std::max(work.staged_blocks * work.block_pixels, unit_pixels) + unit_pixels);
         // Much work leaves no thread without a task.

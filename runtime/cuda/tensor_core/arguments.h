@@ -24,7 +24,7 @@ constexpr int32_t most_variants = 16;
 /** How sums of a quantized operator become results: a distile_requantization. Behind it come the offsets and then the
  * multipliers of the output channels, which fill blocks of 16, and then zero points of the input. */
 struct Requantization {
-    static constexpr int channel_block = 16, padding_bytes = 4096;
+    static constexpr int channel_block = 16, zero_point_bytes = 4096;
 
     int32_t input_zero_point, residual_zero_point, output_zero_point;
     float residual_factor, output_factor;
@@ -64,7 +64,8 @@ struct Arguments {
     const char *weights;
     const float *bias;
     const char *requantization;  ///< Of quantized operators.
-    /** Rows and columns of the input that may be read; negative ones lie in its border. Others count as 0. */
+    /** Rows and columns of the input that may be read; negative ones lie in its border. Others count as 0,
+     * or as the input's zero point. */
     int32_t first_row, end_row, first_column, end_column;
     /** The mask: pixel (n, y, x) is bit x % 32 of bits[(n * height + y) * words_per_row + x / 32]. */
     const uint32_t *bits;

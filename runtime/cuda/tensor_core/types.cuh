@@ -89,7 +89,7 @@ template<class Op> class InputCopies<Op, true> {
 public:
     __device__ explicit InputCopies(const Arguments &a) {
         // Eight threads share a line of the cache, and others have other lines.
-        constexpr uint32_t piece = 16, pieces = Requantization::padding_bytes / piece;
+        constexpr uint32_t piece = 16, pieces = Requantization::zero_point_bytes / piece;
         constexpr int words = 2 * Requantization::padded(Op::out_channels);
         const char *const padding = a.requantization + sizeof(Requantization) + words * sizeof(int32_t);
         zero_point_ = padding + (blockIdx.x * blockDim.x + threadIdx.x) % pieces * piece;

@@ -332,13 +332,13 @@ int distile_call_avx512_bf16(const distile_dot_product_code *code, const distile
 int distile_call_amx_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_amx_fp16(const distile_dot_product_code *code, const distile_kernel_call *call);
 
-/** Of zero points, from which code for GPUs copies what stands for zeros beyond the input. Many copies of one line of
- * the cache would wait for each other. */
-#define DISTILE_PADDING_BYTES 4096
+/** Bytes that hold the zero point, which code for GPUs copies in place of what lies beyond the input. Many copies of
+ * one cache line would wait for each other. */
+#define DISTILE_ZERO_POINT_BYTES 4096
 
 /** How sums of quantized products become results. Behind it, for each phase and then each output channel, come int32_t
  * offsets, and then for each output channel float32 multipliers; the channels fill blocks of 16. On GPUs, the zero
- * point of the input follows in each of DISTILE_PADDING_BYTES bytes. With the sum over the inputs x (on CPUs as
+ * point of the input follows in each of DISTILE_ZERO_POINT_BYTES bytes. With the sum over the inputs x (on CPUs as
  * unsigned numbers: those of int8 plus 128) and the weights w:
  *
  *     value = float32(sum of x * w + offset) * multiplier + bias [+ (residual - zero point) * residual_factor]

@@ -11,8 +11,8 @@
 
 namespace distile {
 
-/** Thread-safe. Threads on different cores neither wait for each other nor exchange blocks, which lie in the caches of
- * the core that wrote them. */
+/** Thread-safe. A thread prefers blocks that its core used last, which lie in its caches, and rarely waits for others.
+ */
 class Scratch {
 public:
     explicit Scratch(const HostMemory &memory);

@@ -32,7 +32,7 @@ public:
     using Sum = typename Numbers::Sum;
     static constexpr int32_t tile_rows = 1;
     static constexpr bool balances = true;
-    static constexpr Manner manner = in_columns;
+    static constexpr CostModel cost_model = in_columns;
 
     Columns(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers &numbers)
         : code_(code), numbers_(numbers), weights_(call.operands[1]), channels_(call.operands[0].dim[Channel].extent),

@@ -26,7 +26,7 @@ template<class Tiles> struct TileSet {
     using Sum = typename Numbers::Sum;
     static constexpr int32_t tile_rows = 16, chunk_steps = 0;
     static constexpr bool balances = false;
-    static constexpr Manner manner = in_tiles;
+    static constexpr CostModel cost_model = in_tiles;
 
     static void begin() {
         Tiles::configure();

@@ -19,7 +19,7 @@ struct WorkShape {
 };
 
 /** How instructions compute. Times are those to multiply a unit of pixels with a vector of output channels, a step. */
-struct Manner {
+struct CostModel {
     /** Blocks of pixels are computed in whole units of so many; 0: a block is a unit, and with fewer pixels it takes
      * less time. */
     int32_t unit_pixels;
@@ -31,7 +31,7 @@ struct Manner {
 
 /** Of tiles, of vector registers, and of registers for columns (columns.h). Those of tiles were fitted to 109
  * partitions of three convolutions by 16 threads, and are 15 % off on average. */
-constexpr Manner in_tiles{16, 180, 3, .2F, 4}, in_registers{0, 80, .5F, .4F, 2}, in_columns{0, 80, 3, .4F, 2};
+constexpr CostModel in_tiles{16, 180, 3, .2F, 4}, in_registers{0, 80, .5F, .4F, 2}, in_columns{0, 80, 3, .4F, 2};
 
 /** `Set` as in Epilogue. */
 template<class Set> struct Partition {
@@ -39,13 +39,12 @@ template<class Set> struct Partition {
     int32_t splits; /**< Of the output channels. */
     int32_t unit;   /**< A part begins at a multiple of so many tiles. */
 
-    /** Minimizes the time of a call. Threads take tasks one by one, and their cores differ in speed, the more of them
-     * the more, so the last task may begin when the others end: a call takes the mean of all threads and more than a
-     * task. */
-    static Partition best(const WorkShape &work, const Manner &manner) {
-        const bool aligns = manner.unit_pixels % work.tile_pixels == 0 && manner.unit_pixels > 0;
-        const int32_t unit_pixels = manner.unit_pixels > 0 ? manner.unit_pixels : work.block_pixels;
-        const int32_t unit = aligns ? manner.unit_pixels / work.tile_pixels : 1;
+    /** Minimizes the time of a call. Threads take tasks one by one. The more cores, the more their speeds differ, so
+     * the last task may begin when the others end: a call takes the mean of all threads and more than a task. */
+    static Partition best(const WorkShape &work, const CostModel &cost_model) {
+        const bool aligns = cost_model.unit_pixels % work.tile_pixels == 0 && cost_model.unit_pixels > 0;
+        const int32_t unit_pixels = cost_model.unit_pixels > 0 ? cost_model.unit_pixels : work.block_pixels;
+        const int32_t unit = aligns ? cost_model.unit_pixels / work.tile_pixels : 1;
         const int64_t pixels = int64_t{work.tiles} * work.tile_pixels;
         const float units = static_cast<float>(pixels) / static_cast<float>(unit_pixels);
         const auto all_units = static_cast<int32_t>((pixels + unit_pixels - 1) / unit_pixels);
@@ -56,14 +55,16 @@ template<class Set> struct Partition {
         constexpr int64_t most_tasks = 1 << 30;
         Partition found{1, 1, unit};
         float least_time = -1;
-        for (int32_t splits = least(work.least_splits, work.blocks); splits <= most_splits; splits++) {
+        for (int32_t splits = least(work.least_splits, work.blocks); splits <= most_splits;
+             splits = next_splits(work.blocks, splits)) {
             for (int32_t size = 1; size <= staged; size += size < 8 ? 1 : size / 8) {
                 const int32_t parts = least(divide_up(all_units, size), most_parts);
-                const float part = manner.unit_pixels > 0 ? static_cast<float>(divide_up(all_units, parts))
-                                                          : units / static_cast<float>(parts);
-                const float mean = task_time(work, manner, units / static_cast<float>(parts),
+                const float part = cost_model.unit_pixels > 0 ? static_cast<float>(divide_up(all_units, parts))
+                                                              : units / static_cast<float>(parts);
+                const float mean = task_time(work, cost_model, units / static_cast<float>(parts),
                                              static_cast<float>(work.blocks) / static_cast<float>(splits)),
-                            longest = task_time(work, manner, part, static_cast<float>(divide_up(work.blocks, splits)));
+                            longest =
+                                task_time(work, cost_model, part, static_cast<float>(divide_up(work.blocks, splits)));
                 const int64_t tasks = int64_t{parts} * splits, rounds = (tasks + work.threads - 1) / work.threads;
                 const float in_rounds = static_cast<float>(rounds) * longest,
                             flowing =
@@ -79,6 +80,11 @@ template<class Set> struct Partition {
     }
 
 private:
+    /** More splits, of fewer blocks each; they are worth nothing if the largest has as many. */
+    static int32_t next_splits(int32_t blocks, int32_t splits) {
+        const int32_t largest = divide_up(blocks, splits);
+        return largest > 1 ? divide_up(blocks, largest - 1) : blocks + 1;
+    }
     static int32_t least(int32_t a, int32_t b) {
         return a < b ? a : b;
     }
@@ -88,11 +94,11 @@ private:
     static int32_t divide_up(int32_t a, int32_t b) {
         return static_cast<int32_t>((int64_t{a} + b - 1) / b);
     }
-    static float task_time(const WorkShape &work, const Manner &manner, float units, float blocks) {
+    static float task_time(const WorkShape &work, const CostModel &cost_model, float units, float blocks) {
         const float vectors = blocks * static_cast<float>(work.block_vectors);
-        const float staging = manner.staging * (work.shares_staging ? 1 : blocks);
-        return manner.beginning + manner.ending * units * vectors +
-               static_cast<float>(work.steps) * (units * (staging + vectors) + manner.waiting * vectors);
+        const float staging = cost_model.staging * (work.shares_staging ? 1 : blocks);
+        return cost_model.beginning + cost_model.ending * units * vectors +
+               static_cast<float>(work.steps) * (units * (staging + vectors) + cost_model.waiting * vectors);
     }
 };
 

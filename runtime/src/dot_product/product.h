@@ -11,7 +11,7 @@
  *     using Numbers = ...;                    // The types, as below.
  *     static constexpr int32_t tile_rows;     // Sums are stored for whole multiples of so many rows.
  *     static constexpr bool balances;         // A block of fewer rows takes less time.
- *     static constexpr Manner manner;         // As in partition.h.
+ *     static constexpr CostModel cost_model;   // As in partition.h.
  *     static void begin(), end();             // Around the work of a task.
  *     int32_t steps_of(const distile_taps &rows, const distile_taps &columns) const;  // Of the weights of a phase.
  *     int64_t block_elements() const;         // Room for a staged block, a multiple of 64 bytes.
@@ -79,7 +79,7 @@ public:
         work.shares_staging = method_.window(0) == method_.window((groups_ - 1) * code.block_channels);
         work.threads = call.threads;
         work.least_splits = code.channel_splits;
-        partition_ = Partition<Method>::best(work, Method::manner);
+        partition_ = Partition<Method>::best(work, Method::cost_model);
     }
 
     /** The return value is that of a distile_kernel_function. */

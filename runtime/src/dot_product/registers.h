@@ -41,7 +41,7 @@ template<class Dot> struct RegisterSet {
     using Sum = typename Numbers::Sum;
     static constexpr int32_t tile_rows = 1, chunk_steps = 8;
     static constexpr bool balances = true;
-    static constexpr Manner manner = in_registers;
+    static constexpr CostModel cost_model = in_registers;
 
     static void begin() {
     }

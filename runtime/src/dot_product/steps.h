@@ -5,7 +5,7 @@
  *     using Numbers = ...;                    // As in product.h.
  *     static constexpr int32_t tile_rows;     // Sums are stored for whole multiples of so many rows.
  *     static constexpr bool balances;         // A block of fewer rows takes less time.
- *     static constexpr Manner manner;         // As in partition.h.
+ *     static constexpr CostModel cost_model;   // As in partition.h.
  *     static void begin(), end();             // Around the work of a task.
  *     // So many steps of the reduction are multiplied with all staged blocks before the next ones, so that their
  *     // weights stay in the nearest cache; 0: all steps.
@@ -52,7 +52,7 @@ public:
     using Sum = typename Numbers::Sum;
     static constexpr int32_t tile_rows = Set::tile_rows;
     static constexpr bool balances = Set::balances;
-    static constexpr Manner manner = Set::manner;
+    static constexpr CostModel cost_model = Set::cost_model;
 
     Steps(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers & /*numbers*/)
         : code_(code), weights_(call.operands[1]), in_channels_(call.operands[0].dim[Channel].extent),

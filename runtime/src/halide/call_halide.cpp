@@ -62,7 +62,7 @@ int call_once(distile_halide_function function, const distile_kernel_call *call)
     return code == halide_error_code_out_of_memory ? DISTILE_CALL_OUT_OF_MEMORY : code;
 }
 
-/** The tiles that read beyond the input, few of them, would leave most threads idle after the others. */
+/** Few tiles read beyond the input. Computed after the others, they would leave most threads idle. */
 struct InteriorAndEdges {
     distile_halide_function function;
     distile_kernel_call calls[2];

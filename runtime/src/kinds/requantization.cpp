@@ -7,7 +7,7 @@ namespace distile {
 namespace {
 
 constexpr size_t header_words = sizeof(distile_requantization) / sizeof(float),
-                 padding_words = DISTILE_PADDING_BYTES / sizeof(float);
+                 zero_point_words = DISTILE_ZERO_POINT_BYTES / sizeof(float);
 
 /** The real number that is 1 in results before their factor. */
 float unit_of(const FilterSource &source) {
@@ -30,7 +30,7 @@ std::vector<float> words_of(const FilterSource &source, const WeightSums &weight
     const distile_quantization &from = *source.source.quantization;
     const distile_requantization header = header_of(source);
     const size_t numbers = header_words + (weights.phases + size_t{1}) * padded_channels;
-    std::vector<float> words(numbers + (weights.on_cpu ? 0 : padding_words));
+    std::vector<float> words(numbers + (weights.on_cpu ? 0 : zero_point_words));
     std::memcpy(words.data(), &header, sizeof(header));
     std::memset(words.data() + numbers, static_cast<uint8_t>(from.input.zero_point),
                 (words.size() - numbers) * sizeof(float));
@@ -57,7 +57,7 @@ void add_requantization(const FilterSource &source, const WeightSums &weights, s
     }
     PackedArray &bias = packed.back();
     const int32_t blocks = bias.extents.front() / requantized_block;
-    const int32_t padding = weights.on_cpu ? 0 : static_cast<int32_t>(padding_words) / requantized_block;
+    const int32_t padding = weights.on_cpu ? 0 : static_cast<int32_t>(zero_point_words) / requantized_block;
     PackedArray requantization{
         DISTILE_ROLE_REQUANTIZATION, {requantized_block, 1 + (weights.phases + 1) * blocks + padding}, {}};
     if (source.filter) {

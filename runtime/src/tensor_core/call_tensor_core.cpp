@@ -28,7 +28,7 @@ enum AttentionOperand { Query, Key, Value, Result };
 // Kernels know no C headers.
 static_assert(sizeof(Requantization) == sizeof(distile_requantization) &&
               offsetof(Requantization, output_factor) == offsetof(distile_requantization, output_factor) &&
-              Requantization::padding_bytes == DISTILE_PADDING_BYTES);
+              Requantization::zero_point_bytes == DISTILE_ZERO_POINT_BYTES);
 
 /** The places of the operands. Of quantized operators, their numbers follow; then the residual, if any, and the output.
  */
