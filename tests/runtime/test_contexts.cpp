@@ -89,7 +89,7 @@ TEST_CASE("Several threads find the same difference of images as one", "[context
             due = due.empty() ? found : due;
             CHECK(found == due);
         }
-        CHECK(most_tasks == threads);
+        CHECK(most_tasks == (threads > 1 ? threads : 0));
     }
     for (size_t y = 0; y < height; y++) {
         for (size_t x = 0; x < width; x++) {

@@ -2,12 +2,14 @@
 #include "in_child.h"
 #include "thread_pool.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <pthread.h>
 #include <signal.h>
+#include <stdexcept>
 #include <thread>
 #include <type_traits>
 #include <unistd.h>
@@ -24,10 +26,43 @@ namespace {
 /** Longer than workers spin: when it is over, they sleep. */
 constexpr std::chrono::milliseconds nap(1);
 
-template<typename Body> void parallel_for(ThreadPool &pool, int32_t count, Body &&body) {
+template<typename Body> void parallel_for(ThreadPool &pool, int32_t count, Body &&body, bool may_nest = true) {
     auto task = [](void *closure, int32_t index) { (*static_cast<std::remove_reference_t<Body> *>(closure))(index); };
-    pool.parallel_for(task, &body, count);
+    pool.parallel_for(task, &body, count, may_nest);
 }
+
+/** A caller's pool whose loops must not nest. It takes the indices from the last to the first, in as many threads. */
+struct CallersThreads {
+    bool one_by_one;
+    std::atomic<int32_t> loops{0}, most{0}, nested{0};
+
+    static thread_local bool inside;
+
+    static void run(void *user, distile_task task, void *closure, int32_t count) {
+        auto *const self = static_cast<CallersThreads *>(user);
+        self->loops++;
+        self->most = std::max(self->most.load(), count);
+        self->nested += inside ? 1 : 0;
+        const auto one = [&](int32_t index) {
+            inside = true;
+            task(closure, index);
+            inside = false;
+        };
+        std::vector<std::thread> threads;
+        for (int32_t i = count; i-- > 0;) {
+            if (self->one_by_one || i == 0) {
+                one(i);
+            } else {
+                threads.emplace_back(one, i);
+            }
+        }
+        for (std::thread &thread : threads) {
+            thread.join();
+        }
+    }
+};
+
+thread_local bool CallersThreads::inside = false;
 
 /** Returns whether a loop runs every index once. The increments are not atomic, so that a thread sanitizer
  * tells if the caller sees a task's writes, or a task the caller's, without synchronisation. */
@@ -190,6 +225,59 @@ TEST_CASE("Idle workers help nested loops", "[thread_pool]") {
         REQUIRE(rendezvous.complete());
         std::this_thread::sleep_for(nap);
     }
+}
+
+TEST_CASE("Nested loops share the threads of a caller's loop that does not nest", "[thread_pool]") {
+    CallersThreads threads{false};
+    ThreadPool pool(4, &CallersThreads::run, &threads);
+    for (int32_t repeat = 0; repeat < 20; ++repeat) {
+        const bool both = repeat % 2 == 0;
+        Rendezvous rendezvous(4);
+        parallel_for(pool, 2, [&](int32_t outer) {
+            if (both || outer == 0) {
+                parallel_for(pool, both ? 2 : 4, [&](int32_t) { rendezvous.arrive(); });
+            }
+        });
+        REQUIRE(rendezvous.complete());
+    }
+    CHECK(threads.loops == 20);
+    CHECK(threads.most == 4);
+    CHECK(threads.nested == 0);
+}
+
+TEST_CASE("Loops in a caller's pool end, in whatever order it runs them", "[thread_pool]") {
+    for (const bool one_by_one : {false, true}) {
+        CallersThreads threads{one_by_one};
+        ThreadPool pool(3, &CallersThreads::run, &threads);
+        for (const int32_t count : {0, 1, 2, 3, 100}) {
+            CHECK(runs_each_once(pool, count));
+        }
+        CHECK(count_leaves(pool, 3, 4) == 81);
+        CHECK(threads.nested == 0);
+        // Loops without others inside take no more threads than indices.
+        threads.most = 0;
+        parallel_for(
+            pool, 2, [](int32_t) {}, false);
+        CHECK(threads.most == 2);
+    }
+}
+
+TEST_CASE("What a caller's pool throws comes out, and the pool goes on", "[thread_pool]") {
+    bool throws = true;
+    ThreadPool pool(
+        2,
+        [](void *user, distile_task task, void *closure, int32_t count) {
+            if (*static_cast<bool *>(user)) {
+                throw std::runtime_error("dry");
+            }
+            for (int32_t i = 0; i < count; ++i) {
+                task(closure, i);
+            }
+        },
+        &throws);
+    CHECK_THROWS_AS(runs_each_once(pool, 5), std::runtime_error);
+    throws = false;
+    CHECK(runs_each_once(pool, 5));
 }
 
 TEST_CASE("A caller that waits for a helper helps it", "[thread_pool]") {

@@ -98,9 +98,10 @@ typedef struct distile_context distile_context;
 /** The body of a parallel loop: called once per index, possibly from several threads. */
 typedef void (*distile_task)(void *closure, int32_t index);
 
-/** The caller's thread pool. Runs task(closure, i) for all i in [0, count) and returns when all are done. Tasks may
- * call it again. Must not throw: an exception ends the call with DISTILE_ERROR_INTERNAL, and tasks that still run then
- * are undefined behaviour. */
+/** The caller's thread pool. Runs task(closure, i) for all i in [0, count) and returns when all are done. `count` is at
+ * most the context's number of threads; a task stays until all work is done, and ends at once if it comes too late. So
+ * the pool may run fewer at a time, in any order. Tasks never call it again. Must not throw: an exception ends the call
+ * with DISTILE_ERROR_INTERNAL, and tasks that still run then are undefined behaviour. */
 typedef void (*distile_parallel_for)(void *user, distile_task task, void *closure, int32_t count);
 
 /** The caller's allocator for host memory. `allocate` returns memory aligned to `alignment` (a power of two), or null.

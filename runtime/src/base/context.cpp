@@ -127,14 +127,15 @@ distile_status create_context(const char *call, const distile_context_options *o
 distile_context::distile_context(const distile_context_options &given)
     : distile_hooks{}, options(distile::with_defaults(given)),
       cpu_features(options.cpu_features ? options.cpu_features : ""), memory(options),
-      pool(options.parallel_for ? 1 : options.threads), scratch(memory) {
+      pool(options.threads, options.parallel_for, options.parallel_for_user), scratch(memory) {
     if (options.cpu_features) {
         options.cpu_features = cpu_features.c_str();
     }
     parallel_for = [](distile_hooks *hooks, distile_task task, void *closure, int32_t count) {
         auto *context = static_cast<distile_context *>(hooks);
         try {
-            context->run_parallel(task, closure, count);
+            // Loops of generated code may nest.
+            context->pool.parallel_for(task, closure, count, true);
         } catch (...) {
             const std::lock_guard<std::mutex> lock(context->exception_mutex_);
             context->exception_ = std::current_exception();
@@ -156,11 +157,7 @@ distile_context::distile_context(const distile_context_options &given)
 }
 
 void distile_context::run_parallel(distile_task task, void *closure, int32_t count) {
-    if (options.parallel_for) {
-        options.parallel_for(options.parallel_for_user, task, closure, count);
-    } else {
-        pool.parallel_for(task, closure, count);
-    }
+    pool.parallel_for(task, closure, count);
 }
 
 void distile_context::rethrow_from_code() {

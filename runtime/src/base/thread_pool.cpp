@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <mutex>
 #include <pthread.h>
 #include <semaphore.h>
@@ -120,9 +121,14 @@ struct ThreadPool::Impl {
     static constexpr uint64_t not_started = UINT64_MAX;
     std::vector<pthread_t> workers;
     const int32_t threads;
+    const distile_parallel_for callers;
+    void *const user;
+    /** Outermost loops that run in the caller's pool. */
+    std::atomic<int32_t> lent{0};
 
-    explicit Impl(int32_t wanted) : threads(std::min(std::max(wanted, 1), max_workers + 1)) {
-        workers.reserve(size_t(threads - 1));
+    Impl(int32_t wanted, distile_parallel_for callers, void *user)
+        : threads(std::min(std::max(wanted, 1), max_workers + 1)), callers(callers), user(user) {
+        workers.reserve(callers ? 0 : size_t(threads - 1));
         sem_init(&wake_ups, 0, 0);
     }
 
@@ -316,9 +322,63 @@ struct ThreadPool::Impl {
         }
         return nullptr;
     }
+
+    /** Whether others may join a loop. */
+    bool has_helpers() {
+        if (callers) {
+            return threads > 1;
+        }
+        if (!has_started()) {
+            start();
+        }
+        return !workers.empty();
+    }
+
+    /** A thread of the caller's pool takes part in a loop, and in those within it, until the loop is over. If it comes
+     * too late, it has nothing to do. So the loop ends in whatever order the caller's pool runs these. */
+    void attend(Loop &loop) {
+        if (loop.join()) {
+            run(loop, 0);
+            loop.leave();
+            for (int32_t pauses = 0; loop.state.load(std::memory_order_relaxed) > 0; ++pauses) {
+                wait_a_while(pauses);
+            }
+        }
+    }
+
+    /** Runs an outermost loop in the caller's pool. */
+    void lend(Loop &loop, int32_t participants) {
+        struct Attendance {
+            Impl &pool;
+            Loop &loop;
+        } attendance = {*this, loop};
+        lent.fetch_add(1, std::memory_order_relaxed);
+        callers(
+            user,
+            [](void *closure, int32_t) {
+                const auto *all = static_cast<const Attendance *>(closure);
+                all->pool.attend(all->loop);
+            },
+            &attendance, participants);
+    }
+
+    /** Helps another loop; if there is none, pauses, and yields in the long run. */
+    void wait_a_while(int32_t &pauses) {
+        if (help()) {
+            pauses = 0;
+        } else if (pauses < pauses_before_yield) {
+            pause();
+        } else {
+            std::this_thread::yield();
+        }
+    }
 };
 
-ThreadPool::ThreadPool(int32_t threads) : impl_(std::make_unique<Impl>(threads)) {
+ThreadPool::ThreadPool(int32_t threads) : ThreadPool(threads, nullptr, nullptr) {
+}
+
+ThreadPool::ThreadPool(int32_t threads, distile_parallel_for callers, void *user)
+    : impl_(std::make_unique<Impl>(threads, callers, user)) {
 }
 
 ThreadPool::~ThreadPool() = default;
@@ -327,14 +387,11 @@ int32_t ThreadPool::threads() const {
     return impl_->threads;
 }
 
-void ThreadPool::parallel_for(void (*task)(void *closure, int32_t index), void *closure, int32_t count) {
+void ThreadPool::parallel_for(distile_task task, void *closure, int32_t count, bool may_nest) {
     Loop *loop = nullptr;
     if (count > 1 && impl_->threads > 1) {
-        if (!impl_->has_started()) {
-            impl_->start();
-        }
         // If no loop is vacant, the workers have enough others to help with.
-        loop = impl_->workers.empty() ? nullptr : impl_->claim_loop();
+        loop = impl_->has_helpers() ? impl_->claim_loop() : nullptr;
     }
     if (loop == nullptr) {
         for (int32_t i = 0; i < count; ++i) {
@@ -356,15 +413,22 @@ void ThreadPool::parallel_for(void (*task)(void *closure, int32_t index), void *
     if (moved && called != 0) {
         std::this_thread::yield();  // Workers that were told to sleep elsewhere may wake here, and leave.
     }
+    std::exception_ptr thrown;
+    const bool lends = impl_->callers && impl_->lent.load(std::memory_order_relaxed) == 0;
+    if (lends) {
+        try {
+            impl_->lend(*loop, may_nest ? impl_->threads : std::min(count, impl_->threads));
+        } catch (...) {
+            thrown = std::current_exception();
+        }
+        impl_->lent.fetch_sub(1, std::memory_order_relaxed);
+    }
     impl_->run(*loop, 0);
     for (int32_t pauses = 0; !loop->close(); ++pauses) {
-        if (impl_->help()) {
-            pauses = 0;
-        } else if (pauses < pauses_before_yield) {
-            pause();
-        } else {
-            std::this_thread::yield();
-        }
+        impl_->wait_a_while(pauses);
+    }
+    if (thrown) {
+        std::rethrow_exception(thrown);
     }
 }
 
