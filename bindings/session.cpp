@@ -44,25 +44,16 @@ distile_mask *Session::mask(const MaskBytes &bytes, int32_t role) {
     return device() == DISTILE_CPU ? equal_mask(std::move(wanted)) : keep(std::move(wanted));
 }
 
-distile_mask *Session::last_mask(const MaskBytes &bytes, int32_t role) {
-    const auto same = find({nullptr, role, bytes.batch, bytes.height, bytes.width});
-    return same == masks_.end() ? nullptr : same->mask.get();
-}
-
-std::vector<Session::CachedMask>::iterator Session::find(const CachedMask &wanted) {
-    return std::find_if(masks_.begin(), masks_.end(), [&](const CachedMask &cached) {
-        return cached.role == wanted.role && cached.batch == wanted.batch && cached.height == wanted.height &&
-               cached.width == wanted.width;
-    });
-}
-
 Mask Session::take_mask(const CachedMask &wanted) {
     if (device() == DISTILE_CPU) {
         return spare_ ? std::move(spare_) : make_mask();
     }
     // The last call that used it precedes this one on the stream. A mask of another shape would get new addresses,
     // which a captured graph does not expect.
-    const auto same = find(wanted);
+    const auto same = std::find_if(masks_.begin(), masks_.end(), [&](const CachedMask &cached) {
+        return cached.role == wanted.role && cached.batch == wanted.batch && cached.height == wanted.height &&
+               cached.width == wanted.width;
+    });
     if (same == masks_.end()) {
         return make_mask();
     }

@@ -32,8 +32,6 @@ public:
      * among the last few. On a GPU, a distile_mask serves all masks of one shape and role. Masks with different roles
      * stay valid together until the next call. */
     distile_mask *mask(const MaskBytes &bytes, int32_t role = 0);
-    /** On a GPU, the mask of this shape and role as the last call of mask() set it; null if there is none. */
-    distile_mask *last_mask(const MaskBytes &bytes, int32_t role = 0);
     /** A mask to be set. */
     Mask make_mask() const;
 
@@ -44,8 +42,6 @@ private:
         int64_t batch = 0, height = 0, width = 0;
     };
 
-    /** On a GPU, the mask of a shape and role. */
-    std::vector<CachedMask>::iterator find(const CachedMask &wanted);
     /** A mask to be set to other bytes. */
     Mask take_mask(const CachedMask &wanted);
     distile_mask *keep(CachedMask &&mask);

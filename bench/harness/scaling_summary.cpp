@@ -44,6 +44,12 @@ std::string operator_of(const Json &row) {
     return fmt::format("{} {}", row.at("op").get<std::string>(), row.at("shape").get<std::string>());
 }
 
+/** A measured density is no break-even if denser masks may be faster, too. */
+std::string break_even_text(const RelativeTimes &times) {
+    const double found = break_even(times), most = std::max_element(times.begin(), times.end())->first;
+    return fmt::format("{}{:.2f}", found == most && most < 0.995 ? "> " : "", found);
+}
+
 /** Of one image; "" without two densities. */
 std::string break_evens(const Json &rows, const std::set<int> &threads) {
     std::map<std::pair<std::string, std::string>, std::map<int, RelativeTimes>> lines;
@@ -65,7 +71,7 @@ std::string break_evens(const Json &rows, const std::set<int> &threads) {
             const auto found = cells.find(count);
             const bool known = found != cells.end() && found->second.size() > 1;
             any = any || known;
-            text += known ? fmt::format(" {:.2f} |", break_even(found->second)) : " - |";
+            text += known ? " " + break_even_text(found->second) + " |" : " - |";
         }
         text += "\n";
     }

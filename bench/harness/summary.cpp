@@ -1,6 +1,7 @@
 #include "summary.h"
 #include "measured.h"
 #include "own_summary.h"
+#include "scaling_summary.h"
 #include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
@@ -299,8 +300,11 @@ std::string about_python(const Json &file) {
         const Json version = header.at("versions").value(peer, Json());
         peers += version.is_string() ? fmt::format(", {} {}", peer, version.get<std::string>()) : "";
     }
-    return fmt::format("{}, {} threads{}, {}. Medians.\n", header.at("device").get<std::string>(),
-                       header.at("threads").get<int>(), peers, header.at("date").get<std::string>().substr(0, 10));
+    // Where rows have numbers of threads of their own, that of the header is the last call's.
+    const std::string threads =
+        has_scaling(file.at("rows")) ? "" : fmt::format(", {} threads", header.at("threads").get<int>());
+    return fmt::format("{}{}{}, {}. Medians.\n", header.at("device").get<std::string>(), threads, peers,
+                       header.at("date").get<std::string>().substr(0, 10));
 }
 
 std::string steps(const Json &rows, const std::string &kind, const char *caption) {

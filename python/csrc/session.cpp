@@ -112,36 +112,7 @@ distile_mask *Session::mask(const Tensor &bytes, int32_t role) {
     const Tensor plain = bytes.is_contiguous() ? bytes : torch::stable::contiguous(bytes);
     const bindings::MaskBytes view{static_cast<const uint8_t *>(plain.const_data_ptr()), sizes[0],
                                    tokens ? 1 : sizes[1], sizes[tokens ? 1 : 2]};
-    distile_mask *captured = device_index_ < 0 ? nullptr : captured_mask(bytes, view, role);
-    return captured ? captured : bindings::Session::mask(view, role);
-}
-
-distile_mask *Session::captured_mask(const Tensor &bytes, const bindings::MaskBytes &view, int32_t role) {
-    const uint64_t capture = bindings::capture_of(current_stream(device_index_));
-    if (capture == 0) {
-        return nullptr;
-    }
-    if (capture != capture_) {
-        captured_.clear();
-        capture_ = capture;
-    }
-    const auto same_shape = std::find_if(captured_.begin(), captured_.end(), [&](const CapturedMask &other) {
-        return other.role == role && other.view.batch == view.batch && other.view.height == view.height &&
-               other.view.width == view.width;
-    });
-    // Outside of captures a replay may have changed the bytes, and without a version any call may have.
-    const bool known = !is_inference(bytes) && bytes.is_contiguous();
-    const int64_t version = known ? version_of(bytes) : 0;
-    if (same_shape != captured_.end()) {
-        if (known && same_shape->view.bytes == view.bytes && same_shape->version == version) {
-            return last_mask(view, role);
-        }
-        captured_.erase(same_shape);
-    }
-    if (known) {
-        captured_.push_back({bytes, version, view, role});
-    }
-    return nullptr;
+    return bindings::Session::mask(view, role);
 }
 
 void set_math(int64_t math) {

@@ -33,23 +33,9 @@ public:
     distile_mask *mask(const Tensor &bytes, int32_t role = 0);
 
 private:
-    /** A mask that was set in a capture. Holding the tensor keeps its memory from being used for another. */
-    struct CapturedMask {
-        Tensor bytes;
-        int64_t version;
-        bindings::MaskBytes view;
-        int32_t role;
-    };
-
-    /** The distile_mask that holds these bytes already, because the capture that the stream is in has set it to them;
-     * else null, and it is noted that the caller sets it. */
-    distile_mask *captured_mask(const Tensor &bytes, const bindings::MaskBytes &view, int32_t role);
-
     int32_t device_index_; /**< Below 0 for CPUs. */
     int32_t threads_;      /**< Of PyTorch, on a CPU. */
     distile_math math_;
-    uint64_t capture_ = 0; /**< That the masks were set in. */
-    std::vector<CapturedMask> captured_;
 };
 
 /** How GPUs multiply float32 in later calls of all threads: a distile_math. */

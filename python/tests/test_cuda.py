@@ -210,7 +210,7 @@ def test_whole_networks_in_graphs(name, device):
 @torch.no_grad()
 @pytest.mark.parametrize("inference", [False, True])
 def test_masks_that_change_in_a_capture(inference):
-    """Calls share what they make of a mask only as long as it is the same."""
+    """Each call in a capture reads the mask as it is then."""
     torch.manual_seed(0)
     x, given = image(1, 40, 24, 20), mask_of("", 0.5)
 

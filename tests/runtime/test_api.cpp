@@ -800,8 +800,8 @@ TEST_CASE("Without times the variant that computes the fewest pixels is chosen",
 
 TEST_CASE("The built-in times decide, by the number of threads", "[api]") {
     // By the plan, with n + 1 tiles and one thread: t1x1 takes 1 + n, t1x2 50 + n / 2, and dense, whose tiles are 2 x 2
-    // and of which 100 cover this image, 200 + n / 4. With four threads all is four times as fast; other numbers have no
-    // times.
+    // and of which 100 cover this image, 200 + n / 4. With four threads all is four times as fast; other numbers have
+    // no times.
     for (int32_t threads : {1, 2, 3, 4, 64}) {
         distile_context_options options{};
         options.threads = threads;

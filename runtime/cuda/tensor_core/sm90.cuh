@@ -40,7 +40,8 @@ template<class Op, int BlockPixels, int BlockChannels, int Stages, int Splits, b
     static_assert(BlockPixels == 64 || BlockPixels == 128 || BlockPixels == 256);
     static_assert(BlockChannels % 32 == 0 && repeats * group_channels <= 256);
 
-    using Work = std::conditional_t<Balanced, BalancedWork<EvenItems<Reduction::steps>>, WorkInTurn<Reduction::steps, Splits>>;
+    using Work =
+        std::conditional_t<Balanced, BalancedWork<EvenItems<Reduction::steps>>, WorkInTurn<Reduction::steps, Splits>>;
     static_assert(!Balanced || Splits == 1);
     using Exchange = ClusterSums<Op, OwnSums, BlockPixels, BlockChannels, (Splits > 1 ? Splits : 2), multipliers>;
     // What a block sends lies in the stages, which are read by then.

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct below or the calling convention changes. */
-#define DISTILE_POLYKERNEL_VERSION 11
+#define DISTILE_POLYKERNEL_VERSION 12
 
 /** Output channels per block of the weight layouts "cpu-o16", "cuda-o32" and "opencl-o32". */
 #define DISTILE_CPU_CHANNEL_BLOCK 16

@@ -32,7 +32,8 @@ struct distile_context : distile_hooks {
     std::atomic<bool> kernel_failed{false}; /**< Set by the first error that generated code reports in a call. */
     std::unique_ptr<distile::Device> device;
 
-    /** Runs task(closure, i) for every i in [0, count) on the caller's pool or our own. */
+    /** Runs task(closure, i) for every i in [0, count) in our own threads or those of the caller's pool. Tasks have no
+     * loops of their own. */
     void run_parallel(distile_task task, void *closure, int32_t count);
     /** Rethrows what the caller's pool threw within generated code, which exceptions must not cross. */
     void rethrow_from_code();

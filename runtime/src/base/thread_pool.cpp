@@ -340,7 +340,7 @@ struct ThreadPool::Impl {
         if (loop.join()) {
             run(loop, 0);
             loop.leave();
-            for (int32_t pauses = 0; loop.state.load(std::memory_order_relaxed) > 0; ++pauses) {
+            for (int32_t pauses = 0; loop.state.load(std::memory_order_relaxed) > 0;) {
                 wait_a_while(pauses);
             }
         }
@@ -367,6 +367,7 @@ struct ThreadPool::Impl {
         if (help()) {
             pauses = 0;
         } else if (pauses < pauses_before_yield) {
+            ++pauses;
             pause();
         } else {
             std::this_thread::yield();
@@ -424,7 +425,7 @@ void ThreadPool::parallel_for(distile_task task, void *closure, int32_t count, b
         impl_->lent.fetch_sub(1, std::memory_order_relaxed);
     }
     impl_->run(*loop, 0);
-    for (int32_t pauses = 0; !loop->close(); ++pauses) {
+    for (int32_t pauses = 0; !loop->close();) {
         impl_->wait_a_while(pauses);
     }
     if (thrown) {

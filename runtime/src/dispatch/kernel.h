@@ -47,8 +47,8 @@ struct distile_kernel {
     int32_t find(const char *name) const;
     void add_dense(const distile_dense_candidate &candidate);
     void set_times(std::vector<distile_time_point> points);
-    /** Adds a point for the kernel's number of threads. Before the first, copies the points that the variant has by those
-     * of other numbers, scaled to agree with it. */
+    /** Adds a point for the kernel's number of threads. Before the first, copies the points that the variant has by
+     * those of other numbers, scaled to agree with it. */
     void add_time(int32_t variant, int64_t tiles, double microseconds);
     int32_t num_variants() const {
         return static_cast<int32_t>(variants.size());
