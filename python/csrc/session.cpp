@@ -1,6 +1,5 @@
 #include "session.h"
 #include "bindings/cuda_session.h"
-#include <algorithm>
 #include <atomic>
 #include <dlfcn.h>
 #include <map>

@@ -97,7 +97,7 @@ distile_status check_weights(const distile_kernel &kernel, const char *call, con
             const distile_dtype stored = stored_type(*wanted, kernel.polykernel, packed.role);
             if (packed.array.dtype != stored && !(packed.array.dtype == DISTILE_INT4 && takes_int4(*wanted))) {
                 return fail(context, DISTILE_ERROR_BAD_WEIGHTS,
-                            "%s: '%s' reads weights packed as %s; pack them with this kernel", call,
+                            "%s: '%s' reads the weights as %s; pack them with this kernel", call,
                             kernel.polykernel.name, find_type(stored)->name);
             }
         }
