@@ -1,5 +1,6 @@
 #include "bindings/activation.h"
 #include "weighted.h"
+#include "window.h"
 #include <algorithm>
 #include <distile/layout.h>
 #include <distile/upsample.h>
@@ -21,10 +22,6 @@ const char *name_of(distile_operator_kind kind) {
                                                      : "a convolution after upsampling";
 }
 
-int32_t positive(int64_t value, const char *name) {
-    return std::max(number(value, name), 1);
-}
-
 Convolution describe(const NodeView &node, distile_operator_kind kind) {
     const Shape filter = filter_shape(node);
     if (filter.size() != 4) {
@@ -33,22 +30,22 @@ Convolution describe(const NodeView &node, distile_operator_kind kind) {
     const bool transposed = kind == DISTILE_MASKED_CONV_TRANSPOSE2D;
     const Shape steps =
         kind == DISTILE_MASKED_UPSAMPLE_CONV2D ? node.integers("scales", {2, 2}) : node.integers("strides", {1, 1});
-    const Shape dilations = node.integers("dilations", {1, 1}), pads = node.integers("pads", {0, 0, 0, 0});
+    const NodeWindow of = window_of(node, {filter[2], filter[3]}, steps);
     Convolution what{kind, {}, node.integers("output_padding", {0, 0})};
     distile_conv2d &conv = what.conv;
-    conv.groups = positive(node.integer("group", 1), "group");
+    conv.groups = std::max(number(node.integer("group", 1), "group"), 1);
     conv.in_channels = number(filter[transposed ? 0 : 1] * (transposed ? 1 : conv.groups), "the number of channels");
     conv.out_channels = number(filter[transposed ? 1 : 0] * (transposed ? conv.groups : 1), "the number of channels");
-    conv.kernel_h = number(filter[2], "the kernel's height");
-    conv.kernel_w = number(filter[3], "the kernel's width");
-    conv.stride_h = positive(steps[0], "a stride");
-    conv.stride_w = positive(steps[1], "a stride");
-    conv.dilation_h = positive(dilations[0], "a dilation");
-    conv.dilation_w = positive(dilations[1], "a dilation");
-    conv.pad_top = number(pads[0], "padding");
-    conv.pad_left = number(pads[1], "padding");
-    conv.pad_bottom = number(pads[2], "padding") - number(what.output_padding[0], "output_padding");
-    conv.pad_right = number(pads[3], "padding") - number(what.output_padding[1], "output_padding");
+    conv.kernel_h = of.window.kernel_h;
+    conv.kernel_w = of.window.kernel_w;
+    conv.stride_h = of.window.stride_h;
+    conv.stride_w = of.window.stride_w;
+    conv.dilation_h = of.window.dilation_h;
+    conv.dilation_w = of.window.dilation_w;
+    conv.pad_top = of.window.pad_top;
+    conv.pad_left = of.window.pad_left;
+    conv.pad_bottom = of.pad_bottom - number(what.output_padding[0], "output_padding");
+    conv.pad_right = of.pad_right - number(what.output_padding[1], "output_padding");
     conv.epilogue = bindings::epilogue_of(node.text("activation", "none"));
     conv.residual = node.has_input(input_residual) ? 1 : 0;
     return what;
