@@ -109,7 +109,7 @@ function(_distile_add_polykernel target backend arg_OPERATOR arg_DTYPE arg_NO_PO
         list(APPEND hooks "${objects}/distile_${instructions}.o")
     endforeach ()
     if (TARGET distile::cuda)
-        list(APPEND hooks "${objects}/distile_tensor_core.o")
+        list(APPEND hooks "${objects}/distile_dp4a.o" "${objects}/distile_tensor_core.o")
     endif ()
     # A compiler for many machines, as clang is, is told which.
     set(compiler "${CMAKE_C_COMPILER}")

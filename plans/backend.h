@@ -15,7 +15,7 @@ namespace distile {
 /** Where the code of a variant comes from. */
 enum class Language {
     Halide,     /**< A generator with the plugin. */
-    DotProduct, /**< The code in runtime/src/dot_product. */
+    DotProduct, /**< The code in runtime/src/dot_product, and for GPUs in runtime/cuda/dot_product. */
     TensorCore  /**< The templates in runtime/cuda/tensor_core. */
 };
 

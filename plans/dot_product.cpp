@@ -14,7 +14,7 @@ namespace {
 constexpr struct {
     DotProducts instructions;
     distile_dtype dtype; /**< The operator's; DISTILE_INT8 stands for both quantized types. */
-    const char *feature; /**< "": every CPU has it. */
+    const char *feature; /**< Of a CPU, "" for every one, or what code for GPUs is for. */
     bool chosen;         /**< Has a word of its own in targets, which quantized operators get without being asked. */
     bool depthwise;      /**< Has code for depthwise convolutions. */
     const char *function, *object;
@@ -28,8 +28,12 @@ constexpr struct {
      "distile_avx512_vnni.o"},
     {DotProducts::AvxVnni, DISTILE_INT8, "avx_vnni", true, true, "distile_call_avx_vnni", "distile_avx_vnni.o"},
     {DotProducts::Avx2Int8, DISTILE_INT8, "avx2", false, true, "distile_call_avx2_int8", "distile_avx2_int8.o"},
+    {DotProducts::Dp4a, DISTILE_INT8, "sm_75", false, true, "distile_call_dp4a", "distile_dp4a.o"},
     {DotProducts::PortableInt8, DISTILE_INT8, "", false, true, "distile_call_portable_int8",
      "distile_portable_int8.o"}};
+
+/** How targets of code for GPUs end. nvcc compiles for no older ones. */
+constexpr const char *gpu_target = "cuda-cuda_capability_75";
 
 /** Whether a row is for operators of a type. */
 template<typename Row> bool is_for(const Row &row, const DataType &type) {
@@ -116,6 +120,9 @@ bool has_words_of_dot_products(const std::string &features) {
 }
 
 std::string with_dot_products(const Operator &op, const std::string &target, const std::string &features) {
+    if (op.is_quantized() && &backend_of_target(target) == &cuda_backend()) {
+        return find_platform(target)->target(gpu_target);
+    }
     for (const auto &row : known) {
         if (is_for(row, op.dtype()) && row.chosen && has_word(features, row.feature)) {
             return target + "-" + row.feature;
@@ -141,7 +148,7 @@ void emit_call_of_dot_products(std::ostream &c, const Plan &plan, const PlanVari
       << ",\n        .staged_blocks = " << variant.theta.at("staged")
       << ", .channel_splits = " << variant.theta.at("channel_splits") << ", .scale_h = " << taps.scale_h
       << ", .scale_w = " << taps.scale_w << ", .stride_h = " << taps.stride_h << ", .stride_w = " << taps.stride_w
-      << ",\n        .groups = " << taps.groups << ", .window_channels = " << taps.window_channels
+      << ",\n        .groups = " << taps.groups << ", .read_channels = " << taps.read_channels
       << ", .rows = rows, .columns = columns};\n    return " << row_of(plan).function << "(&code, call);\n}\n\n";
 }
 

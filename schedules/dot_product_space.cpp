@@ -14,6 +14,7 @@ struct Blocks {
     int most_channels;  /**< Of a block. */
     int most_pixels[4]; /**< With 1, 2, 3 and 4 vectors of channels, so that the sums fit the registers. */
     std::vector<int> pixels, channels; /**< What a search tries. */
+    bool on_gpu = false;               /**< There is code for these values alone. */
 };
 
 Blocks blocks_of(DotProducts instructions) {
@@ -27,6 +28,8 @@ Blocks blocks_of(DotProducts instructions) {
         return {false, 64, {14, 14, 9, 6}, {4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}, {16, 32, 48, 64}};
     case DotProducts::AvxVnni:
         return {false, 64, {6, 2, 1, 1}, {1, 2, 3, 4, 5, 6}, {16, 32}};
+    case DotProducts::Dp4a:
+        return {false, 64, {}, {32, 128}, {16, 64}, true};
     case DotProducts::Avx2Int8:
     case DotProducts::PortableInt8:
         break;
@@ -43,15 +46,15 @@ std::string describe(const Theta &theta) {
 
 Space make_space(DotProducts instructions) {
     const Blocks blocks = blocks_of(instructions);
+    const auto of_tasks = [&](const std::vector<int> &values) { return blocks.on_gpu ? std::vector<int>{1} : values; };
     Space space{{
                     {"tile_h", "height of a tile in output pixels", {1, 2, 4, 8}},
                     {"tile_w", "width of a tile in output pixels", {1, 2, 4, 8, 16}},
                     {"pixels", "output pixels in a block", blocks.pixels},
                     {"channels", "output channels in a block", blocks.channels},
-                    {"staged", "blocks that a task stages at a time", {1, 2, 4, 6, 8, 12, 16, 24, 32}},
-                    {"channel_splits",
-                     "least parts into which the output channels are split for the threads",
-                     {1, 2, 4, 8, 16}},
+                    {"staged", "blocks that a task stages at a time", of_tasks({1, 2, 4, 6, 8, 12, 16, 24, 32})},
+                    {"channel_splits", "least parts into which the output channels are split for the threads",
+                     of_tasks({1, 2, 4, 8, 16})},
                 },
                 {
                     {"channels that are whole vectors of 16 and no more than 64, or 32 for AMX",
@@ -83,7 +86,21 @@ Space make_space(DotProducts instructions) {
                 },
                 describe,
                 {}};
-    if (blocks.tiles) {
+    if (blocks.on_gpu) {
+        space.constraints.push_back({"blocks of 32 or 128 pixels and 16 or 64 channels, one staged, in one part",
+                                     [](const Theta &theta, const Problem &) {
+                                         const int pixels = theta.at("pixels"), channels = theta.at("channels");
+                                         return (pixels == 32 || pixels == 128) && (channels == 16 || channels == 64) &&
+                                                theta.at("staged") == 1 && theta.at("channel_splits") == 1;
+                                     },
+                                     {"pixels", "channels", "staged", "channel_splits"}});
+        space.distinct.push_back({"the smallest blocks of a depthwise convolution, whose threads have no blocks",
+                                  [](const Theta &theta, const Problem &problem) {
+                                      return !is_depthwise_product(problem) ||
+                                             (theta.at("pixels") == 32 && theta.at("channels") == 16);
+                                  },
+                                  {"pixels", "channels"}});
+    } else if (blocks.tiles) {
         space.constraints.push_back(
             {"pixels of one tile of 16 rows or of two",
              [](const Theta &theta, const Problem &) { return theta.at("pixels") == 16 || theta.at("pixels") == 32; },
@@ -113,9 +130,9 @@ bool is_depthwise_product(const OperatorFacts &op) {
 const Space &dot_product_space(DotProducts instructions) {
     static const std::map<DotProducts, Space> spaces = [] {
         std::map<DotProducts, Space> made;
-        for (const DotProducts each :
-             {DotProducts::Avx512Bf16, DotProducts::AmxBf16, DotProducts::AmxFp16, DotProducts::Avx512Vnni,
-              DotProducts::AmxInt8, DotProducts::AvxVnni, DotProducts::Avx2Int8, DotProducts::PortableInt8}) {
+        for (const DotProducts each : {DotProducts::Avx512Bf16, DotProducts::AmxBf16, DotProducts::AmxFp16,
+                                       DotProducts::Avx512Vnni, DotProducts::AmxInt8, DotProducts::AvxVnni,
+                                       DotProducts::Avx2Int8, DotProducts::PortableInt8, DotProducts::Dp4a}) {
             made.emplace(each, make_space(each));
         }
         return made;

@@ -1,9 +1,10 @@
 /** \file
- * The space of code for dot-product and matrix instructions of CPUs, which is in runtime/src/dot_product. Independent
- * of Halide, so a search can walk it anywhere.
+ * The space of code for dot-product and matrix instructions, which is in runtime/src/dot_product, and for GPUs in
+ * runtime/cuda/dot_product. Independent of Halide, so a search can walk it anywhere.
  *
  * A task stages what `staged` blocks of `pixels` active pixels read, and multiplies them with `channels` output
- * channels after the other, whose sums are held in registers.
+ * channels after the other, whose sums are held in registers. On a GPU, a block of threads is such a task, with one
+ * block of each.
  */
 #ifndef DISTILE_SCHEDULES_DOT_PRODUCT_SPACE_H
 #define DISTILE_SCHEDULES_DOT_PRODUCT_SPACE_H

@@ -49,15 +49,15 @@ struct OperatorFacts {
  * that only 9.0 has. */
 enum class TensorCores { Sm80, Sm90 };
 
-/** The instructions for which CPUs have code of dot products. */
-enum class DotProducts { Avx512Bf16, AmxBf16, AmxFp16, Avx512Vnni, AmxInt8, AvxVnni, Avx2Int8, PortableInt8 };
+/** The instructions for which there is code of dot products: those of CPUs, and NVIDIA's dp4a. */
+enum class DotProducts { Avx512Bf16, AmxBf16, AmxFp16, Avx512Vnni, AmxInt8, AvxVnni, Avx2Int8, PortableInt8, Dp4a };
 
 /** The facts that constraints need: the operator, and the limits of its target. */
 struct Problem : OperatorFacts {
     int vector_lanes = 1;                                   /**< float32 lanes of a vector register or a vector load. */
     int vector_registers = 0;                               /**< A CPU's vector registers. */
     std::optional<TensorCores> tensor_cores = std::nullopt; /**< Whose templates make the code; none: Halide does. */
-    std::optional<DotProducts> dot_products = std::nullopt; /**< Of a CPU, likewise. */
+    std::optional<DotProducts> dot_products = std::nullopt; /**< Likewise. */
     int most_threads = 0, most_shared_bytes = 0;            /**< Of a GPU's block. */
 };
 

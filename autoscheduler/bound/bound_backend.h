@@ -41,7 +41,7 @@ struct KnownSpace {
     const char *name;
     int lanes, registers;
     std::optional<TensorCores> tensor_cores = std::nullopt; /**< Whose templates make the code; none: Halide does. */
-    std::optional<DotProducts> dot_products = std::nullopt; /**< Of a CPU, likewise. */
+    std::optional<DotProducts> dot_products = std::nullopt; /**< Likewise. */
 };
 
 struct BoundBackend {

@@ -49,15 +49,15 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const double step_elements = step_bytes / bytes;
     const double all_pixels = static_cast<double>(tiles) * tile_h * tile_w;
     // The reduction of an output channel, in groups of 4 bytes. A depthwise convolution stages it for every channel,
-    // but shares most columns with pixels nearby; others do for each window of the input channels.
+    // but shares most columns with pixels nearby; others do for each group of the input channels.
     constexpr double step_groups = 16;
     const bool depthwise = is_depthwise_product(problem);
     const DotProducts instructions = *problem.dot_products;
     const bool in_tiles = instructions == DotProducts::AmxBf16 || instructions == DotProducts::AmxFp16 ||
                           instructions == DotProducts::AmxInt8;
-    const InputWindows windows({problem.out_channels, problem.in_channels, problem.kernel_h, problem.kernel_w},
-                               problem.groups);
-    const double reduction = static_cast<double>(windows.channels()) * problem.kernel_h * problem.kernel_w;
+    const ReadChannels reads({problem.out_channels, problem.in_channels, problem.kernel_h, problem.kernel_w},
+                             problem.groups);
+    const double reduction = static_cast<double>(reads.count()) * problem.kernel_h * problem.kernel_w;
     const double steps = depthwise ? std::ceil(problem.kernel_h / 4.0) * problem.kernel_w / step_groups
                                    : std::ceil(reduction / step_elements);
 
@@ -82,9 +82,9 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const double task_pixels = all_pixels / parts, blocks = std::max(task_pixels / pixels, phases);
     const double task_channels = std::ceil(groups / used_splits) * channels, vectors = task_channels / vector_channels;
     const double group_channels = static_cast<double>(problem.out_channels) / problem.groups;
-    const double num_windows = problem.groups == 1 ? 1
-                               : depthwise         ? vector_channels * vectors
-                                           : std::ceil(task_channels / std::max(vector_channels, group_channels));
+    const double num_staged = problem.groups == 1 ? 1
+                              : depthwise         ? vector_channels * vectors
+                                          : std::ceil(task_channels / std::max(vector_channels, group_channels));
 
     // A vector multiplies groups of 4 bytes: 16 of them are a step. A tile takes 16 cycles for 16 pixels, 16 channels
     // and a step.
@@ -102,7 +102,7 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     time("load", rounds * loads * (in_tiles ? 8 : 1 / device.load_per_cycle) * cycle_us);
 
     // What is staged is read from the input and written once a task.
-    const double staged_bytes = task_pixels * num_windows * steps * step_elements * bytes;
+    const double staged_bytes = task_pixels * num_staged * steps * step_elements * bytes;
     const MemoryLevel &nearest = device.memory[0];
     time("stage", rounds * 2 * staged_bytes / (nearest.gb_per_s * 1e3));
 
@@ -116,7 +116,7 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const auto own_traffic = [&](double room) {
         // The weights are read once a task; what is staged, once for each block of channels that reads it unless it
         // stays.
-        const double again = staged_bytes <= room ? 1 : std::max(std::ceil(groups / used_splits / num_windows), 1.0);
+        const double again = staged_bytes <= room ? 1 : std::max(std::ceil(groups / used_splits / num_staged), 1.0);
         return rounds * (split_weights + again * staged_bytes + task_output);
     };
     add_memory_times(device, cores, all_weights + all_input + all_output, own_data, own_traffic, time);

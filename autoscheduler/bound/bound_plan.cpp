@@ -28,9 +28,9 @@ std::vector<Candidate> best_of(const Workload &workload, const std::vector<doubl
     RankOptions options;
     options.keep = 0;
     options.per_bucket = count;
-    // Masks of tokens have no regions, and tensor cores read single tokens as fast.
+    // Masks of tokens have no regions, and tensor cores read single tokens as fast. Dot products skip inactive pixels.
     const bool has_tokens = workload.height == 1 && workload.problem.tensor_cores;
-    if (!bound_backend(workload.device.backend).coarse_tiles || has_tokens) {
+    if (!bound_backend(workload.device.backend).coarse_tiles || has_tokens || workload.problem.dot_products) {
         options.held = {{"tile_h", workload.problem.scale_h}, {"tile_w", workload.problem.scale_w}};
     }
     std::vector<Candidate> candidates = rank(workload, buckets, options).kept;
@@ -186,9 +186,8 @@ std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backen
     for (const char *profile : bounds.profiles(platform.architecture)) {
         const DeviceProfile device = generic_device_profile(profile);
         const std::string target = target_for(op, device, platform);
-        // What any CPU runs has a portable plan. Quantized code for GPUs is for tensor cores.
-        const bool is_planned = op.is_quantized() && &backend != &portable_backend() && !planned.empty();
-        if (!is_planned && (&backend != &portable_backend() || !is_portable(target))) {
+        // What any CPU runs has a portable plan.
+        if (&backend != &portable_backend() || !is_portable(target)) {
             planned.push_back({plan_name(op, target), device, {target, Math::Float32}});
             if (op.is_quantized()) {
                 // Throws where there is no such code.

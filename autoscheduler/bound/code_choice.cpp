@@ -79,8 +79,13 @@ CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const st
         throw FileError("nothing can be multiplied in TF32: " + why_no_tensor_cores(op, backend, features));
     }
     const std::string why_not = backend.why_no_code(Language::Halide, op.dtype(), features);
-    if (!why_not.empty() && &backend == &cpu_backend()) {
-        throw FileError("the target '" + choice.target + "': " + why_not + ", and " + why_no_dot_products(op));
+    const std::string no_dot_products = why_no_dot_products(op);
+    if (!why_not.empty() && !no_dot_products.empty() && (op.is_quantized() || &backend == &cpu_backend())) {
+        throw FileError("the target '" + choice.target + "': " + why_not + ", and " + no_dot_products);
+    }
+    if (!why_not.empty() && op.is_quantized()) {
+        throw FileError("the target '" + choice.target + "': " + why_not + ", and " +
+                        why_no_tensor_cores(op, backend, features) + ": take the target " + target_for(op, device));
     }
     if (!why_not.empty()) {
         throw FileError("the target '" + choice.target + "': " + why_not + ", and " +

@@ -33,7 +33,8 @@ std::vector<SpaceSize> space_sizes(const Operator &op) {
     std::vector<SpaceSize> sizes;
     for (const BoundBackend *backend : bound_backends()) {
         for (const KnownSpace &known : backend->spaces) {
-            const bool fits = known.dot_products ? multiplies(*known.dot_products, op) : !op.is_quantized();
+            const bool fits =
+                known.dot_products ? multiplies(*known.dot_products, op) : known.tensor_cores || !op.is_quantized();
             if (!fits || (known.tensor_cores && !why_not_on_tensor_cores(op, *known.tensor_cores).empty())) {
                 continue;
             }

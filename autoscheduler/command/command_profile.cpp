@@ -24,7 +24,7 @@ namespace {
 struct Options {
     std::vector<std::string> plans;
     std::string object, out, cpu_features;
-    bool into_plan = false, json = false, quiet = false, limit_cpu = false;
+    bool into_plan = false, replace = false, json = false, quiet = false, limit_cpu = false;
     double seconds_per_variant = ProfileOptions().seconds_per_variant;
     std::map<const Backend *, std::vector<int>> workers; /**< Numbers of them to measure with. */
 };
@@ -138,7 +138,7 @@ void profile_plan(const Options &options) {
         plan.profiled_device = std::move(profiled.device);
         plan.times = std::move(profiled.times);
     }
-    if (options.into_plan) {
+    if (options.into_plan && !options.replace) {
         keep_other_times(plan, plan_path);
     }
     const std::string path = options.into_plan     ? plan_path
@@ -167,7 +167,13 @@ void add_profile_command(CLI::App &app) {
         ->required();
     CLI::Option *out = command->add_option(
         "-o,--out", options->out, "Time table to write, for distile_kernel_load_times (default: NAME.times.json)");
-    command->add_flag("--into-plan", options->into_plan, "Write the table into the plan file instead")->excludes(out);
+    CLI::Option *into_plan =
+        command->add_flag("--into-plan", options->into_plan, "Write the table into the plan file instead");
+    into_plan->excludes(out);
+    command
+        ->add_flag("--replace", options->replace,
+                   "Drop the plan's times for other numbers of threads, which older code may have taken")
+        ->needs(into_plan);
     for (const Backend *backend : backends()) {
         const MeasureBackend &measured = measure_backend(backend->name);
         command

@@ -82,7 +82,10 @@ std::string why_no_code(Language language, const DataType &type, const std::stri
         return of.halide ? "" : "Halide makes no code for compute capability " + std::string(of.name) + " alone";
     }
     if (language == Language::DotProduct) {
-        return "the code for dot products is for CPUs";
+        return type.is_quantized() && of.number == 75
+                   ? ""
+                   : "the code for dot products on GPUs is for quantized operators and a target of compute capability "
+                     "75";
     }
     return of.tensor_cores ? "" : "the kernels for tensor cores need a target of compute capability 80, 86 or 90a";
 }
@@ -99,6 +102,7 @@ const Backend &cuda_backend() {
         "DISTILE_CUDA",
         "NVIDIA GPUs",
         {{"cuda-o32", 32, Language::Halide, 0},
+         {"cuda-k64", 16, Language::DotProduct, 1},
          {"cuda-k8", 8, Language::TensorCore, 1},
          {"cuda-k16", 8, Language::TensorCore, 2},
          {"cuda-k32", 8, Language::TensorCore, 4}},

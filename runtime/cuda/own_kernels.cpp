@@ -1,11 +1,14 @@
 #include "own_kernels.h"
 #include "choose_90_ptx.h"
 #include "choose_ptx.h"
+#include "combine_90_ptx.h"
 #include "combine_ptx.h"
 #include "difference_ptx.h"
 #include "driver.h"
+#include "group_norm_90_ptx.h"
 #include "group_norm_ptx.h"
 #include "layout_ptx.h"
+#include "mask_algebra_90_ptx.h"
 #include "mask_algebra_ptx.h"
 #include "mask_sources_90_ptx.h"
 #include "mask_sources_ptx.h"
@@ -17,7 +20,9 @@
 #include "packing_ptx.h"
 #include "pixel_sums_ptx.h"
 #include "pixels_ptx.h"
+#include "pooling_90_ptx.h"
 #include "pooling_ptx.h"
+#include "scores_90_ptx.h"
 #include "scores_ptx.h"
 #include <string>
 #include <utility>
@@ -51,10 +56,11 @@ OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t
     try {
         load(masks_wait ? distile_mask_sources_90_ptx : distile_mask_sources_ptx,
              {{&pack_bytes, "distile_pack_bytes"},
+              {&unpack_bytes, "distile_unpack_bytes"},
               {&copy_bits, "distile_copy_bits"},
               {&set_indices, "distile_set_indices"}});
         load(masks_wait ? distile_mask_tiles_90_ptx : distile_mask_tiles_ptx, {{&list_tiles, "distile_list_tiles"}});
-        load(distile_mask_algebra_ptx,
+        load(masks_wait ? distile_mask_algebra_90_ptx : distile_mask_algebra_ptx,
              {{&transfer_bits, "distile_transfer_bits"}, {&combine_bits, "distile_combine_bits"}});
         load_typed(distile_difference_ptx, [&](size_t type, const auto &find) {
             compare_.at(type) = {find("compare_1"),
@@ -67,20 +73,20 @@ OwnKernels::OwnKernels(const Driver &driver, const ModuleLoader &loader, int32_t
         };
         load_typed(masks_wait ? distile_normalize_90_ptx : distile_normalize_ptx,
                    [&](size_t type, const auto &find) { normalize_.at(type) = find_both(find, "normalize"); });
-        load_typed(distile_pooling_ptx,
+        load_typed(masks_wait ? distile_pooling_90_ptx : distile_pooling_ptx,
                    [&](size_t type, const auto &find) { pool_.at(type) = find_both(find, "pool"); });
-        load_typed(distile_combine_ptx,
+        load_typed(masks_wait ? distile_combine_90_ptx : distile_combine_ptx,
                    [&](size_t type, const auto &find) { combine_.at(type) = find_both(find, "combine"); });
         load_typed(distile_pixel_sums_ptx, [&](size_t type, const auto &find) {
             sum_pixels_.at(type) = find("sum_pixels");
             merge_pixels_.at(type) = find("merge_pixels");
         });
         merge_groups = loader.find(modules_.back(), "distile_merge_groups");
-        load_typed(distile_group_norm_ptx, [&](size_t type, const auto &find) {
+        load_typed(masks_wait ? distile_group_norm_90_ptx : distile_group_norm_ptx, [&](size_t type, const auto &find) {
             normalize_groups_.at(type) = find_both(find, "normalize_groups");
         });
-        load_typed(distile_scores_ptx,
-                   [&](size_t type, const auto &find) { score_pixels_.at(type) = find("score_pixels"); });
+        load_typed(masks_wait ? distile_scores_90_ptx : distile_scores_ptx,
+                   [&](size_t type, const auto &find) { score_pixels_.at(type) = find_both(find, "score_pixels"); });
         load(distile_pixels_ptx, {{&update_pixels_1_, "distile_update_pixels_1"},
                                   {&update_pixels_2_, "distile_update_pixels_2"},
                                   {&update_pixels_4_, "distile_update_pixels_4"},
@@ -144,7 +150,7 @@ const OwnKernels::PixelKernels &OwnKernels::normalize_groups(distile_dtype dtype
     return normalize_groups_.at(dtype - DISTILE_FLOAT32);
 }
 
-CUfunction OwnKernels::score_pixels(distile_dtype dtype) const {
+const OwnKernels::PixelKernels &OwnKernels::score_pixels(distile_dtype dtype) const {
     return score_pixels_.at(dtype - DISTILE_FLOAT32);
 }
 

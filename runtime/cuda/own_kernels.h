@@ -45,18 +45,18 @@ public:
     const PixelKernels &pool(distile_dtype dtype) const;
     const PixelKernels &combine(distile_dtype dtype) const;
     const PixelKernels &normalize_groups(distile_dtype dtype) const;
-    CUfunction score_pixels(distile_dtype dtype) const;
+    const PixelKernels &score_pixels(distile_dtype dtype) const;
     CUfunction sum_pixels(distile_dtype dtype) const;
     CUfunction merge_pixels(distile_dtype dtype) const;
     /** For elements of 2 or 4 bytes. */
     CUfunction convert_layout(int64_t element_bytes, bool to_planes) const;
 
-    CUfunction pack_bytes = nullptr, copy_bits = nullptr, set_indices = nullptr;
+    CUfunction pack_bytes = nullptr, unpack_bytes = nullptr, copy_bits = nullptr, set_indices = nullptr;
     CUfunction list_tiles = nullptr;
     CUfunction choose = nullptr;
-    /** Whether the five above and normalize() wait for earlier work themselves, so that they may start early. */
-    bool masks_wait = false;
     CUfunction transfer_bits = nullptr, combine_bits = nullptr;
+    /** Whether those above and those of PixelKernels wait for earlier work themselves, so that they may start early. */
+    bool masks_wait = false;
     CUfunction hand_out = nullptr;
     CUfunction merge_groups = nullptr;
 
@@ -67,8 +67,8 @@ private:
     std::vector<CUmodule> modules_;
     // By type.
     std::array<Compare, 3> compare_{};
-    std::array<PixelKernels, 3> normalize_{}, pool_{}, combine_{}, normalize_groups_{};
-    std::array<CUfunction, 3> sum_pixels_{}, merge_pixels_{}, score_pixels_{};
+    std::array<PixelKernels, 3> normalize_{}, pool_{}, combine_{}, normalize_groups_{}, score_pixels_{};
+    std::array<CUfunction, 3> sum_pixels_{}, merge_pixels_{};
     std::array<CUfunction, 3> pack_{}, unpack_{};  // By unit.
     CUfunction update_pixels_1_ = nullptr, update_pixels_2_ = nullptr, update_pixels_4_ = nullptr,
                update_pixels_16_ = nullptr;

@@ -317,6 +317,8 @@ public:
             return distile_mask_set_bits(other, reinterpret_cast<const uint32_t *>(numbers), setup_.output.batch,
                                          height, width, 4);
         });
+        auto *const bytes = static_cast<uint8_t *>(setup_.output.data);
+        step(0, [&] { return distile_mask_get_bytes(mask, bytes, int64_t{height} * width, width); });
         const distile_upsample_args upsampling = upsampling_of(setup_, mask);
         step(0, [&] { return distile_upsample_nearest(context_.get(), &upsampling); });
         const distile_normalize_args normalization = normalization_of(setup_, mask);

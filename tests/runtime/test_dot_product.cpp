@@ -101,6 +101,7 @@ TEST_CASE("Variants of dot products compute what the plain loop computes", "[dot
         }
     }
     CHECK(EmulatedTiles::mistakes() == 0);
+    CHECK(EmulatedTiles::spread_loads() > 0);
 }
 
 #ifdef DISTILE_TEST_DOT_PRODUCTS

@@ -2,11 +2,10 @@
 // PolyKernels are written here.
 #include "catch.h"
 #include "conv2d_reference.h"
-#include "dot_product_kernel.h"
 #include "emulated_tiles.h"
 #include "matrix_tiles.h"
 #include "operator_test.h"
-#include "quantized_model.h"
+#include "quantized_cases.h"
 #include "test_conv3_24_40_residual_uint8.h"
 #include <algorithm>
 #include <cmath>
@@ -41,115 +40,8 @@ const InstructionSet instruction_sets[] = {
 #endif
 };
 
-// Channels in, out; groups; kernel, stride; padding at the top, bottom, left and right; dilation; epilogue; residual.
-const QuantizedCase cases[] = {
-    {"whole steps",
-     DISTILE_MASKED_CONV2D,
-     {64, 48, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0},
-     DISTILE_UINT8,
-     DISTILE_UINT8},
-    {"many chunks",
-     DISTILE_MASKED_CONV2D,
-     {136, 16, 1, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 1},
-     DISTILE_INT8,
-     DISTILE_INT8},
-    {"odd channels, strides",
-     DISTILE_MASKED_CONV2D,
-     {17, 20, 1, 3, 3, 2, 1, 0, 1, 0, 1, 1, 1, DISTILE_EPILOGUE_NONE, 1},
-     DISTILE_UINT8,
-     DISTILE_INT8},
-    {"dilation",
-     DISTILE_MASKED_CONV2D,
-     {3, 33, 1, 5, 2, 1, 1, 2, 2, 1, 0, 2, 3, DISTILE_EPILOGUE_RELU6, 0},
-     DISTILE_INT8,
-     DISTILE_UINT8},
-    {"one channel",
-     DISTILE_MASKED_CONV2D,
-     {1, 1, 1, 3, 3, 1, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 0},
-     DISTILE_UINT8,
-     DISTILE_FLOAT32},
-    {"1x1",
-     DISTILE_MASKED_CONV2D,
-     {128, 112, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_RELU, 1},
-     DISTILE_INT8,
-     DISTILE_FLOAT32},
-    {"1x1 of a padded image",
-     DISTILE_MASKED_CONV2D,
-     {40, 16, 1, 1, 1, 1, 1, 1, 2, 0, 1, 1, 1, DISTILE_EPILOGUE_SILU, 0},
-     DISTILE_INT8,
-     DISTILE_INT8},
-    {"linear",
-     DISTILE_MASKED_LINEAR,
-     {24, 40, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_GELU, 1},
-     DISTILE_UINT8,
-     DISTILE_UINT8},
-    {"transposed",
-     DISTILE_MASKED_CONV_TRANSPOSE2D,
-     {16, 32, 1, 4, 4, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0},
-     DISTILE_INT8,
-     DISTILE_INT8},
-    {"groups of whole blocks",
-     DISTILE_MASKED_CONV2D,
-     {24, 64, 2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 1},
-     DISTILE_UINT8,
-     DISTILE_INT8},
-    {"groups of parts of blocks",
-     DISTILE_MASKED_CONV2D,
-     {32, 32, 8, 3, 3, 2, 2, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 0},
-     DISTILE_INT8,
-     DISTILE_UINT8},
-    {"groups across blocks",
-     DISTILE_MASKED_CONV2D,
-     {21, 33, 3, 2, 1, 1, 1, 0, 1, 0, 0, 2, 1, DISTILE_EPILOGUE_HARDSWISH, 0},
-     DISTILE_UINT8,
-     DISTILE_UINT8},
-    {"a channel multiplier",
-     DISTILE_MASKED_CONV2D,
-     {7, 21, 7, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU6, 0},
-     DISTILE_INT8,
-     DISTILE_FLOAT32},
-    {"groups with one output channel each",
-     DISTILE_MASKED_CONV2D,
-     {40, 20, 20, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, DISTILE_EPILOGUE_SIGMOID, 1},
-     DISTILE_INT8,
-     DISTILE_INT8},
-    {"depthwise",
-     DISTILE_MASKED_CONV2D,
-     {80, 80, 80, 3, 3, 1, 1, 1, 1, 1, 1, 1, 1, DISTILE_EPILOGUE_RELU, 0},
-     DISTILE_UINT8,
-     DISTILE_UINT8},
-    {"depthwise, strides",
-     DISTILE_MASKED_CONV2D,
-     {37, 37, 37, 5, 4, 2, 2, 2, 1, 0, 2, 1, 1, DISTILE_EPILOGUE_NONE, 1},
-     DISTILE_INT8,
-     DISTILE_INT8},
-    {"depthwise, dilation",
-     DISTILE_MASKED_CONV2D,
-     {16, 16, 16, 3, 2, 1, 1, 2, 2, 1, 0, 2, 2, DISTILE_EPILOGUE_HARDSIGMOID, 0},
-     DISTILE_INT8,
-     DISTILE_UINT8},
-    {"depthwise, few channels",
-     DISTILE_MASKED_CONV2D,
-     {3, 3, 3, 1, 5, 1, 1, 0, 0, 2, 2, 1, 1, DISTILE_EPILOGUE_NONE, 1},
-     DISTILE_UINT8,
-     DISTILE_FLOAT32},
-    {"phases without taps",
-     DISTILE_MASKED_CONV_TRANSPOSE2D,
-     {6, 17, 1, 1, 3, 3, 2, 0, -1, 1, 1, 1, 1, DISTILE_EPILOGUE_NONE, 1},
-     DISTILE_UINT8,
-     DISTILE_UINT8},
-};
-
-/** A quantized operator. */
 DotProductOperator operator_of(const QuantizedCase &of) {
-    return {of.kind,
-            of.conv,
-            of.output,
-            "cpu-k64",
-            {{DISTILE_ROLE_INPUT, of.input, of.conv.in_channels},
-             {DISTILE_ROLE_WEIGHTS, DISTILE_INT8, 0},
-             {DISTILE_ROLE_BIAS, DISTILE_FLOAT32, 0},
-             {DISTILE_ROLE_REQUANTIZATION, DISTILE_FLOAT32, 0}}};
+    return quantized_operator_of(of, "cpu-k64");
 }
 
 /** Runs a variant and compares all of the output's memory. */
@@ -185,11 +77,11 @@ distile_context_options with_threads(int32_t threads) {
 TEST_CASE("Quantized operators compute what integer sums give", "[int8]") {
     std::mt19937 random(1);
     for (const InstructionSet &set : instruction_sets) {
-        if (!can_run_or_warn(DotProductKernel(set, operator_of(cases[0])).polykernel())) {
+        if (!can_run_or_warn(DotProductKernel(set, operator_of(quantized_cases[0])).polykernel())) {
             continue;
         }
-        for (const QuantizedCase &one : cases) {
-            if (dot_product_taps(one.kind, one.conv).window_channels == 0 && !set.depthwise) {
+        for (const QuantizedCase &one : quantized_cases) {
+            if (dot_product_taps(one.kind, one.conv).read_channels == 0 && !set.depthwise) {
                 continue;
             }
             for (const auto &[halves, dtype] :
@@ -210,6 +102,7 @@ TEST_CASE("Quantized operators compute what integer sums give", "[int8]") {
         }
     }
     CHECK(EmulatedTiles::mistakes() == 0);
+    CHECK(EmulatedTiles::spread_loads() > 0);
 }
 
 TEST_CASE("Quantized operators that are built from an operator file compute the same", "[int8]") {

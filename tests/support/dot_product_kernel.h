@@ -27,6 +27,7 @@ struct InstructionSet {
         int32_t pixels, channels;
     } blocks[num_variants];
     bool depthwise = true; /**< Has code for depthwise convolutions, if it is for quantized numbers. */
+    distile_device device = DISTILE_CPU;
 };
 
 /** What an operator is, and what is packed before its output. */
@@ -66,7 +67,7 @@ public:
                          taps_.stride_h,
                          taps_.stride_w,
                          taps_.groups,
-                         taps_.window_channels,
+                         taps_.read_channels,
                          taps_.rows.data(),
                          taps_.columns.data()};
             variants_[i] = {names[i],  tiles[i][0], tiles[i][1], i + 1 == num_variants ? 1 : 0,
@@ -78,7 +79,7 @@ public:
         polykernel_.op = of.kind == DISTILE_MASKED_LINEAR ? static_cast<const void *>(&linear_) : &conv_;
         polykernel_.num_operands = static_cast<int32_t>(operands_.size());
         polykernel_.operands = operands_.data();
-        polykernel_.device = DISTILE_CPU;
+        polykernel_.device = set.device;
         polykernel_.features = set.features;
         polykernel_.num_variants = num_variants;
         polykernel_.variants = variants_.data();
@@ -100,10 +101,10 @@ private:
         return call_of_all_(&codes_[Variant], call);
     }
 
-    /** The channels of a block read one window of the input channels. */
+    /** The channels of a block read the same input channels. */
     int32_t block_channels(int32_t channels) const {
         const bool whole =
-            taps_.groups == 1 || taps_.window_channels == 0 || conv_.out_channels / taps_.groups % channels == 0;
+            taps_.groups == 1 || taps_.read_channels == 0 || conv_.out_channels / taps_.groups % channels == 0;
         return whole ? channels : 16;
     }
 

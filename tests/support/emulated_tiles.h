@@ -9,6 +9,7 @@
 #include "int8.h"
 #include "types.h"
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -36,6 +37,7 @@ public:
         tile<T>() = {};
     }
     template<int T> static void load(const void *from, int32_t stride) {
+        spread_loads() += stride == row_bytes ? 0 : 1;
         for (int row = 0; row < rows; row++) {
             std::memcpy(tile<T>()[row].data(), static_cast<const char *>(from) + std::ptrdiff_t{row} * stride,
                         row_bytes);
@@ -47,6 +49,11 @@ public:
         }
     }
 
+    /** Those of rows that do not follow each other, so they were not staged. Of all threads. */
+    static std::atomic<int> &spread_loads() {
+        static std::atomic<int> count{0};
+        return count;
+    }
     /** Of this thread. */
     static int &mistakes() {
         static thread_local int count = 0;

@@ -20,6 +20,15 @@ std::vector<uint8_t> in_halves(const std::vector<int8_t> &filter) {
     return bytes;
 }
 
+/** Where code for all devices gives the same bits, in the order in which it computes. */
+float activate(distile_epilogue epilogue, float value) {
+    if (epilogue != DISTILE_EPILOGUE_HARDSIGMOID && epilogue != DISTILE_EPILOGUE_HARDSWISH) {
+        return static_cast<float>(apply_epilogue(epilogue, value));
+    }
+    const float factor = std::clamp(value + 3, 0.0f, 6.0f) / 6;
+    return epilogue == DISTILE_EPILOGUE_HARDSWISH ? value * factor : factor;
+}
+
 }  // namespace
 
 QuantizedTensor::QuantizedTensor(distile_dtype dtype, int32_t batch, int32_t height, int32_t width, int32_t channels,
@@ -121,7 +130,7 @@ void QuantizedModel::result(const QuantizedTensor &input, const QuantizedTensor 
                                      (quantization.residual.scale / unit);
         value = value + added;
     }
-    const auto activated = static_cast<float>(apply_epilogue(epilogue, value));
+    const float activated = activate(epilogue, value);
     if (!quantized) {
         std::memcpy(to, &activated, sizeof(activated));
         return;

@@ -62,7 +62,9 @@ public:
                 int32_t o, uint8_t *to) const;
     /** Whether code for all devices gives the same bits. */
     bool is_exact() const {
-        return of.conv.epilogue <= DISTILE_EPILOGUE_RELU6;
+        const distile_epilogue epilogue = of.conv.epilogue;
+        return epilogue != DISTILE_EPILOGUE_SILU && epilogue != DISTILE_EPILOGUE_GELU &&
+               epilogue != DISTILE_EPILOGUE_SIGMOID;
     }
 
     QuantizedCase of;

@@ -243,6 +243,18 @@ void check_mask_contents(Fixture &f, WrongArguments &all) {
         .wrong<0>(DISTILE_ERROR_BAD_MASK, {unset})
         .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
         .wrong<2>(DISTILE_ERROR_NULL_POINTER, {nullptr});
+    const Fixture::Array<uint8_t> written(f, std::vector<uint8_t>(size_t{images} * rows * columns));
+    uint8_t byte_on_host = 0;
+    auto get_bytes =
+        all.of("distile_mask_get_bytes", distile_mask_get_bytes, mask, written.data(), rows * columns, columns);
+    get_bytes.wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+        .wrong<0>(DISTILE_ERROR_BAD_MASK, {unset})
+        .wrong<1>(DISTILE_ERROR_NULL_POINTER, {nullptr})
+        .wrong<2>(DISTILE_ERROR_BAD_STRIDE, {0, -42, 41, least64})
+        .wrong<3>(DISTILE_ERROR_BAD_STRIDE, {0, -7, 6, 8, int64_t{1} << 62, least64, most64});
+    if (!f.device.host_memory) {
+        get_bytes.wrong<1>(DISTILE_ERROR_NOT_DEVICE_MEMORY, {&byte_on_host});
+    }
     int64_t number = 0;
     all.of("distile_mask_active_pixels", distile_mask_active_pixels, mask, &number)
         .wrong<0>(DISTILE_ERROR_NULL_POINTER, {nullptr})

@@ -798,7 +798,7 @@ TEST_CASE("Schedules of quantized operators are judged by the instructions of th
     }
 }
 
-TEST_CASE("Quantized operators run on tensor cores of GPUs, or not at all", "[bound]") {
+TEST_CASE("Quantized operators run on tensor cores of GPUs, or by dot products beside them", "[bound]") {
     const auto make = [](int channels) {
         return make_operator({{"in_channels", channels}, {"out_channels", 256}, {"dtype", "uint8"}});
     };
@@ -814,12 +814,57 @@ TEST_CASE("Quantized operators run on tensor cores of GPUs, or not at all", "[bo
         for (const Candidate &candidate : ranking.kept) {
             CHECK(space_of("cuda", workload.problem).why_illegal(candidate.theta, workload.problem).empty());
         }
-        refuse([&] { choose_code(make(24), device, "", Math::Float32); }, {"quantized", "multiples of 8, or of 16"});
+        const CodeChoice other = choose_code(make(24), device, "", Math::Float32);
+        CHECK(other.target == "x86-64-linux-cuda-cuda_capability_75");
+        CHECK(language_of(make(24), other) == Language::DotProduct);
+        refuse([&] { choose_code(make(24), device, "x86-64-linux-cuda-cuda_capability_80", Math::Float32); },
+               {"quantized", "multiples of 8, or of 16", other.target.c_str()});
     }
     const std::vector<PlannedCode> planned = planned_codes(op, cuda_backend(), true);
-    REQUIRE(planned.size() == 2);
+    REQUIRE(planned.size() == 3);
     CHECK(planned.front().name == "conv_sm90");
-    refuse([&] { planned_codes(make(24), cuda_backend(), true); }, {"quantized"});
+    CHECK(planned.back().name == "conv_cuda");
+    CHECK(planned_codes(op, cuda_backend(), false).size() == 1);
+    CHECK(planned_codes(make(24), cuda_backend(), true).size() == 1);
+}
+
+TEST_CASE("Schedules for dot products on GPUs are judged by their blocks", "[bound]") {
+    const DeviceProfile device = generic_device_profile("generic_cuda");
+    const auto workload_for = [&](const json &params) {
+        const Operator op = make_operator(params);
+        return workload_of(op, device, choose_code(op, device, "", Math::Float32));
+    };
+    const Workload workload = workload_for({{"in_channels", 24}, {"out_channels", 128}, {"dtype", "uint8"}});
+    const Space &space = space_of("cuda", workload.problem);
+    CHECK(&space == &dot_product_space(DotProducts::Dp4a));
+    const Theta theta = {{"tile_h", 1},    {"tile_w", 1}, {"pixels", 128},
+                         {"channels", 64}, {"staged", 1}, {"channel_splits", 1}};
+    CHECK(space.why_illegal(theta, workload.problem).empty());
+    for (const auto &[knob, value] :
+         {std::pair("pixels", 64), {"channels", 32}, {"staged", 2}, {"channel_splits", 2}}) {
+        Theta illegal = theta;
+        illegal[knob] = value;
+        CHECK_FALSE(space.why_illegal(illegal, workload.problem).empty());
+    }
+    // 216 elements are four steps.
+    const Bound one = bound(workload, theta, 128), many = bound(workload, theta, 128 * 1000);
+    CHECK(one.terms.at("steps") == 4);
+    CHECK(one.terms.at("blocks") == 2);
+    CHECK(one.terms.at("rounds") == 1);
+    CHECK(many.us > 10 * one.us);
+    Theta small = theta;
+    small["pixels"] = 32;
+    CHECK(bound(workload, small, 32).us < bound(workload, theta, 32).us);
+    CHECK(bound(workload, small, 128 * 1000).terms.at("t_L2") > many.terms.at("t_L2"));
+    // Of a depthwise convolution, blocks mean nothing.
+    const Workload depthwise =
+        workload_for({{"in_channels", 40}, {"out_channels", 40}, {"groups", 40}, {"dtype", "int8"}});
+    const Ranking ranking = rank(depthwise, {density_bucket(depthwise, .1)});
+    REQUIRE_FALSE(ranking.kept.empty());
+    for (const Candidate &candidate : ranking.kept) {
+        CHECK(candidate.theta.at("pixels") == 32);
+        CHECK(candidate.theta.at("channels") == 16);
+    }
 }
 
 TEST_CASE("Schedules of quantized convolutions with groups are judged by what their channels read", "[bound]") {

@@ -841,7 +841,7 @@ TEST_CASE("A plan for dot products names a target that has them, and no other co
     refuse([&] { change_type(other, op); }, {"fine", "amx_fp16"});
 }
 
-TEST_CASE("A quantized operator on a GPU has plans for tensor cores only", "[plan]") {
+TEST_CASE("A quantized operator on a GPU has plans for tensor cores and for dot products", "[plan]") {
     const TemporaryFolder folder;
     const json file = read_json(std::string(DISTILE_TESTS_FOLDER) + "/plans/test_linear_48_32_residual_int8_sm90.json");
     const auto read = [&](const json &json) {
@@ -863,6 +863,26 @@ TEST_CASE("A quantized operator on a GPU has plans for tensor cores only", "[pla
                    [](const std::string &path) { return read_plan(path); });
     other["operator"]["params"]["in_channels"] = 56;
     refuse([&] { read(other); }, {"multiples of 8, or of 16"});
+
+    // Those for dot products take any channels, and their code is the same for all operators.
+    other["target"] = "x86-64-linux-cuda-cuda_capability_75";
+    other["layout"] = "cuda-k64";
+    for (json &variant : other["variants"]) {
+        variant["code"] = {
+            {"dot_product",
+             {{"tile_h", 1}, {"tile_w", 1}, {"pixels", 32}, {"channels", 16}, {"staged", 1}, {"channel_splits", 1}}}};
+    }
+    other.erase("profile");
+    const Plan plan = read(other);
+    CHECK(plan.features() == "sm_75");
+    const std::string calls = emit_polykernels({plan}, "s");
+    CAPTURE(calls);
+    CHECK(contains(calls, "return distile_call_dp4a(&code, call);"));
+    CHECK(contains(calls, ".layout = \"cuda-k64\""));
+    refuse_changes(other,
+                   {set("/target", "x86-64-linux-cuda-cuda_capability_80", {"variant 0", "quantized", "75"}),
+                    set("/layout", "cuda-k8", {"variant 0", "cuda-k8", "cuda-k64"})},
+                   [](const std::string &path) { return read_plan(path); });
 }
 
 TEST_CASE("A quantized operator has plans for dot products only", "[plan]") {
@@ -910,13 +930,13 @@ TEST_CASE("A quantized operator has plans for dot products only", "[plan]") {
     CHECK(contains(emit_polykernels({read(few)}, "s"), "return distile_call_amx_int8("));
     // With 8 groups, 16 output channels have parts of four; a depthwise convolution needs no code of AMX.
     few["operator"]["params"]["groups"] = 8;
-    CHECK(contains(emit_polykernels({read(few)}, "s"), ".groups = 8, .window_channels = 12"));
+    CHECK(contains(emit_polykernels({read(few)}, "s"), ".groups = 8, .read_channels = 12"));
     few["operator"]["params"]["in_channels"] = few["operator"]["params"]["groups"] = 40;
     for (json &variant : few["variants"]) {
         variant["code"]["dot_product"]["pixels"] = 14;
     }
     const std::string depthwise = emit_polykernels({read(few)}, "s");
-    CHECK(contains(depthwise, ".groups = 40, .window_channels = 0"));
+    CHECK(contains(depthwise, ".groups = 40, .read_channels = 0"));
     CHECK(contains(depthwise, "return distile_call_avx512_vnni("));
 
     const json halide = {{"halide", good_theta()}};

@@ -2,10 +2,12 @@
 #include "bound_backend.h"
 #include "bound_cuda.h"
 #include "bound_cuda_direct.h"
+#include "bound_dp4a.h"
 #include "bound_gpu_tokens.h"
 #include "bound_tensor_core.h"
 #include "cuda_direct_space.h"
 #include "cuda_space.h"
+#include "dot_product_space.h"
 #include "gpu_token_space.h"
 #include <cstdlib>
 
@@ -35,6 +37,11 @@ void add_terms_of_tokens(const Workload &workload, const BoundKnobs &knobs, int6
     add_gpu_token_terms(workload, knobs.values, tiles, sink);
 }
 
+template<typename Sink>
+void add_terms_of_dp4a(const Workload &workload, const BoundKnobs &knobs, int64_t tiles, BoundForm, Sink &sink) {
+    add_dp4a_terms(workload, knobs.values, tiles, sink);
+}
+
 const BoundTerms &model(const Problem &problem) {
     static const BoundTerms staged = {
         cuda_knobs, block, {"splits", "prefetch"}, warp, add_cuda_terms<NamedTerms>, add_cuda_terms<TimesAlone>};
@@ -46,6 +53,11 @@ const BoundTerms &model(const Problem &problem) {
         attention_knobs, nullptr, {}, nullptr, add_attention_terms<NamedTerms>, add_attention_terms<TimesAlone>};
     static const BoundTerms tokens = {
         gpu_token_knobs, nullptr, {}, nullptr, add_terms_of_tokens<NamedTerms>, add_terms_of_tokens<TimesAlone>};
+    static const BoundTerms dp4a = {
+        dp4a_knobs, nullptr, {}, nullptr, add_terms_of_dp4a<NamedTerms>, add_terms_of_dp4a<TimesAlone>};
+    if (problem.dot_products) {
+        return dp4a;
+    }
     if (problem.product != TokenProduct::None) {
         return problem.tensor_cores ? attention : tokens;
     }
@@ -53,7 +65,8 @@ const BoundTerms &model(const Problem &problem) {
 }
 
 const Space &space(const Problem &problem) {
-    return problem.tensor_cores                    ? tensor_core_space(*problem.tensor_cores, problem)
+    return problem.dot_products                    ? dot_product_space(*problem.dot_products)
+           : problem.tensor_cores                  ? tensor_core_space(*problem.tensor_cores, problem)
            : problem.product != TokenProduct::None ? gpu_token_space()
            : runs_direct(problem)                  ? cuda_direct_space()
                                                    : cuda_space();
@@ -111,7 +124,10 @@ const BoundBackend &cuda_bound_backend() {
          {"tensor16_per_cycle", &DeviceProfile::tensor16_per_cycle, 1 << 20, tensor16_per_cycle},
          {"tensor32_per_cycle", &DeviceProfile::tensor32_per_cycle, 1 << 20, tensor32_per_cycle}},
         {"shared", "L2", "DRAM"},
-        {{"NVIDIA GPU", 0, 0}, {"Tensor, 9.0", 0, 0, TensorCores::Sm90}, {"Tensor, 8.0", 0, 0, TensorCores::Sm80}},
+        {{"NVIDIA GPU", 0, 0},
+         {"Tensor, 9.0", 0, 0, TensorCores::Sm90},
+         {"Tensor, 8.0", 0, 0, TensorCores::Sm80},
+         {"dp4a", 0, 0, std::nullopt, DotProducts::Dp4a}},
         true,
         [](const Architecture &) { return std::vector<const char *>{"generic_cuda"}; },
         {16, 32, 64, 128},

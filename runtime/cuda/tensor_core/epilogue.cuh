@@ -26,11 +26,16 @@ struct Place {
         }
         return {0, nowhere};
     }
-    /** The pixel's first channel in a tensor; null for nowhere. */
+    /** Whether the result is stored. To be asked instead of a pointer that may be null: ptxas 13.0 let code test such a
+     * pointer before its zeros were there, and then store to address 0. */
+    __device__ bool exists() const {
+        return image != nowhere;
+    }
+    /** The pixel's first channel in a tensor, if it exists. */
     __device__ char *in(const Tensor &tensor) const {
         const int32_t x = static_cast<int32_t>(xy & 0xffff), y = static_cast<int32_t>(xy >> 16);
         const int32_t at = static_cast<int32_t>(image) * tensor.stride_n + y * tensor.stride_h + x * tensor.stride_w;
-        return image == nowhere ? nullptr : tensor.data + int64_t{at} * 16;
+        return tensor.data + int64_t{at} * 16;
     }
 };
 
@@ -52,13 +57,12 @@ __device__ inline uint32_t both_halves(uint32_t low, uint32_t high) {
     return __byte_perm(low, high, 0x5410);
 }
 
-/** Two neighbouring values of a residual's row, which is null where a row is not stored. */
+/** Two neighbouring values of a residual's row; 0 without a residual. */
 template<class Op> __device__ inline float2 residual_of(const Finish<Op> &finish, const char *row, int32_t channel) {
     using Stored = Storage<typename Op::Result>;
-    if (!Op::residual || !row) {
+    if constexpr (!Op::residual) {
         return {0, 0};
-    }
-    if constexpr (Stored::bytes == 4) {
+    } else if constexpr (Stored::bytes == 4) {
         return *reinterpret_cast<const float2 *>(row + channel * 4);
     } else if constexpr (Stored::bytes == 2) {
         return finish.unpack(*reinterpret_cast<const uint32_t *>(row + channel * 2));
@@ -72,11 +76,11 @@ template<class Op> __device__ inline void store_row(const Arguments &a, const Fi
                                                     const SumOf<Op> (&sums)[8], const Numbers<Op> &numbers,
                                                     int32_t channel) {
     using Stored = Storage<typename Op::Result>;
-    char *const to = place.in(a.output);
-    if (!to || channel >= Op::out_channels) {
+    if (!place.exists() || channel >= Op::out_channels) {
         return;
     }
-    const char *const residual = Op::residual ? place.in(a.residual) : nullptr;
+    char *const to = place.in(a.output);
+    const char *const residual = place.in(a.residual);
     float2 results[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -140,10 +144,11 @@ __device__ inline void store_exchanged(const Arguments &a, const Finish<Op> &fin
     using Lanes = QuadExchange<bytes>;
     const int32_t quad = threadIdx.x % 4;
     char *const to = place.in(a.output);
-    const char *const residual = Op::residual ? place.in(a.residual) : nullptr;
+    const char *const residual = place.in(a.residual);
     const auto load = [&](int j) {
         const int32_t c = channel + 8 * j + Lanes::vector * quad;
-        return residual && c < Op::out_channels ? *reinterpret_cast<const uint4 *>(residual + c * bytes) : uint4{};
+        return place.exists() && c < Op::out_channels ? *reinterpret_cast<const uint4 *>(residual + c * bytes)
+                                                      : uint4{};
     };
     uint4 ahead = Op::residual ? load(0) : uint4{};
 #pragma unroll
@@ -172,7 +177,7 @@ __device__ inline void store_exchanged(const Arguments &a, const Finish<Op> &fin
         }
         Lanes::gather(packed);
         const int32_t c = channel + 8 * j + Lanes::vector * quad;
-        if (to && c < Op::out_channels) {
+        if (place.exists() && c < Op::out_channels) {
             *reinterpret_cast<uint4 *>(to + c * bytes) = {packed[0], packed[1], packed[2], packed[3]};
         }
     }
@@ -191,11 +196,11 @@ __device__ inline void store_fragment(const Arguments &a, const Finish<Op> &fini
             store_exchanged<Op, Channels>(a, finish, places[half], sums, 2 * half, numbers, channel);
         } else {
             char *const to = places[half].in(a.output);
-            const char *const residual = Op::residual ? places[half].in(a.residual) : nullptr;
+            const char *const residual = places[half].in(a.residual);
 #pragma unroll
             for (int j = 0; j < Channels / 8; j++) {
                 const int32_t within = 8 * j + 2 * static_cast<int32_t>(threadIdx.x % 4), c = channel + within;
-                if (!to || c >= Op::out_channels) {
+                if (!places[half].exists() || c >= Op::out_channels) {
                     continue;
                 }
                 const float2 result = finish(sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1], numbers.from(within),

@@ -311,7 +311,7 @@ typedef struct distile_taps {
     int32_t first, step, taps;
 } distile_taps;
 
-/** A variant for dot-product or matrix instructions of CPUs. */
+/** A variant for dot-product or matrix instructions of CPUs, or for dot products on NVIDIA GPUs. */
 typedef struct distile_dot_product_code {
     distile_epilogue epilogue;
     int32_t tile_h, tile_w;               /**< Granularity in output pixels. */
@@ -321,7 +321,7 @@ typedef struct distile_dot_product_code {
     int32_t scale_h, scale_w;             /**< Phases along each axis; 1 for convolutions and linear layers. */
     int32_t stride_h, stride_w;
     int32_t groups;
-    int32_t window_channels;            /**< Input channels that a block of 16 output channels reads; 0: depthwise. */
+    int32_t read_channels;              /**< Input channels that a block of 16 output channels reads; 0: depthwise. */
     const distile_taps *rows, *columns; /**< Those of each phase. */
 } distile_dot_product_code;
 
@@ -361,6 +361,10 @@ int distile_call_amx_int8(const distile_dot_product_code *code, const distile_ke
 int distile_call_avx_vnni(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_avx2_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_portable_int8(const distile_dot_product_code *code, const distile_kernel_call *call);
+
+/** The same on an NVIDIA GPU of compute capability 7.5 or later, with weights of DISTILE_INT8 in the layout "cuda-k64".
+ * A block of threads computes block_pixels x block_channels, 32 or 128 x 16 or 64. */
+int distile_call_dp4a(const distile_dot_product_code *code, const distile_kernel_call *call);
 
 /* ---- The descriptor ----------------------------------------------------------------------- */
 

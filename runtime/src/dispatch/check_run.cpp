@@ -95,7 +95,7 @@ distile_status check_weights(const distile_kernel &kernel, const char *call, con
         }
         for (const distile_weights::Operand &packed : layout->operands) {
             const distile_dtype stored = stored_type(*wanted, kernel.polykernel, packed.role);
-            if (packed.array.dtype != stored && !(packed.array.dtype == DISTILE_INT4 && takes_int4(*wanted))) {
+            if (packed.array.dtype != stored && !(packed.array.dtype == DISTILE_INT4 && wanted->keeps_int4)) {
                 return fail(context, DISTILE_ERROR_BAD_WEIGHTS,
                             "%s: '%s' reads the weights as %s; pack them with this kernel", call,
                             kernel.polykernel.name, find_type(stored)->name);

@@ -4,7 +4,6 @@
 #include "quantized_operator.h"
 #include "tensor.h"
 #include "types.h"
-#include <algorithm>
 #include <cmath>
 #include <distile/quantize.h>
 
@@ -40,11 +39,6 @@ distile_status check_quantization(const distile_kernel &kernel, const distile_we
         return fail(context, DISTILE_ERROR_BAD_TYPE,
                     "%s: '%s' is quantized and takes a filter of int8 or int4: make one with distile_quantize_filter",
                     call, name);
-    }
-    if (source.dtype == DISTILE_INT4 && !std::all_of(kernel.layouts.begin(), kernel.layouts.end(),
-                                                     [](const WeightLayout *layout) { return takes_int4(*layout); })) {
-        return fail(context, DISTILE_ERROR_BAD_TYPE, "%s: the filter is int4, which code of '%s' does not read", call,
-                    name);
     }
     if (source.bn_mean) {
         return fail(context, DISTILE_ERROR_BAD_VALUE,
@@ -158,7 +152,8 @@ void add_layout(distile_weights &weights, const distile_kernel &kernel, const Fi
                 const WeightLayout &layout) {
     distile_weights::Layout added{layout.name, {}};
     for (const PackedArray &packed : kernel.kind.weights->pack(kernel.polykernel.op, source, layout)) {
-        const bool as_filter = packed.role == DISTILE_ROLE_WEIGHTS && source.source.dtype == DISTILE_INT4;
+        const bool as_filter =
+            layout.keeps_int4 && packed.role == DISTILE_ROLE_WEIGHTS && source.source.dtype == DISTILE_INT4;
         const distile_dtype dtype = as_filter ? DISTILE_INT4 : stored_type(layout, kernel.polykernel, packed.role);
         added.operands.push_back(upload(*kernel.context.device, packed, dtype, weights.bytes));
     }

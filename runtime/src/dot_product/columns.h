@@ -54,7 +54,7 @@ public:
         return tap_bytes() +
                int64_t{code_.block_pixels} * code_.columns->taps * column_bytes(code_.block_channels / vector_channels);
     }
-    int32_t window(int32_t channel) const {
+    int32_t first_input(int32_t channel) const {
         return channel;
     }
     /** Finds the taps of all columns. */
@@ -199,8 +199,8 @@ private:
 
 /** Runs a call by an instruction, whatever its channels read. */
 template<class Dot> int run_quantized(const distile_dot_product_code &code, const distile_kernel_call &call) {
-    return code.window_channels == 0 ? Product<Columns<Dot>>(code, call).run()
-                                     : Product<Steps<RegisterSet<Dot>>>(code, call).run();
+    return code.read_channels == 0 ? Product<Columns<Dot>>(code, call).run()
+                                   : Product<Steps<RegisterSet<Dot>>>(code, call).run();
 }
 
 }  // namespace distile::dot_product

@@ -29,6 +29,16 @@ template<class Set> struct Epilogue {
             std::memcpy(to, from, count * sizeof(Element));
         }
     }
+    /** Narrowed numbers are to be in a register before they are stored: instructions that do both take long on some
+     * CPUs.
+     */
+    template<class Vector> static void keep_in_register(Vector &narrowed) {
+#ifdef __AVX512F__
+        asm("" : "+v"(narrowed));
+#else
+        static_cast<void>(narrowed);
+#endif
+    }
     /** Coefficients start at the highest power, which is in `sum`. */
     static void polynomial(const Floats &, Floats &) {
     }
@@ -112,43 +122,55 @@ template<class Set> struct Epilogue {
     }
     /** `results` has
      *
+     *     void begin(const Row &row, int32_t index);                               // The row with this index.
      *     void load(int32_t channel, int32_t count, Floats &values) const;         // Of up to 16 channels.
      *     void save(int32_t channel, int32_t count, const Floats &values) const;
-     */
-    template<distile_epilogue Kind, class Results> static void store_all(const Results &results, int32_t count) {
-        const auto store = [&](int32_t channel, int32_t channels) {
-            Floats values;
-            results.load(channel, channels, values);
-            activate<Kind>(values);
-            results.save(channel, channels, values);
-        };
-        int32_t c = 0;
-        for (; count - c >= vector_channels; c += vector_channels) {
-            store(c, vector_channels);
-        }
-        if (c < count) {
-            store(c, count - c);
+     *
+     * It is a copy, because bytes that are stored may lie anywhere but there. */
+    template<distile_epilogue Kind, class Results, class Row>
+    [[gnu::noinline]] static void store_all(Results results, const Row *rows, int32_t num_rows, int32_t count) {
+        for (int32_t row = 0; row < num_rows; row++) {
+            results.begin(rows[row], row);
+            int32_t c = 0;
+            for (; count - c >= vector_channels; c += vector_channels) {
+                store_vector<Kind>(results, c, vector_channels);
+            }
+            if (c < count) {
+                store_part<Kind>(results, c, count - c);
+            }
         }
     }
-    /** Activates and stores `count` channels of a pixel. */
-    template<class Results> static void store(distile_epilogue epilogue, const Results &results, int32_t count) {
+    template<distile_epilogue Kind, class Results>
+    [[gnu::always_inline]] static void store_vector(const Results &results, int32_t channel, int32_t count) {
+        Floats values;
+        results.load(channel, count, values);
+        activate<Kind>(values);
+        results.save(channel, count, values);
+    }
+    template<distile_epilogue Kind, class Results>
+    [[gnu::noinline]] static void store_part(Results results, int32_t channel, int32_t count) {
+        store_vector<Kind>(results, channel, count);
+    }
+    /** Activates and stores `count` channels of each row. */
+    template<class Results, class Row> static void store(distile_epilogue epilogue, const Results &results,
+                                                         const Row *rows, int32_t num_rows, int32_t count) {
         switch (epilogue) {
         case DISTILE_EPILOGUE_NONE:
-            return store_all<DISTILE_EPILOGUE_NONE>(results, count);
+            return store_all<DISTILE_EPILOGUE_NONE>(results, rows, num_rows, count);
         case DISTILE_EPILOGUE_RELU:
-            return store_all<DISTILE_EPILOGUE_RELU>(results, count);
+            return store_all<DISTILE_EPILOGUE_RELU>(results, rows, num_rows, count);
         case DISTILE_EPILOGUE_RELU6:
-            return store_all<DISTILE_EPILOGUE_RELU6>(results, count);
+            return store_all<DISTILE_EPILOGUE_RELU6>(results, rows, num_rows, count);
         case DISTILE_EPILOGUE_SILU:
-            return store_all<DISTILE_EPILOGUE_SILU>(results, count);
+            return store_all<DISTILE_EPILOGUE_SILU>(results, rows, num_rows, count);
         case DISTILE_EPILOGUE_GELU:
-            return store_all<DISTILE_EPILOGUE_GELU>(results, count);
+            return store_all<DISTILE_EPILOGUE_GELU>(results, rows, num_rows, count);
         case DISTILE_EPILOGUE_SIGMOID:
-            return store_all<DISTILE_EPILOGUE_SIGMOID>(results, count);
+            return store_all<DISTILE_EPILOGUE_SIGMOID>(results, rows, num_rows, count);
         case DISTILE_EPILOGUE_HARDSIGMOID:
-            return store_all<DISTILE_EPILOGUE_HARDSIGMOID>(results, count);
+            return store_all<DISTILE_EPILOGUE_HARDSIGMOID>(results, rows, num_rows, count);
         case DISTILE_EPILOGUE_HARDSWISH:
-            return store_all<DISTILE_EPILOGUE_HARDSWISH>(results, count);
+            return store_all<DISTILE_EPILOGUE_HARDSWISH>(results, rows, num_rows, count);
         }
     }
 };

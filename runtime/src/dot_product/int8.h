@@ -45,6 +45,9 @@ public:
         }
     }
 
+    bool stages_as_stored() const {
+        return flip_ == 0;
+    }
     /** Numbers of int8 become unsigned ones. */
     void copy_step(const Element *from, Element *to) const {
         Bytes bytes;
@@ -68,15 +71,16 @@ public:
         return output_ + (row.output + channel) * (dtype_ == DISTILE_FLOAT32 ? 4 : 1);
     }
     /** The sums, the offsets, the multipliers and the bias hold whole vectors. */
-    void store(const Phase &phase, const Row &row, const Sum *sums, int32_t channel, int32_t count) const {
-        const int32_t *const offsets = offsets_ + int64_t{phase.index} * channels_;
+    void store(const Phase &phase, const Row *rows, int32_t num_rows, const Sum *sums, int32_t distance,
+               int32_t channel, int32_t count) const {
+        const int32_t *const offsets = offsets_ + phase.index * channels_ + channel;
         switch (dtype_) {
         case DISTILE_UINT8:
-            return store_as<uint8_t>(row, sums, offsets, channel, count);
+            return store_as<uint8_t>(rows, num_rows, sums, distance, offsets, channel, count);
         case DISTILE_INT8:
-            return store_as<int8_t>(row, sums, offsets, channel, count);
+            return store_as<int8_t>(rows, num_rows, sums, distance, offsets, channel, count);
         default:
-            return store_as<float>(row, sums, offsets, channel, count);
+            return store_as<float>(rows, num_rows, sums, distance, offsets, channel, count);
         }
     }
 
@@ -105,18 +109,30 @@ private:
         using Vector = typename StoredVector<Stored>::Type;
         static constexpr bool is_float = sizeof(Stored) == sizeof(float);
 
+        /** Where the numbers of a row are. */
+        struct Places {
+            const int32_t *sums;
+            const Stored *residual;
+            Stored *output;
+        };
+
         // Values, because bytes that are stored may lie anywhere.
         float residual_factor, output_factor, lowest, highest;
         int32_t residual_zero_point, output_zero_point;
-        const int32_t *sums, *offsets;
+        const int32_t *offsets;
         const float *multipliers, *bias;
-        const Stored *residual;
-        Stored *output;
+        Places all;
+        int64_t distance;
+        Places row;
 
+        void begin(const Row &each, int32_t index) {
+            row = {all.sums + index * distance, all.residual ? all.residual + each.residual : nullptr,
+                   all.output + each.output};
+        }
         [[gnu::always_inline]] void load(int32_t channel, int32_t count, Floats &values) const {
             Words sum, offset;
             Floats multiplier, added;
-            std::memcpy(&sum, sums + channel, sizeof(sum));
+            std::memcpy(&sum, row.sums + channel, sizeof(sum));
             std::memcpy(&offset, offsets + channel, sizeof(offset));
             std::memcpy(&multiplier, multipliers + channel, sizeof(multiplier));
             std::memcpy(&added, bias + channel, sizeof(added));
@@ -125,9 +141,9 @@ private:
             std::memcpy(&total, &sum, sizeof(total));
             values = __builtin_convertvector(total, Floats) * multiplier;
             values += added;
-            if (residual) {
+            if (row.residual) {
                 Vector stored{};
-                Epilogue<Set>::template copy_channels<Stored>(&stored, residual + channel, count);
+                Epilogue<Set>::template copy_channels<Stored>(&stored, row.residual + channel, count);
                 add(stored, values);
             }
         }
@@ -156,27 +172,29 @@ private:
                 std::memcpy(&integers, &scaled, sizeof(integers));
                 integers += output_zero_point - bits_of_zero;
                 stored = __builtin_convertvector(integers, Vector);
+                Epilogue<Set>::keep_in_register(stored);
             }
-            Epilogue<Set>::template copy_channels<Stored>(output + channel, &stored, count);
+            Epilogue<Set>::template copy_channels<Stored>(row.output + channel, &stored, count);
         }
     };
 
-    template<typename Stored>
-    void store_as(const Row &row, const Sum *sums, const int32_t *offsets, int32_t channel, int32_t count) const {
-        using Kind = Results<Stored>;
-        const Kind results{header_.residual_factor,
-                           header_.output_factor,
-                           lowest_,
-                           highest_,
-                           header_.residual_zero_point,
-                           header_.output_zero_point,
-                           sums,
-                           offsets + channel,
-                           multipliers_ + channel,
-                           bias_ + channel,
-                           residual_ ? reinterpret_cast<const Stored *>(residual_) + row.residual + channel : nullptr,
-                           reinterpret_cast<Stored *>(output_) + row.output + channel};
-        Epilogue<Set>::store(epilogue_, results, count);
+    template<typename Stored> void store_as(const Row *rows, int32_t num_rows, const Sum *sums, int32_t distance,
+                                            const int32_t *offsets, int32_t channel, int32_t count) const {
+        const Results<Stored> results{header_.residual_factor,
+                                      header_.output_factor,
+                                      lowest_,
+                                      highest_,
+                                      header_.residual_zero_point,
+                                      header_.output_zero_point,
+                                      offsets,
+                                      multipliers_ + channel,
+                                      bias_ + channel,
+                                      {sums,
+                                       residual_ ? reinterpret_cast<const Stored *>(residual_) + channel : nullptr,
+                                       reinterpret_cast<Stored *>(output_) + channel},
+                                      distance,
+                                      {}};
+        Epilogue<Set>::store(epilogue_, results, rows, num_rows, count);
     }
 
     distile_epilogue epilogue_;

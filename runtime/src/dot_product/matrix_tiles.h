@@ -25,7 +25,7 @@ template<class Tiles> struct TileSet {
     using Block = dot_product::Block<Numbers>;
     using Sum = typename Numbers::Sum;
     static constexpr int32_t tile_rows = 16, chunk_steps = 0;
-    static constexpr bool balances = false;
+    static constexpr bool balances = false, loads_in_place = true;
     static constexpr CostModel cost_model = in_tiles;
 
     static void begin() {
@@ -50,10 +50,10 @@ private:
         Tiles::template zero<1>();
         Tiles::template zero<2>();
         Tiles::template zero<3>();
-        const auto *staged = block.staged;
+        const auto &upper = block.tiles[0], &lower = block.tiles[TwoRows ? 1 : 0];
         const auto *weights = block.weights.first;
-        for (int32_t step = 0; step < block.steps; step++, staged += block.staged_step, weights += Block::weight_step) {
-            Tiles::template load<4>(staged, tile_row_bytes);
+        for (int32_t step = 0; step < block.steps; step++, weights += Block::weight_step) {
+            Tiles::template load<4>(upper.first + upper.steps[step], upper.distance);
             Tiles::template load<6>(weights, tile_row_bytes);
             Tiles::template add_product<0, 4, 6>();
             if constexpr (TwoColumns) {
@@ -61,7 +61,7 @@ private:
                 Tiles::template add_product<1, 4, 7>();
             }
             if constexpr (TwoRows) {
-                Tiles::template load<5>(staged + int64_t{tile_rows} * Block::step_elements, tile_row_bytes);
+                Tiles::template load<5>(lower.first + lower.steps[step], lower.distance);
                 Tiles::template add_product<2, 5, 6>();
             }
             if constexpr (TwoRows && TwoColumns) {

@@ -29,6 +29,9 @@ public:
           output_(static_cast<Element *>(call.operands[call.num_operands - 1].data)) {
     }
 
+    static bool stages_as_stored() {
+        return true;
+    }
     void copy_step(const Element *from, Element *to) const {
         std::memcpy(to, from, step_bytes);
     }
@@ -42,36 +45,49 @@ public:
         return reinterpret_cast<const char *>(output_ + row.output + channel);
     }
     /** The sums and the bias hold whole vectors. */
-    void store(const Phase &, const Row &row, const Sum *sums, int32_t channel, int32_t count) const {
-        const Results results{sums, bias_ + channel, residual_ ? residual_ + row.residual + channel : nullptr,
-                              output_ + row.output + channel};
-        Epilogue<Set>::store(epilogue_, results, count);
+    void store(const Phase & /*phase*/, const Row *rows, int32_t num_rows, const Sum *sums, int32_t distance,
+               int32_t channel, int32_t count) const {
+        const Results results{
+            {sums, residual_ ? residual_ + channel : nullptr, output_ + channel}, distance, bias_ + channel, {}};
+        Epilogue<Set>::store(epilogue_, results, rows, num_rows, count);
     }
 
 private:
     using Floats = typename Epilogue<Set>::Floats;
 
-    struct Results {
-        const float *sums, *bias;
+    /** Where the numbers of a row are. */
+    struct Places {
+        const float *sums;
         const Element *residual;
         Element *output;
+    };
+    struct Results {
+        Places all;
+        int64_t distance;
+        const float *bias;
+        Places row;
 
-        void load(int32_t channel, int32_t count, Floats &values) const {
+        void begin(const Row &each, int32_t index) {
+            row = {all.sums + index * distance, all.residual ? all.residual + each.residual : nullptr,
+                   all.output + each.output};
+        }
+        [[gnu::always_inline]] void load(int32_t channel, int32_t count, Floats &values) const {
             Floats added;
-            std::memcpy(&values, sums + channel, sizeof(values));
+            std::memcpy(&values, row.sums + channel, sizeof(values));
             std::memcpy(&added, bias + channel, sizeof(added));
             values += added;
-            if (residual) {
+            if (row.residual) {
                 Stored16 stored{};
-                Epilogue<Set>::template copy_channels<Element>(&stored, residual + channel, count);
+                Epilogue<Set>::template copy_channels<Element>(&stored, row.residual + channel, count);
                 Format::widen(stored, added);
                 values += added;
             }
         }
-        void save(int32_t channel, int32_t count, const Floats &values) const {
+        [[gnu::always_inline]] void save(int32_t channel, int32_t count, const Floats &values) const {
             Stored16 stored;
             Format::narrow(values, stored);
-            Epilogue<Set>::template copy_channels<Element>(output + channel, &stored, count);
+            Epilogue<Set>::keep_in_register(stored);
+            Epilogue<Set>::template copy_channels<Element>(row.output + channel, &stored, count);
         }
     };
 

@@ -15,7 +15,8 @@
  *     static void begin(), end();             // Around the work of a task.
  *     int32_t steps_of(const distile_taps &rows, const distile_taps &columns) const;  // Of the weights of a phase.
  *     int64_t block_elements() const;         // Room for a staged block, a multiple of 64 bytes.
- *     int32_t window(int32_t channel) const;  // Blocks of output channels with the same window read the same.
+ *     int32_t first_input(int32_t channel) const;  // Blocks of output channels with the same one read the same
+ * channels.
  *     // Once for a block of rows, before it is staged.
  *     void prepare(const Phase &phase, const Rows<Numbers> &source, Row *rows, int32_t count, Element *to) const;
  *     // Stages a block of rows for the block of output channels that begins with `channel`.
@@ -35,12 +36,14 @@
  * What differs between types is a class `Numbers`, which a call makes once:
  *
  *     using Element = ..., Weight = ..., Sum = ...;  // Of inputs, weights and sums. Sums have 4 bytes.
+ *     bool stages_as_stored() const;                                      // What is staged equals the input.
  *     void copy_step(const Element *from, Element *to) const;             // Stages 64 bytes of a pixel,
  *     void copy(const Element *from, Element *to, int32_t count) const;   // or fewer,
  *     void pad(Element *to, int32_t count) const;                         // or what counts as 0.
  *     const char *output(const Row &row, int32_t channel) const;
- *     // Stores the results of a row of sums.
- *     void store(const Phase &phase, const Row &row, const Sum *sums, int32_t channel, int32_t count) const;
+ *     // Stores the results of `num_rows` rows of sums, which are `distance` apart.
+ *     void store(const Phase &phase, const Row *rows, int32_t num_rows, const Sum *sums, int32_t distance,
+ *                int32_t channel, int32_t count) const;
  *
  * All depend on a type of the file that includes this, which tells instruction sets apart: a linker must not merge
  * their functions.
@@ -63,20 +66,23 @@ public:
           padded_channels_(call.operands[1].dim[2].extent * vector_channels) {
         staged_rows_ = code.staged_blocks * code.block_pixels;
         groups_ = divide_up(padded_channels_, code.block_channels);
+        const auto block_bytes =
+            static_cast<int32_t>(numbers_.output(Row{}, code.block_channels) - numbers_.output(Row{}, 0));
+        line_groups_ = block_bytes < line_bytes ? line_bytes / block_bytes : 1;
         WorkShape work{};
         work.tiles = call.num_tiles;
         work.tile_pixels = code.tile_h * code.tile_w;
         work.block_pixels = code.block_pixels;
         work.staged_blocks = code.staged_blocks;
-        work.blocks = groups_;
-        work.block_vectors = code.block_channels / vector_channels;
+        work.blocks = divide_up(groups_, line_groups_);
+        work.block_vectors = line_groups_ * (code.block_channels / vector_channels);
         for (int32_t row = 0; row < code.scale_h; row++) {
             for (int32_t column = 0; column < code.scale_w; column++) {
                 work.steps += method_.steps_of(code.rows[row], code.columns[column]);
             }
         }
         work.steps /= code.scale_h * code.scale_w;
-        work.shares_staging = method_.window(0) == method_.window((groups_ - 1) * code.block_channels);
+        work.shares_staging = method_.first_input(0) == method_.first_input((groups_ - 1) * code.block_channels);
         work.threads = call.threads;
         work.least_splits = code.channel_splits;
         partition_ = Partition<Method>::best(work, Method::cost_model);
@@ -101,6 +107,9 @@ private:
     using Weight = typename Numbers::Weight;
     using Sum = typename Numbers::Sum;
 
+    /** Of a line of the caches. */
+    static constexpr int32_t line_bytes = 64;
+
     static int32_t least(int64_t a, int64_t b) {
         return static_cast<int32_t>(a < b ? a : b);
     }
@@ -116,6 +125,12 @@ private:
     int32_t first_tile(int32_t part) const {
         const int32_t units = divide_up(call_.num_tiles, partition_.unit);
         return least(int64_t{begin_of(part, partition_.parts, units)} * partition_.unit, call_.num_tiles);
+    }
+
+    /** The first block of output channels of a split, or the end of all. */
+    int32_t first_group(int32_t split) const {
+        const int32_t lines = divide_up(groups_, line_groups_);
+        return least(int64_t{begin_of(split, partition_.splits, lines)} * line_groups_, groups_);
     }
 
     /** The memory of a task. */
@@ -166,22 +181,23 @@ private:
                 Rows<Numbers> source(code_, call_, numbers_, first_tile(part), first_tile(part + 1));
                 while (const int32_t count = source.take(phase, task.rows, staged_rows_)) {
                     const Blocks blocks = blocks_of(count);
+                    const int32_t last_group = first_group(split + 1), begin = first_group(split);
+                    fetch_outputs(task.rows, count, begin);
                     for (int32_t block = 0; block < blocks.count; block++) {
                         method_.prepare(phase, source, task.rows + blocks.begin(block), blocks.size(block),
                                         task.staged_block(block));
                     }
-                    int32_t staged = -1;  // The window.
-                    for (int32_t group = begin_of(split, partition_.splits, groups_);
-                         group < begin_of(split + 1, partition_.splits, groups_); group++) {
+                    int32_t staged = -1;  // Its first input channel.
+                    for (int32_t group = begin; group < last_group; group++) {
                         const int32_t channel = group * code_.block_channels;
-                        if (method_.window(channel) != staged) {
-                            staged = method_.window(channel);
+                        if (method_.first_input(channel) != staged) {
+                            staged = method_.first_input(channel);
                             for (int32_t block = 0; block < blocks.count; block++) {
                                 method_.stage(phase, source, task.rows + blocks.begin(block), blocks.size(block),
                                               channel, task.staged_block(block));
                             }
                         }
-                        multiply(phase, blocks, task, channel);
+                        multiply(phase, blocks, task, group, last_group);
                     }
                 }
                 phase.first_step += phase.steps;
@@ -206,31 +222,43 @@ private:
     Blocks blocks_of(int32_t rows) const {
         return {divide_up(rows, code_.block_pixels), rows, Method::balances ? 0 : code_.block_pixels};
     }
-    /** Multiplies all staged blocks with the block of output channels from `channel` on, and stores the results. */
-    void multiply(const Phase &phase, const Blocks &blocks, const Task &task, int32_t channel) const {
-        const int32_t padded = least(code_.block_channels, int64_t{padded_channels_} - channel);
-        const int32_t channels = least(padded, int64_t{out_channels_} - channel);
-        const int32_t chunks = method_.chunks(phase), vectors = padded / vector_channels;
+    /** Multiplies all staged blocks with a block of output channels, and stores the results. */
+    void multiply(const Phase &phase, const Blocks &blocks, const Task &task, int32_t group, int32_t last_group) const {
+        const int32_t channel = group * code_.block_channels, padded = padded_of(group), chunks = method_.chunks(phase),
+                      vectors = padded / vector_channels;
         for (int32_t chunk = 0; chunk < chunks; chunk++) {
             const LoadedWeights<Weight> weights = method_.load(phase, chunk, channel, vectors, task.weights);
             for (int32_t block = 0; block < blocks.count; block++) {
-                const int32_t first = blocks.begin(block);
-                if (chunk + 1 == chunks) {
-                    // What the block stores arrives in the cache meanwhile.
-                    for (int32_t i = first; i < blocks.begin(block + 1); i++) {
-                        __builtin_prefetch(numbers_.output(task.rows[i], channel), 1);
-                    }
+                const Row *const rows = task.rows + blocks.begin(block);
+                if (chunk == 0 && group + 1 < last_group) {
+                    fetch_outputs(rows, blocks.size(block), group + 1);
                 }
-                method_.multiply(phase, chunk, weights, task.staged_block(block), task.rows + first, blocks.size(block),
-                                 vectors, task.sums_of(block));
+                method_.multiply(phase, chunk, weights, task.staged_block(block), rows, blocks.size(block), vectors,
+                                 task.sums_of(block));
             }
         }
         for (int32_t block = 0; block < blocks.count; block++) {
-            const Sum *sums = task.sums_of(block);
-            for (int32_t i = blocks.begin(block); i < blocks.begin(block + 1); i++, sums += padded) {
-                numbers_.store(phase, task.rows[i], sums, channel, channels);
+            numbers_.store(phase, task.rows + blocks.begin(block), blocks.size(block), task.sums_of(block), padded,
+                           channel, channels_of(group));
+        }
+    }
+    /** The lines that rows store of a block of output channels arrive in the cache, to be written: other cores may have
+     * written them last. Always inline, because GCC drops calls of functions that only prefetch. */
+    [[gnu::always_inline]] void fetch_outputs(const Row *rows, int32_t count, int32_t group) const {
+        const int32_t channel = group * code_.block_channels, end = channel + channels_of(group);
+        for (int32_t i = 0; i < count; i++) {
+            for (const char *line = numbers_.output(rows[i], channel); line < numbers_.output(rows[i], end);
+                 line += line_bytes) {
+                __builtin_prefetch(line, 1);
             }
         }
+    }
+    /** The output channels of a block, and those with the padding. */
+    int32_t channels_of(int32_t group) const {
+        return least(padded_of(group), out_channels_ - int64_t{group} * code_.block_channels);
+    }
+    int32_t padded_of(int32_t group) const {
+        return least(code_.block_channels, padded_channels_ - int64_t{group} * code_.block_channels);
     }
 
     const distile_dot_product_code &code_;
@@ -238,6 +266,7 @@ private:
     const Numbers numbers_;
     const Method method_;
     int32_t out_channels_, padded_channels_, staged_rows_, groups_;
+    int32_t line_groups_;  ///< Blocks of output channels that share a line of the caches, which a thread writes alone.
     Partition<Method> partition_{};
     bool out_of_memory_ = false;
 };

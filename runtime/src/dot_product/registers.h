@@ -40,7 +40,7 @@ template<class Dot> struct RegisterSet {
     using Weight = typename Numbers::Weight;
     using Sum = typename Numbers::Sum;
     static constexpr int32_t tile_rows = 1, chunk_steps = 8;
-    static constexpr bool balances = true;
+    static constexpr bool balances = true, loads_in_place = false;
     static constexpr CostModel cost_model = in_registers;
 
     static void begin() {

@@ -50,34 +50,42 @@ public:
         int32_t count = 0;
         while (tile_ < last_tile_ && count < most) {
             const uint32_t xy = call_.tile_xy[tile_];
-            const int32_t y = static_cast<int32_t>(xy >> 16) + pixel_ / code_.tile_w,
-                          x = static_cast<int32_t>(xy & 0xffff) + pixel_ % code_.tile_w;
+            const int32_t y = static_cast<int32_t>(xy >> 16) + down_, x = static_cast<int32_t>(xy & 0xffff) + right_;
             const auto image = static_cast<int32_t>(call_.tile_xy[call_.tile_capacity + tile_]);
-            if (++pixel_ == code_.tile_h * code_.tile_w) {
-                pixel_ = 0;
-                tile_++;
+            if (++right_ == code_.tile_w) {
+                right_ = 0;
+                if (++down_ == code_.tile_h) {
+                    down_ = 0;
+                    tile_++;
+                }
             }
-            if (y < call_.height && x < output_.dim[X].extent && y % code_.scale_h == phase.row &&
-                x % code_.scale_w == phase.column && is_stored(y, x, image)) {
+            if (y < call_.height && x < output_.dim[X].extent && remainder(y, code_.scale_h) == phase.row &&
+                remainder(x, code_.scale_w) == phase.column && is_stored(y, x, image)) {
                 rows[count++] = row_of(phase, y, x, image);
             }
         }
         return count;
     }
 
-    /** Copies what a row reads of `channels` channels from the first of them on to its place in a block, whose steps
-     * are `stride` elements apart. Pixels outside the input, and what is left of the last step, are padding. */
-    void stage(const Phase &phase, const Row &row, int32_t first, int32_t channels, Element *to, int32_t stride) const {
-        int32_t offset = 0;
-        for (int32_t ty = 0; ty < phase.rows.taps; ty++) {
-            for (int32_t tx = 0; tx < phase.columns.taps; tx++) {
-                const Element *const from = pixel(row, ty * phase.rows.step, tx * phase.columns.step);
-                copy(from ? from + first : nullptr, channels, to, offset, stride);
+    /** Copies what `count` rows read of `channels` channels, from the first of them on, into a block, whose steps are
+     * `stride` elements apart. Pixels outside the input, and what is left of the last step, are padding. */
+    void stage(const Phase &phase, const Row *rows, int32_t count, int32_t first, int32_t channels, Element *to,
+               int32_t stride) const {
+        for (; count > 0; count -= most_together, rows += most_together, to += most_together * step_elements) {
+            stage_together(phase, rows, count < most_together ? count : most_together, first, channels, to, stride);
+        }
+    }
+    /** Whether rows lie side by side in the input, and read nothing beyond it. */
+    bool are_even(const Phase &phase, const Row *rows, int32_t count) const {
+        const Row &first = rows[0], &last = rows[count - 1];
+        const int32_t down = (phase.rows.taps - 1) * phase.rows.step,
+                      right = (phase.columns.taps - 1) * phase.columns.step;
+        for (int32_t i = 1; i < count; i++) {
+            if (!continues(rows[i - 1], rows[i], code_.stride_w)) {
+                return false;
             }
         }
-        if (offset != 0) {
-            copy(nullptr, step_elements - offset, to, offset, stride);
-        }
+        return pixel(first, 0, 0) && pixel(first, down, right) && pixel(last, 0, 0) && pixel(last, down, right);
     }
     /** The input pixel at a distance from that of a row's first tap; null outside the input. */
     const Element *pixel(const Row &row, int32_t down, int32_t right) const {
@@ -93,9 +101,16 @@ public:
     }
 
 private:
+    /** Most operators have a scale of 1, and divisions take long. */
+    static int32_t quotient(int32_t a, int32_t scale) {
+        return scale == 1 ? a : a / scale;
+    }
+    static int32_t remainder(int32_t a, int32_t scale) {
+        return scale == 1 ? 0 : a % scale;
+    }
     bool is_inside(int32_t coordinate, Dimension dimension) const {
         const auto &dim = input_.dim[dimension];
-        return coordinate >= dim.min && coordinate < dim.min + dim.extent;
+        return static_cast<uint32_t>(coordinate - dim.min) < static_cast<uint32_t>(dim.extent);
     }
     bool is_stored(int32_t y, int32_t x, int32_t image) const {
         const int64_t word = (int64_t{image} * call_.height + y) * call_.words_per_row + x / 32;
@@ -107,35 +122,53 @@ private:
     }
     Row row_of(const Phase &phase, int32_t y, int32_t x, int32_t image) const {
         Row row{};
-        row.y = y / code_.scale_h * code_.stride_h + phase.rows.first;
-        row.x = x / code_.scale_w * code_.stride_w + phase.columns.first;
+        row.y = quotient(y, code_.scale_h) * code_.stride_h + phase.rows.first;
+        row.x = quotient(x, code_.scale_w) * code_.stride_w + phase.columns.first;
         row.input = offset_of(input_, row.y, row.x, image);
         row.output = offset_of(output_, y, x, image);
         row.residual = offset_of(residual_, y, x, image);
         return row;
     }
-    /** Appends a pixel's channels, or padding, and moves on to the next step wherever one is full. */
-    void copy(const Element *pixel, int32_t channels, Element *&to, int32_t &offset, int32_t stride) const {
-        int32_t done = 0;
-        for (; offset == 0 && channels - done >= step_elements; done += step_elements, to += stride) {
-            if (pixel) {
-                numbers_.copy_step(pixel + done, to);
-            } else {
-                numbers_.pad(to, step_elements);
+    /** So many rows are staged at a time. */
+    static constexpr int32_t most_together = 32;
+
+    /** Fills one step of all rows after the other: what is written lies side by side, in few pages. */
+    void stage_together(const Phase &phase, const Row *rows, int32_t count, int32_t first, int32_t channels,
+                        Element *to, int32_t stride) const {
+        int32_t offset = 0;  // In the step.
+        for (int32_t ty = 0; ty < phase.rows.taps; ty++) {
+            for (int32_t tx = 0; tx < phase.columns.taps; tx++) {
+                const Element *pixels[most_together];
+                for (int32_t row = 0; row < count; row++) {
+                    const Element *const found = pixel(rows[row], ty * phase.rows.step, tx * phase.columns.step);
+                    pixels[row] = found ? found + first : nullptr;
+                }
+                for (int32_t done = 0; done < channels;) {
+                    const int32_t room = step_elements - offset, left = channels - done,
+                                  part = left < room ? left : room;
+                    copy(pixels, count, done, part, to + offset);
+                    done += part;
+                    offset += part;
+                    if (offset == step_elements) {
+                        offset = 0;
+                        to += stride;
+                    }
+                }
             }
         }
-        while (done < channels) {
-            const int32_t room = step_elements - offset, left = channels - done, count = left < room ? left : room;
-            if (pixel) {
-                numbers_.copy(pixel + done, to + offset, count);
+        for (int32_t row = 0; offset != 0 && row < count; row++) {
+            numbers_.pad(to + row * step_elements + offset, step_elements - offset);
+        }
+    }
+    /** Copies a part of a step of each pixel, or padding. */
+    void copy(const Element *const *pixels, int32_t count, int32_t from, int32_t part, Element *to) const {
+        for (int32_t row = 0; row < count; row++, to += step_elements) {
+            if (!pixels[row]) {
+                numbers_.pad(to, part);
+            } else if (part == step_elements) {
+                numbers_.copy_step(pixels[row] + from, to);
             } else {
-                numbers_.pad(to + offset, count);
-            }
-            done += count;
-            offset += count;
-            if (offset == step_elements) {
-                offset = 0;
-                to += stride;
+                numbers_.copy(pixels[row] + from, to, part);
             }
         }
     }
@@ -144,7 +177,8 @@ private:
     const distile_dot_product_code &code_;
     const distile_kernel_call &call_;
     const distile_array &input_, &output_, &residual_;
-    int32_t tile_, last_tile_, pixel_ = 0;
+    int32_t tile_, last_tile_;
+    int32_t down_ = 0, right_ = 0;  ///< In the tile.
 };
 
 }  // namespace distile::dot_product

@@ -10,11 +10,12 @@
  *     // So many steps of the reduction are multiplied with all staged blocks before the next ones, so that their
  *     // weights stay in the nearest cache; 0: all steps.
  *     static constexpr int32_t chunk_steps;
+ *     static constexpr bool loads_in_place;   // Takes rows from the input, where they lie side by side.
  *     // Makes the sums of `rows` rows and `vectors` vectors, or adds to them if `adds`: sums[row][16 * vectors].
  *     static void multiply(const Block &block, int32_t rows, int32_t vectors, bool adds, Sum *sums);
  *
- * Output channels of a group read its input channels only. A block of 16 output channels reads a window of them that
- * holds all of its groups; the weights of other groups in it are 0.
+ * Output channels of a group read its input channels only. A block of 16 output channels reads as many of them
+ * in a row as hold all of its groups; the weights of other groups among them are 0.
  */
 #ifndef DISTILE_DOT_PRODUCT_STEPS_H
 #define DISTILE_DOT_PRODUCT_STEPS_H
@@ -29,6 +30,13 @@ namespace distile::dot_product {
 /** The groups of a step of a block of the weights: [group][output channel][4 bytes]. */
 constexpr int32_t step_groups = 16;
 
+/** Rows that an instruction loads at once, staged or in place. */
+template<class Element> struct TileRows {
+    const Element *first;
+    const int64_t *steps;  ///< How far each step is from the first one, in elements.
+    int32_t distance;      ///< Bytes between rows.
+};
+
 /** What one call of an instruction set's code multiplies. Distances in elements. */
 template<class Numbers> struct Block {
     using Element = typename Numbers::Element;
@@ -41,6 +49,7 @@ template<class Numbers> struct Block {
     int32_t staged_step;  ///< Between the steps of a staged block.
     LoadedWeights<Weight> weights;
     int32_t steps;
+    const TileRows<Element> *tiles;  ///< Of a set that loads in place.
 };
 
 /** A Method, as in product.h. */
@@ -54,9 +63,10 @@ public:
     static constexpr bool balances = Set::balances;
     static constexpr CostModel cost_model = Set::cost_model;
 
-    Steps(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers & /*numbers*/)
-        : code_(code), weights_(call.operands[1]), in_channels_(call.operands[0].dim[Channel].extent),
-          group_inputs_(in_channels_ / code.groups),
+    Steps(const distile_dot_product_code &code, const distile_kernel_call &call, const Numbers &numbers)
+        : code_(code), input_(call.operands[0]), weights_(call.operands[1]),
+          is_even_(numbers.stages_as_stored() && code.read_channels % step_elements == 0),
+          in_channels_(call.operands[0].dim[Channel].extent), group_inputs_(in_channels_ / code.groups),
           group_outputs_(call.operands[call.num_operands - 1].dim[Channel].extent / code.groups) {
         for (int32_t row = 0; row < code.scale_h; row++) {
             for (int32_t column = 0; column < code.scale_w; column++) {
@@ -72,14 +82,14 @@ public:
         Set::end();
     }
     int32_t steps_of(const distile_taps &rows, const distile_taps &columns) const {
-        return (rows.taps * columns.taps * code_.window_channels + step_elements - 1) / step_elements;
+        return (rows.taps * columns.taps * code_.read_channels + step_elements - 1) / step_elements;
     }
     int64_t block_elements() const {
-        return int64_t{code_.block_pixels} * most_steps_ * step_elements;
+        return head_elements() + int64_t{code_.block_pixels} * most_steps_ * step_elements;
     }
     /** The first input channel. */
-    int32_t window(int32_t channel) const {
-        const int32_t first = channel / group_outputs_ * group_inputs_, last = in_channels_ - code_.window_channels;
+    int32_t first_input(int32_t channel) const {
+        const int32_t first = channel / group_outputs_ * group_inputs_, last = in_channels_ - code_.read_channels;
         return first < last ? first : last;
     }
     void prepare(const Phase & /*phase*/, const Rows<Numbers> & /*source*/, Row * /*rows*/, int32_t /*count*/,
@@ -87,9 +97,16 @@ public:
     }
     void stage(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count, int32_t channel,
                Element *to) const {
-        for (int32_t row = 0; row < count; row++) {
-            source.stage(phase, rows[row], window(channel), code_.window_channels, to + int64_t{row} * step_elements,
-                         staged_step());
+        Element *const room = to + head_elements();
+        if constexpr (Set::loads_in_place) {
+            for (int32_t first = 0; first < count; first += tile_rows) {
+                const int32_t left = count - first, tile = first / tile_rows;
+                stage_tile(phase, source, rows + first, left < tile_rows ? left : tile_rows, channel,
+                           head_of(to) + tile, steps_of_tiles(to) + int64_t{tile} * most_steps_,
+                           room + int64_t{first} * step_elements);
+            }
+        } else {
+            source.stage(phase, rows, count, first_input(channel), code_.read_channels, room, staged_step());
         }
     }
     /** At least one, for a phase that reads nothing. */
@@ -106,9 +123,9 @@ public:
     }
     void multiply(const Phase &phase, int32_t chunk, const LoadedWeights<Weight> &weights, const Element *staged,
                   const Row * /*rows*/, int32_t count, int32_t vectors, Sum *sums) const {
-        const int64_t first = int64_t{chunk} * chunk_steps() * staged_step();
-        Set::multiply({staged + first, staged_step(), weights, steps_in(phase, chunk)}, count, vectors, chunk != 0,
-                      sums);
+        const int64_t first = head_elements() + int64_t{chunk} * chunk_steps() * staged_step();
+        Set::multiply({staged + first, staged_step(), weights, steps_in(phase, chunk), head_of(staged)}, count, vectors,
+                      chunk != 0, sums);
     }
 
 private:
@@ -129,8 +146,56 @@ private:
         return code_.block_pixels * step_elements;
     }
 
+    /** Before the staged rows of a block of such a set: where the rows of each tile are, and then their steps. */
+    int64_t head_elements() const {
+        if (!Set::loads_in_place) {
+            return 0;
+        }
+        const size_t bytes = tiles() * (sizeof(TileRows<Element>) + most_steps_ * sizeof(int64_t));
+        return static_cast<int64_t>((bytes + step_bytes - 1) / step_bytes) * step_elements;
+    }
+    size_t tiles() const {
+        return (code_.block_pixels + tile_rows - 1) / tile_rows;
+    }
+    static const TileRows<Element> *head_of(const Element *block) {
+        return reinterpret_cast<const TileRows<Element> *>(block);
+    }
+    static TileRows<Element> *head_of(Element *block) {
+        return reinterpret_cast<TileRows<Element> *>(block);
+    }
+    int64_t *steps_of_tiles(Element *block) const {
+        return reinterpret_cast<int64_t *>(head_of(block) + tiles());
+    }
+    /** Stages the rows of a tile, unless they can be loaded where they are. */
+    void stage_tile(const Phase &phase, const Rows<Numbers> &source, const Row *rows, int32_t count, int32_t channel,
+                    TileRows<Element> *tile, int64_t *steps, Element *to) const {
+        tile->steps = steps;
+        if (is_even_ && count == tile_rows && source.are_even(phase, rows, count)) {
+            tile->first = source.pixel(rows[0], 0, 0) + first_input(channel);
+            tile->distance = static_cast<int32_t>((rows[1].input - rows[0].input) * int64_t{sizeof(Element)});
+            for (int32_t ty = 0; ty < phase.rows.taps; ty++) {
+                for (int32_t tx = 0; tx < phase.columns.taps; tx++) {
+                    const int64_t tap = int64_t{ty} * phase.rows.step * input_.dim[Y].stride +
+                                        int64_t{tx} * phase.columns.step * input_.dim[X].stride;
+                    for (int32_t first = 0; first < code_.read_channels; first += step_elements) {
+                        *steps++ = tap + first;
+                    }
+                }
+            }
+        } else {
+            tile->first = to;
+            tile->distance = step_bytes;
+            for (int32_t step = 0; step < phase.steps; step++) {
+                steps[step] = int64_t{step} * staged_step();
+            }
+            source.stage(phase, rows, count, first_input(channel), code_.read_channels, to, staged_step());
+        }
+    }
+
     const distile_dot_product_code &code_;
+    const distile_array &input_;
     const PackedWeights<Numbers> weights_;
+    bool is_even_;  ///< Whole steps are read of each pixel, as they are stored.
     int32_t in_channels_, group_inputs_, group_outputs_, most_steps_ = 0;
 };
 

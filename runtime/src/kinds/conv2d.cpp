@@ -82,7 +82,7 @@ std::vector<PackedArray> pack(const void *op, const FilterSource &source, const 
         return pack_for_tensor_cores(extents, source, layout);
     }
     if (layout.order != WeightOrder::ChannelBlocks) {
-        return pack_for_dot_products(extents, InputWindows(extents, conv.groups), phase_of_all(conv.kernel_h),
+        return pack_for_dot_products(extents, ReadChannels(extents, conv.groups), phase_of_all(conv.kernel_h),
                                      phase_of_all(conv.kernel_w), source, layout);
     }
     return pack_filter(extents, single_taps(conv.kernel_h), single_taps(conv.kernel_w), source, layout.block);

@@ -13,8 +13,8 @@ constexpr int32_t block = requantized_block, step_groups = 16;
 /** The steps of each phase along the reduction. */
 class Steps {
 public:
-    Steps(const InputWindows &windows, const PhasedTaps &rows, const PhasedTaps &columns, int32_t step_elements)
-        : windows_(windows), rows_(rows), columns_(columns), step_elements_(step_elements) {
+    Steps(const ReadChannels &reads, const PhasedTaps &rows, const PhasedTaps &columns, int32_t step_elements)
+        : reads_(reads), rows_(rows), columns_(columns), step_elements_(step_elements) {
     }
 
     int32_t num_phases() const {
@@ -30,14 +30,14 @@ public:
     /** Calls store(phase, first step of the phase, element of its reduction, element of a channel's weights as
      * fold_channel() makes them) for the weights of an output channel. */
     template<typename Store> void visit_elements(int32_t out_channel, const Store &store) const {
-        const int32_t channels = windows_.group_inputs, window = windows_.channels(),
-                      shift = out_channel / windows_.group_outputs * channels - windows_.first(out_channel);
+        const int32_t channels = reads_.group_inputs, all = reads_.count(),
+                      shift = out_channel / reads_.group_outputs * channels - reads_.first(out_channel);
         visit([&](int32_t phase, int32_t first_step, const PhasedTaps::Range &rows, const PhasedTaps::Range &columns) {
             const int64_t height = rows.end - rows.begin, width = columns.end - columns.begin;
             for (int64_t y = 0; y < height; y++) {
                 for (int64_t x = 0; x < width; x++) {
                     const int64_t k =
-                        windows_.is_depthwise() ? x * column_elements(height) + y : (y * width + x) * window + shift;
+                        reads_.is_depthwise() ? x * column_elements(height) + y : (y * width + x) * all + shift;
                     const size_t from = (rows.begin + y) * columns_.taps.size() + columns.begin + x;
                     for (int32_t i = 0; i < channels; i++) {
                         store(phase, first_step, k + i, from * channels + i);
@@ -55,7 +55,7 @@ private:
     int32_t steps_of(const PhasedTaps::Range &rows, const PhasedTaps::Range &columns) const {
         const int64_t height = rows.end - rows.begin, width = columns.end - columns.begin;
         const int64_t elements =
-            windows_.is_depthwise() ? column_elements(height) * width : height * width * windows_.channels();
+            reads_.is_depthwise() ? column_elements(height) * width : height * width * reads_.count();
         return static_cast<int32_t>((elements + step_elements_ - 1) / step_elements_);
     }
     template<typename Visit> void visit(const Visit &visit) const {
@@ -68,7 +68,7 @@ private:
         }
     }
 
-    const InputWindows &windows_;
+    const ReadChannels &reads_;
     const PhasedTaps &rows_, &columns_;
     int32_t step_elements_;
 };
@@ -83,7 +83,7 @@ std::vector<distile_taps> taps_of(const PolyphaseAxis &axis) {
 
 }  // namespace
 
-int32_t InputWindows::channels() const {
+int32_t ReadChannels::count() const {
     if (is_depthwise()) {
         return block;
     }
@@ -94,19 +94,19 @@ int32_t InputWindows::channels() const {
     return std::min(parts, groups) * group_inputs;
 }
 
-int32_t InputWindows::first(int32_t out_channel) const {
+int32_t ReadChannels::first(int32_t out_channel) const {
     const int32_t group = out_channel / block * block / group_outputs;
-    return std::min(group * group_inputs, groups * group_inputs - channels());
+    return std::min(group * group_inputs, groups * group_inputs - count());
 }
 
 PhasedTaps phase_of_all(int kernel) {
     return {single_taps(kernel), {{0, kernel}}};
 }
 
-std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, const InputWindows &windows,
+std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, const ReadChannels &reads,
                                                const PhasedTaps &rows, const PhasedTaps &columns,
                                                const FilterSource &source, const WeightLayout &layout) {
-    const Steps all(windows, rows, columns, layout.block);
+    const Steps all(reads, rows, columns, layout.block);
     const int32_t blocks = (extents.out_channels + block - 1) / block, steps = all.count(), phases = all.num_phases();
     const int32_t step_size = block * layout.block, group = layout.block / step_groups;
     PackedArray weights{DISTILE_ROLE_WEIGHTS, {step_size, steps, blocks}, {}};
@@ -134,10 +134,10 @@ std::vector<PackedArray> pack_for_dot_products(const FilterExtents &extents, con
 }
 
 DotProductTaps dot_product_taps(distile_operator_kind kind, const distile_conv2d &conv) {
-    const InputWindows windows(filter_extents(conv), conv.groups);
-    const int32_t window = windows.is_depthwise() ? 0 : windows.channels();
+    const ReadChannels reads(filter_extents(conv), conv.groups);
+    const int32_t read_channels = reads.is_depthwise() ? 0 : reads.count();
     if (const auto phases = polyphase_of(kind, conv)) {
-        return {conv.stride_h,         conv.stride_w,           1, 1, conv.groups, window,
+        return {conv.stride_h,         conv.stride_w,           1, 1, conv.groups, read_channels,
                 taps_of(phases->rows), taps_of(phases->columns)};
     }
     return {1,
@@ -145,7 +145,7 @@ DotProductTaps dot_product_taps(distile_operator_kind kind, const distile_conv2d
             conv.stride_h,
             conv.stride_w,
             conv.groups,
-            window,
+            read_channels,
             {{-conv.pad_top, conv.dilation_h, conv.kernel_h}},
             {{-conv.pad_left, conv.dilation_w, conv.kernel_w}}};
 }

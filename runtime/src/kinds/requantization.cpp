@@ -30,11 +30,11 @@ std::vector<float> words_of(const FilterSource &source, const WeightSums &weight
     const distile_quantization &from = *source.source.quantization;
     const distile_requantization header = header_of(source);
     const size_t numbers = header_words + (weights.phases + size_t{1}) * padded_channels;
-    std::vector<float> words(numbers + (weights.on_cpu ? 0 : zero_point_words));
+    std::vector<float> words(numbers + (weights.of_dot_products ? 0 : zero_point_words));
     std::memcpy(words.data(), &header, sizeof(header));
     std::memset(words.data() + numbers, static_cast<uint8_t>(from.input.zero_point),
                 (words.size() - numbers) * sizeof(float));
-    const bool adds_128 = weights.on_cpu && source.quantized->input == DISTILE_INT8;
+    const bool adds_128 = weights.of_dot_products && source.quantized->input == DISTILE_INT8;
     const int64_t zero_point = from.input.zero_point + (adds_128 ? 128 : 0);
     float *const offsets = words.data() + header_words, *const multipliers = offsets + weights.phases * padded_channels;
     const size_t channels = weights.sums.size() / weights.phases;
@@ -57,7 +57,7 @@ void add_requantization(const FilterSource &source, const WeightSums &weights, s
     }
     PackedArray &bias = packed.back();
     const int32_t blocks = bias.extents.front() / requantized_block;
-    const int32_t padding = weights.on_cpu ? 0 : static_cast<int32_t>(zero_point_words) / requantized_block;
+    const int32_t padding = weights.of_dot_products ? 0 : static_cast<int32_t>(zero_point_words) / requantized_block;
     PackedArray requantization{
         DISTILE_ROLE_REQUANTIZATION, {requantized_block, 1 + (weights.phases + 1) * blocks + padding}, {}};
     if (source.filter) {

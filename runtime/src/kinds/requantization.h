@@ -14,11 +14,12 @@ constexpr int32_t requantized_block = 16;
 /** The sums of weights that read the input, [output channel][phase]. */
 struct WeightSums {
     int32_t phases;
-    bool on_cpu; /**< Code adds 128 to inputs of int8, and needs no zero points in memory. */
+    /** Code for dot products adds 128 to inputs of int8, and needs no zero points in memory, as tensor cores do. */
+    bool of_dot_products;
     std::vector<int64_t> sums;
 
-    WeightSums(const FilterExtents &extents, const FilterSource &source, int32_t num_phases, bool for_cpu)
-        : phases(num_phases), on_cpu(for_cpu),
+    WeightSums(const FilterExtents &extents, const FilterSource &source, int32_t num_phases, bool for_dot_products)
+        : phases(num_phases), of_dot_products(for_dot_products),
           sums(source.quantized ? static_cast<size_t>(extents.out_channels) * num_phases : 0) {
     }
     /** Only sources of quantized operators have sums. */

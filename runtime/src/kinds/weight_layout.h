@@ -22,7 +22,8 @@ struct WeightLayout {
     /** ChannelBlocks: output channels of a block. DotProducts: elements of a step. TensorCore: elements of a step,
      * which are 128 bytes. */
     int32_t block;
-    distile_role type_of; /**< The operand whose type the stored weights have. */
+    distile_role type_of;    /**< The operand whose type the stored weights have. */
+    bool keeps_int4 = false; /**< Of a filter of DISTILE_INT4, weights have that type too. */
 };
 
 /** Whether the operators that read a layout are quantized; all others' are not. */
@@ -32,11 +33,6 @@ inline bool is_quantized(const WeightLayout &layout) {
 
 /** Null for an unknown name. */
 const WeightLayout *find_layout(const char *name);
-
-/** Whether its code also reads weights of DISTILE_INT4. */
-inline bool takes_int4(const WeightLayout &layout) {
-    return layout.order == WeightOrder::QuantizedDotProduct;
-}
 
 /** The type in which an operand of packed weights is stored. */
 distile_dtype stored_type(const WeightLayout &layout, const distile_polykernel &polykernel, distile_role role);
