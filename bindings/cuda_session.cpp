@@ -1,5 +1,6 @@
 #include "cuda_session.h"
 #include "errors.h"
+#include <dlfcn.h>
 
 namespace distile::bindings {
 
@@ -17,6 +18,18 @@ Context make_cuda_context_of(int32_t device_index, void *stream, distile_math ma
 
 void follow_stream(distile_context *context, void *stream) {
     check(distile_cuda_set_stream(context, stream), context);
+}
+
+uint64_t capture_of(void *stream) {
+    // The context has loaded the driver. Its function gives a status, of which 1 is a capture, and a number.
+    using Function = int (*)(void *, int *, uint64_t *);
+    static const auto function = [] {
+        void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+        return reinterpret_cast<Function>(driver ? dlsym(driver, "cuStreamGetCaptureInfo") : nullptr);
+    }();
+    int status = 0;
+    uint64_t number = 0;
+    return function && function(stream, &status, &number) == 0 && status == 1 ? number : 0;
 }
 
 }  // namespace distile::bindings

@@ -16,6 +16,9 @@ Context make_cuda_context_of(int32_t device_index, void *stream, distile_math ma
 /** Later work of the context goes to this CUstream. */
 void follow_stream(distile_context *context, void *stream);
 
+/** The number of the capture that a CUstream is in; 0 outside of captures, or if the driver does not tell. */
+uint64_t capture_of(void *stream);
+
 }  // namespace distile::bindings
 
 #endif

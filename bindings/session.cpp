@@ -44,22 +44,37 @@ distile_mask *Session::mask(const MaskBytes &bytes, int32_t role) {
     return device() == DISTILE_CPU ? equal_mask(std::move(wanted)) : keep(std::move(wanted));
 }
 
+distile_mask *Session::result_mask(int64_t batch, int64_t height, int64_t width, int32_t role) {
+    CachedMask wanted{nullptr, role, batch, height, width};
+    if (device() == DISTILE_CPU && !results_.empty()) {
+        // A mask takes any shape.
+        return results_.front().mask.get();
+    }
+    wanted.mask = take_from(results_, wanted);
+    results_.insert(results_.begin(), std::move(wanted));
+    return results_.front().mask.get();
+}
+
+Mask Session::take_from(std::vector<CachedMask> &masks, const CachedMask &wanted) const {
+    // The last call that used it precedes this one on the stream. A mask of another shape would get new addresses,
+    // which a captured graph does not expect.
+    const auto same = std::find_if(masks.begin(), masks.end(), [&](const CachedMask &cached) {
+        return cached.role == wanted.role && cached.batch == wanted.batch && cached.height == wanted.height &&
+               cached.width == wanted.width;
+    });
+    if (same == masks.end()) {
+        return make_mask();
+    }
+    Mask mask = std::move(same->mask);
+    masks.erase(same);
+    return mask;
+}
+
 Mask Session::take_mask(const CachedMask &wanted) {
     if (device() == DISTILE_CPU) {
         return spare_ ? std::move(spare_) : make_mask();
     }
-    // The last call that used it precedes this one on the stream. A mask of another shape would get new addresses,
-    // which a captured graph does not expect.
-    const auto same = std::find_if(masks_.begin(), masks_.end(), [&](const CachedMask &cached) {
-        return cached.role == wanted.role && cached.batch == wanted.batch && cached.height == wanted.height &&
-               cached.width == wanted.width;
-    });
-    if (same == masks_.end()) {
-        return make_mask();
-    }
-    Mask mask = std::move(same->mask);
-    masks_.erase(same);
-    return mask;
+    return take_from(masks_, wanted);
 }
 
 distile_mask *Session::keep(CachedMask &&mask) {

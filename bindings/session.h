@@ -34,6 +34,8 @@ public:
     distile_mask *mask(const MaskBytes &bytes, int32_t role = 0);
     /** A mask to be set. */
     Mask make_mask() const;
+    /** A mask to be set to this shape, and valid until the next call of this function. On a GPU, one for each role. */
+    distile_mask *result_mask(int64_t batch, int64_t height, int64_t width, int32_t role = 0);
 
 private:
     struct CachedMask {
@@ -42,6 +44,8 @@ private:
         int64_t batch = 0, height = 0, width = 0;
     };
 
+    /** The mask of this shape and role on a GPU, which the list no longer has; or a new one. */
+    Mask take_from(std::vector<CachedMask> &masks, const CachedMask &wanted) const;
     /** A mask to be set to other bytes. */
     Mask take_mask(const CachedMask &wanted);
     distile_mask *keep(CachedMask &&mask);
@@ -50,6 +54,7 @@ private:
     Context context_;
     std::unordered_map<const distile_polykernel *, Kernel> kernels_;
     std::vector<CachedMask> masks_; /**< The last used first. */
+    std::vector<CachedMask> results_;
     Mask spare_;
 };
 

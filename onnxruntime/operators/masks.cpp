@@ -12,16 +12,8 @@ constexpr size_t source_scratch = 2;
 /** The bytes of a mask as the node's output. */
 void write(const Call &call, const Lease &lease, distile_mask *mask, const Shape &shape) {
     const Tensor output = call.output(shape, boolean);
-    const uint32_t *words = nullptr;
-    int32_t words_per_row = 0;
-    check(distile_mask_bits(mask, &words, &words_per_row), lease->context());
-    auto *bytes = static_cast<uint8_t *>(output.data);
-    const int64_t width = shape.back(), rows = width == 0 ? 0 : output.elements() / width;
-    for (int64_t row = 0; row < rows; row++, words += words_per_row) {
-        for (int64_t x = 0; x < width; x++) {
-            *bytes++ = words[x / 32] >> (x % 32) & 1;
-        }
-    }
+    const int64_t width = shape.back(), image = shape.size() < 3 ? width : shape[shape.size() - 2] * width;
+    check(distile_mask_get_bytes(mask, static_cast<uint8_t *>(output.data), image, width), lease->context());
 }
 
 /** A mask unit: where the channels times weights, plus a bias, exceed a threshold. */

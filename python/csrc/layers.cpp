@@ -309,11 +309,12 @@ Tensor mask_scores(const Tensor &input, const OptionalTensor &weight, double bia
     Session &session = Session::of(input);
     const View source = view_of(input, checked_type(input));
     const ChannelVector factors(weight, source.view.channels, "the weight");
-    const Mask result = session.make_mask();
-    check(distile_mask_set_scores(result.get(), &source.view, factors.data, static_cast<float>(bias),
+    const distile_tensor &view = source.view;
+    distile_mask *const result = session.result(view.batch, view.height, view.width);
+    check(distile_mask_set_scores(result, &source.view, factors.data, static_cast<float>(bias),
                                   static_cast<float>(threshold)),
           session.context());
-    return bytes_of(session, input, result, source.view.batch, source.view.height, source.view.width, input.dim() == 3);
+    return bytes_of(session, input, result, view.batch, view.height, view.width, input.dim() == 3);
 }
 
 }  // namespace distile::python

@@ -17,6 +17,18 @@ void load(const std::string &path) {
     distile::bindings::load_polykernel(path);
 }
 
+void fix_mask(const Tensor &mask) {
+    Session::of(mask).fix_mask(mask);
+}
+
+void fix_result(const Tensor &like, bool fixed) {
+    Session::of(like).fix_result(fixed);
+}
+
+void release_mask(const Tensor &mask) {
+    Session::of(mask).release_mask(mask);
+}
+
 int64_t polykernel_version() {
     return DISTILE_POLYKERNEL_VERSION;
 }
@@ -63,6 +75,17 @@ void implement_all(Library &m) {
     m.impl("pack.out", TORCH_BOX(&pack_out));
     m.impl("unpack", TORCH_BOX(&unpack));
     m.impl("unpack.out", TORCH_BOX(&unpack_out));
+    m.impl("mask_scores", TORCH_BOX(&mask_scores));
+    m.impl("mask_dilate", TORCH_BOX(&mask_dilate));
+    m.impl("mask_pool", TORCH_BOX(&mask_pool));
+    m.impl("mask_needed_input", TORCH_BOX(&mask_needed_input));
+    m.impl("mask_affected_output", TORCH_BOX(&mask_affected_output));
+    m.impl("mask_difference", TORCH_BOX(&mask_difference));
+    m.impl("mask_from_indices", TORCH_BOX(&mask_from_indices));
+    m.impl("mask_from_bits", TORCH_BOX(&mask_from_bits));
+    m.impl("_fix_mask", TORCH_BOX(&fix_mask));
+    m.impl("_release_mask", TORCH_BOX(&release_mask));
+    m.impl("_fix_result", TORCH_BOX(&fix_result));
     m.impl("_planner_make", TORCH_BOX(&make_planner));
     m.impl("_planner_next", TORCH_BOX(&next_output));
 }
@@ -118,20 +141,15 @@ STABLE_TORCH_LIBRARY(distile, m) {
     m.def("_set_math(int math) -> ()");
     m.def("_polykernel_version() -> int");
     m.def("_free_weights(int place) -> ()");
+    m.def("_fix_mask(Tensor mask) -> ()");
+    m.def("_release_mask(Tensor mask) -> ()");
+    m.def("_fix_result(Tensor like, bool fixed) -> ()");
     m.def("_times_packed() -> int");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(distile, CPU, m) {
     implement_all(m);
     m.impl("cumulative_lengths", TORCH_BOX(&cumulative_lengths));
-    m.impl("mask_scores", TORCH_BOX(&mask_scores));
-    m.impl("mask_dilate", TORCH_BOX(&mask_dilate));
-    m.impl("mask_pool", TORCH_BOX(&mask_pool));
-    m.impl("mask_needed_input", TORCH_BOX(&mask_needed_input));
-    m.impl("mask_affected_output", TORCH_BOX(&mask_affected_output));
-    m.impl("mask_difference", TORCH_BOX(&mask_difference));
-    m.impl("mask_from_indices", TORCH_BOX(&mask_from_indices));
-    m.impl("mask_from_bits", TORCH_BOX(&mask_from_bits));
     m.impl("mask_to_bits", TORCH_BOX(&mask_to_bits));
 }
 

@@ -8,8 +8,8 @@
 
 namespace distile::python {
 
-/** The bytes of a mask of this session, as a new tensor of type bool with so many dimensions. On a CPU only. */
-Tensor bytes_of(const Session &session, const Tensor &like, const Mask &mask, int64_t batch, int64_t height,
+/** The bytes of a mask of this session, as a new tensor of type bool: [batch, height, width], or [batch, tokens]. */
+Tensor bytes_of(Session &session, const Tensor &like, distile_mask *mask, int64_t batch, int64_t height,
                 int64_t width, bool tokens);
 
 }  // namespace distile::python

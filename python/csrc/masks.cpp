@@ -1,24 +1,11 @@
 #include "mask_bytes.h"
 #include "operators.h"
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <distile/mask_algebra.h>
 
 namespace distile::python {
 
 namespace {
-
-/** Eight pixels as bytes, by their bits. */
-constexpr auto bytes_of_bits = [] {
-    std::array<std::array<uint8_t, 8>, 256> table{};
-    for (size_t bits = 0; bits < table.size(); bits++) {
-        for (size_t pixel = 0; pixel < 8; pixel++) {
-            table[bits][pixel] = bits >> pixel & 1;
-        }
-    }
-    return table;
-}();
 
 int32_t number(int64_t value) {
     return static_cast<int32_t>(std::min<int64_t>(std::max<int64_t>(value, INT32_MIN), INT32_MAX));
@@ -44,40 +31,31 @@ void check_image(const Tensor &mask) {
 
 }  // namespace
 
-Tensor bytes_of(const Session &session, const Tensor &like, const Mask &mask, int64_t batch, int64_t height,
+Tensor bytes_of(Session &session, const Tensor &like, distile_mask *mask, int64_t batch, int64_t height,
                 int64_t width, bool tokens) {
-    const uint32_t *words = nullptr;
-    int32_t words_per_row = 0;
-    check(distile_mask_bits(mask.get(), &words, &words_per_row), session.context());
     const Tensor result = empty(like, tokens ? Ints{batch, width} : Ints{batch, height, width}, ScalarType::Bool);
-    auto *bytes = static_cast<uint8_t *>(result.mutable_data_ptr());
-    for (int64_t row = 0; row < batch * height; row++, words += words_per_row, bytes += width) {
-        int64_t x = 0;
-        for (; x + 8 <= width; x += 8) {
-            std::memcpy(bytes + x, bytes_of_bits[words[x / 32] >> (x % 32) & 255].data(), 8);
-        }
-        for (; x < width; x++) {
-            bytes[x] = words[x / 32] >> (x % 32) & 1;
-        }
-    }
+    check(distile_mask_get_bytes(mask, static_cast<uint8_t *>(result.mutable_data_ptr()), height * width, width),
+          session.context());
+    session.take_result(result);
     return result;
 }
 
 Tensor mask_dilate(const Tensor &mask, int64_t radius_h, int64_t radius_w) {
     check_image(mask);
     Session &session = Session::of(mask);
-    const Mask result = session.make_mask();
-    check(distile_mask_dilate(result.get(), session.mask(mask), number(radius_h), number(radius_w)), session.context());
+    distile_mask *const result = session.result(mask.size(0), mask.size(1), mask.size(2));
+    check(distile_mask_dilate(result, session.mask(mask), number(radius_h), number(radius_w)), session.context());
     return bytes_of(session, mask, result, mask.size(0), mask.size(1), mask.size(2), false);
 }
 
 Tensor mask_pool(const Tensor &mask, int64_t factor_h, int64_t factor_w) {
     check_image(mask);
+    const auto blocks = [](int64_t extent, int64_t factor) { return factor < 1 ? 1 : (extent + factor - 1) / factor; };
+    const int64_t height = blocks(mask.size(1), factor_h), width = blocks(mask.size(2), factor_w);
     Session &session = Session::of(mask);
-    const Mask result = session.make_mask();
-    check(distile_mask_pool(result.get(), session.mask(mask), number(factor_h), number(factor_w)), session.context());
-    return bytes_of(session, mask, result, mask.size(0), (mask.size(1) + factor_h - 1) / factor_h,
-                    (mask.size(2) + factor_w - 1) / factor_w, false);
+    distile_mask *const result = session.result(mask.size(0), height, width);
+    check(distile_mask_pool(result, session.mask(mask), number(factor_h), number(factor_w)), session.context());
+    return bytes_of(session, mask, result, mask.size(0), height, width, false);
 }
 
 Tensor mask_needed_input(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
@@ -85,8 +63,8 @@ Tensor mask_needed_input(const Tensor &mask, const Ints &size, const Ints &kerne
     check_image(mask);
     const distile_window window = window_of(kernel, stride, dilation, padding, kind);
     Session &session = Session::of(mask);
-    const Mask result = session.make_mask();
-    check(distile_mask_needed_input(result.get(), session.mask(mask), &window, number(size.at(0)), number(size.at(1))),
+    distile_mask *const result = session.result(mask.size(0), size.at(0), size.at(1));
+    check(distile_mask_needed_input(result, session.mask(mask), &window, number(size.at(0)), number(size.at(1))),
           session.context());
     return bytes_of(session, mask, result, mask.size(0), size[0], size[1], false);
 }
@@ -96,10 +74,9 @@ Tensor mask_affected_output(const Tensor &mask, const Ints &size, const Ints &ke
     check_image(mask);
     const distile_window window = window_of(kernel, stride, dilation, padding, kind);
     Session &session = Session::of(mask);
-    const Mask result = session.make_mask();
-    check(
-        distile_mask_affected_output(result.get(), session.mask(mask), &window, number(size.at(0)), number(size.at(1))),
-        session.context());
+    distile_mask *const result = session.result(mask.size(0), size.at(0), size.at(1));
+    check(distile_mask_affected_output(result, session.mask(mask), &window, number(size.at(0)), number(size.at(1))),
+          session.context());
     return bytes_of(session, mask, result, mask.size(0), size[0], size[1], false);
 }
 
@@ -110,8 +87,8 @@ Tensor mask_difference(const Tensor &a, const Tensor &b, double threshold) {
     }
     Session &session = Session::of(a);
     const View first = view_of(a, *type), second = view_of(b, *type);
-    const Mask result = session.make_mask();
-    check(distile_mask_set_difference(result.get(), &first.view, &second.view, static_cast<float>(threshold)),
+    distile_mask *const result = session.result(first.view.batch, first.view.height, first.view.width);
+    check(distile_mask_set_difference(result, &first.view, &second.view, static_cast<float>(threshold)),
           session.context());
     return bytes_of(session, a, result, first.view.batch, first.view.height, first.view.width, a.dim() == 3);
 }
@@ -121,8 +98,8 @@ Tensor mask_from_indices(const Tensor &indices, int64_t height, int64_t width) {
         fail("indices are a contiguous int32 tensor [N, count] of y * width + x");
     }
     Session &session = Session::of(indices);
-    const Mask result = session.make_mask();
-    check(distile_mask_set_indices(result.get(), static_cast<const int32_t *>(indices.const_data_ptr()), nullptr,
+    distile_mask *const result = session.result(indices.size(0), height, width);
+    check(distile_mask_set_indices(result, static_cast<const int32_t *>(indices.const_data_ptr()), nullptr,
                                    number(indices.size(0)), number(height), number(width), indices.size(1)),
           session.context());
     return bytes_of(session, indices, result, indices.size(0), height, width, false);
@@ -133,9 +110,9 @@ Tensor mask_from_bits(const Tensor &words, int64_t width) {
         fail("bits are a contiguous int32 tensor [N, H, words of 32 pixels]");
     }
     Session &session = Session::of(words);
-    const Mask result = session.make_mask();
-    check(distile_mask_set_bits(result.get(), static_cast<const uint32_t *>(words.const_data_ptr()),
-                                number(words.size(0)), number(words.size(1)), number(width), words.size(2)),
+    distile_mask *const result = session.result(words.size(0), words.size(1), width);
+    check(distile_mask_set_bits(result, static_cast<const uint32_t *>(words.const_data_ptr()), number(words.size(0)),
+                                number(words.size(1)), number(width), words.size(2)),
           session.context());
     return bytes_of(session, words, result, words.size(0), words.size(1), width, false);
 }

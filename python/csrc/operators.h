@@ -55,8 +55,6 @@ Tensor pack_out(const Tensor &input, const Tensor &mask, const Tensor &out);
 Tensor unpack(const Tensor &packed, const Tensor &mask);
 Tensor unpack_out(const Tensor &packed, const Tensor &mask, bool zero, const Tensor &out);
 
-// On a CPU only: they read bits back.
-Tensor cumulative_lengths(const Tensor &mask);
 Tensor mask_dilate(const Tensor &mask, int64_t radius_h, int64_t radius_w);
 Tensor mask_pool(const Tensor &mask, int64_t factor_h, int64_t factor_w);
 Tensor mask_needed_input(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
@@ -66,6 +64,9 @@ Tensor mask_affected_output(const Tensor &mask, const Ints &size, const Ints &ke
 Tensor mask_difference(const Tensor &a, const Tensor &b, double threshold);
 Tensor mask_from_indices(const Tensor &indices, int64_t height, int64_t width);
 Tensor mask_from_bits(const Tensor &words, int64_t width);
+
+// On a CPU only: the host reads what the mask holds.
+Tensor cumulative_lengths(const Tensor &mask);
 Tensor mask_to_bits(const Tensor &mask);
 
 }  // namespace distile::python

@@ -1,7 +1,9 @@
 #include "session.h"
 #include "bindings/cuda_session.h"
+#include <algorithm>
 #include <atomic>
 #include <dlfcn.h>
+#include <iterator>
 #include <map>
 #include <memory>
 
@@ -52,6 +54,15 @@ void *current_stream(int32_t device_index) {
         fail("this PyTorch does not tell its current CUDA stream");
     }
     return stream;
+}
+
+bool have_one_shape(const bindings::MaskBytes &a, const bindings::MaskBytes &b) {
+    return a.batch == b.batch && a.height == b.height && a.width == b.width;
+}
+
+/** Tensors of inference mode have no version. */
+int64_t known_version_of(const Tensor &tensor) {
+    return is_inference(tensor) ? -1 : version_of(tensor);
 }
 
 }  // namespace
@@ -111,7 +122,80 @@ distile_mask *Session::mask(const Tensor &bytes, int32_t role) {
     const Tensor plain = bytes.is_contiguous() ? bytes : torch::stable::contiguous(bytes);
     const bindings::MaskBytes view{static_cast<const uint8_t *>(plain.const_data_ptr()), sizes[0],
                                    tokens ? 1 : sizes[1], sizes[tokens ? 1 : 2]};
-    return bindings::Session::mask(view, role);
+    distile_mask *const fixed = fixed_.empty() ? nullptr : fixed_mask(plain, view);
+    return fixed ? fixed : bindings::Session::mask(view, role);
+}
+
+void Session::fix_mask(const Tensor &bytes) {
+    if (device_index_ >= 0) {
+        fixed_.push_back({bytes, known_version_of(bytes), {}});
+    }
+}
+
+void Session::release_mask(const Tensor &bytes) {
+    const auto last = std::find_if(fixed_.rbegin(), fixed_.rend(), [&](const FixedMask &fixed) {
+        return fixed.bytes.const_data_ptr() == bytes.const_data_ptr();
+    });
+    if (last != fixed_.rend()) {
+        fixed_.erase(std::next(last).base());
+    }
+}
+
+void Session::fix_result(bool fixed) {
+    fixes_result_ = fixed && device_index_ >= 0;
+}
+
+distile_mask *Session::result(int64_t batch, int64_t height, int64_t width) {
+    result_.reset();
+    if (!fixes_result_) {
+        return result_mask(batch, height, width);
+    }
+    fixes_result_ = false;
+    const bindings::MaskBytes view{nullptr, batch, height, width};
+    const int32_t role = free_role(view);
+    void *const stream = current_stream(device_index_);
+    distile_mask *const mask = result_mask(batch, height, width, role);
+    result_ = SetMask{view, role, stream, bindings::capture_of(stream), mask};
+    return mask;
+}
+
+void Session::take_result(const Tensor &bytes) {
+    if (result_) {
+        fixed_.push_back({bytes, known_version_of(bytes), {*result_}});
+        result_.reset();
+    }
+}
+
+distile_mask *Session::fixed_mask(const Tensor &bytes, const bindings::MaskBytes &view) {
+    const auto fixed = std::find_if(fixed_.begin(), fixed_.end(),
+                                    [&](const FixedMask &other) { return other.bytes.const_data_ptr() == view.bytes; });
+    if (fixed == fixed_.end() || fixed->version != known_version_of(bytes)) {
+        return nullptr;
+    }
+    void *const stream = current_stream(device_index_);
+    const uint64_t capture = bindings::capture_of(stream);
+    const auto found = std::find_if(fixed->set.begin(), fixed->set.end(),
+                                    [&](const SetMask &set) { return have_one_shape(set.view, view); });
+    if (found != fixed->set.end()) {
+        return found->stream == stream && found->capture == capture ? found->mask : nullptr;
+    }
+    const int32_t role = free_role(view);
+    fixed->set.push_back({view, role, stream, capture, bindings::Session::mask(view, role)});
+    return fixed->set.back().mask;
+}
+
+int32_t Session::free_role(const bindings::MaskBytes &view) const {
+    // Above those of a call's masks.
+    int32_t role = 1;
+    bool taken = true;
+    while (taken) {
+        role++;
+        taken = std::any_of(fixed_.begin(), fixed_.end(), [&](const FixedMask &fixed) {
+            return std::any_of(fixed.set.begin(), fixed.set.end(),
+                               [&](const SetMask &set) { return set.role == role && have_one_shape(set.view, view); });
+        });
+    }
+    return role;
 }
 
 void set_math(int64_t math) {

@@ -32,7 +32,42 @@ public:
     /** The mask with these bytes: bool or uint8, [batch, height, width], or [batch, tokens] for images of height 1. */
     distile_mask *mask(const Tensor &bytes, int32_t role = 0);
 
+    /** Until release_mask(), the values of this mask do not change, so that calls on a GPU share what they make of it.
+     * On a CPU equal masks always do. */
+    void fix_mask(const Tensor &bytes);
+    void release_mask(const Tensor &bytes);
+
+    /** Whether the next result is fixed as soon as it is there, by the distile_mask that it was written from. */
+    void fix_result(bool fixed);
+    /** A mask of this shape for a result, to be set and then written as bytes. */
+    distile_mask *result(int64_t batch, int64_t height, int64_t width);
+    /** Called with the bytes of the last result. */
+    void take_result(const Tensor &bytes);
+
 private:
+    /** A distile_mask that holds a fixed mask, seen as images or as tokens. Work on another stream, and in another
+     * capture, is not ordered after what set it. */
+    struct SetMask {
+        bindings::MaskBytes view;
+        int32_t role;
+        void *stream;
+        uint64_t capture;
+        distile_mask *mask;
+    };
+    struct FixedMask {
+        Tensor bytes;    /**< Holding it keeps its memory from being used for another. */
+        int64_t version; /**< A write in place ends what was promised. */
+        std::vector<SetMask> set;
+    };
+
+    /** The distile_mask of a fixed mask; null if there is none for these bytes. */
+    distile_mask *fixed_mask(const Tensor &bytes, const bindings::MaskBytes &view);
+    /** A role that no other fixed mask of this shape has. */
+    int32_t free_role(const bindings::MaskBytes &view) const;
+
+    std::vector<FixedMask> fixed_;
+    bool fixes_result_ = false;
+    std::optional<SetMask> result_; /**< The last one, if it is to be fixed. */
     int32_t device_index_; /**< Below 0 for CPUs. */
     int32_t threads_;      /**< Of PyTorch, on a CPU. */
     distile_math math_;

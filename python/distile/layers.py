@@ -95,11 +95,6 @@ def mask_scores(input, weight=None, *, bias=0.0, threshold=0.0):
     return (scores + bias if bias else scores) > threshold
 
 
-# On a GPU, the operators take masks as bytes, so this needs no call of the library, and no wait.
-torch.library.impl("distile::mask_scores", "CUDA")(
-    lambda input, weight=None, *, bias=0.0, threshold=0.0: mask_scores(input, weight, bias=bias, threshold=threshold)
-)
-
 # ---- Shapes -----------------------------------------------------------------------------------
 
 

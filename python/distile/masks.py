@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 
@@ -20,6 +21,10 @@ class SharedMask:
         self.mask = as_mask(mask)
         self._at = {tuple(self.mask.shape[1:]): self.mask}
 
+    def fixed(self) -> fixed:
+        """A context in which the mask does not change."""
+        return fixed(*self._at.values())
+
     def at(self, *size: int) -> torch.Tensor:
         """The mask for an output of height and width, or of a number of tokens."""
         found = self._at.get(size)
@@ -34,7 +39,7 @@ class SharedMask:
         if len(size) == len(have) == 2:
             factors = [-(-have[axis] // size[axis]) for axis in (0, 1)]
             if all(-(-have[axis] // factors[axis]) == size[axis] for axis in (0, 1)):
-                return ops.mask_pool(self.mask, *factors)
+                return make(ops.mask_pool, self.mask, *factors)
             if all(size[axis] % have[axis] == 0 for axis in (0, 1)):
                 rows = self.mask.repeat_interleave(size[0] // have[0], 1)
                 return rows.repeat_interleave(size[1] // have[1], 2)
@@ -44,11 +49,56 @@ class SharedMask:
         )
 
 
+class fixed:
+    """A context in which these masks do not change, and neither do those that mask units and the functions of this
+    module make in it. On a GPU all calls in it, on one stream, share what they make of a mask, which otherwise each
+    makes anew. On a CPU they always do.
+
+        with distile.masks.fixed(m):
+            y = second(first(x, m), m)
+
+    A write by PyTorch's operators ends it for that mask, but in inference mode. No other write may happen.
+    """
+
+    def __init__(self, *masks: torch.Tensor):
+        self._masks = [] if torch.compiler.is_compiling() else [mask for mask in masks if mask.is_cuda]
+
+    def __enter__(self) -> None:
+        self._outer, _current.fixed = _current.fixed, self
+        for mask in self._masks:
+            ops._fix_mask(mask)
+
+    def __exit__(self, *_) -> None:
+        _current.fixed = self._outer
+        for mask in self._masks:
+            ops._release_mask(mask)
+
+    def make(self, operator, like: torch.Tensor, *arguments, **keywords) -> torch.Tensor:
+        """Calls an operator that makes a mask from a tensor."""
+        if not like.is_cuda:
+            return operator(like, *arguments, **keywords)
+        ops._fix_result(like, True)
+        try:
+            made = operator(like, *arguments, **keywords)
+        finally:
+            ops._fix_result(like, False)
+        self._masks.append(made)
+        return made
+
+
 class _Current(threading.local):
     shared: SharedMask | None = None
+    fixed: fixed | None = None
 
 
 _current = _Current()
+
+
+def make(operator, like: torch.Tensor, *arguments, **keywords) -> torch.Tensor:
+    """Calls an operator that makes a mask from a tensor, which is fixed in the context `fixed`."""
+    context = None if torch.compiler.is_compiling() else _current.fixed
+    call = operator if context is None else functools.partial(context.make, operator)
+    return call(like, *arguments, **keywords)
 
 
 class mask:
@@ -89,7 +139,7 @@ def resolve(mask: torch.Tensor | SharedMask | None, *size: int) -> torch.Tensor 
 def dilate(mask: torch.Tensor, radius: int | Sequence[int]) -> torch.Tensor:
     """Pixels with an active pixel at most `radius` rows and columns away."""
     radius_h, radius_w = (radius, radius) if isinstance(radius, int) else radius
-    return ops.mask_dilate(mask, radius_h, radius_w)
+    return make(ops.mask_dilate, mask, radius_h, radius_w)
 
 
 def erode(mask: torch.Tensor, radius: int | Sequence[int]) -> torch.Tensor:
@@ -100,19 +150,20 @@ def erode(mask: torch.Tensor, radius: int | Sequence[int]) -> torch.Tensor:
 def pool(mask: torch.Tensor, factor: int | Sequence[int]) -> torch.Tensor:
     """One pixel for each block of so many pixels: active if any of them is."""
     factor_h, factor_w = (factor, factor) if isinstance(factor, int) else factor
-    return ops.mask_pool(mask, factor_h, factor_w)
+    return make(ops.mask_pool, mask, factor_h, factor_w)
 
 
 def difference(a: torch.Tensor, b: torch.Tensor, threshold: float = 0) -> torch.Tensor:
     """The pixels of images, or the tokens, that differ by more than the threshold in any channel."""
-    return ops.mask_difference(a, b, threshold)
+    return make(ops.mask_difference, a, b, threshold)
 
 
 def needed_input(
     mask: torch.Tensor, size: Sequence[int], *, kernel, stride=1, dilation=1, padding=0, kind: str = "conv"
 ) -> torch.Tensor:
     """The pixels of an input of height and width `size` that the active outputs of a layer read."""
-    return ops.mask_needed_input(
+    return make(
+        ops.mask_needed_input,
         mask,
         size,
         kernel=_pair(kernel),
@@ -127,7 +178,8 @@ def affected_output(
     mask: torch.Tensor, size: Sequence[int], *, kernel, stride=1, dilation=1, padding=0, kind: str = "conv"
 ) -> torch.Tensor:
     """The outputs of a layer, of height and width `size`, that read an active pixel of its input."""
-    return ops.mask_affected_output(
+    return make(
+        ops.mask_affected_output,
         mask,
         size,
         kernel=_pair(kernel),

@@ -31,6 +31,7 @@ from .nn_layers import (  # noqa: F401
     MaskUnit,
 )
 from .shapes import convolved
+from .vectors import float32_of
 
 
 class Place:
@@ -234,7 +235,7 @@ class MaskedLayerNorm(nn.LayerNorm):
         mask = _token_mask(mask, input.shape)
         if mask is None:
             return _finish_dense(super().forward(input), None, "none", out)
-        return _normalized(self, "layer_norm", input, mask, (self.weight, self.bias), self.eps, out, zero)
+        return _normalized(self, "layer_norm", input, mask, float32_of(self, "weight", "bias"), self.eps, out, zero)
 
 
 class MaskedRMSNorm(nn.RMSNorm):
@@ -245,7 +246,7 @@ class MaskedRMSNorm(nn.RMSNorm):
         if mask is None:
             return _finish_dense(super().forward(input), None, "none", out)
         epsilon = torch.finfo(input.dtype).eps if self.eps is None else self.eps
-        return _normalized(self, "rms_norm", input, mask, (self.weight,), epsilon, out, zero)
+        return _normalized(self, "rms_norm", input, mask, float32_of(self, "weight"), epsilon, out, zero)
 
 
 class MaskedAttention(nn.Module):

@@ -10,6 +10,7 @@ from . import dense, layers, masks
 from ._library import ops
 from .forms import form
 from .shapes import convolved
+from .vectors import float32_of
 
 
 def _pair(value) -> tuple[int, int]:
@@ -185,7 +186,7 @@ class MaskedGroupNorm(nn.GroupNorm):
                     epsilon=self.eps,
                 )  # fmt: skip
             return _finish(dense.ACTIVATIONS[self.activation](normalized), out)
-        tensors = (input, mask, self.weight, self.bias, *(self.statistics or ()))
+        tensors = (input, mask, *float32_of(self, "weight", "bias"), *(self.statistics or ()))
         keywords = dict(groups=self.num_groups, epsilon=self.eps, activation=self.activation)
         return _run("group_norm", tensors, keywords, out, zero)
 
@@ -204,7 +205,7 @@ class MaskedBatchNorm2d(nn.BatchNorm2d):
             return _finish(dense.ACTIVATIONS[self.activation](super().forward(input)), out)
         if self.training or self.running_mean is None:
             raise RuntimeError("a masked batch norm has no training mode: call eval(), or give it running statistics")
-        tensors = (input, mask, self.weight, self.bias, self.running_mean, self.running_var)
+        tensors = (input, mask, *float32_of(self, "weight", "bias"), self.running_mean, self.running_var)
         return _run(
             "group_norm",
             tensors,
@@ -254,4 +255,5 @@ class MaskUnit(nn.Module):
 
     def forward(self, input):
         input = input.detach()[..., :: self.stride, :: self.stride]
-        return ops.mask_scores(input, self.weight, bias=self.bias, threshold=self.threshold)
+        weight = float32_of(self, "weight")
+        return masks.make(ops.mask_scores, input, *weight, bias=self.bias, threshold=self.threshold)

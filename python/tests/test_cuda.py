@@ -6,7 +6,7 @@ import distile
 import graphs
 import pytest
 import torch
-from distile import dense, layers, polykernels
+from distile import dense, layers, mask_algebra, polykernels
 from distile.nn import MaskedConv2d, MaskedLinear
 from test_networks import SMALL, small
 
@@ -234,6 +234,62 @@ def test_masks_that_change_in_a_capture(inference):
         assert all(torch.equal(found, expected) for found in (first, second, cloned, last))
         assert torch.equal(inverse, torch.where(given[:, None], 0, x)) and torch.equal(all_of_it, x)
         assert torch.equal(ops.activate(x, given), expected)
+
+
+@torch.no_grad()
+def test_fixed_masks():
+    """Calls share what they make of masks that do not change. A write ends that, and other streams take no part in it."""
+    torch.manual_seed(0)
+    x, given, other = image(1, 40, 24, 20), mask_of("", 0.5), mask_of("", 0.2)
+    tokens = torch.randn(1, 480, 40)
+
+    def right(mask):
+        images = torch.equal(ops.activate(x, mask), torch.where(mask[:, None], x, 0))
+        rows = mask.flatten(1)
+        return images and torch.equal(ops.activate(tokens, rows), torch.where(rows[..., None], tokens, 0))
+
+    with distile.masks.fixed():
+        made = [distile.masks.dilate(given, 1), distile.masks.dilate(other, 2), distile.masks.pool(given, 1)]
+        scored = distile.nn.MaskUnit(40)(x)
+        assert all(right(mask) for _ in range(2) for mask in (*made, scored))
+        assert torch.equal(made[0], mask_algebra.dilate(given, 1, 1)) and torch.equal(made[2], given)
+        made[0].logical_not_()
+        assert right(made[0])
+    with distile.masks.fixed(given, other):
+        assert all(right(mask) for mask in (given, other, given, given & other))
+        with distile.masks.fixed(given):
+            assert right(given)
+        assert right(given) and right(other)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            assert right(given)
+        torch.cuda.current_stream().wait_stream(stream)
+        given.logical_not_()
+        assert right(given) and right(other)
+    given.copy_(other)
+    assert right(given)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("inference", [False, True])
+def test_fixed_masks_in_a_graph(inference):
+    torch.manual_seed(0)
+    x, given, conv = image(1, 128, 24, 20), mask_of("", 0.5), MaskedConv2d(128, 128, 3, padding=1)
+
+    def step():
+        with torch.inference_mode(inference), distile.masks.fixed(given):
+            wide = distile.masks.dilate(given, 1)
+            return ops.activate(x, given), ops.activate(x, wide), conv(conv(x, wide), given)
+
+    captured = graphs.Captured(step)
+    with distile.masks.fixed(given):
+        step()  # What it set is not for the graph.
+        for density in (0.3, 0.0, 1.0, 0.1):
+            given.copy_(mask_of("", density))
+            for found, expected in zip(captured(), step()):
+                assert torch.equal(found, expected)
+            assert torch.equal(captured()[0], torch.where(given[:, None], x, 0))
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 """Pooling, sums, products, group norm and mask units against plain PyTorch, and their modules."""
 
+import copy
 import itertools
 
 import pytest
@@ -140,6 +141,30 @@ def test_norm_modules():
     close(batch_norm(x, mask), torch.where(mask[:, None], nn.BatchNorm2d.forward(batch_norm, x), 0))
     with pytest.raises(RuntimeError, match="eval"):
         batch_norm.train()(x, mask)
+
+
+@torch.no_grad()
+def test_parameters_that_change():
+    """Norms convert parameters of 16 bits once, and again when they change."""
+    torch.manual_seed(0)
+    norm, mask = masked.MaskedGroupNorm(4, 24).half(), torch.rand(2, 9, 7) < 0.4
+    x = torch.randn(2, 24, 9, 7).half().to(memory_format=torch.channels_last)
+
+    def check(layer):
+        expected = layers.group_norm(x, mask, layer.weight, layer.bias, groups=4)
+        assert (layer(x, mask) - expected).abs().max() < 1e-2
+
+    for factor in (1, -3):
+        norm.weight.mul_(factor)
+        norm.bias.add_(factor)
+        check(norm)
+    twin = copy.deepcopy(norm)
+    norm.weight.data = torch.randn(24).half()
+    check(norm)
+    check(twin)
+    norm.float()
+    x = x.float()
+    check(norm)
 
 
 @torch.no_grad()

@@ -125,6 +125,21 @@ WINDOWS = [
 ]
 
 
+@torch.no_grad()
+def test_shared_masks_that_do_not_change():
+    torch.manual_seed(0)
+    mask = torch.rand(2, 12, 16) < 0.2
+    x, small = torch.randn(2, 8, 12, 16), torch.randn(2, 8, 6, 8)
+    shared = masks.SharedMask(mask)
+    with shared.fixed():
+        for _ in range(2):
+            assert torch.equal(ops.activate(x, shared.at(12, 16)), torch.where(mask[:, None], x, 0))
+            pooled = mask_algebra.pool(mask, 2, 2)
+            assert torch.equal(ops.activate(small, shared.at(6, 8)), torch.where(pooled[:, None], small, 0))
+    mask.logical_not_()
+    assert torch.equal(ops.activate(x, mask), torch.where(mask[:, None], x, 0))
+
+
 @pytest.mark.parametrize("kind", [mask_algebra.CONV, mask_algebra.TRANSPOSED, mask_algebra.UPSAMPLED])
 @pytest.mark.parametrize("window", WINDOWS)
 def test_algebra_of_gpus(kind, window):

@@ -2,11 +2,23 @@
 #include "cpu_scores.h"
 #include "tensor_difference.h"
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 namespace distile {
 
 namespace {
+
+/** Eight pixels as bytes, by their bits. */
+constexpr auto bytes_of_bits = [] {
+    std::array<std::array<uint8_t, 8>, 256> table{};
+    for (size_t bits = 0; bits < table.size(); bits++) {
+        for (size_t pixel = 0; pixel < 8; pixel++) {
+            table[bits][pixel] = bits >> pixel & 1;
+        }
+    }
+    return table;
+}();
 
 /** Calls visit(n, index) for every listed index until it returns false. Returns whether it visited all. */
 template<typename Visit>
@@ -138,6 +150,20 @@ void CpuMask::set_indices(const char *call, const MaskShape &to, const int32_t *
 MaskBits CpuMask::bits() {
     // A row of 64-bit words is a row of pairs of 32-bit words.
     return {reinterpret_cast<const uint32_t *>(bits_.words), 2 * bits_.words_per_row()};
+}
+
+void CpuMask::get_bytes(uint8_t *bytes, int64_t stride_n, int64_t stride_h) {
+    const uint64_t *words = words_.data();
+    for (int64_t row = 0; row < int64_t{shape.batch} * shape.height; row++, words += bits_.words_per_row()) {
+        uint8_t *const to = bytes + row / shape.height * stride_n + row % shape.height * stride_h;
+        int32_t x = 0;
+        for (; x + 8 <= shape.width; x += 8) {
+            std::memcpy(to + x, bytes_of_bits[words[x / 64] >> (x % 64) & 255].data(), 8);
+        }
+        for (; x < shape.width; x++) {
+            to[x] = words[x / 64] >> (x % 64) & 1;
+        }
+    }
 }
 
 void CpuMask::count(const Granularity *granularities, int32_t num_granularities, int64_t *counts) {

@@ -39,6 +39,7 @@ template<typename Pixels> void CudaDevice::launch_pixels(const OwnKernels::Pixel
                                                          const TileList &list, const Pixels &pixels) const {
     LaunchGrid grid = grid_of(static_cast<uint64_t>(list.capacity) * pixels.team);
     grid.x = std::min(grid.x, most_blocks());
+    grid.early = kernels->masks_wait;
     launch(in_vectors ? functions.vectors : functions.elements, caller_stream, grid, pixels);
 }
 
@@ -203,9 +204,11 @@ void CudaMask::set_scores(const distile_tensor &tensor, const Scores &scores) {
                                  scores.weights,
                                  scores.bias,
                                  scores.threshold};
+    const OwnKernels::PixelKernels &functions = device_.kernels->score_pixels(tensor.dtype);
     set_words({tensor.batch, tensor.height, tensor.width}, [&](uint32_t *words, Listing &) {
-        device_.launch(device_.kernels->score_pixels(tensor.dtype), device_.caller_stream,
-                       grid_of(uint64_t{32} * pixels.num_words), pixels, words);
+        launch(is_in_units(tensor, layer_bytes) ? functions.vectors : functions.elements,
+               pixels.by_lane != 0 ? grid_of(uint64_t{32} * pixels.num_words) : LaunchGrid{pixels.num_words}, pixels,
+               words);
     });
 }
 

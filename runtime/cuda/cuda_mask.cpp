@@ -158,6 +158,17 @@ void CudaMask::set_indices(const char *, const MaskShape &to, const int32_t *ind
     });
 }
 
+void CudaMask::get_bytes(uint8_t *bytes, int64_t stride_n, int64_t stride_h) {
+    device_.check_pointer(bytes, 1, "memory for bytes");
+    const BytesTarget target = {bytes,
+                                stride_n,
+                                stride_h,
+                                make_divisor(static_cast<uint32_t>(bits_.width)),
+                                make_divisor(static_cast<uint32_t>(bits_.height)),
+                                static_cast<uint32_t>(shape.num_pixels())};
+    launch(device_.kernels->unpack_bytes, grid_of(target.pixels), bits_, target);
+}
+
 // ---- Counting and listing --------------------------------------------------------------------
 
 CudaMask::Level &CudaMask::level(Granularity granularity) {

@@ -31,6 +31,7 @@ public:
     MaskBits bits() override {
         return {bits_.words, bits_.words_per_row};
     }
+    void get_bytes(uint8_t *bytes, int64_t stride_n, int64_t stride_h) override;
     const DeviceBits &device_bits() const {
         return bits_;
     }

@@ -51,9 +51,7 @@ void CudaMask::set_window(const MaskShape &to, distile_mask &from, const distile
     const uint32_t teams = block_threads / transfer.team;
     LaunchGrid grid = grid_of(uint64_t{transfer.num_rows} * transfer.team);
     grid.shared_bytes = static_cast<uint32_t>(sizeof(uint32_t) * 2 * teams * transfer.row.words);
-    set_words(to, [&](uint32_t *words, Listing &) {
-        device_.launch(device_.kernels->transfer_bits, device_.caller_stream, grid, transfer, words);
-    });
+    set_words(to, [&](uint32_t *words, Listing &) { launch(device_.kernels->transfer_bits, grid, transfer, words); });
 }
 
 void CudaMask::set_combination(Combination how, distile_mask &a, distile_mask *b) {
@@ -63,8 +61,7 @@ void CudaMask::set_combination(Combination how, distile_mask &a, distile_mask *b
                                         operation_of(how), make_divisor(static_cast<uint32_t>(bits.words_per_row)),
                                         left.num_words(),  ~0u >> (32 * bits.words_per_row - bits.width)};
     set_words(MaskShape(left.shape), [&](uint32_t *words, Listing &) {
-        device_.launch(device_.kernels->combine_bits, device_.caller_stream, grid_of(combination.num_words),
-                       combination, words);
+        launch(device_.kernels->combine_bits, grid_of(combination.num_words), combination, words);
     });
 }
 

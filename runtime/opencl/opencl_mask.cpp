@@ -32,6 +32,11 @@ uint64_t rows_of(const MaskShape &shape) {
     return static_cast<uint64_t>(shape.batch) * static_cast<uint64_t>(shape.height);
 }
 
+/** From the first byte of a mask to its last. */
+uint64_t bytes_between(const MaskShape &shape, int64_t stride_n, int64_t stride_h) {
+    return static_cast<uint64_t>((shape.batch - 1) * stride_n + (shape.height - 1) * stride_h + shape.width);
+}
+
 }  // namespace
 
 OpenClMask::OpenClMask(OpenClDevice &device)
@@ -63,8 +68,7 @@ void OpenClMask::begin_words(const MaskShape &to) {
 }
 
 void OpenClMask::set_bytes(const MaskShape &to, const uint8_t *bytes, int64_t stride_n, int64_t stride_h) {
-    const int64_t last = (to.batch - 1) * stride_n + (to.height - 1) * stride_h + to.width;
-    device_.check_range(bytes, static_cast<uint64_t>(last), 1, "mask's bytes");
+    device_.check_range(bytes, bytes_between(to, stride_n, stride_h), 1, "mask's bytes");
     set_words(to, [&](uint32_t *words) {
         device_.launch("distile_pack_bytes", items_for(static_cast<uint64_t>(words_per_row_), rows_of(to)), bytes,
                        cl_long{stride_n}, cl_long{stride_h}, to.height, to.width, words_per_row_,
@@ -157,6 +161,13 @@ void OpenClMask::set_difference(const distile_tensor &a, const distile_tensor &b
                        cl_long{a.stride_h}, cl_long{a.stride_w}, b.data, cl_long{b.stride_n}, cl_long{b.stride_h},
                        cl_long{b.stride_w}, to.height, to.width, a.channels, threshold, words_per_row_, words);
     });
+}
+
+void OpenClMask::get_bytes(uint8_t *bytes, int64_t stride_n, int64_t stride_h) {
+    device_.check_range(bytes, bytes_between(shape, stride_n, stride_h), 1, "memory for bytes");
+    device_.launch("distile_unpack_bytes", items_for(static_cast<uint64_t>(shape.width), rows_of(shape)),
+                   words_.as<uint32_t>(), words_per_row_, shape.height, shape.width,
+                   static_cast<int32_t>(rows_of(shape)), bytes, cl_long{stride_n}, cl_long{stride_h});
 }
 
 // ---- Counting and listing --------------------------------------------------------------------

@@ -108,6 +108,32 @@ Size random_size(std::mt19937 &random, int32_t batch) {
 
 }  // namespace
 
+TEST_CASE("A mask on a GPU is written as the bytes that set it, and nothing between its rows", "[gpu_algebra]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    std::mt19937 random(4);
+    Twin twin(gpu, 1 << 16);
+    for (int32_t trial = 0; trial < 40; trial++) {
+        const Size size = random_size(random, pick({1, 2, 5}, random));
+        const std::vector<uint8_t> bytes = random_bytes(size, pick({0.0, 0.3, 1.0}, random), random);
+        twin.set(size, bytes);
+        const int64_t row = size.width + trial % 3, image = row * size.height + trial % 2;
+        constexpr uint8_t untouched = 7;
+        std::vector<uint8_t> due(static_cast<size_t>(image) * size.batch, untouched);
+        DeviceArray<uint8_t> written(due.size());
+        written.set(due);
+        for (int64_t line = 0; line < int64_t{size.batch} * size.height; line++) {
+            std::copy_n(bytes.begin() + line * size.width, size.width,
+                        due.begin() + line / size.height * image + line % size.height * row);
+        }
+        CAPTURE(trial, size.batch, size.height, size.width);
+        gpu.check(distile_mask_get_bytes(twin.device.get(), written.data(), image, row));
+        REQUIRE(read_device(written.data(), due.size()) == due);
+    }
+}
+
 TEST_CASE("Needed inputs and affected outputs on a GPU are those of the CPU", "[gpu_algebra]") {
     const Gpu gpu;
     if (!gpu) {

@@ -96,6 +96,8 @@ struct Setup {
             distile_mask_dilate(mask.get(), mask.get(), 1, 1),
             distile_mask_set_difference(mask.get(), &output, &residual, 0),
             distile_mask_active_pixels(mask.get(), &active),
+            distile_mask_get_bytes(mask.get(), static_cast<uint8_t *>(output.data),
+                                   int64_t{output.height} * output.width, output.width),
             distile_run(kernel.get(), &args),
             distile_normalize(gpu.context.get(), &normalization),
             distile_combine(gpu.context.get(), &addition),

@@ -238,6 +238,7 @@ TEST_CASE("Null objects are allowed where nothing is to do, and refused elsewher
                                 const distile_tensor *) { return 0; };
     distile_kernel_info info{};
     const int32_t index = 0;
+    uint8_t written = 0;
     const distile_dense_candidate dense{"x", run_nothing, nullptr};
     const distile_dense_candidate no_name{nullptr, run_nothing, nullptr}, no_function{"x", nullptr, nullptr};
 
@@ -248,6 +249,7 @@ TEST_CASE("Null objects are allowed where nothing is to do, and refused elsewher
         [&] { return distile_mask_set_bits(nullptr, &word, 1, 1, 1, 1); },
         [&] { return distile_mask_set_indices(nullptr, &index, nullptr, 1, 1, 1, 1); },
         [&] { return distile_mask_bits(nullptr, &words, &words_per_row); },
+        [&] { return distile_mask_get_bytes(nullptr, &written, 1, 1); },
         [&] { return distile_mask_active_pixels(nullptr, &number); },
         [&] { return distile_mask_count_tiles(nullptr, 1, 1, &number); },
         [&] { return distile_mask_tiles(nullptr, 1, 1, &list); },
@@ -278,6 +280,7 @@ TEST_CASE("Null objects are allowed where nothing is to do, and refused elsewher
         [&] { return distile_mask_set_indices(mask, nullptr, nullptr, 1, 1, 1, 1); },
         [&] { return distile_mask_bits(mask, nullptr, &words_per_row); },
         [&] { return distile_mask_bits(mask, &words, nullptr); },
+        [&] { return distile_mask_get_bytes(mask, nullptr, 1, 1); },
         [&] { return distile_mask_active_pixels(mask, nullptr); },
         [&] { return distile_mask_count_tiles(mask, 1, 1, nullptr); },
         [&] { return distile_mask_tiles(mask, 1, 1, nullptr); },

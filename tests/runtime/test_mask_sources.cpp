@@ -111,6 +111,31 @@ TEST_CASE("The bits of a mask set another one", "[mask_sources]") {
     }
 }
 
+TEST_CASE("A mask is written as bytes, and nothing between its rows", "[mask_sources]") {
+    std::mt19937 random(34);
+    const Masks masks;
+    constexpr uint8_t untouched = 7;
+    for (int32_t width : widths) {
+        const Shape shape{3, 5, width};
+        const std::vector<uint8_t> bytes = draw_bytes(shape, random);
+        masks.of_bytes(bytes, shape);
+        for (const int64_t gap : {0, 1, 70}) {
+            // No byte behind the last one that is needed: sanitizers see what is written beyond.
+            const int64_t row = width + gap, image = row * shape.height + gap;
+            std::vector<uint8_t> due((shape.batch - 1) * image + (shape.height - 1) * row + width, untouched);
+            std::vector<uint8_t> written = due;
+            written.shrink_to_fit();
+            for (int64_t line = 0; line < int64_t{shape.batch} * shape.height; line++) {
+                std::copy_n(bytes.begin() + line * width, width,
+                            due.begin() + line / shape.height * image + line % shape.height * row);
+            }
+            CAPTURE(width, gap);
+            REQUIRE(distile_mask_get_bytes(masks.due.get(), written.data(), image, row) == DISTILE_OK);
+            CHECK(written == due);
+        }
+    }
+}
+
 TEST_CASE("A mask from indices is that from bytes, in any order and with repeats", "[mask_sources]") {
     std::mt19937 random(33);
     const Masks masks;

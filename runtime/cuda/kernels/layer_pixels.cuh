@@ -61,6 +61,7 @@ inline __device__ float larger(float a, float b) {
     DISTILE_LAYER_KERNEL(distile_##name##_elements_bfloat16, Arguments, (function<__nv_bfloat16, 1>))
 #define DISTILE_LAYER_KERNEL(name, Arguments, function)                                                                \
     extern "C" __global__ void __launch_bounds__(block_threads) name(Arguments of) {                                   \
+        wait_for_earlier_kernels();                                                                                    \
         function(of);                                                                                                  \
     }
 

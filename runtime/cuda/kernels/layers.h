@@ -93,7 +93,7 @@ struct ScoredPixels {
     Divisor words_per_row, height;
     uint32_t num_words, channels;
     int32_t width;
-    int32_t by_lane;  ///< 1: a lane scores a pixel; 0: a warp does.
+    int32_t by_lane;  ///< 1: a lane scores a pixel; 0: a warp does, and a block has one word.
     const float *weights;
     float bias, threshold;
 };

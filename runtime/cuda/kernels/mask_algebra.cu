@@ -76,6 +76,7 @@ extern __shared__ uint32_t shared_words[];
 /** Maps a mask through a window: for every row of the result, a team unites rows and then moves the bits of the
  * union. */
 extern "C" __global__ void __launch_bounds__(block_threads) distile_transfer_bits(BitTransfer transfer, uint32_t *to) {
+    wait_for_earlier_kernels();
     const BitRow &row = transfer.row;
     const uint32_t team_of_block = threadIdx.x / transfer.team;
     uint32_t *const words = shared_words + 2 * team_of_block * row.words;
@@ -136,6 +137,7 @@ extern "C" __global__ void __launch_bounds__(block_threads) distile_transfer_bit
 /** Combines two masks of the same shape, one thread per word. The result may be one of them. */
 extern "C" __global__ void __launch_bounds__(block_threads)
     distile_combine_bits(BitCombination combination, uint32_t *to) {
+    wait_for_earlier_kernels();
     const uint32_t word = blockIdx.x * block_threads + threadIdx.x;
     if (word >= combination.num_words) {
         return;

@@ -1,4 +1,5 @@
-// Bytes, bits and lists of pixels into the bits of a mask, and bytes and bits into its list of pixels too.
+// Bytes, bits and lists of pixels into the bits of a mask, and bytes and bits into its list of pixels too; and its bits
+// into bytes.
 #include "listing.cuh"
 #include "mask_sources.h"
 
@@ -83,6 +84,18 @@ extern "C" __global__ void __launch_bounds__(block_threads)
 extern "C" __global__ void __launch_bounds__(block_threads)
     distile_copy_bits(BitsSource bits, TileGrid pixels, uint32_t *counts, uint32_t patience, uint32_t *words) {
     set_words(bits, pixels, counts, patience, words);
+}
+
+/** Writes a byte in each thread. */
+extern "C" __global__ void __launch_bounds__(block_threads) distile_unpack_bytes(DeviceBits mask, BytesTarget to) {
+    wait_for_earlier_kernels();
+    const uint32_t pixel = blockIdx.x * block_threads + threadIdx.x;
+    if (pixel < to.pixels) {
+        const uint32_t row = divide(pixel, to.width), image = divide(row, to.height);
+        const uint32_t x = pixel - row * to.width.value, y = row - image * to.height.value;
+        to.bytes[image * to.stride_n + y * to.stride_h + x] =
+            mask.words[row * mask.words_per_row + x / 32] >> (x % 32) & 1;
+    }
 }
 
 /** Sets the bits of the listed pixels of image blockIdx.y in zeroed words. */

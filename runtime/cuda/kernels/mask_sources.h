@@ -25,6 +25,14 @@ struct BytesSource {
     WordGrid grid;
 };
 
+/** Bytes to write a mask to. */
+struct BytesTarget {
+    uint8_t *bytes;
+    int64_t stride_n, stride_h;
+    Divisor width, height;
+    uint32_t pixels;  ///< In all images.
+};
+
 /** Bits to set a mask from. */
 struct BitsSource {
     const uint32_t *words;

@@ -210,6 +210,10 @@ DISTILE_API distile_status distile_mask_set_indices(distile_mask *mask, const in
  * again; on a GPU, until it is set to another shape: for the same shape, new bits overwrite the old ones. Errors:
  * NULL_POINTER, BAD_MASK (it was never set). */
 DISTILE_API distile_status distile_mask_bits(distile_mask *mask, const uint32_t **words, int32_t *words_per_row);
+/** Writes the mask as bytes, 1 where it is active and 0 elsewhere, in the format and with the strides of
+ * distile_mask_set_bytes. On a GPU nothing waits. Errors: NULL_POINTER, BAD_MASK (it was never set), BAD_STRIDE. */
+DISTILE_API distile_status distile_mask_get_bytes(distile_mask *mask, uint8_t *bytes, int64_t stride_n,
+                                                  int64_t stride_h);
 
 /** The number of active pixels. Waits on a GPU. Errors: NULL_POINTER, BAD_MASK (it was never set), CAPTURING,
  * OUT_OF_MEMORY. */

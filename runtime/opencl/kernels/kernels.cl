@@ -23,6 +23,17 @@ __kernel void distile_pack_bytes(POINTER(bytes), long stride_n, long stride_h, i
     AT(uint, words)[(long)row * words_per_row + word] = bits;
 }
 
+// One item per pixel of a row.
+__kernel void distile_unpack_bytes(POINTER(words), int words_per_row, int height, int width, int rows, POINTER(bytes),
+                                   long stride_n, long stride_h) {
+    const int x = (int)get_global_id(0), row = (int)get_global_id(1);
+    if (x < width && row < rows) {
+        const int image = row / height, y = row - image * height;
+        const uint word = AT(uint, words)[(long)row * words_per_row + x / 32];
+        AT(uchar, bytes)[image * stride_n + y * stride_h + x] = word >> (x % 32) & 1;
+    }
+}
+
 // The source may be the mask's own words. Bits beyond the width become 0.
 __kernel void distile_copy_bits(POINTER(from), long stride, int words_per_row, int rows, uint last_bits,
                                 POINTER(words)) {

@@ -17,6 +17,18 @@ distile_status check_granularity(const char *call, const distile_mask *mask, int
     return check_mask(&mask->context, call, mask);
 }
 
+distile_status check_strides(const char *call, const distile_mask *mask, const MaskShape &shape, int64_t stride_n,
+                             int64_t stride_h) {
+    if (stride_h < shape.width || (shape.batch > 1 && (stride_n < 0 || stride_n / shape.height < stride_h))) {
+        return fail(&mask->context, DISTILE_ERROR_BAD_STRIDE,
+                    "%s: stride_h %lld must be at least the width %d, and stride_n %lld at least stride_h times the "
+                    "height %d",
+                    call, static_cast<long long>(stride_h), shape.width, static_cast<long long>(stride_n),
+                    shape.height);
+    }
+    return DISTILE_OK;
+}
+
 bool is_aligned(const void *words) {
     return reinterpret_cast<uintptr_t>(words) % sizeof(uint32_t) == 0;
 }
@@ -55,17 +67,11 @@ distile_status distile_mask_set_bytes(distile_mask *mask, const uint8_t *bytes, 
         return fail_null(&mask->context, call, "pointer to the bytes");
     }
     const MaskShape shape = {batch, height, width};
-    const distile_status status = check_mask_shape(*mask, call, shape);
-    if (status != DISTILE_OK) {
-        return status;
+    distile_status status = check_mask_shape(*mask, call, shape);
+    if (status == DISTILE_OK) {
+        status = check_strides(call, mask, shape, stride_n, stride_h);
     }
-    if (stride_h < width || (batch > 1 && (stride_n < 0 || stride_n / height < stride_h))) {
-        return fail(&mask->context, DISTILE_ERROR_BAD_STRIDE,
-                    "%s: stride_h %lld must be at least the width %d, and stride_n %lld at least stride_h times the "
-                    "height %d",
-                    call, static_cast<long long>(stride_h), width, static_cast<long long>(stride_n), height);
-    }
-    return guarded(&mask->context, [&] {
+    return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
         mask->set_bytes(shape, bytes, stride_n, stride_h);
         return DISTILE_OK;
     });
@@ -149,6 +155,24 @@ distile_status distile_mask_bits(distile_mask *mask, const uint32_t **words, int
         *words_per_row = bits.words_per_row;
     }
     return status;
+}
+
+distile_status distile_mask_get_bytes(distile_mask *mask, uint8_t *bytes, int64_t stride_n, int64_t stride_h) {
+    constexpr const char *call = "distile_mask_get_bytes";
+    if (!mask) {
+        return fail_null(call, "mask");
+    }
+    if (!bytes) {
+        return fail_null(&mask->context, call, "pointer to the bytes");
+    }
+    distile_status status = check_mask(&mask->context, call, mask);
+    if (status == DISTILE_OK) {
+        status = check_strides(call, mask, mask->shape, stride_n, stride_h);
+    }
+    return status != DISTILE_OK ? status : guarded(&mask->context, [&] {
+        mask->get_bytes(bytes, stride_n, stride_h);
+        return DISTILE_OK;
+    });
 }
 
 distile_status distile_mask_active_pixels(distile_mask *mask, int64_t *pixels) {

@@ -70,6 +70,8 @@ struct distile_mask {
     virtual void set_scores(const distile_tensor &tensor, const distile::Scores &scores) = 0;
 
     virtual distile::MaskBits bits() = 0;
+    /** Writes 1 for active pixels and 0 for others. */
+    virtual void get_bytes(uint8_t *bytes, int64_t stride_n, int64_t stride_h) = 0;
     /** True if counting needs neither a wait nor a device. */
     virtual bool counts_on_host() const = 0;
     /** Counts at several granularities. May wait for the device; throws CAPTURING during capture. */
