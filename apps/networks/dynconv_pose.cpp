@@ -1,5 +1,5 @@
-// DynConv's pose network: four hourglasses of MobileNetV2 blocks, 57 in all, each with a mask unit. The thresholds of
-// the mask units are set so that the blocks have DynConv's published densities.
+// DynConv's pose network: four hourglasses of MobileNetV2 blocks, 57 in all, each with a mask unit. The units are
+// trained to select regions, of DynConv's published densities.
 #include "inputs.h"
 #include "mask_unit.h"
 #include "network.h"
@@ -80,7 +80,7 @@ private:
     InvertedResidual block() {
         blocks_++;
         InvertedResidual block;
-        block.unit = MaskUnit(engine_, channels, seed());
+        block.unit = MaskUnit(engine_, channels);
         block.expand = Layer(conv2d(channels, wide, 1).then(DISTILE_EPILOGUE_RELU6), seed());
         block.depthwise = Layer(depthwise_conv2d(wide, 3).then(DISTILE_EPILOGUE_RELU6), seed());
         // Many blocks add to each other: a small gain keeps the sum's size.

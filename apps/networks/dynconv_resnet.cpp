@@ -1,6 +1,5 @@
 // DynConv's ResNet-101: a mask unit in every residual block says where it computes; elsewhere the block is the
-// identity. The thresholds of the mask units are set so that each block is as dense as DynConv's published densities
-// say.
+// identity. The units are trained to select regions, in each block as dense as DynConv's published densities say.
 #include "inputs.h"
 #include "mask_unit.h"
 #include "network.h"
@@ -75,7 +74,7 @@ private:
         Bottleneck &block = blocks_.emplace_back();
         block.width = width;
         block.stride = stride;
-        block.unit = MaskUnit(engine_, channels, seed());
+        block.unit = MaskUnit(engine_, channels);
         block.reduce = Layer(conv2d(channels, width, 1).then(DISTILE_EPILOGUE_RELU), seed());
         block.middle = Layer(conv2d(width, width, 3, stride).then(DISTILE_EPILOGUE_RELU), seed());
         // Many blocks add to each other: a small gain keeps the sum's size.

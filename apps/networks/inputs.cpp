@@ -4,7 +4,9 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <numeric>
+#include <random>
 
 namespace distile::networks {
 
@@ -73,6 +75,31 @@ std::vector<double> block_densities(size_t blocks, double mean) {
         (mean_of(bent(middle)) > mean ? low : high) = middle;
     }
     return bent(low);
+}
+
+std::vector<double> smooth_fields(int32_t batch, int32_t height, int32_t width) {
+    constexpr int waves = 3;
+    const double turn = 2 * std::acos(-1.0);
+    std::minstd_rand generator;
+    std::uniform_real_distribution<double> uniform;
+    std::vector<double> fields;
+    for (int32_t n = 0; n < batch; n++) {
+        std::vector<double> field(size_t{1} * height * width);
+        for (int32_t wave = 0; wave < (waves + 1) * (waves + 1); wave++) {
+            const int32_t down = wave / (waves + 1), across = wave % (waves + 1);
+            const double size = 2 * uniform(generator) - 1, phase = uniform(generator);
+            for (size_t i = 0; i < field.size(); i++) {
+                const size_t row = i / width, column = i % width;
+                const double y = (static_cast<double>(row) + .5) / height;
+                const double x = (static_cast<double>(column) + .5) / width;
+                field[i] += size * std::cos(turn * (phase + (down * y + across * x) / 2));
+            }
+        }
+        const double mean = mean_of(field);
+        std::transform(field.begin(), field.end(), std::back_inserter(fields),
+                       [mean](double value) { return value - mean; });
+    }
+    return fields;
 }
 
 float threshold_of(std::vector<float> scores, double density) {

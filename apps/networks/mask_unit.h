@@ -12,9 +12,10 @@ namespace distile::networks {
 class MaskUnit {
 public:
     MaskUnit() = default;
-    MaskUnit(Engine &engine, int32_t channels, uint64_t seed);
+    MaskUnit(Engine &engine, int32_t channels);
 
-    /** The next masked run sets the threshold for this share of active pixels. */
+    /** The next masked run trains the unit: its weights to find smooth regions, since trained units do, and random
+     * weights scatter pixels; and its threshold to this share of active pixels. */
     void start(double density) {
         wanted_ = density;
     }
@@ -24,6 +25,8 @@ public:
     double density() const;
 
 private:
+    void train(const Tensor &input, double density);
+
     Engine *engine_ = nullptr;
     std::vector<float> weights_;
     float threshold_ = 0;

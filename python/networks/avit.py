@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from common import Network, image, linear, randomise, where
+from common import Buffers, Network, image, linear, randomise, where
+from distile import masks
 from distile.nn import MaskedLayerNorm, MaskedLinear
 
 ops = torch.ops.distile
@@ -20,9 +21,9 @@ HALTED = 0.99  # A token halts when its scores add up to this.
 class Layer(nn.Module):
     """x + attention(norm(x)), and then x + mlp(norm(x)), for the tokens of a mask, which attend to each other."""
 
-    def __init__(self, channels, heads):
+    def __init__(self, channels, heads, buffers):
         super().__init__()
-        self.heads = heads
+        self.heads, self.buffers = heads, buffers
         self.norm1, self.norm2 = MaskedLayerNorm(channels, eps=1e-6), MaskedLayerNorm(channels, eps=1e-6)
         self.qkv, self.proj = MaskedLinear(channels, 3 * channels), MaskedLinear(channels, channels)
         self.up, self.down = (
@@ -32,10 +33,17 @@ class Layer(nn.Module):
         self.shift = 0.0
 
     def forward(self, x, mask):
-        query, key, value = self._split(self.qkv(self.norm1(x, mask), mask))
-        attended = ops.attention_inference(query, key, value, mask, mask).transpose(1, 2).reshape(x.shape)
-        x = self.proj(attended, mask, residual=x)
-        return self.down(self.up(self.norm2(x, mask), mask), mask, residual=x)
+        """Changes the active tokens of x. What others hold is not read."""
+        channels, tokens = x.shape[2], self.buffers.tokens
+        normalized = self.norm1(x, mask, out=tokens("normalized", x, channels))
+        query, key, value = self._split(self.qkv(normalized, mask, out=tokens("parts", x, 3 * channels)))
+        attended = tokens("attended", x, channels)
+        heads = attended.unflatten(2, (self.heads, -1)).transpose(1, 2)
+        ops.attention.out(query, key, value, mask, mask, out=heads)
+        self.proj(attended, mask, residual=x, out=x)
+        normalized = self.norm2(x, mask, out=normalized)
+        wide = self.up(normalized, mask, out=tokens("wide", x, 4 * channels))
+        return self.down(wide, mask, residual=x, out=x)
 
     def _split(self, qkv):
         batch, tokens, _ = qkv.shape
@@ -66,7 +74,8 @@ class AViT(Network):
         self.tokens = (pixels // patch) ** 2 + 1
         self.first = nn.Parameter(torch.zeros(1, 1, channels))
         self.positions = nn.Parameter(torch.zeros(1, self.tokens, channels))
-        self.layers = nn.ModuleList(Layer(channels, heads) for _ in range(layers))
+        self.buffers = Buffers()
+        self.layers = nn.ModuleList(Layer(channels, heads, self.buffers) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(channels, eps=1e-6), nn.Linear(channels, classes)
         randomise(self, seed)
         generator = torch.Generator().manual_seed(seed + 1)
@@ -130,7 +139,8 @@ class AViT(Network):
 
         def block(number, layer, x, mask):
             self.masks.append(mask)
-            return layer(x, mask)
+            with masks.fixed(mask):
+                return layer(x, mask)
 
         return self._run(self.image, block)
 
@@ -148,6 +158,9 @@ class AViT(Network):
 
     def densities(self):
         return [mask.float().mean().item() for mask in self.masks]
+
+    def cached_bytes(self):
+        return self.buffers.bytes()
 
     def pictures(self):
         side = round((self.tokens - 1) ** 0.5)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from distile.dense import ACTIVATIONS
+from distile.nn import MaskUnit
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 # The percentage of active pixels of each residual block of a trained DynConv pose network, in execution order:
@@ -141,6 +142,39 @@ def threshold(scores: torch.Tensor, density: float) -> float:
     return math.inf if kept == 0 else float((ordered[kept] + ordered[kept - 1]) / 2)
 
 
+@torch.no_grad()
+def train(unit: MaskUnit, x: torch.Tensor, density: float) -> torch.Tensor:
+    """Sets a mask unit's weights and threshold, and returns its mask. The weights come from ridge regression to a smooth
+    field, since trained units select regions and random weights scatter pixels; the threshold gives the density."""
+    features = x[..., :: unit.stride, :: unit.stride].permute(0, 2, 3, 1)
+    field = smooth_fields(*features.shape[:3]).flatten()
+    features = features.flatten(0, 2).double()
+    square = features.T @ features
+    square.diagonal().add_(RIDGE * square.diagonal().mean())
+    weight = torch.linalg.solve(square, features.T @ field)
+    unit.weight.copy_(weight / weight.norm())
+    scores = unit.scores(x)
+    unit.threshold = threshold(scores, density)
+    return scores > unit.threshold
+
+
+RIDGE = 1e-3  # Of the mean square of a channel.
+
+
+def smooth_fields(batch: int, height: int, width: int, waves: int = 3) -> torch.Tensor:
+    """Sums of random waves, at most so many over an image, [batch, height, width]; the same at each resolution."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (batch, waves + 1, waves + 1)
+    sizes, phases = torch.randn(shape, generator=generator), torch.rand(shape, generator=generator)
+    field = torch.zeros(batch, height, width, dtype=torch.float64)
+    down, across = ((torch.arange(size, dtype=torch.float64) + 0.5) / size for size in (height, width))
+    for y in range(waves + 1):
+        for x in range(waves + 1):
+            angles = phases[:, y, x, None, None] + (y * down[:, None] + x * across) / 2
+            field += sizes[:, y, x, None, None] * torch.cos(2 * math.pi * angles)
+    return field - field.mean((1, 2), keepdim=True)
+
+
 def image(size: int, batch: int = 1, name: str = "sige_church_original") -> torch.Tensor:
     """A photo of data/masks, [batch, 3, size, size] from -1 to 1. Without Pillow it is noise, with a part of its own in
     any other than the first photo."""
@@ -208,6 +242,12 @@ class Buffers:
             self._kept[key] = torch.zeros(shape, dtype=like.dtype, device=like.device).contiguous(
                 memory_format=torch.channels_last
             )
+        return self._kept[key]
+
+    def tokens(self, role: str, like: torch.Tensor, channels: int) -> torch.Tensor:
+        key = (role, *like.shape[:2], channels, like.dtype, like.device)
+        if key not in self._kept:
+            self._kept[key] = torch.zeros((*like.shape[:2], channels), dtype=like.dtype, device=like.device)
         return self._kept[key]
 
     def bytes(self) -> int:

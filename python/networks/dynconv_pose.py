@@ -1,6 +1,6 @@
 """DynConv's pose network: four hourglasses of MobileNetV2 blocks, 57 in all, each with a mask unit.
 
-Weights are random. The thresholds of the mask units are set so that the blocks have DynConv's published densities.
+Weights are random, but for those of the mask units: these select regions, of DynConv's published densities.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from common import Buffers, Network, conv, image, profile, randomise, threshold, visible, where
+from common import Buffers, Network, conv, image, profile, randomise, train, visible, where
 from distile import masks
 from distile.nn import MaskedConv2d, MaskUnit
 
@@ -28,7 +28,11 @@ class InvertedResidual(nn.Module):
 
     def forward(self, x, keep=False):
         """Changes x unless it is to be kept."""
-        self.mask = mask = self.unit(x)
+        with masks.fixed():
+            self.mask = self.unit(x)
+            return self._compute(x, self.mask, keep)
+
+    def _compute(self, x, mask, keep):
         size, wide = tuple(x.shape[2:]), self.expand.out_channels
         expanded = self.expand(x, masks.dilate(mask, 1), out=self.buffers.images("expanded", x, wide, *size))
         filtered = self.depthwise(expanded, mask, out=self.buffers.images("filtered", x, wide, *size))
@@ -90,9 +94,7 @@ class PoseNetwork(Network):
 
         def calibrated(block, x, keep=False):
             self.order.append(block)
-            scores = block.unit.scores(x)
-            block.unit.threshold = threshold(scores, next(densities))
-            return block.plain(x, scores > block.unit.threshold)
+            return block.plain(x, train(block.unit, x, next(densities)))
 
         self._run(self.image, calibrated)
 

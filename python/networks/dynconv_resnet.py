@@ -1,6 +1,7 @@
 """DynConv's ResNet-101: a mask unit in every residual block says where it computes; elsewhere it is the identity.
 
-Weights are random. The thresholds of the mask units are set so that each block is as dense as DynConv's profile says.
+Weights are random, but for those of the mask units: these select regions, as dense in each block as DynConv's profile
+says.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from common import Buffers, Network, conv, image, profile, randomise, threshold, visible, where
+from common import Buffers, Network, conv, image, profile, randomise, train, visible, where
 from distile import masks
 from distile.nn import MaskedConv2d, MaskUnit
 
@@ -29,7 +30,11 @@ class Bottleneck(nn.Module):
 
     def forward(self, x):
         """Changes x, unless there is a shortcut."""
-        self.mask = mask = self.unit(x)
+        with masks.fixed():
+            self.mask = self.unit(x)
+            return self._compute(x, self.mask)
+
+    def _compute(self, x, mask):
         size, width = tuple(x.shape[2:]), self.reduce.out_channels
         read = masks.needed_input(mask, size, kernel=3, stride=self.middle.stride, padding=1)
         reduced = self.reduce(x, read, out=self.buffers.images("reduced", x, width, *size))
@@ -74,9 +79,7 @@ class ResNet(Network):
     def _calibrate(self, densities):
         x = self._start(self.image)
         for block, density in zip(self.blocks, densities):
-            scores = block.unit.scores(x)
-            block.unit.threshold = threshold(scores, density)
-            x = block.plain(x, scores > block.unit.threshold)
+            x = block.plain(x, train(block.unit, x, density))
 
     def _start(self, x):
         return self.pool(torch.relu(conv(self.stem, x)))

@@ -18,6 +18,8 @@ from distile.dense import ACTIVATIONS
 from distile.nn import MaskedBatchNorm2d, MaskedConv2d, MaskedGroupNorm
 
 ops = torch.ops.distile
+# Of a head, in attention on the tensor cores of GPUs. Other code is slower there than all rows in PyTorch.
+MOST_CHANNELS = 128
 
 
 class DownConv2d(MaskedConv2d):
@@ -38,6 +40,7 @@ class Editor:
         self.mode = "dense"
         self.kept: dict[object, torch.Tensor] = {}
         self.shared: masks.SharedMask | None = None
+        self.constants: dict[object, torch.Tensor] = {}
         self._sizes: dict[int, tuple[int, int]] = {}
         self.used: dict[object, torch.Tensor] = {}  # The mask of each layer in the last masked run.
 
@@ -58,8 +61,8 @@ class Editor:
         self._sizes[height * width] = (height, width)
 
     def bytes(self) -> int:
-        storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in self.kept.values()}
-        return sum(storage.nbytes() for storage in storages.values())
+        kept = (tensor.untyped_storage() for tensor in (*self.kept.values(), *self.constants.values()))
+        return sum({storage.data_ptr(): storage.nbytes() for storage in kept}.values())
 
     def _mask(self, kept: torch.Tensor) -> torch.Tensor:
         """The mask of a result: images [N, C, H, W], tokens [N, T, C], or heads of tokens [N, heads, T, C]."""
@@ -84,6 +87,15 @@ class Editor:
         result = dense()
         spread = mask[:, None, :, None] if kept.dim() == 4 and mask.dim() == 2 else None
         return where(mask, result, kept) if spread is None else torch.where(spread, result, kept)
+
+    def unedited(self, key, compute):
+        """What no edit changes, such as what depends on the time alone: kept from the pass over the original."""
+        if self.mode in ("dense", "full"):
+            result = compute()
+            if self.mode == "full":
+                self.constants[key] = result
+            return result
+        return self.constants[key]
 
     def conv(self, layer, x, residual=None, shift=None):
         """A convolution; then a sum with a residual, or with one pixel for each image."""
@@ -175,19 +187,31 @@ class Editor:
 
     def layer_norm(self, layer, x, scale=None, shift=None):
         """A layer norm of tokens, with the layer's factors and summands, or with given ones."""
-        scale, shift = (layer.weight, layer.bias) if scale is None else (scale, shift)
+        factors, summands = (layer.weight, layer.bias) if scale is None else (scale, shift)
+
+        def masked(mask, out):
+            if scale is None:
+                return layer(x, mask, out=out)
+            return ops.layer_norm.out(x, mask, scale, shift, epsilon=layer.eps, out=out)
+
         return self._run(
-            layer,
-            lambda: F.layer_norm(x, layer.normalized_shape, scale, shift, layer.eps),
-            lambda mask, out: ops.layer_norm.out(x, mask, scale, shift, epsilon=layer.eps, out=out),
+            layer, lambda: F.layer_norm(x, layer.normalized_shape, factors, summands, layer.eps), masked
         )
 
     def attention(self, key, query, keys, values):
         """Attention of the tokens to all keys, [N, heads, T, C]."""
+
+        def masked(mask, out):
+            if query.is_cuda and query.dtype != torch.float32 and query.shape[3] > MOST_CHANNELS:
+                result = F.scaled_dot_product_attention(query, keys, values)
+                rows, to = (tensor.transpose(1, 2).flatten(2) for tensor in (result, out))
+                return ops.activate.out(rows, mask, out=to)
+            return ops.attention.out(query, keys, values, mask, None, out=out)
+
         return self._run(
             key,
             lambda: F.scaled_dot_product_attention(query, keys, values),
-            lambda mask, out: ops.attention.out(query, keys, values, mask, None, out=out),
+            masked,
             lambda result: result.transpose(1, 2).contiguous().transpose(1, 2),
         )
 
@@ -231,9 +255,10 @@ class EditedNetwork(Network):
         raise NotImplementedError
 
     def masked(self):
-        self.editor.edit(self.edit_mask())
-        with self.editor.running("masked"):
-            return self.graph(*self.edited)
+        with self.editor.running("masked"), masks.fixed():
+            self.editor.edit(self.edit_mask())
+            with self.editor.shared.fixed():
+                return self.graph(*self.edited)
 
     def dense_inputs(self):
         return self.edited

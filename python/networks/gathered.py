@@ -32,6 +32,10 @@ def _channels(tensor: torch.Tensor) -> int:
     return tensor.shape[1] if tensor.dim() == 4 else tensor.shape[-1]
 
 
+def _list(outside: torch.Tensor) -> torch.Tensor:
+    return outside.flatten().nonzero()[:, 0]
+
+
 class _Operator:
     """The form `out` of an operator; and the functional one, if networks call it."""
 
@@ -49,7 +53,8 @@ class Operators:
 
     def __init__(self, tile: int):
         self.tile = tile
-        self._made: dict[tuple, tuple] = {}
+        self._made: dict[tuple, tuple] = {}  # In a step, of a mask.
+        self._tables: dict[tuple, tuple] = {}
         self._callers = None  # Modules that call distile's operators, each with its `form`.
         self.conv2d, self.upsample_conv2d = _Operator(self._conv2d), _Operator(self._upsample_conv2d)
         self.max_pool2d, self.upsample_nearest = _Operator(self._max_pool2d), _Operator(self._upsample_nearest)
@@ -101,6 +106,8 @@ class Operators:
 
     def _written(self, mask):
         """The pixels of the tiles, one tile after the other; and which of a tile's pixels the image has, if not all."""
+        if self.tile == 1:
+            return self._once(self._pixels, mask), None
         image, row, column = self._once(self._tiles, mask)
         height, width = mask.shape[1:]
         inner = torch.arange(self.tile, device=mask.device)
@@ -109,23 +116,42 @@ class Operators:
         inside = ((rows < height) & (columns < width)).flatten()
         return (index, None) if inside.all() else (index[inside], inside)
 
-    def _read(self, mask, height, width, kernel, stride, padding, dilation, scale):
-        """The pixels of an image that the tiles read, [tiles, rows, columns], as if upsampled before; and the places of
-        those outside it."""
-        image, *origins = self._once(self._tiles, mask)
+    def _read(self, mask, *window):
+        """The pixels of an image that the tiles read, one after the other; those outside it, if there are any: a list of
+        their places, or on a GPU, where the length of a list is waited for, a mask; and [tiles, rows, columns]."""
+        if self.tile > 1:
+            index, outside = self._places(self._once(self._tiles, mask), mask.device, *window)
+            return index.flatten(), _list(outside), index.shape
+        pixels = self._once(self._pixels, mask)
+        key = (mask.shape, mask.device, *window)
+        if key not in self._tables:  # Of all pixels, once and for all masks.
+            index, outside = self._places(self._tiles(torch.ones_like(mask)), mask.device, *window)
+            same = index.shape[1:] == (1, 1) and bool((index.flatten() == torch.arange(len(index)).to(index)).all())
+            self._tables[key] = None if same else index, outside if outside.any() else None
+        index, outside = self._tables[key]
+        if index is None:
+            return pixels, None, (len(pixels), 1, 1)
+        if outside is not None:
+            outside = outside.index_select(0, pixels)
+            outside = outside.view(-1, 1) if mask.is_cuda else _list(outside)
+        return index.index_select(0, pixels).flatten(), outside, (len(pixels), *index.shape[1:])
+
+    def _places(self, tiles, device, height, width, kernel, stride, padding, dilation, scale):
+        """The pixels that tiles read, [tiles, rows, columns], of an image as if upsampled before; and which of them are
+        outside it."""
+        image, *origins = tiles
         places, inside = [], []
         for axis, extent in ((0, height), (1, width)):
             if self.tile == 1:
-                taps = torch.arange(kernel[axis], device=mask.device) * dilation[axis]
+                taps = torch.arange(kernel[axis], device=device) * dilation[axis]
             else:
                 reach = (self.tile - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis] + 1
-                taps = torch.arange(reach, device=mask.device)
+                taps = torch.arange(reach, device=device)
             place = (origins[axis] * self.tile * stride[axis] - padding[axis])[:, None] + taps
             inside.append((place >= 0) & (place < extent * scale[axis]))
             places.append((place // scale[axis]).clamp(0, extent - 1))
         index = (image[:, None, None] * height + places[0][:, :, None]) * width + places[1][:, None]
-        outside = ~(inside[0][:, :, None] & inside[1][:, None])
-        return index.flatten(), outside.flatten().nonzero()[:, 0], index.shape
+        return index, ~(inside[0][:, :, None] & inside[1][:, None])
 
     # ---- The operators --------------------------------------------------------------------------
 
@@ -134,7 +160,9 @@ class Operators:
         window = (tuple(pair) for pair in (kernel, stride, padding, dilation, scale))
         index, outside, shape = self._once(self._read, mask, *input.shape[2:], *window)
         rows = _rows(input).index_select(0, index)
-        if len(outside):
+        if outside is not None and outside.dtype == torch.bool:
+            rows.masked_fill_(outside, fill)
+        elif outside is not None and len(outside):
             rows.index_fill_(0, outside, fill)
         return rows.view(*shape, input.shape[1])
 

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import pathlib
 import platform
+import re
 import sys
 
 import torch
@@ -112,7 +113,7 @@ def run(options) -> None:
     print_overhead(overhead)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
-        machine = {"processor": platform.processor() or platform.machine(), "threads": torch.get_num_threads()}
+        machine = {"device": device_name(options.device), "threads": torch.get_num_threads()}
         content = {"network": options.network, "batch": options.batch, "weights": "random", "torch": torch.__version__}
         dtype = str(next(network.parameters()).dtype).removeprefix("torch.")
         content |= {"device": options.device, "dtype": dtype, "tf32": options.tf32}
@@ -120,6 +121,14 @@ def run(options) -> None:
         write_json(options.out / f"{options.network}.json", content)
         with without_gradients(options.device):
             write_pictures(network, rows[-1], options)
+
+
+def device_name(device: str) -> str:
+    """The GPU, or the CPU and the number of threads."""
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    name = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    return f"{name[1] if name else platform.machine()}, {torch.get_num_threads()} threads"
 
 
 def missing_of(network) -> list:

@@ -30,7 +30,7 @@ class ResBlock(nn.Module):
         self.shortcut = MaskedConv2d(channels, out, 1) if channels != out else None
 
     def forward(self, editor, x, time):
-        shift = self.time(F.silu(time))[:, :, None, None]
+        shift = editor.unedited(self.time, lambda: self.time(F.silu(time))[:, :, None, None])
         h = editor.conv(self.conv1, editor.group_norm(self.norm1, x), shift=shift)
         shortcut = x if self.shortcut is None else editor.conv(self.shortcut, x)
         return editor.conv(self.conv2, editor.group_norm(self.norm2, h), shortcut)
@@ -101,8 +101,12 @@ class DDPM(EditedNetwork):
 
     def graph(self, x):
         editor, half = self.editor, self.time1.in_features // 2
-        angles = 400 * torch.exp(torch.arange(half, device=x.device) * (-9.21 / (half - 1)))
-        time = self.time2(F.silu(self.time1(torch.cat([angles.sin(), angles.cos()])[None].to(x.dtype))))
+
+        def embedded():
+            angles = 400 * torch.exp(torch.arange(half, device=x.device) * (-9.21 / (half - 1)))
+            return self.time2(F.silu(self.time1(torch.cat([angles.sin(), angles.cos()])[None].to(x.dtype))))
+
+        time = editor.unedited(self.time2, embedded)
         x = editor.conv(self.enter, x)
         skips = [x]
         for level in self.down:

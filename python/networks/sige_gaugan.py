@@ -85,7 +85,7 @@ class GauGAN(EditedNetwork):
         editor = self.editor
         resolutions = [classes]
         for _ in range(5):
-            resolutions.append(nhwc(resolutions[-1][:, :, ::2, ::2]))
+            resolutions.append(F.interpolate(resolutions[-1], scale_factor=0.5, mode="nearest"))
         by_size = {size_of(resolution): resolution for resolution in resolutions}
         x = editor.conv(self.enter, resolutions[-1])
         for number, block in enumerate(self.blocks):

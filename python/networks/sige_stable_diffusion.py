@@ -35,7 +35,7 @@ class Transformer(nn.Module):
         attended = editor.attention((self, "self"), *(self._heads(part) for part in parts))
         tokens = editor.linear(self.proj1, attended.transpose(1, 2).flatten(2), tokens)
         query = editor.linear(self.query, editor.layer_norm(self.norm2, tokens))
-        key, value = self.key_value(context).chunk(2, 2)
+        key, value = editor.unedited(self.key_value, lambda: self.key_value(context)).chunk(2, 2)
         attended = editor.attention((self, "text"), *(self._heads(part) for part in (query, key, value)))
         tokens = editor.linear(self.proj2, attended.transpose(1, 2).flatten(2), tokens)
         wide, gate = editor.linear(self.up, editor.layer_norm(self.norm3, tokens)).chunk(2, 2)
@@ -94,8 +94,12 @@ class StableDiffusion(EditedNetwork):
 
     def graph(self, x, text):
         editor, half = self.editor, self.time1.in_features // 2
-        angles = 400 * torch.exp(torch.arange(half, device=x.device) * (-9.21 / half))
-        time = self.time2(F.silu(self.time1(torch.cat([angles.cos(), angles.sin()])[None].to(x.dtype))))
+
+        def embedded():
+            angles = 400 * torch.exp(torch.arange(half, device=x.device) * (-9.21 / half))
+            return self.time2(F.silu(self.time1(torch.cat([angles.cos(), angles.sin()])[None].to(x.dtype))))
+
+        time = editor.unedited(self.time2, embedded)
         x = editor.conv(self.enter, x)
         skips = [x]
 

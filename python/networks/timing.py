@@ -90,23 +90,30 @@ def _compiled(network):
 
 
 def _onnx_runtime(network):
-    import io
+    import tempfile
 
     import onnxruntime
 
-    file = io.BytesIO()
     inputs = network.dense_inputs()
     names = [f"input{number}" for number in range(len(inputs))]
-    torch.onnx.export(Dense(network).eval(), inputs, file, input_names=names, dynamo=False)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(file.getvalue(), options, providers=["CPUExecutionProvider"])
+    with tempfile.TemporaryDirectory() as folder:  # A file may have more weights than a string, 2 GB.
+        path = f"{folder}/network.onnx"
+        torch.onnx.export(Dense(network).eval(), inputs, path, input_names=names, dynamo=False)
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
     def run(*inputs):
         found = session.run(None, {name: tensor.numpy() for name, tensor in zip(names, inputs)})
         return tuple(torch.from_numpy(array) for array in found)
 
     return Peer(network, run)
+
+
+def _sige(network):
+    from by_sige import Sige  # Needs the package `sige`.
+
+    return Sige(network)
 
 
 def _captured(peer):
@@ -128,6 +135,7 @@ PEERS = {
     "onnxruntime": _onnx_runtime,
     "gather": Gathered,
     "tiles": lambda network: Gathered(network, TILE),
+    "sige": _sige,
 }
 NOT_ON_CUDA = ("onnxruntime",)
 

@@ -89,16 +89,17 @@ class Block(nn.Module):
             shortcut = x if self.shortcut is None else self.shortcut(x)
             return self.second(self.first(x), residual=shortcut), None
         size = self.first.result.shape[2:]
-        first, through = self.first.reached(changed, size), changed
+        first = self.first.reached(changed, size)
         self.first(x, first)
+        through = changed if self.shortcut is None else self.shortcut.reached(changed, size)
         if self.shortcut is not None:
-            through = self.shortcut.reached(changed, size)
             x = self.shortcut(x, through)
         second = self.second.reached(first, size) | through
         if self.before is None:
             self.before = torch.empty_like(self.second.result)
-        ops.activate.out(self.second.result, second, out=self.before)
-        result = self.second(self.first.result, second, x)
+        with masks.fixed(second):
+            ops.activate.out(self.second.result, second, out=self.before)
+            result = self.second(self.first.result, second, x)
         return result, masks.difference(result, self.before) & second
 
     def plain(self, x):
@@ -151,8 +152,9 @@ class VideoResNet(Network):
         self.prepare()
 
     def masked(self):
-        self.changed = masks.difference(self.frame, self.before, self.threshold)
-        result = self._run(self.frame, self.changed)
+        with masks.fixed():
+            self.changed = masks.difference(self.frame, self.before, self.threshold)
+            result = self._run(self.frame, self.changed)
         self.before.copy_(self.frame)  # Not exchanged: a CUDA graph always reads the same tensors.
         return result
 

@@ -104,6 +104,25 @@ def test_gathered(name, tile, device):
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("name", SMALL)
+def test_by_sige(name, device):
+    """SIGE's package computes what it must, by blocks, and leaves the state of our network alone."""
+    by_sige = pytest.importorskip("by_sige", reason="the package sige is not installed")
+    network = small(name, device)
+    if name not in ("ddpm", "gaugan", "stable-diffusion"):
+        with pytest.raises(NotImplementedError, match="no such model"):
+            by_sige.Sige(network)
+        return
+    network.masked()
+    peer = by_sige.Sige(network)
+    result = tuple(tensor.clone() for tensor in common.tensors_of(peer()))
+    assert common.error(network, result, peer.expected()) <= network.bound
+    assert common.error(network, result, network.dense(*network.edited)) > 10 * network.bound
+    assert common.error(network, result, network.masked()) > 10 * network.bound  # Blocks are more than the mask.
+    assert common.error(network, network.masked(), network.expected()) <= network.bound
+
+
+@torch.inference_mode()
 @pytest.mark.parametrize("name", EDITED)
 def test_edits(name, device):
     """Outside the mask, the result of the original stays; where all is edited, the result is the dense one."""

@@ -1,11 +1,13 @@
-"""The modules of distile.sige against SIGE's own way: gather blocks, convolve them, scatter them."""
+"""The modules of distile.sige against SIGE's own way: gather blocks, convolve them, scatter them; and against its
+package, if that is installed."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from distile.sige import Gather, Scatter, ScatterGather, ScatterWithBlockResidual, SIGEConv2d, SIGEModel
+import distile.sige as ours
+from distile.sige import Gather, SIGEConv2d
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
 
@@ -40,15 +42,14 @@ def by_blocks(conv, x, original, edited, block, residual=None):
     return result
 
 
-class Model(SIGEModel):
-    def __init__(self, kernel, stride, padding, block):
-        super().__init__()
-        self.conv = SIGEConv2d(6, 10, kernel, stride=stride, padding=padding)
-        self.gather = Gather(self.conv, block)
-        self.scatter = Scatter(self.gather)
-
-    def forward(self, x, residual=None):
-        return self.scatter(self.conv(self.gather(x)), residual)
+def single(sige, kernel=3, stride=1, padding=1, block=6):
+    """A convolution between a Gather and a Scatter, of the modules of a package."""
+    model = sige.SIGEModel()
+    model.conv = sige.SIGEConv2d(6, 10, kernel, stride=stride, padding=padding)
+    model.gather = sige.Gather(model.conv, block)
+    model.scatter = sige.Scatter(model.gather)
+    model.forward = lambda x, residual=None: model.scatter(model.conv(model.gather(x)), residual)
+    return model
 
 
 @torch.no_grad()
@@ -56,7 +57,7 @@ class Model(SIGEModel):
 @pytest.mark.parametrize("size", [(16, 16), (13, 18)])
 def test_scatter_of_a_gathered_convolution(kernel, stride, padding, block, size):
     torch.manual_seed(0)
-    model, first, second = Model(kernel, stride, padding, block), *torch.randn(2, 2, 6, *size)
+    model, first, second = single(ours, kernel, stride, padding, block), *torch.randn(2, 2, 6, *size)
     edited = torch.zeros(size, dtype=torch.bool)
     edited[3:6, 8:13] = True
     full = model(first)
@@ -84,32 +85,33 @@ def test_scale_shift_and_activation():
     torch.testing.assert_close(gather(x, scale, shift), F.silu(x * scale + shift))
 
 
-class Block(SIGEModel):
+def residual_block(sige):
     """A residual block of SIGE: two convolutions of the same blocks, and a shortcut with blocks of its own."""
+    model = sige.SIGEModel()
+    model.conv1, model.conv2 = sige.SIGEConv2d(6, 10, 3, padding=1), sige.SIGEConv2d(10, 10, 3, padding=1)
+    model.shortcut = sige.SIGEConv2d(6, 10, 1)
+    model.gather = sige.Gather(model.conv1, 6, activation_name="swish")
+    model.shortcut_gather = sige.Gather(model.shortcut, 4)
+    model.scatter_gather = sige.ScatterGather(model.gather, activation_name="swish")
+    model.scatter = sige.ScatterWithBlockResidual(model.gather, model.shortcut_gather)
 
-    def __init__(self):
-        super().__init__()
-        self.conv1, self.conv2 = SIGEConv2d(6, 10, 3, padding=1), SIGEConv2d(10, 10, 3, padding=1)
-        self.shortcut = SIGEConv2d(6, 10, 1)
-        self.gather = Gather(self.conv1, 6, activation_name="swish")
-        self.shortcut_gather = Gather(self.shortcut, 4)
-        self.scatter_gather = ScatterGather(self.gather, activation_name="swish")
-        self.scatter = ScatterWithBlockResidual(self.gather, self.shortcut_gather)
+    def forward(x, scale, shift):
+        full = model.mode == "full"
+        h = model.conv1(model.gather(F.silu(x)) if full else model.gather(x))
+        h = model.scatter_gather(h) if full else model.scatter_gather(h, scale, shift)
+        model.between = h
+        h = model.conv2(F.silu(h * scale + shift) if full else h)
+        return model.scatter(h, model.shortcut(model.shortcut_gather(x)))
 
-    def forward(self, x, scale, shift):
-        full = self.mode == "full"
-        h = self.conv1(self.gather(F.silu(x)) if full else self.gather(x))
-        h = self.scatter_gather(h) if full else self.scatter_gather(h, scale, shift)
-        self.between = h
-        h = self.conv2(F.silu(h * scale + shift) if full else h)
-        return self.scatter(h, self.shortcut(self.shortcut_gather(x)))
+    model.forward = forward
+    return model
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("size", [(16, 16), (13, 18)])
 def test_a_residual_block(size):
     torch.manual_seed(0)
-    model, first, second = Block(), *torch.randn(2, 2, 6, *size)
+    model, first, second = residual_block(ours), *torch.randn(2, 2, 6, *size)
     scale, shift = torch.rand(2, 10, 1, 1) + 0.5, torch.randn(2, 10, 1, 1)
     original = model(first, scale, shift)
     kept = model.between.clone()
@@ -136,3 +138,30 @@ def test_a_convolution_without_a_gather():
     conv.set_mode("sparse")
     with pytest.raises(RuntimeError, match="ScatterGather"):
         conv(torch.randn(1, 4, 8, 8))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("size", [(16, 16), (13, 18)])
+@pytest.mark.parametrize("made", [single, residual_block])
+def test_against_the_package(made, size, device):
+    theirs = pytest.importorskip("sige.nn", reason="the package sige is not installed")
+    torch.manual_seed(0)
+    models = made(ours), made(theirs)
+    models[1].load_state_dict(models[0].state_dict())
+    first, second, third = torch.randn(3, 1, 6, *size)  # Its ScatterGather (0.3.0) writes too far for larger batches.
+    others = () if made is single else (torch.rand(1, 10, 1, 1) + 0.5, torch.randn(1, 10, 1, 1))
+    marks = torch.zeros(2, *size, dtype=torch.bool)
+    marks[0, 3:6, 8:13] = marks[1, -1, -1] = marks[1, 0, 5] = True
+
+    def same(x):
+        mine, right = (model(x, *others) for model in models)
+        torch.testing.assert_close(mine, right, rtol=1e-4, atol=1e-4)
+        return right
+
+    original = same(first).clone()
+    for mask, input, update in ((marks[0], second, False), (marks[1], third, True), (marks[0], second, False)):
+        for model in models:
+            model.set_masks({size: mask})
+            model.set_mode("sparse")
+            model.set_sparse_update(update)
+        assert (same(input) - original).abs().max() > 0.1

@@ -1,0 +1,98 @@
+"""Writes the tables of docs/networks.md from what the networks wrote with --out.
+
+    python python/networks/tables.py bench/results/networks/*.json --into docs/networks.md
+
+A table stands between the lines `<!-- begin networks-DEVICE -->` and `<!-- end -->`, for the devices cpu and cuda. Needs
+nothing but Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import re
+
+DENSE = {
+    "eager": "PyTorch",
+    "eager-graph": "PyTorch",
+    "compile": "PyTorch, compiled",
+    "compile-graph": "PyTorch, compiled",
+    "onnxruntime": "ONNX Runtime",
+}
+GATHERING = {"gather": "pixels", "tiles": "tiles", "sige": "SIGE"}
+MASKED = {"distile": "", "distile-graph": ""}
+TYPES = {"float32": 0, "TF32": 1, "float16": 2, "bfloat16": 3}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="+", type=pathlib.Path)
+    parser.add_argument("--into", required=True, type=pathlib.Path, help="the document")
+    options = parser.parse_args()
+    results = [json.loads(path.read_text()) for path in options.results]
+    document = options.into.read_text()
+    for device in ("cpu", "cuda"):
+        place = re.compile(rf"(<!-- begin networks-{device} -->\n).*?(<!-- end -->)", re.DOTALL)
+        if not place.search(document):
+            parser.error(f"{options.into} has no line '<!-- begin networks-{device} -->'")
+        text = table([result for result in results if result["device"] == device])
+        document = place.sub(lambda found, text=text: found[1] + text + found[2], document)
+    options.into.write_text(document)
+
+
+def table(results: list[dict]) -> str:
+    if not results:
+        return ""
+    machines = sorted({f"{result['machine']['device']}, PyTorch {result['torch']}" for result in results})
+    lines = [
+        f"{'; '.join(machines)}. Medians, in milliseconds.",
+        "",
+        "| Network | Type | Batch | Density | Dense | | distile | Times faster | By gathering | | Times faster |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    rows = [(result, row) for result in results for row in result["rows"] if "milliseconds" in row]
+    lines += [line(result, row) for result, row in sorted(rows, key=order)]
+    return "\n".join(lines) + "\n"
+
+
+def order(item):
+    result, row = item
+    return result["network"], TYPES[type_of(result)], result["batch"], density_of(row)
+
+
+def type_of(result: dict) -> str:
+    return "TF32" if result["tf32"] else result["dtype"]
+
+
+def density_of(row: dict) -> float:
+    return sum(row["densities"]) / len(row["densities"])
+
+
+def line(result: dict, row: dict) -> str:
+    masked, _ = fastest(row, MASKED)
+    cells = [f"`{result['network']}`", type_of(result), str(result["batch"]), two_digits(density_of(row))]
+    dense, gathering = fastest(row, DENSE), fastest(row, GATHERING)
+    cells += [*figures(dense, masked)[:2], figure(masked), *figures(dense, masked)[2:], *figures(gathering, masked)]
+    return "| " + " | ".join(cells) + " |"
+
+
+def fastest(row: dict, names: dict[str, str]) -> tuple[float, str] | None:
+    """Milliseconds and the name of the fastest of these sides."""
+    return min(((row["milliseconds"][name], names[name]) for name in names if name in row["milliseconds"]), default=None)
+
+
+def figures(peer: tuple[float, str] | None, masked: float) -> list[str]:
+    return ["-", "", "-"] if peer is None else [figure(peer[0]), peer[1], two_digits(peer[0] / masked)]
+
+
+def figure(milliseconds: float) -> str:
+    return f"{milliseconds:.0f}" if milliseconds >= 100 else f"{milliseconds:.3g}"
+
+
+def two_digits(number: float) -> str:
+    return f"{number:.2f}".removeprefix("0")
+
+
+if __name__ == "__main__":
+    main()
