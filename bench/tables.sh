@@ -26,5 +26,6 @@ while read -r file; do
     [[ ! -e $file ]] || shown+=("$file")
 done < <(sed -n "s|^<!-- begin \(.*\.json\) goals -->$|$results/\1|p" "$documents/docs/benchmarks.md")
 "$bench" --summary "${shown[@]}" --into "$documents/docs/benchmarks.md"
+python3 "$repository/python/networks/tables.py" "$results"/networks/*.json --into "$documents/docs/networks.md"
 [[ ! -e $results/h200-tokens.json ]] || gpu+=("$results/h200-tokens.json")
 "$bench" --summary "$results/cpu-avx512.json" "${gpu[@]}" --into "$documents/README.md"

@@ -2,6 +2,7 @@
 #include "attention_summary.h"
 #include "break_even_summary.h"
 #include "cuda_summary.h"
+#include "quantized_summary.h"
 #include "scaling_summary.h"
 #include "summary.h"
 #include <CLI/CLI.hpp>
@@ -73,6 +74,11 @@ constexpr struct {
     {"cpu", nullptr,
      [](const Json &file) {
          return Parts{cpu_goals(file), cpu_rows(file), cpu_speedups(file), cpu_panel(file), {}};
+     }},
+    {"cuda", has_quantized,
+     [](const Json &file) {
+         const Json &rows = file.at("rows");
+         return make_python_parts(file, quantized_goals(rows), quantized_table(rows), {});
      }},
     {"cuda", nullptr,
      [](const Json &file) {

@@ -11,8 +11,8 @@ Examples, for one machine and several numbers of threads:
   convolutions.py --library libdistile.so --objects folder --threads 16 --dtype bfloat16 --out conv.json
   convolutions.py --library libdistile.so --objects folder --threads 8 --dtype bfloat16 --out conv.json --resume
 
-The folder has conv3x3_256, conv3x3_128, conv3x3s2_256, conv1x1_256_1024 and depthwise3x3_576, or some of them, with
-_<dtype> unless that is float32, and with the name of a plan behind it.
+The folder has the PolyKernels that OPERATORS names, or some of them, with _<dtype> unless that is float32, and with the
+name of a plan behind it.
 """
 import ctypes
 
@@ -27,7 +27,12 @@ OPERATORS = {"op3": ("conv3x3_256", 40, 256, 256, 3, 1, 1, "relu"),
              "op7": ("conv3x3_128", 128, 128, 128, 3, 1, 1, "relu"),
              "op12": ("conv3x3s2_256", 80, 256, 256, 3, 2, 1, "relu"),
              "op21": ("conv1x1_256_1024", 40, 256, 1024, 1, 1, 1, "relu"),
-             "op32": ("depthwise3x3_576", 64, 576, 576, 3, 1, 576, "relu6")}
+             "op31": ("conv1x1_96_576", 64, 96, 576, 1, 1, 1, "relu6"),
+             "op32": ("depthwise3x3_576", 64, 576, 576, 3, 1, 576, "relu6"),
+             "op33": ("conv1x1_576_96", 64, 576, 96, 1, 1, 1, "none"),
+             "op35": ("depthwise3x3_576", 32, 576, 576, 3, 1, 576, "relu6"),
+             "op40": ("depthwise3x3s2_576", 64, 576, 576, 3, 2, 576, "relu6")}
+ACTIVATIONS = {"relu": ("relu", [], ""), "relu6": ("hardtanh", [0., 6.], ""), "none": ("none", [], "")}  # PyTorch's
 BATCHES = {"cpu": [1, 4], "cuda": [1, 4, 32]}
 DENSITIES = [.3, .1, .5, 1.0]
 SEED = 4711
@@ -72,6 +77,8 @@ class Problem:
         return torch.nn.functional.conv2d(image, filter_, bias, self.stride, self.padding, groups=self.groups)
 
     def activate(self, values):
+        if self.activation == "none":
+            return values
         return values.relu() if self.activation == "relu" else values.clamp(0, 6)
 
     def expected(self):
@@ -87,7 +94,7 @@ class Problem:
 
     def attributes(self):
         """Those of the activation, for PyTorch's fused operators."""
-        return ("relu", [], "") if self.activation == "relu" else ("hardtanh", [0., 6.], "")
+        return ACTIVATIONS[self.activation]
 
 
 class QuantizedProblem(Problem):
@@ -276,11 +283,13 @@ def dense_sides(problem, threads):
 
 def measure_row(distile, kernel, problem, options):
     ours = Masked(distile, kernel, problem)
-    clock = GpuClock(distile) if problem.image.is_cuda else CpuClock()
-    times = measure(clock, {**ours.sides(), **dense_sides(problem, options.threads)}, options.rounds)
+    sides = {**ours.sides(), **dense_sides(problem, options.threads)}
+    clock = GpuClock(distile) if problem.image.is_cuda else CpuClock("dense ONNX Runtime" in sides)
+    times = measure(clock, sides, options.rounds)
     masked, kernels = times["masked"]["median"], times["kernels"]["median"]
     peer, peer_us = fastest(times, "dense")
-    return {"status": "measured", "kind": "scaling", "shape": problem.name, "dtype": problem.dtype,
+    kind = "quantized" if problem.image.is_cuda and problem.dtype == "uint8" else "scaling"
+    return {"status": "measured", "kind": kind, "shape": problem.name, "dtype": problem.dtype,
             "batch": problem.batch, "threads": options.threads, "mask": "blob", "mode": "keep",
             "density": problem.density, "max_rel_err": ours.error(), "variant": ours.variant.decode(),
             "t_masked_us": masked, "t_kernels_us": kernels, "t_peer_us": peer_us, "peer": peer,
@@ -297,9 +306,7 @@ def main():
     cuda = options.device == "cuda"
     torch.backends.cudnn.benchmark = True
     distile = Distile(options.library, options.threads, cuda)
-    # On a GPU there is no quantized code for depthwise convolutions.
-    operators = [name for name in OPERATORS if not cuda or OPERATORS[name][6] == 1]
-    rows = [(operator, batch, density) for density in DENSITIES for operator in operators
+    rows = [(operator, batch, density) for density in DENSITIES for operator in OPERATORS
             for batch in BATCHES[options.device]]
     for number, (operator, batch, density) in enumerate(rows, 1):
         name = f"{operator}/{density}/n{batch}/{options.dtype}" + ("" if cuda else f"/t{options.threads}")

@@ -14,11 +14,11 @@ trap 'rm -rf "$folder"' EXIT
 # The tables and the figures, written again, stay as they are.
 mkdir "$folder/docs"
 cp "$source_folder/README.md" "$folder"
-cp "$source_folder/docs/benchmarks.md" "$folder/docs"
+cp "$source_folder"/docs/{benchmarks,networks}.md "$folder/docs"
 "$source_folder/bench/tables.sh" "$bench" "$folder"
 pages=("$source_folder"/bench/results/*.md)
 ((${#pages[@]} == $(ls "$folder"/bench/results/*.md | wc -l))) || fail "bench/results has a page without results"
-for document in README.md docs/benchmarks.md docs/cpu.svg docs/h200.svg docs/h200-break-even.svg "${pages[@]#"$source_folder/"}"; do
+for document in README.md docs/{benchmarks,networks}.md docs/cpu.svg docs/h200.svg docs/h200-break-even.svg "${pages[@]#"$source_folder/"}"; do
     diff -u "$source_folder/$document" "$folder/$document" >&2 ||
         fail "$document does not show bench/results; write it with 'make bench-tables'"
 done
@@ -303,6 +303,13 @@ for line in '| Type | Operator | Batch | Density | 1 | 4 |' \
 done
 "$bench" --summary "$folder/scaling.json" --figure "$folder/scaling.svg"
 grep -q '4 threads' "$folder/scaling.svg" || fail "--figure draws no numbers of threads"
+sed 's/"scaling"/"quantized", "t_own_dense_us": 90, "peer": "cuDNN", "variant": "v", "max_rel_err": 0/; s/"cpu"/"cuda"/' \
+    "$folder/scaling.json" >"$folder/quantized.json"
+shown=$("$bench" --summary "$folder/quantized.json") || fail "--summary does not show quantized operators of a GPU"
+for line in '| op3 s | 1 | cuDNN | 20.0 / 40.0 (2.00) | 150.0 / 100.0 (0.67) |' \
+    '| op3 s | bfloat16 | 1 | 0.3 | v | 50.0 | 90.0 | cuDNN | 100.0 | 0.60 | 0.0e+00 |'; do
+    grep -qF "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
+done
 "$bench" --summary "$folder/tensor.json" --break-even "$folder/break_even.svg"
 grep -q 'a, 132 multiprocessors, tf32' "$folder/break_even.svg" || fail "--break-even draws no panel of TF32"
 expect_error "the results hold no operator of a GPU" --summary "$results" --break-even "$folder/none.svg"

@@ -42,6 +42,9 @@ grep -q 'Time table of' "$folder/table" || fail "profile printed no table"
 # Those for other numbers of threads stay.
 "$distile" profile "$folder/plan.json" --into-plan --threads 1 --seconds 0.01 --quiet
 "$distile" info "$folder/plan.json" | has 'with 2 threads' || fail "profile --into-plan dropped times"
+cp "$folder/plan.json" "$folder/replaced.json"
+"$distile" profile "$folder/replaced.json" --into-plan --replace --threads 1 --seconds 0.01 --quiet
+"$distile" info "$folder/replaced.json" | has 'with 2 threads' && fail "profile --replace kept times"
 # Times of other code are refused, until they are measured again.
 sed 's/"unroll": *1/"unroll": 2/' "$folder/plan.json" >"$folder/stale.json"
 expect_error "measured with the code of another plan" info "$folder/stale.json"
