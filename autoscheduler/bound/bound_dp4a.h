@@ -38,7 +38,7 @@ void add_dp4a_terms(const Workload &workload, const std::array<int, 16> &values,
                                    : std::ceil(taps * reads.count() / step_bytes);
     const double pixel_blocks = std::ceil(all_pixels / phases / pixels);
     const double blocks = pixel_blocks * std::ceil(static_cast<double>(problem.out_channels) / channels);
-    const double threads = pixels / (pixels == 32 ? 4 : 8) * (channels / thread_channels);
+    const double thread_pixels = pixels == 32 ? 4 : 8, threads = pixels / thread_pixels * (channels / thread_channels);
     const double shared_bytes = 2 * step_bytes * (pixels + channels), registers = 128;
     const double resident = std::max(
         1.0, std::floor(std::min({device.max_threads / threads, static_cast<double>(device.max_blocks),

@@ -31,8 +31,8 @@ void check_image(const Tensor &mask) {
 
 }  // namespace
 
-Tensor bytes_of(Session &session, const Tensor &like, distile_mask *mask, int64_t batch, int64_t height,
-                int64_t width, bool tokens) {
+Tensor bytes_of(Session &session, const Tensor &like, distile_mask *mask, int64_t batch, int64_t height, int64_t width,
+                bool tokens) {
     const Tensor result = empty(like, tokens ? Ints{batch, width} : Ints{batch, height, width}, ScalarType::Bool);
     check(distile_mask_get_bytes(mask, static_cast<uint8_t *>(result.mutable_data_ptr()), height * width, width),
           session.context());

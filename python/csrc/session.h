@@ -68,8 +68,8 @@ private:
     std::vector<FixedMask> fixed_;
     bool fixes_result_ = false;
     std::optional<SetMask> result_; /**< The last one, if it is to be fixed. */
-    int32_t device_index_; /**< Below 0 for CPUs. */
-    int32_t threads_;      /**< Of PyTorch, on a CPU. */
+    int32_t device_index_;          /**< Below 0 for CPUs. */
+    int32_t threads_;               /**< Of PyTorch, on a CPU. */
     distile_math math_;
 };
 

@@ -818,7 +818,7 @@ TEST_CASE("Quantized operators run on tensor cores of GPUs, or by dot products b
         CHECK(other.target == "x86-64-linux-cuda-cuda_capability_75");
         CHECK(language_of(make(24), other) == Language::DotProduct);
         refuse([&] { choose_code(make(24), device, "x86-64-linux-cuda-cuda_capability_80", Math::Float32); },
-               {"quantized", "multiples of 8, or of 16", other.target.c_str()});
+               {"quantized", "multiples of 8, or of 16", other.target});
     }
     const std::vector<PlannedCode> planned = planned_codes(op, cuda_backend(), true);
     REQUIRE(planned.size() == 3);

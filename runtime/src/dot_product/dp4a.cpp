@@ -99,7 +99,7 @@ Arguments arguments_of(const distile_dot_product_code &code, const distile_kerne
     a.flip = input.dtype == DISTILE_INT8 ? 0x80808080U : 0;
     a.output_bytes = static_cast<int32_t>(bytes_of(output));
     a.output_least = output.dtype == DISTILE_INT8 ? -128 : 0;
-    a.stores_vectors = is_aligned(a.output, distile::dp4a::thread_channels * a.output_bytes) ? 1 : 0;
+    a.stores_vectors = is_aligned(a.output, int64_t{distile::dp4a::thread_channels} * a.output_bytes) ? 1 : 0;
     a.epilogue = code.epilogue;
     a.xy = call.tile_xy;
     a.count = call.tile_count;
