@@ -134,11 +134,11 @@ TEST_CASE("A mask of masks whose launch failed holds nothing, and its operand is
     int32_t words_per_row = 0;
     for (int result : {CUDA_ERROR_NOT_PERMITTED, CUDA_ERROR_ILLEGAL_ADDRESS}) {
         masks.set(masks.result, 1, 5, 6);
-        fail_fake("cuLaunchKernel", result);
+        fail_fake("cuLaunchKernelEx", result);
         const distile_status due =
             result == CUDA_ERROR_ILLEGAL_ADDRESS ? DISTILE_ERROR_DEVICE_LOST : DISTILE_ERROR_KERNEL;
         CHECK(name_of(distile_mask_dilate(masks.result.get(), masks.a.get(), 1, 1)) == name_of(due));
-        fail_fake("cuLaunchKernel", 0);
+        fail_fake("cuLaunchKernelEx", 0);
         CHECK(distile_mask_bits(masks.result.get(), &words, &words_per_row) == DISTILE_ERROR_BAD_MASK);
         CHECK(distile_mask_bits(masks.a.get(), &words, &words_per_row) == DISTILE_OK);
     }

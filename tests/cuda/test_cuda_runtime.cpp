@@ -101,16 +101,17 @@ TEST_CASE("A mask takes one launch from its bytes or bits to its list of pixels"
     }
 }
 
-TEST_CASE("The kernels of masks and of normalization start early where their code waits", "[.fake_driver]") {
-    constexpr int64_t of_masks = 5, of_normalization = 6;
+TEST_CASE("The kernels of masks and of pixels start early where their code waits", "[.fake_driver]") {
+    // Those of pixels: five families for three types, by vectors and by elements.
+    constexpr int64_t of_masks = 8, of_pixels = 5 * 3 * 2;
     for (const bool waits : {true, false}) {
         CAPTURE(waits);
         const FakeSetting major("major", waits ? 9 : 8, 9);
         const int64_t before = count_fake("waits"), kernels = count_fake("waiting");
         const Setup setup;
         // Every kernel that waits does so in one place.
-        CHECK(count_fake("waits") == before + (waits ? of_masks + of_normalization : 0));
-        CHECK(count_fake("waiting") == kernels + (waits ? of_masks + of_normalization : 0));
+        CHECK(count_fake("waits") == before + (waits ? of_masks + of_pixels : 0));
+        CHECK(count_fake("waiting") == kernels + (waits ? of_masks + of_pixels : 0));
         const int64_t extended = count_fake("cuLaunchKernelEx");
         const auto check_early = [&](distile_status status, bool due) {
             check(setup.context, status);
@@ -127,9 +128,10 @@ TEST_CASE("The kernels of masks and of normalization start early where their cod
             check_early(distile_mask_set_indices(mask, reinterpret_cast<const int32_t *>(words.data()), nullptr, 2, 20,
                                                  25, 500),
                         waits);
-            // It does not wait.
-            check_early(distile_mask_invert(mask, mask), false);
+            check_early(distile_mask_invert(mask, mask), waits);
             const distile_tensor tensor = distile_tensor_make(numbers.data(), 2, 20, 25, 8);
+            // It does not wait.
+            check_early(distile_mask_set_difference(mask, &tensor, &tensor, 0), false);
             distile_normalize_args normalization{};
             normalization.input = normalization.output = &tensor;
             normalization.mask = mask;

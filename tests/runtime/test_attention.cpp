@@ -1,6 +1,7 @@
 // Operators that read keys, as generators make them, against the plain loops: every PolyKernel on all pairs of shapes,
 // masks, layouts and modes.
 #include "catch.h"
+#include "operator_test.h"
 #include "pairwise.h"
 #include "token_call.h"
 #include "token_test_polykernels.h"
@@ -87,6 +88,18 @@ std::vector<TokenCall> all_pairs(std::mt19937 &random) {
     return calls;
 }
 
+/** A build has code for CPUs that this one may not be. */
+std::vector<const distile_polykernel *> polykernels_of_this_cpu() {
+    std::vector<const distile_polykernel *> found;
+    for (const distile_polykernel *polykernel : token_test_polykernels) {
+        if (can_run_or_warn(*polykernel)) {
+            found.push_back(polykernel);
+        }
+    }
+    REQUIRE_FALSE(found.empty());
+    return found;
+}
+
 TokenCall plain_call(int32_t batch, int32_t tokens, int32_t keys) {
     TokenCall call;
     call.batch = batch;
@@ -104,7 +117,7 @@ TEST_CASE("kernels that read keys compute what the loops do", "[attention]") {
     one.threads = 1;
     three.threads = 3;
     const Context contexts[] = {make_context(one), make_context(three)};
-    for (const distile_polykernel *polykernel : token_test_polykernels) {
+    for (const distile_polykernel *polykernel : polykernels_of_this_cpu()) {
         const Kernel kernels[] = {make_kernel(contexts[0], *polykernel), make_kernel(contexts[1], *polykernel)};
         size_t turn = 0;
         for (const TokenCall &call : all_pairs(random)) {
@@ -138,7 +151,7 @@ TEST_CASE("code for every level of CPUs attends alike", "[attention]") {
 TEST_CASE("attention to many keys", "[attention]") {
     std::mt19937 random(3);
     const Context context = make_context();
-    for (const distile_polykernel *polykernel : token_test_polykernels) {
+    for (const distile_polykernel *polykernel : polykernels_of_this_cpu()) {
         const Kernel kernel = make_kernel(context, *polykernel);
         // A matrix of all scores would need gigabytes.
         const int32_t tokens = polykernel->kind == DISTILE_MASKED_ATTENTION ? 8192 : 60;
@@ -155,7 +168,7 @@ TEST_CASE("attention to many keys", "[attention]") {
 TEST_CASE("large scores overflow no exponential", "[attention]") {
     std::mt19937 random(4);
     const Context context = make_context();
-    for (const distile_polykernel *polykernel : token_test_polykernels) {
+    for (const distile_polykernel *polykernel : polykernels_of_this_cpu()) {
         if (polykernel->operands[0].dtype != DISTILE_FLOAT32) {
             continue;
         }
@@ -170,7 +183,7 @@ TEST_CASE("large scores overflow no exponential", "[attention]") {
 
 TEST_CASE("a row's result depends neither on other rows nor on threads", "[attention]") {
     std::mt19937 random(5);
-    for (const distile_polykernel *polykernel : token_test_polykernels) {
+    for (const distile_polykernel *polykernel : polykernels_of_this_cpu()) {
         TokenCall call = plain_call(2, 90, 70);
         call.key_mask = draw_mask(140, 600, random);
         const TokenTensors tensors(*polykernel, call, random);
@@ -220,7 +233,7 @@ TEST_CASE("NaN in an active query, key or value reaches what reads it, and nothi
     std::mt19937 random(6);
     const float nan = std::numeric_limits<float>::quiet_NaN();
     const Context context = make_context();
-    for (const distile_polykernel *polykernel : token_test_polykernels) {
+    for (const distile_polykernel *polykernel : polykernels_of_this_cpu()) {
         const Kernel kernel = make_kernel(context, *polykernel);
         TokenCall call = plain_call(2, 40, 33);
         const TokenTensors tensors(*polykernel, call, random);
@@ -272,7 +285,7 @@ TEST_CASE("a caller's allocator that fails makes an error", "[attention]") {
     };
     options.deallocate = [](void *, void *memory) { std::free(memory); };
     const Context context = make_context(options);
-    const distile_polykernel &polykernel = *token_test_polykernels[0];
+    const distile_polykernel &polykernel = *polykernels_of_this_cpu().front();
     const Kernel kernel = make_kernel(context, polykernel);
     const TokenTensors tensors(polykernel, plain_call(1, 50, 60), random);
     const Mask rows = make_mask(context);

@@ -104,7 +104,8 @@ TEST_CASE("Layouts are known by name", "[weight_layouts]") {
     CHECK(find_layout("cpu-o16")->block == 16);
     CHECK(find_layout("cpu-k32")->block == 32);
     CHECK(find_layout("cuda-o32")->block == 32);
-    for (const char *unknown : {"", "cpu-o17", "cuda-k64"}) {
+    CHECK(find_layout("cuda-k64")->block == 64);
+    for (const char *unknown : {"", "cpu-o17", "cuda-k4"}) {
         CHECK(find_layout(unknown) == nullptr);
     }
     const distile_linear linear{8, 8, DISTILE_EPILOGUE_NONE, 0};
