@@ -1,8 +1,8 @@
 #include "quantized_summary.h"
+#include "density_table.h"
 #include <algorithm>
 #include <fmt/core.h>
 #include <map>
-#include <set>
 #include <string>
 #include <tuple>
 
@@ -12,15 +12,6 @@ namespace {
 
 bool is_quantized(const Json &row) {
     return row.at("status") == "measured" && row.value("kind", "") == "quantized";
-}
-
-std::string operator_of(const Json &row) {
-    return fmt::format("{} {}", row.at("op").get<std::string>(), row.at("shape").get<std::string>());
-}
-
-/** As it was asked for: a mask has whole pixels. */
-std::string density_of(const Json &row) {
-    return fmt::format("{:.1f}", row.at("density").get<double>());
 }
 
 }  // namespace
@@ -48,33 +39,22 @@ std::string quantized_table(const Json &rows) {
 }
 
 std::string quantized_goals(const Json &rows) {
-    std::set<std::string> densities;
     std::map<std::tuple<std::string, int, std::string>, std::map<std::string, std::string>> lines;
     for (const Json &row : rows) {
         if (is_quantized(row)) {
             const double ours = row.at("t_masked_us"), peer = row.at("t_peer_us");
-            densities.insert(density_of(row));
             lines[{operator_of(row), row.at("batch"), row.at("peer")}][density_of(row)] =
                 fmt::format("{:.1f} / {:.1f} ({:.2f})", ours, peer, peer / ours);
         }
     }
-    std::string head = "| Operator | Batch | Library |", rule = "|---|---|---|", text;
-    for (const std::string &density : densities) {
-        head += fmt::format(" {} |", density);
-        rule += "---|";
-    }
-    for (const auto &[key, cells] : lines) {
+    const auto first = [](const auto &key) {
         const auto &[op, batch, peer] = key;
-        text += fmt::format("| {} | {} | {} |", op, batch, peer);
-        for (const std::string &density : densities) {
-            const auto found = cells.find(density);
-            text += fmt::format(" {} |", found == cells.end() ? "-" : found->second);
-        }
-        text += "\n";
-    }
-    return fmt::format("\nQuantized convolutions by density: microseconds from the byte mask / of the fastest dense "
-                       "library, and in brackets the speed-up.\n\n{}\n{}\n{}",
-                       head, rule, text);
+        return fmt::format("| {} | {} | {} |", op, batch, peer);
+    };
+    return "\nQuantized convolutions by density: microseconds from the byte mask / of the fastest dense library, and "
+           "in "
+           "brackets the speed-up.\n\n" +
+           density_table("| Operator | Batch | Library |", "|---|---|---|", lines, first);
 }
 
 }  // namespace distile::bench

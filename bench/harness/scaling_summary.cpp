@@ -1,5 +1,6 @@
 #include "scaling_summary.h"
 #include "break_even_summary.h"
+#include "density_table.h"
 #include "mean.h"
 #include <algorithm>
 #include <fmt/core.h>
@@ -16,11 +17,6 @@ namespace {
 
 bool is_scaling(const Json &row) {
     return row.at("status") == "measured" && row.value("kind", "") == "scaling";
-}
-
-/** As it was asked for: a mask has whole pixels. */
-std::string density_of(const Json &row) {
-    return fmt::format("{:.1f}", row.at("density").get<double>());
 }
 
 std::set<int> threads_of(const Json &rows) {
@@ -40,10 +36,6 @@ std::string times_of(const Json &row) {
 }
 
 /** The name of an operator in a table. */
-std::string operator_of(const Json &row) {
-    return fmt::format("{} {}", row.at("op").get<std::string>(), row.at("shape").get<std::string>());
-}
-
 /** A measured density is no break-even if denser masks may be faster, too. */
 std::string break_even_text(const RelativeTimes &times) {
     const double found = break_even(times), most = std::max_element(times.begin(), times.end())->first;
@@ -120,32 +112,20 @@ std::string scaling_table(const Json &rows) {
 std::string scaling_goals(const Json &rows) {
     const std::set<int> threads = threads_of(rows);
     const int most = *threads.rbegin();
-    std::set<std::string> densities;
     std::map<std::tuple<std::string, std::string, int>, std::map<std::string, std::string>> lines;
     for (const Json &row : rows) {
         if (is_scaling(row) && row.at("threads") == most) {
-            densities.insert(density_of(row));
             lines[{row.at("dtype"), operator_of(row), row.at("batch")}][density_of(row)] = times_of(row);
         }
     }
-    std::string head = "| Type | Operator | Batch |", rule = "|---|---|---|", text;
-    for (const std::string &density : densities) {
-        head += fmt::format(" {} |", density);
-        rule += "---|";
-    }
-    for (const auto &[key, cells] : lines) {
+    const auto first = [](const auto &key) {
         const auto &[dtype, op, batch] = key;
-        text += fmt::format("| {} | {} | {} |", dtype, op, batch);
-        for (const std::string &density : densities) {
-            const auto found = cells.find(density);
-            text += fmt::format(" {} |", found == cells.end() ? "-" : found->second);
-        }
-        text += "\n";
-    }
+        return fmt::format("| {} | {} | {} |", dtype, op, batch);
+    };
     return fmt::format(
         "\nWith {} threads, by density: microseconds from the byte mask / of PyTorch's dense convolution in "
-        "the same type, and in brackets eta.\n\n{}\n{}\n{}{}",
-        most, head, rule, text, break_evens(rows, threads));
+        "the same type, and in brackets eta.\n\n{}{}",
+        most, density_table("| Type | Operator | Batch |", "|---|---|---|", lines, first), break_evens(rows, threads));
 }
 
 Panel scaling_panel(const Json &file) {

@@ -1,6 +1,7 @@
 // Quantized operators of every kind by dot products on the GPU, against integer sums in plain loops, to the bit.
 #include "catch.h"
 #include "dot_product_kernel.h"
+#include "every_polykernel.h"
 #include "gpu_session.h"
 #include "quantized_call.h"
 #include "quantized_cases.h"
@@ -24,16 +25,7 @@ std::vector<int64_t> alignments_of(const QuantizedCase &of) {
 }
 
 bool runs_dp4a(const Gpu &gpu) {
-    const DotProductKernel polykernel(dp4a, quantized_operator_of(quantized_cases[0], "cuda-k64"));
-    distile_kernel *made = nullptr;
-    const distile_status status = distile_kernel_create(gpu.context.get(), &polykernel.polykernel(), &made);
-    const Kernel kernel(made);
-    if (status == DISTILE_ERROR_UNSUPPORTED_DEVICE) {
-        WARN("skipped: " << distile_context_message(gpu.context.get()));
-        return false;
-    }
-    gpu.check(status);
-    return true;
+    return can_run(gpu, DotProductKernel(dp4a, quantized_operator_of(quantized_cases[0], "cuda-k64")).polykernel());
 }
 
 }  // namespace
