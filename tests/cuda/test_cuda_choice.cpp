@@ -546,7 +546,8 @@ TEST_CASE("In a graph a GPU chooses for every mask what the host would, and comp
                         test.replay(inactive, store, chosen);
                     }
                 }
-                CHECK((!timed || chosen.size() > 2));
+                const auto most = static_cast<size_t>(polykernel.num_variants);
+                CHECK((!timed || chosen.size() >= std::min<size_t>(most, 3)));
             }
         }
     }

@@ -1432,12 +1432,16 @@ TEST_CASE("The bound makes plans for every level of a backend", "[plan]") {
         file["generator"] = generator;
         file["params"] = params;
         const Operator op = read_operator(folder.write("operator.json", file.dump()));
-        for (const auto &[backend, name] : {std::pair(&cpu_backend(), "x86-64-linux"),
-                                            {&cpu_backend(), "arm-64-linux"},
-                                            {&cpu_backend(), "arm-64-android"},
-                                            {&cuda_backend(), "x86-64-linux"},
-                                            {&opencl_backend(), "x86-64-linux"},
-                                            {&opencl_backend(), "arm-64-android"}}) {
+        // The systems of a processor differ in names alone, and OpenCL's spaces are CUDA's: one operator shows that.
+        std::vector<std::pair<const Backend *, const char *>> targets = {{&cpu_backend(), "x86-64-linux"},
+                                                                         {&cpu_backend(), "arm-64-linux"},
+                                                                         {&cuda_backend(), "x86-64-linux"}};
+        if (generator == std::string("masked_upsample_conv2d")) {
+            targets.insert(targets.end(), {{&cpu_backend(), "arm-64-android"},
+                                           {&opencl_backend(), "x86-64-linux"},
+                                           {&opencl_backend(), "arm-64-android"}});
+        }
+        for (const auto &[backend, name] : targets) {
             const Platform &platform = get_platform(name);
             std::vector<Plan> plans = bound_plans(op, *backend, false, platform);
             std::string names;
