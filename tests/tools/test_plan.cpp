@@ -1433,9 +1433,8 @@ TEST_CASE("The bound makes plans for every level of a backend", "[plan]") {
         file["params"] = params;
         const Operator op = read_operator(folder.write("operator.json", file.dump()));
         // The systems of a processor differ in names alone, and OpenCL's spaces are CUDA's: one operator shows that.
-        std::vector<std::pair<const Backend *, const char *>> targets = {{&cpu_backend(), "x86-64-linux"},
-                                                                         {&cpu_backend(), "arm-64-linux"},
-                                                                         {&cuda_backend(), "x86-64-linux"}};
+        std::vector<std::pair<const Backend *, const char *>> targets = {
+            {&cpu_backend(), "x86-64-linux"}, {&cpu_backend(), "arm-64-linux"}, {&cuda_backend(), "x86-64-linux"}};
         if (generator == std::string("masked_upsample_conv2d")) {
             targets.insert(targets.end(), {{&cpu_backend(), "arm-64-android"},
                                            {&opencl_backend(), "x86-64-linux"},
