@@ -89,7 +89,7 @@ std::string scaling_table(const Json &rows) {
                 times_of(row);
         }
     }
-    std::string text = "\nMicroseconds from the byte mask / of PyTorch's dense convolution in the same type, and in "
+    std::string text = "\nMicroseconds from the byte mask / of the fastest dense library in the same type, and in "
                        "brackets eta, by the number of threads.\n\n| Type | Operator | Batch | Density |";
     std::string rule = "|---|---|---|---|";
     for (const int count : threads) {
@@ -123,7 +123,7 @@ std::string scaling_goals(const Json &rows) {
         return fmt::format("| {} | {} | {} |", dtype, op, batch);
     };
     return fmt::format(
-        "\nWith {} threads, by density: microseconds from the byte mask / of PyTorch's dense convolution in "
+        "\nWith {} threads, by density: microseconds from the byte mask / of the fastest dense library in "
         "the same type, and in brackets eta.\n\n{}{}",
         most, density_table("| Type | Operator | Batch |", "|---|---|---|", lines, first), break_evens(rows, threads));
 }

@@ -1432,13 +1432,14 @@ TEST_CASE("The bound makes plans for every level of a backend", "[plan]") {
         file["generator"] = generator;
         file["params"] = params;
         const Operator op = read_operator(folder.write("operator.json", file.dump()));
-        // The systems of a processor differ in names alone, and OpenCL's spaces are CUDA's: one operator shows that.
-        std::vector<std::pair<const Backend *, const char *>> targets = {
-            {&cpu_backend(), "x86-64-linux"}, {&cpu_backend(), "arm-64-linux"}, {&cuda_backend(), "x86-64-linux"}};
-        if (generator == std::string("masked_upsample_conv2d")) {
-            targets.insert(targets.end(), {{&cpu_backend(), "arm-64-android"},
-                                           {&opencl_backend(), "x86-64-linux"},
-                                           {&opencl_backend(), "arm-64-android"}});
+        std::vector<std::pair<const Backend *, const char *>> targets = {{&cpu_backend(), "x86-64-linux"},
+                                                                         {&cpu_backend(), "arm-64-linux"},
+                                                                         {&cuda_backend(), "x86-64-linux"},
+                                                                         {&opencl_backend(), "x86-64-linux"}};
+        // Android changes the names in a plan, not its schedules, so one operator shows it.
+        if (std::string(generator) == "masked_upsample_conv2d") {
+            targets.emplace_back(&cpu_backend(), "arm-64-android");
+            targets.emplace_back(&opencl_backend(), "arm-64-android");
         }
         for (const auto &[backend, name] : targets) {
             const Platform &platform = get_platform(name);
