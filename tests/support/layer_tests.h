@@ -64,7 +64,8 @@ void test_pooling(const Machine &machine, distile_dtype dtype, int number, std::
                                   {7, 9, 1, 1, 1, 1, 0, 0}};
     const int32_t shapes[][3] = {{1, 7, 9}, {2, 8, 33}, {3, 13, 70}};
     const int32_t all_channels[] = {1, 3, 8, 17, 64, 72, 200};
-    const auto &[batch, height, width] = shapes[number % std::size(shapes)];
+    const int32_t *const shape = shapes[number % std::size(shapes)];
+    const int32_t batch = shape[0], height = shape[1], width = shape[2];
     const int32_t *const numbers = windows[number % std::size(windows)];
     const int32_t channels = all_channels[number / 3 % std::size(all_channels)];
     distile_pool_args args{};
@@ -108,7 +109,8 @@ template<typename Machine>
 void test_global_pooling(const Machine &machine, distile_dtype dtype, int number, std::mt19937 &random) {
     const int32_t shapes[][3] = {{1, 1, 1}, {2, 7, 9}, {3, 13, 70}, {5, 1, 300}, {1, 64, 65}};
     const int32_t all_channels[] = {1, 3, 31, 32, 33, 64, 136};
-    const auto &[batch, height, width] = shapes[number % std::size(shapes)];
+    const int32_t *const shape = shapes[number % std::size(shapes)];
+    const int32_t batch = shape[0], height = shape[1], width = shape[2];
     const int32_t channels = all_channels[number / 2 % std::size(all_channels)];
     const char *name = mask_names[number % std::size(mask_names)];
     const bool all = number % 4 == 3;
@@ -132,7 +134,8 @@ template<typename Machine>
 void test_combination(const Machine &machine, distile_dtype dtype, int number, std::mt19937 &random) {
     const int32_t shapes[][3] = {{1, 1, 1}, {2, 7, 9}, {3, 13, 70}, {2, 1, 300}};
     const int32_t all_channels[] = {1, 3, 8, 17, 64, 72, 200};
-    const auto &[batch, height, width] = shapes[number % std::size(shapes)];
+    const int32_t *const shape = shapes[number % std::size(shapes)];
+    const int32_t batch = shape[0], height = shape[1], width = shape[2];
     const int32_t channels = all_channels[number / 2 % std::size(all_channels)];
     const char *name = mask_names[number % std::size(mask_names)];
     distile_combine_args args{};
@@ -173,7 +176,8 @@ void test_group_norm(const Machine &machine, distile_dtype dtype, int number, st
     const int32_t shapes[][3] = {{1, 1, 1}, {2, 7, 9}, {3, 13, 70}, {5, 1, 300}};
     // Channels and groups.
     const int32_t splits[][2] = {{1, 1}, {6, 3}, {8, 2}, {17, 17}, {32, 32}, {64, 32}, {72, 6}, {200, 1}};
-    const auto &[batch, height, width] = shapes[number % std::size(shapes)];
+    const int32_t *const shape = shapes[number % std::size(shapes)];
+    const int32_t batch = shape[0], height = shape[1], width = shape[2];
     const auto &[channels, groups] = splits[number / 2 % std::size(splits)];
     const char *name = mask_names[number % std::size(mask_names)];
     // The statistics of the active pixels, of all pixels as given ones, or the first image's for all.
@@ -237,7 +241,8 @@ template<typename Machine>
 void test_scores(const Machine &machine, distile_dtype dtype, int number, std::mt19937 &random) {
     const int32_t shapes[][3] = {{1, 1, 1}, {2, 7, 9}, {3, 13, 70}, {1, 5, 64}, {2, 1, 300}};
     const int32_t all_channels[] = {1, 3, 8, 9, 64, 72, 200};
-    const auto &[batch, height, width] = shapes[number % std::size(shapes)];
+    const int32_t *const shape = shapes[number % std::size(shapes)];
+    const int32_t batch = shape[0], height = shape[1], width = shape[2];
     const int32_t channels = all_channels[number / 2 % std::size(all_channels)];
     CAPTURE(dtype, number, batch, height, width, channels);
     TestTensor tensor(batch, height, width, channels, layer_layout(number), Flush::Back, dtype);
