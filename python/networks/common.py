@@ -250,6 +250,15 @@ class Buffers:
             self._kept[key] = torch.zeros((*like.shape[:2], channels), dtype=like.dtype, device=like.device)
         return self._kept[key]
 
+    def everywhere(self, like: torch.Tensor, height: int, width: int) -> torch.Tensor | None:
+        """A mask of every pixel, for dense layers. None on a GPU, where they are PyTorch's."""
+        if like.is_cuda:
+            return None
+        key = ("everywhere", like.shape[0], height, width)
+        if key not in self._kept:
+            self._kept[key] = torch.ones((like.shape[0], height, width), dtype=torch.bool)
+        return self._kept[key]
+
     def bytes(self) -> int:
         return sum(tensor.numel() * tensor.element_size() for tensor in self._kept.values())
 

@@ -25,7 +25,7 @@ class Bottleneck(nn.Module):
         self.reduce = MaskedConv2d(channels, width, 1, activation="relu")
         self.middle = MaskedConv2d(width, width, 3, stride=stride, padding=1, activation="relu")
         self.expand = MaskedConv2d(width, 4 * width, 1, activation="relu")
-        self.shortcut = nn.Conv2d(channels, 4 * width, 1, stride=stride) if channels != 4 * width else None
+        self.shortcut = MaskedConv2d(channels, 4 * width, 1, stride=stride) if channels != 4 * width else None
         self.buffers, self.mask = buffers, None
 
     def forward(self, x):
@@ -41,7 +41,7 @@ class Bottleneck(nn.Module):
         middle = self.middle(reduced, mask, out=self.buffers.images("middle", x, width, *mask.shape[1:]))
         if self.shortcut is None:
             return self.expand(middle, mask, residual=x, out=x)
-        result = self.shortcut(x)
+        result = self.shortcut(x, self.buffers.everywhere(x, *mask.shape[1:]))
         self.expand(middle, mask, residual=result, out=result)
         return ops.activate.out(result, ~mask, activation="relu", out=result)
 
@@ -57,7 +57,7 @@ class ResNet(Network):
     def __init__(self, size=640, density=0.3, batch=1, blocks=(3, 4, 23, 3), width=64, classes=1000, seed=0):
         super().__init__()
         self.buffers = Buffers()
-        self.stem = nn.Conv2d(3, width, 7, stride=2, padding=3)
+        self.stem = MaskedConv2d(3, width, 7, stride=2, padding=3, activation="relu")
         self.pool = nn.MaxPool2d(3, stride=2, padding=1)
         self.blocks = nn.ModuleList()
         channels = width
@@ -82,13 +82,14 @@ class ResNet(Network):
             x = block.plain(x, train(block.unit, x, density))
 
     def _start(self, x):
-        return self.pool(torch.relu(conv(self.stem, x)))
+        return self.pool(conv(self.stem, x))
 
     def _finish(self, x):
         return x, self.head(x.mean((2, 3)))
 
     def masked(self):
-        x = self._start(self.image)
+        height, width = ((size + 1) // 2 for size in self.image.shape[2:])
+        x = self.pool(self.stem(self.image, self.buffers.everywhere(self.image, height, width)))
         for block in self.blocks:
             x = block(x)
         return self._finish(x)
