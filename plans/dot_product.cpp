@@ -23,6 +23,8 @@ constexpr struct {
     {DotProducts::Avx512Bf16, DISTILE_BFLOAT16, "avx512_bf16", false, false, "distile_call_avx512_bf16",
      "distile_avx512_bf16.o"},
     {DotProducts::AmxFp16, DISTILE_FLOAT16, "amx_fp16", false, false, "distile_call_amx_fp16", "distile_amx_fp16.o"},
+    {DotProducts::AmxSplitFp16, DISTILE_FLOAT16, "amx_bf16", false, false, "distile_call_amx_split_fp16",
+     "distile_amx_split_fp16.o"},
     {DotProducts::AmxInt8, DISTILE_INT8, "amx_int8", false, false, "distile_call_amx_int8", "distile_amx_int8.o"},
     {DotProducts::Avx512Vnni, DISTILE_INT8, "avx512_vnni", true, true, "distile_call_avx512_vnni",
      "distile_avx512_vnni.o"},

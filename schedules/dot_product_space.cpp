@@ -21,6 +21,7 @@ Blocks blocks_of(DotProducts instructions) {
     switch (instructions) {
     case DotProducts::AmxBf16:
     case DotProducts::AmxFp16:
+    case DotProducts::AmxSplitFp16:
     case DotProducts::AmxInt8:
         return {true, 32, {32, 32, 0, 0}, {16, 32}, {16, 32}};
     case DotProducts::Avx512Bf16:
@@ -130,9 +131,10 @@ bool is_depthwise_product(const OperatorFacts &op) {
 const Space &dot_product_space(DotProducts instructions) {
     static const std::map<DotProducts, Space> spaces = [] {
         std::map<DotProducts, Space> made;
-        for (const DotProducts each : {DotProducts::Avx512Bf16, DotProducts::AmxBf16, DotProducts::AmxFp16,
-                                       DotProducts::Avx512Vnni, DotProducts::AmxInt8, DotProducts::AvxVnni,
-                                       DotProducts::Avx2Int8, DotProducts::PortableInt8, DotProducts::Dp4a}) {
+        for (const DotProducts each :
+             {DotProducts::Avx512Bf16, DotProducts::AmxBf16, DotProducts::AmxFp16, DotProducts::AmxSplitFp16,
+              DotProducts::Avx512Vnni, DotProducts::AmxInt8, DotProducts::AvxVnni, DotProducts::Avx2Int8,
+              DotProducts::PortableInt8, DotProducts::Dp4a}) {
             made.emplace(each, make_space(each));
         }
         return made;

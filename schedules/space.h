@@ -50,7 +50,18 @@ struct OperatorFacts {
 enum class TensorCores { Sm80, Sm90 };
 
 /** The instructions for which there is code of dot products: those of CPUs, and NVIDIA's dp4a. */
-enum class DotProducts { Avx512Bf16, AmxBf16, AmxFp16, Avx512Vnni, AmxInt8, AvxVnni, Avx2Int8, PortableInt8, Dp4a };
+enum class DotProducts {
+    Avx512Bf16,
+    AmxBf16,
+    AmxFp16,
+    AmxSplitFp16, /**< float16 by AMX-BF16. */
+    Avx512Vnni,
+    AmxInt8,
+    AvxVnni,
+    Avx2Int8,
+    PortableInt8,
+    Dp4a
+};
 
 /** The facts that constraints need: the operator, and the limits of its target. */
 struct Problem : OperatorFacts {

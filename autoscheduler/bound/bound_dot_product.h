@@ -53,7 +53,8 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     constexpr double step_groups = 16;
     const bool depthwise = is_depthwise_product(problem);
     const DotProducts instructions = *problem.dot_products;
-    const bool in_tiles = instructions == DotProducts::AmxBf16 || instructions == DotProducts::AmxFp16 ||
+    const bool is_split = instructions == DotProducts::AmxSplitFp16;
+    const bool in_tiles = is_split || instructions == DotProducts::AmxBf16 || instructions == DotProducts::AmxFp16 ||
                           instructions == DotProducts::AmxInt8;
     const ReadChannels reads({problem.out_channels, problem.in_channels, problem.kernel_h, problem.kernel_w},
                              problem.groups);
@@ -74,7 +75,8 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     work.shares_staging = problem.groups == 1 || groups == 1;
     work.threads = workload.threads;
     work.least_splits = splits;
-    const auto cut = dot_product::Partition<void>::best(work, in_tiles    ? dot_product::in_tiles
+    const auto cut = dot_product::Partition<void>::best(work, is_split    ? dot_product::in_split_tiles
+                                                              : in_tiles  ? dot_product::in_tiles
                                                               : depthwise ? dot_product::in_columns
                                                                           : dot_product::in_registers);
     const double parts = cut.parts, used_splits = cut.splits, tasks = parts * used_splits;
@@ -87,10 +89,10 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
                                           : std::ceil(task_channels / std::max(vector_channels, group_channels));
 
     // A vector multiplies groups of 4 bytes: 16 of them are a step. A tile takes 16 cycles for 16 pixels, 16 channels
-    // and a step.
+    // and a step, of split numbers four times.
     constexpr double tile_pixels = 16, tile_cycles = 16;
-    const double operations =
-        in_tiles ? std::ceil(task_pixels / tile_pixels) * vectors * steps : task_pixels * vectors * steps * step_groups;
+    const double operations = in_tiles ? std::ceil(task_pixels / tile_pixels) * vectors * steps * (is_split ? 4 : 1)
+                                       : task_pixels * vectors * steps * step_groups;
     const double operation_us =
         in_tiles ? tile_cycles * cycle_us : device.alpha_us * instructions_of_group(instructions);
     // A vector of results: bias, activation, and rounding.
@@ -101,10 +103,14 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const double loads = in_tiles ? operations : operations * (of_pixels + 1.0 / pixels);
     time("load", rounds * loads * (in_tiles ? 8 : 1 / device.load_per_cycle) * cycle_us);
 
-    // What is staged is read from the input and written once a task.
-    const double staged_bytes = task_pixels * num_staged * steps * step_elements * bytes;
+    // What is staged is read from the input and written once a task. Both this and the weights of a task are split, 32
+    // numbers at a time.
+    const double staged_bytes = task_pixels * num_staged * steps * step_elements * bytes * (is_split ? 2 : 1);
     const MemoryLevel &nearest = device.memory[0];
-    time("stage", rounds * 2 * staged_bytes / (nearest.gb_per_s * 1e3));
+    constexpr double split_numbers = 32, split_cycles = 12;
+    const double split = is_split ? (task_pixels * num_staged + task_channels * phases) * steps * step_elements : 0;
+    time("stage",
+         rounds * (2 * staged_bytes / (nearest.gb_per_s * 1e3) + split / split_numbers * split_cycles * cycle_us));
 
     const double weight_bytes = steps * step_elements * problem.bytes_per_weight;
     const double split_weights = weight_bytes * task_channels * phases,

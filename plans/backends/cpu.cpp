@@ -82,7 +82,7 @@ std::string why_no_code(Language language, const DataType &type, const std::stri
         return dot_products_of(type, features)
                    ? ""
                    : "the code for dot products needs a target with avx512_bf16 or amx_bf16 for bfloat16, and with "
-                     "amx_fp16 for float16";
+                     "amx_fp16 or amx_bf16 for float16";
     case Language::TensorCore:
         break;
     }

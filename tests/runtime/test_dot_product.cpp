@@ -7,11 +7,15 @@
 #include "operator_test.h"
 #include "partition.h"
 #include "test_tensor.h"
+#include "types.h"
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <distile/distile.hpp>
 #include <distile/polykernel.h>
+#include <iterator>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -19,6 +23,7 @@
 #include "test_conv3_24_40_residual_bf16_amx_bf16.h"
 #include "test_conv3_24_40_residual_bf16_avx512_bf16.h"
 #include "test_conv3_24_40_residual_fp16_amx_fp16.h"
+#include "test_conv3_24_40_residual_fp16_amx_split_fp16.h"
 #endif
 
 using namespace distile;
@@ -42,10 +47,12 @@ const TypedSet emulated = {tiles("tiles", "", call_emulated_tiles<EmulatedBfloat
 const TypedSet instruction_sets[] = {
     emulated,
     {tiles("tiles of float16", "", call_emulated_tiles<EmulatedFloat16Tiles>), DISTILE_FLOAT16},
+    {tiles("tiles of split float16", "", call_emulated_tiles<EmulatedSplitFloat16Tiles>), DISTILE_FLOAT16},
 #ifdef DISTILE_TEST_DOT_PRODUCTS
     {{"avx512_bf16", "avx512bw avx512dq avx512vl avx512_bf16", distile_call_avx512_bf16, {{14, 32}, {5, 64}, {9, 48}}}},
     {tiles("amx_bf16", "avx512bw avx512dq avx512vl amx_bf16", distile_call_amx_bf16)},
     {tiles("amx_fp16", "avx512bw avx512dq avx512vl amx_fp16", distile_call_amx_fp16), DISTILE_FLOAT16},
+    {tiles("amx_split_fp16", "avx512bw avx512dq avx512vl amx_bf16", distile_call_amx_split_fp16), DISTILE_FLOAT16},
 #endif
 };
 
@@ -108,7 +115,7 @@ TEST_CASE("Variants of dot products compute what the plain loop computes", "[dot
 TEST_CASE("Variants of dot products that are built from a plan compute the same", "[dot_product]") {
     for (const distile_polykernel *polykernel :
          {&test_conv3_24_40_residual_bf16_avx512_bf16, &test_conv3_24_40_residual_bf16_amx_bf16,
-          &test_conv3_24_40_residual_fp16_amx_fp16}) {
+          &test_conv3_24_40_residual_fp16_amx_fp16, &test_conv3_24_40_residual_fp16_amx_split_fp16}) {
         if (can_run_or_warn(*polykernel)) {
             test_operator(*polykernel);
         }
@@ -135,15 +142,43 @@ TEST_CASE("Variants of dot products pass on NaN and infinity", "[dot_product]") 
     }
 }
 
+TEST_CASE("A number of 16 bits is the sum of its parts", "[dot_product]") {
+    constexpr int count = 1 << 16;
+    std::vector<uint16_t> stored(count), high(count), low(count);
+    std::iota(stored.begin(), stored.end(), uint16_t{0});
+    EmulatedSplitFloat16Tiles::Numbers::split(stored.data(), count, high.data(), low.data());
+    std::vector<float> value(count), upper(count), lower(count);
+    find_type(DISTILE_FLOAT16)->to_float(stored.data(), value.data(), count);
+    find_type(DISTILE_BFLOAT16)->to_float(high.data(), upper.data(), count);
+    find_type(DISTILE_BFLOAT16)->to_float(low.data(), lower.data(), count);
+    for (int i = 0; i < count; i++) {
+        CAPTURE(i, value[i], upper[i], lower[i]);
+        if (std::isnan(value[i])) {
+            REQUIRE(std::isnan(upper[i]));
+            continue;
+        }
+        REQUIRE(upper[i] + lower[i] == value[i]);
+        if (value[i] == 0) {
+            REQUIRE(lower[i] == 0);
+        } else {
+            // Subnormal numbers count as 0, and 0 times infinity is NaN.
+            REQUIRE(std::isnormal(lower[i]));
+            REQUIRE(std::signbit(lower[i]) == std::signbit(value[i]));
+        }
+    }
+    EmulatedSplitFloat16Tiles::Numbers::split(stored.data(), count, stored.data(), low.data());
+    CHECK((stored == high));
+}
+
 TEST_CASE("Calls are cut into tasks that fit and that occupy all threads", "[dot_product]") {
     std::mt19937 random(3);
     const auto draw = [&](int32_t least, int32_t most) {
         return std::uniform_int_distribution<int32_t>(least, most)(random);
     };
     for (int round = 0; round < 5000; round++) {
-        const dot_product::CostModel cost_model = round % 3 == 0   ? dot_product::in_tiles
-                                                  : round % 3 == 1 ? dot_product::in_registers
-                                                                   : dot_product::in_columns;
+        constexpr dot_product::CostModel cost_models[] = {dot_product::in_tiles, dot_product::in_registers,
+                                                          dot_product::in_columns, dot_product::in_split_tiles};
+        const dot_product::CostModel &cost_model = cost_models[round % std::size(cost_models)];
         dot_product::WorkShape work{};
         work.tiles = draw(1, round % 2 == 0 ? 50 : 20000);
         work.tile_pixels = 1 << draw(0, 4);

@@ -7,6 +7,7 @@
 #include "bfloat16.h"
 #include "float16.h"
 #include "int8.h"
+#include "split_float16.h"
 #include "types.h"
 #include <array>
 #include <atomic>
@@ -96,9 +97,8 @@ private:
     }
 };
 
-struct EmulatedBfloat16Tiles : EmulatedTiles {
-    using Numbers = dot_product::Bfloat16<EmulatedBfloat16Tiles>;
-
+class EmulatedProductsOfBfloat16 : public EmulatedTiles {
+public:
     template<int C, int A, int B> static void add_product() {
         add_groups<C, A, B, float>([](float &sum, const char *a, const char *b) {
             for (int i = 0; i < 2; i++) {
@@ -108,11 +108,27 @@ struct EmulatedBfloat16Tiles : EmulatedTiles {
     }
 
 private:
+    /** Subnormal numbers count as 0. */
     static float element(const char *from) {
-        const uint32_t bits = static_cast<uint32_t>(read<uint16_t>(from)) << 16;
+        constexpr uint32_t exponent = 0x7f800000, sign = 0x80000000;
+        uint32_t bits = static_cast<uint32_t>(read<uint16_t>(from)) << 16;
+        bits &= (bits & exponent) == 0 ? sign : ~0U;
         float value = 0;
         std::memcpy(&value, &bits, sizeof(value));
         return value;
+    }
+};
+
+struct EmulatedBfloat16Tiles : EmulatedProductsOfBfloat16 {
+    using Numbers = dot_product::Bfloat16<EmulatedBfloat16Tiles>;
+};
+
+struct EmulatedSplitFloat16Tiles : EmulatedProductsOfBfloat16 {
+    using Numbers = dot_product::SplitFloat16<EmulatedSplitFloat16Tiles>;
+
+    static void widen(const dot_product::Stored16 &stored,
+                      dot_product::Epilogue<EmulatedSplitFloat16Tiles>::Floats &values) {
+        dot_product::Float16Format<EmulatedSplitFloat16Tiles>::widen(stored, values);
     }
 };
 

@@ -793,7 +793,8 @@ TEST_CASE("A plan for dot products names a target that has them, and no other co
     };
     const json avx512_bf16 = file_of("test_conv3_24_40_residual_bf16_avx512_bf16"),
                amx_bf16 = file_of("test_conv3_24_40_residual_bf16_amx_bf16"),
-               amx_fp16 = file_of("test_conv3_24_40_residual_fp16_amx_fp16");
+               amx_fp16 = file_of("test_conv3_24_40_residual_fp16_amx_fp16"),
+               split_fp16 = file_of("test_conv3_24_40_residual_fp16_amx_split_fp16");
     const Plan plan = read(avx512_bf16);
     CHECK(plan.variants[0].language == Language::DotProduct);
     CHECK(plan.channel_block(plan.variants[0]) == 16);
@@ -812,14 +813,16 @@ TEST_CASE("A plan for dot products names a target that has them, and no other co
     }
     CHECK(contains(emit_polykernels({read(amx_bf16)}, "s"), "return distile_call_amx_bf16(&code, call);"));
     CHECK(contains(emit_polykernels({read(amx_fp16)}, "s"), "return distile_call_amx_fp16(&code, call);"));
+    CHECK(contains(emit_polykernels({read(split_fp16)}, "s"), "return distile_call_amx_split_fp16(&code, call);"));
 
     const std::string theta = "/variants/0/code/dot_product/";
     const json halide = {{"halide", good_theta()}};
-    const std::vector<Change> changes = {set("/target", avx512, {"variant 0", "avx512_bf16 or amx_bf16", avx512}),
-                                         set("/layout", "cpu-o16", {"variant 0", "cpu-o16", "cpu-k32"}),
-                                         set("/variants/1/code", halide, {"variant 1", "Halide", "plan of its own"}),
-                                         set("/operator/params/dtype", "float16", {"variant 0", "amx_fp16"}),
-                                         set("/operator/params/dtype", "float32", {"variant 0", "bfloat16"})};
+    const std::vector<Change> changes = {
+        set("/target", avx512, {"variant 0", "avx512_bf16 or amx_bf16", avx512}),
+        set("/layout", "cpu-o16", {"variant 0", "cpu-o16", "cpu-k32"}),
+        set("/variants/1/code", halide, {"variant 1", "Halide", "plan of its own"}),
+        set("/operator/params/dtype", "float16", {"variant 0", "amx_fp16 or amx_bf16"}),
+        set("/operator/params/dtype", "float32", {"variant 0", "bfloat16"})};
     refuse_changes(avx512_bf16, changes, [](const std::string &path) { return read_plan(path); });
     const std::vector<Change> not_buildable = {set("/target", amx_bf16["target"], {"\"fine\"", "pixels of one tile"}),
                                                set("/operator/params/groups", 8, {"\"fine\"", "without groups"}),
@@ -838,7 +841,7 @@ TEST_CASE("A plan for dot products names a target that has them, and no other co
     op.params["dtype"] = "float32";
     refuse([&] { change_type(other, op); }, {"fine", "float32"});
     op.params["dtype"] = "float16";
-    refuse([&] { change_type(other, op); }, {"fine", "amx_fp16"});
+    refuse([&] { change_type(other, op); }, {"fine", "amx_fp16 or amx_bf16"});
 }
 
 TEST_CASE("A quantized operator on a GPU has plans for tensor cores and for dot products", "[plan]") {

@@ -87,6 +87,7 @@ const BoundBackend &cpu_bound_backend() {
                                           {"AVX512-BF16", 16, 32, std::nullopt, DotProducts::Avx512Bf16},
                                           {"AMX-BF16", 16, 32, std::nullopt, DotProducts::AmxBf16},
                                           {"AMX-FP16", 16, 32, std::nullopt, DotProducts::AmxFp16},
+                                          {"AMX-BF16, float16", 16, 32, std::nullopt, DotProducts::AmxSplitFp16},
                                           {"AVX512-VNNI", 16, 32, std::nullopt, DotProducts::Avx512Vnni},
                                           {"AMX-INT8", 16, 32, std::nullopt, DotProducts::AmxInt8},
                                           {"AVX-VNNI", 8, 16, std::nullopt, DotProducts::AvxVnni},

@@ -326,11 +326,12 @@ typedef struct distile_dot_product_code {
 } distile_dot_product_code;
 
 /** Computes the tiles of the call. The operands are the input, the weights in the layout "cpu-k32", the bias, the
- * residual if there is one, and the output, and all but the bias are bfloat16, or by amx_fp16 float16. Every PolyKernel
- * with such code holds its own copy of the functions that it calls. */
+ * residual if there is one, and the output, and all but the bias are bfloat16, or where the name ends in fp16, float16.
+ * Every PolyKernel with such code holds its own copy of the functions that it calls. */
 int distile_call_avx512_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_amx_bf16(const distile_dot_product_code *code, const distile_kernel_call *call);
 int distile_call_amx_fp16(const distile_dot_product_code *code, const distile_kernel_call *call);
+int distile_call_amx_split_fp16(const distile_dot_product_code *code, const distile_kernel_call *call);
 
 /** Bytes that hold the zero point, which code for GPUs copies in place of what lies beyond the input. Many copies of
  * one cache line would wait for each other. */

@@ -2,7 +2,7 @@
  * Products of tiles by AMX-BF16. Linked into every PolyKernel that has such variants. The runtime asks the system for
  * the tiles before it calls them.
  */
-#include "amx_tiles.h"
+#include "amx_bf16_tiles.h"
 #include "bfloat16.h"
 
 namespace {
@@ -10,24 +10,8 @@ namespace {
 /** Tells this file's functions apart from those of other files. */
 struct OfAmxBf16;
 
-struct AmxBf16 : distile::dot_product::AmxTiles<OfAmxBf16> {
+struct AmxBf16 : distile::dot_product::AmxBf16Tiles<OfAmxBf16> {
     using Numbers = distile::dot_product::Bfloat16<OfAmxBf16>;
-
-    template<int C, int A, int B> static void add_product() {
-        if constexpr (C == 0) {
-            static_assert(A == 4 && B == 6);
-            _tile_dpbf16ps(0, 4, 6);
-        } else if constexpr (C == 1) {
-            static_assert(A == 4 && B == 7);
-            _tile_dpbf16ps(1, 4, 7);
-        } else if constexpr (C == 2) {
-            static_assert(A == 5 && B == 6);
-            _tile_dpbf16ps(2, 5, 6);
-        } else {
-            static_assert(C == 3 && A == 5 && B == 7);
-            _tile_dpbf16ps(3, 5, 7);
-        }
-    }
 };
 
 }  // namespace

@@ -28,6 +28,7 @@ public:
     using Element = uint8_t;
     using Weight = int8_t;
     using Sum = int32_t;
+    static constexpr int32_t parts = 1;
 
     Int8(const distile_dot_product_code &code, const distile_kernel_call &call)
         : epilogue_(code.epilogue), flip_(call.operands[0].dtype == DISTILE_INT8 ? 0x80 : 0),

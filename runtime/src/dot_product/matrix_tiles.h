@@ -26,7 +26,7 @@ template<class Tiles> struct TileSet {
     using Sum = typename Numbers::Sum;
     static constexpr int32_t tile_rows = 16, chunk_steps = 0;
     static constexpr bool balances = false, loads_in_place = true;
-    static constexpr CostModel cost_model = in_tiles;
+    static constexpr CostModel cost_model = Numbers::parts == 1 ? in_tiles : in_split_tiles;
 
     static void begin() {
         Tiles::configure();
@@ -44,7 +44,45 @@ template<class Tiles> struct TileSet {
     }
 
 private:
-    /** Tiles 0 to 3 are sums, 4 and 5 rows, 6 and 7 weights. */
+    using Element = typename Numbers::Element;
+    using Weight = typename Numbers::Weight;
+
+    /** What a step multiplies: tiles 4 and 5 are rows, 6 and 7 weights. */
+    struct Operands {
+        const Element *upper, *lower;
+        int32_t upper_distance, lower_distance;
+        const Weight *weights;
+        int64_t weights_distance;
+    };
+
+    /** Adds a part of a step. What is not loaded is that of the part before. */
+    template<bool TwoRows, bool TwoColumns, bool LoadsRows, bool LoadsWeights>
+    [[gnu::always_inline]] static void add(const Operands &of) {
+        if constexpr (LoadsRows) {
+            Tiles::template load<4>(of.upper, of.upper_distance);
+        }
+        if constexpr (LoadsWeights) {
+            Tiles::template load<6>(of.weights, tile_row_bytes);
+        }
+        Tiles::template add_product<0, 4, 6>();
+        if constexpr (TwoColumns) {
+            if constexpr (LoadsWeights) {
+                Tiles::template load<7>(of.weights + of.weights_distance, tile_row_bytes);
+            }
+            Tiles::template add_product<1, 4, 7>();
+        }
+        if constexpr (TwoRows) {
+            if constexpr (LoadsRows) {
+                Tiles::template load<5>(of.lower, of.lower_distance);
+            }
+            Tiles::template add_product<2, 5, 6>();
+        }
+        if constexpr (TwoRows && TwoColumns) {
+            Tiles::template add_product<3, 5, 7>();
+        }
+    }
+
+    /** Tiles 0 to 3 are sums. */
     template<bool TwoRows, bool TwoColumns> static void code(const Block &block, Sum *sums) {
         Tiles::template zero<0>();
         Tiles::template zero<1>();
@@ -53,19 +91,21 @@ private:
         const auto &upper = block.tiles[0], &lower = block.tiles[TwoRows ? 1 : 0];
         const auto *weights = block.weights.first;
         for (int32_t step = 0; step < block.steps; step++, weights += Block::weight_step) {
-            Tiles::template load<4>(upper.first + upper.steps[step], upper.distance);
-            Tiles::template load<6>(weights, tile_row_bytes);
-            Tiles::template add_product<0, 4, 6>();
-            if constexpr (TwoColumns) {
-                Tiles::template load<7>(weights + block.weights.distance, tile_row_bytes);
-                Tiles::template add_product<1, 4, 7>();
-            }
-            if constexpr (TwoRows) {
-                Tiles::template load<5>(lower.first + lower.steps[step], lower.distance);
-                Tiles::template add_product<2, 5, 6>();
-            }
-            if constexpr (TwoRows && TwoColumns) {
-                Tiles::template add_product<3, 5, 7>();
+            Operands high{upper.first + upper.steps[step],
+                          lower.first + lower.steps[step],
+                          upper.distance,
+                          lower.distance,
+                          weights,
+                          block.weights.distance};
+            add<TwoRows, TwoColumns, true, true>(high);
+            if constexpr (Numbers::parts == 2) {
+                Operands low = high;
+                low.upper += block.staged_step / 2;
+                low.lower += block.staged_step / 2;
+                low.weights += Block::weight_part;
+                add<TwoRows, TwoColumns, true, false>(low);
+                add<TwoRows, TwoColumns, false, true>(low);
+                add<TwoRows, TwoColumns, true, false>(high);
             }
         }
         constexpr int32_t columns = TwoColumns ? 2 * vector_channels : vector_channels,

@@ -22,6 +22,7 @@ public:
     using Element = uint16_t;
     using Weight = uint16_t;
     using Sum = float;
+    static constexpr int32_t parts = 1;
 
     Numbers16(const distile_dot_product_code &code, const distile_kernel_call &call)
         : epilogue_(code.epilogue), bias_(static_cast<const float *>(call.operands[2].data)),

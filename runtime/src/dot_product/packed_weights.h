@@ -1,6 +1,6 @@
 /** \file
- * The packed weights of a call, which its code reads in place; those of 4 bits become bytes first, once for all rows
- * that a task has staged.
+ * The packed weights of a call, which its code reads in place. Those of 4 bits become bytes first, and those with parts
+ * are split, once for all rows that a task has staged.
  */
 #ifndef DISTILE_DOT_PRODUCT_PACKED_WEIGHTS_H
 #define DISTILE_DOT_PRODUCT_PACKED_WEIGHTS_H
@@ -27,12 +27,23 @@ public:
     }
     /** The elements to unpack for blocks of output channels with so many each. */
     int64_t room(int64_t elements, int32_t vectors) const {
-        return is_int4() ? vectors * whole(elements) : 0;
+        return Numbers::parts > 1 ? vectors * Numbers::parts * elements : is_int4() ? vectors * whole(elements) : 0;
     }
     /** So many weights of each of `vectors` blocks of output channels, from the `first` one on; the first block has the
-     * output channel `channel`. `room` is for those that it unpacks. */
+     * output channel `channel`. `room` is for those that it unpacks or splits: of a step, one part follows the other.
+     */
     LoadedWeights<Weight> load(int32_t channel, int64_t first, int64_t elements, int32_t vectors, Weight *room) const {
         const int64_t distance = array_.dim[2].stride, from = channel / vector_channels * distance + first;
+        if constexpr (Numbers::parts == 2) {
+            for (int32_t v = 0; v < vectors; v++) {
+                const Weight *const stored = static_cast<const Weight *>(array_.data) + from + v * distance;
+                Weight *const to = room + v * 2 * elements;
+                for (int64_t i = 0; i < elements; i += step) {
+                    Numbers::split(stored + i, step, to + 2 * i, to + 2 * i + step);
+                }
+            }
+            return {room, 2 * elements};
+        }
         if (!is_int4()) {
             return {static_cast<const Weight *>(array_.data) + from, distance};
         }
@@ -46,6 +57,7 @@ public:
 private:
     using Bytes = uint8_t __attribute__((vector_size(64)));
     static constexpr int64_t block = 2 * sizeof(Bytes);  // int4_block.
+    static constexpr int64_t step = vector_channels * int64_t{sizeof(Bytes) / sizeof(Weight)};
 
     bool is_int4() const {
         return sizeof(Weight) == 1 && array_.dtype == DISTILE_INT4;

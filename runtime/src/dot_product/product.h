@@ -36,6 +36,8 @@
  * What differs between types is a class `Numbers`, which a call makes once:
  *
  *     using Element = ..., Weight = ..., Sum = ...;  // Of inputs, weights and sums. Sums have 4 bytes.
+ *     static constexpr int32_t parts;                // Numbers that are multiplied for a stored one: 1, or 2 with
+ *     static void split(const Element *from, int64_t count, Element *high, Element *low);
  *     bool stages_as_stored() const;                                      // What is staged equals the input.
  *     void copy_step(const Element *from, Element *to) const;             // Stages 64 bytes of a pixel,
  *     void copy(const Element *from, Element *to, int32_t count) const;   // or fewer,

@@ -43,10 +43,11 @@ template<class Numbers> struct Block {
     using Weight = typename Numbers::Weight;
     static constexpr int32_t step_elements = step_bytes / static_cast<int32_t>(sizeof(Element)),
                              group_elements = step_elements / step_groups,
-                             weight_step = step_elements * vector_channels;
+                             weight_part = step_elements * vector_channels,
+                             weight_step = weight_part * Numbers::parts;  ///< The parts of a step follow each other.
 
     const Element *staged;
-    int32_t staged_step;  ///< Between the steps of a staged block.
+    int32_t staged_step;  ///< Between the steps of a staged block, which hold one part of all rows after the other.
     LoadedWeights<Weight> weights;
     int32_t steps;
     const TileRows<Element> *tiles;  ///< Of a set that loads in place.
@@ -85,7 +86,7 @@ public:
         return (rows.taps * columns.taps * code_.read_channels + step_elements - 1) / step_elements;
     }
     int64_t block_elements() const {
-        return head_elements() + int64_t{code_.block_pixels} * most_steps_ * step_elements;
+        return head_elements() + int64_t{most_steps_} * staged_step();
     }
     /** The first input channel. */
     int32_t first_input(int32_t channel) const {
@@ -130,7 +131,7 @@ public:
 
 private:
     static constexpr int32_t step_elements = Block<Numbers>::step_elements;
-    static constexpr int64_t weight_step = Block<Numbers>::weight_step;
+    static constexpr int64_t weight_step = Block<Numbers>::weight_part;  // As it is stored.
 
     static constexpr int32_t chunk_steps() {
         return Set::chunk_steps;
@@ -143,7 +144,7 @@ private:
         return most_of(phase.steps - chunk * chunk_steps());
     }
     int32_t staged_step() const {
-        return code_.block_pixels * step_elements;
+        return code_.block_pixels * step_elements * Numbers::parts;
     }
 
     /** Before the staged rows of a block of such a set: where the rows of each tile are, and then their steps. */
@@ -189,6 +190,12 @@ private:
                 steps[step] = int64_t{step} * staged_step();
             }
             source.stage(phase, rows, count, first_input(channel), code_.read_channels, to, staged_step());
+            if constexpr (Numbers::parts == 2) {
+                for (int32_t step = 0; step < phase.steps; step++) {
+                    Element *const high = to + steps[step];
+                    Numbers::split(high, int64_t{count} * step_elements, high, high + staged_step() / 2);
+                }
+            }
         }
     }
 
