@@ -1,6 +1,7 @@
 #include "apply.h"
 #include "cpu.h"
 #include "cpu_depthwise.h"
+#include "cpu_passes.h"
 #include "cpu_tokens.h"
 #include "cuda_direct.h"
 #include "cuda_schedule.h"
@@ -89,6 +90,9 @@ std::string apply_schedule(const Halide::Pipeline &pipeline, MaskedOperator &op,
                           Halide::Internal::Variable::make(Halide::Int(32), "num_tiles") * (op.tile_h * op.tile_w));
         return source;
     }
+    // The pipeline takes ownership of its passes.
+    // NOLINTNEXTLINE(cppcoreguidelines-owning-memory)
+    Halide::Pipeline(pipeline).add_custom_lowering_pass(new HoistAddresses);
     return op.depthwise ? apply_cpu_depthwise_schedule(op, theta, target) : apply_cpu_schedule(op, theta, target);
 }
 

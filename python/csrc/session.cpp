@@ -13,24 +13,19 @@ namespace {
 
 std::atomic<distile_math> wanted_math{DISTILE_MATH_DEFAULT};
 
-/** Runs a loop of distile in PyTorch's threads, so that the two libraries never compete for cores. PyTorch would divide
- * the tasks among threads beforehand. Here each thread takes the next task, as in distile's own pool: tasks differ, and
- * so do cores. */
+/** Runs a loop of distile in PyTorch's threads, so that the two libraries never compete for cores. */
 void parallel_for(void *, distile_task task, void *closure, int32_t count) {
     struct Loop {
         distile_task task;
         void *closure;
-        int64_t count;
-        std::atomic<int64_t> next;
-    } loop{task, closure, count, {0}};
-    const int64_t threads = std::min<int64_t>(count, torch::stable::get_num_threads());
+    } loop{task, closure};
     // Fails only if a task throws, and none does.
     (void)torch_parallel_for(
-        0, threads, 1,
-        [](int64_t, int64_t, void *context) {
-            auto &shared = *static_cast<Loop *>(context);
-            for (int64_t i = shared.next++; i < shared.count; i = shared.next++) {
-                shared.task(shared.closure, static_cast<int32_t>(i));
+        0, count, 1,
+        [](int64_t begin, int64_t end, void *context) {
+            const auto &own = *static_cast<const Loop *>(context);
+            for (int64_t i = begin; i < end; i++) {
+                own.task(own.closure, static_cast<int32_t>(i));
             }
         },
         &loop);
