@@ -126,9 +126,16 @@ struct EmulatedBfloat16Tiles : EmulatedProductsOfBfloat16 {
 struct EmulatedSplitFloat16Tiles : EmulatedProductsOfBfloat16 {
     using Numbers = dot_product::SplitFloat16<EmulatedSplitFloat16Tiles>;
 
+    /** As the instruction does, which makes every NaN quiet. */
     static void widen(const dot_product::Stored16 &stored,
                       dot_product::Epilogue<EmulatedSplitFloat16Tiles>::Floats &values) {
-        dot_product::Float16Format<EmulatedSplitFloat16Tiles>::widen(stored, values);
+        using Format = dot_product::Float16Format<EmulatedSplitFloat16Tiles>;
+        Format::widen(stored, values);
+        constexpr uint32_t infinity = 0x7f800000, quiet = 0x00400000;
+        Format::Words bits;
+        std::memcpy(&bits, &values, sizeof(bits));
+        bits |= (bits & 0x7fffffff) > infinity ? quiet : 0;
+        std::memcpy(&values, &bits, sizeof(values));
     }
 };
 

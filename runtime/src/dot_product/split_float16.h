@@ -9,7 +9,10 @@
 
 namespace distile::dot_product {
 
-/** Numbers, as in product.h. `Set` as in Epilogue; it also widens: static void widen(const Stored16 &, Floats &). */
+/** Numbers, as in product.h. `Set` as in Epilogue; it also widens, and makes NaN quiet:
+ *
+ *     static void widen(const Stored16 &stored, Floats &values);
+ */
 template<class Set> class SplitFloat16 : public Numbers16<Set, Float16Format<Set>> {
 public:
     using Numbers16<Set, Float16Format<Set>>::Numbers16;

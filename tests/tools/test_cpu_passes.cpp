@@ -1,0 +1,118 @@
+// What CPU schedules do to Halide's statements.
+#include "catch.h"
+#include "cpu_passes.h"
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace Halide;
+using namespace Halide::Internal;
+
+const Expr i = Variable::make(Int(32), "i"), pixel = Variable::make(Int(32), "pixel"),
+           width = Variable::make(Int(32), "width");
+
+Parameter input_of(Type type, const char *name) {
+    return Parameter(type, true, 1, name);
+}
+
+/** A load from an input, or without one from what the pipeline stores. */
+Expr load(const char *name, Type type, const Expr &index, bool is_input = true) {
+    return Load::make(type, name, index, Buffer<>(), is_input ? input_of(type, name) : Parameter(), const_true(),
+                      ModulusRemainder());
+}
+
+/** What the tile list says of a pixel. */
+Expr column_of(const Expr &tile, bool is_input = true) {
+    return min(cast<int>(load("tiles", UInt(32), tile, is_input)), width - 1);
+}
+
+Stmt store(const Expr &value) {
+    return Store::make("sums", value, i, Parameter(), const_true(), ModulusRemainder());
+}
+
+Stmt loop_of(const Stmt &body, const Expr &extent = 8) {
+    return For::make("i", 0, extent, ForType::Serial, Partition::Auto, DeviceAPI::None, body);
+}
+
+struct Hoisted {
+    std::vector<std::pair<std::string, Expr>> lets; /**< Before the loop. */
+    Stmt body;
+};
+
+Hoisted hoist(const Stmt &loop) {
+    Hoisted found;
+    Stmt stmt = distile::HoistAddresses().mutate(loop);
+    while (const auto *let = stmt.as<LetStmt>()) {
+        found.lets.emplace_back(let->name, let->value);
+        stmt = let->body;
+    }
+    const auto *left = stmt.as<For>();
+    REQUIRE(left);
+    found.body = left->body;
+    return found;
+}
+
+class Finder : public IRVisitor {
+public:
+    int minima = 0;
+
+private:
+    using IRVisitor::visit;
+    void visit(const Min *op) override {
+        minima++;
+        IRVisitor::visit(op);
+    }
+};
+
+int minima_in(const Stmt &stmt) {
+    Finder finder;
+    stmt.accept(&finder);
+    return finder.minima;
+}
+
+}  // namespace
+
+TEST_CASE("What addresses share is computed before the loop, once", "[schedules]") {
+    const Expr row = column_of(pixel) * 64;
+    // As unrolling leaves it: two channels of a pixel, and one of the next.
+    const Stmt body =
+        Block::make({store(load("input", Float(32), row + i)), store(load("input", Float(32), row + i + 1)),
+                     store(load("input", Float(32), column_of(pixel + 1) * 64 + i))});
+    const Hoisted found = hoist(loop_of(body));
+    CHECK(found.lets.size() == 2);
+    CHECK(minima_in(found.body) == 0);
+    CHECK(stmt_uses_var(found.body, found.lets[0].first));
+    CHECK(stmt_uses_var(found.body, found.lets[1].first));
+    for (const auto &[name, value] : found.lets) {
+        CHECK(!expr_uses_var(value, "i"));
+        // The address and nothing more, for any positive number of threads.
+        const Expr address = simplify(substitute("threads", 3, value));
+        CHECK((equal(address, simplify(row)) || equal(address, simplify(column_of(pixel + 1) * 64))));
+    }
+}
+
+TEST_CASE("Lets of a loop's body are a part of what moves", "[schedules]") {
+    const Expr origin = Variable::make(Int(32), "origin");
+    const Stmt body = LetStmt::make("origin", column_of(pixel), store(load("input", Float(32), origin * 64 + i)));
+    const Hoisted found = hoist(loop_of(body));
+    REQUIRE(found.lets.size() == 1);
+    CHECK(!expr_uses_var(found.lets[0].second, "origin"));
+    CHECK(expr_uses_var(found.lets[0].second, "pixel"));
+}
+
+TEST_CASE("Nothing moves that may not be computed before the loop, or need not be", "[schedules]") {
+    const auto stays = [](const Stmt &loop) {
+        const Hoisted found = hoist(loop);
+        CHECK(found.lets.empty());
+        CHECK(equal(found.body, loop.as<For>()->body));
+    };
+    const Expr address = column_of(pixel) * 64 + i;
+    const Stmt guarded = IfThenElse::make(i < width, store(load("input", Float(32), address)));
+    stays(loop_of(guarded));                                                            // Illegal without the guard.
+    stays(loop_of(store(load("input", Float(32), column_of(pixel, false) * 64 + i))));  // The loop may change it.
+    stays(loop_of(store(load("input", Float(32), column_of(i) * 64 + i))));             // It changes.
+    stays(loop_of(store(load("input", Float(32), address)), width));                    // The loop may run never.
+    stays(loop_of(store(load("input", Float(32), pixel * 64 + i))));                    // LLVM does well.
+}
