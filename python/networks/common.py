@@ -233,6 +233,7 @@ class Buffers:
     """Tensors for results that the next layers consume, allocated once. Inactive pixels hold anything."""
 
     def __init__(self):
+        self.dense_by_pytorch = False
         self._kept: dict[tuple, torch.Tensor] = {}
 
     def images(self, role: str, like: torch.Tensor, channels: int, height: int, width: int) -> torch.Tensor:
@@ -251,8 +252,8 @@ class Buffers:
         return self._kept[key]
 
     def everywhere(self, like: torch.Tensor, height: int, width: int) -> torch.Tensor | None:
-        """A mask of every pixel, for dense layers. None on a GPU, where they are PyTorch's."""
-        if like.is_cuda:
+        """A mask of every pixel, for dense layers; None if they are PyTorch's, as always on a GPU."""
+        if like.is_cuda or self.dense_by_pytorch:
             return None
         key = ("everywhere", like.shape[0], height, width)
         if key not in self._kept:

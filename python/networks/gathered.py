@@ -15,7 +15,7 @@ import types
 import torch
 import torch.nn.functional as F
 
-from common import Network
+from common import Buffers, Network
 from distile.dense import ACTIVATIONS
 from distile.masks import SharedMask
 from editing import EditedNetwork
@@ -298,6 +298,8 @@ class Gathered:
             raise NotImplementedError("tiles are for edits with cached activations")
         self.network = copy.deepcopy(network, {id(parameter): parameter for parameter in network.parameters()})
         self.operators = Operators(tile)
+        if isinstance(self.network.buffers, Buffers):  # Other modules have a method of this name.
+            self.network.buffers.dense_by_pytorch = True
         if tile > 1:  # All pixels of its tiles change, so all layers compute them.
             editor = self.network.editor
             editor.edit = lambda mask: setattr(editor, "shared", TiledMask(mask, tile))

@@ -124,11 +124,12 @@ def run(options) -> None:
 
 
 def device_name(device: str) -> str:
-    """The GPU, or the CPU and the number of threads."""
+    """The GPU, or the CPU, its vector instructions and the number of threads."""
     if device == "cuda":
         return torch.cuda.get_device_name()
-    name = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    return f"{name[1] if name else platform.machine()}, {torch.get_num_threads()} threads"
+    known = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    name, vectors = known[1] if known else platform.machine(), torch.backends.cpu.get_cpu_capability()
+    return f"{name}, {vectors.replace('AVX512', 'AVX-512')}, {torch.get_num_threads()} threads"
 
 
 def missing_of(network) -> list:

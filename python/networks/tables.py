@@ -2,8 +2,8 @@
 
     python python/networks/tables.py bench/results/networks/*.json --into docs/networks.md
 
-A table stands between the lines `<!-- begin networks-DEVICE -->` and `<!-- end -->`, for the devices cpu and cuda. Needs
-nothing but Python.
+Tables stand between the lines `<!-- begin networks-DEVICE -->` and `<!-- end -->`, for the devices cpu and cuda, one for
+each machine. Needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -36,17 +36,21 @@ def main() -> None:
         place = re.compile(rf"(<!-- begin networks-{device} -->\n).*?(<!-- end -->)", re.DOTALL)
         if not place.search(document):
             parser.error(f"{options.into} has no line '<!-- begin networks-{device} -->'")
-        text = table([result for result in results if result["device"] == device])
+        text = tables([result for result in results if result["device"] == device])
         document = place.sub(lambda found, text=text: found[1] + text + found[2], document)
     options.into.write_text(document)
 
 
-def table(results: list[dict]) -> str:
-    if not results:
-        return ""
-    machines = sorted({f"{result['machine']['device']}, PyTorch {result['torch']}" for result in results})
+def tables(results: list[dict]) -> str:
+    machines: dict[str, list[dict]] = {}
+    for result in results:
+        machines.setdefault(f"{result['machine']['device']}, PyTorch {result['torch']}", []).append(result)
+    return "\n".join(table(machine, machines[machine]) for machine in sorted(machines))
+
+
+def table(machine: str, results: list[dict]) -> str:
     lines = [
-        f"{'; '.join(machines)}. Medians, in milliseconds.",
+        f"{machine}. Medians, in milliseconds.",
         "",
         "| Network | Type | Batch | Density | Dense | | distile | Times faster | By gathering | | Times faster |",
         "|---|---|---|---|---|---|---|---|---|---|---|",

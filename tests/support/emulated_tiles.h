@@ -81,6 +81,30 @@ protected:
         }
     }
 
+    /** The same for pairs of floating-point numbers, each of which is converted once: element(from). */
+    template<int C, int A, int B, typename Element> static void add_pairs(const Element &element) {
+        constexpr int pairs = row_bytes / 4;
+        using Floats = std::array<std::array<float, 2 * pairs>, rows>;
+        Floats a{}, b{};
+        for (int row = 0; row < rows; row++) {
+            for (int i = 0; i < 2 * pairs; i++) {
+                a[row][i] = element(&tile<A>()[row][i * 2]);
+                b[row][i] = element(&tile<B>()[row][i * 2]);
+            }
+        }
+        for (int row = 0; row < rows; row++) {
+            for (int column = 0; column < pairs; column++) {
+                char *const place = &tile<C>()[row][column * 4];
+                auto sum = read<float>(place);
+                for (int k = 0; k < pairs; k++) {
+                    sum += a[row][2 * k] * b[k][2 * column];
+                    sum += a[row][2 * k + 1] * b[k][2 * column + 1];
+                }
+                std::memcpy(place, &sum, sizeof(sum));
+            }
+        }
+    }
+
 private:
     static bool &is_configured() {
         static thread_local bool configured = false;
@@ -100,11 +124,7 @@ private:
 class EmulatedProductsOfBfloat16 : public EmulatedTiles {
 public:
     template<int C, int A, int B> static void add_product() {
-        add_groups<C, A, B, float>([](float &sum, const char *a, const char *b) {
-            for (int i = 0; i < 2; i++) {
-                sum += element(a + 2 * i) * element(b + 2 * i);
-            }
-        });
+        add_pairs<C, A, B>(element);
     }
 
 private:
@@ -143,11 +163,7 @@ struct EmulatedFloat16Tiles : EmulatedTiles {
     using Numbers = dot_product::Float16<EmulatedFloat16Tiles>;
 
     template<int C, int A, int B> static void add_product() {
-        add_groups<C, A, B, float>([](float &sum, const char *a, const char *b) {
-            for (int i = 0; i < 2; i++) {
-                sum += element(a + 2 * i) * element(b + 2 * i);
-            }
-        });
+        add_pairs<C, A, B>(element);
     }
 
 private:
