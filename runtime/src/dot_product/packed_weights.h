@@ -27,7 +27,7 @@ public:
     }
     /** The elements to unpack for blocks of output channels with so many each. */
     int64_t room(int64_t elements, int32_t vectors) const {
-        return Numbers::parts > 1 ? vectors * Numbers::parts * elements : is_int4() ? vectors * whole(elements) : 0;
+        return Numbers::parts > 1 ? elements * Numbers::parts * vectors : is_int4() ? vectors * whole(elements) : 0;
     }
     /** So many weights of each of `vectors` blocks of output channels, from the `first` one on; the first block has the
      * output channel `channel`. `room` is for those that it unpacks or splits: of a step, one part follows the other.
@@ -37,7 +37,7 @@ public:
         if constexpr (Numbers::parts == 2) {
             for (int32_t v = 0; v < vectors; v++) {
                 const Weight *const stored = static_cast<const Weight *>(array_.data) + from + v * distance;
-                Weight *const to = room + v * 2 * elements;
+                Weight *const to = room + 2 * elements * v;
                 for (int64_t i = 0; i < elements; i += step) {
                     Numbers::split(stored + i, step, to + 2 * i, to + 2 * i + step);
                 }
