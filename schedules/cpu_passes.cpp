@@ -22,8 +22,8 @@ void find_terms(const Expr &sum, bool negative, std::vector<Expr> &terms) {
     }
 }
 
-/** Whether an expression may be computed elsewhere: it loads only from inputs, which nothing stores to. And whether
- * LLVM may put it back. */
+/** Whether an expression may be computed elsewhere, because it loads only from inputs, which nothing stores to; and
+ * whether LLVM may put it back. */
 class AddressTerms : public IRVisitor {
 public:
     bool legal = true, has_limit = false;
@@ -82,14 +82,22 @@ Stmt HoistAddresses::visit(const For *op) {
     return result;
 }
 
-Stmt HoistAddresses::visit(const LetStmt *op) {
+template<typename Result, typename LetOrLetStmt> Result HoistAddresses::visit_let(const LetOrLetStmt *op) {
     if (!loop) {
         return IRMutator::visit(op);
     }
     loop->lets.emplace_back(op->name, op->value);
-    Stmt result = IRMutator::visit(op);
+    Result result = IRMutator::visit(op);
     loop->lets.pop_back();
     return result;
+}
+
+Expr HoistAddresses::visit(const Let *op) {
+    return visit_let<Expr>(op);
+}
+
+Stmt HoistAddresses::visit(const LetStmt *op) {
+    return visit_let<Stmt>(op);
 }
 
 /** What a condition guards may not be legal without it. */

@@ -23,6 +23,7 @@ protected:
     Halide::Internal::Stmt visit(const Halide::Internal::For *op) override;
     Halide::Internal::Stmt visit(const Halide::Internal::LetStmt *op) override;
     Halide::Internal::Stmt visit(const Halide::Internal::IfThenElse *op) override;
+    Halide::Expr visit(const Halide::Internal::Let *op) override;
     Halide::Expr visit(const Halide::Internal::Load *op) override;
 
 private:
@@ -32,6 +33,7 @@ private:
         std::vector<std::pair<std::string, Halide::Expr>> hoisted; /**< New lets, for before the loop. */
     };
 
+    template<typename Result, typename LetOrLetStmt> Result visit_let(const LetOrLetStmt *op);
     Halide::Expr without_lets(Halide::Expr index) const;
     /** Null outside of loops from which something may be hoisted. */
     Loop *loop = nullptr;
