@@ -35,6 +35,19 @@ inline double instructions_of_group(DotProducts instructions) {
     }
 }
 
+/** The vectors, of as many bytes as instructions shuffle at once, in which a depthwise convolution stages a tap of a
+ * block of channels. */
+inline double tap_vectors(DotProducts instructions, int channels) {
+    const int widest = instructions == DotProducts::Avx512Vnni     ? 64
+                       : instructions == DotProducts::PortableInt8 ? 16
+                                                                   : 32;
+    int vectors = channels / widest;
+    for (int bytes = widest / 2, left = channels % widest; bytes >= 16; left %= bytes, bytes /= 2) {
+        vectors += left / bytes;
+    }
+    return vectors;
+}
+
 template<typename Sink>
 void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &values, int64_t tiles, Sink &sink) {
     const auto [pixels, channels, staged, splits] = std::tie(values[2], values[3], values[4], values[5]);
@@ -109,8 +122,13 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     const MemoryLevel &nearest = device.memory[0];
     constexpr double split_numbers = 32, split_cycles = 12;
     const double split = is_split ? (task_pixels * num_staged + task_channels * phases) * steps * step_elements : 0;
-    time("stage",
-         rounds * (2 * staged_bytes / (nearest.gb_per_s * 1e3) + split / split_numbers * split_cycles * cycle_us));
+    // Four taps of a column, one below the other, are interleaved. Pixels beside each other share columns.
+    constexpr double interleave_cycles = 24;
+    const double columns = std::min(problem.stride_w, problem.kernel_w) * std::ceil(problem.kernel_h / 4.0);
+    const double interleavings =
+        depthwise ? task_pixels * columns * task_channels / channels * tap_vectors(instructions, channels) : 0;
+    time("stage", rounds * (2 * staged_bytes / (nearest.gb_per_s * 1e3) +
+                            (split / split_numbers * split_cycles + interleavings * interleave_cycles) * cycle_us));
 
     const double weight_bytes = steps * step_elements * problem.bytes_per_weight;
     const double split_weights = weight_bytes * task_channels * phases,

@@ -84,11 +84,8 @@ public:
         const int32_t left = channels_ - channel, channels = left < code_.block_channels ? left : code_.block_channels;
         const int64_t bytes = column_bytes((channels + vector_channels - 1) / vector_channels) / groups_;
         const int32_t groups = (rows[count - 1].column + phase.columns.taps) * groups_;
-        const auto *taps = reinterpret_cast<const Tap *>(to);
-        to += tap_bytes();
-        for (int32_t group = 0; group < groups; group++, taps += column_group, to += bytes) {
-            stage_group<widest_bytes>(taps, channel, channels, to);
-        }
+        stage_groups<widest_bytes>({reinterpret_cast<const Tap *>(to), groups, bytes}, channel, channels,
+                                   to + tap_bytes());
     }
     int32_t chunks(const Phase & /*phase*/) const {
         return 1;
@@ -167,27 +164,40 @@ private:
     int64_t column_bytes(int32_t vectors) const {
         return int64_t{groups_} * vectors * group_bytes;
     }
-    /** Four taps of some channels, as many as a vector has at a time. */
-    template<int32_t Bytes> void stage_group(const Tap *taps, int32_t channel, int32_t channels, uint8_t *to) const {
+    /** Four taps each, staged so many bytes apart. */
+    struct Groups {
+        const Tap *taps;
+        int32_t count;
+        int64_t distance;
+    };
+    /** Some channels of all groups, as many as a vector has at a time. */
+    template<int32_t Bytes>
+    void stage_groups(const Groups &groups, int32_t channel, int32_t channels, uint8_t *to) const {
         for (; channels >= Bytes; channel += Bytes, channels -= Bytes, to += int64_t{Bytes} * column_group) {
-            stage_vector<Bytes>(taps, channel, Bytes, to);
+            stage_vectors<Bytes>(groups, channel, Bytes, to);
         }
         if constexpr (Bytes > vector_channels) {
-            stage_group<Bytes / 2>(taps, channel, channels, to);
+            stage_groups<Bytes / 2>(groups, channel, channels, to);
         } else if (channels > 0) {
-            stage_vector<Bytes>(taps, channel, channels, to);
+            stage_vectors<Bytes>(groups, channel, channels, to);
         }
     }
-    template<int32_t Bytes> void stage_vector(const Tap *taps, int64_t channel, int32_t count, uint8_t *to) const {
+    /** One vector of each tap. */
+    template<int32_t Bytes>
+    [[gnu::always_inline]] void stage_vectors(const Groups &groups, int64_t channel, int32_t count, uint8_t *to) const {
         using Interleaving = dot_product::Interleaving<Dot, Bytes>;
         using Vector = typename Interleaving::Vector;
-        Vector loaded[column_group];
-        for (int32_t i = 0; i < column_group; i++) {
-            loaded[i] = Vector{};
-            std::memcpy(&loaded[i], taps[i].at + (channel & taps[i].channels), count);
-            loaded[i] ^= numbers_.flip();
+        const Vector flip = Vector{} + numbers_.flip();
+        const Tap *tap = groups.taps;
+        for (int32_t group = 0; group < groups.count; group++, tap += column_group, to += groups.distance) {
+            Vector loaded[column_group];
+            for (int32_t i = 0; i < column_group; i++) {
+                loaded[i] = Vector{};
+                std::memcpy(&loaded[i], tap[i].at + (channel & tap[i].channels), count);
+                loaded[i] ^= flip;
+            }
+            Interleaving::store(loaded[0], loaded[1], loaded[2], loaded[3], to);
         }
-        Interleaving::store(loaded[0], loaded[1], loaded[2], loaded[3], to);
     }
 
     const distile_dot_product_code &code_;

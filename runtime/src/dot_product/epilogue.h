@@ -120,36 +120,36 @@ template<class Set> struct Epilogue {
             x = x * (error * .5f + .5f);
         }
     }
-    /** `results` has
+    /** `results.at(channel)` has, for up to 16 channels from this one on,
      *
-     *     void begin(const Row &row, int32_t index);                               // The row with this index.
-     *     void load(int32_t channel, int32_t count, Floats &values) const;         // Of up to 16 channels.
-     *     void save(int32_t channel, int32_t count, const Floats &values) const;
+     *     void load(const Row &row, int32_t index, int32_t count, Floats &values) const;  // Of the row with this
+     * index. void save(const Row &row, int32_t count, const Floats &values) const;
      *
-     * It is a copy, because bytes that are stored may lie anywhere but there. */
+     * All rows of some channels follow each other, so that what these have in common stays in registers. */
     template<distile_epilogue Kind, class Results, class Row>
-    [[gnu::noinline]] static void store_all(Results results, const Row *rows, int32_t num_rows, int32_t count) {
-        for (int32_t row = 0; row < num_rows; row++) {
-            results.begin(rows[row], row);
-            int32_t c = 0;
-            for (; count - c >= vector_channels; c += vector_channels) {
-                store_vector<Kind>(results, c, vector_channels);
-            }
-            if (c < count) {
-                store_part<Kind>(results, c, count - c);
-            }
+    [[gnu::noinline]] static void store_all(const Results &results, const Row *rows, int32_t num_rows, int32_t count) {
+        int32_t c = 0;
+        for (; count - c >= vector_channels; c += vector_channels) {
+            store_channels<Kind>(results, rows, num_rows, c, vector_channels);
+        }
+        if (c < count) {
+            store_part<Kind>(results, rows, num_rows, c, count - c);
         }
     }
-    template<distile_epilogue Kind, class Results>
-    [[gnu::always_inline]] static void store_vector(const Results &results, int32_t channel, int32_t count) {
-        Floats values;
-        results.load(channel, count, values);
-        activate<Kind>(values);
-        results.save(channel, count, values);
+    template<distile_epilogue Kind, class Results, class Row> [[gnu::always_inline]] static void
+    store_channels(const Results &results, const Row *rows, int32_t num_rows, int32_t channel, int32_t count) {
+        // A value, because bytes that are stored may lie anywhere but there.
+        const auto channels = results.at(channel);
+        for (int32_t row = 0; row < num_rows; row++) {
+            Floats values;
+            channels.load(rows[row], row, count, values);
+            activate<Kind>(values);
+            channels.save(rows[row], count, values);
+        }
     }
-    template<distile_epilogue Kind, class Results>
-    [[gnu::noinline]] static void store_part(Results results, int32_t channel, int32_t count) {
-        store_vector<Kind>(results, channel, count);
+    template<distile_epilogue Kind, class Results, class Row> [[gnu::noinline]] static void
+    store_part(const Results &results, const Row *rows, int32_t num_rows, int32_t channel, int32_t count) {
+        store_channels<Kind>(results, rows, num_rows, channel, count);
     }
     /** Activates and stores `count` channels of each row. */
     template<class Results, class Row> static void store(distile_epilogue epilogue, const Results &results,

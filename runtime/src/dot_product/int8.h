@@ -105,46 +105,35 @@ private:
         }
     }
 
-    /** Results of a row that are stored as a type. */
-    template<typename Stored> struct Results {
+    /** How numbers become those that are stored, and back. */
+    struct Quantizer {
+        float residual_factor, output_factor, lowest, highest;
+        int32_t residual_zero_point, output_zero_point;
+    };
+    /** Some channels of all rows, which are stored as a type. */
+    template<typename Stored> struct Channels {
         using Vector = typename StoredVector<Stored>::Type;
         static constexpr bool is_float = sizeof(Stored) == sizeof(float);
 
-        /** Where the numbers of a row are. */
-        struct Places {
-            const int32_t *sums;
-            const Stored *residual;
-            Stored *output;
-        };
-
-        // Values, because bytes that are stored may lie anywhere.
-        float residual_factor, output_factor, lowest, highest;
-        int32_t residual_zero_point, output_zero_point;
-        const int32_t *offsets;
-        const float *multipliers, *bias;
-        Places all;
+        Quantizer quantizer;
+        const int32_t *sums;
+        const Stored *residual;
+        Stored *output;
         int64_t distance;
-        Places row;
+        Words offset;
+        Floats multiplier, bias;
 
-        void begin(const Row &each, int32_t index) {
-            row = {all.sums + index * distance, all.residual ? all.residual + each.residual : nullptr,
-                   all.output + each.output};
-        }
-        [[gnu::always_inline]] void load(int32_t channel, int32_t count, Floats &values) const {
-            Words sum, offset;
-            Floats multiplier, added;
-            std::memcpy(&sum, row.sums + channel, sizeof(sum));
-            std::memcpy(&offset, offsets + channel, sizeof(offset));
-            std::memcpy(&multiplier, multipliers + channel, sizeof(multiplier));
-            std::memcpy(&added, bias + channel, sizeof(added));
+        [[gnu::always_inline]] void load(const Row &row, int32_t index, int32_t count, Floats &values) const {
+            Words sum;
+            std::memcpy(&sum, sums + index * distance, sizeof(sum));
             sum += offset;
             Integers total;
             std::memcpy(&total, &sum, sizeof(total));
             values = __builtin_convertvector(total, Floats) * multiplier;
-            values += added;
-            if (row.residual) {
+            values += bias;
+            if (residual) {
                 Vector stored{};
-                Epilogue<Set>::template copy_channels<Stored>(&stored, row.residual + channel, count);
+                Epilogue<Set>::template copy_channels<Stored>(&stored, residual + row.residual, count);
                 add(stored, values);
             }
         }
@@ -154,11 +143,11 @@ private:
             } else {
                 // In two steps, because GCC 12 has no vector instructions for one.
                 const auto pairs = __builtin_convertvector(stored, typename StoredVector<Stored>::Wider);
-                const Integers distance = __builtin_convertvector(pairs, Integers) - residual_zero_point;
-                values += __builtin_convertvector(distance, Floats) * residual_factor;
+                const Integers distance = __builtin_convertvector(pairs, Integers) - quantizer.residual_zero_point;
+                values += __builtin_convertvector(distance, Floats) * quantizer.residual_factor;
             }
         }
-        [[gnu::always_inline]] void save(int32_t channel, int32_t count, const Floats &values) const {
+        [[gnu::always_inline]] void save(const Row &row, int32_t count, const Floats &values) const {
             Vector stored;
             if constexpr (is_float) {
                 stored = values;
@@ -166,35 +155,49 @@ private:
                 // Near this number, float32 has integers only, and its bits count them.
                 constexpr float to_integer = 0x1.8p23f;
                 constexpr int32_t bits_of_zero = 0x4b400000;
-                Floats scaled = values * output_factor;
-                Epilogue<Set>::clamp(scaled, lowest, highest);
+                Floats scaled = values * quantizer.output_factor;
+                Epilogue<Set>::clamp(scaled, quantizer.lowest, quantizer.highest);
                 scaled += to_integer;
                 Integers integers;
                 std::memcpy(&integers, &scaled, sizeof(integers));
-                integers += output_zero_point - bits_of_zero;
+                integers += quantizer.output_zero_point - bits_of_zero;
                 stored = __builtin_convertvector(integers, Vector);
                 Epilogue<Set>::keep_in_register(stored);
             }
-            Epilogue<Set>::template copy_channels<Stored>(row.output + channel, &stored, count);
+            Epilogue<Set>::template copy_channels<Stored>(output + row.output, &stored, count);
+        }
+    };
+    template<typename Stored> struct Results {
+        Quantizer quantizer;
+        const int32_t *sums;
+        const Stored *residual;
+        Stored *output;
+        int64_t distance;
+        const int32_t *offsets;
+        const float *multipliers, *bias;
+
+        [[gnu::always_inline]] Channels<Stored> at(int32_t channel) const {
+            Channels<Stored> channels{
+                quantizer, sums + channel, residual ? residual + channel : nullptr, output + channel, distance, {}, {},
+                {}};
+            std::memcpy(&channels.offset, offsets + channel, sizeof(channels.offset));
+            std::memcpy(&channels.multiplier, multipliers + channel, sizeof(channels.multiplier));
+            std::memcpy(&channels.bias, bias + channel, sizeof(channels.bias));
+            return channels;
         }
     };
 
     template<typename Stored> void store_as(const Row *rows, int32_t num_rows, const Sum *sums, int32_t distance,
                                             const int32_t *offsets, int32_t channel, int32_t count) const {
-        const Results<Stored> results{header_.residual_factor,
-                                      header_.output_factor,
-                                      lowest_,
-                                      highest_,
-                                      header_.residual_zero_point,
-                                      header_.output_zero_point,
+        const Results<Stored> results{{header_.residual_factor, header_.output_factor, lowest_, highest_,
+                                       header_.residual_zero_point, header_.output_zero_point},
+                                      sums,
+                                      residual_ ? reinterpret_cast<const Stored *>(residual_) + channel : nullptr,
+                                      reinterpret_cast<Stored *>(output_) + channel,
+                                      distance,
                                       offsets,
                                       multipliers_ + channel,
-                                      bias_ + channel,
-                                      {sums,
-                                       residual_ ? reinterpret_cast<const Stored *>(residual_) + channel : nullptr,
-                                       reinterpret_cast<Stored *>(output_) + channel},
-                                      distance,
-                                      {}};
+                                      bias_ + channel};
         Epilogue<Set>::store(epilogue_, results, rows, num_rows, count);
     }
 

@@ -24,17 +24,17 @@ template<int32_t Size> struct VectorOf;
 template<> struct VectorOf<16> {
     using Bytes = uint8_t __attribute__((vector_size(16)));
     using Pairs = uint16_t __attribute__((vector_size(16)));
-    using Longs = uint64_t __attribute__((vector_size(16)));
+    using Words = uint32_t __attribute__((vector_size(16)));
 };
 template<> struct VectorOf<32> {
     using Bytes = uint8_t __attribute__((vector_size(32)));
     using Pairs = uint16_t __attribute__((vector_size(32)));
-    using Longs = uint64_t __attribute__((vector_size(32)));
+    using Words = uint32_t __attribute__((vector_size(32)));
 };
 template<> struct VectorOf<64> {
     using Bytes = uint8_t __attribute__((vector_size(64)));
     using Pairs = uint16_t __attribute__((vector_size(64)));
-    using Longs = uint64_t __attribute__((vector_size(64)));
+    using Words = uint32_t __attribute__((vector_size(64)));
 };
 
 /** `Set` as in Epilogue. */
@@ -44,49 +44,45 @@ public:
 
     /** Stores four times as many bytes. */
     static void store(const Vector &a, const Vector &b, const Vector &c, const Vector &d, uint8_t *to) {
+        Vector dealt[4];
+        deal(a, dealt[0]);
+        deal(b, dealt[1]);
+        deal(c, dealt[2]);
+        deal(d, dealt[3]);
         Pairs ab[2], cd[2];
-        alternate<1, lane>(a, b, ab);
-        alternate<1, lane>(c, d, cd);
-        // Each lane of the four has 4 of 16 channels.
-        Longs quarters[4];
-        alternate<2, lane>(ab[0], cd[0], quarters);
-        alternate<2, lane>(ab[1], cd[1], quarters + 2);
-        if constexpr (Size == lane) {
-            store(quarters[0], quarters[1], quarters[2], quarters[3], to);
-        } else {
-            Longs first[2], second[2];
-            alternate<lane, Size>(quarters[0], quarters[1], first);
-            alternate<lane, Size>(quarters[2], quarters[3], second);
-            if constexpr (Size == 2 * lane) {
-                store(first[0], second[0], first[1], second[1], to);
-            } else {
-                alternate<2 * lane, Size>(first[0], second[0], quarters);
-                alternate<2 * lane, Size>(first[1], second[1], quarters + 2);
-                store(quarters[0], quarters[1], quarters[2], quarters[3], to);
-            }
+        alternate<1>(dealt[0], dealt[1], ab);
+        alternate<1>(dealt[2], dealt[3], cd);
+        Vector made[4];
+        alternate<2>(ab[0], cd[0], made);
+        alternate<2>(ab[1], cd[1], made + 2);
+        for (int64_t i = 0; i < 4; i++) {
+            std::memcpy(to + i * Size, &made[i], Size);
         }
     }
 
 private:
     using Pairs = typename VectorOf<Size>::Pairs;
-    using Longs = typename VectorOf<Size>::Longs;
+    using Words = typename VectorOf<Size>::Words;
     /** The bytes within which instructions for bytes and pairs alternate. */
     static constexpr int32_t lane = 16;
 
-    static void store(const Longs &a, const Longs &b, const Longs &c, const Longs &d, uint8_t *to) {
-        constexpr int64_t size = Size;
-        std::memcpy(to, &a, size);
-        std::memcpy(to + size, &b, size);
-        std::memcpy(to + 2 * size, &c, size);
-        std::memcpy(to + 3 * size, &d, size);
+    /** Deals words to the lanes: the first ones of all lanes follow each other, then the second ones. */
+    static void deal(const Vector &from, Vector &to) {
+        deal(from, to, std::make_integer_sequence<int32_t, Size / 4>());
     }
-    /** Alternates units of two vectors, so many bytes each: to[0] has those of the first half of each group, to[1]
-     * those of the second halves. */
-    template<int32_t Unit, int32_t Group, typename From, typename To>
-    static void alternate(const From &a, const From &b, To *to) {
+    template<int32_t... I> static void deal(const Vector &from, Vector &to, std::integer_sequence<int32_t, I...>) {
+        constexpr int32_t lanes = Size / lane, in_lane = lane / 4;
+        Words words;
+        std::memcpy(&words, &from, sizeof(words));
+        const Words dealt = __builtin_shufflevector(words, words, (I % in_lane * lanes + I / in_lane)...);
+        std::memcpy(&to, &dealt, sizeof(to));
+    }
+    /** Alternates units of two vectors, so many bytes each, in each lane: to[0] has those of its first half, to[1]
+     * those of the second one. */
+    template<int32_t Unit, typename From, typename To> static void alternate(const From &a, const From &b, To *to) {
         constexpr int32_t bytes = sizeof(a[0]);
-        alternate<Unit / bytes, Group / bytes, 0>(a, b, to[0], std::make_integer_sequence<int32_t, Size / bytes>());
-        alternate<Unit / bytes, Group / bytes, 1>(a, b, to[1], std::make_integer_sequence<int32_t, Size / bytes>());
+        alternate<Unit / bytes, lane / bytes, 0>(a, b, to[0], std::make_integer_sequence<int32_t, Size / bytes>());
+        alternate<Unit / bytes, lane / bytes, 1>(a, b, to[1], std::make_integer_sequence<int32_t, Size / bytes>());
     }
     template<int32_t Unit, int32_t Group, int32_t Half, typename From, typename To, int32_t... I>
     static void alternate(const From &a, const From &b, To &to, std::integer_sequence<int32_t, I...>) {

@@ -48,47 +48,51 @@ public:
     /** The sums and the bias hold whole vectors. */
     void store(const Phase & /*phase*/, const Row *rows, int32_t num_rows, const Sum *sums, int32_t distance,
                int32_t channel, int32_t count) const {
-        const Results results{
-            {sums, residual_ ? residual_ + channel : nullptr, output_ + channel}, distance, bias_ + channel, {}};
+        const Results results{sums, residual_ ? residual_ + channel : nullptr, output_ + channel, distance,
+                              bias_ + channel};
         Epilogue<Set>::store(epilogue_, results, rows, num_rows, count);
     }
 
 private:
     using Floats = typename Epilogue<Set>::Floats;
 
-    /** Where the numbers of a row are. */
-    struct Places {
+    /** Of some channels of all rows. */
+    struct Channels {
         const float *sums;
         const Element *residual;
         Element *output;
-    };
-    struct Results {
-        Places all;
         int64_t distance;
-        const float *bias;
-        Places row;
+        Floats bias;
 
-        void begin(const Row &each, int32_t index) {
-            row = {all.sums + index * distance, all.residual ? all.residual + each.residual : nullptr,
-                   all.output + each.output};
-        }
-        [[gnu::always_inline]] void load(int32_t channel, int32_t count, Floats &values) const {
-            Floats added;
-            std::memcpy(&values, row.sums + channel, sizeof(values));
-            std::memcpy(&added, bias + channel, sizeof(added));
-            values += added;
-            if (row.residual) {
+        [[gnu::always_inline]] void load(const Row &row, int32_t index, int32_t count, Floats &values) const {
+            std::memcpy(&values, sums + index * distance, sizeof(values));
+            values += bias;
+            if (residual) {
                 Stored16 stored{};
-                Epilogue<Set>::template copy_channels<Element>(&stored, row.residual + channel, count);
-                Format::widen(stored, added);
-                values += added;
+                Epilogue<Set>::template copy_channels<Element>(&stored, residual + row.residual, count);
+                Floats widened;
+                Format::widen(stored, widened);
+                values += widened;
             }
         }
-        [[gnu::always_inline]] void save(int32_t channel, int32_t count, const Floats &values) const {
+        [[gnu::always_inline]] void save(const Row &row, int32_t count, const Floats &values) const {
             Stored16 stored;
             Format::narrow(values, stored);
             Epilogue<Set>::keep_in_register(stored);
-            Epilogue<Set>::template copy_channels<Element>(row.output + channel, &stored, count);
+            Epilogue<Set>::template copy_channels<Element>(output + row.output, &stored, count);
+        }
+    };
+    struct Results {
+        const float *sums;
+        const Element *residual;
+        Element *output;
+        int64_t distance;
+        const float *bias;
+
+        [[gnu::always_inline]] Channels at(int32_t channel) const {
+            Channels channels{sums + channel, residual ? residual + channel : nullptr, output + channel, distance, {}};
+            std::memcpy(&channels.bias, bias + channel, sizeof(channels.bias));
+            return channels;
         }
     };
 

@@ -70,7 +70,8 @@ template<class Dot> struct RegisterSet {
         const Weight *weights = block.weights.first;
         constexpr int64_t group_weights = Block::group_elements * vector_channels;
         for (int32_t step = 0; step < block.steps; step++, staged += block.staged_step, weights += Block::weight_step) {
-            for (int64_t group = 0; group < step_groups; group++) {
+            const int64_t groups = step + 1 < block.steps ? step_groups : block.last_groups;
+            for (int64_t group = 0; group < groups; group++) {
                 typename Dot::Weights loaded[Vectors];
                 for (int64_t v = 0; v < Vectors; v++) {
                     Dot::load(weights + v * block.weights.distance + group * group_weights, loaded[v]);

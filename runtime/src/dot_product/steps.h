@@ -50,6 +50,7 @@ template<class Numbers> struct Block {
     int32_t staged_step;  ///< Between the steps of a staged block, which hold one part of all rows after the other.
     LoadedWeights<Weight> weights;
     int32_t steps;
+    int32_t last_groups;             ///< Of the last step; the others of it are padding.
     const TileRows<Element> *tiles;  ///< Of a set that loads in place.
 };
 
@@ -125,12 +126,14 @@ public:
     void multiply(const Phase &phase, int32_t chunk, const LoadedWeights<Weight> &weights, const Element *staged,
                   const Row * /*rows*/, int32_t count, int32_t vectors, Sum *sums) const {
         const int64_t first = head_elements() + int64_t{chunk} * chunk_steps() * staged_step();
-        Set::multiply({staged + first, staged_step(), weights, steps_in(phase, chunk), head_of(staged)}, count, vectors,
-                      chunk != 0, sums);
+        const int32_t groups = chunk + 1 == chunks(phase) ? last_groups(phase) : step_groups;
+        Set::multiply({staged + first, staged_step(), weights, steps_in(phase, chunk), groups, head_of(staged)}, count,
+                      vectors, chunk != 0, sums);
     }
 
 private:
-    static constexpr int32_t step_elements = Block<Numbers>::step_elements;
+    static constexpr int32_t step_elements = Block<Numbers>::step_elements,
+                             group_elements = Block<Numbers>::group_elements;
     static constexpr int64_t weight_step = Block<Numbers>::weight_part;  // As it is stored.
 
     static constexpr int32_t chunk_steps() {
@@ -142,6 +145,11 @@ private:
     }
     static int32_t steps_in(const Phase &phase, int32_t chunk) {
         return most_of(phase.steps - chunk * chunk_steps());
+    }
+    /** The groups of a phase's last step. */
+    int32_t last_groups(const Phase &phase) const {
+        const int32_t left = phase.rows.taps * phase.columns.taps * code_.read_channels % step_elements;
+        return left == 0 ? step_groups : (left + group_elements - 1) / group_elements;
     }
     int32_t staged_step() const {
         return code_.block_pixels * step_elements * Numbers::parts;
