@@ -893,6 +893,15 @@ TEST_CASE("Schedules of quantized convolutions with groups are judged by what th
           Approx(bound(of_groups(16), theta, 96).terms.at("t_stage")));
     // 3 columns of 3 taps, which count as 4.
     CHECK(operations(of_groups(256)) == 96 * 16 * 3);
+    // Taps are interleaved in vectors of up to 64 channels, so 48 take two.
+    const auto stage = [&](int channels) {
+        const Theta block = {{"tile_h", 1},          {"tile_w", 1}, {"pixels", 6},
+                             {"channels", channels}, {"staged", 8}, {"channel_splits", 1}};
+        return bound(of_groups(256), block, 96).terms.at("t_stage");
+    };
+    CHECK(stage(16) > stage(48));
+    CHECK(stage(48) > stage(32));
+    CHECK(stage(32) > stage(64));
     Theta wide = theta;
     wide["channels"] = 32;
     const auto why = [&](int groups) {
