@@ -29,13 +29,15 @@ demo: build/release/build.ninja  ## build and run the demonstration
 	@$(CMAKE) --build --preset release --target distile_demo
 	@build/release/apps/distile_demo
 
+# With sanitizers all tests, or with SANITIZED=applications those of what runs in applications and of what reads files.
+SANITIZED_TESTS = $(filter applications,$(SANITIZED))
 .PHONY: test
 test: build/release/build.ninja build/asan-ubsan/build.ninja  ## build and run all tests, plain and under ASan and UBSan
 	@$(CMAKE) --build --preset release
 	@$(CTEST) --preset release -j $(JOBS)
 	@grep -h '\[SKIP\]' build/release/Testing/Temporary/LastTest.log || true
-	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset asan-ubsan
-	@$(FIXED_ADDRESSES) $(CTEST) --preset asan-ubsan -j $(JOBS)
+	@$(FIXED_ADDRESSES) $(CMAKE) --build --preset asan-ubsan $(if $(SANITIZED_TESTS),--target distile_application_tests)
+	@$(FIXED_ADDRESSES) $(CTEST) --preset asan-ubsan -j $(JOBS) $(if $(SANITIZED_TESTS),-L 'runtime|threads|opencl|fuzz')
 
 .PHONY: tsan
 tsan: build/tsan/build.ninja  ## build and run the threading tests under ThreadSanitizer

@@ -124,12 +124,16 @@ def run(options) -> None:
 
 
 def device_name(device: str) -> str:
-    """The GPU, or the CPU, its vector instructions and the number of threads."""
+    """The GPU, or the CPU, its generation, its vector instructions and the number of threads."""
     if device == "cuda":
         return torch.cuda.get_device_name()
-    known = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
-    name, vectors = known[1] if known else platform.machine(), torch.backends.cpu.get_cpu_capability()
-    return f"{name}, {vectors.replace('AVX512', 'AVX-512')}, {torch.get_num_threads()} threads"
+    facts = dict(re.findall(r"^(.*\S)\s*: (.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE))
+    vectors = torch.backends.cpu.get_cpu_capability().replace("AVX512", "AVX-512")
+    name = facts.get("model name", platform.machine())
+    # Virtual machines name a CPU of AMD no further, and a Zen 5 adds twice as many numbers at once as a Zen 4.
+    if facts.get("vendor_id") == "AuthenticAMD" and vectors == "AVX-512":
+        name += " Zen 4" if facts["cpu family"] == "25" else " Zen 5"
+    return f"{name}, {vectors}, {torch.get_num_threads()} threads"
 
 
 def missing_of(network) -> list:
