@@ -16,6 +16,9 @@
 
 namespace distile {
 
+/** Adds to sums[16][16] the products a[16][16][2] * b[16][16][2] of an AMX instruction, one pair after the other. */
+void add_products_of_pairs(const float *a, const float *b, float *sums);
+
 /** Each thread has its own. Use without a configuration, or a configuration that is left behind, counts as a mistake.
  */
 class EmulatedTiles {
@@ -92,17 +95,11 @@ protected:
                 b[row][i] = element(&tile<B>()[row][i * 2]);
             }
         }
-        for (int row = 0; row < rows; row++) {
-            for (int column = 0; column < pairs; column++) {
-                char *const place = &tile<C>()[row][column * 4];
-                auto sum = read<float>(place);
-                for (int k = 0; k < pairs; k++) {
-                    sum += a[row][2 * k] * b[k][2 * column];
-                    sum += a[row][2 * k + 1] * b[k][2 * column + 1];
-                }
-                std::memcpy(place, &sum, sizeof(sum));
-            }
-        }
+        std::array<std::array<float, pairs>, rows> sums;
+        static_assert(sizeof(sums) == sizeof(Tile));
+        std::memcpy(&sums, &tile<C>(), sizeof(sums));
+        add_products_of_pairs(&a[0][0], &b[0][0], &sums[0][0]);
+        std::memcpy(&tile<C>(), &sums, sizeof(sums));
     }
 
 private:
