@@ -32,7 +32,7 @@ demo: build/release/build.ninja  ## build and run the demonstration
 # With sanitizers all tests, or with SANITIZED=applications those of what runs in applications and of what reads files.
 SANITIZED_TESTS = $(filter applications,$(SANITIZED))
 .PHONY: test
-test: build/release/build.ninja build/asan-ubsan/build.ninja  ## build and run all tests, plain and under ASan and UBSan
+test: build/release/build.ninja build/asan-ubsan/build.ninja  ## build and run all tests, plain and under ASan and UBSan; SANITIZED=applications, some
 	@$(CMAKE) --build --preset release
 	@$(CTEST) --preset release -j $(JOBS)
 	@grep -h '\[SKIP\]' build/release/Testing/Temporary/LastTest.log || true
