@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import os
 import pathlib
 from collections.abc import Callable
 
@@ -31,9 +33,10 @@ def build(*what, mask=None, progress: Callable[[str], None] | None = None) -> li
     and for NVIDIA GPUs those of operators that ran there.
 
     `what` is operators, as distile.missing() lists them, or a model and its example inputs, which then runs once, in
-    the context of `mask` if one is given. Each takes some seconds, and `progress` is called with a line of text before
-    it. Those in the folder are not built again, so after an interruption the same call goes on. Returns the operators
-    built. Raises FileNotFoundError without a compiler, and RuntimeError with its message if one fails.
+    the context of `mask` if one is given. Each takes some seconds of a CPU core, and all cores are used. `progress` is
+    called with a line of text after each. Those in the folder are not built again, so after an interruption the same
+    call goes on. Returns the operators built. Raises FileNotFoundError without a compiler, and RuntimeError with its
+    message if one fails.
     """
     operators = needed_by(*what, mask=mask) if what and isinstance(what[0], torch.nn.Module) else list(what)
     for operator in operators:
@@ -48,10 +51,16 @@ def build(*what, mask=None, progress: Callable[[str], None] | None = None) -> li
             "distile.build() needs distile's compiler: install distile (docs/install.md) and put its "
             "command `distile` on the PATH, or set DISTILE_COMPILER to its folder lib/distile"
         )
-    for number, operator in enumerate(operators, 1):
-        if progress:
-            progress(f"PolyKernel {number} of {len(operators)}: {operator}")
-        _build(operator, folder)
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        running = {pool.submit(_build, operator, folder): operator for operator in operators}
+        try:
+            for number, future in enumerate(concurrent.futures.as_completed(running), 1):
+                future.result()
+                if progress:
+                    progress(f"PolyKernel {number} of {len(operators)}: {running[future]}")
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # Those that are being compiled still end.
+            raise
     return operators
 
 

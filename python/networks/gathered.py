@@ -232,7 +232,8 @@ class Operators:
     def _layer_norm(self, input, mask, weight, bias, *, epsilon=1e-5, zero=False, out):
         index = self._once(self._pixels, mask)
         rows = _rows(input).index_select(0, index)
-        return self._scatter(F.layer_norm(rows, rows.shape[1:], weight, bias, epsilon), index, None, "none", out)
+        factors = (factor if factor is None else factor.to(rows.dtype) for factor in (weight, bias))  # Ours are float32.
+        return self._scatter(F.layer_norm(rows, rows.shape[1:], *factors, epsilon), index, None, "none", out)
 
     def _group_norm(
         self, input, mask, weight, bias, mean=None, variance=None, *, groups, epsilon=1e-5, activation="none",

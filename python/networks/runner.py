@@ -173,7 +173,7 @@ def measure(network, options) -> dict:
         **checked,
         "milliseconds": timing.interleaved(network, peers, options.seconds),
         "absent": absent,
-        "milliseconds by kind": {} if network.dense_inputs()[0].is_cuda else timing.by_kind(network),
+        "milliseconds by kind": timing.by_kind(network),
     }
 
 
@@ -202,8 +202,6 @@ def print_times(row: dict) -> None:
     for name, reason in row["absent"].items():
         print(f"  {name:12} {'-':>9}     {reason}")
     kinds = row["milliseconds by kind"]
-    if not kinds:
-        return
     print(f"  {'by kind, ms':20} {'distile':>9} {'dense':>9}")
     for kind in sorted({*kinds["distile"], *kinds["dense"]}):
         print(f"  {kind:20} {kinds['distile'].get(kind, 0):9.2f} {kinds['dense'].get(kind, 0):9.2f}")

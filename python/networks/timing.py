@@ -6,6 +6,7 @@ import collections
 import contextlib
 import statistics
 import time
+import warnings
 import weakref
 
 import torch
@@ -89,6 +90,21 @@ def _compiled(network):
     return Peer(network, torch.compile(Dense(network).eval()))
 
 
+def _onednn_graph(network):
+    """PyTorch's way to graphs of oneDNN: TorchScript, frozen."""
+    inputs, before = network.dense_inputs(), torch.jit.onednn_fusion_enabled()
+    torch.jit.enable_onednn_fusion(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # TorchScript is deprecated.
+            traced = torch.jit.freeze(torch.jit.trace(Dense(network).eval(), inputs, check_trace=False))
+        for _ in range(3):  # It compiles in its first calls.
+            traced(*inputs)
+    finally:
+        torch.jit.enable_onednn_fusion(before)
+    return Peer(network, traced)
+
+
 def _onnx_runtime(network):
     import tempfile
 
@@ -132,19 +148,21 @@ PEERS = {
     "eager-graph": _captured(_eager),
     "compile": _compiled,
     "compile-graph": _captured(_compiled),
+    "onednn-graph": _onednn_graph,
     "onnxruntime": _onnx_runtime,
     "gather": Gathered,
     "tiles": lambda network: Gathered(network, TILE),
     "sige": _sige,
 }
-NOT_ON_CUDA = ("onnxruntime",)
+ONLY_ON_CUDA = ("distile-graph", "eager-graph", "compile-graph")
+NOT_ON_CUDA = ("onednn-graph", "onnxruntime")
 
 
 def peers_on(device: str) -> list[str]:
     """The names of the peers that run there."""
     if device == "cuda":
         return [name for name in PEERS if name not in NOT_ON_CUDA]
-    return [name for name in PEERS if not name.endswith("-graph")]
+    return [name for name in PEERS if name not in ONLY_ON_CUDA]
 
 
 @torch.no_grad()
@@ -200,29 +218,54 @@ def kind_of(name: str, arguments: tuple) -> str:
 
 
 class _Timed(TorchDispatchMode):
-    def __init__(self):
+    """Times each call, on a GPU by events around it."""
+
+    def __init__(self, cuda: bool):
         super().__init__()
-        self.seconds: collections.Counter = collections.Counter()
+        self._cuda = cuda
+        self._calls: list[tuple] = []
+
+    def _now(self):
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        start = time.perf_counter()
+        start = self._now()
         result = function(*args, **(kwargs or {}))
-        self.seconds[kind_of(function.name(), args)] += time.perf_counter() - start
+        self._calls.append((kind_of(function.name(), args), start, self._now()))
         return result
+
+    def milliseconds(self) -> collections.Counter:
+        """By kind, once the GPU has done all calls."""
+        total: collections.Counter = collections.Counter()
+        for kind, start, end in self._calls:
+            total[kind] += start.elapsed_time(end) if self._cuda else (end - start) * 1e3
+        return total
+
+
+BUSY_CYCLES = 1_000_000_000  # Half a second.
 
 
 def by_kind(network: Network, rounds: int = 3) -> dict[str, dict[str, float]]:
-    """Milliseconds by kind of layer, of distile and of the dense network. On a CPU only: it times each call."""
+    """Milliseconds by kind of layer, of distile and of the dense network."""
     found = {}
+    inputs = network.dense_inputs()
     for name, step in (("distile", network.masked), ("dense", lambda: network.dense(*network.dense_inputs()))):
         samples = []
         for _ in range(rounds):
             network.prepare()
-            with _Timed() as timed:
+            _finish(inputs)
+            if inputs[0].is_cuda:  # Kernels then wait for each other, and not for Python.
+                torch.cuda._sleep(BUSY_CYCLES)
+            with _Timed(inputs[0].is_cuda) as timed:
                 step()
-            samples.append(timed.seconds)
+            _finish(inputs)
+            samples.append(timed.milliseconds())
         kinds = set().union(*samples)
-        found[name] = {kind: 1e3 * statistics.median(sample[kind] for sample in samples) for kind in sorted(kinds)}
+        found[name] = {kind: statistics.median(sample[kind] for sample in samples) for kind in sorted(kinds)}
     return found
 
 

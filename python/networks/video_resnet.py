@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from common import Network, conv, nhwc, randomise, visible
-from distile import masks
+from distile import Planner, masks
 from distile.nn import MaskedConv2d, MaskedMaxPool2d
 
 ops = torch.ops.distile
@@ -81,9 +81,8 @@ class Block(nn.Module):
         self.second = Kept(MaskedConv2d(out, out, 3, padding=1, activation="relu"))
         needs_shortcut = stride != 1 or channels != out
         self.shortcut = Kept(MaskedConv2d(channels, out, 1, stride=stride)) if needs_shortcut else None
-        self.before = None  # The second result of the frame before, where it was computed again.
 
-    def forward(self, x, changed=None):
+    def forward(self, x, changed=None, planner=None):
         """The result, and the mask of its changes."""
         if changed is None:
             shortcut = x if self.shortcut is None else self.shortcut(x)
@@ -95,12 +94,12 @@ class Block(nn.Module):
         if self.shortcut is not None:
             x = self.shortcut(x, through)
         second = self.second.reached(first, size) | through
-        if self.before is None:
-            self.before = torch.empty_like(self.second.result)
         with masks.fixed(second):
-            ops.activate.out(self.second.result, second, out=self.before)
+            # The results of the frame before, where they are about to be computed again.
+            before = planner.next(second, self.second.result.shape[1], dtype=x.dtype)
+            ops.activate.out(self.second.result, second, out=before)
             result = self.second(self.first.result, second, x)
-        return result, masks.difference(result, self.before) & second
+        return result, masks.difference(result, before) & second
 
     def plain(self, x):
         shortcut = x if self.shortcut is None else conv(self.shortcut.layer, x)
@@ -123,7 +122,7 @@ class VideoResNet(Network):
         randomise(self, seed)
         self.to(memory_format=torch.channels_last)
         self.size, self.threshold, self.objects = size, threshold, objects
-        self.number, self.changed = 0, None
+        self.number, self.changed, self.planner = 0, None, None
         self.frame = scene(size, 0, objects)
         self.before = self.frame.clone()  # The last frame that was computed.
         with torch.no_grad():
@@ -138,7 +137,7 @@ class VideoResNet(Network):
             changed = self.pool.reached(changed, self.pool.result.shape[2:])
             x = self.pool(x, changed)
         for block in self.blocks:
-            x, changed = block(x, changed)
+            x, changed = block(x, changed, self.planner)
         return x
 
     def prepare(self):
@@ -152,6 +151,8 @@ class VideoResNet(Network):
         self.prepare()
 
     def masked(self):
+        if self.planner is None:  # On the device of the network, which may have moved.
+            self.planner = Planner(buffers=2, device=self.frame.device)
         with masks.fixed():
             self.changed = masks.difference(self.frame, self.before, self.threshold)
             result = self._run(self.frame, self.changed)
@@ -176,8 +177,8 @@ class VideoResNet(Network):
 
     def cached_bytes(self):
         kept = [layer.result for layer in self.modules() if isinstance(layer, Kept)]
-        kept += [block.before for block in self.blocks if block.before is not None]
-        return sum(tensor.numel() * tensor.element_size() for tensor in kept)
+        buffers = 0 if self.planner is None else self.planner.nbytes
+        return sum(tensor.numel() * tensor.element_size() for tensor in kept) + buffers
 
     def pictures(self):
         return {
