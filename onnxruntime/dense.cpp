@@ -1,4 +1,5 @@
 #include "dense.h"
+#include <exception>
 #include <memory>
 
 namespace distile::ort {
@@ -54,8 +55,16 @@ DenseNode::DenseNode(const NodeView &node, const char *name, int version, distil
     }
     const char *type_name = "T";
     const ElementType element = element_type(type);
-    check(api_, CreateNode::call(api_, node.info(), name, "", version, &type_name, &element, 1, made.objects().data(),
-                                 static_cast<int>(made.objects().size()), num_inputs, 1, &node_));
+    try {
+        check(api_,
+              CreateNode::call(api_, node.info(), name, "", version, &type_name, &element, 1, made.objects().data(),
+                               static_cast<int>(made.objects().size()), num_inputs, 1, &node_));
+    } catch (const std::exception &error) {
+        fail("no PolyKernel computes node '" + node.name() + "', and ONNX Runtime has no dense " + name +
+             " of its type: compile its PolyKernel with 'python -m distile.onnx convert --build', or leave the node as "
+             "it was (" +
+             error.what() + ")");
+    }
 }
 
 DenseNode::~DenseNode() {

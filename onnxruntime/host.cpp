@@ -154,9 +154,9 @@ Tensor Call::input(size_t input) const {
     return tensor_of(api_, found);
 }
 
-Tensor Call::output(const Shape &shape, ElementType type) const {
+Tensor Call::output(const Shape &shape, ElementType type, size_t index) const {
     Value *made = nullptr;
-    check(api_, GetOutput::call(api_, context_, 0, shape.data(), shape.size(), &made));
+    check(api_, GetOutput::call(api_, context_, index, shape.data(), shape.size(), &made));
     Tensor tensor{nullptr, type, shape};
     check(api_, GetData::call(api_, made, &tensor.data));
     return tensor;

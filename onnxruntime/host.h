@@ -77,8 +77,8 @@ public:
     /** Nothing if an optional input is absent. */
     std::optional<Tensor> optional(size_t input) const;
     Tensor input(size_t input) const;
-    /** The tensor of the only output. */
-    Tensor output(const Shape &shape, ElementType type) const;
+    /** A new tensor for an output. */
+    Tensor output(const Shape &shape, ElementType type, size_t index = 0) const;
     /** The CUstream of the call. Null on a CPU. */
     void *stream() const;
     /** The number of the GPU that holds an input. */

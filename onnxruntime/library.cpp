@@ -83,10 +83,10 @@ Registered registered(const OperatorType &type, distile_device device, ElementTy
         return typed(of(custom), of(custom).operator_type->inputs[index].type);
     };
     made.num_inputs = [](const CustomOperator *custom) { return of(custom).operator_type->inputs.size(); };
-    made.output_type = [](const CustomOperator *custom, size_t) {
-        return typed(of(custom), of(custom).operator_type->output);
+    made.output_type = [](const CustomOperator *custom, size_t index) {
+        return typed(of(custom), of(custom).operator_type->outputs[index]);
     };
-    made.num_outputs = [](const CustomOperator *) { return size_t{1}; };
+    made.num_outputs = [](const CustomOperator *custom) { return of(custom).operator_type->outputs.size(); };
     made.input_presence = [](const CustomOperator *custom, size_t index) {
         return of(custom).operator_type->inputs[index].presence;
     };
@@ -110,8 +110,8 @@ Registered registered(const OperatorType &type, distile_device device, ElementTy
 const std::vector<OperatorType> &operator_types() {
     static const std::vector<OperatorType> types = [] {
         std::vector<OperatorType> all;
-        for (const auto &some :
-             {convolution_types(), linear_types(), attention_types(), norm_types(), pooling_types(), mask_types()}) {
+        for (const auto &some : {convolution_types(), linear_types(), attention_types(), norm_types(), pooling_types(),
+                                 upsampling_types(), combination_types(), packing_types(), mask_types()}) {
             all.insert(all.end(), some.begin(), some.end());
         }
         return all;
@@ -150,7 +150,7 @@ void add_types(std::deque<Registered> &operators, const OperatorType &type, int3
         if (typed_input || activations == float32) {
             operators.push_back(registered(type, DISTILE_CPU, activations, threads));
 #ifdef DISTILE_ONNXRUNTIME_CUDA
-            if (type.on_gpus) {
+            if (!type.only_on_cpus) {
                 operators.push_back(registered(type, DISTILE_CUDA, activations, threads));
             }
 #endif
@@ -194,6 +194,15 @@ DISTILE_EXPORT distile::ort::Status *RegisterCustomOps(distile::ort::SessionOpti
     return guarded(api, [&] { check(api, AddDomain::call(api, options, domain_of(api, threads_of(api, options)))); });
 }
 
+/** Whether the library has the part for NVIDIA GPUs. */
+DISTILE_EXPORT int32_t distile_onnxruntime_has_cuda() {
+#ifdef DISTILE_ONNXRUNTIME_CUDA
+    return 1;
+#else
+    return 0;
+#endif
+}
+
 /** The folder of built PolyKernels. Valid until the thread's next call. */
 DISTILE_EXPORT const char *distile_onnxruntime_cache_folder() {
     thread_local std::string folder;
@@ -201,10 +210,12 @@ DISTILE_EXPORT const char *distile_onnxruntime_cache_folder() {
     return folder.c_str();
 }
 
-/** Whether a PolyKernel for CPUs computes an operator: a kind, a type, and the numbers of the kind's struct in
+/** Whether a PolyKernel for a device computes an operator: a kind, a type, and the numbers of the kind's struct in
  * polykernel.h. */
-DISTILE_EXPORT int32_t distile_onnxruntime_has_polykernel(int32_t kind, int32_t type, const int32_t *numbers) {
+DISTILE_EXPORT int32_t distile_onnxruntime_has_polykernel(int32_t device_kind, int32_t kind, int32_t type,
+                                                          const int32_t *numbers) {
     using distile::bindings::OperatorKey;
+    const auto device = static_cast<distile_device>(device_kind);
     const auto dtype = static_cast<distile_dtype>(type);
     const auto as = [&](auto parameters) {
         std::memcpy(&parameters, numbers, sizeof(parameters));
@@ -212,10 +223,10 @@ DISTILE_EXPORT int32_t distile_onnxruntime_has_polykernel(int32_t kind, int32_t 
     };
     try {
         const OperatorKey key =
-            kind == DISTILE_MASKED_LINEAR ? OperatorKey(DISTILE_CPU, dtype, as(distile_linear{}))
+            kind == DISTILE_MASKED_LINEAR ? OperatorKey(device, dtype, as(distile_linear{}))
             : kind == DISTILE_MASKED_ATTENTION
-                ? OperatorKey(DISTILE_CPU, dtype, as(distile_attention{}))
-                : OperatorKey(DISTILE_CPU, dtype, static_cast<distile_operator_kind>(kind), as(distile_conv2d{}));
+                ? OperatorKey(device, dtype, as(distile_attention{}))
+                : OperatorKey(device, dtype, static_cast<distile_operator_kind>(kind), as(distile_conv2d{}));
         return distile::ort::find_or_load(key) ? 1 : 0;
     } catch (const std::exception &) {
         return 0;  // A PolyKernel that cannot be loaded is none.

@@ -27,6 +27,23 @@ struct Setup {
     std::shared_ptr<Sessions> sessions;
 };
 
+/** A kernel that leases a session for each call. */
+class LeasingKernel : public Kernel {
+public:
+    explicit LeasingKernel(const Setup &setup) : sessions_(setup.sessions), on_cpu_(setup.device == DISTILE_CPU) {
+    }
+
+protected:
+    /** On the GPU that holds the first input, or on the CPU. */
+    Lease lease_for(const Call &call) const {
+        return Lease(*sessions_, call, on_cpu_ ? -1 : call.device_number(0));
+    }
+
+private:
+    std::shared_ptr<Sessions> sessions_;
+    bool on_cpu_;
+};
+
 /** An input of an operator. */
 struct Input {
     ElementType type = any_type; /**< any_type: that of the activations. */
@@ -37,17 +54,24 @@ struct Input {
 struct OperatorType {
     const char *name;
     std::vector<Input> inputs;
-    ElementType output; /**< any_type: that of the activations. */
-    /** Whether NVIDIA GPUs have it: those that make masks run on the CPU. */
-    bool on_gpus;
+    std::vector<ElementType> outputs; /**< any_type: that of the activations. */
     std::unique_ptr<Kernel> (*make)(const Setup &setup);
+    bool only_on_cpus = false;
 };
+
+/** The kernel of a class, for `OperatorType::make`. */
+template<typename Made> std::unique_ptr<Kernel> make_kernel(const Setup &setup) {
+    return std::make_unique<Made>(setup);
+}
 
 std::vector<OperatorType> convolution_types();
 std::vector<OperatorType> linear_types();
 std::vector<OperatorType> attention_types();
 std::vector<OperatorType> norm_types();
 std::vector<OperatorType> pooling_types();
+std::vector<OperatorType> upsampling_types();
+std::vector<OperatorType> combination_types();
+std::vector<OperatorType> packing_types();
 std::vector<OperatorType> mask_types();
 
 }  // namespace distile::ort

@@ -6,9 +6,6 @@ namespace distile::ort {
 
 namespace {
 
-/** Scratch memory for a transposed `kept`. */
-constexpr size_t kept_scratch = 1;
-
 distile_tensor contiguous(void *data, distile_dtype type, int64_t batch, int64_t height, int64_t width,
                           int64_t channels) {
     distile_tensor view = distile_tensor_make(data, number(batch, "a batch"), number(height, "a height"),
@@ -42,8 +39,12 @@ distile_nchw nchw_of(const Tensor &tensor) {
     return nchw;
 }
 
-size_t bytes_of(const Tensor &tensor) {
-    return static_cast<size_t>(tensor.elements()) * distile_dtype_size(tensor.dtype());
+/** Memory of the session for an NCHW tensor in NHWC. */
+void *transposed(const Lease &lease, const Tensor &tensor, size_t scratch) {
+    if (lease->device() != DISTILE_CPU) {
+        fail("on GPUs, images are in NHWC: set the attribute layout to NHWC");
+    }
+    return lease.scratch(scratch, static_cast<size_t>(tensor.elements()) * distile_dtype_size(tensor.dtype()));
 }
 
 Shape output_shape(const Tensor &like, Layout layout, int64_t height, int64_t width, int64_t channels) {
@@ -75,11 +76,15 @@ Layout image_layout(const NodeView &node) {
     return layout == "NCHW" ? Layout::nchw : Layout::nhwc;
 }
 
+Layout layout_of(const Tensor &tensor, Layout images) {
+    return tensor.shape.size() < 4 ? Layout::tokens : images;
+}
+
 distile_tensor read(const Lease &lease, const Tensor &tensor, Layout layout, size_t scratch) {
     if (layout != Layout::nchw) {
         return view_of(tensor, layout, tensor.data);
     }
-    const distile_tensor view = view_of(tensor, layout, lease.scratch(scratch, bytes_of(tensor)));
+    const distile_tensor view = view_of(tensor, layout, transposed(lease, tensor, scratch));
     const distile_nchw from = nchw_of(tensor);
     check(distile_from_nchw(lease->context(), &from, &view), lease->context());
     return view;
@@ -108,18 +113,19 @@ Output::Output(const Call &call, const Lease &lease, const Tensor &like, Layout 
     if (kept && (kept->shape != tensor_.shape || kept->type != tensor_.type)) {
         fail("the tensor whose inactive pixels are kept has another shape or type than the output");
     }
-    view_ = view_of(tensor_, layout, layout == Layout::nchw ? lease.scratch(0, bytes_of(tensor_)) : tensor_.data);
+    view_ =
+        view_of(tensor_, layout, layout == Layout::nchw ? transposed(lease, tensor_, output_scratch) : tensor_.data);
 }
 
 void Output::finish(distile_mask *mask) const {
     if (kept_) {
-        const Mask inactive = lease_->make_mask();
-        check(distile_mask_invert(inactive.get(), mask), lease_->context());
+        distile_mask *const inactive = lease_->result_mask(view_.batch, view_.height, view_.width);
+        check(distile_mask_invert(inactive, mask), lease_->context());
         const distile_tensor kept = read(lease_, *kept_, layout_, kept_scratch);
         distile_combine_args copy{};
         copy.input = &kept;
         copy.output = &view_;
-        copy.mask = inactive.get();
+        copy.mask = inactive;
         check(distile_combine(lease_->context(), &copy), lease_->context());
     }
     if (layout_ == Layout::nchw) {

@@ -18,8 +18,13 @@ enum class Layout {
 /** The attribute `layout`: "NCHW" (if absent) or "NHWC". */
 Layout image_layout(const NodeView &node);
 
-/** The operand of distile with a number of scratch memory, which holds a transposed image. Scratch 0 is the output's.
- */
+/** The layout of a tensor, which holds images of a layout, or tokens if it has less than 4 dimensions. */
+Layout layout_of(const Tensor &tensor, Layout images);
+
+/** Scratch memory for transposed operands; see read(). */
+constexpr size_t output_scratch = 0, kept_scratch = 1, x_scratch = 2, other_scratch = 3;
+
+/** The operand of distile with a number of scratch memory, which holds a transposed image. Fails for NCHW on a GPU. */
 distile_tensor read(const Lease &lease, const Tensor &tensor, Layout layout, size_t scratch);
 
 /** The mask of an output: [N, H, W], [N, 1, H, W], [N, H, W, 1], or for tokens [N, T] or [T]. */

@@ -6,9 +6,6 @@ namespace distile::ort {
 
 namespace {
 
-/** Scratch memory for a transposed input and a transposed residual. */
-constexpr size_t x_scratch = 2, residual_scratch = 3;
-
 /** Of all kernels, only the first that runs dense says so. */
 void warn_once(const NodeView &node, const std::string &words) {
     static std::atomic<bool> warned{false};
@@ -48,13 +45,13 @@ const distile_polykernel *find_or_load(const bindings::OperatorKey &key) {
 }
 
 WeightedKernel::WeightedKernel(const Setup &setup, const Description &what)
-    : sessions_(setup.sessions), device_(setup.device), order_(what.order), layout_(what.layout),
-      epilogue_(what.epilogue), filter_(setup.node.constant(input_filter).value()),
-      bias_(setup.node.constant(input_bias)), polykernel_(find_or_load(what.key)) {
+    : LeasingKernel(setup), order_(what.order), layout_(what.layout), epilogue_(what.epilogue),
+      filter_(setup.node.constant(input_filter).value()), bias_(setup.node.constant(input_bias)),
+      polykernel_(find_or_load(what.key)) {
     if (polykernel_) {
         return;
     }
-    if (device_ != DISTILE_CPU) {
+    if (setup.device != DISTILE_CPU) {
         fail("no PolyKernel for NVIDIA GPUs computes " + what.words + " of node '" + setup.node.name() +
              "': leave the node as it was");
     }
@@ -81,7 +78,7 @@ distile_weights *WeightedKernel::weights(const Lease &lease) {
 }
 
 void WeightedKernel::compute(const Call &call) {
-    const Lease lease(*sessions_, call, device_ == DISTILE_CPU ? -1 : call.device_number(input_x));
+    const Lease lease = lease_for(call);
     if (polykernel_) {
         run_masked(call, lease);
     } else {
@@ -103,7 +100,7 @@ void WeightedKernel::run_masked(const Call &call, const Lease &lease) {
     distile_tensor residual{};
     distile_run_args args{};
     if (const auto given = call.optional(input_residual)) {
-        residual = read(lease, *given, layout_, residual_scratch);
+        residual = read(lease, *given, layout_, other_scratch);
         args.residual = &residual;
     }
     args.input = &input;
@@ -123,7 +120,7 @@ void WeightedKernel::run_dense(const Call &call, const Lease &lease) const {
     distile_tensor residual{};
     distile_combine_args args{};
     if (const auto given = call.optional(input_residual)) {
-        residual = read(lease, *given, layout_, residual_scratch);
+        residual = read(lease, *given, layout_, other_scratch);
         args.other = &residual;
         args.combination = DISTILE_ADD;
     }

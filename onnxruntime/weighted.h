@@ -19,7 +19,7 @@ Shape filter_shape(const NodeView &node);
 /** The PolyKernel of an operator, linked or of the cache folder; null if there is none. */
 const distile_polykernel *find_or_load(const bindings::OperatorKey &key);
 
-class WeightedKernel : public Kernel {
+class WeightedKernel : public LeasingKernel {
 public:
     /** What a node computes. */
     struct Description {
@@ -44,8 +44,6 @@ private:
     void run_dense(const Call &call, const Lease &lease) const;
     distile_weights *weights(const Lease &lease);
 
-    std::shared_ptr<Sessions> sessions_;
-    distile_device device_;
     distile_weights_order order_;
     Layout layout_;
     distile_epilogue epilogue_;

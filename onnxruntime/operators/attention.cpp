@@ -8,24 +8,24 @@ namespace {
 
 enum AttentionInput : size_t { query, key, value, row_mask, key_mask, kept_output };
 
-class Attention : public Kernel {
+class Attention : public LeasingKernel {
 public:
-    Attention(const Setup &setup)
-        : sessions_(setup.sessions), device_(setup.device), type_(setup.type), node_(setup.node.name()),
-          heads_(number(setup.node.integer("num_heads", 0), "num_heads")),
-          causal_(setup.node.integer("is_causal", 0) != 0),
-          head_dim_(number(setup.node.integer("head_dim", 0), "head_dim")), scale_(setup.node.number("scale", 0)) {
-        const distile_attention attention{heads_, head_dim_, causal_ ? 1 : 0};
-        polykernel_ = find_or_load(bindings::OperatorKey(device_, type_, attention));
+    Attention(const Setup &setup) : LeasingKernel(setup), scale_(setup.node.number("scale", 0)) {
+        distile_attention attention{};
+        attention.heads = number(setup.node.integer("num_heads", 0), "num_heads");
+        attention.head_dim = number(setup.node.integer("head_dim", 0), "head_dim");
+        attention.causal = setup.node.integer("is_causal", 0) != 0 ? 1 : 0;
+        polykernel_ = find_or_load(bindings::OperatorKey(setup.device, setup.type, attention));
         if (!polykernel_) {
-            fail("no PolyKernel computes attention of " + std::to_string(heads_) + " heads of " +
-                 std::to_string(head_dim_) + " channels" + (causal_ ? ", causal," : "") + " of node '" + node_ +
+            fail("no PolyKernel computes attention of " + std::to_string(attention.heads) + " heads of " +
+                 std::to_string(attention.head_dim) + " channels" + (attention.causal ? ", causal," : "") +
+                 " of node '" + setup.node.name() +
                  "': build one with 'python -m distile.onnx convert --build', or leave the node as it was");
         }
     }
 
     void compute(const Call &call) override {
-        const Lease lease(*sessions_, call, device_ == DISTILE_CPU ? -1 : call.device_number(query));
+        const Lease lease = lease_for(call);
         const Tensor queries = call.input(query), keys = call.input(key), values = call.input(value);
         const distile_tensor rows = read(lease, queries, Layout::tokens, 0);
         const distile_tensor key_rows = read(lease, keys, Layout::tokens, 0);
@@ -47,26 +47,17 @@ public:
     }
 
 private:
-    std::shared_ptr<Sessions> sessions_;
-    distile_device device_;
-    distile_dtype type_;
-    std::string node_;
-    int32_t heads_;
-    bool causal_;
-    int32_t head_dim_;
     float scale_;
     const distile_polykernel *polykernel_;
 };
 
-std::unique_ptr<Kernel> make(const Setup &setup) {
-    return std::make_unique<Attention>(setup);
-}
-
 }  // namespace
 
 std::vector<OperatorType> attention_types() {
-    return {
-        {"MaskedAttention", {{}, {}, {}, {boolean}, {boolean, optional}, {any_type, optional}}, any_type, true, make}};
+    return {{"MaskedAttention",
+             {{}, {}, {}, {boolean}, {boolean, optional}, {any_type, optional}},
+             {any_type},
+             make_kernel<Attention>}};
 }
 
 }  // namespace distile::ort

@@ -174,9 +174,9 @@ template<distile_operator_kind kind> std::unique_ptr<Kernel> make(const Setup &s
 }  // namespace
 
 std::vector<OperatorType> convolution_types() {
-    return {{"MaskedConv", weighted_inputs(), any_type, true, make<DISTILE_MASKED_CONV2D>},
-            {"MaskedConvTranspose", weighted_inputs(), any_type, true, make<DISTILE_MASKED_CONV_TRANSPOSE2D>},
-            {"MaskedUpsampleConv", weighted_inputs(), any_type, true, make<DISTILE_MASKED_UPSAMPLE_CONV2D>}};
+    return {{"MaskedConv", weighted_inputs(), {any_type}, make<DISTILE_MASKED_CONV2D>},
+            {"MaskedConvTranspose", weighted_inputs(), {any_type}, make<DISTILE_MASKED_CONV_TRANSPOSE2D>},
+            {"MaskedUpsampleConv", weighted_inputs(), {any_type}, make<DISTILE_MASKED_UPSAMPLE_CONV2D>}};
 }
 
 }  // namespace distile::ort

@@ -61,7 +61,7 @@ std::unique_ptr<Kernel> make(const Setup &setup) {
 }  // namespace
 
 std::vector<OperatorType> linear_types() {
-    return {{"MaskedLinear", weighted_inputs(), any_type, true, make}};
+    return {{"MaskedLinear", weighted_inputs(), {any_type}, make}};
 }
 
 }  // namespace distile::ort

@@ -1,13 +1,11 @@
 #include "tensors.h"
+#include "window.h"
 #include <algorithm>
 #include <distile/layers.h>
 
 namespace distile::ort {
 
 namespace {
-
-enum MaskInput : size_t { input_source, input_weights };
-constexpr size_t source_scratch = 2;
 
 /** The bytes of a mask as the node's output. */
 void write(const Call &call, const Lease &lease, distile_mask *mask, const Shape &shape) {
@@ -16,105 +14,262 @@ void write(const Call &call, const Lease &lease, distile_mask *mask, const Shape
     check(distile_mask_get_bytes(mask, static_cast<uint8_t *>(output.data), image, width), lease->context());
 }
 
+/** The shape of the mask of a tensor: [N, H, W], or that of its tokens. */
+Shape mask_shape(const Tensor &tensor, Layout layout, const distile_tensor &view) {
+    return layout == Layout::tokens ? Shape(tensor.shape.begin(), tensor.shape.end() - 1)
+                                    : Shape{view.batch, view.height, view.width};
+}
+
+/** The attribute `size`: height and width. */
+Shape size_of(const NodeView &node) {
+    Shape size = node.integers("size", {0, 0});
+    if (std::min(size[0], size[1]) < 1) {
+        fail("node '" + node.name() + "' has no attribute size: the height and the width of its output");
+    }
+    return size;
+}
+
+/** Fails unless a mask is [N, H, W]. */
+void check_image(const Tensor &mask) {
+    if (mask.shape.size() != 3) {
+        fail("the mask has " + std::to_string(mask.shape.size()) + " dimensions instead of 3: [N, H, W]");
+    }
+}
+
 /** A mask unit: where the channels times weights, plus a bias, exceed a threshold. */
-class FromScores : public Kernel {
+class FromScores : public LeasingKernel {
 public:
     explicit FromScores(const Setup &setup)
-        : sessions_(setup.sessions), layout_(image_layout(setup.node)), bias_(setup.node.number("bias", 0)),
+        : LeasingKernel(setup), layout_(image_layout(setup.node)), bias_(setup.node.number("bias", 0)),
           threshold_(setup.node.number("threshold", 0)) {
     }
 
     void compute(const Call &call) override {
-        const Lease lease(*sessions_, call, -1);
-        const Tensor source = call.input(input_source);
-        const bool tokens = source.shape.size() < 4;
-        const distile_tensor scores = read(lease, source, tokens ? Layout::tokens : layout_, source_scratch);
-        const auto weights = call.optional(input_weights);
+        const Lease lease = lease_for(call);
+        const Tensor x = call.input(0);
+        const Layout layout = layout_of(x, layout_);
+        const distile_tensor scores = read(lease, x, layout, x_scratch);
+        const auto weights = call.optional(1);
         if (weights && weights->elements() != scores.channels) {
             fail("the weights of scores do not have one element for each channel");
         }
-        const Mask mask = lease->make_mask();
-        check(distile_mask_set_scores(mask.get(), &scores,
-                                      weights ? static_cast<const float *>(weights->data) : nullptr, bias_, threshold_),
+        distile_mask *const mask = lease->result_mask(scores.batch, scores.height, scores.width);
+        check(distile_mask_set_scores(mask, &scores, weights ? static_cast<const float *>(weights->data) : nullptr,
+                                      bias_, threshold_),
               lease->context());
-        write(call, lease, mask.get(),
-              tokens ? Shape(source.shape.begin(), source.shape.end() - 1)
-                     : Shape{scores.batch, scores.height, scores.width});
+        write(call, lease, mask, mask_shape(x, layout, scores));
     }
 
 private:
-    std::shared_ptr<Sessions> sessions_;
     Layout layout_;
     float bias_, threshold_;
 };
 
-/** A mask [N, H, W] from another. */
-class FromMask : public Kernel {
+/** Where two tensors differ by more than a threshold. */
+class Difference : public LeasingKernel {
 public:
-    explicit FromMask(const Setup &setup, const char *attribute, Shape otherwise)
-        : sessions_(setup.sessions), numbers_(setup.node.integers(attribute, std::move(otherwise))) {
+    explicit Difference(const Setup &setup)
+        : LeasingKernel(setup), layout_(image_layout(setup.node)), threshold_(setup.node.number("threshold", 0)) {
     }
 
     void compute(const Call &call) override {
-        const Lease lease(*sessions_, call, -1);
-        const Tensor source = call.input(input_source);
-        if (source.shape.size() != 3) {
-            fail("the mask is [N, H, W]");
-        }
-        const Mask result = lease->make_mask();
-        Shape shape = source.shape;
-        check(change(result.get(), mask_of(lease, source, Layout::nhwc), shape), lease->context());
-        write(call, lease, result.get(), shape);
-    }
-
-protected:
-    int32_t at(size_t index) const {
-        return number(numbers_[index], "a radius or a factor");
+        const Lease lease = lease_for(call);
+        const Tensor a = call.input(0);
+        const Layout layout = layout_of(a, layout_);
+        const distile_tensor first = read(lease, a, layout, x_scratch);
+        const distile_tensor second = read(lease, call.input(1), layout, other_scratch);
+        distile_mask *const mask = lease->result_mask(first.batch, first.height, first.width);
+        check(distile_mask_set_difference(mask, &first, &second, threshold_), lease->context());
+        write(call, lease, mask, mask_shape(a, layout, first));
     }
 
 private:
-    virtual distile_status change(distile_mask *result, distile_mask *mask, Shape &shape) const = 0;
+    Layout layout_;
+    float threshold_;
+};
 
-    std::shared_ptr<Sessions> sessions_;
-    Shape numbers_;
+/** A mask [N, H, W] from another. */
+class FromMask : public LeasingKernel {
+public:
+    using LeasingKernel::LeasingKernel;
+
+    void compute(const Call &call) override {
+        const Lease lease = lease_for(call);
+        const Tensor source = call.input(0);
+        check_image(source);
+        const Shape shape = shape_from(source.shape);
+        distile_mask *const result = lease->result_mask(shape[0], shape[1], shape[2]);
+        check(change(result, mask_of(lease, source, Layout::nhwc), shape), lease->context());
+        write(call, lease, result, shape);
+    }
+
+private:
+    virtual Shape shape_from(const Shape &source) const = 0;
+    virtual distile_status change(distile_mask *result, distile_mask *mask, const Shape &shape) const = 0;
 };
 
 class Dilate : public FromMask {
 public:
-    explicit Dilate(const Setup &setup) : FromMask(setup, "radius", {1, 1}) {
+    explicit Dilate(const Setup &setup) : FromMask(setup), radius_(setup.node.integers("radius", {1, 1})) {
     }
 
 private:
-    distile_status change(distile_mask *result, distile_mask *mask, Shape &) const override {
-        return distile_mask_dilate(result, mask, at(0), at(1));
+    Shape shape_from(const Shape &source) const override {
+        return source;
     }
+    distile_status change(distile_mask *result, distile_mask *mask, const Shape &) const override {
+        return distile_mask_dilate(result, mask, number(radius_[0], "a radius"), number(radius_[1], "a radius"));
+    }
+
+    Shape radius_;
 };
 
 class PoolMask : public FromMask {
 public:
-    explicit PoolMask(const Setup &setup) : FromMask(setup, "factor", {2, 2}) {
+    explicit PoolMask(const Setup &setup) : FromMask(setup), factor_(setup.node.integers("factor", {2, 2})) {
     }
 
 private:
-    distile_status change(distile_mask *result, distile_mask *mask, Shape &shape) const override {
+    Shape shape_from(const Shape &source) const override {
+        Shape shape = source;
         for (const size_t axis : {1, 2}) {
-            const int64_t factor = std::max(at(axis - 1), 1);
+            const int64_t factor = std::max<int64_t>(factor_[axis - 1], 1);
             shape[axis] = (shape[axis] + factor - 1) / factor;
         }
-        return distile_mask_pool(result, mask, at(0), at(1));
+        return shape;
     }
+    distile_status change(distile_mask *result, distile_mask *mask, const Shape &) const override {
+        return distile_mask_pool(result, mask, number(factor_[0], "a factor"), number(factor_[1], "a factor"));
+    }
+
+    Shape factor_;
 };
 
-template<typename Made> std::unique_ptr<Kernel> make(const Setup &setup) {
-    return std::make_unique<Made>(setup);
+distile_window_kind window_kind(const NodeView &node) {
+    const std::string kind = node.text("kind", "conv");
+    for (const auto &[name, value] :
+         {std::pair("conv", DISTILE_WINDOW_CONV), std::pair("transposed", DISTILE_WINDOW_TRANSPOSED),
+          std::pair("upsampled", DISTILE_WINDOW_UPSAMPLED)}) {
+        if (kind == name) {
+            return value;
+        }
+    }
+    fail("the kind of a window is '" + kind + "', but there are only conv, transposed and upsampled");
 }
+
+/** Through the window of an operator: the input that active outputs read, or the output that active inputs change. */
+template<decltype(&distile_mask_needed_input) function> class ThroughWindow : public FromMask {
+public:
+    explicit ThroughWindow(const Setup &setup) : FromMask(setup), size_(size_of(setup.node)) {
+        window_ =
+            window_of(setup.node, setup.node.integers("kernel_shape", {1, 1}), setup.node.integers("strides", {1, 1}))
+                .window;
+        window_.kind = window_kind(setup.node);
+    }
+
+private:
+    Shape shape_from(const Shape &source) const override {
+        return {source[0], size_[0], size_[1]};
+    }
+    distile_status change(distile_mask *result, distile_mask *mask, const Shape &shape) const override {
+        return function(result, mask, &window_, number(shape[1], "a height"), number(shape[2], "a width"));
+    }
+
+    Shape size_;
+    distile_window window_{};
+};
+
+/** From the numbers y * width + x of active pixels: [N, count], of which [N] numbers say how many are used. */
+class FromIndices : public LeasingKernel {
+public:
+    explicit FromIndices(const Setup &setup) : LeasingKernel(setup), size_(size_of(setup.node)) {
+    }
+
+    void compute(const Call &call) override {
+        const Lease lease = lease_for(call);
+        const Tensor indices = call.input(0);
+        if (indices.shape.size() != 2) {
+            fail("the indices have " + std::to_string(indices.shape.size()) + " dimensions instead of 2: [N, count]");
+        }
+        const auto counts = call.optional(1);
+        if (counts && counts->elements() != indices.shape[0]) {
+            fail("the counts of indices do not have one element for each image");
+        }
+        const Shape shape{indices.shape[0], size_[0], size_[1]};
+        distile_mask *const mask = lease->result_mask(shape[0], shape[1], shape[2]);
+        check(distile_mask_set_indices(mask, static_cast<const int32_t *>(indices.data),
+                                       counts ? static_cast<const int32_t *>(counts->data) : nullptr,
+                                       number(shape[0], "a batch"), number(shape[1], "a height"),
+                                       number(shape[2], "a width"), indices.shape[1]),
+              lease->context());
+        write(call, lease, mask, shape);
+    }
+
+private:
+    Shape size_;
+};
+
+/** From bits: [N, H, words], 32 pixels a word. */
+class FromBits : public LeasingKernel {
+public:
+    explicit FromBits(const Setup &setup) : LeasingKernel(setup), width_(setup.node.integer("width", 0)) {
+        if (width_ < 1) {
+            fail("node '" + setup.node.name() + "' has no attribute width: that of its output");
+        }
+    }
+
+    void compute(const Call &call) override {
+        const Lease lease = lease_for(call);
+        const Tensor words = call.input(0);
+        if (words.shape.size() != 3) {
+            fail("the bits have " + std::to_string(words.shape.size()) + " dimensions instead of 3: [N, H, words]");
+        }
+        const Shape shape{words.shape[0], words.shape[1], width_};
+        distile_mask *const mask = lease->result_mask(shape[0], shape[1], shape[2]);
+        check(distile_mask_set_bits(mask, static_cast<const uint32_t *>(words.data), number(shape[0], "a batch"),
+                                    number(shape[1], "a height"), number(width_, "a width"), words.shape[2]),
+              lease->context());
+        write(call, lease, mask, shape);
+    }
+
+private:
+    int64_t width_;
+};
+
+/** The reverse. */
+class ToBits : public LeasingKernel {
+public:
+    using LeasingKernel::LeasingKernel;
+
+    void compute(const Call &call) override {
+        const Lease lease = lease_for(call);
+        const Tensor source = call.input(0);
+        check_image(source);
+        distile_mask *const mask = mask_of(lease, source, Layout::nhwc);
+        const uint32_t *words = nullptr;
+        int32_t words_per_row = 0;
+        check(distile_mask_bits(mask, &words, &words_per_row), lease->context());
+        const int64_t used = (source.shape.back() + 31) / 32;
+        const Shape shape{source.shape[0], source.shape[1], used};
+        auto *target = static_cast<uint32_t *>(call.output(shape, int32).data);
+        for (int64_t row = 0; row < shape[0] * shape[1]; row++) {
+            std::copy_n(words + row * words_per_row, used, target + row * used);
+        }
+    }
+};
 
 }  // namespace
 
 std::vector<OperatorType> mask_types() {
-    return {{"MaskFromScores", {{}, {float32, optional}}, boolean, false, make<FromScores>},
-            {"MaskDilate", {{boolean}}, boolean, false, make<Dilate>},
-            {"MaskPool", {{boolean}}, boolean, false, make<PoolMask>}};
+    return {{"MaskFromScores", {{}, {float32, optional}}, {boolean}, make_kernel<FromScores>},
+            {"MaskDifference", {{}, {}}, {boolean}, make_kernel<Difference>},
+            {"MaskDilate", {{boolean}}, {boolean}, make_kernel<Dilate>},
+            {"MaskPool", {{boolean}}, {boolean}, make_kernel<PoolMask>},
+            {"MaskNeededInput", {{boolean}}, {boolean}, make_kernel<ThroughWindow<distile_mask_needed_input>>},
+            {"MaskAffectedOutput", {{boolean}}, {boolean}, make_kernel<ThroughWindow<distile_mask_affected_output>>},
+            {"MaskFromIndices", {{int32}, {int32, optional}}, {boolean}, make_kernel<FromIndices>},
+            {"MaskFromBits", {{int32}}, {boolean}, make_kernel<FromBits>},
+            {"MaskToBits", {{boolean}}, {int32}, make_kernel<ToBits>, true}};
 }
 
 }  // namespace distile::ort

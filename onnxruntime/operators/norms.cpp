@@ -8,7 +8,6 @@ namespace distile::ort {
 namespace {
 
 enum NormInput : size_t { input_x, input_mask, input_scale, input_bias, input_mean, input_variance };
-constexpr size_t x_scratch = 2;
 
 /** A vector of float32; null if it is absent. */
 const float *vector(const Call &call, size_t input, int64_t elements) {
@@ -21,14 +20,13 @@ const float *vector(const Call &call, size_t input, int64_t elements) {
 }
 
 /** Layer norm or RMS norm over the channels, which are innermost. */
-template<distile_norm norm> class ChannelNorm : public Kernel {
+template<distile_norm norm> class ChannelNorm : public LeasingKernel {
 public:
-    explicit ChannelNorm(const Setup &setup)
-        : sessions_(setup.sessions), device_(setup.device), epsilon_(setup.node.number("epsilon", 1e-5F)) {
+    explicit ChannelNorm(const Setup &setup) : LeasingKernel(setup), epsilon_(setup.node.number("epsilon", 1e-5F)) {
     }
 
     void compute(const Call &call) override {
-        const Lease lease(*sessions_, call, device_ == DISTILE_CPU ? -1 : call.device_number(input_x));
+        const Lease lease = lease_for(call);
         const Tensor x = call.input(input_x);
         const distile_tensor input = read(lease, x, Layout::tokens, x_scratch);
         const Output output(call, lease, x, Layout::tokens, 1, input.width, input.channels, std::nullopt);
@@ -45,32 +43,39 @@ public:
     }
 
 private:
-    std::shared_ptr<Sessions> sessions_;
-    distile_device device_;
     float epsilon_;
 };
 
-class GroupNorm : public Kernel {
+/** The attribute `num_groups`. */
+int32_t groups_of(const NodeView &node) {
+    return number(node.integer("num_groups", 0), "num_groups");
+}
+
+/** Group norm by statistics of each image, or batch norm: by those of each channel, the same for all images. */
+template<bool batch_norm> class GroupNorm : public LeasingKernel {
 public:
     explicit GroupNorm(const Setup &setup)
-        : sessions_(setup.sessions), device_(setup.device), layout_(image_layout(setup.node)),
-          groups_(number(setup.node.integer("num_groups", 0), "num_groups")),
+        : LeasingKernel(setup), layout_(image_layout(setup.node)), groups_(batch_norm ? 0 : groups_of(setup.node)),
           epsilon_(setup.node.number("epsilon", 1e-5F)),
           activation_(bindings::epilogue_of(setup.node.text("activation", "none"))) {
     }
 
     void compute(const Call &call) override {
-        const Lease lease(*sessions_, call, device_ == DISTILE_CPU ? -1 : call.device_number(input_x));
+        const Lease lease = lease_for(call);
         const Tensor x = call.input(input_x);
-        const distile_tensor input = read(lease, x, layout_, x_scratch);
-        const Output output(call, lease, x, layout_, input.height, input.width, input.channels, std::nullopt);
+        const Layout layout = layout_of(x, layout_);
+        const distile_tensor input = read(lease, x, layout, x_scratch);
+        const Output output(call, lease, x, layout, input.height, input.width, input.channels, std::nullopt);
+        const int32_t groups = batch_norm ? input.channels : groups_;
+        const int64_t statistics = int64_t{batch_norm ? 1 : input.batch} * groups;
         distile_group_norm_args args{};
         args.input = &input;
         args.output = &output.view();
-        args.mask = mask_of(lease, call.input(input_mask), layout_);
-        args.groups = groups_;
-        args.mean = vector(call, input_mean, int64_t{input.batch} * groups_);
-        args.variance = vector(call, input_variance, int64_t{input.batch} * groups_);
+        args.mask = mask_of(lease, call.input(input_mask), layout);
+        args.groups = groups;
+        args.mean = vector(call, input_mean, statistics);
+        args.variance = vector(call, input_variance, statistics);
+        args.shared_statistics = batch_norm ? 1 : 0;
         args.gamma = vector(call, input_scale, input.channels);
         args.beta = vector(call, input_bias, input.channels);
         args.epsilon = epsilon_;
@@ -81,25 +86,53 @@ public:
     }
 
 private:
-    std::shared_ptr<Sessions> sessions_;
-    distile_device device_;
     Layout layout_;
     int32_t groups_;
     float epsilon_;
     distile_epilogue activation_;
 };
 
-template<typename Norm> std::unique_ptr<Kernel> make(const Setup &setup) {
-    return std::make_unique<Norm>(setup);
-}
+/** The mean and the variance of each image and group, of active pixels, or without a mask of all: [N, groups]. */
+class GroupStatistics : public LeasingKernel {
+public:
+    explicit GroupStatistics(const Setup &setup)
+        : LeasingKernel(setup), layout_(image_layout(setup.node)), groups_(groups_of(setup.node)) {
+    }
+
+    void compute(const Call &call) override {
+        const Lease lease = lease_for(call);
+        const Tensor x = call.input(input_x);
+        const Layout layout = layout_of(x, layout_);
+        const distile_tensor input = read(lease, x, layout, x_scratch);
+        const auto mask = call.optional(input_mask);
+        const Shape shape{input.batch, groups_};
+        distile_group_statistics_args args{};
+        args.input = &input;
+        args.mask = mask ? mask_of(lease, *mask, layout) : nullptr;
+        args.groups = groups_;
+        args.mean = static_cast<float *>(call.output(shape, float32, 0).data);
+        args.variance = static_cast<float *>(call.output(shape, float32, 1).data);
+        check(distile_group_statistics(lease->context(), &args), lease->context());
+    }
+
+private:
+    Layout layout_;
+    int32_t groups_;
+};
 
 }  // namespace
 
 std::vector<OperatorType> norm_types() {
-    const Input vector{float32, optional};
-    return {{"MaskedLayerNorm", {{}, {boolean}, vector, vector}, any_type, true, make<ChannelNorm<DISTILE_LAYER_NORM>>},
-            {"MaskedRMSNorm", {{}, {boolean}, vector}, any_type, true, make<ChannelNorm<DISTILE_RMS_NORM>>},
-            {"MaskedGroupNorm", {{}, {boolean}, vector, vector, vector, vector}, any_type, true, make<GroupNorm>}};
+    const Input vector{float32, optional}, statistics{float32};
+    return {
+        {"MaskedLayerNorm", {{}, {boolean}, vector, vector}, {any_type}, make_kernel<ChannelNorm<DISTILE_LAYER_NORM>>},
+        {"MaskedRMSNorm", {{}, {boolean}, vector}, {any_type}, make_kernel<ChannelNorm<DISTILE_RMS_NORM>>},
+        {"MaskedGroupNorm", {{}, {boolean}, vector, vector, vector, vector}, {any_type}, make_kernel<GroupNorm<false>>},
+        {"MaskedBatchNorm",
+         {{}, {boolean}, vector, vector, statistics, statistics},
+         {any_type},
+         make_kernel<GroupNorm<true>>},
+        {"MaskedGroupStatistics", {{}, {boolean, optional}}, {float32, float32}, make_kernel<GroupStatistics>}};
 }
 
 }  // namespace distile::ort

@@ -6,19 +6,18 @@ namespace distile::ort {
 namespace {
 
 enum PoolInput : size_t { input_x, input_mask, input_kept };
-constexpr size_t x_scratch = 2;
 
-template<distile_pooling pooling> class Pool : public Kernel {
+template<distile_pooling pooling> class Pool : public LeasingKernel {
 public:
     explicit Pool(const Setup &setup)
-        : sessions_(setup.sessions), device_(setup.device), layout_(image_layout(setup.node)),
+        : LeasingKernel(setup), layout_(image_layout(setup.node)),
           count_padding_(setup.node.integer("count_include_pad", 0) != 0),
           window_(window_of(setup.node, setup.node.integers("kernel_shape", {1, 1}),
                             setup.node.integers("strides", {1, 1}))) {
     }
 
     void compute(const Call &call) override {
-        const Lease lease(*sessions_, call, device_ == DISTILE_CPU ? -1 : call.device_number(input_x));
+        const Lease lease = lease_for(call);
         const Tensor x = call.input(input_x);
         const distile_tensor input = read(lease, x, layout_, x_scratch);
         const distile_window &window = window_.window;
@@ -48,23 +47,45 @@ private:
         return number((in + pads - window) / stride + 1, "an extent");
     }
 
-    std::shared_ptr<Sessions> sessions_;
-    distile_device device_;
     Layout layout_;
     bool count_padding_;
     NodeWindow window_;
 };
 
-template<distile_pooling pooling> std::unique_ptr<Kernel> make(const Setup &setup) {
-    return std::make_unique<Pool<pooling>>(setup);
-}
+/** Pools each image to one pixel: its active pixels, or without a mask all. */
+template<distile_pooling pooling> class GlobalPool : public LeasingKernel {
+public:
+    explicit GlobalPool(const Setup &setup) : LeasingKernel(setup), layout_(image_layout(setup.node)) {
+    }
+
+    void compute(const Call &call) override {
+        const Lease lease = lease_for(call);
+        const Tensor x = call.input(input_x);
+        const distile_tensor input = read(lease, x, layout_, x_scratch);
+        const Output output(call, lease, x, layout_, 1, 1, input.channels, std::nullopt);
+        const auto mask = call.optional(input_mask);
+        distile_global_pool_args args{};
+        args.input = &input;
+        args.output = &output.view();
+        args.mask = mask ? mask_of(lease, *mask, layout_) : nullptr;
+        args.pooling = pooling;
+        check(distile_global_pool(lease->context(), &args), lease->context());
+        output.finish(args.mask);
+    }
+
+private:
+    Layout layout_;
+};
 
 }  // namespace
 
 std::vector<OperatorType> pooling_types() {
     const std::vector<Input> inputs{{}, {boolean}, {any_type, optional}};
-    return {{"MaskedMaxPool", inputs, any_type, true, make<DISTILE_MAX_POOLING>},
-            {"MaskedAveragePool", inputs, any_type, true, make<DISTILE_AVERAGE_POOLING>}};
+    const std::vector<Input> global_inputs{{}, {boolean, optional}};
+    return {{"MaskedMaxPool", inputs, {any_type}, make_kernel<Pool<DISTILE_MAX_POOLING>>},
+            {"MaskedAveragePool", inputs, {any_type}, make_kernel<Pool<DISTILE_AVERAGE_POOLING>>},
+            {"MaskedGlobalMaxPool", global_inputs, {any_type}, make_kernel<GlobalPool<DISTILE_MAX_POOLING>>},
+            {"MaskedGlobalAveragePool", global_inputs, {any_type}, make_kernel<GlobalPool<DISTILE_AVERAGE_POOLING>>}};
 }
 
 }  // namespace distile::ort

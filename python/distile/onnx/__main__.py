@@ -38,13 +38,14 @@ def read_sizes(texts: list[str]) -> dict[str, tuple[int, ...]]:
     return {name: tuple(int(extent) for extent in extents.split(",")) for name, _, extents in pairs}
 
 
-def table(report: list[Replaced | Left], lacking) -> str:
+def table(report: list[Replaced | Left], device: str = "cpu") -> str:
     """What was replaced, and what was left and why."""
+    lacking = building.missing(report, device)
     lines = [("node", "operator", "mask", "size", "")]
     for row in report:
         if isinstance(row, Replaced):
             more = "with " + ", ".join(node.op_type for node in row.nodes[1:]) if len(row.nodes) > 1 else ""
-            if row.operator in lacking:
+            if row.operator and row.operator.on(device) in lacking:
                 more += ("; " if more else "") + "no PolyKernel"
             lines.append((row.name, row.op, row.mask, "x".join(map(str, row.size)), more))
         else:
@@ -61,9 +62,9 @@ def run_convert(options) -> int:
     converted, report = convert(model, read_rules(options.rules), reference=options.reference, **arguments)
     output = options.output or options.model.with_suffix(".masked.onnx")
     if options.build and not options.reference:
-        building.build(report, progress=lambda line: print(line, flush=True))
+        building.build(report, progress=lambda line: print(line, flush=True), device=options.device)
     onnx.save(converted, output)
-    print(table(report, building.missing(report)))
+    print(table(report, options.device))
     replaced = sum(isinstance(row, Replaced) for row in report)
     print(f"\n{output}: {replaced} nodes replaced, {len(report) - replaced} left")
     return 0
@@ -76,6 +77,9 @@ def main(arguments=None) -> int:
     add_rules(command)
     command.add_argument("-o", "--output", type=pathlib.Path, help="default: MODEL.masked.onnx")
     command.add_argument("--build", action="store_true", help="compile PolyKernels that are missing")
+    command.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="whose PolyKernels count (default: %(default)s)"
+    )
     command.add_argument(
         "--reference",
         action="store_true",

@@ -10,20 +10,23 @@ from .conversion import Left, Replaced
 from .library import cache_folder, has_polykernel
 
 
-def missing(report: list[Replaced | Left]) -> dict[Operator, dict[str, int]]:
-    """The operators of a converted model without a PolyKernel for CPUs, with a size at which each runs."""
+def missing(report: list[Replaced | Left], device: str = "cpu") -> dict[Operator, dict[str, int]]:
+    """The operators of a converted model without a PolyKernel for a device, "cpu" or "cuda", with a size at which each
+    runs."""
     wanted = {}
     for row in report:
         if isinstance(row, Replaced) and row.operator:
-            wanted.setdefault(row.operator, row.typical)
+            wanted.setdefault(row.operator.on(device), row.typical)
     return {operator: typical for operator, typical in wanted.items() if not has_polykernel(operator)}
 
 
-def build(report: list[Replaced | Left], progress: Callable[[str], None] = lambda line: None) -> list[Operator]:
+def build(
+    report: list[Replaced | Left], progress: Callable[[str], None] = lambda line: None, device: str = "cpu"
+) -> list[Operator]:
     """Compiles them into the cache folder, where every later process finds them; each takes some seconds. Calls
     `progress` with a line of text before each. Returns the operators built. Raises FileNotFoundError without distile's
     compiler, and RuntimeError with its message if it fails."""
-    wanted = missing(report)
+    wanted = missing(report, device)
     folder = compiler_folder()
     if wanted and folder is None:
         raise FileNotFoundError(

@@ -15,7 +15,7 @@ from .layouts import Layouts
 from .masking import Masks, size_of
 from .rules import Rule, first
 from .unit import Heads, Unit, Unsupported
-from .units import MAKERS, unit_of
+from .units import MAKERS, is_part, unit_of
 
 
 @dataclasses.dataclass
@@ -55,7 +55,7 @@ class Marked:
 def _marked(graph: Graph, rules: list[Rule]) -> tuple[list[Marked], list[Left]]:
     marked, left, taken = [], [], set()
     for node in graph.nodes:
-        if node.op_type not in MAKERS or id(node) in taken:
+        if node.op_type not in MAKERS or id(node) in taken or is_part(graph, node):
             continue
         rule = first(rules, graph.name_of(node))
         if rule is None or rule.mask is None:
@@ -216,6 +216,10 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
         extra["activation"] = plan.activation
     else:
         inputs.insert(1, mask)
+        if unit.op == "MaskedGroupNorm":
+            inputs += _statistics(graph, name, inputs[0], unit, layouts.emit)
+        if unit.has_activation:
+            extra["activation"] = plan.activation
     while not inputs[-1]:
         inputs.pop()
     if unit.images:
@@ -227,6 +231,19 @@ def _emit_unit(graph: Graph, masks: Masks, layouts: Layouts, one: Marked, plan: 
     if unit.images:
         layouts.written(plan.output)
     return node
+
+
+def _statistics(graph: Graph, name: str, images: str, unit: Unit, emit) -> list[str]:
+    """The mean and the variance of all pixels in NHWC, as a dense group norm has them."""
+    outputs = [f"{name}/mean", f"{name}/variance"]
+    groups = unit.attributes["num_groups"]
+    emit(
+        helper.make_node("MaskedGroupStatistics", [images], outputs, f"{name}/statistics", domain="distile",
+                         num_groups=groups, layout="NHWC")
+    )  # fmt: skip
+    for output in outputs:
+        graph.add_shape(output, onnx.TensorProto.FLOAT, [graph.shapes[unit.output][0], groups])
+    return outputs
 
 
 def _joined_heads(graph: Graph, heads: Heads, emit) -> str:

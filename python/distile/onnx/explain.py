@@ -139,6 +139,8 @@ def _kind(row: Replaced) -> str:
     channels = f"{inner}-{outer}"
     if "kernel_h" not in params:
         return f"{name} {channels}"
+    if "scale_h" in params:
+        return f"{name} x{params['scale_h']} {params['kernel_h']}x{params['kernel_w']} {channels}"
     stride = "" if params["stride_h"] == params["stride_w"] == 1 else f"/{params['stride_h']}"
     return f"{name} {params['kernel_h']}x{params['kernel_w']}{stride} {channels}"
 

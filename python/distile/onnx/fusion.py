@@ -38,11 +38,11 @@ def fuse(graph: Graph, mask_of: dict[str, str], units: list[Unit]) -> dict[str, 
     zero_outside = dict(mask_of)
     activated: dict[str, str] = {}
     for unit in units:
-        plan = plans[unit.output] = Fused(list(unit.nodes), unit.output)
-        if not unit.has_epilogue:
+        plan = plans[unit.output] = Fused([*unit.before, *unit.nodes], unit.output)
+        if not unit.has_activation:
             continue
         mask = mask_of[unit.output]
-        residual = _residual(graph, unit.output, claimed)
+        residual = _residual(graph, unit.output, claimed) if unit.has_epilogue else None
         if residual is not None:
             adder, plan.residual = residual
             claimed.add(id(adder))

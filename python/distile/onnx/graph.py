@@ -24,11 +24,24 @@ def reads(node: onnx.NodeProto):
                 yield from reads(inner)
 
 
+def _with_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of a model with inferred shapes."""
+    simpler = copy.deepcopy(model)
+    for node in simpler.graph.node:
+        if node.op_type == "GroupNormalization":  # Its result has its input's shape, which ONNX does not infer.
+            node.op_type = "Identity"
+            del node.input[1:], node.attribute[:]
+    inferred = onnx.shape_inference.infer_shapes(simpler, data_prop=True)
+    for node, original in zip(inferred.graph.node, model.graph.node):
+        node.CopyFrom(original)
+    return inferred
+
+
 class Graph:
     """A copy of a model, with inferred shapes. Nodes stay in their order, and are known by their outputs."""
 
     def __init__(self, model: onnx.ModelProto):
-        self.model = onnx.shape_inference.infer_shapes(copy.deepcopy(model), data_prop=True)
+        self.model = _with_shapes(model)
         self.proto = self.model.graph
         self.nodes = list(self.proto.node)
         self._initializers = {tensor.name: tensor for tensor in self.proto.initializer}
@@ -88,6 +101,12 @@ class Graph:
         """The value of a constant with one element."""
         value = self.constant(name) if name else None
         return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
+
+    def channel_vector(self, name: str, channels: int) -> np.ndarray | None:
+        """A constant that has one element for each channel of images in NCHW."""
+        value = self.constant(name)
+        shapes = (channels, 1, 1), (1, channels, 1, 1)
+        return value.reshape(-1) if value is not None and value.shape in shapes else None
 
     def add_constant(self, name: str, value: np.ndarray) -> str:
         """A new initializer; one of that name and value serves again."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 from onnx import helper
 
 from .graph import Graph, attributes
-
+from .unit import TYPES
+from .upsampling import nearest_scales
 
 # Operators that treat all elements alike.
 ELEMENTWISE = {
     "Abs", "Add", "Cast", "Clip", "Div", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "Identity",
     "LeakyRelu", "Max", "Min", "Mish", "Mul", "Neg", "Relu", "Sigmoid", "Softplus", "Sqrt", "Sub", "Swish", "Tanh",
 }  # fmt: skip
+ARITHMETIC = {"Add", "Div", "Mul", "Sub"}
 
 
 class Layouts:
@@ -41,33 +44,79 @@ class Layouts:
         self.emit(helper.make_node("Transpose", [self._nhwc[name]], [name], perm=[0, 3, 1, 2]))
 
     def keep(self, node: onnx.NodeProto) -> bool:
-        """Emits a node on NHWC forms, if all its images have them and it does the same there."""
+        """Emits a node on NHWC forms, if its images have them and it does the same there."""
+        if node.domain or len(node.output) != 1 or len(self.graph.shapes.get(node.output[0]) or ()) != 4:
+            return False
+        moved = self._pooled(node) or self._upsampled(node) or self._elementwise(node)
+        if moved is None:
+            return False
+        moved.output[0] = self.write(node.output[0])
+        self.emit(moved)
+        self.written(node.output[0])
+        return True
+
+    def _pooled(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
+        """The pooling of whole images."""
+        op = self._global_pooling(node)
+        if op is None or node.input[0] not in self._nhwc or self.graph.types.get(node.input[0]) not in TYPES:
+            return None
+        name = self.graph.name_of(node)
+        return helper.make_node(op, [self._nhwc[node.input[0]]], [""], name, domain="distile", layout="NHWC")
+
+    def _global_pooling(self, node: onnx.NodeProto) -> str | None:
+        if node.op_type != "ReduceMean":
+            names = {"GlobalAveragePool": "MaskedGlobalAveragePool", "GlobalMaxPool": "MaskedGlobalMaxPool"}
+            return names.get(node.op_type)
+        values = attributes(node)
+        axes = self.graph.constant(node.input[1]) if len(node.input) > 1 else values.get("axes")
+        whole = axes is not None and sorted(axis % 4 for axis in axes) == [2, 3]
+        return "MaskedGlobalAveragePool" if whole and values.get("keepdims", 1) else None
+
+    def _upsampled(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
+        scales = nearest_scales(self.graph, node) if node.input and node.input[0] in self._nhwc else None
+        if not scales:
+            return None
+        factors = self.graph.add_constant(
+            f"distile/upsample_{scales[0]}x{scales[1]}", np.array([1, *scales, 1], np.float32)
+        )
+        how = dict(mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+        return helper.make_node("Resize", [self._nhwc[node.input[0]], "", factors], [""], node.name, **how)
+
+    def _elementwise(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
         concat = node.op_type == "Concat" and attributes(node).get("axis") in (1, -3)
-        if node.domain or len(node.output) != 1 or not (concat or node.op_type in ELEMENTWISE):
-            return False
+        if not (concat or node.op_type in ELEMENTWISE):
+            return None
         images = [name for name in node.input if self._is_image(name)]
-        others = [name for name in node.input if name and name not in images]
-        if not images or any(name not in self._nhwc for name in images):
-            return False
-        shapes = {tuple(self.graph.shapes[name]) for name in images}
-        if any(self._elements(name) != 1 for name in others) or (not concat and len(shapes) > 1):
-            return False
-        output = node.output[0]
+        # Images of one pixel are small, so they are transposed where they lack the form.
+        large = [name for name in images if concat or self.graph.shapes[name][2:] != [1, 1]]
+        if not large or any(name not in self._nhwc for name in large):
+            return None
+        if not concat and len({tuple(self.graph.shapes[name]) for name in large}) > 1:
+            return None
+        forms = {}
+        for name in node.input:
+            if name and name not in images:
+                forms[name] = self._constant(name, node, large[0])
+                if forms[name] is None:
+                    return None
+        forms.update((name, self.read(name)) for name in images)
         moved = onnx.NodeProto()
         moved.CopyFrom(node)
         del moved.input[:]
-        moved.input.extend(self._nhwc.get(name, name) if name in images else name for name in node.input)
-        moved.output[0] = self.write(output)
+        moved.input.extend(forms.get(name, name) for name in node.input)
         if concat:
             del moved.attribute[:]
             moved.attribute.append(helper.make_attribute("axis", 3))
-        self.emit(moved)
-        self.written(output)
-        return True
+        return moved
+
+    def _constant(self, name: str, node: onnx.NodeProto, images: str) -> str | None:
+        """A constant that serves all elements, or one with an element for each channel; None if it is neither."""
+        value = self.graph.constant(name)
+        if value is not None and value.size == 1:
+            return name
+        channels = self.graph.shapes[images][1]
+        vector = self.graph.channel_vector(name, channels) if node.op_type in ARITHMETIC else None
+        return None if vector is None else self.graph.add_constant(f"{name}/nhwc", vector)
 
     def _is_image(self, name: str) -> bool:
         return len(self.graph.shapes.get(name) or ()) == 4 and self.graph.constant(name) is None
-
-    def _elements(self, name: str) -> int | None:
-        value = self.graph.constant(name)
-        return None if value is None else value.size

@@ -17,6 +17,7 @@ KINDS = {
     "masked_linear": 4,
     "masked_attention": 5,
 }
+DEVICES = {"cpu": 1, "cuda": 2}
 TYPES = {"float32": 1, "float16": 2, "bfloat16": 3}
 ACTIVATIONS = ("none", "relu", "relu6", "silu", "gelu", "sigmoid", "hardsigmoid", "hardswish")
 
@@ -47,16 +48,21 @@ def _library():
     return library
 
 
+def has_cuda() -> bool:
+    """Whether the library has the part for NVIDIA GPUs."""
+    return bool(_library().distile_onnxruntime_has_cuda())
+
+
 def cache_folder() -> pathlib.Path:
     """Where PolyKernels lie that `convert --build` compiled. Code found there is run: keep it private."""
     return pathlib.Path(_library().distile_onnxruntime_cache_folder().decode())
 
 
 def has_polykernel(operator: Operator) -> bool:
-    """Whether the library or the cache folder has the operator's PolyKernel for CPUs."""
+    """Whether the library or the cache folder has the operator's PolyKernel for its device."""
     numbers = _numbers(operator.generator, dict(operator.params))
-    kind, dtype = KINDS[operator.generator], TYPES[dict(operator.params)["dtype"]]
-    return bool(_library().distile_onnxruntime_has_polykernel(kind, dtype, (ctypes.c_int32 * len(numbers))(*numbers)))
+    what = DEVICES[operator.device], KINDS[operator.generator], TYPES[dict(operator.params)["dtype"]]
+    return bool(_library().distile_onnxruntime_has_polykernel(*what, (ctypes.c_int32 * len(numbers))(*numbers)))
 
 
 def _numbers(generator: str, params: dict) -> list[int]:

@@ -43,6 +43,7 @@ class Unit:
     generator: str | None = None  # With a PolyKernel: its generator and parameters, but for epilogue and residual.
     params: dict = dataclasses.field(default_factory=dict)
     key_tokens: int | None = None  # Of attention.
+    before: list[onnx.NodeProto] = dataclasses.field(default_factory=list)  # Nodes before it that it takes in.
 
     @property
     def output(self) -> str:
@@ -50,7 +51,12 @@ class Unit:
 
     @property
     def has_epilogue(self) -> bool:
+        """Whether it takes a residual, and values to keep where it is not active."""
         return self.generator is not None and self.generator != "masked_attention"
+
+    @property
+    def has_activation(self) -> bool:
+        return self.has_epilogue or self.op in ("MaskedGroupNorm", "MaskedBatchNorm")
 
     def operator(self, activation: str, residual: bool) -> Operator | None:
         """The operator whose PolyKernel it needs; None if it needs none."""

@@ -7,7 +7,10 @@ import onnx
 
 from .attention import attention_node, attention_of_products
 from .graph import Graph, attributes
+from .group_norm import group_norm
 from .unit import Unit, dtype_of, float32, require
+from .upsampling import upsampled
+
 
 def _weights(graph: Graph, name: str) -> np.ndarray:
     value = graph.constant(name)
@@ -47,17 +50,31 @@ def _pairs(window: dict) -> dict:
     }
 
 
+def _norm_constants(graph: Graph, norm) -> list[np.ndarray] | None:
+    """The scale, the bias, the mean and the variance of a batch norm with constant statistics."""
+    if norm.op_type != "BatchNormalization" or len([name for name in norm.output if name]) > 1:
+        return None
+    values = [graph.constant(name) for name in norm.input[1:5]]
+    return None if any(value is None for value in values) or attributes(norm).get("training_mode", 0) else values
+
+
 def _following_norm(graph: Graph, node) -> tuple[np.ndarray, np.ndarray] | None:
     """The factors and summands of the batch norm that alone reads a convolution."""
     norm = graph.only_reader(node.output[0])
-    if norm is None or norm.op_type != "BatchNormalization" or len(norm.output) > 1:
-        return None
-    values = [graph.constant(name) for name in norm.input[1:5]]
-    if any(value is None for value in values) or attributes(norm).get("training_mode", 0):
+    values = None if norm is None else _norm_constants(graph, norm)
+    if values is None:
         return None
     scale, shift, mean, variance = (value.astype(np.float64) for value in values)
     factor = scale / np.sqrt(variance + attributes(norm).get("epsilon", 1e-5))
     return factor, shift - mean * factor
+
+
+def is_part(graph: Graph, node: onnx.NodeProto) -> bool:
+    """Whether a node is a part of the one that it follows: a batch norm of its convolution."""
+    before = graph.producer.get(node.input[0]) if node.op_type == "BatchNormalization" else None
+    return before is not None and before.op_type in ("Conv", "ConvTranspose") and (
+        graph.only_reader(before.output[0]) is node and _norm_constants(graph, node) is not None
+    )
 
 
 def _convolution(graph: Graph, node) -> Unit:
@@ -80,25 +97,35 @@ def _convolution(graph: Graph, node) -> Unit:
         bias = summand + (0 if bias is None else bias.astype(np.float64) * factor)
         spread = factor.reshape((1, -1, 1, 1) if transposed else (-1, 1, 1, 1))
         weights = (filter.astype(np.float64) * spread).astype(filter.dtype)
-    params = _pairs(window)
+    op = "MaskedConvTranspose" if transposed else "MaskedConv"
+    params, source, before = _pairs(window), node.input[0], []
+    resize = None if transposed or groups != 1 or window["strides"] != [1, 1] else upsampled(graph, source)
     inner, outer = (filter.shape[0], filter.shape[1]) if transposed else (filter.shape[1] * groups, filter.shape[0])
     if transposed:
         generator = "masked_conv_transpose2d"
         channels = {"in_channels": inner, "out_channels": outer}
         params.update(zip(("output_padding_h", "output_padding_w"), more["output_padding"]))
+    elif resize:
+        op, generator = "MaskedUpsampleConv", "masked_upsample_conv2d"
+        channels = {"in_channels": inner, "out_channels": outer}
+        before, source = [resize.node], resize.input
+        more = {"scales": resize.scales}
+        del window["strides"], params["stride_h"], params["stride_w"]
+        params.update(zip(("scale_h", "scale_w"), resize.scales))
     elif groups == inner == outer:
         generator, channels = "masked_depthwise_conv2d", {"channels": outer}
     else:
         generator, channels = "masked_conv2d", {"in_channels": inner, "out_channels": outer, "groups": groups}
     return Unit(
-        "MaskedConvTranspose" if transposed else "MaskedConv",
+        op,
         nodes,
-        [node.input[0], weights, float32(bias)],
+        [source, weights, float32(bias)],
         {**window, **more, "group": groups},
         True,
         dtype_of(graph, node.output[0]),
         generator,
         {**channels, **params},
+        before=before,
     )
 
 
@@ -154,6 +181,33 @@ def _norm(graph: Graph, node) -> Unit:
     )
 
 
+def _batch_norm(graph: Graph, node) -> Unit:
+    values = _norm_constants(graph, node)
+    require(values is not None, "its statistics are not constant")
+    require(len(graph.shapes.get(node.input[0]) or []) == 4, "its input is not [N, C, H, W]")
+    return Unit(
+        "MaskedBatchNorm",
+        [node],
+        [node.input[0], *map(float32, values)],
+        {"epsilon": attributes(node).get("epsilon", 1e-5)},
+        True,
+        dtype_of(graph, node.output[0]),
+    )
+
+
+def _group_norm(graph: Graph, node) -> Unit:
+    norm = group_norm(graph, node)
+    return Unit(
+        "MaskedGroupNorm",
+        norm.nodes,
+        [norm.input, float32(norm.scale), float32(norm.bias)],
+        {"num_groups": norm.groups, "epsilon": attributes(node).get("epsilon", 1e-5)},
+        True,
+        dtype_of(graph, norm.input),
+        before=norm.before,
+    )
+
+
 def _pooling(graph: Graph, node) -> Unit:
     values = attributes(node)
     require(len(values.get("kernel_shape", [])) == 2, "it is not 2-D pooling")
@@ -180,6 +234,9 @@ MAKERS = {
     "MultiHeadAttention": attention_node,
     "LayerNormalization": _norm,
     "RMSNormalization": _norm,
+    "BatchNormalization": _batch_norm,
+    "GroupNormalization": _group_norm,
+    "InstanceNormalization": _group_norm,
     "MaxPool": _pooling,
     "AveragePool": _pooling,
 }

@@ -49,33 +49,47 @@ class Builder:
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
-def run(model, feeds, threads=None):
+PROVIDERS = {
+    "cpu": ["CPUExecutionProvider"],
+    "cuda": ["CUDAExecutionProvider"],
+    "cuda and cpu": ["CUDAExecutionProvider", "CPUExecutionProvider"],
+}
+
+
+def run(model, feeds, threads=None, device="cpu"):
     options = session_options(threads)
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    if device == "cuda":
+        # Every node runs on the GPU, or the session fails.
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=PROVIDERS[device])
     return session.run(None, feeds)
 
 
-def run_node(op, inputs, constants=(), opset=23, domain="distile", bool_output=False, **attributes):
-    """The result of one node: `inputs` are arrays or None; those whose places are in `constants` become
-    initializers."""
+FLOAT, BOOL, INT = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT32
+
+
+def run_node(op, inputs, constants=(), opset=23, domain="distile", types=(FLOAT,), device="cpu", **attributes):
+    """The result of one node, or the results if it has several `types`: `inputs` are arrays or None; those whose places
+    are in `constants` become initializers."""
     names = [f"input{place}" if value is not None else "" for place, value in enumerate(inputs)]
-    node = helper.make_node(op, names, ["output"], "node", domain=domain, **attributes)
+    outputs = [f"output{place}" for place in range(len(types))]
+    node = helper.make_node(op, names, outputs, "node", domain=domain, **attributes)
 
     def info(name, value):
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
 
     given = [(place, name, inputs[place]) for place, name in enumerate(names) if name]
-    output = helper.make_tensor_value_info("output", TensorProto.BOOL if bool_output else TensorProto.FLOAT, None)
     graph = helper.make_graph(
         [node],
         "test",
         [info(name, value) for place, name, value in given if place not in constants],
-        [output],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in zip(outputs, types)],
         [numpy_helper.from_array(value, name) for place, name, value in given if place in constants],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), OPSETS[1]], ir_version=10)
-    return run(model, {name: value for place, name, value in given if place not in constants})[0]
+    results = run(model, {name: value for place, name, value in given if place not in constants}, device=device)
+    return results[0] if len(results) == 1 else results
 
 
 def feeds_of(model, density, seed=1):

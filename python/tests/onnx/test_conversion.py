@@ -231,6 +231,81 @@ def test_a_mask_of_the_graph():
     assert [value.name for value in converted.graph.input] == ["x"]
 
 
+def test_batch_norm_before_its_convolution():
+    b = Builder()
+    for name in ("scale", "shift", "mean"):
+        b.weights(name, 4)
+    b.constant("variance", b.random.uniform(0.5, 2, 4).astype(np.float32))
+    statistics = ["scale", "shift", "mean", "variance"]
+    b.add("Relu", [b.add("BatchNormalization", ["x", *statistics], "n", "norm")], "r")
+    b.add("BatchNormalization", [b.conv("conv", "r", 4, 4), *statistics], "y", "last")
+    model = b.model({"x": [2, 4, 6, 5]}, {"y": [2, 4, 6, 5]})
+    converted, report = compare(model, [Rule("*", "mask")], tolerance=1e-4)
+    assert ops(converted) == ["Transpose", "MaskedBatchNorm", "MaskedConv", "Transpose"]
+    assert [node.op_type for node in report[0].nodes] == ["BatchNormalization", "Relu"]
+    # The batch norm of a convolution is no node of its own.
+    _, report = compare(model, [Rule("norm", "mask"), Rule("last", "mask")], tolerance=1e-4)
+    assert {row.name: getattr(row, "reason", None) for row in report} == {"norm": None, "conv": "no rule"}
+
+
+def test_instance_norm():
+    b = Builder()
+    vectors = [b.weights("scale", 4), b.weights("bias", 4)]
+    b.add("InstanceNormalization", [b.conv("conv", "x", 4, 4), *vectors], "n", "norm")
+    b.add("Relu", ["n"], "y")
+    converted, _ = compare(b.model({"x": [2, 4, 6, 5]}, {"y": [2, 4, 6, 5]}), [Rule("*", "mask")], tolerance=1e-4)
+    assert ops(converted).count("MaskedGroupNorm") == 1 and ops(converted).count("Transpose") == 2
+
+
+UPSAMPLED = dict(coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+
+
+@pytest.mark.parametrize(
+    "attributes, scales, fused",
+    [
+        (UPSAMPLED, [2, 3], True),
+        ({}, [3, 4], True),
+        ({**UPSAMPLED, "sizes": True}, [2, 2], True),
+        ({**UPSAMPLED, "mode": "linear"}, [2, 2], False),
+        ({**UPSAMPLED, "nearest_mode": "ceil"}, [2, 2], False),
+        (UPSAMPLED, [1.5, 2], False),
+    ],
+)
+def test_upsampling_before_a_convolution(attributes, scales, fused):
+    b = Builder()
+    attributes = dict(attributes)
+    last = [b.constant("scales", np.array([1, 1, *scales], np.float32))]
+    size = [int(6 * scales[0]), int(5 * scales[1])]
+    if attributes.pop("sizes", False):
+        last = ["", b.constant("sizes", np.array([2, 4, *size], np.int64))]
+    b.add("Resize", [b.conv("first", "x", 4, 4), "", *last], "large", "resize", **attributes)
+    b.conv("second", "large", 5, 4)
+    model = b.model({"x": [2, 4, 6, 5]}, {"second.out": [2, 5, *size]})
+    converted, report = compare(model, [Rule("first", "near"), Rule("second", "mask")], given=False)
+    assert ops(converted).count("MaskedUpsampleConv") == fused
+    assert [node.op_type for node in report[1].nodes] == (["Resize", "Conv"] if fused else ["Conv"])
+
+
+def test_upsampling_that_others_read():
+    b = Builder()
+    scales = b.constant("scales", np.array([1, 1, 2, 2], np.float32))
+    b.add("Resize", [b.conv("first", "x", 4, 4), "", scales], "large", **UPSAMPLED)
+    b.add("Add", [b.conv("second", "large", 4, 4), "large"], "y")
+    converted, _ = compare(b.model({"x": [2, 4, 6, 5]}, {"y": [2, 4, 12, 10]}), [Rule("*", "mask")], given=False)
+    # It stays in NHWC.
+    assert ops(converted).count("Resize") == 1 and ops(converted).count("Transpose") == 2
+
+
+def test_vectors_between_masked_operators():
+    b = Builder()
+    scaled = b.add("Mul", [b.conv("first", "x", 4, 4), b.weights("scale", 4, 1, 1)], "scaled")
+    moved = b.add("Sub", [b.weights("shift", 1, 4, 1, 1), scaled], "moved")
+    converted, _ = compare(
+        b.model({"x": [2, 4, 6, 5]}, {b.conv("second", moved, 4, 4): [2, 4, 6, 5]}), [Rule("*", "mask")]
+    )
+    assert ops(converted).count("Transpose") == 2
+
+
 @pytest.mark.parametrize(
     "change, reason",
     [
@@ -260,9 +335,9 @@ def test_unsupported(change, reason):
     assert ops(converted) == ops(model) and len(converted.graph.input) == len(model.graph.input)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(24))
 def test_random_networks(seed):
-    """Chains of convolutions with random masks, residuals and activations between."""
+    """Chains of convolutions with random masks, norms, residuals, gates and activations between."""
     random = np.random.default_rng(seed)
     b = Builder(seed)
     b.constant("zero", np.float32(0))
@@ -273,13 +348,25 @@ def test_random_networks(seed):
         kernel = int(random.choice([1, 3]))
         current = b.conv(f"conv{place}", source, 6, 6, kernel, groups=int(random.choice([1, 2, 6])))
         rules.append(Rule(f"conv{place}", [None, "mask", "mask2"][random.integers(3)]))
+        norm = random.choice(["none", "none", "BatchNormalization", "GroupNormalization"])
+        if norm != "none":
+            vectors = [b.weights(f"norm{place}.{name}", 6) for name in ("scale", "bias")]
+            if norm == "BatchNormalization":
+                variance = b.constant(f"norm{place}.variance", random.uniform(0.5, 2, 6).astype(np.float32))
+                vectors += [b.weights(f"norm{place}.mean", 6), variance]
+            more = {"num_groups": 3} if norm == "GroupNormalization" else {}
+            current = b.add(norm, [current, *vectors], f"normal{place}", f"norm{place}", **more)
+            rules.append(Rule(f"norm{place}", [None, "mask", "mask2"][random.integers(3)]))
         if random.random() < 0.6:
             other = tensors[random.integers(len(tensors))]
             operands = [current, other] if random.random() < 0.5 else [other, current]
             current = b.add("Add", operands, f"sum{place}")
+        if random.random() < 0.3:
+            pooled = b.add(random.choice(["GlobalAveragePool", "GlobalMaxPool"]), [current], f"pooled{place}")
+            current = b.add("Mul", [b.add("Sigmoid", [pooled], f"gate{place}"), current], f"gated{place}")
         op = random.choice(["none", "Relu", "Clip", "HardSwish", "Sigmoid"])
         if op != "none":
             current = b.add(op, [current, *(["zero", "six"] if op == "Clip" else [])], f"act{place}")
         tensors.append(current)
     b.add("Concat", tensors[-2:], "y", axis=1)
-    compare(b.model({"x": [2, 6, 7, 6]}, {"y": [2, 12, 7, 6]}), rules, tolerance=1e-4)
+    compare(b.model({"x": [2, 6, 7, 6]}, {"y": [2, 12, 7, 6]}, opset=21), rules, tolerance=1e-4)

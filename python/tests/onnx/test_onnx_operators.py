@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from networks import Builder, run, run_node
+import stand_in
+from networks import BOOL, FLOAT, INT, Builder, run, run_node
 from onnx import TensorProto, helper
 
 ACTIVATIONS = {
@@ -11,6 +12,7 @@ ACTIVATIONS = {
     "relu6": lambda x: np.clip(x, 0, 6),
     "silu": lambda x: x / (1 + np.exp(-x)),
     "hardswish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
 }
 
 
@@ -164,14 +166,158 @@ def test_masks():
     mask = draw_mask(2, 9, 10, density=0.1)
     padded = np.pad(mask, ((0, 0), (1, 1), (2, 2)))
     dilated = np.any([padded[:, y : y + 9, x : x + 10] for y in range(3) for x in range(5)], 0)
-    result = run_node("MaskDilate", [mask], bool_output=True, radius=[1, 2])
+    result = run_node("MaskDilate", [mask], types=(BOOL,), radius=[1, 2])
     assert (result == dilated).all()
     pooled = np.pad(mask, ((0, 0), (0, 0), (0, 2))).reshape(2, 3, 3, 4, 3).any((2, 4))
-    assert (run_node("MaskPool", [mask], bool_output=True, factor=[3, 3]) == pooled).all()
+    assert (run_node("MaskPool", [mask], types=(BOOL,), factor=[3, 3]) == pooled).all()
     scores, weights = draw(2, 4, 5, 6), draw(4, seed=1)
     expected = np.einsum("nchw,c->nhw", scores, weights) + 0.25 > 0.5
-    result = run_node("MaskFromScores", [scores, weights], bool_output=True, bias=0.25, threshold=0.5)
+    result = run_node("MaskFromScores", [scores, weights], types=(BOOL,), bias=0.25, threshold=0.5)
     assert (result == expected).all()
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_batch_norm_and_group_statistics(layout):
+    x, mask = draw(2, 12, 5, 6), draw_mask(2, 5, 6)
+    scale, bias, mean = draw(3, 12, seed=1)
+    variance = np.abs(draw(12, seed=2)) + np.float32(0.5)
+    dense = run_node("BatchNormalization", [x, scale, bias, mean, variance], (1, 2, 3, 4), domain="", epsilon=1e-3)
+    inputs = [images(x, layout), mask, scale, bias, mean, variance]
+    result = run_node("MaskedBatchNorm", inputs, layout=layout, epsilon=1e-3, activation="silu")
+    expected = masked(ACTIVATIONS["silu"](dense), mask)
+    np.testing.assert_allclose(back(result, layout), expected, rtol=1e-5, atol=1e-5)
+    for given in (mask, None):
+        groups = x.reshape(2, 3, 4, 5, 6)
+        active = [group[:, :, :] if given is None else group[:, :, given[image]] for image, group in enumerate(groups)]
+        moments = [np.stack([getattr(one.reshape(3, -1), moment)(1) for one in active]) for moment in ("mean", "var")]
+        inputs = [images(x, layout), given]
+        results = run_node("MaskedGroupStatistics", inputs, types=(FLOAT, FLOAT), layout=layout, num_groups=3)
+        for result, expected in zip(results, moments):
+            np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_global_pooling(layout):
+    x, mask = draw(3, 6, 5, 4), draw_mask(3, 5, 4)
+    mask[1] = False
+    for op, numpy_op in (("MaskedGlobalMaxPool", np.max), ("MaskedGlobalAveragePool", np.mean)):
+        result = run_node(op, [images(x, layout)], layout=layout)
+        np.testing.assert_allclose(back(result, layout)[:, :, 0, 0], numpy_op(x, (2, 3)), rtol=1e-5, atol=1e-6)
+        result = run_node(op, [images(x, layout), mask], layout=layout)
+        expected = np.stack([numpy_op(x[i][:, mask[i]], 1) if mask[i].any() else np.zeros(6) for i in range(3)])
+        np.testing.assert_allclose(back(result, layout)[:, :, 0, 0], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("with_kept", [False, True])
+def test_upsampling(layout, with_kept):
+    x, mask = draw(2, 5, 3, 4), draw_mask(2, 6, 12)
+    kept = draw(2, 5, 6, 12, seed=4) if with_kept else None
+    inputs = [images(x, layout), mask, images(kept, layout) if with_kept else None]
+    result = run_node("MaskedUpsample", inputs, layout=layout, scales=[2, 3])
+    expected = masked(x.repeat(2, 2).repeat(3, 3), mask, kept)
+    np.testing.assert_array_equal(back(result, layout), expected)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("with_kept", [False, True])
+def test_combinations(layout, with_kept):
+    a, b, mask = draw(2, 5, 4, 6), draw(2, 5, 4, 6, seed=1), draw_mask(2, 4, 6)
+    kept = draw(2, 5, 4, 6, seed=4) if with_kept else None
+    gate = b[:, :, :1, :1].copy()
+    sigmoid, relu, silu = (ACTIVATIONS[name] for name in ("sigmoid", "relu", "silu"))
+    for op, operands, attributes, dense in (
+        ("MaskedAdd", [a, b], dict(activation="relu"), relu(a + b)),
+        ("MaskedAdd", [a, gate], {}, a + gate),
+        ("MaskedMul", [a, b], dict(activation="silu"), silu(a * b)),
+        ("MaskedMul", [a, gate], dict(other_activation="sigmoid"), a * sigmoid(gate)),  # Squeeze-excite.
+        ("MaskedActivation", [a], dict(activation="silu"), silu(a)),
+    ):
+        inputs = [*(images(operand, layout) for operand in operands), mask, images(kept, layout) if with_kept else None]
+        result = run_node(op, inputs, layout=layout, **attributes)
+        np.testing.assert_allclose(back(result, layout), masked(dense, mask, kept), rtol=1e-5, atol=1e-6)
+    b = draw(2, 3, 4, 6, seed=1)
+    kept = draw(2, 8, 4, 6, seed=4) if with_kept else None
+    inputs = [images(a, layout), images(b, layout), mask, images(kept, layout) if with_kept else None]
+    result = run_node("MaskedConcat", inputs, layout=layout)
+    np.testing.assert_array_equal(back(result, layout), masked(np.concatenate([a, b], 1), mask, kept))
+
+
+def test_combinations_of_tokens():
+    a, b, mask = draw(2, 7, 5), draw(2, 7, 5, seed=1), draw_mask(2, 7)
+    result = run_node("MaskedAdd", [a, b, mask])
+    np.testing.assert_array_equal(result, np.where(mask[..., None], a + b, 0))
+    result = run_node("MaskedConcat", [a, b, mask])
+    np.testing.assert_array_equal(result, np.where(mask[..., None], np.concatenate([a, b], 2), 0))
+
+
+@pytest.mark.parametrize("density", [0.0, 0.3, 1.0])
+def test_packing(density):
+    tokens, mask = draw(2, 7, 5), draw_mask(2, 7, density=density)
+    packed = run_node("MaskedPack", [tokens, mask])
+    np.testing.assert_array_equal(packed, tokens[mask])
+    result = run_node("MaskedUnpack", [packed, mask])
+    np.testing.assert_array_equal(result, np.where(mask[..., None], tokens, 0))
+    lengths = run_node("MaskCumulativeLengths", [mask], types=(INT,))
+    np.testing.assert_array_equal(lengths, [0, *mask.sum(1).cumsum()])
+    for layout in ("NCHW", "NHWC"):
+        x, mask, kept = draw(2, 5, 4, 6), draw_mask(2, 4, 6, density=density), draw(2, 5, 4, 6, seed=4)
+        packed = run_node("MaskedPack", [images(x, layout), mask], layout=layout)
+        np.testing.assert_array_equal(packed, x.transpose(0, 2, 3, 1)[mask])
+        result = run_node("MaskedUnpack", [packed, mask, images(kept, layout)], layout=layout)
+        np.testing.assert_array_equal(back(result, layout), masked(x, mask, kept))
+
+
+def test_packed_tokens_for_another_mask():
+    with pytest.raises(Exception, match="no packed tokens for 3 active pixels"):
+        run_node("MaskedUnpack", [draw(0, 5), np.ones((1, 3), bool)])
+    with pytest.raises(Exception, match="BAD_SHAPE"):
+        run_node("MaskedUnpack", [draw(2, 5), np.ones((1, 3), bool)])
+
+
+def test_masks_through_windows():
+    """Against the pixels that a convolution of ones reads."""
+    mask = draw_mask(2, 5, 6, density=0.1)
+    window = dict(kernel_shape=[3, 2], strides=[2, 1], dilations=[1, 2], pads=[1, 1, 0, 1])
+    ones = np.ones((1, 1, 3, 2), np.float32)
+    small = run_node("Conv", [mask[:, None].astype(np.float32), ones], (1,), domain="", **window) > 0
+    result = run_node("MaskAffectedOutput", [mask], types=(BOOL,), size=list(small.shape[2:]), **window)
+    np.testing.assert_array_equal(result, small[:, 0])
+    outputs = draw_mask(2, *small.shape[2:], density=0.2)
+    needed = np.zeros_like(mask)
+    for image, y, x in zip(*outputs.nonzero()):
+        for i in range(3):
+            for j in range(2):
+                row, column = y * 2 - 1 + i, x - 1 + j * 2
+                if 0 <= row < 5 and 0 <= column < 6:
+                    needed[image, row, column] = True
+    result = run_node("MaskNeededInput", [outputs], types=(BOOL,), size=[5, 6], **window)
+    np.testing.assert_array_equal(result, needed)
+    result = run_node("MaskAffectedOutput", [mask], types=(BOOL,), size=[10, 18], strides=[2, 3], kind="upsampled")
+    np.testing.assert_array_equal(result, mask.repeat(2, 1).repeat(3, 2))
+
+
+def test_mask_formats_and_differences():
+    mask = draw_mask(2, 5, 70)
+    words = np.zeros((2, 5, 3), np.uint32)
+    for image, y, x in zip(*mask.nonzero()):
+        words[image, y, x // 32] |= np.uint32(1 << (x % 32))
+    words = words.view(np.int32)
+    np.testing.assert_array_equal(run_node("MaskToBits", [mask], types=(INT,)), words)
+    np.testing.assert_array_equal(run_node("MaskFromBits", [words], types=(BOOL,), width=70), mask)
+    indices, counts = np.full((2, 350), -1, np.int32), mask.sum((1, 2)).astype(np.int32)
+    for image in range(2):
+        indices[image, : counts[image]] = mask[image].reshape(-1).nonzero()[0]
+    result = run_node("MaskFromIndices", [indices, counts], types=(BOOL,), size=[5, 70])
+    np.testing.assert_array_equal(result, mask)
+    with pytest.raises(Exception, match="BAD_VALUE"):
+        run_node("MaskFromIndices", [indices], types=(BOOL,), size=[5, 70])
+    for layout in ("NCHW", "NHWC"):
+        a = draw(2, 4, 5, 6)
+        b = a + np.where(draw_mask(2, 4, 5, 6, density=0.1), np.float32(0.5), np.float32(0.01))
+        result = run_node("MaskDifference", [images(a, layout), images(b, layout)], types=(BOOL,), layout=layout,
+                          threshold=0.1)  # fmt: skip
+        np.testing.assert_array_equal(result, (np.abs(a - b) > 0.1).any(1))
 
 
 def test_bfloat16():
@@ -212,6 +358,25 @@ def test_attention_needs_a_polykernel():
     tokens = draw(1, 4, 16)
     with pytest.raises(Exception, match="no PolyKernel computes attention of 2 heads of 8 channels"):
         run_node("MaskedAttention", [tokens, tokens, tokens, draw_mask(1, 4)], num_heads=2, head_dim=8)
+
+
+def test_types_without_dense_operators():
+    """ONNX Runtime has no Conv in float16 for CPUs."""
+    inputs = [draw(1, 3, 4, 4).astype(np.float16), draw(5, 3, 3, 3).astype(np.float16), draw_mask(1, 2, 2)]
+    with pytest.raises(Exception, match="node 'node', and ONNX Runtime has no dense Conv of its type: compile its"):
+        run_node("MaskedConv", inputs, (1,), types=(TensorProto.FLOAT16,))
+
+
+def test_stand_in():
+    """The stand-in for ONNX Runtime, with which GPUs are tested, gives what ONNX Runtime gives."""
+    x, filter, mask, bias = draw(2, 5, 4, 128), draw(128, 128, 3, 3, seed=1), draw_mask(2, 5, 4), draw(128, seed=2)
+    case = "MaskedConv", [x, filter, mask, bias], (1, 3)
+    attributes = dict(layout="NHWC", pads=[1] * 4, activation="relu")
+    np.testing.assert_array_equal(stand_in.run_node(*case, **attributes)[0], run_node(*case, **attributes))
+    mean, variance = stand_in.run_node("MaskedGroupStatistics", [x, None], num_groups=4, layout="NHWC")
+    assert mean.shape == variance.shape == (2, 4) and abs(mean.mean() - x.mean()) < 1e-5
+    with pytest.raises(RuntimeError, match="is 'NWHC', but there are only NCHW and NHWC"):
+        stand_in.run_node(*case, layout="NWHC")
 
 
 def test_threads():

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from exported import unet
 from networks import Builder, feeds_of, run
 from test_conversion import residual_network
 
@@ -70,6 +71,13 @@ def test_explain(model, capsys):
     assert abs(active - round(active)) < 0.1 and abs(active - 0.25 * 99) <= 4
     assert float(row[5]) == round(99 * 12 * 12 * 9 / 1e6, 1)
     assert lines[8].startswith("total") and any(line.startswith("whole model: dense") for line in lines)
+
+
+def test_explain_upsampling(tmp_path, capsys):
+    onnx.save(unet("InstanceNormalization"), tmp_path / "unet.onnx")
+    arguments = ["explain", str(tmp_path / "unet.onnx"), "--rules", "*/time_emb_proj/*=", "*=mask"]
+    assert command.main([*arguments, "--masks", ".5", "--seconds", ".001"]) == 0
+    assert re.search(r"/up/sampler/conv/Conv +upsample x2 3x3 32-32 ", capsys.readouterr().out)
 
 
 def test_masks_for_explain(tmp_path):

@@ -1,0 +1,99 @@
+#include "bindings/activation.h"
+#include "tensors.h"
+#include <distile/layers.h>
+
+namespace distile::ort {
+
+namespace {
+
+distile_activation activation_of(const NodeView &node, const char *attribute) {
+    return static_cast<distile_activation>(bindings::epilogue_of(node.text(attribute, "none")));
+}
+
+/** Two tensors pixel by pixel, or the activation of one. */
+template<distile_combination combination> class Combine : public LeasingKernel {
+public:
+    explicit Combine(const Setup &setup)
+        : LeasingKernel(setup), layout_(image_layout(setup.node)),
+          other_activation_(activation_of(setup.node, "other_activation")),
+          activation_(activation_of(setup.node, "activation")) {
+    }
+
+    void compute(const Call &call) override {
+        enum : size_t { input_x, input_other };
+        const size_t input_mask = combination == DISTILE_COPY ? 1 : 2, input_kept = input_mask + 1;
+        const Lease lease = lease_for(call);
+        const Tensor x = call.input(input_x);
+        const Layout layout = layout_of(x, layout_);
+        const distile_tensor input = read(lease, x, layout, x_scratch);
+        const Output output(call, lease, x, layout, input.height, input.width, input.channels,
+                            call.optional(input_kept));
+        distile_tensor other{};
+        distile_combine_args args{};
+        if (combination != DISTILE_COPY) {
+            other = read(lease, call.input(input_other), layout, other_scratch);
+            args.other = &other;
+            args.other_activation = other_activation_;
+        }
+        args.input = &input;
+        args.output = &output.view();
+        args.mask = mask_of(lease, call.input(input_mask), layout);
+        args.combination = combination;
+        args.activation = activation_;
+        args.inactive = output.inactive();
+        check(distile_combine(lease->context(), &args), lease->context());
+        output.finish(args.mask);
+    }
+
+private:
+    Layout layout_;
+    distile_activation other_activation_, activation_;
+};
+
+/** The channels of two tensors, one after the other. */
+class Concatenate : public LeasingKernel {
+public:
+    explicit Concatenate(const Setup &setup) : LeasingKernel(setup), layout_(image_layout(setup.node)) {
+    }
+
+    void compute(const Call &call) override {
+        enum : size_t { input_a, input_b, input_mask, input_kept };
+        const Lease lease = lease_for(call);
+        const Tensor a = call.input(input_a);
+        const Layout layout = layout_of(a, layout_);
+        const distile_tensor parts[] = {read(lease, a, layout, x_scratch),
+                                        read(lease, call.input(input_b), layout, other_scratch)};
+        const Output output(call, lease, a, layout, parts[0].height, parts[0].width,
+                            number(int64_t{parts[0].channels} + parts[1].channels, "the number of channels"),
+                            call.optional(input_kept));
+        distile_tensor place = output.view();
+        distile_combine_args args{};
+        args.output = &place;
+        args.mask = mask_of(lease, call.input(input_mask), layout);
+        args.inactive = output.inactive();
+        for (const distile_tensor &part : parts) {
+            place.channels = part.channels;
+            args.input = &part;
+            check(distile_combine(lease->context(), &args), lease->context());
+            place.data =
+                static_cast<char *>(place.data) + static_cast<size_t>(part.channels) * distile_dtype_size(place.dtype);
+        }
+        output.finish(args.mask);
+    }
+
+private:
+    Layout layout_;
+};
+
+}  // namespace
+
+std::vector<OperatorType> combination_types() {
+    const std::vector<Input> one{{}, {boolean}, {any_type, optional}};
+    const std::vector<Input> two{{}, {}, {boolean}, {any_type, optional}};
+    return {{"MaskedAdd", two, {any_type}, make_kernel<Combine<DISTILE_ADD>>},
+            {"MaskedMul", two, {any_type}, make_kernel<Combine<DISTILE_MULTIPLY>>},
+            {"MaskedActivation", one, {any_type}, make_kernel<Combine<DISTILE_COPY>>},
+            {"MaskedConcat", two, {any_type}, make_kernel<Concatenate>}};
+}
+
+}  // namespace distile::ort

@@ -1,0 +1,60 @@
+"""Nearest upsampling in graphs: Resize nodes as exporters write them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx
+
+from .graph import Graph, attributes
+
+# How Resize finds the pixel that it repeats. With integer scales, all of these are pixel y // scale.
+REPEATING = {
+    ("asymmetric", "floor"),
+    ("half_pixel", "round_prefer_floor"),
+    ("half_pixel", "round_prefer_ceil"),
+    ("half_pixel_symmetric", "round_prefer_floor"),
+    ("half_pixel_symmetric", "round_prefer_ceil"),
+    ("pytorch_half_pixel", "round_prefer_floor"),
+    ("pytorch_half_pixel", "round_prefer_ceil"),
+}
+
+
+@dataclasses.dataclass
+class Upsampled:
+    """What a tensor is the nearest upsampling of."""
+
+    node: onnx.NodeProto
+    input: str
+    scales: list[int]
+
+
+def upsampled(graph: Graph, tensor: str) -> Upsampled | None:
+    """The nearest upsampling that makes a tensor for one node only; None if there is none."""
+    node = graph.producer.get(tensor)
+    scales = nearest_scales(graph, node) if node is not None and graph.only_reader(tensor) is not None else None
+    return Upsampled(node, node.input[0], scales) if scales else None
+
+
+def nearest_scales(graph: Graph, node: onnx.NodeProto) -> list[int] | None:
+    """The factors of a node that repeats the rows and the columns of images; None if it does something else."""
+    if node.op_type != "Resize":
+        return None
+    values = attributes(node)
+    how = values.get("coordinate_transformation_mode", "half_pixel"), values.get("nearest_mode", "round_prefer_floor")
+    policy = values.get("keep_aspect_ratio_policy", "stretch")
+    if values.get("mode", "nearest") != "nearest" or how not in REPEATING or policy != "stretch" or "axes" in values:
+        return None
+    before, after = graph.shapes.get(node.input[0]) or [], graph.shapes.get(node.output[0]) or []
+    if len(before) != 4 or len(after) != 4 or before[:2] != after[:2]:
+        return None
+    extents = [*before[2:], *after[2:]]
+    if not all(isinstance(extent, int) and extent > 0 for extent in extents):
+        return None
+    scales = [after[axis] // before[axis] for axis in (2, 3)]
+    if any(after[axis] != before[axis] * scales[axis - 2] for axis in (2, 3)):
+        return None
+    given = graph.constant(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+    if given is not None and given.size and list(given) != [1, 1, *scales]:
+        return None
+    return scales
