@@ -48,6 +48,13 @@ Tensor run_attention(const Tensor &query, const Tensor &key, const Tensor &value
         value.size(1) != query.size(1)) {
         fail("queries, keys and values are [N, heads, T, head_dim] with as many heads");
     }
+    const ScalarType scalar = query.scalar_type();
+    if (key.scalar_type() != scalar || value.scalar_type() != scalar || (out && out->scalar_type() != scalar)) {
+        fail("queries, keys, values and `out` must have one type");
+    }
+    if (out && !(out->sizes() == query.sizes())) {
+        fail("`out` has another shape than the queries");
+    }
     Session &session = Session::of(query);
     const std::optional<distile_dtype> type = type_of(query);
     const distile_attention attention{static_cast<int32_t>(query.size(1)), static_cast<int32_t>(query.size(3)),

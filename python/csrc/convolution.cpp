@@ -70,6 +70,7 @@ Tensor run_conv2d(const WeightedCall &call, const Ints &stride, const Ints &padd
     if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_CONV2D, conv, call.input)) {
         return run(session, *polykernel, DISTILE_OIHW, call);
     }
+    check_types_and_out(call, conv.out_channels);
     return python::call("distile::_dense_conv2d", "", call.input, call.weight, call.bias, call.mask, call.residual,
                         stride, padding, dilation, groups, activation, call.place, call.zero, given(call.out));
 }
@@ -89,6 +90,7 @@ Tensor run_transposed(const WeightedCall &call, const Ints &stride, const Ints &
     if (polykernel && groups == 1) {
         return run(session, *polykernel, DISTILE_IOHW, call);
     }
+    check_types_and_out(call, conv.out_channels);
     return python::call("distile::_dense_conv_transpose2d", "", call.input, call.weight, call.bias, call.mask,
                         call.residual, stride, output_padding, padding, dilation, groups, activation, call.place,
                         call.zero, given(call.out));
@@ -102,6 +104,7 @@ Tensor run_upsampled(const WeightedCall &call, const Ints &scale, const Ints &pa
     if (const distile_polykernel *polykernel = find(session, DISTILE_MASKED_UPSAMPLE_CONV2D, conv, call.input)) {
         return run(session, *polykernel, DISTILE_OIHW, call);
     }
+    check_types_and_out(call, conv.out_channels);
     return python::call("distile::_dense_upsample_conv2d", "", call.input, call.weight, call.bias, call.mask,
                         call.residual, scale, padding, dilation, groups, activation, call.place, call.zero,
                         given(call.out));

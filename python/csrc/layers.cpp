@@ -198,6 +198,54 @@ Tensor upsample(const Tensor &input, const Tensor &mask, const Ints &scale, cons
     return output;
 }
 
+Tensor pool_globally(const Tensor &input, const OptionalTensor &mask, bool maximum, const Tensor *out) {
+    if (input.dim() != 4) {
+        fail("pooling takes images [N, C, H, W]");
+    }
+    Session &session = Session::of(input);
+    const distile_dtype type = checked_type(input);
+    const View source = view_of(input, type);
+    const Tensor output = out ? *out : empty_images(input, input.size(0), input.size(1), 1, 1);
+    const distile_tensor target = output_view(output, checked_type(output));
+    distile_global_pool_args args{};
+    args.input = &source.view;
+    args.output = &target;
+    args.mask = mask ? session.mask(*mask) : nullptr;
+    args.pooling = maximum ? DISTILE_MAX_POOLING : DISTILE_AVERAGE_POOLING;
+    check(distile_global_pool(session.context(), &args), session.context());
+    return output;
+}
+
+std::tuple<Tensor, Tensor> measure_groups(const Tensor &input, const OptionalTensor &mask, int64_t groups,
+                                          const Tensor *mean_out, const Tensor *variance_out) {
+    Session &session = Session::of(input);
+    const View source = view_of(input, checked_type(input));
+    const Ints sizes{source.view.batch, groups};
+    distile_group_statistics_args args{};
+    args.groups = checked_groups(input, groups);
+    const Tensor mean = target_of(mean_out, input, sizes, ScalarType::Float);
+    const Tensor variance = target_of(variance_out, input, sizes, ScalarType::Float);
+    args.input = &source.view;
+    args.mask = mask ? session.mask(*mask) : nullptr;
+    args.mean = static_cast<float *>(mean.mutable_data_ptr());
+    args.variance = static_cast<float *>(variance.mutable_data_ptr());
+    check(distile_group_statistics(session.context(), &args), session.context());
+    return {mean, variance};
+}
+
+Tensor compare_scores(const Tensor &input, const OptionalTensor &weight, double bias, double threshold,
+                      const Tensor *out) {
+    Session &session = Session::of(input);
+    const View source = view_of(input, checked_type(input));
+    const ChannelVector factors(weight, source.view.channels, "the weight");
+    const distile_tensor &view = source.view;
+    distile_mask *const result = session.result(view.batch, view.height, view.width);
+    check(distile_mask_set_scores(result, &source.view, factors.data, static_cast<float>(bias),
+                                  static_cast<float>(threshold)),
+          session.context());
+    return bytes_of(session, input, result, {view.batch, view.height, view.width, input.dim() == 3}, out);
+}
+
 }  // namespace
 
 Tensor max_pool2d(const Tensor &input, const Tensor &mask, const Ints &kernel, const Ints &stride, const Ints &padding,
@@ -225,21 +273,11 @@ Tensor avg_pool2d_out(const Tensor &input, const Tensor &mask, const Ints &kerne
 }
 
 Tensor global_pool(const Tensor &input, const OptionalTensor &mask, bool maximum) {
-    if (input.dim() != 4) {
-        fail("pooling takes images [N, C, H, W]");
-    }
-    Session &session = Session::of(input);
-    const distile_dtype type = checked_type(input);
-    const View source = view_of(input, type);
-    const Tensor output = empty_images(input, input.size(0), input.size(1), 1, 1);
-    const distile_tensor target = output_view(output, type);
-    distile_global_pool_args args{};
-    args.input = &source.view;
-    args.output = &target;
-    args.mask = mask ? session.mask(*mask) : nullptr;
-    args.pooling = maximum ? DISTILE_MAX_POOLING : DISTILE_AVERAGE_POOLING;
-    check(distile_global_pool(session.context(), &args), session.context());
-    return output;
+    return pool_globally(input, mask, maximum, nullptr);
+}
+
+Tensor global_pool_out(const Tensor &input, const OptionalTensor &mask, bool maximum, const Tensor &out) {
+    return pool_globally(input, mask, maximum, &out);
 }
 
 Tensor add(const Tensor &input, const Tensor &other, const Tensor &mask, const std::string &activation) {
@@ -271,18 +309,12 @@ Tensor activate_out(const Tensor &input, const Tensor &mask, const std::string &
 }
 
 std::tuple<Tensor, Tensor> group_statistics(const Tensor &input, const OptionalTensor &mask, int64_t groups) {
-    Session &session = Session::of(input);
-    const View source = view_of(input, checked_type(input));
-    const Ints sizes{source.view.batch, groups};
-    distile_group_statistics_args args{};
-    args.groups = checked_groups(input, groups);
-    const Tensor mean = empty(input, sizes, ScalarType::Float), variance = empty(input, sizes, ScalarType::Float);
-    args.input = &source.view;
-    args.mask = mask ? session.mask(*mask) : nullptr;
-    args.mean = static_cast<float *>(mean.mutable_data_ptr());
-    args.variance = static_cast<float *>(variance.mutable_data_ptr());
-    check(distile_group_statistics(session.context(), &args), session.context());
-    return {mean, variance};
+    return measure_groups(input, mask, groups, nullptr, nullptr);
+}
+
+std::tuple<Tensor, Tensor> group_statistics_out(const Tensor &input, const OptionalTensor &mask, int64_t groups,
+                                                const Tensor &mean, const Tensor &variance) {
+    return measure_groups(input, mask, groups, &mean, &variance);
 }
 
 Tensor group_norm(const Tensor &input, const Tensor &mask, const OptionalTensor &weight, const OptionalTensor &bias,
@@ -306,15 +338,12 @@ Tensor upsample_nearest_out(const Tensor &input, const Tensor &mask, const Ints 
 }
 
 Tensor mask_scores(const Tensor &input, const OptionalTensor &weight, double bias, double threshold) {
-    Session &session = Session::of(input);
-    const View source = view_of(input, checked_type(input));
-    const ChannelVector factors(weight, source.view.channels, "the weight");
-    const distile_tensor &view = source.view;
-    distile_mask *const result = session.result(view.batch, view.height, view.width);
-    check(distile_mask_set_scores(result, &source.view, factors.data, static_cast<float>(bias),
-                                  static_cast<float>(threshold)),
-          session.context());
-    return bytes_of(session, input, result, view.batch, view.height, view.width, input.dim() == 3);
+    return compare_scores(input, weight, bias, threshold, nullptr);
+}
+
+Tensor mask_scores_out(const Tensor &input, const OptionalTensor &weight, double bias, double threshold,
+                       const Tensor &out) {
+    return compare_scores(input, weight, bias, threshold, &out);
 }
 
 }  // namespace distile::python

@@ -47,10 +47,21 @@ void define(Library &m, const std::string &name, const std::string &arguments) {
     m.def((name + ".out(" + arguments + ", bool zero=False, Tensor(a!) out) -> Tensor(a!)").c_str());
 }
 
-void implement(Library &m, const std::string &name, Boxed functional, Boxed out) {
+/** Defines the forms of an operator that needs none without gradients. */
+void define_pair(Library &m, const std::string &name, const std::string &arguments) {
+    const char *const options = arguments.find('*') == std::string::npos ? ", *" : "";
+    m.def((name + "(" + arguments + ") -> Tensor").c_str());
+    m.def((name + ".out(" + arguments + options + ", Tensor(a!) out) -> Tensor(a!)").c_str());
+}
+
+void implement_pair(Library &m, const std::string &name, Boxed functional, Boxed out) {
     m.impl(name.c_str(), functional);
-    m.impl((name + "_inference").c_str(), functional);
     m.impl((name + ".out").c_str(), out);
+}
+
+void implement(Library &m, const std::string &name, Boxed functional, Boxed out) {
+    implement_pair(m, name, functional, out);
+    m.impl((name + "_inference").c_str(), functional);
 }
 
 /** What runs on every device. */
@@ -69,20 +80,18 @@ void implement_all(Library &m) {
     implement(m, "activate", TORCH_BOX(&activate), TORCH_BOX(&activate_out));
     implement(m, "group_norm", TORCH_BOX(&group_norm), TORCH_BOX(&group_norm_out));
     implement(m, "upsample_nearest", TORCH_BOX(&upsample_nearest), TORCH_BOX(&upsample_nearest_out));
-    m.impl("global_pool", TORCH_BOX(&global_pool));
-    m.impl("group_statistics", TORCH_BOX(&group_statistics));
-    m.impl("pack", TORCH_BOX(&pack));
-    m.impl("pack.out", TORCH_BOX(&pack_out));
-    m.impl("unpack", TORCH_BOX(&unpack));
-    m.impl("unpack.out", TORCH_BOX(&unpack_out));
-    m.impl("mask_scores", TORCH_BOX(&mask_scores));
-    m.impl("mask_dilate", TORCH_BOX(&mask_dilate));
-    m.impl("mask_pool", TORCH_BOX(&mask_pool));
-    m.impl("mask_needed_input", TORCH_BOX(&mask_needed_input));
-    m.impl("mask_affected_output", TORCH_BOX(&mask_affected_output));
-    m.impl("mask_difference", TORCH_BOX(&mask_difference));
-    m.impl("mask_from_indices", TORCH_BOX(&mask_from_indices));
-    m.impl("mask_from_bits", TORCH_BOX(&mask_from_bits));
+    implement_pair(m, "global_pool", TORCH_BOX(&global_pool), TORCH_BOX(&global_pool_out));
+    implement_pair(m, "group_statistics", TORCH_BOX(&group_statistics), TORCH_BOX(&group_statistics_out));
+    implement_pair(m, "pack", TORCH_BOX(&pack), TORCH_BOX(&pack_out));
+    implement_pair(m, "unpack", TORCH_BOX(&unpack), TORCH_BOX(&unpack_out));
+    implement_pair(m, "mask_scores", TORCH_BOX(&mask_scores), TORCH_BOX(&mask_scores_out));
+    implement_pair(m, "mask_dilate", TORCH_BOX(&mask_dilate), TORCH_BOX(&mask_dilate_out));
+    implement_pair(m, "mask_pool", TORCH_BOX(&mask_pool), TORCH_BOX(&mask_pool_out));
+    implement_pair(m, "mask_needed_input", TORCH_BOX(&mask_needed_input), TORCH_BOX(&mask_needed_input_out));
+    implement_pair(m, "mask_affected_output", TORCH_BOX(&mask_affected_output), TORCH_BOX(&mask_affected_output_out));
+    implement_pair(m, "mask_difference", TORCH_BOX(&mask_difference), TORCH_BOX(&mask_difference_out));
+    implement_pair(m, "mask_from_indices", TORCH_BOX(&mask_from_indices), TORCH_BOX(&mask_from_indices_out));
+    implement_pair(m, "mask_from_bits", TORCH_BOX(&mask_from_bits), TORCH_BOX(&mask_from_bits_out));
     m.impl("_fix_mask", TORCH_BOX(&fix_mask));
     m.impl("_release_mask", TORCH_BOX(&release_mask));
     m.impl("_fix_result", TORCH_BOX(&fix_result));
@@ -102,10 +111,11 @@ STABLE_TORCH_LIBRARY(distile, m) {
            "bool causal=False");
     define(m, "layer_norm", "Tensor input, Tensor mask, Tensor? weight, Tensor? bias, *, float epsilon=1e-5");
     define(m, "rms_norm", "Tensor input, Tensor mask, Tensor? weight, *, float epsilon=1e-6");
+    // The kernel is no keyword-only argument, because PyTorch's inductor calls one of its own `kernel`.
     define(m, "max_pool2d",
-           "Tensor input, Tensor mask, *, int[2] kernel, int[2] stride=1, int[2] padding=0, int[2] dilation=1");
+           "Tensor input, Tensor mask, int[2] kernel, *, int[2] stride=1, int[2] padding=0, int[2] dilation=1");
     define(m, "avg_pool2d",
-           "Tensor input, Tensor mask, *, int[2] kernel, int[2] stride=1, int[2] padding=0, bool count_padding=True");
+           "Tensor input, Tensor mask, int[2] kernel, *, int[2] stride=1, int[2] padding=0, bool count_padding=True");
     define(m, "add", "Tensor input, Tensor other, Tensor mask, *, str activation='none'");
     define(m, "multiply",
            "Tensor input, Tensor other, Tensor mask, *, str other_activation='none', str activation='none'");
@@ -114,25 +124,26 @@ STABLE_TORCH_LIBRARY(distile, m) {
            "Tensor input, Tensor mask, Tensor? weight, Tensor? bias, Tensor? mean=None, Tensor? variance=None, *, "
            "int groups, float epsilon=1e-5, str activation='none'");
     define(m, "upsample_nearest", "Tensor input, Tensor mask, *, int[2] scale=2");
-    m.def("global_pool(Tensor input, Tensor? mask=None, *, bool maximum=False) -> Tensor");
+    define_pair(m, "global_pool", "Tensor input, Tensor? mask=None, *, bool maximum=False");
     m.def("group_statistics(Tensor input, Tensor? mask=None, *, int groups) -> (Tensor, Tensor)");
-    m.def("mask_scores(Tensor input, Tensor? weight=None, *, float bias=0, float threshold=0) -> Tensor");
-    m.def("pack(Tensor input, Tensor mask) -> Tensor");
-    m.def("pack.out(Tensor input, Tensor mask, *, Tensor(a!) out) -> Tensor(a!)");
+    m.def("group_statistics.out(Tensor input, Tensor? mask=None, *, int groups, Tensor(a!) mean, Tensor(b!) variance) "
+          "-> (Tensor(a!), Tensor(b!))");
+    define_pair(m, "pack", "Tensor input, Tensor mask");
     m.def("unpack(Tensor packed, Tensor mask) -> Tensor");
     m.def("unpack.out(Tensor packed, Tensor mask, *, bool zero=False, Tensor(a!) out) -> Tensor(a!)");
-    m.def("cumulative_lengths(Tensor mask) -> Tensor");
-    m.def("mask_dilate(Tensor mask, int radius_h, int radius_w) -> Tensor");
-    m.def("mask_pool(Tensor mask, int factor_h, int factor_w) -> Tensor");
+    define_pair(m, "cumulative_lengths", "Tensor mask");
+    define_pair(m, "mask_scores", "Tensor input, Tensor? weight=None, *, float bias=0, float threshold=0");
+    define_pair(m, "mask_dilate", "Tensor mask, int radius_h, int radius_w");
+    define_pair(m, "mask_pool", "Tensor mask, int factor_h, int factor_w");
     const std::string window =
-        "(Tensor mask, SymInt[] size, *, int[2] kernel, int[2] stride=1, int[2] dilation=1, int[2] padding=0, "
-        "int kind=0) -> Tensor";
-    m.def(("mask_needed_input" + window).c_str());
-    m.def(("mask_affected_output" + window).c_str());
-    m.def("mask_difference(Tensor a, Tensor b, float threshold=0) -> Tensor");
-    m.def("mask_from_indices(Tensor indices, SymInt height, SymInt width) -> Tensor");
-    m.def("mask_from_bits(Tensor words, SymInt width) -> Tensor");
-    m.def("mask_to_bits(Tensor mask) -> Tensor");
+        "Tensor mask, SymInt[] size, int[2] kernel, *, int[2] stride=1, int[2] dilation=1, int[2] padding=0, int "
+        "kind=0";
+    define_pair(m, "mask_needed_input", window);
+    define_pair(m, "mask_affected_output", window);
+    define_pair(m, "mask_difference", "Tensor a, Tensor b, float threshold=0");
+    define_pair(m, "mask_from_indices", "Tensor indices, SymInt height, SymInt width");
+    define_pair(m, "mask_from_bits", "Tensor words, SymInt width");
+    define_pair(m, "mask_to_bits", "Tensor mask");
     m.def("_planner_make(Tensor like, int buffers, int clearing) -> int");
     m.def("_planner_next(Tensor mask, int planner, int channels, ScalarType dtype, bool whole) -> int");
     m.def("_planner_bytes(int planner) -> int");
@@ -149,8 +160,8 @@ STABLE_TORCH_LIBRARY(distile, m) {
 
 STABLE_TORCH_LIBRARY_IMPL(distile, CPU, m) {
     implement_all(m);
-    m.impl("cumulative_lengths", TORCH_BOX(&cumulative_lengths));
-    m.impl("mask_to_bits", TORCH_BOX(&mask_to_bits));
+    implement_pair(m, "cumulative_lengths", TORCH_BOX(&cumulative_lengths), TORCH_BOX(&cumulative_lengths_out));
+    implement_pair(m, "mask_to_bits", TORCH_BOX(&mask_to_bits), TORCH_BOX(&mask_to_bits_out));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(distile, CUDA, m) {

@@ -22,6 +22,7 @@ Tensor run_linear(const WeightedCall &call, const std::string &activation) {
     if (polykernel) {
         return run(session, *polykernel, DISTILE_OI, call);
     }
+    check_types_and_out(call, linear.out_channels);
     return python::call("distile::_dense_linear", "", call.input, call.weight, call.bias, call.mask, call.residual,
                         activation, call.place, call.zero, given(call.out));
 }

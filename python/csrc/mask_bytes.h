@@ -8,9 +8,13 @@
 
 namespace distile::python {
 
-/** The bytes of a mask of this session, as a new tensor of type bool: [batch, height, width], or [batch, tokens]. */
-Tensor bytes_of(Session &session, const Tensor &like, distile_mask *mask, int64_t batch, int64_t height, int64_t width,
-                bool tokens);
+struct MaskShape {
+    int64_t batch, height, width;
+    bool tokens; /**< [batch, width], not [batch, height, width]. */
+};
+
+/** The bytes of a mask of this session, as a tensor of type bool: `out`, or a new one if that is null. */
+Tensor bytes_of(Session &session, const Tensor &like, distile_mask *mask, const MaskShape &shape, const Tensor *out);
 
 }  // namespace distile::python
 

@@ -29,71 +29,52 @@ void check_image(const Tensor &mask) {
     }
 }
 
-}  // namespace
-
-Tensor bytes_of(Session &session, const Tensor &like, distile_mask *mask, int64_t batch, int64_t height, int64_t width,
-                bool tokens) {
-    const Tensor result = empty(like, tokens ? Ints{batch, width} : Ints{batch, height, width}, ScalarType::Bool);
-    check(distile_mask_get_bytes(mask, static_cast<uint8_t *>(result.mutable_data_ptr()), height * width, width),
-          session.context());
-    session.take_result(result);
-    return result;
-}
-
-Tensor mask_dilate(const Tensor &mask, int64_t radius_h, int64_t radius_w) {
+Tensor dilate(const Tensor &mask, int64_t radius_h, int64_t radius_w, const Tensor *out) {
     check_image(mask);
     Session &session = Session::of(mask);
     distile_mask *const result = session.result(mask.size(0), mask.size(1), mask.size(2));
     check(distile_mask_dilate(result, session.mask(mask), number(radius_h), number(radius_w)), session.context());
-    return bytes_of(session, mask, result, mask.size(0), mask.size(1), mask.size(2), false);
+    return bytes_of(session, mask, result, {mask.size(0), mask.size(1), mask.size(2), false}, out);
 }
 
-Tensor mask_pool(const Tensor &mask, int64_t factor_h, int64_t factor_w) {
+Tensor pool(const Tensor &mask, int64_t factor_h, int64_t factor_w, const Tensor *out) {
     check_image(mask);
     const auto blocks = [](int64_t extent, int64_t factor) { return factor < 1 ? 1 : (extent + factor - 1) / factor; };
     const int64_t height = blocks(mask.size(1), factor_h), width = blocks(mask.size(2), factor_w);
     Session &session = Session::of(mask);
     distile_mask *const result = session.result(mask.size(0), height, width);
     check(distile_mask_pool(result, session.mask(mask), number(factor_h), number(factor_w)), session.context());
-    return bytes_of(session, mask, result, mask.size(0), height, width, false);
+    return bytes_of(session, mask, result, {mask.size(0), height, width, false}, out);
 }
 
-Tensor mask_needed_input(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
-                         const Ints &dilation, const Ints &padding, int64_t kind) {
+/** What the active pixels read, or what reads them. */
+Tensor through_window(decltype(&distile_mask_needed_input) algebra, const Tensor &mask, const Ints &size,
+                      const distile_window &window, const Tensor *out) {
     check_image(mask);
-    const distile_window window = window_of(kernel, stride, dilation, padding, kind);
+    if (size.size() != 2) {
+        fail("size is 2 numbers: the height and the width of the result");
+    }
     Session &session = Session::of(mask);
-    distile_mask *const result = session.result(mask.size(0), size.at(0), size.at(1));
-    check(distile_mask_needed_input(result, session.mask(mask), &window, number(size.at(0)), number(size.at(1))),
-          session.context());
-    return bytes_of(session, mask, result, mask.size(0), size[0], size[1], false);
+    distile_mask *const result = session.result(mask.size(0), size[0], size[1]);
+    check(algebra(result, session.mask(mask), &window, number(size[0]), number(size[1])), session.context());
+    return bytes_of(session, mask, result, {mask.size(0), size[0], size[1], false}, out);
 }
 
-Tensor mask_affected_output(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
-                            const Ints &dilation, const Ints &padding, int64_t kind) {
-    check_image(mask);
-    const distile_window window = window_of(kernel, stride, dilation, padding, kind);
-    Session &session = Session::of(mask);
-    distile_mask *const result = session.result(mask.size(0), size.at(0), size.at(1));
-    check(distile_mask_affected_output(result, session.mask(mask), &window, number(size.at(0)), number(size.at(1))),
-          session.context());
-    return bytes_of(session, mask, result, mask.size(0), size[0], size[1], false);
-}
-
-Tensor mask_difference(const Tensor &a, const Tensor &b, double threshold) {
+Tensor difference(const Tensor &a, const Tensor &b, double threshold, const Tensor *out) {
     const std::optional<distile_dtype> type = type_of(a);
     if (!type || a.scalar_type() != b.scalar_type() || !(a.sizes() == b.sizes())) {
         fail("the tensors must have the same shape and type: float32, float16 or bfloat16");
     }
     Session &session = Session::of(a);
     const View first = view_of(a, *type), second = view_of(b, *type);
-    distile_mask *const result = session.result(first.view.batch, first.view.height, first.view.width);
+    const distile_tensor &view = first.view;
+    distile_mask *const result = session.result(view.batch, view.height, view.width);
     check(distile_mask_set_difference(result, &first.view, &second.view, static_cast<float>(threshold)),
           session.context());
-    return bytes_of(session, a, result, first.view.batch, first.view.height, first.view.width, a.dim() == 3);
+    return bytes_of(session, a, result, {view.batch, view.height, view.width, a.dim() == 3}, out);
 }
 
-Tensor mask_from_indices(const Tensor &indices, int64_t height, int64_t width) {
+Tensor from_indices(const Tensor &indices, int64_t height, int64_t width, const Tensor *out) {
     if (indices.dim() != 2 || indices.scalar_type() != ScalarType::Int || !indices.is_contiguous()) {
         fail("indices are a contiguous int32 tensor [N, count] of y * width + x");
     }
@@ -102,10 +83,10 @@ Tensor mask_from_indices(const Tensor &indices, int64_t height, int64_t width) {
     check(distile_mask_set_indices(result, static_cast<const int32_t *>(indices.const_data_ptr()), nullptr,
                                    number(indices.size(0)), number(height), number(width), indices.size(1)),
           session.context());
-    return bytes_of(session, indices, result, indices.size(0), height, width, false);
+    return bytes_of(session, indices, result, {indices.size(0), height, width, false}, out);
 }
 
-Tensor mask_from_bits(const Tensor &words, int64_t width) {
+Tensor from_bits(const Tensor &words, int64_t width, const Tensor *out) {
     if (words.dim() != 3 || words.scalar_type() != ScalarType::Int || !words.is_contiguous()) {
         fail("bits are a contiguous int32 tensor [N, H, words of 32 pixels]");
     }
@@ -114,22 +95,106 @@ Tensor mask_from_bits(const Tensor &words, int64_t width) {
     check(distile_mask_set_bits(result, static_cast<const uint32_t *>(words.const_data_ptr()), number(words.size(0)),
                                 number(words.size(1)), number(width), words.size(2)),
           session.context());
-    return bytes_of(session, words, result, words.size(0), words.size(1), width, false);
+    return bytes_of(session, words, result, {words.size(0), words.size(1), width, false}, out);
 }
 
-Tensor mask_to_bits(const Tensor &mask) {
+Tensor to_bits(const Tensor &mask, const Tensor *out) {
     check_image(mask);
     Session &session = Session::of(mask);
     const uint32_t *words = nullptr;
     int32_t words_per_row = 0;
     check(distile_mask_bits(session.mask(mask), &words, &words_per_row), session.context());
     const int64_t rows = mask.size(0) * mask.size(1), used = (mask.size(2) + 31) / 32;
-    const Tensor result = empty(mask, {mask.size(0), mask.size(1), used}, ScalarType::Int);
+    const Tensor result = target_of(out, mask, {mask.size(0), mask.size(1), used}, ScalarType::Int);
     auto *target = static_cast<uint32_t *>(result.mutable_data_ptr());
     for (int64_t row = 0; row < rows; row++) {
         std::copy_n(words + row * words_per_row, used, target + row * used);
     }
     return result;
+}
+
+}  // namespace
+
+Tensor bytes_of(Session &session, const Tensor &like, distile_mask *mask, const MaskShape &shape, const Tensor *out) {
+    const auto [batch, height, width, tokens] = shape;
+    const Tensor result =
+        target_of(out, like, tokens ? Ints{batch, width} : Ints{batch, height, width}, ScalarType::Bool);
+    check(distile_mask_get_bytes(mask, static_cast<uint8_t *>(result.mutable_data_ptr()), height * width, width),
+          session.context());
+    session.take_result(result);
+    return result;
+}
+
+Tensor mask_dilate(const Tensor &mask, int64_t radius_h, int64_t radius_w) {
+    return dilate(mask, radius_h, radius_w, nullptr);
+}
+
+Tensor mask_dilate_out(const Tensor &mask, int64_t radius_h, int64_t radius_w, const Tensor &out) {
+    return dilate(mask, radius_h, radius_w, &out);
+}
+
+Tensor mask_pool(const Tensor &mask, int64_t factor_h, int64_t factor_w) {
+    return pool(mask, factor_h, factor_w, nullptr);
+}
+
+Tensor mask_pool_out(const Tensor &mask, int64_t factor_h, int64_t factor_w, const Tensor &out) {
+    return pool(mask, factor_h, factor_w, &out);
+}
+
+Tensor mask_needed_input(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
+                         const Ints &dilation, const Ints &padding, int64_t kind) {
+    return through_window(distile_mask_needed_input, mask, size, window_of(kernel, stride, dilation, padding, kind),
+                          nullptr);
+}
+
+Tensor mask_needed_input_out(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
+                             const Ints &dilation, const Ints &padding, int64_t kind, const Tensor &out) {
+    return through_window(distile_mask_needed_input, mask, size, window_of(kernel, stride, dilation, padding, kind),
+                          &out);
+}
+
+Tensor mask_affected_output(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
+                            const Ints &dilation, const Ints &padding, int64_t kind) {
+    return through_window(distile_mask_affected_output, mask, size, window_of(kernel, stride, dilation, padding, kind),
+                          nullptr);
+}
+
+Tensor mask_affected_output_out(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
+                                const Ints &dilation, const Ints &padding, int64_t kind, const Tensor &out) {
+    return through_window(distile_mask_affected_output, mask, size, window_of(kernel, stride, dilation, padding, kind),
+                          &out);
+}
+
+Tensor mask_difference(const Tensor &a, const Tensor &b, double threshold) {
+    return difference(a, b, threshold, nullptr);
+}
+
+Tensor mask_difference_out(const Tensor &a, const Tensor &b, double threshold, const Tensor &out) {
+    return difference(a, b, threshold, &out);
+}
+
+Tensor mask_from_indices(const Tensor &indices, int64_t height, int64_t width) {
+    return from_indices(indices, height, width, nullptr);
+}
+
+Tensor mask_from_indices_out(const Tensor &indices, int64_t height, int64_t width, const Tensor &out) {
+    return from_indices(indices, height, width, &out);
+}
+
+Tensor mask_from_bits(const Tensor &words, int64_t width) {
+    return from_bits(words, width, nullptr);
+}
+
+Tensor mask_from_bits_out(const Tensor &words, int64_t width, const Tensor &out) {
+    return from_bits(words, width, &out);
+}
+
+Tensor mask_to_bits(const Tensor &mask) {
+    return to_bits(mask, nullptr);
+}
+
+Tensor mask_to_bits_out(const Tensor &mask, const Tensor &out) {
+    return to_bits(mask, &out);
 }
 
 }  // namespace distile::python

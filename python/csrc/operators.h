@@ -56,18 +56,29 @@ Tensor unpack(const Tensor &packed, const Tensor &mask);
 Tensor unpack_out(const Tensor &packed, const Tensor &mask, bool zero, const Tensor &out);
 
 Tensor mask_dilate(const Tensor &mask, int64_t radius_h, int64_t radius_w);
+Tensor mask_dilate_out(const Tensor &mask, int64_t radius_h, int64_t radius_w, const Tensor &out);
 Tensor mask_pool(const Tensor &mask, int64_t factor_h, int64_t factor_w);
+Tensor mask_pool_out(const Tensor &mask, int64_t factor_h, int64_t factor_w, const Tensor &out);
 Tensor mask_needed_input(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
                          const Ints &dilation, const Ints &padding, int64_t kind);
+Tensor mask_needed_input_out(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
+                             const Ints &dilation, const Ints &padding, int64_t kind, const Tensor &out);
 Tensor mask_affected_output(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
                             const Ints &dilation, const Ints &padding, int64_t kind);
+Tensor mask_affected_output_out(const Tensor &mask, const Ints &size, const Ints &kernel, const Ints &stride,
+                                const Ints &dilation, const Ints &padding, int64_t kind, const Tensor &out);
 Tensor mask_difference(const Tensor &a, const Tensor &b, double threshold);
+Tensor mask_difference_out(const Tensor &a, const Tensor &b, double threshold, const Tensor &out);
 Tensor mask_from_indices(const Tensor &indices, int64_t height, int64_t width);
+Tensor mask_from_indices_out(const Tensor &indices, int64_t height, int64_t width, const Tensor &out);
 Tensor mask_from_bits(const Tensor &words, int64_t width);
+Tensor mask_from_bits_out(const Tensor &words, int64_t width, const Tensor &out);
 
 // On a CPU only: the host reads what the mask holds.
 Tensor cumulative_lengths(const Tensor &mask);
+Tensor cumulative_lengths_out(const Tensor &mask, const Tensor &out);
 Tensor mask_to_bits(const Tensor &mask);
+Tensor mask_to_bits_out(const Tensor &mask, const Tensor &out);
 
 }  // namespace distile::python
 

@@ -1,6 +1,23 @@
 #include "run.h"
+#include <algorithm>
 
 namespace distile::python {
+
+void check_types_and_out(const WeightedCall &call, int64_t channels) {
+    const ScalarType type = call.input.scalar_type();
+    if ((call.residual && call.residual->scalar_type() != type) || (call.out && call.out->scalar_type() != type)) {
+        fail("the residual or `out` has another type than the input: convert it");
+    }
+    if (!call.out) {
+        return;
+    }
+    const auto have = call.out->sizes(), mask = call.mask.sizes();
+    Ints wanted(mask.begin(), mask.end());
+    wanted.insert(have.size() == 4 && wanted.size() == 3 ? wanted.begin() + 1 : wanted.end(), channels);
+    if (!std::equal(wanted.begin(), wanted.end(), have.begin(), have.end())) {
+        fail("`out` has another shape than the mask with " + std::to_string(channels) + " channels");
+    }
+}
 
 Tensor run(Session &session, const distile_polykernel &polykernel, distile_weights_order order,
            const WeightedCall &call) {

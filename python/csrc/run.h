@@ -21,6 +21,10 @@ struct WeightedCall {
     bool zero; /**< Sets the inactive pixels of `out` to zero. */
 };
 
+/** Fails if the residual or `out` has another type than the input, or `out` another shape than a result of so many
+ * channels at the mask's pixels. */
+void check_types_and_out(const WeightedCall &call, int64_t channels);
+
 Tensor run(Session &session, const distile_polykernel &polykernel, distile_weights_order order,
            const WeightedCall &call);
 

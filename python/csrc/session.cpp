@@ -160,6 +160,10 @@ distile_mask *Session::result(int64_t batch, int64_t height, int64_t width) {
 }
 
 void Session::take_result(const Tensor &bytes) {
+    fixed_.erase(
+        std::remove_if(fixed_.begin(), fixed_.end(),
+                       [&](const FixedMask &fixed) { return fixed.bytes.const_data_ptr() == bytes.const_data_ptr(); }),
+        fixed_.end());
     if (result_) {
         fixed_.push_back({bytes, known_version_of(bytes), {*result_}});
         result_.reset();

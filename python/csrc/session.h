@@ -41,7 +41,7 @@ public:
     void fix_result(bool fixed);
     /** A mask of this shape for a result, to be set and then written as bytes. */
     distile_mask *result(int64_t batch, int64_t height, int64_t width);
-    /** Called with the bytes of the last result. */
+    /** Called with the bytes of the last result, which end what was promised of a mask in the same memory. */
     void take_result(const Tensor &bytes);
 
 private:

@@ -40,6 +40,9 @@ bool fits(const Layout &layout) {
 }
 
 distile_tensor make_view(const Tensor &tensor, const Layout &layout, distile_dtype type) {
+    if (type_of(tensor) != type) {
+        fail("the tensors of a call have different types: convert the others, and `out`, to the type of the input");
+    }
     for (const int64_t size : layout.sizes) {
         if (size > INT32_MAX) {
             fail("a tensor has an extent of " + std::to_string(size) + ", which is too large");
@@ -66,6 +69,11 @@ Tensor empty_strided(const Tensor &like, const Ints &sizes, const Ints &strides,
     STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(),
                                                            strides.data(), type, device_type, device, &handle));
     return Tensor(handle);
+}
+
+/** Of types that masks and statistics have. */
+const char *name_of(ScalarType type) {
+    return type == ScalarType::Bool ? "bool" : type == ScalarType::Int ? "int32" : "float32";
 }
 
 template<typename Result> Result ask(const char *name, const Tensor &tensor) {
@@ -142,6 +150,25 @@ Tensor empty_images(const Tensor &like, int64_t batch, int64_t channels, int64_t
 
 Tensor empty(const Tensor &like, const Ints &sizes, ScalarType type) {
     return torch::stable::new_empty(like, sizes, type);
+}
+
+Tensor target_of(const Tensor *out, const Tensor &like, const Ints &sizes, ScalarType type) {
+    if (!out) {
+        return empty(like, sizes, type);
+    }
+    const auto have = out->sizes();
+    const bool same_shape = have.size() == sizes.size() && std::equal(sizes.begin(), sizes.end(), have.begin());
+    const bool same_device =
+        out->is_cpu() == like.is_cpu() && (like.is_cpu() || out->get_device_index() == like.get_device_index());
+    if (!same_shape || !same_device || out->scalar_type() != type || !out->is_contiguous()) {
+        std::string text;
+        for (const int64_t size : sizes) {
+            text += (text.empty() ? "" : ", ") + std::to_string(size);
+        }
+        fail("`out` must be a contiguous tensor [" + text + "] of type " + name_of(type) +
+             " on the device of the input");
+    }
+    return *out;
 }
 
 }  // namespace distile::python

@@ -54,6 +54,9 @@ distile_tensor output_view(const Tensor &tensor, distile_dtype type);
 Tensor empty_images(const Tensor &like, int64_t batch, int64_t channels, int64_t height, int64_t width);
 /** Contiguous, uninitialised. */
 Tensor empty(const Tensor &like, const Ints &sizes, ScalarType type);
+/** The contiguous tensor that a result is written to: `out`, or a new one if that is null. Fails if `out` has another
+ * shape, type or device. */
+Tensor target_of(const Tensor *out, const Tensor &like, const Ints &sizes, ScalarType type);
 
 /** Calls an operator of PyTorch with a single result. Arguments are passed as they are declared. */
 template<typename... Args> Tensor call(const char *name, const char *overload, const Args &...args) {

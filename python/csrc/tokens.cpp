@@ -38,11 +38,23 @@ distile_tensor packed_view(const Tensor &packed, distile_dtype type) {
     if (packed.dim() != 2 || !packed.is_contiguous() || packed.size(0) > INT32_MAX || packed.size(1) > INT32_MAX) {
         fail("packed tokens are a contiguous tensor [capacity, C]");
     }
+    if (type_of(packed) != type) {
+        fail("packed tokens and unpacked ones must have one type");
+    }
     // As many rows of one token as images: a packed tensor may have any extents.
     distile_tensor view = distile_tokens_make(packed.mutable_data_ptr(), 1, static_cast<int32_t>(packed.size(0)),
                                               static_cast<int32_t>(packed.size(1)));
     view.dtype = type;
     return view;
+}
+
+Tensor count_tokens(const Tensor &mask, const Tensor *out) {
+    Session &session = Session::of(mask);
+    const int32_t *lengths = nullptr;
+    check(distile_mask_cumulative_lengths(session.mask(mask), &lengths), session.context());
+    const Tensor result = target_of(out, mask, {mask.size(0) + 1}, ScalarType::Int);
+    std::copy_n(lengths, mask.size(0) + 1, static_cast<int32_t *>(result.mutable_data_ptr()));
+    return result;
 }
 
 }  // namespace
@@ -93,9 +105,6 @@ Tensor pack_out(const Tensor &input, const Tensor &mask, const Tensor &out) {
 Tensor unpack_out(const Tensor &packed, const Tensor &mask, bool zero, const Tensor &out) {
     Session &session = Session::of(out);
     const distile_dtype type = checked_type(out);
-    if (packed.scalar_type() != out.scalar_type()) {
-        fail("packed tokens and the output have different types");
-    }
     const distile_tensor target = output_view(out, type);
     if (packed.size(0) == 0) {
         if (zero) {
@@ -122,12 +131,11 @@ Tensor unpack(const Tensor &packed, const Tensor &mask) {
 }
 
 Tensor cumulative_lengths(const Tensor &mask) {
-    Session &session = Session::of(mask);
-    const int32_t *lengths = nullptr;
-    check(distile_mask_cumulative_lengths(session.mask(mask), &lengths), session.context());
-    const Tensor result = empty(mask, {mask.size(0) + 1}, ScalarType::Int);
-    std::copy_n(lengths, mask.size(0) + 1, static_cast<int32_t *>(result.mutable_data_ptr()));
-    return result;
+    return count_tokens(mask, nullptr);
+}
+
+Tensor cumulative_lengths_out(const Tensor &mask, const Tensor &out) {
+    return count_tokens(mask, &out);
 }
 
 }  // namespace distile::python

@@ -8,7 +8,7 @@ tokens. docs/python.md in the repository explains them. distile.onnx, for ONNX R
 import importlib.util
 
 if importlib.util.find_spec("torch"):
-    from . import autograd, dense, layers, mask_algebra, masks, nn, shapes  # noqa: F401
+    from . import autocast, autograd, dense, layers, mask_algebra, masks, nn, shapes  # noqa: F401
     from .building import build
     from .conversion import convert
     from .masks import SharedMask, mask

@@ -1,6 +1,6 @@
 """Gradients. Those of convolutions and linear layers are as masked as the operators: they gather the active pixels,
 multiply them by PyTorch's matrix products, tap by tap, and touch nothing else. They are exact: an inactive output pixel
-is the constant 0 and has no gradient."""
+is the constant 0 and has no gradient. Types of 16 bits are multiplied as they are, and summed in float32."""
 
 from __future__ import annotations
 
@@ -57,6 +57,11 @@ def _empty(like):
     return like.new_empty((0,))
 
 
+def wide(tensor):
+    """A tensor in the type of sums: float32, or float64 if it has that."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
 @torch.library.custom_op("distile::_convolution_backward", mutates_args=())
 def _convolution_backward(
     gradient: torch.Tensor,
@@ -77,10 +82,8 @@ def _convolution_backward(
     image, y, x = mask.nonzero(as_tuple=True)
     rows = input.permute(0, 2, 3, 1).reshape(batch * height * width, channels)
     # [taps, groups, out / groups, in / groups]
-    if kind == TRANSPOSED:
-        taps = weight.unflatten(0, (groups, -1)).permute(3, 4, 0, 2, 1).flatten(0, 1)
-    else:
-        taps = weight.unflatten(0, (groups, -1)).permute(3, 4, 0, 1, 2).flatten(0, 1)
+    order = (3, 4, 0, 2, 1) if kind == TRANSPOSED else (3, 4, 0, 1, 2)
+    taps = weight.to(input.dtype).unflatten(0, (groups, -1)).permute(order).flatten(0, 1)
 
     reads = []
     for i in range(weight.shape[2]):
@@ -90,11 +93,12 @@ def _convolution_backward(
             pixel = (row_exists & column_exists).nonzero().squeeze(1)
             reads.append((pixel, ((image * height + row) * width + column)[pixel]))
 
-    active = gradient.permute(0, 2, 3, 1)[image, y, x]
+    active = wide(gradient.permute(0, 2, 3, 1)[image, y, x])
     if activation != "none":
         before = active.new_zeros(active.shape).unflatten(1, (groups, -1))
         for tap, (pixel, read) in zip(taps, reads):
-            before.index_add_(0, pixel, torch.einsum("agc,goc->ago", rows[read].unflatten(1, (groups, -1)), tap))
+            product = torch.einsum("agc,goc->ago", rows[read].unflatten(1, (groups, -1)), tap)
+            before.index_add_(0, pixel, wide(product))
         before = before.flatten(1)
         if bias is not None:
             before += bias
@@ -102,13 +106,13 @@ def _convolution_backward(
             before += residual.permute(0, 2, 3, 1)[image, y, x]
         active = _activate(activation, before, active)
 
-    by_group = active.unflatten(1, (groups, -1))
+    by_group = active.to(input.dtype).unflatten(1, (groups, -1))
     for_input, for_weight = _empty(input), _empty(weight)
     if needed[0]:
-        sums = torch.zeros_like(rows)
+        sums = active.new_zeros(rows.shape)
         for tap, (pixel, read) in zip(taps, reads):
-            sums.index_add_(0, read, torch.einsum("ago,goc->agc", by_group[pixel], tap).flatten(1))
-        for_input = sums.view(batch, height, width, channels).permute(0, 3, 1, 2)
+            sums.index_add_(0, read, wide(torch.einsum("ago,goc->agc", by_group[pixel], tap).flatten(1)))
+        for_input = sums.to(input.dtype).view(batch, height, width, channels).permute(0, 3, 1, 2)
     if needed[1]:
         per_tap = torch.stack(
             [
@@ -117,12 +121,12 @@ def _convolution_backward(
             ]
         ).unflatten(0, weight.shape[2:])
         order = (2, 4, 3, 0, 1) if kind == TRANSPOSED else (2, 3, 4, 0, 1)
-        for_weight = per_tap.permute(order).flatten(0, 1).contiguous()
-    for_bias = active.sum(0) if needed[2] else _empty(input)
+        for_weight = per_tap.permute(order).flatten(0, 1).contiguous().to(weight.dtype)
+    for_bias = active.sum(0).to(bias.dtype) if needed[2] else _empty(input)
     for_residual = _empty(input)
     if needed[3]:
         spread = torch.zeros_like(gradient, memory_format=torch.channels_last)
-        spread.permute(0, 2, 3, 1)[image, y, x] = active
+        spread.permute(0, 2, 3, 1)[image, y, x] = active.to(gradient.dtype)
         for_residual = spread
     return for_input, for_weight, for_bias, for_residual
 
@@ -133,7 +137,7 @@ def _(gradient, input, weight, bias, mask, residual, kind, stride, padding, dila
     return (
         torch.empty_like(input, memory_format=last) if needed[0] else _empty(input),
         torch.empty_like(weight, memory_format=torch.contiguous_format) if needed[1] else _empty(weight),
-        gradient.new_empty(gradient.shape[1]) if needed[2] else _empty(input),
+        bias.new_empty(gradient.shape[1]) if needed[2] else _empty(input),
         torch.empty_like(gradient, memory_format=last) if needed[3] else _empty(input),
     )
 
@@ -150,19 +154,21 @@ def _linear_backward(
     needed: list[bool],
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     where = mask.nonzero(as_tuple=True)
-    active, rows = gradient[where], input[where]
+    active, rows, factors = wide(gradient[where]), input[where], weight.to(input.dtype)
     if activation != "none":
-        before = torch.nn.functional.linear(rows, weight, bias)
+        before = wide(rows @ factors.T)
+        before = before if bias is None else before + bias
         active = _activate(activation, before if residual is None else before + residual[where], active)
+    tokens = active.to(input.dtype)
 
     def spread(tokens, shape):
-        return tokens.new_zeros(shape).index_put_(where, tokens)
+        return input.new_zeros(shape).index_put_(where, tokens.to(input.dtype))
 
     return (
-        spread(active @ weight, input.shape) if needed[0] else _empty(input),
-        active.T @ rows if needed[1] else _empty(weight),
-        active.sum(0) if needed[2] else _empty(input),
-        spread(active, gradient.shape) if needed[3] else _empty(input),
+        spread(tokens @ factors, input.shape) if needed[0] else _empty(input),
+        (tokens.T @ rows).to(weight.dtype) if needed[1] else _empty(weight),
+        active.sum(0).to(bias.dtype) if needed[2] else _empty(input),
+        spread(tokens, gradient.shape) if needed[3] else _empty(input),
     )
 
 
@@ -171,7 +177,7 @@ def _(gradient, input, weight, bias, mask, residual, activation, needed):
     return (
         input.new_empty(input.shape) if needed[0] else _empty(input),
         weight.new_empty(weight.shape) if needed[1] else _empty(weight),
-        gradient.new_empty(gradient.shape[2]) if needed[2] else _empty(input),
+        bias.new_empty(gradient.shape[2]) if needed[2] else _empty(input),
         gradient.new_empty(gradient.shape) if needed[3] else _empty(input),
     )
 
@@ -187,6 +193,8 @@ def _attention_backward(
     scale: float,
     causal: bool,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    dtype = query.dtype
+    gradient, query, key, value = map(wide, (gradient, query, key, value))
     if key_mask is not None:  # Keys that are not active may hold anything.
         seen = key_mask.bool()[:, None, :, None]
         key, value = (torch.where(seen, tensor, tensor.new_zeros(())) for tensor in (key, value))
@@ -195,7 +203,8 @@ def _attention_backward(
     likely = dense.probabilities(query, key, key_mask, scale, causal)
     for_likely = gradient @ value.transpose(-1, -2)
     for_scores = likely * (for_likely - (for_likely * likely).sum(-1, keepdim=True)) * (scale or query.shape[3] ** -0.5)
-    return for_scores @ key, for_scores.transpose(-1, -2) @ query, likely.transpose(-1, -2) @ gradient
+    found = for_scores @ key, for_scores.transpose(-1, -2) @ query, likely.transpose(-1, -2) @ gradient
+    return tuple(tensor.to(dtype) for tensor in found)
 
 
 @_attention_backward.register_fake
@@ -215,7 +224,7 @@ def _norm_backward(
     where = mask.nonzero(as_tuple=True)
     images = input.dim() == 4
     channels_last = (0, 2, 3, 1) if images else (0, 1, 2)
-    rows, active = input.permute(channels_last)[where], gradient.permute(channels_last)[where]
+    rows, active = (wide(tensor.permute(channels_last)[where]) for tensor in (input, gradient))
     centered = rows - rows.mean(1, keepdim=True) if layer else rows
     inverse = torch.rsqrt(centered.square().mean(1, keepdim=True) + epsilon)
     normalized = centered * inverse
@@ -224,7 +233,7 @@ def _norm_backward(
     if layer:
         change = change - scaled.mean(1, keepdim=True)
     for_input = torch.zeros_like(input, memory_format=torch.channels_last if images else torch.contiguous_format)
-    for_input.permute(channels_last)[where] = change * inverse
+    for_input.permute(channels_last)[where] = (change * inverse).to(input.dtype)
     return for_input, (active * normalized).sum(0), active.sum(0)
 
 
@@ -232,7 +241,19 @@ def _norm_backward(
 def _(gradient, input, mask, weight, epsilon, layer):
     channels = input.shape[1] if input.dim() == 4 else input.shape[2]
     form = torch.channels_last if input.dim() == 4 else torch.contiguous_format
-    return torch.empty_like(input, memory_format=form), input.new_empty(channels), input.new_empty(channels)
+    sums = (wide(input.new_empty(channels)) for _ in range(2))
+    return torch.empty_like(input, memory_format=form), *sums
+
+
+@torch.library.custom_op("distile::_unpack_backward", mutates_args=())
+def _unpack_backward(gradient: torch.Tensor, mask: torch.Tensor, capacity: int) -> torch.Tensor:
+    for_packed = gradient.new_zeros((capacity, gradient.shape[1 if gradient.dim() == 4 else 2]))
+    return ops.pack.out(gradient, mask, out=for_packed)
+
+
+@_unpack_backward.register_fake
+def _(gradient, mask, capacity):
+    return gradient.new_empty((capacity, gradient.shape[1 if gradient.dim() == 4 else 2]))
 
 
 def _register(name, parameters, backward_of):
@@ -286,18 +307,43 @@ torch.library.register_autograd("distile::attention", _of_attention, setup_conte
 def _setup_norm(ctx, inputs, keyword_only_inputs, output):
     ctx.save_for_backward(*inputs[:3])
     ctx.epsilon = keyword_only_inputs["epsilon"]
+    ctx.types = [parameter.dtype if parameter is not None else inputs[0].dtype for parameter in inputs[2:]]
+
+
+def _of_norm(ctx, gradient, layer):
+    for_input, *for_parameters = ops._norm_backward(gradient, *ctx.saved_tensors, ctx.epsilon, layer)
+    found = (for_input, None, *(change.to(dtype) for change, dtype in zip(for_parameters, ctx.types)))
+    return tuple(change if wanted else None for change, wanted in zip(found, ctx.needs_input_grad))
 
 
 def _of_layer_norm(ctx, gradient):
-    found = ops._norm_backward(gradient, *ctx.saved_tensors, ctx.epsilon, True)
-    wanted = ctx.needs_input_grad
-    return (found[0] if wanted[0] else None, None, found[1] if wanted[2] else None, found[2] if wanted[3] else None)
+    return _of_norm(ctx, gradient, True)
 
 
 def _of_rms_norm(ctx, gradient):
-    found = ops._norm_backward(gradient, *ctx.saved_tensors, ctx.epsilon, False)
-    return found[0] if ctx.needs_input_grad[0] else None, None, found[1] if ctx.needs_input_grad[2] else None
+    return _of_norm(ctx, gradient, False)
 
 
 torch.library.register_autograd("distile::layer_norm", _of_layer_norm, setup_context=_setup_norm)
 torch.library.register_autograd("distile::rms_norm", _of_rms_norm, setup_context=_setup_norm)
+
+
+def _setup_pack(ctx, inputs, output):
+    ctx.save_for_backward(inputs[1])
+
+
+def _setup_unpack(ctx, inputs, output):
+    ctx.save_for_backward(inputs[1])
+    ctx.capacity = inputs[0].shape[0]
+
+
+torch.library.register_autograd(
+    "distile::pack",
+    lambda ctx, gradient: (ops.unpack(gradient, *ctx.saved_tensors), None),
+    setup_context=_setup_pack,
+)
+torch.library.register_autograd(
+    "distile::unpack",
+    lambda ctx, gradient: (ops._unpack_backward(gradient, *ctx.saved_tensors, ctx.capacity), None),
+    setup_context=_setup_unpack,
+)

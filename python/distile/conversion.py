@@ -2,109 +2,236 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import fnmatch
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
+from torch.nn.utils import parametrize
 
+from . import masks
 from . import nn as masked
+from .fusion import Fusion, activation_of
+from .nn_base import Masked
 
 Rule = tuple[object, object]
 
-REPLACEMENTS: dict[type, Callable[[nn.Module], nn.Module]] = {}
+REPLACEMENTS: dict[type, Callable[[nn.Module], nn.Module]] = {
+    nn.Conv2d: masked.MaskedConv2d.from_dense,
+    nn.ConvTranspose2d: masked.MaskedConvTranspose2d.from_dense,
+    nn.Linear: masked.MaskedLinear.from_dense,
+    nn.LayerNorm: masked.MaskedLayerNorm.from_dense,
+    nn.RMSNorm: masked.MaskedRMSNorm.from_dense,
+    nn.GroupNorm: masked.MaskedGroupNorm.from_dense,
+    nn.BatchNorm2d: masked.MaskedBatchNorm2d.from_dense,
+    nn.MaxPool2d: masked.MaskedMaxPool2d.from_dense,
+    nn.AvgPool2d: masked.MaskedAvgPool2d.from_dense,
+    nn.Upsample: masked.MaskedUpsample.from_dense,
+    nn.MultiheadAttention: masked.MaskedMultiheadAttention.from_dense,
+}
+OWN_FORWARD = {"forward", "_conv_forward", "__call__"}
 
 
-def _norm(cls):
-    def replace(layer):
-        made = cls.__new__(cls)
-        made.__dict__.update(layer.__dict__)
-        made._parameters, made._buffers = dict(layer._parameters), dict(layer._buffers)
-        return made
+@dataclasses.dataclass
+class Replaced:
+    """A layer that became a masked one, and the layers after it that it took in."""
 
-    return replace
-
-
-REPLACEMENTS[nn.Conv2d] = masked.MaskedConv2d.from_dense
-REPLACEMENTS[nn.ConvTranspose2d] = masked.MaskedConvTranspose2d.from_dense
-REPLACEMENTS[nn.Linear] = masked.MaskedLinear.from_dense
-REPLACEMENTS[nn.LayerNorm] = _norm(masked.MaskedLayerNorm)
-REPLACEMENTS[nn.RMSNorm] = _norm(masked.MaskedRMSNorm)
-ACTIVATIONS = {nn.ReLU: "relu", nn.ReLU6: "relu6", nn.SiLU: "silu", nn.GELU: "gelu", nn.Sigmoid: "sigmoid",
-               nn.Hardsigmoid: "hardsigmoid", nn.Hardswish: "hardswish"}
+    name: str
+    type: str
+    masked: str
+    mask: str
+    taken: list[str] = dataclasses.field(default_factory=list)
 
 
-def convert(model: nn.Module, rules: Iterable[Rule] = ((nn.Module, True),), fuse: bool = True) -> nn.Module:
-    """Replaces layers of a model in place, and returns it.
+@dataclasses.dataclass
+class Left:
+    """A layer that stays, and why."""
+
+    name: str
+    type: str
+    reason: str
+
+
+def convert(
+    model: nn.Module,
+    rules: Iterable[Rule] = ((nn.Module, True),),
+    fuse: bool = True,
+    report: list[Replaced | Left] | None = None,
+) -> nn.Module:
+    """Replaces layers of a model in place, and returns it. To `report`, it adds what became of each layer.
 
     The first rule that matches decides for a layer. A rule is (what, how): `what` is a pattern of names, for instance
-    "layer2.*.conv1", or a class; `how` is True for the masked layer of its kind, False to leave it, or a function from
-    the layer to its replacement. By default all convolutions, linear layers and norms over channels are replaced.
+    "layer2.*.conv1", or a class; `how` is True for the masked layer of its kind, False to leave it, the name of the
+    mask that it takes (distile.mask gives masks by names; True is "mask"), or a function from the layer to its
+    replacement. By default all layers with a masked form are replaced: convolutions, linear layers, norms, pooling,
+    upsampling, and attention as a whole.
 
-    With `fuse`, inside nn.Sequential, a batch norm after a replaced convolution goes into its weights if the model is
-    in eval mode, and an activation becomes the layer's own; nn.Identity takes their places.
+    Without a mask, the model computes what it did. With one, a replaced layer gives 0 where its mask is not active.
+    Group norm and attention then see the active pixels or tokens only, and so does nothing else.
+
+    With `fuse`, a batch norm in eval mode goes into the weights of the replaced convolution before it, and an
+    activation becomes the layer's own, if nothing else reads what is between them and no rule leaves them; nn.Identity
+    takes their places. The layer's mask then comes after them. torch.fx follows the flow of the data, or in what it
+    cannot trace, its parts and nn.Sequential.
     """
-    rules = list(rules)
-    chosen: dict[nn.Module, object] = {}
-    for name, layer in model.named_modules():
-        how = _decision(rules, name, layer)
-        if how is not False and (callable(how) or type(layer) in REPLACEMENTS):
-            chosen[layer] = how
-    made: dict[nn.Module, nn.Module] = {}
-    for layer, how in chosen.items():
-        made[layer] = how(layer) if callable(how) else REPLACEMENTS[type(layer)](layer)
+    conversion = _Conversion(list(rules))
+    conversion.visit("", model)
+    made = conversion.made
+    if fuse:
+        conversion.note(Fusion(model, made, conversion.allows).taken)
+    if report is not None:
+        report += conversion.rows.values()
     if model in made:
         return made[model]
     for parent in list(model.modules()):
-        for name, child in list(parent.named_children()):
+        for name, child in list(parent._modules.items()):
             if child in made:
                 setattr(parent, name, made[child])
-        if fuse and isinstance(parent, nn.Sequential):
-            _fuse(parent)
+        if isinstance(parent, nn.TransformerEncoderLayer) and any(isinstance(one, Masked) for one in parent.modules()):
+            parent.activation_relu_or_gelu = 0  # Its fast path calls none of its layers.
     return model
 
 
-def _decision(rules, name, layer):
+def _decision(rules: list[Rule], name: str, layer: nn.Module):
+    """True, False, the name of a mask, or a function; None without a rule."""
     for what, how in rules:
         if isinstance(layer, what) if isinstance(what, type) else fnmatch.fnmatchcase(name, what):
-            return how
-    return False
+            if not isinstance(how, (bool, str)) and not callable(how):
+                raise ValueError(f"the rule ({what!r}, {how!r}) is not for True, False, a mask's name or a function")
+            return Masked.mask_name if how is True else how or False
+    return None
 
 
-def _fuse(sequence: nn.Sequential) -> None:
-    names = list(sequence._modules)
-    for first, second in zip(names, names[1:]):
-        layer, norm = sequence._modules[first], sequence._modules[second]
-        if (
-            isinstance(layer, masked.MaskedConv2d)
-            and type(norm) is nn.BatchNorm2d
-            and not norm.training
-            and norm.running_mean is not None
-            and layer.activation == "none"
-        ):
-            _fold(layer, norm)
-            sequence._modules[second] = nn.Identity()
-    for position, first in enumerate(names):
-        layer = sequence._modules[first]
-        if not isinstance(layer, masked._Convolution) or layer.activation != "none":
-            continue
-        after = next(
-            (name for name in names[position + 1 :] if not isinstance(sequence._modules[name], nn.Identity)), None
-        )
-        activation = sequence._modules[after] if after is not None else None
-        exact = not isinstance(activation, nn.GELU) or activation.approximate == "none"
-        if type(activation) in ACTIVATIONS and exact:
-            layer.activation = ACTIVATIONS[type(activation)]
-            sequence._modules[after] = nn.Identity()
+class _Conversion:
+    """The masked layers for those that rules choose."""
+
+    def __init__(self, rules: list[Rule]):
+        self.rules = rules
+        self.made: dict[nn.Module, nn.Module] = {}
+        self.rows: dict[nn.Module, Replaced | Left] = {}
+        self._names: dict[nn.Module, str] = {}
+        self._decisions: dict[nn.Module, object] = {}
+
+    def visit(self, name: str, layer: nn.Module) -> None:
+        if layer in self._names:
+            return
+        self._names[layer], self._decisions[layer] = name, _decision(self.rules, name, layer)
+        row = self._row(name, layer)
+        if row:
+            self.rows[layer] = row
+        if isinstance(row, Replaced) or isinstance(layer, (Masked, nn.MultiheadAttention)):
+            return
+        for child_name, child in layer.named_children():
+            self.visit(f"{name}.{child_name}" if name else child_name, child)
+
+    def _row(self, name: str, layer: nn.Module) -> Replaced | Left | None:
+        how, kind = self._decisions[layer], type(layer).__name__
+        if callable(how):
+            found = how(layer)
+            if found is layer:
+                return Left(name, kind, "by rule")
+        else:
+            try:
+                make = _maker(layer)
+                if make is None:
+                    return None
+                if not how:
+                    return Left(name, kind, "no rule" if how is None else "by rule")
+                found = make(layer)
+            except ValueError as reason:
+                return Left(name, kind, str(reason))
+            if how != found.mask_name:
+                found.mask_name = how
+        self.made[layer] = found
+        return Replaced(name, kind, type(found).__name__, getattr(found, "mask_name", ""))
+
+    def allows(self, follower: nn.Module) -> bool:
+        """Whether a masked layer may take in one that follows: not if a rule leaves it, or gives it a replacement."""
+        how = self._decisions.get(follower, False)
+        return how is not False and not callable(how)
+
+    def note(self, taken: dict[nn.Module, list[nn.Module]]) -> None:
+        """Adds to the rows which layers others took in."""
+        for layer, followers in taken.items():
+            self.rows[layer].taken += [self._names[follower] for follower in followers]
+            for follower in followers:
+                self.rows.pop(follower, None)
+
+
+def _maker(layer: nn.Module) -> Callable[[nn.Module], nn.Module] | None:
+    """What makes the masked form of a layer; None if it is no matter of masks. Raises ValueError for one without."""
+    if isinstance(layer, Masked):
+        raise ValueError("it is masked already")
+    if isinstance(getattr(layer, "num_heads", None), int) and all(
+        isinstance(getattr(layer, name, None), nn.Linear) for name in ("qkv", "proj")
+    ):
+        return _attention
+    base = next((base for base in type(layer).__mro__ if base in REPLACEMENTS), None)
+    if base is None:
+        if isinstance(layer, (nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)):
+            raise ValueError("it takes all pixels; a rule can give MaskedGlobalPool.from_dense, for the active ones")
+        if list(layer.parameters(recurse=False)) and not list(layer.children()):
+            raise ValueError("it has no masked form")
+        return None
+    if parametrize.is_parametrized(layer):
+        raise ValueError("it is parametrized: call torch.nn.utils.parametrize.remove_parametrizations before")
+    if isinstance(layer, nn.modules.lazy.LazyModuleMixin) and layer.has_uninitialized_params():
+        raise ValueError("it has no parameters yet: run the model once before")
+    before = type(layer).__mro__[: type(layer).__mro__.index(base)]
+    own = next((one.__name__ for one in before if OWN_FORWARD & vars(one).keys()), None)
+    if own and base is nn.BatchNorm2d:
+        return _norm_and_activation
+    if own:
+        raise ValueError(f"the class {own} has a forward of its own")
+    return REPLACEMENTS[base]
+
+
+def _attention(layer: nn.Module) -> nn.Module:
+    """Masked attention for a module with the layers of timm's Attention, if it computes the same."""
+    others = [name for name, child in layer.named_children() if name not in ("qkv", "proj") and not _is_nothing(child)]
+    own = [name for name, _ in (*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False))]
+    if others or own:
+        raise ValueError(f"it has {', '.join(others + own)}, which MaskedAttention lacks")
+    return _checked(layer, masked.MaskedAttention.from_dense, (2, 5, layer.qkv.in_features))
+
+
+def _is_nothing(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Identity) or (isinstance(layer, nn.Dropout) and not layer.p)
+
+
+def _norm_and_activation(layer: nn.BatchNorm2d) -> nn.Module:
+    """A masked batch norm for one with an activation of its own, as timm has it, if it computes the same."""
+    activations = [activation_of(child) for child in layer.children() if not _is_nothing(child)]
+    if len(activations) > 1 or None in activations or layer.training:
+        raise ValueError(f"the class {type(layer).__name__} has a forward of its own")
+
+    def make(layer):
+        found = masked.MaskedBatchNorm2d.from_dense(layer, activation=(activations or ["none"])[0])
+        found._modules = {}
+        return found
+
+    return _checked(layer, make, (2, layer.num_features, 3, 3))
 
 
 @torch.no_grad()
-def _fold(layer: masked.MaskedConv2d, norm: nn.BatchNorm2d) -> None:
-    """Puts a batch norm in eval mode into the weights before it."""
-    factor = torch.rsqrt(norm.running_var + norm.eps)
-    if norm.weight is not None:
-        factor = factor * norm.weight
-    bias = -norm.running_mean if layer.bias is None else layer.bias - norm.running_mean
-    bias = bias * factor if norm.bias is None else bias * factor + norm.bias
-    layer.weight = nn.Parameter(layer.weight * factor[:, None, None, None], requires_grad=layer.weight.requires_grad)
-    layer.bias = nn.Parameter(bias, requires_grad=layer.weight.requires_grad)
+def _checked(layer: nn.Module, make: Callable[[nn.Module], nn.Module], shape: tuple[int, ...]) -> nn.Module:
+    """What `make` makes of a layer. Raises ValueError unless it computes the same, with random parameters too, since
+    those of the layer may hide a difference."""
+    found, generator = make(layer), torch.Generator().manual_seed(0)
+    random = lambda like, shape: torch.randn(shape, generator=generator, device="cpu").to(like)
+    try:
+        twin = copy.deepcopy(layer)
+        for parameter in twin.parameters():
+            parameter.copy_(random(parameter, parameter.shape) * parameter.shape[-1] ** -0.5)
+        x = random(parameter, shape)
+        with masks.mask(None):
+            expected, given = twin.forward(x), make(twin)(x)
+        bound = expected.abs().max() * (1e-4 if x.dtype in (torch.float32, torch.float64) else 2e-2)
+        same = bool((given - expected).abs().max() <= bound)
+    except Exception:  # What the layer's own code raises for an input that it does not expect.
+        same = False
+    if not same:
+        raise ValueError(f"its forward does not compute what {type(found).__name__} does")
+    return found

@@ -98,6 +98,11 @@ def _reason(input):
     )
 
 
+def _converted(input, *parameters):
+    """Parameters in the type of the input, as PolyKernels pack them."""
+    return (parameter if parameter is None else parameter.to(input.dtype) for parameter in parameters)
+
+
 def _twin(name, dense, operator_of, size):
     """A dense twin as the library calls it: tensors, residual, parameters, place, zero, out."""
 
@@ -115,7 +120,7 @@ def _twin(name, dense, operator_of, size):
             operator_of(input, weight, residual, *params),
             size(input),
             again,
-            lambda: dense(input, weight, bias, mask, residual, *params),
+            lambda: dense(input, *_converted(input, weight, bias), mask, residual, *params),
             out,
             zero,
             mask,

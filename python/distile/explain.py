@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
+import dataclasses
 import importlib.util
+import inspect
+import json
 import pathlib
+import re
 import sys
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
@@ -14,34 +20,46 @@ from torch import nn
 from . import masks, polykernels
 from . import nn as masked
 from .building import build
-from .conversion import convert
+from .conversion import Left, convert
+from .nn_base import Masked
 from .report import Row, median_us, table
 
-WEIGHTED = (masked.MaskedConv2d, masked.MaskedConvTranspose2d, masked.MaskedUpsampleConv2d, masked.MaskedLinear)
+CONVOLUTIONS = (masked.MaskedConv2d, masked.MaskedConvTranspose2d, masked.MaskedUpsampleConv2d)
+ATTENTION = (masked.MaskedAttention, masked.MaskedMultiheadAttention)
 
 
-def _work(layer, output: torch.Tensor) -> int:
-    """The multiply-adds of a dense layer."""
-    if isinstance(layer, masked.MaskedLinear):
-        return output.numel() * layer.in_features
-    taps = layer.kernel_size[0] * layer.kernel_size[1] * layer.in_channels // layer.groups
-    if isinstance(layer, masked.MaskedConvTranspose2d):
-        taps = -(-taps // (layer.stride[0] * layer.stride[1]))
-    return output.numel() * taps
+@dataclasses.dataclass
+class Call:
+    """A call of a masked layer, by the names of its arguments."""
+
+    name: str
+    layer: nn.Module
+    arguments: inspect.BoundArguments
+    output: torch.Tensor
+
+    def run(self) -> torch.Tensor:
+        return self.layer(*self.arguments.args, **self.arguments.kwargs)
+
+    def without_mask(self) -> Call:
+        """The same of the dense layer. Its context must be without a mask."""
+        unmasked = {"mask": None, "key_mask": None, "out": None, "zero": False}
+        arguments = copy.copy(self.arguments)
+        arguments.arguments = {name: unmasked.get(name, value) for name, value in self.arguments.arguments.items()}
+        return dataclasses.replace(self, arguments=arguments)
 
 
 @contextlib.contextmanager
-def _recorded_calls(model):
-    """The inputs and masks with which each masked layer ran."""
-    calls: list[tuple[str, nn.Module, tuple, dict, torch.Tensor]] = []
+def _recorded_calls(model: nn.Module) -> Iterator[list[Call]]:
+    """The calls of masked layers, but for those that are parts of others."""
+    calls: list[Call] = []
     handles = []
-    for name, layer in model.named_modules():
-        if isinstance(layer, WEIGHTED):
+    for name, layer in _masked_layers(model):
 
-            def hook(layer, args, keywords, output, name=name):
-                calls.append((name, layer, args, keywords, output))
+        def hook(layer, args, keywords, output, name=name):
+            arguments = inspect.signature(layer.forward).bind(*args, **keywords)
+            calls.append(Call(name or type(layer).__name__, layer, arguments, output))
 
-            handles.append(layer.register_forward_hook(hook, with_kwargs=True))
+        handles.append(layer.register_forward_hook(hook, with_kwargs=True))
     try:
         yield calls
     finally:
@@ -49,86 +67,165 @@ def _recorded_calls(model):
             handle.remove()
 
 
-def _mask_of(layer, args, keywords, output):
-    given = keywords.get("mask", args[1] if len(args) > 1 else None)
-    size = output.shape[2:] if output.dim() == 4 and not isinstance(layer, masked.MaskedLinear) else output.shape[1:-1]
-    return masks.resolve(given, *size)
+def _masked_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    found = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, Masked)]
+    parts = {part for _, layer in found for part in layer.modules() if part is not layer}
+    return [(name, layer) for name, layer in found if layer not in parts]
+
+
+def _work(call: Call, active: torch.Tensor) -> tuple[int, float]:
+    """The multiply-adds of the dense layer and of the masked one: those of products by weights, and of attention."""
+    layer, density = call.layer, active.float().mean().item()
+    if isinstance(layer, ATTENTION):
+        batch, tokens, channels = call.arguments.args[0].shape
+        keys = call.arguments.arguments.get("key_mask")
+        keys = active if keys is None else masks.as_mask(keys)
+        pairs = (active.sum(1) * keys.bool().sum(1)).sum().item()
+        projected = 4 * batch * tokens * channels**2
+        return projected + 2 * batch * tokens**2 * channels, projected * density + 2 * pairs * channels
+    if isinstance(layer, masked.MaskedLinear):
+        work = call.output.numel() * layer.in_features
+    elif isinstance(layer, CONVOLUTIONS):
+        taps = layer.kernel_size[0] * layer.kernel_size[1] * layer.in_channels // layer.groups
+        if isinstance(layer, masked.MaskedConvTranspose2d):
+            taps = -(-taps // (layer.stride[0] * layer.stride[1]))
+        work = call.output.numel() * taps
+    else:
+        work = 0
+    return work, work * density
+
+
+def _kind(layer: nn.Module) -> str:
+    name = re.sub("(?<=[a-z])(?=[A-Z])", " ", type(layer).__name__.removeprefix("Masked").removesuffix("2d")).lower()
+    if isinstance(layer, masked.MaskedLinear):
+        return f"linear {layer.in_features}-{layer.out_features}"
+    if isinstance(layer, ATTENTION):
+        channels = layer.proj.in_features if isinstance(layer, masked.MaskedAttention) else layer.embed_dim
+        return f"attention {layer.num_heads}x{channels // layer.num_heads}"
+    if isinstance(layer, CONVOLUTIONS):
+        name = "depthwise" if layer.groups == layer.in_channels == layer.out_channels else name
+        return f"{name} {_window(layer)} {layer.in_channels}-{layer.out_channels}"
+    return f"{name} {_window(layer)}" if hasattr(layer, "kernel_size") else name
+
+
+def _window(layer: nn.Module) -> str:
+    kernel, stride = (
+        (value, value) if isinstance(value, int) else tuple(value) for value in (layer.kernel_size, layer.stride)
+    )
+    return "x".join(map(str, kernel)) + ("" if stride == (1, 1) else f"/{stride[0]}")
+
+
+def _time(run: Callable[[], object], device: torch.device, seconds: float) -> float:
+    """The median time of a call in microseconds; on a GPU, until its work is done."""
+    if device.type != "cuda":
+        return median_us(run, seconds)
+
+    def run_and_wait():
+        run()
+        torch.cuda.synchronize(device)
+
+    return median_us(run_and_wait, seconds)
 
 
 @torch.no_grad()
-def explain(model: nn.Module, *example, mask: torch.Tensor, seconds: float = 0.2) -> list[Row]:
-    """A row for each call of a layer that ran with a mask, for a model of masked layers (distile.convert makes one).
+def explain(
+    model: nn.Module, *example, mask, seconds: float = 0.2, dense: nn.Module | None = None
+) -> tuple[list[Row], tuple[float, float] | None]:
+    """A row for each call of a layer that ran with a mask, and the times of the whole model, dense and masked, in
+    microseconds. The model is of masked layers (distile.convert makes one); `mask` is as distile.mask takes it.
 
-    Times are medians on this machine, of the layer alone: dense is PyTorch's own layer on the same input. Predicted is
-    the dense time times the density. A model whose layers take their masks themselves needs no `mask`, but gets one.
+    Times are medians on this machine. Those of a layer are of it alone: dense is PyTorch's own layer on the same input.
+    Predicted is the dense time times the share of the work that is left. For the whole, `dense` is the model before its
+    conversion, or else the same model without a mask; None if its layers take their masks themselves.
     """
     model.eval()
-    rows = []
+    rows, own = [], False
+    device = next((tensor.device for tensor in example if isinstance(tensor, torch.Tensor)), torch.device("cpu"))
     with masks.mask(mask):
         with _recorded_calls(model) as calls:
             model(*example)
-        for name, layer, args, keywords, output in calls:
-            active = _mask_of(layer, args, keywords, output)
-            if active is None:
+        for call in calls:
+            with polykernels.recording() as missing, masks.resolving() as resolved:
+                call.run()
+            if not resolved or resolved[0] is None:
                 continue
-            density = active.float().mean().item()
-            with polykernels.recording() as missing:
-                layer(*args, **keywords)
-            bare = {key: value for key, value in keywords.items() if key not in ("mask", "out", "zero")}
-            unmasked = (*args[:1], None, *args[2:])
+            active = resolved[0].bool()
+            own = own or call.arguments.arguments.get("mask") is not None
             with masks.mask(None):
-                dense_us = median_us(lambda: layer(*unmasked, **bare), seconds)
-            masked_us = median_us(lambda: layer(*args, **keywords), seconds)
-            work = _work(layer, output)
-            rows.append(
-                Row(
-                    name or type(layer).__name__,
-                    _kind(layer),
-                    density,
-                    work,
-                    work * density,
-                    dense_us,
-                    masked_us,
-                    dense_us * density,
-                    bool(missing),
-                )
-            )
-    return rows
+                dense_us = _time(call.without_mask().run, device, seconds)
+            masked_us = _time(call.run, device, seconds)
+            density, (dense_work, work) = active.float().mean().item(), _work(call, active)
+            share = work / dense_work if dense_work else density
+            times = dense_us, masked_us, dense_us * share
+            rows.append(Row(call.name, _kind(call.layer), density, dense_work, work, *times, bool(missing)))
+    if own and dense is None:
+        return rows, None
 
+    def run_masked():
+        with masks.mask(mask):
+            model(*example)
 
-def _kind(layer) -> str:
-    if isinstance(layer, masked.MaskedLinear):
-        return f"linear {layer.in_features}-{layer.out_features}"
-    size = "x".join(map(str, layer.kernel_size))
-    depthwise = layer.groups == layer.in_channels == layer.out_channels
-    stride = "" if layer.stride == (1, 1) else f"/{layer.stride[0]}"
-    name = "depthwise" if depthwise else type(layer).__name__.removeprefix("Masked").removesuffix("2d").lower()
-    return f"{name} {size}{stride} {layer.in_channels}-{layer.out_channels}"
+    with masks.mask(None):
+        dense_us = _time(lambda: (dense or model)(*example), device, seconds)
+    return rows, (dense_us, _time(run_masked, device, seconds))
 
 
 def unsupported_layers(model: nn.Module) -> list[str]:
-    """Leaves of a model with parameters that have no masked form."""
+    """The layers of a model with parameters that are not masked."""
+    inside = {part for _, layer in _masked_layers(model) for part in layer.modules()}
+    inside |= {
+        part
+        for layer in model.modules()
+        if isinstance(layer, nn.MultiheadAttention)
+        for part in layer.modules()
+        if part is not layer
+    }
     return [
         f"{name}: {type(layer).__name__}"
         for name, layer in model.named_modules()
-        if not list(layer.children())
+        if layer not in inside
+        and (not list(layer.children()) or isinstance(layer, nn.MultiheadAttention))
         and list(layer.parameters(recurse=False))
-        and not isinstance(layer, (*WEIGHTED, masked.MaskedLayerNorm, masked.MaskedRMSNorm))
     ]
+
+
+def read_rules(texts: list[str]) -> list[tuple[str, object]]:
+    """Rules for distile.convert from texts PATTERN=MASK, or from JSON files with a list of them."""
+    rules = []
+    for text in texts:
+        if text.endswith(".json"):
+            rules += read_rules(json.loads(pathlib.Path(text).read_text()))
+            continue
+        pattern, separator, mask = text.rpartition("=")
+        if not separator or not pattern or "," in mask:
+            raise ValueError(f"the rule {text!r} is not PATTERN=MASK; an empty MASK leaves the layers as they are")
+        rules.append((pattern, mask or False))
+    return rules
 
 
 def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(prog="python -m distile.explain", description=__doc__)
     parser.add_argument("model", help="a Python file with model() -> nn.Module and example() -> its inputs; or an ONNX "
-        "file, with the options of python -m distile.onnx explain")
+        "file, with the options of python -m distile.onnx explain")  # fmt: skip
     parser.add_argument(
         "--masks",
+        nargs="+",
         required=True,
-        help="a .npy file of masks, [H, W] or [N, H, W], of the images' size or a "
-        "fraction of it; or a density, for a disc of that density",
+        metavar="[MASK=]VALUE",
+        help="a .npy file of masks, [H, W] or [N, H, W], of the images' size or a fraction of it, or of tokens, [T] or "
+        "[N, T]; or a density, for a disc or random tokens of that density; for all masks, or for one by its name",
     )
+    parser.add_argument(
+        "--rules",
+        nargs="+",
+        metavar="PATTERN=MASK",
+        help="the mask of layers whose names match a pattern with *, ? and []; the first rule that matches decides. "
+        "PATTERN= leaves them as they are. Or JSON files with a list of such rules (default: *=mask)",
+    )
+    parser.add_argument("--device", default="cpu", help="where to run: cpu, or cuda (default: %(default)s)")
     parser.add_argument("--build", action="store_true", help="compile missing PolyKernels first")
     parser.add_argument("--seconds", type=float, default=0.2, help="to measure each time (default: %(default)s)")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write what was found into a file, too")
     arguments = sys.argv[1:] if arguments is None else arguments
     if any(argument.endswith(".onnx") for argument in arguments):
         from .onnx import explain as of_onnx
@@ -143,34 +240,73 @@ def main(arguments=None) -> int:
     spec.loader.exec_module(program)
     model, example = program.model().eval(), program.example()
     example = example if isinstance(example, tuple) else (example,)
-    if not any(isinstance(layer, WEIGHTED) for layer in model.modules()):
-        model = convert(model)
-    model = model.to(memory_format=torch.channels_last)
-    example = tuple(
-        tensor.contiguous(memory_format=torch.channels_last)
-        if isinstance(tensor, torch.Tensor) and tensor.dim() == 4
-        else tensor
-        for tensor in example
-    )
-    mask = _read_masks(options.masks, example[0])
+    dense, report = None, []
+    try:
+        if not _masked_layers(model):
+            dense = copy.deepcopy(model)
+            model = convert(model, read_rules(options.rules or ["*=mask"]), report=report)
+        elif options.rules:
+            raise ValueError(f"{options.model} has masked layers already, and --rules is for a model without")
+        mask = _masks(model, options.masks, example[0])
+    except ValueError as error:
+        parser.error(str(error))
+    place = dict(device=options.device, memory_format=torch.channels_last)
+    model, dense = model.to(**place), dense and dense.to(**place)
+    example = tuple(_placed(value, options.device) for value in example)
+    mask = {name: one.to(options.device) for name, one in mask.items()}
     if options.build:
         for operator in build(model, *example, mask=mask):
             print(f"built {operator}", file=sys.stderr)
-    print(table(explain(model, *example, mask=mask, seconds=options.seconds), unsupported_layers(model)))
+    rows, whole = explain(model, *example, mask=mask, seconds=options.seconds, dense=dense)
+    left = [f"{row.name}: {row.type}: {row.reason}" for row in report if isinstance(row, Left)]
+    left = left if dense else unsupported_layers(model)
+    seen = {row.name for row in rows}
+    without = [(name or type(layer).__name__, layer) for name, layer in _masked_layers(model)]
+    left += [f"{name}: {_kind(layer)}: it ran without a mask" for name, layer in without if name not in seen]
+    print(table(rows, left))
+    if whole:
+        print(f"\nwhole model: dense {whole[0]:.0f} us, masked {whole[1]:.0f} us, gain {whole[0] / whole[1]:.2f}")
+    if options.json:
+        found = {"layers": [dataclasses.asdict(row) for row in rows], "dense": left}
+        if whole:
+            found["whole"] = dict(zip(("dense_us", "masked_us"), whole))
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
     return 0
 
 
+def _placed(value, device: str):
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.to(device, memory_format=torch.channels_last if value.dim() == 4 else torch.preserve_format)
+
+
+def _masks(model: nn.Module, texts: list[str], example: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The masks that a model's layers take, by their names."""
+    values = {name: value for name, _, value in (text.rpartition("=") for text in texts)}
+    names = dict.fromkeys(layer.mask_name for _, layer in _masked_layers(model))
+    unknown = [name for name in values if name and name not in names]
+    if unknown:
+        raise ValueError(f"--masks names {', '.join(unknown)}, but the masks of the layers are {', '.join(names)}")
+    lacking = [name for name in names if name not in values and "" not in values]
+    if lacking:
+        raise ValueError(f"--masks says nothing about the masks {', '.join(lacking)}")
+    return {name: _read_masks(values.get(name, values.get("")), example) for name in names}
+
+
 def _read_masks(text: str, example: torch.Tensor) -> torch.Tensor:
-    batch = example.shape[0]
+    batch, images = example.shape[0], example.dim() == 4
     try:
         density = float(text)
     except ValueError:
         import numpy
 
         found = torch.from_numpy(numpy.load(text) != 0)
-        found = found[None] if found.dim() == 2 else found
-        return found[:1].expand(batch, -1, -1).contiguous() if found.shape[0] < batch else found[:batch]
-    if example.dim() == 3:
+        found = found[None] if found.dim() == (2 if images else 1) else found
+        if found.dim() != (3 if images else 2):
+            wanted = "[H, W] or [N, H, W]" if images else "[T] or [N, T]"
+            raise ValueError(f"{text} holds {list(found.shape)}, but masks are {wanted}") from None
+        return (found[:1].expand(batch, *found.shape[1:]) if len(found) < batch else found[:batch]).contiguous()
+    if not images:
         return torch.rand(example.shape[:2], generator=torch.Generator().manual_seed(1)) < density
     y, x = (torch.arange(extent) / extent - 0.5 + 0.5 / extent for extent in example.shape[2:])
     distance = y[:, None] ** 2 + x[None, :] ** 2

@@ -9,19 +9,19 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from .autograd import _activate
+from .autograd import _activate, wide
 from .dense import ACTIVATIONS, _spread, finish
 from .shapes import _given, _images, _like, convolved
 
 # ---- What they compute ------------------------------------------------------------------------
 
 
-def max_pool2d(input, mask, *, kernel, stride=(1, 1), padding=(0, 0), dilation=(1, 1)):
+def max_pool2d(input, mask, kernel, *, stride=(1, 1), padding=(0, 0), dilation=(1, 1)):
     """What torch.ops.distile.max_pool2d computes."""
     return finish(F.max_pool2d(input, kernel, stride, padding, dilation), mask, None, "none")
 
 
-def avg_pool2d(input, mask, *, kernel, stride=(1, 1), padding=(0, 0), count_padding=True):
+def avg_pool2d(input, mask, kernel, *, stride=(1, 1), padding=(0, 0), count_padding=True):
     """What torch.ops.distile.avg_pool2d computes."""
     return finish(F.avg_pool2d(input, kernel, stride, padding, False, count_padding), mask, None, "none")
 
@@ -60,7 +60,7 @@ def _groups_last(input, groups):
 
 def group_statistics(input, mask=None, *, groups):
     """What torch.ops.distile.group_statistics computes: mean and variance, [N, groups], 0 without an active pixel."""
-    rows = _groups_last(input, groups).float()
+    rows = wide(_groups_last(input, groups))
     seen = torch.ones(rows.shape[:2], dtype=torch.bool, device=input.device) if mask is None else mask.bool().flatten(1)
     seen = seen[:, :, None, None]
     count = (seen.sum((1, 2, 3)) * rows.shape[3]).clamp(min=1)[:, None]
@@ -73,7 +73,7 @@ def group_norm(input, mask, weight, bias, mean=None, variance=None, *, groups, e
     """What torch.ops.distile.group_norm computes: with the statistics of the active pixels, or with given ones."""
     if mean is None:
         mean, variance = group_statistics(input, mask, groups=groups)
-    rows = _groups_last(input, groups).float()
+    rows = wide(_groups_last(input, groups))
     shape = (-1, 1, groups, 1)
     rows = ((rows - mean.view(shape)) * torch.rsqrt(variance + epsilon).view(shape)).flatten(2)
     rows = rows if weight is None else rows * weight
@@ -104,7 +104,7 @@ def _fake(name, function):
     torch.library.register_fake(f"distile::{name}.out", _given)
 
 
-def _pooled(input, mask, *, kernel, stride=(1, 1), padding=(0, 0), dilation=(1, 1), count_padding=True):
+def _pooled(input, mask, kernel, *, stride=(1, 1), padding=(0, 0), dilation=(1, 1), count_padding=True):
     extents = [
         convolved(input.shape[2 + axis], padding[axis], padding[axis], dilation[axis], kernel[axis], stride[axis])
         for axis in (0, 1)
@@ -148,9 +148,12 @@ def _(input, weight=None, *, bias=0.0, threshold=0.0):
 # ---- Gradients --------------------------------------------------------------------------------
 
 
-def _register(name, backward):
+def _register(name, backward, tensors=None):
+    """`tensors`: how many of the positional arguments are tensors, if others follow."""
+
     def setup(ctx, inputs, keyword_only_inputs, output):
-        ctx.save_for_backward(*inputs)
+        ctx.save_for_backward(*inputs[:tensors])
+        ctx.others = () if tensors is None else inputs[tensors:]
         ctx.keywords = keyword_only_inputs
 
     torch.library.register_autograd(f"distile::{name}", backward, setup_context=setup)
@@ -197,16 +200,18 @@ def _of_activate(ctx, gradient):
 
 def _of_max_pool(ctx, gradient):
     input, mask = ctx.saved_tensors
-    window = [list(ctx.keywords[name]) for name in ("kernel", "stride", "padding", "dilation")]
+    window = [list(ctx.others[0]), *(list(ctx.keywords[name]) for name in ("stride", "padding", "dilation"))]
     _, places = torch.ops.aten.max_pool2d_with_indices(input, *window)
-    return torch.ops.aten.max_pool2d_with_indices_backward(_active(gradient, mask), input, *window, False, places), None
+    change = torch.ops.aten.max_pool2d_with_indices_backward(_active(gradient, mask), input, *window, False, places)
+    return change, None, None
 
 
 def _of_avg_pool(ctx, gradient):
     input, mask = ctx.saved_tensors
-    window = [list(ctx.keywords[name]) for name in ("kernel", "stride", "padding")]
+    window = [list(ctx.others[0]), *(list(ctx.keywords[name]) for name in ("stride", "padding"))]
     count_padding = ctx.keywords["count_padding"]
-    return torch.ops.aten.avg_pool2d_backward(_active(gradient, mask), input, *window, False, count_padding, None), None
+    change = torch.ops.aten.avg_pool2d_backward(_active(gradient, mask), input, *window, False, count_padding, None)
+    return change, None, None
 
 
 def _of_upsample(ctx, gradient):
@@ -237,11 +242,11 @@ def _of_group_norm(ctx, gradient):
     shape = (-1, 1, groups, 1)
     inverse = torch.rsqrt(variance + ctx.keywords["epsilon"]).view(shape)
     seen = mask.bool().flatten(1)[:, :, None, None]
-    normalized = torch.where(seen, (_groups_last(input, groups).float() - mean.view(shape)) * inverse, 0)
+    normalized = torch.where(seen, (wide(_groups_last(input, groups)) - mean.view(shape)) * inverse, 0)
     flat = normalized.flatten(2)
     before = flat if weight is None else flat * weight
     before = before if bias is None else before + bias
-    change = torch.where(seen, _groups_last(gradient, groups).float(), 0).flatten(2)
+    change = torch.where(seen, wide(_groups_last(gradient, groups)), 0).flatten(2)
     change = _activate(ctx.keywords["activation"], before, change)
     for_weight, for_bias = (change * flat).sum((0, 1)), change.sum((0, 1))
     change = (change if weight is None else change * weight).unflatten(2, (groups, -1))
@@ -252,6 +257,10 @@ def _of_group_norm(ctx, gradient):
         change = torch.where(seen, change - offset - normalized * slope, 0)
     change = (change * inverse).flatten(2)
     change = change.transpose(1, 2).reshape(input.shape) if input.dim() == 4 else change
+    for_weight, for_bias = (
+        sums if parameter is None else sums.to(parameter.dtype)
+        for sums, parameter in ((for_weight, weight), (for_bias, bias))
+    )
     found = (change.to(input.dtype), None, for_weight, for_bias, None, None)[: len(ctx.needs_input_grad)]
     return tuple(tensor if wanted else None for tensor, wanted in zip(found, ctx.needs_input_grad))
 
@@ -263,8 +272,8 @@ def _of_statistics(ctx, *_):
 _register("add", _of_add)
 _register("multiply", _of_multiply)
 _register("activate", _of_activate)
-_register("max_pool2d", _of_max_pool)
-_register("avg_pool2d", _of_avg_pool)
+_register("max_pool2d", _of_max_pool, tensors=2)
+_register("avg_pool2d", _of_avg_pool, tensors=2)
 _register("upsample_nearest", _of_upsample)
 _register("global_pool", _of_global_pool)
 _register("group_norm", _of_group_norm)

@@ -49,7 +49,7 @@ def pool(mask, factor_h, factor_w):
     return F.max_pool2d(_images(mask), (factor_h, factor_w), ceil_mode=True)[:, 0] > 0
 
 
-def needed_input(mask, size, *, kernel, stride=(1, 1), dilation=(1, 1), padding=(0, 0), kind=CONV):
+def needed_input(mask, size, kernel, *, stride=(1, 1), dilation=(1, 1), padding=(0, 0), kind=CONV):
     """What torch.ops.distile.mask_needed_input computes."""
     marks = _images(mask)
     if kind == TRANSPOSED:
@@ -60,7 +60,7 @@ def needed_input(mask, size, *, kernel, stride=(1, 1), dilation=(1, 1), padding=
     return F.max_pool2d(_spread(marks, larger, kernel, (1, 1), dilation, padding), stride)[:, 0] > 0
 
 
-def affected_output(mask, size, *, kernel, stride=(1, 1), dilation=(1, 1), padding=(0, 0), kind=CONV):
+def affected_output(mask, size, kernel, *, stride=(1, 1), dilation=(1, 1), padding=(0, 0), kind=CONV):
     """What torch.ops.distile.mask_affected_output computes."""
     marks = _images(mask)
     if kind == TRANSPOSED:
@@ -110,5 +110,19 @@ ALGEBRA = {
     "mask_to_bits": to_bits,
     "cumulative_lengths": cumulative_lengths,
 }
-for _name in ("mask_to_bits", "cumulative_lengths"):
-    torch.library.impl(f"distile::{_name}", "CUDA")(ALGEBRA[_name])
+
+
+def _on_gpus(name):
+    algebra = ALGEBRA[name]
+    torch.library.impl(f"distile::{name}", "CUDA")(algebra)
+
+    @torch.library.impl(f"distile::{name}.out", "CUDA")
+    def into(mask, *, out):
+        result = algebra(mask)
+        if out.shape != result.shape or out.dtype != result.dtype:
+            raise ValueError(f"distile: `out` must be a tensor {list(result.shape)} of type {result.dtype}")
+        return out.copy_(result)
+
+
+_on_gpus("mask_to_bits")
+_on_gpus("cumulative_lengths")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
+import torch.nn.functional as F
 
 from ._library import ops
 
@@ -15,6 +17,11 @@ class SharedMask:
     """A mask for layers of several resolutions: `at` gives it at each, and computes each once.
 
     At a lower resolution a pixel is active if any pixel of its block is; at a higher one, pixels are repeated.
+
+    Tokens have the mask of an image if they are its square patches, row by row, after fewer class and register tokens
+    than a row has patches. Those come first and are always active. At most one size of patches fits a number of tokens:
+    a larger one makes fewer rows and columns, and so leaves more than a row over. The other way round, a mask of tokens
+    serves images of one pixel a patch.
     """
 
     def __init__(self, mask: torch.Tensor):
@@ -34,8 +41,13 @@ class SharedMask:
 
     def _resized(self, size: tuple[int, ...]) -> torch.Tensor:
         have = tuple(self.mask.shape[1:])
-        if len(size) == 1 and len(have) == 2 and size[0] == have[0] * have[1]:
-            return self.mask.flatten(1)
+        if len(have) == 2 and len(size) == 1:
+            grid = _patches(have, size[0])
+            if grid:
+                leading = size[0] - grid[0] * grid[1]
+                return F.pad(self.at(*grid).flatten(1), (leading, 0), value=1)
+        if len(have) == 1 and len(size) == 2 and _leading(have[0], size) is not None:
+            return self.mask[:, _leading(have[0], size) :].unflatten(1, size).contiguous()
         if len(size) == len(have) == 2:
             factors = [-(-have[axis] // size[axis]) for axis in (0, 1)]
             if all(-(-have[axis] // factors[axis]) == size[axis] for axis in (0, 1)):
@@ -43,10 +55,27 @@ class SharedMask:
             if all(size[axis] % have[axis] == 0 for axis in (0, 1)):
                 rows = self.mask.repeat_interleave(size[0] // have[0], 1)
                 return rows.repeat_interleave(size[1] // have[1], 2)
+        patches = len(size) == 1 and len(have) == 2
+        what = "not the number of its patches" if patches else "neither a fraction nor a multiple of it"
         raise ValueError(
-            f"the shared mask is for {have}, and a layer has an output of {size}: neither a fraction nor a "
-            "multiple of it. Give that layer its own mask"
+            f"the shared mask is for {have}, and a layer has an output of {size}: {what}. Give that layer its own "
+            "mask, or leave it dense"
         )
+
+
+def _leading(tokens: int, grid: Sequence[int]) -> int | None:
+    """How many tokens come before those of a grid; None if the rest is no such grid."""
+    count = tokens - grid[0] * grid[1]
+    return count if 0 <= count < max(grid[1], 1) else None
+
+
+def _patches(size: Sequence[int], tokens: int) -> tuple[int, int] | None:
+    """The rows and columns of an image's patches that are so many tokens."""
+    for patch in range(1, min(size) + 1):
+        grid = size[0] // patch, size[1] // patch
+        if not (size[0] % patch or size[1] % patch) and _leading(tokens, grid) is not None:
+            return grid
+    return None
 
 
 class fixed:
@@ -87,8 +116,9 @@ class fixed:
 
 
 class _Current(threading.local):
-    shared: SharedMask | None = None
+    shared: SharedMask | dict[str, SharedMask | None] | None = None
     fixed: fixed | None = None
+    resolved: list[torch.Tensor | None] | None = None
 
 
 _current = _Current()
@@ -107,18 +137,23 @@ class mask:
         with distile.mask(m):
             y = block(x)
 
-    With None, they run without a mask.
+    With None, they run without a mask. Masks by names, `distile.mask({"near": a, "mask": b})`, are for layers whose
+    rule in distile.convert names one; other layers take "mask".
     """
 
-    def __init__(self, mask: torch.Tensor | SharedMask | None):
-        self.shared = SharedMask(mask) if isinstance(mask, torch.Tensor) else mask
+    def __init__(self, mask: torch.Tensor | SharedMask | dict[str, torch.Tensor | SharedMask | None] | None):
+        self.shared = {name: _share(one) for name, one in mask.items()} if isinstance(mask, dict) else _share(mask)
 
-    def __enter__(self) -> SharedMask | None:
+    def __enter__(self) -> SharedMask | dict[str, SharedMask | None] | None:
         self._outer, _current.shared = _current.shared, self.shared
         return self.shared
 
     def __exit__(self, *_) -> None:
         _current.shared = self._outer
+
+
+def _share(mask: torch.Tensor | SharedMask | None) -> SharedMask | None:
+    return SharedMask(mask) if isinstance(mask, torch.Tensor) else mask
 
 
 def as_mask(mask: torch.Tensor) -> torch.Tensor:
@@ -128,12 +163,32 @@ def as_mask(mask: torch.Tensor) -> torch.Tensor:
     return mask if mask.dtype in (torch.bool, torch.uint8) else mask != 0
 
 
-def resolve(mask: torch.Tensor | SharedMask | None, *size: int) -> torch.Tensor | None:
-    """A layer's mask: its own, or that of the context; None without either."""
+def resolve(mask: torch.Tensor | SharedMask | None, *size: int, name: str = "mask") -> torch.Tensor | None:
+    """A layer's mask: its own, or that of the context, by its name if there are several; None without either. Without
+    a `size`, a layer has no positions, and no mask of a context."""
     if isinstance(mask, torch.Tensor):
-        return as_mask(mask)
-    shared = mask if mask is not None else _current.shared
-    return None if shared is None else shared.at(*size)
+        found = as_mask(mask)
+    else:
+        shared = _current.shared if mask is None and size else mask
+        if isinstance(shared, dict):
+            if name not in shared:
+                names = ", ".join(map(repr, shared))
+                raise ValueError(f"a layer takes the mask {name!r}, but distile.mask has {names}")
+            shared = shared[name]
+        found = None if shared is None else shared.at(*size)
+    if _current.resolved is not None:
+        _current.resolved.append(found)
+    return found
+
+
+@contextlib.contextmanager
+def resolving() -> Iterator[list[torch.Tensor | None]]:
+    """Collects the masks that layers take inside."""
+    outer, _current.resolved = _current.resolved, []
+    try:
+        yield _current.resolved
+    finally:
+        _current.resolved = outer
 
 
 def dilate(mask: torch.Tensor, radius: int | Sequence[int]) -> torch.Tensor:

@@ -9,6 +9,7 @@ from torch import nn
 from . import dense, layers, masks
 from ._library import ops
 from .forms import form
+from .nn_base import Activated, Masked
 from .shapes import convolved
 from .vectors import float32_of
 
@@ -27,24 +28,32 @@ def _finish(result, out):
     return result if out is None else out.copy_(result)
 
 
-def _mask_of(mask, tensor):
-    """The mask of a result: an image [N, C, H, W] or tokens [N, T, C]."""
-    return masks.resolve(mask, *(tensor.shape[2:] if tensor.dim() == 4 else tensor.shape[1:-1]))
+class _Elementwise(Masked):
+    def _mask_of(self, mask, tensor):
+        """The mask of a result: an image [N, C, H, W] or tokens [N, T, C]."""
+        return self._mask(mask, tensor.shape[0], *(tensor.shape[2:] if tensor.dim() == 4 else tensor.shape[1:-1]))
 
 
-class _Pool:
+class _Pool(Masked):
     """What the masked pools share."""
 
-    def _pool(self, name, input, mask, out, zero, **more):
-        kernel, stride, padding = _pair(self.kernel_size), _pair(self.stride), _pair(self.padding)
-        dilation = more.get("dilation", (1, 1))
+    def _prepare(self):
         if self.ceil_mode:
             raise ValueError("masked pooling has no ceil_mode")
+        if getattr(self, "return_indices", False):
+            raise ValueError("masked pooling has no return_indices")
+        if getattr(self, "divisor_override", None) is not None:
+            raise ValueError("masked pooling has no divisor_override")
+
+    def _pool(self, name, input, mask, out, zero, **more):
+        self._prepare()
+        kernel, stride, padding = _pair(self.kernel_size), _pair(self.stride), _pair(self.padding)
+        dilation = more.get("dilation", (1, 1))
         size = [
-            convolved(input.shape[2 + axis], padding[axis], padding[axis], dilation[axis], kernel[axis], stride[axis])
+            convolved(input.shape[axis - 2], padding[axis], padding[axis], dilation[axis], kernel[axis], stride[axis])
             for axis in (0, 1)
         ]
-        mask = masks.resolve(mask, *size)
+        mask = self._mask(mask, input.shape[0], *size)
         if mask is None:
             return None
         return _run(name, (input, mask), dict(kernel=kernel, stride=stride, padding=padding, **more), out, zero)
@@ -62,24 +71,29 @@ class MaskedAvgPool2d(_Pool, nn.AvgPool2d):
     """nn.AvgPool2d at the active pixels of a mask of the output, [N, H, W]."""
 
     def forward(self, input, mask=None, *, out=None, zero=False):
-        if self.divisor_override is not None:
-            raise ValueError("masked pooling has no divisor_override")
         result = self._pool("avg_pool2d", input, mask, out, zero, count_padding=self.count_include_pad)
         return _finish(super().forward(input), out) if result is None else result
 
 
-class MaskedGlobalPool(nn.Module):
+class MaskedGlobalPool(Masked, nn.Module):
     """The mean, or the maximum, of each image's active pixels, or of all without a mask: [N, C, 1, 1]."""
 
     def __init__(self, maximum=False):
         super().__init__()
         self.maximum = maximum
 
+    @classmethod
+    def from_dense(cls, layer: nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d):
+        """Pooling by the active pixels instead of an adaptive pool to one pixel."""
+        if layer.output_size not in (1, (1, 1)) or getattr(layer, "return_indices", False):
+            raise ValueError("a masked adaptive pool is to one pixel, without indices")
+        return cls(maximum=isinstance(layer, nn.AdaptiveMaxPool2d))
+
     def forward(self, input, mask=None):
-        return ops.global_pool(input, _mask_of(mask, input), maximum=self.maximum)
+        return ops.global_pool(input, self._mask(mask, input.shape[0], *input.shape[2:]), maximum=self.maximum)
 
 
-class MaskedAdd(nn.Module):
+class MaskedAdd(_Elementwise, nn.Module):
     """activation(input + other). `other` may be one pixel for each image, [N, C, 1, 1]."""
 
     def __init__(self, activation="none"):
@@ -87,13 +101,13 @@ class MaskedAdd(nn.Module):
         self.activation = activation
 
     def forward(self, input, other, mask=None, *, out=None, zero=False):
-        mask = _mask_of(mask, input)
+        mask = self._mask_of(mask, input)
         if mask is None:
             return _finish(dense.ACTIVATIONS[self.activation](input + other), out)
         return _run("add", (input, other, mask), dict(activation=self.activation), out, zero)
 
 
-class MaskedMultiply(nn.Module):
+class MaskedMultiply(_Elementwise, nn.Module):
     """activation(input * other_activation(other)). `other` may be one pixel for each image, [N, C, 1, 1]."""
 
     def __init__(self, other_activation="none", activation="none"):
@@ -101,7 +115,7 @@ class MaskedMultiply(nn.Module):
         self.other_activation, self.activation = other_activation, activation
 
     def forward(self, input, other, mask=None, *, out=None, zero=False):
-        mask = _mask_of(mask, input)
+        mask = self._mask_of(mask, input)
         if mask is None:
             result = input * dense.ACTIVATIONS[self.other_activation](other)
             return _finish(dense.ACTIVATIONS[self.activation](result), out)
@@ -109,7 +123,7 @@ class MaskedMultiply(nn.Module):
         return _run("multiply", (input, other, mask), keywords, out, zero)
 
 
-class MaskedActivation(nn.Module):
+class MaskedActivation(_Elementwise, nn.Module):
     """An activation of the active pixels; with "none", a copy of them."""
 
     def __init__(self, activation="none"):
@@ -117,17 +131,17 @@ class MaskedActivation(nn.Module):
         self.activation = activation
 
     def forward(self, input, mask=None, *, out=None, zero=False):
-        mask = _mask_of(mask, input)
+        mask = self._mask_of(mask, input)
         if mask is None:
             return _finish(dense.ACTIVATIONS[self.activation](input), out)
         return _run("activate", (input, mask), dict(activation=self.activation), out, zero)
 
 
-class MaskedConcat(nn.Module):
+class MaskedConcat(_Elementwise, nn.Module):
     """Tensors one after the other by channels. Better, let the operators before write into channels of one tensor."""
 
     def forward(self, inputs, mask=None, *, out=None, zero=False):
-        mask = _mask_of(mask, inputs[0])
+        mask = self._mask_of(mask, inputs[0])
         if mask is None:
             return _finish(torch.cat(tuple(inputs), 1), out)
         if out is None:
@@ -142,7 +156,7 @@ class MaskedConcat(nn.Module):
         return out
 
 
-class MaskedSqueezeExcite(nn.Module):
+class MaskedSqueezeExcite(Masked, nn.Module):
     """Squeeze-excite: channels times a gate from the mean of each image's active pixels."""
 
     def __init__(self, channels, squeezed, activation="relu", gate="sigmoid"):
@@ -156,7 +170,7 @@ class MaskedSqueezeExcite(nn.Module):
         return self.excite(input, self.expand(squeezed), mask, out=out, zero=zero)
 
 
-class MaskedGroupNorm(nn.GroupNorm):
+class MaskedGroupNorm(Activated, nn.GroupNorm):
     """nn.GroupNorm of the active pixels, and an activation.
 
     Statistics are those of the active pixels; or, after `keep_statistics(input)`, those of all pixels of that input, as
@@ -165,65 +179,87 @@ class MaskedGroupNorm(nn.GroupNorm):
 
     def __init__(self, *args, activation="none", **keywords):
         super().__init__(*args, **keywords)
-        self.activation, self.statistics = activation, None
+        self._prepare(activation)
+
+    def _prepare(self, activation="none"):
+        super()._prepare(activation)
+        self.statistics = None
 
     def keep_statistics(self, input, mask=None):
         """Keeps the mean and the variance of an input's active pixels, or of all without a mask."""
-        self.statistics = ops.group_statistics(input, mask, groups=self.num_groups)
+        self.statistics = ops.group_statistics(_channels_last(input), mask, groups=self.num_groups)
 
     def forget_statistics(self):
         self.statistics = None
 
     def forward(self, input, mask=None, *, out=None, zero=False):
-        mask = _mask_of(mask, input)
+        """`input` [N, C, H, W], or tokens as nn.GroupNorm takes them, [N, C, T]."""
+        mask = self._mask(mask, input.shape[0], *input.shape[2:])
         if mask is None:
-            if self.statistics is None:
-                normalized = super().forward(input)
-            else:
-                everywhere = input.new_ones((input.shape[0], *input.shape[2:]), dtype=torch.bool)
-                normalized = layers.group_norm(
-                    input, everywhere, self.weight, self.bias, *self.statistics, groups=self.num_groups,
-                    epsilon=self.eps,
-                )  # fmt: skip
-            return _finish(dense.ACTIVATIONS[self.activation](normalized), out)
-        tensors = (input, mask, *float32_of(self, "weight", "bias"), *(self.statistics or ()))
+            return _finish(dense.ACTIVATIONS[self.activation](self._dense(input)), out)
+        parameters = (*float32_of(self, "weight", "bias"), *(self.statistics or ()))
         keywords = dict(groups=self.num_groups, epsilon=self.eps, activation=self.activation)
-        return _run("group_norm", tensors, keywords, out, zero)
+        into = None if out is None else _channels_last(out)
+        return _channels_last(_run("group_norm", (_channels_last(input), mask, *parameters), keywords, into, zero))
+
+    def _dense(self, input):
+        if self.statistics is None:
+            return super().forward(input)
+        everywhere = input.new_ones((input.shape[0], *input.shape[2:]), dtype=torch.bool)
+        return _channels_last(layers.group_norm(
+            _channels_last(input), everywhere, self.weight, self.bias, *self.statistics, groups=self.num_groups,
+            epsilon=self.eps,
+        ))  # fmt: skip
 
 
-class MaskedBatchNorm2d(nn.BatchNorm2d):
+def _channels_last(tensor):
+    """Tokens [N, C, T] as [N, T, C], and back."""
+    return tensor.transpose(1, 2) if tensor.dim() == 3 else tensor
+
+
+class MaskedBatchNorm2d(Activated, nn.BatchNorm2d):
     """nn.BatchNorm2d in eval mode at the active pixels, and an activation. Directly after a convolution, fold it into
     the weights instead."""
 
     def __init__(self, *args, activation="none", **keywords):
         super().__init__(*args, **keywords)
-        self.activation = activation
+        super()._prepare(activation)
+
+    def _prepare(self, activation="none"):
+        super()._prepare(activation)
+        if self.running_mean is None:
+            raise ValueError("it has no running statistics")
 
     def forward(self, input, mask=None, *, out=None, zero=False):
-        mask = _mask_of(mask, input)
+        mask = self._mask(mask, input.shape[0], *input.shape[2:])
         if mask is None:
             return _finish(dense.ACTIVATIONS[self.activation](super().forward(input)), out)
         if self.training or self.running_mean is None:
             raise RuntimeError("a masked batch norm has no training mode: call eval(), or give it running statistics")
-        tensors = (input, mask, *float32_of(self, "weight", "bias"), self.running_mean, self.running_var)
-        return _run(
-            "group_norm",
-            tensors,
-            dict(groups=self.num_features, epsilon=self.eps, activation=self.activation),
-            out,
-            zero,
-        )
+        tensors = (input, mask, *float32_of(self, "weight", "bias", "running_mean", "running_var"))
+        keywords = dict(groups=self.num_features, epsilon=self.eps, activation=self.activation)
+        return _run("group_norm", tensors, keywords, out, zero)
 
 
-class MaskedUpsample(nn.Module):
+class MaskedUpsample(Masked, nn.Module):
     """Nearest upsampling by `scale`. If a convolution follows, MaskedUpsampleConv2d does both at once."""
 
     def __init__(self, scale=2):
         super().__init__()
         self.scale = _pair(scale)
 
+    @classmethod
+    def from_dense(cls, layer: nn.Upsample):
+        """Masked upsampling for a dense one by whole numbers."""
+        scale = layer.scale_factor
+        scale = scale if isinstance(scale, tuple) else (scale, scale)
+        whole = len(scale) == 2 and all(factor and float(factor).is_integer() for factor in scale)
+        if layer.mode != "nearest" or not whole:
+            raise ValueError("masked upsampling is to the nearest pixel, by a whole scale_factor")
+        return cls(tuple(map(int, scale)))
+
     def forward(self, input, mask=None, *, out=None, zero=False):
-        mask = masks.resolve(mask, input.shape[2] * self.scale[0], input.shape[3] * self.scale[1])
+        mask = self._mask(mask, input.shape[0], input.shape[2] * self.scale[0], input.shape[3] * self.scale[1])
         if mask is None:
             return _finish(F.interpolate(input, scale_factor=tuple(map(float, self.scale)), mode="nearest"), out)
         return _run("upsample_nearest", (input, mask), dict(scale=self.scale), out, zero)

@@ -53,7 +53,7 @@ def table(rows: list[Row], unsupported: list[str]) -> str:
         total = Row("total", "", sums["work"] / max(sums["dense_work"], 1), runs_dense=False, **sums)
         lines += ["-" * len(head), _line("total", "", total, width, kinds)]
     if unsupported:
-        lines += ["", "These layers have no masked form and run dense:"] + [f"  {name}" for name in unsupported]
+        lines += ["", "These stay dense:"] + [f"  {name}" for name in unsupported]
     if any(row.runs_dense for row in rows):
         lines += ["", "Run this again with --build, which compiles the PolyKernels that are missing."]
     return "\n".join(lines)

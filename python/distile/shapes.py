@@ -153,7 +153,7 @@ def _mask_pool(mask, factor_h, factor_w):
     )
 
 
-def _window(mask, size, *, kernel, stride=(1, 1), dilation=(1, 1), padding=(0, 0), kind=0):
+def _window(mask, size, kernel, *, stride=(1, 1), dilation=(1, 1), padding=(0, 0), kind=0):
     return mask.new_empty((mask.shape[0], *size), dtype=torch.bool)
 
 
@@ -186,6 +186,9 @@ def _given(*args, out, **keywords):
     return out
 
 
+torch.library.register_fake("distile::group_statistics.out", lambda *args, mean, variance, **_: (mean, variance))
+
+
 for _name in (
     "conv2d",
     "conv_transpose2d",
@@ -196,5 +199,16 @@ for _name in (
     "rms_norm",
     "pack",
     "unpack",
+    "global_pool",
+    "cumulative_lengths",
+    "mask_scores",
+    "mask_dilate",
+    "mask_pool",
+    "mask_needed_input",
+    "mask_affected_output",
+    "mask_difference",
+    "mask_from_indices",
+    "mask_from_bits",
+    "mask_to_bits",
 ):
     torch.library.register_fake(f"distile::{_name}.out", _given)

@@ -255,22 +255,6 @@ def test_no_gradients_of_statistics():
         ops.group_statistics(x, groups=4)[0].sum().backward()
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_opcheck(name):
-    tensors, keywords = arguments(name)
-    torch.library.opcheck(getattr(ops, name.split()[0]).default, tensors, keywords)
-
-
-def test_opcheck_of_the_rest():
-    x, mask = image(2, 8, 6, 7), torch.rand(2, 6, 7) < 0.5
-    torch.library.opcheck(ops.group_statistics.default, (x, mask), dict(groups=2))
-    torch.library.opcheck(ops.mask_scores.default, (x, torch.randn(8)), dict(threshold=0.5))
-    plain = ("test_schema", "test_faketensor")  # PyTorch's compiler takes no operator that returns `out`.
-    torch.library.opcheck(ops.add.out, (x, x * 2, mask), dict(out=torch.zeros_like(x)), test_utils=plain)
-    out = dict(groups=2, out=torch.zeros_like(x))
-    torch.library.opcheck(ops.group_norm.out, (x, mask, None, None), out, test_utils=plain)
-
-
 def test_errors():
     x, mask = image(2, 8, 6, 7), torch.rand(2, 6, 7) < 0.5
     with pytest.raises(RuntimeError, match="3 groups"):

@@ -1,6 +1,7 @@
 """The masked operators against the dense operator and then the mask, on many shapes."""
 
 import concurrent.futures
+import warnings
 
 import pytest
 import torch
@@ -77,15 +78,36 @@ def test_linear(no_dense):
         close(actual, dense.linear(x, weight, bias, mask, None, "gelu"), 384)
 
 
-def test_fallback_and_warning(recwarn):
+def test_fallback_and_warning(monkeypatch):
+    """Without a PolyKernel the dense operator runs, and the first such call of a process warns: no other, whatever
+    Python's filters let through."""
+    monkeypatch.setattr(polykernels, "_warned", False)
     x, weight, mask = torch.randn(1, 5, 8, 8), torch.randn(7, 5, 3, 3), random_mask(1, 8, 8)
-    with polykernels.recording() as found:
-        for _ in range(2):
-            actual = torch.ops.distile.conv2d(x, weight, None, mask, padding=[1] * 4)
+    warned = []
+    with polykernels.recording() as found, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number in range(3):
+            actual = torch.ops.distile.conv2d(x, weight[: 7 - number], None, mask, padding=[1] * 4)
+            warned.append(len(caught))
+    weight = weight[:5]
     assert torch.equal(actual, dense.conv2d(x, weight, None, mask, None, (1, 1), (1,) * 4, (1, 1), 1, "none"))
-    assert len([w for w in recwarn if "distile" in str(w.message)]) <= 1
-    (operator,) = found
-    assert operator.generator == "masked_conv2d" and operator in distile.missing()
+    assert warned == [1, 1, 1]
+    assert "distile.missing()" in str(caught[0].message) and "out_channels=7" in str(caught[0].message)
+    assert {dict(operator.params)["out_channels"] for operator in found} == {5, 6, 7}
+    assert all(operator.generator == "masked_conv2d" and operator in distile.missing() for operator in found)
+
+
+def test_threads_warn_once(monkeypatch):
+    monkeypatch.setattr(polykernels, "_warned", False)
+    x, mask = torch.randn(1, 6, 5), random_mask(1, 6)
+
+    def run(outs):
+        return torch.ops.distile.linear(x, torch.randn(outs, 5), None, mask)
+
+    with warnings.catch_warnings(record=True) as caught, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        warnings.simplefilter("always")
+        list(pool.map(run, range(1, 20)))
+    assert len(caught) == 1
 
 
 def test_errors():

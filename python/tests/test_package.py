@@ -1,61 +1,14 @@
-"""Conversion of models, building PolyKernels, mmcv's signature, and the table of distile.explain."""
-
-import subprocess
-import sys
+"""Building PolyKernels, and mmcv's signature."""
 
 import pytest
 import torch
 from torch import nn
 
 import distile
-from distile import building, explain, mmcv, operators, polykernels
+from distile import building, mmcv, operators, polykernels
 from distile.nn import MaskedConv2d, MaskedLinear
 
 pytestmark = pytest.mark.filterwarnings("ignore:distile")
-
-
-def network():
-    torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.Conv2d(8, 8, 1),
-        nn.GELU(),
-        nn.Sequential(nn.Conv2d(8, 12, 3, stride=2, padding=1), nn.Sigmoid()),
-    ).eval()
-    net[1].running_mean.normal_()
-    net[1].running_var.uniform_(0.5, 2)
-    return net
-
-
-@torch.no_grad()
-def test_convert():
-    x = torch.randn(2, 3, 8, 6)
-    expected = network()(x)
-    net = distile.convert(network())
-    torch.testing.assert_close(net(x), expected)
-    assert [layer.activation for layer in net.modules() if isinstance(layer, MaskedConv2d)] == [
-        "relu",
-        "gelu",
-        "sigmoid",
-    ]
-    with distile.mask(torch.ones(2, 8, 6, dtype=torch.bool)):
-        torch.testing.assert_close(net(x), expected)
-    # What an inactive pixel gives does not reach an active pixel of a 1x1 convolution.
-    mask = torch.rand(2, 8, 6) < 0.5
-    with distile.mask(mask):
-        torch.testing.assert_close(
-            net[:5](x)[mask[:, None].expand(-1, 8, -1, -1)], network()[:5](x)[mask[:, None].expand(-1, 8, -1, -1)]
-        )
-
-
-def test_convert_by_rules():
-    net = distile.convert(network(), [("0", False), ("5.*", lambda layer: nn.Flatten()), (nn.Conv2d, True)], fuse=False)
-    assert type(net[0]) is nn.Conv2d and type(net[3]) is MaskedConv2d
-    assert type(net[5][0]) is nn.Flatten and type(net[5][1]) is nn.Flatten
-    layer = nn.Linear(3, 4)
-    assert distile.convert(layer).weight is layer.weight
 
 
 @torch.no_grad()
@@ -66,39 +19,6 @@ def test_mmcv():
     torch.testing.assert_close(layer(x, mask), expected)
     torch.testing.assert_close(mmcv.masked_conv2d(x, mask, layer.weight, layer.bias, 1), expected)
     assert not layer(x, torch.zeros_like(mask)).any()
-
-
-MODEL = """
-import torch
-from torch import nn
-
-def model():
-    return nn.Sequential(nn.Conv2d(3, 128, 3, padding=1), nn.ReLU(), nn.Conv2d(128, 128, 3, padding=1), nn.ReLU(),
-                         nn.BatchNorm2d(128))
-
-def example():
-    return torch.randn(1, 3, 16, 16)
-"""
-
-
-@pytest.mark.cpu
-def test_explain(tmp_path, capsys):
-    (tmp_path / "model.py").write_text(MODEL)
-    assert explain.main([str(tmp_path / "model.py"), "--masks", ".25", "--seconds", ".01"]) == 0
-    text = capsys.readouterr().out
-    lines = text.splitlines()
-    assert "conv 3x3 3-128" in lines[2] and "runs dense" in lines[2]
-    assert "conv 3x3 128-128" in lines[3] and "runs dense" not in lines[3]
-    active = round(0.25 * 256)
-    assert abs(float(lines[3].split()[4]) * 256 - active) <= 8
-    assert lines[5].startswith("total") and "4: BatchNorm2d" in text
-
-
-def test_explain_is_a_command(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "distile.explain", "--help"], capture_output=True, text=True, check=True
-    )
-    assert "--masks" in done.stdout
 
 
 @pytest.mark.cpu

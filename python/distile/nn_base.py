@@ -1,0 +1,85 @@
+"""What masked modules share."""
+
+from __future__ import annotations
+
+import random
+import weakref
+
+import torch
+from torch import nn
+
+from . import dense, masks
+from ._library import ops
+
+
+class Masked:
+    """A module that takes a mask: its own, or that of a context, by the name `mask_name` if the context has several."""
+
+    mask_name = "mask"
+
+    @classmethod
+    def from_dense(cls, layer: nn.Module, **more) -> nn.Module:
+        """A masked layer that shares the parameters of a dense one. Raises ValueError if there is none."""
+        masked = cls.__new__(cls)
+        masked.__dict__.update(layer.__dict__)
+        masked._parameters, masked._buffers = dict(layer._parameters), dict(layer._buffers)
+        masked._prepare(**more)
+        return masked
+
+    def _prepare(self) -> None:
+        """Checks and completes what comes from a dense layer."""
+
+    def _mask(self, mask, batch: int, *size: int) -> torch.Tensor | None:
+        """The mask for so many outputs of this size; None to run dense. Without a size, they have no positions."""
+        try:
+            found = masks.resolve(mask, *size, name=self.mask_name)
+            if found is not None and size and found.shape[0] != batch:
+                raise ValueError(
+                    f"a mask for a batch of {found.shape[0]} does not fit an input with a batch of {batch}. Give that "
+                    "layer its own mask, or leave it dense"
+                )
+        except ValueError as error:
+            raise ValueError(f"{type(self).__name__}({self.extra_repr()}): {error}") from None
+        return found
+
+
+class Activated(Masked):
+    """A masked module that ends with an activation."""
+
+    def _prepare(self, activation="none"):
+        if activation not in dense.ACTIVATIONS:
+            raise ValueError(f"there is no activation {activation!r}; there are {', '.join(dense.ACTIVATIONS)}")
+        self.activation = activation
+
+    def extra_repr(self):
+        text = super().extra_repr()
+        return text if self.activation == "none" else f"{text}, activation={self.activation}"
+
+
+class Place:
+    """Where the library keeps a module's packed weights. Frees them with it; a copy of a module gets another."""
+
+    def __init__(self):
+        self.number = random.SystemRandom().randrange(1, 2**62)
+        weakref.finalize(self, ops._free_weights, self.number).atexit = False
+
+    def __deepcopy__(self, _):
+        return Place()
+
+    def __reduce__(self):
+        return Place, ()
+
+
+class Weighted(Activated):
+    """A masked module with weights that the library packs."""
+
+    def _prepare(self, activation="none"):
+        super()._prepare(activation)
+        self._place = Place()
+
+
+def finish_dense(result, residual, activation, out):
+    if residual is not None:
+        result = result + residual
+    result = dense.ACTIVATIONS[activation](result)
+    return result if out is None else out.copy_(result)
