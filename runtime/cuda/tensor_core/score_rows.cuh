@@ -39,11 +39,12 @@ public:
 
     ScoreRows() = default;
     __device__ ScoreRows(const ScoreTensor &scores, const AttentionItem &item, uint32_t tile) : tile_(tile) {
-        const uint32_t row = item.first_row + threadIdx.x / 32 * 16 + threadIdx.x % 16;
-        if (row < item.rows.count()) {
+        const uint32_t first = item.first_row + threadIdx.x / 32 * 16, own = threadIdx.x % 16;
+        num_rows_ = first < item.rows.count() ? min(item.rows.count() - first, 16) : 0;
+        if (own < num_rows_) {
             row_ = reinterpret_cast<uint64_t>(scores.data) +
                    (int64_t{item.image} * scores.stride_image + int64_t{item.head} * scores.stride_head +
-                    int64_t{item.rows.at(row)} * scores.stride_row) *
+                    int64_t{item.rows.at(first + own)} * scores.stride_row) *
                        bytes;
         }
         in_pairs_ = bytes == 2 && has_neighbours(item) && __all_sync(~0u, row_ % 4 == 0);
@@ -129,7 +130,7 @@ private:
     __device__ static uint32_t column_of(const AttentionItem &item, uint32_t place) {
         return Op::packed_columns ? place : item.keys.at(place);
     }
-    /** That of a row among the warp's 16; null beyond the item's rows. */
+    /** That of a row among the warp's 16, if it is below num_rows_. */
     __device__ Bits *address(uint32_t row) const {
         return reinterpret_cast<Bits *>(__shfl_sync(~0u, row_, static_cast<int>(row)));
     }
@@ -147,17 +148,17 @@ private:
         for (int i = 0; i < Units<Width>::count; i++) {
             const uint32_t row = Units<Width>::row(i), place = Units<Width>::place(i);
             const uint32_t from = tile_ + row * row_bytes + place * bytes, left = item.num_keys - first;
-            Bits *const to = address(row), *const own = to + columns[i % Units<Width>::places];
+            Bits *const to = address(row) + columns[i % Units<Width>::places];
             uint32_t unit;
             if constexpr (Width * bytes == 4) {
                 asm volatile("ld.shared.b32 %0, [%1];" : "=r"(unit) : "r"(from) : "memory");
             } else {
                 asm volatile("ld.shared.u16 %0, [%1];" : "=r"(unit) : "r"(from) : "memory");
             }
-            if (to && place + Width <= left) {
-                *reinterpret_cast<Unit<Width> *>(own) = static_cast<Unit<Width>>(unit);
-            } else if (to && place < left) {
-                *own = static_cast<Bits>(unit);
+            if (row < num_rows_ && place + Width <= left) {
+                *reinterpret_cast<Unit<Width> *>(to) = static_cast<Unit<Width>>(unit);
+            } else if (row < num_rows_ && place < left) {
+                *to = static_cast<Bits>(unit);
             }
         }
     }
@@ -173,13 +174,12 @@ private:
     template<int Width> __device__ void load_units() {
 #pragma unroll
         for (int i = 0; i < Units<Width>::count; i++) {
-            const uint32_t place = Units<Width>::place(i);
-            const Bits *const row = address(Units<Width>::row(i));
-            const Bits *const from = row + columns_[i % Units<Width>::places];
+            const uint32_t row = Units<Width>::row(i), place = Units<Width>::place(i);
+            const Bits *const from = address(row) + columns_[i % Units<Width>::places];
             units_[i] = 0;
-            if (row && place + Width <= left_) {
+            if (row < num_rows_ && place + Width <= left_) {
                 units_[i] = *reinterpret_cast<const Unit<Width> *>(from);
-            } else if (row && place < left_) {
+            } else if (row < num_rows_ && place < left_) {
                 units_[i] = *from;
             }
         }
@@ -196,8 +196,8 @@ private:
         }
     }
 
-    uint64_t row_ = 0;  ///< The address of row threadIdx.x % 16; 0 beyond the item's rows.
-    uint32_t tile_ = 0, left_ = 0;
+    uint64_t row_ = 0;  ///< The address of row threadIdx.x % 16, if it is below num_rows_.
+    uint32_t num_rows_ = 0, tile_ = 0, left_ = 0;
     uint32_t columns_[Units<1>::places], units_[Units<1>::count];
     bool in_pairs_ = false;
 };
