@@ -16,6 +16,38 @@ AttentionBlock block_of(const Plan &plan, const PlanVariant &variant) {
     return attention_block(tensor_cores_of(plan), variant.theta, facts_of(plan.op));
 }
 
+/** The template of a plan's kernels, and its header. */
+struct Template {
+    const char *name, *header;
+};
+Template template_of(const Plan &plan) {
+    switch (facts_of(plan.op).product) {
+    case TokenProduct::Scores:
+        return {"ScoresSm80", "products_sm80"};
+    case TokenProduct::Values:
+        return {"ValuesSm80", "products_sm80"};
+    default:
+        return tensor_cores_of(plan) == TensorCores::Sm90 ? Template{"AttentionSm90", "attention_sm90"}
+                                                          : Template{"AttentionSm80", "attention_sm80"};
+    }
+}
+
+/** What an operator of a plan in C says it computes. */
+const char *product_of(const Plan &plan) {
+    switch (facts_of(plan.op).product) {
+    case TokenProduct::Scores:
+        return "DISTILE_SCORES";
+    case TokenProduct::Values:
+        return "DISTILE_VALUES";
+    default:
+        return "0";
+    }
+}
+
+const char *flag_of(const Operator &op, const char *name) {
+    return op.is_set(name) ? "true" : "false";
+}
+
 /** The arguments of the template behind the operator's. */
 std::string arguments_of(TensorCores cores, const Theta &theta) {
     const auto flag = [&](const char *knob) { return value_of(theta, knob) != 0 ? "true, " : "false, "; };
@@ -39,8 +71,8 @@ void write_kernel(std::ostream &cu, const Plan &plan, const PlanVariant &variant
     cu << "\n// " << (sm90 ? "Groups of 64 rows" : "Rows of a block") << ", keys of a step, stages, "
        << (sm90 ? "whether it is overlapped, ordered and balanced, " : "rows of a warp, ")
        << "blocks of a multiprocessor.\n"
-       << "using " << name << " = " << (sm90 ? "AttentionSm90" : "AttentionSm80") << "<Operator, "
-       << arguments_of(cores, variant.theta) << ">;\n"
+       << "using " << name << " = " << template_of(plan).name << "<Operator, " << arguments_of(cores, variant.theta)
+       << ">;\n"
        << "static_assert(" << name << "::threads == " << block.threads << " && " << name
        << "::shared_bytes == " << block.shared_bytes << " &&\n              " << name
        << "::part_bytes == " << block.part_bytes << ", \"what launches it counts otherwise\");\n"
@@ -53,8 +85,8 @@ void write_kernel(std::ostream &cu, const Plan &plan, const PlanVariant &variant
 
 }  // namespace
 
-bool is_attention(const Operator &op) {
-    return op.schema().kind == DISTILE_MASKED_ATTENTION;
+bool reads_keys(const Operator &op) {
+    return facts_of(op).product != TokenProduct::None;
 }
 
 void emit_attention_calls(std::ostream &c, const Plan &plan, size_t index, const std::string &name,
@@ -73,7 +105,8 @@ void emit_attention_calls(std::ostream &c, const Plan &plan, size_t index, const
           << ", .block_rows = " << value_of(variant.theta, "block_rows") << ", .threads = " << block.threads
           << ", .blocks_per_multiprocessor = " << value_of(variant.theta, "blocks")
           << ", .shared_bytes = " << block.shared_bytes << ", .part_bytes = " << block.part_bytes
-          << ", .early = " << (tensor_cores_of(plan) == TensorCores::Sm90 ? 1 : 0) << "},\n";
+          << ", .early = " << (tensor_cores_of(plan) == TensorCores::Sm90 ? 1 : 0)
+          << ", .product = " << product_of(plan) << "},\n";
     }
     c << "};\n";
     for (size_t i = 0; i < plan.variants.size(); i++) {
@@ -88,14 +121,15 @@ void emit_attention_calls(std::ostream &c, const Plan &plan, size_t index, const
 std::string attention_source(const Plan &plan) {
     std::ostringstream cu;
     cu << "// The variants of " << plan.name << " for tensor cores: " << plan.op.summary() << ".\n"
-       << "#include \"" << (tensor_cores_of(plan) == TensorCores::Sm90 ? "attention_sm90" : "attention_sm80")
-       << ".cuh\"\n\n"
+       << "#include \"" << template_of(plan).header << ".cuh\"\n\n"
        << "using namespace distile::tensor_core;\n\n"
        << "struct Operator {\n"
        << "    using Element = " << tensor_core_element(plan.op) << ";\n"
        << "    static constexpr int heads = " << plan.op.param("heads") << ", head_dim = " << plan.op.param("head_dim")
        << ";\n"
-       << "    static constexpr bool causal = " << (plan.op.is_set("causal") ? "true" : "false") << ";\n"
+       << "    static constexpr bool causal = " << flag_of(plan.op, "causal")
+       << ", softmax = " << flag_of(plan.op, "softmax") << ", packed_columns = " << flag_of(plan.op, "packed_columns")
+       << ";\n"
        << "};\n";
     for (const PlanVariant &variant : plan.variants) {
         if (variant.language == Language::TensorCore) {

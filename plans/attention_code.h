@@ -1,5 +1,5 @@
 /** \file
- * What plans say of attention on tensor cores: one kernel for each variant.
+ * What plans say of attention and its products on tensor cores: one kernel for each variant.
  */
 #ifndef DISTILE_PLANS_ATTENTION_CODE_H
 #define DISTILE_PLANS_ATTENTION_CODE_H
@@ -11,9 +11,10 @@
 
 namespace distile {
 
-bool is_attention(const Operator &op);
+/** Whether an operator is attention or one of its products. */
+bool reads_keys(const Operator &op);
 
-/** As the functions of tensor_core.h, which call these for attention. */
+/** As the functions of tensor_core.h, which call these for such operators. */
 void emit_attention_calls(std::ostream &c, const Plan &plan, size_t index, const std::string &name,
                           const std::vector<std::string> &functions);
 std::string attention_source(const Plan &plan);

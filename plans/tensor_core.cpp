@@ -178,7 +178,7 @@ const char *tensor_core_element(const Operator &op) {
 }
 
 bool runs_on_tensor_cores(const Operator &op, TensorCores cores) {
-    if (is_attention(op)) {
+    if (reads_keys(op)) {
         return has_attention(facts_of(op), cores);
     }
     // Those whose weights the runtime packs for them.
@@ -195,13 +195,13 @@ TensorCores tensor_cores_of(const Plan &plan) {
 }
 
 int listless_pixels(const Plan &plan, const PlanVariant &variant) {
-    const bool lists = is_attention(plan.op) || variant.dense || variant.tile_h() != 1 || variant.tile_w() != 1;
+    const bool lists = reads_keys(plan.op) || variant.dense || variant.tile_h() != 1 || variant.tile_w() != 1;
     return lists ? 0 : static_cast<int>(tensor_core::listless_pixels);
 }
 
 void emit_tensor_core_calls(std::ostream &c, const Plan &plan, size_t index, const std::string &name,
                             const std::vector<std::string> &functions) {
-    if (is_attention(plan.op)) {
+    if (reads_keys(plan.op)) {
         emit_attention_calls(c, plan, index, name, functions);
         return;
     }
@@ -224,14 +224,14 @@ void emit_tensor_core_calls(std::ostream &c, const Plan &plan, size_t index, con
 }
 
 bool gpu_chooses(const Plan &plan) {
-    // Of attention the runtime's own kernel chooses.
-    return plan.variants.size() > 1 && !is_attention(plan.op) &&
+    // Of operators that read keys the runtime's own kernel chooses.
+    return plan.variants.size() > 1 && !reads_keys(plan.op) &&
            std::all_of(plan.variants.begin(), plan.variants.end(),
                        [](const PlanVariant &variant) { return variant.language == Language::TensorCore; });
 }
 
 std::string tensor_core_source(const Plan &plan) {
-    if (is_attention(plan.op)) {
+    if (reads_keys(plan.op)) {
         return attention_source(plan);
     }
     const distile_conv2d conv = plan.op.schema().convolution(plan.op).conv;

@@ -20,6 +20,14 @@ int stored_channels(const OperatorFacts &op) {
     return round_up(op.head_dim, 32);
 }
 
+/** What there is of attention's two products. */
+bool has_scores(const OperatorFacts &op) {
+    return op.product != TokenProduct::Values;
+}
+bool has_values(const OperatorFacts &op) {
+    return op.product != TokenProduct::Scores;
+}
+
 /** How often 16 rows a warp has in the code for 8.0. */
 int parts_of(const Theta &theta) {
     return std::max(1, value_of(theta, "warp_rows") / 16);
@@ -72,14 +80,15 @@ Space make_space(TensorCores cores) {
                       return theta.at("blocks") * attention_block(cores, theta, problem).threads <= 768;
                   },
                   with_warps({"block_rows", "blocks"})},
-                 {"registers for the scores of block_keys, their probabilities and the sums of a head",
+                 {"registers for the queries, the scores of block_keys, their probabilities and the sums of a head",
                   [cores, sm90](const Theta &theta, const Problem &problem) {
                       // Those that copy leave some of theirs to those that multiply.
                       const int threads = attention_block(cores, theta, problem).threads - (sm90 ? 128 : 0);
                       const int64_t each = std::min<int64_t>(registers / (int64_t{theta.at("blocks")} * threads), 255);
                       const int keys = theta.at("block_keys"), channels = stored_channels(problem);
-                      const int queries = channels * problem.bytes_per_element / 8;
-                      return int64_t{parts_of(theta)} * (keys / 2 + (sm90 ? keys / 4 : queries) + channels / 2) <= each;
+                      const int queries = has_scores(problem) ? channels * problem.bytes_per_element / 8 : 0;
+                      const int sums = has_values(problem) ? channels / 2 : 0;
+                      return int64_t{parts_of(theta)} * (keys / 2 + (sm90 ? keys / 4 : queries) + sums) <= each;
                   },
                   with_warps({"block_rows", "block_keys", "blocks"})}},
                 sm90 ? describe<TensorCores::Sm90> : describe<TensorCores::Sm80>,
@@ -105,8 +114,8 @@ Space make_space(TensorCores cores) {
 }  // namespace
 
 bool has_attention(const OperatorFacts &op, TensorCores cores) {
-    return op.product == TokenProduct::Attention && op.head_dim % 8 == 0 && op.head_dim <= most_head_dim &&
-           (op.bytes_per_element == 2 || cores == TensorCores::Sm80);
+    return op.product != TokenProduct::None && op.head_dim % 8 == 0 && op.head_dim <= most_head_dim &&
+           (cores == TensorCores::Sm80 || (op.bytes_per_element == 2 && op.product == TokenProduct::Attention));
 }
 
 const Space &attention_space(TensorCores cores) {
@@ -119,8 +128,10 @@ AttentionBlock attention_block(TensorCores cores, const Theta &theta, const Oper
                   stages = value_of(theta, "stages"), row_bytes = int64_t{op.bytes_per_element} * stored_channels(op);
     AttentionBlock block{};
     if (cores == TensorCores::Sm80) {
-        // Rows are where keys and values are later.
-        block.shared_bytes = std::max(rows, 2 * stages * keys) * row_bytes;
+        // Queries are where keys and values are later. Scores that are loaded or stored have rows besides.
+        const int64_t tokens = (has_scores(op) && has_values(op) ? 2 : 1) * stages * keys;
+        block.shared_bytes = std::max(has_scores(op) ? rows : 0, tokens) * row_bytes;
+        block.shared_bytes += has_scores(op) && has_values(op) ? 0 : rows * (keys + 8) * op.bytes_per_element;
         block.threads = static_cast<int>(2 * rows / parts_of(theta));
     } else {
         // Two buffers of rows, alignment and barriers. Four more warps copy.

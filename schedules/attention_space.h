@@ -1,9 +1,9 @@
 /** \file
- * The space of attention kernels for NVIDIA's tensor cores, which are templates in runtime/cuda/tensor_core.
- * Independent of Halide.
+ * The space of kernels for NVIDIA's tensor cores that compute attention or one of its products, which are templates in
+ * runtime/cuda/tensor_core. Independent of Halide.
  *
- * A block computes block_rows query rows of an image and a head at a time and goes through the keys in blocks of
- * block_keys, of which `stages` are in shared memory.
+ * A block computes block_rows rows of an image and a head at a time and goes through the keys in blocks of block_keys,
+ * of which `stages` are in shared memory.
  */
 #ifndef DISTILE_SCHEDULES_ATTENTION_SPACE_H
 #define DISTILE_SCHEDULES_ATTENTION_SPACE_H
@@ -20,7 +20,8 @@ struct AttentionBlock {
     int64_t part_bytes; /**< Its sums of an item that it shares; 0 without a balance. */
 };
 
-/** Whether there are kernels for such an operator: float32, as TF32, has those of compute capability 8.0 alone. */
+/** Whether there are kernels for such an operator: float32, as TF32, and the products alone have those of compute
+ * capability 8.0 only. */
 bool has_attention(const OperatorFacts &op, TensorCores cores);
 
 const Space &attention_space(TensorCores cores);

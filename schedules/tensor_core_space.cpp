@@ -146,7 +146,7 @@ const Space &tensor_core_space(TensorCores cores, bool quantized) {
 }
 
 const Space &tensor_core_space(TensorCores cores, const OperatorFacts &op) {
-    return op.product == TokenProduct::Attention ? attention_space(cores) : tensor_core_space(cores, is_quantized(op));
+    return op.product != TokenProduct::None ? attention_space(cores) : tensor_core_space(cores, is_quantized(op));
 }
 
 TensorCoreBlock tensor_core_block(TensorCores cores, const Theta &theta, bool quantized) {

@@ -1,6 +1,6 @@
 /** \file
- * The terms of the bound for attention on tensor cores. A sink gets them: time(name, us), count(name, value),
- * launches(us). schedules/attention_space.h describes what a block does.
+ * The terms of the bound for attention and its products on tensor cores. A sink gets them: time(name, us), count(name,
+ * value), launches(us). schedules/attention_space.h describes what a block does.
  */
 #ifndef DISTILE_BOUND_ATTENTION_H
 #define DISTILE_BOUND_ATTENTION_H
@@ -70,12 +70,17 @@ void add_attention_terms(const Workload &workload, const BoundKnobs &knobs, int6
         slower *= Costs::alone;
     }
     const double padded = std::ceil(problem.head_dim / 32.0) * 32;
+    const bool has_scores = problem.product != TokenProduct::Values,
+               has_values = problem.product != TokenProduct::Scores;
+    const bool is_whole = has_scores && has_values;
     const int rate = problem.bytes_per_element == 4 ? device.tensor32_per_cycle : device.tensor16_per_cycle;
-    sink.time("multiply", scores * 2 * padded / std::max(1, rate) * slower);
-    sink.time("softmax", scores / Costs::powers * slower);
+    sink.time("multiply", scores * (is_whole ? 2 : 1) * padded / std::max(1, rate) * slower);
+    sink.time("softmax", has_scores ? scores / Costs::powers * slower : 0);
     const MemoryLevel &dram = device.memory[2];
-    const double tokens = 2.0 * static_cast<double>(tiles) + 2.0 * images * workload.keys;
-    sink.time("global", tokens * problem.heads * problem.head_dim * problem.bytes_per_element / (dram.gb_per_s * 1e3));
+    // Products alone read or write all scores.
+    const double tokens = (is_whole ? 2.0 : 1.0) * (static_cast<double>(tiles) + images * workload.keys);
+    const double elements = tokens * problem.head_dim + (is_whole ? 0 : static_cast<double>(tiles) * workload.keys);
+    sink.time("global", elements * problem.heads * problem.bytes_per_element / (dram.gb_per_s * 1e3));
     sink.launches(device.launch_us + Costs::start_us + waves * Costs::item_us + shares * Costs::share_us);
 
     sink.count("items", items);

@@ -25,9 +25,9 @@ std::string why_not_on_tensor_cores(const Operator &op, TensorCores cores) {
                ? ""
                : "there is no kernel for tensor cores for this operator: they run convolutions and "
                  "linear layers without groups and scales, with channels that are multiples of 8, "
-                 "or of 16 if they are quantized, and a kernel of at most 16 x 16, and attention with heads of at most "
-                 "128 channels, which "
-                 "multiplies float32 by code for compute capability 8.0 only";
+                 "or of 16 if they are quantized, and a kernel of at most 16 x 16, and attention and its products with "
+                 "heads of at most 128 channels; "
+                 "those of float32, and the products alone, have code for compute capability 8.0 only";
 }
 
 Language language_of(const Operator &op, const CodeChoice &choice) {

@@ -16,12 +16,14 @@ namespace distile {
 
 /** A context of a GPU, which is current in this thread; or none, and a line that names the test and says why. */
 struct Gpu : TestedGpu {
-    Gpu() {
+    explicit Gpu(bool chooses = false) {
         distile_context *opened = nullptr;
         distile_context_options options = tracing(*traced);
+        distile_cuda_options cuda{};
+        cuda.choose_on_device = chooses ? 1 : 0;
         // Whatever the kind of operator, so that every PolyKernel of a chain can be taken.
         options.math = DISTILE_MATH_TF32;
-        const distile_status status = distile_cuda_context_create(&options, nullptr, &opened);
+        const distile_status status = distile_cuda_context_create(&options, &cuda, &opened);
         take(status, opened);
         if (context) {
             CUdevice device = 0;
@@ -34,6 +36,12 @@ struct Gpu : TestedGpu {
     /** Waits for all work. */
     void finish() const {
         CU(cuCtxSynchronize);
+    }
+    /** The variant that the GPU chose last for a kernel. */
+    int32_t last_variant(const Kernel &kernel) const {
+        distile_choice choice{};
+        check(distile_cuda_last_choice(kernel.get(), &choice));
+        return choice.variant_index;
     }
     /** Makes the stream wait for what a planner clears beside it. */
     void join(const Planner &planner) const {

@@ -12,10 +12,12 @@ using namespace distile;
 namespace {
 
 const char cubin[] = "\177ELF of attention";
-/** 3 heads, blocks of 128 rows, one on a multiprocessor; the second shares sums. */
-const std::array<distile_attention_code, 2> codes = {
-    {{cubin, cubin + sizeof(cubin) - 1, "distile_plain", 3, 128, 384, 1, 90000, 0, 0},
-     {cubin, cubin + sizeof(cubin) - 1, "distile_balanced", 3, 128, 384, 2, 90000, 5000, 1}}};
+/** 3 heads, blocks of 128 rows, one on a multiprocessor; the second shares sums, and the others have one product. */
+const std::array<distile_attention_code, 4> codes = {
+    {{cubin, cubin + sizeof(cubin) - 1, "distile_plain", 3, 128, 384, 1, 90000, 0, 0, 0},
+     {cubin, cubin + sizeof(cubin) - 1, "distile_balanced", 3, 128, 384, 2, 90000, 5000, 1, 0},
+     {cubin, cubin + sizeof(cubin) - 1, "distile_scores", 3, 128, 256, 1, 80000, 0, 0, DISTILE_SCORES},
+     {cubin, cubin + sizeof(cubin) - 1, "distile_values", 3, 128, 256, 1, 70000, 0, 0, DISTILE_VALUES}}};
 
 /** Hooks that keep what they are called with. */
 struct Recorder : distile_hooks {
@@ -63,6 +65,19 @@ distile_array tokens_of(void *data, int32_t tokens, int32_t stride) {
     array.dim[1] = {0, tokens, stride};
     array.dim[2] = {0, 1, tokens * stride};
     array.dim[3] = {0, 2, tokens * stride};
+    return array;
+}
+
+/** Their scores of keys, whose rows begin at any element. */
+distile_array scores_of(void *data, int32_t tokens, int32_t keys) {
+    distile_array array{};
+    array.data = data;
+    array.dtype = DISTILE_FLOAT16;
+    array.dimensions = 4;
+    array.dim[0] = {0, keys, 1};
+    array.dim[1] = {0, tokens, keys + 2};
+    array.dim[2] = {0, 3, tokens * (keys + 2)};
+    array.dim[3] = {0, 2, 3 * tokens * (keys + 2) + 5};
     return array;
 }
 
@@ -149,4 +164,68 @@ TEST_CASE("A call of attention on tensor cores becomes the kernel's arguments", 
     REQUIRE(distile_call_attention(codes.data(), &call) == 0);
     CHECK(made.keys.tokens == nullptr);
     CHECK(made.keys.length == 300);
+}
+
+TEST_CASE("A call of one of attention's products on tensor cores becomes the kernel's arguments", "[cuda]") {
+    std::vector<uint16_t> memory(40000);
+    const uint32_t rows = 0, keys = 0, row_starts = 0, key_starts = 0, count = 7;
+    const distile_array queries = tokens_of(memory.data(), 500, 104), read = tokens_of(memory.data() + 8, 301, 112),
+                        scores = scores_of(memory.data() + 1, 500, 301),
+                        written = tokens_of(memory.data() + 16, 500, 120);
+    Recorder recorder;
+    distile_kernel_call call{};
+    call.hooks = &recorder;
+    call.num_operands = 3;
+    call.tile_xy = &rows;
+    call.tile_count = &count;
+    call.num_tiles = 1000;
+    call.batch = 2;
+    call.threads = 132;
+    call.key_xy = &keys;
+    call.row_starts = &row_starts;
+    call.key_starts = &key_starts;
+    call.scale = -.5f;
+    const tensor_core::AttentionArguments &made = recorder.made;
+    const auto check_common = [&](const char *kernel) {
+        CHECK(recorder.launched.kernel == std::string(kernel));
+        CHECK(recorder.launched.threads[0] == 256);
+        CHECK(recorder.launched.blocks[0] == 24);
+        CHECK(made.blocks == 24);
+        CHECK(made.rows.tokens == &rows);
+        CHECK(made.rows.starts == &row_starts);
+        CHECK(made.rows.length == 500);
+        CHECK(made.keys.tokens == &keys);
+        CHECK(made.keys.starts == &key_starts);
+        CHECK(made.keys.length == 301);
+        CHECK(made.count == &count);
+        CHECK(made.batch == 2);
+        // In elements.
+        CHECK(made.scores.data == reinterpret_cast<char *>(memory.data() + 1));
+        CHECK(made.scores.stride_row == 303);
+        CHECK(made.scores.stride_head == 500 * 303);
+        CHECK(made.scores.stride_image == 3 * 500 * 303 + 5);
+    };
+    const std::array<distile_array, 3> for_scores = {queries, read, scores}, for_values = {scores, read, written};
+    call.operands = for_scores.data();
+    REQUIRE(distile_call_attention(&codes[2], &call) == 0);
+    check_common("distile_scores");
+    CHECK(recorder.launched.shared_bytes == 80000);
+    CHECK(made.query.data == reinterpret_cast<char *>(memory.data()));
+    CHECK(made.query.stride_w == 13);
+    CHECK(made.key.data == reinterpret_cast<char *>(memory.data() + 8));
+    CHECK(made.key.stride_w == 14);
+    CHECK(made.scale == -.5f);
+    CHECK(made.value.data == nullptr);
+    CHECK(made.output.data == nullptr);
+    call.operands = for_values.data();
+    call.scale = 0;
+    REQUIRE(distile_call_attention(&codes[3], &call) == 0);
+    check_common("distile_values");
+    CHECK(recorder.launched.shared_bytes == 70000);
+    CHECK(made.value.data == reinterpret_cast<char *>(memory.data() + 8));
+    CHECK(made.value.stride_w == 14);
+    CHECK(made.output.data == reinterpret_cast<char *>(memory.data() + 16));
+    CHECK(made.output.stride_w == 15);
+    CHECK(made.query.data == nullptr);
+    CHECK(made.key.data == nullptr);
 }

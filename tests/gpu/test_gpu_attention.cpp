@@ -8,6 +8,7 @@
 #include "token_call.h"
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <random>
 #include <string>
@@ -81,12 +82,13 @@ public:
         }
         // Loops take long, so they are a sample's.
         tensors.most_rows = 12;
-        // On tensor cores probabilities are rounded to the type: its last bit, and of float16 its least number. Other
-        // factors are rounded to TF32 only.
+        // On tensor cores attention rounds probabilities to the type: its last bit, and of float16 its least number.
+        // Other factors are rounded to TF32 only.
         const std::string layout = polykernel.variants[0].layout;
         const bool rounds_all = layout == "cuda-k32" && !call.as_tf32;
+        const bool is_attention = tensors.op.scores && tensors.op.values;
         tensors.math = rounds_all ? DISTILE_MATH_TF32 : DISTILE_MATH_FLOAT32;
-        if (!rounds_all && (layout == "cuda-k16" || layout == "cuda-k32")) {
+        if (is_attention && !rounds_all && (layout == "cuda-k16" || layout == "cuda-k32")) {
             tensors.weight_error = tensors.input->view().dtype == DISTILE_BFLOAT16 ? 0x1p-8 : 0x1p-10;
         }
         args = tensors.args(rows.get(), keys ? keys->get() : rows.get());
@@ -107,6 +109,15 @@ public:
         output_.download();
         return tensors.output->snapshot();
     }
+    /** Brings what the host's tensors hold to the GPU. */
+    void upload() {
+        for (DeviceTensor *tensor : {&input_, key_.get(), value_.get(), &output_}) {
+            if (tensor) {
+                tensor->upload();
+            }
+        }
+        before_ = tensors.output->snapshot();
+    }
     /** Takes other rows, keys and values of the same shape, with which a graph can be launched again. */
     void take(const TokenCall &call, std::mt19937 &random) {
         const TokenTensors next(polykernel_, call, random);
@@ -119,14 +130,9 @@ public:
                 copy(*from, *to);
             }
         }
-        for (DeviceTensor *tensor : {&input_, key_.get(), value_.get(), &output_}) {
-            if (tensor) {
-                tensor->upload();
-            }
-        }
+        upload();
         rows.change(call.rows);
         keys->change(call.key_mask);
-        before_ = tensors.output->snapshot();
     }
 
 private:
@@ -304,6 +310,116 @@ TEST_CASE("A graph of code that reads keys takes other rows and keys at every la
             graph.launch();
             stream.finish();
             REQUIRE(call.difference() == "");
+        }
+    });
+}
+
+TEST_CASE("The GPU chooses a variant of code that reads keys at every launch of a graph", "[gpu_attention]") {
+    const Gpu gpu(true);
+    if (!gpu) {
+        return;
+    }
+    std::mt19937 random(5);
+    const StreamInUse stream(gpu);
+    for_each_kernel(gpu, [&](const distile_polykernel &polykernel, const Kernel &kernel) {
+        TokenCall of = plain_call(2, 300, 200, 500, 500, random);
+        // The first variant takes least time for few rows, the last for many.
+        const auto tokens = static_cast<int64_t>(of.rows.size());
+        for (int32_t variant = 0; variant < polykernel.num_variants; variant++) {
+            const char *name = polykernel.variants[variant].name;
+            gpu.check(distile_kernel_add_time(kernel.get(), name, 1, 1 + variant));
+            gpu.check(distile_kernel_add_time(kernel.get(), name, tokens, 100 - variant));
+        }
+        DeviceCall call(gpu, polykernel, of, random);
+        const auto record = [&] {
+            call.rows.set(gpu);
+            call.keys->set(gpu);
+            gpu.check(distile_run(kernel.get(), &call.args));
+        };
+        record();
+        REQUIRE(call.difference() == "");
+        const Graph graph(stream.get(), record);
+        for (const uint32_t density : {0, 30, 1000, 30}) {
+            CAPTURE(polykernel.name, density);
+            of.rows = draw_mask(of.rows.size(), density, random);
+            of.key_mask = draw_mask(of.key_mask.size(), std::max<uint32_t>(density, 400), random);
+            call.take(of, random);
+            graph.launch();
+            stream.finish();
+            REQUIRE(call.difference() == "");
+            if (polykernel.num_variants > 1 && density > 0) {
+                CHECK(gpu.last_variant(kernel) == (density < 1000 ? 0 : polykernel.num_variants - 1));
+            }
+        }
+    });
+}
+
+TEST_CASE("Code that reads keys takes 8192 of them on a GPU", "[gpu_attention]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    std::mt19937 random(6);
+    for_each_kernel(gpu, [&](const distile_polykernel &polykernel, const Kernel &kernel) {
+        // A matrix of all scores would need gigabytes.
+        const int32_t tokens = polykernel.kind == DISTILE_MASKED_ATTENTION ? 8192 : 60;
+        TokenCall of = plain_call(1, tokens, 8192, 0, 600, random);
+        of.rows.front() = of.rows[tokens / 2] = of.rows.back() = 1;
+        for (int32_t variant = 0; variant < polykernel.num_variants; variant++) {
+            CAPTURE(polykernel.name, variant);
+            DeviceCall call(gpu, polykernel, of, random);
+            run(gpu, kernel, polykernel, variant, call.args);
+            REQUIRE(call.difference() == "");
+        }
+    });
+}
+
+TEST_CASE("Large scores overflow no exponential on a GPU", "[gpu_attention]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    std::mt19937 random(7);
+    for_each_kernel(gpu, [&](const distile_polykernel &polykernel, const Kernel &kernel) {
+        TokenCall of = plain_call(2, 20, 40, 1000, 1000, random);
+        // Scores of hundreds, whose rounding the bound allows for.
+        of.magnitude = 20;
+        for (int32_t variant = 0; variant < polykernel.num_variants; variant++) {
+            CAPTURE(polykernel.name, variant);
+            DeviceCall call(gpu, polykernel, of, random);
+            run(gpu, kernel, polykernel, variant, call.args);
+            REQUIRE(call.difference() == "");
+        }
+    });
+}
+
+TEST_CASE("NaN in an active query, key or value reaches what reads it on a GPU, and nothing else", "[gpu_attention]") {
+    const Gpu gpu;
+    if (!gpu) {
+        return;
+    }
+    std::mt19937 random(8);
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    for_each_kernel(gpu, [&](const distile_polykernel &polykernel, const Kernel &kernel) {
+        DeviceCall call(gpu, polykernel, plain_call(2, 40, 33, 1000, 1000, random), random);
+        TokenTensors &tensors = call.tensors;
+        tensors.most_rows = 0;
+        // A row multiplies the values of keys that it does not see by 0, which NaN outlives, as in PyTorch.
+        TestTensor *const value = tensors.op.causal ? nullptr : tensors.value_memory();
+        for (TestTensor *const tensor : {tensors.input.get(), tensors.key_memory(), value}) {
+            if (!tensor) {
+                continue;
+            }
+            // In head 0 of image 1.
+            const float kept = tensor->get(1, 0, 7, 3);
+            tensor->set(1, 0, 7, 3, nan);
+            call.upload();
+            for (int32_t variant = 0; variant < polykernel.num_variants; variant++) {
+                CAPTURE(polykernel.name, variant, tensor == tensors.input.get(), tensor == value);
+                run(gpu, kernel, polykernel, variant, call.args);
+                REQUIRE(call.difference() == "");
+            }
+            tensor->set(1, 0, 7, 3, kept);
         }
     });
 }

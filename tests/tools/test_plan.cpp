@@ -1188,12 +1188,18 @@ TEST_CASE("The spaces of tensor cores hold what fits a multiprocessor", "[plan]"
 
 TEST_CASE("The spaces of attention on tensor cores hold what fits a multiprocessor", "[plan]") {
     OperatorFacts facts;
-    facts.product = TokenProduct::Attention;
+    facts.heads = 3;
     for (const int head_dim : {32, 40, 64, 80, 96, 128}) {
-        facts.heads = 3;
         facts.head_dim = head_dim;
-        for (const auto &[cores, bytes] :
-             {std::pair(TensorCores::Sm80, 2), {TensorCores::Sm90, 2}, {TensorCores::Sm80, 4}}) {
+        using Product = TokenProduct;
+        for (const auto &[product, cores, bytes] : {std::tuple(Product::Attention, TensorCores::Sm80, 2),
+                                                    {Product::Attention, TensorCores::Sm90, 2},
+                                                    {Product::Attention, TensorCores::Sm80, 4},
+                                                    {Product::Scores, TensorCores::Sm80, 2},
+                                                    {Product::Scores, TensorCores::Sm80, 4},
+                                                    {Product::Values, TensorCores::Sm80, 2},
+                                                    {Product::Values, TensorCores::Sm80, 4}}) {
+            facts.product = product;
             facts.bytes_per_element = bytes;
             CHECK(has_attention(facts, cores));
             const Problem problem{facts};
@@ -1212,6 +1218,7 @@ TEST_CASE("The spaces of attention on tensor cores hold what fits a multiprocess
             CHECK(contains(space.describe(unpack(space, points.front())), "tensor cores, blocks of"));
         }
     }
+    facts.product = TokenProduct::Attention;
     Theta theta = {{"block_rows", 192}, {"block_keys", 128}, {"stages", 3}, {"balanced", 1}};
     const auto block_of = [&](TensorCores cores, int head_dim, int bytes) {
         facts.head_dim = head_dim;
@@ -1232,6 +1239,19 @@ TEST_CASE("The spaces of attention on tensor cores hold what fits a multiprocess
     theta["block_keys"] = 16;
     CHECK(block_of(TensorCores::Sm80, 40, 4).threads == 192);
     CHECK(block_of(TensorCores::Sm80, 40, 4).shared_bytes == 192 * 256);
+    // Products alone have the tokens of one operand, and rows of scores with 8 more.
+    theta["block_keys"] = 64;
+    facts.product = TokenProduct::Scores;
+    CHECK(block_of(TensorCores::Sm80, 40, 2).shared_bytes == 192 * 128 + 192 * 72 * 2);
+    facts.product = TokenProduct::Values;
+    CHECK(block_of(TensorCores::Sm80, 40, 4).shared_bytes == 3 * 64 * 256 + 192 * 72 * 4);
+    CHECK(block_of(TensorCores::Sm80, 40, 4).threads == 192);
+    for (const TokenProduct product : {TokenProduct::Scores, TokenProduct::Values}) {
+        facts.product = product;
+        facts.bytes_per_element = 2;
+        CHECK_FALSE(has_attention(facts, TensorCores::Sm90));
+    }
+    facts.product = TokenProduct::Attention;
     facts.bytes_per_element = 4;
     CHECK_FALSE(has_attention(facts, TensorCores::Sm90));
     for (const int head_dim : {36, 136}) {

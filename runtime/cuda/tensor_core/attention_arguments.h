@@ -1,6 +1,6 @@
 /** \file
- * The arguments of the attention kernels for tensor cores, shared by the host and the device. Addresses are of the
- * device.
+ * The arguments of the kernels for tensor cores that compute attention or one of its products, shared by the host and
+ * the device. Addresses are of the device.
  */
 #ifndef DISTILE_CUDA_TENSOR_CORE_ATTENTION_ARGUMENTS_H
 #define DISTILE_CUDA_TENSOR_CORE_ATTENTION_ARGUMENTS_H
@@ -16,8 +16,15 @@ struct TokenList {
     int32_t length;  ///< Of an image.
 };
 
+/** Scores or probabilities: [batch, heads, rows, keys]. A row may begin at any element, so strides are in elements. */
+struct ScoreTensor {
+    char *data;
+    int32_t stride_row, stride_head, stride_image;
+};
+
 struct AttentionArguments {
     Tensor query, key, value, output;  ///< Token t of an image is pixel (0, t).
+    ScoreTensor scores;                ///< The output of scores alone; the input of values alone.
     TokenList rows, keys;
     const uint32_t *count;  ///< If it is 0, the block has nothing to do, whatever the lists.
     int32_t batch;

@@ -24,6 +24,10 @@ public:
     __device__ uint32_t count() const {
         return count_;
     }
+    /** Whether they are all tokens of the image, in place. */
+    __device__ bool has_every() const {
+        return all_;
+    }
     /** The token at a place below count(). */
     __device__ uint32_t at(uint32_t place) const {
         return all_ ? place : __ldcg(tokens_ + place) & 0xffff;

@@ -75,52 +75,19 @@ private:
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
 
-    /** Rows of a warp of which an instruction multiplies 16. The warps share each part of a block. */
-    __device__ static AttentionItem part_of(AttentionItem item, int part) {
-        item.first_row += part * part_rows;
-        return item;
-    }
-
-    /** Queries go through the shared memory that keys take later. */
-    __device__ void load_queries(uint32_t (&query)[parts][pieces / 2][4], const AttentionItem &item) const {
-        // What is there is still read for the item before.
-        __syncthreads();
-        using RowCopier = TileCopier<Op, BlockRows, threads>;
-        RowCopier rows;
-        rows.find(item.rows, item.first_row, item.rows.count());
-        rows.copy(memory, typename RowCopier::Source(a.query, item), item.rows.count() - item.first_row);
-        wait_for_copies();
-        __syncthreads();
-        // Lanes name rows of four matrices: two of rows below each other, then two of the next 16 bytes.
-        const uint32_t lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16, piece = lane / 16;
-#pragma unroll
-        for (int part = 0; part < parts; part++) {
-#pragma unroll
-            for (int k = 0; k < pieces / 2; k++) {
-                load_matrices(query[part][k],
-                              memory + Layout::template offset<BlockRows>(part * part_rows + row, 2 * k + piece));
-                round_factors<Element>(query[part][k]);
-            }
-        }
-        __syncthreads();
-    }
-
     __device__ void compute(const AttentionItem &item) const {
         uint32_t query[parts][pieces / 2][4];
-        load_queries(query, item);
+        load_queries<Op, BlockRows>(query, a.query, item, memory);
         Copies copies{{a.key, item}, {a.value, item}, {}};
 #pragma unroll
         for (int i = 0; i < Stages - 1; i++) {
             copy_step(copies, item);
         }
-        // Lanes name rows of four matrices: two of 16 bytes beside each other, then two of the next rows.
-        const uint32_t lane = threadIdx.x % 32;
-        const uint32_t key_row = lane / 16 * 8 + lane % 8, key_piece = lane / 8 % 2;
 
         LastKeys<Op> last_keys[parts];
 #pragma unroll
         for (int part = 0; part < parts; part++) {
-            last_keys[part] = LastKeys<Op>(items, part_of(item, part));
+            last_keys[part] = LastKeys<Op>(items, part_of(item, part, part_rows));
         }
         Softmax softmax[parts];
         float sums[parts][channels / 8][4] = {};
@@ -133,20 +100,7 @@ private:
             copy_step(copies, item);
             const uint32_t keys = stage_of(step), values = keys + block_bytes;
             float scores[parts][BlockKeys / 8][4] = {};
-#pragma unroll
-            for (int k = 0; k < pieces / 2; k++) {
-#pragma unroll
-                for (int n = 0; n < BlockKeys / 16; n++) {
-                    uint32_t key[4];
-                    load_matrices(key, keys + Layout::template offset<BlockKeys>(16 * n + key_row, 2 * k + key_piece));
-                    round_factors<Element>(key);
-#pragma unroll
-                    for (int part = 0; part < parts; part++) {
-                        multiply_add(Element{}, scores[part][2 * n], query[part][k], key);
-                        multiply_add(Element{}, scores[part][2 * n + 1], query[part][k], key + 2);
-                    }
-                }
-            }
+            add_scores<Op, BlockKeys>(scores, query, keys);
 #pragma unroll
             for (int part = 0; part < parts; part++) {
                 auto &flat = *reinterpret_cast<float(*)[BlockKeys / 2]>(scores[part]);
@@ -169,8 +123,8 @@ private:
             softmax[part].finish(factors);
             shrink<channels / 2>(flat, factors);
             OwnTokens own_tokens;
-            own_tokens.find(part_of(item, part));
-            store_rows<Op>(a.output, part_of(item, part), own_tokens, flat);
+            own_tokens.find(part_of(item, part, part_rows));
+            store_rows<Op>(a.output, part_of(item, part, part_rows), own_tokens, flat);
         }
         wait_for_copies();
     }

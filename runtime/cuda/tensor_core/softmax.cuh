@@ -99,6 +99,16 @@ struct Softmax {
             factors[row] = all == 0 ? 0 : 1 / all;
         }
     }
+
+    /** Turns scores whose maximum and sum are known into the probabilities of whole rows, with what finish() gave. */
+    template<int Count, class Scores>
+    __device__ void weigh(Scores &scores, float scale, const float (&factors)[2]) const {
+        const float shift[2] = {finite(max[0]) * scale, finite(max[1]) * scale};
+#pragma unroll
+        for (int i = 0; i < Count; i++) {
+            scores[i] = power_of_2(scores[i] * scale - shift[i / 2 % 2]) * factors[i / 2 % 2];
+        }
+    }
 };
 
 }  // namespace distile::tensor_core

@@ -289,20 +289,22 @@ int distile_call_tensor_core(const distile_tensor_core_code *code, const distile
 int distile_choose_tensor_core(const distile_tensor_core_code *codes, const distile_kernel_call *calls,
                                const int32_t *variants, int32_t num_calls, const struct distile_gpu_choice *choice);
 
-/** A variant of attention for tensor cores: embedded code and how to launch it. */
+/** A variant of attention or of one of its products for tensor cores: embedded code and how to launch it. */
 typedef struct distile_attention_code {
     const char *code, *end; /**< A cubin or PTX, followed by a 0 byte. */
     const char *kernel;
     int32_t heads;
-    int32_t block_rows; /**< Query rows that a block computes at a time. */
+    int32_t block_rows; /**< Rows that a block computes at a time. */
     int32_t threads;    /**< Threads of a block. */
     int32_t blocks_per_multiprocessor, shared_bytes;
     int32_t part_bytes; /**< The sums that a block shares with another; 0: none. */
     int32_t early;      /**< As in distile_gpu_launch. */
+    int32_t product;    /**< distile_product; 0: attention. */
 } distile_attention_code;
 
-/** Launches the kernel over the rows of the call. The operands are the query, the key, the value and the output. Every
- * PolyKernel with code for tensor cores holds its own copy of this function. */
+/** Launches the kernel over the rows of the call. The operands are the query, the key, the value and the output; of
+ * scores the query, the key and the output, and of values the probabilities, the value and the output. Every PolyKernel
+ * with code for tensor cores holds its own copy of this function. */
 int distile_call_attention(const distile_attention_code *code, const distile_kernel_call *call);
 
 /** The taps of one phase along an axis: with `scale` phases, output pixel scale * i + p of phase p reads the input

@@ -13,6 +13,7 @@ using distile::tensor_core::Arguments;
 using distile::tensor_core::AttentionArguments;
 using distile::tensor_core::Launch;
 using distile::tensor_core::Requantization;
+using distile::tensor_core::ScoreTensor;
 using distile::tensor_core::Tensor;
 using distile::tensor_core::Tiles;
 
@@ -22,8 +23,10 @@ constexpr int64_t unit_bytes = 16;
 /** The dimensions of an activation. */
 enum Dimension { Channel, X, Y, Image };
 
-/** The places of attention's operands. */
+/** The places of attention's operands. Its products alone have their result behind two others. */
 enum AttentionOperand { Query, Key, Value, Result };
+enum ScoresOperand { OfQuery, OfKey };
+enum ValuesOperand { Probabilities, OfValue };
 
 // Kernels know no C headers.
 static_assert(sizeof(Requantization) == sizeof(distile_requantization) &&
@@ -90,14 +93,38 @@ Arguments arguments_of(const distile_kernel_call &call) {
     return arguments;
 }
 
-AttentionArguments attention_arguments_of(const distile_kernel_call &call) {
+/** Scores have heads where other tensors have rows of pixels. */
+ScoreTensor scores_of(const distile_array &array) {
+    return {static_cast<char *>(array.data), array.dim[X].stride, array.dim[Y].stride, array.dim[Image].stride};
+}
+
+const distile_array &result_of(const distile_kernel_call &call) {
+    return call.operands[call.num_operands - 1];
+}
+
+AttentionArguments attention_arguments_of(const distile_attention_code &code, const distile_kernel_call &call) {
     const distile_array *operands = call.operands;
     AttentionArguments arguments{};
-    arguments.query = tensor_of(operands[Query]);
-    arguments.key = tensor_of(operands[Key]);
-    arguments.value = tensor_of(operands[Value]);
-    arguments.output = tensor_of(operands[Result]);
-    arguments.rows = {call.tile_xy, call.row_starts, operands[Result].dim[X].extent};
+    switch (code.product) {
+    case DISTILE_SCORES:
+        arguments.query = tensor_of(operands[OfQuery]);
+        arguments.key = tensor_of(operands[OfKey]);
+        arguments.scores = scores_of(result_of(call));
+        break;
+    case DISTILE_VALUES:
+        arguments.scores = scores_of(operands[Probabilities]);
+        arguments.value = tensor_of(operands[OfValue]);
+        arguments.output = tensor_of(result_of(call));
+        break;
+    default:
+        arguments.query = tensor_of(operands[Query]);
+        arguments.key = tensor_of(operands[Key]);
+        arguments.value = tensor_of(operands[Value]);
+        arguments.output = tensor_of(operands[Result]);
+        break;
+    }
+    // Every operator has its keys, or their values, second.
+    arguments.rows = {call.tile_xy, call.row_starts, result_of(call).dim[X].extent};
     arguments.keys = {call.key_xy, call.key_starts, operands[Key].dim[X].extent};
     arguments.count = call.tile_count;
     arguments.batch = call.batch;
@@ -108,7 +135,7 @@ AttentionArguments attention_arguments_of(const distile_kernel_call &call) {
 /** The blocks for which attention may have work, but no more than the GPU holds at once. */
 int32_t num_blocks(const distile_attention_code &code, const distile_kernel_call &call) {
     // The last rows of each image may fill a block in part only.
-    const int64_t rows = call.operands[Result].dim[X].extent;
+    const int64_t rows = result_of(call).dim[X].extent;
     const int64_t full = std::min(ceil_divide(call.num_tiles, code.block_rows) + call.batch,
                                   call.batch * ceil_divide(rows, code.block_rows));
     const int64_t items = full * code.heads;
@@ -212,7 +239,7 @@ extern "C" int distile_call_tensor_core(const distile_tensor_core_code *code, co
 extern "C" int distile_call_attention(const distile_attention_code *code, const distile_kernel_call *call) {
     distile_hooks *const hooks = call->hooks;
     const distile_gpu_hooks &gpu = *hooks->gpu;
-    AttentionArguments arguments = attention_arguments_of(*call);
+    AttentionArguments arguments = attention_arguments_of(*code, *call);
     const int32_t blocks = num_blocks(*code, *call);
     arguments.blocks = static_cast<uint32_t>(blocks);
     int result = gpu.use_module(hooks, code->code, static_cast<size_t>(code->end - code->code));
