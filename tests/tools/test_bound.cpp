@@ -731,6 +731,24 @@ TEST_CASE("Schedules for dot products are judged by what their instructions mult
     CHECK(&space_of("cpu", by_pairs.problem) == &dot_product_space(DotProducts::Avx512Bf16));
     CHECK(&space_of("cpu", by_tiles.problem) == &dot_product_space(DotProducts::AmxBf16));
     refuse([&] { choose_code(conv3x3_256(), device, pairs, Math::Float32); }, {pairs, "Halide", "bfloat16"});
+    // Without a target, the best that a device has for the operator.
+    DeviceProfile capable = device;
+    const auto target_of = [&](const json &of, const char *features) {
+        capable.features = device.features + features;
+        return choose_code(make_operator(of), capable, "", Math::Float32).target;
+    };
+    CHECK(target_of(params, "") == base);
+    CHECK(target_of(params, " avx512_bf16") == pairs);
+    CHECK(target_of(params, " avx512_bf16 amx_bf16 amx_int8") == tiles);
+    for (const auto &[knob, value] : {std::pair<const char *, json>("dtype", "float32"), {"groups", 2}}) {
+        json other = params;
+        other[knob] = value;
+        CHECK(target_of(other, " avx512_bf16 amx_bf16") == base);
+    }
+    const json float16 = {{"in_channels", 256}, {"out_channels", 256}, {"dtype", "float16"}};
+    CHECK(target_of(float16, " avx512_bf16") == base);
+    CHECK(target_of(float16, " amx_bf16") == tiles);
+    CHECK(target_of(float16, " amx_bf16 amx_fp16") == base + "-amx_fp16");
 
     // One task of 96 pixels x 256 channels: 16 vectors, and 72 steps of 16 pairs.
     Theta theta = {{"tile_h", 1},    {"tile_w", 1}, {"pixels", 12},
@@ -741,10 +759,17 @@ TEST_CASE("Schedules for dot products are judged by what their instructions mult
     CHECK(two.terms.at("rounds") == 2);
     CHECK(two.terms.at("t_fma") == Approx(2 * one.terms.at("t_fma")));
     CHECK(two.terms.at("t_stage") == Approx(2 * one.terms.at("t_stage")));
+    CHECK(one.terms.at("loads") == Approx(96 * 16 * 72 * 16 * (1 / 12. + 1 / 2.)));
     theta["pixels"] = 32;
     theta["staged"] = 3;
     CHECK(bound(by_tiles, theta, 96).terms.at("operations") == 6 * 16 * 72);
     CHECK(bound(by_tiles, theta, 96).us < one.us);
+    // Two tiles of each factor make four products; one of pixels and two of channels, two.
+    CHECK(bound(by_tiles, theta, 96).terms.at("loads") == 6 * 16 * 72);
+    Theta narrow = theta;
+    narrow["pixels"] = 16;
+    narrow["staged"] = 6;
+    CHECK(bound(by_tiles, narrow, 96).terms.at("loads") == 6 * 16 * 72 * 3 / 2);
     // Two parts of the channels stage every pixel twice.
     theta["channel_splits"] = 2;
     const Bound split = bound(by_tiles, theta, 96);
