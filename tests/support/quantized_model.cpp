@@ -53,7 +53,7 @@ QuantizedTensor::QuantizedTensor(distile_dtype dtype, int32_t batch, int32_t hei
     view.data = bytes + (view.border_top * view.stride_h + view.border_left * view.stride_w) * size;
 }
 
-void QuantizedTensor::set_border(int32_t number) {
+void QuantizedTensor::set_border(int32_t number) const {
     for (int32_t n = 0; n < view.batch; n++) {
         for (int32_t y = -view.border_top; y < view.height + view.border_bottom; y++) {
             for (int32_t x = -view.border_left; x < view.width + view.border_right; x++) {

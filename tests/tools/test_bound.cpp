@@ -829,7 +829,7 @@ TEST_CASE("Schedules for dot products are judged by what their instructions mult
     Theta narrow = theta;
     narrow["pixels"] = 16;
     narrow["staged"] = 6;
-    CHECK(bound(by_tiles, narrow, 96).terms.at("loads") == 6 * 16 * 72 * 3 / 2);
+    CHECK(bound(by_tiles, narrow, 96).terms.at("loads") == 9 * 16 * 72);
     // Two parts of the channels stage every pixel twice.
     theta["channel_splits"] = 2;
     const Bound split = bound(by_tiles, theta, 96);
