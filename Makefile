@@ -75,16 +75,20 @@ bench-tables: build/release/build.ninja  ## regenerate tables, figures and pages
 	@$(CMAKE) --build --preset release --target distile_bench
 	@bench/tables.sh build/release/bench/distile_bench
 
-# A stamp marks a plan as measured since its last change, so an interrupted run continues with the others.
+# A stamp marks a plan as measured with such THREADS since its last change, so an interrupted run continues with the
+# others.
 PLANS ?= data/plans/*_avx512_bf16.json data/plans/*_avx512_vnni.json data/plans/*_avx512.json data/plans/*_avx2.json
+THREADS ?= $(shell for n in 1 2 4 8 16; do ((n > $$(nproc))) || echo $$n; done)
+comma := ,
+threads_list := $(subst $(eval) ,$(comma),$(strip $(THREADS)))
 .PHONY: times
-times: build/release/build.ninja  ## measure time tables into PLANS (all for CPUs), on an idle machine
+times: build/release/build.ninja  ## measure time tables into PLANS (all for CPUs) for THREADS, on an idle machine
 	@$(CMAKE) --build --preset release --target distile_command
-	@$(MAKE) --no-print-directory $(patsubst data/plans/%.json,build/times/%,$(wildcard $(PLANS)))
+	@$(MAKE) --no-print-directory $(patsubst data/plans/%.json,build/times/$(threads_list)/%,$(wildcard $(PLANS)))
 
-build/times/%: data/plans/%.json
-	@mkdir -p build/times
-	@build/release/autoscheduler/distile profile $< --into-plan
+build/times/$(threads_list)/%: data/plans/%.json
+	@mkdir -p $(@D)
+	@build/release/autoscheduler/distile profile $< --into-plan --threads $(threads_list)
 	@touch $@
 
 # Packs the benchmark of NVIDIA GPUs into a self-contained folder: a machine with a GPU needs no compiler and no Halide.

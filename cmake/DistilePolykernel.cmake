@@ -5,8 +5,9 @@
 #
 #     extern const distile_polykernel <target>;
 #
-# Without a plan, the analytical bound chooses the schedules: for CPUs with AVX-512 and with AVX2, or where the project
-# is compiled for AArch64 for CPUs of Armv8.2; with BACKENDS cuda for NVIDIA GPUs, and with BACKENDS opencl for OpenCL
+# Without a plan, the analytical bound chooses the schedules: for CPUs with AVX-512 and with AVX2, before them for dot
+# products in the operator's type (AMX, AVX512-BF16, VNNI), or where the project is compiled for AArch64 for CPUs of
+# Armv8.2; with BACKENDS cuda for NVIDIA GPUs, and with BACKENDS opencl for OpenCL
 # devices. For NVIDIA GPUs the plans for tensor cores come first, which multiply float32 in TF32; they need nvcc and
 # CUTLASS (DistileTensorCores.cmake). The library of a backend other than cpu is <target>_<backend>: BACKENDS cpu cuda
 # makes <target> and <target>_cuda. `distile plan` measures plans on this machine; `distile tune` finds better ones.

@@ -15,17 +15,17 @@ constexpr struct {
     DotProducts instructions;
     distile_dtype dtype; /**< The operator's; DISTILE_INT8 stands for both quantized types. */
     const char *feature; /**< Of a CPU, "" for every one, or what code for GPUs is for. */
-    bool chosen;         /**< Has a word of its own in targets, which quantized operators get without being asked. */
+    bool own_word;       /**< Halide's targets do not have the feature: only these plans name it. */
     bool depthwise;      /**< Has code for depthwise convolutions. */
     const char *function, *object;
 } known[] = {
-    {DotProducts::AmxBf16, DISTILE_BFLOAT16, "amx_bf16", false, false, "distile_call_amx_bf16", "distile_amx_bf16.o"},
-    {DotProducts::Avx512Bf16, DISTILE_BFLOAT16, "avx512_bf16", false, false, "distile_call_avx512_bf16",
+    {DotProducts::AmxBf16, DISTILE_BFLOAT16, "amx_bf16", true, false, "distile_call_amx_bf16", "distile_amx_bf16.o"},
+    {DotProducts::Avx512Bf16, DISTILE_BFLOAT16, "avx512_bf16", true, false, "distile_call_avx512_bf16",
      "distile_avx512_bf16.o"},
-    {DotProducts::AmxFp16, DISTILE_FLOAT16, "amx_fp16", false, false, "distile_call_amx_fp16", "distile_amx_fp16.o"},
-    {DotProducts::AmxSplitFp16, DISTILE_FLOAT16, "amx_bf16", false, false, "distile_call_amx_split_fp16",
+    {DotProducts::AmxFp16, DISTILE_FLOAT16, "amx_fp16", true, false, "distile_call_amx_fp16", "distile_amx_fp16.o"},
+    {DotProducts::AmxSplitFp16, DISTILE_FLOAT16, "amx_bf16", true, false, "distile_call_amx_split_fp16",
      "distile_amx_split_fp16.o"},
-    {DotProducts::AmxInt8, DISTILE_INT8, "amx_int8", false, false, "distile_call_amx_int8", "distile_amx_int8.o"},
+    {DotProducts::AmxInt8, DISTILE_INT8, "amx_int8", true, false, "distile_call_amx_int8", "distile_amx_int8.o"},
     {DotProducts::Avx512Vnni, DISTILE_INT8, "avx512_vnni", true, true, "distile_call_avx512_vnni",
      "distile_avx512_vnni.o"},
     {DotProducts::AvxVnni, DISTILE_INT8, "avx_vnni", true, true, "distile_call_avx_vnni", "distile_avx_vnni.o"},
@@ -113,12 +113,8 @@ std::optional<DotProducts> dot_products_of(const DataType &type, const std::stri
 }
 
 bool has_words_of_dot_products(const std::string &features) {
-    const DataType &int8 = *find_type("int8");
-    return dot_products_of(*find_type("bfloat16"), features) || dot_products_of(*find_type("float16"), features) ||
-           std::any_of(std::begin(known), std::end(known), [&](const auto &row) {
-               return is_for(row, int8) && row.instructions == dot_products_of(int8, features) &&
-                      (row.chosen || row.instructions == DotProducts::AmxInt8);
-           });
+    return std::any_of(std::begin(known), std::end(known),
+                       [&](const auto &row) { return row.own_word && has_word(features, row.feature); });
 }
 
 std::string with_dot_products(const Operator &op, const std::string &target, const std::string &features) {
@@ -126,11 +122,37 @@ std::string with_dot_products(const Operator &op, const std::string &target, con
         return find_platform(target)->target(gpu_target);
     }
     for (const auto &row : known) {
-        if (is_for(row, op.dtype()) && row.chosen && has_word(features, row.feature)) {
+        if (row.own_word && multiplies(row.instructions, op) && has_word(features, row.feature)) {
             return target + "-" + row.feature;
         }
     }
     return target;
+}
+
+std::vector<std::string> targets_of_dot_products(const Operator &op, const Platform &platform,
+                                                 const std::string &level) {
+    const Architecture &architecture = platform.architecture;
+    std::vector<std::string> targets;
+    for (const auto &row : known) {
+        const auto found = std::find_if(architecture.halide_features.begin(), architecture.halide_features.end(),
+                                        [&](const auto &feature) { return feature.first == std::string(row.feature); });
+        const bool everywhere = *row.feature == '\0';
+        if (multiplies(row.instructions, op) && (everywhere || found != architecture.halide_features.end()) &&
+            cpu_backend().target_of(everywhere ? architecture.everywhere : found->second, platform) == level) {
+            targets.push_back(row.own_word ? level + "-" + row.feature : level);
+        }
+    }
+    return targets;
+}
+
+std::string word_of_dot_products(const std::string &target) {
+    std::string found;
+    for (const std::string &word : target_words(target)) {
+        const bool own = std::any_of(std::begin(known), std::end(known),
+                                     [&](const auto &row) { return row.own_word && word == row.feature; });
+        found = own ? word : found;
+    }
+    return found;
 }
 
 const char *dot_product_object(const Plan &plan) {

@@ -26,9 +26,17 @@ std::optional<DotProducts> dot_products_of(const DataType &type, const std::stri
 /** Whether such features include one that only code for dot products uses. */
 bool has_words_of_dot_products(const std::string &features);
 
-/** The target with a word for the instructions that code of a quantized operator shall use on CPUs with such features,
- * if they need one; other operators' targets as they are. */
+/** The target with a word for the best instructions for an operator that devices with such features have, if they need
+ * one; otherwise the target as it is. */
 std::string with_dot_products(const Operator &op, const std::string &target, const std::string &features);
+
+/** The targets of all such code for an operator on CPUs of one level, which is the target of code from Halide for them;
+ * the best first. */
+std::vector<std::string> targets_of_dot_products(const Operator &op, const Platform &platform,
+                                                 const std::string &level);
+
+/** The word for such instructions in a target; "" if it has none. */
+std::string word_of_dot_products(const std::string &target);
 
 /** The object that holds the code of a plan's variants. */
 const char *dot_product_object(const Plan &plan);

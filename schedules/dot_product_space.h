@@ -13,7 +13,8 @@
 
 namespace distile {
 
-/** Whether there is code for an operator, in bfloat16: a convolution of any kind without groups, or a linear layer. */
+/** Whether there is code for an operator, in bfloat16 or float16: a convolution of any kind without groups, or a linear
+ * layer. */
 bool runs_on_dot_products(const OperatorFacts &op);
 /** Whether each output channel reads only the input channel with its own index, so that quantized code multiplies taps
  * below each other. */

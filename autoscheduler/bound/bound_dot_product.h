@@ -112,8 +112,9 @@ void add_dot_product_terms(const Workload &workload, const std::array<int, 16> &
     constexpr double end_cycles = 10;
     const double ends_us = task_pixels * vectors * end_cycles * cycle_us;
     time("fma", rounds * (operation_us * operations + ends_us + device.gamma_us));
+    // What a block holds of one factor is loaded once for all that it holds of the other.
     const double of_pixels = depthwise ? 1 : 1.0 / (channels / vector_channels);
-    const double loads = in_tiles ? operations : operations * (of_pixels + 1.0 / pixels);
+    const double loads = operations * (of_pixels + (in_tiles ? tile_pixels : 1) / pixels);
     time("load", rounds * loads * (in_tiles ? 8 : 1 / device.load_per_cycle) * cycle_us);
 
     // What is staged is read from the input and written once a task. Both this and the weights of a task are split, 32

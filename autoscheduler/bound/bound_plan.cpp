@@ -1,5 +1,6 @@
 #include "bound_plan.h"
 #include "bound_backend.h"
+#include "dot_product.h"
 #include "greedy.h"
 #include "rank.h"
 #include "tensor_core.h"
@@ -111,12 +112,6 @@ bool is_portable(const std::string &target) {
     return portable_backend().features_of(target) == find_platform(target)->architecture.everywhere;
 }
 
-/** The name of the plan for a target: the operator's, and the level of its devices, for instance "avx512". */
-std::string plan_name(const Operator &op, const std::string &target) {
-    const std::string generic = generic_device_of(target);
-    return op.name + generic.substr(generic.find('_'));
-}
-
 /** The same for tensor cores: "conv_tf32_sm90". */
 std::string tensor_core_plan_name(const Operator &op, Math math, const DeviceProfile &device) {
     std::string level = device.features;
@@ -170,6 +165,11 @@ Plan bound_plan(const std::string &name, const Operator &op, const DeviceProfile
     return plan;
 }
 
+std::string level_of(const std::string &target) {
+    const std::string generic = generic_device_of(target), word = word_of_dot_products(target);
+    return word.empty() ? generic.substr(generic.find('_') + 1) : word;
+}
+
 std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backend, bool tensor_cores,
                                        const Platform &platform) {
     const BoundBackend &bounds = bound_backend(backend.name);
@@ -185,13 +185,20 @@ std::vector<PlannedCode> planned_codes(const Operator &op, const Backend &backen
     }
     for (const char *profile : bounds.profiles(platform.architecture)) {
         const DeviceProfile device = generic_device_profile(profile);
-        const std::string target = target_for(op, device, platform);
-        // What any CPU runs has a portable plan.
-        if (&backend != &portable_backend() || !is_portable(target)) {
-            planned.push_back({plan_name(op, target), device, {target, Math::Float32}});
-            if (op.is_quantized()) {
-                // Throws where there is no such code.
-                planned.back().code = choose_code(op, device, target, Math::Float32);
+        const bool on_cpus = &backend == &portable_backend();
+        const std::string level = on_cpus ? halide_target(device, platform) : target_for(op, device, platform);
+        std::vector<std::string> targets =
+            on_cpus ? targets_of_dot_products(op, platform, level) : std::vector<std::string>{};
+        // Quantized code for CPUs is all of this kind.
+        if (targets.empty() || !op.is_quantized()) {
+            targets.push_back(level);
+        }
+        for (const std::string &target : targets) {
+            // What any CPU runs has a portable plan.
+            if (!on_cpus || !is_portable(target)) {
+                // Throws where there is no code.
+                planned.push_back(
+                    {op.name + "_" + level_of(target), device, choose_code(op, device, target, Math::Float32)});
             }
         }
     }

@@ -27,6 +27,9 @@ struct PlannedCode {
     CodeChoice code;
 };
 
+/** The devices that a target is for, as plans' names end: "avx512", or "avx512_bf16" for dot products. */
+std::string level_of(const std::string &target);
+
 /** The plans of an operator for a backend's devices on a platform, the most demanding first. With
  * `tensor_cores` those for tensor cores, which multiply float32 in TF32, stand before the others if there are such
  * kernels for the operator. */

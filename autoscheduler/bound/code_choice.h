@@ -20,16 +20,16 @@ struct CodeChoice {
 std::string why_not_on_tensor_cores(const Operator &op, TensorCores cores);
 
 /** Where the code of an operator comes from. Of 16-bit operators, and of those that may be multiplied in TF32, it comes
- * from the templates for tensor cores if the target has them; of bfloat16 operators on CPUs, from the code for dot
- * products likewise, and so always of quantized ones. */
+ * from the templates for tensor cores if the target has them; on CPUs, from the code for dot products likewise, and so
+ * always of quantized ones. */
 Language language_of(const Operator &op, const CodeChoice &choice);
 
 /** The code for a device. Without a target (""), it is for the tensor cores wherever operator, math and device allow,
  * and otherwise for every device of the kind. Throws FileError where there is no such code. */
 CodeChoice choose_code(const Operator &op, const DeviceProfile &device, const std::string &target, Math math);
 
-/** The target of code for a device, or for one with its features on a platform. That of quantized code names the
- * instructions that it uses. */
+/** The target of code for a device, or for one with its features on a platform. That of dot products names the
+ * instructions that they use. */
 std::string target_for(const Operator &op, const DeviceProfile &device);
 std::string target_for(const Operator &op, const DeviceProfile &device, const Platform &platform);
 

@@ -75,9 +75,9 @@ std::unique_ptr<PlanSearch> make_search(const PlanOptions &options, const Operat
     search.only_included = true;
     search.quiet = options.quiet;
     auto made = std::make_unique<PlanSearch>(search);
-    const std::string level = level_of(made->session().code.target);
-    if (level != level_of(planned.code.target)) {
-        how = "by the bound: this machine runs " + level;
+    const std::string &target = made->session().code.target;
+    if (target != planned.code.target) {
+        how = "by the bound: this machine runs " + level_of(target);
         return nullptr;
     }
     try {
@@ -184,11 +184,14 @@ void add_plan_command(CLI::App &app) {
     command->add_flag("--json", options->json, "Print what was written as JSON");
     command->add_flag("-q,--quiet", options->quiet, "Print nothing but errors and warnings");
     command->footer(
-        "Plans for other CPUs than this one are made by the bound alone. `distile tune` finds better plans in more "
-        "time.\n"
+        "Plans for other CPUs than this one, or for less than it has, are made by the bound alone. `distile tune` "
+        "finds "
+        "better\nplans in more time.\n"
         "Measurements are kept beside the plans: the same command continues after an interruption.\n"
         "Examples:\n"
         "  distile plan my_operator.json                       # my_operator_avx512.json, my_operator_avx2.json\n"
+        "  distile plan my_bfloat16_operator.json              # before these, ..._amx_bf16.json, "
+        "..._avx512_bf16.json\n"
         "  distile plan my_operator.json -o plans --masks my_masks.npy\n"
         "  distile plan my_operator.json --bound-only --backend cpu cuda\n"
         "  distile plan my_operator.json --platform arm-64-linux # my_operator_armv82.json\n"

@@ -60,10 +60,15 @@ std::string schedule_source(const Plan &plan, const PlanVariant &variant) {
     return text.str();
 }
 
-/** A plan of one variant, made of an operator file and a theta. */
+/** A plan of one variant, made of an operator file and a theta, which may be one for the device's dot products. */
 Plan plan_of_theta(const Operator &op, const Theta &theta, const DeviceProfile &device) {
-    Plan plan = make_plan(op.name, op, get_backend(device.backend), CodeChoice{target_for(op, device), Math::Float32});
-    plan.variants = {{"shown", theta, false, "", Language::Halide}};
+    CodeChoice code{target_for(op, device), Math::Float32};
+    const std::vector<Knob> &knobs = space_of(device.backend, workload_of(op, device, code).problem).knobs;
+    if (std::any_of(knobs.begin(), knobs.end(), [&](const Knob &knob) { return theta.count(knob.name) == 0; })) {
+        code.target = halide_target(device);
+    }
+    Plan plan = make_plan(op.name, op, get_backend(device.backend), code);
+    add_variant(plan, "shown", theta, false);
     return plan;
 }
 

@@ -1,4 +1,5 @@
 #include "plan_search.h"
+#include "bound_plan.h"
 #include "commands.h"
 #include "report.h"
 #include <CLI/CLI.hpp>
@@ -187,11 +188,6 @@ void PlanSearch::finish(Ending ending, double seconds) {
 nlohmann::json PlanSearch::report() const {
     return make_report({log_->header(), without_drift(log_->measured()), ""}, session_.masks,
                        held_out_ ? &*held_out_ : nullptr, options_.search.k);
-}
-
-std::string level_of(const std::string &target) {
-    const std::string generic = generic_device_of(target);
-    return generic.substr(generic.find('_') + 1);
 }
 
 }  // namespace distile

@@ -71,9 +71,6 @@ private:
     bool has_plan_ = false;
 };
 
-/** The level of the CPUs that a target is for: "avx512". */
-std::string level_of(const std::string &target);
-
 }  // namespace distile
 
 #endif

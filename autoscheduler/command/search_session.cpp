@@ -28,6 +28,7 @@ DeviceProfile generic_cpu() {
         }
     }
     device.name = cpu_name();
+    device.features = present_cpu_features();
     device.cores = cores_of_machine();
     return device;
 }

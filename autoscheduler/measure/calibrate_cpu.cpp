@@ -1,7 +1,6 @@
 #include "architecture.h"
 #include "backend.h"
 #include "calibrate.h"
-#include "cpu_architecture.h"
 #include "cpu_features.h"
 #include "operator.h"
 #include "processor.h"
@@ -133,16 +132,6 @@ std::vector<TaskTime> time_tasks(const VectorCode &code, ThreadPool &pool) {
     return times;
 }
 
-std::string present_features() {
-    std::string features;
-    for (const CpuFeature &feature : known_cpu_features()) {
-        if (feature.present) {
-            features.append(features.empty() ? "" : " ").append(feature.name);
-        }
-    }
-    return features;
-}
-
 }  // namespace
 
 DeviceProfile calibrate_cpu(int of_cores, const Progress &progress) {
@@ -162,7 +151,7 @@ DeviceProfile calibrate_cpu(int of_cores, const Progress &progress) {
     DeviceProfile device;
     device.name = cpu_name();
     device.backend = cpu_backend().name;
-    device.features = present_features();
+    device.features = present_cpu_features();
     device.cores = cores;
     device.vector_lanes = code->lanes;
     device.vector_registers = code->registers;

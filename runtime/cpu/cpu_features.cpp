@@ -35,6 +35,16 @@ std::string missing_cpu_feature(const char *features, const char *allowed) {
     return "";
 }
 
+std::string present_cpu_features() {
+    std::string features;
+    for (const CpuFeature &feature : known_cpu_features()) {
+        if (feature.present) {
+            features.append(features.empty() ? "" : " ").append(feature.name);
+        }
+    }
+    return features;
+}
+
 bool are_cpu_features(const char *features) {
     const std::vector<CpuFeature> known = known_cpu_features();
     const std::vector<std::string> words = words_of(features);

@@ -13,6 +13,9 @@ namespace distile {
  * is null or every CPU of the architecture has them. */
 std::string missing_cpu_feature(const char *features, const char *allowed = nullptr);
 
+/** All that this library knows and the CPU and the operating system have, separated by spaces. */
+std::string present_cpu_features();
+
 /** True if all of several space-separated features are known. */
 bool are_cpu_features(const char *features);
 

@@ -35,7 +35,8 @@ private:
 inline void run_on_device(const Gpu &gpu, const Kernel &kernel, const Weights &weights, int32_t variant,
                           const QuantizedCall &call) {
     const OnDevice input(call.input), output(call.output);
-    const OnDevice residual(call.residual ? *call.residual : call.output);
+    const bool has_own_residual = call.residual && call.residual != &call.output;
+    const OnDevice residual(has_own_residual ? *call.residual : call.output);
     const distile_tensor &view = output.view();
     const DeviceArray<uint8_t> bytes(call.mask);
     const Mask mask = gpu.make_mask();
@@ -44,7 +45,7 @@ inline void run_on_device(const Gpu &gpu, const Kernel &kernel, const Weights &w
     distile_run_args args{};
     args.input = &input.view();
     args.output = &view;
-    args.residual = call.residual ? &residual.view() : nullptr;
+    args.residual = has_own_residual ? &residual.view() : call.residual ? &view : nullptr;
     args.weights = weights.get();
     args.mask = mask.get();
     args.inactive = call.run.inactive;

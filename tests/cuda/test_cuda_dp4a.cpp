@@ -18,10 +18,10 @@ namespace {
 const InstructionSet dp4a = {"dp4a", "sm_75", distile_call_dp4a, {{32, 16}, {128, 64}, {32, 64}}, true, DISTILE_CUDA};
 
 /** Where tensors may begin: pixels at multiples of 16 bytes if their channels fill them; others anywhere. */
-std::vector<int64_t> alignments_of(const QuantizedCase &of) {
+std::vector<int32_t> alignments_of(const QuantizedCase &of) {
     const int32_t out_bytes = of.conv.out_channels * (of.output == DISTILE_FLOAT32 ? 4 : 1);
     const bool fills = of.conv.in_channels % 16 == 0 || out_bytes % 16 == 0;
-    return fills ? std::vector<int64_t>{16} : std::vector<int64_t>{4, 1};
+    return fills ? std::vector<int32_t>{16} : std::vector<int32_t>{4, 1};
 }
 
 bool runs_dp4a(const Gpu &gpu) {
@@ -36,6 +36,7 @@ TEST_CASE("Quantized operators by dot products on GPUs compute what integer sums
         return;
     }
     std::mt19937 random(1);
+    QuantizedRuns runs;
     for (const QuantizedCase &one : quantized_cases) {
         DYNAMIC_SECTION(one.name) {
             const DotProductKernel polykernel(dp4a, quantized_operator_of(one, "cuda-k64"));
@@ -44,16 +45,15 @@ TEST_CASE("Quantized operators by dot products on GPUs compute what integer sums
                  {std::pair(false, DISTILE_INT8), {true, DISTILE_INT8}, {false, DISTILE_INT4}}) {
                 const QuantizedModel model(one, halves, random, dtype);
                 const Weights weights = model.pack(gpu.context, kernel);
-                for (const int64_t alignment : alignments_of(one)) {
-                    for (const QuantizedRun &run : quantized_runs) {
+                for (const int32_t alignment : alignments_of(one)) {
+                    for (int number = 0; number < 6; number++) {
                         for (int32_t variant = 0; variant < InstructionSet::num_variants; variant++) {
-                            INFO("run " << &run - quantized_runs << ", variant " << variant
-                                        << (halves ? ", halves" : "") << ", type of the filter " << dtype
-                                        << ", alignment " << alignment);
+                            INFO("variant " << variant << (halves ? ", halves" : "") << ", type of the filter " << dtype
+                                            << ", alignment " << alignment);
                             distile_variant_info info{};
                             gpu.check(distile_kernel_get_variant(kernel.get(), variant, &info));
                             check_quantized_run(
-                                model, run, kernel, info, alignment, random,
+                                model, runs.next(one, alignment), kernel, info, random,
                                 [&](const QuantizedCall &call) { run_on_device(gpu, kernel, weights, variant, call); });
                         }
                     }

@@ -7,41 +7,45 @@
 #include "quantized_call.h"
 #include "quantized_model.h"
 #include "quantized_polykernels.h"
-#include <iterator>
 #include <random>
-#include <vector>
 
 using namespace distile;
 
 namespace {
 
+constexpr int32_t alignment = 16;
+
 /** All variants of a PolyKernel. */
-void check_variants(const Gpu &gpu, const distile_polykernel &polykernel, bool halves, std::mt19937 &random) {
+void check_variants(const Gpu &gpu, const distile_polykernel &polykernel, bool halves, distile_dtype filter,
+                    QuantizedRuns &runs, std::mt19937 &random) {
     const QuantizedCase one = {polykernel.name, polykernel.kind, convolution_of(polykernel),
                                find_operand(polykernel, DISTILE_ROLE_INPUT)->dtype,
                                find_operand(polykernel, DISTILE_ROLE_OUTPUT)->dtype};
-    const QuantizedModel model(one, halves, random);
+    const QuantizedModel model(one, halves, random, filter);
     distile_polykernel alone = polykernel;
     alone.otherwise = nullptr;
     const Kernel kernel = gpu.make_kernel(alone);
     const Weights weights = model.pack(gpu.context, kernel);
-    std::vector<QuantizedRun> runs(std::begin(quantized_runs), std::end(quantized_runs));
+    INFO(polykernel.name << (halves ? ", halves" : "") << ", type of the filter " << filter);
     // Too many pixels for code to find the active ones itself.
-    runs.push_back({1, 130, 33, 7, 0, DISTILE_ZERO, DISTILE_STORE_EXACT});
-    for (const QuantizedRun &run : runs) {
-        for (int32_t variant = 0; variant < polykernel.num_variants; variant++) {
-            INFO(polykernel.name << ", variant " << polykernel.variants[variant].name << ", run " << &run - runs.data()
-                                 << (halves ? ", halves" : ""));
-            distile_variant_info info{};
-            gpu.check(distile_kernel_get_variant(kernel.get(), variant, &info));
-            check_quantized_run(model, run, kernel, info, 16, random,
+    QuantizedRun large = runs.next(one, alignment);
+    large.batch = 1;
+    large.height = one.kind == DISTILE_MASKED_LINEAR ? 1 : 130;
+    large.width = one.kind == DISTILE_MASKED_LINEAR ? 4290 : 33;
+    for (int32_t variant = 0; variant < polykernel.num_variants; variant++) {
+        INFO("variant " << polykernel.variants[variant].name);
+        distile_variant_info info{};
+        gpu.check(distile_kernel_get_variant(kernel.get(), variant, &info));
+        for (int number = 0; number < 7; number++) {
+            check_quantized_run(model, number == 0 ? large : runs.next(one, alignment), kernel, info, random,
                                 [&](const QuantizedCall &call) { run_on_device(gpu, kernel, weights, variant, call); });
         }
     }
     // In the exact mode, all variants store the same.
     distile_variant_info any{};
     any.tile_h = any.tile_w = 1;
-    check_quantized_run(model, runs.front(), kernel, any, 16, random,
+    large.store = DISTILE_STORE_EXACT;
+    check_quantized_run(model, large, kernel, any, random,
                         [&](const QuantizedCall &call) { run_on_device(gpu, kernel, weights, -1, call); });
 }
 
@@ -53,12 +57,14 @@ TEST_CASE("Quantized operators on tensor cores compute what integer sums give", 
         return;
     }
     std::mt19937 random(1);
+    QuantizedRuns runs;
     for (const auto &linked : linked_polykernels) {
         for (const distile_polykernel *each = linked.polykernel; each; each = each->otherwise) {
             DYNAMIC_SECTION(each->name) {
                 if (can_run(gpu, *each)) {
-                    check_variants(gpu, *each, false, random);
-                    check_variants(gpu, *each, true, random);
+                    check_variants(gpu, *each, false, DISTILE_INT8, runs, random);
+                    check_variants(gpu, *each, true, DISTILE_INT8, runs, random);
+                    check_variants(gpu, *each, false, DISTILE_INT4, runs, random);
                 }
             }
         }

@@ -29,7 +29,8 @@ inline void run_backwards(void *, distile_task task, void *closure, int32_t coun
 struct Tensor {
     distile_tensor view{};
     std::unique_ptr<GuardedMemory> memory;
-    bool huge = false; /**< It may be legal, but is too large to be tried. */
+    size_t element_bytes = sizeof(float); /**< At least those of the type that the call takes. */
+    bool huge = false;                    /**< It may be legal, but is too large to be tried. */
 
     const distile_tensor *address() const {
         return &view;
@@ -53,12 +54,13 @@ struct Tensor {
                        (view.batch > 1 ? __int128{view.batch - 1} * view.stride_n : 0);
             huge = elements > most_elements;
         }
-        memory = std::make_unique<GuardedMemory>(huge ? 0 : static_cast<size_t>(elements) * sizeof(float),
+        memory = std::make_unique<GuardedMemory>(huge ? 0 : static_cast<size_t>(elements) * element_bytes,
                                                  bytes.flag() ? Flush::Front : Flush::Back);
         std::fill_n(memory->words(), memory->num_words(), untouched);
         // The guard page itself where no access is legal.
-        view.data = may_be_legal && !huge ? static_cast<float *>(memory->data()) + static_cast<int64_t>(origin)
-                                          : static_cast<void *>(memory->words() + memory->num_words());
+        view.data = may_be_legal && !huge
+                        ? static_cast<char *>(memory->data()) + static_cast<size_t>(origin) * element_bytes
+                        : static_cast<void *>(memory->words() + memory->num_words());
     }
     std::vector<uint32_t> contents() const {
         return {memory->words(), memory->words() + memory->num_words()};

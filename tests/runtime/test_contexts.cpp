@@ -19,6 +19,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace distile;
@@ -130,6 +131,38 @@ TEST_CASE("Many contexts run in many threads", "[contexts]") {
     CHECK(allocator.calls() > 0);
     CHECK(allocator.mistakes() == 0);
     CHECK(allocator.blocks_in_use() == 0);
+}
+
+TEST_CASE("Any number of threads divides the work without loss", "[contexts]") {
+    // A pool of one thread, which takes the tasks from the last to the first.
+    struct Loop {
+        int32_t most = 0;
+        static void run(void *user, distile_task task, void *closure, int32_t count) {
+            int32_t &most = static_cast<Loop *>(user)->most;
+            most = std::max(most, count);
+            for (int32_t i = count; i-- > 0;) {
+                task(closure, i);
+            }
+        }
+    };
+    for (const int32_t threads : {1, 2, 3, 4, 7, 8, 16, 31, 32, 63, 64}) {
+        for (const auto &[height, width] : {std::pair(1, 1), {1, 3}, {9, 11}, {17, 24}}) {
+            INFO(threads << " threads, " << height << " x " << width);
+            Loop loop;
+            distile_context_options options{};
+            options.threads = threads;
+            options.parallel_for = Loop::run;
+            options.parallel_for_user = &loop;
+            Session session(options, static_cast<uint32_t>(threads), session_kernel, height, width);
+            const int32_t variants = distile_kernel_num_variants(session.kernel.get());
+            for (int32_t variant = 0; variant < variants; variant++) {
+                CHECK(session.run(distile_kernel_variant_name(session.kernel.get(), variant)) == "");
+            }
+            CHECK(loop.most <= threads);
+            // A third of 408 pixels is work for all.
+            CHECK((loop.most == threads || height < 17 || threads == 1));
+        }
+    }
 }
 
 TEST_CASE("Weights outlive their context and serve many in many threads", "[contexts]") {

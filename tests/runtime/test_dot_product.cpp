@@ -1,11 +1,14 @@
 // Variants for dot-product and matrix instructions against the plain loops. Their code reads the operator at run time,
 // so these PolyKernels are written here; nothing is generated.
 #include "catch.h"
+#include "cpu_features_of.h"
 #include "dot_product_kernel.h"
 #include "emulated_tiles.h"
 #include "matrix_tiles.h"
 #include "operator_test.h"
 #include "partition.h"
+#include "test_conv3_24_40_residual_bf16.h"
+#include "test_conv3_24_40_residual_fp16.h"
 #include "test_tensor.h"
 #include "types.h"
 #include <algorithm>
@@ -122,6 +125,33 @@ TEST_CASE("Variants of dot products that are built from a plan compute the same"
     }
 }
 #endif
+
+TEST_CASE("Operators of 16 bits that are built without a plan take the dot products of the CPU", "[dot_product]") {
+    constexpr size_t of_operator = std::char_traits<char>::length("test_conv3_24_40_residual_bf16_");
+    const Context context = make_context({});
+    for (const distile_polykernel *built : {&test_conv3_24_40_residual_bf16, &test_conv3_24_40_residual_fp16}) {
+        std::string names;
+        const distile_polykernel *taken = nullptr;
+        for (const distile_polykernel *each = built; each; each = each->otherwise) {
+            names += std::string(each->name).substr(of_operator) + " ";
+            taken = !taken && can_run(*each) ? each : taken;
+        }
+#ifdef DISTILE_TEST_DOT_PRODUCTS
+        const bool bfloat16 = built == &test_conv3_24_40_residual_bf16;
+        CHECK(names == std::string(bfloat16 ? "amx_bf16 avx512_bf16" : "amx_fp16 amx_bf16") + " avx512 avx2 ");
+#endif
+        if (!taken) {
+            WARN("this CPU runs none of the plans " << names);
+            continue;
+        }
+        distile_kernel_info info{};
+        check(context, distile_kernel_get_info(make_kernel(context, *built).get(), &info));
+        CHECK(std::string(info.name) == taken->name);
+        if (std::string(taken->variants->layout) == "cpu-k32") {
+            test_operator(*taken);
+        }
+    }
+}
 
 TEST_CASE("Variants of dot products pass on NaN and infinity", "[dot_product]") {
     for (const TypedSet &set : instruction_sets) {

@@ -1,5 +1,6 @@
 // Quantized operators against integer sums in plain loops. Their code reads the operator at run time, so these
 // PolyKernels are written here.
+#include "callers.h"
 #include "catch.h"
 #include "conv2d_reference.h"
 #include "emulated_tiles.h"
@@ -46,10 +47,11 @@ DotProductOperator operator_of(const QuantizedCase &of) {
 
 /** Runs a variant and compares all of the output's memory. */
 void check_run(const Context &context, const Kernel &kernel, const Weights &weights, const QuantizedModel &model,
-               const QuantizedRun &run, int32_t variant, std::mt19937 &random) {
+               QuantizedRuns &runs, int32_t variant, std::mt19937 &random) {
+    INFO("variant " << variant);
     distile_variant_info info{};
     check(context, distile_kernel_get_variant(kernel.get(), variant, &info));
-    check_quantized_run(model, run, kernel, info, 1, random, [&](const QuantizedCall &call) {
+    check_quantized_run(model, runs.next(model.of), kernel, info, random, [&](const QuantizedCall &call) {
         const distile_tensor &output = call.output.view;
         const Mask mask = make_mask(context);
         check(context, distile_mask_set_bytes(mask.get(), call.mask.data(), output.batch, output.height, output.width,
@@ -60,8 +62,8 @@ void check_run(const Context &context, const Kernel &kernel, const Weights &weig
         args.residual = call.residual ? &call.residual->view : nullptr;
         args.weights = weights.get();
         args.mask = mask.get();
-        args.inactive = run.inactive;
-        args.store = run.store;
+        args.inactive = call.run.inactive;
+        args.store = call.run.store;
         check(context, distile_run_variant(kernel.get(), variant, &args));
     });
 }
@@ -76,6 +78,8 @@ distile_context_options with_threads(int32_t threads) {
 
 TEST_CASE("Quantized operators compute what integer sums give", "[int8]") {
     std::mt19937 random(1);
+    QuantizedRuns runs;
+    int number = 0;
     for (const InstructionSet &set : instruction_sets) {
         if (!can_run_or_warn(DotProductKernel(set, operator_of(quantized_cases[0])).polykernel())) {
             continue;
@@ -89,15 +93,36 @@ TEST_CASE("Quantized operators compute what integer sums give", "[int8]") {
                 INFO(set.name << ", " << one.name << (halves ? ", halves" : "") << ", type of the filter " << dtype);
                 const DotProductKernel kernel(set, operator_of(one));
                 const QuantizedModel model(one, halves, random, dtype);
-                const Context context = make_context(with_threads(halves ? 1 : 3));
-                const Kernel made = make_kernel(context, kernel.polykernel());
-                const Weights weights = model.pack(context, made);
-                for (const QuantizedRun &run : quantized_runs) {
-                    for (int32_t variant = 0; variant < InstructionSet::num_variants; variant++) {
-                        INFO("run " << &run - quantized_runs << ", variant " << variant);
-                        check_run(context, made, weights, model, run, variant, random);
-                    }
+                // Every operator meets each of one thread, three, and the caller's pool.
+                const int threads = (number + number / 3) % 3, with_allocator = number % 2;
+                number++;
+                INFO((threads == 0   ? "one thread"
+                      : threads == 1 ? "three threads"
+                                     : "the caller's pool")
+                     << (with_allocator ? ", the caller's allocator" : ""));
+                CallersPool pool;
+                CallersAllocator allocator;
+                distile_context_options options = with_threads(threads == 0 ? 1 : 3);
+                if (threads == 2) {
+                    pool.use_in(options);
                 }
+                if (with_allocator) {
+                    allocator.use_in(options);
+                }
+                {
+                    const Context context = make_context(options);
+                    const Kernel made = make_kernel(context, kernel.polykernel());
+                    const Weights weights = model.pack(context, made);
+                    for (int32_t variant = 0; variant < InstructionSet::num_variants; variant++) {
+                        for (int run = 0; run < 6; run++) {
+                            check_run(context, made, weights, model, runs, variant, random);
+                        }
+                    }
+                    CHECK((allocator.blocks_in_use() > 0) == (with_allocator != 0));
+                }
+                CHECK((pool.loops() > 0) == (threads == 2));
+                CHECK(allocator.blocks_in_use() == 0);
+                CHECK(allocator.mistakes() == 0);
             }
         }
     }
@@ -110,6 +135,7 @@ TEST_CASE("Quantized operators that are built from an operator file compute the 
     const QuantizedCase one = {"", polykernel->kind, *static_cast<const distile_conv2d *>(polykernel->op),
                                DISTILE_UINT8, DISTILE_INT8};
     std::mt19937 random(3);
+    QuantizedRuns runs;
     const QuantizedModel model(one, false, random), int4(one, false, random, DISTILE_INT4);
     // The best code that this CPU has, and that which every CPU has.
     for (const char *features : {static_cast<const char *>(nullptr), "", "avx2 avx sse41 fma f16c"}) {
@@ -126,11 +152,10 @@ TEST_CASE("Quantized operators that are built from an operator file compute the 
         constexpr int64_t steps = 4, blocks = 3;  // Of 9 * 24 inputs and of 40 outputs.
         CHECK(distile_weights_bytes(weights.get()) - distile_weights_bytes(halves.get()) ==
               steps * blocks * 64 * 16 / 2);
-        for (const QuantizedRun &run : quantized_runs) {
-            for (int32_t variant = 0; variant < info.num_variants; variant++) {
-                INFO("run " << &run - quantized_runs << ", variant " << variant);
-                check_run(context, kernel, weights, model, run, variant, random);
-                check_run(context, kernel, halves, int4, run, variant, random);
+        for (int32_t variant = 0; variant < info.num_variants; variant++) {
+            for (int run = 0; run < 6; run++) {
+                check_run(context, kernel, weights, model, runs, variant, random);
+                check_run(context, kernel, halves, int4, runs, variant, random);
             }
         }
     }
@@ -266,7 +291,8 @@ TEST_CASE("Quantized operators say what is wrong with their numbers", "[int8]") 
     const DotProductKernel of_int8(instruction_sets[1], operator_of(other));
     const Kernel made_of_int8 = make_kernel(context, of_int8.polykernel());
     const Weights weights = QuantizedModel(other, false, random).pack(context, made_of_int8);
-    const QuantizedTensor input(DISTILE_UINT8, 1, 3, 3, 8, 0, random), output(DISTILE_INT8, 1, 3, 3, 16, 0, random);
+    const QuantizedTensor input(DISTILE_UINT8, 1, 3, 3, 8, {}, Flush::Back, random),
+        output(DISTILE_INT8, 1, 3, 3, 16, {}, Flush::Back, random);
     const Mask mask = make_mask(context);
     const std::vector<uint8_t> all(9, 1);
     check(context, distile_mask_set_bytes(mask.get(), all.data(), 1, 3, 3, 9, 3));

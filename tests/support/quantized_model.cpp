@@ -1,13 +1,21 @@
 #include "quantized_model.h"
 #include "catch.h"
 #include "conv2d_reference.h"
+#include "pairwise.h"
+#include "tensors.h"
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 
 namespace distile {
 
 namespace {
+
+/** Images, and rows and columns of the input. */
+constexpr struct {
+    int32_t batch, height, width;
+} run_sizes[] = {{2, 9, 11}, {1, 12, 7}, {1, 9, 35}, {3, 6, 33}, {1, 13, 18}};
 
 /** Two a byte, as in ONNX. */
 std::vector<uint8_t> in_halves(const std::vector<int8_t> &filter) {
@@ -32,23 +40,72 @@ float activate(distile_epilogue epilogue, float value) {
 }  // namespace
 
 QuantizedTensor::QuantizedTensor(distile_dtype dtype, int32_t batch, int32_t height, int32_t width, int32_t channels,
-                                 int32_t border, std::mt19937 &random, int64_t alignment)
-    : size(dtype == DISTILE_FLOAT32 ? 4 : 1), view(distile_tensor_make(nullptr, batch, height, width, channels)) {
-    view.dtype = dtype;
-    const int64_t unit = channels * size % alignment == 0 ? std::max<int64_t>(alignment / size, 1) : 1;
-    view.stride_w = channels + 3 * unit;
-    view.stride_h = (width + 2 * border) * view.stride_w + 5 * unit;
-    view.stride_n = (height + 2 * border) * view.stride_h + 7 * unit;
-    view.border_top = view.border_bottom = view.border_left = view.border_right = border;
-    const int64_t elements = (batch - 1) * view.stride_n + (height + 2 * border - 1) * view.stride_h +
-                             (width + 2 * border - 1) * view.stride_w + channels;
-    memory = std::make_unique<GuardedMemory>(elements * size, Flush::Back);
+                                 const Layout &layout, Flush flush, std::mt19937 &random)
+    : size(distile_dtype_size(dtype)), view(make_view(batch, height, width, channels, layout, dtype)),
+      count(static_cast<int64_t>(elements_of(view)) * size) {
+    memory = std::make_unique<GuardedMemory>(count, flush);
     bytes = static_cast<uint8_t *>(memory->data());
-    count = elements * size;
-    for (int64_t i = 0; i < count; i++) {
-        bytes[i] = static_cast<uint8_t>(random());
+    for (int64_t i = 0; i < count; i += size) {
+        const float value = static_cast<float>(random() % 1000) / 100 - 5;
+        const auto byte = static_cast<uint8_t>(random());
+        std::memcpy(bytes + i, size == 1 ? static_cast<const void *>(&byte) : &value, size);
     }
-    view.data = bytes + (border * view.stride_h + border * view.stride_w) * size;
+    view.data = bytes + (view.border_top * view.stride_h + view.border_left * view.stride_w) * size;
+}
+
+void QuantizedTensor::set_border(int32_t number) const {
+    for (int32_t n = 0; n < view.batch; n++) {
+        for (int32_t y = -view.border_top; y < view.height + view.border_bottom; y++) {
+            for (int32_t x = -view.border_left; x < view.width + view.border_right; x++) {
+                if (y < 0 || y >= view.height || x < 0 || x >= view.width) {
+                    std::fill_n(at(n, y, x, 0), view.channels, static_cast<uint8_t>(number));
+                }
+            }
+        }
+    }
+}
+
+std::string QuantizedRun::describe() const {
+    return std::to_string(batch) + " inputs of " + std::to_string(height) + " x " + std::to_string(width) +
+           ", mask: " + mask + ", input: " + input.name + ", output: " + output.name +
+           ", residual: " + (in_place ? "the output itself" : residual.name) +
+           (inactive == DISTILE_ZERO ? ", zero" : ", keep") + (store == DISTILE_STORE_TILES ? ", tiles" : ", exact") +
+           (flush == Flush::Back ? ", guard behind" : ", guard before");
+}
+
+QuantizedRuns::QuantizedRuns() {
+    distile_conv2d any{};
+    std::mt19937 random(5);
+    combinations_ =
+        combine_pairwise({static_cast<int>(std::size(run_sizes)), static_cast<int>(std::size(mask_names)),
+                          static_cast<int>(input_layouts(any).size()), static_cast<int>(output_layouts(any).size()),
+                          static_cast<int>(residual_layouts(any).size()) + 1, 2, 2, 2},
+                         random);
+}
+
+QuantizedRun QuantizedRuns::next(const QuantizedCase &of, int32_t alignment) {
+    const std::vector<int> &values = combinations_[next_++ % combinations_.size()];
+    const auto [batch, height, width] = run_sizes[values[0]];
+    distile_conv2d bordered = of.conv;
+    const Border border = padding_of(of.conv, of.kind);
+    bordered.pad_top = border.top;
+    bordered.pad_bottom = border.bottom;
+    bordered.pad_left = border.left;
+    bordered.pad_right = border.right;
+    const auto lanes = std::max(alignment / static_cast<int32_t>(distile_dtype_size(of.output)), 1);
+    const auto residuals = residual_layouts(of.conv, lanes);
+    const bool in_place = values[4] == static_cast<int>(residuals.size());
+    return {batch,
+            of.kind == DISTILE_MASKED_LINEAR ? 1 : height,
+            width,
+            mask_names[values[1]],
+            input_layouts(bordered, alignment)[values[2]],
+            output_layouts(of.conv, lanes)[values[3]],
+            residuals[in_place ? 0 : values[4]],
+            in_place && of.conv.residual != 0,
+            values[5] == 0 ? DISTILE_KEEP : DISTILE_ZERO,
+            values[6] == 0 ? DISTILE_STORE_EXACT : DISTILE_STORE_TILES,
+            values[7] == 0 ? Flush::Back : Flush::Front};
 }
 
 QuantizedModel::QuantizedModel(const QuantizedCase &from, bool halves, std::mt19937 &random, distile_dtype filter_type)
@@ -167,40 +224,29 @@ Weights QuantizedModel::pack(const Context &context, const Kernel &kernel) const
 }
 
 void check_quantized_run(const QuantizedModel &model, const QuantizedRun &run, const Kernel &kernel,
-                         const distile_variant_info &variant, int64_t alignment, std::mt19937 &random,
+                         const distile_variant_info &variant, std::mt19937 &random,
                          const std::function<void(const QuantizedCall &)> &call) {
+    INFO(run.describe());
     const distile_conv2d &conv = model.of.conv;
-    const int32_t in_height = model.of.kind == DISTILE_MASKED_LINEAR ? 1 : run.height;
-    QuantizedTensor input(model.of.input, run.batch, in_height, run.width, conv.in_channels, run.border, random,
-                          alignment);
-    for (int32_t n = 0; n < run.batch; n++) {
-        for (int32_t y = -run.border; y < in_height + run.border; y++) {
-            for (int32_t x = -run.border; x < run.width + run.border; x++) {
-                if (y < 0 || y >= in_height || x < 0 || x >= run.width) {
-                    std::fill_n(input.at(n, y, x, 0), conv.in_channels,
-                                static_cast<uint8_t>(model.quantization.input.zero_point));
-                }
-            }
-        }
-    }
+    QuantizedTensor input(model.of.input, run.batch, run.height, run.width, conv.in_channels, run.input.layout,
+                          run.flush, random);
+    input.set_border(model.quantization.input.zero_point);
     int32_t height = 0, width = 0;
-    REQUIRE(distile_kernel_output_shape(kernel.get(), in_height, run.width, &height, &width) == DISTILE_OK);
+    REQUIRE(distile_kernel_output_shape(kernel.get(), run.height, run.width, &height, &width) == DISTILE_OK);
     REQUIRE(height > 0);
     REQUIRE(width > 0);
-    const QuantizedTensor output(model.of.output, run.batch, height, width, conv.out_channels, 0, random, alignment);
-    QuantizedTensor residual(model.of.output, run.batch, height, width, conv.out_channels, 0, random, alignment);
-    if (model.of.output == DISTILE_FLOAT32) {
-        for (int64_t i = 0; i + 4 <= residual.count; i += 4) {
-            const float value = static_cast<float>(random() % 1000) / 100 - 5;
-            std::memcpy(residual.bytes + i, &value, sizeof(value));
-        }
+    const auto make = [&](const Layout &layout) {
+        return QuantizedTensor(model.of.output, run.batch, height, width, conv.out_channels, layout, run.flush, random);
+    };
+    const QuantizedTensor output = make(run.output.layout),
+                          added = make((run.in_place ? run.output : run.residual).layout);
+    if (run.in_place) {
+        std::copy_n(output.bytes, output.count, added.bytes);
     }
-    std::vector<uint8_t> active(static_cast<size_t>(run.batch) * height * width);
-    for (uint8_t &byte : active) {
-        byte = static_cast<int32_t>(random() % 100) < run.active ? 1 : 0;
-    }
+    const QuantizedTensor *const residual = conv.residual != 0 ? &added : nullptr;
+    const std::vector<uint8_t> active = make_mask(run.mask, run.batch, height, width, random);
     const std::vector<uint8_t> before(output.bytes, output.bytes + output.count);
-    call({input, output, conv.residual != 0 ? &residual : nullptr, active, run});
+    call({input, output, run.in_place ? &output : residual, active, run});
     const auto is_active = [&](int32_t n, int32_t y, int32_t x) {
         return y < height && x < width && active[(static_cast<size_t>(n) * height + y) * width + x] != 0;
     };
@@ -224,8 +270,11 @@ void check_quantized_run(const QuantizedModel &model, const QuantizedRun &run, c
                 for (int32_t o = 0; o < conv.out_channels; o++) {
                     uint8_t *const found = output.at(n, y, x, o);
                     uint8_t *const due = expected.data() + (found - output.bytes);
-                    if (is_stored(n, y, x)) {
-                        model.result(input, conv.residual != 0 ? &residual : nullptr, n, y, x, o, due);
+                    if (run.in_place && is_stored(n, y, x) && !is_active(n, y, x)) {
+                        // What is zeroed may be added again before its tile is stored.
+                        std::memcpy(due, found, output.size);
+                    } else if (is_stored(n, y, x)) {
+                        model.result(input, residual, n, y, x, o, due);
                         if (!model.is_exact()) {
                             const int32_t difference = model.of.output == DISTILE_INT8
                                                            ? static_cast<int8_t>(*due) - static_cast<int8_t>(*found)

@@ -4,6 +4,7 @@
 #ifndef DISTILE_TESTS_QUANTIZED_MODEL_H
 #define DISTILE_TESTS_QUANTIZED_MODEL_H
 
+#include "conv2d_cases.h"
 #include "test_tensor.h"
 #include <cstdint>
 #include <distile/distile.hpp>
@@ -12,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace distile {
@@ -23,11 +25,12 @@ struct QuantizedCase {
     distile_dtype input, output;
 };
 
-/** A tensor in guarded memory, with gaps between its pixels and rows, full of random bytes. Pixels begin at multiples
- * of `alignment` bytes if their channels fill them. */
+/** A tensor in guarded memory, gaps and border included full of random bytes, or of random numbers of float32. */
 struct QuantizedTensor {
-    QuantizedTensor(distile_dtype dtype, int32_t batch, int32_t height, int32_t width, int32_t channels, int32_t border,
-                    std::mt19937 &random, int64_t alignment = 1);
+    QuantizedTensor(distile_dtype dtype, int32_t batch, int32_t height, int32_t width, int32_t channels,
+                    const Layout &layout, Flush flush, std::mt19937 &random);
+    /** Fills the border with a number. */
+    void set_border(int32_t number) const;
     int64_t offset(int32_t n, int32_t y, int32_t x, int32_t c) const {
         return n * view.stride_n + y * view.stride_h + x * view.stride_w + c;
     }
@@ -81,30 +84,43 @@ private:
                int32_t &input) const;
 };
 
-/** One call: extents, the share of active pixels in percent, and the options. */
+/** One call: extents of the input, the family of its mask, how its tensors lie in memory, and the options. */
 struct QuantizedRun {
-    int32_t batch, height, width, active, border;
+    int32_t batch, height, width;
+    std::string mask;
+    NamedLayout input, output, residual;
+    bool in_place; /**< The residual is the output itself. */
     distile_inactive inactive;
     distile_store store;
+    Flush flush;
+
+    std::string describe() const;
 };
 
-constexpr QuantizedRun quantized_runs[] = {
-    {2, 9, 11, 30, 0, DISTILE_KEEP, DISTILE_STORE_EXACT},  {1, 9, 11, 100, 0, DISTILE_ZERO, DISTILE_STORE_EXACT},
-    {1, 12, 7, 5, 2, DISTILE_ZERO, DISTILE_STORE_EXACT},   {1, 9, 35, 60, 3, DISTILE_KEEP, DISTILE_STORE_TILES},
-    {2, 10, 10, 20, 0, DISTILE_ZERO, DISTILE_STORE_TILES}, {1, 9, 9, 0, 0, DISTILE_ZERO, DISTILE_STORE_EXACT},
+/** The calls of one operator after the other. Any two values of any two of their parameters meet in one of about 120
+ * calls in a row, of which each operator gets some. */
+class QuantizedRuns {
+public:
+    QuantizedRuns();
+    /** Pixels begin at multiples of `alignment` bytes if their channels fill them. */
+    QuantizedRun next(const QuantizedCase &of, int32_t alignment = 1);
+
+private:
+    std::vector<std::vector<int>> combinations_;
+    size_t next_ = 0;
 };
 
 /** A call whose tensors are in the host's memory. */
 struct QuantizedCall {
     const QuantizedTensor &input, &output;
-    const QuantizedTensor *residual;
+    const QuantizedTensor *residual; /**< May be the output. */
     const std::vector<uint8_t> &mask;
     const QuantizedRun &run;
 };
 
 /** Makes a call of a variant and compares all of the output's memory. */
 void check_quantized_run(const QuantizedModel &model, const QuantizedRun &run, const Kernel &kernel,
-                         const distile_variant_info &variant, int64_t alignment, std::mt19937 &random,
+                         const distile_variant_info &variant, std::mt19937 &random,
                          const std::function<void(const QuantizedCall &)> &call);
 
 }  // namespace distile

@@ -11,7 +11,16 @@ namespace distile {
 
 namespace {
 
-/** The view without its address. */
+/** Whether a value is right: the NaN or infinity that is due, or no further from the exact value than a tolerance. */
+bool is_right(float got, float due, double exact, double tolerance) {
+    if (!std::isfinite(got) || !std::isfinite(due)) {
+        return std::isnan(due) ? std::isnan(got) : got == due;
+    }
+    return std::abs(got - exact) <= tolerance;
+}
+
+}  // namespace
+
 distile_tensor make_view(int32_t batch, int32_t height, int32_t width, int32_t channels, const Layout &layout,
                          distile_dtype dtype) {
     distile_tensor view{};
@@ -33,22 +42,11 @@ distile_tensor make_view(int32_t batch, int32_t height, int32_t width, int32_t c
     return view;
 }
 
-/** Elements from the first to the last one of a view, its border included. */
-size_t elements(const distile_tensor &view) {
+size_t elements_of(const distile_tensor &view) {
     return static_cast<size_t>((view.batch - 1) * view.stride_n +
                                (view.height + view.border_top + view.border_bottom - 1) * view.stride_h +
                                (view.width + view.border_left + view.border_right - 1) * view.stride_w + view.channels);
 }
-
-/** Whether a value is right: the NaN or infinity that is due, or no further from the exact value than a tolerance. */
-bool is_right(float got, float due, double exact, double tolerance) {
-    if (!std::isfinite(got) || !std::isfinite(due)) {
-        return std::isnan(due) ? std::isnan(got) : got == due;
-    }
-    return std::abs(got - exact) <= tolerance;
-}
-
-}  // namespace
 
 GuardedMemory::GuardedMemory(size_t bytes, Flush flush) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
     const size_t inner = (std::max<size_t>(bytes, 1) + page_ - 1) / page_ * page_;
@@ -88,7 +86,7 @@ std::vector<float> draw(Values values, size_t count, std::mt19937 &random) {
 
 TestTensor::TestTensor(int32_t batch, int32_t height, int32_t width, int32_t channels, const Layout &layout,
                        Flush flush, distile_dtype dtype)
-    : memory_(elements(make_view(batch, height, width, channels, layout, dtype)) * distile_dtype_size(dtype), flush),
+    : memory_(elements_of(make_view(batch, height, width, channels, layout, dtype)) * distile_dtype_size(dtype), flush),
       view_(make_view(batch, height, width, channels, layout, dtype)) {
     const auto bytes = static_cast<int64_t>(distile_dtype_size(dtype));
     view_.data = static_cast<char *>(memory_.data()) +
@@ -137,7 +135,7 @@ std::vector<uint32_t> TestTensor::snapshot() const {
 }
 
 size_t TestTensor::num_own_words() const {
-    return elements(view_);
+    return elements_of(view_);
 }
 
 template<typename Element, typename IsClose> std::string

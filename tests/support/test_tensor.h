@@ -49,6 +49,12 @@ struct Layout {
     bool shared_border = false;
 };
 
+/** The view of a tensor in such memory, without its address. */
+distile_tensor make_view(int32_t batch, int32_t height, int32_t width, int32_t channels, const Layout &layout,
+                         distile_dtype dtype);
+/** Elements from the first to the last one of a view, its border included. */
+size_t elements_of(const distile_tensor &view);
+
 /** How the elements of a tensor are drawn. */
 enum class Values {
     Floats,  /**< From -1 to 1. */

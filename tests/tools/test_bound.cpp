@@ -548,6 +548,66 @@ TEST_CASE("The bound on a CPU is as worked by hand", "[bound]") {
     CHECK(bound(workload, theta, 1).terms.at("idle") == .5);
 }
 
+TEST_CASE("Cores share the bandwidth of shared levels", "[bound]") {
+    // A second level of 8 KB for each core; 64 KB for all, at 16 GB/s for all.
+    Workload workload = workload_of(make_operator(point_params(64, 64), 16, 16), simple_cpu());
+    workload.device.cores = workload.threads = 16;
+    workload.device.memory = {{"L1", 1024, false, 100, 64, 1},
+                              {"L2", 8192, false, 10, 64, 4},
+                              {"L3", 1 << 16, true, 16, 64, 20},
+                              {"DRAM", 0, true, 4, 64, 100}};
+    const Theta theta = {{"tile_h", 1}, {"tile_w", 1},         {"pixels", 2}, {"channels", 16},
+                         {"group", 8},  {"channel_splits", 1}, {"order", 0},  {"unroll", 1}};
+    Bound result = bound(workload, theta, 256);
+    const auto term = [&](const char *name) { return result.terms.at(name); };
+    // 128 register tiles for 4 shares of each thread: 64 tasks of 4 pixels and all channels, in 4 rounds.
+    CHECK(term("tasks") == 64);
+    CHECK(term("rounds") == 4);
+    // A task reads 16 KB of weights, which stay in no level of a core, and 1 KB of inputs, and writes 1 KB. Without
+    // room for a panel of 4 KB, each of its 2 register tiles reads the weights again and each of 4 panels the inputs.
+    CHECK(term("t_L2") == Approx(4 * (2 * 16384 + 4 * 1024 + 1024) / 10e3));
+    // In the second level a panel and the inputs stay. A core has a sixteenth of the third level's bandwidth.
+    CHECK(term("t_L3") == Approx(4 * (16384 + 1024 + 1024) / 1e3));
+    // Weights, inputs and outputs, each once for all cores, do not fit the third level.
+    CHECK(term("t_DRAM") == Approx((16384 + 65536 + 65536) / 4e3));
+
+    // Four threads, of 16 tasks with 16 pixels: each has a quarter of the third level, and DRAM is as fast as before.
+    workload.threads = 4;
+    result = bound(workload, theta, 256);
+    CHECK(term("tasks") == 16);
+    CHECK(term("t_L3") == Approx(4 * (16384 + 4096 + 4096) / 4e3));
+    CHECK(term("t_DRAM") == Approx((16384 + 65536 + 65536) / 4e3));
+}
+
+TEST_CASE("Few pixels on many threads divide the output channels first", "[rank]") {
+    Workload workload = workload_of(conv3x3_256(), generic_device_profile("generic_avx512"));
+    const double all_weights = 256. * 9 * 256 * 4;
+    const auto best = [&](int threads, double density) {
+        workload.device.cores = workload.threads = threads;
+        const Bucket bucket = density_bucket(workload, density);
+        const Theta theta = rank(workload, {bucket}).kept.front().theta;
+        return bound(workload, theta, bucket.tiles(theta.at("tile_h"), theta.at("tile_w")));
+    };
+    for (const int threads : {16, 64}) {
+        CAPTURE(threads);
+        // 8 pixels. A thread that read all weights would wait for its share of the third level.
+        const Bound few = best(threads, .005), many = best(threads, 1);
+        CHECK(few.terms.at("task_weight_bytes") <= all_weights / 8);
+        CHECK(few.terms.at("tasks") >= 16);
+        CHECK(few.terms.at("tasks") * few.terms.at("task_weight_bytes") <= 4 * all_weights);
+        // More pixels need no smaller parts.
+        CHECK(many.terms.at("task_weight_bytes") >= few.terms.at("task_weight_bytes"));
+        CHECK(many.terms.at("tasks") >= threads);
+    }
+    CHECK(best(1, .005).terms.at("task_weight_bytes") == all_weights);
+    // Dot products.
+    const DeviceProfile device = generic_device_profile("generic_avx512");
+    const Operator op = make_operator({{"in_channels", 256}, {"out_channels", 256}, {"dtype", "bfloat16"}});
+    workload = workload_of(op, device, {halide_target(device) + "-amx_bf16", Math::Float32});
+    CHECK(best(16, .005).terms.at("tasks") >= 8);
+    CHECK(best(1, .005).terms.at("tasks") == 1);
+}
+
 TEST_CASE("The bound on a CPU knows what does not fit the registers and the cache of instructions", "[bound]") {
     Workload workload = workload_of(conv3x3_256(), simple_cpu());
     Theta theta = {{"tile_h", 1}, {"tile_w", 1},         {"pixels", 4}, {"channels", 16},
@@ -731,6 +791,24 @@ TEST_CASE("Schedules for dot products are judged by what their instructions mult
     CHECK(&space_of("cpu", by_pairs.problem) == &dot_product_space(DotProducts::Avx512Bf16));
     CHECK(&space_of("cpu", by_tiles.problem) == &dot_product_space(DotProducts::AmxBf16));
     refuse([&] { choose_code(conv3x3_256(), device, pairs, Math::Float32); }, {pairs, "Halide", "bfloat16"});
+    // Without a target, the best that a device has for the operator.
+    DeviceProfile capable = device;
+    const auto target_of = [&](const json &of, const char *features) {
+        capable.features = device.features + features;
+        return choose_code(make_operator(of), capable, "", Math::Float32).target;
+    };
+    CHECK(target_of(params, "") == base);
+    CHECK(target_of(params, " avx512_bf16") == pairs);
+    CHECK(target_of(params, " avx512_bf16 amx_bf16 amx_int8") == tiles);
+    for (const auto &[knob, value] : {std::pair<const char *, json>("dtype", "float32"), {"groups", 2}}) {
+        json other = params;
+        other[knob] = value;
+        CHECK(target_of(other, " avx512_bf16 amx_bf16") == base);
+    }
+    const json float16 = {{"in_channels", 256}, {"out_channels", 256}, {"dtype", "float16"}};
+    CHECK(target_of(float16, " avx512_bf16") == base);
+    CHECK(target_of(float16, " amx_bf16") == tiles);
+    CHECK(target_of(float16, " amx_bf16 amx_fp16") == base + "-amx_fp16");
 
     // One task of 96 pixels x 256 channels: 16 vectors, and 72 steps of 16 pairs.
     Theta theta = {{"tile_h", 1},    {"tile_w", 1}, {"pixels", 12},
@@ -741,10 +819,17 @@ TEST_CASE("Schedules for dot products are judged by what their instructions mult
     CHECK(two.terms.at("rounds") == 2);
     CHECK(two.terms.at("t_fma") == Approx(2 * one.terms.at("t_fma")));
     CHECK(two.terms.at("t_stage") == Approx(2 * one.terms.at("t_stage")));
+    CHECK(one.terms.at("loads") == Approx(96 * 16 * 72 * 16 * (1 / 12. + 1 / 2.)));
     theta["pixels"] = 32;
     theta["staged"] = 3;
     CHECK(bound(by_tiles, theta, 96).terms.at("operations") == 6 * 16 * 72);
     CHECK(bound(by_tiles, theta, 96).us < one.us);
+    // Two tiles of each factor make four products; one of pixels and two of channels, two.
+    CHECK(bound(by_tiles, theta, 96).terms.at("loads") == 6 * 16 * 72);
+    Theta narrow = theta;
+    narrow["pixels"] = 16;
+    narrow["staged"] = 6;
+    CHECK(bound(by_tiles, narrow, 96).terms.at("loads") == 9 * 16 * 72);
     // Two parts of the channels stage every pixel twice.
     theta["channel_splits"] = 2;
     const Bound split = bound(by_tiles, theta, 96);

@@ -210,7 +210,7 @@ grep -qF "$folder/my.o: $folder/spelled.json $plan" "$folder/my.d" || fail "the 
 grep -q 'ROLE_INPUT, .dtype = DISTILE_FLOAT16' "$folder/parts/my.c" || fail "the builder did not change the type"
 # Without a plan the bound makes them, also in another type.
 "${build[@]}" --operator "$folder/spelled.json" --dtype bfloat16
-for target in avx512_skylake avx2-f16c; do
+for target in amx_bf16 avx512_bf16 avx512_skylake avx2-f16c; do
     grep -lq -- "$target" "$folder"/parts/plan_*.json || fail "the bound made no plan for $target"
 done
 grep -q '"device":"none: the bound' "$folder/parts/plan_0.json" || fail "the bound's plan has no times"

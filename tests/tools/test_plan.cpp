@@ -1496,6 +1496,40 @@ TEST_CASE("The bound makes plans for every level of a backend", "[plan]") {
                                 : op.name + "_avx512 " + op.name + "_avx2 "));
         }
     }
+    // By dot products where CPUs have them.
+    const std::pair<const char *, const char *> narrow[] = {{"bfloat16", "amx_bf16 avx512_bf16 avx512 avx2 "},
+                                                            {"float16", "amx_fp16 amx_bf16 avx512 avx2 "},
+                                                            {"uint8", "amx_int8 avx512_vnni avx_vnni avx2 "}};
+    for (const auto &[type, expected] : narrow) {
+        json file = good_operator();
+        file["params"]["dtype"] = type;
+        for (const bool depthwise : {false, true}) {
+            CAPTURE(type, depthwise);
+            file["params"]["groups"] = depthwise ? file["params"]["in_channels"] : json(1);
+            file["params"]["out_channels"] = depthwise ? file["params"]["in_channels"] : json(48);
+            const Operator op = read_operator(folder.write("operator.json", file.dump()));
+            std::vector<Plan> plans = bound_plans(op, cpu_backend(), false, get_platform("x86-64-linux"));
+            std::string names;
+            for (const Plan &plan : plans) {
+                check_buildable(plan);
+                CHECK_FALSE(plan.times.empty());
+                CHECK(to_json(read_plan(folder.write("plan.json", to_json(plan).dump()))) == to_json(plan));
+                names += plan.name.substr(op.name.size() + 1) + " ";
+                const bool halide =
+                    !op.is_quantized() && (plan.name == op.name + "_avx512" || plan.name == op.name + "_avx2");
+                CHECK(plan.has(Language::DotProduct) != halide);
+            }
+            // There is none for depthwise convolutions but of quantized numbers, and those AMX does not multiply.
+            CHECK(names == (!depthwise ? expected : op.is_quantized() ? "avx512_vnni avx_vnni avx2 " : "avx512 avx2 "));
+            plans.push_back(portable_plan(op, get_platform("x86-64-linux")));
+            check_chain(plans);
+        }
+        file["params"]["groups"] = 1;
+        const Operator op = read_operator(folder.write("operator.json", file.dump()));
+        const std::vector<Plan> plans = bound_plans(op, cpu_backend(), false, get_platform("arm-64-linux"));
+        CHECK(plans.size() == 1);
+        CHECK(plans.front().name == op.name + "_armv82");
+    }
     // On tensor cores where there are kernels, and behind them for every GPU.
     json on_tensor_cores = good_operator();
     json &params = on_tensor_cores["params"];

@@ -331,6 +331,36 @@ sed -i 's/"device": "[^"]*"/"device": "another CPU"/' batch/request.json
 rm batch/results.jsonl
 expect_error "the trials are for the device 'another CPU'" measure batch
 
+# For 16 threads, whatever number this machine has: request, log and plan say so.
+tune=(tune "$operator" --masks "${masks[@]}" -k 1 --trials 2 "${quick[@]}" --device generic_x86_64 --threads 16
+    --folder sixteen -o sixteen.json)
+"$distile" "${tune[@]}" >/dev/null
+"$distile" measure sixteen -q
+"$distile" "${tune[@]}" -q
+python3 -c "
+import json
+assert json.load(open('sixteen/request.json'))['threads'] == 16
+assert json.loads(open('sixteen.log').readline())['threads'] == 16
+times = json.load(open('sixteen.json'))['profile']['times']
+assert times and all(time['threads'] == 16 for time in times), times" || fail "tune --threads 16 measured other threads"
+expect_error "threads" tune "$operator" --masks "${masks[@]}" -k 1 --trials 2 --device generic_x86_64 --threads 8 \
+    --folder sixteen --log sixteen.log -o eight.json
+
+# For another CPU, with AMX: the trials are compiled here, for the instructions and the cores that its profile names.
+sed 's/"Intel(R) Xeon(R) Processor"/"another Xeon"/' "$source_folder/data/devices/intel_xeon_amx_16cores.json" >xeon.json
+for type in bfloat16:amx_bf16 float16:amx_bf16 uint8:amx_int8; do
+    sed "s/\"params\": {/\"params\": {\"dtype\": \"${type%:*}\", /" "$operator" >narrow.json
+    "$distile" tune narrow.json --masks "${masks[@]}" -k 1 --trials 2 "${quick[@]}" --device xeon.json \
+        --folder "amx_${type%:*}" -o "amx_${type%:*}.json" | has 'distile measure amx_' || fail "tune compiled nothing for $type"
+    python3 -c "
+import json, sys
+request = json.load(open('amx_${type%:*}/request.json'))
+assert request['threads'] == 16 and request['device'] == 'another Xeon', request
+assert request['target'].endswith('-${type#*:}'), request['target']" || fail "the trials for $type are for another CPU"
+    [[ -s amx_${type%:*}/trial0.so ]] || fail "no trial for $type is compiled"
+    expect_error "the trials are for the device 'another Xeon'" measure "amx_${type%:*}"
+done
+
 # For tensor cores: one batch is compiled in a folder, by a stand-in for nvcc, for a GPU elsewhere.
 if [[ -e ${distile%/*}/distile_tensor_core.o ]]; then
     tensor_op=$source_folder/tests/fixtures/operators/test_tc_conv3_64_96.json
