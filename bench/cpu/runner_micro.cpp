@@ -3,8 +3,13 @@
 #include "machine.h"
 #include "runner.h"
 #include "thread_pool.h"
+#include <atomic>
 #include <chrono>
+#include <ctime>
 #include <fmt/core.h>
+#include <functional>
+#include <thread>
+#include <utility>
 
 namespace distile::bench {
 
@@ -27,6 +32,35 @@ struct Dispatched {
     Kernel kernel;
     const distile_polykernel &polykernel;
     Mask mask;
+};
+
+/** The CPU time of this process so far, in microseconds. */
+double cpu_time_us() {
+    timespec time{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) / 1e3;
+}
+
+/** Calls in a thread of its own, until the end of its life. */
+class InBackground {
+public:
+    explicit InBackground(std::function<void()> call)
+        : thread_([this, call = std::move(call)] {
+              while (!stop_) {
+                  call();
+              }
+          }) {
+    }
+    ~InBackground() {
+        stop_ = true;
+        thread_.join();
+    }
+    InBackground(const InBackground &) = delete;
+    InBackground &operator=(const InBackground &) = delete;
+
+private:
+    std::atomic<bool> stop_{false};
+    std::thread thread_;
 };
 
 }  // namespace
@@ -133,7 +167,7 @@ void Runner::measure(const AlgebraRow &row, Json &result) const {
 void Runner::measure(const PoolRow &row, Json &result) {
     result["kind"] = "pool";
     result["threads"] = options_.threads;
-    ThreadPool pool(options_.threads);
+    ThreadPool pool(options_.threads), other(options_.threads);
     double task_us = row.task_us;
     const auto task = [](void *closure, int32_t) {
         using Clock = std::chrono::steady_clock;
@@ -141,12 +175,22 @@ void Runner::measure(const PoolRow &row, Json &result) {
         const Clock::time_point start = Clock::now();
         while (Clock::now() - start < wait) {}
     };
-    const Spread spread =
-        measure_calls([&] { pool.parallel_for(task, &task_us, row.tasks); }, calls_per_sample, options_.measure);
+    const auto call = [&] { pool.parallel_for(task, &task_us, row.tasks); };
+    const Spread spread = measure_calls(call, calls_per_sample, options_.measure);
     const int32_t turns = (row.tasks + options_.threads - 1) / options_.threads;
     add_times(result, spread);
     result["ideal_us"] = turns * row.task_us;
     result["overhead_us"] = std::stod(fmt::format("{:.4g}", spread.median - turns * row.task_us));
+    // What idle workers cost, their spin after the call included.
+    constexpr std::chrono::seconds idle(1);
+    const double before = cpu_time_us();
+    call();
+    std::this_thread::sleep_for(idle);
+    result["idle_cpu_us"] = std::stod(fmt::format("{:.4g}", cpu_time_us() - before - row.tasks * row.task_us));
+    // Beside a second pool of as many threads, each has half of the cores.
+    const InBackground rival([&] { other.parallel_for(task, &task_us, row.tasks); });
+    const Spread shared = measure_calls(call, calls_per_sample, options_.measure);
+    result["beside_another_us"] = std::stod(fmt::format("{:.4g}", shared.median));
 }
 
 }  // namespace distile::bench

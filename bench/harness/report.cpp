@@ -47,12 +47,13 @@ struct Parts {
     std::vector<Speedups> speedups;
     Panel panel;
     std::vector<BreakEvenPanel> break_even;
+    std::vector<ScalingPanel> scaling;
 };
 
 /** Results of what is measured from Python, in one table. */
 Parts make_python_parts(const Json &file, const std::string &goals, const std::string &rows, Panel panel) {
     const std::string about = about_python(file);
-    return {about + goals, about + rows + not_measured(file.at("rows")), {}, std::move(panel), {}};
+    return {about + goals, about + rows + not_measured(file.at("rows")), {}, std::move(panel), {}, {}};
 }
 
 /** How results are shown: the first for the backend in their header that knows their rows. */
@@ -69,11 +70,13 @@ constexpr struct {
     {"cpu", has_scaling,
      [](const Json &file) {
          const Json &rows = file.at("rows");
-         return make_python_parts(file, scaling_goals(rows), scaling_table(rows), scaling_panel(file));
+         Parts parts = make_python_parts(file, scaling_goals(rows), scaling_table(rows), {});
+         parts.scaling = scaling_panels(file);
+         return parts;
      }},
     {"cpu", nullptr,
      [](const Json &file) {
-         return Parts{cpu_goals(file), cpu_rows(file), cpu_speedups(file), cpu_panel(file), {}};
+         return Parts{cpu_goals(file), cpu_rows(file), cpu_speedups(file), cpu_panel(file), {}, {}};
      }},
     {"cuda", has_quantized,
      [](const Json &file) {
@@ -82,8 +85,8 @@ constexpr struct {
      }},
     {"cuda", nullptr,
      [](const Json &file) {
-         return Parts{cuda_goals(file), cuda_rows(file), cuda_speedups(file), cuda_panel(file),
-                      break_even_panels(file)};
+         return Parts{cuda_goals(file), cuda_rows(file),         cuda_speedups(file),
+                      cuda_panel(file), break_even_panels(file), {}};
      }},
 };
 
@@ -133,7 +136,8 @@ void add_report_options(CLI::App &app, ReportOptions &options) {
     app.add_option("--pages", options.pages,
                    "With --summary: write a page of rows for each file into this folder, and print nothing")
         ->needs(summary);
-    app.add_option("--figure", options.figure, "With --summary: draw eta by density into this SVG file")
+    app.add_option("--figure", options.figure,
+                   "With --summary: draw eta by density, or speed by the number of threads, into this SVG file")
         ->needs(summary);
     app.add_option("--break-even", options.break_even,
                    "With --summary of GPUs: draw the densities at which the dense peer is as fast into this SVG file")
@@ -150,6 +154,7 @@ void report(const ReportOptions &options) {
         panels.push_back(parts.back().panel);
         const std::vector<BreakEvenPanel> &more = parts.back().break_even;
         break_even.insert(break_even.end(), more.begin(), more.end());
+        scaling.insert(scaling.end(), parts.back().scaling.begin(), parts.back().scaling.end());
     }
     if (!options.break_even.empty() && break_even.empty()) {
         throw std::runtime_error("the results hold no operator of a GPU with masks of two densities in one type, as "
@@ -159,7 +164,7 @@ void report(const ReportOptions &options) {
         replace_file(options.into, fill_document(options, parts));
     }
     if (!options.figure.empty()) {
-        replace_file(options.figure, draw_eta(panels));
+        replace_file(options.figure, scaling.empty() ? draw_eta(panels) : draw_scaling(scaling));
     }
     if (!options.break_even.empty()) {
         replace_file(options.break_even, draw_break_even(break_even));

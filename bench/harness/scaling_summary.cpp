@@ -10,6 +10,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 namespace distile::bench {
 
@@ -111,54 +112,94 @@ std::string scaling_table(const Json &rows) {
 
 std::string scaling_goals(const Json &rows) {
     const std::set<int> threads = threads_of(rows);
-    const int most = *threads.rbegin();
-    std::map<std::tuple<std::string, std::string, int>, std::map<std::string, std::string>> lines;
-    for (const Json &row : rows) {
-        if (is_scaling(row) && row.at("threads") == most) {
-            lines[{row.at("dtype"), operator_of(row), row.at("batch")}][density_of(row)] = times_of(row);
-        }
-    }
-    const auto first = [](const auto &key) {
-        const auto &[dtype, op, batch] = key;
-        return fmt::format("| {} | {} | {} |", dtype, op, batch);
-    };
-    return fmt::format(
-        "\nWith {} threads, by density: microseconds from the byte mask / of the fastest dense library in "
-        "the same type, and in brackets eta.\n\n{}{}",
-        most, density_table("| Type | Operator | Batch |", "|---|---|---|", lines, first), break_evens(rows, threads));
-}
-
-Panel scaling_panel(const Json &file) {
-    constexpr const char *colors[] = {"#266ebe", "#d9822b", "#3d9a50", "#8a55b5", "#b5476b"};
-    const Json &rows = file.at("rows");
-    std::map<std::string, std::set<int>> types;
-    for (const Json &row : rows) {
-        if (is_scaling(row)) {
-            types[row.at("dtype")].insert(row.at("threads").get<int>());
-        }
-    }
-    const auto most = std::max_element(types.begin(), types.end(),
-                                       [](const auto &a, const auto &b) { return a.second.size() < b.second.size(); });
-    Panel panel;
-    panel.title =
-        fmt::format("{}, {}, against PyTorch", file.at("header").at("device").get<std::string>(), most->first);
-    size_t color = 0;
-    for (const int count : most->second) {
-        std::map<std::string, Mean> means;
+    std::string text;
+    for (const int count : std::set<int>{2, *threads.rbegin()}) {
+        std::map<std::tuple<std::string, std::string, int>, std::map<std::string, std::string>> lines;
         for (const Json &row : rows) {
-            if (is_scaling(row) && row.at("dtype") == most->first && row.at("threads") == count &&
-                row.at("batch") == 1) {
-                means[density_of(row)].add(row.at("eta"));
+            if (is_scaling(row) && row.at("threads") == count) {
+                lines[{row.at("dtype"), operator_of(row), row.at("batch")}][density_of(row)] = times_of(row);
             }
         }
-        Curve curve{
-            fmt::format("{} thread{}", count, count == 1 ? "" : "s"), colors[color++ % std::size(colors)], false, {}};
-        for (const auto &[density, mean] : means) {
-            curve.points.emplace_back(std::stod(density), mean.value());
+        const auto first = [](const auto &key) {
+            const auto &[dtype, op, batch] = key;
+            return fmt::format("| {} | {} | {} |", dtype, op, batch);
+        };
+        if (!lines.empty()) {
+            text += fmt::format("\nWith {} threads, by density: microseconds from the byte mask / of the fastest dense "
+                                "library in the same type, and in brackets eta.\n\n{}",
+                                count, density_table("| Type | Operator | Batch |", "|---|---|---|", lines, first));
         }
-        panel.curves.push_back(std::move(curve));
     }
-    return panel;
+    return text + break_evens(rows, threads);
+}
+
+namespace {
+
+/** The times of one operator and one image in one type. */
+struct OperatorTimes {
+    std::map<int, std::vector<double>> dense;            /**< By the number of threads, of every row. */
+    std::map<std::string, std::map<int, double>> masked; /**< By the density and the number of threads. */
+
+    double dense_us(int threads) const {
+        std::vector<double> times = dense.at(threads);
+        std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
+        return times[times.size() / 2];
+    }
+};
+
+}  // namespace
+
+std::vector<ScalingPanel> scaling_panels(const Json &file) {
+    constexpr const char *colors[] = {"#266ebe", "#d9822b", "#3d9a50", "#8a55b5", "#b5476b"};
+    std::map<std::string, std::map<std::string, OperatorTimes>> types;
+    std::map<std::string, std::set<int>> threads;
+    for (const Json &row : file.at("rows")) {
+        if (is_scaling(row) && row.at("batch") == 1) {
+            const std::string type = row.at("dtype");
+            const int count = row.at("threads");
+            OperatorTimes &times = types[type][operator_of(row)];
+            times.dense[count].push_back(row.at("t_peer_us"));
+            times.masked[density_of(row)][count] = row.at("t_masked_us");
+            threads[type].insert(count);
+        }
+    }
+    std::vector<ScalingPanel> panels;
+    for (const auto &[type, operators] : types) {
+        const std::set<int> &counts = threads[type];
+        ScalingPanel panel{fmt::format("{}, {}", file.at("header").at("device").get<std::string>(), type), {}};
+        std::map<int, Mean> library;
+        std::map<std::string, std::map<int, Mean>> ours;
+        for (const auto &[op, times] : operators) {
+            if (counts.size() < 2 || times.dense.size() < counts.size()) {
+                continue;
+            }
+            const double base = times.dense_us(*counts.begin());
+            for (const int count : counts) {
+                library[count].add(base / times.dense_us(count));
+                for (const auto &[density, masked] : times.masked) {
+                    if (masked.size() == counts.size()) {
+                        ours[density][count].add(base / masked.at(count));
+                    }
+                }
+            }
+        }
+        const auto add = [&panel](const std::string &name, const char *color, bool dashed, const auto &means) {
+            Curve curve{name, color, dashed, {}};
+            for (const auto &[count, mean] : means) {
+                curve.points.emplace_back(count, mean.value());
+            }
+            panel.curves.push_back(std::move(curve));
+        };
+        size_t color = 0;
+        for (const auto &[density, means] : ours) {
+            add("distile at " + density, colors[color++ % std::size(colors)], false, means);
+        }
+        if (!library.empty()) {
+            add("library, all", "#1e2228", true, library);
+            panels.push_back(std::move(panel));
+        }
+    }
+    return panels;
 }
 
 }  // namespace distile::bench

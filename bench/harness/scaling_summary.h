@@ -4,9 +4,10 @@
 #ifndef DISTILE_BENCH_SCALING_SUMMARY_H
 #define DISTILE_BENCH_SCALING_SUMMARY_H
 
-#include "figure.h"
 #include "results.h"
+#include "scaling_figure.h"
 #include <string>
+#include <vector>
 
 namespace distile::bench {
 
@@ -15,12 +16,14 @@ namespace distile::bench {
 bool has_scaling(const Json &rows);
 /** A line for each operator, type, batch and density, and a column for each number of threads. */
 std::string scaling_table(const Json &rows);
-/** With most threads, a line for each operator, type and batch, and a column for each density. Then the density at
- * which both take the same time, a line for each operator and type. */
+/** With most threads, and with two, a line for each operator, type and batch, and a column for each density. Then the
+ * density at which both take the same time, a line for each operator and type. */
 std::string scaling_goals(const Json &rows);
-/** Eta by density for each number of threads, geometric means over the operators of one image, in the type measured
- * with most threads. */
-Panel scaling_panel(const Json &file);
+
+/** A panel for each type: the speed of the masked operators at each density, and of the dense library, by the library's
+ * with the fewest threads. Geometric means over the operators of one image that were measured with every number of
+ * threads. */
+std::vector<ScalingPanel> scaling_panels(const Json &file);
 
 }  // namespace distile::bench
 

@@ -2,8 +2,8 @@
 
     python python/networks/tables.py bench/results/networks/*.json --into docs/networks.md
 
-Tables stand between the lines `<!-- begin networks-DEVICE -->` and `<!-- end -->`, for the devices cpu and cuda, one for
-each machine. Needs nothing but Python.
+Tables of times stand between the lines `<!-- begin networks-DEVICE -->` and `<!-- end -->`, for the devices cpu and cuda,
+one for each machine, and that of memory in the part networks-memory. Needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def main() -> None:
     options = parser.parse_args()
     results = [json.loads(path.read_text()) for path in options.results]
     document = options.into.read_text()
-    for device in ("cpu", "cuda"):
-        place = re.compile(rf"(<!-- begin networks-{device} -->\n).*?(<!-- end -->)", re.DOTALL)
+    parts = {device: tables([result for result in results if result["device"] == device]) for device in ("cpu", "cuda")}
+    for name, text in {**parts, "memory": memory(results)}.items():
+        place = re.compile(rf"(<!-- begin networks-{name} -->\n).*?(<!-- end -->)", re.DOTALL)
         if not place.search(document):
-            parser.error(f"{options.into} has no line '<!-- begin networks-{device} -->'")
-        text = tables([result for result in results if result["device"] == device])
+            parser.error(f"{options.into} has no line '<!-- begin networks-{name} -->'")
         document = place.sub(lambda found, text=text: found[1] + text + found[2], document)
     options.into.write_text(document)
 
@@ -57,6 +57,21 @@ def table(machine: str, results: list[dict]) -> str:
     ]
     rows = [(result, row) for result in results for row in result["rows"] if "milliseconds" in row]
     lines += [line(result, row) for result, row in sorted(rows, key=order)]
+    return "\n".join(lines) + "\n"
+
+
+def memory(results: list[dict]) -> str:
+    """Of each network in float32 and the smallest batch; no machine changes it."""
+    lines = ["| Network | Batch | Weights | Kept | Step | Step, dense |", "|---|---|---|---|---|---|"]
+    known = set()
+    for result in sorted(results, key=lambda result: (result["network"], result["batch"])):
+        if result["network"] not in known and type_of(result) == "float32" and result["rows"]:
+            known.add(result["network"])
+            found = result["rows"][0]["bytes"]
+            masked, dense = ([found[side][name] / 1e6 for name in ("weights", "kept", "step")]
+                             for side in ("distile", "dense"))
+            cells = [f"`{result['network']}`", str(result["batch"]), *map(figure, masked), figure(dense[2])]
+            lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -302,7 +302,9 @@ for line in '| Type | Operator | Batch | Density | 1 | 4 |' \
     grep -qF "$line" <<<"$shown" || fail "--summary shows no line '$line' but:" "$shown"
 done
 "$bench" --summary "$folder/scaling.json" --figure "$folder/scaling.svg"
-grep -q '4 threads' "$folder/scaling.svg" || fail "--figure draws no numbers of threads"
+for text in '>threads<' '>a, bfloat16<' '>distile at 0.3<' '>library, all<'; do
+    grep -q "$text" "$folder/scaling.svg" || fail "--figure draws no $text"
+done
 sed 's/"scaling"/"quantized", "t_own_dense_us": 90, "peer": "cuDNN", "variant": "v", "max_rel_err": 0/; s/"cpu"/"cuda"/' \
     "$folder/scaling.json" >"$folder/quantized.json"
 shown=$("$bench" --summary "$folder/quantized.json") || fail "--summary does not show quantized operators of a GPU"
