@@ -144,6 +144,9 @@ class MaskedConcat(_Elementwise, nn.Module):
         mask = self._mask_of(mask, inputs[0])
         if mask is None:
             return _finish(torch.cat(tuple(inputs), 1), out)
+        differentiates = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+        if out is None and (differentiates or torch.compiler.is_compiling()):  # Neither takes slices as `out`.
+            return form("activate")(torch.cat(tuple(inputs), 1), mask)
         if out is None:
             channels = sum(tensor.shape[1] for tensor in inputs)
             sizes, like = (inputs[0].shape[0], channels, *inputs[0].shape[2:]), inputs[0]

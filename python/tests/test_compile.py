@@ -11,6 +11,7 @@ from distile.nn import (
     MaskedAdd,
     MaskedAttention,
     MaskedAvgPool2d,
+    MaskedConcat,
     MaskedConv2d,
     MaskedConvTranspose2d,
     MaskedGlobalPool,
@@ -54,7 +55,7 @@ class Images(nn.Module):
         self.excite, self.gate = MaskedGlobalPool(), MaskedMultiply(other_activation="sigmoid")
         self.grow = MaskedUpsampleConv2d(128, 8, 3, padding=1)
         self.transposed = MaskedConvTranspose2d(128, 8, 4, stride=2, padding=1)
-        self.repeat, self.add = MaskedUpsample(2), MaskedAdd()
+        self.repeat, self.add, self.join = MaskedUpsample(2), MaskedAdd(), MaskedConcat()
 
     def forward(self, x, mask):
         low = distile.masks.pool(mask, 2)
@@ -62,7 +63,8 @@ class Images(nn.Module):
         small = self.mean(self.pool(x, low), low)
         chosen = low & self.unit(small)
         small = self.gate(small, self.excite(small, low), chosen) + self.depthwise(small.relu(), chosen)
-        return self.add(self.grow(small, mask), self.transposed(small, mask), mask) + self.repeat(small, mask)[:, :8]
+        grown = self.add(self.grow(small, mask), self.transposed(small, mask), mask)
+        return self.join((grown, self.repeat(small, mask)), mask)
 
 
 class Tokens(nn.Module):
