@@ -149,6 +149,7 @@ void report(const ReportOptions &options) {
     std::vector<Parts> parts;
     std::vector<Panel> panels;
     std::vector<BreakEvenPanel> break_even;
+    std::vector<ScalingPanel> scaling;
     for (const std::string &path : options.results) {
         parts.push_back(make_parts(path, read_results(path)));
         panels.push_back(parts.back().panel);

@@ -99,7 +99,8 @@ class MaskedRMSNorm(_Norm, nn.RMSNorm):
 
 def _attend(layer, qkv, mask, keys, causal):
     """Attention by queries, keys and values side by side, [N, T, 3C]. The result is [N, T, C]."""
-    query, key, value = (part.transpose(1, 2) for part in qkv.unflatten(2, (3, layer.num_heads, -1)).unbind(2))
+    parts = qkv.view(*qkv.shape[:2], 3, layer.num_heads, -1)
+    query, key, value = (part.transpose(1, 2) for part in parts.unbind(2))
     if mask is None:
         result = F.scaled_dot_product_attention(query, key, value, is_causal=causal)
     else:

@@ -102,7 +102,7 @@ def test_threads_warn_once(monkeypatch):
     x, mask = torch.randn(1, 6, 5), random_mask(1, 6)
 
     def run(outs):
-        return torch.ops.distile.linear(x, torch.randn(outs, 5), None, mask)
+        return torch.ops.distile.linear(x, torch.randn(outs, 5, device=x.device), None, mask)
 
     with warnings.catch_warnings(record=True) as caught, concurrent.futures.ThreadPoolExecutor(4) as pool:
         warnings.simplefilter("always")

@@ -33,7 +33,7 @@ distile_tensor spread_tensor(void *data, distile_dtype dtype, int32_t batch, int
     return tensor;
 }
 
-size_t elements_of(const distile_tensor &tensor) {
+size_t elements_with_gaps(const distile_tensor &tensor) {
     return static_cast<size_t>(tensor.batch * tensor.stride_n);
 }
 
@@ -68,8 +68,8 @@ TEST_CASE("Nearest upsampling on a GPU copies and zeroes what is due, and nothin
                     distile_tensor input = spread_tensor(nullptr, dtype, batch, height, width, channels, in_gap);
                     distile_tensor output =
                         spread_tensor(nullptr, dtype, batch, out_height, out_width, channels, out_gap);
-                    const std::vector<unsigned char> in_bytes = count_up(elements_of(input), dtype);
-                    std::vector<unsigned char> due(elements_of(output) * bytes, 0xee);
+                    const std::vector<unsigned char> in_bytes = count_up(elements_with_gaps(input), dtype);
+                    std::vector<unsigned char> due(elements_with_gaps(output) * bytes, 0xee);
                     const DeviceArray<unsigned char> in_memory(in_bytes), out_memory(due);
                     input.data = in_memory.data();
                     output.data = out_memory.data();
@@ -129,7 +129,7 @@ TEST_CASE("Layouts are converted on a GPU, and nothing beside the pixels is touc
                     planes.stride_h += row_gap;
                     planes.stride_c = planes.stride_h * height + row_gap;
                     planes.stride_n = planes.stride_c * channels + row_gap;
-                    std::vector<unsigned char> pixel_bytes = count_up(elements_of(tensor), dtype);
+                    std::vector<unsigned char> pixel_bytes = count_up(elements_with_gaps(tensor), dtype);
                     std::vector<unsigned char> plane_bytes(batch * planes.stride_n * bytes, 0xee);
                     if (!to_planes) {
                         plane_bytes = count_up(plane_bytes.size() / bytes, dtype);
