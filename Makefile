@@ -114,7 +114,9 @@ onnx: build/release/build.ninja  ## build and test the operators for ONNX Runtim
 	@$(CTEST) --preset release -R '^onnx$$'
 
 # A Python environment of its own, because PyTorch takes 5 GB. Not a part of continuous integration for the same reason.
-# The wheel runs on systems with glibc 2.35 and the C++ library of GCC 12, or later.
+# The wheel runs on systems with glibc 2.35 and the C++ library of GCC 12, or later, and has the part for NVIDIA GPUs where
+# their compiler is.
+PYTHON_CUDA ?= $(if $(shell PATH="$$PATH:/usr/local/cuda/bin" command -v nvcc),ON,OFF)
 .PHONY: python
 python: build/release/build.ninja .venv-torch/distile.stamp  ## build and test the Python package, with a PyTorch of 5 GB
 	@$(CMAKE) --build --preset release --target distile_builder
@@ -122,7 +124,8 @@ python: build/release/build.ninja .venv-torch/distile.stamp  ## build and test t
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv-torch/bin/pip wheel ./python --no-deps --no-build-isolation -w build/wheel \
 		--config-settings build-dir="$(CURDIR)/build/python-wheel" \
 		--config-settings cmake.define.DISTILE_POLYKERNELS_FROM="$(CURDIR)/build/release" \
-		--config-settings cmake.define.CMAKE_PREFIX_PATH="$(CURDIR)/.venv"
+		--config-settings cmake.define.CMAKE_PREFIX_PATH="$(CURDIR)/.venv" \
+		--config-settings cmake.define.DISTILE_PYTHON_CUDA=$(PYTHON_CUDA)
 	@.venv-torch/bin/python -m wheel tags --remove --platform-tag manylinux_2_35_x86_64 build/wheel/*.whl
 	@.venv-torch/bin/pip install --force-reinstall --no-deps build/wheel/*.whl
 	@cd python/tests && DISTILE_COMPILER="$(CURDIR)/build/release/autoscheduler" ../../.venv-torch/bin/python -m pytest -q
