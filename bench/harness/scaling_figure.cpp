@@ -13,15 +13,16 @@ constexpr int panel_width = 380, panel_height = 320, left = 56, right = 76, top 
 
 /** Both axes of all panels, in powers of two. */
 struct Axes {
-    double most_threads = 1, least = 0, most = 1; /**< Threads, and the logarithms of speeds. */
+    double most_threads = 1;
+    int least = 0, most = 1; /**< Logarithms of speeds. */
 
     explicit Axes(const std::vector<ScalingPanel> &panels) {
         for (const ScalingPanel &panel : panels) {
             for (const Curve &curve : panel.curves) {
                 for (const auto &[threads, speed] : curve.points) {
                     most_threads = std::max(most_threads, threads);
-                    least = std::min(least, std::floor(std::log2(speed)));
-                    most = std::max(most, std::ceil(std::log2(speed)));
+                    least = std::min(least, static_cast<int>(std::floor(std::log2(speed))));
+                    most = std::max(most, static_cast<int>(std::ceil(std::log2(speed))));
                 }
             }
         }
@@ -37,7 +38,7 @@ struct Axes {
 
 std::string draw_axes(const Axes &axes, const ScalingPanel &panel) {
     std::string text;
-    for (double power = axes.least; power <= axes.most; power++) {
+    for (int power = axes.least; power <= axes.most; power++) {
         const double speed = std::exp2(power), y = axes.y_of(speed);
         text += fmt::format("<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>\n",
                             axes.x_of(1), axes.x_of(axes.most_threads), y, y, power == 0 ? "#969ca5" : "#e4e7eb");
