@@ -36,7 +36,6 @@ std::string times_of(const Json &row) {
                        row.at("t_peer_us").get<double>(), row.at("eta").get<double>());
 }
 
-/** The name of an operator in a table. */
 /** A measured density is no break-even if denser masks may be faster, too. */
 std::string break_even_text(const RelativeTimes &times) {
     const double found = break_even(times), most = std::max_element(times.begin(), times.end())->first;
