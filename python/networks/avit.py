@@ -30,7 +30,7 @@ class Layer(nn.Module):
             MaskedLinear(channels, 4 * channels, activation="gelu"),
             MaskedLinear(4 * channels, channels),
         )
-        self.shift = 0.0
+        self.shift = torch.zeros(())
 
     def forward(self, x, mask):
         """Changes the active tokens of x. What others hold is not read."""
@@ -59,9 +59,17 @@ class Layer(nn.Module):
         x = linear(self.proj, attended.transpose(1, 2).reshape(x.shape), x)
         return where(mask, linear(self.down, linear(self.up, norm(self.norm2, x)), x), 0.0)
 
-    def score(self, x):
-        """How much a token comes closer to its halt, from 0 to 1: the first channel, as in A-ViT."""
-        return torch.sigmoid(x[:, :, 0] * 2 + self.shift)
+
+def halt(x, shift, mask, total, rest, result, layers, last):
+    """The tokens that go on after a layer, their scores so far, what is left of 1, and the sum for the result. A token
+    comes closer to its halt by its score, from 0 to 1: the first channel, as in A-ViT."""
+    score = torch.ones_like(total) if last else torch.sigmoid(x[:, :, 0] * 2 + shift)
+    first = score[:, :1].clamp(max=0.9 / layers) if not last else score[:, :1]  # The class token stays until the end.
+    score = torch.cat([first, score[:, 1:]], 1)
+    total = torch.where(mask, total + score, total)
+    going = mask & (total < HALTED)
+    part = torch.where(going, score, rest)[:, :1, None]
+    return going, total, torch.where(going, rest - score, rest), result + part * x[:, :1]
 
 
 class AViT(Network):
@@ -74,7 +82,7 @@ class AViT(Network):
         self.tokens = (pixels // patch) ** 2 + 1
         self.first = nn.Parameter(torch.zeros(1, 1, channels))
         self.positions = nn.Parameter(torch.zeros(1, self.tokens, channels))
-        self.buffers = Buffers()
+        self.buffers, self.halt = Buffers(), halt
         self.layers = nn.ModuleList(Layer(channels, heads, self.buffers) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(channels, eps=1e-6), nn.Linear(channels, classes)
         randomise(self, seed)
@@ -90,16 +98,12 @@ class AViT(Network):
         patches = self.patches(x).flatten(2).transpose(1, 2)
         return torch.cat([self.first.expand(len(x), -1, -1), patches], 1) + self.positions
 
-    def _halt(self, number, x, mask, total, rest, result):
-        """The tokens that go on, and what the class token adds to the result."""
-        score = self.layers[number].score(x)
-        if number == len(self.layers) - 1:
-            score = torch.ones_like(score)
-        score[:, 0] = score[:, 0].clamp(max=0.9 / len(self.layers)) if number < len(self.layers) - 1 else 1
-        total = torch.where(mask, total + score, total)
-        going = mask & (total < HALTED)
-        part = torch.where(going, score, rest)[:, :1, None]
-        return going, total, torch.where(going, rest - score, rest), result + part * x[:, :1]
+    def compile_between(self):
+        self.halt = torch.compile(halt)
+
+    def _halt(self, number, x, *sums):
+        count = len(self.layers)
+        return self.halt(x, self.layers[number].shift, *sums, count, number == count - 1)
 
     def _run(self, x, block):
         """`block` computes a layer for the tokens of a mask."""
@@ -121,13 +125,14 @@ class AViT(Network):
         def calibrated(number, layer, x, mask):
             x = layer.plain(x, mask)
             if number == count - 1 or density >= 1:
-                layer.shift = -100.0
+                layer.shift.fill_(-100)
                 return x
             low, high = -60.0, 60.0
             for _ in range(60):
-                layer.shift = (low + high) / 2
+                middle = (low + high) / 2
+                layer.shift.fill_(middle)
                 going, *_ = self._halt(number, x, mask, calibrated.total, calibrated.total, x[:, :1])
-                low, high = (layer.shift, high) if going.double().mean() > wanted[number + 1] else (low, layer.shift)
+                low, high = (middle, high) if going.double().mean() > wanted[number + 1] else (low, middle)
             calibrated.total = self._halt(number, x, mask, calibrated.total, calibrated.total, x[:, :1])[1]
             return x
 

@@ -35,6 +35,9 @@ class Network(nn.Module):
     def prepare(self) -> None:
         """Brings the next input, outside the timed step."""
 
+    def compile_between(self) -> None:
+        """Compiles what PyTorch computes between the masked layers, if that takes time."""
+
     def inputs(self) -> tuple[torch.Tensor, ...]:
         """The tensors that masked() reads at each step, masks included. A CUDA graph of it reads what they hold when it
         is replayed."""

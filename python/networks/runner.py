@@ -149,6 +149,8 @@ def measure(network, options) -> dict:
     if options.build and missing:
         distile.build(*missing, progress=lambda text: print(text, file=sys.stderr))
         missing = missing_of(network)
+    if not options.no_times:
+        network.compile_between()
     network.prepare()
     result = network.masked()
     with numerics(False):  # What is right does not depend on TF32.
