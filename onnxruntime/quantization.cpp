@@ -1,0 +1,83 @@
+#include "quantization.h"
+
+namespace distile::ort {
+
+namespace {
+
+/** The elements of an initializer; none if the input is absent. */
+template<typename Element> std::vector<Element> vector_of(const NodeView &node, size_t input, const std::string &name) {
+    if (!node.has_input(input)) {
+        return {};
+    }
+    const auto found = node.constant(input);
+    if (!found) {
+        fail("the " + name + " of node '" + node.name() + "' is not an initializer");
+    }
+    return {found->as<Element>(), found->as<Element>() + found->elements()};
+}
+
+[[noreturn]] void fail_count(const NodeView &node, const std::string &name, size_t count, size_t wanted) {
+    fail("the " + name + " of node '" + node.name() + "' has " + std::to_string(count) + " elements instead of " +
+         std::to_string(wanted));
+}
+
+template<typename Element> int32_t zero_point_of(const NodeView &node, size_t input, const std::string &name) {
+    const auto found = vector_of<Element>(node, input, "zero point of the " + name);
+    if (found.size() > 1) {
+        fail_count(node, "zero point of the " + name, found.size(), 1);
+    }
+    return found.empty() ? 0 : found[0];
+}
+
+/** The scale and the zero point of a tensor, which are inputs beside each other: both 0 for one of float32. */
+distile_scale scale_of(const NodeView &node, distile_dtype type, size_t input, const std::string &name) {
+    if (!is_quantized(type)) {
+        if (node.has_input(input) || node.has_input(input + 1)) {
+            fail("the " + name + " of node '" + node.name() + "' is float32, or absent: it has no scale");
+        }
+        return {};
+    }
+    const auto scale = vector_of<float>(node, input, "scale of the " + name);
+    if (scale.size() != 1) {
+        fail_count(node, "scale of the " + name, scale.size(), 1);
+    }
+    return {scale[0], type == DISTILE_UINT8 ? zero_point_of<uint8_t>(node, input + 1, name)
+                                            : zero_point_of<int8_t>(node, input + 1, name)};
+}
+
+}  // namespace
+
+Quantization::Quantization(const Setup &setup, int32_t out_channels, distile_epilogue epilogue)
+    : in_output_units_(is_quantized(setup.output_type) &&
+                       (epilogue == DISTILE_EPILOGUE_NONE || epilogue == DISTILE_EPILOGUE_RELU)) {
+    const NodeView &node = setup.node;
+    const auto channels = static_cast<size_t>(out_channels);
+    input_ = scale_of(node, setup.type, input_x_scale, "input");
+    output_ = scale_of(node, setup.output_type, input_y_scale, "output");
+    const bool has_residual = node.has_input(input_residual);
+    residual_ =
+        scale_of(node, has_residual ? setup.output_type : DISTILE_FLOAT32, input_residual_scale, "residual");
+    filter_scales_ = vector_of<float>(node, input_filter_scale, "scale of the weights");
+    if (filter_scales_.size() == 1) {
+        filter_scales_.resize(channels, filter_scales_[0]);
+    }
+    if (filter_scales_.size() != channels) {
+        fail_count(node, "scale of the weights", filter_scales_.size(), channels);
+    }
+    bias_ = vector_of<int32_t>(node, input_integer_bias, "integer bias");
+    if (!bias_.empty() && bias_.size() != channels) {
+        fail_count(node, "integer bias", bias_.size(), channels);
+    }
+}
+
+distile_quantization Quantization::numbers() const {
+    distile_quantization numbers{};
+    numbers.input = input_;
+    numbers.filter_scales = filter_scales_.data();
+    numbers.bias = bias_.empty() ? nullptr : bias_.data();
+    numbers.output = output_;
+    numbers.residual = residual_;
+    return numbers;
+}
+
+}  // namespace distile::ort
