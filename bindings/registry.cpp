@@ -39,8 +39,7 @@ template<typename Parameters> void set_numbers(OperatorKey &key, distile_device 
 }
 
 std::optional<OperatorKey> key_of(const distile_polykernel &polykernel) {
-    const OperatorTypes types(polykernel.operands[0].dtype,
-                              polykernel.operands[polykernel.num_operands - 1].dtype);
+    const OperatorTypes types(polykernel.operands[0].dtype, polykernel.operands[polykernel.num_operands - 1].dtype);
     switch (polykernel.kind) {
     case DISTILE_MASKED_CONV2D:
     case DISTILE_MASKED_CONV_TRANSPOSE2D:

@@ -19,8 +19,7 @@ std::vector<uint8_t> unsigned_filter(const Tensor &filter, const distile_conv2d 
             for (int64_t t = 0; t < taps; t++) {
                 // Linear layers have one tap, so IOHW serves for IO too. A transposed convolution's window is turned.
                 const int64_t source = outer_first ? (o * inner + i) * taps + t : (i * outer + o) * taps + taps - 1 - t;
-                numbers[static_cast<size_t>((o * inner + i) * taps + t)] =
-                    static_cast<uint8_t>(from[source] + middle);
+                numbers[static_cast<size_t>((o * inner + i) * taps + t)] = static_cast<uint8_t>(from[source] + middle);
             }
         }
     }
@@ -28,13 +27,12 @@ std::vector<uint8_t> unsigned_filter(const Tensor &filter, const distile_conv2d 
 }
 
 DenseNode make_node(const Setup &setup, const distile_conv2d &conv, bool transposed) {
-    const DenseNode::Attributes attributes{
-        {{"group", conv.groups}},
-        {},
-        {{"kernel_shape", {conv.kernel_h, conv.kernel_w}},
-         {"strides", transposed ? Shape{1, 1} : Shape{conv.stride_h, conv.stride_w}},
-         {"dilations", {conv.dilation_h, conv.dilation_w}},
-         {"pads", {0, 0, 0, 0}}}};
+    const DenseNode::Attributes attributes{{{"group", conv.groups}},
+                                           {},
+                                           {{"kernel_shape", {conv.kernel_h, conv.kernel_w}},
+                                            {"strides", transposed ? Shape{1, 1} : Shape{conv.stride_h, conv.stride_w}},
+                                            {"dilations", {conv.dilation_h, conv.dilation_w}},
+                                            {"pads", {0, 0, 0, 0}}}};
     return {setup.node, "ConvInteger", 10, {{"T1", uint8}, {"T2", uint8}, {"T3", int32}}, 4, attributes};
 }
 

@@ -48,8 +48,8 @@ size_t Tensor::bytes() const {
 }
 
 distile_dtype dtype_of(ElementType type) {
-    const auto *const found = std::find_if(std::begin(types), std::end(types),
-                                           [&](const auto &known) { return known.first == type; });
+    const auto *const found =
+        std::find_if(std::begin(types), std::end(types), [&](const auto &known) { return known.first == type; });
     if (found == std::end(types)) {
         fail("a tensor has a type other than float, float16, bfloat16, uint8 and int8");
     }

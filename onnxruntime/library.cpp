@@ -73,8 +73,8 @@ struct Types {
 
 std::vector<Types> types_of(const OperatorType &type) {
     if (type.quantized) {
-        // ONNX Runtime takes the first whose inputs have the types of a node's. The zero point of a quantized output has
-        // its type, so a node without one has an output of float32.
+        // ONNX Runtime takes the first whose inputs have the types of a node's. The zero point of a quantized output
+        // has its type, so a node without one has an output of float32.
         return {{uint8, float32}, {uint8, uint8}, {uint8, int8}, {int8, float32}, {int8, uint8}, {int8, int8}};
     }
     // Masks have no type of activations.

@@ -1,4 +1,5 @@
 #include "quantization.h"
+#include <cmath>
 
 namespace distile::ort {
 
@@ -29,20 +30,33 @@ template<typename Element> int32_t zero_point_of(const NodeView &node, size_t in
     return found.empty() ? 0 : found[0];
 }
 
+/** Scales: one, or one for each channel. */
+std::vector<float> scales_of(const NodeView &node, size_t input, const std::string &name, size_t channels) {
+    std::vector<float> scales = vector_of<float>(node, input, "scale of the " + name);
+    if (scales.size() != 1 && scales.size() != channels) {
+        fail_count(node, "scale of the " + name, scales.size(), channels);
+    }
+    for (const float scale : scales) {
+        if (!(scale > 0) || std::isinf(scale)) {
+            fail("a scale of the " + name + " of node '" + node.name() + "' is " + std::to_string(scale) +
+                 "; it must be above 0 and finite");
+        }
+    }
+    scales.resize(channels, scales[0]);
+    return scales;
+}
+
 /** The scale and the zero point of a tensor, which are inputs beside each other: both 0 for one of float32. */
 distile_scale scale_of(const NodeView &node, distile_dtype type, size_t input, const std::string &name) {
     if (!is_quantized(type)) {
-        if (node.has_input(input) || node.has_input(input + 1)) {
-            fail("the " + name + " of node '" + node.name() + "' is float32, or absent: it has no scale");
+        if (node.has_input(input)) {
+            fail("the " + name + " of node '" + node.name() +
+                 "' has a scale, but no zero point of uint8 or int8, whose type is that of the " + name);
         }
         return {};
     }
-    const auto scale = vector_of<float>(node, input, "scale of the " + name);
-    if (scale.size() != 1) {
-        fail_count(node, "scale of the " + name, scale.size(), 1);
-    }
-    return {scale[0], type == DISTILE_UINT8 ? zero_point_of<uint8_t>(node, input + 1, name)
-                                            : zero_point_of<int8_t>(node, input + 1, name)};
+    return {scales_of(node, input, name, 1)[0], type == DISTILE_UINT8 ? zero_point_of<uint8_t>(node, input + 1, name)
+                                                                      : zero_point_of<int8_t>(node, input + 1, name)};
 }
 
 }  // namespace
@@ -55,15 +69,8 @@ Quantization::Quantization(const Setup &setup, int32_t out_channels, distile_epi
     input_ = scale_of(node, setup.type, input_x_scale, "input");
     output_ = scale_of(node, setup.output_type, input_y_scale, "output");
     const bool has_residual = node.has_input(input_residual);
-    residual_ =
-        scale_of(node, has_residual ? setup.output_type : DISTILE_FLOAT32, input_residual_scale, "residual");
-    filter_scales_ = vector_of<float>(node, input_filter_scale, "scale of the weights");
-    if (filter_scales_.size() == 1) {
-        filter_scales_.resize(channels, filter_scales_[0]);
-    }
-    if (filter_scales_.size() != channels) {
-        fail_count(node, "scale of the weights", filter_scales_.size(), channels);
-    }
+    residual_ = scale_of(node, has_residual ? setup.output_type : DISTILE_FLOAT32, input_residual_scale, "residual");
+    filter_scales_ = scales_of(node, input_filter_scale, "weights", channels);
     bias_ = vector_of<int32_t>(node, input_integer_bias, "integer bias");
     if (!bias_.empty() && bias_.size() != channels) {
         fail_count(node, "integer bias", bias_.size(), channels);

@@ -18,8 +18,8 @@ public:
 
     /** Valid as long as this. */
     distile_quantization numbers() const;
-    /** The real number that is 1 in results before the output's scale: that scale, if the epilogue commutes with it, and
-     * else 1 (quantize.h). */
+    /** The real number that is 1 in results before the output's scale: that scale, if the epilogue commutes with it,
+     * and else 1 (quantize.h). */
     float unit() const {
         return in_output_units_ ? output_.scale : 1;
     }

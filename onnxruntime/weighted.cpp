@@ -76,8 +76,8 @@ distile_weights *WeightedKernel::weights(const Lease &lease) {
 
 Output WeightedKernel::output_of(const Call &call, const Lease &lease, const Tensor &x, int32_t height,
                                  int32_t width) const {
-    return {call, lease, {nullptr, output_type_, x.shape}, layout_, height, width, out_channels_,
-            call.optional(input_kept)};
+    return {call,  lease,         {nullptr, output_type_, x.shape}, layout_, height,
+            width, out_channels_, call.optional(input_kept)};
 }
 
 void WeightedKernel::compute(const Call &call) {
@@ -116,8 +116,8 @@ void WeightedKernel::run_masked(const Call &call, const Lease &lease) {
 
 distile_tensor WeightedKernel::real_residual(const Lease &lease, const distile_tensor &stored) const {
     distile_tensor real = distile_tensor_make(nullptr, stored.batch, stored.height, stored.width, stored.channels);
-    real.data = lease.scratch(dense_scratch, static_cast<size_t>(real.batch) * static_cast<size_t>(real.stride_n) *
-                                                 sizeof(float));
+    real.data = lease.scratch(dense_scratch,
+                              static_cast<size_t>(real.batch) * static_cast<size_t>(real.stride_n) * sizeof(float));
     distile_scale numbers = quantization_->numbers().residual;
     numbers.scale /= quantization_->unit();
     check(distile_dequantize(lease->context(), &stored, nullptr, numbers, &real), lease->context());
@@ -129,7 +129,8 @@ void WeightedKernel::store(const Lease &lease, const distile_tensor &real, disti
     distile_scale numbers = quantization_->numbers().output;
     if (output.inactive() == DISTILE_ZERO) {
         const distile_tensor &view = output.view();
-        std::memset(view.data, numbers.zero_point, static_cast<size_t>(view.batch) * static_cast<size_t>(view.stride_n));
+        std::memset(view.data, numbers.zero_point,
+                    static_cast<size_t>(view.batch) * static_cast<size_t>(view.stride_n));
     }
     numbers.scale /= quantization_->unit();
     check(distile_quantize(lease->context(), &real, mask, numbers, &output.view()), lease->context());

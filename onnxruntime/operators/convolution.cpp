@@ -171,9 +171,8 @@ template<distile_operator_kind kind> std::unique_ptr<Kernel> make(const Setup &s
     const distile_weights_order order = kind == DISTILE_MASKED_CONV_TRANSPOSE2D ? DISTILE_IOHW : DISTILE_OIHW;
     return std::make_unique<WeightedKernel>(
         setup,
-        WeightedKernel::Description{
-            bindings::OperatorKey(setup.device, {setup.type, setup.output_type}, kind, conv), words, order, layout,
-            conv.epilogue, conv.out_channels},
+        WeightedKernel::Description{bindings::OperatorKey(setup.device, {setup.type, setup.output_type}, kind, conv),
+                                    words, order, layout, conv.epilogue, conv.out_channels},
         [&](const Quantization *quantization) -> std::unique_ptr<Dense> {
             if (quantization) {
                 return std::make_unique<DenseQuantized>(setup, kind, conv, order, layout, *quantization);
@@ -185,17 +184,16 @@ template<distile_operator_kind kind> std::unique_ptr<Kernel> make(const Setup &s
 }  // namespace
 
 std::vector<OperatorType> convolution_types() {
-    return {
-        {"MaskedConv", weighted_inputs(), {any_type}, make<DISTILE_MASKED_CONV2D>},
-        {"MaskedConvTranspose", weighted_inputs(), {any_type}, make<DISTILE_MASKED_CONV_TRANSPOSE2D>},
-        {"MaskedUpsampleConv", weighted_inputs(), {any_type}, make<DISTILE_MASKED_UPSAMPLE_CONV2D>},
-        {"MaskedQLinearConv", quantized_inputs(), {type_of_output}, make<DISTILE_MASKED_CONV2D>, false, true},
-        {"MaskedQLinearConvTranspose",
-         quantized_inputs(),
-         {type_of_output},
-         make<DISTILE_MASKED_CONV_TRANSPOSE2D>,
-         false,
-         true}};
+    return {{"MaskedConv", weighted_inputs(), {any_type}, make<DISTILE_MASKED_CONV2D>},
+            {"MaskedConvTranspose", weighted_inputs(), {any_type}, make<DISTILE_MASKED_CONV_TRANSPOSE2D>},
+            {"MaskedUpsampleConv", weighted_inputs(), {any_type}, make<DISTILE_MASKED_UPSAMPLE_CONV2D>},
+            {"MaskedQLinearConv", quantized_inputs(), {type_of_output}, make<DISTILE_MASKED_CONV2D>, false, true},
+            {"MaskedQLinearConvTranspose",
+             quantized_inputs(),
+             {type_of_output},
+             make<DISTILE_MASKED_CONV_TRANSPOSE2D>,
+             false,
+             true}};
 }
 
 }  // namespace distile::ort

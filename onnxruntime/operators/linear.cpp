@@ -54,13 +54,13 @@ std::unique_ptr<Kernel> make(const Setup &setup) {
                               std::to_string(linear.out_channels) + " channels";
     return std::make_unique<WeightedKernel>(
         setup,
-        WeightedKernel::Description{
-            bindings::OperatorKey(setup.device, {setup.type, setup.output_type}, linear), words,
-            transposed ? DISTILE_OI : DISTILE_IO, Layout::tokens, linear.epilogue, linear.out_channels},
+        WeightedKernel::Description{bindings::OperatorKey(setup.device, {setup.type, setup.output_type}, linear), words,
+                                    transposed ? DISTILE_OI : DISTILE_IO, Layout::tokens, linear.epilogue,
+                                    linear.out_channels},
         [&](const Quantization *quantization) -> std::unique_ptr<Dense> {
             if (quantization) {
                 const distile_conv2d conv = {linear.in_channels, linear.out_channels, 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1,
-                                             linear.epilogue, linear.residual};
+                                             linear.epilogue,    linear.residual};
                 return std::make_unique<DenseQuantized>(setup, DISTILE_MASKED_CONV2D, conv,
                                                         transposed ? DISTILE_OI : DISTILE_IO, Layout::tokens,
                                                         *quantization);
