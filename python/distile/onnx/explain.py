@@ -72,7 +72,7 @@ def _session(model: onnx.ModelProto):
 
 
 def _with_stored_inputs(graph: Graph, nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """Nodes behind the DequantizeLinear of what they read: ONNX Runtime computes quantized layers where it sees both."""
+    """Nodes behind the DequantizeLinear of what they read: ONNX Runtime computes with integers where it sees both."""
     before = (graph.producer.get(name) for node in nodes for name in node.input)
     found = {id(node): node for node in before if node is not None and node.op_type == "DequantizeLinear"}
     return [*found.values(), *nodes]

@@ -24,7 +24,7 @@ def reads(node: onnx.NodeProto):
                 yield from reads(inner)
 
 
-# Operators whose shapes ONNX does not infer, the first of them of ONNX Runtime, and those that give the same shape and type
+# Operators whose shapes ONNX does not infer, most of them of ONNX Runtime, and those that give the same shape and type
 # with some of the inputs.
 SIMPLER = {
     "QLinearAdd": ("Add", slice(0, 4, 3)),

@@ -149,9 +149,7 @@ def _filter(stored: np.ndarray, numbers: Numbers, axis: int, name: str | None) -
     return centered.astype(np.int8), scale
 
 
-def _biases(
-    graph: Graph, name: str, scale: np.ndarray
-) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _biases(graph: Graph, name: str, scale: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
     """The integer and the real part of a bias whose integers have this scale."""
     if not name:
         return None, None
@@ -237,8 +235,8 @@ def _quantizes(graph: Graph, tensor: str) -> tuple[onnx.NodeProto, Numbers] | No
 
 
 def quantized(graph: Graph, unit: Unit, layer: Layer) -> Unit:
-    """The quantized form of a unit: with the activation and the QuantizeLinear that follow it, or else with an output of
-    float32."""
+    """The quantized form of a unit: with the activation and the QuantizeLinear that follow it, or else with an output
+    of float32."""
     output = layer.output
     if output is None:
         activation = activation_of(graph, unit.output)

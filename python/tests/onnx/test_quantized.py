@@ -159,7 +159,8 @@ def test_linear(x_type, y_type, transposed):
 
 def build_convolution(x_type, y_type, activation, residual):
     """The PolyKernel of a convolution of 3x3 pixels and 20 to 12 channels."""
-    window = {f"{name}_{axis}": value for name, value in (("kernel", 3), ("stride", 1), ("dilation", 1)) for axis in "hw"}
+    extents = ("kernel", 3), ("stride", 1), ("dilation", 1)
+    window = {f"{name}_{axis}": value for name, value in extents for axis in "hw"}
     pads = {f"pad_{side}": 1 for side in ("top", "bottom", "left", "right")}
     channels = dict(in_channels=20, out_channels=12, groups=1)
     types = dict(dtype=np.dtype(x_type).name, output_dtype=np.dtype(y_type).name)
@@ -176,7 +177,8 @@ def test_residual_and_kept(x_type, y_type):
     random, x, w, sums_of = convolution_case(op, 20, 12, 3, attributes, x_type, 2)
     to_float = y_type == np.float32
     for polykernel in (False, True) if compiler_folder() else (False,):
-        for activation, with_residual, with_kept in (("relu", True, True), ("relu6", True, False), ("none", False, True)):
+        cases = ("relu", True, True), ("relu6", True, False), ("none", False, True)
+        for activation, with_residual, with_kept in cases:
             numbers = Numbers(random, x_type, y_type, 12, factor=4)
             if polykernel:
                 build_convolution(x_type, y_type, activation, with_residual)
