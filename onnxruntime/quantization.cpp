@@ -59,6 +59,27 @@ distile_scale scale_of(const NodeView &node, distile_dtype type, size_t input, c
                                                                       : zero_point_of<int8_t>(node, input + 1, name)};
 }
 
+std::vector<uint8_t> int4_filter_of(const NodeView &node) {
+    const int64_t bits = node.integer("weight_bits", 8);
+    if (bits != 4 && bits != 8) {
+        fail("weight_bits of node '" + node.name() + "' is " + std::to_string(bits) + "; it must be 4 or 8");
+    }
+    std::vector<uint8_t> halves;
+    if (bits == 8) {
+        return halves;
+    }
+    const auto filter = vector_of<int8_t>(node, input_filter, "filter");
+    halves.resize((filter.size() + 1) / 2);
+    for (size_t i = 0; i < filter.size(); i++) {
+        if (filter[i] < -8 || filter[i] > 7) {
+            fail("a weight of node '" + node.name() + "' is " + std::to_string(filter[i]) +
+                 ", but weight_bits says that they are from -8 to 7");
+        }
+        halves[i / 2] = static_cast<uint8_t>(halves[i / 2] | (filter[i] & 15) << i % 2 * 4);
+    }
+    return halves;
+}
+
 }  // namespace
 
 Quantization::Quantization(const Setup &setup, int32_t out_channels, distile_epilogue epilogue)
@@ -71,6 +92,7 @@ Quantization::Quantization(const Setup &setup, int32_t out_channels, distile_epi
     const bool has_residual = node.has_input(input_residual);
     residual_ = scale_of(node, has_residual ? setup.output_type : DISTILE_FLOAT32, input_residual_scale, "residual");
     filter_scales_ = scales_of(node, input_filter_scale, "weights", channels);
+    int4_filter_ = int4_filter_of(node);
     bias_ = vector_of<int32_t>(node, input_integer_bias, "integer bias");
     if (!bias_.empty() && bias_.size() != channels) {
         fail_count(node, "integer bias", bias_.size(), channels);

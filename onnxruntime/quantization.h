@@ -18,6 +18,10 @@ public:
 
     /** Valid as long as this. */
     distile_quantization numbers() const;
+    /** The filter as DISTILE_INT4, if the node says that its weights have 4 bits; else null. */
+    const uint8_t *int4_filter() const {
+        return int4_filter_.empty() ? nullptr : int4_filter_.data();
+    }
     /** The real number that is 1 in results before the output's scale: that scale, if the epilogue commutes with it,
      * and else 1 (quantize.h). */
     float unit() const {
@@ -28,6 +32,7 @@ private:
     distile_scale input_{}, output_{}, residual_{};
     std::vector<float> filter_scales_;
     std::vector<int32_t> bias_;
+    std::vector<uint8_t> int4_filter_;
     bool in_output_units_;
 };
 

@@ -63,6 +63,10 @@ distile_weights *WeightedKernel::weights(const Lease &lease) {
         distile_weights_source source{};
         source.filter = filter_.data;
         source.dtype = filter_.dtype();
+        if (quantization_ && quantization_->int4_filter()) {
+            source.filter = quantization_->int4_filter();
+            source.dtype = DISTILE_INT4;
+        }
         source.order = order_;
         source.bias = bias_ ? bias_->as<float>() : nullptr;
         const distile_quantization numbers = quantization_ ? quantization_->numbers() : distile_quantization{};

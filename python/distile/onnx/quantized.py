@@ -60,6 +60,7 @@ class Layer:
     integer_bias: np.ndarray | None
     bias: np.ndarray | None
     output: Numbers | None  # Of an operator; None: what follows the layer decides.
+    weight_bits: int = 8
 
 
 def _optional(node: onnx.NodeProto, place: int) -> str:
@@ -149,6 +150,11 @@ def _filter(stored: np.ndarray, numbers: Numbers, axis: int, name: str | None) -
     return centered.astype(np.int8), scale
 
 
+def _is_int4(filter: str | np.ndarray) -> bool:
+    """Whether numbers of 4 bits are so still less their zero point."""
+    return not isinstance(filter, str) and filter.min(initial=0) >= -8 and filter.max(initial=0) <= 7
+
+
 def _biases(graph: Graph, name: str, scale: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
     """The integer and the real part of a bias whose integers have this scale."""
     if not name:
@@ -192,7 +198,7 @@ def layer_of(graph: Graph, node: onnx.NodeProto, axis: int) -> Layer | None:
     dtype = _input(graph, stored)
     numbers = _of_tensor(_numbers(graph, source, 1, graph.types[stored], "its input"), "its input")
     name = weights.node.input[0]
-    of_weights = _numbers(graph, weights.node, 1, graph.types[name], "its weights")
+    of_weights = _numbers(graph, weights.node, 1, TensorProto.INT8, "its weights")
     rank = weights.stored.ndim
     given = attributes(weights.node).get("axis", 1) % rank
     given = 1 - given if weights.transposed else given
@@ -201,7 +207,8 @@ def layer_of(graph: Graph, node: onnx.NodeProto, axis: int) -> Layer | None:
     constant = graph.constant(name) is not None and not weights.transposed
     filter, scale = _filter(array, of_weights, axis, name if constant else None)
     biases = _biases(graph, _optional(node, 2), numbers.scale * scale)
-    return Layer(stored, dtype, numbers, filter, array.shape, scale, *biases, None)
+    few = graph.types.get(name) in (TensorProto.INT4, TensorProto.UINT4) and _is_int4(filter)
+    return Layer(stored, dtype, numbers, filter, array.shape, scale, *biases, None, 4 if few else 8)
 
 
 def _operator(graph: Graph, node: onnx.NodeProto, axis: int) -> Layer:
@@ -210,7 +217,7 @@ def _operator(graph: Graph, node: onnx.NodeProto, axis: int) -> Layer:
     dtype = _input(graph, node.input[source])
     numbers = _of_tensor(_numbers(graph, node, source + 1, graph.types[node.input[source]], "its input"), "its input")
     stored = _constant(graph, name, "its weights")
-    of_weights = _numbers(graph, node, weights + 1, graph.types.get(name, TensorProto.INT8), "its weights")
+    of_weights = _numbers(graph, node, weights + 1, TensorProto.INT8, "its weights")
     filter, scale = _filter(stored, of_weights, axis, name)
     biases = _biases(graph, _optional(node, bias), numbers.scale * scale) if bias else (None, None)
     result = None
@@ -255,6 +262,8 @@ def quantized(graph: Graph, unit: Unit, layer: Layer) -> Unit:
         layer.integer_bias,
         *(output.inputs if output else []),
     ]
+    if layer.weight_bits != 8:
+        unit.attributes["weight_bits"] = layer.weight_bits
     unit.dtype, unit.zero = layer.dtype, output.zero_point.reshape(()) if output else None
     unit.params["output_dtype"] = str(output.zero_point.dtype) if output else "float32"
     return unit

@@ -257,6 +257,8 @@ def node_inputs(**changed):
         (dict(constants=(6, 8, 9, 10)), {}, "weights of node 'node' are not an initializer"),
         (dict(x=np.zeros((1, 2, 5, 3), np.uint8)), {}, "smaller than the operator's window"),
         (dict(x=np.zeros((1, 5, 5, 4), np.uint8)), {}, "the input has 4 channels instead of 3"),
+        ({}, dict(weight_bits=3), "weight_bits of node 'node' is 3; it must be 4 or 8"),
+        (dict(w=np.full((4, 3, 3, 3), 8, np.int8)), dict(weight_bits=4), "is 8, but weight_bits says that they are from"),
         (dict(kept=np.zeros((1, 3, 4, 4), np.uint8)), {}, "another shape or type than the output"),
         (dict(mask=np.ones((1, 4, 3), bool)), {}, "mask"),
     ],
@@ -603,7 +605,9 @@ def test_forms_of_weights(form):
     b = Quantized()
     b.quantize(b.add("Conv", [b.input(), weights_as(b, form)], "c", "conv", **PADS), "y", 0.03, np.uint8(99))
     # ONNX Runtime leaves some forms as float32 convolutions, which may lie on the other side of a tie.
-    only(compare(b.quantized_model(IMAGE, {"y": (UINT8, None)}), [Rule("*", "mask")], given_images(), tolerance=1))
+    model = b.quantized_model(IMAGE, {"y": (UINT8, None)})
+    row = only(compare(model, [Rule("*", "mask")], given_images(), tolerance=1))
+    assert attributes_of(row.masked).get("weight_bits", 8) == (4 if form == "int4" else 8)
 
 
 def test_transposed_matrix():
