@@ -132,6 +132,17 @@ def has_quantized_weights(graph: Graph, node: onnx.NodeProto) -> bool:
     return node.op_type in OPERATORS or (len(node.input) > 1 and _weights(graph, node.input[1]) is not None)
 
 
+def real_constant(graph: Graph, name: str) -> np.ndarray | None:
+    """A constant of real numbers, or what a DequantizeLinear makes of a constant."""
+    node = _producer(graph, name, "DequantizeLinear")
+    stored = _stored(graph, node.input[0]) if node is not None else None
+    if stored is None or attributes(node).get("block_size", 0):
+        return graph.constant(name)
+    numbers, axis = _numbers(graph, node, 1, TensorProto.INT8, "a vector"), attributes(node).get("axis", 1)
+    scale, zero = (_along(part, axis, stored.ndim) for part in (numbers.scale, numbers.zero_point))
+    return (stored.astype(np.int32) - zero.astype(np.int32)).astype(np.float32) * scale
+
+
 def _filter(stored: np.ndarray, numbers: Numbers, axis: int, name: str | None) -> tuple[str | np.ndarray, np.ndarray]:
     """The weights as int8 without a zero point, and their scale: one, or one for each element of the axis. `name`: the
     tensor that holds them."""
@@ -216,7 +227,8 @@ def _operator(graph: Graph, node: onnx.NodeProto, axis: int) -> Layer:
     name = node.input[weights]
     dtype = _input(graph, node.input[source])
     numbers = _of_tensor(_numbers(graph, node, source + 1, graph.types[node.input[source]], "its input"), "its input")
-    stored = _constant(graph, name, "its weights")
+    stored = graph.constant(name)
+    require(stored is not None, "its weights are not constant")
     of_weights = _numbers(graph, node, weights + 1, TensorProto.INT8, "its weights")
     filter, scale = _filter(stored, of_weights, axis, name)
     biases = _biases(graph, _optional(node, bias), numbers.scale * scale) if bias else (None, None)

@@ -8,7 +8,7 @@ import onnx
 from .attention import attention_node, attention_of_products
 from .graph import Graph, attributes
 from .group_norm import group_norm
-from .quantized import has_quantized_weights, layer_of, quantized
+from .quantized import has_quantized_weights, layer_of, quantized, real_constant
 from .unit import Unit, Unsupported, dtype_of, float32, require
 from .upsampling import upsampled
 
@@ -23,6 +23,15 @@ def _bias(graph: Graph, node, index: int) -> np.ndarray | None:
     if len(node.input) <= index or not node.input[index]:
         return None
     return _weights(graph, node.input[index])
+
+
+def _vector(graph: Graph, node, index: int) -> np.ndarray | None:
+    """The scale or the bias of a norm, which quantized models may store as integers."""
+    if len(node.input) <= index or not node.input[index]:
+        return None
+    value = real_constant(graph, node.input[index])
+    require(value is not None, "its weights are not constant")
+    return float32(value)
 
 
 def _windows(values: dict, shape) -> dict:
@@ -182,7 +191,7 @@ def _norm(graph: Graph, node) -> Unit:
     require(values.get("axis", -1) in (-1, rank - 1), "it normalizes more than the channels")
     require(len([name for name in node.output if name]) == 1, "it has more than one output")
     layer = node.op_type == "LayerNormalization"
-    vectors = [float32(_bias(graph, node, index)) for index in ((1, 2) if layer else (1,))]
+    vectors = [_vector(graph, node, index) for index in ((1, 2) if layer else (1,))]
     require(rank >= 3, "its input is not [N, T, C]")
     return Unit(
         "MaskedLayerNorm" if layer else "MaskedRMSNorm",

@@ -623,6 +623,31 @@ def test_transposed_matrix():
     assert [node.op_type for node in row.nodes] == ["MatMul", "Add", "Relu", "QuantizeLinear"]
 
 
+def test_norm_with_quantized_vectors():
+    """Norms compute with real numbers, of which quantizers store the vectors as integers."""
+    b = Quantized()
+    w = b.filter("w", b.random.integers(-60, 60, (24, 16)).astype(np.int8), 0.004)
+    b.quantize(b.add("MatMul", [b.input(), w], "l", "fc"), "q", 0.05, np.uint8(120))
+    vectors = [
+        b.filter("scale", b.random.integers(100, 250, 16).astype(np.uint8), 0.01, np.uint8(20)),
+        b.filter("bias", b.random.integers(-3000, 3000, 16).astype(np.int32), 1e-4),
+    ]
+    b.add("LayerNormalization", [b.dequantize("d", "q", 0.05, np.uint8(120)), *vectors], "y", "norm")
+    model = b.quantized_model({"x": (UINT8, [2, 9, 24])}, {"y": (FLOAT, None)})
+    given = {"x": draw_integers(np.random.default_rng(9), np.uint8, 2, 9, 24)}
+    report = compare(model, [Rule("*", "mask")], given)
+    assert [row.op for row in report] == ["MaskedQLinearMatMul", "MaskedLayerNorm"]
+
+
+def test_weights_of_an_operator_that_are_no_constants():
+    b = Quantized()
+    numbers = b.numbers("x", 0.03, np.uint8(120)), b.numbers("w", 0.01, np.int8(0)), b.numbers("y", 0.1, np.uint8(9))
+    b.add("QLinearConv", ["x", *numbers[0], "w", *numbers[1], *numbers[2]], "y", "conv", **PADS)
+    model = b.quantized_model({**IMAGE, "w": (INT8, [10, 6, 3, 3])}, {"y": (UINT8, None)})
+    _, (row,) = convert(model, [Rule("*", "mask")])
+    assert row.reason == "its weights are not constant"
+
+
 def reasons_model(change):
     """A quantized convolution with something that has no masked form."""
     b = Quantized()
